@@ -33,7 +33,7 @@
 #include "kernels/columns.h"
 #include "kernels/cpu/unroll.h"
 #include "kernels/importance.h"
-#include "store/tag.h"
+#include "store/rows/tag.h"
 
 #include <inttypes.h>
 #include <math.h>

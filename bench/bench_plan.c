@@ -18,8 +18,8 @@
 #include "base/config.h"
 #include "bench/bench.h"
 #include "store/internal.h"
-#include "store/picks.h"
-#include "store/tag.h"
+#include "store/read/picks.h"
+#include "store/rows/tag.h"
 
 #include <inttypes.h>
 #include <stdio.h>

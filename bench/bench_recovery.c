@@ -14,7 +14,7 @@
  * Threads: the plugin's. Tests: none (a measurement). */
 #include "abi/spec_load.h"
 #include "bench/bench.h"
-#include "store/record.h"
+#include "store/log/record.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -33,8 +33,9 @@
 #define IN_FLIGHT     16u
 #define WINDOW_BYTES  (1u << 20)
 #define SEED_BYTES    256u
-#define MEMORY_BYTES  1200u /* a chunk: 352 of the index, 48 of the store's table, 420 of its log  \
-                             */
+#define MEMORY_BYTES                                                                               \
+    1200u /* a chunk: 352 of the index, 48 of the store's table, 420 of its log                    \
+           */
 
 struct options {
     const char *connector, *config, *dir;

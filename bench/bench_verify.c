@@ -14,8 +14,8 @@
 #include "base/stream.h"
 #include "bench/bench.h"
 #include "kernels/kernels.h"
+#include "store/rows/tag.h"
 #include "store/store.h"
-#include "store/tag.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

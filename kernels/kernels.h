@@ -7,8 +7,8 @@
  *
  * Holds: every rung writes the same bits as ref/ where it moves, orders or widens; scores may
  * differ in their last bits (each rung always adds in the same order); no byte outside outputs is
- * written. Does not: check addresses (plugin/memory.c did), allocate, choose threads. Threads: any.
- * Tests: tests/unit/kernels/: test_rows.c, test_columns.c, test_widen.c, test_importance.c,
+ * written. Does not: check addresses (plugin/args/memory.c did), allocate, choose threads. Threads:
+ * any. Tests: tests/unit/kernels/: test_rows.c, test_columns.c, test_widen.c, test_importance.c,
  * test_topk.c */
 #ifndef SC_KERNELS_KERNELS_H
 #define SC_KERNELS_KERNELS_H

@@ -6,11 +6,11 @@
  * Tests: conformance (abi_012_* .. abi_015_*) */
 #include "plugin/connector.h"
 #include "kernels/code.h"
-#include "plugin/args.h"
-#include "plugin/delivery.h"
-#include "plugin/dtype.h"
-#include "plugin/identify.h"
-#include "plugin/select.h"
+#include "plugin/args/args.h"
+#include "plugin/args/dtype.h"
+#include "plugin/args/identify.h"
+#include "plugin/choose/delivery.h"
+#include "plugin/choose/select.h"
 
 #include <sys/mman.h>
 

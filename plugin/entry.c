@@ -3,7 +3,7 @@
  *
  * Holds: the table is constant; nothing here has state.
  * Threads: as each call says. Tests: conformance */
-#include "plugin/args.h"
+#include "plugin/args/args.h"
 #include "plugin/connector.h"
 
 static bool is_forked(const spec_connector *conn)

@@ -1,23 +1,5 @@
 /* The store's state: its parts, each of which is the room's that has its header. Only store/
- * includes it.
- *
- *   identity.h    store.msgpack, numbers of copies   open.c        open, close, statistics
- *   journal.h     the log's file: scan, append       replay.h      records -> table, space
- *   averages.h    average importance in the log      follow.h      another process's log
- *   checkpoint.h  logs that are written anew         log_room.h    room for two logs
- *   table.h       pieces and extents by id           mail.h        what others say to the writer
- *   where.h       where rows and tags lie            segment.h     segment files, places of extents
- *   tier.h        what reads and writes of extents go through
- *   demand.h      how much is asked for              room.c        how much is free, what may go
- *   quarantine.h  dropped pieces -> free pages       coarse_mark.h rows that go while codes stay
- *   extent.h      extents that are being written: pack.c, layers -> writes; extent_commit.c -> log
- *   flight.h      operations in flight               readback.h    rows read back, verified
- *   plan.h        ranges -> reads                    picks.h       chosen rows -> reads
- *   reader.h      a load's rows, in order            sketch.h      a layer's probe rows or codes
- *   frames.h      staging; spare.h: a frame for who waits and starves; pool.h: memory of sketches
- *   cache.h       what frames hold                   sidecar.h     probe rows, codes in the making
- *   build.h       sidecars that extents lack         live.h        codes of rows that are stored
- *   merger.h      pieces that become one
+ * includes it. Which room is on which floor: docs/ARCHITECTURE.md.
  *
  * Locks: space (rank 40), log (rank 50), live (rank 54), cache (rank 55), a flight's own (rank 30),
  * the spare frame's (rank 35). The log lock is never held while space is taken: space freed by a
@@ -28,19 +10,19 @@
 #ifndef SC_STORE_INTERNAL_H
 #define SC_STORE_INTERNAL_H
 
-#include "store/averages.h"
-#include "store/demand.h"
-#include "store/follow.h"
-#include "store/frames.h"
-#include "store/journal.h"
-#include "store/log_room.h"
-#include "store/mail.h"
-#include "store/pool.h"
-#include "store/quarantine.h"
-#include "store/segment.h"
-#include "store/spare.h"
-#include "store/table.h"
-#include "store/where.h"
+#include "store/cache/frames.h"
+#include "store/cache/pool.h"
+#include "store/cache/spare.h"
+#include "store/log/journal.h"
+#include "store/log/log_room.h"
+#include "store/log/mail.h"
+#include "store/log/table.h"
+#include "store/place/demand.h"
+#include "store/place/quarantine.h"
+#include "store/place/segment.h"
+#include "store/replay/averages.h"
+#include "store/replay/follow.h"
+#include "store/rows/where.h"
 
 #include <pthread.h>
 

@@ -190,7 +190,7 @@ uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
 uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout);
 
 /* What a byte costs on this device, and one more operation when many are in flight, as this store's
- * reads have shown it since open (store/io_cost.c); a guess (5 us, 2.5 GB/s) until then. Any
+ * reads have shown it since open (store/io/io_cost.c); a guess (5 us, 2.5 GB/s) until then. Any
  * thread. */
 struct sc_store_device {
     uint64_t bytes_per_s, op_ns;

@@ -7,14 +7,14 @@
  * Does not: start threads (params.exec is the connector's).
  * Threads: open and close by one thread; statistics from any.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
-#include "store/build.h"
-#include "store/checkpoint.h"
-#include "store/extent.h"
-#include "store/identity.h"
-#include "store/live.h"
-#include "store/merger.h"
-#include "store/replay.h"
-#include "store/where.h"
+#include "store/log/identity.h"
+#include "store/replay/checkpoint.h"
+#include "store/replay/replay.h"
+#include "store/rows/where.h"
+#include "store/sidecar/build.h"
+#include "store/write/extent.h"
+#include "store/write/live.h"
+#include "store/write/merger.h"
 
 #include <stdio.h>
 #include <string.h>

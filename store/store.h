@@ -31,8 +31,8 @@
 
 #include "base/assert.h"
 #include "base/config.h"
-#include "store/io.h"
-#include "store/tag.h"
+#include "store/io/io.h"
+#include "store/rows/tag.h"
 
 #define SC_STORE_FORMAT_VERSION 4u
 #define SC_STORE_IDENTITY_NAME  "store.msgpack"

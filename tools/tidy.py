@@ -7,7 +7,8 @@ usage: tools/tidy.py [ROOT]          exit 0: clean, 1: something was found, 2: n
   C, Python, scripts   at most 100 columns
   C and CUDA           at most 70 lines a function; the opening comment; includes from the root and
                        of folders that the includer's row allows, of a room (plugin/lab/) its one
-                       header; no banned call outside base/
+                       header, of floors (store/io/, store/rows/ ..) those below and one's own; no
+                       banned call outside base/
   the contract         every clause of abi/spec_connector.h has a test, or stands in
                        conformance/clauses-later.txt with what it waits for; never both, and no
                        test names a clause that does not exist
@@ -54,6 +55,12 @@ ALLOWED = {
 # Folders inside one of these: a row of their own, and the one header that is included from outside
 # (their unit tests look inside).
 ROOMS = {"plugin/lab": "plugin/lab/lab.h"}
+# Floors of a folder, the lowest first. Headers that stand in the folder itself are on none: who may
+# be called (store.h, load.h), and the state of all floors put together.
+FLOORS = {
+    "store": ("io", "rows", "log", "place", "replay", "cache", "read", "write", "sidecar"),
+    "plugin": ("args", "index", "save", "peers", "choose", "load", "request"),
+}
 # Third-party headers, and the folders that may include them.
 THIRD_PARTY = (
     (r"json-c/|json\.h", "json-c", ("base", "plugin", "conformance/engine", "conformance", "tests",
@@ -222,6 +229,21 @@ def allowed_for(path):
     return allowed
 
 
+def floor_of(path):
+    """(folder, number of the floor, from 0) of a path; None: it is on no floor."""
+    parts = path.split("/")
+    floors = FLOORS.get(parts[0], ())
+    return (parts[0], floors.index(parts[1])) if len(parts) > 2 and parts[1] in floors else None
+
+
+def check_floor(path, found):
+    parts = path.split("/")
+    if len(parts) > 2 and parts[0] in FLOORS and floor_of(path) is None and (
+            folder_of(path) not in ROOMS):
+        found.add(path, 1, "%s/ is no floor of %s/, expected one of: %s"
+                  % (parts[1], parts[0], ", ".join(FLOORS[parts[0]])))
+
+
 def check_include(root, path, line, name, found):
     if path.startswith("abi/") and os.path.isfile(os.path.join(root, "abi", name)):
         return  # hosts take these headers out of the tree, into one folder
@@ -238,6 +260,10 @@ def check_include(root, path, line, name, found):
     if allowed is not ANY and folder_of(name) not in allowed:
         found.add(path, line, 'include "%s" is not in this folder\'s row, expected one of: %s'
                   % (name, ", ".join(sorted(set(allowed)))))
+    here, there = floor_of(path), floor_of(name)
+    if here and there and here[0] == there[0] and there[1] > here[1]:
+        found.add(path, line, 'include "%s" is on a floor above, expected one of: %s'
+                  % (name, ", ".join(FLOORS[here[0]][:here[1] + 1])))
     room = folder_of(name)
     if ROOMS.get(room, name) != name and folder_of(path) != room and not path.startswith(
             "tests/unit/%s/" % room.split("/")[0]):
@@ -410,6 +436,7 @@ def check_file(root, path, functions, found):
     check_text(path, text, found)
     if path.endswith(C_SUFFIXES):
         check_opening(path, text, found)
+        check_floor(path, found)
         check_includes(root, path, text, found)
         check_calls(path, text, found)
         functions[path] = c_functions(text)

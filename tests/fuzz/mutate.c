@@ -3,9 +3,9 @@
  * Holds, Threads, Tests: tests/fuzz/mutate.h. */
 #include "tests/fuzz/mutate.h"
 
-#include "store/codes.h"
-#include "store/fields.h"
-#include "store/where.h"
+#include "store/log/fields.h"
+#include "store/rows/codes.h"
+#include "store/rows/where.h"
 
 #include <string.h>
 

@@ -27,7 +27,7 @@
 #define SC_TESTS_SIM_IO_SIM_H
 
 #include "base/config.h"
-#include "store/io.h"
+#include "store/io/io.h"
 
 #define SC_IO_SIM_SECTOR_BYTES 512u
 

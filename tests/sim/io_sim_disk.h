@@ -11,7 +11,7 @@
 #ifndef SC_TESTS_SIM_IO_SIM_DISK_H
 #define SC_TESTS_SIM_IO_SIM_DISK_H
 
-#include "store/io_backend.h"
+#include "store/io/io_backend.h"
 #include "tests/sim/io_sim.h"
 #include "tests/sim/io_sim_image.h"
 

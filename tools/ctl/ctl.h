@@ -10,7 +10,7 @@
 #ifndef SC_TOOLS_CTL_H
 #define SC_TOOLS_CTL_H
 
-#include "store/record.h"
+#include "store/log/record.h"
 
 #include <json-c/json.h>
 #include <stdbool.h>

@@ -7,7 +7,7 @@
 #include "tools/ctl/ctl.h"
 
 #include "base/config.h"
-#include "store/io.h"
+#include "store/io/io.h"
 
 #include <stdio.h>
 #include <stdlib.h>

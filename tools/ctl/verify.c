@@ -7,8 +7,8 @@
  * Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
-#include "store/tag.h"
-#include "store/where.h"
+#include "store/rows/tag.h"
+#include "store/rows/where.h"
 
 #include <errno.h>
 #include <fcntl.h>

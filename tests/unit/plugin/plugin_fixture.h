@@ -10,8 +10,8 @@
 #ifndef SC_TESTS_UNIT_PLUGIN_FIXTURE_H
 #define SC_TESTS_UNIT_PLUGIN_FIXTURE_H
 
+#include "plugin/args/dtype.h"
 #include "plugin/connector.h"
-#include "plugin/dtype.h"
 #include "tests/sim/radix_check.h"
 #include "tests/sim/sim_connector.h"
 #include "tests/sim/sim_memory.h"

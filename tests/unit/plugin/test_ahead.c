@@ -10,8 +10,8 @@
  * Threads: one. */
 #include "tests/unit/plugin/select_fixture.h"
 
-#include "plugin/reads.h"
-#include "plugin/select.h"
+#include "plugin/choose/reads.h"
+#include "plugin/choose/select.h"
 
 #define MATCHED  768u
 #define LAYERS   4u

@@ -1,5 +1,5 @@
 /* Structures that grow at their end, from hosts that are older and newer than we are. */
-#include "plugin/args.h"
+#include "plugin/args/args.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

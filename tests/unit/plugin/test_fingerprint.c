@@ -1,6 +1,6 @@
 /* The fingerprint of weights: by bytes and order, not by path; kept hashes are used, and only when
  * the file is provably the same. */
-#include "plugin/identify.h"
+#include "plugin/args/identify.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <fcntl.h>

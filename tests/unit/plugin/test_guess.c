@@ -3,8 +3,8 @@
  * averages are learnt, written and come back. */
 #include "tests/unit/plugin/select_fixture.h"
 
+#include "plugin/choose/select.h"
 #include "plugin/lab/average.h"
-#include "plugin/select.h"
 
 #include <pthread.h>
 

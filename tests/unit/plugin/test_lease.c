@@ -2,7 +2,7 @@
  *
  * Threads: one. */
 #include "base/limits.h"
-#include "plugin/lease.h"
+#include "plugin/args/lease.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Checking described memory: against a plain loop over every address in wide arithmetic. */
-#include "plugin/dtype.h"
-#include "plugin/memory.h"
+#include "plugin/args/dtype.h"
+#include "plugin/args/memory.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

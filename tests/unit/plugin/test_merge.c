@@ -1,7 +1,7 @@
 /* Merging: what was stored token by token becomes a piece a chunk, and nobody is told of other rows
  * than those of his tokens at any moment: with requests that hold the old pieces, branches, failed
  * reads, eviction, resets, reopens, power cuts, readers and ranks beside. */
-#include "plugin/provenance.h"
+#include "plugin/args/provenance.h"
 #include "tests/unit/parts.h"
 #include "tests/unit/plugin/merge_fixture.h"
 

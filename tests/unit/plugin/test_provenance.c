@@ -5,7 +5,7 @@
  *           on, so that a row tells which pass it is from
  *
  * What get_important would have set is set here: the request's `delivered`. */
-#include "plugin/provenance.h"
+#include "plugin/args/provenance.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <pthread.h>

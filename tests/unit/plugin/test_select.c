@@ -3,8 +3,8 @@
  * disk. */
 #include "tests/unit/plugin/select_fixture.h"
 
-#include "plugin/reads.h"
-#include "plugin/select.h"
+#include "plugin/choose/reads.h"
+#include "plugin/choose/select.h"
 
 #include <pthread.h>
 

@@ -7,7 +7,7 @@
 #define SC_TESTS_UNIT_STORE_IO_FIXTURE_H
 
 #include "base/config.h"
-#include "store/io.h"
+#include "store/io/io.h"
 #include "tests/sim/io_sim.h"
 
 #include <dirent.h>

@@ -6,7 +6,7 @@
 #ifndef SC_TESTS_UNIT_STORE_LATE_IO_H
 #define SC_TESTS_UNIT_STORE_LATE_IO_H
 
-#include "store/io_backend.h"
+#include "store/io/io_backend.h"
 
 #include <unistd.h>
 

@@ -5,7 +5,7 @@
 #define SC_TESTS_UNIT_STORE_SKETCH_CHECK_H
 
 #include "store/internal.h"
-#include "store/tag.h"
+#include "store/rows/tag.h"
 #include "tests/unit/store/store_fixture.h"
 
 #define SKETCH_ROWS_MAX 2048u

@@ -3,7 +3,7 @@
  * after any power cut; pages come back with their extents.
  *
  * Threads: the fixture's. */
-#include "store/tier.h"
+#include "store/place/tier.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/late_io.h"
 #include "tests/unit/store/sketch_check.h"

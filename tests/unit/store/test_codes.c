@@ -3,7 +3,7 @@
  * and the moment at which power fails.
  *
  * Threads: the fixture's. */
-#include "store/codes.h"
+#include "store/rows/codes.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/space_check.h"

@@ -1,13 +1,13 @@
-/* Operations in flight (store/flight.h) of many loads over few frames: readers and sketches of one
- * store are begun, waited for, raised, narrowed, cancelled and closed in a seeded order, while
- * reads fail, come late or in parts; on the simulated disk, where a run follows from its seed, and
- * by threads on what a machine has.
+/* Operations in flight (store/cache/flight.h) of many loads over few frames: readers and sketches
+ * of one store are begun, waited for, raised, narrowed, cancelled and closed in a seeded order,
+ * while reads fail, come late or in parts; on the simulated disk, where a run follows from its
+ * seed, and by threads on what a machine has.
  *
  * Holds: what comes is what was stored, in its order; a load that fails says so; who waits without
  * a deadline is served; costs are never less than nothing; in the end nothing is held.
  * Threads: in the loop one; else PLAYERS, each with loads of its own.
  * SC_SEED=n runs one seed, SC_SEEDS=n so many, from 1 or SC_SEED on. */
-#include "store/io_backend.h"
+#include "store/io/io_backend.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
 

@@ -2,7 +2,7 @@
  *
  * Holds: every test gives all frames back.
  * Threads: one (the seeded loop), but the last test: four workers. */
-#include "store/frames.h"
+#include "store/cache/frames.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* store/io.h: one body over every back end and every way to drive it.
+/* store/io/io.h: one body over every back end and every way to drive it.
  *
  * Holds: each test starts from an empty directory (or disk) and leaves nothing allocated.
  * Threads: as the setup says. */

@@ -1,10 +1,10 @@
-/* What a byte and an operation cost (store/io_cost.c): learned from reads whose cost is known, and
- * not from those that tell nothing.
+/* What a byte and an operation cost (store/io/io_cost.c): learned from reads whose cost is known,
+ * and not from those that tell nothing.
  *
  * A page takes 10 us of the device here, a large operation 1 ns a byte: op_ns is 10,000 - 4,096.
  *
  * Threads: the fixture's. */
-#include "store/picks.h"
+#include "store/read/picks.h"
 #include "tests/unit/store/io_fixture.h"
 
 #define OPS_MAX    640u

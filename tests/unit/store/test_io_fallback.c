@@ -1,4 +1,4 @@
-/* What store/io_posix.c does when the system refuses or comes short. This program defines the
+/* What store/io/io_posix.c does when the system refuses or comes short. This program defines the
  * system calls' functions itself, in front of libc's, and lets each test say how they behave.
  *
  * Holds: a behaviour that a test asked for was met (its counter is asserted).

@@ -1,4 +1,4 @@
-/* What only store/io_uring.c has: rings, the target of bytes in flight, what the kernel may say,
+/* What only store/io/io_uring.c has: rings, the target of bytes in flight, what the kernel may say,
  * registration, and what happens where io_uring is forbidden. The linker puts this program's
  * functions in front of five of liburing's, so that a test can say how they behave.
  *

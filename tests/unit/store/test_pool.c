@@ -1,7 +1,7 @@
 /* Runs of the pool, beside a dumb twin that fills each with its own number; and from several
  * threads. */
 #include "base/fault.h"
-#include "store/pool.h"
+#include "store/cache/pool.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Decoding of piece records: the short way for what our own encoder wrote says what the general one
  * says, or nothing. */
-#include "store/record.h"
+#include "store/log/record.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  *
  * Threads: the fixture's. */
 #include "store/internal.h"
-#include "store/where.h"
+#include "store/rows/where.h"
 #include "tests/unit/store/sketch_check.h"
 
 static const struct world_setup setups[] = {

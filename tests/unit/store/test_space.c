@@ -1,5 +1,5 @@
 /* Free pages of segments, beside a dumb twin: an array of owners, a page each. */
-#include "store/space.h"
+#include "store/place/space.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -102,6 +102,21 @@ class Includes(TidyCase):
                 self.assert_one(path + ":2", name, part)
                 os.remove(os.path.join(self.folder.name, path))
 
+    def test_a_floor_knows_those_below_it(self):
+        for path, name in (("store/io/io.h", None), ("store/rows/where.h", None),
+                           ("store/rows/x.c", "store/io/io.h"), ("store/io/x.c", "store/s.h"),
+                           ("store/x.c", "store/rows/where.h"),
+                           ("plugin/args/x.c", "store/rows/where.h"),
+                           ("tests/unit/store/x.c", "store/rows/where.h")):
+            self.try_include(path, '#include "%s"' % name if name else "")
+        self.assert_clean()
+        self.try_include("store/io/y.c", '#include "store/rows/where.h"')
+        self.assert_one("store/io/y.c:2", "store/rows/where.h", "above")
+
+    def test_a_folder_of_floors_has_no_other_folders(self):
+        self.try_include("store/attic/x.c", "")
+        self.assert_one("store/attic/x.c:1", "attic", "floor")
+
     def test_a_relative_include_is_refused(self):
         self.try_include("store/x.c", '#include "s.h"')
         self.assert_one("store/x.c:2", "relative", "from the root")

@@ -1,0 +1,168 @@
+/* What open is told of the model: checked, and refused where it is more than this version stores.
+ *
+ *   members   one uniform kind of layer
+ *   groups    layers of several kinds: each layer stands in one group (docs/decisions/0017)
+ *
+ * Holds: a description that contradicts itself is INVALID, whatever this version supports; a good
+ * one that is more than one group of plain rows is UNSUPPORTED.
+ * Threads: any (open only). Tests: conformance (abi_010_*, abi_183_*) */
+#include "base/limits.h"
+#include "plugin/args/args.h"
+#include "plugin/args/dtype.h"
+#include "plugin/args/identify.h"
+
+static spec_status check_members(const struct spec_model *model, struct spec_error *reterr)
+{
+    if (model->layer_count == 0 || model->layer_count > SC_LIMIT_LAYERS)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: layer_count is %" PRIu32 ", 1 .. %u expected", model->layer_count,
+                       SC_LIMIT_LAYERS);
+    if (model->kv_head_count == 0 || model->kv_head_count > SC_LIMIT_KV_HEADS)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: kv_head_count is %" PRIu32 ", 1 .. %u expected",
+                       model->kv_head_count, SC_LIMIT_KV_HEADS);
+    if (model->query_head_count == 0 || model->query_head_count % model->kv_head_count != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: query_head_count is %" PRIu32
+                       ", a multiple of kv_head_count %" PRIu32 " expected",
+                       model->query_head_count, model->kv_head_count);
+    if (model->head_size == 0 || model->head_size > SC_LIMIT_HEAD_SIZE)
+        return sc_fail(reterr, SPEC_E_INVALID, "model: head_size is %" PRIu32 ", 1 .. %u expected",
+                       model->head_size, SC_LIMIT_HEAD_SIZE);
+    if (sc_plugin_dtype_bytes(model->kv_dtype) == 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: kv_dtype is %" PRIu32 ", SPEC_DTYPE_* expected", model->kv_dtype);
+    if (model->kv_layout != SPEC_KV_ROWS || model->rope_kind > SPEC_ROPE_INTERLEAVED)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: kv_layout %" PRIu32 " or rope_kind %" PRIu32 " is unknown",
+                       model->kv_layout, model->rope_kind);
+    if (model->kv_scale_count > 0 && model->kv_scales == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "model: kv_scales is NULL with a count");
+    if (model->tp_rank >= (model->tp_size > 0 ? model->tp_size : 1))
+        return sc_fail(reterr, SPEC_E_INVALID, "model: tp_rank %" PRIu32 " of tp_size %" PRIu32,
+                       model->tp_rank, model->tp_size);
+    if (model->reserved != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "model: reserved must be 0");
+    if (model->head_size_v != 0 && model->head_size_v != model->head_size)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "model: head_size_v is %" PRIu32 ", and only head_size %" PRIu32
+                       " is supported yet",
+                       model->head_size_v, model->head_size);
+    return SPEC_OK;
+}
+
+/* ---- Groups ---------------------------------------------------------------------------------- */
+
+struct layers_seen {
+    uint64_t bits[SC_LIMIT_LAYERS / 64];
+    uint64_t count;
+};
+
+/* Adds the group's layers, none of which was seen before. */
+static spec_status see_layers(const struct spec_model *model, const struct spec_layer_group *group,
+                              uint64_t i, struct layers_seen *seen, struct spec_error *reterr)
+{
+    if (group->layers == NULL || group->layer_count == 0 || group->layer_count > model->layer_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: groups[%" PRIu64 "] has %" PRIu64 " layers, 1 .. %" PRIu32
+                       " expected",
+                       i, group->layers != NULL ? group->layer_count : 0, model->layer_count);
+    for (uint64_t l = 0; l < group->layer_count; l++) {
+        uint32_t layer = group->layers[l];
+        if (layer >= model->layer_count || (l > 0 && layer <= group->layers[l - 1]))
+            return sc_fail(reterr, SPEC_E_INVALID,
+                           "model: groups[%" PRIu64 "] names layer %" PRIu32
+                           ", expected ascending ones below %" PRIu32,
+                           i, layer, model->layer_count);
+        uint64_t bit = UINT64_C(1) << (layer % 64);
+        if (seen->bits[layer / 64] & bit)
+            return sc_fail(reterr, SPEC_E_INVALID, "model: layer %" PRIu32 " is in two groups",
+                           layer);
+        seen->bits[layer / 64] |= bit;
+    }
+    seen->count += group->layer_count;
+    return SPEC_OK;
+}
+
+/* Heads and sizes by kind: a latent row is one head without V, a state has bytes alone. */
+static bool has_its_members(const struct spec_layer_group *group)
+{
+    bool is_state = group->kind == SPEC_GROUP_STATE, is_latent = group->kind == SPEC_GROUP_LATENT;
+    bool is_window = group->kind == SPEC_GROUP_WINDOW;
+    if ((group->window != 0) != is_window || (group->state_bytes != 0) != is_state)
+        return false;
+    if (is_state)
+        return group->kv_head_count == 0 && group->head_size == 0 && group->head_size_v == 0;
+    if (is_latent && (group->kv_head_count != 1 || group->head_size_v != 0))
+        return false;
+    return group->kv_head_count > 0 && group->kv_head_count <= SC_LIMIT_KV_HEADS &&
+           group->head_size > 0 && group->head_size <= SC_LIMIT_HEAD_SIZE &&
+           group->head_size_v <= SC_LIMIT_HEAD_SIZE;
+}
+
+static bool is_uniform(const struct spec_model *model, const struct spec_layer_group *group)
+{
+    return group->kind == SPEC_GROUP_FULL && group->kv_head_count == model->kv_head_count &&
+           group->head_size == model->head_size &&
+           (group->head_size_v == 0 || group->head_size_v == model->head_size) &&
+           (group->dtype == 0 || group->dtype == model->kv_dtype) &&
+           (group->rope_theta == 0 || group->rope_theta == model->rope_theta);
+}
+
+static spec_status check_group(const struct spec_model *model, uint64_t i, struct layers_seen *seen,
+                               bool *ret_is_uniform, struct spec_error *reterr)
+{
+    struct spec_layer_group group;
+    spec_status status = sc_plugin_args_read_at(&group, &sc_plugin_form_layer_group, model->groups,
+                                                i, "model: groups", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (group.kind > SPEC_GROUP_STATE)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: groups[%" PRIu64 "] is of kind %" PRIu32 ", SPEC_GROUP_* expected",
+                       i, group.kind);
+    if (group.dtype != 0 && sc_plugin_dtype_bytes(group.dtype) == 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: groups[%" PRIu64 "] has dtype %" PRIu32
+                       ", SPEC_DTYPE_* or 0 expected",
+                       i, group.dtype);
+    if (!has_its_members(&group))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: groups[%" PRIu64
+                       "]: heads, sizes, window or state_bytes are not those of its kind",
+                       i);
+    *ret_is_uniform = is_uniform(model, &group);
+    return see_layers(model, &group, i, seen, reterr);
+}
+
+static spec_status check_groups(const struct spec_model *model, struct spec_error *reterr)
+{
+    struct layers_seen seen = {.count = 0};
+    bool uniform = true;
+    if (model->group_count > model->layer_count || model->groups == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: %" PRIu64 " groups at %s, at most one a layer expected",
+                       model->group_count, model->groups == NULL ? "NULL" : "an address");
+    for (uint64_t i = 0; i < model->group_count; i++) {
+        bool is_one = false;
+        spec_status status = check_group(model, i, &seen, &is_one, reterr);
+        if (status != SPEC_OK)
+            return status;
+        uniform &= is_one;
+    }
+    if (seen.count != model->layer_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: the groups have %" PRIu64 " layers, the model %" PRIu32, seen.count,
+                       model->layer_count);
+    if (!uniform || model->group_count > 1)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "model: more than one group of full layers with the model's rows is not "
+                       "supported yet");
+    return SPEC_OK;
+}
+
+spec_status sc_plugin_model_check(const struct spec_model *model, struct spec_error *reterr)
+{
+    spec_status status = check_members(model, reterr);
+    return status == SPEC_OK && model->group_count > 0 ? check_groups(model, reterr) : status;
+}

@@ -1,0 +1,143 @@
+/* The namespace: a canonical descriptor of everything that makes one model's KV differ from
+ * another's, its digest, and its text for people (spec-ctl names the first field that differs).
+ * And its family: the digest without what differs between the ranks of one model (decision 0005).
+ *
+ * Holds: equal models give equal digests on every machine; ranks of one model are of one family;
+ * each field has a tag that never changes its meaning, the same in both digests.
+ * Threads: any (open only). Tests: conformance (abi_010_*, abi_011_*) */
+#include "plugin/args/identify.h"
+#include "plugin/connector.h"
+
+#include <json-c/json.h>
+#include <stdio.h>
+
+/* One field goes into both the digest and the text, so that they cannot part. */
+struct description {
+    struct sc_digest digest;
+    struct sc_digest family;
+    bool of_rank; /* fields that come now are not the family's */
+    struct json_object *text;
+    bool failed; /* json-c had no memory */
+};
+
+static void field_add(struct description *d, const char *name, struct json_object *value)
+{
+    if (value == NULL || json_object_object_add(d->text, name, value) != 0)
+        d->failed = true;
+}
+
+static void describe_u64(struct description *d, uint32_t tag, const char *name, uint64_t value)
+{
+    sc_digest_u64(&d->digest, tag, value);
+    if (!d->of_rank)
+        sc_digest_u64(&d->family, tag, value);
+    field_add(d, name, json_object_new_uint64(value));
+}
+
+static void describe_text(struct description *d, uint32_t tag, const char *name, const char *value)
+{
+    sc_digest_text(&d->digest, tag, value != NULL ? value : "");
+    if (!d->of_rank)
+        sc_digest_text(&d->family, tag, value != NULL ? value : "");
+    field_add(d, name, json_object_new_string(value != NULL ? value : ""));
+}
+
+static void describe_hash(struct description *d, uint32_t tag, const char *name,
+                          struct sc_hash hash)
+{
+    char hex[2 * SC_HASH_BYTES + 1];
+    snprintf(hex, sizeof(hex), "%016" PRIx64 "%016" PRIx64, hash.hi, hash.lo);
+    sc_digest_hash(&d->digest, tag, hash);
+    if (!d->of_rank)
+        sc_digest_hash(&d->family, tag, hash);
+    field_add(d, name, json_object_new_string(hex));
+}
+
+static void describe_f64(struct description *d, uint32_t tag, double value)
+{
+    sc_digest_f64(&d->digest, tag, value);
+    sc_digest_f64(&d->family, tag, value);
+}
+
+static void describe_model(struct description *d, const spec_connector *conn,
+                           const struct spec_model *model)
+{
+    d->of_rank = true; /* ranks split layers or heads, not always evenly */
+    describe_u64(d, 3, "layers", model->layer_count);
+    describe_u64(d, 4, "kv_heads", model->kv_head_count);
+    describe_u64(d, 5, "query_heads", model->query_head_count);
+    d->of_rank = false;
+    describe_u64(d, 6, "head_size", model->head_size);
+    describe_u64(d, 7, "kv_dtype", model->kv_dtype);
+    describe_u64(d, 8, "kv_layout", model->kv_layout);
+    describe_u64(d, 9, "rope_kind", model->rope_kind);
+    describe_f64(d, 10, model->rope_theta);
+    field_add(d, "rope_theta", json_object_new_double(model->rope_theta));
+    describe_text(d, 11, "rope_scaling", model->rope_scaling_kind);
+    struct json_object *scaling = json_object_new_array();
+    field_add(d, "rope_scaling_values", scaling);
+    for (uint32_t i = 0; i < 8 && !d->failed; i++) {
+        describe_f64(d, 12 + i, model->rope_scaling[i]);
+        json_object_array_add(scaling, json_object_new_double(model->rope_scaling[i]));
+    }
+    d->of_rank = true;
+    describe_hash(d, 20, "kv_scales",
+                  sc_hash_bytes(model->kv_scales, model->kv_scale_count * sizeof(float)));
+    describe_u64(d, 21, "tp_rank", model->tp_rank);
+    d->of_rank = false;
+    describe_u64(d, 22, "tp_size", model->tp_size > 0 ? model->tp_size : 1);
+    describe_u64(d, 23, "chunk_tokens", conn->config.chunk_tokens);
+    describe_u64(d, 24, "store_format", SC_STORE_FORMAT_VERSION);
+    if (conn->config.layout != SC_STORE_PAIRED) /* rows of one layout are noise in the other */
+        describe_u64(d, 25, "layout", conn->config.layout);
+}
+
+/* The weights by their files, or by the host's id. */
+static spec_status weights_hash(spec_connector *conn, const struct spec_model *model,
+                                struct sc_hash *ret_hash, struct spec_error *reterr)
+{
+    if (model->kv_scale_count > UINT64_MAX / sizeof(float))
+        return sc_fail(reterr, SPEC_E_INVALID, "model: kv_scale_count %" PRIu64 " is no count",
+                       model->kv_scale_count);
+    if (model->weights_path_count > 0 && model->weights_paths == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "model: weights_paths is NULL with a count");
+    if (model->weights_path_count > 0)
+        return sc_plugin_fingerprint(conn, model->weights_paths, model->weights_path_count,
+                                     ret_hash, reterr);
+    if (model->weights_id.data == NULL || model->weights_id.byte_count == 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: neither weights_paths nor weights_id is given; without one of them "
+                       "KV of other weights could be reused");
+    struct sc_digest digest;
+    sc_digest_init(&digest, "weights-id");
+    sc_digest_bytes(&digest, 1, model->weights_id.data, model->weights_id.byte_count);
+    *ret_hash = sc_digest_done(&digest);
+    return SPEC_OK;
+}
+
+spec_status sc_plugin_namespace(spec_connector *conn, const struct spec_model *model,
+                                struct sc_hash *ret_digest, struct sc_hash *ret_family,
+                                char **ret_descriptor, struct spec_error *reterr)
+{
+    struct sc_hash weights;
+    spec_status status = weights_hash(conn, model, &weights, reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct description d = {.text = json_object_new_object()};
+    if (d.text == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");
+    sc_digest_init(&d.digest, "namespace");
+    sc_digest_init(&d.family, "family");
+    describe_hash(&d, 1, "weights", weights);
+    describe_text(&d, 2, "revision", model->revision);
+    describe_model(&d, conn, model);
+    const char *text =
+        d.failed ? NULL : json_object_to_json_string_ext(d.text, JSON_C_TO_STRING_PLAIN);
+    *ret_descriptor = text != NULL ? sc_alloc_string(&conn->alloc, text) : NULL;
+    json_object_put(d.text);
+    if (*ret_descriptor == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");
+    *ret_digest = sc_digest_done(&d.digest);
+    *ret_family = sc_digest_done(&d.family);
+    return SPEC_OK;
+}

@@ -1,0 +1,371 @@
+/* What an item of get_important wants, and whether its queries and new keys can be scored.
+ *
+ *   configuration <- struct spec_select (what is given) -> k of R rows, metric, rows kept
+ *
+ * A match that is short is wanted whole, whatever the configuration's budget; an item's own budget
+ * holds for it.
+ *
+ * Holds: after the checks every address that scoring forms lies inside what the host described.
+ * Threads: any. Tests: tests/unit/plugin/test_select.c, conformance (abi_061_*, abi_068_*) */
+#include "plugin/args/args.h"
+#include "plugin/args/dtype.h"
+#include "plugin/choose/select.h"
+
+#include <math.h>
+
+#define PPM 1000000u
+
+static spec_status read_select(const struct spec_select *host, struct spec_select *ret_select,
+                               struct spec_error *reterr)
+{
+    *ret_select = (struct spec_select){0};
+    if (host == NULL)
+        return SPEC_OK;
+    spec_status status = sc_plugin_args_read(ret_select, &sc_plugin_form_select, host,
+                                             "get_important: select", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if ((ret_select->given &
+         ~(SPEC_SELECT_BUDGET | SPEC_SELECT_METRIC | SPEC_SELECT_KEEP | SPEC_SELECT_EXACT)) ||
+        ret_select->reserved != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: select: given is %#" PRIx32 ", reserved %" PRIu32,
+                       ret_select->given, ret_select->reserved);
+    if ((ret_select->given & SPEC_SELECT_EXACT) && ret_select->exact_ppm > PPM)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: select: exact_ppm is %" PRIu32 ", at most %u expected",
+                       ret_select->exact_ppm, PPM);
+    if ((ret_select->given & SPEC_SELECT_BUDGET) &&
+        (ret_select->budget > SPEC_BUDGET_MASS || ret_select->retain_ppm > PPM ||
+         ret_select->mass_ppm > PPM))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: select: budget %" PRIu32 ", retain_ppm %" PRIu32
+                       ", mass_ppm %" PRIu32 "; budget <= %u and shares <= %u expected",
+                       ret_select->budget, ret_select->retain_ppm, ret_select->mass_ppm,
+                       SPEC_BUDGET_MASS, PPM);
+    if ((ret_select->given & SPEC_SELECT_METRIC) && ret_select->metric > SPEC_METRIC_RANDOM)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: select: metric is %" PRIu32 ", at most %u expected",
+                       ret_select->metric, SPEC_METRIC_RANDOM);
+    return SPEC_OK;
+}
+
+/* So many millionths of the rows, rounded up. */
+static uint64_t share_of(uint64_t row_total, uint64_t ppm)
+{
+    return (row_total * ppm + PPM - 1) / PPM; /* row_total < 2^24 */
+}
+
+/* Rows that a choice would spare cost little beside what has to be computed anyway, or little at
+ * all; what is computed on all of them is exact, and may be stored (docs/decisions/0007). */
+bool sc_plugin_match_is_short(const spec_connector *conn, const struct sc_plugin_request *request)
+{
+    uint64_t rows = sc_plugin_row_total(request);
+    uint64_t fresh = request->token_count - request->matched_tokens; /* both < 2^24 */
+    return rows < conn->config.select_min_tokens ||
+           rows * PPM < (rows + fresh) * conn->config.min_share_ppm;
+}
+
+static void set_keep(const struct sc_plugin_request *request, uint64_t first, uint64_t last,
+                     struct sc_plugin_want *want)
+{
+    uint64_t end = request->matched_tokens, from = end > last ? end - last : 0;
+    want->keep_before = first > want->first_position ? first - want->first_position : 0;
+    if (want->keep_before > want->row_total)
+        want->keep_before = want->row_total;
+    want->keep_from = from > want->first_position ? from - want->first_position : 0;
+}
+
+/* Rows that keep_before and keep_from name, and that are there. */
+static uint64_t kept_rows(const struct sc_plugin_request *request,
+                          const struct sc_plugin_want *want)
+{
+    uint64_t last = want->keep_from < want->row_total ? want->row_total - want->keep_from : 0;
+    uint64_t both = want->keep_before + last, gone = 0;
+    if (both >= want->row_total)
+        return want->row_total - request->coarse_rows;
+    if (request->coarse_rows == 0)
+        return both;
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
+        for (uint64_t j = row; j < row + request->ranges[i].row_count; j++)
+            gone += request->ranges[i].is_coarse != 0 &&
+                    (j < want->keep_before || j >= want->keep_from);
+    return both - gone;
+}
+
+/* Whether queries are what rows are ranked by. */
+static bool ranks_by_queries(const spec_connector *conn, const struct sc_plugin_want *want)
+{
+    return !sc_lab_is_blind(&conn->config, want->metric);
+}
+
+/* Layered: how many rows are exact. budget_bytes 0: no limit. */
+static void resolve_layered(const spec_connector *conn, const struct spec_select *select,
+                            const struct sc_plugin_request *request, uint32_t layer,
+                            uint64_t budget_bytes, struct sc_plugin_want *ret_want)
+{
+    const struct sc_config *config = &conn->config;
+    bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
+    uint64_t total = sc_plugin_row_total(request);
+    uint64_t ppm = (select->given & SPEC_SELECT_EXACT) ? select->exact_ppm : config->exact_ppm;
+    struct sc_plugin_want want = {
+        .row_total = total,
+        .row_count = share_of(total, ppm),
+        .first_position = request->from_token,
+        .metric = (select->given & SPEC_SELECT_METRIC) ? select->metric : config->metric,
+        .is_layered = true,
+    };
+    uint64_t exact_most = total - request->coarse_rows; /* the others have codes alone */
+    set_keep(request, kept ? select->keep_first : config->exact_first,
+             kept ? select->keep_last : config->exact_last, &want);
+    bool is_dense = layer < config->dense_layers;
+    if (want.row_count > exact_most || is_dense)
+        want.row_count = exact_most;
+    if (!is_dense && budget_bytes > 0 && budget_bytes / conn->dims.row_bytes < want.row_count) {
+        want.row_count = budget_bytes / conn->dims.row_bytes;
+        want.is_cut = true;
+    }
+    want.selects = want.row_count < total;
+    want.is_scored = want.selects && ranks_by_queries(conn, &want) &&
+                     want.row_count > kept_rows(request, &want) && want.row_count < exact_most;
+    *ret_want = want;
+}
+
+static void want_resolve(const spec_connector *conn, const struct spec_select *select,
+                         const struct sc_plugin_request *request, uint32_t layer,
+                         uint64_t budget_bytes, struct sc_plugin_want *ret_want)
+{
+    const struct sc_config *config = &conn->config;
+    if (config->base == SC_BASE_COARSE) {
+        resolve_layered(conn, select, request, layer, budget_bytes, ret_want);
+        return;
+    }
+    bool given = (select->given & SPEC_SELECT_BUDGET) != 0;
+    bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
+    uint64_t total = sc_plugin_row_total(request);
+    uint64_t ratio = share_of(total, given ? select->retain_ppm : config->retain_ppm);
+    uint64_t count = given ? select->count : config->select_count;
+    struct sc_plugin_want want = {
+        .row_total = total,
+        .first_position = request->from_token,
+        .budget = given ? select->budget : config->budget,
+        .mass_ppm = given ? select->mass_ppm : (uint32_t)config->mass_ppm,
+        .metric = (select->given & SPEC_SELECT_METRIC) ? select->metric : config->metric,
+    };
+    count = want.budget != SPEC_BUDGET_COUNT ? ratio : count;
+    count = count > 0 ? count : 1;
+    want.row_count = count < total ? count : total;
+    set_keep(request, kept ? select->keep_first : config->keep_first,
+             kept ? select->keep_last : config->keep_last, &want);
+    bool fewer = want.row_count < total || (want.budget == SPEC_BUDGET_MASS && total > 1);
+    if (want.budget == SPEC_BUDGET_MASS && !sc_lab_weighs(want.metric))
+        fewer = want.row_count < total; /* rows that weigh nothing have no mass */
+    want.selects = total > 0 && fewer && layer >= config->dense_layers;
+    want.is_short = want.selects && !given && request->is_short;
+    want.selects = want.selects && !want.is_short;
+    want.is_scored = want.selects && ranks_by_queries(conn, &want);
+    /* of one head too: its rows move as well */
+    want.has_head_sets = want.is_scored && config->identify != SC_IDENTIFY_COARSE;
+    *ret_want = want;
+}
+
+struct sc_plugin_want sc_plugin_want_usual(const spec_connector *conn,
+                                           const struct sc_plugin_request *request, uint32_t layer)
+{
+    struct sc_plugin_want want;
+    want_resolve(conn, &(struct spec_select){0}, request, layer, 0, &want);
+    return want;
+}
+
+bool sc_plugin_wants_some(const spec_connector *conn, const struct sc_plugin_request *request,
+                          uint32_t layer)
+{
+    return conn->choice.can_select && sc_plugin_want_usual(conn, request, layer).selects;
+}
+
+spec_status sc_plugin_want_resolve(const spec_connector *conn, struct sc_plugin_item *item,
+                                   struct spec_error *reterr)
+{
+    const struct spec_important *in = &item->in;
+    struct spec_select select;
+    spec_status status = read_select(in->select, &select, reterr);
+    if (status == SPEC_OK)
+        want_resolve(conn, &select, item->request, in->layer, in->budget_bytes, &item->want);
+    return status;
+}
+
+spec_status sc_plugin_want_refine(const spec_connector *conn, struct sc_plugin_item *item,
+                                  bool came_ahead, bool chooses, struct spec_error *reterr)
+{
+    struct sc_plugin_want *want = &item->want;
+    struct spec_select select;
+    spec_status status = read_select(item->in.select, &select, reterr);
+    if (status != SPEC_OK)
+        return status;
+    /* Whether a set was chosen already, a host cannot know after a deadline. */
+    bool rescores = sc_plugin_rescores(&item->in), may_rank = came_ahead || rescores;
+    uint32_t taken = SPEC_SELECT_EXACT | (may_rank ? SPEC_SELECT_METRIC | SPEC_SELECT_KEEP : 0);
+    if (select.given & ~taken)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: refine_of: select: given is %#" PRIx32 ", expected %#" PRIx32
+                       " at most: %s",
+                       select.given, taken,
+                       may_rank ? "budgets of rows are not layered's"
+                                : "the delivery's rows are ranked already");
+    resolve_layered(conn, &select, item->request, item->in.layer, 0, want);
+    want->selects = true; /* as far as one call's items of a request go one by one */
+    want->is_scored = rescores ? ranks_by_queries(conn, want) : want->is_scored && chooses;
+    return SPEC_OK;
+}
+
+void sc_plugin_want_ahead(struct sc_plugin_item *item)
+{
+    if (!item->want.is_scored || item->in.queries != NULL)
+        return;
+    item->want.is_scored = false;
+    item->want.is_known_only = true;
+}
+
+void sc_plugin_want_ranked(const spec_connector *conn, struct sc_plugin_item *item)
+{
+    struct sc_plugin_want *want = &item->want;
+    if (want->is_scored || !ranks_by_queries(conn, want) || !want->is_layered || !want->selects ||
+        item->in.queries == NULL || conn->requests.delivery_bytes == 0)
+        return;
+    /* Queries that are no good are no error where the set is known without them. */
+    want->is_scored = true;
+    want->is_scored = sc_plugin_scoring_check(conn, item, NULL) == SPEC_OK;
+}
+
+/* ---- Queries and new keys ------------------------------------------------------------------- */
+
+spec_status sc_plugin_queries_read(const struct spec_queries *host, const char *name,
+                                   struct spec_queries *ret_queries, struct spec_error *reterr)
+{
+    spec_status status =
+        sc_plugin_args_read(ret_queries, &sc_plugin_form_queries, host, name, reterr);
+    if (status == SPEC_OK && ret_queries->reserved != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "%s: reserved must be 0", name);
+    return status;
+}
+
+float sc_plugin_queries_scale(const spec_connector *conn, const struct spec_queries *queries)
+{
+    return queries->scale > 0 ? queries->scale : 1.0f / sqrtf((float)conn->shape.head_size);
+}
+
+spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spec_queries *queries,
+                                    const char *name, struct spec_error *reterr)
+{
+    if (queries->device == SPEC_DEVICE_CUDA)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: CUDA memory comes with the CUDA path",
+                       name);
+    uint64_t element = sc_plugin_dtype_bytes(queries->dtype), end, heads_end;
+    if (queries->device != SPEC_DEVICE_HOST || queries->device_index != 0 ||
+        !sc_plugin_dtype_is_scored(queries->dtype) || queries->data == NULL ||
+        queries->row_count == 0 || queries->heads > SPEC_QUERIES_PROBE)
+        return sc_fail(
+            reterr, SPEC_E_INVALID,
+            "%s: host memory, a dtype of numbers, data, at least one row and known heads expected",
+            name);
+    if (((uintptr_t)queries->data | queries->row_stride_bytes | queries->head_stride_bytes) %
+            element !=
+        0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: data and strides must be multiples of the element's %" PRIu64 " bytes",
+                       name, element);
+    if (!isfinite(queries->scale) || queries->scale < 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "%s: scale is %g, a finite one >= 0 expected", name,
+                       (double)queries->scale);
+    uint64_t heads = (uint64_t)(queries->heads == SPEC_QUERIES_PROBE ? conn->choice.probe_heads
+                                                                     : conn->shape.kv_head_count) *
+                     conn->dims.query_group;
+    if (heads > 0 &&
+        (__builtin_mul_overflow(queries->row_count - 1u, queries->row_stride_bytes, &end) ||
+         __builtin_mul_overflow(heads - 1, queries->head_stride_bytes, &heads_end) ||
+         __builtin_add_overflow(end, heads_end, &end) ||
+         __builtin_add_overflow(end, conn->shape.head_size * element, &end) ||
+         end > queries->byte_count))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: %" PRIu32 " rows of %" PRIu64 " heads reach beyond byte_count %" PRIu64,
+                       name, queries->row_count, heads, queries->byte_count);
+    return SPEC_OK;
+}
+
+/* The keys from where the match ends to the last query row. */
+static spec_status check_fresh(const spec_connector *conn, const struct spec_important *in,
+                               const struct spec_queries *queries, uint64_t count,
+                               struct sc_kernels_keys *ret_fresh, struct spec_error *reterr)
+{
+    struct sc_plugin_shape shape = conn->shape;
+    struct spec_memory memory;
+    if (queries->heads == SPEC_QUERIES_PROBE)
+        shape.kv_head_count = conn->choice.probe_heads;
+    spec_status status = sc_plugin_args_read(&memory, &sc_plugin_form_memory, in->new_keys,
+                                             "get_important: new_keys", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (!sc_plugin_dtype_is_scored(memory.dtype))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: new_keys: dtype is %" PRIu32 ", one of numbers expected",
+                       memory.dtype);
+    if (shape.kv_head_count == 0)
+        return SPEC_OK;
+    struct sc_plugin_memory keys;
+    const struct sc_plugin_memory_need need = {"get_important: new_keys", SC_MEMORY_KEYS, &shape,
+                                               count};
+    shape.dtype = memory.dtype;
+    status = sc_plugin_memory_check(in->new_keys, &need, &keys, reterr);
+    if (status == SPEC_OK)
+        *ret_fresh = (struct sc_kernels_keys){
+            .memory = keys.at, .count = count, .dtype = sc_plugin_kernels_dtype(memory.dtype)};
+    return status;
+}
+
+spec_status sc_plugin_scoring_check(const spec_connector *conn, struct sc_plugin_item *item,
+                                    struct spec_error *reterr)
+{
+    const struct spec_important *in = &item->in;
+    const struct sc_plugin_want *want = &item->want;
+    struct sc_plugin_scoring *scoring = &item->scoring;
+    struct spec_queries queries = {0};
+    struct spec_memory unneeded;
+    spec_status status = SPEC_OK;
+    *scoring = (struct sc_plugin_scoring){0};
+    if (in->queries != NULL)
+        status = sc_plugin_queries_read(in->queries, "get_important: queries", &queries, reterr);
+    if (status == SPEC_OK && in->new_keys != NULL)
+        status = sc_plugin_args_read(&unneeded, &sc_plugin_form_memory, in->new_keys,
+                                     "get_important: new_keys", reterr);
+    if (status != SPEC_OK || !want->is_scored)
+        return status;
+    if (in->queries == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: queries is NULL, and %" PRIu64 " of %" PRIu64
+                       " rows are to be chosen by them",
+                       want->row_count, want->row_total);
+    status = sc_plugin_queries_check(conn, &queries, "get_important: queries", reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t end = queries.first_position + queries.row_count, base = item->request->matched_tokens;
+    if (queries.first_position < base || end < queries.first_position ||
+        end > conn->config.max_request_tokens)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: queries: rows [%" PRIu64 ", + %" PRIu32
+                       "), expected behind the match of %" PRIu64 " and within %" PRIu32,
+                       queries.first_position, queries.row_count, base,
+                       conn->config.max_request_tokens);
+    scoring->is_probes_only = queries.heads == SPEC_QUERIES_PROBE;
+    if (scoring->is_probes_only && conn->choice.reads_codes)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: queries: all heads expected, since codes of all are scored");
+    scoring->scale = sc_plugin_queries_scale(conn, &queries);
+    scoring->queries = (struct sc_kernels_queries){.data = queries.data,
+                                                   .row_stride_bytes = queries.row_stride_bytes,
+                                                   .head_stride_bytes = queries.head_stride_bytes,
+                                                   .row_count = queries.row_count,
+                                                   .dtype = sc_plugin_kernels_dtype(queries.dtype)};
+    if (in->new_keys != NULL)
+        status = check_fresh(conn, in, &queries, end - base, &scoring->fresh, reterr);
+    return status;
+}

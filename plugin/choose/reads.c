@@ -1,0 +1,139 @@
+/* What a request's readers read: whole layers, rows of a set, rows of a guess, keys.
+ * Contract: reads.h. */
+#include "plugin/choose/reads.h"
+#include "plugin/choose/select.h"
+
+bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                           enum sc_exec_lane lane)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    if (reader->layer == layer && reader->load == SC_LOAD_WHOLE) {
+        if (lane == SC_LANE_DEMAND)
+            sc_store_reader_demand(reader->reader);
+        return true;
+    }
+    sc_store_reader_cancel(reader->reader);
+    reader->layer = layer;
+    reader->load = SC_LOAD_WHOLE;
+    reader->begin_ns = sc_exec_now_ns(conn->exec);
+    sc_store_reader_begin(reader->reader, layer, request->ranges, request->range_count, lane);
+    return false;
+}
+
+struct sc_store_picks sc_plugin_picks_of(const spec_connector *conn, const uint32_t *rows,
+                                         uint64_t count)
+{
+    struct sc_store_device device;
+    sc_store_device(conn->store, &device);
+    uint64_t gap_bytes =
+        conn->config.gap_bytes > 0 ? conn->config.gap_bytes : sc_store_device_gap(&device);
+    return (struct sc_store_picks){.rows = rows,
+                                   .count = count,
+                                   .wanted = SC_STORE_WANT_ROWS,
+                                   .whole_slabs = conn->config.planner == SC_PLANNER_CHUNK,
+                                   .gap_bytes = gap_bytes};
+}
+
+void sc_plugin_picks_begin(spec_connector *conn, struct sc_plugin_request *request,
+                           struct sc_plugin_reader *reader, uint32_t layer,
+                           const struct sc_store_picks *picks, enum sc_exec_lane lane)
+{
+    sc_store_reader_cancel(reader->reader);
+    reader->layer = layer;
+    reader->load = SC_LOAD_PICKS;
+    reader->begin_ns = sc_exec_now_ns(conn->exec);
+    reader->picks = *picks;
+    sc_store_reader_begin_picks(reader->reader, layer, request->ranges, request->range_count,
+                                &reader->picks, lane);
+}
+
+bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                           enum sc_exec_lane lane)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    if (conn->config.layout == SC_STORE_PAIRED)
+        return sc_plugin_layer_start(conn, request, layer, lane);
+    if (reader->layer == layer && reader->load == SC_LOAD_KEYS) {
+        if (lane == SC_LANE_DEMAND)
+            sc_store_reader_demand(reader->reader);
+        return true;
+    }
+    struct sc_store_picks picks =
+        sc_plugin_picks_of(conn, conn->choice.row_numbers, sc_plugin_row_total(request));
+    picks.wanted = SC_STORE_WANT_K;
+    sc_plugin_picks_begin(conn, request, reader, layer, &picks, lane);
+    reader->load = SC_LOAD_KEYS;
+    return false;
+}
+
+void sc_plugin_rest_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                          uint64_t count, const uint64_t *tags, enum sc_exec_lane lane)
+{
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, rest->rows, count);
+    sc_plugin_picks_begin(conn, request, rest, layer, &picks, lane);
+    sc_store_reader_tags(rest->reader, tags);
+}
+
+struct sc_plugin_reader *sc_plugin_guess_reader(struct sc_plugin_request *request, uint32_t layer)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    return reader->layer == layer && reader->load == SC_LOAD_PICKS ? reader : NULL;
+}
+
+uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    if (reader->layer == layer)
+        return NULL; /* it is being read already */
+    sc_plugin_reader_drop(reader);
+    return reader->rows;
+}
+
+/* The first `count` rows of a ranking whose deciles ascend, as one ascending list. */
+static void deciles_merge(const uint32_t *rows, uint64_t ranked, uint64_t count, uint32_t *ret_rows)
+{
+    uint64_t at[SC_PLUGIN_DECILES], end[SC_PLUGIN_DECILES];
+    for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++) {
+        at[d] = d > 0 ? sc_plugin_decile_end(ranked, d - 1) : 0;
+        end[d] = sc_plugin_decile_end(ranked, d);
+        end[d] = end[d] < count ? end[d] : count;
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t least = 0;
+        for (uint32_t d = 1; d < SC_PLUGIN_DECILES; d++)
+            if (at[d] < end[d] && (at[least] >= end[least] || rows[at[d]] < rows[at[least]]))
+                least = d;
+        ret_rows[i] = rows[at[least]++];
+    }
+}
+
+void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                           uint64_t ranked, uint64_t count)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, reader->rows, count);
+    uint64_t all_bytes = sc_plugin_row_total(request) * conn->dims.row_bytes;
+    uint64_t apart_bytes = all_bytes / (ranked / SC_PLUGIN_DECILES + 1);
+    if (picks.whole_slabs || apart_bytes <= 2 * picks.gap_bytes) {
+        /* each decile would read through its gaps what the next one reads again */
+        uint32_t *merged =
+            reader->rows + SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_request_tokens;
+        deciles_merge(reader->rows, ranked, count, merged);
+        picks.rows = merged;
+    }
+    sc_plugin_picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+}
+
+void sc_plugin_guess_begin_run(spec_connector *conn, struct sc_plugin_request *request,
+                               uint32_t layer, uint64_t count)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    bool is_split = conn->config.layout == SC_STORE_SPLIT;
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, NULL, count);
+    picks.whole_slabs = false;
+    if (is_split && count == sc_plugin_row_total(request))
+        (void)sc_plugin_heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
+    else if (!is_split && count > 0)
+        sc_plugin_picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+}

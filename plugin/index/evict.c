@@ -1,0 +1,180 @@
+/* Eviction: what was used longest ago goes, leaf by leaf, until there is room (decision 0015).
+ *
+ *   segments    [ live ............................ | quarantine | free ]
+ *                                                   |<--  share   ---->|
+ *   share       what was stored, or missed, in a lease's time, and a quarter more; 1/8 .. 5/8
+ *
+ *   radix       root -- [0..64) -- [64..90) -- [90..128)    the last is a leaf: it goes first
+ *                          \------ [64..128)                 pinned: passed over
+ *
+ * First what no lookup here can find (other namespaces, earlier epochs), then rows whose codes stay
+ * (store.coarse_only; coarse.c), then leaves; a piece goes with its last run.
+ * What was asked for beyond the share goes too: for a pass as long as that until it would fit, and
+ * if it finds no room though enough is free in sum, or the index is full, once nothing is on its
+ * way out of quarantine. What a device that failed lately refuses lacks no room and asks for none.
+ *
+ * Holds: a step evicts something or is the last one. Runs leave the index before their pieces'
+ * records, and nothing is committed in between.
+ * Does not: wait for leases (the store's quarantine does), evict what is pinned, evict while the
+ * device fails: drops could not be written down. */
+#include "plugin/index/evict.h"
+#include "plugin/connector.h"
+
+#define LEAST_PART   8u            /* of what may be held: at least this is free or on its way, */
+#define MOST_PART(x) ((x) / 8 * 5) /* and at most this: the rest lives, whatever is asked for */
+#define DEMAND_PART  4u            /* of what a lease took, more: evicting comes a little behind */
+#define GAP_PART     64u           /* goes at once, so that not each commit is followed by a job */
+#define LEAVES       64u           /* of a step: index.lock is held for so many */
+#define RUNS_PART    16u           /* of a full index */
+
+/* The most that anybody asked for since it was looked at last. */
+static void asked_raise(_Atomic uint64_t *asked, uint64_t amount)
+{
+    uint64_t old = atomic_load_explicit(asked, memory_order_relaxed);
+    while (old < amount && !atomic_compare_exchange_weak(asked, &old, amount))
+        ;
+}
+
+void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows)
+{
+    asked_raise(&conn->evict.asked_bytes, sc_store_rows_bytes(conn->store, rows));
+    sc_store_room_missed(conn->store, rows);
+    sc_plugin_kick(conn, SC_JOB_EVICT);
+}
+
+void sc_plugin_evict_ask_least(spec_connector *conn)
+{
+    atomic_store(&conn->evict.asks_least, true);
+    sc_plugin_kick(conn, SC_JOB_EVICT);
+}
+
+void sc_plugin_evict_ask_runs(spec_connector *conn)
+{
+    struct sc_radix_stats stats;
+    sc_radix_stats(conn->radix, &stats);
+    asked_raise(&conn->evict.asked_runs, stats.runs / RUNS_PART + 1);
+    sc_plugin_kick(conn, SC_JOB_EVICT);
+}
+
+static uint64_t sub_to_zero(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* What is free, or will be when leases have ended. */
+static uint64_t room_to_be(const struct sc_store_room *room)
+{
+    return room->free_bytes + room->quarantine_bytes;
+}
+
+/* What shall be: pages that go now are free a lease later, so as much as a lease's time takes. */
+static uint64_t room_wanted(const struct sc_store_room *room)
+{
+    uint64_t least = room->bytes_max / LEAST_PART, most = MOST_PART(room->bytes_max);
+    uint64_t wanted = room->demand_bytes + room->demand_bytes / DEMAND_PART;
+    wanted = wanted > least ? wanted : least;
+    return wanted < most ? wanted : most;
+}
+
+void sc_plugin_evict_check(spec_connector *conn)
+{
+    struct sc_store_room room;
+    sc_store_room(conn->store, &room);
+    uint64_t gap = room.bytes_max / GAP_PART;
+    bool lacks = room_to_be(&room) + gap < room_wanted(&room) &&
+                 room.piece_new != atomic_load(&conn->evict.piece_new);
+    if (lacks || room.log_pieces_over > 0)
+        sc_plugin_kick(conn, SC_JOB_EVICT);
+}
+
+/* Leaves until so many bytes and runs have gone, up to LEAVES, for bytes only those of pieces below
+ * piece_end; returns how many. The commit's lock is held. */
+static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs,
+                             uint64_t piece_end)
+{
+    uint64_t pieces[LEAVES], piece_count = 0, leaf_count = 0, given = 0;
+    struct sc_radix_evicted evicted;
+    struct sc_radix_segment leaf;
+    pthread_mutex_lock(&conn->index.lock);
+    while (leaf_count < LEAVES &&
+           (leaf_count < runs || (given < bytes && sc_plugin_index_leaf(conn, piece_end, &leaf))) &&
+           sc_radix_evict(conn->radix, &evicted)) {
+        uint64_t piece = evicted.segment.value.piece;
+        leaf_count++;
+        if (evicted.rest.generation != 0) {
+            sc_store_piece_set_mark(conn->store, piece, sc_plugin_mark_of(evicted.rest));
+            continue;
+        }
+        pieces[piece_count++] = piece;
+        given += sc_store_piece_bytes(conn->store, piece);
+    }
+    pthread_mutex_unlock(&conn->index.lock);
+    sc_store_pieces_drop(conn->store, pieces, piece_count);
+    sc_count(&conn->stats.evicted_chunks, piece_count);
+    return leaf_count;
+}
+
+/* Bytes that shall go. *ret_piece_end: of pieces below it; what was stored just now, as a rule the
+ * end of a request that goes on, is not for what may come, but for who found no room. */
+static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_room *room,
+                             uint64_t *ret_piece_end)
+{
+    struct sc_plugin_evict *evict = &conn->evict;
+    uint64_t asked = atomic_exchange(&evict->asked_bytes, 0), to_be = room_to_be(room);
+    bool asks = atomic_exchange(&evict->asks_least, false) || asked > 0;
+    uint64_t least = asks ? room->bytes_max / LEAST_PART : 0, goal = asked;
+    if (asked > room->bytes_max / 2)
+        goal = room->bytes_max; /* it finds no runs beside what else lives */
+    goal = goal > least ? goal : least;
+    goal = goal > evict->goal_bytes ? goal : evict->goal_bytes;
+    evict->goal_bytes = goal > to_be ? goal : 0;
+    uint64_t more = sub_to_zero(goal, to_be), share = sub_to_zero(room_wanted(room), to_be);
+    if (room->quarantine_bytes > 0 || share > 0 || more > 0)
+        asked = 0; /* what is on its way may do */
+    evict->left_bytes = asked > evict->left_bytes ? asked : evict->left_bytes;
+    more = more > evict->left_bytes ? more : evict->left_bytes;
+    *ret_piece_end = more > 0 ? UINT64_MAX : room->piece_new;
+    return more > 0 ? more : share;
+}
+
+/* Leaves that shall go: the index is full, or the log is. */
+static uint64_t runs_wanted(spec_connector *conn, const struct sc_store_room *room)
+{
+    struct sc_plugin_evict *evict = &conn->evict;
+    uint64_t asked = atomic_exchange(&evict->asked_runs, 0);
+    evict->left_runs = asked > evict->left_runs ? asked : evict->left_runs;
+    return evict->left_runs > room->log_pieces_over ? evict->left_runs : room->log_pieces_over;
+}
+
+bool sc_plugin_evict_some(spec_connector *conn)
+{
+    struct sc_plugin_evict *evict = &conn->evict;
+    struct sc_store_room before, after;
+    sc_store_room(conn->store, &before);
+    uint64_t piece_end, bytes = bytes_wanted(conn, &before, &piece_end);
+    uint64_t runs = runs_wanted(conn, &before);
+    uint64_t leaf_count = 0, others = bytes > 0 ? bytes : before.log_pieces_over > 0;
+    bool goes = (bytes > 0 || runs > 0) && !before.is_paused;
+    bool gave = goes && others > 0 && sc_store_evict_unreachable(conn->store, others) > 0;
+    if (goes && !gave && bytes > 0)
+        gave = sc_plugin_coarse_some(conn, piece_end);
+    if (goes && !gave) {
+        pthread_mutex_lock(&conn->commit_lock);
+        leaf_count = evict_leaves(conn, bytes, runs, piece_end);
+        pthread_mutex_unlock(&conn->commit_lock);
+        bool none_is_old = leaf_count == 0 && before.piece_new != UINT64_MAX;
+        atomic_store(&evict->piece_new, none_is_old ? before.piece_new : 0);
+    }
+    sc_store_room(conn->store, &after);
+    evict->left_bytes =
+        sub_to_zero(evict->left_bytes, sub_to_zero(room_to_be(&after), room_to_be(&before)));
+    evict->left_runs = sub_to_zero(evict->left_runs, leaf_count);
+    /* Each drop has made the log longer; and what leases held in it may be void by now. */
+    if (sc_store_checkpoint_due(conn->store))
+        sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
+    /* All is pinned, or the device is given a rest: the next who finds no room asks again. What it
+     * refused to write lacks no room. */
+    if (before.is_paused || (goes && !gave && leaf_count == 0))
+        evict->goal_bytes = evict->left_bytes = evict->left_runs = 0;
+    return gave || leaf_count > 0;
+}

@@ -1,0 +1,348 @@
+/* The radix index's writer: what the log tells, what is committed, what fails.
+ *
+ *   log record   -> piece_holds  its tokens give its hash
+ *                -> on_piece     inserted, when its parent is there
+ *   committed    -> index_save   piece after piece, below what is there
+ *   failed piece -> piece_fail   hidden with all below it; what is pinned goes with its last pin
+ *                     -> drops   -> tidy (background): records that say so
+ *
+ *   better piece -> what stands there and is worse makes way with all below it
+ *
+ * Holds: a piece that leaves the index leaves the log too (a tombstone), so that it stays away; it
+ * is in the log before any record of what takes its place, but what a better one replaced: a replay
+ * replaces it again. Down a path no run is better than the one before it. No file is written under
+ * index.lock, unless more than SC_PLUGIN_DROPS pieces go at once.
+ * Threads: under index.lock, which on_piece takes (a reader that follows its writer); open has the
+ * index to itself. */
+#include "plugin/index/index.h"
+#include "plugin/args/provenance.h"
+#include "plugin/connector.h"
+
+#include <string.h>
+
+#define INDEX_BYTES_MAX   (UINT64_C(64) << 30) /* the most that the index can address */
+#define INDEX_BYTES_LEAST (UINT64_C(1) << 20)  /* the least, of each rank that is followed */
+#define DROPS_AT_ONCE     256u
+#define LEAVES_TRIED      64u
+
+spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
+                                 struct spec_error *reterr)
+{
+    uint64_t share = conn->config.index_bytes_max / conn->ranks.count;
+    if (share < INDEX_BYTES_LEAST)
+        return sc_fail(reterr, SPEC_E_CONFIG,
+                       "index_bytes_max is %" PRIu64 ", %" PRIu32 " ranks need %" PRIu64,
+                       conn->config.index_bytes_max, conn->ranks.count,
+                       conn->ranks.count * INDEX_BYTES_LEAST);
+    struct sc_radix_params params = {.alloc = &conn->alloc,
+                                     .poison = &conn->poison,
+                                     .chunk_tokens = conn->config.chunk_tokens,
+                                     .bytes_max =
+                                         share < INDEX_BYTES_MAX ? share : INDEX_BYTES_MAX};
+    return sc_radix_open(&params, ret_radix, reterr);
+}
+
+/* Index lock held. The log is told by drops_flush; at once when too many wait. */
+static void drop_later(spec_connector *conn, uint64_t piece)
+{
+    uint64_t count = atomic_load_explicit(&conn->index.drop_count, memory_order_relaxed);
+    if (count < SC_PLUGIN_DROPS) {
+        conn->index.drops[count] = piece;
+        atomic_store(&conn->index.drop_count, count + 1);
+    } else {
+        sc_store_piece_drop(conn->store, piece);
+    }
+}
+
+void sc_plugin_drops_flush(spec_connector *conn)
+{
+    uint64_t pieces[DROPS_AT_ONCE], count;
+    while (atomic_load(&conn->index.drop_count) > 0) {
+        pthread_mutex_lock(&conn->index.lock);
+        uint64_t left = atomic_load_explicit(&conn->index.drop_count, memory_order_relaxed);
+        count = left < DROPS_AT_ONCE ? left : DROPS_AT_ONCE;
+        memcpy(pieces, conn->index.drops + left - count, count * sizeof(*pieces));
+        atomic_store(&conn->index.drop_count, left - count);
+        pthread_mutex_unlock(&conn->index.lock);
+        sc_store_pieces_drop(conn->store, pieces, count);
+    }
+}
+
+static void piece_removed(const struct sc_radix_segment *segment, void *user)
+{
+    drop_later(user, segment->value.piece);
+}
+
+bool sc_plugin_tidy(spec_connector *conn)
+{
+    struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
+    pthread_mutex_lock(&conn->commit_lock);
+    pthread_mutex_lock(&conn->index.lock);
+    (void)sc_radix_sweep(conn->radix, &removal);
+    pthread_mutex_unlock(&conn->index.lock);
+    sc_plugin_drops_flush(conn);
+    pthread_mutex_unlock(&conn->commit_lock);
+    return false;
+}
+
+void sc_plugin_unpinned(spec_connector *conn)
+{
+    struct sc_radix_stats stats;
+    sc_radix_stats(conn->radix, &stats);
+    if (stats.hidden > 0)
+        sc_plugin_kick(conn, SC_JOB_TIDY);
+}
+
+void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece)
+{
+    struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
+    struct sc_radix_segment run;
+    sc_plugin_lock(conn, &conn->index.lock);
+    drop_later(conn, piece);
+    /* Else it was merged since: another piece has its rows. */
+    if (sc_radix_get(conn->radix, node, &run) && run.value.piece == piece)
+        sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, &removal);
+    pthread_mutex_unlock(&conn->index.lock);
+    sc_plugin_kick(conn, SC_JOB_TIDY);
+}
+
+/* One piece into the index; new_count 0: it had the tokens, from another piece. */
+static spec_status insert_piece(spec_connector *conn, struct sc_radix *radix,
+                                const struct sc_radix_insertion *insertion,
+                                struct sc_radix_inserted *ret_inserted)
+{
+    struct spec_error error; /* written when it is needed: clearing it takes as long as a piece */
+    error.struct_size = sizeof(error);
+    spec_status status = sc_radix_insert(radix, insertion, ret_inserted, &error);
+    if (status != SPEC_OK)
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " not indexed: %s",
+               insertion->value.piece, error.text);
+    return status;
+}
+
+/* What a later record of the log replaced: the records that say so may not be there. */
+static void replay_replaced(const struct sc_radix_segment *segment, void *user)
+{
+    spec_connector *conn = user;
+    (void)segment;
+    conn->index.has_orphans = true;
+}
+
+static uint64_t piece_token_count(const struct sc_store_piece *piece)
+{
+    return piece->first_position + piece->row_count - piece->chunk_first;
+}
+
+/* marks: [SC_CHAIN_CHUNK_TOKENS_MAX], as many as the piece has. */
+static void piece_marks(const struct sc_store_piece *piece, struct sc_mark *marks)
+{
+    for (uint32_t i = 0; i < piece->mark_count; i++) {
+        marks[i].token = piece->marks[i].token;
+        memcpy(marks[i].digest.bytes, piece->marks[i].digest, sizeof(marks[i].digest));
+    }
+}
+
+bool sc_plugin_index_holds(const struct sc_radix *radix, const struct sc_store_piece *piece)
+{
+    struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
+    uint64_t token_count = piece_token_count(piece);
+    if (piece->mark_count > SC_CHAIN_CHUNK_TOKENS_MAX || token_count > SC_CHAIN_CHUNK_TOKENS_MAX)
+        return false;
+    if (piece->chunk_first == 0 && memcmp(piece->chunk_hash, piece->root, SC_HASH_BYTES) != 0)
+        return false;
+    piece_marks(piece, marks);
+    struct sc_hash hash = sc_chain_step(
+        sc_radix_secret(radix), sc_hash_from_bytes(piece->chunk_hash), piece->chunk_first,
+        piece->tokens, (uint32_t)token_count, (struct sc_marks){marks, piece->mark_count});
+    return sc_hash_equal(hash, sc_hash_from_bytes(piece->hash));
+}
+
+bool sc_plugin_piece_holds(const struct sc_store_piece *piece, void *user)
+{
+    const spec_connector *conn = user;
+    return sc_plugin_index_holds(conn->radix, piece);
+}
+
+spec_status sc_plugin_on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
+                                struct spec_error *reterr)
+{
+    spec_connector *conn = user;
+    pthread_mutex_lock(&conn->index.lock);
+    spec_status status = sc_radix_secret_set(conn->radix, secret, reterr);
+    pthread_mutex_unlock(&conn->index.lock);
+    return status;
+}
+
+/* Records name their parent by its chain hash, and pieces may come behind one that is not in the
+ * index: of two prefixes with one hash, the second's stay in the log until their drop records are
+ * there, or for good where the log ends before. The first is not their parent. */
+static bool piece_unseen(struct sc_radix *radix, const struct sc_store_piece *piece,
+                         bool lacks_memory)
+{
+    sc_radix_doubt(radix, sc_hash_from_bytes(piece->hash),
+                   piece->first_position + piece->row_count);
+    return lacks_memory;
+}
+
+bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *lacks_memory,
+                           const struct sc_store_piece *piece, uint64_t *ret_mark)
+{
+    struct sc_mark marks[SC_CHAIN_CHUNK_TOKENS_MAX];
+    struct sc_hash chunk_hash = sc_hash_from_bytes(piece->chunk_hash);
+    struct sc_hash piece_hash = sc_hash_from_bytes(piece->hash);
+    piece_marks(piece, marks);
+    struct sc_radix_ref after = {0};
+    if (piece->chunk_first > 0) {
+        after = sc_radix_find(radix, chunk_hash, piece->chunk_first);
+        if (after.generation == 0)
+            return piece_unseen(radix, piece, *lacks_memory); /* its parent is gone, or unseen */
+    }
+    bool is_own = radix == conn->radix;
+    struct sc_radix_removal replaces = {.removed = is_own ? replay_replaced : NULL, .user = conn};
+    struct sc_radix_insertion insertion = {
+        .after = after,
+        .first = piece->chunk_first,
+        .tokens = piece->tokens,
+        .token_count = piece_token_count(piece),
+        .run_first = piece->first_position + piece->skip,
+        .marks = {marks, piece->mark_count},
+        .end_hash = &piece_hash,
+        .value = {piece->id, piece->skip, sc_plugin_provenance_kind(&piece->provenance)},
+        .replaces = &replaces,
+        .replacing = is_own ? sc_plugin_on_replacing : NULL,
+        .merges = true,
+    };
+    memcpy(insertion.root.bytes, piece->root, sizeof(insertion.root));
+    struct sc_radix_inserted inserted;
+    spec_status status = insert_piece(conn, radix, &insertion, &inserted);
+    if (status == SPEC_OK) {
+        *ret_mark = sc_plugin_mark_of(inserted.last);
+        return inserted.new_count > 0;
+    }
+    *lacks_memory = *lacks_memory || status == SPEC_E_NO_MEMORY;
+    return piece_unseen(radix, piece, *lacks_memory);
+}
+
+void sc_plugin_on_pieces_soon(uint64_t count, void *user)
+{
+    const spec_connector *conn = user;
+    sc_radix_expect(conn->radix, count);
+}
+
+/* Only the opening thread inserts then, so the lock is not needed to look. */
+void sc_plugin_on_piece_soon(const uint8_t hash[SC_STORE_HASH_BYTES], void *user)
+{
+    const spec_connector *conn = user;
+    sc_radix_insert_soon(conn->radix, sc_hash_from_bytes(hash));
+}
+
+/* Until open returns no other thread knows the index; a lock a piece would keep what is stored for
+ * one from waiting beside what is stored for the next. */
+bool sc_plugin_on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, void *user)
+{
+    spec_connector *conn = user;
+    if (!conn->index.is_opening)
+        pthread_mutex_lock(&conn->index.lock);
+    bool believed =
+        sc_plugin_piece_index(conn, conn->radix, &conn->index.lacks_memory, piece, ret_mark);
+    struct sc_radix_spare spare;
+    if (sc_radix_spare_take(conn->radix, &spare)) {
+        pthread_mutex_lock(&conn->jobs.lock);
+        conn->index.spare = spare; /* one that the job was too slow for is in use */
+        pthread_mutex_unlock(&conn->jobs.lock);
+        sc_plugin_kick(conn, SC_JOB_SPARE);
+    }
+    if (!conn->index.is_opening)
+        pthread_mutex_unlock(&conn->index.lock);
+    return believed;
+}
+
+bool sc_plugin_index_spare(spec_connector *conn)
+{
+    pthread_mutex_lock(&conn->jobs.lock);
+    struct sc_radix_spare spare = conn->index.spare;
+    conn->index.spare = (struct sc_radix_spare){0};
+    pthread_mutex_unlock(&conn->jobs.lock);
+    sc_radix_spare_touch(&spare);
+    return spare.memory != NULL;
+}
+
+void sc_plugin_orphans_drop(spec_connector *conn)
+{
+    uint64_t pieces[DROPS_AT_ONCE], count = 0, end = sc_store_piece_next(conn->store);
+    if (conn->ranks.role != SPEC_ROLE_WRITER || !conn->index.has_orphans)
+        return;
+    for (uint64_t id = 1; (id = sc_store_piece_from(conn->store, id)) < end; id++) {
+        struct sc_radix_segment segment;
+        uint8_t hash[SC_STORE_HASH_BYTES];
+        uint64_t mark = sc_store_piece_mark(conn->store, id); /* 0: it was not told of */
+        if (mark == 0 || !sc_store_piece_hash(conn->store, id, hash) ||
+            (sc_radix_get(conn->radix, sc_plugin_ref_of(mark), &segment) &&
+             segment.value.piece == id))
+            continue;
+        pieces[count++] = id;
+        if (count < DROPS_AT_ONCE)
+            continue;
+        sc_store_pieces_drop(conn->store, pieces, count);
+        count = 0;
+    }
+    sc_store_pieces_drop(conn->store, pieces, count);
+}
+
+bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
+                          struct sc_radix_segment *ret_leaf)
+{
+    for (uint32_t i = 0; i < LEAVES_TRIED && sc_radix_victim(conn->radix, ret_leaf); i++) {
+        if (ret_leaf->value.piece < piece_end || piece_end == UINT64_MAX)
+            return true;
+        if (!conn->config.coarse_only) /* all others were used later */
+            return false;
+        sc_radix_pass_over(conn->radix, ret_leaf->node); /* it is: its request goes on */
+    }
+    return false;
+}
+
+struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t first, uint64_t end,
+                                          uint64_t position)
+{
+    uint64_t chunk_first = position - position % conn->config.chunk_tokens;
+    uint64_t chunk_end = chunk_first + conn->config.chunk_tokens;
+    return (struct sc_plugin_piece){.chunk_first = chunk_first,
+                                    .first = chunk_first > first ? chunk_first : first,
+                                    .end = chunk_end < end ? chunk_end : end};
+}
+
+spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
+                                 const struct sc_radix_match *match, uint64_t first_id,
+                                 uint32_t kind, uint64_t *ret_indexed_end)
+{
+    const struct sc_plugin_request *request = save->request;
+    struct sc_radix_removal replaces = {.removed = piece_removed, .user = conn};
+    uint64_t end = save->first + save->count, id = first_id, indexed_end = match->token_count;
+    spec_status status = SPEC_OK;
+    struct sc_plugin_piece piece;
+    struct sc_radix_inserted inserted = {.whole = match->whole, .whole_end = match->whole_end};
+    for (uint64_t position = indexed_end; position < end; position = piece.end, id++) {
+        piece = sc_plugin_piece_at(conn, save->first, end, position);
+        struct sc_radix_insertion insertion = {
+            .root = request->root,
+            .after = inserted.whole,
+            .first = inserted.whole_end,
+            .tokens = request->tokens + inserted.whole_end,
+            .token_count = piece.end - inserted.whole_end,
+            .run_first = position,
+            .marks = {request->marks, request->mark_count},
+            .value = {id, (uint32_t)(position - piece.first), kind},
+            .replaces = &replaces,
+        };
+        if (status == SPEC_OK)
+            status = insert_piece(conn, conn->radix, &insertion, &inserted);
+        if (status != SPEC_OK || inserted.new_count == 0)
+            drop_later(conn, id);
+        else
+            sc_store_piece_set_mark(conn->store, id, sc_plugin_mark_of(inserted.last));
+        indexed_end = status == SPEC_OK ? piece.end : indexed_end;
+    }
+    *ret_indexed_end = indexed_end;
+    return status;
+}

@@ -1,0 +1,76 @@
+/* What jobs there are in the background (jobs.c), and the call that asks for them.
+ *
+ *   tidy        records of failed pieces; what waited for pins
+ *   evict       evict.c
+ *   checkpoint  a shorter log
+ *   lab         what it has learnt, to the log (lab/lab.h)
+ *   merge       chunks of many pieces (merge.c)
+ *   spare       memory that the index needs next
+ *
+ * What extents lack is built by the store itself (store/sidecar/build.c), when it is asked to.
+ *
+ * Threads: maintain any; steps on the executor's; open by one.
+ * Tests: conformance (abi_135_*), tests/unit/plugin/test_maintain.c */
+#include "plugin/args/args.h"
+#include "plugin/connector.h"
+
+#define MAINTAIN_FLAGS                                                                             \
+    (SPEC_MAINTAIN_REORDER | SPEC_MAINTAIN_CHECKPOINT | SPEC_MAINTAIN_EVICT |                      \
+     SPEC_MAINTAIN_BYPASS | SPEC_MAINTAIN_BUILD)
+
+static bool checkpoint_run(spec_connector *conn)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    sc_lab_write_all(&conn->lab); /* the newest of each piece is what a checkpoint keeps */
+    if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
+    if (atomic_load(&conn->merges.waiting) > 0) /* one may have come while the log was copied */
+        sc_plugin_kick(conn, SC_JOB_MERGE);
+    return false;
+}
+
+static bool lab_run(spec_connector *conn)
+{
+    return sc_lab_write(&conn->lab);
+}
+
+void sc_plugin_maintain_open(spec_connector *conn)
+{
+    static bool (*const RUNS[SC_JOBS])(spec_connector *) = {
+        [SC_JOB_TIDY] = sc_plugin_tidy,
+        [SC_JOB_EVICT] = sc_plugin_evict_some,
+        [SC_JOB_CHECKPOINT] = checkpoint_run,
+        [SC_JOB_SPARE] = sc_plugin_index_spare,
+        [SC_JOB_LAB] = lab_run,
+        [SC_JOB_MERGE] = sc_plugin_merge_some,
+    };
+    sc_plugin_jobs_open(conn, RUNS);
+}
+
+spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_params *host_params,
+                               struct spec_error *reterr)
+{
+    struct spec_maintain_params params;
+    spec_status status = sc_plugin_args_read(&params, &sc_plugin_form_maintain, host_params,
+                                             "maintain: params", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (params.flags == 0 || (params.flags & ~MAINTAIN_FLAGS) != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "maintain: flags are %#" PRIx32 ", expected some of %#x", params.flags,
+                       MAINTAIN_FLAGS);
+    if ((params.flags & (SPEC_MAINTAIN_REORDER | SPEC_MAINTAIN_BYPASS)) != 0)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "maintain: version %u.%u neither reorders nor "
+                       "bypasses",
+                       SPEC_ABI_MAJOR, SPEC_ABI_MINOR);
+    if (conn->ranks.role == SPEC_ROLE_READER)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "maintain: this process is a reader");
+    if ((params.flags & SPEC_MAINTAIN_CHECKPOINT) != 0)
+        sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
+    if ((params.flags & SPEC_MAINTAIN_EVICT) != 0)
+        sc_plugin_evict_ask_least(conn);
+    if ((params.flags & SPEC_MAINTAIN_BUILD) != 0)
+        sc_store_build_start(conn->store, conn->config.maintain_bytes_per_s);
+    return SPEC_OK;
+}

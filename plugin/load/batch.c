@@ -1,0 +1,43 @@
+/* Memory for the items of a get_important. A thread of an engine may have a small stack, and all
+ * items of the largest call are more than one: a few stand on it, more in memory made at open.
+ *
+ *   call of up to SC_PLUGIN_ITEMS_FEW items   [items]   on the caller's stack
+ *   of more                                   [256 items] .. [256 items]   one of BATCHES_MAX
+ *
+ * Holds: nobody waits while fewer such calls run at one time than there are batches; who waits does
+ * so for a call to end, and no call waits for another one's batch while it has one.
+ * Does not: allocate after open.
+ * Threads: any.
+ * Tests: tests/unit/plugin/test_stack.c */
+#include "plugin/choose/select.h"
+
+#define BATCHES_MAX SC_SLOTS_MAX /* 0.2 MB each, touched when used */
+
+spec_status sc_plugin_batches_open(spec_connector *conn, struct spec_error *reterr)
+{
+    uint32_t most = conn->config.max_requests, count = most < BATCHES_MAX ? most : BATCHES_MAX;
+    conn->batches.items =
+        sc_alloc(&conn->alloc, (uint64_t)count * SC_LIMIT_BATCH * sizeof(*conn->batches.items));
+    if (conn->batches.items == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " calls of %u items", count,
+                       SC_LIMIT_BATCH);
+    sc_slots_init(&conn->batches.slots, count, conn->exec, &conn->poison);
+    return SPEC_OK;
+}
+
+void sc_plugin_batches_close(spec_connector *conn)
+{
+    sc_alloc_free(&conn->alloc, conn->batches.items);
+}
+
+struct sc_plugin_item *sc_plugin_batch_take(spec_connector *conn)
+{
+    uint32_t slot = sc_slots_take(&conn->batches.slots, SC_EXEC_FOREVER);
+    return conn->batches.items + (uint64_t)slot * SC_LIMIT_BATCH;
+}
+
+void sc_plugin_batch_put(spec_connector *conn, const struct sc_plugin_item *items)
+{
+    uint64_t slot = (uint64_t)(items - conn->batches.items) / SC_LIMIT_BATCH;
+    sc_slots_put(&conn->batches.slots, (uint32_t)slot);
+}

@@ -1,0 +1,446 @@
+/* Loading: begin_layer, get_important, prefetch_next.
+ *
+ *   a call   checks of all items -> whole layers begun -> sets chosen, their rows begun, item by
+ *            item -> rows consumed, item by item: the device never waits for a later item's scores
+ *
+ * Holds: of the items of one call, only the one being consumed draws on the demand share of the
+ * staging frames, so that calls side by side always progress.
+ * Does not: allocate, choose rows (select.c), begin or consume reads (reads.c, take.c).
+ * Threads: calls for one request do not overlap (ABI); requests are independent.
+ * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
+#include "plugin/args/args.h"
+#include "plugin/args/provenance.h"
+#include "plugin/choose/delivery.h"
+#include "plugin/choose/reads.h"
+#include "plugin/choose/submission.h"
+
+#include <string.h>
+
+static bool has_loads(const struct sc_plugin_request *request)
+{
+    return request->range_count > 0 && request->failed_position == UINT64_MAX;
+}
+
+void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request)
+{
+    sc_plugin_guess_stop(request);
+    for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
+        sc_plugin_reader_drop(&request->readers[i]);
+    sc_plugin_sketches_end(conn, request);
+}
+
+static spec_status check_layer(const spec_connector *conn, uint32_t layer, const char *call,
+                               struct spec_error *reterr)
+{
+    if (layer >= conn->dims.layer_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: layer is %" PRIu32 ", the model has %" PRIu32 " layers", call, layer,
+                       conn->dims.layer_count);
+    return SPEC_OK;
+}
+
+spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requests,
+                                  uint64_t count, uint32_t layer, struct spec_error *reterr)
+{
+    if (requests == NULL || count == 0 || count > SC_LIMIT_BATCH)
+        return sc_fail(reterr, SPEC_E_INVALID, "begin_layer: 1 .. %u requests expected",
+                       SC_LIMIT_BATCH);
+    spec_status status = check_layer(conn, layer, "begin_layer", reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct sc_plugin_request *found[SC_LIMIT_BATCH]; /* looked up once: a reset may come any time */
+    for (uint64_t i = 0; i < count; i++) {
+        found[i] = sc_plugin_request_find(conn, requests[i]);
+        if (found[i] == NULL)
+            return sc_plugin_stale(requests[i], reterr);
+    }
+    for (uint64_t i = 0; i < count; i++)
+        if (sc_plugin_is_submitted(found[i]))
+            return sc_plugin_submitted(requests[i], reterr);
+    for (uint32_t ahead = 0; ahead < SC_PLUGIN_SKETCHES; ahead++)
+        for (uint64_t i = 0; i < count && layer + ahead < conn->dims.layer_count; i++)
+            if (has_loads(found[i]))
+                sc_plugin_select_ahead(conn, found[i], layer + ahead, ahead < SC_PLUGIN_AHEAD);
+    return SPEC_OK;
+}
+
+spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, uint32_t layer,
+                                    const struct spec_queries *hint, struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
+    if (request == NULL)
+        return sc_plugin_stale(handle, reterr);
+    if (sc_plugin_is_submitted(request))
+        return sc_plugin_submitted(handle, reterr);
+    spec_status status = check_layer(conn, layer, "prefetch_next", reterr);
+    struct spec_queries queries;
+    if (status == SPEC_OK && hint != NULL)
+        status = sc_plugin_queries_read(hint, "prefetch_next: hint", &queries, reterr);
+    if (status == SPEC_OK && hint != NULL)
+        status = sc_plugin_queries_check(conn, &queries, "prefetch_next: hint", reterr);
+    if (status == SPEC_OK && hint != NULL && conn->choice.reads_codes &&
+        queries.heads == SPEC_QUERIES_PROBE)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "prefetch_next: hint: all heads expected, since codes of all are scored");
+    if (status != SPEC_OK)
+        return status;
+    for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
+        if (layer + ahead < conn->dims.layer_count && has_loads(request))
+            sc_plugin_select_ahead(conn, request, layer + ahead, ahead == 1);
+    if (layer + 1 < conn->dims.layer_count && has_loads(request))
+        sc_plugin_guess_ask(conn, request, layer + 1, hint != NULL ? &queries : NULL);
+    return SPEC_OK;
+}
+
+/* Whether so many positions, and all rows, can be returned. */
+static spec_status check_room(const spec_connector *conn, struct sc_plugin_item *item,
+                              uint64_t position_count, struct spec_error *reterr)
+{
+    const struct spec_important *in = &item->in;
+    const struct sc_plugin_memory_need need = {"get_important: destination", SC_MEMORY_DESTINATION,
+                                               &conn->shape, sc_plugin_row_total(item->request)};
+    if (in->positions != NULL && in->position_capacity < position_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
+                       in->position_capacity, position_count);
+    return sc_plugin_memory_check(in->destination, &need, &item->memory, reterr);
+}
+
+/* What the item wants, and whether it can be scored and returned. */
+static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    bool is_ahead = sc_plugin_is_ahead(&item->in);
+    spec_status status = sc_plugin_want_resolve(conn, item, reterr);
+    if (status == SPEC_OK && is_ahead)
+        sc_plugin_want_ahead(item);
+    if (status == SPEC_OK && item->is_submitted)
+        sc_plugin_want_ranked(conn, item);
+    if (status == SPEC_OK)
+        status = sc_plugin_scoring_check(conn, item, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (is_ahead && !sc_plugin_delivery_fits(conn, item))
+        return sc_fail(reterr, SPEC_E_BUSY,
+                       "get_important: SPEC_ITEM_AHEAD: %" PRIu64
+                       " rows are more than a request's share of layered.refine_bytes keeps",
+                       item->want.row_total);
+    bool may_part = item->want.has_head_sets && !item->scoring.is_probes_only;
+    uint64_t sets = may_part ? conn->shape.kv_head_count : 1;
+    return check_room(conn, item, sets * sc_plugin_row_total(item->request), reterr);
+}
+
+static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *item,
+                                 struct spec_error *reterr)
+{
+    spec_status status = check_room(conn, item, sc_plugin_row_total(item->request), reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_refine_check(conn, item, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_want_refine(conn, item, sc_plugin_refine_came_ahead(item),
+                                       sc_plugin_refine_chooses(item), reterr);
+    if (status != SPEC_OK || !sc_plugin_refine_chooses(item)) /* queries are not looked at */
+        return status;
+    sc_plugin_want_ranked(conn, item);
+    return sc_plugin_scoring_check(conn, item, reterr);
+}
+
+/* Inputs that say of which kind the item is. */
+static spec_status check_kind(const spec_connector *conn, const struct sc_plugin_item *item,
+                              uint64_t i, struct spec_error *reterr)
+{
+    const struct spec_important *in = &item->in;
+    bool is_ahead = sc_plugin_is_ahead(in);
+    if ((in->flags & ~(SPEC_ITEM_AHEAD | SPEC_ITEM_RESCORE)) != 0 || in->reserved != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64 "]: flags is %#" PRIx32
+                       ", SPEC_ITEM_* expected, reserved %" PRIu32 ", 0 expected",
+                       i, in->flags, in->reserved);
+    if (is_ahead && (in->refine_of != 0 || !item->is_submitted))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64
+                       "]: SPEC_ITEM_AHEAD is for get_important_submit, without refine_of",
+                       i);
+    if (sc_plugin_rescores(in) && (in->refine_of == 0 || in->queries == NULL))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64
+                       "]: SPEC_ITEM_RESCORE is for an item with refine_of and queries",
+                       i);
+    if ((is_ahead || in->refine_of != 0) && conn->config.base != SC_BASE_COARSE)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "get_important: items[%" PRIu64
+                       "]: refine_of and SPEC_ITEM_AHEAD: only where select.base is coarse",
+                       i);
+    return SPEC_OK;
+}
+
+static spec_status check_item(spec_connector *conn, struct spec_important *items, uint64_t i,
+                              struct sc_plugin_item *ret_item, struct spec_error *reterr)
+{
+    struct spec_important *in = &ret_item->in;
+    spec_status status = sc_plugin_args_read_at(in, &sc_plugin_form_important, items, i,
+                                                "get_important: items", reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = check_kind(conn, ret_item, i, reterr);
+    if (status == SPEC_OK)
+        status = check_layer(conn, in->layer, "get_important", reterr);
+    if (status != SPEC_OK)
+        return status;
+    ret_item->request = sc_plugin_request_find(conn, in->request);
+    if (ret_item->request == NULL)
+        return sc_plugin_stale(in->request, reterr);
+    if (sc_plugin_is_submitted(ret_item->request))
+        return sc_plugin_submitted(in->request, reterr);
+    uint64_t words = (sc_plugin_row_total(ret_item->request) + 63) / 64;
+    if (in->exact_bits != NULL && in->exact_bit_words < words)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: exact_bit_words is %" PRIu64 ", expected %" PRIu64,
+                       in->exact_bit_words, words);
+    return in->refine_of != 0 ? check_refined(conn, ret_item, reterr)
+                              : check_choice(conn, ret_item, reterr);
+}
+
+/* Every row, into the destination. */
+static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *item,
+                                struct spec_error *reterr)
+{
+    struct spec_important *in = &item->in;
+    uint64_t rows = sc_plugin_row_total(item->request);
+    spec_status status = sc_plugin_select_all(conn, item, reterr);
+    if (status != SPEC_OK)
+        return status;
+    bool is_dense = item->route == SC_ROUTE_DENSE;
+    sc_plugin_tell_all(item);
+    in->exact_rows = rows;
+    in->result_flags = is_dense ? SPEC_IMPORTANT_DENSE : 0;
+    sc_plugin_tiers_tell(item, rows);
+    in->prefetched_rows = item->covered_rows;
+    sc_count(&conn->stats.dense_layers, is_dense);
+    sc_count(&conn->stats.prefetched_rows, item->covered_rows);
+    sc_count(&conn->stats.demanded_rows, rows - item->covered_rows);
+    return SPEC_OK;
+}
+
+static spec_status start_item(spec_connector *conn, struct sc_plugin_item *item,
+                              enum sc_exec_lane lane, struct spec_error *reterr)
+{
+    return item->route == SC_ROUTE_REFINE ? sc_plugin_refine_start(conn, item, lane, reterr)
+                                          : sc_plugin_select_start(conn, item, lane, reterr);
+}
+
+static spec_status finish_item(spec_connector *conn, struct sc_plugin_item *item,
+                               struct spec_error *reterr)
+{
+    struct spec_important *in = &item->in;
+    bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
+    if (item->route == SC_ROUTE_REFINE)
+        return sc_plugin_refine_finish(conn, item, reterr);
+    spec_status status =
+        is_whole ? finish_whole(conn, item, reterr) : sc_plugin_select_finish(conn, item, reterr);
+    if (in->exact_bits != NULL && item->route != SC_ROUTE_LAYERED)
+        sc_plugin_bits_all(in->exact_bits, in->row_count); /* without codes: exact */
+    return status;
+}
+
+static spec_status serve_rows(spec_connector *conn, struct sc_plugin_item *item,
+                              struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct spec_important *in = &item->in;
+    if (request->failed_position != UINT64_MAX) {
+        if (item->route == SC_ROUTE_REFINE)
+            sc_plugin_refine_tell(item);
+        return sc_fail(reterr, request->failed_status,
+                       "request %#" PRIx64 " is void from token %" PRIu64 " on", in->request,
+                       in->failed_position);
+    }
+    if (sc_plugin_row_total(request) == 0)
+        return SPEC_OK;
+    if (item->is_late)
+        item->status = start_item(conn, item, SC_LANE_DEMAND, reterr);
+    if (item->status != SPEC_OK)
+        return item->status;
+    return finish_item(conn, item, reterr);
+}
+
+static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
+                              struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct spec_important *in = &item->in;
+    in->next_position = request->matched_tokens;
+    in->failed_position = request->failed_position;
+    if (sc_plugin_item_is_over(conn, item))
+        return sc_plugin_stale(in->request, reterr);
+    spec_status status = serve_rows(conn, item, reterr);
+    in->failed_position = request->failed_position;
+    if (request->failed_position == UINT64_MAX)
+        return status;
+    sc_plugin_loads_end(conn, request); /* not before: the item's work is through with them now */
+    return request->failed_status == SPEC_E_STALE ? sc_plugin_stale(in->request, reterr) : status;
+}
+
+/* Results are zero unless they are set. */
+static void clear_results(struct spec_important *in)
+{
+    uint64_t first = offsetof(struct spec_important, status);
+    memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
+}
+
+/* The item's layer is asked for, which ends its guess. What that reads is let go, unless the item
+ * chooses rows to read. */
+static void guess_leave(spec_connector *conn, struct sc_plugin_item *item, uint64_t now_ns)
+{
+    bool refines = item->in.refine_of != 0;
+    if (refines && !sc_plugin_refine_chooses(item))
+        return;
+    sc_plugin_guess_end(conn, item->request, item->in.layer, now_ns);
+    if (refines || !item->want.selects) /* refining reads by what is there */
+        item->in.unused_bytes = item->in.read_bytes =
+            sc_plugin_guess_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
+}
+
+/* Codes of the two layers behind one that is told ahead. The layer below it has been delivered, so
+ * the memory of its codes is free for the second of them, and the device has work while the host
+ * computes. */
+static void codes_follow(spec_connector *conn, const struct sc_plugin_item *item)
+{
+    for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
+        if (item->in.layer + ahead < conn->dims.layer_count)
+            sc_plugin_select_ahead(conn, item->request, item->in.layer + ahead, false);
+}
+
+/* Codes are needed once more, if they are not there. */
+static bool rescores_some(const struct sc_plugin_item *item)
+{
+    return sc_plugin_rescores(&item->in) && sc_plugin_refine_chooses(item) &&
+           item->want.row_count > 0;
+}
+
+/* Nothing that waits: deadlines, whole layers, what the configuration certainly needs of the
+ * others. Of several items that choose rows of one request, which has one set at a time, the later
+ * ones begin when their turn comes. */
+void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                           uint64_t begin_ns)
+{
+    for (uint64_t i = 0; i < count; i++)
+        sc_plugin_delivery_hold(&work[i]);
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_plugin_item *item = &work[i];
+        uint64_t within_ns = item->in.deadline_ns;
+        item->deadline_ns = SC_EXEC_FOREVER;
+        if (within_ns != 0 && within_ns < SC_EXEC_FOREVER - begin_ns)
+            item->deadline_ns = begin_ns + within_ns;
+        clear_results(&item->in);
+        item->memory.target->fence(&item->memory, SC_FENCE_BEGIN);
+        sc_plugin_delivery_begin(conn, item);
+        for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
+            item->is_late = work[j].want.selects && work[j].request == item->request;
+        guess_leave(conn, item, begin_ns);
+        item->route = SC_ROUTE_REFINE;
+        if (rescores_some(item) && has_loads(item->request)) /* of all items side by side */
+            sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
+        if (item->in.refine_of != 0)
+            continue;
+        item->route = item->want.selects    ? SC_ROUTE_PICKS
+                      : item->want.is_short ? SC_ROUTE_DENSE
+                                            : SC_ROUTE_WHOLE;
+        if (has_loads(item->request) && !item->want.selects)
+            item->was_started = sc_plugin_layer_start(
+                conn, item->request, item->in.layer, i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
+        else if (has_loads(item->request))
+            sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
+        if (sc_plugin_is_ahead(&item->in) && count == 1 && has_loads(item->request))
+            codes_follow(conn, item); /* of other items, some may need that memory */
+    }
+}
+
+spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                                  struct spec_error *reterr)
+{
+    spec_status first_status = SPEC_OK;
+    for (uint64_t i = 0; i < count; i++)
+        if (work[i].want.selects && !work[i].is_late && has_loads(work[i].request) &&
+            !sc_plugin_item_is_over(conn, &work[i]))
+            work[i].status =
+                start_item(conn, &work[i], i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE, reterr);
+    for (uint64_t i = 0; i < count; i++) {
+        struct spec_important *in = &work[i].in;
+        in->status = serve_item(conn, &work[i], first_status == SPEC_OK ? reterr : NULL);
+        sc_plugin_delivery_end(&work[i]);
+        if (first_status == SPEC_OK)
+            first_status = in->status;
+    }
+    return first_status;
+}
+
+/* Whatever is stored next is computed on this, or not stored. */
+static void tell_request(struct sc_plugin_item *item)
+{
+    bool is_ahead = sc_plugin_is_ahead(&item->in);
+    bool is_coarse = is_ahead && item->delivered.kind != SPEC_PROVENANCE_EXACT;
+    if (item->in.status == SPEC_OK)
+        sc_plugin_provenance_ahead(item->request, item->in.layer,
+                                   is_coarse ? &item->delivered : NULL);
+    if (!is_ahead) /* nothing is computed on that */
+        sc_plugin_provenance_add(&item->request->delivered, &item->delivered);
+    if (item->request->failed_position != UINT64_MAX)
+        sc_plugin_pass_void(item->request);
+}
+
+void sc_plugin_items_report(struct spec_important *items, struct sc_plugin_item *work,
+                            uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        work[i].memory.target->fence(&work[i].memory, SC_FENCE_END);
+        if (!work[i].is_gone)
+            tell_request(&work[i]);
+        sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &work[i].in,
+                             sizeof(work[i].in));
+    }
+}
+
+spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
+                                  uint64_t count, bool is_submitted,
+                                  struct sc_plugin_item *ret_work, struct spec_error *reterr)
+{
+    if (items == NULL || count == 0 || count > SC_LIMIT_BATCH)
+        return sc_fail(reterr, SPEC_E_INVALID, "get_important: 1 .. %u items expected",
+                       SC_LIMIT_BATCH);
+    struct sc_plugin_item one;
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_plugin_item *item = ret_work != NULL ? &ret_work[i] : &one;
+        *item = (struct sc_plugin_item){.is_submitted = is_submitted};
+        spec_status status = check_item(conn, items, i, item, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    return SPEC_OK;
+}
+
+static spec_status items_do(spec_connector *conn, struct spec_important *items, uint64_t count,
+                            uint64_t begin_ns, struct sc_plugin_item *work,
+                            struct spec_error *reterr)
+{
+    spec_status status = sc_plugin_items_check(conn, items, count, false, work, reterr);
+    if (status != SPEC_OK)
+        return status;
+    sc_plugin_items_begin(conn, work, count, begin_ns);
+    status = sc_plugin_items_serve(conn, work, count, reterr);
+    sc_plugin_items_report(items, work, count);
+    return status;
+}
+
+spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,
+                                    uint64_t count, struct spec_error *reterr)
+{
+    struct sc_plugin_item few[SC_PLUGIN_ITEMS_FEW];
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
+    if (count <= SC_PLUGIN_ITEMS_FEW || count > SC_LIMIT_BATCH) /* of more none is looked at */
+        return items_do(conn, items, count, begin_ns, few, reterr);
+    struct sc_plugin_item *many = sc_plugin_batch_take(conn);
+    spec_status status = items_do(conn, items, count, begin_ns, many, reterr);
+    sc_plugin_batch_put(conn, many);
+    return status;
+}

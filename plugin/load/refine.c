@@ -1,0 +1,180 @@
+/* Refining: more exact rows into a destination that a submission has filled.
+ *
+ *   refine   scores -> the k best rows -> less those that are exact -> (the best that the budget
+ *            takes) -> read, each over its codes' values, its bit set
+ *
+ * Scores are those that the delivery's own set was chosen by, so a longer set begins with the same
+ * rows: the destination becomes what a delivery with this share had been, whatever ended that one
+ * early. Codes are neither read nor decoded. Where an item ranks (ahead, rescore), its scores take
+ * their place, and codes are needed to make them.
+ *
+ *   ahead    [codes' values, no scores yet] -> the first item with queries scores and chooses
+ *            (docs/decisions/0012) -> as above
+ *   rescore  [whatever is exact] -> the item's queries score and choose -> as above; what is exact
+ *            stays so
+ *
+ * Holds: a row's bit is set after its exact bytes stand in the destination; a delivery that a call
+ * works at keeps its place; what another delivery wrote over is refined no more.
+ * Does not: allocate after open; rank a second time unasked; keep queries, codes or rows.
+ * Threads: whose turn the request's loads are.
+ * Tests: tests/unit/plugin/test_refine.c, test_rescore.c, conformance (abi_163_* .. abi_168_*,
+ *        abi_184_*, abi_185_*) */
+#include "plugin/choose/delivery.h"
+#include "plugin/choose/reads.h"
+#include "plugin/choose/submission.h"
+
+#include <math.h>
+#include <string.h>
+
+spec_status sc_plugin_refine_check(spec_connector *conn, struct sc_plugin_item *item,
+                                   struct spec_error *reterr)
+{
+    spec_ticket ticket = item->in.refine_of;
+    struct sc_plugin_found found = sc_plugin_delivery_find(conn, item);
+    item->delivery = found.delivery;
+    if (found.delivery != NULL)
+        return SPEC_OK;
+    if (found.is_known && !found.is_stale)
+        return sc_fail(
+            reterr, SPEC_E_INVALID,
+            "get_important: refine_of: ticket %#" PRIx64 " delivered layer %" PRIu32 " %s", ticket,
+            item->in.layer, found.is_of_layer ? "to another destination" : "to nowhere");
+    if (!found.is_known && !sc_plugin_submit_knows(conn, ticket))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: refine_of: %#" PRIx64 " is no submission's ticket", ticket);
+    return sc_fail(reterr, SPEC_E_STALE,
+                   "get_important: refine_of: of ticket %#" PRIx64
+                   " this request keeps no delivery of layer %" PRIu32,
+                   ticket, item->in.layer);
+}
+
+bool sc_plugin_refine_came_ahead(const struct sc_plugin_item *item)
+{
+    return item->delivery->came_ahead;
+}
+
+bool sc_plugin_refine_chooses(const struct sc_plugin_item *item)
+{
+    return (item->delivery->is_ahead || sc_plugin_rescores(&item->in)) && !item->delivery->is_whole;
+}
+
+/* The best of rest->rows, as many as the budget takes. */
+static uint64_t rows_cut(spec_connector *conn, struct sc_plugin_item *item, uint64_t count,
+                         uint32_t *rows)
+{
+    uint64_t most = item->in.budget_bytes / conn->dims.row_bytes;
+    if (item->in.budget_bytes == 0 || count <= most)
+        return count;
+    item->want.is_cut = true;
+    struct sc_plugin_scratch *scratch =
+        most > 0 ? sc_plugin_scratch_take(conn, item->deadline_ns) : NULL;
+    if (scratch == NULL) /* the deadline came before the ranking */
+        return 0;
+    for (uint64_t row = 0; row < item->want.row_total; row++)
+        scratch->scores[row] = -INFINITY;
+    for (uint64_t i = 0; i < count; i++)
+        scratch->scores[rows[i]] = item->delivery->scores[rows[i]];
+    sc_kernels_topk(conn->kernels, scratch->scores, item->want.row_total, most, rows);
+    sc_plugin_scratch_put(scratch);
+    return most;
+}
+
+/* By what the item gives, and the delivery's ranking is that from now on. Without codes there is
+ * none: a delivery ahead still waits for one, another keeps the one that it had. */
+static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item)
+{
+    item->ranking = item->delivery->scores;
+    if (!sc_plugin_set_choose(conn, item)) { /* what stands there is what there is */
+        item->want.is_cut = true;
+        return 0;
+    }
+    item->delivery->is_ahead = item->delivery->is_ahead && item->ranking == NULL;
+    return item->row_count;
+}
+
+/* The rows that shall be exact, into the request's set; how many. */
+static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
+{
+    struct sc_plugin_request *request = item->request;
+    uint64_t total = item->want.row_total, k = item->want.row_count;
+    if (k == 0)
+        return 0;
+    bool is_open = item->delivery->is_ahead && k < total - request->coarse_rows;
+    if (is_open || sc_plugin_rescores(&item->in)) /* else all need no ranking, or they have one */
+        return set_choose(conn, item);
+    sc_kernels_topk(conn->kernels, item->delivery->scores, total, k, request->set);
+    return k;
+}
+
+spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *item,
+                                   enum sc_exec_lane lane, struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    const struct sc_plugin_delivery *delivery = item->delivery;
+    uint32_t *rows = request->readers[SC_PLUGIN_REST].rows;
+    uint64_t count = 0;
+    item->set_count = 0;
+    if (delivery->is_void)
+        return sc_fail(reterr, SPEC_E_STALE,
+                       "get_important: refine_of: an item of the same call delivers layer %" PRIu32
+                       " anew",
+                       item->in.layer);
+    if (delivery->is_whole)
+        return SPEC_OK;
+    uint64_t k = set_of(conn, item);
+    for (uint64_t i = 0; i < k; i++)
+        if (!sc_plugin_bit_get(delivery->bits, request->set[i]))
+            rows[count++] = request->set[i];
+    item->set_count = rows_cut(conn, item, count, rows);
+    if (item->set_count > 0)
+        sc_plugin_rest_begin(conn, request, item->in.layer, item->set_count, delivery->tags, lane);
+    return SPEC_OK;
+}
+
+static uint64_t exact_rows(const struct sc_plugin_item *item)
+{
+    uint64_t count = 0, words = sc_plugin_words_of(item);
+    if (item->delivery->is_whole)
+        return item->want.row_total;
+    for (uint64_t w = 0; w < words; w++)
+        count += (uint64_t)__builtin_popcountll(item->delivery->bits[w]);
+    return count;
+}
+
+void sc_plugin_refine_tell(struct sc_plugin_item *item)
+{
+    struct spec_important *in = &item->in;
+    const struct sc_plugin_delivery *delivery = item->delivery;
+    uint64_t total = item->want.row_total;
+    if (delivery->is_void)
+        return;
+    sc_plugin_tell_all(item);
+    in->exact_rows = exact_rows(item);
+    if (in->exact_bits != NULL && delivery->is_whole)
+        sc_plugin_bits_all(in->exact_bits, total);
+    else if (in->exact_bits != NULL)
+        memcpy(in->exact_bits, delivery->bits, sc_plugin_words_of(item) * sizeof(*delivery->bits));
+    if (in->exact_rows < total)
+        sc_plugin_layered_worth(item, delivery->bits_k, delivery->bits_v);
+}
+
+spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item *item,
+                                    struct spec_error *reterr)
+{
+    uint64_t before = exact_rows(item);
+    spec_status status = SPEC_OK;
+    item->placed = item->delivery->bits;
+    if (item->set_count > 0)
+        status = sc_plugin_rest_take(conn, item, reterr);
+    bool is_late = status == SPEC_E_TIMEOUT;
+    sc_plugin_refine_tell(item);
+    sc_plugin_tiers_tell(item, item->in.exact_rows - before);
+    if (item->in.exact_rows == item->want.row_total - item->request->coarse_rows)
+        item->delivery->is_ahead = false; /* nothing is left to choose */
+    if (is_late || item->want.is_cut)
+        item->in.result_flags |= SPEC_IMPORTANT_PARTIAL;
+    uint64_t more = item->in.exact_rows - before;
+    sc_count(&conn->stats.refined_layers, 1);
+    sc_count(&conn->stats.refined_rows, more);
+    return is_late ? SPEC_OK : status;
+}

@@ -1,0 +1,387 @@
+/* lookup: token ids to a pinned match and the ranges of pieces that hold its rows.
+ *
+ *   tokens --root, marks--> radix match (lock-free, pinned) --cut--> [from_token, matched) ranges
+ *                           the other ranks' indexes        --cut-^  + a lease, by time
+ *
+ *   peek: the same up to the lease, in a slot without a handle, and everything is let go again
+ *
+ * Holds: nothing is allocated, no lock of a writer is taken, no I/O is done. A lease ends before
+ * what it is made from could be reused: the time is read before the index. A peek ends as a request
+ * does: where something waits for pins, a job is asked for, which takes its lock for a moment.
+ * Threads: any. Tests: conformance (abi_020_* .. abi_027_*, abi_177_*, abi_178_*),
+ * tests/unit/plugin/test_lookup.c */
+#include "plugin/args/args.h"
+#include "plugin/args/lease.h"
+#include "plugin/args/provenance.h"
+#include "plugin/choose/select.h"
+#include "plugin/connector.h"
+
+#include <string.h>
+
+#define KEYS_TOGETHER_MAX 16u /* extra keys that begin at one token */
+
+static spec_status check_bytes(const struct spec_bytes *bytes, const char *name,
+                               struct spec_error *reterr)
+{
+    if (bytes->data == NULL && bytes->byte_count > 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "lookup: %s has a size and no data", name);
+    if (bytes->byte_count > SC_LIMIT_KEY_BYTES)
+        return sc_fail(reterr, SPEC_E_INVALID, "lookup: %s has %" PRIu64 " bytes, at most %u", name,
+                       bytes->byte_count, SC_LIMIT_KEY_BYTES);
+    return SPEC_OK;
+}
+
+static spec_status check_params(const spec_connector *conn, const struct spec_lookup_params *params,
+                                struct spec_error *reterr)
+{
+    if (params->tokens == NULL || params->token_count == 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "lookup: no tokens, expected at least one");
+    if (params->flags & ~(SPEC_LOOKUP_REQUIRE_EXACT | SPEC_LOOKUP_PEEK))
+        return sc_fail(reterr, SPEC_E_INVALID, "lookup: unknown flags %#" PRIx32, params->flags);
+    if (params->from_token > params->token_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "lookup: from_token %" PRIu64 " is behind the %" PRIu64 " tokens",
+                       params->from_token, params->token_count);
+    if (params->max_tokens > params->token_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "lookup: max_tokens %" PRIu64 " is more than the %" PRIu64 " tokens",
+                       params->max_tokens, params->token_count);
+    if (params->token_count > conn->config.max_request_tokens)
+        return sc_fail(reterr, SPEC_E_BUSY,
+                       "lookup: %" PRIu64 " tokens, max_request_tokens is %" PRIu32,
+                       params->token_count, conn->config.max_request_tokens);
+    spec_status status = check_bytes(&params->salt, "salt", reterr);
+    return status != SPEC_OK ? status : check_bytes(&params->lora, "lora", reterr);
+}
+
+/* One extra key at position i of the host's array; its elements are struct_size apart. */
+static spec_status read_extra_key(const struct spec_lookup_params *params, uint64_t i,
+                                  struct spec_extra_key *ret_key, struct spec_error *reterr)
+{
+    spec_status status = sc_plugin_args_read_at(
+        ret_key, &sc_plugin_form_extra_key, params->extra_keys, i, "lookup: extra_keys", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (ret_key->first_token >= params->token_count)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "lookup: extra_keys[%" PRIu64 "] begins at token %" PRIu64 " of %" PRIu64, i,
+                       ret_key->first_token, params->token_count);
+    return check_bytes(&ret_key->value, "extra key's value", reterr);
+}
+
+/* Folds the keys that begin at one token into a mark, key after key. */
+static spec_status read_marks(const struct spec_lookup_params *params,
+                              struct sc_plugin_request *request, struct spec_error *reterr)
+{
+    request->mark_count = 0;
+    if (params->extra_key_count > 0 && params->extra_keys == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "lookup: extra_keys is NULL with a count");
+    struct sc_chain_key group[KEYS_TOGETHER_MAX];
+    struct sc_mark folded[KEYS_TOGETHER_MAX]; /* a mark is made in as many places as it has keys */
+    uint64_t group_count = 0;
+    for (uint64_t i = 0; i < params->extra_key_count; i++) {
+        struct spec_extra_key key;
+        spec_status status = read_extra_key(params, i, &key, reterr);
+        if (status != SPEC_OK)
+            return status;
+        if (group_count > 0 && key.first_token < group[0].first_token)
+            return sc_fail(reterr, SPEC_E_INVALID,
+                           "lookup: extra_keys[%" PRIu64 "] is not ascending", i);
+        bool is_next = group_count == 0 || key.first_token != group[0].first_token;
+        if (is_next && request->mark_count == SC_PLUGIN_MARKS)
+            return sc_fail(reterr, SPEC_E_BUSY, "lookup: extra keys at more than %u positions",
+                           SC_PLUGIN_MARKS);
+        if (!is_next && group_count == KEYS_TOGETHER_MAX)
+            return sc_fail(reterr, SPEC_E_BUSY, "lookup: more than %u extra keys at token %" PRIu64,
+                           KEYS_TOGETHER_MAX, key.first_token);
+        group_count = is_next ? 0 : group_count;
+        request->mark_count += is_next;
+        group[group_count++] = (struct sc_chain_key){.kind = key.kind,
+                                                     .first_token = key.first_token,
+                                                     .token_count = key.token_count,
+                                                     .value = key.value.data,
+                                                     .value_bytes = key.value.byte_count};
+        sc_chain_marks(group, group_count, folded);
+        request->marks[request->mark_count - 1] = folded[0];
+    }
+    sc_plugin_marks_stored((struct sc_marks){request->marks, request->mark_count},
+                           request->store_marks);
+    return SPEC_OK;
+}
+
+/* Where the first of the segments begins that have codes alone; UINT64_MAX: none. */
+static uint64_t coarse_first(const spec_connector *conn, const struct sc_plugin_request *request,
+                             uint64_t segment_count)
+{
+    uint64_t marks = sc_store_coarse_marks(conn->store);
+    for (uint64_t i = 0; i < segment_count && marks > 0; i++)
+        if (request->segments[i].value.flags & SC_PLUGIN_FLAG_COARSE)
+            return request->segments[i].first;
+    return UINT64_MAX;
+}
+
+static uint64_t position_least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static bool is_peek(const struct spec_lookup_params *params)
+{
+    return (params->flags & SPEC_LOOKUP_PEEK) != 0;
+}
+
+/* How far the segments are good. Stored: capacity, rows where they are needed, the other ranks.
+ * Promised: the host's limits beside that, but it holds the rows before from_token itself. */
+static void cut_match(spec_connector *conn, const struct spec_lookup_params *params,
+                      struct sc_plugin_request *request, const struct sc_radix_query *query,
+                      const struct sc_radix_match *match, uint64_t marks_before)
+{
+    uint64_t held_count = match->segment_count;
+    bool is_exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
+    uint64_t end = match->token_count;
+    if (held_count > conn->requests.segment_capacity) {
+        held_count = conn->requests.segment_capacity;
+        end = request->segments[held_count - 1].first + request->segments[held_count - 1].count;
+    }
+    uint64_t coarse = sc_plugin_coarse_find(conn, request, held_count, marks_before, 0);
+    bool needs_rows = is_exact || !conn->choice.takes_coarse;
+    end = sc_plugin_peers_match(conn, query, end);
+    request->stored_tokens =
+        needs_rows ? position_least(end, coarse_first(conn, request, held_count)) : end;
+    end = needs_rows ? position_least(end, coarse) : end;
+    end =
+        position_least(end, params->max_tokens != 0 ? params->max_tokens : params->token_count - 1);
+    if (params->multiple_of > 1)
+        end -= end % params->multiple_of;
+    request->matched_tokens = end > request->from_token ? end : request->from_token;
+}
+
+/* What the whole match is worth: what is loaded was computed on what is not. */
+static void add_worth(const spec_connector *conn, struct sc_plugin_request *request)
+{
+    uint64_t end = request->matched_tokens > request->from_token ? request->matched_tokens : 0;
+    for (uint64_t i = 0, at = 0; at < end; i++) {
+        const struct sc_radix_segment *segment = &request->segments[i];
+        if (segment->value.flags != SPEC_PROVENANCE_EXACT)
+            sc_plugin_provenance_add_piece(&request->provenance, conn->store, segment->value.piece);
+        at = segment->first + segment->count;
+    }
+}
+
+/* Turns segments into the ranges of [from_token, matched_tokens). */
+static void make_ranges(struct sc_plugin_request *request)
+{
+    uint64_t piece_last = 0;
+    request->range_count = request->coarse_rows = 0;
+    for (uint64_t i = 0; request->matched_tokens > request->from_token; i++) {
+        const struct sc_radix_segment *segment = &request->segments[i];
+        if (segment->first >= request->matched_tokens)
+            break;
+        uint64_t end = segment->first + segment->count;
+        uint64_t last = end < request->matched_tokens ? end : request->matched_tokens;
+        uint64_t first =
+            segment->first > request->from_token ? segment->first : request->from_token;
+        piece_last = segment->value.piece > piece_last ? segment->value.piece : piece_last;
+        bool is_coarse = (segment->value.flags & SC_PLUGIN_FLAG_COARSE) != 0;
+        request->coarse_rows += last > first && is_coarse ? last - first : 0;
+        if (last > first)
+            request->ranges[request->range_count++] = (struct sc_store_range){
+                .piece = segment->value.piece,
+                .row_first = (uint32_t)(segment->value.row_first + (first - segment->first)),
+                .row_count = (uint32_t)(last - first),
+                .is_coarse = is_coarse};
+        if (end >= request->matched_tokens)
+            break;
+    }
+    atomic_store(&request->piece_last, piece_last);
+}
+
+/* The promise as 64 bytes: what the match's last piece ends, for other processes to find. */
+static void make_lease(const spec_connector *conn, const struct sc_plugin_request *request,
+                       const struct sc_radix_query *query, struct sc_plugin_promise *promise)
+{
+    uint64_t last = 0;
+    while (request->segments[last].first + request->segments[last].count < request->matched_tokens)
+        last++;
+    struct sc_plugin_lease lease = {.piece = request->segments[last].value.piece,
+                                    .expiry_ns = promise->expiry_ns,
+                                    .rank = conn->ranks.rank,
+                                    .epoch_bits = (uint32_t)request->epoch};
+    sc_radix_place_of(conn->radix, query, request->segments, last + 1, request->matched_tokens,
+                      &lease.place);
+    sc_plugin_lease_encode(&lease, atomic_load(&conn->ranks.lease_seed), promise->lease);
+}
+
+static void match_request(spec_connector *conn, const struct spec_lookup_params *params,
+                          struct sc_plugin_request *request, struct sc_plugin_promise *ret_promise)
+{
+    uint64_t promise_end = sc_plugin_promise_end(conn);
+    uint64_t marks = sc_store_coarse_marks(conn->store);
+    bool exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
+    struct sc_radix_match match = {0};
+    request->pinned = (struct sc_radix_ref){0};
+    request->matched_tokens = request->from_token;
+    request->stored_tokens = 0;
+    request->provenance = (struct spec_provenance){0};
+    if (conn->config.preset == SC_PRESET_RECOMPUTE || promise_end == 0)
+        return;
+    struct sc_radix_query query = sc_plugin_query_of(request);
+    query.tokens = is_peek(params) ? params->tokens : request->tokens;
+    query.flags_end = exact ? SPEC_PROVENANCE_LOSSY : 0;
+    sc_radix_match_pin(conn->radix, &query, request->segments, conn->requests.segment_capacity,
+                       &match);
+    if (match.token_count == 0)
+        return;
+    request->pinned = match.last;
+    cut_match(conn, params, request, &query, &match, marks);
+    if (atomic_load(&conn->epoch) != request->epoch) { /* a reset came between: the request is */
+        request->matched_tokens = request->from_token; /* stale, and promises nothing */
+        request->stored_tokens = 0;
+    }
+    if (request->matched_tokens == request->from_token)
+        return;
+    if (!exact)
+        sc_plugin_peers_provenance(conn, &query, request->matched_tokens, &request->provenance);
+    if (promise_end == UINT64_MAX)
+        return;
+    ret_promise->expiry_ns = promise_end;
+    make_lease(conn, request, &query, ret_promise);
+}
+
+static void write_result(spec_connector *conn, const struct sc_plugin_request *request,
+                         spec_request handle, const struct sc_plugin_promise *promise,
+                         struct spec_lookup_result *ret_result)
+{
+    uint64_t rows = sc_plugin_row_total(request);
+    uint64_t bytes = rows * conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t));
+    uint64_t rate = atomic_load_explicit(&conn->ahead.load_bytes_per_s, memory_order_relaxed);
+    struct spec_lookup_result result = {
+        .state = rows > 0 ? SPEC_LOOKUP_HIT : SPEC_LOOKUP_MISS,
+        .request = handle,
+        .matched_tokens = request->matched_tokens,
+        .provenance = request->provenance,
+        .tier_bytes = {[SC_STORE_TIER] = bytes},
+        .load_ns = rate > 0 ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0,
+        .lease_expiry_ns = promise->expiry_ns,
+        .stored_tokens = request->stored_tokens,
+    };
+    memcpy(result.lease, promise->lease, sizeof(result.lease));
+    sc_plugin_args_write(ret_result, &result, sizeof(result));
+}
+
+void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *request,
+                            spec_request handle, const struct sc_plugin_promise *promise,
+                            struct spec_lookup_result *ret_result)
+{
+    add_worth(conn, request);
+    make_ranges(request);
+    atomic_store(&request->submission, 0);
+    request->failed_position = UINT64_MAX;
+    request->failed_status = SPEC_OK;
+    request->delivered = request->ahead = (struct spec_provenance){0};
+    memset(request->unrefined, 0, sizeof(request->unrefined));
+    request->pass_layer = 0;
+    request->pass_saves = 0;
+    request->stored_end = request->stored_tokens > request->matched_tokens
+                              ? request->stored_tokens
+                              : request->matched_tokens;
+    request->is_short = sc_plugin_match_is_short(conn, request);
+    sc_count(&conn->stats.requests_open, 1);
+    sc_plugin_guess_forget(request);
+    sc_plugin_deliveries_forget(request);
+    if (request->range_count > 0 && conn->choice.can_select)
+        for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->dims.layer_count; layer++)
+            sc_plugin_select_ahead(conn, request, layer, false);
+    atomic_store_explicit(&request->state, SC_REQUEST_OPEN, memory_order_release);
+    write_result(conn, request, handle, promise, ret_result);
+}
+
+/* A reader that has not found a store yet has no secret either, and matches nothing. */
+static void find_root(const spec_connector *conn, const struct spec_lookup_params *params,
+                      struct sc_plugin_request *request)
+{
+    const struct sc_chain_secret *secret = sc_radix_secret(conn->radix);
+    const struct sc_chain_scope scope = {.family = conn->family,
+                                         .epoch = request->epoch,
+                                         .salt = params->salt.data,
+                                         .salt_bytes = params->salt.byte_count,
+                                         .lora = params->lora.data,
+                                         .lora_bytes = params->lora.byte_count};
+    request->root = (struct sc_sha256){{0}};
+    if (secret != NULL)
+        request->root = sc_chain_root(secret, &scope);
+}
+
+static void count_lookup(spec_connector *conn, const struct sc_plugin_request *request)
+{
+    uint64_t rows = sc_plugin_row_total(request);
+    sc_count(&conn->stats.lookups, 1);
+    sc_count(&conn->stats.lookup_hits, rows > 0);
+    sc_count(&conn->stats.lookup_tokens, request->token_count);
+    sc_count(&conn->stats.matched_tokens, rows);
+}
+
+/* The answer alone. It is pinned until it is written: what it says is true of what it found. */
+static void write_peek(spec_connector *conn, struct sc_plugin_request *request,
+                       const struct sc_plugin_promise *promise,
+                       struct spec_lookup_result *ret_result)
+{
+    add_worth(conn, request);
+    write_result(conn, request, 0, promise, ret_result);
+    sc_plugin_request_unpin(conn, request);
+    sc_plugin_request_unhold(request);
+}
+
+static struct sc_plugin_request *take_slot(spec_connector *conn,
+                                           const struct spec_lookup_params *params,
+                                           spec_request *ret_handle, struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = is_peek(params) ? sc_plugin_request_take_peek(conn)
+                                                        : sc_plugin_request_take(conn, ret_handle);
+    if (request == NULL && is_peek(params))
+        (void)sc_fail(reterr, SPEC_E_BUSY, "lookup: %u peeks run at the moment", SC_PLUGIN_PEEKS);
+    else if (request == NULL)
+        (void)sc_fail(reterr, SPEC_E_BUSY,
+                      "lookup: all %" PRIu32 " requests (max_requests) are open",
+                      conn->config.max_requests);
+    return request;
+}
+
+spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *host_params,
+                             struct spec_lookup_result *ret_result, struct spec_error *reterr)
+{
+    struct spec_lookup_params params;
+    spec_status status =
+        sc_plugin_args_read(&params, &sc_plugin_form_lookup, host_params, "lookup: params", reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_args_check_output(ret_result, &sc_plugin_form_lookup_result,
+                                             "lookup: ret_result", reterr);
+    if (status == SPEC_OK)
+        status = check_params(conn, &params, reterr);
+    if (status != SPEC_OK)
+        return status;
+    spec_request handle;
+    struct sc_plugin_request *request = take_slot(conn, &params, &handle, reterr);
+    if (request == NULL)
+        return SPEC_E_BUSY;
+    status = read_marks(&params, request, reterr);
+    if (status != SPEC_OK) {
+        request->pinned = (struct sc_radix_ref){0};
+        sc_plugin_request_unhold(request);
+        return status;
+    }
+    if (!is_peek(&params))
+        memcpy(request->tokens, params.tokens, params.token_count * sizeof(uint32_t));
+    request->token_count = params.token_count;
+    request->from_token = params.from_token;
+    request->epoch = atomic_load(&conn->epoch);
+    struct sc_plugin_promise promise = {0};
+    find_root(conn, &params, request);
+    match_request(conn, &params, request, &promise);
+    count_lookup(conn, request);
+    if (is_peek(&params))
+        write_peek(conn, request, &promise, ret_result);
+    else
+        sc_plugin_request_open(conn, request, handle, &promise, ret_result);
+    return SPEC_OK;
+}

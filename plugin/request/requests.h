@@ -1,0 +1,216 @@
+/* Requests: what a lookup or a lease matched, until the host lets it go.
+ *
+ * Threads: per member and call, below.
+ * Tests: tests/unit/plugin/test_lookup.c, test_attach.c, test_ends.c */
+#ifndef SC_PLUGIN_REQUESTS_H
+#define SC_PLUGIN_REQUESTS_H
+
+#include "hashing/radix.h"
+#include "plugin/args/memory.h"
+#include "plugin/save/saves.h"
+#include "store/load.h"
+
+#include <string.h>
+
+#define SC_PLUGIN_AHEAD       2u /* a request loads layer l and reads layer l + 1 ahead */
+#define SC_PLUGIN_REST        2u /* the reader of rows that were not read ahead */
+#define SC_PLUGIN_READERS     3u
+#define SC_PLUGIN_SKETCHES    3u   /* of layers l, l + 1, l + 2 */
+#define SC_PLUGIN_MARKS       256u /* distinct positions of extra keys in one request */
+#define SC_PLUGIN_PEEKS       16u  /* lookups without a request that run at the same moment */
+#define SC_PLUGIN_NO_LAYER    UINT32_MAX
+#define SC_PLUGIN_FLAG_COARSE 0x80000000u /* of a request's segment: only codes are available */
+
+enum sc_plugin_request_state { SC_REQUEST_FREE, SC_REQUEST_TAKEN, SC_REQUEST_OPEN };
+
+enum sc_plugin_load {
+    SC_LOAD_WHOLE,
+    SC_LOAD_PICKS, /* some rows: guessed ones, or those of a set */
+    SC_LOAD_KEYS   /* K of all rows, of a split layout */
+};
+
+struct sc_plugin_reader {
+    struct sc_store_reader *reader;
+    uint32_t layer; /* what it loads or has loaded; SC_PLUGIN_NO_LAYER: nothing */
+    uint32_t load;  /* enum sc_plugin_load */
+    uint64_t begin_ns;
+    uint32_t *rows; /* [max_request_tokens] of picks; NULL where none are guessed or chosen */
+    struct sc_store_picks picks;
+};
+
+struct sc_plugin_sketch {
+    struct sc_store_sketch *sketch; /* NULL: nothing is ever chosen */
+    uint32_t layer;                 /* SC_PLUGIN_NO_LAYER: it is not begun */
+    bool is_counted;                /* some item has its cost */
+};
+
+/* guess.c: rows of a layer that may be wanted, ranked; some of them are read ahead. */
+struct sc_plugin_guess {
+    /* Set by open, constant after. */
+    spec_connector *conn; /* NULL: none is ever made */
+    struct sc_plugin_request *request;
+    uint8_t *hint; /* [hint.rows][query heads of the probe heads][head_size] NULL: none is taken */
+
+    /* Host thread. */
+    uint32_t layer;    /* that is guessed; SC_PLUGIN_NO_LAYER: none */
+    uint64_t asked_ns; /* when prefetch_next was called for it; 0: it was not */
+
+    /* Whoever the state names. */
+    _Atomic uint32_t state; /* enum in guess.c: host, or the task */
+    struct sc_task task;
+    uint32_t hint_dtype;
+    float hint_scale;
+    uint64_t hint_rows, hint_ranks; /* how many there are; how many rows are ranked by them */
+    uint64_t count; /* ranked rows, at the rows of the reader of the same parity; 0: none */
+    bool is_whole;  /* heads are expected to disagree: all rows will be wanted */
+};
+
+/* A request's part of a store call, from its check to its end. */
+struct sc_plugin_step {
+    struct spec_store_params params;
+    struct sc_plugin_memory memory;   /* of params */
+    struct spec_provenance delivered; /* what the pass is computed on, with this layer */
+    bool is_named;                    /* in the call that runs */
+
+    /* With layer 0, the pass: */
+    bool is_good, is_wanted; /* good enough to be stored; and nothing else speaks against it */
+    uint64_t rows_most;      /* of an extent */
+    uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
+};
+
+struct sc_plugin_request {
+    /* Any thread. */
+    _Atomic uint32_t state;      /* enum sc_plugin_request_state */
+    _Atomic uint32_t generation; /* of the handle; moves on at release */
+    _Atomic uint32_t holds;      /* the open handle and each unresolved save */
+    _Atomic uint32_t submission; /* that was not reported yet: its slot + 1; 0: none */
+    _Atomic uint64_t taken;      /* when, by conn->requests.taken */
+    _Atomic uint64_t piece_last; /* the highest id of its ranges; UINT64_MAX until they are made */
+    _Atomic uint64_t tail;       /* the piece stored last, if others began its chunk; else 0 */
+
+    /* Set by open, constant after: the arrays. */
+    uint32_t *tokens;                  /* [max_request_tokens]; NULL: a peek's slot, which has no
+                                        * ranges and no loads either */
+    struct sc_radix_segment *segments; /* [segment_capacity] */
+    struct sc_store_range *ranges;     /* [segment_capacity] */
+    struct sc_mark *marks;             /* [SC_PLUGIN_MARKS] */
+    struct sc_store_mark *store_marks; /* the same marks, as the store writes them */
+    uint32_t *set;                     /* [max_request_tokens] the rows chosen last (select.c) */
+    uint64_t *bits;                    /* [2 + kv_head_count][words of max_request_tokens] */
+    uint8_t *deliveries; /* [delivery_bytes] a ring (delivery.c); NULL: none are kept */
+    struct sc_plugin_reader readers[SC_PLUGIN_READERS];
+    struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
+    struct sc_plugin_guess guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
+
+    /* The host thread that calls for this request. Tokens grow, and shrink by those of a pass that
+     * is given up; saves that are committed read those before. */
+    uint64_t token_count;
+    uint64_t chosen_rows; /* of the set chosen last: so many are ranked; 0: none yet */
+    uint64_t mark_count;
+    struct sc_sha256 root;
+    uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */
+    uint64_t from_token, matched_tokens;
+    uint64_t stored_tokens; /* of the index, from 0, whatever was asked for */
+    bool is_short;          /* the match: delivered whole, unless an item has a budget of its own */
+    uint64_t range_count;
+    uint64_t coarse_rows; /* of the ranges' rows, those that have codes alone */
+    struct sc_radix_ref pinned;
+    struct spec_provenance provenance; /* the worst over the match */
+    struct spec_provenance delivered;  /* the worst that get_important delivered; lookup zeroes */
+    struct spec_provenance ahead;      /* the worst that came ahead; zero: none did */
+    uint64_t unrefined[SC_LIMIT_LAYERS / 64]; /* layers whose last delivery that was */
+
+    /* Whose turn it is with loads: the host thread's, or a submission's (submission.h). */
+    _Atomic uint32_t turn;
+    const struct sc_store_sketch *lent;    /* it is decoded now: it does not end; or NULL */
+    _Atomic uint64_t failed_position;      /* UINT64_MAX: nothing failed; store looks at it */
+    spec_status failed_status;             /* set before it; STALE: by a reset */
+    uint64_t delivery_first, delivery_end; /* of the ring; they only rise */
+    spec_ticket delivery_lost; /* the last one of which something is not kept; 0: none */
+
+    /* The open store pass. Host thread. */
+    struct sc_plugin_step step;
+    struct sc_plugin_save *pass[SC_PLUGIN_PASS_SAVES];
+    uint64_t pass_saves;
+    uint64_t pass_first, pass_count;
+    uint64_t pass_known;     /* tokens that were known before it */
+    uint32_t pass_layer;     /* next layer; 0: no pass is open */
+    spec_status pass_status; /* SPEC_OK, or why the pass was given up */
+    spec_ticket pass_ticket; /* the last layer's */
+    uint64_t stored_end;     /* where the next pass begins at the latest */
+
+    /* Guarded by saves.lock (rank 20): saves in the order of their tokens. */
+    struct sc_plugin_save *save_head, *save_tail;
+};
+
+static inline struct sc_radix_query sc_plugin_query_of(const struct sc_plugin_request *request)
+{
+    return (struct sc_radix_query){.root = request->root,
+                                   .tokens = request->tokens,
+                                   .token_count = request->token_count,
+                                   .marks = {request->marks, request->mark_count}};
+}
+
+/* Marks as the store writes them. */
+static inline void sc_plugin_marks_stored(struct sc_marks marks, struct sc_store_mark *ret_marks)
+{
+    for (uint64_t i = 0; i < marks.count; i++) {
+        ret_marks[i].token = marks.at[i].token;
+        memcpy(ret_marks[i].digest, marks.at[i].digest.bytes, sizeof(ret_marks[i].digest));
+    }
+}
+
+struct sc_plugin_requests {
+    /* Set by open, constant after. */
+    struct sc_plugin_request *slots;  /* [config.max_requests + SC_PLUGIN_PEEKS] */
+    struct sc_store_reader **readers; /* [config.max_requests * SC_PLUGIN_READERS] theirs */
+    uint64_t segment_capacity;
+    uint64_t delivery_bytes; /* of each; 0: nothing that was delivered is refined */
+
+    _Atomic uint32_t hint; /* where the search for a free slot begins */
+    _Atomic uint64_t taken;
+};
+
+struct sc_plugin_promise { /* of a lookup's match, by time */
+    uint64_t expiry_ns;    /* wall clock; 0: no lease */
+    uint8_t lease[64];
+};
+
+/* handle.c: the open request of a handle, or NULL (STALE: released, or made before a reset). */
+struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle);
+/* An open request with this handle, also one that a reset made stale; or NULL. */
+struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_request handle);
+struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_request *ret_handle);
+/* A slot that no handle names, for the moment of a peek; NULL: all are taken. */
+struct sc_plugin_request *sc_plugin_request_take_peek(spec_connector *conn);
+void sc_plugin_request_unhold(struct sc_plugin_request *request);
+spec_status sc_plugin_stale(spec_request handle, struct spec_error *reterr);
+/* It is in a submission that was not reported: its loads are not the host's to call. */
+static inline bool sc_plugin_is_submitted(struct sc_plugin_request *request)
+{
+    return atomic_load_explicit(&request->submission, memory_order_relaxed) != 0;
+}
+spec_status sc_plugin_submitted(spec_request handle, struct spec_error *reterr);
+
+/* request.c */
+spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr);
+/* What release does at once, or when the submission ends that has the turn. */
+void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request);
+/* What it matched is let go: its pin, and its part in what merges wait for. */
+void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request);
+
+/* lookup.c */
+spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *params,
+                             struct spec_lookup_result *ret_result, struct spec_error *reterr);
+
+/* The last steps of lookup and attach: root, tokens, marks, segments, pin, epoch and the match are
+ * set; the ranges are made, the request opens, the result is written. */
+void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *request,
+                            spec_request handle, const struct sc_plugin_promise *promise,
+                            struct spec_lookup_result *ret_result);
+
+/* attach.c */
+spec_status sc_plugin_attach(spec_connector *conn, const struct spec_attach_params *params,
+                             struct spec_lookup_result *ret_result, struct spec_error *reterr);
+
+#endif

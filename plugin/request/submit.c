@@ -1,0 +1,276 @@
+/* get_important in two halves: submit checks and begins, a thread of ours does the rest, wait
+ * reports.
+ *
+ *   submit   items checked, copied -> reads begun -> QUEUED ---> RUNS -> DONE
+ *   thread                            (submit.threads) takes it -'        |
+ *   wait     takes what no thread has begun, else sleeps -----------------'-> results written
+ *
+ *   word         [generation 32][state 32]
+ *   spec_ticket  [generation 32][SC_LIMIT_TICKETS + slot + 1 32]: poll and wait know no such ticket
+ *
+ * The work waits for reads, so it may not be a task of the connector's executor: its workers bring
+ * those reads. It has an executor of its own, whose workers may sleep (docs/decisions/0011).
+ *
+ * Whoever waits does the work of a submission that no thread has begun: at once if he waits for
+ * ever, else when its deadlines have passed, so that it ends in time though the threads are at one
+ * that has none.
+ *
+ * Holds: from submit to the end of the work the loads of its requests (readers, sketches, guesses,
+ * set) are the submission's (request->turn), and until it is reported no other load of them begins;
+ * what release does to them waits for that end. What the request's other calls read changes in the
+ * calls of the host alone.
+ * Does not: allocate after open; wait in submit.
+ * Threads: submit and wait any; the work one at a time for a submission.
+ * Tests: tests/unit/plugin/test_submit.c, conformance (abi_133_*, abi_160_* .. abi_163_*) */
+#include "plugin/choose/submission.h"
+
+#define SUBMISSIONS_MAX 64u /* more requests than that are hardly loaded at one time */
+
+enum { FREE, TAKEN, QUEUED, RUNS, DONE }; /* of a submission; TAKEN: by a call of the host */
+
+static bool state_move(struct sc_plugin_submission *submission, uint64_t generation, uint32_t from,
+                       uint32_t to)
+{
+    uint64_t word = generation << 32 | from;
+    return atomic_compare_exchange_strong(&submission->word, &word, generation << 32 | to);
+}
+
+/* ---- The work ------------------------------------------------------------------------------- */
+
+/* Whether an earlier item has the same request. */
+static bool is_again(const struct sc_plugin_item *work, uint64_t i)
+{
+    for (uint64_t j = 0; j < i; j++)
+        if (work[j].request == work[i].request)
+            return true;
+    return false;
+}
+
+/* The caller has moved it to RUNS. */
+static void submission_run(struct sc_plugin_submission *submission)
+{
+    spec_connector *conn = submission->conn;
+    struct sc_plugin_item *work = submission->work;
+    uint64_t generation = atomic_load(&submission->word) >> 32;
+    submission->error = (struct spec_error){.struct_size = sizeof(submission->error)};
+    submission->status = sc_plugin_items_serve(conn, work, submission->count, &submission->error);
+    for (uint64_t i = 0; i < submission->count; i++)
+        if (!is_again(work, i) &&
+            atomic_exchange(&work[i].request->turn, SC_TURN_HOST) == SC_TURN_LEFT)
+            sc_plugin_request_end(conn, work[i].request);
+    atomic_store(&submission->word, generation << 32 | DONE);
+    atomic_fetch_add_explicit(&conn->submits.word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &conn->submits.word);
+}
+
+static void run_step(struct sc_task *task)
+{
+    struct sc_plugin_submission *submission =
+        SC_TASK_OWNER(task, struct sc_plugin_submission, task);
+    uint64_t generation = atomic_load(&submission->word) >> 32;
+    if (state_move(submission, generation, QUEUED, RUNS))
+        submission_run(submission);
+}
+
+/* Does the work here, if no thread has begun it. */
+static bool run_here(struct sc_plugin_submission *submission, uint64_t generation)
+{
+    struct sc_exec *exec = submission->conn->submits.exec;
+    if ((exec != NULL && !sc_exec_cancel(exec, &submission->task)) ||
+        !state_move(submission, generation, QUEUED, RUNS))
+        return false;
+    submission_run(submission);
+    return true;
+}
+
+/* ---- Submit --------------------------------------------------------------------------------- */
+
+static struct sc_plugin_submission *submission_take(spec_connector *conn, spec_ticket *ret_ticket)
+{
+    for (uint64_t i = 0; i < conn->submits.count; i++) {
+        struct sc_plugin_submission *submission = &conn->submits.slots[i];
+        uint64_t word = atomic_load(&submission->word);
+        uint64_t generation = (word >> 32) + 1;
+        if ((word & UINT32_MAX) != FREE ||
+            !atomic_compare_exchange_strong(&submission->word, &word, generation << 32 | TAKEN))
+            continue;
+        *ret_ticket = generation << 32 | (SC_LIMIT_TICKETS + i + 1);
+        return submission;
+    }
+    return NULL;
+}
+
+/* All are out. What is wrong would be so later, too: that is said first. */
+static spec_status fail_busy(spec_connector *conn, struct spec_important *items, uint64_t count,
+                             struct spec_error *reterr)
+{
+    spec_status status = sc_plugin_items_check(conn, items, count, true, NULL, reterr);
+    if (status != SPEC_OK)
+        return status;
+    return sc_fail(reterr, SPEC_E_BUSY,
+                   "get_important_submit: %" PRIu32 " were submitted and not waited for",
+                   conn->submits.count);
+}
+
+/* When its last deadline has passed, the second for codes included. */
+static uint64_t over_ns(const struct sc_plugin_item *work, uint64_t count)
+{
+    uint64_t over = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t ns = sc_plugin_item_over_ns(&work[i]);
+        over = ns > over ? ns : over;
+    }
+    return over;
+}
+
+spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
+                             spec_ticket *ret_ticket, struct spec_error *reterr)
+{
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
+    if (ret_ticket == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "get_important_submit: ret_ticket is NULL");
+    spec_ticket ticket;
+    struct sc_plugin_submission *submission = submission_take(conn, &ticket);
+    if (submission == NULL)
+        return fail_busy(conn, items, count, reterr);
+    struct sc_plugin_item *work = submission->work;
+    spec_status status = sc_plugin_items_check(conn, items, count, true, work, reterr);
+    if (status != SPEC_OK) {
+        atomic_store(&submission->word, ((ticket >> 32) - 1) << 32 | FREE); /* as if untaken */
+        return status;
+    }
+    submission->items = items;
+    submission->count = count;
+    for (uint64_t i = 0; i < count; i++) {
+        work[i].ticket = ticket;
+        atomic_store(&work[i].request->submission,
+                     (uint32_t)(submission - conn->submits.slots) + 1);
+        atomic_store(&work[i].request->turn, SC_TURN_SUBMITTED);
+    }
+    sc_plugin_items_begin(conn, work, count, begin_ns);
+    *ret_ticket = ticket;
+    atomic_store(&submission->over_ns, over_ns(work, count));
+    atomic_store(&submission->word, ticket >> 32 << 32 | QUEUED);
+    if (conn->submits.exec != NULL)
+        sc_exec_post(conn->submits.exec, &submission->task, SC_LANE_DEMAND);
+    return SPEC_OK;
+}
+
+/* ---- Wait ----------------------------------------------------------------------------------- */
+
+/* The caller has moved it to TAKEN. */
+static spec_status submission_report(struct sc_plugin_submission *submission, uint64_t generation,
+                                     struct spec_error *reterr)
+{
+    spec_connector *conn = submission->conn;
+    struct sc_plugin_item *work = submission->work;
+    for (uint64_t i = 0; i < submission->count; i++)
+        work[i].is_gone = sc_plugin_request_find_any(conn, work[i].in.request) != work[i].request;
+    sc_plugin_items_report(submission->items, work, submission->count);
+    for (uint64_t i = 0; i < submission->count; i++)
+        if (!work[i].is_gone)
+            atomic_store(&work[i].request->submission, 0);
+    spec_status status = submission->status;
+    if (status != SPEC_OK)
+        (void)sc_fail_errno(reterr, status, submission->error.sys_errno, "%s",
+                            submission->error.text);
+    atomic_store(&submission->word, generation << 32 | FREE);
+    return status;
+}
+
+static spec_status fail_unknown(spec_ticket ticket, struct spec_error *reterr)
+{
+    return sc_fail(reterr, SPEC_E_INVALID,
+                   "get_important_wait: ticket %#" PRIx64
+                   " is no submission's, or was reported before",
+                   ticket);
+}
+
+spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint64_t timeout_ns,
+                                  struct spec_error *reterr)
+{
+    uint64_t slot = (ticket & UINT32_MAX) - SC_LIMIT_TICKETS - 1, generation = ticket >> 32;
+    if (slot >= conn->submits.count)
+        return fail_unknown(ticket, reterr);
+    struct sc_plugin_submission *submission = &conn->submits.slots[slot];
+    uint64_t now_ns = sc_exec_now_ns(conn->exec);
+    bool is_bounded = timeout_ns <= SC_EXEC_FOREVER - now_ns, in_time = true;
+    uint64_t deadline_ns = is_bounded ? now_ns + timeout_ns : SC_EXEC_FOREVER;
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&conn->submits.word, memory_order_acquire);
+        uint64_t word = atomic_load(&submission->word);
+        uint32_t state = (uint32_t)word;
+        if (word >> 32 != generation || state == FREE || state == TAKEN)
+            return fail_unknown(ticket, reterr);
+        if (state == DONE && !state_move(submission, generation, DONE, TAKEN))
+            continue; /* another waiter has it: nothing tells us when it is over */
+        if (state == DONE)
+            return submission_report(submission, generation, reterr);
+        uint64_t end_ns = state == QUEUED ? atomic_load(&submission->over_ns) : SC_EXEC_FOREVER;
+        bool is_over = end_ns <= sc_exec_now_ns(conn->exec);
+        bool may_run = conn->submits.exec == NULL || !is_bounded || is_over;
+        if (state == QUEUED && may_run && run_here(submission, generation))
+            continue;
+        if (!in_time)
+            return sc_fail(reterr, SPEC_E_TIMEOUT,
+                           "get_important_wait: ticket %#" PRIx64 " is not done", ticket);
+        bool wakes = end_ns < deadline_ns && !is_over;
+        bool moved =
+            sc_exec_wait(conn->exec, &conn->submits.word, seen, wakes ? end_ns : deadline_ns);
+        in_time = moved || wakes;
+    }
+}
+
+/* ---- Open and close ------------------------------------------------------------------------- */
+
+spec_status sc_plugin_submit_open(spec_connector *conn, struct spec_error *reterr)
+{
+    const struct sc_config *config = &conn->config;
+    uint32_t count =
+        config->max_requests < SUBMISSIONS_MAX ? config->max_requests : SUBMISSIONS_MAX;
+    conn->submits.slots = sc_alloc_array(&conn->alloc, count, sizeof(*conn->submits.slots));
+    struct sc_plugin_item *work =
+        sc_alloc(&conn->alloc, (uint64_t)count * SC_LIMIT_BATCH * sizeof(*work));
+    if (conn->submits.slots == NULL || work == NULL) {
+        sc_alloc_free(&conn->alloc, work);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " submissions", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        conn->submits.slots[i].conn = conn;
+        conn->submits.slots[i].work = work + (uint64_t)i * SC_LIMIT_BATCH;
+        conn->submits.slots[i].task.step = run_step;
+    }
+    conn->submits.count = count;
+    struct sc_exec_params params = {.alloc = &conn->alloc,
+                                    .thread_count = config->submit_threads,
+                                    .name = "spec-get",
+                                    .poison = &conn->poison};
+    if (sc_exec_is_loop(conn->exec) || params.thread_count == 0)
+        return SPEC_OK; /* the loop has no other thread */
+    return sc_exec_open(&params, &conn->submits.exec, reterr);
+}
+
+void sc_plugin_submit_end(spec_connector *conn)
+{
+    atomic_store(&conn->submits.closing, 1);
+    for (uint32_t i = 0; i < conn->submits.count; i++) {
+        struct sc_plugin_submission *submission = &conn->submits.slots[i];
+        for (;;) {
+            uint32_t seen = atomic_load_explicit(&conn->submits.word, memory_order_acquire);
+            uint64_t word = atomic_load(&submission->word);
+            if ((uint32_t)word != QUEUED && (uint32_t)word != RUNS)
+                break;
+            if ((uint32_t)word == QUEUED && run_here(submission, word >> 32))
+                continue; /* nobody wants it: it ends at once */
+            (void)sc_exec_wait(conn->exec, &conn->submits.word, seen, SC_EXEC_FOREVER);
+        }
+    }
+}
+
+void sc_plugin_submit_close(spec_connector *conn)
+{
+    sc_exec_close(conn->submits.exec);
+    if (conn->submits.slots != NULL) /* the first has all of the work's memory */
+        sc_alloc_free(&conn->alloc, conn->submits.slots[0].work);
+    sc_alloc_free(&conn->alloc, conn->submits.slots);
+}

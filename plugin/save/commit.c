@@ -1,0 +1,265 @@
+/* Commits: saves that were written whole become records, and records become visible.
+ *
+ *   on_written (executor) -> saves of a request, in the order of their tokens -> queue of commits
+ *     -> one thread at a time takes from it; the others go on with other work
+ *     -> commit: what the index does not have yet; orphans and duplicates are discarded
+ *     -> ticket: its part ended
+ *
+ * Holds: a chunk is inserted after its record was appended, and that after all its layers were
+ * written; the first complete copy wins among equals, and what is computed on better rows replaces
+ * the worse; what hangs on an inexact piece is at least as bad; what a commit hangs on is pinned
+ * meanwhile; a save keeps its request's tokens alive; what collides with a stored prefix is
+ * dropped, and nobody makes room for it.
+ * Threads: executor, but taking a save, which is the host's.
+ * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
+#include "plugin/args/provenance.h"
+#include "plugin/connector.h"
+
+#include <string.h>
+
+spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr)
+{
+    conn->saves.count = (uint64_t)conn->config.max_requests * 4 + SC_PLUGIN_PASS_SAVES;
+    conn->saves.slots = sc_alloc_array(&conn->alloc, conn->saves.count, sizeof(*conn->saves.slots));
+    conn->index.drops = sc_alloc_array(&conn->alloc, SC_PLUGIN_DROPS, sizeof(*conn->index.drops));
+    if (conn->saves.slots == NULL || conn->index.drops == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " saves", conn->saves.count);
+    for (uint64_t i = 0; i < conn->saves.count; i++) {
+        conn->saves.slots[i].conn = conn;
+        conn->saves.slots[i].next = conn->saves.free;
+        conn->saves.free = &conn->saves.slots[i];
+    }
+    return SPEC_OK;
+}
+
+struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn)
+{
+    sc_plugin_lock(conn, &conn->saves.lock);
+    struct sc_plugin_save *save = conn->saves.free;
+    if (save != NULL)
+        conn->saves.free = save->next;
+    pthread_mutex_unlock(&conn->saves.lock);
+    return save;
+}
+
+void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save)
+{
+    pthread_mutex_lock(&conn->saves.lock);
+    save->next = conn->saves.free;
+    conn->saves.free = save;
+    pthread_mutex_unlock(&conn->saves.lock);
+}
+
+uint64_t sc_plugin_chunk_count(const spec_connector *conn, uint64_t first, uint64_t end)
+{
+    uint64_t chunk = conn->config.chunk_tokens;
+    return end > first ? (end - 1) / chunk - first / chunk + 1 : 0;
+}
+
+spec_status sc_plugin_ticket_status(spec_status status)
+{
+    switch (status) {
+    case SPEC_OK:
+    case SPEC_E_DROPPED:
+    case SPEC_E_BUSY:
+    case SPEC_E_IO:
+    case SPEC_E_NO_SPACE:
+        return status;
+    case SPEC_E_NO_MEMORY: /* a table or the index may not grow: a limit */
+        return SPEC_E_BUSY;
+    default:
+        return SPEC_E_DROPPED;
+    }
+}
+
+/* What the save is worth: no better than what it hangs on now, which may be another piece than the
+ * one that its request had. */
+static struct spec_provenance worth_of(spec_connector *conn, const struct sc_plugin_save *save,
+                                       struct sc_radix_query query)
+{
+    struct spec_provenance worst = save->provenance;
+    struct sc_radix_match match = {0};
+    query.token_count = save->first;
+    if (save->first > 0)
+        sc_radix_match(conn->radix, &query, NULL, 0, &match);
+    if (match.last_flags != SPEC_PROVENANCE_EXACT)
+        sc_plugin_provenance_add_piece(&worst, conn->store, match.last_piece);
+    return worst;
+}
+
+/* What the index has of the save's tokens and is no worse, pinned, and all that has gone from it is
+ * in the log: a record of ours stands behind those of the pieces whose place it takes. */
+static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
+                       struct sc_store_provenance *ret_provenance, struct sc_radix_match *ret_match)
+{
+    const struct sc_plugin_request *request = save->request;
+    struct sc_radix_query query = sc_plugin_query_of(request);
+    query.token_count = save->first + save->count; /* later passes add to the request's */
+    for (;;) {
+        sc_plugin_drops_flush(conn);
+        struct spec_provenance worst = worth_of(conn, save, query);
+        *ret_provenance = sc_plugin_provenance_stored(&worst);
+        query.flags_end = worst.kind + 1;
+        sc_radix_match_pin(conn->radix, &query, NULL, 0, ret_match);
+        if (atomic_load(&conn->index.drop_count) == 0)
+            return;
+        sc_radix_unpin(conn->radix, ret_match->last);
+        query.flags_end = 0;
+    }
+}
+
+/* Appends records of the rows behind the match, then makes them visible. */
+static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save,
+                               const struct sc_store_provenance *provenance,
+                               const struct sc_radix_match *match)
+{
+    const struct sc_plugin_request *request = save->request;
+    uint64_t end = save->first + save->count, present = match->token_count;
+    uint64_t chunk = conn->config.chunk_tokens;
+    struct sc_plugin_piece piece = sc_plugin_piece_at(conn, save->first, end, present);
+    struct sc_store_commit commit = {
+        .piece_first = (uint32_t)(sc_plugin_chunk_count(conn, save->first, present + 1) - 1),
+        .skip = (uint32_t)(present - piece.first),
+        .tokens = request->tokens,
+        .marks = request->store_marks,
+        .mark_count = request->mark_count,
+        .provenance = provenance,
+    };
+    memcpy(commit.root, request->root.bytes, sizeof(commit.root));
+    uint64_t first_id;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = sc_store_extent_commit(save->extent, &commit, &first_id, &error);
+    if (status != SPEC_OK) {
+        sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
+                             SPEC_LOG_WARN, "store of tokens %" PRIu64 " .. %" PRIu64 " failed: %s",
+                             save->first, end, error.text);
+        return status;
+    }
+    uint64_t indexed_end;
+    pthread_mutex_lock(&conn->index.lock);
+    status = sc_plugin_index_save(conn, save, match, first_id,
+                                  sc_plugin_provenance_kind(provenance), &indexed_end);
+    pthread_mutex_unlock(&conn->index.lock);
+    if (atomic_load(&conn->index.drop_count) > 0) /* what it replaced */
+        sc_plugin_kick(conn, SC_JOB_TIDY);
+    sc_store_build_codes(conn->store);
+    bool is_begun = present > (end - 1) / chunk * chunk; /* others began the last one's chunk */
+    if (is_begun && end % chunk == 0)
+        sc_plugin_kick(conn, SC_JOB_MERGE);
+    bool is_tail = is_begun && end % chunk != 0 && indexed_end == end;
+    atomic_store(&save->request->tail, is_tail ? first_id : 0);
+    sc_count(&conn->stats.stored_tokens, indexed_end - present);
+    sc_count(&conn->stats.stored_chunks, sc_plugin_chunk_count(conn, present, indexed_end));
+    if (status == SPEC_E_NO_MEMORY) /* the index is full; nothing else is a reason to evict */
+        sc_plugin_evict_ask_runs(conn);
+    return status;
+}
+
+/* Commits what the index lacks of a save that was written whole. */
+static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save)
+{
+    uint64_t end = save->first + save->count;
+    struct sc_radix_match match;
+    struct sc_store_provenance provenance;
+    match_save(conn, save, &provenance, &match);
+    spec_status status = SPEC_OK;
+    bool is_stored = sc_plugin_provenance_may_be_stored(conn, provenance.computed_on);
+    if (match.token_count >= save->first && match.token_count < end && is_stored) {
+        status = commit_rows(conn, save, &provenance, &match);
+    } else {
+        sc_store_extent_discard(save->extent);
+        if (match.token_count < save->first) /* what it hangs on found no room, as a rule */
+            sc_store_room_missed(conn->store, save->count);
+        if (match.token_count < end)
+            status = SPEC_E_DROPPED; /* an orphan, or it hangs on what is not good enough */
+        else
+            sc_count(&conn->stats.duplicate_chunks, sc_plugin_chunk_count(conn, save->first, end));
+    }
+    sc_radix_unpin(conn->radix, match.last);
+    return status;
+}
+
+/* The commit's lock is held. */
+static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
+{
+    spec_status status = save->status;
+    if (status == SPEC_OK && !sc_plugin_epoch_is_current(conn, save->request))
+        status = SPEC_E_DROPPED; /* a reset came while it was written */
+    if (status == SPEC_OK)
+        status = commit_save(conn, save);
+    else
+        sc_store_extent_discard(save->extent);
+    if (status != SPEC_OK)
+        sc_count(&conn->stats.dropped_chunks,
+                 sc_plugin_chunk_count(conn, save->first, save->first + save->count));
+    if (status == SPEC_E_NO_SPACE && !sc_store_is_paused(conn->store))
+        sc_plugin_evict_ask(conn, save->count);
+    save->status = sc_plugin_ticket_status(status);
+}
+
+static void end_save(spec_connector *conn, struct sc_plugin_save *save)
+{
+    struct sc_plugin_request *request = save->request;
+    spec_ticket ticket = save->ticket;
+    spec_status status = save->status;
+    sc_plugin_save_put(conn, save);
+    sc_plugin_request_unhold(request);
+    sc_plugin_ticket_resolve(conn, ticket, status);
+    atomic_fetch_sub_explicit(&conn->saves.live, 1, memory_order_release);
+    atomic_fetch_add_explicit(&conn->saves.word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &conn->saves.word);
+}
+
+/* The next that may be committed; NULL: none, and another thread may be the one that commits. */
+static struct sc_plugin_save *commit_next(spec_connector *conn)
+{
+    pthread_mutex_lock(&conn->saves.lock);
+    struct sc_plugin_save *save = conn->saves.commit_head;
+    if (save != NULL)
+        conn->saves.commit_head = save->next;
+    else
+        conn->saves.is_committing = false;
+    pthread_mutex_unlock(&conn->saves.lock);
+    return save;
+}
+
+/* Moves what the request has in order to the queue of commits. True: the caller commits. */
+static bool queue_written(spec_connector *conn, struct sc_plugin_request *request)
+{
+    struct sc_plugin_save *save;
+    while ((save = request->save_head) != NULL && save->state == SC_SAVE_WRITTEN) {
+        request->save_head = save->next;
+        save->next = NULL;
+        if (conn->saves.commit_head == NULL)
+            conn->saves.commit_head = save;
+        else
+            conn->saves.commit_tail->next = save;
+        conn->saves.commit_tail = save;
+    }
+    bool commits = conn->saves.commit_head != NULL && !conn->saves.is_committing;
+    conn->saves.is_committing = conn->saves.is_committing || commits;
+    return commits;
+}
+
+void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
+                          void *user)
+{
+    spec_connector *conn = user;
+    struct sc_plugin_save *save = extent_user;
+    pthread_mutex_lock(&conn->saves.lock);
+    SC_ASSERT(&conn->poison, save->extent == extent && save->state == SC_SAVE_WRITING);
+    save->state = SC_SAVE_WRITTEN;
+    save->status = status;
+    bool commits = queue_written(conn, save->request);
+    pthread_mutex_unlock(&conn->saves.lock);
+    while (commits && (save = commit_next(conn)) != NULL) {
+        pthread_mutex_lock(&conn->commit_lock);
+        resolve_save(conn, save);
+        pthread_mutex_unlock(&conn->commit_lock);
+        end_save(conn, save);
+        sc_plugin_unpinned(conn);
+        sc_plugin_evict_check(conn);
+        if (sc_store_checkpoint_due(conn->store))
+            sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
+    }
+}

@@ -1,0 +1,326 @@
+/* Saving, the host's side: a request's pass to extents that are being written.
+ *
+ *   pass [first, first + count)   layers 0 .. L-1, a step each (store_call.c)
+ *     -> saves: extents of <= SC_PLUGIN_SAVE_TOKENS rows, cut on the chunk grid
+ *     -> each layer packed and queued; the last one leads to commit.c
+ *
+ * Holds: a call waits for nothing but short locks; a lack of anything gives the pass up.
+ * Does not: check what the host says (store_call.c); decide what becomes visible (commit.c).
+ * Threads: the request's host thread.
+ * Tests: conformance (abi_080_* .. abi_091_*), tests/unit/plugin/test_save.c */
+#include "base/stream.h"
+#include "kernels/columns.h"
+#include "plugin/args/dtype.h"
+#include "plugin/args/provenance.h"
+#include "plugin/connector.h"
+
+#define SAVE_PIECES (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
+
+/* What one extent holds, piece by piece. The chain stands at `first` when this begins. */
+static uint64_t plan_pieces(const spec_connector *conn, const struct sc_plugin_request *request,
+                            struct sc_chain *chain, uint64_t first, uint64_t count,
+                            struct sc_store_piece_plan *ret_plan)
+{
+    uint64_t piece_count = 0;
+    uint64_t end = first + count;
+    struct sc_plugin_piece piece;
+    for (uint64_t position = first; position < end; position = piece.end) {
+        piece = sc_plugin_piece_at(conn, first, end, position);
+        struct sc_store_piece_plan *plan = &ret_plan[piece_count++];
+        *plan = (struct sc_store_piece_plan){.first_position = position,
+                                             .chunk_first = piece.chunk_first,
+                                             .row_count = (uint32_t)(piece.end - position)};
+        sc_hash_to_bytes(chain->grid, plan->chunk_hash);
+        sc_chain_extend(chain, request->tokens + position, piece.end - position,
+                        (struct sc_marks){request->marks, request->mark_count});
+        sc_hash_to_bytes(sc_chain_at(chain), plan->hash);
+    }
+    return piece_count;
+}
+
+/* Begins one extent for [first, first + count) and queues its save. */
+static spec_status begin_save(spec_connector *conn, struct sc_plugin_request *request,
+                              struct sc_chain *chain, uint64_t first, uint64_t count,
+                              struct spec_error *reterr)
+{
+    struct sc_store_piece_plan plan[SAVE_PIECES];
+    struct sc_plugin_save *save = sc_plugin_save_take(conn);
+    if (save == NULL)
+        return sc_fail(reterr, SPEC_E_BUSY, "store: all %" PRIu64 " saves are in flight",
+                       conn->saves.count);
+    const struct sc_store_pass pass = {.pieces = plan,
+                                       .piece_count =
+                                           plan_pieces(conn, request, chain, first, count, plan),
+                                       .user = save}; /* the commit says its provenance */
+    save->request = request;
+    save->first = first;
+    save->count = count;
+    save->ticket = request->pass_ticket;
+    save->state = SC_SAVE_WRITING;
+    save->next = NULL;
+    spec_status status = sc_store_extent_begin(conn->store, &pass, &save->extent, reterr);
+    if (status != SPEC_OK) {
+        sc_plugin_save_put(conn, save);
+        return status;
+    }
+    atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&conn->saves.live, 1, memory_order_relaxed);
+    sc_plugin_lock(conn, &conn->saves.lock);
+    if (request->save_head != NULL)
+        request->save_tail->next = save;
+    else
+        request->save_head = save;
+    request->save_tail = save;
+    pthread_mutex_unlock(&conn->saves.lock);
+    request->pass[request->pass_saves++] = save;
+    return SPEC_OK;
+}
+
+/* Where chunk `first` begins on the grid. */
+static uint64_t chunk_of(const spec_connector *conn, uint64_t position)
+{
+    return position - position % conn->config.chunk_tokens;
+}
+
+/* Rows of one extent: a multiple of the chunk, so that extents part on the grid. */
+static uint64_t save_tokens_max(const spec_connector *conn)
+{
+    uint64_t rows = sc_store_extent_rows_max(conn->store);
+    rows = rows < SC_PLUGIN_SAVE_TOKENS ? rows : SC_PLUGIN_SAVE_TOKENS;
+    return rows - rows % conn->config.chunk_tokens;
+}
+
+/* Rows of one extent of a pass: fewer, when what is free lies in short runs. */
+static uint64_t save_tokens(const spec_connector *conn, uint64_t token_count)
+{
+    uint64_t most = save_tokens_max(conn);
+    uint64_t fit = sc_store_extent_rows_fit(conn->store, token_count);
+    bool is_one = fit == 0 || fit == token_count || fit > most;
+    return is_one || token_count / fit + 2 > SC_PLUGIN_PASS_SAVES ? most : fit;
+}
+
+/* Of `step` rows at most. */
+static uint64_t count_saves(const spec_connector *conn, uint64_t first, uint64_t count,
+                            uint64_t step)
+{
+    uint64_t lead = chunk_of(conn, first);
+    return step == 0 ? UINT64_MAX : (first + count - lead - 1) / step + 1;
+}
+
+/* Begins every extent of the pass, of `step` rows at most. */
+static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *request,
+                               const struct spec_store_params *params, uint64_t step,
+                               struct spec_error *reterr)
+{
+    struct sc_chain chain;
+    sc_chain_init(&chain, sc_radix_secret(conn->radix), &request->root, conn->config.chunk_tokens);
+    sc_chain_extend(&chain, request->tokens, params->first_token,
+                    (struct sc_marks){request->marks, request->mark_count});
+    uint64_t end = params->first_token + params->token_count;
+    spec_status status = SPEC_OK;
+    for (uint64_t first = params->first_token; first < end && status == SPEC_OK;) {
+        uint64_t next = chunk_of(conn, first) + step;
+        next = next < end ? next : end;
+        status = begin_save(conn, request, &chain, first, next - first, reterr);
+        first = next;
+    }
+    return status;
+}
+
+/* Nothing of the pass is wanted: so configured, or what it was computed on is void (the engine
+ * was told so by get_important, and its rows after that are of no prompt). */
+static bool is_unwanted(const spec_connector *conn, const struct sc_plugin_request *request,
+                        uint64_t token_count)
+{
+    return conn->config.preset == SC_PRESET_RECOMPUTE ||
+           token_count < conn->config.store_min_tokens || request->failed_position != UINT64_MAX;
+}
+
+#define NO_SAVE UINT64_MAX
+
+/* Gives the open pass up: no later layer is packed, and its saves from `from` on are discarded, but
+ * the one that has `ended` by itself. */
+static void give_pass_up(struct sc_plugin_request *request, uint64_t from, uint64_t ended,
+                         spec_status why)
+{
+    for (uint64_t i = from; i < request->pass_saves; i++)
+        if (i != ended)
+            sc_store_extent_abort(request->pass[i]->extent);
+    request->pass_status = why;
+}
+
+/* Whether what the request computes may be stored, after all that was delivered to it. */
+static bool is_good_enough(const spec_connector *conn, const struct sc_plugin_request *request,
+                           const struct spec_provenance *delivered)
+{
+    uint32_t match = request->provenance.kind;
+    return sc_plugin_provenance_may_be_stored(conn,
+                                              match > delivered->kind ? match : delivered->kind);
+}
+
+static void count_dropped(spec_connector *conn, uint64_t first, uint64_t end)
+{
+    sc_count(&conn->stats.dropped_chunks, sc_plugin_chunk_count(conn, first, end));
+}
+
+spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *request,
+                                struct spec_error *reterr)
+{
+    struct sc_plugin_step *step = &request->step;
+    uint64_t first = step->params.first_token, count = step->params.token_count;
+    step->is_good = is_good_enough(conn, request, &step->delivered);
+    step->is_wanted = step->is_good && !is_unwanted(conn, request, count);
+    step->rows_most = step->is_wanted ? save_tokens(conn, count) : save_tokens_max(conn);
+    step->save_count = count_saves(conn, first, count, step->rows_most);
+    uint64_t parts = step->save_count <= SC_PLUGIN_PASS_SAVES ? step->save_count : 1;
+    request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)parts);
+    if (request->pass_ticket == 0)
+        return sc_fail(reterr, SPEC_E_BUSY, "store: %u tickets were not asked for yet",
+                       SC_LIMIT_TICKETS);
+    step->part_count = parts;
+    return SPEC_OK;
+}
+
+void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *request)
+{
+    sc_plugin_ticket_forget(conn, request->pass_ticket);
+    for (uint64_t i = 0; i < request->step.part_count; i++)
+        sc_plugin_ticket_resolve(conn, request->pass_ticket, SPEC_E_DROPPED);
+}
+
+static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *request,
+                                struct spec_error *reterr)
+{
+    const struct sc_plugin_step *step = &request->step;
+    if (step->save_count > SC_PLUGIN_PASS_SAVES)
+        return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents at once, at most %u",
+                       step->save_count, SC_PLUGIN_PASS_SAVES);
+    return begin_saves(conn, request, &step->params, step->rows_most, reterr);
+}
+
+/* A lack of space or of objects gives the pass up. */
+void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request)
+{
+    const struct sc_plugin_step *step = &request->step;
+    uint64_t first = step->params.first_token, count = step->params.token_count;
+    request->pass_saves = 0;
+    request->pass_first = first;
+    request->pass_count = count;
+    request->pass_status = step->is_wanted ? SPEC_OK : SPEC_E_DROPPED; /* nothing to log */
+    struct spec_error why = {.struct_size = sizeof(why)};
+    bool is_paused = sc_store_is_paused(conn->store); /* what that refuses lacks no room */
+    spec_status status = step->is_wanted ? begin_wanted(conn, request, &why) : SPEC_OK;
+    if (!step->is_good)
+        count_dropped(conn, first, first + count);
+    if (status != SPEC_OK) {
+        sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
+                             SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s", count,
+                             why.text);
+        uint64_t begun_end = first;
+        if (request->pass_saves > 0)
+            begun_end = request->pass[request->pass_saves - 1]->first +
+                        request->pass[request->pass_saves - 1]->count;
+        count_dropped(conn, begun_end, first + count);
+        give_pass_up(request, 0, NO_SAVE, sc_plugin_ticket_status(status));
+        if (status == SPEC_E_NO_SPACE && !is_paused)
+            sc_plugin_evict_ask(conn, count);
+    }
+    /* Extents that were begun resolve their parts themselves. */
+    for (uint64_t i = request->pass_saves; i < step->part_count; i++)
+        sc_plugin_ticket_resolve(conn, request->pass_ticket, request->pass_status);
+}
+
+struct pack_source {
+    const spec_connector *conn;
+    uint64_t first; /* token of the memory that is the extent's row 0 */
+    struct sc_kernels_move how;
+};
+
+static void pack_rows(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
+                      uint8_t *dst)
+{
+    const struct pack_source *source = user;
+    struct sc_kernels_move how = source->how;
+    uint64_t first = source->first + row_first;
+    if (part == SC_STORE_PART_ROW) {
+        sc_kernels_rows_pack(&how, first, row_count, dst);
+        return;
+    }
+    if (part == SC_STORE_PART_PROBE)
+        how.head_count =
+            sc_store_probe_row_bytes(source->conn->store) / (how.head_size * how.element_bytes);
+    sc_kernels_part_pack(&how, part == SC_STORE_PART_V ? 1 : 0, first, row_count, dst);
+}
+
+static void source_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
+{
+    const struct pack_source *source = user;
+    sc_kernels_rows_spans(&source->how, source->first + row, count, ret_spans);
+}
+
+/* Where stores past the caches are faster rows go into their frames that way: nobody looks at them
+ * soon but the device, and what codes them. */
+static struct sc_store_source source_of(struct pack_source *source)
+{
+    const struct sc_plugin_shape *shape = &source->conn->shape;
+    source->how.kernels = source->conn->kernels;
+    source->how.head_count = shape->kv_head_count;
+    source->how.head_size = shape->head_size;
+    source->how.element_bytes = sc_plugin_dtype_bytes(shape->dtype);
+    uint64_t span_bytes = sc_kernels_spans_bytes(&source->how);
+    bool moves = sc_stream_is_faster() && span_bytes > 0 &&
+                 source->conn->dims.row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
+    return (struct sc_store_source){.pack = pack_rows,
+                                    .spans = moves ? source_spans : NULL,
+                                    .span_bytes = span_bytes,
+                                    .rows_least = sc_kernels_rows_together(source->how.memory),
+                                    .user = source};
+}
+
+void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
+{
+    uint32_t layer = request->step.params.layer;
+    bool last = layer + 1 == conn->dims.layer_count;
+    if (request->pass_status == SPEC_OK && !is_good_enough(conn, request, &request->delivered))
+        give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED); /* a layer was delivered in part */
+    struct spec_provenance so_far = sc_plugin_provenance_so_far(request);
+    for (uint64_t i = 0; i < request->pass_saves && request->pass_status == SPEC_OK; i++) {
+        if (last) /* before it can be committed */
+            request->pass[i]->provenance = so_far;
+        struct pack_source from = {.conn = conn,
+                                   .how.memory = &request->step.memory.at,
+                                   .first = request->pass[i]->first - request->pass_first};
+        const struct sc_store_source source = source_of(&from);
+        struct spec_error why = {.struct_size = sizeof(why)};
+        spec_status status =
+            sc_store_extent_put_layer(request->pass[i]->extent, layer, &source, &why);
+        if (status == SPEC_OK)
+            continue;
+        sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
+                             SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s", layer,
+                             why.text);
+        /* With the last layer, those before the failed one have all they need. */
+        give_pass_up(request, last ? i + 1 : 0, i, sc_plugin_ticket_status(status));
+    }
+}
+
+/* Ids that came with the pass go with it: the step may be run again with others, and no save that
+ * will be committed reads these. */
+void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request)
+{
+    if (request->pass_layer == 0)
+        return;
+    if (request->pass_status == SPEC_OK)
+        give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED);
+    sc_plugin_ticket_forget(conn, request->pass_ticket);
+    request->token_count = request->pass_known;
+    request->pass_layer = 0;
+    request->pass_saves = 0;
+    sc_count(&conn->stats.aborted_stores, 1);
+}
+
+void sc_plugin_pass_void(struct sc_plugin_request *request)
+{
+    if (request->pass_layer > 0 && request->pass_status == SPEC_OK)
+        give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED);
+}

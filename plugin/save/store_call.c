@@ -1,0 +1,195 @@
+/* The store call: steps of several requests, a layer of a pass each.
+ *
+ *   params[0 .. count)  -> all checked: its place in the request's pass, its memory, its ticket
+ *                       -> then each is taken: ids, extents (layer 0), rows
+ *
+ * Holds: an error has changed nothing, for no request of the call; what can fail fails before the
+ * first row is copied, and what comes later (space, objects) gives passes up and not the call.
+ * Does not: lay rows out (save.c).
+ * Threads: the requests' host thread.
+ * Tests: conformance (abi_080_* .. abi_091_*, abi_169_*, abi_181_*, abi_182_*) */
+#include "plugin/args/args.h"
+#include "plugin/args/provenance.h"
+#include "plugin/connector.h"
+
+#include <string.h>
+
+static spec_status check_pass(const spec_connector *conn, const struct sc_plugin_request *request,
+                              const struct spec_store_params *params, struct spec_error *reterr)
+{
+    if (params->layer != request->pass_layer)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "store: layer is %" PRIu32 ", expected %" PRIu32 " (layers ascend by one)",
+                       params->layer, request->pass_layer);
+    if (params->layer > 0 &&
+        (params->first_token != request->pass_first || params->token_count != request->pass_count))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "store: layer %" PRIu32 " has range %" PRIu64 " + %" PRIu64
+                       ", layer 0 had %" PRIu64 " + %" PRIu64,
+                       params->layer, params->first_token, params->token_count, request->pass_first,
+                       request->pass_count);
+    if (params->layer >= conn->dims.layer_count)
+        return sc_fail(reterr, SPEC_E_INVALID, "store: the model has %" PRIu32 " layers",
+                       conn->dims.layer_count);
+    if (params->layer == 0 && params->first_token > request->stored_end)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "store: the range begins at %" PRIu64 ", rows end at %" PRIu64,
+                       params->first_token, request->stored_end);
+    return SPEC_OK;
+}
+
+static spec_status check_tokens(const spec_connector *conn, const struct sc_plugin_request *request,
+                                const struct spec_store_params *params, struct spec_error *reterr)
+{
+    if (params->tokens == NULL && params->tokens_count != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "store: tokens is NULL with a count");
+    if (params->tokens_count > conn->config.max_request_tokens - request->token_count)
+        return sc_fail(reterr, SPEC_E_BUSY, "store: more than max_request_tokens %" PRIu32,
+                       conn->config.max_request_tokens);
+    if (params->tokens_count > 0 &&
+        (request->token_count < params->first_token ||
+         request->token_count - params->first_token >= params->token_count))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "store: tokens begin at position %" PRIu64
+                       ", expected inside the range %" PRIu64 " + %" PRIu64,
+                       request->token_count, params->first_token, params->token_count);
+    uint64_t known = request->token_count + params->tokens_count;
+    if (params->token_count == 0 || params->first_token > known ||
+        params->token_count > known - params->first_token)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "store: range %" PRIu64 " + %" PRIu64 " is not inside the %" PRIu64
+                       " known tokens",
+                       params->first_token, params->token_count, known);
+    return SPEC_OK;
+}
+
+/* What the pass is computed on, with this layer: what was delivered, what came ahead and was never
+ * refined, and what the host says. It stays so for the request's later passes, which see these
+ * rows. */
+static struct spec_provenance computed_on(const struct sc_plugin_request *request,
+                                          const struct spec_store_params *params)
+{
+    struct spec_provenance said = {.kind = params->computed_on, .computed_on = params->computed_on};
+    struct spec_provenance worst = request->delivered;
+    sc_plugin_provenance_computed(request, params->layer, &worst);
+    sc_plugin_provenance_add(&worst, &said);
+    return worst;
+}
+
+/* Checks a step and notes it in its request. */
+static spec_status check_step(spec_connector *conn, const struct spec_store_params *params,
+                              struct sc_plugin_request *request, struct spec_error *reterr)
+{
+    struct sc_plugin_step *step = &request->step;
+    if (step->is_named)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "store: request %#" PRIx64 " stands in the call twice", params->request);
+    spec_status status = check_tokens(conn, request, params, reterr);
+    if (status == SPEC_OK)
+        status = check_pass(conn, request, params, reterr);
+    const struct sc_plugin_memory_need need = {"store: memory", SC_MEMORY_SOURCE, &conn->shape,
+                                               params->token_count};
+    if (status == SPEC_OK)
+        status = sc_plugin_memory_check(params->memory, &need, &step->memory, reterr);
+    if (status != SPEC_OK)
+        return status;
+    step->params = *params;
+    step->delivered = computed_on(request, params);
+    if (params->layer == 0)
+        status = sc_plugin_pass_plan(conn, request, reterr);
+    step->is_named = status == SPEC_OK;
+    return status;
+}
+
+static spec_status check_one(spec_connector *conn, const struct spec_store_params *host_params,
+                             uint64_t i, struct sc_plugin_request **ret_request,
+                             struct spec_error *reterr)
+{
+    struct spec_store_params params;
+    spec_status status = sc_plugin_args_read_at(&params, &sc_plugin_form_store, host_params, i,
+                                                "store: params", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (params.flags != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "store: flags must be 0");
+    if (params.computed_on > SPEC_PROVENANCE_PRUNED)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "store: computed_on is %" PRIu32 ", expected SPEC_PROVENANCE_*",
+                       params.computed_on);
+    *ret_request = sc_plugin_request_find(conn, params.request);
+    if (*ret_request == NULL)
+        return sc_plugin_stale(params.request, reterr);
+    return check_step(conn, &params, *ret_request, reterr);
+}
+
+/* Nothing of what was noted for these happens. */
+static void steps_forget(spec_connector *conn, struct sc_plugin_request *const *requests,
+                         uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (requests[i]->step.params.layer == 0)
+            sc_plugin_pass_unplan(conn, requests[i]);
+        requests[i]->step.is_named = false;
+    }
+}
+
+/* Returns the pass's ticket with its last layer, else 0. */
+static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *request)
+{
+    struct sc_plugin_step *step = &request->step;
+    const struct spec_store_params *params = &step->params;
+    uint64_t known_before = request->token_count;
+    if (params->tokens_count > 0)
+        memcpy(request->tokens + request->token_count, params->tokens,
+               params->tokens_count * sizeof(uint32_t));
+    request->token_count += params->tokens_count;
+    request->delivered = step->delivered;
+    if (params->layer == 0) {
+        sc_plugin_pass_begin(conn, request);
+        request->pass_known = known_before;
+    }
+    sc_plugin_pass_put(conn, request);
+    request->pass_layer = params->layer + 1;
+    step->is_named = false;
+    if (request->pass_layer < conn->dims.layer_count)
+        return 0;
+    request->pass_layer = 0;
+    request->stored_end = params->first_token + params->token_count;
+    return request->pass_ticket;
+}
+
+spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params *params,
+                            uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr)
+{
+    if (params == NULL || count == 0 || count > SC_LIMIT_BATCH)
+        return sc_fail(reterr, SPEC_E_INVALID, "store: 1 .. %u params expected", SC_LIMIT_BATCH);
+    if (conn->ranks.role == SPEC_ROLE_READER)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "store: this process is a reader");
+    struct sc_plugin_request *requests[SC_LIMIT_BATCH]; /* looked up once: a reset may come */
+    for (uint64_t i = 0; i < count; i++) {
+        spec_status status = check_one(conn, params, i, &requests[i], reterr);
+        if (status != SPEC_OK) {
+            steps_forget(conn, requests, i);
+            return status;
+        }
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        spec_ticket ticket = take_step(conn, requests[i]);
+        if (ret_tickets != NULL)
+            ret_tickets[i] = ticket;
+        else if (ticket != 0)
+            sc_plugin_ticket_forget(conn, ticket);
+    }
+    return SPEC_OK;
+}
+
+spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uint64_t from_token,
+                                  struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
+    if (request == NULL)
+        return sc_plugin_stale(handle, reterr);
+    if (request->pass_layer > 0 && from_token < request->pass_first + request->pass_count)
+        sc_plugin_pass_abort(conn, request);
+    return SPEC_OK;
+}

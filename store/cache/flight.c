@@ -1,0 +1,423 @@
+/* Operations in flight.
+ *
+ * Holds, Does not, Threads, Tests: store/cache/flight.h. */
+#include "store/cache/flight.h"
+
+#include "store/place/tier.h"
+
+#define FLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
+
+/* ---- Slots ---------------------------------------------------------------------------------- */
+
+static void list_add(struct sc_flight *flight, struct sc_flight_slot *slot)
+{
+    slot->next = NULL;
+    slot->prev = flight->last;
+    *(flight->last != NULL ? &flight->last->next : &flight->first) = slot;
+    flight->last = slot;
+    flight->slot_count++;
+}
+
+static void list_remove(struct sc_flight *flight, struct sc_flight_slot *slot)
+{
+    *(slot->prev != NULL ? &slot->prev->next : &flight->first) = slot->next;
+    *(slot->next != NULL ? &slot->next->prev : &flight->last) = slot->prev;
+    slot->prev = slot->next = NULL;
+    flight->slot_count--;
+}
+
+static bool slot_is_free(const struct sc_flight *flight)
+{
+    return flight->free_slots != NULL || flight->slots_used < flight->memory.slots_max;
+}
+
+/* One is free. Memory of slots is first touched when they are first taken: most of many readers
+ * never take most of theirs. */
+static struct sc_flight_slot *slot_take(struct sc_flight *flight)
+{
+    struct sc_flight_slot *slot = flight->free_slots;
+    if (slot != NULL) {
+        flight->free_slots = slot->next;
+        return slot;
+    }
+    return (void *)((uint8_t *)flight->memory.slots +
+                    flight->slots_used++ * flight->memory.slot_bytes);
+}
+
+/* Its memory goes back; it is in no list. */
+static void slot_put(struct sc_flight_slot *slot)
+{
+    struct sc_flight *flight = slot->flight;
+    struct sc_frames *frames = flight->store->frames;
+    sc_store_tier_release(flight->store, slot->held_bytes);
+    if (slot->is_spare)
+        sc_store_spare_put(flight->store);
+    else if (slot->has_right) /* its reads may have failed before they had a frame */
+        sc_frames_put(frames, slot->frame != NULL ? slot->frame : sc_frames_pick(frames));
+    if (slot->run != NULL)
+        sc_store_pool_leave(&flight->store->pool, slot->run);
+    slot->next = flight->free_slots;
+    flight->free_slots = slot;
+}
+
+void sc_flight_slot_free(struct sc_flight_slot *slot)
+{
+    list_remove(slot->flight, slot);
+    slot_put(slot);
+}
+
+void sc_flight_slot_drop(struct sc_flight_slot *slot)
+{
+    list_remove(slot->flight, slot);
+    slot->generation--;
+    if (slot->is_landed)
+        slot_put(slot);
+}
+
+/* ---- Reads ---------------------------------------------------------------------------------- */
+
+static void on_read_done(struct sc_io_op *op);
+
+/* A device takes the read: its slot gets its memory, unless another read of it has. */
+static bool on_read_start(struct sc_io_op *op)
+{
+    struct sc_flight_read *read = op->user;
+    struct sc_flight_slot *slot = read->slot;
+    struct sc_flight *flight = slot->flight;
+    pthread_mutex_lock(&flight->lock);
+    bool starts = sc_flight_is_wanted(slot) && !read->is_dropped;
+    if (starts && slot->frame == NULL && slot->has_right)
+        slot->frame = sc_frames_pick(flight->store->frames);
+    else if (starts && slot->frame == NULL)
+        flight->client->place(slot);
+    if (starts) {
+        op->buffer = slot->frame + read->at;
+        read->is_started = true;
+    }
+    pthread_mutex_unlock(&flight->lock);
+    return starts;
+}
+
+/* One is free. */
+static struct sc_flight_read *read_take(struct sc_flight *flight)
+{
+    struct sc_flight_read *read = flight->free_reads;
+    flight->read_count++;
+    if (read == NULL)
+        return &flight->memory.reads[flight->reads_used++];
+    flight->free_reads = read->next;
+    return read;
+}
+
+/* The slot's reads are over. */
+static void reads_put(struct sc_flight_slot *slot)
+{
+    struct sc_flight *flight = slot->flight;
+    while (slot->reads != NULL) {
+        struct sc_flight_read *read = slot->reads;
+        slot->reads = read->next;
+        read->next = flight->free_reads;
+        flight->free_reads = read;
+        flight->read_count--;
+    }
+}
+
+struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, struct sc_store_where where,
+                                          uint64_t bytes, uint64_t at,
+                                          struct sc_flight_batch *batch)
+{
+    struct sc_flight *flight = slot->flight;
+    struct sc_flight_read *read = read_take(flight);
+    *read = (struct sc_flight_read){
+        .op = {.lane = flight->lane, .done = on_read_done, .user = read, .start = on_read_start},
+        .slot = slot,
+        .at = at,
+        .load = flight->load};
+    sc_store_tier_aim(flight->store, &read->op, where, bytes);
+    *slot->read_end = read;
+    slot->read_end = &read->next;
+    slot->left++;
+    slot->read_bytes += bytes;
+    batch->ops[batch->count++] = &read->op;
+    flight->cost.read_bytes += bytes;
+    flight->cost.op_count++;
+    return read;
+}
+
+/* The device never saw it. */
+static void read_uncount(struct sc_flight *flight, const struct sc_flight_read *read)
+{
+    sc_store_tier_unread(flight->store, &read->op);
+    if (read->load != flight->load)
+        return;
+    flight->cost.read_bytes -= read->op.bytes;
+    flight->cost.op_count--;
+}
+
+static void read_fails(const struct sc_flight_read *read)
+{
+    struct sc_flight_slot *slot = read->slot;
+    const struct sc_flight_client *client = slot->flight->client;
+    if (!sc_flight_is_wanted(slot) || read->is_dropped)
+        return;
+    slot->status = slot->status == SPEC_OK ? read->op.status : slot->status;
+    slot->sys_errno = slot->sys_errno == 0 ? read->op.sys_errno : slot->sys_errno;
+    if (client->read_failed != NULL)
+        client->read_failed(read);
+}
+
+/* All reads of the slot have ended. */
+static void slot_land(struct sc_flight_slot *slot)
+{
+    struct sc_flight *flight = slot->flight;
+    reads_put(slot);
+    bool waits = sc_flight_is_wanted(slot) && flight->client->landed(slot);
+    flight->flying--;
+    if (waits) {
+        slot->is_landed = true;
+        slot->held_bytes = slot->read_bytes;
+        sc_store_tier_hold(flight->store, slot->held_bytes);
+    } else if (sc_flight_is_wanted(slot)) {
+        sc_flight_slot_free(slot);
+    } else {
+        slot_put(slot);
+    }
+    if (!waits || slot == flight->first)
+        sc_flight_signal(flight);
+}
+
+static void on_read_done(struct sc_io_op *op)
+{
+    struct sc_flight_read *read = op->user;
+    struct sc_flight_slot *slot = read->slot;
+    struct sc_flight *flight = slot->flight;
+    const struct sc_flight_client *client = flight->client;
+    struct sc_flight_batch batch;
+    batch.count = 0;
+    pthread_mutex_lock(&flight->lock);
+    read->is_done = true;
+    if (op->status == SPEC_E_DROPPED)
+        read_uncount(flight, read);
+    else if (op->status != SPEC_OK)
+        read_fails(read);
+    if (--slot->left == 0) {
+        slot_land(slot);
+        if (client->refills == NULL || client->refills(flight))
+            sc_flight_pump(flight, &batch);
+    }
+    sc_flight_submit(flight, &batch);
+    pthread_mutex_unlock(&flight->lock);
+}
+
+/* ---- Starting ------------------------------------------------------------------------------- */
+
+/* What is planned gets a slot and, unless it needs none, the frame. */
+static void slot_start(struct sc_flight *flight, uint8_t *frame, bool is_spare,
+                       struct sc_flight_batch *batch)
+{
+    struct sc_flight_slot *slot = slot_take(flight);
+    *slot = (struct sc_flight_slot){.flight = flight,
+                                    .frame = is_spare ? frame : NULL,
+                                    .generation = flight->generation,
+                                    .is_spare = is_spare,
+                                    .has_right = frame != NULL && !is_spare};
+    slot->read_end = &slot->reads;
+    if (slot->has_right)
+        sc_frames_lay(flight->store->frames, frame);
+    flight->client->fill(slot, batch);
+    list_add(flight, slot);
+    slot->is_landed = slot->left == 0;
+    flight->flying += slot->left > 0 ? 1 : 0;
+}
+
+static bool has_room(const struct sc_flight *flight)
+{
+    return slot_is_free(flight) && flight->flying < flight->flying_max &&
+           flight->memory.reads_max - flight->read_count >= flight->slot_reads;
+}
+
+/* given: a frame that was handed over, or NULL. */
+static void flight_pump(struct sc_flight *flight, uint8_t *given, struct sc_flight_batch *batch)
+{
+    struct sc_store *store = flight->store;
+    const struct sc_flight_client *client = flight->client;
+    enum sc_flight_need need;
+    while (has_room(flight) && (need = client->next(flight)) != SC_FLIGHT_NOTHING) {
+        uint8_t *frame = NULL;
+        if (need == SC_FLIGHT_FRAME) {
+            frame = given;
+            given = NULL;
+            if (frame == NULL && flight->is_armed)
+                break;
+            if (frame == NULL)
+                frame = sc_frames_take_or_wait(store->frames, flight->lane, &flight->waiter);
+            if (frame == NULL) {
+                flight->is_armed = true;
+                sc_store_count(&store->counts.stage_full, 1);
+                break;
+            }
+        }
+        slot_start(flight, frame, false, batch);
+    }
+    if (given != NULL)
+        sc_frames_put(store->frames, given);
+    if (client->pumped != NULL)
+        client->pumped(flight);
+}
+
+void sc_flight_pump(struct sc_flight *flight, struct sc_flight_batch *batch)
+{
+    flight_pump(flight, NULL, batch);
+}
+
+void sc_flight_submit(struct sc_flight *flight, struct sc_flight_batch *batch)
+{
+    if (batch->count > 0)
+        sc_store_tier_read(flight->store, batch->ops, batch->count);
+    batch->count = 0;
+}
+
+void sc_flight_signal(struct sc_flight *flight)
+{
+    atomic_fetch_add(&flight->word, 1);
+    if (flight->is_awaited)
+        sc_exec_wake(flight->store->params.exec, &flight->word);
+}
+
+static void on_frame(struct sc_task *task)
+{
+    struct sc_frames_waiter *waiter =
+        (struct sc_frames_waiter *)((char *)task - offsetof(struct sc_frames_waiter, task));
+    struct sc_flight *flight =
+        (struct sc_flight *)((char *)waiter - offsetof(struct sc_flight, waiter));
+    struct sc_flight_batch batch;
+    batch.count = 0;
+    pthread_mutex_lock(&flight->lock);
+    uint8_t *frame = waiter->frame;
+    waiter->frame = NULL;
+    flight->is_armed = false;
+    flight_pump(flight, frame, &batch);
+    sc_flight_signal(flight);
+    sc_flight_submit(flight, &batch);
+    pthread_mutex_unlock(&flight->lock);
+}
+
+/* ---- Loads ---------------------------------------------------------------------------------- */
+
+void sc_flight_init(struct sc_flight *flight, struct sc_store *store,
+                    const struct sc_flight_client *client, const struct sc_flight_memory *memory)
+{
+    uint64_t flying = (FLIGHT_BYTES + store->limits.op_bytes - 1) / store->limits.op_bytes;
+    flight->store = store;
+    flight->client = client;
+    flight->memory = *memory;
+    flight->flying_max = flying < memory->slots_max ? (uint32_t)flying : memory->slots_max;
+    flight->waiter.task.step = on_frame;
+    flight->starved.word = &flight->word;
+    pthread_mutex_init(&flight->lock, NULL);
+}
+
+static bool is_quiet(const struct sc_flight *flight)
+{
+    return flight->flying == 0 && !flight->is_armed && flight->task_count == 0;
+}
+
+void sc_flight_done(struct sc_flight *flight)
+{
+    struct sc_store *store = flight->store;
+    pthread_mutex_lock(&flight->lock);
+    while (!is_quiet(flight)) {
+        flight->is_awaited = true;
+        uint32_t word = atomic_load(&flight->word);
+        pthread_mutex_unlock(&flight->lock);
+        bool changed = sc_exec_wait(store->params.exec, &flight->word, word, SC_EXEC_FOREVER);
+        pthread_mutex_lock(&flight->lock);
+        if (!changed)
+            break; /* the seeded loop has nothing left to run: asserted below */
+    }
+    bool quiet = is_quiet(flight);
+    pthread_mutex_unlock(&flight->lock);
+    SC_ASSERT(store->params.poison, quiet);
+    pthread_mutex_destroy(&flight->lock);
+}
+
+void sc_flight_begin(struct sc_flight *flight, enum sc_exec_lane lane, uint32_t slot_reads)
+{
+    flight->load++;
+    flight->lane = lane;
+    flight->slot_reads = slot_reads;
+    flight->cost = (struct sc_store_read_cost){0};
+}
+
+void sc_flight_disarm(struct sc_flight *flight)
+{
+    if (flight->is_armed && sc_frames_wait_cancel(flight->store->frames, &flight->waiter))
+        flight->is_armed = false;
+}
+
+void sc_flight_cancel(struct sc_flight *flight)
+{
+    while (flight->first != NULL)
+        sc_flight_slot_drop(flight->first);
+    flight->generation++;
+    sc_flight_disarm(flight);
+}
+
+/* Nothing of the load is in flight and no frame comes: takes the spare one, if nobody has it. */
+static void starved_start(struct sc_flight *flight, struct sc_flight_batch *batch)
+{
+    struct sc_store *store = flight->store;
+    if (!flight->is_armed || flight->first != NULL ||
+        flight->client->next(flight) != SC_FLIGHT_FRAME ||
+        !sc_store_spare_take(store, &flight->starved))
+        return;
+    if (sc_frames_wait_cancel(store->frames, &flight->waiter)) {
+        flight->is_armed = false;
+        slot_start(flight, store->spare.frame, true, batch);
+    } else {
+        sc_store_spare_put(store); /* a frame was handed over after all */
+    }
+}
+
+bool sc_flight_wait(struct sc_flight *flight, uint64_t deadline_ns, struct sc_flight_batch *batch)
+{
+    struct sc_exec *exec = flight->store->params.exec;
+    uint32_t word = atomic_load(&flight->word); /* before spare_take: its wake must not be lost */
+    flight->is_awaited = true;
+    starved_start(flight, batch);
+    pthread_mutex_unlock(&flight->lock);
+    sc_flight_submit(flight, batch);
+    uint64_t start_ns = sc_exec_now_ns(exec);
+    bool changed = sc_exec_wait(exec, &flight->word, word, deadline_ns);
+    sc_store_starved_leave(flight->store, &flight->starved);
+    uint64_t wait_ns = sc_exec_now_ns(exec) - start_ns;
+    pthread_mutex_lock(&flight->lock);
+    flight->is_awaited = false;
+    flight->cost.wait_ns += wait_ns;
+    return changed;
+}
+
+void sc_flight_raise(struct sc_flight *flight)
+{
+    struct sc_io_op *ops[SC_FLIGHT_READS_MAX];
+    uint64_t count = 0;
+    pthread_mutex_lock(&flight->lock);
+    bool was_lower = flight->lane != SC_LANE_DEMAND;
+    flight->lane = SC_LANE_DEMAND;
+    for (struct sc_flight_slot *slot = flight->first; was_lower && slot != NULL; slot = slot->next)
+        for (struct sc_flight_read *read = slot->reads; read != NULL; read = read->next)
+            if (!read->is_started && !read->is_done) /* it stands in a queue, or is about to */
+                ops[count++] = &read->op;
+    sc_store_tier_raise(flight->store, ops, count, SC_LANE_DEMAND); /* none ends under the lock */
+    if (flight->is_armed)
+        sc_frames_wait_raise(flight->store->frames, &flight->waiter, SC_LANE_DEMAND);
+    pthread_mutex_unlock(&flight->lock);
+}
+
+void sc_flight_cost(const struct sc_flight *flight, struct sc_store_read_cost *ret_cost)
+{
+    struct sc_flight *mine = (struct sc_flight *)(uintptr_t)flight;
+    pthread_mutex_lock(&mine->lock);
+    *ret_cost = mine->cost;
+    pthread_mutex_unlock(&mine->lock);
+}

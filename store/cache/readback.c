@@ -1,0 +1,186 @@
+/* Rows of pieces, read back and verified.
+ *
+ * Holds, Does not, Threads, Tests: store/cache/readback.h. */
+#include "store/cache/readback.h"
+
+#include "store/cache/cache.h"
+#include "store/place/tier.h"
+#include "store/rows/tag.h"
+
+#include <string.h>
+
+#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+uint64_t sc_store_stretch_bytes(const struct sc_store *store, uint64_t row_count)
+{
+    return sc_store_up(row_count * store->shape.row_bytes, PAGE) + 2 * PAGE +
+           sc_store_up(row_count * store->shape.tags_per_row * 8, PAGE) + 2 * PAGE;
+}
+
+void sc_store_readback_leave(struct sc_store_readback *readback)
+{
+    (void)sc_store_readback_clear(readback);
+    sc_alloc_free(readback->store->params.alloc, readback->memory);
+    readback->memory = NULL;
+}
+
+bool sc_store_readback_take(struct sc_store_readback *readback, uint64_t bytes)
+{
+    sc_store_readback_leave(readback);
+    readback->memory = sc_alloc_aligned(readback->store->params.alloc, bytes, PAGE);
+    readback->memory_bytes = bytes;
+    return readback->memory != NULL;
+}
+
+/* ---- Bytes ---------------------------------------------------------------------------------- */
+
+static void on_read(struct sc_io_op *op)
+{
+    struct sc_store_readback *readback = op->user;
+    if (atomic_fetch_sub(&readback->flying, 1) == 1)
+        sc_exec_post(readback->store->params.exec, readback->task, SC_LANE_BACKGROUND);
+}
+
+struct place { /* of bytes of a layer */
+    const struct sc_store_stretch_rows *rows;
+    struct sc_store_where where;
+    uint64_t at; /* from the extent's beginning, as the cache counts */
+};
+
+/* The bytes, to where the window's memory is used up to: such of the first and the last as the
+ * cache has are not read, since they may not be written yet. */
+static void bytes_read(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
+                       const struct place *place, uint64_t bytes)
+{
+    struct sc_store_where where = place->where;
+    struct sc_store_pages all = sc_store_pages_of(where.offset, where.offset + bytes), pages;
+    uint8_t *memory = readback->memory + readback->used;
+    uint64_t from = 0, to = bytes;
+    if (readback->store->cache != NULL)
+        sc_store_cache_edges(readback->store->cache, place->rows->extent->copy, place->at, bytes,
+                             memory + all.in, &from, &to);
+    what->bytes = memory + all.in;
+    readback->used += all.bytes;
+    if (from == to)
+        return;
+    pages = sc_store_pages_of(where.offset + from, where.offset + to);
+    what->op = (struct sc_io_op){.buffer = memory + (pages.offset - all.offset),
+                                 .lane = SC_LANE_BACKGROUND,
+                                 .done = on_read,
+                                 .user = readback};
+    where.offset = pages.offset;
+    if (!sc_store_tier_aim_written(readback->store, &what->op, where, pages.bytes)) {
+        what->op.status = SPEC_E_DROPPED;
+        return;
+    }
+    readback->reads[readback->read_count++] = &what->op;
+    readback->read_bytes += pages.bytes;
+}
+
+/* The same, from the cache alone if that has them; `in`: where they begin in the layer. */
+static void bytes_add(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
+                      const struct sc_store_stretch_rows *rows, struct sc_store_where layer,
+                      uint64_t in, uint64_t bytes)
+{
+    struct sc_store_cache *cache = readback->store->cache;
+    const struct place place = {.rows = rows,
+                                .where = {layer.segment, layer.offset + in},
+                                .at = rows->layer * rows->extent->stride + in};
+    *what = (struct sc_store_stretch_bytes){0};
+    if (cache != NULL)
+        what->bytes = sc_store_cache_get(cache, rows->extent->copy, place.at, bytes,
+                                         readback->memory + readback->used, &what->pin);
+    if (what->bytes != NULL && what->pin != NULL && !readback->pins) {
+        memcpy(readback->memory + readback->used, what->bytes, bytes);
+        sc_store_cache_unpin(cache, what->pin);
+        what->bytes = readback->memory + readback->used;
+        what->pin = NULL;
+    }
+    if (what->bytes == NULL)
+        bytes_read(readback, what, &place, bytes);
+    else if (what->pin == NULL)
+        readback->used += sc_store_up(bytes, PAGE);
+}
+
+void sc_store_readback_add(struct sc_store_readback *readback,
+                           const struct sc_store_stretch_rows *what)
+{
+    const struct sc_store *store = readback->store;
+    const struct sc_store_extent_entry *extent = what->extent;
+    struct sc_store_stretch *stretch = &readback->stretches[readback->stretch_count++];
+    struct sc_store_where layer =
+        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, what->layer);
+    struct sc_store_slab_where from, to;
+    sc_store_slab_where(&store->shape, extent, what->layer, what->from, &from);
+    sc_store_slab_where(&store->shape, extent, what->layer, what->to, &to);
+    uint32_t last = what->k_alone ? 0 : to.half_count - 1;
+    stretch->what = *what;
+    stretch->rows_at = from.base[0] + what->first * from.stride;
+    stretch->tags_at = from.tags + what->first * from.tag_stride;
+    bytes_add(readback, &stretch->rows, what, layer, stretch->rows_at - layer.offset,
+              to.base[last] + what->end * to.stride - stretch->rows_at);
+    bytes_add(readback, &stretch->tags, what, layer, stretch->tags_at - layer.offset,
+              (what->end - what->first) * from.tag_stride);
+    SC_ASSERT(store->params.poison, readback->used <= readback->memory_bytes);
+}
+
+bool sc_store_readback_submit(struct sc_store_readback *readback)
+{
+    uint32_t count = readback->read_count;
+    readback->read_count = 0; /* the task may be another thread's, and begin a window */
+    if (count == 0)
+        return false;
+    atomic_store(&readback->flying, count);
+    sc_store_tier_read(readback->store, readback->reads, count);
+    return true;
+}
+
+uint64_t sc_store_readback_clear(struct sc_store_readback *readback)
+{
+    uint64_t bytes = readback->read_bytes;
+    for (uint32_t i = 0; i < readback->stretch_count; i++) {
+        sc_store_cache_unpin(readback->store->cache, readback->stretches[i].rows.pin);
+        sc_store_cache_unpin(readback->store->cache, readback->stretches[i].tags.pin);
+    }
+    readback->used = readback->read_bytes = 0;
+    readback->stretch_count = readback->read_count = 0;
+    return bytes;
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------- */
+
+bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i,
+                            const struct sc_store_piece_entry *piece, uint64_t first,
+                            uint64_t count, struct sc_store_back *ret_back)
+{
+    const struct sc_store *store = readback->store;
+    const struct sc_store_shape *shape = &store->shape;
+    const struct sc_store_stretch *stretch = &readback->stretches[i];
+    struct sc_store_slab_where where;
+    sc_store_slab_where(shape, stretch->what.extent, stretch->what.layer, piece, &where);
+    if (stretch->rows.op.status != SPEC_OK || stretch->tags.op.status != SPEC_OK)
+        return false;
+    const uint64_t *tags =
+        (const uint64_t *)(const void *)(stretch->tags.bytes + where.tags +
+                                         first * where.tag_stride - stretch->tags_at);
+    struct sc_store_tag_rows tagged = {.position_first =
+                                           piece->first_position + (first - piece->extent_row),
+                                       .row_bytes = where.stride,
+                                       .count = count,
+                                       .tag_step = shape->tags_per_row};
+    uint32_t halves = stretch->what.k_alone ? 1 : where.half_count;
+    ret_back->stride = where.stride;
+    for (uint32_t h = 0; h < halves; h++) {
+        uint32_t part = where.half_count == 1 ? SC_STORE_PART_ROW : SC_STORE_PART_K + h;
+        const uint8_t *rows =
+            stretch->rows.bytes + (where.base[h] + first * where.stride - stretch->rows_at);
+        tagged.base = sc_store_tag_base(shape->digest, piece->hash, stretch->what.extent->copy,
+                                        stretch->what.layer, part);
+        if (sc_store_tag_verify(&tagged, rows, tags + h) != count)
+            return false;
+        ret_back->halves[h] = rows;
+    }
+    return true;
+}

@@ -1,0 +1,60 @@
+/* Files, directories and the lock on a POSIX file system: what the pread back end and io_uring
+ * share. The functions are entries of struct sc_io_backend.
+ *
+ * Threads: any.
+ * Tests: tests/unit/store/test_io.c, test_io_uring.c */
+#ifndef SC_STORE_IO_POSIX_H
+#define SC_STORE_IO_POSIX_H
+
+#include "store/io/io_backend.h"
+
+spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr);
+spec_status sc_io_posix_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr);
+spec_status sc_io_posix_dir_keep(struct sc_io *io, const char *path, struct spec_error *reterr);
+spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
+                                  struct spec_error *reterr);
+void sc_io_posix_file_close(struct sc_io *io, struct sc_io_file *file);
+spec_status sc_io_posix_file_size(struct sc_io *io, struct sc_io_file *file, uint64_t *ret_bytes,
+                                  struct spec_error *reterr);
+spec_status sc_io_posix_file_reserve(struct sc_io *io, struct sc_io_file *file, uint64_t bytes,
+                                     struct spec_error *reterr);
+spec_status sc_io_posix_file_truncate(struct sc_io *io, struct sc_io_file *file, uint64_t bytes,
+                                      struct spec_error *reterr);
+spec_status sc_io_posix_file_sync(struct sc_io *io, struct sc_io_file *file,
+                                  struct spec_error *reterr);
+spec_status sc_io_posix_file_pread(struct sc_io *io, struct sc_io_file *file, void *buffer,
+                                   uint64_t bytes, uint64_t offset, struct spec_error *reterr);
+spec_status sc_io_posix_file_pwrite(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                                    uint64_t bytes, uint64_t offset, struct spec_error *reterr);
+spec_status sc_io_posix_file_append(struct sc_io *io, struct sc_io_file *file, const void *buffer,
+                                    uint64_t bytes, struct spec_error *reterr);
+spec_status sc_io_posix_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,
+                                  bool *ret_same, struct spec_error *reterr);
+spec_status sc_io_posix_unlink(struct sc_io *io, const char *path, struct spec_error *reterr);
+spec_status sc_io_posix_rename(struct sc_io *io, const char *from, const char *to,
+                               struct spec_error *reterr);
+spec_status sc_io_posix_list(struct sc_io *io, const char *path,
+                             void (*on_name)(const char *name, void *user), void *user,
+                             struct spec_error *reterr);
+spec_status sc_io_posix_free_bytes(struct sc_io *io, const char *path, uint64_t *ret_bytes,
+                                   struct spec_error *reterr);
+spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,
+                                  struct spec_error *reterr);
+
+/* A transfer said EINVAL: true, the file was direct when it began and is buffered now; repeat it.
+ */
+bool sc_io_posix_goes_buffered(struct sc_io_file *file, bool was_direct);
+/* After a whole transfer: pages of a file that should have been direct are not kept. */
+void sc_io_posix_moved(const struct sc_io_file *file, uint64_t bytes, uint64_t offset);
+/* Whether a read that came short met the file's end: a direct one cannot go on inside a page, and
+ * must not be taken for one that the file refuses. */
+bool sc_io_posix_is_end(const struct sc_io_file *file, uint64_t moved_bytes);
+
+/* Moves bytes until all are moved: short transfers continue, EINTR repeats, and a direct file that
+ * turns out to refuse direct transfers goes on buffered. 0, or the errno; a read that meets the end
+ * of the file is EIO. */
+int sc_io_posix_read(struct sc_io_file *file, uint8_t *buffer, uint64_t bytes, uint64_t offset);
+int sc_io_posix_write(struct sc_io_file *file, const uint8_t *buffer, uint64_t bytes,
+                      uint64_t offset);
+
+#endif

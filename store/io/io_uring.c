@@ -1,0 +1,643 @@
+/* The io_uring back end (docs/decisions/0006-io-uring.md): rings of their own threads.
+ *
+ *   submit -> queue[lane] --fill--> slot + SQE --enter--> kernel --reap--> done
+ *             one for all    |       of one ring, one thread at a time
+ *                            as long as the bytes in flight of all rings stay in the lane's share,
+ *                            less beside what waits for its consumer, and operations in FLIGHT_OPS
+ *
+ * A ring's turn is reap, fill, enter: submit and wait for half of what it has in flight, or, when
+ * nothing new went out and another ring is there for what comes, for all. So a stream costs two
+ * enters per target and a lone batch two in all, the device does not run dry, and one operation
+ * that hangs holds up others for WAIT_NS_MAX at most. Before a done function that takes long, what
+ * the queue holds goes out with an enter of its own, which waits for nothing: devices that tell of
+ * completions all together would have nothing to do meanwhile. A ring with nothing to do is idle:
+ * its step has returned and it stands in a list. Submit wakes one idle ring when no ring is awake;
+ * a ring that is awake looks at the queue before it sleeps.
+ *
+ * Registered: direct files in a table (slot at open, freed at close), and slices of the staging
+ * memory, each when it was used a while or its ring is idle, because pinning touches every page.
+ * What is not registered works by plain descriptor and address.
+ *
+ * A ring that the system stops serving (a seccomp filter set later) is dead: its thread goes on
+ * with blocking calls.
+ *
+ * Holds: a slot with an operation has at most one entry in the kernel; user_data is slot and
+ * generation, and a completion that matches no slot in flight is counted and ignored; flight_bytes
+ * is the sum over operations that were taken from the queue and have not completed; a queue that
+ * is not empty has a ring in flight or awake; an idle ring has nothing in flight and no SQE.
+ * Does not: use SQPOLL; allocate after open; touch rings in a forked child.
+ * Threads: a ring's own members are of the thread that steps it; queue, lists and flight under
+ * lock (rank 71); the file table under table_lock (rank 63).
+ * Tests: tests/unit/store/test_io.c (one body, every back end), test_io_uring.c */
+#include "store/io/io_uring.h"
+#include "base/assert.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define QUIET_TARGETS   4u /* written since a read was taken: then writes fill the target */
+#define SLICE_BYTES     (16ull << 20) /* pinned at once: a few ms */
+#define SLICE_BYTES_MAX (1ull << 30)  /* the kernel's limit of one buffer */
+#define PIN_AFTER_OPS   64u /* in slices that are not pinned: then one is, in flight or not */
+#define TRIES_MAX       16u
+#define RETRY_NS        1000000u
+#define WAIT_NS_MAX     50000000u /* what completed, or came, waits no longer for one that hangs */
+
+static void counter_add(_Atomic uint64_t *counter)
+{
+    (void)atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
+/* ---- The queue ------------------------------------------------------------------------------ */
+
+/* Bytes that may fly for a lane. Reads share host and processor caches with the buffers that were
+ * read into and wait for their consumer: together they stay at 5/4 of the target, but half of it
+ * may always fly. So nobody has to be woken when a buffer is consumed, and reading ahead for a host
+ * that is away goes on. Writes have half of the target, with which a device runs dry at times, as
+ * long as anybody reads; after that all of it, and the next read waits for them once. */
+static uint64_t share_of(const struct sc_uring *uring, uint32_t lane)
+{
+    const uint64_t share = uring->share_bytes[lane], target = uring->share_bytes[SC_LANE_DEMAND];
+    if (lane == SC_LANE_WRITER && uring->quiet_bytes / QUIET_TARGETS >= target)
+        return target;
+    if (lane != SC_LANE_DEMAND && lane != SC_LANE_SPECULATIVE)
+        return share;
+    const uint64_t held = atomic_load_explicit(&uring->io->held_bytes, memory_order_relaxed);
+    const uint64_t both = target + target / 4, least = target / 2;
+    const uint64_t rest = held < both - least ? both - held : least;
+    return share < rest ? share : rest;
+}
+
+/* Lock held. The highest lane's oldest operation, or NULL when it must wait for its share. */
+static struct sc_io_op *queue_front(const struct sc_uring *uring, uint32_t *ret_lane)
+{
+    for (uint32_t lane = 0; lane < SC_LANES; lane++) {
+        struct sc_io_op *op = uring->queue[lane].head;
+        if (op == NULL)
+            continue;
+        const uint64_t share = share_of(uring, lane);
+        const uint64_t flight = uring->flight_bytes;
+        *ret_lane = lane;
+        return flight < share && uring->flight_ops < uring->share_ops[lane] ? op : NULL;
+    }
+    return NULL;
+}
+
+/* Lock held. Takes at most `count` operations, linked. */
+static struct sc_io_op *queue_take(struct sc_uring *uring, uint32_t max)
+{
+    struct sc_io_op *first = NULL, **link = &first, *op;
+    uint32_t lane = 0;
+    for (; max > 0 && (op = queue_front(uring, &lane)) != NULL; max--) {
+        uring->queue[lane].head = op->next;
+        if (op->next == NULL)
+            uring->queue[lane].tail = NULL;
+        op->next = NULL;
+        *link = op;
+        link = &op->next;
+        uring->flight_bytes += op->bytes;
+        uring->flight_ops++;
+        uring->quiet_bytes = op->kind == SC_IO_READ ? 0 : uring->quiet_bytes + op->bytes;
+    }
+    if (uring->flight_bytes > uring->flight_bytes_max)
+        uring->flight_bytes_max = uring->flight_bytes;
+    return first;
+}
+
+/* Lock held. An idle ring becomes awake; the caller posts it with the lock released. */
+static struct sc_uring_ring *idle_take(struct sc_uring *uring)
+{
+    struct sc_uring_ring *ring = uring->idle;
+    if (ring == NULL)
+        return NULL;
+    uring->idle = ring->next_idle;
+    (void)atomic_fetch_sub(&uring->idle_count, 1);
+    (void)atomic_fetch_add(&uring->awake_count, 1);
+    return ring;
+}
+
+static void ring_post(struct sc_uring_ring *ring)
+{
+    if (ring != NULL)
+        sc_exec_post(ring->uring->exec, &ring->task, SC_LANE_DEMAND);
+}
+
+/* Lock held. */
+static void queue_put(struct sc_uring *uring, struct sc_io_op *op)
+{
+    const uint32_t lane = op->lane < SC_LANES ? op->lane : SC_LANE_BACKGROUND;
+    op->next = NULL;
+    if (uring->queue[lane].tail != NULL)
+        uring->queue[lane].tail->next = op;
+    else
+        uring->queue[lane].head = op;
+    uring->queue[lane].tail = op;
+}
+
+/* Lock held. False: it is not in its lane's queue. */
+static bool queue_remove(struct sc_uring *uring, const struct sc_io_op *op)
+{
+    const uint32_t lane = op->lane < SC_LANES ? op->lane : SC_LANE_BACKGROUND;
+    struct sc_io_op *before = NULL, *at = uring->queue[lane].head;
+    for (; at != NULL && at != op; at = at->next)
+        before = at;
+    if (at == NULL)
+        return false;
+    if (before != NULL)
+        before->next = at->next;
+    else
+        uring->queue[lane].head = at->next;
+    if (at->next == NULL)
+        uring->queue[lane].tail = before;
+    return true;
+}
+
+/* Lock held. A ring to be posted with the lock released, or NULL: one will look by itself. */
+static struct sc_uring_ring *ring_for_queue(struct sc_uring *uring)
+{
+    uint32_t lane;
+    if (atomic_load(&uring->awake_count) == 0 && queue_front(uring, &lane) != NULL)
+        return idle_take(uring);
+    return NULL;
+}
+
+void sc_uring_submit(struct sc_io *io, struct sc_io_op *ops)
+{
+    struct sc_uring *uring = io->own;
+    (void)pthread_mutex_lock(&uring->lock);
+    for (struct sc_io_op *op = ops, *next; op != NULL; op = next) {
+        next = op->next;
+        queue_put(uring, op);
+    }
+    struct sc_uring_ring *ring = ring_for_queue(uring);
+    (void)pthread_mutex_unlock(&uring->lock);
+    ring_post(ring);
+}
+
+void sc_uring_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane)
+{
+    struct sc_uring *uring = io->own;
+    (void)pthread_mutex_lock(&uring->lock);
+    for (uint64_t i = 0; i < count; i++)
+        if (lane < ops[i]->lane && queue_remove(uring, ops[i])) {
+            ops[i]->lane = lane;
+            queue_put(uring, ops[i]);
+        }
+    struct sc_uring_ring *ring = ring_for_queue(uring);
+    (void)pthread_mutex_unlock(&uring->lock);
+    ring_post(ring);
+}
+
+/* ---- Slots ---------------------------------------------------------------------------------- */
+
+static uint64_t user_data_of(const struct sc_uring_ring *ring, const struct sc_uring_slot *slot)
+{
+    return (uint64_t)slot->generation << 32 | (uint64_t)(slot - ring->slots);
+}
+
+/* The slot of a completion; NULL: it is of no operation in flight. */
+static struct sc_uring_slot *slot_match(const struct sc_uring_ring *ring, uint64_t user_data)
+{
+    const uint64_t i = user_data & UINT32_MAX;
+    if (i >= ring->uring->slot_count)
+        return NULL;
+    struct sc_uring_slot *slot = &ring->slots[i];
+    return slot->op != NULL && slot->generation == user_data >> 32 ? slot : NULL;
+}
+
+/* The place of a buffer among the registered ones; SC_URING_NONE: it is not in one. */
+static uint32_t slice_of(struct sc_uring_ring *ring, const uint8_t *buffer, uint64_t bytes)
+{
+    const struct sc_uring_region *region = &ring->region;
+    const uint64_t at = (uint64_t)((uintptr_t)buffer - (uintptr_t)region->base);
+    if (!ring->pins || region->bytes == 0 || at >= region->bytes || bytes > region->bytes - at)
+        return SC_URING_NONE;
+    const uint64_t slice = at / region->slice_bytes;
+    if (slice >= region->slice_count || at % region->slice_bytes + bytes > region->slice_bytes)
+        return SC_URING_NONE;
+    if (ring->pinned[slice])
+        return (uint32_t)slice;
+    ring->wanted_slice = (uint32_t)slice;
+    ring->plain_ops++;
+    return SC_URING_NONE;
+}
+
+/* Puts what is left of the slot's operation into the submission queue. */
+static void slot_go(struct sc_uring_ring *ring, struct sc_uring_slot *slot)
+{
+    struct sc_io_op *op = slot->op;
+    struct sc_io_file *file = op->file;
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->ring);
+    SC_ASSERT(NULL, sqe != NULL); /* as many entries as slots */
+    uint8_t *buffer = op->buffer + op->moved_bytes;
+    const uint64_t bytes = op->bytes - op->moved_bytes;
+    const uint32_t n = bytes < (1u << 30) ? (uint32_t)bytes : 1u << 30; /* the rest comes after */
+    const uint64_t offset = op->offset + op->moved_bytes;
+    const uint32_t slice = slice_of(ring, buffer, n);
+    const bool is_fixed = file->table_place != 0;
+    const int fd = is_fixed ? (int)(file->table_place - 1) : atomic_load(&file->fd);
+    if (op->kind == SC_IO_READ && slice != SC_URING_NONE)
+        io_uring_prep_read_fixed(sqe, fd, buffer, n, offset, (int)slice);
+    else if (op->kind == SC_IO_READ)
+        io_uring_prep_read(sqe, fd, buffer, n, offset);
+    else if (slice != SC_URING_NONE)
+        io_uring_prep_write_fixed(sqe, fd, buffer, n, offset, (int)slice);
+    else
+        io_uring_prep_write(sqe, fd, buffer, n, offset);
+    sqe->flags |= is_fixed ? IOSQE_FIXED_FILE : 0;
+    sqe->flags |= slot->tries > 0 ? IOSQE_ASYNC : 0; /* it said EAGAIN: a kernel worker may block */
+    slot->generation++;
+    slot->was_direct = atomic_load_explicit(&file->is_direct, memory_order_relaxed);
+    io_uring_sqe_set_data64(sqe, user_data_of(ring, slot));
+}
+
+static void slot_end(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int sys_errno);
+
+static void slot_start(struct sc_uring_ring *ring, struct sc_io_op *op)
+{
+    struct sc_uring_slot *slot = &ring->slots[ring->free_slot];
+    ring->free_slot = slot->next;
+    ring->free_count--;
+    slot->op = op;
+    slot->tries = 0;
+    ring->flying++;
+    ring->flying_demand += op->lane == SC_LANE_DEMAND;
+    if (sc_io_op_start(op))
+        slot_go(ring, slot);
+    else
+        slot_end(ring, slot, SC_IO_DROPPED);
+}
+
+static void slot_retry(struct sc_uring_ring *ring, struct sc_uring_slot *slot)
+{
+    slot->next = ring->retry_slot;
+    ring->retry_slot = (uint32_t)(slot - ring->slots);
+}
+
+static void slot_end(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int sys_errno)
+{
+    struct sc_io_op *op = slot->op;
+    slot->op = NULL;
+    slot->next = ring->free_slot;
+    ring->free_slot = (uint32_t)(slot - ring->slots);
+    ring->free_count++;
+    ring->flying--;
+    ring->flying_demand -= op->lane == SC_LANE_DEMAND;
+    ring->released_bytes += op->bytes;
+    ring->released_ops++;
+    counter_add(&ring->uring->ops);
+    if (sys_errno == 0)
+        sc_io_posix_moved(op->file, op->bytes, op->offset);
+    op->state = (uint64_t)(int64_t)sys_errno;
+    op->next = NULL;
+    *ring->ended_tail = op;
+    ring->ended_tail = &op->next;
+}
+
+/* What the kernel said of a slot: the operation goes on, or ends. */
+static void slot_result(struct sc_uring_ring *ring, struct sc_uring_slot *slot, int32_t result)
+{
+    struct sc_io_op *op = slot->op;
+    if (result == -EINTR || (result == -EAGAIN && slot->tries < TRIES_MAX)) {
+        slot->tries += result == -EAGAIN;
+        slot_retry(ring, slot);
+        return;
+    }
+    if (result == -EINVAL && sc_io_posix_goes_buffered(op->file, slot->was_direct)) {
+        slot_retry(ring, slot);
+        return;
+    }
+    if (result <= 0) {
+        slot_end(ring, slot, result == 0 ? EIO : -result); /* 0: the end of the file */
+        return;
+    }
+    op->moved_bytes += (uint64_t)result;
+    if (op->moved_bytes >= op->bytes) {
+        slot_end(ring, slot, 0);
+        return;
+    }
+    counter_add(&ring->uring->short_ops);
+    if (op->kind == SC_IO_READ && sc_io_posix_is_end(op->file, op->moved_bytes))
+        slot_end(ring, slot, EIO);
+    else
+        slot_retry(ring, slot);
+}
+
+/* Takes what the completion queue has. */
+static void ring_reap(struct sc_uring_ring *ring)
+{
+    struct io_uring_cqe *cqe;
+    unsigned head, seen = 0;
+    io_uring_for_each_cqe(&ring->ring, head, cqe)
+    {
+        struct sc_uring_slot *slot = slot_match(ring, cqe->user_data);
+        const int32_t result = cqe->res;
+        seen++;
+        if (slot != NULL)
+            slot_result(ring, slot, result);
+        else
+            counter_add(&ring->uring->late);
+    }
+    io_uring_cq_advance(&ring->ring, seen);
+}
+
+/* ---- Registered memory ---------------------------------------------------------------------- */
+
+/* Pins the slice that was missed last. Threads that come meanwhile wait for one slice at most. */
+static void slice_pin(struct sc_uring_ring *ring)
+{
+    const struct sc_uring_region *region = &ring->region;
+    const uint32_t slice = ring->wanted_slice;
+    ring->wanted_slice = SC_URING_NONE;
+    ring->plain_ops = 0;
+    if (slice >= region->slice_count || ring->pinned[slice])
+        return;
+    int result = 0;
+    if (!ring->has_table)
+        result = io_uring_register_buffers_sparse(&ring->ring, region->slice_count);
+    if (result == 0) {
+        const uint64_t at = slice * region->slice_bytes;
+        const uint64_t rest = region->bytes - at;
+        const struct iovec memory = {
+            .iov_base = (void *)((uintptr_t)region->base + at),
+            .iov_len = (size_t)(rest < region->slice_bytes ? rest : region->slice_bytes)};
+        const __u64 tag = 0;
+        ring->has_table = true;
+        result = io_uring_register_buffers_update_tag(&ring->ring, slice, &memory, &tag, 1);
+    }
+    if (result >= 0) {
+        ring->pinned[slice] = 1;
+        return;
+    }
+    ring->pins = false;
+    struct sc_uring *uring = ring->uring;
+    if (atomic_exchange(&uring->said_plain, 1) == 0)
+        SC_LOG(uring->io->log, 2, "staging memory is not registered with io_uring: %s%s",
+               strerrordesc_np(-result), result == -ENOMEM ? " (RLIMIT_MEMLOCK)" : "");
+}
+
+void sc_uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes)
+{
+    struct sc_uring *uring = io->own;
+    struct sc_uring_region region = {.base = base, .bytes = bytes};
+    if (sc_uring_is_child(uring))
+        return; /* the lock may be held by a thread that is not here */
+    if (bytes > 0) {
+        uint64_t slice_bytes =
+            bytes / SC_URING_SLICES_MAX > SLICE_BYTES ? bytes / SC_URING_SLICES_MAX : SLICE_BYTES;
+        slice_bytes = (slice_bytes + piece_bytes - 1) / piece_bytes * piece_bytes;
+        if (slice_bytes > SLICE_BYTES_MAX)
+            slice_bytes = SLICE_BYTES_MAX / piece_bytes * piece_bytes;
+        const uint64_t slices = slice_bytes == 0 ? 0 : (bytes + slice_bytes - 1) / slice_bytes;
+        region.slice_bytes = slice_bytes;
+        region.slice_count =
+            (uint32_t)(slices < SC_URING_SLICES_MAX ? slices : SC_URING_SLICES_MAX);
+        region.bytes = slice_bytes == 0 ? 0 : bytes;
+    }
+    (void)pthread_mutex_lock(&uring->lock);
+    /* Only one region in a back end's life: what is pinned stays pinned. */
+    if (bytes == 0 || uring->region.base == NULL)
+        uring->region = region;
+    (void)pthread_mutex_unlock(&uring->lock);
+}
+
+/* ---- A ring's turn -------------------------------------------------------------------------- */
+
+enum turn { TURN_ENTER, TURN_AGAIN, TURN_PIN, TURN_IDLE };
+
+/* Lock held, nothing in flight: the ring is nobody's until it is taken from the list. */
+static void ring_rests(struct sc_uring_ring *ring)
+{
+    struct sc_uring *uring = ring->uring;
+    ring->next_idle = uring->idle;
+    uring->idle = ring;
+    (void)atomic_fetch_sub(&uring->awake_count, 1);
+    (void)atomic_fetch_add(&uring->idle_count, 1);
+    if (uring->is_closing)
+        sc_exec_wake(uring->exec, &uring->idle_count);
+}
+
+/* Lock held. How many completions the next enter waits for. */
+static uint32_t wait_count_of(const struct sc_uring_ring *ring, uint32_t flying,
+                              uint32_t flying_demand, bool has_new)
+{
+    const bool is_alone = atomic_load(&ring->uring->idle_count) == 0;
+    if (is_alone && flying_demand == 0)
+        return 1; /* what comes in demand would wait for it */
+    if (is_alone || has_new)
+        return flying > 1 ? flying / 2 : 1;
+    return flying;
+}
+
+/* Lock held. What completed is in flight no more. */
+static void ring_release(struct sc_uring_ring *ring)
+{
+    struct sc_uring *uring = ring->uring;
+    SC_ASSERT(NULL, uring->flight_bytes >= ring->released_bytes);
+    SC_ASSERT(NULL, uring->flight_ops >= ring->released_ops);
+    uring->flight_bytes -= ring->released_bytes;
+    uring->flight_ops -= ring->released_ops;
+    ring->released_bytes = 0;
+    ring->released_ops = 0;
+}
+
+/* Puts entries for what was taken. TURN_AGAIN: nobody wanted it any more, and nothing else flies:
+ * there is nothing to wait for. */
+static enum turn ring_start(struct sc_uring_ring *ring, struct sc_io_op *ops, uint32_t *wait_count)
+{
+    while (ring->retry_slot != SC_URING_NONE) {
+        struct sc_uring_slot *slot = &ring->slots[ring->retry_slot];
+        ring->retry_slot = slot->next;
+        slot_go(ring, slot);
+    }
+    while (ops != NULL) {
+        struct sc_io_op *op = ops;
+        ops = op->next;
+        slot_start(ring, op);
+    }
+    *wait_count = *wait_count < ring->flying ? *wait_count : ring->flying;
+    return ring->flying > 0 ? TURN_ENTER : TURN_AGAIN;
+}
+
+/* Takes operations into slots and entries. After TURN_IDLE the ring is not this thread's. */
+static enum turn ring_fill(struct sc_uring_ring *ring, uint32_t *ret_wait_count)
+{
+    struct sc_uring *uring = ring->uring;
+    struct sc_uring_ring *other = NULL;
+    enum turn turn = TURN_ENTER;
+    uint32_t lane, taken = 0, taken_demand = 0;
+    const bool has_retries = ring->retry_slot != SC_URING_NONE;
+    (void)pthread_mutex_lock(&uring->lock);
+    ring_release(ring);
+    ring->region = uring->region;
+    struct sc_io_op *ops = queue_take(uring, ring->free_count);
+    for (const struct sc_io_op *op = ops; op != NULL; op = op->next) {
+        taken++;
+        taken_demand += op->lane == SC_LANE_DEMAND;
+    }
+    if (ring->flying + taken > 0) {
+        *ret_wait_count =
+            wait_count_of(ring, ring->flying + taken, ring->flying_demand + taken_demand,
+                          taken > 0 || has_retries);
+        (void)atomic_fetch_sub(&uring->awake_count, 1);
+        if (queue_front(uring, &lane) != NULL) /* more than this ring has slots */
+            other = idle_take(uring);
+    } else if (ring->wanted_slice != SC_URING_NONE && ring->pins && ring->region.bytes > 0) {
+        turn = TURN_PIN; /* which is slow: another ring looks at the queue meanwhile */
+        (void)atomic_fetch_sub(&uring->awake_count, 1);
+    } else {
+        turn = TURN_IDLE;
+        ring_rests(ring);
+    }
+    (void)pthread_mutex_unlock(&uring->lock);
+    ring_post(other);
+    return turn == TURN_ENTER ? ring_start(ring, ops, ret_wait_count) : turn;
+}
+
+/* Hands what the queue holds to the kernel, when half of the target is free; waits for nothing. */
+static void ring_refill(struct sc_uring_ring *ring)
+{
+    struct sc_uring *uring = ring->uring;
+    uint32_t lane, none = 0;
+    struct sc_io_op *ops = NULL;
+    (void)pthread_mutex_lock(&uring->lock);
+    ring_release(ring);
+    if (uring->flight_bytes <= uring->share_bytes[SC_LANE_DEMAND] / 2 &&
+        queue_front(uring, &lane) != NULL)
+        ops = queue_take(uring, ring->free_count);
+    (void)pthread_mutex_unlock(&uring->lock);
+    if (ops == NULL)
+        return;
+    (void)ring_start(ring, ops, &none);
+    if (io_uring_submit(&ring->ring) >= 0) /* else they stand there until the next enter */
+        counter_add(&uring->enters);
+}
+
+/* Runs the done functions of what ended; they may submit. */
+static void ring_complete(struct sc_uring_ring *ring)
+{
+    while (ring->ended != NULL) {
+        struct sc_io_op *op = ring->ended;
+        if (op->is_long && !ring->is_dead)
+            ring_refill(ring);
+        ring->ended = op->next;
+        if (ring->ended == NULL)
+            ring->ended_tail = &ring->ended;
+        sc_io_op_complete(op, (int)(int64_t)op->state);
+    }
+}
+
+/* Entries that the kernel has not taken come back as retries; it never sees them. */
+static void ring_dies(struct sc_uring_ring *ring, int sys_errno)
+{
+    struct sc_uring *uring = ring->uring;
+    struct io_uring_sq *sq = &ring->ring.sq;
+    ring->is_dead = true;
+    for (unsigned at = *sq->khead; at != sq->sqe_tail; at++) {
+        struct sc_uring_slot *slot = slot_match(ring, sq->sqes[at & sq->ring_mask].user_data);
+        if (slot != NULL)
+            slot_retry(ring, slot);
+    }
+    if (atomic_exchange(&uring->said_dead, 1) == 0)
+        SC_LOG(uring->io->log, 1, "io_uring_enter: %s, going on with blocking calls",
+               strerrordesc_np(sys_errno));
+}
+
+/* False: the ring's task was posted for later, and the ring is not this thread's. */
+static bool ring_enter(struct sc_uring_ring *ring, uint32_t wait_count)
+{
+    struct sc_uring *uring = ring->uring;
+    struct __kernel_timespec limit = {.tv_nsec = WAIT_NS_MAX};
+    struct io_uring_cqe *cqe = NULL; /* reap looks for itself */
+    const int result =
+        io_uring_submit_and_wait_timeout(&ring->ring, &cqe, wait_count, &limit, NULL);
+    counter_add(&uring->enters);
+    (void)atomic_fetch_add(&uring->awake_count, 1);
+    if (result >= 0 || result == -EINTR || result == -ETIME)
+        return true;
+    if (result == -EAGAIN || result == -EBUSY || result == -ENOMEM) { /* of the kernel's memory */
+        const uint64_t due_ns = sc_exec_now_ns(uring->exec) + RETRY_NS;
+        sc_exec_post_at(uring->exec, &ring->task, SC_LANE_DEMAND, due_ns);
+        return false;
+    }
+    ring_dies(ring, -result);
+    return true;
+}
+
+/* A dead ring's turn: blocking calls, one operation after another. False as ring_enter, or idle. */
+static bool dead_turn(struct sc_uring_ring *ring)
+{
+    struct sc_uring *uring = ring->uring;
+    struct sc_uring_slot *slot = NULL;
+    if (ring->retry_slot != SC_URING_NONE) {
+        slot = &ring->slots[ring->retry_slot];
+        ring->retry_slot = slot->next;
+    } else {
+        (void)pthread_mutex_lock(&uring->lock);
+        ring_release(ring);
+        struct sc_io_op *op = ring->free_count > 0 ? queue_take(uring, 1) : NULL;
+        const bool rests = op == NULL && ring->flying == 0;
+        if (rests)
+            ring_rests(ring);
+        (void)pthread_mutex_unlock(&uring->lock);
+        if (rests)
+            return false;
+        if (op == NULL) { /* the kernel has some yet: they may still come */
+            const uint64_t due_ns = sc_exec_now_ns(uring->exec) + RETRY_NS;
+            sc_exec_post_at(uring->exec, &ring->task, SC_LANE_DEMAND, due_ns);
+            return false;
+        }
+        slot = &ring->slots[ring->free_slot];
+        ring->free_slot = slot->next;
+        ring->free_count--;
+        slot->op = op;
+        ring->flying++;
+        ring->flying_demand += op->lane == SC_LANE_DEMAND;
+        if (!sc_io_op_start(op)) {
+            slot_end(ring, slot, SC_IO_DROPPED);
+            return true;
+        }
+    }
+    struct sc_io_op *op = slot->op;
+    uint8_t *buffer = op->buffer + op->moved_bytes;
+    const uint64_t bytes = op->bytes - op->moved_bytes, offset = op->offset + op->moved_bytes;
+    slot->generation++;
+    slot_end(ring, slot,
+             op->kind == SC_IO_READ ? sc_io_posix_read(op->file, buffer, bytes, offset)
+                                    : sc_io_posix_write(op->file, buffer, bytes, offset));
+    return true;
+}
+
+void sc_uring_step(struct sc_task *task)
+{
+    struct sc_uring_ring *ring =
+        (struct sc_uring_ring *)((char *)task - offsetof(struct sc_uring_ring, task));
+    for (;;) {
+        uint32_t wait_count = 0;
+        ring_reap(ring);
+        ring_complete(ring);
+        if (ring->is_dead) {
+            if (!dead_turn(ring))
+                return;
+            ring_complete(ring);
+            continue;
+        }
+        if (ring->plain_ops >= PIN_AFTER_OPS)
+            slice_pin(ring);
+        switch (ring_fill(ring, &wait_count)) {
+        case TURN_IDLE:
+            return;
+        case TURN_PIN:
+            slice_pin(ring);
+            (void)atomic_fetch_add(&ring->uring->awake_count, 1);
+            break;
+        case TURN_AGAIN:
+            (void)atomic_fetch_add(&ring->uring->awake_count, 1);
+            break;
+        default:
+            ring_complete(ring); /* what nobody wanted any more */
+            if (!ring_enter(ring, wait_count))
+                return;
+        }
+    }
+}

@@ -1,0 +1,471 @@
+/* The log's file: scanned at open through a window, then appended to.
+ *
+ *   file    [frame 1][frame 2] ... [frame n] | bytes that are not believed
+ *                                            ^ end: the next append, one write, goes here
+ *
+ * Holds: end, sequence and chain belong to the last frame that is believed; an append that failed
+ * leaves them as they were, and its bytes are cut off or, if that fails too, never continued.
+ * Does not: sync (order, not barriers: a lost tail is a miss), know what records mean.
+ * Threads: the log lock, or open.
+ * Tests: tests/unit/store/test_log.c */
+#include "store/log/journal.h"
+#include "store/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DIRECT_BYTES_MIN (1u << 20) /* of a shorter log the page cache's copy costs nothing */
+
+spec_status sc_store_journal_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    journal->buffer = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
+    journal->buffer_bytes = SC_STORE_WINDOW_BYTES;
+    if (journal->buffer == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "log buffer");
+    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
+    return sc_io_file_open(store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &journal->file,
+                           reterr);
+}
+
+void sc_store_journal_close(struct sc_store *store)
+{
+    if (store->log.journal.file != NULL)
+        sc_io_file_close(store->io, store->log.journal.file);
+    sc_alloc_free(store->params.alloc, store->log.journal.buffer);
+    store->log.journal = (struct sc_store_journal){0};
+}
+
+/* ---- Scan -----------------------------------------------------------------------------------
+ *
+ *   window n        [frame][frame][fra]            applied by the caller
+ *   window n + 1 .. [me][frame][frame][frame][f]   checked meanwhile, by tasks one after the other;
+ *                                                  what the window before cut is put in front.
+ *                                                  Decoded, and its pieces' hashes computed, beside
+ *                                                  the next one's check
+ *   windows behind  [................]             read meanwhile
+ *
+ * A check is posted by whoever comes second to its window: its read, or the check before. A long
+ * log is read around the page cache, whole pages of it, by the back end's operations. */
+
+#define WINDOWS           16u
+#define WINDOW_BYTES_MAX  (512u << 10)
+#define WINDOW_BYTES_MIN  (64u << 10) /* whole pages */
+#define WINDOWS_WANTED    32u /* of a short log: who checks, decodes and applies begins soon */
+#define FRONT_BYTES       (SC_STORE_PAYLOAD_BYTES_MAX + SC_IO_PAGE_BYTES)
+#define SOON              8u /* pieces: longer than memory takes to answer */
+#define SOON_MORE         8u /* and what says where that is, earlier still */
+#define LINE_BYTES        64u
+#define TOKENS_SOON_BYTES (4u * 64u) /* of a piece's tokens; the processor sees the pattern */
+#define DECODED_MAX       2048u      /* pieces of a window; those behind them the caller decodes */
+
+_Static_assert(SC_STORE_FRAME_BYTES <= SC_IO_PAGE_BYTES, "a cut frame fits in front of a window");
+
+/* A piece of our version, without marks. */
+struct decoded {
+    uint64_t at, bytes; /* its frame */
+    bool holds;
+    struct sc_store_piece piece;
+};
+
+struct room {
+    _Alignas(SC_IO_PAGE_BYTES) uint8_t memory[FRONT_BYTES + WINDOW_BYTES_MAX]; /* front, window */
+    struct decoded decoded[DECODED_MAX];
+};
+
+struct window {
+    struct sc_task reads, checks;
+    struct sc_io_op op; /* instead of the task `reads`, of a log that is read directly */
+    struct scan *scan;
+    struct room *room;
+    uint64_t offset, count; /* read from the file */
+    uint8_t *frames;        /* in the room */
+    uint64_t bytes;         /* of whole frames that are believed */
+    uint64_t decoded_count;
+    bool is_last;
+    spec_status status;
+    struct spec_error error;
+    _Atomic uint32_t gates;      /* passed: its read, the check before; with both it is checked */
+    _Atomic uint32_t is_checked; /* or will not be: see status */
+};
+
+struct scan {
+    struct sc_store *store;
+    struct window windows[WINDOWS];
+    struct room *rooms; /* [room_count], of the windows that a log of file_bytes has at once */
+    uint32_t room_count;
+    uint64_t file_bytes, window_bytes;
+    struct sc_io_file *direct; /* NULL: it is read through the page cache */
+    _Atomic uint32_t running;  /* reads and checks that are posted */
+    _Atomic bool is_over;      /* nobody wants the rest */
+
+    /* Checks, one at a time. */
+    uint64_t sequence, chain; /* of the last frame that was checked */
+    const uint8_t *cut;       /* what follows it in its window */
+    uint64_t cut_bytes;
+};
+
+/* The last thing that a read or a check does: the scan may be gone then. */
+static void task_end(struct scan *scan)
+{
+    struct sc_exec *exec = scan->store->params.exec;
+    if (atomic_fetch_sub(&scan->running, 1) == 1)
+        sc_exec_wake(exec, &scan->running);
+}
+
+static void window_gate(struct window *window)
+{
+    struct scan *scan = window->scan;
+    if (atomic_fetch_add(&window->gates, 1) == 0)
+        return;
+    atomic_store(&window->gates, 0); /* of the window that takes its place */
+    atomic_fetch_add(&scan->running, 1);
+    sc_exec_post(scan->store->params.exec, &window->checks, SC_LANE_DEMAND);
+}
+
+/* Bytes of the window from `from` on, through the page cache. */
+static void window_read(struct window *window, uint64_t from)
+{
+    struct sc_store *store = window->scan->store;
+    uint8_t *bytes = window->room->memory + FRONT_BYTES;
+    if (window->status == SPEC_OK && window->count > from)
+        window->status =
+            sc_io_file_pread(store->io, store->log.journal.file, bytes + from, window->count - from,
+                             window->offset + from, &window->error);
+    window_gate(window);
+    task_end(window->scan);
+}
+
+static void window_read_step(struct sc_task *task)
+{
+    struct window *window = (struct window *)((char *)task - offsetof(struct window, reads));
+    window_read(window, window->op.bytes);
+}
+
+/* Behind the last whole page a task goes on: this thread is the back end's. */
+static void window_read_done(struct sc_io_op *op)
+{
+    struct window *window = op->user;
+    struct scan *scan = window->scan;
+    if (op->status != SPEC_OK)
+        window->status =
+            sc_fail_errno(&window->error, op->status, op->sys_errno,
+                          "%s/log cannot be read at byte %" PRIu64, scan->store->dir, op->offset);
+    if (window->status == SPEC_OK && window->count > op->bytes) {
+        sc_exec_post(scan->store->params.exec, &window->reads, SC_LANE_DEMAND);
+        return;
+    }
+    window_gate(window);
+    task_end(scan);
+}
+
+/* Of frames that were checked, and that nobody reads again but for their headers. */
+static void window_decode(struct window *window)
+{
+    struct decoded *decoded = window->room->decoded;
+    uint64_t frame_bytes, count = 0;
+    for (uint64_t at = 0; at < window->bytes && count < DECODED_MAX; at += frame_bytes) {
+        uint8_t *frame = window->frames + at;
+        frame_bytes = sc_store_frame_bytes(frame);
+        if (!sc_store_record_decode_plain(frame + SC_STORE_FRAME_BYTES,
+                                          frame_bytes - SC_STORE_FRAME_BYTES, &decoded->piece))
+            continue;
+        decoded->at = at;
+        decoded->bytes = frame_bytes;
+        decoded->holds = sc_store_piece_holds(window->scan->store, &decoded->piece);
+        decoded++;
+        count++;
+    }
+    window->decoded_count = count;
+}
+
+static void window_check(struct window *window)
+{
+    struct scan *scan = window->scan;
+    uint64_t count = scan->cut_bytes + window->count, frame_bytes;
+    enum sc_store_frame_state state;
+    uint8_t *frames = window->room->memory + FRONT_BYTES - scan->cut_bytes;
+    window->frames = frames;
+    if (scan->cut_bytes > 0)
+        memcpy(frames, scan->cut, scan->cut_bytes);
+    for (window->bytes = 0;; window->bytes += frame_bytes, scan->sequence++) {
+        state = sc_store_frame_check(window->frames + window->bytes, count - window->bytes,
+                                     scan->sequence + 1, &scan->chain, &frame_bytes);
+        if (state != SC_STORE_FRAME_OK)
+            break;
+    }
+    scan->cut = window->frames + window->bytes;
+    scan->cut_bytes = count - window->bytes;
+    window->is_last = state == SC_STORE_FRAME_BAD || scan->cut_bytes > FRONT_BYTES ||
+                      window->offset + window->count == scan->file_bytes;
+}
+
+static void window_check_step(struct sc_task *task)
+{
+    struct window *window = (struct window *)((char *)task - offsetof(struct window, checks));
+    struct scan *scan = window->scan;
+    struct sc_exec *exec = scan->store->params.exec;
+    bool is_wanted = window->status == SPEC_OK && !atomic_load(&scan->is_over);
+    if (is_wanted)
+        window_check(window);
+    else
+        window->is_last = true;
+    if (!window->is_last) /* the next one is checked while this one is decoded */
+        window_gate(&scan->windows[(window - scan->windows + 1) % WINDOWS]);
+    if (is_wanted)
+        window_decode(window);
+    atomic_store(&window->is_checked, 1);
+    sc_exec_wake(exec, &window->is_checked);
+    task_end(scan);
+}
+
+static spec_status word_wait(const struct scan *scan, _Atomic uint32_t *word, uint32_t wanted,
+                             struct spec_error *reterr)
+{
+    for (;;) {
+        uint32_t seen = atomic_load(word);
+        if (seen == wanted)
+            return SPEC_OK;
+        if (!sc_exec_wait(scan->store->params.exec, word, seen, SC_EXEC_FOREVER))
+            return sc_fail(reterr, SPEC_E_IO, "nothing reads the log");
+    }
+}
+
+/* Window n takes the place of n - WINDOWS, when the log is so long. */
+static void read_post(struct scan *scan, uint64_t n)
+{
+    struct window *window = &scan->windows[n % WINDOWS];
+    if (n > 0 && n * scan->window_bytes >= scan->file_bytes)
+        return;
+    window->offset = n * scan->window_bytes;
+    window->count = scan->file_bytes - window->offset;
+    if (window->count > scan->window_bytes)
+        window->count = scan->window_bytes;
+    uint64_t pages = 0;
+    if (scan->direct != NULL)
+        pages = sc_store_down(window->count, SC_IO_PAGE_BYTES);
+    window->op = (struct sc_io_op){.file = scan->direct,
+                                   .buffer = window->room->memory + FRONT_BYTES,
+                                   .offset = window->offset,
+                                   .bytes = pages,
+                                   .kind = SC_IO_READ,
+                                   .lane = SC_LANE_DEMAND,
+                                   .done = window_read_done,
+                                   .user = window};
+    atomic_store(&window->is_checked, 0);
+    atomic_fetch_add(&scan->running, 1);
+    struct sc_io_op *op = &window->op;
+    if (pages > 0)
+        sc_io_submit(scan->store->io, &op, 1);
+    else
+        sc_exec_post(scan->store->params.exec, &window->reads, SC_LANE_DEMAND);
+}
+
+/* Asks for what the caller will look at soon: another processor wrote it. */
+static void window_soon(const struct sc_store *store, const struct decoded *decoded,
+                        const struct decoded *end)
+{
+    if (end - decoded > (ptrdiff_t)(SOON + SOON_MORE))
+        for (uint64_t at = 0; at < sizeof(*decoded); at += LINE_BYTES)
+            __builtin_prefetch((const uint8_t *)(decoded + SOON + SOON_MORE) + at);
+    if (end - decoded <= (ptrdiff_t)SOON)
+        return;
+    const struct sc_store_piece *piece = &decoded[SOON].piece;
+    for (uint64_t at = 0; at < TOKENS_SOON_BYTES; at += LINE_BYTES)
+        __builtin_prefetch((const uint8_t *)piece->tokens + at);
+    if (store->params.on_piece_soon != NULL)
+        store->params.on_piece_soon(piece->hash, store->params.user);
+}
+
+/* Frames that were checked. What was decoded says how long its frame is: the frame itself, which
+ * lies in another processor's cache, is not looked at. */
+static spec_status window_apply(const struct window *window, sc_store_on_payload *on_payload,
+                                void *user, struct spec_error *reterr)
+{
+    struct sc_store *store = window->scan->store;
+    struct sc_store_journal *journal = &store->log.journal;
+    const struct decoded *decoded = window->room->decoded;
+    const struct decoded *decoded_end = decoded + window->decoded_count;
+    const uint8_t *frame = window->frames;
+    for (uint64_t at = 0; at < window->bytes;) {
+        struct sc_store_payload payload = {0};
+        frame = window->frames + at;
+        if (decoded < decoded_end && decoded->at == at) {
+            payload = (struct sc_store_payload){.piece = &decoded->piece, .holds = decoded->holds};
+            payload.bytes = decoded->bytes - SC_STORE_FRAME_BYTES;
+            window_soon(store, decoded, decoded_end);
+            decoded++;
+        } else {
+            payload.bytes = sc_store_frame_bytes(frame) - SC_STORE_FRAME_BYTES;
+        }
+        payload.at = frame + SC_STORE_FRAME_BYTES;
+        spec_status status = on_payload(store, &payload, user, reterr);
+        if (status != SPEC_OK)
+            return status;
+        journal->end += SC_STORE_FRAME_BYTES + payload.bytes;
+        journal->sequence++;
+        at += SC_STORE_FRAME_BYTES + payload.bytes;
+    }
+    if (window->bytes > 0)
+        journal->chain = sc_store_frame_chain(frame);
+    SC_ASSERT(store->params.poison, decoded == decoded_end);
+    return SPEC_OK;
+}
+
+static uint64_t window_bytes_of(uint64_t file_bytes)
+{
+    uint64_t bytes = WINDOW_BYTES_MIN;
+    while (bytes < WINDOW_BYTES_MAX && bytes * WINDOWS_WANTED < file_bytes)
+        bytes *= 2;
+    return bytes;
+}
+
+/* As read_post begins them: the first is there even if the log is empty. */
+static uint32_t room_count_of(const struct scan *scan)
+{
+    uint64_t count = scan->file_bytes / scan->window_bytes;
+    count += count * scan->window_bytes < scan->file_bytes || count == 0;
+    return count < WINDOWS ? (uint32_t)count : WINDOWS;
+}
+
+/* The log goes on as it begins, maybe. */
+static void pieces_soon(const struct scan *scan, const struct window *first)
+{
+    const struct sc_store_params *params = &scan->store->params;
+    if (params->on_pieces_soon != NULL && first->decoded_count > 0)
+        params->on_pieces_soon(scan->file_bytes / (first->bytes / first->decoded_count),
+                               params->user);
+}
+
+static spec_status scan_windows(struct scan *scan, sc_store_on_payload *on_payload, void *user,
+                                struct spec_error *reterr)
+{
+    for (uint64_t n = 0; n < WINDOWS; n++)
+        read_post(scan, n);
+    for (uint64_t n = 0;; n++) {
+        struct window *window = &scan->windows[n % WINDOWS];
+        spec_status status = word_wait(scan, &window->is_checked, 1, reterr);
+        if (status != SPEC_OK)
+            return status;
+        if (n > 0) /* its end was put in front of this one */
+            read_post(scan, n - 1 + WINDOWS);
+        if (window->status != SPEC_OK)
+            return sc_fail_errno(reterr, window->status, window->error.sys_errno, "%s",
+                                 window->error.text);
+        bool is_last = window->is_last;
+        if (n == 0)
+            pieces_soon(scan, window);
+        status = window_apply(window, on_payload, user, reterr);
+        if (is_last || status != SPEC_OK)
+            return status;
+    }
+}
+
+static spec_status scan_run(struct scan *scan, sc_store_on_payload *on_payload, void *user,
+                            struct spec_error *reterr)
+{
+    for (uint32_t i = 0; i < WINDOWS; i++)
+        scan->windows[i] = (struct window){.reads = {.step = window_read_step},
+                                           .checks = {.step = window_check_step},
+                                           .scan = scan,
+                                           .room = i < scan->room_count ? &scan->rooms[i] : NULL,
+                                           .error = {.struct_size = sizeof(struct spec_error)},
+                                           .gates = i == 0 ? 1 : 0};
+    spec_status status = scan_windows(scan, on_payload, user, reterr);
+    atomic_store(&scan->is_over, true);
+    (void)word_wait(scan, &scan->running, 0, NULL); /* those that read ahead of the end */
+    return status;
+}
+
+/* Without it the log is read as well. */
+static struct sc_io_file *direct_open(struct sc_store *store, uint64_t file_bytes)
+{
+    struct sc_io_file *file = NULL;
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
+    if (file_bytes < DIRECT_BYTES_MIN ||
+        sc_io_file_open(store->io, path, SC_IO_OPEN_DIRECT, &file, NULL) != SPEC_OK)
+        return NULL;
+    return file;
+}
+
+spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
+                                  void *user, uint64_t *ret_bytes, struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    struct scan scan = {.store = store};
+    spec_status status = sc_io_file_size(store->io, journal->file, &scan.file_bytes, reterr);
+    if (status != SPEC_OK)
+        return status;
+    scan.window_bytes = window_bytes_of(scan.file_bytes);
+    scan.room_count = room_count_of(&scan);
+    scan.rooms = sc_alloc_aligned(store->params.alloc, scan.room_count * sizeof(*scan.rooms),
+                                  SC_IO_PAGE_BYTES);
+    if (scan.rooms == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "log windows");
+    journal->end = journal->sequence = 0;
+    journal->chain = scan.chain =
+        sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
+    scan.direct = direct_open(store, scan.file_bytes);
+    status = scan_run(&scan, on_payload, user, reterr);
+    if (scan.direct != NULL)
+        sc_io_file_close(store->io, scan.direct);
+    sc_alloc_free(store->params.alloc, scan.rooms);
+    *ret_bytes = scan.file_bytes;
+    return status;
+}
+
+/* ---- Append --------------------------------------------------------------------------------- */
+
+void sc_store_append_begin(struct sc_store *store, struct sc_store_append *append)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    *append = (struct sc_store_append){
+        .writer = {.bytes = journal->buffer, .capacity = journal->buffer_bytes},
+        .sequence = journal->sequence,
+        .chain = journal->chain};
+}
+
+static void frame_end(struct sc_store_append *append)
+{
+    if (append->is_open)
+        sc_store_frame_end(&append->writer, append->frame, ++append->sequence, &append->chain);
+}
+
+void sc_store_append_frame(struct sc_store_append *append)
+{
+    frame_end(append);
+    append->frame = sc_store_frame_begin(&append->writer);
+    append->is_open = true;
+}
+
+spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_append *append,
+                                   struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    frame_end(append);
+    if (append->writer.overflow)
+        return sc_fail(reterr, SPEC_E_BUSY, "records of one commit exceed %" PRIu64 " bytes",
+                       journal->buffer_bytes);
+    if (store->log.is_broken)
+        return sc_fail(reterr, SPEC_E_IO, "%s/log failed before; nothing is stored until reopen",
+                       store->dir);
+    spec_status status = sc_io_file_pwrite(store->io, journal->file, append->writer.bytes,
+                                           append->writer.used, journal->end, reterr);
+    if (status != SPEC_OK) {
+        sc_store_count(&store->counts.io_errors, 1);
+        journal->is_short = journal->is_short || status == SPEC_E_NO_SPACE;
+        if (sc_io_file_truncate(store->io, journal->file, journal->end, NULL) != SPEC_OK) {
+            store->log.is_broken = true;
+            SC_LOG(store->params.log, 0, "%s/log cannot be written, storing stops", store->dir);
+        }
+        return status;
+    }
+    journal->is_short = false;
+    journal->end += append->writer.used;
+    journal->sequence = append->sequence;
+    journal->chain = append->chain;
+    sc_store_count(&store->counts.log_bytes, append->writer.used);
+    return SPEC_OK;
+}

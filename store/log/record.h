@@ -1,0 +1,231 @@
+/* Records of the log: framing (record_frame.c), encoding (record_put.c), strict decoding (record.c;
+ * pieces, which nearly all are: record_piece.c). Pure functions over memory.
+ *
+ *   frame   magic "SCL1" | payload bytes u32 | sequence u64 | checksum u64 | payload
+ *   chain   checksum = XXH3-64(payload, seed = XXH3-64(first 16 bytes of the frame, seed = checksum
+ *           of the frame before)), integers little-endian; the first frame's seed is the log's own
+ *   payload one msgpack map: "v" version, "t" type, "id", and what the type has
+ *
+ * A frame is believed only behind all frames before it, so that the stale tail of a log that was
+ * cut and written on can never join the new records.
+ *
+ * Encoding is msgpack-c's packer into the caller's buffer. Decoding is a cursor of our own
+ * (store/log/fields.h): it allocates nothing, whatever lengths the bytes claim, and reads each byte
+ * once.
+ *
+ * The first record of a log is its head (a checkpoint's number, and which numbering of ids it has).
+ * Ids of extents and pieces ascend, with gaps where a checkpoint left records out.
+ *
+ * Holds: a decoded record has every key of its type once, in range by itself (what needs the rest
+ * of the store, such as free space, is the caller's); unknown keys are skipped.
+ * Does not: allocate, do I/O.
+ * Threads: any.
+ * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
+#ifndef SC_STORE_RECORD_H
+#define SC_STORE_RECORD_H
+
+#include "base/limits.h"
+#include "store/rows/where.h"
+#include "store/store.h"
+
+#define SC_STORE_FRAME_BYTES       24u
+#define SC_STORE_PAYLOAD_BYTES_MAX (256u << 10) /* 16,384 tokens, 4,096 marks: 224 KiB */
+#define SC_STORE_DESCRIPTOR_BYTES  (64u << 10)
+#define SC_STORE_ROWS_MAX          16384u /* rows of an extent: bounds the tags a reader holds */
+#define SC_STORE_MARKS_MAX         SC_LIMIT_EXTRA_KEYS /* of one piece */
+#define SC_STORE_POSITION_MAX      (UINT64_C(1) << 48)
+#define SC_STORE_SEGMENT_NUMBERS   (1u << 24) /* numbers of segment files are below */
+#define SC_STORE_RECORD_VERSION    1u
+#define SC_STORE_IDS               UINT64_C(0xFFFFFFFF) /* of extents and pieces: ids are below */
+#define SC_STORE_CODES_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 64u) /* of an average record */
+#define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
+
+enum sc_store_record_type {
+    SC_STORE_RECORD_NAMESPACE = 1,
+    SC_STORE_RECORD_EXTENT = 2,
+    SC_STORE_RECORD_PIECE = 3,
+    SC_STORE_RECORD_DROP = 4,
+    SC_STORE_RECORD_EPOCH = 5,
+    SC_STORE_RECORD_HEAD = 6,
+    SC_STORE_RECORD_AVERAGE = 7,
+    SC_STORE_RECORD_ANNEX = 8,
+    SC_STORE_RECORD_COARSE = 9,
+    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_COARSE
+};
+
+enum sc_store_annex_kind { SC_STORE_ANNEX_PROBES = 1, SC_STORE_ANNEX_CODES = 3 };
+
+struct sc_store_record_space {
+    struct sc_store_namespace space; /* descriptor: not NUL-ended, descriptor_bytes long */
+    uint64_t descriptor_bytes;
+};
+
+struct sc_store_record_extent {
+    uint64_t space; /* id of a namespace record */
+    uint64_t copy;  /* that its tags are made with: no other extent or annex has it */
+    uint64_t row_count;
+    /* From a layer's start to the first of each. */
+    uint64_t probe_offset, probe_tag_offset; /* mean something when probe_row_bytes does */
+    uint64_t tag_offset, row_offset;
+    uint64_t probe_row_bytes;              /* 0: no probe rows */
+    uint64_t stride;                       /* from layer to layer */
+    struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: it has probe rows */
+    struct sc_store_provenance provenance;
+    bool leaves_ids; /* the ids behind its own and behind its last piece's are left free */
+    uint32_t part_count;
+    struct sc_store_part *parts; /* [SC_LIMIT_LAYERS], the caller's */
+};
+
+/* The first record of a log. Ids that the log once had are below piece_next and extent_next, also
+ * those that a checkpoint left out: they are not given again under the same numbering. */
+struct sc_store_record_head {
+    uint64_t number;    /* of the checkpoint that made the log; 0: none did */
+    uint64_t numbering; /* another: every id may mean something else */
+    uint64_t piece_next, extent_next;
+};
+
+struct sc_store_record_drop { /* id: of the piece */
+    uint64_t at_ns;           /* wall clock */
+};
+
+struct sc_store_record_coarse { /* id: of the extent whose rows are void, and codes are not */
+    uint64_t at_ns;             /* wall clock */
+    uint32_t bits_k, bits_v;    /* of the codes */
+};
+
+struct sc_store_record_epoch { /* id: of a namespace */
+    uint64_t epoch, at_ns;
+};
+
+struct sc_store_record_average { /* id: of the piece */
+    uint64_t requests;
+    const uint8_t *codes; /* u16 each, little-endian; in the payload */
+    uint64_t codes_bytes;
+};
+
+struct sc_store_record {
+    uint64_t version, type, id;
+    struct sc_store_record_head head;
+    struct sc_store_record_drop drop;
+    struct sc_store_record_coarse coarse;
+    struct sc_store_record_epoch epoch;
+    struct sc_store_record_average average;
+    struct sc_store_record_space space;
+    struct sc_store_record_extent extent; /* an annex too: its probe members, stride and parts */
+    struct sc_store_piece piece;          /* tokens, marks: the two arrays below; no provenance */
+    uint32_t *tokens;                     /* [SC_STORE_ROWS_MAX], the caller's */
+    struct sc_store_mark *marks;          /* [SC_STORE_MARKS_MAX], the caller's */
+};
+
+struct sc_store_writer { /* an encoder's target */
+    uint8_t *bytes;
+    uint64_t used, capacity;
+    bool overflow; /* nothing is written past capacity */
+};
+
+/* ---- Frames --------------------------------------------------------------------------------- */
+
+enum sc_store_frame_state {
+    SC_STORE_FRAME_OK,
+    SC_STORE_FRAME_SHORT, /* more bytes are needed: ret_bytes says how many in all */
+    SC_STORE_FRAME_BAD
+};
+
+/* Seed of a log's first frame. */
+uint64_t sc_store_frame_seed(const uint8_t store_id[16], uint32_t rank, uint32_t rank_count);
+
+/* Judges the frame at bytes. OK: ret_bytes is the whole frame's size, *chain moves on. */
+enum sc_store_frame_state sc_store_frame_check(const uint8_t *bytes, uint64_t count,
+                                               uint64_t sequence, uint64_t *chain,
+                                               uint64_t *ret_bytes);
+/* Of a frame that was judged: its size, and the chain behind it. */
+uint64_t sc_store_frame_bytes(const uint8_t *frame);
+uint64_t sc_store_frame_chain(const uint8_t *frame);
+/* A frame is written as: begin, encode a payload, end. end fills the header in. */
+uint64_t sc_store_frame_begin(struct sc_store_writer *writer);
+void sc_store_frame_end(struct sc_store_writer *writer, uint64_t begin, uint64_t sequence,
+                        uint64_t *chain);
+
+/* ---- Payloads ------------------------------------------------------------------------------- */
+
+void sc_store_record_put_space(struct sc_store_writer *writer, uint64_t id,
+                               const struct sc_store_namespace *space);
+void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
+                                const struct sc_store_record_extent *extent);
+void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece);
+void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns);
+void sc_store_record_put_coarse(struct sc_store_writer *writer, uint64_t extent,
+                                const struct sc_store_record_coarse *coarse);
+/* All pieces of the namespace that stand before it are void. */
+void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
+                               uint64_t at_ns);
+void sc_store_record_put_head(struct sc_store_writer *writer,
+                              const struct sc_store_record_head *head);
+void sc_store_record_put_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,
+                                 const uint16_t *codes, uint64_t code_count);
+/* Sections of an extent that lie elsewhere. extent: its probe members, stride and parts. */
+void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_id,
+                               const struct sc_store_record_extent *annex);
+
+struct sc_store_identity {
+    uint64_t version;
+    uint8_t store_id[16];
+    uint8_t secret[SC_STORE_SECRET_BYTES]; /* keys chains; nobody is shown it */
+    uint64_t created_ns;
+};
+void sc_store_record_put_identity(struct sc_store_writer *writer,
+                                  const struct sc_store_identity *identity);
+/* false: not an identity. A newer one has its version and nothing else that is believed, an older
+ * one no secret. */
+bool sc_store_record_get_identity(const uint8_t *payload, uint64_t bytes,
+                                  struct sc_store_identity *ret_identity);
+
+/* version, type and id only. false: no such map. (What else is wrong with it, decode finds.) */
+bool sc_store_record_peek(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);
+/* The whole record, of a type and version that peek accepted. false: it lies. */
+bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record);
+/* Both for a piece of our version without marks, laid out as put_piece does: what nearly all
+ * records are. Its tokens stay in the payload, of which peek can still read what it reads, but are
+ * moved by up to three bytes. false: it is something else, or short; nothing was changed. */
+bool sc_store_record_decode_plain(uint8_t *payload, uint64_t bytes,
+                                  struct sc_store_piece *ret_piece);
+
+/* Whether the sections of a layer, of tags_per_row tags a row and of rows of 2 * k_row_bytes, stand
+ * in order, one behind the other and inside the stride. (Of a decoded record, so nothing
+ * overflows.) */
+bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, uint64_t tags_per_row,
+                                 uint64_t k_row_bytes);
+
+/* The same of an annex to an extent of so many rows. */
+bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
+                                uint64_t k_row_bytes);
+
+/* Upper bounds of whole frames, for reserving log space: a key of k characters is k + 1 bytes, an
+ * integer 9, a bin header 5. */
+#define SC_STORE_DROP_BYTES   (SC_STORE_FRAME_BYTES + 48u)
+#define SC_STORE_EPOCH_BYTES  (SC_STORE_FRAME_BYTES + 64u)
+#define SC_STORE_COARSE_BYTES (SC_STORE_FRAME_BYTES + 80u)
+#define SC_STORE_HEAD_BYTES   (SC_STORE_FRAME_BYTES + 96u)
+#define SC_STORE_MARK_BYTES   40u
+
+static inline uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)
+{
+    return SC_STORE_FRAME_BYTES + 192 + descriptor_bytes;
+}
+
+static inline uint64_t sc_store_record_bytes_parts(uint64_t part_count) /* extent, annex */
+{
+    return SC_STORE_FRAME_BYTES + 256 + part_count * 25;
+}
+
+static inline uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count)
+{
+    return SC_STORE_FRAME_BYTES + 256 + token_count * 4 + mark_count * SC_STORE_MARK_BYTES;
+}
+
+static inline uint64_t sc_store_record_bytes_average(uint64_t code_count)
+{
+    return SC_STORE_FRAME_BYTES + 64 + code_count * 2;
+}
+
+#endif

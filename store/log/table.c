@@ -1,0 +1,222 @@
+/* Pieces and extents by id, in slabs.
+ *
+ * Holds, Does not, Threads: store/log/table.h.
+ * Tests: tests/unit/store/test_store.c, test_log.c */
+#include "store/log/table.h"
+
+#define PARTS_SLAB 1024u /* the longest list of one extent: one part a layer */
+_Static_assert(PARTS_SLAB >= SC_LIMIT_LAYERS, "a list lies in one slab");
+
+struct sc_store_parts_slab {
+    struct sc_store_parts_slab *next;
+    uint64_t used;
+    struct sc_store_part parts[PARTS_SLAB];
+};
+
+struct sc_store_table_folder {
+    void *_Atomic slabs[SC_STORE_TABLE_FOLDER];
+};
+
+bool sc_store_table_init(struct sc_store_table *table, struct sc_alloc *alloc)
+{
+    *table = (struct sc_store_table){.alloc = alloc, .piece_next = 1, .extent_next = 1};
+    table->pieces = sc_alloc_array(alloc, SC_STORE_TABLE_FOLDER, sizeof(*table->pieces));
+    table->extents = sc_alloc_array(alloc, SC_STORE_TABLE_FOLDER, sizeof(*table->extents));
+    if (table->pieces != NULL && table->extents != NULL)
+        return true;
+    sc_store_table_done(table);
+    return false;
+}
+
+static void root_free(struct sc_alloc *alloc, struct sc_store_table_folder *_Atomic *root)
+{
+    for (uint64_t i = 0; root != NULL && i < SC_STORE_TABLE_FOLDER; i++) {
+        struct sc_store_table_folder *folder = atomic_load(&root[i]);
+        for (uint64_t slab = 0; folder != NULL && slab < SC_STORE_TABLE_FOLDER; slab++)
+            sc_alloc_free(alloc, atomic_load(&folder->slabs[slab]));
+        sc_alloc_free(alloc, folder);
+    }
+    sc_alloc_free(alloc, root);
+}
+
+void sc_store_table_done(struct sc_store_table *table)
+{
+    if (table->alloc == NULL)
+        return;
+    while (table->parts != NULL) {
+        struct sc_store_parts_slab *slab = table->parts;
+        table->parts = slab->next;
+        sc_alloc_free(table->alloc, slab);
+    }
+    while (table->annexes != NULL) {
+        struct sc_store_annex *annex = table->annexes;
+        table->annexes = annex->next;
+        sc_alloc_free(table->alloc, annex);
+    }
+    root_free(table->alloc, table->pieces);
+    root_free(table->alloc, table->extents);
+    *table = (struct sc_store_table){0};
+}
+
+/* Slab of the id; NULL: there is none. */
+static void *root_slab(struct sc_store_table_folder *_Atomic *root, uint64_t id)
+{
+    uint64_t slab = id / SC_STORE_TABLE_SLAB;
+    if (id >= SC_STORE_TABLE_IDS)
+        return NULL;
+    struct sc_store_table_folder *folder =
+        atomic_load_explicit(&root[slab / SC_STORE_TABLE_FOLDER], memory_order_acquire);
+    return folder == NULL ? NULL
+                          : atomic_load_explicit(&folder->slabs[slab % SC_STORE_TABLE_FOLDER],
+                                                 memory_order_acquire);
+}
+
+/* Memory of a slab: zero, and as far as it goes pages that the kernel has not cleared yet. */
+static bool slab_make(struct sc_alloc *alloc, void *_Atomic *place, uint64_t entry_bytes)
+{
+    void *entries = sc_alloc_zero(alloc, SC_STORE_TABLE_SLAB * entry_bytes);
+    if (entries != NULL)
+        atomic_store_explicit(place, entries, memory_order_release);
+    return entries != NULL;
+}
+
+/* Makes the slabs of ids [next, end), and writes into each page of theirs: entries are read before
+ * they are written, and a page that was only read until then costs a fault more when it is, and a
+ * TLB flush of all processors. */
+static bool root_reserve(struct sc_alloc *alloc, struct sc_store_table_folder *_Atomic *root,
+                         uint64_t next, uint64_t end, uint64_t entry_bytes)
+{
+    if (end > SC_STORE_TABLE_IDS || end < next)
+        return false;
+    for (uint64_t id = next; id < end; id++) {
+        uint64_t slab = id / SC_STORE_TABLE_SLAB, offset = id % SC_STORE_TABLE_SLAB * entry_bytes;
+        struct sc_store_table_folder *_Atomic *at = &root[slab / SC_STORE_TABLE_FOLDER];
+        struct sc_store_table_folder *folder = atomic_load_explicit(at, memory_order_relaxed);
+        if (folder == NULL) {
+            folder = sc_alloc_zero(alloc, sizeof(*folder));
+            if (folder == NULL)
+                return false;
+            atomic_store_explicit(at, folder, memory_order_release);
+        }
+        void *_Atomic *place = &folder->slabs[slab % SC_STORE_TABLE_FOLDER];
+        if (atomic_load_explicit(place, memory_order_relaxed) == NULL &&
+            !slab_make(alloc, place, entry_bytes))
+            return false;
+        uint8_t *entries = atomic_load_explicit(place, memory_order_relaxed);
+        /* Nobody has the id yet, but a lease may name it, and its state is asked for. The entry may
+         * begin in one page and end in the next. */
+        _Atomic uint8_t *entry = (_Atomic uint8_t *)(entries + offset);
+        atomic_store_explicit(&entry[0], 0, memory_order_relaxed);
+        atomic_store_explicit(&entry[entry_bytes - 1], 0, memory_order_relaxed);
+    }
+    return true;
+}
+
+bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint64_t extents,
+                            uint64_t parts)
+{
+    if (!root_reserve(table->alloc, table->pieces, table->piece_next, table->piece_next + pieces,
+                      sizeof(struct sc_store_piece_entry)) ||
+        !root_reserve(table->alloc, table->extents, table->extent_next,
+                      table->extent_next + extents, sizeof(struct sc_store_extent_entry)))
+        return false;
+    if (parts == 0 || (table->parts != NULL && PARTS_SLAB - table->parts->used >= parts))
+        return true;
+    if (parts > PARTS_SLAB)
+        return false;
+    struct sc_store_parts_slab *slab = sc_alloc(table->alloc, sizeof(*slab));
+    if (slab == NULL)
+        return false;
+    slab->next = table->parts;
+    slab->used = 0;
+    table->parts = slab;
+    return true;
+}
+
+struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count)
+{
+    struct sc_store_part *parts = table->parts->parts + table->parts->used;
+    table->parts->used += count;
+    return parts;
+}
+
+struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32_t part_count)
+{
+    struct sc_store_annex *annex =
+        sc_alloc_zero(table->alloc, sizeof(*annex) + part_count * sizeof(annex->parts[0]));
+    if (annex == NULL)
+        return NULL;
+    annex->part_count = part_count;
+    annex->next = table->annexes;
+    table->annexes = annex;
+    return annex;
+}
+
+struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id)
+{
+    struct sc_store_piece_entry *slab = root_slab(table->pieces, id);
+    return slab == NULL ? NULL : &slab[id % SC_STORE_TABLE_SLAB];
+}
+
+struct sc_store_extent_entry *sc_store_table_extent(const struct sc_store_table *table, uint64_t id)
+{
+    struct sc_store_extent_entry *slab = root_slab(table->extents, id);
+    return slab == NULL ? NULL : &slab[id % SC_STORE_TABLE_SLAB];
+}
+
+/* Folders and slabs that are absent are passed over whole. */
+static uint64_t root_from(struct sc_store_table_folder *_Atomic *root, uint64_t id)
+{
+    const uint64_t folder_ids = (uint64_t)SC_STORE_TABLE_FOLDER * SC_STORE_TABLE_SLAB;
+    while (id < SC_STORE_TABLE_IDS) {
+        if (root_slab(root, id) != NULL)
+            return id;
+        bool has_folder =
+            atomic_load_explicit(&root[id / folder_ids], memory_order_acquire) != NULL;
+        uint64_t step = has_folder ? SC_STORE_TABLE_SLAB : folder_ids;
+        id = (id / step + 1) * step;
+    }
+    return UINT64_MAX;
+}
+
+uint64_t sc_store_table_piece_from(const struct sc_store_table *table, uint64_t id)
+{
+    return root_from(table->pieces, id);
+}
+
+uint64_t sc_store_table_extent_from(const struct sc_store_table *table, uint64_t id)
+{
+    return root_from(table->extents, id);
+}
+
+bool sc_store_table_join(struct sc_store_extent_entry *extent, uint64_t piece)
+{
+    uint64_t first = extent->piece_first == 0 ? piece : extent->piece_first;
+    if (piece <= extent->piece_last || piece - first >= SC_STORE_ROWS_MAX)
+        return false;
+    extent->piece_first = first;
+    extent->piece_last = piece;
+    return true;
+}
+
+const struct sc_store_piece_entry *sc_store_table_live(const struct sc_store_table *table,
+                                                       uint64_t id)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
+    if (entry == NULL ||
+        atomic_load_explicit(&entry->state, memory_order_acquire) != SC_STORE_PIECE_LIVE)
+        return NULL;
+    return entry;
+}
+
+const struct sc_store_piece_entry *sc_store_table_leased(const struct sc_store_table *table,
+                                                         uint64_t id)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
+    if (entry == NULL)
+        return NULL;
+    uint32_t state = atomic_load_explicit(&entry->state, memory_order_acquire);
+    if (state != SC_STORE_PIECE_LIVE && state != SC_STORE_PIECE_DROPPED)
+        return NULL;
+    return entry->extent == 0 ? NULL : entry; /* 0: never believed */
+}

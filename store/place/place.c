@@ -1,0 +1,66 @@
+/* Places of extents: for all their layers, where there is room, with what the log needs for them.
+ *
+ * Holds: who has a place has the log's bytes for its records too, and counts as demand.
+ * Does not: wait, allocate; make a segment's file (segment.c).
+ * Threads: any; the space lock.
+ * Tests: tests/unit/store/test_store.c, test_quarantine.c, tests/fault/test_store_faults.c */
+#include "store/internal.h"
+#include "store/rows/where.h"
+
+#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+
+static uint64_t parts_bytes(const struct sc_store_part *parts, uint32_t part_count, uint64_t stride)
+{
+    uint64_t pages = 0;
+    for (uint32_t i = 0; i < part_count; i++)
+        pages += sc_store_part_pages(&parts[i], stride);
+    return pages * PAGE;
+}
+
+spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
+                                struct sc_store_part *parts, uint32_t *ret_part_count,
+                                struct spec_error *reterr)
+{
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    pthread_mutex_lock(&store->disk.lock);
+    bool waits = now_ns < store->disk.retry_ns;
+    bool fits = !waits && sc_store_log_take(store, log_bytes), has_log = fits;
+    if (fits && !sc_store_parts_take(store, stride, parts, ret_part_count))
+        fits = sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX) > 0 &&
+               sc_store_parts_take(store, stride, parts, ret_part_count);
+    if (fits)
+        sc_store_demand_add(store, parts_bytes(parts, *ret_part_count, stride));
+    else if (has_log)
+        store->share.reserved -= log_bytes;
+    bool wakes = sc_store_maker_wake(store);
+    pthread_mutex_unlock(&store->disk.lock);
+    if (wakes)
+        sc_exec_post(store->params.exec, &store->disk.maker, SC_LANE_WRITER);
+    if (fits)
+        return SPEC_OK;
+    sc_store_count(&store->counts.no_space, 1);
+    return sc_fail(reterr, SPEC_E_NO_SPACE,
+                   waits ? "%s failed lately, nothing is stored for %llu s"
+                         : "%s: no room for an extent in disk_bytes (%llu)",
+                   store->dir,
+                   waits ? SC_STORE_RETRY_NS / 1000000000u
+                         : (unsigned long long)store->disk.bytes_max);
+}
+
+void sc_store_place_free(struct sc_store *store, const struct sc_store_part *parts,
+                         uint32_t part_count, uint64_t stride, uint64_t log_bytes)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    sc_store_parts_free(store, parts, part_count, stride);
+    sc_store_demand_sub(store, parts_bytes(parts, part_count, stride));
+    SC_ASSERT(store->params.poison, store->share.reserved >= log_bytes);
+    store->share.reserved -= log_bytes;
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+void sc_store_segment_avoid(struct sc_store *store, uint32_t index)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    store->disk.segment_begin = index + 1;
+    pthread_mutex_unlock(&store->disk.lock);
+}

@@ -1,0 +1,266 @@
+/* Picks -> stretches of rows that lie together -> reads of pages.
+ *
+ * Holds, Does not, Threads: store/read/picks.h.
+ * Tests: tests/unit/store/test_picks.c */
+#include "store/read/picks.h"
+
+#include "store/read/plan.h"
+
+#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+
+/* Gaps are read through up to a sixth of the rows: a quarter of rows at random, of 8 KiB or more,
+ * would else be read 1.2 to 2 times over where operations are dear, at others' expense. */
+#define GAP_SHARE 6u
+
+#define GAP_BYTES_MAX (64ull << 10) /* more is another operation whatever one costs */
+
+uint64_t sc_store_device_gap(const struct sc_store_device *device)
+{
+    double bytes = (double)device->op_ns * (double)device->bytes_per_s / 1e9;
+    return bytes < (double)GAP_BYTES_MAX ? (uint64_t)bytes : GAP_BYTES_MAX;
+}
+
+void sc_store_pick_plan_begin(struct sc_store_pick_plan *plan, const struct sc_store *store,
+                              uint32_t layer, const struct sc_store_range *ranges,
+                              uint64_t range_count, const struct sc_store_picks *picks)
+{
+    plan->store = store;
+    plan->ranges = ranges;
+    plan->range_count = range_count;
+    plan->layer = layer;
+    plan->picks = *picks;
+    plan->picks.count = range_count > 0 ? picks->count : 0;
+    plan->pick = plan->range = plan->range_first = 0;
+    plan->slab_next = plan->slab_end = plan->mark_stride = 0;
+    plan->row_bytes = plan->gap_bytes = 0;
+    plan->is_open = false;
+}
+
+/* ---- The cursor ----------------------------------------------------------------------------- */
+
+/* Once a load, at its first descent. */
+static void marks_make(struct sc_store_pick_plan *plan)
+{
+    uint64_t row = 0;
+    plan->mark_stride = plan->range_count / SC_STORE_PICK_MARKS + 1;
+    for (uint64_t i = 0; i < plan->range_count; i++) {
+        if (i % plan->mark_stride == 0)
+            plan->marks[i / plan->mark_stride] = row;
+        row += plan->ranges[i].row_count;
+    }
+}
+
+/* Puts the cursor at or before the range of a row that lies before it. */
+static void cursor_back(struct sc_store_pick_plan *plan, uint64_t row)
+{
+    if (plan->mark_stride == 0)
+        marks_make(plan);
+    uint64_t low = 0, high = (plan->range_count - 1) / plan->mark_stride;
+    while (low < high) {
+        uint64_t middle = (low + high + 1) / 2;
+        if (plan->marks[middle] <= row)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    plan->range = low * plan->mark_stride;
+    plan->range_first = plan->marks[low];
+    plan->is_open = false;
+}
+
+/* Moves the cursor to the range of a logical row; false: there is none. */
+static bool cursor_seek(struct sc_store_pick_plan *plan, uint64_t row)
+{
+    if (row < plan->range_first)
+        cursor_back(plan, row);
+    while (plan->range < plan->range_count &&
+           row - plan->range_first >= plan->ranges[plan->range].row_count) {
+        plan->range_first += plan->ranges[plan->range++].row_count;
+        plan->is_open = false;
+    }
+    return plan->range < plan->range_count;
+}
+
+/* Finds out where the rows of the cursor's range lie; false: nowhere. */
+static bool place_open(struct sc_store_pick_plan *plan)
+{
+    if (plan->is_open)
+        return true;
+    const struct sc_store *store = plan->store;
+    const struct sc_store_range *range = &plan->ranges[plan->range];
+    uint64_t row;
+    const struct sc_store_extent_entry *extent =
+        sc_store_range_find(store, plan->layer, range, &row);
+    if (extent == NULL)
+        return false;
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    struct sc_store_pick_place *place = &plan->place;
+    *place = (struct sc_store_pick_place){
+        .extent = extent,
+        .shift = row - plan->range_first,
+        .slab_first = piece->extent_row,
+        .slab_end = (uint64_t)piece->extent_row + piece->row_count,
+    };
+    sc_store_slab_where(&store->shape, extent, plan->layer, piece, &place->where);
+    if (plan->picks.wanted == SC_STORE_WANT_V)
+        place->where.base[0] = place->where.base[1];
+    if (plan->picks.wanted != SC_STORE_WANT_ROWS)
+        place->where.half_count = 1;
+    plan->is_open = true;
+    return true;
+}
+
+/* Whether rows of b lie where a says, too. */
+static bool places_join(const struct sc_store_pick_plan *plan, const struct sc_store_pick_place *a,
+                        const struct sc_store_pick_place *b)
+{
+    return a->extent == b->extent && a->shift == b->shift &&
+           (plan->store->shape.layout == SC_STORE_PAIRED || a->slab_first == b->slab_first);
+}
+
+/* ---- Operations ----------------------------------------------------------------------------- */
+
+static uint64_t file_at(const struct sc_store_pick_place *place, uint32_t half, uint64_t row)
+{
+    return place->where.base[half] + row * place->where.stride;
+}
+
+/* Pages of the extent's rows [first, end), all halves. */
+static uint64_t pages_of(const struct sc_store_pick_place *place, uint64_t first, uint64_t end)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < place->where.half_count; i++)
+        bytes += sc_store_pages_of(file_at(place, i, first), file_at(place, i, end)).bytes;
+    return bytes;
+}
+
+/* Pages between the last row of a read and a later row, that would be read for nothing. */
+static uint64_t gap_of(const struct sc_store_pick_place *place, uint64_t last, uint64_t row)
+{
+    uint64_t end = sc_store_up(file_at(place, 0, last + 1), PAGE);
+    uint64_t start = sc_store_down(file_at(place, 0, row), PAGE);
+    return start > end ? start - end : 0;
+}
+
+/* Whether extent row `row` belongs to the read of [first, last]. */
+static bool row_joins(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
+                      uint64_t first, uint64_t last, uint64_t row)
+{
+    uint64_t gap = gap_of(place, last, row);
+    uint64_t gaps = plan->gap_bytes + gap * place->where.half_count;
+    if (gap > plan->picks.gap_bytes || (gap > 0 && gaps > plan->row_bytes / GAP_SHARE) ||
+        pages_of(place, first, row + 1) > plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES)
+        return false;
+    plan->gap_bytes = gaps;
+    return true;
+}
+
+/* Takes picks that go on ascending, below extent row `end`, as one read with [first, *last]. */
+static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
+                       uint64_t first, uint64_t end, uint64_t *last)
+{
+    uint64_t row_bytes = sc_store_up(place->where.stride, PAGE) * place->where.half_count;
+    for (plan->row_bytes += row_bytes; plan->pick < plan->picks.count;
+         plan->row_bytes += row_bytes) {
+        uint64_t row = sc_store_pick_row(&plan->picks, plan->pick);
+        if (row <= *last - place->shift || !cursor_seek(plan, row) || !place_open(plan) ||
+            !places_join(plan, place, &plan->place))
+            return;
+        row += place->shift;
+        if (row >= end || (!plan->picks.whole_slabs && !row_joins(plan, place, first, *last, row)))
+            return;
+        *last = row;
+        plan->pick++;
+    }
+}
+
+/* The reads of extent rows [first, end), of which `row` is the one at op->at. */
+static void op_parts(const struct sc_store_pick_place *place, uint64_t first, uint64_t end,
+                     uint64_t row, struct sc_store_pick_op *op)
+{
+    uint64_t before = 0;
+    op->segment = place->where.segment;
+    op->part_count = place->where.half_count;
+    for (uint32_t i = 0; i < place->where.half_count; i++) {
+        struct sc_store_pages pages =
+            sc_store_pages_of(file_at(place, i, first), file_at(place, i, end));
+        op->parts[i].offset = pages.offset;
+        op->parts[i].bytes = pages.bytes;
+        op->at[i] = before + (file_at(place, i, row) - pages.offset);
+        before += pages.bytes;
+    }
+}
+
+/* A slab is read in operations of about one size that fit a frame however they are rounded out. */
+static void slab_open(struct sc_store_pick_plan *plan)
+{
+    const struct sc_store_pick_place *place = &plan->place;
+    uint64_t frame_bytes = plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES;
+    uint64_t most = (frame_bytes / place->where.half_count - 2 * PAGE) / place->where.stride;
+    most = most > 0 ? most : 1;
+    uint64_t rows = place->slab_end - place->slab_first, count = (rows + most - 1) / most;
+    plan->slab = *place;
+    plan->slab_next = place->slab_first;
+    plan->slab_end = place->slab_end;
+    plan->slab_rows = (rows + count - 1) / count;
+}
+
+/* The slab's next operation, with the picks that lie in it. */
+static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
+{
+    const struct sc_store_pick_place slab = plan->slab;
+    uint64_t first = plan->slab_next, end = first + plan->slab_rows, row = first;
+    end = end < plan->slab_end ? end : plan->slab_end;
+    plan->slab_next = end;
+    op->range = plan->range;
+    op->range_first = plan->range_first;
+    if (plan->pick < plan->picks.count &&
+        cursor_seek(plan, sc_store_pick_row(&plan->picks, plan->pick)) && place_open(plan) &&
+        places_join(plan, &slab, &plan->place)) {
+        row = sc_store_pick_row(&plan->picks, plan->pick) + slab.shift;
+        if (row >= first && row < end) {
+            uint64_t last = row;
+            op->range = plan->range;
+            op->range_first = plan->range_first;
+            plan->pick++;
+            picks_take(plan, &slab, first, end, &last);
+        } else {
+            row = first;
+        }
+    }
+    op->pick_count = plan->pick - op->pick_first;
+    op_parts(&slab, first, end, row, op);
+}
+
+bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *ret_op)
+{
+    *ret_op = (struct sc_store_pick_op){.pick_first = plan->pick};
+    if (plan->slab_next < plan->slab_end) {
+        slab_next(plan, ret_op);
+        return true;
+    }
+    if (plan->pick == plan->picks.count)
+        return false;
+    uint64_t row = sc_store_pick_row(&plan->picks, plan->pick);
+    bool is_found = cursor_seek(plan, row) && place_open(plan);
+    ret_op->range = plan->range < plan->range_count ? plan->range : plan->range_count - 1;
+    ret_op->range_first = plan->range_first;
+    if (!is_found) {
+        ret_op->status = SPEC_E_CORRUPT;
+        ret_op->pick_count = 1;
+        plan->pick = plan->picks.count; /* the load ends there */
+        return true;
+    }
+    if (plan->picks.whole_slabs) {
+        slab_open(plan);
+        slab_next(plan, ret_op);
+        return true;
+    }
+    const struct sc_store_pick_place place = plan->place;
+    uint64_t first = row + place.shift, last = first;
+    plan->pick++;
+    picks_take(plan, &place, first, UINT64_MAX, &last);
+    ret_op->pick_count = plan->pick - ret_op->pick_first;
+    op_parts(&place, first, last + 1, first, ret_op);
+    return true;
+}

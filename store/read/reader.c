@@ -1,0 +1,530 @@
+/* Loading: reads planned for a flight, its slots consumed in order, rows out, verified.
+ *
+ *   flight  list: [landed front][flying][flying][landed] ...    consumed in order
+ *   slot    whole ranges: one operation of the plan, at most two reads
+ *           picks: as many small reads as fit a frame, at most SLOT_READS, submitted together;
+ *           [unit: picks of one read, or of a K and a V read][unit] ...   from a ring of units
+ *
+ * What follows is started by completions, several operations at once: when half of the target is
+ * free; and by the consumer, who frees slots.
+ *
+ * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position;
+ * after cancel nothing of the old load touches the next.
+ * Does not: allocate after open, retry a failed operation.
+ * Threads: begin, demand, next, cancel, close: the owner, one at a time. The flight's lock is not
+ * held while verifying.
+ * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/read/reader.h"
+
+#include <string.h>
+
+/* Reads of a load of picks that may be queued or in flight. Half of them are planned anew when the
+ * other half is left, of which as many slots as the back end's depth of 128 spans may be nearly
+ * done: so the depth stays full. With 320 loads of 4 KiB rows took a tenth longer. */
+#define READS       SC_FLIGHT_READS_MAX
+#define SLOT_READS  64u
+#define WHOLE_READS 2u /* of a slot of whole ranges */
+
+/* ---- What a flight asks --------------------------------------------------------------------- */
+
+static struct sc_store_reader *reader_of(const struct sc_flight *flight)
+{
+    return (struct sc_store_reader *)(uintptr_t)flight;
+}
+
+static struct sc_reader_slot *front_of(const struct sc_store_reader *reader)
+{
+    return sc_reader_slot_of(reader->flight.first);
+}
+
+static uint64_t op_bytes(const struct sc_store_pick_op *op)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < op->part_count; i++)
+        bytes += op->parts[i].bytes;
+    return bytes;
+}
+
+/* Lock held. Plans the next operation; false: there is none. */
+static bool op_plan(struct sc_store_reader *reader)
+{
+    if (reader->has_op || reader->is_planned)
+        return reader->has_op;
+    reader->has_op = reader->is_picks
+                         ? sc_store_pick_plan_next(&reader->pick_plan, &reader->pick_op)
+                         : sc_store_plan_next(&reader->plan, &reader->op);
+    reader->is_planned = !reader->has_op;
+    return reader->has_op;
+}
+
+/* Lock held. Units of the ring that are in use. */
+static uint32_t units_used(const struct sc_store_reader *reader)
+{
+    const struct sc_reader_slot *front = front_of(reader);
+    return front == NULL ? 0 : (reader->unit_next - front->unit_first) % SC_READER_UNITS;
+}
+
+static enum sc_flight_need reader_next(struct sc_flight *flight)
+{
+    struct sc_store_reader *reader = reader_of(flight);
+    if (!reader->is_active ||
+        (reader->is_picks && units_used(reader) >= SC_READER_UNITS - SLOT_READS) ||
+        !op_plan(reader))
+        return SC_FLIGHT_NOTHING;
+    uint32_t parts = reader->is_picks ? reader->pick_op.part_count : reader->op.part_count;
+    return parts > 0 ? SC_FLIGHT_FRAME : SC_FLIGHT_NO_FRAME;
+}
+
+/* Lock held. The planned operation of whole ranges. */
+static void slot_fill(struct sc_reader_slot *slot, struct sc_flight_batch *batch)
+{
+    struct sc_store_reader *reader = reader_of(slot->flight.flight);
+    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    const struct sc_store_plan_op *plan = &reader->op;
+    reader->has_op = false;
+    slot->plan = *plan;
+    slot->flight.status = plan->status;
+    reader->flight.cost.wanted_bytes +=
+        plan->row_count * shape->row_bytes + plan->tag_count * shape->tags_per_row * 8;
+    for (uint32_t i = 0; i < plan->part_count; i++)
+        (void)sc_flight_read_add(&slot->flight,
+                                 (struct sc_store_where){plan->segment, plan->parts[i].offset},
+                                 plan->parts[i].bytes, plan->parts[i].at, batch);
+}
+
+/* Lock held. Adds the planned picks as a unit of the slot, `used` bytes into its frame. */
+static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_flight_batch *batch)
+{
+    struct sc_store_reader *reader = reader_of(slot->flight.flight);
+    const struct sc_store_pick_op *plan = &reader->pick_op;
+    uint64_t at = used;
+    for (uint32_t i = 0; i < plan->part_count; i++) {
+        struct sc_flight_read *read = sc_flight_read_add(
+            &slot->flight, (struct sc_store_where){plan->segment, plan->parts[i].offset},
+            plan->parts[i].bytes, at, batch);
+        read->unit = reader->unit_next;
+        at += plan->parts[i].bytes;
+    }
+    reader->units[reader->unit_next] = (struct sc_reader_unit){
+        .pick_first = (uint32_t)plan->pick_first,
+        .pick_count = (uint32_t)plan->pick_count,
+        .range = (uint32_t)plan->range,
+        .range_first = (uint32_t)plan->range_first,
+        .at = {(uint32_t)(used + plan->at[0]), (uint32_t)(used + plan->at[1])},
+        .status = plan->status};
+    reader->unit_next = (reader->unit_next + 1) % SC_READER_UNITS;
+    slot->unit_count++;
+    reader->flight.cost.wanted_bytes += plan->pick_count * sc_reader_pick_bytes(reader);
+    reader->flight.cost.row_count += plan->pick_count;
+    reader->has_op = false;
+}
+
+/* Lock held. The planned picks and as many of those that follow as have room in a frame. */
+static void slot_fill_picks(struct sc_reader_slot *slot, struct sc_flight_batch *batch)
+{
+    struct sc_store_reader *reader = reader_of(slot->flight.flight);
+    uint64_t frame_bytes = sc_frames_frame_bytes(reader->flight.store->frames), used = 0;
+    slot->plan = (struct sc_store_plan_op){0};
+    slot->unit_first = reader->unit_next;
+    slot->unit_count = 0;
+    while (op_plan(reader)) {
+        const struct sc_store_pick_op *plan = &reader->pick_op;
+        uint64_t bytes = op_bytes(plan);
+        if (slot->unit_count > 0 && (plan->part_count == 0) != (slot->flight.left == 0))
+            break; /* what reads nothing stands alone: it needs no frame */
+        if (used + bytes > frame_bytes || slot->flight.left + plan->part_count > SLOT_READS ||
+            slot->unit_count == SLOT_READS)
+            break;
+        unit_add(slot, used, batch);
+        used += bytes;
+    }
+}
+
+static void reader_fill(struct sc_flight_slot *slot, struct sc_flight_batch *batch)
+{
+    if (reader_of(slot->flight)->is_picks)
+        slot_fill_picks(sc_reader_slot_of(slot), batch);
+    else
+        slot_fill(sc_reader_slot_of(slot), batch);
+}
+
+/* An error is the unit's alone: other rows of the frame may still be right. */
+static void reader_read_failed(const struct sc_flight_read *read)
+{
+    struct sc_store_reader *reader = reader_of(read->slot->flight);
+    spec_status *status = &reader->units[read->unit].status;
+    if (reader->is_picks && *status == SPEC_OK)
+        *status = read->op.status;
+}
+
+/* It waits for the consumer. */
+static bool reader_landed(struct sc_flight_slot *slot)
+{
+    (void)slot;
+    return true;
+}
+
+/* Half of what may fly can be started, so that operations go out several in a batch. */
+static bool reader_refills(const struct sc_flight *flight)
+{
+    const struct sc_store_reader *reader = reader_of(flight);
+    uint32_t half = flight->flying_max / 2;
+    if (flight->flying > half || SC_READER_SLOTS - flight->slot_count < half)
+        return false;
+    return !reader->is_picks ||
+           (flight->read_count <= READS / 2 && units_used(reader) <= SC_READER_UNITS / 2);
+}
+
+static const struct sc_flight_client READER = {.next = reader_next,
+                                               .fill = reader_fill,
+                                               .read_failed = reader_read_failed,
+                                               .landed = reader_landed,
+                                               .refills = reader_refills};
+
+/* ---- Open, close, begin, cancel ------------------------------------------------------------- */
+
+static uint64_t rows_buffer_bytes(const struct sc_store *store)
+{
+    if (store->shape.layout != SC_STORE_SPLIT)
+        return 0;
+    return store->shape.row_bytes > SC_STORE_BITE_BYTES ? store->shape.row_bytes
+                                                        : SC_STORE_BITE_BYTES;
+}
+
+bool sc_store_is_shallow(const struct sc_store *store)
+{
+    return sc_io_is_shallow(store->io);
+}
+
+spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
+                                  struct sc_store_reader **ret_readers, struct spec_error *reterr)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    uint64_t tag_rows = (uint64_t)SC_STORE_ROWS_MAX * store->shape.tags_per_row;
+    uint64_t tags_bytes = tag_rows * sizeof(uint64_t), rows_bytes = rows_buffer_bytes(store);
+    struct sc_store_reader *readers = sc_alloc_array(alloc, count, sizeof(*readers));
+    struct sc_reader_slot *slots = sc_alloc(alloc, count * SC_READER_SLOTS * sizeof(*slots));
+    struct sc_flight_read *reads = sc_alloc(alloc, count * READS * sizeof(*reads));
+    struct sc_reader_unit *units = sc_alloc(alloc, count * SC_READER_UNITS * sizeof(*units));
+    uint64_t *tags = sc_alloc(alloc, count * tags_bytes);
+    uint8_t *rows = sc_alloc(alloc, count * rows_bytes);
+    if (readers == NULL || slots == NULL || reads == NULL || units == NULL || tags == NULL ||
+        rows == NULL) {
+        sc_alloc_free(alloc, units);
+        sc_alloc_free(alloc, reads);
+        sc_alloc_free(alloc, rows);
+        sc_alloc_free(alloc, tags);
+        sc_alloc_free(alloc, slots);
+        sc_alloc_free(alloc, readers);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
+    }
+    for (uint64_t i = 0; i < count; i++) {
+        readers[i].units = units + i * SC_READER_UNITS;
+        readers[i].tags = tags + i * tag_rows;
+        readers[i].rows = rows + i * rows_bytes;
+        readers[i].leaves = sc_io_is_shallow(store->io);
+        const struct sc_flight_memory memory = {.slots = slots + i * SC_READER_SLOTS,
+                                                .slot_bytes = sizeof(*slots),
+                                                .reads = reads + i * READS,
+                                                .slots_max = SC_READER_SLOTS,
+                                                .reads_max = READS};
+        sc_flight_init(&readers[i].flight, store, &READER, &memory);
+        ret_readers[i] = &readers[i];
+    }
+    return SPEC_OK;
+}
+
+void sc_store_readers_close(struct sc_store_reader *first, uint64_t count)
+{
+    if (first == NULL)
+        return;
+    struct sc_alloc *alloc = first->flight.store->params.alloc;
+    void *slots = first->flight.memory.slots, *reads = first->flight.memory.reads;
+    for (uint64_t i = 0; i < count; i++) {
+        sc_store_reader_cancel(&first[i]);
+        sc_flight_done(&first[i].flight);
+    }
+    sc_alloc_free(alloc, first->rows);
+    sc_alloc_free(alloc, first->tags);
+    sc_alloc_free(alloc, slots);
+    sc_alloc_free(alloc, reads);
+    sc_alloc_free(alloc, first->units);
+    sc_alloc_free(alloc, first);
+}
+
+/* Lock held. */
+static void set_active(struct sc_store_reader *reader, bool is_active)
+{
+    _Atomic uint32_t *loads = &reader->flight.store->counts.loads;
+    if (is_active && !reader->is_active)
+        (void)atomic_fetch_add_explicit(loads, 1, memory_order_relaxed);
+    else if (!is_active && reader->is_active)
+        (void)atomic_fetch_sub_explicit(loads, 1, memory_order_relaxed);
+    reader->is_active = is_active;
+}
+
+/* Lock held. */
+static void load_end(struct sc_store_reader *reader)
+{
+    set_active(reader, false);
+    reader->has_op = false;
+    reader->front = NULL;
+    reader->slot_row = 0;
+    reader->slot_unit = 0;
+    reader->last_bytes = 0;
+    sc_flight_cancel(&reader->flight);
+}
+
+void sc_store_reader_cancel(struct sc_store_reader *reader)
+{
+    pthread_mutex_lock(&reader->flight.lock);
+    load_end(reader);
+    pthread_mutex_unlock(&reader->flight.lock);
+}
+
+/* Lock held, and given up: the plan is begun. */
+static void load_begin(struct sc_store_reader *reader, enum sc_exec_lane lane, bool is_picks)
+{
+    struct sc_flight_batch batch;
+    batch.count = 0;
+    set_active(reader, true);
+    reader->is_picks = is_picks;
+    reader->is_planned = false;
+    reader->range = reader->range_row = 0;
+    sc_flight_begin(&reader->flight, lane, is_picks ? SLOT_READS : WHOLE_READS);
+    sc_flight_pump(&reader->flight, &batch);
+    pthread_mutex_unlock(&reader->flight.lock);
+    sc_flight_submit(&reader->flight, &batch);
+}
+
+void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
+                           const struct sc_store_range *ranges, uint64_t range_count,
+                           enum sc_exec_lane lane)
+{
+    pthread_mutex_lock(&reader->flight.lock);
+    load_end(reader);
+    sc_store_plan_begin(&reader->plan, reader->flight.store, layer, ranges, range_count);
+    load_begin(reader, lane, false);
+}
+
+void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
+                                 const struct sc_store_range *ranges, uint64_t range_count,
+                                 const struct sc_store_picks *picks, enum sc_exec_lane lane)
+{
+    struct sc_store *store = reader->flight.store;
+    pthread_mutex_lock(&reader->flight.lock);
+    load_end(reader);
+    sc_store_plan_begin(&reader->plan, store, layer, ranges, range_count);
+    sc_store_pick_plan_begin(&reader->pick_plan, store, layer, ranges, range_count, picks);
+    reader->pick_tags = NULL;
+    reader->wanted_bits = NULL;
+    reader->bases.range = UINT64_MAX;
+    load_begin(reader, lane, true);
+}
+
+void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags)
+{
+    reader->pick_tags = tags;
+}
+
+void sc_store_reader_demand(struct sc_store_reader *reader)
+{
+    sc_flight_raise(&reader->flight);
+}
+
+bool sc_store_reader_is_idle(const struct sc_store_reader *reader)
+{
+    struct sc_store_reader *mine = (struct sc_store_reader *)(uintptr_t)reader;
+    pthread_mutex_lock(&mine->flight.lock);
+    bool is_idle = !mine->is_active;
+    pthread_mutex_unlock(&mine->flight.lock);
+    return is_idle;
+}
+
+bool sc_store_reader_is_there(const struct sc_store_reader *reader)
+{
+    struct sc_store_reader *mine = (struct sc_store_reader *)(uintptr_t)reader;
+    pthread_mutex_lock(&mine->flight.lock);
+    bool is_there = !mine->is_active || (mine->is_planned && !mine->has_op);
+    for (const struct sc_flight_slot *slot = mine->flight.first;
+         mine->is_active && is_there && slot != NULL; slot = slot->next)
+        is_there = slot->is_landed;
+    pthread_mutex_unlock(&mine->flight.lock);
+    return is_there;
+}
+
+void sc_store_reader_cost(const struct sc_store_reader *reader, struct sc_store_read_cost *ret_cost)
+{
+    sc_flight_cost(&reader->flight, ret_cost);
+}
+
+/* Lock held. Wanted rows of a slot; its reads that have not started and hold none are dropped. */
+static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slot *slot,
+                            uint64_t *covered_bits)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < slot->unit_count; i++) {
+        uint64_t from = 0;
+        if (slot == reader->front && i <= reader->slot_unit)
+            from = i < reader->slot_unit ? UINT64_MAX : reader->slot_row;
+        struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, i);
+        uint64_t count = sc_reader_unit_covered(reader, unit, from, covered_bits);
+        total += count;
+        bool is_dropped = false;
+        for (struct sc_flight_read *read = slot->flight.reads; read != NULL && count == 0;
+             read = read->next)
+            if (!read->is_started && !read->is_dropped &&
+                read->unit == (slot->unit_first + i) % SC_READER_UNITS)
+                is_dropped = read->is_dropped = true;
+        reader->flight.cost.row_count -= is_dropped ? unit->pick_count : 0;
+    }
+    return total;
+}
+
+uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
+                                uint64_t *ret_covered_bits)
+{
+    uint64_t total = 0;
+    pthread_mutex_lock(&reader->flight.lock);
+    SC_ASSERT(reader->flight.store->params.poison, !reader->is_active || reader->is_picks);
+    bool narrows = reader->is_active && reader->is_picks;
+    if (narrows) {
+        reader->wanted_bits = wanted_bits;
+        reader->is_planned = true;
+        reader->has_op = false;
+        sc_flight_disarm(&reader->flight);
+    }
+    for (struct sc_flight_slot *next, *at = narrows ? reader->flight.first : NULL; at != NULL;
+         at = next) {
+        struct sc_reader_slot *slot = sc_reader_slot_of(at);
+        next = at->next;
+        uint64_t covered = slot_narrow(reader, slot, ret_covered_bits);
+        total += covered;
+        if (covered > 0)
+            continue;
+        if (slot == reader->front)
+            reader->front = NULL;
+        sc_flight_slot_drop(at);
+    }
+    pthread_mutex_unlock(&reader->flight.lock);
+    return total;
+}
+
+/* The load fails at the consumer's range. */
+static spec_status load_fail(struct sc_store_reader *reader, spec_status status, int32_t sys_errno,
+                             struct sc_store_rows *ret_rows, struct spec_error *reterr)
+{
+    struct sc_store *store = reader->flight.store;
+    const struct sc_store_range *ranges = reader->plan.ranges;
+    while (reader->range < reader->plan.range_count && ranges[reader->range].row_count == 0)
+        reader->range++;
+    uint64_t range = reader->range, piece = ranges[range].piece;
+    *ret_rows = (struct sc_store_rows){.failed_range = range};
+    sc_store_reader_cancel(reader);
+    if (status == SPEC_E_CORRUPT) {
+        sc_store_count(&store->counts.corrupt_rows, 1);
+        SC_LOG(store->params.log, 1, "piece %" PRIu64 " layer %" PRIu32 " fails verification",
+               piece, reader->plan.layer);
+        return sc_fail(reterr, SPEC_E_CORRUPT,
+                       "piece %" PRIu64 " layer %" PRIu32 " fails verification", piece,
+                       reader->plan.layer);
+    }
+    sc_store_count(&store->counts.io_errors, 1);
+    SC_LOG(store->params.log, 1, "piece %" PRIu64 " layer %" PRIu32 " cannot be read", piece,
+           reader->plan.layer);
+    return sc_fail_errno(reterr, SPEC_E_IO, sys_errno,
+                         "piece %" PRIu64 " layer %" PRIu32 " cannot be read", piece,
+                         reader->plan.layer);
+}
+
+/* The front slot is complete: its tags are taken, and it is the consumer's. */
+static spec_status front_open(struct sc_store_reader *reader, struct sc_reader_slot *slot,
+                              struct sc_store_rows *ret_rows, struct spec_error *reterr)
+{
+    const struct sc_store_plan_op *plan = &slot->plan;
+    uint64_t per_row = reader->flight.store->shape.tags_per_row;
+    reader->front = slot;
+    reader->slot_row = 0;
+    reader->slot_unit = 0;
+    if (reader->is_picks)
+        return SPEC_OK;
+    if (slot->flight.status != SPEC_OK)
+        return load_fail(reader, slot->flight.status, slot->flight.sys_errno, ret_rows, reterr);
+    memcpy(reader->tags + plan->tag_first * per_row, slot->flight.frame + plan->tag_at,
+           plan->tag_count * per_row * 8);
+    return SPEC_OK;
+}
+
+/* Lock held. Frees the front slot when it was handed out whole; what it held back goes out. */
+static void front_release(struct sc_store_reader *reader, struct sc_flight_batch *batch)
+{
+    if (reader->front == NULL || sc_reader_rows_left(reader))
+        return;
+    sc_flight_slot_free(&reader->front->flight);
+    reader->front = NULL;
+    if (reader_refills(&reader->flight))
+        sc_flight_pump(&reader->flight, batch);
+}
+
+enum front { FRONT_NONE, FRONT_READY, FRONT_LATE };
+
+/* Waits for the front slot. FRONT_NONE: no load, or it is complete. FRONT_LATE: the time is up. */
+static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_ns,
+                              struct sc_reader_slot **ret_slot)
+{
+    struct sc_flight *flight = &reader->flight;
+    struct sc_flight_batch batch;
+    batch.count = 0;
+    enum front front = FRONT_NONE;
+    bool in_time = true;
+    pthread_mutex_lock(&flight->lock);
+    while (reader->is_active) {
+        front_release(reader, &batch);
+        *ret_slot = front_of(reader);
+        if (*ret_slot == NULL && reader->is_planned && !reader->has_op) {
+            set_active(reader, false); /* complete */
+            break;
+        }
+        front = *ret_slot != NULL && (*ret_slot)->flight.is_landed ? FRONT_READY : FRONT_LATE;
+        if (front == FRONT_READY || !in_time)
+            break;
+        in_time = sc_flight_wait(flight, deadline_ns, &batch);
+        front = FRONT_NONE;
+    }
+    pthread_mutex_unlock(&flight->lock);
+    sc_flight_submit(flight, &batch);
+    return front;
+}
+
+void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least)
+{
+    reader->rows_least = rows_least;
+}
+
+spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
+                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows,
+                                 struct spec_error *reterr)
+{
+    struct sc_reader_slot *slot = NULL;
+    *ret_rows = (struct sc_store_rows){0};
+    sc_reader_rows_leave(reader);
+    for (;;) {
+        if (reader->front != NULL && sc_reader_rows_left(reader))
+            break; /* the usual case: no lock */
+        enum front front = front_await(reader, deadline_ns, &slot);
+        if (front == FRONT_NONE)
+            return SPEC_OK;
+        if (front == FRONT_LATE)
+            return sc_fail(reterr, SPEC_E_TIMEOUT, "rows did not come before the deadline");
+        spec_status status = front_open(reader, slot, ret_rows, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    int32_t sys_errno = reader->front->flight.sys_errno;
+    SC_ASSERT(reader->flight.store->params.poison, sink == NULL || !reader->is_picks);
+    spec_status status = reader->is_picks
+                             ? sc_reader_picks_take(reader, reader->front, ret_rows)
+                             : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
+    ret_rows->tier = SC_STORE_TIER;
+    return status == SPEC_OK ? SPEC_OK : load_fail(reader, status, sys_errno, ret_rows, reterr);
+}

@@ -1,0 +1,105 @@
+/* What the two files of a load share: reader.c plans what a flight reads and consumes its slots in
+ * order, reader_rows.c verifies the rows of the slot at the front and hands them out. Only these
+ * two include it.
+ *
+ * Holds, Threads: store/read/reader.c.
+ * Tests: tests/unit/store/test_store.c, test_picks.c */
+#ifndef SC_STORE_READER_H
+#define SC_STORE_READER_H
+
+#include "store/cache/flight.h"
+#include "store/read/picks.h"
+#include "store/read/plan.h"
+
+#define SC_READER_SLOTS 64u
+#define SC_READER_UNITS 2048u /* a power of two: units of reads that were not consumed */
+
+struct sc_reader_unit { /* picks that lie in one read */
+    uint32_t pick_first, pick_count;
+    uint32_t range, range_first; /* of the first pick: store/read/picks.h */
+    uint32_t at[2];              /* its row, or K and V, in the frame */
+    spec_status status;
+};
+
+struct sc_reader_slot {
+    struct sc_flight_slot flight;
+    struct sc_store_plan_op plan;    /* of whole ranges */
+    uint32_t unit_first, unit_count; /* of picks */
+};
+
+struct sc_store_reader {
+    struct sc_flight flight; /* its lock guards what is in flight and what is planned */
+
+    /* Set by open, constant after. */
+    struct sc_reader_unit *units; /* [SC_READER_UNITS] a ring */
+    uint64_t *tags;               /* of the run at the front: [SC_STORE_ROWS_MAX * tags_per_row] */
+    uint8_t *rows; /* split layout: K and V put together, SC_STORE_BITE_BYTES or a row */
+    bool leaves;   /* frames' lines: sc_frames_leave */
+
+    /* Guarded by flight.lock. */
+    uint32_t unit_next;         /* of the ring */
+    bool is_active, is_planned; /* a load is begun; all of it is planned */
+    bool has_op;                /* op is planned and has no slot yet */
+    bool is_picks;              /* the load is one of picks */
+    struct sc_store_plan plan;
+    struct sc_store_plan_op op;
+    struct sc_store_pick_plan pick_plan;
+    struct sc_store_pick_op pick_op;
+
+    /* The consumer's. */
+    uint64_t range, range_row;    /* of the next row to verify */
+    struct sc_reader_slot *front; /* ready, its tags taken: read without the lock; or NULL */
+    uint64_t slot_row;            /* rows of it that were handed out; of picks: of its unit */
+    uint32_t slot_unit;           /* units of it that were handed out whole */
+    const uint8_t *last[2]; /* what was handed out last: read until the caller asks for more */
+    uint64_t last_bytes;    /* of each */
+    uint64_t bite_count;
+    uint64_t rows_least; /* sc_store_reader_apart */
+    const uint64_t *pick_tags;
+    const uint64_t *wanted_bits; /* NULL: all picks are wanted */
+    struct {                     /* what the tags of a piece's rows are made with */
+        uint64_t range;          /* UINT64_MAX: none */
+        uint64_t position, base[2];
+    } bases;
+};
+
+static inline struct sc_reader_slot *sc_reader_slot_of(struct sc_flight_slot *slot)
+{
+    return (struct sc_reader_slot *)(void *)slot;
+}
+
+/* Bytes of a picked row that are wanted. */
+static inline uint64_t sc_reader_pick_bytes(const struct sc_store_reader *reader)
+{
+    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    return reader->pick_plan.picks.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
+                                                                : shape->k_row_bytes;
+}
+
+static inline struct sc_reader_unit *sc_reader_unit_of(const struct sc_store_reader *reader,
+                                                       const struct sc_reader_slot *slot,
+                                                       uint32_t i)
+{
+    return &reader->units[(slot->unit_first + i) % SC_READER_UNITS];
+}
+
+/* The consumer's: without the lock, but for the last. */
+
+/* Whether the front slot holds a row that is still to be handed out; of picks, slot_unit and
+ * slot_row say which. */
+bool sc_reader_rows_left(struct sc_store_reader *reader);
+/* Takes the next bite of the front slot: verified rows, moved where the sink says if there is one.
+ */
+spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                                const struct sc_store_sink *sink, struct sc_store_rows *ret_rows);
+/* Takes the next run of picked rows of the front slot. */
+spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                                 struct sc_store_rows *ret_rows);
+/* The caller is through with what it got last. */
+void sc_reader_rows_leave(struct sc_store_reader *reader);
+/* Lock held. What the unit has of wanted rows that were not handed out: told in covered_bits. */
+uint64_t sc_reader_unit_covered(const struct sc_store_reader *reader,
+                                const struct sc_reader_unit *unit, uint64_t from,
+                                uint64_t *covered_bits);
+
+#endif

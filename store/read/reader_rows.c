@@ -1,0 +1,348 @@
+/* The rows of a load's front slot: their tags checked, handed out a bite at a time.
+ *
+ *   whole ranges   [tags][row row row ...]     in the frame; a split layout's K and V are put
+ *                                              together, left apart, or moved where the caller's
+ *                                              sink says
+ *   picks          [unit: rows][unit] ...      tags come from a sketch; runs of wanted rows
+ *
+ * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position.
+ * Does not: wait, begin reads (reader.c).
+ * Threads: the consumer's, without the lock.
+ * Tests: tests/unit/store/test_store.c, test_picks.c */
+#include "store/read/reader.h"
+#include "store/rows/tag.h"
+
+#include <string.h>
+
+/* Every how many bites the clock is read: twice a bite it would cost a hundredth of the load. */
+#define TIMED_BITES 8u
+
+/* ---- Whole ranges --------------------------------------------------------------------------- */
+
+/* Rows of one piece at the front slot, as their tags cover them: whole, or K and V. */
+struct rows {
+    uint32_t part_count;
+    struct {
+        struct sc_store_tag_rows tagged;
+        const uint8_t *rows;
+    } parts[2];           /* they differ in base and rows */
+    const uint64_t *tags; /* row i's, part p's: tags[i * part_count + p] */
+};
+
+/* From row `at` of the operation on. */
+static struct rows rows_of(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                           uint64_t at, uint64_t count)
+{
+    const struct sc_store *store = reader->flight.store;
+    const struct sc_store_shape *shape = &store->shape;
+    const struct sc_store_range *range = &reader->plan.ranges[reader->range];
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
+    bool is_paired = shape->layout == SC_STORE_PAIRED;
+    struct rows rows = {.part_count = is_paired ? 1 : 2,
+                        .tags = reader->tags + (slot->plan.run_row + at) * shape->tags_per_row};
+    struct sc_store_tag_rows tagged = {
+        .position_first = piece->first_position + range->row_first + reader->range_row,
+        .row_bytes = is_paired ? shape->row_bytes : shape->k_row_bytes,
+        .count = count,
+        .tag_step = shape->tags_per_row};
+    for (uint32_t p = 0; p < rows.part_count; p++) {
+        tagged.base = sc_store_tag_base(shape->digest, piece->hash, copy, reader->plan.layer,
+                                        is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + p);
+        rows.parts[p].tagged = tagged;
+        rows.parts[p].rows = slot->flight.frame + (p == 0 ? slot->plan.row_at : slot->plan.v_at) +
+                             at * tagged.row_bytes;
+    }
+    return rows;
+}
+
+/* dst: where K and V of a split layout are put together; NULL: they stay apart. */
+static bool rows_verify(const struct rows *rows, uint8_t *dst)
+{
+    uint64_t count = rows->parts[0].tagged.count, bytes = rows->parts[0].tagged.row_bytes;
+    for (uint32_t p = 0; p < rows->part_count; p++)
+        if (sc_store_tag_verify(&rows->parts[p].tagged, rows->parts[p].rows, rows->tags + p) !=
+            count)
+            return false;
+    for (uint64_t i = 0; rows->part_count == 2 && dst != NULL && i < count; i++)
+        for (uint32_t p = 0; p < 2; p++, dst += bytes)
+            memcpy(dst, rows->parts[p].rows + i * bytes, bytes);
+    return true;
+}
+
+/* Verifies rows on their way to where the sink wants them; first: of the first one, its number. */
+static bool rows_move(const struct rows *rows, const struct sc_store_sink *sink, uint64_t first)
+{
+    uint8_t *spans[SC_STORE_SPANS_MAX];
+    uint64_t count = rows->parts[0].tagged.count, bytes = rows->parts[0].tagged.row_bytes;
+    uint64_t part_spans = bytes / sink->span_bytes, row_spans = part_spans * rows->part_count;
+    uint64_t most = SC_STORE_SPANS_MAX / row_spans;
+    for (uint64_t done = 0, now; done < count; done += now) {
+        now = count - done < most ? count - done : most;
+        sink->spans(sink->user, first + done, now, spans);
+        for (uint32_t p = 0; p < rows->part_count; p++) {
+            const struct sc_store_tag_spans to = {
+                .at = spans + p * part_spans, .bytes = sink->span_bytes, .step = row_spans};
+            struct sc_store_tag_rows tagged = rows->parts[p].tagged;
+            tagged.position_first += done;
+            tagged.count = now;
+            if (sc_store_tag_move(&tagged, rows->parts[p].rows + done * bytes,
+                                  rows->tags + done * rows->part_count + p, &to) != now)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Rows of one piece, from row `at` of the operation on: verified, and where they belong. */
+static bool rows_pass(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                      const struct sc_store_sink *sink, uint64_t at, uint64_t count, uint8_t *dst)
+{
+    const struct rows rows = rows_of(reader, slot, at, count);
+    return sink != NULL ? rows_move(&rows, sink, slot->plan.row_first + at)
+                        : rows_verify(&rows, dst);
+}
+
+/* Rows at a time, of so many bytes. */
+static uint64_t bite_of(const struct sc_store_reader *reader, uint64_t bytes)
+{
+    uint64_t most = SC_STORE_BITE_BYTES / bytes;
+    most = most > 0 ? most : 1;
+    return most > reader->rows_least ? most : reader->rows_least;
+}
+
+/* Whole rows, one behind the other. */
+static struct sc_store_rows rows_together(const struct sc_store_reader *reader, const uint8_t *rows)
+{
+    uint64_t row_bytes = reader->flight.store->shape.row_bytes;
+    return (struct sc_store_rows){.rows = rows, .v = rows + row_bytes / 2, .stride = row_bytes};
+}
+
+/* Bytes of frames that the caller, or the copy it got, comes from. v: NULL, or a second place. */
+static void last_set(struct sc_store_reader *reader, const uint8_t *at, const uint8_t *v,
+                     uint64_t bytes)
+{
+    reader->last[0] = at;
+    reader->last[1] = v;
+    reader->last_bytes = bytes;
+}
+
+void sc_reader_rows_leave(struct sc_store_reader *reader)
+{
+    for (uint32_t i = 0; i < 2 && reader->leaves && reader->last_bytes > 0; i++)
+        if (reader->last[i] != NULL)
+            sc_frames_leave(reader->last[i], reader->last_bytes);
+    reader->last_bytes = 0;
+}
+
+spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                                const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
+{
+    struct sc_store *store = reader->flight.store;
+    const struct sc_store_shape *shape = &store->shape;
+    uint64_t most = bite_of(reader, shape->row_bytes), at = reader->slot_row;
+    uint64_t count = slot->plan.row_count - at;
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    bool is_apart = is_split && reader->rows_least > 0;
+    count = count < most ? count : most;
+    bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
+    uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
+    spec_status status = SPEC_OK;
+    for (uint64_t done = 0; done < count && status == SPEC_OK;) {
+        const struct sc_store_range *range = &reader->plan.ranges[reader->range];
+        uint64_t left = range->row_count - reader->range_row;
+        uint64_t now = left < count - done ? left : count - done;
+        if (now > 0 && !rows_pass(reader, slot, sink, at + done, now,
+                                  is_apart ? NULL : reader->rows + done * shape->row_bytes)) {
+            status = SPEC_E_CORRUPT;
+            break;
+        }
+        done += now;
+        reader->range_row += now;
+        if (reader->range_row == range->row_count) {
+            reader->range++;
+            reader->range_row = 0;
+        }
+    }
+    if (is_timed)
+        sc_store_count(&store->counts.verify_ns,
+                       (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t stride = is_split ? shape->k_row_bytes : shape->row_bytes;
+    const uint8_t *rows = slot->flight.frame + slot->plan.row_at + at * stride;
+    const uint8_t *v = is_split ? slot->flight.frame + slot->plan.v_at + at * stride : NULL;
+    if (sink == NULL && is_apart)
+        *ret_rows = (struct sc_store_rows){.rows = rows, .v = v, .stride = stride};
+    else if (sink == NULL)
+        *ret_rows = rows_together(reader, is_split ? reader->rows : rows);
+    ret_rows->row_first = slot->plan.row_first + at;
+    ret_rows->row_count = count;
+    last_set(reader, rows, v, count * stride);
+    reader->slot_row += count;
+    return SPEC_OK;
+}
+
+/* ---- Picked rows ---------------------------------------------------------------------------- */
+
+static bool bit_of(const uint64_t *bits, uint64_t i)
+{
+    return (bits[i / 64] >> (i % 64) & 1) != 0;
+}
+
+static bool pick_is_wanted(const struct sc_store_reader *reader, uint64_t pick)
+{
+    return reader->wanted_bits == NULL ||
+           bit_of(reader->wanted_bits, sc_store_pick_row(&reader->pick_plan.picks, pick));
+}
+
+bool sc_reader_rows_left(struct sc_store_reader *reader)
+{
+    const struct sc_reader_slot *slot = reader->front;
+    if (!reader->is_picks)
+        return reader->slot_row < slot->plan.row_count;
+    for (; reader->slot_unit < slot->unit_count; reader->slot_unit++) {
+        const struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
+        for (; reader->slot_row < unit->pick_count; reader->slot_row++)
+            if (pick_is_wanted(reader, unit->pick_first + reader->slot_row))
+                return true;
+        reader->slot_row = 0;
+    }
+    return false;
+}
+
+/* Puts the consumer's range at that of a logical row, which it is not behind. */
+static void range_seek(struct sc_store_reader *reader, uint64_t row, uint64_t *range_first)
+{
+    const struct sc_store_range *ranges = reader->plan.ranges;
+    while (reader->range + 1 < reader->plan.range_count &&
+           row - *range_first >= ranges[reader->range].row_count)
+        *range_first += ranges[reader->range++].row_count;
+}
+
+static void bases_set(struct sc_store_reader *reader)
+{
+    if (reader->bases.range == reader->range)
+        return;
+    const struct sc_store *store = reader->flight.store;
+    const struct sc_store_range *range = &reader->plan.ranges[reader->range];
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
+    bool is_paired = store->shape.layout == SC_STORE_PAIRED;
+    reader->bases.range = reader->range;
+    reader->bases.position = piece->first_position + range->row_first;
+    for (uint32_t i = 0; i < 2; i++)
+        reader->bases.base[i] =
+            sc_store_tag_base(store->shape.digest, piece->hash, copy, reader->plan.layer,
+                              is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + i);
+}
+
+/* Verifies `count` rows of one range, from logical row `row` on, one half of them. */
+static bool picks_verify(const struct sc_store_reader *reader, uint64_t row, uint64_t range_first,
+                         uint64_t count, uint32_t part, const uint8_t *rows)
+{
+    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    const struct sc_store_tag_rows tagged = {
+        .base = reader->bases.base[part],
+        .position_first = reader->bases.position + (row - range_first),
+        .row_bytes = shape->layout == SC_STORE_PAIRED ? shape->row_bytes : shape->k_row_bytes,
+        .count = count,
+        .tag_step = shape->tags_per_row};
+    return sc_store_tag_verify(&tagged, rows, reader->pick_tags + row * tagged.tag_step + part) ==
+           count;
+}
+
+/* How many picks from `pick` on, of a unit that ends at `end`, are wanted rows in succession. */
+static uint64_t run_count(const struct sc_store_reader *reader, uint64_t pick, uint64_t end,
+                          uint64_t most)
+{
+    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    uint64_t row = sc_store_pick_row(picks, pick), count = 1;
+    while (count < most && pick + count < end &&
+           sc_store_pick_row(picks, pick + count) == row + count &&
+           pick_is_wanted(reader, pick + count))
+        count++;
+    return count;
+}
+
+/* Verifies a run of rows of one unit; for both halves of a split layout, puts them together. */
+static spec_status run_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                            const struct sc_reader_unit *unit, uint64_t count,
+                            struct sc_store_rows *ret_rows)
+{
+    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    bool is_paired = shape->layout == SC_STORE_PAIRED;
+    bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
+    uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
+    uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
+    uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
+    const uint8_t *at = slot->flight.frame + unit->at[0] + (row - first) * stride;
+    const uint8_t *v = slot->flight.frame + unit->at[1] + (row - first) * stride;
+    uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;
+    reader->range = unit->range;
+    for (uint64_t done = 0; done < count;) {
+        range_seek(reader, row + done, &range_first);
+        bases_set(reader);
+        uint64_t left = range_first + reader->plan.ranges[reader->range].row_count - (row + done);
+        uint64_t now = left < count - done ? left : count - done;
+        if (!picks_verify(reader, row + done, range_first, now, part, at + done * stride) ||
+            (is_both && !picks_verify(reader, row + done, range_first, now, 1, v + done * stride)))
+            return SPEC_E_CORRUPT;
+        done += now;
+    }
+    last_set(reader, at, is_both ? v : NULL, count * stride);
+    *ret_rows = (struct sc_store_rows){.rows = at, .v = is_both ? v : at, .stride = stride};
+    if (is_paired || (is_both && reader->rows_least == 0))
+        *ret_rows = rows_together(reader, is_paired ? at : reader->rows);
+    uint8_t *dst = reader->rows;
+    bool moves = ret_rows->rows == dst;
+    for (uint64_t i = 0; moves && i < count; i++, dst += 2 * stride) {
+        memcpy(dst, at + i * stride, stride);
+        memcpy(dst + stride, v + i * stride, stride);
+    }
+    return SPEC_OK;
+}
+
+spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                                 struct sc_store_rows *ret_rows)
+{
+    struct sc_store *store = reader->flight.store;
+    const struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
+    uint64_t pick = unit->pick_first + reader->slot_row;
+    uint64_t count = run_count(reader, pick, unit->pick_first + unit->pick_count,
+                               bite_of(reader, sc_reader_pick_bytes(reader)));
+    bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
+    uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
+    uint64_t range_first = unit->range_first;
+    SC_ASSERT(store->params.poison, reader->pick_tags != NULL);
+    reader->range = unit->range;
+    range_seek(reader, sc_store_pick_row(&reader->pick_plan.picks, pick), &range_first);
+    spec_status status = reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
+    if (status == SPEC_OK)
+        status = run_take(reader, slot, unit, count, ret_rows);
+    if (is_timed)
+        sc_store_count(&store->counts.verify_ns,
+                       (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
+    if (status != SPEC_OK)
+        return status;
+    ret_rows->row_first = pick;
+    ret_rows->row_count = count;
+    reader->slot_row += count;
+    return SPEC_OK;
+}
+
+uint64_t sc_reader_unit_covered(const struct sc_store_reader *reader,
+                                const struct sc_reader_unit *unit, uint64_t from,
+                                uint64_t *covered_bits)
+{
+    uint64_t count = 0;
+    for (uint64_t i = from; i < unit->pick_count; i++) {
+        uint64_t row = sc_store_pick_row(&reader->pick_plan.picks, unit->pick_first + i);
+        if (!bit_of(reader->wanted_bits, row))
+            continue;
+        covered_bits[row / 64] |= 1ull << (row % 64);
+        count++;
+    }
+    return count;
+}

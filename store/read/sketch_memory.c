@@ -1,0 +1,261 @@
+/* A load's memory: how it is laid out, and how a block comes into it.
+ *
+ *   probe rows   [row 0][row 1]...[zeros to 64][row tags]
+ *   codes        [struct sc_store_coded of range 0, 1 ...][area 0][area 1]...[K, V ...][row tags]
+ *   area         [K 0][K 1].. [V 0][V 1].. [tags]    of one block, the pages as they were read;
+ *                codes stay where they are, tags go to the rows' others
+ *   K, V         of a range that comes in parts: put together here
+ *
+ * Holds: a probe row that is copied out agrees with its tag (namespace, piece, copy, layer,
+ * position); a range is marked good when its blocks of codes are there whole and verified.
+ * Does not: verify row tags (rows fail by them), lock, read the disk.
+ * Threads: any; who fills or reads it holds it in the pool.
+ * Tests: tests/unit/store/test_sketch.c, test_codes.c */
+#include "store/read/sketch.h"
+
+#include "store/rows/tag.h"
+
+#include <string.h>
+
+#define LINE  64u /* tags begin on a cache line */
+#define TRIES 4u  /* to count codes while more of them come */
+
+/* ---- Layout --------------------------------------------------------------------------------- */
+
+static uint64_t tags_at(uint64_t rows, uint64_t probe_row_bytes)
+{
+    return sc_store_up(rows * probe_row_bytes, LINE);
+}
+
+uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout)
+{
+    uint64_t tags_bytes = row_count * (layout == SC_STORE_SPLIT ? 16 : 8);
+    return sc_store_up(tags_at(row_count, probe_row_bytes) + tags_bytes, SC_STORE_POOL_BLOCK_BYTES);
+}
+
+bool sc_store_sketch_memory_take(struct sc_store *store, uint64_t rows, uint64_t probe_row_bytes,
+                                 struct sc_store_sketch_memory *ret_memory)
+{
+    uint64_t bytes = sc_store_sketch_bytes(rows, probe_row_bytes, store->shape.layout);
+    struct sc_store_sketch_memory memory = {.tags_at = tags_at(rows, probe_row_bytes)};
+    if (rows > 0)
+        memory.run = sc_store_pool_take(&store->pool, bytes);
+    *ret_memory = memory;
+    return rows == 0 || memory.run != NULL;
+}
+
+/* What is known of each range's codes before they are read, into `ret_coded`; NULL: it is counted
+ * only. Returns bytes, from `at` on, of the blocks that come in parts. */
+static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sketch_plan *plan,
+                          uint64_t at, struct sc_store_coded *ret_coded)
+{
+    uint64_t start = at;
+    for (uint64_t i = 0; i < plan->range_count; i++) {
+        const struct sc_store_range *range = &plan->ranges[i];
+        struct sc_store_blocks blocks;
+        struct sc_store_coded coded = {.piece = range->piece,
+                                       .codes = sc_store_sketch_codes_of(store, range, &blocks)};
+        if (coded.codes != NULL) {
+            const struct sc_store_extent_entry *extent;
+            uint64_t reads = sc_store_sketch_reads(store, &blocks, range->row_count, plan->k_alone);
+            coded.row = range->row_first - sc_store_coded_piece(store, coded.piece, &extent)->skip;
+            coded.has_v = !plan->k_alone;
+            atomic_init(&coded.left, (uint32_t)reads);
+            if (reads > 1) {
+                coded.k_at = at;
+                coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
+                at = coded.v_at + (plan->k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE));
+            }
+        }
+        if (ret_coded != NULL)
+            ret_coded[i] = coded;
+    }
+    return at - start;
+}
+
+/* As it would be now. false: the pool has no such run. */
+static bool codes_take_run(struct sc_store *store, const struct sc_store_sketch_plan *plan,
+                           uint64_t rows, struct sc_store_sketch_memory *ret_memory)
+{
+    struct sc_store_sketch_memory memory = {0};
+    memory.area = sc_store_up(plan->range_count * sizeof(struct sc_store_coded), SC_IO_PAGE_BYTES);
+    memory.area_end = sc_store_sketch_plan_areas(plan, NULL, memory.area);
+    memory.tags_at =
+        sc_store_up(memory.area_end + coded_lay(store, plan, memory.area_end, NULL), LINE);
+    memory.run =
+        sc_store_pool_take(&store->pool, memory.tags_at + sc_store_sketch_tags_bytes(store, rows));
+    *ret_memory = memory;
+    return memory.run != NULL;
+}
+
+bool sc_store_sketch_memory_take_codes(struct sc_store *store,
+                                       const struct sc_store_sketch_plan *plan, uint64_t rows,
+                                       struct sc_store_sketch_memory *ret_memory)
+{
+    struct sc_store_sketch_memory memory;
+    for (uint32_t i = 0; i < TRIES && codes_take_run(store, plan, rows, &memory); i++) {
+        uint64_t parts =
+            coded_lay(store, plan, memory.area_end, (struct sc_store_coded *)(void *)memory.run);
+        if (sc_store_sketch_plan_areas(plan, memory.run, memory.area) <= memory.area_end &&
+            memory.area_end + parts <= memory.tags_at) {
+            *ret_memory = memory;
+            return true;
+        }
+        /* Codes came, of an extent, since they were counted. */
+        sc_store_pool_leave(&store->pool, memory.run);
+    }
+    *ret_memory = (struct sc_store_sketch_memory){0};
+    return false;
+}
+
+bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab)
+{
+    const struct sc_store_coded *coded = sc_store_coded_of(keys, range);
+    if (!coded->is_good)
+        return false;
+    const struct sc_store_code_shape *shape = &coded->codes->code_shape;
+    *ret_slab = (struct sc_store_slab){.bits_k = shape->bits_k};
+    ret_slab->k_scales = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->k_codes = ret_slab->k_scales + shape->scale_bytes + coded->row * shape->k_row_bytes;
+    if (!coded->has_v)
+        return true;
+    ret_slab->bits_v = shape->bits_v;
+    ret_slab->v_scales = keys + coded->v_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->v_codes = ret_slab->v_scales + shape->scale_bytes + coded->row * shape->v_row_bytes;
+    return true;
+}
+
+/* ---- Copying out ---------------------------------------------------------------------------- */
+
+/* The piece from `id` on that has the row; NULL: none near. Pieces of adjacent rows have ids in a
+ * row, as their commit gave them. */
+static const struct sc_store_piece_entry *piece_with(const struct sc_store *store,
+                                                     const struct sc_store_sketch_block *block,
+                                                     uint64_t *id, uint64_t row)
+{
+    for (uint64_t end = *id + 2; *id < end; (*id)++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, *id);
+        if (piece != NULL && piece->extent == block->extent_id && row >= piece->extent_row &&
+            row - piece->extent_row < piece->row_count)
+            return piece;
+    }
+    return NULL;
+}
+
+/* No lock held: of the block and of tables only. False: a probe row fails. */
+static bool probes_take(const struct sc_store *store, const struct sc_store_sketch_block *block,
+                        const uint8_t *frame, uint8_t *keys)
+{
+    uint64_t bytes = block->probe_row_bytes, wanted = block->wanted_bytes;
+    const uint8_t *rows = frame + block->probes.at;
+    const uint64_t *tags = (const uint64_t *)(const void *)(frame + block->probe_tags.at);
+    uint8_t *dst = keys + block->row_first * wanted;
+    uint64_t id = block->piece;
+    for (uint64_t done = 0; done < block->row_count;) {
+        uint64_t row = block->extent_row + done, left = block->row_count - done;
+        const struct sc_store_piece_entry *piece = piece_with(store, block, &id, row);
+        if (piece == NULL)
+            return false;
+        uint64_t skip = row - piece->extent_row, count = piece->row_count - skip;
+        uint64_t bite = SC_STORE_BITE_BYTES / bytes > 0 ? SC_STORE_BITE_BYTES / bytes : 1;
+        count = count < left ? count : left;
+        count = count < bite ? count : bite;
+        const struct sc_store_tag_rows tagged = {
+            .base = sc_store_tag_base(store->shape.digest, piece->hash, block->copy, block->layer,
+                                      SC_STORE_PART_PROBE),
+            .position_first = piece->first_position + skip,
+            .row_bytes = bytes,
+            .count = count,
+            .tag_step = 1};
+        if (sc_store_tag_verify(&tagged, rows + done * bytes, tags + done) != count) {
+            SC_LOG(store->params.log, 1,
+                   "piece %" PRIu64 " layer %" PRIu32 " fails verification of its probe keys", id,
+                   block->layer);
+            return false;
+        }
+        if (bytes == wanted)
+            memcpy(dst + done * wanted, rows + done * bytes, count * bytes);
+        for (uint64_t i = done; i < done + count && bytes != wanted; i++)
+            memcpy(dst + i * wanted, rows + i * bytes, wanted);
+        done += count;
+    }
+    return true;
+}
+
+/* What stands in memory is that block, and has codes. */
+static bool codes_hold(struct sc_store *store, const struct sc_store_coded *coded,
+                       const struct sc_store_blocks *blocks, uint32_t layer, uint32_t part,
+                       const uint8_t *bytes)
+{
+    enum sc_store_block_state state =
+        sc_store_block_check(store, blocks, &coded->codes->code_shape, layer, part, bytes);
+    if (state == SC_STORE_BLOCK_BAD) {
+        sc_store_count(&store->counts.bad_blocks, 1);
+        SC_LOG(store->params.log, 1,
+               "piece %" PRIu64 " layer %" PRIu32 " fails verification of its codes", coded->piece,
+               layer);
+    }
+    return state == SC_STORE_BLOCK_CODED;
+}
+
+/* K's block, and V's where there is one. */
+static bool both_hold(struct sc_store *store, const struct sc_store_coded *coded,
+                      const struct sc_store_blocks *blocks, uint32_t layer, const uint8_t *run)
+{
+    return codes_hold(store, coded, blocks, layer, SC_STORE_PART_K, run + coded->k_at) &&
+           (!coded->has_v ||
+            codes_hold(store, coded, blocks, layer, SC_STORE_PART_V, run + coded->v_at));
+}
+
+/* What of [at, at + bytes), a block, the section brings that begins at `from`. */
+static void section_copy(const struct sc_store_sketch_section *section, uint64_t from,
+                         const uint8_t *frame, uint64_t at, uint64_t bytes, uint8_t *dst)
+{
+    uint64_t end = from + (section->end - section->start);
+    uint64_t first = at > from ? at : from, last = at + bytes < end ? at + bytes : end;
+    if (first < last)
+        memcpy(dst + (first - at), frame + section->at + (first - from), last - first);
+}
+
+/* Codes of the block's ranges. The memory is held. Who brings the last of a range's verifies it. */
+static void codes_take(struct sc_store *store, const struct sc_store_sketch_block *block,
+                       const uint8_t *area, uint8_t *run)
+{
+    for (uint64_t i = block->range_first; i < block->range_first + block->range_count; i++) {
+        struct sc_store_coded *coded = &((struct sc_store_coded *)(void *)run)[i];
+        const struct sc_store_extent_entry *extent;
+        const struct sc_store_piece_entry *piece =
+            sc_store_coded_piece(store, coded->piece, &extent);
+        struct sc_store_blocks blocks;
+        if (coded->codes == NULL)
+            continue; /* of no rows */
+        sc_store_codes_blocks(store, extent, coded->codes->copy, &coded->codes->code_shape, piece,
+                              &blocks);
+        const struct sc_store_sketch_section *k = &block->probes, *v = &block->probe_tags;
+        if (coded->k_at == 0) { /* they are whole, and stay where they were read */
+            coded->k_at = (uint64_t)(area - run) + k->at + (blocks.k_at - block->k_at);
+            coded->v_at = (uint64_t)(area - run) + v->at + (blocks.v_at - block->v_at);
+        } else {
+            section_copy(k, block->k_at, area, blocks.k_at, blocks.k_bytes, run + coded->k_at);
+            if (coded->has_v)
+                section_copy(v, block->v_at, area, blocks.v_at, blocks.v_bytes, run + coded->v_at);
+        }
+        if (atomic_fetch_sub(&coded->left, 1) == 1)
+            coded->is_good = both_hold(store, coded, &blocks, block->layer, run);
+    }
+}
+
+spec_status sc_store_sketch_memory_fill(struct sc_store *store,
+                                        const struct sc_store_sketch_block *block,
+                                        const uint8_t *frame,
+                                        const struct sc_store_sketch_memory *memory)
+{
+    if (block->tags.end > block->tags.start)
+        memcpy(memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, block->row_first),
+               frame + block->tags.at, sc_store_sketch_tags_bytes(store, block->row_count));
+    codes_take(store, block, frame, memory->run);
+    if (block->wanted_bytes == 0 || probes_take(store, block, frame, memory->run))
+        return SPEC_OK;
+    sc_store_count(&store->counts.corrupt_rows, 1);
+    return SPEC_E_CORRUPT;
+}

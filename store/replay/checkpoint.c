@@ -1,0 +1,676 @@
+/* A checkpoint: what the log says now, written into a shorter one that takes its place.
+ *
+ *   log      [head][space 1][extent 1][piece 1][piece 2][drop 2][epoch 1] ... [piece 9] | appends
+ *             new    copied  copied if a piece is        while  current one    ^ copied without
+ *                            LIVE, or quarantined        2 is in               the log lock; then
+ *   log.new  [head][space 1][extent 9][piece 9]          quarantine            the rest under it
+ *
+ * An extent that pieces were merged into stands far behind them, under ids that they left free. It
+ * is copied where its ids have their place, in front of what hangs on those pieces: what lies
+ * between them is not there any more after the next one.
+ *
+ * Frames are copied in order, payloads byte for byte, under new sequences and a new chain. So ids,
+ * unknown keys and the meaning of "before" stay. Of the averages of a live piece the newest is
+ * copied. A piece that was dropped is copied with its drop
+ * record as long as its pages are held, so that they are held after a reopen too; that an extent's
+ * rows are void is copied as long as the process knows of the extent.
+ *
+ * Holds: either log is complete at any time: the new one is synced before the rename, and the old
+ * one takes every append until then; an error leaves the old one. The new one is never longer than
+ * the old one, but for its head, and every byte of the log is counted twice (log_room.c): there is
+ * room for it at any time.
+ * Does not: change ids, forget a namespace, free space of rows.
+ * Threads: one checkpoint at a time, on an executor's thread, or in close.
+ * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
+#include "store/replay/checkpoint.h"
+#include "store/internal.h"
+#include "store/log/identity.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SLACK_BYTES (128ull << 10) /* of the log that are copied under its lock, at most */
+#define ROUNDS_MAX  64u            /* of copying what came meanwhile; then BUSY */
+#define DEAD_SHARE  8u             /* an 8th of the piece records must be of no use */
+#define SMALL_SHARE 128u           /* of disk_bytes: the log may grow by it */
+#define SMALL_BYTES (256ull << 10)
+
+/* Of the old log: an extent's record and its piece's, behind others of larger ids. */
+struct late {
+    uint64_t extent, offset, bytes, sequence, chain; /* those of the frame before */
+    bool is_copied;
+};
+
+#define LATE_BYTES_MAX (64ull << 10) /* of both frames; longer ones stay where they are */
+
+struct copy {
+    struct sc_store *store;
+    uint8_t *in, *out, *extent; /* windows; the extent's payload that no piece was copied of yet */
+    uint64_t in_offset, in_count;
+    uint64_t at, sequence, chain; /* in the old log: the next frame, the last one */
+    uint64_t bulk_end;            /* of the old log, when it began */
+    uint64_t extent_id, extent_bytes, extent_next;
+    uint64_t piece_last; /* of the extent's that are copied; 0: none */
+    uint64_t piece_next; /* late_note: above all that came */
+    uint64_t number;     /* of all checkpoints that were begun */
+    bool is_late;        /* the extent stands behind others of larger ids */
+    bool has_late;       /* one was copied so */
+    struct late *lates;  /* [late_count] by extent, once all are known */
+    uint64_t late_count, late_room, late_next;
+    struct late late;     /* the one whose piece may follow; extent 0: none */
+    uint8_t *late_frames; /* [LATE_BYTES_MAX] NULL: there is none */
+    uint64_t *voids;      /* [void_count] ids of copied pieces that are not LIVE, ascending */
+    uint64_t void_count, void_room, piece_count;
+    struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
+    struct sc_io_file *file;
+    struct sc_store_writer writer; /* into out */
+    uint64_t end, new_sequence, new_chain;
+};
+
+static void new_path(const struct sc_store *store, char path[SC_LIMIT_PATH_BYTES + 64])
+{
+    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 64, "%s/log.new", store->dir);
+}
+
+void sc_store_checkpoint_clean(struct sc_store *store)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    new_path(store, path);
+    (void)sc_io_unlink(store->io, path, NULL);
+}
+
+/* ---- Writing -------------------------------------------------------------------------------- */
+
+static spec_status copy_flush(struct copy *copy, struct spec_error *reterr)
+{
+    uint64_t bytes = copy->writer.used;
+    if (bytes == 0)
+        return SPEC_OK;
+    spec_status status =
+        sc_io_file_pwrite(copy->store->io, copy->file, copy->out, bytes, copy->end, reterr);
+    copy->end += bytes;
+    copy->writer.used = 0;
+    return status;
+}
+
+static spec_status copy_put(struct copy *copy, const uint8_t *payload, uint64_t bytes,
+                            struct spec_error *reterr)
+{
+    struct sc_store_writer *writer = &copy->writer;
+    if (writer->capacity - writer->used < SC_STORE_FRAME_BYTES + bytes) {
+        spec_status status = copy_flush(copy, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+    uint64_t begin = sc_store_frame_begin(writer);
+    memcpy(writer->bytes + writer->used, payload, bytes);
+    writer->used += bytes;
+    sc_store_frame_end(writer, begin, ++copy->new_sequence, &copy->new_chain);
+    return SPEC_OK;
+}
+
+/* ---- What is copied -------------------------------------------------------------------------- */
+
+static bool void_note(struct copy *copy, uint64_t id)
+{
+    if (copy->void_count == copy->void_room) {
+        uint64_t room = copy->void_room == 0 ? 1024 : 2 * copy->void_room;
+        uint64_t *voids = sc_alloc_array(copy->store->params.alloc, room, sizeof(*voids));
+        if (voids == NULL)
+            return false;
+        if (copy->void_count > 0)
+            memcpy(voids, copy->voids, copy->void_count * sizeof(*voids));
+        sc_alloc_free(copy->store->params.alloc, copy->voids);
+        copy->voids = voids;
+        copy->void_room = room;
+    }
+    uint64_t at = copy->void_count++; /* one that others were merged into may come late */
+    for (; at > 0 && copy->voids[at - 1] > id; at--)
+        copy->voids[at] = copy->voids[at - 1];
+    copy->voids[at] = id;
+    return true;
+}
+
+static bool void_is(const struct copy *copy, uint64_t id)
+{
+    uint64_t low = 0, high = copy->void_count;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        if (copy->voids[middle] < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < copy->void_count && copy->voids[low] == id;
+}
+
+/* The id behind the piece was left free, and is nobody's for good: its drop record says so. */
+static bool left_is_void(const struct copy *copy, const struct sc_store_piece_entry *entry,
+                         uint64_t id)
+{
+    const struct sc_store_table *table = &copy->store->table;
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(table, entry->extent);
+    const struct sc_store_piece_entry *left = sc_store_table_piece(table, id + 1);
+    return extent->leaves_ids && left != NULL && left->extent == 0 &&
+           (uint64_t)entry->extent_row + entry->row_count == extent->row_count &&
+           atomic_load(&left->state) == SC_STORE_PIECE_DROPPED;
+}
+
+/* LIVE, or its pages are held. A piece that is void in the table only (its drop record could not be
+ * written) is held too: it lives again after a reopen. One that came since the new log's head was
+ * written is kept whatever it is, for its id: the head does not say that it was given. */
+static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *payload,
+                              uint64_t bytes, bool keeps, struct spec_error *reterr)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(&copy->store->table, id);
+    if (entry == NULL || id <= copy->piece_last)
+        return SPEC_OK; /* it was never believed */
+    uint32_t state = atomic_load(&entry->state);
+    bool is_void = state == SC_STORE_PIECE_QUARANTINED || state == SC_STORE_PIECE_DROPPED;
+    if ((state != SC_STORE_PIECE_LIVE && !is_void && !keeps) || copy->extent_id == 0 ||
+        entry->extent != copy->extent_id)
+        return SPEC_OK;
+    struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&copy->store->table, copy->extent_id);
+    if (copy->extent_bytes > 0 && extent->copied == copy->number)
+        return SPEC_OK; /* a second record of the extent, which was never believed */
+    copy->piece_last = id;
+    spec_status status = SPEC_OK;
+    if (is_void && !keeps && !void_note(copy, id)) /* else its drop record is kept anyway */
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " quarantined pieces", copy->void_room);
+    if (copy->extent_bytes > 0)
+        status = copy_put(copy, copy->extent, copy->extent_bytes, reterr);
+    extent->copied = copy->number;
+    copy->extent_bytes = 0;
+    copy->has_late = copy->has_late || copy->is_late;
+    if (left_is_void(copy, entry, id) && !keeps && !void_note(copy, id + 1))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " quarantined pieces", copy->void_room);
+    if (status == SPEC_OK)
+        status = copy_put(copy, payload, bytes, reterr);
+    copy->piece_count++;
+    return status;
+}
+
+/* The namespace's epoch of now: an earlier one adds nothing to it. */
+static bool epoch_is_current(struct copy *copy, const struct sc_store_record *record)
+{
+    struct sc_store *store = copy->store;
+    pthread_mutex_lock(&store->log.lock);
+    bool current = record->id > 0 && record->id <= store->log.space_count &&
+                   record->epoch.epoch == store->log.spaces[record->id - 1].epoch;
+    pthread_mutex_unlock(&store->log.lock);
+    return current;
+}
+
+/* The newest of a live piece, or what came since. */
+static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *payload,
+                                uint64_t bytes, bool keeps, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    if (!keeps) { /* else the log lock may be held */
+        pthread_mutex_lock(&store->log.lock);
+        keeps = sc_store_table_live(&store->table, id) != NULL &&
+                sc_store_averages_is_last(&store->log.averages, id, copy->at);
+        pthread_mutex_unlock(&store->log.lock);
+    }
+    if (!keeps || id == 0 || id >= SC_STORE_IDS)
+        return SPEC_OK;
+    if (!sc_store_averages_reserve(&copy->averages, 1, store->params.alloc))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
+    uint64_t offset = copy->end + copy->writer.used; /* whether or not it is flushed before */
+    sc_store_averages_note(&copy->averages, id, offset, SC_STORE_FRAME_BYTES + bytes);
+    return copy_put(copy, payload, bytes, reterr);
+}
+
+/* Of an extent whose record is copied, whatever became of it since: without this one its place
+ * would be in the way of what took it. */
+static bool is_coarse(const struct copy *copy, uint64_t id)
+{
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&copy->store->table, id);
+    return extent != NULL && atomic_load(&extent->coarse_ns) != 0 && extent->copied == copy->number;
+}
+
+/* ---- Extents that stand behind others of larger ids ----------------------------------------- */
+
+/* By extent; of a log that lies, the one that stands first first. */
+static int late_compare(const void *a, const void *b)
+{
+    const struct late *left = a, *right = b;
+    if (left->extent != right->extent)
+        return left->extent < right->extent ? -1 : 1;
+    return left->offset < right->offset ? -1 : left->offset > right->offset;
+}
+
+static bool late_add(struct copy *copy)
+{
+    if (copy->late_count == copy->late_room) {
+        uint64_t room = copy->late_room == 0 ? 256 : 2 * copy->late_room;
+        struct late *lates = sc_alloc_array(copy->store->params.alloc, room, sizeof(*lates));
+        if (lates == NULL)
+            return false;
+        if (copy->late_count > 0)
+            memcpy(lates, copy->lates, copy->late_count * sizeof(*lates));
+        sc_alloc_free(copy->store->params.alloc, copy->lates);
+        copy->lates = lates;
+        copy->late_room = room;
+    }
+    copy->lates[copy->late_count++] = copy->late;
+    return true;
+}
+
+/* Looks at a record of the old log. before: the chain in front of its frame. */
+static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t bytes,
+                             uint64_t before, struct spec_error *reterr)
+{
+    struct sc_store_record record = {0};
+    struct late *late = &copy->late;
+    if (!sc_store_record_peek(payload, bytes, &record)) {
+        late->extent = 0; /* what follows does not stand directly behind it */
+        return SPEC_OK;
+    }
+    if (record.type == SC_STORE_RECORD_EXTENT && record.id < copy->extent_next) {
+        *late = (struct late){.extent = record.id,
+                              .offset = copy->at,
+                              .bytes = SC_STORE_FRAME_BYTES + bytes,
+                              .sequence = copy->sequence,
+                              .chain = before};
+        return SPEC_OK;
+    }
+    if (record.type == SC_STORE_RECORD_EXTENT)
+        copy->extent_next = record.id + 1;
+    bool is_piece = record.type == SC_STORE_RECORD_PIECE;
+    bool is_whole = is_piece && late->extent != 0 && record.id < copy->piece_next;
+    late->bytes += SC_STORE_FRAME_BYTES + bytes;
+    if (is_whole && late->bytes <= LATE_BYTES_MAX && !late_add(copy))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " merged extents", copy->late_room);
+    late->extent = 0;
+    if (is_piece && record.id >= copy->piece_next)
+        copy->piece_next = record.id + 1;
+    return SPEC_OK;
+}
+
+/* The one whose extent's frame is next; NULL: it is none of them. */
+static struct late *late_find(const struct copy *copy, uint64_t extent)
+{
+    const struct late key = {.extent = extent, .offset = copy->at};
+    return copy->late_count == 0
+               ? NULL
+               : bsearch(&key, copy->lates, copy->late_count, sizeof(key), late_compare);
+}
+
+static spec_status copy_piece_or_extent(struct copy *copy, const struct sc_store_record *record,
+                                        const uint8_t *payload, uint64_t bytes, bool keeps,
+                                        struct spec_error *reterr)
+{
+    if (record->type == SC_STORE_RECORD_PIECE)
+        return copy_piece(copy, record->id, payload, bytes, keeps, reterr);
+    memcpy(copy->extent, payload, bytes);
+    copy->extent_bytes = bytes;
+    copy->extent_id = record->id;
+    copy->piece_last = 0;
+    copy->is_late = record->id < copy->extent_next;
+    copy->extent_next = copy->is_late ? copy->extent_next : record->id + 1;
+    return SPEC_OK;
+}
+
+static spec_status late_copy(struct copy *copy, struct late *late, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    uint64_t chain = late->chain, frame_bytes;
+    spec_status status = sc_io_file_pread(store->io, store->log.journal.file, copy->late_frames,
+                                          late->bytes, late->offset, reterr);
+    for (uint64_t at = 0, i = 1; status == SPEC_OK && at < late->bytes; at += frame_bytes, i++) {
+        struct sc_store_record record = {0};
+        const uint8_t *frame = copy->late_frames + at, *payload = frame + SC_STORE_FRAME_BYTES;
+        if (sc_store_frame_check(frame, late->bytes - at, late->sequence + i, &chain,
+                                 &frame_bytes) != SC_STORE_FRAME_OK ||
+            !sc_store_record_peek(payload, frame_bytes - SC_STORE_FRAME_BYTES, &record))
+            return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log is damaged at byte %" PRIu64, store->dir,
+                           late->offset);
+        status = copy_piece_or_extent(copy, &record, payload, frame_bytes - SC_STORE_FRAME_BYTES,
+                                      false, reterr);
+    }
+    late->is_copied = true;
+    return status;
+}
+
+/* The next extent of the old log is this one: those that belong before it are copied; one that was
+ * so already is left out. */
+static spec_status extent_next(struct copy *copy, const struct sc_store_record *record,
+                               const uint8_t *payload, uint64_t bytes, bool keeps,
+                               struct spec_error *reterr)
+{
+    struct late *own = late_find(copy, record->id);
+    spec_status status = SPEC_OK;
+    if (own != NULL) {
+        copy->extent_id = 0;
+        if (own->is_copied)
+            return SPEC_OK;
+        own->is_copied = true;
+    }
+    for (; status == SPEC_OK && copy->late_next < copy->late_count; copy->late_next++) {
+        struct late *late = &copy->lates[copy->late_next];
+        if (late->extent >= record->id)
+            break;
+        if (!late->is_copied)
+            status = late_copy(copy, late, reterr);
+    }
+    return status == SPEC_OK ? copy_piece_or_extent(copy, record, payload, bytes, keeps, reterr)
+                             : status;
+}
+
+static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64_t bytes,
+                               struct spec_error *reterr)
+{
+    struct sc_store_record record = {0};
+    bool keeps = copy->at >= copy->bulk_end; /* what came since is kept, and says what came of it */
+    if (!sc_store_record_peek(payload, bytes, &record))
+        return SPEC_OK;
+    switch (record.type) {
+    case SC_STORE_RECORD_EXTENT:
+        return extent_next(copy, &record, payload, bytes, keeps, reterr);
+    case SC_STORE_RECORD_PIECE:
+        return copy_piece_or_extent(copy, &record, payload, bytes, keeps, reterr);
+    case SC_STORE_RECORD_NAMESPACE:
+        keeps = true;
+        break;
+    case SC_STORE_RECORD_DROP:
+        keeps = keeps || void_is(copy, record.id);
+        break;
+    case SC_STORE_RECORD_ANNEX:
+        keeps = keeps || sc_store_annex_is_held(copy->store, record.id);
+        break;
+    case SC_STORE_RECORD_COARSE:
+        keeps = keeps || is_coarse(copy, record.id);
+        break;
+    case SC_STORE_RECORD_AVERAGE:
+        copy->extent_id = 0;
+        return copy_average(copy, record.id, payload, bytes, keeps, reterr);
+    case SC_STORE_RECORD_EPOCH:
+        /* The log lock is held where it would be asked for. */
+        keeps = keeps || (sc_store_record_decode(payload, bytes, &record) &&
+                          epoch_is_current(copy, &record));
+        break;
+    default:
+        return SPEC_OK; /* the old head */
+    }
+    copy->extent_id = 0;
+    return keeps ? copy_put(copy, payload, bytes, reterr) : SPEC_OK;
+}
+
+/* Copies the frames of [at, end); notes: looks at them instead. */
+static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
+                              struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    while (copy->at < end) {
+        uint64_t skip = copy->at - copy->in_offset, frame_bytes, before = copy->chain;
+        enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
+        if (skip < copy->in_count)
+            state = sc_store_frame_check(copy->in + skip, copy->in_count - skip, copy->sequence + 1,
+                                         &copy->chain, &frame_bytes);
+        if (state == SC_STORE_FRAME_SHORT) {
+            uint64_t left = end - copy->at;
+            uint64_t count = left < SC_STORE_WINDOW_BYTES ? left : SC_STORE_WINDOW_BYTES;
+            if (skip == 0 && copy->in_count >= count)
+                state = SC_STORE_FRAME_BAD; /* all that there is, and it is no frame */
+            copy->in_offset = copy->at;
+            copy->in_count = count;
+            spec_status status = SPEC_OK;
+            if (state == SC_STORE_FRAME_SHORT)
+                status = sc_io_file_pread(store->io, store->log.journal.file, copy->in, count,
+                                          copy->at, reterr);
+            if (status != SPEC_OK)
+                return status;
+        }
+        if (state == SC_STORE_FRAME_BAD)
+            return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log is damaged at byte %" PRIu64, store->dir,
+                           copy->at);
+        if (state == SC_STORE_FRAME_SHORT)
+            continue;
+        const uint8_t *payload = copy->in + skip + SC_STORE_FRAME_BYTES;
+        uint64_t bytes = frame_bytes - SC_STORE_FRAME_BYTES;
+        spec_status status = notes ? late_note(copy, payload, bytes, before, reterr)
+                                   : copy_record(copy, payload, bytes, reterr);
+        if (status != SPEC_OK)
+            return status;
+        copy->sequence++;
+        copy->at += frame_bytes;
+    }
+    return SPEC_OK;
+}
+
+/* Looks through the old log for extents that stand behind others of larger ids. */
+static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    uint64_t chain = copy->chain;
+    copy->late_frames = sc_alloc(store->params.alloc, LATE_BYTES_MAX);
+    if (copy->late_frames == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "frames of merged extents");
+    spec_status status = copy_range(copy, copy->bulk_end, true, reterr);
+    if (copy->late_count > 0)
+        qsort(copy->lates, copy->late_count, sizeof(*copy->lates), late_compare);
+    copy->at = copy->sequence = copy->in_offset = copy->in_count = copy->extent_next = 0;
+    copy->chain = chain;
+    return status;
+}
+
+/* ---- The two logs ---------------------------------------------------------------------------- */
+
+static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *ret_head,
+                              struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    copy->in = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
+    copy->out = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
+    copy->extent = sc_alloc(store->params.alloc, SC_STORE_PAYLOAD_BYTES_MAX);
+    if (copy->in == NULL || copy->out == NULL || copy->extent == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a checkpoint's buffers");
+    new_path(store, path);
+    spec_status status = sc_store_is_ours(store, reterr);
+    if (status == SPEC_OK) {
+        sc_store_checkpoint_clean(store);
+        status = sc_io_file_open(store->io, path,
+                                 SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE,
+                                 &copy->file, reterr);
+    }
+    if (status != SPEC_OK)
+        return status;
+    copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
+    copy->new_chain = copy->chain =
+        sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
+    pthread_mutex_lock(&store->log.lock);
+    *ret_head = store->log.journal.head;
+    ret_head->number++;
+    copy->number = ++store->log.copies;
+    ret_head->piece_next = store->table.piece_next;
+    ret_head->extent_next = store->table.extent_next;
+    copy->bulk_end = store->log.journal.end;
+    bool has_late = store->log.has_late;
+    store->log.is_copied =
+        true; /* until its end: what pieces are merged into has its place, or waits */
+    pthread_mutex_unlock(&store->log.lock);
+    if (has_late)
+        status = lates_find(copy, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t frame = sc_store_frame_begin(&copy->writer);
+    sc_store_record_put_head(&copy->writer, ret_head);
+    sc_store_frame_end(&copy->writer, frame, ++copy->new_sequence, &copy->new_chain);
+    return SPEC_OK;
+}
+
+/* Until little is left, without the lock. On SPEC_OK the log lock is held. */
+static spec_status copy_bulk(struct copy *copy, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    uint64_t end = copy->bulk_end;
+    spec_status status = SPEC_OK;
+    for (uint32_t round = 0; round < ROUNDS_MAX; round++) {
+        status = copy_range(copy, end, false, reterr);
+        if (status == SPEC_OK)
+            status = copy_flush(copy, reterr);
+        if (status == SPEC_OK)
+            status = sc_io_file_sync(store->io, copy->file, reterr);
+        if (status != SPEC_OK)
+            return status;
+        pthread_mutex_lock(&store->log.lock);
+        end = store->log.journal.end;
+        if (end - copy->at <= SLACK_BYTES)
+            return SPEC_OK;
+        pthread_mutex_unlock(&store->log.lock);
+    }
+    return sc_fail(reterr, SPEC_E_BUSY, "%s/log grows faster than it is copied", store->dir);
+}
+
+/* Log lock held. The new log is complete and durable; it becomes the log. */
+static spec_status copy_swap(struct copy *copy, const struct sc_store_record_head *head,
+                             struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    struct sc_store_journal *journal = &store->log.journal;
+    char from[SC_LIMIT_PATH_BYTES + 64], to[SC_LIMIT_PATH_BYTES + 64];
+    bool in_place = false, is_log = false;
+    spec_status status = copy_range(copy, journal->end, false, reterr);
+    bool came = copy->writer.used > 0;
+    if (status == SPEC_OK)
+        status = copy_flush(copy, reterr);
+    if (status == SPEC_OK && came)
+        status = sc_io_file_sync(store->io, copy->file, reterr);
+    if (status != SPEC_OK)
+        return status;
+    new_path(store, from);
+    (void)snprintf(to, sizeof(to), "%s/log", store->dir);
+    status = sc_store_is_ours(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_io_file_same(store->io, journal->file, to, &is_log, reterr);
+    if (status == SPEC_OK && !is_log)
+        status = sc_fail(reterr, SPEC_E_IO, "%s is not our log any more", to);
+    if (status != SPEC_OK)
+        return status;
+    status = sc_io_rename(store->io, from, to, reterr);
+    if (status != SPEC_OK && /* the directory may be changed, and not synced */
+        (sc_io_file_same(store->io, copy->file, to, &in_place, NULL) != SPEC_OK || !in_place))
+        return status;
+    struct sc_io_file *old = journal->file;
+    journal->file = copy->file;
+    copy->file = old;
+    journal->end = journal->synced_end = journal->kept_bytes = copy->end;
+    journal->sequence = copy->new_sequence;
+    journal->chain = copy->new_chain;
+    journal->head = *head;
+    journal->pieces_read = copy->piece_count;
+    journal->piece_next_read = store->table.piece_next;
+    struct sc_store_averages averages = store->log.averages;
+    store->log.averages = copy->averages;
+    copy->averages = averages;
+    store->log.is_broken = journal->is_short = false;
+    store->log.has_late = copy->has_late;
+    atomic_store(&store->counts.log_bytes, copy->end);
+    return SPEC_OK;
+}
+
+spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reterr)
+{
+    struct copy copy = {.store = store};
+    struct sc_store_record_head head;
+    if (store->params.role != SC_STORE_WRITER)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a checkpoint is the writer's");
+    spec_status status = copy_begin(&copy, &head, reterr);
+    if (status == SPEC_OK)
+        status = copy_bulk(&copy, reterr);
+    if (status == SPEC_OK) {
+        status = copy_swap(&copy, &head, reterr);
+        pthread_mutex_unlock(&store->log.lock);
+    }
+    pthread_mutex_lock(&store->log.lock);
+    store->log.is_copied = false;
+    pthread_mutex_unlock(&store->log.lock);
+    if (status != SPEC_OK && copy.file != NULL && sc_store_is_ours(store, NULL) == SPEC_OK)
+        sc_store_checkpoint_clean(store);
+    if (copy.file != NULL) /* the new one that failed, or the old one that was replaced */
+        sc_io_file_close(store->io, copy.file);
+    if (status == SPEC_OK) {
+        sc_store_count(&store->counts.checkpoints, 1);
+        SC_LOG(store->params.log, 3,
+               "%s/log: checkpoint %" PRIu64 ", %" PRIu64 " bytes of %" PRIu64, store->dir,
+               head.number, copy.end, copy.at);
+    } else {
+        pthread_mutex_lock(&store->log.lock);
+        store->log.journal.retry_ns = sc_exec_now_ns(store->params.exec) + SC_STORE_RETRY_NS;
+        pthread_mutex_unlock(&store->log.lock);
+    }
+    sc_store_averages_done(&copy.averages, store->params.alloc);
+    sc_alloc_free(store->params.alloc, copy.voids);
+    sc_alloc_free(store->params.alloc, copy.lates);
+    sc_alloc_free(store->params.alloc, copy.late_frames);
+    sc_alloc_free(store->params.alloc, copy.extent);
+    sc_alloc_free(store->params.alloc, copy.out);
+    sc_alloc_free(store->params.alloc, copy.in);
+    return status;
+}
+
+/* ---- When ------------------------------------------------------------------------------------ */
+
+/* Log lock held. A good part of the log is averages that newer ones replace. */
+static bool averages_are_stale(const struct sc_store *store)
+{
+    uint64_t stale = store->log.averages.all_bytes - store->log.averages.last_bytes;
+    return stale > 0 && stale >= store->log.journal.end / DEAD_SHARE;
+}
+
+bool sc_store_checkpoint_due(struct sc_store *store)
+{
+    const struct sc_store_journal *journal = &store->log.journal;
+    uint64_t small = store->disk.bytes_max / SMALL_SHARE;
+    small = small > SMALL_BYTES ? small : SMALL_BYTES;
+    uint64_t step = store->params.config->checkpoint_bytes;
+    step = step < small ? step : small;
+    if (store->params.role != SC_STORE_WRITER)
+        return false;
+    pthread_mutex_lock(&store->log.lock);
+    uint64_t grown = journal->end - journal->kept_bytes, count = sc_store_log_pieces(store);
+    bool grew = grown >= step && grown >= journal->kept_bytes;
+    bool is_stale = averages_are_stale(store);
+    bool is_broken = store->log.is_broken;
+    bool waits = sc_exec_now_ns(store->params.exec) < journal->retry_ns;
+    pthread_mutex_unlock(&store->log.lock);
+    uint64_t live = sc_store_counted(&store->counts.piece_count);
+    bool is_void = count > live && (count - live) * DEAD_SHARE >= count;
+    if (waits)
+        return false;
+    return is_broken || (grew && (is_void || is_stale)) || sc_store_log_is_tight(store);
+}
+
+/* Pieces that a checkpoint would keep. */
+static uint64_t pieces_kept(const struct sc_store *store)
+{
+    uint64_t count = 0;
+    const struct sc_store_table *table = &store->table;
+    for (uint64_t id = 1; (id = sc_store_table_piece_from(table, id)) < table->piece_next; id++) {
+        const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
+        uint32_t state = atomic_load(&entry->state);
+        count += state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_QUARANTINED;
+    }
+    return count;
+}
+
+void sc_store_checkpoint_close(struct sc_store *store)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = SPEC_OK;
+    if (store->params.role != SC_STORE_WRITER || journal->end == journal->synced_end)
+        return;
+    (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
+    uint64_t count = sc_store_log_pieces(store), kept = pieces_kept(store);
+    if ((count > kept && (count - kept) * DEAD_SHARE >= count) || averages_are_stale(store))
+        status = sc_store_checkpoint(store, &error);
+    else
+        status = sc_io_file_sync(store->io, journal->file, &error);
+    if (status != SPEC_OK)
+        SC_LOG(store->params.log, 1, "%s/log keeps what is void: %s", store->dir, error.text);
+}

@@ -1,0 +1,240 @@
+/* A reader's or peer's place in a log that another process appends to.
+ *
+ *   log   [believed frames, applied][new frames][half a frame]
+ *                                   ^ journal.end             ^ size, polled
+ *
+ * Each call polls the size, reads what is new through a window, and applies whole frames as replay
+ * does. A frame that is not whole, or whose checksum does not fit, is not there yet: it is looked
+ * at again by the next call. The log is read from its start again when its file was replaced
+ * (a checkpoint) or when what was believed is no longer in it (an append that failed was cut off
+ * and written over): what comes again stays as it is, and what does not is void.
+ *
+ * Holds: nothing is written, made, cut or locked; known_ns was read before the poll that found
+ * nothing new, so what the writer drops later is void no sooner than a promise made from it ends.
+ * Does not: sleep, wait, or call back with a lock held.
+ * Threads: one at a time follows; sc_store_follow_ns from any.
+ * Tests: tests/unit/store/test_follow.c, tests/fuzz/fuzz_follow.c */
+#include "store/replay/follow.h"
+#include "store/internal.h"
+#include "store/log/identity.h"
+#include "store/replay/replay.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FOLLOW_SEGMENTS_MAX 65536u /* that a reader has open: 4 TiB at 64 MiB each */
+
+/* ---- The file ------------------------------------------------------------------------------- */
+
+/* From the first frame, of the file that is open. */
+static void log_restart(struct sc_store *store)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    journal->end = journal->sequence = 0;
+    journal->chain =
+        sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
+    journal->head = (struct sc_store_record_head){0};
+    store->follow.rereads = store->replay->generation > 0;
+    store->follow.frame_offset = store->follow.bytes_seen = 0;
+    sc_store_replay_restart(store);
+}
+
+/* Another store under the same path: what is known is of no use. */
+static spec_status identity_refresh(struct sc_store *store, bool *ret_found,
+                                    struct spec_error *reterr)
+{
+    struct sc_store_identity identity = {0};
+    spec_status status = sc_io_dir_check(store->io, store->params.config->path, reterr);
+    if (status == SPEC_OK)
+        status = sc_io_dir_check(store->io, store->dir, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_identity_find(store, &identity, ret_found, reterr);
+    if (status != SPEC_OK || !*ret_found)
+        return status;
+    if (store->follow.has_identity &&
+        memcmp(identity.store_id, store->store_id, sizeof(store->store_id)) != 0)
+        sc_store_replay_forget(store);
+    store->follow.has_identity = true;
+    return sc_store_identity_set(store, &identity, reterr);
+}
+
+/* Opens the log that is in place now, when it is not the one that is open. *ret_open false: there
+ * is none. */
+static spec_status log_open(struct sc_store *store, bool *ret_open, struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    struct sc_io_file *file;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    bool is_same = false;
+    *ret_open = false;
+    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
+    if (store->log.journal.file != NULL) {
+        spec_status status =
+            sc_io_file_same(store->io, store->log.journal.file, path, &is_same, reterr);
+        if (status != SPEC_OK || is_same) {
+            *ret_open = is_same;
+            return status;
+        }
+    }
+    spec_status status = identity_refresh(store, ret_open, reterr);
+    if (status != SPEC_OK || !*ret_open)
+        return status;
+    *ret_open = false;
+    status = sc_io_file_open(store->io, path, 0, &file, &error);
+    if (status != SPEC_OK)
+        return error.sys_errno == ENOENT ? SPEC_OK : sc_fail(reterr, status, "%s", error.text);
+    if (store->log.journal.file != NULL)
+        sc_io_file_close(store->io, store->log.journal.file);
+    store->log.journal.file = file;
+    log_restart(store);
+    *ret_open = true;
+    return SPEC_OK;
+}
+
+/* Whether the last frame that was believed is still where it was: an append that failed half-way is
+ * cut off, and the next one may be as long. */
+static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes, bool *ret_holds,
+                                    struct spec_error *reterr)
+{
+    const struct sc_store_journal *journal = &store->log.journal;
+    uint8_t frame[SC_STORE_FRAME_BYTES];
+    *ret_holds = journal->end == 0;
+    if (*ret_holds || file_bytes < journal->end)
+        return SPEC_OK;
+    spec_status status = sc_io_file_pread(store->io, journal->file, frame, sizeof(frame),
+                                          store->follow.frame_offset, reterr);
+    *ret_holds = status == SPEC_OK && sc_store_frame_chain(frame) == journal->chain;
+    return status;
+}
+
+/* Applies the whole frames in the window. Returns the state of the first that is not one. */
+static spec_status window_apply(struct sc_store *store, uint64_t count,
+                                enum sc_store_frame_state *ret_state, struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    uint64_t at = 0, frame_bytes;
+    for (;;) {
+        const uint8_t *frame = journal->buffer + at;
+        uint64_t chain = journal->chain;
+        *ret_state =
+            sc_store_frame_check(frame, count - at, journal->sequence + 1, &chain, &frame_bytes);
+        if (*ret_state != SC_STORE_FRAME_OK)
+            return SPEC_OK;
+        struct sc_store_payload payload = {.at = frame + SC_STORE_FRAME_BYTES,
+                                           .bytes = frame_bytes - SC_STORE_FRAME_BYTES};
+        spec_status status = sc_store_replay_record(store, &payload, NULL, reterr);
+        if (status != SPEC_OK)
+            return status;
+        store->follow.frame_offset = journal->end;
+        journal->end += frame_bytes;
+        journal->sequence++;
+        journal->chain = chain;
+        at += frame_bytes;
+    }
+}
+
+/* Everything in the log was applied. */
+static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
+{
+    const struct sc_store_record_head *head = &store->log.journal.head;
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_table *table = &store->table;
+    if (store->follow.rereads) {
+        store->follow.rereads = false;
+        sc_store_replay_sweep(store, false);
+    }
+    /* Ids that the log once had, and has no more, are known to be void. */
+    uint64_t next = replay->piece_base + head->piece_next;
+    pthread_mutex_lock(&store->log.lock);
+    if (next > table->piece_next && next <= SC_STORE_IDS)
+        table->piece_next = next;
+    pthread_mutex_unlock(&store->log.lock);
+    if (replay->piece_next < head->piece_next)
+        replay->piece_next = head->piece_next;
+    if (replay->extent_next < head->extent_next)
+        replay->extent_next = head->extent_next;
+    atomic_store(&store->counts.log_bytes, store->log.journal.end);
+    atomic_store(&store->follow.known_ns, wall_ns);
+    atomic_store(&store->follow.known_now_ns, now_ns);
+}
+
+/* Reads from the last believed frame to the end, at most a window of it. */
+static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns,
+                            bool *ret_more, struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    struct sc_store_follow *follow = &store->follow;
+    enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
+    uint64_t file_bytes, end = journal->end;
+    bool holds;
+    spec_status status = sc_io_file_size(store->io, journal->file, &file_bytes, reterr);
+    if (status == SPEC_OK)
+        status = frame_check_last(store, file_bytes, &holds, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (!holds) {
+        log_restart(store);
+        *ret_more = true;
+        return SPEC_OK;
+    }
+    bool is_cut = file_bytes - end > journal->buffer_bytes;
+    uint64_t count = is_cut ? journal->buffer_bytes : file_bytes - end;
+    if (count > 0)
+        status = sc_io_file_pread(store->io, journal->file, journal->buffer, count, end, reterr);
+    if (status == SPEC_OK && count > 0)
+        status = window_apply(store, count, &state, reterr);
+    if (status != SPEC_OK)
+        return status;
+    bool is_whole = journal->end == file_bytes, is_still = file_bytes == follow->bytes_seen;
+    follow->bytes_seen = file_bytes;
+    if (is_whole || (state == SC_STORE_FRAME_SHORT && !is_cut && is_still))
+        caught_up(store, wall_ns, now_ns);
+    *ret_more = is_cut && journal->end > end;
+    return SPEC_OK;
+}
+
+/* ---- Interface ------------------------------------------------------------------------------ */
+
+spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    bool is_reader = store->params.role == SC_STORE_READER, more = true;
+    store->disk.segment_max = is_reader ? FOLLOW_SEGMENTS_MAX : 0;
+    if (is_reader)
+        store->disk.segments = sc_alloc_array(store->params.alloc, store->disk.segment_max,
+                                              sizeof(*store->disk.segments));
+    journal->buffer_bytes = SC_STORE_WINDOW_BYTES;
+    journal->buffer = sc_alloc(store->params.alloc, journal->buffer_bytes);
+    if ((is_reader && store->disk.segments == NULL) || journal->buffer == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "following a log");
+    spec_status status = sc_store_replay_open(store, reterr);
+    while (status == SPEC_OK && more)
+        status = sc_store_follow(store, &more, reterr);
+    return status;
+}
+
+spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_error *reterr)
+{
+    bool is_open = false;
+    *ret_more = false;
+    if (store->params.role == SC_STORE_WRITER || store->follow.is_over)
+        return SPEC_OK;
+    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    spec_status status = log_open(store, &is_open, reterr);
+    if (status == SPEC_OK && is_open)
+        status = log_read(store, wall_ns, now_ns, ret_more, reterr);
+    store->follow.is_over = status == SPEC_E_VERSION;
+    return status;
+}
+
+uint64_t sc_store_follow_ns(const struct sc_store *store)
+{
+    return atomic_load(&store->follow.known_ns);
+}
+
+uint64_t sc_store_follow_now_ns(const struct sc_store *store)
+{
+    return atomic_load(&store->follow.known_now_ns);
+}

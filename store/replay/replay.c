@@ -1,0 +1,465 @@
+/* Replay of the log: records become the table, the space map and on_piece calls. The same code
+ * serves a writer's open, all of the log at once, and a follower, as the log grows.
+ *
+ *   namespace -> shapes; extent -> takes its places; piece -> LIVE, on_piece; drop -> on_drop, its
+ *   pages into quarantine; epoch -> on_epoch, all pieces of the namespace void; head -> numbering;
+ *   average -> on_average
+ *
+ *   a writer without on_drop reads the log twice: first for what later records make void, so that
+ *   on_piece is not told of it
+ *
+ * Every number is checked against what stands already: segments that exist, offsets inside them,
+ * places nobody has, rows inside the extent. A record that does not fit is not believed: counted,
+ * skipped, a miss. Among extents that overlap the earlier one keeps its place, because live extents
+ * never overlap in an honest log and the later record is the lie.
+ *
+ * A follower has no space map; pieces that it does not tell of are not LIVE in its table. When it
+ * reads a log again (a checkpoint put another in its place), what it knows stays as it is, as long
+ * as the record says the same; an id never comes to mean other rows.
+ *
+ * Holds: ids ascend; a piece or extent whose record lies still uses up its id, so that later
+ * records keep their meaning; nothing on disk changes until the whole log was read.
+ * Does not: read segments (rows are verified when they are loaded).
+ * Threads: open; for a follower, the one that follows (store/replay/follow.c). Callbacks run
+ * without locks. Tests: tests/unit/store/test_log.c, test_follow.c; tests/fault/test_store_faults.c
+ */
+#include "store/replay/replay.h"
+#include "store/replay/checkpoint.h"
+#include "store/rows/where.h"
+
+#include <string.h>
+
+#define DROPS_PER_WRITE 4096u
+
+spec_status sc_store_replay_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    struct sc_store_replay *replay = sc_alloc_zero(alloc, sizeof(*replay));
+    store->replay = replay;
+    if (replay != NULL) {
+        struct sc_store_record *record = &replay->record;
+        record->tokens = sc_alloc_array(alloc, SC_STORE_ROWS_MAX, sizeof(*record->tokens));
+        record->marks = sc_alloc_array(alloc, SC_STORE_MARKS_MAX, sizeof(*record->marks));
+        record->extent.parts = sc_alloc_array(alloc, SC_LIMIT_LAYERS, sizeof(struct sc_store_part));
+        replay->codes = sc_alloc(alloc, SC_STORE_CODES_BYTES_MAX);
+        if (record->tokens != NULL && record->marks != NULL && record->extent.parts != NULL &&
+            replay->codes != NULL) {
+            sc_store_replay_restart(store);
+            return SPEC_OK;
+        }
+    }
+    return sc_fail(reterr, SPEC_E_NO_MEMORY, "replay buffers");
+}
+
+void sc_store_replay_close(struct sc_store *store)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    if (store->replay == NULL)
+        return;
+    sc_alloc_free(alloc, store->replay->record.extent.parts);
+    sc_alloc_free(alloc, store->replay->record.marks);
+    sc_alloc_free(alloc, store->replay->record.tokens);
+    sc_alloc_free(alloc, store->replay->codes);
+    sc_alloc_free(alloc, store->replay->left);
+    sc_alloc_free(alloc, store->replay);
+    store->replay = NULL;
+}
+
+void sc_store_replay_restart(struct sc_store *store)
+{
+    struct sc_store_replay *replay = store->replay;
+    replay->piece_next = replay->extent_next = 1;
+    replay->space_count = 0;
+    replay->extent_open = 0;
+    replay->left_count = replay->left_open = replay->late_open = 0;
+    replay->generation++;
+}
+
+static spec_status version_check(struct sc_store *store, const struct sc_store_record *record,
+                                 struct spec_error *reterr)
+{
+    bool known = record->version == SC_STORE_RECORD_VERSION &&
+                 record->type >= SC_STORE_RECORD_NAMESPACE &&
+                 record->type <= SC_STORE_RECORD_TYPE_MAX;
+    if (known)
+        return SPEC_OK;
+    return sc_fail(reterr, SPEC_E_VERSION,
+                   "%s/log record %" PRIu64 " has type %" PRIu64 " version %" PRIu64
+                   ", this build reads types 1 to %u version %u",
+                   store->dir, store->log.journal.sequence + 1, record->type, record->version,
+                   (unsigned)SC_STORE_RECORD_TYPE_MAX, SC_STORE_RECORD_VERSION);
+}
+
+/* ---- What later records make void, for a writer that cannot be told afterwards -------------- */
+
+static spec_status on_payload_void(struct sc_store *store, const struct sc_store_payload *payload,
+                                   void *user, struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_record *record = &replay->record;
+    struct sc_store_table *table = &store->table;
+    uint64_t id;
+    (void)user;
+    if (!sc_store_record_peek(payload->at, payload->bytes, record))
+        return SPEC_OK; /* the second scan counts it */
+    spec_status status = version_check(store, record, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (record->type == SC_STORE_RECORD_PIECE &&
+        sc_store_replay_id_take(&replay->piece_next, 0, record->id, &id)) {
+        table->piece_next = id;
+        uint64_t left = id + 1 < SC_STORE_IDS ? 1 : 0; /* for one that may be left free */
+        if (!sc_store_table_reserve(table, 1 + left, 0, 0))
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
+        table->piece_next++;
+    }
+    bool is_drop = record->type == SC_STORE_RECORD_DROP, is_epoch = false;
+    if (record->type == SC_STORE_RECORD_EPOCH)
+        is_epoch = record->id > 0 && record->id <= SC_STORE_SPACES_MAX;
+    if ((!is_drop && !is_epoch) || !sc_store_record_decode(payload->at, payload->bytes, record))
+        return SPEC_OK;
+    struct sc_store_piece_entry *entry = sc_store_table_piece(table, record->id);
+    if (is_drop && record->id < table->piece_next && entry != NULL)
+        atomic_store(&entry->state, SC_STORE_PIECE_DOOMED);
+    struct sc_store_shape *shape = is_epoch ? &store->log.spaces[record->id - 1] : NULL;
+    if (is_epoch && record->epoch.epoch > shape->epoch) { /* set again by the second scan */
+        shape->epoch = record->epoch.epoch;
+        shape->epoch_sequence = store->log.journal.sequence + 1;
+    }
+    return SPEC_OK;
+}
+
+/* ---- Head, namespaces ----------------------------------------------------------------------- */
+
+void sc_store_replay_forget(struct sc_store *store)
+{
+    struct sc_store_replay *replay = store->replay;
+    sc_store_replay_sweep(store, true);
+    sc_store_replay_table_lock(store);
+    replay->piece_base = store->table.piece_next - 1;
+    replay->extent_base = store->table.extent_next - 1;
+    store->log.space_count = 0;
+    atomic_store(&store->log.space_id, 0);
+    for (uint64_t i = 0; i < store->disk.segment_count; i++) /* the numbers are other files' */
+        store->disk.segments[i].number = SC_STORE_SEGMENT_NUMBERS;
+    sc_store_replay_table_unlock(store);
+    if (atomic_exchange(&store->log.epoch, 0) != 0 && store->params.on_epoch != NULL)
+        store->params.on_epoch(0, store->params.user);
+}
+
+/* The first record, and no other. */
+static void replay_head(struct sc_store *store, struct sc_store_replay *replay)
+{
+    const struct sc_store_record_head *head = &replay->record.head;
+    if (store->log.journal.sequence != 0 || head->piece_next >= SC_STORE_IDS ||
+        head->extent_next >= SC_STORE_IDS) {
+        sc_store_replay_lie(store, "a log's head");
+        return;
+    }
+    if (replay->is_numbered && replay->numbering != head->numbering)
+        sc_store_replay_forget(store);
+    replay->is_numbered = !sc_store_replay_is_writer(store);
+    replay->numbering = head->numbering;
+    store->log.journal.head = *head;
+}
+
+static bool space_is_own(const struct sc_store *store, const struct sc_store_shape *shape)
+{
+    const struct sc_store_shape *own = &store->shape;
+    if (store->params.role == SC_STORE_PEER)
+        return memcmp(shape->family, own->family, SC_STORE_HASH_BYTES) == 0;
+    return memcmp(shape->digest, own->digest, SC_STORE_HASH_BYTES) == 0 &&
+           shape->layer_count == own->layer_count && shape->layout == own->layout &&
+           shape->k_row_bytes == own->k_row_bytes;
+}
+
+static void replay_space(struct sc_store *store, struct sc_store_replay *replay)
+{
+    const struct sc_store_namespace *space = &replay->record.space.space;
+    uint64_t id = replay->record.id;
+    if (id != replay->space_count + 1 || id > SC_STORE_SPACES_MAX) {
+        sc_store_replay_lie(store, "namespace id");
+        return;
+    }
+    replay->space_count++;
+    if (id <= store->log.space_count) { /* a follower reads it again */
+        const struct sc_store_shape *known = &store->log.spaces[id - 1];
+        if (memcmp(known->digest, space->digest, SC_STORE_HASH_BYTES) == 0 &&
+            memcmp(known->family, space->family, SC_STORE_HASH_BYTES) == 0 &&
+            known->layer_count == space->layer_count && known->layout == space->layout &&
+            known->k_row_bytes == space->k_row_bytes)
+            return;
+        sc_store_replay_lie(store, "another namespace under this id");
+        sc_store_replay_forget(store);
+        if (id != 1) { /* those before it are forgotten too: nothing more is told of */
+            replay->space_count = 0;
+            return;
+        }
+    }
+    struct sc_store_shape *shape = &store->log.spaces[store->log.space_count++];
+    store->log.journal.space_bytes +=
+        sc_store_record_bytes_space(replay->record.space.descriptor_bytes);
+    uint64_t epoch_sequence = shape->epoch_sequence;
+    sc_store_shape_set(shape, space);
+    shape->id = (uint32_t)id;
+    shape->epoch_sequence = epoch_sequence;
+    shape->is_own = space_is_own(store, shape);
+    if (shape->is_own && atomic_load(&store->log.space_id) == 0)
+        atomic_store(&store->log.space_id, shape->id);
+}
+
+static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
+{
+    const struct sc_store_record_epoch *record = &replay->record.epoch;
+    uint64_t id = replay->record.id;
+    struct sc_store_shape *shape =
+        id > 0 && id <= replay->space_count ? &store->log.spaces[id - 1] : NULL;
+    if (shape == NULL || record->epoch < shape->epoch ||
+        (record->epoch == shape->epoch && sc_store_replay_is_writer(store))) {
+        sc_store_replay_lie(store, "an epoch that is over, or of no namespace");
+        return;
+    }
+    if (record->epoch == shape->epoch)
+        return; /* read again */
+    shape->epoch = record->epoch;
+    uint64_t end = store->table.piece_next;
+    bool is_ours = store->params.role == SC_STORE_PEER ? shape->is_own
+                                                       : id == atomic_load(&store->log.space_id);
+    bool moves = is_ours && record->epoch > atomic_load(&store->log.epoch);
+    if (moves) /* before a piece is void: a load that finds one so asks for the reason */
+        atomic_store(&store->log.epoch, record->epoch);
+    (void)sc_store_pieces_void(store, (uint32_t)id, end, record->at_ns);
+    if (!moves)
+        return;
+    for (uint64_t i = 0; store->params.role == SC_STORE_PEER && i < store->log.space_count; i++)
+        if (store->log.spaces[i].is_own && store->log.spaces[i].epoch < record->epoch)
+            (void)sc_store_pieces_void(store, (uint32_t)i + 1, end, record->at_ns);
+    if (store->params.on_epoch != NULL)
+        store->params.on_epoch(record->epoch, store->params.user);
+}
+
+/* ---- Average importance --------------------------------------------------------------------- */
+
+/* Of a piece that was told of. */
+static void average_tell(struct sc_store *store, uint64_t id, uint32_t row_count)
+{
+    struct sc_store_replay *replay = store->replay;
+    const struct sc_store_record_average *record = &replay->record.average;
+    struct sc_store_average average = {.piece = id,
+                                       .requests = (uint32_t)record->requests,
+                                       .row_count = row_count,
+                                       .codes = replay->codes};
+    for (uint64_t i = 0; i < record->codes_bytes / 2; i++)
+        replay->codes[i] = (uint16_t)(record->codes[2 * i] | record->codes[2 * i + 1] << 8);
+    store->params.on_average(&average, store->params.user);
+}
+
+/* Pieces that are not there, or void, have none. */
+static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
+                                  struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    uint64_t id = replay->record.id + replay->piece_base;
+    if (replay->record.id == 0 || replay->record.id >= replay->piece_next)
+        return SPEC_OK;
+    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, id);
+    if (entry == NULL)
+        return SPEC_OK;
+    uint32_t space = sc_store_table_extent(&store->table, entry->extent)->space;
+    const struct sc_store_shape *shape = &store->log.spaces[space - 1];
+    if (replay->record.average.codes_bytes != 2ull * shape->layer_count * entry->row_count) {
+        sc_store_replay_lie(store, "averages of other rows or layers");
+        return SPEC_OK;
+    }
+    if (sc_store_replay_is_writer(store)) {
+        if (!sc_store_averages_reserve(&store->log.averages, 1, store->params.alloc))
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "places of averages");
+        sc_store_averages_note(&store->log.averages, id, store->log.journal.end, frame_bytes);
+    }
+    bool is_told =
+        sc_store_replay_space_is_told(store, space) &&
+        (!sc_store_replay_is_writer(store) || store->log.journal.sequence >= shape->epoch_sequence);
+    if (is_told && store->params.on_piece != NULL && store->params.on_average != NULL)
+        average_tell(store, id, entry->row_count);
+    return SPEC_OK;
+}
+
+void sc_store_replay_sweep(struct sc_store *store, bool all)
+{
+    const struct sc_store_table *table = &store->table;
+    for (uint64_t id = 1; (id = sc_store_table_piece_from(table, id)) < table->piece_next; id++) {
+        const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
+        if (atomic_load(&entry->state) == SC_STORE_PIECE_LIVE &&
+            (all || entry->next != store->replay->generation))
+            sc_store_replay_drop(store, id);
+    }
+}
+
+/* ---- A record ------------------------------------------------------------------------------- */
+
+spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store_payload *payload,
+                                   void *user, struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_record *record = &replay->record;
+    (void)user;
+    replay->is_checked = payload->piece != NULL;
+    replay->holds = payload->holds;
+    if (payload->piece != NULL) {
+        record->version = SC_STORE_RECORD_VERSION;
+        record->type = SC_STORE_RECORD_PIECE;
+        record->id = payload->piece->id;
+        record->piece = *payload->piece;
+        return sc_store_replay_piece_record(store, true, reterr);
+    }
+    if (!sc_store_record_peek(payload->at, payload->bytes, record)) {
+        sc_store_replay_lie(store, "no version, type and id");
+        return SPEC_OK;
+    }
+    spec_status status = version_check(store, record, reterr);
+    if (status != SPEC_OK)
+        return status;
+    bool decodes = sc_store_record_decode(payload->at, payload->bytes, record);
+    if (record->type == SC_STORE_RECORD_PIECE)
+        return sc_store_replay_piece_record(store, decodes, reterr);
+    sc_store_replay_extent_end(store);
+    if (record->type == SC_STORE_RECORD_EXTENT)
+        return sc_store_replay_extent(store, replay, decodes, reterr);
+    if (!decodes)
+        sc_store_replay_lie(store, "a key is missing or out of range");
+    else if (record->type == SC_STORE_RECORD_NAMESPACE)
+        replay_space(store, replay);
+    else if (record->type == SC_STORE_RECORD_DROP)
+        sc_store_replay_drop_record(store);
+    else if (record->type == SC_STORE_RECORD_EPOCH)
+        replay_epoch(store, replay);
+    else if (record->type == SC_STORE_RECORD_ANNEX)
+        return sc_store_replay_annex(store, reterr);
+    else if (record->type == SC_STORE_RECORD_COARSE)
+        sc_store_replay_coarse(store);
+    else if (record->type == SC_STORE_RECORD_AVERAGE)
+        return replay_average(store, SC_STORE_FRAME_BYTES + payload->bytes, reterr);
+    else
+        replay_head(store, replay);
+    return SPEC_OK;
+}
+
+/* ---- A writer's open ------------------------------------------------------------------------ */
+
+/* A log that has nothing yet gets its head; one that has goes on behind the ids of its head. */
+static spec_status replay_begin_log(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_record_head *head = &store->log.journal.head;
+    struct sc_store_table *table = &store->table;
+    table->piece_next = table->piece_next > head->piece_next ? table->piece_next : head->piece_next;
+    table->extent_next =
+        table->extent_next > head->extent_next ? table->extent_next : head->extent_next;
+    if (store->log.journal.end > 0)
+        return SPEC_OK;
+    struct sc_store_append append;
+    *head = (struct sc_store_record_head){
+        .numbering = sc_exec_wall_ns(store->params.exec), .piece_next = 1, .extent_next = 1};
+    sc_store_append_begin(store, &append);
+    sc_store_append_frame(&append);
+    sc_store_record_put_head(&append.writer, head);
+    return sc_store_append_commit(store, &append, reterr);
+}
+
+/* The piece at or after *id that was not believed and has no record that says so; NULL: none up to
+ * `last`. Moves *id behind it. */
+static struct sc_store_piece_entry *refused_next(const struct sc_store *store, uint64_t *id,
+                                                 uint64_t last)
+{
+    while ((*id = sc_store_table_piece_from(&store->table, *id)) <= last) {
+        struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, (*id)++);
+        if (atomic_load(&entry->state) == SC_STORE_PIECE_REFUSED)
+            return entry;
+    }
+    return NULL;
+}
+
+/* Pieces that were not believed are dropped in the log too. */
+static spec_status replay_drop_refused(struct sc_store *store, struct spec_error *reterr)
+{
+    const struct sc_store_replay *replay = store->replay;
+    uint64_t id = replay->refused_first, at_ns = sc_exec_wall_ns(store->params.exec);
+    spec_status status = SPEC_OK;
+    if (replay->refused_count == 0)
+        return SPEC_OK;
+    sc_store_count(&store->counts.corrupt_records, replay->refused_count);
+    SC_LOG(store->params.log, 1,
+           "%" PRIu64 " pieces of the log are not believed and dropped; one of the first, %" PRIu64
+           ", is %s",
+           replay->refused_count, replay->refused_first, replay->refused_what);
+    while (id <= replay->refused_last && status == SPEC_OK) {
+        struct sc_store_append append;
+        uint64_t first = id, count = 0;
+        sc_store_append_begin(store, &append);
+        while (count < DROPS_PER_WRITE && refused_next(store, &id, replay->refused_last) != NULL) {
+            sc_store_append_frame(&append);
+            sc_store_record_put_drop(&append.writer, id - 1, at_ns);
+            count++;
+        }
+        if (count > 0)
+            status = sc_store_append_commit(store, &append, reterr);
+        for (; count > 0 && status == SPEC_OK; count--)
+            atomic_store(&refused_next(store, &first, replay->refused_last)->state,
+                         SC_STORE_PIECE_DROPPED);
+    }
+    return status;
+}
+
+static spec_status replay_scan(struct sc_store *store, uint64_t *ret_bytes,
+                               struct spec_error *reterr)
+{
+    spec_status status = SPEC_OK;
+    if (store->params.on_drop == NULL) {
+        status = sc_store_journal_scan(store, on_payload_void, NULL, ret_bytes, reterr);
+        store->table.piece_next = 1;
+        sc_store_replay_restart(store);
+    }
+    if (status == SPEC_OK)
+        status = sc_store_journal_scan(store, sc_store_replay_record, NULL, ret_bytes, reterr);
+    if (status == SPEC_OK)
+        sc_store_replay_extent_end(store);
+    return status;
+}
+
+/* More is used than disk_bytes allows, though segments were given up: what the log says of them is
+ * void. A failure is logged: nothing is stored until a later checkpoint makes room. */
+static void replay_shorten(struct sc_store *store)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (sc_store_disk_used(store) > store->disk.bytes_max &&
+        sc_store_checkpoint(store, &error) != SPEC_OK)
+        SC_LOG(store->params.log, 1, "%s/log keeps what is void: %s", store->dir, error.text);
+}
+
+spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reterr)
+{
+    uint64_t file_bytes;
+    spec_status status = sc_store_replay_open(store, reterr);
+    if (status == SPEC_OK)
+        status = replay_scan(store, &file_bytes, reterr);
+    if (status == SPEC_OK && file_bytes > store->log.journal.end) {
+        sc_store_count(&store->counts.corrupt_records, 1);
+        SC_LOG(store->params.log, 1,
+               "log ends at byte %" PRIu64 " of %" PRIu64 ": bad record, what follows is forgotten",
+               store->log.journal.end, file_bytes);
+        status =
+            sc_io_file_truncate(store->io, store->log.journal.file, store->log.journal.end, reterr);
+    }
+    atomic_store(&store->counts.log_bytes, store->log.journal.end);
+    if (status == SPEC_OK)
+        status = replay_begin_log(store, reterr);
+    if (status == SPEC_OK)
+        status = replay_drop_refused(store, reterr);
+    store->log.journal.piece_next_read = store->table.piece_next;
+    if (status == SPEC_OK) {
+        sc_store_checkpoint_clean(store);
+        sc_store_segments_trim(store);
+        replay_shorten(store);
+    }
+    sc_store_replay_close(store);
+    return status;
+}

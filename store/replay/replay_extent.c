@@ -1,0 +1,303 @@
+/* Replay of extents: where they lie, what was built for them later, and rows that are void while
+ * codes are not.
+ *
+ *   extent   takes its places; its pieces follow its record directly
+ *   annex    takes its own, and is found from its extent
+ *   coarse   the extent's rows into quarantine, its pieces' codes stay
+ *
+ * When another record than a piece comes, an extent without a piece gives its places back, as
+ * commit would have.
+ *
+ * Holds: live extents do not overlap: a place that somebody has is a lie of the later record.
+ * Does not: read segments.
+ * Threads, Tests: store/replay/replay.c */
+#include "store/place/coarse_mark.h"
+#include "store/replay/replay.h"
+#include "store/rows/where.h"
+
+#include <string.h>
+
+/* ---- Extents -------------------------------------------------------------------------------- */
+
+/* A place that only quarantined pieces hold: the clock was set back since it was given again. */
+static bool replay_take(struct sc_store *store, uint64_t index, uint64_t page, uint64_t pages)
+{
+    return sc_store_space_take_at(&store->disk.space, index, page, pages) ||
+           (sc_store_quarantine_release(store, UINT64_MAX) > 0 &&
+            sc_store_space_take_at(&store->disk.space, index, page, pages));
+}
+
+/* Takes the places of parts[0 .. count); their segment numbers become indices. */
+static bool replay_places(struct sc_store *store, struct sc_store_part *parts, uint32_t count,
+                          uint64_t stride)
+{
+    for (uint32_t i = 0; i < count; i++) { /* a number is never used again, file or no file */
+        if (parts[i].segment >= store->disk.number_next)
+            store->disk.number_next = parts[i].segment + 1;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t index = sc_store_segment_find(store, parts[i].segment);
+        uint64_t pages = sc_store_part_pages(&parts[i], stride);
+        if (index == store->disk.segment_max ||
+            !replay_take(store, index, parts[i].offset / SC_IO_PAGE_BYTES, pages)) {
+            sc_store_place_free(store, parts, i, stride, 0);
+            return false;
+        }
+        parts[i].segment = (uint32_t)index;
+        store->disk.extent_bytes += pages * SC_IO_PAGE_BYTES;
+    }
+    return true;
+}
+
+static bool extent_fits(const struct sc_store_record_extent *extent,
+                        const struct sc_store_shape *shape)
+{
+    const struct sc_store_part *last = &extent->parts[extent->part_count - 1];
+    return sc_store_record_extent_fits(extent, shape->tags_per_row, shape->k_row_bytes) &&
+           last->layer_first + last->layer_count == shape->layer_count;
+}
+
+/* A follower that reads the log again: the extent is known, and is the same. */
+static bool extent_is(const struct sc_store_extent_entry *entry,
+                      const struct sc_store_record_extent *extent)
+{
+    return entry->row_offset == extent->row_offset && entry->stride == extent->stride &&
+           entry->probe_offset == extent->probe_offset && entry->tag_offset == extent->tag_offset &&
+           entry->probe_tag_offset == extent->probe_tag_offset &&
+           entry->probe_row_bytes == extent->probe_row_bytes &&
+           entry->row_count == extent->row_count && entry->space == extent->space &&
+           entry->copy == extent->copy && entry->part_count == extent->part_count &&
+           memcmp(&entry->provenance, &extent->provenance, sizeof(extent->provenance)) == 0 &&
+           memcmp(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts)) == 0;
+}
+
+/* Checks the extent and finds its segments. */
+static bool extent_believe(struct sc_store *store, struct sc_store_replay *replay)
+{
+    struct sc_store_record_extent *extent = &replay->record.extent;
+    if (extent->space > replay->space_count ||
+        !extent_fits(extent, &store->log.spaces[extent->space - 1])) {
+        sc_store_replay_lie(store, "extent's geometry");
+        return false;
+    }
+    if (store->params.role == SC_STORE_PEER || !store->log.spaces[extent->space - 1].is_own)
+        extent->part_count =
+            sc_store_replay_is_writer(store) ? extent->part_count : 0; /* rows are never read */
+    bool placed =
+        sc_store_replay_is_writer(store)
+            ? replay_places(store, extent->parts, extent->part_count, extent->stride)
+            : sc_store_follow_places(store, extent->parts, extent->part_count, extent->stride);
+    if (!placed)
+        sc_store_replay_lie(store, "extent's place is outside or taken");
+    return placed;
+}
+
+/* An id that comes next, or one that was left free: of an extent that pieces were merged into. */
+static bool id_take(struct sc_store_replay *replay, bool decodes, uint64_t *next, uint64_t *ret_id)
+{
+    uint64_t id = replay->record.id;
+    if (sc_store_replay_id_take(next, replay->extent_base, id, ret_id))
+        return true;
+    *ret_id = id + replay->extent_base;
+    return decodes && sc_store_replay_late_extent(replay, id);
+}
+
+/* Whether ids behind it are left free: those of one that took such stand between others. */
+static bool leaves_ids(const struct sc_store_replay *replay, bool decodes)
+{
+    return decodes && replay->record.extent.leaves_ids && replay->late_open == 0 &&
+           replay->record.id + 1 < SC_STORE_IDS - replay->extent_base;
+}
+
+spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_replay *replay,
+                                   bool decodes, struct spec_error *reterr)
+{
+    struct sc_store_record_extent *extent = &replay->record.extent;
+    struct sc_store_table *table = &store->table;
+    uint64_t id, next = replay->extent_next;
+    if (!id_take(replay, decodes, &next, &id)) {
+        sc_store_replay_lie(store, "id out of order");
+        return SPEC_OK;
+    }
+    bool is_late = replay->late_open != 0, leaves = leaves_ids(replay, decodes);
+    uint64_t ids = is_late ? 0 : 1 + (leaves ? 1 : 0);
+    sc_store_replay_table_lock(store);
+    if (id >= table->extent_next)
+        table->extent_next = id;
+    bool fits = sc_store_table_reserve(table, 0, ids, decodes ? extent->part_count : 0);
+    if (fits && id == table->extent_next)
+        table->extent_next += ids;
+    sc_store_replay_table_unlock(store);
+    if (fits && leaves)
+        fits = sc_store_replay_left_add(store, replay->record.id, extent->row_count);
+    if (!fits)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of extents");
+    store->log.has_late = store->log.has_late || is_late;
+    replay->extent_next = next + (leaves ? 1 : 0);
+    struct sc_store_extent_entry *entry = sc_store_table_extent(table, id);
+    if (entry == NULL || !decodes) {
+        sc_store_replay_lie(store, decodes ? "an id that was left out"
+                                           : "a key is missing or out of range");
+        return SPEC_OK;
+    }
+    if (!extent_believe(store, replay))
+        return SPEC_OK;
+    if (entry->row_count != 0 && !extent_is(entry, extent)) {
+        sc_store_replay_lie(store, "another extent under this id");
+        return SPEC_OK;
+    }
+    if (entry->row_count == 0) {
+        *entry =
+            (struct sc_store_extent_entry){.parts = sc_store_table_parts(table, extent->part_count),
+                                           .row_offset = extent->row_offset,
+                                           .stride = extent->stride,
+                                           .probe_offset = extent->probe_offset,
+                                           .probe_tag_offset = extent->probe_tag_offset,
+                                           .tag_offset = extent->tag_offset,
+                                           .copy = extent->copy,
+                                           .probe_row_bytes = (uint32_t)extent->probe_row_bytes,
+                                           .part_count = extent->part_count,
+                                           .row_count = (uint32_t)extent->row_count,
+                                           .space = (uint32_t)extent->space,
+                                           .leaves_ids = leaves,
+                                           .provenance = extent->provenance};
+        memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
+    }
+    replay->extent_open = id;
+    replay->extent_rows = 0;
+    replay->provenance = extent->provenance;
+    return SPEC_OK;
+}
+
+/* Its last piece was read: rows that none holds give their pages back. */
+void sc_store_replay_extent_end(struct sc_store *store)
+{
+    uint64_t id = store->replay->extent_open;
+    store->replay->extent_open = store->replay->left_open = store->replay->late_open = 0;
+    if (id != 0)
+        sc_store_extent_trim(store, id);
+}
+
+/* ---- Annexes -------------------------------------------------------------------------------- */
+
+static bool annex_is(const struct sc_store_annex *annex,
+                     const struct sc_store_record_extent *record)
+{
+    return annex->copy == record->copy && annex->stride == record->stride &&
+           annex->probe_offset == record->probe_offset &&
+           annex->probe_tag_offset == record->probe_tag_offset &&
+           annex->probe_row_bytes == record->probe_row_bytes &&
+           memcmp(&annex->code_shape, &record->code_shape, sizeof(annex->code_shape)) == 0 &&
+           annex->part_count == record->part_count &&
+           memcmp(annex->parts, record->parts, annex->part_count * sizeof(*annex->parts)) == 0;
+}
+
+/* Codes of other namespaces are nobody's to judge here, and never read. */
+static bool codes_fit(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                      const struct sc_store_code_shape *shape)
+{
+    const struct sc_store_codes *codes = &store->params.codes;
+    return shape->bits_k == 0 || codes->fits == NULL ||
+           extent->space != atomic_load(&store->log.space_id) || codes->fits(codes->user, shape);
+}
+
+spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_record_extent *record = &replay->record.extent;
+    uint64_t id = replay->record.id + replay->extent_base;
+    bool is_known = replay->record.id > 0 && replay->record.id < replay->extent_next;
+    struct sc_store_extent_entry *extent =
+        is_known ? sc_store_table_extent(&store->table, id) : NULL;
+    if (extent == NULL || extent->row_count == 0 || extent->part_count == 0 ||
+        (sc_store_replay_is_writer(store) && extent->held_pages == extent->void_pages))
+        return SPEC_OK;
+    const struct sc_store_shape *shape = &store->log.spaces[extent->space - 1];
+    const struct sc_store_part *last = &record->parts[record->part_count - 1];
+    struct sc_store_annex *_Atomic *place =
+        record->code_shape.bits_k != 0 ? &extent->codes : &extent->annex;
+    const struct sc_store_annex *known = atomic_load(place);
+    bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->k_row_bytes) &&
+                codes_fit(store, extent, &record->code_shape) &&
+                last->layer_first + last->layer_count == shape->layer_count;
+    if (!fits || (sc_store_replay_is_writer(store) && known != NULL)) {
+        sc_store_replay_lie(store, fits ? "a second annex" : "an annex' geometry");
+        return SPEC_OK;
+    }
+    bool placed =
+        sc_store_replay_is_writer(store)
+            ? replay_places(store, record->parts, record->part_count, record->stride)
+            : sc_store_follow_places(store, record->parts, record->part_count, record->stride);
+    if (!placed) {
+        sc_store_replay_lie(store, "an annex' place is outside or taken");
+        return SPEC_OK;
+    }
+    if (known != NULL && annex_is(known, record))
+        return SPEC_OK; /* read again */
+    sc_store_replay_table_lock(store);
+    struct sc_store_annex *annex = sc_store_table_annex(&store->table, record->part_count);
+    sc_store_replay_table_unlock(store);
+    if (annex == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "an annex of %" PRIu32 " parts",
+                       record->part_count);
+    annex->copy = record->copy;
+    annex->stride = record->stride;
+    annex->probe_offset = record->probe_offset;
+    annex->probe_tag_offset = record->probe_tag_offset;
+    annex->probe_row_bytes = (uint32_t)record->probe_row_bytes;
+    annex->code_shape = record->code_shape;
+    memcpy(annex->parts, record->parts, record->part_count * sizeof(*record->parts));
+    if (sc_store_replay_is_writer(store) && !sc_store_annex_hold(store, id, annex)) {
+        sc_store_place_free(store, annex->parts, annex->part_count, annex->stride, 0);
+        return SPEC_OK;
+    }
+    atomic_store_explicit(place, annex, memory_order_release);
+    return SPEC_OK;
+}
+
+/* ---- Rows that are void while codes are not ------------------------------------------------- */
+
+/* Neither rows nor codes: it is void, without a record that says so. */
+static void piece_lose(struct sc_store *store, uint64_t id)
+{
+    sc_store_replay_drop(store, id);
+    if (!sc_store_replay_is_writer(store))
+        return;
+    store->share.reserved -= SC_STORE_DROP_BYTES;
+    (void)sc_store_quarantine_add(store, &id, 1, store->replay->record.coarse.at_ns);
+}
+
+void sc_store_replay_coarse(struct sc_store *store)
+{
+    const struct sc_store_replay *replay = store->replay;
+    uint64_t id = replay->record.id + replay->extent_base;
+    struct sc_store_extent_entry *extent = NULL;
+    if (replay->record.id > 0 && replay->record.id < replay->extent_next)
+        extent = sc_store_table_extent(&store->table, id);
+    if (extent == NULL || extent->row_count == 0 ||
+        (sc_store_replay_is_writer(store) && extent->held_pages == extent->void_pages) ||
+        atomic_load(&extent->coarse_ns) != 0)
+        return;
+    bool has_codes = extent->part_count == 0 || atomic_load(&extent->codes) != NULL;
+    bool is_told =
+        sc_store_replay_space_is_told(store, extent->space) && store->params.on_coarse != NULL;
+    sc_store_replay_table_lock(store);
+    sc_store_coarse_set(store, extent, &replay->record.coarse);
+    sc_store_replay_table_unlock(store);
+    (void)sc_store_rows_quarantine(store, id, replay->record.coarse.at_ns);
+    if (!has_codes)
+        sc_store_replay_lie(store, "rows are void, and codes are not there");
+    for (uint64_t i = extent->piece_first; i <= extent->piece_last; i++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, i);
+        uint32_t state = piece != NULL ? atomic_load(&piece->state) : SC_STORE_PIECE_NONE;
+        bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
+        if (!is_held || piece->extent != id)
+            continue;
+        if (!has_codes)
+            piece_lose(store, i);
+        else if (is_told && state == SC_STORE_PIECE_LIVE)
+            store->params.on_coarse(i, atomic_load_explicit(&piece->mark, memory_order_relaxed),
+                                    store->params.user);
+    }
+    sc_store_coarse_marked(store);
+}

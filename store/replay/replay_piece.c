@@ -1,0 +1,289 @@
+/* Replay of pieces: a record becomes LIVE and is told of, or is refused; a drop makes it void.
+ *
+ *   none -> LIVE -> DROPPED          none -> DOOMED -> DROPPED   a later record makes it void
+ *       \-> REFUSED -> DROPPED       is not believed: it gets a drop record at the end
+ *
+ * Holds: an id that was told of never comes to mean other rows.
+ * Does not: read segments.
+ * Threads, Tests: store/replay/replay.c */
+#include "store/place/coarse_mark.h"
+#include "store/replay/replay.h"
+
+#include <string.h>
+
+/* A piece that is not believed, for what stands in the log or for what became of its segment, gets
+ * a drop record, if none follows: should its extent fit again one day, it must not take the place
+ * of what was stored meanwhile. It is counted then. */
+static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry,
+                         const char *what)
+{
+    struct sc_store_replay *replay = store->replay;
+    bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
+    atomic_store(&entry->state, doomed ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_REFUSED);
+    if (doomed)
+        return; /* said and counted when its drop record was written */
+    if (!sc_store_replay_is_writer(store))
+        sc_store_count(&store->counts.corrupt_records, 1);
+    if (replay->refused_count++ == 0) {
+        replay->refused_first = replay->refused_last = id;
+        replay->refused_what = what;
+    }
+    replay->refused_first = id < replay->refused_first ? id : replay->refused_first;
+    replay->refused_last = id > replay->refused_last ? id : replay->refused_last;
+}
+
+/* Rows of the open extent that its pieces have so far. */
+static void rows_note(struct sc_store_replay *replay, const struct sc_store_piece *piece)
+{
+    replay->extent_rows = (uint64_t)piece->extent_row + piece->row_count;
+    replay->extent_first = piece->first_position - piece->extent_row;
+}
+
+/* Follower, reading again: it told of the piece. */
+static void piece_again(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
+{
+    struct sc_store_replay *replay = store->replay;
+    const struct sc_store_piece *piece = &replay->record.piece;
+    bool same = memcmp(entry->hash, piece->hash, sizeof(entry->hash)) == 0 &&
+                entry->first_position == piece->first_position &&
+                entry->extent == replay->extent_open && entry->extent_row == piece->extent_row &&
+                entry->row_count == piece->row_count;
+    if (!same) {
+        sc_store_replay_drop(store, id);
+        return;
+    }
+    entry->next = replay->generation;
+    rows_note(replay, piece); /* what follows stands behind it */
+}
+
+/* Tells of the record's piece. False: it is not believed. */
+static bool piece_told(struct sc_store *store, uint64_t *ret_mark)
+{
+    const struct sc_store_replay *replay = store->replay;
+    const struct sc_store_piece *piece = &replay->record.piece;
+    bool holds = replay->is_checked ? replay->holds : sc_store_piece_holds(store, piece);
+    return holds && store->params.on_piece(piece, ret_mark, store->params.user);
+}
+
+/* A writer's open counts alone, and has no reader yet: a locked instruction a piece would wait
+ * each time until all that was stored before has come to its cache line. */
+static void count_up(struct sc_store *store, _Atomic uint64_t *counter)
+{
+    if (sc_store_replay_is_writer(store))
+        atomic_store_explicit(counter, sc_store_counted(counter) + 1, memory_order_relaxed);
+    else
+        sc_store_count(counter, 1);
+}
+
+static void piece_publish(struct sc_store *store, const struct sc_store_piece *piece,
+                          struct sc_store_piece_entry *entry, uint64_t mark)
+{
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    bool doomed = atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED;
+    memcpy(entry->hash, piece->hash, sizeof(entry->hash));
+    entry->first_position = piece->first_position;
+    entry->extent = (uint32_t)piece->extent;
+    entry->extent_row = (uint16_t)piece->extent_row;
+    entry->row_count = (uint16_t)piece->row_count;
+    entry->skip = (uint16_t)piece->skip;
+    if (!sc_store_replay_is_writer(store))
+        entry->next = store->replay->generation;
+    atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
+    sc_store_replay_table_lock(store);
+    uint32_t live = atomic_load_explicit(&extent->live_count, memory_order_relaxed);
+    atomic_store_explicit(&extent->live_count, live + 1, memory_order_relaxed);
+    if (live == 0)
+        count_up(store, &store->counts.extent_count);
+    if (!doomed)
+        atomic_store_explicit(&entry->state, SC_STORE_PIECE_LIVE, memory_order_release);
+    sc_store_replay_table_unlock(store);
+    if (sc_store_replay_is_writer(store)) {
+        store->share.reserved += SC_STORE_DROP_BYTES;
+        count_up(store, &store->counts.held_count);
+    }
+    count_up(store, &store->counts.piece_count);
+}
+
+/* Follower: the piece is LIVE before it is told of, so that whoever finds it can load it. */
+static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
+{
+    const struct sc_store_piece *piece = &store->replay->record.piece;
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
+    uint64_t mark = 0;
+    piece_publish(store, piece, entry, 0);
+    if (piece_told(store, &mark)) {
+        atomic_store_explicit(&entry->mark, mark, memory_order_relaxed);
+        return;
+    }
+    sc_store_replay_table_lock(store);
+    if (--extent->live_count == 0)
+        atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
+    piece_refuse(store, id, entry, "of another chain");
+    sc_store_replay_table_unlock(store);
+}
+
+/* The extent has it, and finds it by its id: a follower may have met it before. */
+static bool piece_joins(const struct sc_store *store, struct sc_store_extent_entry *extent,
+                        uint64_t id)
+{
+    bool is_known = extent->piece_first != 0 && id >= extent->piece_first &&
+                    id <= extent->piece_last && !sc_store_replay_is_writer(store);
+    return is_known || sc_store_table_join(extent, id);
+}
+
+/* Whether a pass can have left it: an extent's rows follow each other, and a piece of our grid
+ * keeps to one chunk. Where its codes stand follows from both (store/rows/codes.h). */
+static bool piece_stands(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                         const struct sc_store_piece *piece)
+{
+    const struct sc_store_replay *replay = store->replay;
+    uint64_t chunk = store->params.config->chunk_tokens, first = piece->first_position;
+    uint64_t last = first + piece->row_count - 1;
+    if (first < piece->extent_row ||
+        (replay->extent_rows > 0 && first - piece->extent_row != replay->extent_first))
+        return false;
+    return !store->log.spaces[extent->space - 1].is_own || first / chunk == last / chunk;
+}
+
+/* The record decodes and its id is its own. */
+static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_piece *piece = &replay->record.piece;
+    struct sc_store_extent_entry *extent = NULL;
+    if (replay->extent_open != 0)
+        extent = sc_store_table_extent(&store->table, replay->extent_open);
+    piece->id = id;
+    if (extent == NULL || piece->extent != replay->extent_open - replay->extent_base ||
+        piece->extent_row < replay->extent_rows || piece->extent_row >= extent->row_count ||
+        piece->row_count > extent->row_count - piece->extent_row ||
+        !piece_stands(store, extent, piece) || !piece_joins(store, extent, id)) {
+        piece_refuse(store, id, entry, "outside its extent");
+        return;
+    }
+    if (id <
+        store->log.spaces[extent->space - 1].void_end) { /* a writer's: it was left free before */
+        piece_refuse(store, id, entry, "of an epoch that is over");
+        return;
+    }
+    piece->extent = replay->extent_open;
+    rows_note(replay, piece);
+    piece->provenance = replay->provenance;
+    bool tells =
+        sc_store_replay_space_is_told(store, extent->space) && store->params.on_piece != NULL;
+    if (!sc_store_replay_is_writer(store)) {
+        if (tells)
+            piece_tell(store, id, entry);
+        return;
+    }
+    if (store->log.journal.sequence < store->log.spaces[extent->space - 1].epoch_sequence ||
+        atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED)
+        tells = false;
+    uint64_t mark = 0;
+    if (tells && !piece_told(store, &mark))
+        piece_refuse(store, id, entry, "of another chain");
+    else
+        piece_publish(store, piece, entry, mark);
+}
+
+/* An id that comes next, maybe with one behind it that is left free, or one that was: of a piece
+ * that others were merged into. *ret_count: ids that are new. */
+static bool id_take(struct sc_store_replay *replay, bool decodes, uint64_t *next, uint64_t *ret_id,
+                    uint64_t *ret_count)
+{
+    uint64_t id = replay->record.id;
+    bool is_next = true;
+    *ret_count = 0;
+    *ret_id = id + replay->piece_base;
+    if (replay->late_open != 0 && !sc_store_replay_late_piece(replay, decodes, id, &is_next))
+        return false;
+    if (!is_next)
+        return true;
+    if (!sc_store_replay_id_take(next, replay->piece_base, id, ret_id))
+        return false;
+    *ret_count = 1 + (sc_store_replay_left_piece(replay, decodes, id) ? 1 : 0);
+    *next = id + *ret_count;
+    return true;
+}
+
+spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
+                                         struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_table *table = &store->table;
+    uint64_t id, count, next = replay->piece_next;
+    if (!id_take(replay, decodes, &next, &id, &count)) {
+        sc_store_replay_lie(store, "id out of order");
+        return SPEC_OK;
+    }
+    sc_store_replay_table_lock(store);
+    if (id >= table->piece_next)
+        table->piece_next = id;
+    bool fits = sc_store_table_reserve(table, count, 0, 0);
+    if (fits && id == table->piece_next)
+        table->piece_next += count;
+    sc_store_replay_table_unlock(store);
+    if (!fits)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
+    replay->piece_next = next;
+    store->log.journal.pieces_read++;
+    struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
+    uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_DROPPED;
+    if (!decodes) {
+        sc_store_replay_lie(store, "a key is missing or out of range");
+        if (state == SC_STORE_PIECE_NONE || state == SC_STORE_PIECE_DOOMED)
+            atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
+    } else if (state == SC_STORE_PIECE_LIVE) {
+        piece_again(store, id, entry);
+    } else if (state <= SC_STORE_PIECE_REFUSED) { /* DROPPED and what follows it: void for good */
+        replay_piece(store, id, entry);
+    }
+    return SPEC_OK;
+}
+
+void sc_store_replay_drop(struct sc_store *store, uint64_t id)
+{
+    struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
+    sc_store_replay_table_lock(store);
+    uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_NONE;
+    bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
+    is_held = is_held && entry->extent != 0; /* doomed, and its record never came */
+    uint32_t space = 0;
+    if (is_held || state == SC_STORE_PIECE_REFUSED)
+        atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
+    if (is_held) {
+        struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, entry->extent);
+        space = extent->space;
+        sc_store_coarse_piece_gone(store, extent);
+        if (--extent->live_count == 0)
+            atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
+    }
+    sc_store_replay_table_unlock(store);
+    if (state == SC_STORE_PIECE_REFUSED)
+        store->replay->refused_count--;
+    bool was_told = !sc_store_replay_is_writer(store) || space == atomic_load(&store->log.space_id);
+    if (state == SC_STORE_PIECE_LIVE && was_told && store->params.on_drop != NULL)
+        store->params.on_drop(id, atomic_load_explicit(&entry->mark, memory_order_relaxed),
+                              store->params.user);
+}
+
+void sc_store_replay_drop_record(struct sc_store *store)
+{
+    struct sc_store_replay *replay = store->replay;
+    uint64_t id = replay->record.id;
+    if (id == 0 || id >= replay->piece_next)
+        return; /* of a piece that is not there */
+    bool was_left = sc_store_replay_left_drop(replay, id);
+    id += replay->piece_base;
+    sc_store_replay_drop(store, id);
+    struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
+    if (was_left && entry != NULL && atomic_load(&entry->state) <= SC_STORE_PIECE_DOOMED)
+        atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
+    if (!sc_store_replay_is_writer(store) || entry == NULL || entry->extent == 0 ||
+        atomic_load(&entry->state) != SC_STORE_PIECE_DROPPED)
+        return; /* twice, or of a piece that was not believed */
+    store->share.reserved -= SC_STORE_DROP_BYTES;
+    (void)sc_store_quarantine_add(store, &id, 1, replay->record.drop.at_ns);
+}

@@ -1,0 +1,29 @@
+/* What records of every kind are held against: which id may come, which namespace is told of, and
+ * what becomes of a record that lies.
+ *
+ * Threads, Tests: store/replay/replay.c; tests/unit/store/test_log.c, test_follow.c */
+#include "store/replay/replay.h"
+
+void sc_store_replay_lie(struct sc_store *store, const char *what)
+{
+    sc_store_count(&store->counts.corrupt_records, 1);
+    SC_LOG(store->params.log, 1, "log record %" PRIu64 " is not believed: %s",
+           store->log.journal.sequence + 1, what);
+}
+
+bool sc_store_replay_id_take(uint64_t *next, uint64_t base, uint64_t id, uint64_t *ret_id)
+{
+    if (id < *next || id >= SC_STORE_IDS || base >= SC_STORE_IDS - id)
+        return false;
+    *next = id + 1;
+    *ret_id = base + id;
+    return true;
+}
+
+bool sc_store_replay_space_is_told(const struct sc_store *store, uint64_t id)
+{
+    const struct sc_store_shape *shape = &store->log.spaces[id - 1];
+    if (store->params.role == SC_STORE_PEER)
+        return shape->is_own && shape->epoch == atomic_load(&store->log.epoch);
+    return id == atomic_load(&store->log.space_id);
+}

@@ -1,0 +1,348 @@
+/* Extents that are being written: their pool, their references, their beginning and their end.
+ *
+ *   free  --begin-->  taken, places reserved  --last reference-->  on_written  --commit, discard-->
+ *   ^                                                                                             |
+ *   +---------------------------------------------------------------------------------------------+
+ *
+ * Holds: an object has its places from begin until it is committed or discarded; on_written runs
+ * once for each begin.
+ * Does not: know what lies in a layer (pack.c) or in the log (extent_commit.c); wait, allocate
+ * after open. Threads: one producer an extent; completions on the executor's. Pools: the space
+ * lock. Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/write/extent.h"
+#include "store/rows/where.h"
+
+#include "store/cache/cache.h"
+#include "store/log/identity.h"
+#include "store/write/live.h"
+
+#include <string.h>
+
+/* ---- Pools ---------------------------------------------------------------------------------- */
+
+/* All extents' arrays, each kind in one piece; extent 0 has the first of each. */
+static bool arrays_take(struct sc_store *store)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    struct sc_store_extent *first = &store->writing.extents[0];
+    uint64_t pieces = store->limits.pieces_max, layers = store->shape.layer_count;
+    uint64_t bounce = sc_store_up(store->shape.row_bytes, 64); /* a cache line has one owner */
+    first->pieces =
+        sc_alloc_array(alloc, store->writing.extent_max * pieces, sizeof(*first->pieces));
+    first->parts = sc_alloc_array(alloc, store->writing.extent_max * layers, sizeof(*first->parts));
+    first->record_parts =
+        sc_alloc_array(alloc, store->writing.extent_max * layers, sizeof(*first->record_parts));
+    first->bounce = sc_alloc_array(alloc, store->writing.extent_max, bounce);
+    if (first->pieces == NULL || first->parts == NULL || first->record_parts == NULL ||
+        first->bounce == NULL)
+        return false;
+    for (uint64_t i = 1; i < store->writing.extent_max; i++) {
+        struct sc_store_extent *extent = &store->writing.extents[i];
+        extent->pieces = first->pieces + i * pieces;
+        extent->parts = first->parts + i * layers;
+        extent->record_parts = first->record_parts + i * layers;
+        extent->bounce = first->bounce + i * bounce;
+    }
+    return true;
+}
+
+spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    store->writing.extents =
+        sc_alloc_array(alloc, store->writing.extent_max, sizeof(*store->writing.extents));
+    store->writing.writes =
+        sc_alloc_array(alloc, store->writing.write_max, sizeof(*store->writing.writes));
+    if (store->writing.extents == NULL || store->writing.writes == NULL || !arrays_take(store))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "pool of extents being written");
+    for (uint64_t i = 0; i < store->writing.write_max; i++) {
+        store->writing.writes[i].next = store->writing.writes_free;
+        store->writing.writes_free = &store->writing.writes[i];
+    }
+    for (uint64_t i = 0; i < store->writing.extent_max; i++) {
+        store->writing.extents[i].store = store;
+        store->writing.extents[i].next = store->writing.extents_free;
+        store->writing.extents_free = &store->writing.extents[i];
+    }
+    return SPEC_OK;
+}
+
+bool sc_store_extents_idle(const struct sc_store *store)
+{
+    uint64_t free_count = 0;
+    for (const struct sc_store_extent *extent = store->writing.extents_free; extent != NULL;
+         extent = extent->next)
+        free_count++;
+    return free_count == store->writing.extent_max;
+}
+
+void sc_store_extents_close(struct sc_store *store)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    if (store->writing.extents != NULL) { /* the first of each is all of them */
+        sc_alloc_free(alloc, store->writing.extents[0].bounce);
+        sc_alloc_free(alloc, store->writing.extents[0].record_parts);
+        sc_alloc_free(alloc, store->writing.extents[0].parts);
+        sc_alloc_free(alloc, store->writing.extents[0].pieces);
+    }
+    sc_alloc_free(alloc, store->writing.extents);
+    sc_alloc_free(alloc, store->writing.writes);
+    store->writing.extents = NULL;
+    store->writing.writes = NULL;
+}
+
+static struct sc_store_extent *extent_take(struct sc_store *store)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    struct sc_store_extent *extent = store->writing.extents_free;
+    if (extent != NULL)
+        store->writing.extents_free = extent->next;
+    pthread_mutex_unlock(&store->disk.lock);
+    return extent;
+}
+
+void sc_store_extent_put(struct sc_store_extent *extent)
+{
+    struct sc_store *store = extent->store;
+    pthread_mutex_lock(&store->disk.lock);
+    extent->next = store->writing.extents_free;
+    store->writing.extents_free = extent;
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+static void frame_put(struct sc_store *store, uint8_t *frame)
+{
+    if (store->cache != NULL)
+        sc_store_cache_put(store->cache, frame);
+    else
+        sc_frames_put(store->frames, frame);
+}
+
+struct sc_store_write *sc_store_write_take(struct sc_store *store)
+{
+    uint8_t *frame = store->cache != NULL ? sc_store_cache_take(store->cache)
+                                          : sc_frames_take(store->frames, SC_LANE_WRITER);
+    if (frame == NULL)
+        return NULL;
+    pthread_mutex_lock(&store->disk.lock);
+    struct sc_store_write *write = store->writing.writes_free;
+    if (write != NULL)
+        store->writing.writes_free = write->next;
+    pthread_mutex_unlock(&store->disk.lock);
+    SC_ASSERT(store->params.poison, write != NULL); /* as many as frames */
+    if (write == NULL) {
+        frame_put(store, frame);
+        return NULL;
+    }
+    write->op = (struct sc_io_op){.buffer = frame, .kind = SC_IO_WRITE, .lane = SC_LANE_WRITER};
+    return write;
+}
+
+void sc_store_write_put(struct sc_store *store, struct sc_store_write *write)
+{
+    frame_put(store, write->op.buffer);
+    pthread_mutex_lock(&store->disk.lock);
+    write->next = store->writing.writes_free;
+    store->writing.writes_free = write;
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+/* ---- References ----------------------------------------------------------------------------- */
+
+void sc_store_extent_fail(struct sc_store_extent *extent, spec_status status)
+{
+    int32_t none = SPEC_OK;
+    (void)atomic_compare_exchange_strong(&extent->status, &none, status);
+}
+
+void sc_store_extent_unref(struct sc_store_extent *extent)
+{
+    struct sc_store *store = extent->store;
+    if (atomic_fetch_sub(&extent->pending, 1) != 1)
+        return;
+    atomic_fetch_add(&store->busy, 1);
+    sc_exec_post(store->params.exec, &extent->finish, SC_LANE_WRITER);
+}
+
+static void finish_step(struct sc_task *task)
+{
+    struct sc_store_extent *extent =
+        (struct sc_store_extent *)((char *)task - offsetof(struct sc_store_extent, finish));
+    struct sc_store *store = extent->store;
+    if (extent->written != NULL)
+        extent->written(extent, atomic_load(&extent->status), extent->user);
+    else
+        store->params.on_written(extent, atomic_load(&extent->status), extent->user,
+                                 store->params.user);
+    sc_store_busy_end(store);
+}
+
+void sc_store_write_done(struct sc_store_write *write)
+{
+    struct sc_store_extent *extent = write->extent;
+    struct sc_store *store = extent->store;
+    if (write->op.status != SPEC_OK) {
+        sc_store_extent_fail(extent, write->op.status);
+        sc_store_count(write->op.status == SPEC_E_NO_SPACE ? &store->counts.no_space
+                                                           : &store->counts.io_errors,
+                       1);
+        if (write->op.status != SPEC_E_NO_SPACE || write->op.sys_errno != 0) {
+            sc_store_pause(store, write->op.status, "writing a segment");
+            sc_store_segment_avoid(store, write->segment);
+        } /* else its file could not be made, and is not looked for again */
+    }
+    sc_store_write_put(store, write);
+    sc_store_extent_unref(extent);
+    sc_store_busy_end(store);
+}
+
+/* ---- Begin and end -------------------------------------------------------------------------- */
+
+uint64_t sc_store_extent_rows_max(const struct sc_store *store)
+{
+    return store->limits.rows_max;
+}
+
+uint64_t sc_store_probe_row_bytes(const struct sc_store *store)
+{
+    return store->params.probe_row_bytes;
+}
+
+/* Checks the plan; its rows are counted, and the log bytes that its records may take. */
+static spec_status plan_check(const struct sc_store *store, const struct sc_store_pass *pass,
+                              uint64_t *ret_rows, uint64_t *ret_log_bytes,
+                              struct spec_error *reterr)
+{
+    uint64_t rows = 0, log_bytes = 0;
+    if (pass->piece_count == 0 || pass->piece_count > store->limits.pieces_max)
+        return sc_fail(reterr, pass->piece_count == 0 ? SPEC_E_INVALID : SPEC_E_BUSY,
+                       "%" PRIu64 " pieces, an extent takes 1 to %" PRIu64, pass->piece_count,
+                       store->limits.pieces_max);
+    for (uint64_t i = 0; i < pass->piece_count; i++) {
+        const struct sc_store_piece_plan *piece = &pass->pieces[i];
+        uint64_t lead = piece->first_position - piece->chunk_first;
+        if (piece->row_count == 0 || piece->first_position > SC_STORE_POSITION_MAX ||
+            piece->chunk_first > piece->first_position ||
+            lead + piece->row_count > SC_STORE_ROWS_MAX ||
+            (i > 0 && piece->first_position != piece[-1].first_position + piece[-1].row_count))
+            return sc_fail(reterr, SPEC_E_INVALID, "piece %" PRIu64 " of a plan: rows or positions",
+                           i);
+        rows += piece->row_count;
+        log_bytes += sc_store_record_bytes_piece(lead + piece->row_count, 0) + SC_STORE_DROP_BYTES;
+    }
+    if (rows > store->limits.rows_max)
+        return sc_fail(reterr, SPEC_E_INVALID, "%" PRIu64 " rows, an extent takes %" PRIu64, rows,
+                       store->limits.rows_max);
+    *ret_rows = rows;
+    *ret_log_bytes = log_bytes;
+    return SPEC_OK;
+}
+
+static spec_status object_take(struct sc_store *store, const struct sc_store_pass *pass,
+                               struct sc_store_extent **ret_extent, struct spec_error *reterr)
+{
+    struct sc_store_extent *extent = extent_take(store);
+    if (extent == NULL)
+        return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
+                       store->writing.extent_max);
+    extent->copy = sc_store_copy_next(store);
+    extent->provenance = pass->provenance;
+    extent->user = pass->user;
+    extent->is_annex = false;
+    extent->code_shape = (struct sc_store_code_shape){0};
+    extent->written = NULL;
+    extent->live = NULL;
+    memcpy(extent->pieces, pass->pieces, pass->piece_count * sizeof(*pass->pieces));
+    extent->piece_count = (uint32_t)pass->piece_count;
+    *ret_extent = extent;
+    return SPEC_OK;
+}
+
+/* Takes an object's places: its members say which. On failure it is free again. */
+static spec_status extent_start(struct sc_store *store, struct sc_store_extent *extent,
+                                struct spec_error *reterr)
+{
+    spec_status status = sc_store_place_take(store, extent->place.stride, extent->log_bytes,
+                                             extent->parts, &extent->part_count, reterr);
+    if (status != SPEC_OK) {
+        sc_store_extent_put(extent);
+        return status;
+    }
+    extent->layer_next = 0;
+    extent->ended = false;
+    extent->window_count = extent->ready_count = 0;
+    extent->finish = (struct sc_task){.step = finish_step};
+    atomic_store(&extent->pending, 1);
+    atomic_store(&extent->status, SPEC_OK);
+    return SPEC_OK;
+}
+
+spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_pass *pass,
+                                  struct sc_store_extent **ret_extent, struct spec_error *reterr)
+{
+    struct sc_store_extent *extent = NULL;
+    uint64_t rows = 0, log_bytes = 0;
+    if (store->params.role != SC_STORE_WRITER)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer stores",
+                       store->dir);
+    spec_status status = plan_check(store, pass, &rows, &log_bytes, reterr);
+    if (status == SPEC_OK)
+        status = object_take(store, pass, &extent, reterr);
+    if (status != SPEC_OK)
+        return status;
+    extent->probe_row_bytes = store->params.probe_row_bytes;
+    extent->place = sc_store_shape_place(&store->shape, extent->probe_row_bytes, rows);
+    extent->row_count = rows;
+    extent->log_bytes = log_bytes +
+                        sc_store_record_bytes_space(strlen(store->params.space.descriptor)) +
+                        sc_store_record_bytes_parts(store->shape.layer_count);
+    status = extent_start(store, extent, reterr);
+    if (status != SPEC_OK)
+        return status;
+    extent->live = sc_store_live_begin(store, extent);
+    *ret_extent = extent;
+    return SPEC_OK;
+}
+
+spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_pass *pass,
+                                 uint64_t code_bytes, sc_store_written *written,
+                                 struct sc_store_extent **ret_annex, struct spec_error *reterr)
+{
+    struct sc_store_extent *annex = NULL;
+    uint64_t rows = 0;
+    for (uint64_t i = 0; i < pass->piece_count; i++)
+        rows += pass->pieces[i].row_count;
+    if (pass->piece_count > store->limits.pieces_max)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%" PRIu64 " pieces, at most %" PRIu64,
+                       pass->piece_count, store->limits.pieces_max);
+    spec_status status = object_take(store, pass, &annex, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t bytes = store->params.probe_row_bytes, end = sc_store_up(rows * bytes, 8) + rows * 8;
+    if (code_bytes > 0) {
+        end = code_bytes;
+        annex->code_shape = store->params.codes.shape;
+    }
+    annex->probe_row_bytes = code_bytes > 0 ? 0 : bytes;
+    annex->place = (struct sc_store_place){.probe_tag_offset = code_bytes > 0 ? 0 : end - rows * 8,
+                                           .tag_offset = end,
+                                           .row_offset = end,
+                                           .stride = sc_store_up(end, 64)};
+    annex->row_count = rows;
+    annex->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count);
+    annex->is_annex = true;
+    annex->written = written;
+    status = extent_start(store, annex, reterr);
+    if (status == SPEC_OK)
+        *ret_annex = annex;
+    return status;
+}
+
+void sc_store_extent_discard(struct sc_store_extent *extent)
+{
+    SC_ASSERT(extent->store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
+    sc_store_live_end(extent->live, 0);
+    sc_store_place_free(extent->store, extent->parts, extent->part_count, extent->place.stride,
+                        extent->log_bytes);
+    sc_store_extent_put(extent);
+}

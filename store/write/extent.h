@@ -1,0 +1,100 @@
+/* An extent that is being written: the object, which is one of a pool that open makes.
+ *
+ *   pool     extent.c   take, begin [references] last one gone: on_written, discard, put back
+ *   rows     pack.c     put_layer -> windows -> writes, each one a reference
+ *   records  extent_commit.c   what was written gets ids, and one append to the log tells of it
+ *
+ * It has `pending` references: one of its producer, one a write. on_written runs, on an executor
+ * thread, when the last is gone: after put_layer of the last layer, after a put_layer that failed,
+ * or after abort, and never before; so the producer's handle stays good.
+ *
+ * Threads: per member, below.
+ * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#ifndef SC_STORE_EXTENT_H
+#define SC_STORE_EXTENT_H
+
+#include "store/internal.h"
+#include "store/rows/where.h"
+
+/* Windows that are queued by one call: half of what is in flight. */
+#define SC_STORE_EXTENT_READY 4u
+/* Windows that are open: two with tags, the current one, one that a row straddles into. */
+#define SC_STORE_EXTENT_WINDOWS 4u
+
+/* What params.on_written is told. */
+typedef void sc_store_written(struct sc_store_extent *extent, spec_status status, void *user);
+
+struct sc_store_window {
+    struct sc_store_write *write;
+    uint64_t start, end; /* bytes of the segment file */
+};
+
+struct sc_store_extent {
+    /* Set by open, constant after. */
+    struct sc_store *store;
+    struct sc_store_piece_plan *pieces; /* [pieces_max] */
+    struct sc_store_part *parts;        /* [layer_count] */
+    struct sc_store_part *record_parts; /* likewise, with file numbers: for commit */
+    uint8_t *bounce;                    /* a row that straddles two windows */
+    struct sc_store_extent *next;       /* free list: space lock */
+
+    /* Set by begin, constant until it is free again. */
+    uint32_t piece_count, part_count;
+    uint64_t row_count, probe_row_bytes, log_bytes;
+    uint64_t copy; /* of the extent or the annex */
+    struct sc_store_place place;
+    struct sc_store_provenance provenance;
+    void *user;
+    bool is_annex;                         /* probe rows alone, or codes */
+    struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: probe rows */
+    struct sc_store_live_job *live;        /* of rows; NULL: nobody codes them now */
+    sc_store_written *written;             /* NULL: params.on_written */
+
+    /* The producer's. */
+    uint32_t layer_next;
+    bool ended; /* the producer's reference is gone */
+    struct sc_store_window windows[SC_STORE_EXTENT_WINDOWS];
+    uint32_t window_count;
+    struct sc_store_write *ready[SC_STORE_EXTENT_READY]; /* filled, to be queued together */
+    uint32_t ready_count;
+
+    /* Any thread. */
+    _Atomic uint32_t pending;
+    _Atomic int32_t status; /* the first failure */
+    struct sc_task finish;
+};
+
+/* ---- The pools (extent.c) ------------------------------------------------------------------- */
+
+spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *reterr);
+void sc_store_extents_close(struct sc_store *store);
+bool sc_store_extents_idle(const struct sc_store *store); /* none is begun */
+/* One write ended; op->status says how. */
+void sc_store_write_done(struct sc_store_write *write);
+/* The object returns to its pool; its places are whoever's they are. */
+void sc_store_extent_put(struct sc_store_extent *extent);
+/* A frame with the operation that will carry it; NULL: staging is full. */
+struct sc_store_write *sc_store_write_take(struct sc_store *store);
+void sc_store_write_put(struct sc_store *store, struct sc_store_write *write);
+
+/* ---- References (extent.c) ------------------------------------------------------------------ */
+
+/* The first failure is what on_written is told. */
+void sc_store_extent_fail(struct sc_store_extent *extent, spec_status status);
+void sc_store_extent_unref(struct sc_store_extent *extent);
+
+/* ---- Annexes (extent.c, extent_commit.c) ----------------------------------------------------- */
+
+/* Reserves an annex of an extent, whose rows from the first to the last the pass' pieces cover, in
+ * order (positions do not matter): codes, of code_bytes a layer, or (0) probe rows of
+ * params.probe_row_bytes. Written as an extent is, by put_layer with PROBE rows alone, or with
+ * K_CODES, whose rows are bytes. */
+spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_pass *pass,
+                                 uint64_t code_bytes, sc_store_written *written,
+                                 struct sc_store_extent **ret_annex, struct spec_error *reterr);
+/* In the place of commit: the record, then sketches of the extent are found. DROPPED: the extent
+ * has gone meanwhile. The object returns to its pool. Executor thread. */
+spec_status sc_store_annex_commit(struct sc_store_extent *annex, uint64_t extent_id,
+                                  struct spec_error *reterr);
+
+#endif

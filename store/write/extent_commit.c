@@ -1,0 +1,394 @@
+/* Commit: what was written whole becomes pieces that a lookup may find, by one append to the log.
+ *
+ *   extent   [namespace, when it is new][extent][piece][piece]...   one write; then the table
+ *   annex    [annex]                                                then its extent points to it
+ *
+ * Holds: no byte of an extent is in the log before all its writes completed; the table knows of it
+ * after the log does.
+ * Does not: sync; allocate after open, but for table slabs.
+ * Threads: any, one an extent; the log lock around the append and the table.
+ * Tests: tests/unit/store/test_store.c, test_build.c, tests/fault/test_store_faults.c */
+#include "store/write/extent.h"
+#include "store/write/live.h"
+
+#include <string.h>
+
+/* ---- An extent's records -------------------------------------------------------------------- */
+
+/* Marks of the prompt that lie in [first, end). */
+static const struct sc_store_mark *marks_in(const struct sc_store_commit *commit, uint64_t first,
+                                            uint64_t end, uint32_t *ret_count)
+{
+    uint64_t low = 0;
+    while (low < commit->mark_count && commit->marks[low].token < first)
+        low++;
+    uint64_t high = low;
+    while (high < commit->mark_count && commit->marks[high].token < end)
+        high++;
+    *ret_count = (uint32_t)(high - low);
+    return high > low ? &commit->marks[low] : NULL;
+}
+
+/* The record of piece i; its ids are set by the caller. */
+static struct sc_store_piece piece_of(const struct sc_store_extent *extent,
+                                      const struct sc_store_commit *commit, uint32_t i,
+                                      uint64_t extent_row)
+{
+    const struct sc_store_piece_plan *plan = &extent->pieces[i];
+    struct sc_store_piece piece = {.first_position = plan->first_position,
+                                   .chunk_first = plan->chunk_first,
+                                   .extent_row = (uint32_t)extent_row,
+                                   .row_count = plan->row_count,
+                                   .skip = i == commit->piece_first ? commit->skip : 0,
+                                   .tokens =
+                                       commit->tokens + (plan->chunk_first - commit->token_first)};
+    memcpy(piece.root, commit->root, SC_STORE_SHA256_BYTES);
+    memcpy(piece.chunk_hash, plan->chunk_hash, SC_STORE_HASH_BYTES);
+    memcpy(piece.hash, plan->hash, SC_STORE_HASH_BYTES);
+    piece.marks = marks_in(commit, plan->chunk_first, plan->first_position + plan->row_count,
+                           &piece.mark_count);
+    return piece;
+}
+
+static const struct sc_store_provenance *provenance_of(const struct sc_store_extent *extent,
+                                                       const struct sc_store_commit *commit)
+{
+    return commit->provenance != NULL ? commit->provenance : &extent->provenance;
+}
+
+/* What the extent and its first piece are called, and whether ids are left free behind its own and
+ * behind its last piece's: for what that piece is merged into, if it ends a chunk that others
+ * began. */
+struct ids {
+    uint64_t extent, piece;
+    bool leaves;
+};
+
+static bool leaves_ids(const struct sc_store_extent *extent, const struct sc_store_commit *commit)
+{
+    const struct sc_store_piece_plan *last = &extent->pieces[extent->piece_count - 1];
+    uint32_t skip = commit->piece_first + 1 == extent->piece_count ? commit->skip : 0;
+    uint64_t chunk = extent->store->params.config->chunk_tokens;
+    return (last->first_position + skip) % chunk != 0 &&
+           (last->first_position + last->row_count) % chunk == 0;
+}
+
+/* Log lock held. STALE: those behind that piece are not free. BUSY: a checkpoint runs, which has
+ * passed their place. */
+static spec_status ids_find(const struct sc_store_extent *extent,
+                            const struct sc_store_commit *commit, struct ids *ret_ids,
+                            struct spec_error *reterr)
+{
+    const struct sc_store_table *table = &extent->store->table;
+    struct sc_store_piece_place place;
+    *ret_ids = (struct ids){table->extent_next, table->piece_next, leaves_ids(extent, commit)};
+    if (commit->behind == 0)
+        return SPEC_OK;
+    if (extent->store->log.is_copied)
+        return sc_fail(reterr, SPEC_E_BUSY, "%s/log is being written anew", extent->store->dir);
+    if (!sc_store_piece_place(extent->store, commit->behind, &place) || !place.leaves_ids)
+        return sc_fail(reterr, SPEC_E_STALE, "no ids are free behind piece %" PRIu64,
+                       commit->behind);
+    ret_ids->extent = sc_store_table_piece(table, commit->behind)->extent + 1ull;
+    ret_ids->piece = commit->behind + 1;
+    ret_ids->leaves = false;
+    return SPEC_OK;
+}
+
+/* Log lock held. Appends namespace (when new), extent and pieces: one write. */
+static spec_status commit_append(struct sc_store_extent *extent,
+                                 const struct sc_store_commit *commit, const struct ids *ids,
+                                 struct spec_error *reterr)
+{
+    struct sc_store *store = extent->store;
+    struct sc_store_append append;
+    uint32_t space_id = atomic_load(&store->log.space_id);
+    struct sc_store_record_extent record = {.space = space_id != 0 ? space_id
+                                                                   : store->log.space_count + 1,
+                                            .copy = extent->copy,
+                                            .row_count = extent->row_count,
+                                            .probe_tag_offset = extent->place.probe_tag_offset,
+                                            .tag_offset = extent->place.tag_offset,
+                                            .row_offset = extent->place.row_offset,
+                                            .probe_row_bytes = extent->probe_row_bytes,
+                                            .stride = extent->place.stride,
+                                            .provenance = *provenance_of(extent, commit),
+                                            .leaves_ids = ids->leaves,
+                                            .part_count = extent->part_count,
+                                            .parts = extent->record_parts};
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        record.parts[i] = extent->parts[i];
+        record.parts[i].segment = store->disk.segments[extent->parts[i].segment].number;
+    }
+    sc_store_append_begin(store, &append);
+    if (space_id == 0) {
+        sc_store_append_frame(&append);
+        sc_store_record_put_space(&append.writer, record.space, &store->params.space);
+    }
+    sc_store_append_frame(&append);
+    sc_store_record_put_extent(&append.writer, ids->extent, &record);
+    uint64_t extent_row = 0;
+    for (uint32_t i = 0; i < extent->piece_count; i++) {
+        struct sc_store_piece piece = piece_of(extent, commit, i, extent_row);
+        extent_row += piece.row_count;
+        if (i < commit->piece_first)
+            continue;
+        piece.id = ids->piece + (i - commit->piece_first);
+        piece.extent = ids->extent;
+        sc_store_append_frame(&append);
+        sc_store_record_put_piece(&append.writer, &piece);
+    }
+    return sc_store_append_commit(store, &append, reterr);
+}
+
+/* Log lock held. The ids are given, and the log has records of them. */
+static void ids_take(struct sc_store *store, const struct ids *ids, uint64_t piece_count)
+{
+    struct sc_store_table *table = &store->table;
+    uint64_t more = ids->leaves ? 1 : 0;
+    if (ids->extent < table->extent_next) { /* they were left free for it */
+        store->log.journal.pieces_read += piece_count;
+        return;
+    }
+    table->extent_next = ids->extent + 1 + more;
+    table->piece_next = ids->piece + piece_count + more;
+    store->log.journal.piece_next_read += more; /* the log has no record of that one */
+}
+
+/* Log lock held. The append failed, but a follower may have read it: its ids come to mean nothing
+ * else, and the log has no records of them. */
+static void ids_void(struct sc_store *store, const struct ids *ids, uint64_t piece_count)
+{
+    struct sc_store_table *table = &store->table;
+    uint64_t more = ids->leaves ? 1 : 0;
+    if (ids->extent < table->extent_next) { /* left free: a drop record says that it is no more */
+        struct sc_store_piece_entry *piece = sc_store_table_piece(table, ids->piece);
+        atomic_store(&piece->state, SC_STORE_PIECE_DROPPED);
+        piece->next = store->log.unwritten;
+        store->log.unwritten = (uint32_t)ids->piece;
+        return;
+    }
+    table->extent_next = ids->extent + 1 + more;
+    table->piece_next = ids->piece + piece_count + more;
+    store->log.journal.piece_next_read += piece_count + more;
+}
+
+/* Log lock held, records are in the log, room was reserved. */
+static void commit_publish(struct sc_store_extent *extent, const struct sc_store_commit *commit,
+                           const struct ids *ids)
+{
+    struct sc_store *store = extent->store;
+    struct sc_store_table *table = &store->table;
+    if (atomic_load(&store->log.space_id) == 0) {
+        struct sc_store_shape *shape = &store->log.spaces[store->log.space_count++];
+        *shape = store->shape;
+        shape->id = (uint32_t)store->log.space_count;
+        atomic_store(&store->log.space_id, shape->id);
+        store->log.journal.space_bytes +=
+            sc_store_record_bytes_space(strlen(store->params.space.descriptor));
+    }
+    uint64_t extent_row = 0, id = ids->piece;
+    struct sc_store_extent_entry *entry = sc_store_table_extent(table, ids->extent);
+    ids_take(store, ids, extent->piece_count - commit->piece_first);
+    *entry = (struct sc_store_extent_entry){
+        .parts = sc_store_table_parts(table, extent->part_count),
+        .row_offset = extent->place.row_offset,
+        .stride = extent->place.stride,
+        .probe_tag_offset = extent->place.probe_tag_offset,
+        .tag_offset = extent->place.tag_offset,
+        .copy = extent->copy,
+        .probe_row_bytes = (uint32_t)extent->probe_row_bytes,
+        .part_count = extent->part_count,
+        .row_count = (uint32_t)extent->row_count,
+        .space = atomic_load(&store->log.space_id),
+        .is_coding = extent->live != NULL && commit->skip == 0,
+        .provenance = *provenance_of(extent, commit),
+        .live_count = extent->piece_count - commit->piece_first,
+        .leaves_ids = ids->leaves,
+        .piece_first = ids->piece,
+        .piece_last = ids->piece + extent->piece_count - commit->piece_first - 1};
+    memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
+    for (uint32_t i = 0; i < extent->piece_count; i++) {
+        const struct sc_store_piece_plan *plan = &extent->pieces[i];
+        if (i >= commit->piece_first) {
+            struct sc_store_piece_entry *piece = sc_store_table_piece(table, id++);
+            memcpy(piece->hash, plan->hash, sizeof(piece->hash));
+            piece->first_position = plan->first_position;
+            piece->extent = (uint32_t)ids->extent;
+            piece->extent_row = (uint16_t)extent_row;
+            piece->row_count = (uint16_t)plan->row_count;
+            piece->skip = (uint16_t)(i == commit->piece_first ? commit->skip : 0);
+            atomic_store_explicit(&piece->state, SC_STORE_PIECE_LIVE, memory_order_release);
+        }
+        extent_row += plan->row_count;
+    }
+    sc_store_count(&store->counts.extent_count, 1);
+    sc_store_count(&store->counts.piece_count, entry->live_count);
+    sc_store_count(&store->counts.held_count, entry->live_count);
+}
+
+/* Log bytes that marks take: begin did not know of them. SPEC_E_BUSY: too many in one piece. */
+static spec_status commit_marks(const struct sc_store_extent *extent,
+                                const struct sc_store_commit *commit, uint64_t *ret_bytes,
+                                struct spec_error *reterr)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = commit->piece_first; i < extent->piece_count && commit->mark_count > 0; i++) {
+        struct sc_store_piece piece = piece_of(extent, commit, i, 0);
+        if (piece.mark_count > SC_STORE_MARKS_MAX)
+            return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu32 " extra keys in one chunk, at most %u",
+                           piece.mark_count, (unsigned)SC_STORE_MARKS_MAX);
+        bytes += sc_store_record_bytes_piece(0, piece.mark_count);
+    }
+    *ret_bytes = bytes;
+    return SPEC_OK;
+}
+
+static spec_status commit_run(struct sc_store_extent *extent, const struct sc_store_commit *commit,
+                              uint64_t *ret_first_id, struct spec_error *reterr)
+{
+    struct sc_store *store = extent->store;
+    uint64_t count = extent->piece_count - commit->piece_first, marks_bytes = 0;
+    struct ids ids = {0};
+    spec_status status = commit_marks(extent, commit, &marks_bytes, reterr), failed = SPEC_OK;
+    if (status == SPEC_OK && !sc_store_log_reserve(store, marks_bytes))
+        status =
+            sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for the log in disk_bytes", store->dir);
+    if (status != SPEC_OK)
+        return status;
+    extent->log_bytes += marks_bytes;
+    pthread_mutex_lock(&store->log.lock);
+    /* One of each more: ids that are left free. */
+    if (!sc_store_table_reserve(&store->table, count + 1, 2, extent->part_count))
+        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "table of pieces");
+    else if (store->log.space_count == SC_STORE_SPACES_MAX &&
+             atomic_load(&store->log.space_id) == 0)
+        status = sc_fail(reterr, SPEC_E_BUSY, "%u namespaces in %s already", SC_STORE_SPACES_MAX,
+                         store->dir);
+    if (status == SPEC_OK)
+        status = ids_find(extent, commit, &ids, reterr);
+    if (status == SPEC_OK) {
+        status = commit_append(extent, commit, &ids, reterr);
+        failed = status;
+    }
+    if (failed != SPEC_OK) {
+        ids_void(store, &ids, count);
+        if (commit->behind != 0) /* its drop record is still to come */
+            extent->log_bytes -= SC_STORE_DROP_BYTES;
+    }
+    if (status == SPEC_OK)
+        commit_publish(extent, commit, &ids);
+    store->log.has_late = store->log.has_late || (status == SPEC_OK && commit->behind != 0);
+    pthread_mutex_unlock(&store->log.lock);
+    if (status == SPEC_OK) {
+        *ret_first_id = ids.piece;
+        sc_store_extent_trim(store, ids.extent);
+        /* Rows that are skipped are not coded: the first slab is another. */
+        sc_store_live_end(extent->live, commit->skip == 0 ? ids.extent : 0);
+        if (commit->behind != 0) /* a run may have passed it */
+            store->codes_missed(store, ids.extent);
+    }
+    if (failed != SPEC_OK)
+        sc_store_pause(store, failed, "writing the log");
+    return status;
+}
+
+spec_status sc_store_extent_commit(struct sc_store_extent *extent,
+                                   const struct sc_store_commit *commit, uint64_t *ret_first_id,
+                                   struct spec_error *reterr)
+{
+    struct sc_store *store = extent->store;
+    SC_ASSERT(store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
+    spec_status status = atomic_load(&extent->status);
+    uint64_t first_id = 0;
+    if (status != SPEC_OK)
+        status = sc_fail(reterr, status, "the extent was not written");
+    else if (commit->piece_first > extent->piece_count ||
+             (commit->piece_first < extent->piece_count &&
+              commit->skip >= extent->pieces[commit->piece_first].row_count))
+        status = sc_fail(reterr, SPEC_E_INVALID,
+                         "piece_first %" PRIu32 " of %" PRIu32 " pieces, skip %" PRIu32,
+                         commit->piece_first, extent->piece_count, commit->skip);
+    else if (commit->piece_first < extent->piece_count)
+        status = commit_run(extent, commit, &first_id, reterr);
+    if (status != SPEC_OK || first_id == 0) { /* failed, or everything is present elsewhere */
+        sc_store_extent_discard(extent);
+        *ret_first_id = status == SPEC_OK ? 0 : *ret_first_id;
+        return status;
+    }
+    uint64_t kept = (extent->piece_count - commit->piece_first) * SC_STORE_DROP_BYTES;
+    sc_store_log_unreserve(store, extent->log_bytes - kept);
+    sc_store_extent_put(extent);
+    *ret_first_id = first_id;
+    return SPEC_OK;
+}
+
+/* ---- An annex' commit ----------------------------------------------------------------------- */
+
+/* Log lock held. One record; the annex is found from then on. */
+static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_annex *annex,
+                                uint64_t extent_id, struct spec_error *reterr)
+{
+    struct sc_store *store = extent->store;
+    struct sc_store_extent_entry *entry = sc_store_table_extent(&store->table, extent_id);
+    struct sc_store_annex *_Atomic *place =
+        annex->code_shape.bits_k != 0 ? &entry->codes : &entry->annex;
+    struct sc_store_record_extent record = {.copy = annex->copy,
+                                            .probe_row_bytes = annex->probe_row_bytes,
+                                            .code_shape = annex->code_shape,
+                                            .probe_tag_offset = annex->probe_tag_offset,
+                                            .stride = annex->stride,
+                                            .part_count = annex->part_count,
+                                            .parts = extent->record_parts};
+    struct sc_store_append append;
+    if (entry->live_count == 0)
+        return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
+    for (uint32_t i = 0; i < annex->part_count; i++) {
+        record.parts[i] = annex->parts[i];
+        record.parts[i].segment = store->disk.segments[annex->parts[i].segment].number;
+    }
+    sc_store_append_begin(store, &append);
+    sc_store_append_frame(&append);
+    sc_store_record_put_annex(&append.writer, extent_id, &record);
+    spec_status status = sc_store_append_commit(store, &append, reterr);
+    if (status == SPEC_OK)
+        atomic_store_explicit(place, annex, memory_order_release);
+    return status;
+}
+
+spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t extent_id,
+                                  struct spec_error *reterr)
+{
+    struct sc_store *store = extent->store;
+    SC_ASSERT(store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
+    spec_status status = atomic_load(&extent->status);
+    struct sc_store_annex *annex = NULL;
+    if (status == SPEC_OK) {
+        pthread_mutex_lock(&store->log.lock);
+        annex = sc_store_table_annex(&store->table, extent->part_count);
+        pthread_mutex_unlock(&store->log.lock);
+        status = annex != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
+    }
+    if (annex != NULL) {
+        annex->copy = extent->copy;
+        annex->stride = extent->place.stride;
+        annex->probe_tag_offset = extent->place.probe_tag_offset;
+        annex->probe_row_bytes = (uint32_t)extent->probe_row_bytes;
+        annex->code_shape = extent->code_shape;
+        memcpy(annex->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
+        status = sc_store_annex_hold(store, extent_id, annex) ? SPEC_OK : SPEC_E_DROPPED;
+    }
+    if (status != SPEC_OK) {
+        sc_store_extent_discard(extent);
+        return sc_fail(reterr, status, "the annex was not written, or its extent has gone");
+    }
+    /* Its pages are the extent's now: without a record they are held until the extent goes. */
+    pthread_mutex_lock(&store->log.lock);
+    status = annex_append(extent, annex, extent_id, reterr);
+    pthread_mutex_unlock(&store->log.lock);
+    if (status != SPEC_OK && status != SPEC_E_DROPPED)
+        sc_store_pause(store, status, "writing the log");
+    sc_store_log_unreserve(store, extent->log_bytes);
+    sc_store_extent_put(extent);
+    return status;
+}

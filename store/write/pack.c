@@ -1,0 +1,413 @@
+/* Packing: the layers of one pass, packed into frames in file order and tagged on the way; the
+ * producer's side of an extent.
+ *
+ *   file      |--- layer 0 ---|--- layer 1 ---|--- layer 2 ...        a part: layers without gaps
+ *             [tags|pad| rows |tags|pad| rows | ...                 probe rows in front of tags
+ *   windows   [    0     |     1     |     2    | ...                 op_bytes of the file each
+ *
+ * Windows are op_bytes on op_bytes borders of the segment, cut at the part's ends. One is filled
+ * after the other. Tags of rows stand before them and are known after them, so the windows that
+ * hold a layer's tags (at most two: tags, those of probe rows too, are <= op_bytes) stay open until
+ * the layer is packed. The last window stays open between layers, because the next layer begins in
+ * the same page.
+ *
+ * Holds: every byte of a part is written exactly once.
+ * Does not: wait, allocate, order its writes, hold a lock.
+ * Threads: one producer an extent; writes complete on the executor's (sc_store_write_done).
+ * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/place/tier.h"
+#include "store/rows/tag.h"
+#include "store/rows/where.h"
+#include "store/write/extent.h"
+#include "store/write/live.h"
+
+#include <string.h>
+
+#define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
+#define TAGS_AT_ONCE 256u /* made in a local array, then copied in */
+
+/* ---- Windows -------------------------------------------------------------------------------- */
+
+static void on_write_done(struct sc_io_op *op)
+{
+    sc_store_write_done((struct sc_store_write *)op->user);
+}
+
+static void ready_submit(struct sc_store_extent *extent)
+{
+    sc_store_tier_write(extent->store, extent->ready, extent->ready_count);
+    extent->ready_count = 0;
+}
+
+/* The producer is through: the windows that are still open are written, or given back. */
+static void producer_end(struct sc_store_extent *extent)
+{
+    ready_submit(extent);
+    for (uint32_t i = 0; i < extent->window_count; i++)
+        sc_store_write_put(extent->store, extent->windows[i].write);
+    extent->window_count = 0;
+    extent->ended = true;
+    sc_store_extent_unref(extent);
+}
+
+struct layer_job {
+    struct sc_store_extent *extent;
+    const struct sc_store_part *part;
+    uint64_t start, tags_start, tags_end; /* file offsets; the tags of probe rows too */
+    uint32_t layer;
+    const struct sc_store_source *source;
+};
+
+static void window_submit(struct sc_store_extent *extent, const struct sc_store_window *window,
+                          uint32_t segment)
+{
+    struct sc_store *store = extent->store;
+    struct sc_store_write *write = window->write;
+    write->extent = extent;
+    write->segment = segment;
+    write->op.offset = window->start;
+    write->op.bytes = window->end - window->start;
+    write->op.done = on_write_done;
+    write->op.user = write;
+    atomic_fetch_add(&extent->pending, 1);
+    sc_store_count(&store->counts.write_bytes, write->op.bytes);
+    sc_store_count(&store->counts.write_ops, 1);
+    extent->ready[extent->ready_count++] = write;
+    if (extent->ready_count == SC_STORE_EXTENT_READY)
+        ready_submit(extent);
+}
+
+/* Writes the windows that end at or before `filled`, but for those that hold tags. */
+static void windows_flush(struct sc_store_extent *extent, const struct layer_job *job,
+                          uint64_t filled)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < extent->window_count; i++) {
+        const struct sc_store_window *window = &extent->windows[i];
+        bool tags = window->start < job->tags_end && window->end > job->tags_start;
+        if (!tags && window->end <= filled)
+            window_submit(extent, window, job->part->segment);
+        else
+            extent->windows[kept++] = *window;
+    }
+    extent->window_count = kept;
+}
+
+static struct sc_store_window *window_find(struct sc_store_extent *extent, uint64_t offset)
+{
+    for (uint32_t i = extent->window_count; i-- > 0;)
+        if (extent->windows[i].start <= offset && offset < extent->windows[i].end)
+            return &extent->windows[i];
+    return NULL;
+}
+
+/* The window that holds the offset, opened if need be; NULL: staging is full. */
+static struct sc_store_window *window_at(struct sc_store_extent *extent,
+                                         const struct sc_store_part *part, uint64_t offset)
+{
+    struct sc_store *store = extent->store;
+    struct sc_store_window *window = window_find(extent, offset);
+    if (window != NULL)
+        return window;
+    SC_ASSERT(store->params.poison, extent->window_count < SC_STORE_EXTENT_WINDOWS);
+    if (extent->window_count == SC_STORE_EXTENT_WINDOWS)
+        return NULL;
+    uint64_t part_end = part->offset + sc_store_part_pages(part, extent->place.stride) * PAGE;
+    uint64_t start = sc_store_down(offset, store->limits.op_bytes);
+    uint64_t end = start + store->limits.op_bytes;
+    struct sc_store_write *write = sc_store_write_take(store);
+    if (write == NULL) {
+        sc_store_count(&store->counts.stage_full, 1);
+        return NULL;
+    }
+    window = &extent->windows[extent->window_count++];
+    *window = (struct sc_store_window){.write = write,
+                                       .start = start > part->offset ? start : part->offset,
+                                       .end = end < part_end ? end : part_end};
+    sc_store_live_window(extent->live, write->op.buffer, part, window->start, window->end);
+    return window;
+}
+
+static uint8_t *window_byte(const struct sc_store_window *window, uint64_t offset)
+{
+    return window->write->op.buffer + (offset - window->start);
+}
+
+/* Copies bytes (NULL: zeros) to a file offset, through as many windows as it takes. */
+static bool windows_copy(struct sc_store_extent *extent, const struct sc_store_part *part,
+                         uint64_t offset, const uint8_t *bytes, uint64_t count)
+{
+    while (count > 0) {
+        struct sc_store_window *window = window_at(extent, part, offset);
+        if (window == NULL)
+            return false;
+        uint64_t now = window->end - offset < count ? window->end - offset : count;
+        if (bytes != NULL)
+            memcpy(window_byte(window, offset), bytes, now);
+        else
+            memset(window_byte(window, offset), 0, now);
+        bytes = bytes != NULL ? bytes + now : NULL;
+        offset += now;
+        count -= now;
+    }
+    return true;
+}
+
+/* ---- Packing a layer ------------------------------------------------------------------------ */
+
+/* What is packed of a piece: items one behind the other, their tags every tag_step bytes. */
+struct items {
+    uint32_t part;                      /* enum sc_store_tag_part */
+    uint64_t bytes, at, tags, tag_step; /* of an item; file offsets of the piece's first */
+};
+
+/* Tags of `count` items, item_first and on. */
+static bool tags_put(const struct layer_job *job, const struct items *items, const uint64_t *tags,
+                     uint64_t item_first, uint64_t count)
+{
+    uint64_t at = items->tags + item_first * items->tag_step;
+    if (items->tag_step == 8)
+        return windows_copy(job->extent, job->part, at, (const uint8_t *)tags, count * 8);
+    for (uint64_t i = 0; i < count; i++)
+        if (!windows_copy(job->extent, job->part, at + i * items->tag_step,
+                          (const uint8_t *)&tags[i], 8))
+            return false;
+    return true;
+}
+
+/* Items in succession, from the extent's row `row` on, go to dst; `tagged` says which they are. */
+struct pack_run {
+    struct sc_store_tag_rows tagged;
+    uint64_t row;
+    uint8_t *dst;
+};
+
+/* Packed a bite at a time, so that a tag finds its item in cache. */
+static void items_pack(const struct layer_job *job, const struct items *items,
+                       const struct pack_run *run, uint64_t *ret_tags)
+{
+    const struct sc_store_source *source = job->source;
+    uint64_t bite = SC_STORE_BITE_BYTES / items->bytes > 0 ? SC_STORE_BITE_BYTES / items->bytes : 1;
+    bite = bite > source->rows_least ? bite : source->rows_least;
+    struct sc_store_tag_rows tagged = run->tagged;
+    for (uint64_t done = 0; done < run->tagged.count; done += tagged.count) {
+        uint64_t left = run->tagged.count - done;
+        uint8_t *dst = run->dst + done * items->bytes;
+        tagged.count = left < bite ? left : bite;
+        tagged.position_first = run->tagged.position_first + done;
+        source->pack(source->user, items->part, run->row + done, tagged.count, dst);
+        sc_store_tag_make(&tagged, dst, ret_tags + done);
+    }
+}
+
+/* The same of rows, each line of which is read once. */
+static void items_gather(const struct layer_job *job, const struct items *items,
+                         const struct pack_run *run, uint64_t *ret_tags)
+{
+    uint8_t *spans[SC_STORE_SPANS_MAX];
+    const struct sc_store_source *source = job->source;
+    uint64_t row_spans = job->extent->store->shape.row_bytes / source->span_bytes;
+    uint64_t most = SC_STORE_SPANS_MAX / row_spans;
+    const struct sc_store_tag_spans from = {
+        .at = spans + (items->part == SC_STORE_PART_V ? row_spans / 2 : 0),
+        .bytes = source->span_bytes,
+        .step = row_spans};
+    struct sc_store_tag_rows tagged = run->tagged;
+    for (uint64_t done = 0; done < run->tagged.count; done += tagged.count) {
+        uint64_t left = run->tagged.count - done;
+        tagged.count = left < most ? left : most;
+        tagged.position_first = run->tagged.position_first + done;
+        source->spans(source->user, run->row + done, tagged.count, spans);
+        sc_store_tag_gather(&tagged, &from, run->dst + done * items->bytes, ret_tags + done);
+    }
+}
+
+/* Whole items go straight into their window; one that straddles goes through the bounce buffer. */
+static bool pack_items(const struct layer_job *job, const struct sc_store_piece_plan *piece,
+                       uint64_t extent_row, const struct items *items)
+{
+    struct sc_store_extent *extent = job->extent;
+    uint64_t tags[TAGS_AT_ONCE];
+    struct pack_run run = {
+        .tagged = {.base = sc_store_tag_base(extent->store->shape.digest, piece->hash, extent->copy,
+                                             job->layer, items->part),
+                   .row_bytes = items->bytes,
+                   .tag_step = 1}};
+    bool gathers = items->part != SC_STORE_PART_PROBE && job->source->spans != NULL;
+    for (uint64_t row = 0; row < piece->row_count;) {
+        uint64_t offset = items->at + row * items->bytes;
+        windows_flush(extent, job, offset);
+        struct sc_store_window *window = window_at(extent, job->part, offset);
+        if (window == NULL)
+            return false;
+        uint64_t left = piece->row_count - row, fit = (window->end - offset) / items->bytes;
+        bool straddles = fit == 0;
+        uint64_t count = straddles ? 1 : fit < left ? fit : left;
+        count = count < TAGS_AT_ONCE ? count : TAGS_AT_ONCE;
+        run.tagged.position_first = piece->first_position + row;
+        run.tagged.count = count;
+        run.row = extent_row + row;
+        run.dst = straddles ? extent->bounce : window_byte(window, offset);
+        (gathers ? items_gather : items_pack)(job, items, &run, tags);
+        if (straddles && !windows_copy(extent, job->part, offset, run.dst, items->bytes))
+            return false;
+        if (!tags_put(job, items, tags, row, count))
+            return false;
+        row += count;
+    }
+    return true;
+}
+
+static bool pack_probes(const struct layer_job *job)
+{
+    struct sc_store_extent *extent = job->extent;
+    const struct sc_store_place *place = &extent->place;
+    uint64_t bytes = extent->probe_row_bytes, extent_row = 0;
+    for (uint32_t i = 0; i < extent->piece_count; i++) {
+        const struct items probes = {.part = SC_STORE_PART_PROBE,
+                                     .bytes = bytes,
+                                     .at = job->start + extent_row * bytes,
+                                     .tags = job->start + place->probe_tag_offset + extent_row * 8,
+                                     .tag_step = 8};
+        if (!pack_items(job, &extent->pieces[i], extent_row, &probes))
+            return false;
+        extent_row += extent->pieces[i].row_count;
+    }
+    uint64_t end = extent->row_count * bytes;
+    windows_flush(extent, job, job->start + end);
+    return windows_copy(extent, job->part, job->start + end, NULL, place->probe_tag_offset - end);
+}
+
+static bool pack_piece(const struct layer_job *job, const struct sc_store_piece_plan *piece,
+                       uint64_t extent_row)
+{
+    const struct sc_store_extent *extent = job->extent;
+    const struct sc_store_shape *shape = &extent->store->shape;
+    uint64_t slab = job->start + extent->place.row_offset + extent_row * shape->row_bytes;
+    uint64_t tag_bytes = 8ull * shape->tags_per_row;
+    uint64_t tags = job->start + extent->place.tag_offset + extent_row * tag_bytes;
+    struct items items = {SC_STORE_PART_ROW, shape->row_bytes, slab, tags, tag_bytes};
+    if (shape->layout != SC_STORE_SPLIT)
+        return pack_items(job, piece, extent_row, &items);
+    items.part = SC_STORE_PART_K;
+    items.bytes = shape->k_row_bytes;
+    if (!pack_items(job, piece, extent_row, &items))
+        return false;
+    items.part = SC_STORE_PART_V;
+    items.at += piece->row_count * items.bytes;
+    items.tags += 8;
+    return pack_items(job, piece, extent_row, &items);
+}
+
+/* An annex has none. */
+static uint64_t row_bytes_of(const struct sc_store_extent *extent)
+{
+    return extent->is_annex ? 0 : extent->store->shape.row_bytes;
+}
+
+static uint64_t tag_bytes_of(const struct sc_store_extent *extent)
+{
+    return extent->is_annex ? 0 : 8ull * extent->store->shape.tags_per_row;
+}
+
+static bool pack_rows(const struct layer_job *job)
+{
+    struct sc_store_extent *extent = job->extent;
+    uint64_t extent_row = 0;
+    for (uint32_t i = 0; i < extent->piece_count && !extent->is_annex; i++) {
+        if (!pack_piece(job, &extent->pieces[i], extent_row))
+            return false;
+        extent_row += extent->pieces[i].row_count;
+    }
+    return true;
+}
+
+/* An annex of codes: its layer's bytes as they are. */
+static bool pack_codes(const struct layer_job *job)
+{
+    struct sc_store_extent *extent = job->extent;
+    uint64_t bytes = extent->place.row_offset;
+    for (uint64_t done = 0, now; done < bytes; done += now) {
+        windows_flush(extent, job, job->start + done);
+        struct sc_store_window *window = window_at(extent, job->part, job->start + done);
+        if (window == NULL)
+            return false;
+        now = window->end - (job->start + done);
+        now = now < bytes - done ? now : bytes - done;
+        job->source->pack(job->source->user, SC_STORE_PART_K_CODES, done, now,
+                          window_byte(window, job->start + done));
+    }
+    return true;
+}
+
+static bool pack_layer(const struct layer_job *job)
+{
+    struct sc_store_extent *extent = job->extent;
+    const struct sc_store_place *place = &extent->place;
+    if (extent->code_shape.bits_k != 0 && !pack_codes(job))
+        return false;
+    uint64_t rows = job->start + place->row_offset;
+    uint64_t rows_end = rows + extent->row_count * row_bytes_of(extent);
+    if (extent->probe_row_bytes > 0 && !pack_probes(job))
+        return false;
+    if (!windows_copy(extent, job->part, job->tags_end, NULL, rows - job->tags_end) ||
+        !pack_rows(job))
+        return false;
+    windows_flush(extent, job, rows_end);
+    uint64_t end = job->start + place->stride;
+    uint64_t part_end = job->part->offset + sc_store_part_pages(job->part, place->stride) * PAGE;
+    bool last = job->layer + 1 == job->part->layer_first + job->part->layer_count;
+    end = last ? part_end : end;
+    if (!windows_copy(extent, job->part, rows_end, NULL, end - rows_end))
+        return false;
+    struct layer_job done = *job;
+    done.tags_end = 0; /* all tags are there */
+    windows_flush(extent, &done, end);
+    return true;
+}
+
+spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t layer,
+                                      const struct sc_store_source *source,
+                                      struct spec_error *reterr)
+{
+    struct sc_store *store = extent->store;
+    SC_ASSERT(store->params.poison, !extent->ended);
+    if (layer != extent->layer_next) {
+        uint32_t expected = extent->layer_next;
+        sc_store_extent_fail(extent, SPEC_E_DROPPED);
+        producer_end(extent); /* the handle may be another's from here on */
+        return sc_fail(reterr, SPEC_E_INVALID, "layer %" PRIu32 ", expected %" PRIu32, layer,
+                       expected);
+    }
+    const struct sc_store_part *part = sc_store_part_of(extent->parts, extent->part_count, layer);
+    struct layer_job job = {.extent = extent,
+                            .part = part,
+                            .start = sc_store_part_at(part, extent->place.stride, layer),
+                            .layer = layer,
+                            .source = source};
+    job.tags_end = job.start + extent->place.tag_offset + extent->row_count * tag_bytes_of(extent);
+    job.tags_start = job.start + (extent->probe_row_bytes > 0 ? extent->place.probe_tag_offset
+                                                              : extent->place.tag_offset);
+    spec_status status = atomic_load(&extent->status);
+    if (status == SPEC_OK && !pack_layer(&job)) {
+        sc_store_extent_fail(extent, SPEC_E_DROPPED);
+        producer_end(extent);
+        return sc_fail(reterr, SPEC_E_BUSY, "staging is full (stage_bytes %" PRIu64 ")",
+                       store->params.config->stage_bytes);
+    }
+    ready_submit(extent);
+    if (status == SPEC_OK)
+        sc_store_live_packed(extent->live);
+    extent->layer_next++;
+    if (status != SPEC_OK || extent->layer_next == store->shape.layer_count)
+        producer_end(extent);
+    return status == SPEC_OK ? SPEC_OK
+                             : sc_fail(reterr, status, "an earlier write of this extent failed");
+}
+
+void sc_store_extent_abort(struct sc_store_extent *extent)
+{
+    SC_ASSERT(extent->store->params.poison, !extent->ended);
+    sc_store_extent_fail(extent, SPEC_E_DROPPED);
+    producer_end(extent);
+}
