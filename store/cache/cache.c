@@ -14,9 +14,9 @@ struct sc_store_cache_entry {
     uint64_t copy;                     /* 0: the frame holds nothing that anybody asks for */
     uint64_t at, bytes;
     uint64_t ticket;   /* while it is kept */
-    uint32_t pins;     /* the frame is who pins it's, unless it is out */
+    uint32_t pins;     /* readers of the frame: it is not in the pool while there are any */
     bool is_out;       /* the writer has the frame */
-    bool is_forgotten; /* it is asked for no more, but somebody has the frame yet */
+    bool is_forgotten; /* nobody may find it any more, but the frame is still out or pinned */
 };
 
 struct sc_store_cache {
@@ -91,7 +91,7 @@ static bool entry_pin(struct sc_store_cache *cache, struct sc_store_cache_entry 
     return true;
 }
 
-/* Neither the writer nor who pins has the frame any more. */
+/* The frame is neither out nor pinned any more. */
 static void entry_leave(struct sc_store_cache *cache, struct sc_store_cache_entry *entry)
 {
     bool is_wanted = entry->copy != 0 && !entry->is_forgotten;
@@ -149,8 +149,8 @@ void sc_store_cache_put(struct sc_store_cache *cache, uint8_t *frame)
 
 /* ---- Who asks -------------------------------------------------------------------------------- */
 
-/* Lock held, and given up while bytes are copied: such of [at, + bytes) as the entry of the first
- * has. Returns how many; 0: there is none. */
+/* Lock held, but not while bytes are copied. Copies the first bytes of [at, + bytes), as far as the
+ * entry that has byte `at` goes. Returns how many; 0: no entry has it. */
 static uint64_t entry_copy(struct sc_store_cache *cache, uint64_t copy, uint64_t at, uint64_t bytes,
                            uint8_t *dst)
 {

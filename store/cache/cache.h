@@ -2,17 +2,18 @@
  * name.
  *
  *   key      copy     of an extent or annex: a number that never comes again (copy.c)
- *            at       bytes from its beginning, if its layers are laid end to end: layer * stride +
- * .. entry    a frame and the bytes [at, + bytes) of one copy in it, which span several layers of a
- *            small model and a part of one of a large one
+ *            at       bytes from its beginning, as if its layers were laid end to end:
+ *                     layer * stride + the place in the layer
+ *   entry    a frame, and which bytes [at, + bytes) of one copy are in it: several layers of a
+ *            small model, or a part of one layer of a large one
  *
  *   take -> enter -> (filled, written) -> put -> kept -> get, unpin .. -> forget -> free
  *                                           \-> somebody takes the frame: a miss from then on
  *
- * Bytes are entered by who writes them: those that go to the disk need not be read back by who
- * makes something of them. A frame that is kept is free, and given to somebody when the pool has no
- * other (store/cache/frames.h, keep): so what is cached is bounded by the staging memory and takes
- * none of it from anybody. No frame is admitted for longer.
+ * The writer of bytes enters them, so that a task that makes something of them (codes) need not
+ * read them back from the disk. A frame that is kept counts as free, and the pool gives it away
+ * when it has no other (store/cache/frames.h, keep). So the cache takes no memory from anybody, and
+ * holds what happens to be there; nothing is held for longer.
  *
  * Holds: what get gives are the bytes that were put under that name, and nobody writes them until
  * unpin; a copy has each of its bytes in one entry at most.
@@ -30,31 +31,32 @@ struct sc_store_cache;
 spec_status sc_store_cache_open(struct sc_alloc *alloc, struct sc_frames *frames,
                                 uint64_t block_bytes, struct sc_store_cache **ret_cache,
                                 struct spec_error *reterr);
-/* No frame is out: those of entries are put back. Takes NULL. */
+/* No frame is out or pinned. Kept frames are the pool's already. Takes NULL. */
 void sc_store_cache_close(struct sc_store_cache *cache);
 
-/* A frame of the pool, for who writes; NULL: it has none now. What it held is held no more. */
+/* A frame of the pool, to write into; its old bytes are forgotten. NULL: the pool has none. */
 uint8_t *sc_store_cache_take(struct sc_store_cache *cache);
-/* The frame, which take gave, holds these bytes, or will when they are asked for. */
+/* The frame, which take gave, holds these bytes, or will before anybody asks for them. */
 void sc_store_cache_enter(struct sc_store_cache *cache, uint8_t *frame, uint64_t copy, uint64_t at,
                           uint64_t bytes);
-/* Whoever wrote it is through with it. */
+/* The writer needs the frame no more. */
 void sc_store_cache_put(struct sc_store_cache *cache, uint8_t *frame);
 
 struct sc_store_cache_entry;
-/* Bytes [at, + bytes) of the copy: where they lie in a frame, which is pinned; or, out of several,
- * in dst, and ret_pin is NULL. NULL: some of them are not here. */
+/* Bytes [at, + bytes) of the copy. All in one frame: their address there, and the frame is pinned.
+ * In several frames: they are copied to dst, and ret_pin is NULL. NULL: some of them are not here.
+ */
 const uint8_t *sc_store_cache_get(struct sc_store_cache *cache, uint64_t copy, uint64_t at,
                                   uint64_t bytes, uint8_t *dst,
                                   struct sc_store_cache_entry **ret_pin);
-/* Of bytes that get does not give: as many of the first, and of the last, as are here, in dst.
- * Those between, [ret_from, ret_to) of them, are somewhere else. */
+/* For bytes that get did not find: copies to dst as many of the first and of the last as are here.
+ * The caller reads those between, [ret_from, ret_to), from the disk. */
 void sc_store_cache_edges(struct sc_store_cache *cache, uint64_t copy, uint64_t at, uint64_t bytes,
                           uint8_t *dst, uint64_t *ret_from, uint64_t *ret_to);
 /* Takes NULL. */
 void sc_store_cache_unpin(struct sc_store_cache *cache, struct sc_store_cache_entry *pin);
-/* Entries of the copy that lie in [at, end) as a whole are of no use to anybody: their frames are
- * as free as any, now or when they are put and unpinned. */
+/* Entries of the copy that lie wholly in [at, end) are not needed any more: their frames become
+ * ordinary free ones, now or once they are put and unpinned. */
 void sc_store_cache_forget(struct sc_store_cache *cache, uint64_t copy, uint64_t at, uint64_t end);
 
 #endif

@@ -49,8 +49,8 @@ struct place { /* of bytes of a layer */
     uint64_t at; /* from the extent's beginning, as the cache counts */
 };
 
-/* The bytes, to where the window's memory is used up to: such of the first and the last as the
- * cache has are not read, since they may not be written yet. */
+/* Plans a read of the bytes into the window's memory. The first and last of them that the cache has
+ * are copied from there: their pages may not be on the disk yet. */
 static void bytes_read(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
                        const struct place *place, uint64_t bytes)
 {
@@ -79,7 +79,8 @@ static void bytes_read(struct sc_store_readback *readback, struct sc_store_stret
     readback->read_bytes += pages.bytes;
 }
 
-/* The same, from the cache alone if that has them; `in`: where they begin in the layer. */
+/* The bytes from the cache if it has all of them, else by a read. in: where they begin in the
+ * layer. */
 static void bytes_add(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
                       const struct sc_store_stretch_rows *rows, struct sc_store_where layer,
                       uint64_t in, uint64_t bytes)

@@ -1,16 +1,18 @@
-/* Rows of pieces, had back in the background and verified, for who writes them once more or makes
- * something of them: probe rows and codes that an extent lacks, pieces that become one.
+/* Rows of pieces, read back in the background and verified, to be written once more (pieces that
+ * become one) or to make something of them (probe rows and codes that an extent lacks).
  *
- *   window   [stretch][stretch] ...      memory of its own, so that no load waits for a frame of it
- *   stretch  [rows, in whole pages][their tags, likewise]     of one layer of one extent, pieces of
- *                                                             it that lie in a row
+ *   window   [stretch][stretch] ...      in memory of its own: loads need the pool's frames
+ *   stretch  [rows, in whole pages][their tags, likewise]     of neighbouring pieces of an extent,
+ *                                                             in one layer
  *
  * Bytes that the cache holds are taken from there. Only the others are read.
  *
- * Holds: what rows gives agrees with the tags of its piece, wherever it came from; one task is
- * posted when all that is read of a window has come, whatever came. Does not: choose what is had,
- * wait, keep to a rate. Threads: one at a time; completions only count. Tests:
- * tests/unit/store/test_build.c, test_codes.c, test_live.c, tests/unit/plugin/test_merge.c */
+ * Holds: the rows that are given agree with their tags, whether the cache or the disk had them; one
+ * task is posted when all reads of a window have ended, also those that failed.
+ * Does not: choose rows, wait, keep to a rate.
+ * Threads: one at a time; completions only count.
+ * Tests: tests/unit/store/test_build.c, test_codes.c, test_live.c,
+ * tests/unit/plugin/test_merge.c */
 #ifndef SC_STORE_READBACK_H
 #define SC_STORE_READBACK_H
 
@@ -41,8 +43,8 @@ struct sc_store_stretch {
 struct sc_store_readback {
     struct sc_store *store;
     struct sc_task *task; /* posted when a window has come; constant */
-    bool pins;       /* frames of the cache, until clear: for who does that at once; constant */
-    uint8_t *memory; /* NULL: none is taken */
+    bool pins;            /* the cache's frames are used in place, pinned until clear; constant */
+    uint8_t *memory;      /* NULL: none is taken */
     uint64_t memory_bytes, used, read_bytes;
     struct sc_store_stretch stretches[SC_STORE_STRETCHES];
     struct sc_io_op *reads[2 * SC_STORE_STRETCHES];
@@ -64,11 +66,10 @@ void sc_store_readback_leave(struct sc_store_readback *readback);
 /* Adds rows to the window, which has room for them. */
 void sc_store_readback_add(struct sc_store_readback *readback,
                            const struct sc_store_stretch_rows *what);
-/* Reads what was added and is not there. true: the task is posted when it has come; false: all is
- * there. */
+/* Reads what the cache did not have. true: the task is posted when it has come; false: there is
+ * nothing to read. */
 bool sc_store_readback_submit(struct sc_store_readback *readback);
-/* What has come was looked at: the window is empty. Returns how many bytes were read of the disk.
- */
+/* Empties the window. Returns how many bytes of it were read from the disk. */
 uint64_t sc_store_readback_clear(struct sc_store_readback *readback);
 
 /* Extent rows [first, + count) of the piece, from the window's stretch i, verified. false: they

@@ -30,7 +30,7 @@ static void on_written(struct sc_store_extent *annex, spec_status status, void *
     pthread_mutex_unlock(&job->live->lock);
 }
 
-/* Nobody codes the extent any more, unless it has an annex now: build.c may. */
+/* Nothing codes the extent any more; if it has no codes, build.c makes them later. */
 static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_codes)
 {
     pthread_mutex_lock(&store->log.lock);
@@ -40,7 +40,7 @@ static void hand_over(struct sc_store *store, uint64_t extent_id, bool has_codes
         sc_store_build_missed(store, extent_id);
 }
 
-/* It is over, and its extent has left it: until now that counted as being coded. */
+/* The job is over and its extent was committed or discarded: the slot is free. */
 static void job_ended(struct sc_store_live_job *job, bool has_codes)
 {
     if (job->extent_id != 0)
@@ -50,7 +50,7 @@ static void job_ended(struct sc_store_live_job *job, bool has_codes)
     pthread_mutex_unlock(&job->live->lock);
 }
 
-/* No more layer is made, and no window entered: what the cache has of the extent is of no use. */
+/* No layer will be made any more: what the cache has of the extent is not needed. */
 static void job_done(struct sc_store_live_job *job)
 {
     struct sc_store_live *live = job->live;
@@ -75,7 +75,7 @@ static void job_over(struct sc_store_live_job *job, bool has_codes)
         job_ended(job, has_codes);
 }
 
-/* All writes of its annex ended, and the extent is left unless the codes are lost. */
+/* All writes of its annex ended; unless the codes are lost, the extent's id is known too. */
 static void job_written(struct sc_store_live_job *job)
 {
     pthread_mutex_lock(&job->live->lock);
@@ -103,7 +103,7 @@ static void job_give_up(struct sc_store_live_job *job)
 
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
-/* false: its layers never have room, or there is no object for it. */
+/* false: a layer of its codes would never find room, or no object is free. */
 static bool annex_begin(struct sc_store_live_job *job)
 {
     struct sc_store_sidecar *sidecar = job->sidecar;
@@ -130,7 +130,7 @@ static bool job_start(struct sc_store_live_job *job)
     return good;
 }
 
-/* Codes rows, or puts the layer; what is coded needs not stay in frames. */
+/* Codes some rows, or puts the layer. Rows that are coded are forgotten by the cache. */
 static enum sc_store_sidecar_next layer_make(struct sc_store_live_job *job)
 {
     struct sc_store_live *live = job->live;
@@ -173,7 +173,7 @@ static bool has_work(const struct sc_store_live_job *job)
     return job->is_lost || job->sidecar->layer < job->packed;
 }
 
-/* Lock held. The one that goes on, or that began first; NULL: none. */
+/* Lock held. The job that is within a layer, else the oldest with work; NULL: none. */
 static struct sc_store_live_job *job_next(struct sc_store_live *live)
 {
     struct sc_store_live_job *found = live->current;

@@ -1,4 +1,4 @@
-/* Codes of rows that are being stored: the side of who stores them (live_state.h).
+/* Codes of rows that are being stored: the calls of whoever stores them (live_state.h).
  *
  * Holds, Does not, Threads, Tests: store/write/live.h. */
 #include "store/write/live.h"

@@ -1,7 +1,7 @@
-/* The state of what codes rows that are being stored: its two files' alone.
+/* The state behind store/write/live.h, for its two files alone.
  *
- *   live.c        an extent's beginning, windows, layers and end: for who stores; it wakes the task
- *   live_task.c   the task: layers, annexes; open and close
+ *   live.c        called as an extent is stored: begin, windows, layers, end; wakes the task
+ *   live_task.c   the task, which makes layers and annexes; open and close
  *
  *   a job   MAKING -> WRITING -> (written) -> OVER        the task's steps
  *              \________/ lost: aborted
