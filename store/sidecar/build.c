@@ -21,7 +21,6 @@
 
 #define LOOKS    1024u        /* extents that a step looks at */
 #define AGAIN_NS 100000000ull /* after a lack of frames or objects */
-#define ROOM_NS  1000000ull   /* for frames of a layer */
 #define TRIES    16u          /* of an extent that meets one */
 
 enum state { LOOK, MAKE, WRITE };
@@ -227,7 +226,7 @@ static void make_on(struct sc_store_build *build)
             return; /* the next step may run already */
     } while (next != SC_STORE_SIDECAR_ROOM && (rate == 0 || bytes == 0));
     post_after(build, next == SC_STORE_SIDECAR_ROOM
-                          ? ROOM_NS
+                          ? SC_STORE_SIDECAR_ROOM_NS
                           : (uint64_t)((double)bytes * 1e9 / (double)rate));
 }
 

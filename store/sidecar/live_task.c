@@ -8,7 +8,6 @@
 #include "store/write/live_state.h"
 
 #define STEPS_BYTES (1ull << 20) /* of rows that one step of the task codes */
-#define ROOM_NS     1000000ull   /* for frames of a layer */
 
 /* ---- Jobs ------------------------------------------------------------------------------------ */
 
@@ -232,7 +231,7 @@ static void live_step(struct sc_task *task)
     pthread_mutex_lock(&live->lock); /* stop cancels what is posted under it */
     if (next == SC_STORE_SIDECAR_ROOM && !live->is_closing)
         sc_exec_post_at(exec, &live->task, sc_store_live_lane(live->store),
-                        sc_exec_now_ns(exec) + ROOM_NS);
+                        sc_exec_now_ns(exec) + SC_STORE_SIDECAR_ROOM_NS);
     else
         sc_exec_post(exec, &live->task, sc_store_live_lane(live->store));
     pthread_mutex_unlock(&live->lock);

@@ -22,6 +22,8 @@
 #include "store/cache/readback.h"
 #include "store/write/extent.h"
 
+#define SC_STORE_SIDECAR_ROOM_NS 1000000ull /* pause before a layer asks for frames again */
+
 struct sc_store_span {
     uint64_t first, count;
     const struct sc_store_piece_entry *piece; /* NULL: a gap */
@@ -79,7 +81,7 @@ spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_wr
 enum sc_store_sidecar_next {
     SC_STORE_SIDECAR_STEP,  /* step again */
     SC_STORE_SIDECAR_READ,  /* a window is being read: step when the desk's task is posted */
-    SC_STORE_SIDECAR_ROOM,  /* no frames for the layer: step a little later */
+    SC_STORE_SIDECAR_ROOM,  /* no frames for the layer: step after SC_STORE_SIDECAR_ROOM_NS */
     SC_STORE_SIDECAR_LAYER, /* a layer was put, and there are more */
     SC_STORE_SIDECAR_OVER   /* the last layer was put, or it failed: `written` says which */
 };
