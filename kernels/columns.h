@@ -8,7 +8,9 @@
  * run of its own.
  *
  * Holds: of a column the run's elements alone are written, so that others may write its neighbours
- * meanwhile. Does not: widen, check addresses, allocate. Threads: any.
+ * meanwhile.
+ * Does not: widen, check addresses, allocate.
+ * Threads: any.
  * Tests: tests/unit/kernels/test_columns.c */
 #ifndef SC_KERNELS_COLUMNS_H
 #define SC_KERNELS_COLUMNS_H

@@ -1,9 +1,10 @@
-/* The store's state: its parts, each of which is the room's that has its header. Only store/
- * includes it. Which room is on which floor: docs/ARCHITECTURE.md.
+/* The store's state, put together from its parts: each part is declared in the header of the room
+ * that works on it. Of the product only store/ includes this. Which room is on which floor:
+ * docs/ARCHITECTURE.md.
  *
- * Locks: space (rank 40), log (rank 50), live (rank 54), cache (rank 55), a flight's own (rank 30),
- * the spare frame's (rank 35). The log lock is never held while space is taken: space freed by a
- * drop is given back after it.
+ * Locks, by rank: a flight's own (30), the spare frame's (35), the pool's of sketches (36), space
+ * (40), log (50), live (54), cache (55), frames (60), the back end's (62 and more). The log lock is
+ * never held while space is taken: space freed by a drop is given back after it.
  *
  * Threads: per member, below.
  * Tests: tests/unit/store/, tests/fault/ */
@@ -52,8 +53,8 @@ struct sc_store_log {
     _Atomic uint32_t space_id; /* of this connector's namespace: 0, then recorded once */
     _Atomic uint64_t epoch;    /* its; of a peer, the family's */
     bool is_broken;            /* an append failed and could not be undone */
-    bool has_late;             /* an extent's record stands behind others of larger ids */
-    bool is_copied;            /* a checkpoint runs: none comes to stand so meanwhile */
+    bool has_late;             /* some extent's record stands behind records of larger ids */
+    bool is_copied;            /* a checkpoint runs: no record is put behind larger ids meanwhile */
     uint64_t copies;           /* checkpoints that were begun */
     struct sc_store_averages averages;
     uint32_t unwritten; /* DROPPED pieces without a record, linked by their entries */
@@ -104,11 +105,11 @@ struct sc_store {
     struct sc_store_spare spare;
     struct sc_store_pool pool; /* of params.sketch_bytes_max: memory of sketches that are begun */
 
-    /* What works in the background; NULL: not a writer. */
+    /* Work in the background. NULL: this store is not a writer. */
     struct sc_store_build *build;
     struct sc_store_merger *merger;
-    struct sc_store_live *live;   /* NULL: rows are not coded while they are stored, either */
-    struct sc_store_cache *cache; /* NULL: nobody asks it for anything */
+    struct sc_store_live *live;   /* NULL, too, if rows are not coded while they are stored */
+    struct sc_store_cache *cache; /* with live: nothing else asks it for bytes */
 
     /* Set by open: what a commit tells others, no lock held. */
     void (*codes_missed)(struct sc_store *store, uint64_t extent_id); /* build.c */

@@ -20,7 +20,7 @@ struct sc_store_range { /* rows of one piece, in logical order */
     uint64_t piece;
     uint32_t row_first;
     uint32_t row_count;
-    uint32_t is_coarse; /* not 0: rows are not to be had, and sketches read no tags of them */
+    uint32_t is_coarse; /* not 0: only codes are available; sketches read no tags of the rows */
 };
 
 /* Whether a load of the range can be begun; false: its piece is void. Any thread. */
@@ -103,17 +103,16 @@ struct sc_store_rows {
     uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
     uint32_t tier;         /* SPEC_TIER_*: where they came from */
 };
-/* From here on rows are handed out at least so many at a time, as far as one read has them, however
- * large they are; of a split layout K and V stay apart. 0 (as after open): as reader_next says.
+/* From here on at least so many rows are handed out at a time, however large they are, as far as
+ * one read has them; of a split layout K and V stay apart. 0 (as after open): as reader_next says.
  * The consumer's. */
 void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least);
-/* Waits for the next run of rows (at most SC_STORE_BITE_BYTES or one row, so that a copy
- * finds them in cache) and verifies
- * their tags on the caller's thread. SPEC_OK with row_count 0: the load is complete.
- * SPEC_E_CORRUPT, SPEC_E_IO: the load is over, failed_range says where. SPEC_E_TIMEOUT: nothing
- * consumed, call again or cancel. One thread at a time.
- *   sink  NULL; or the run stands where it says when this returns, past the caches, and
- *         ret_rows->rows is NULL. Where rows that fail belong there may be bytes of them */
+/* Waits for the next run of rows (at most SC_STORE_BITE_BYTES or one row, so that a copy finds them
+ * in cache) and verifies their tags on the caller's thread. SPEC_OK with row_count 0: the load is
+ * complete. SPEC_E_CORRUPT, SPEC_E_IO: the load is over, failed_range says where. SPEC_E_TIMEOUT:
+ * nothing consumed, call again or cancel. One thread at a time. sink  NULL, or says where rows go:
+ * they stand there when this returns, written past the caches, and ret_rows->rows is NULL. Places
+ * of rows that failed may have some of their bytes */
 spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
                                  const struct sc_store_sink *sink, struct sc_store_rows *ret_rows,
                                  struct spec_error *reterr);
@@ -173,8 +172,8 @@ struct sc_store_slab {
     const uint8_t *k_scales, *k_codes, *v_scales, *v_codes;
 };
 bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab);
-/* The keys for a thread that does not end the sketch: they stay as they are until leave, whoever
- * ends it meanwhile. NULL: its state is not SPEC_OK, or it is of no rows. */
+/* The keys, for a thread beside the sketch's owner: they stay as they are until leave, also when
+ * the sketch is ended meanwhile. NULL: its state is not SPEC_OK, or it is of no rows. */
 const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch);
 void sc_store_sketch_keys_leave(struct sc_store_sketch *sketch, const uint8_t *keys);
 struct sc_store_read_cost;

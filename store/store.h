@@ -24,7 +24,7 @@
  * segments and log stay <= disk_bytes; pages of live pieces are never reused, of dropped ones not
  * before lease_ns_max has passed.
  * Does not: know tokens' meaning, match prefixes (hashing/), or choose rows (plugin/).
- * Threads: as each call says. Locks inside: space (rank 40), log (rank 50), frames (rank 60).
+ * Threads: as each call says. Locks inside: store/internal.h.
  * Tests: tests/unit/store/, tests/fault/ */
 #ifndef SC_STORE_STORE_H
 #define SC_STORE_STORE_H
@@ -358,9 +358,10 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece);
  * oldest first, until about `bytes` are given back; returns how many were. Executor thread. */
 uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes);
 
-/* Begins to build what extents of this namespace lack of params.probe_row_bytes, in the background,
- * reading no more than bytes_per_s (0: as fast as it goes); once more, when it runs already. Their
- * rows are found by sketches as soon as each is whole. Never blocks. A follower: no effect. */
+/* Begins to build the probe rows (params.probe_row_bytes), then the codes, that extents of this
+ * namespace lack, in the background, reading no more than bytes_per_s (0: as fast as it goes); once
+ * more, when it runs already. Sketches find those of an extent as soon as they are whole. Never
+ * blocks. A follower: no effect. */
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
 /* The same for codes alone, of what was stored since the last run, when extents get codes at all;
  * as fast as it goes. What a run passed over waits for the next start, or open. */
@@ -404,8 +405,8 @@ struct sc_store_coarse_extent {
 };
 struct sc_store_coarse_extent sc_store_coarse_find(struct sc_store *store, uint64_t piece);
 /* Whether every live piece of the extent has good codes in this layer, on the device. Blocks.
- * SPEC_E_CORRUPT: one has not, so the extent is not found again while that piece is live. Others:
- * nobody knows (NO_MEMORY, IO). */
+ * SPEC_E_CORRUPT: one has not, so the extent is not found again while that piece is live. Other
+ * errors (NO_MEMORY, IO): it could not be told. */
 spec_status sc_store_coarse_check(struct sc_store *store, uint64_t extent, uint32_t layer);
 /* From here on sc_store_piece_is_coarse says so. `marked`: what else tells of it does too. */
 void sc_store_coarse_mark(struct sc_store *store, uint64_t extent);
@@ -415,8 +416,8 @@ void sc_store_coarse_unmark(struct sc_store *store, uint64_t extent);
 spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t extent,
                                    struct spec_error *reterr);
 /* Whether a request that begins now, or (expiry_ns not 0) one whose lease ends then, gets the
- * piece's codes alone. A request that was pinned before it asks is seen by who marked before it
- * looks for pins. Any thread. */
+ * piece's codes alone. A request pins before it asks, and an evicting task marks before it
+ * looks for pins: so one of them sees the other. Any thread. */
 bool sc_store_piece_is_coarse(const struct sc_store *store, uint64_t piece, uint64_t expiry_ns);
 /* How many extents were ever marked, or found so in the log. Any thread. */
 uint64_t sc_store_coarse_marks(const struct sc_store *store);
@@ -454,10 +455,11 @@ enum sc_store_mail_kind {
     SC_STORE_MAIL_EPOCH = 1, /* the namespace family's epoch is at least `epoch` */
     SC_STORE_MAIL_FAILED = 2 /* piece `piece` with `hash` failed verification */
 };
-enum sc_store_mail_what {                        /* failed */
-                          SC_STORE_MAIL_ANY = 0, /* it is not said, or of neither alone */
-                          SC_STORE_MAIL_ROWS = 1,
-                          SC_STORE_MAIL_CODES = 2
+/* What failed. */
+enum sc_store_mail_what {
+    SC_STORE_MAIL_ANY = 0, /* not told, or both */
+    SC_STORE_MAIL_ROWS = 1,
+    SC_STORE_MAIL_CODES = 2
 };
 struct sc_store_mail {
     uint32_t kind; /* enum sc_store_mail_kind */

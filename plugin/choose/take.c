@@ -48,7 +48,7 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
     sc_plugin_piece_fail(conn, request->segments[first].node, piece);
 }
 
-/* Moves a smoothed rate towards that of a read,. */
+/* Moves a smoothed rate towards that of a read. */
 static void note_rate(const spec_connector *conn, _Atomic uint64_t *bytes_per_s,
                       uint64_t read_bytes, uint64_t begin_ns)
 {

@@ -87,8 +87,8 @@ uint64_t sc_frames_keep(struct sc_frames *frames, uint8_t *frame);
 bool sc_frames_claim(struct sc_frames *frames, uint8_t *frame, uint64_t ticket);
 
 /* These bytes of a frame were looked at for the last time: a hint that moves them from this core's
- * own cache to the shared one, where the next transfer into them need not fetch them back from. It
- * pays where that transfer comes soon (sc_io_is_shallow): else they have left that cache by
+ * own cache to the shared one, so that the next transfer into them need not ask this core for them.
+ * It pays where that transfer comes soon (sc_io_is_shallow): else they have left that cache by
  * themselves, and the hint costs. They keep their value. */
 void sc_frames_leave(const uint8_t *bytes, uint64_t count);
 

@@ -1,5 +1,5 @@
-/* The spare frame: one that only a load which is waited for, and gets no frame from the pool, may
- * take, so that it progresses whoever holds the pool's frames.
+/* The spare frame. Only a load that somebody waits for, and that gets no frame from the pool, may
+ * take it: so it progresses even when others hold all of the pool's frames.
  *
  *   owner     at most one load, for one operation
  *   starved   those that wait for it to come back, linked; their words change when it does

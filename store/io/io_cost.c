@@ -19,7 +19,7 @@
  * the same numbers.
  * Does not: read for itself, or believe stretches with writes, failures or dropped reads. Threads
  * that submit at the same instant may falsify a stretch: one in a median.
- * Threads: any; samples are whoever's set is_sampling, and what another one has then is lost.
+ * Threads: any; one at a time takes a sample in (is_sampling), those that come meanwhile are lost.
  * Tests: tests/unit/store/test_io_cost.c */
 #include "store/io/io_backend.h"
 

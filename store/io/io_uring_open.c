@@ -5,8 +5,9 @@
  *   close  rings come to rest -> threads end -> rings; in a forked child descriptors alone
  *
  * Holds: a file's place in the table is the same in every ring; an open that fails leaves nothing.
- * Does not: move bytes, but for the read that is tried. Threads: as store/io/io.h; the file table
- * under table_lock (rank 63). Tests: tests/unit/store/test_io_uring.c */
+ * Does not: move bytes, but for the read that is tried.
+ * Threads: as store/io/io.h; the file table under table_lock (rank 63).
+ * Tests: tests/unit/store/test_io_uring.c */
 #include "store/io/io_uring.h"
 
 #include <errno.h>

@@ -21,8 +21,8 @@
  * records keep their meaning; nothing on disk changes until the whole log was read.
  * Does not: read segments (rows are verified when they are loaded).
  * Threads: open; for a follower, the one that follows (store/replay/follow.c). Callbacks run
- * without locks. Tests: tests/unit/store/test_log.c, test_follow.c; tests/fault/test_store_faults.c
- */
+ * without locks.
+ * Tests: tests/unit/store/test_log.c, test_follow.c, tests/fault/test_store_faults.c */
 #include "store/replay/replay.h"
 #include "store/replay/checkpoint.h"
 #include "store/rows/where.h"

@@ -1,8 +1,8 @@
 /* Row tags and log checksums: the baseline rung, and the choice of a rung.
  *
  * Holds, Does not, Threads: store/rows/tag.h. The choice is made once a process and is a fact of
- * the machine: the only thing here that is not constant, and the same for everybody. Tests:
- * tests/unit/store/test_tag.c */
+ * the machine: the only thing here that is not constant, and the same for everybody.
+ * Tests: tests/unit/store/test_tag.c */
 #define TAG_RUNG sc_store_tag_base_rung
 #include "store/rows/tag_rung.h"
 

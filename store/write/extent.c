@@ -7,10 +7,10 @@
  * Holds: an object has its places from begin until it is committed or discarded; on_written runs
  * once for each begin.
  * Does not: know what lies in a layer (pack.c) or in the log (extent_commit.c); wait, allocate
- * after open. Threads: one producer an extent; completions on the executor's. Pools: the space
- * lock. Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+ * after open.
+ * Threads: one producer an extent; completions on the executor's. Pools: the space lock.
+ * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/write/extent.h"
-#include "store/rows/where.h"
 
 #include "store/cache/cache.h"
 #include "store/log/identity.h"

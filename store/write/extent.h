@@ -21,7 +21,7 @@
 /* Windows that are open: two with tags, the current one, one that a row straddles into. */
 #define SC_STORE_EXTENT_WINDOWS 4u
 
-/* What params.on_written is told. */
+/* As params.on_written, but for one extent. */
 typedef void sc_store_written(struct sc_store_extent *extent, spec_status status, void *user);
 
 struct sc_store_window {
@@ -71,7 +71,7 @@ void sc_store_extents_close(struct sc_store *store);
 bool sc_store_extents_idle(const struct sc_store *store); /* none is begun */
 /* One write ended; op->status says how. */
 void sc_store_write_done(struct sc_store_write *write);
-/* The object returns to its pool; its places are whoever's they are. */
+/* The object returns to its pool; its places are not freed by this. */
 void sc_store_extent_put(struct sc_store_extent *extent);
 /* A frame with the operation that will carry it; NULL: staging is full. */
 struct sc_store_write *sc_store_write_take(struct sc_store *store);
