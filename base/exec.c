@@ -15,7 +15,6 @@
 
 #include "base/limits.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>

@@ -1,7 +1,8 @@
 /* The table of dtypes; see dtype.h. Threads: any. Tests: tests/unit/plugin/test_memory.c */
 #include "plugin/args/dtype.h"
+
 #include "abi/spec_connector.h"
-#include "kernels/kernels.h"
+#include "kernels/dtype.h"
 
 #include <stddef.h>
 

@@ -11,7 +11,6 @@
 #include "store/io/io_uring.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

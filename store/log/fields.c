@@ -36,9 +36,9 @@ char sc_store_cursor_head_long(struct sc_store_cursor *cursor, uint64_t tag, uin
     return 0;
 }
 
-/* Items that remain at each level stand on a stack of SKIP_DEPTH_MAX. Each item has a byte at
- * least, so claimed counts end at the end of the bytes. */
-void sc_store_cursor_skip(struct sc_store_cursor *cursor)
+/* Steps over one value, whatever is in it. Items that remain at each level stand on a stack of
+ * SKIP_DEPTH_MAX. Each item has a byte at least, so claimed counts end at the end of the bytes. */
+static void cursor_skip(struct sc_store_cursor *cursor)
 {
     uint64_t left[SKIP_DEPTH_MAX];
     uint32_t depth = 1;
@@ -72,7 +72,7 @@ static void field_read(struct sc_store_field *field, struct sc_store_cursor *cur
     field->seen = true;
     field->bytes = cursor->at;
     if (field->kind == 'a') {
-        sc_store_cursor_skip(cursor);
+        cursor_skip(cursor);
         return;
     }
     if (sc_store_cursor_head(cursor, &field->value) != field->kind || field->value < field->min ||
@@ -103,7 +103,7 @@ bool sc_store_fields_read(const uint8_t *payload, uint64_t bytes, struct sc_stor
             tried++;
         }
         if (key == NULL || tried == count) {
-            sc_store_cursor_skip(&cursor);
+            cursor_skip(&cursor);
             continue;
         }
         field_read(&fields[next], &cursor);

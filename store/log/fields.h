@@ -61,9 +61,6 @@ static inline char sc_store_cursor_head(struct sc_store_cursor *cursor, uint64_t
     return sc_store_cursor_head_long(cursor, *at, ret_size);
 }
 
-/* Steps over one value, whatever is in it. */
-void sc_store_cursor_skip(struct sc_store_cursor *cursor);
-
 static inline uint64_t sc_store_cursor_uint(struct sc_store_cursor *cursor)
 {
     uint64_t size;

@@ -2,7 +2,6 @@
  * expired, foreign or gone is refused, and what is not known yet is asked for again.
  *
  * Each connector has a loop and a virtual clock of its own. Threads: one. */
-#include "plugin/args/lease.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #define MS   UINT64_C(1000000)

@@ -2,7 +2,6 @@
  * checkpoints, followers, drops in any order, faults, and power cuts at every write.
  *
  * Threads: the fixture's. */
-#include "store/rows/codes.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/space_check.h"

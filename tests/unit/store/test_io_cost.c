@@ -4,7 +4,7 @@
  * A page takes 10 us of the device here, a large operation 1 ns a byte: op_ns is 10,000 - 4,096.
  *
  * Threads: the fixture's. */
-#include "store/read/picks.h"
+#include "store/load.h"
 #include "tests/unit/store/io_fixture.h"
 
 #define OPS_MAX    640u
