@@ -95,6 +95,17 @@ static spec_status ids_find(const struct sc_store_extent *extent,
     return SPEC_OK;
 }
 
+/* The object's parts as a record has them: by the numbers of segment files, not by our indexes. */
+static struct sc_store_part *parts_numbered(struct sc_store_extent *extent)
+{
+    const struct sc_store *store = extent->store;
+    for (uint32_t i = 0; i < extent->part_count; i++) {
+        extent->record_parts[i] = extent->parts[i];
+        extent->record_parts[i].segment = store->disk.segments[extent->parts[i].segment].number;
+    }
+    return extent->record_parts;
+}
+
 /* Log lock held. Appends namespace (when new), extent and pieces: one write. */
 static spec_status commit_append(struct sc_store_extent *extent,
                                  const struct sc_store_commit *commit, const struct ids *ids,
@@ -115,11 +126,7 @@ static spec_status commit_append(struct sc_store_extent *extent,
                                             .provenance = *provenance_of(extent, commit),
                                             .leaves_ids = ids->leaves,
                                             .part_count = extent->part_count,
-                                            .parts = extent->record_parts};
-    for (uint32_t i = 0; i < extent->part_count; i++) {
-        record.parts[i] = extent->parts[i];
-        record.parts[i].segment = store->disk.segments[extent->parts[i].segment].number;
-    }
+                                            .parts = parts_numbered(extent)};
     sc_store_append_begin(store, &append);
     if (space_id == 0) {
         sc_store_append_frame(&append);
@@ -339,14 +346,10 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
                                             .probe_tag_offset = annex->probe_tag_offset,
                                             .stride = annex->stride,
                                             .part_count = annex->part_count,
-                                            .parts = extent->record_parts};
+                                            .parts = parts_numbered(extent)};
     struct sc_store_append append;
     if (entry->live_count == 0)
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
-    for (uint32_t i = 0; i < annex->part_count; i++) {
-        record.parts[i] = annex->parts[i];
-        record.parts[i].segment = store->disk.segments[annex->parts[i].segment].number;
-    }
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
     sc_store_record_put_annex(&append.writer, extent_id, &record);
