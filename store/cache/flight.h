@@ -66,7 +66,7 @@ struct sc_flight_batch {
 
 enum sc_flight_need { SC_FLIGHT_NOTHING, SC_FLIGHT_FRAME, SC_FLIGHT_NO_FRAME };
 
-/* What a flight asks of who plans it. All with the lock held. */
+/* What a flight asks of its planner (a reader, a sketch). All with the lock held. */
 struct sc_flight_client {
     /* Plans the next slot, unless one is planned and was not filled. NOTHING: there is none, or
      * none now. NO_FRAME: it reads nothing, or to memory that `place` gives. */
@@ -136,8 +136,8 @@ void sc_flight_done(struct sc_flight *flight);
 void sc_flight_begin(struct sc_flight *flight, enum sc_exec_lane lane, uint32_t slot_reads);
 /* Starts what may fly; submit is the caller's. */
 void sc_flight_pump(struct sc_flight *flight, struct sc_flight_batch *batch);
-/* The owner without the lock, or anybody with it: what is in the list and flies was submitted, or
- * will be by the owner, who is the one that raises it. */
+/* By the owner without the lock, by anybody else with it: so every read of the list was submitted,
+ * or will be by the owner, which is also the thread that raises the load. */
 void sc_flight_submit(struct sc_flight *flight, struct sc_flight_batch *batch);
 /* From fill: a read of [where.offset, + bytes), `at` bytes into the slot's place. */
 struct sc_flight_read *sc_flight_read_add(struct sc_flight_slot *slot, struct sc_store_where where,
@@ -162,7 +162,7 @@ void sc_flight_signal(struct sc_flight *flight);
  * false: the deadline passed. The lock is given up meanwhile. */
 bool sc_flight_wait(struct sc_flight *flight, uint64_t deadline_ns, struct sc_flight_batch *batch);
 
-/* Raises the load, and what of it stands in queues, to demand. */
+/* Raises the load to demand, with those of its reads that still stand in queues. */
 void sc_flight_raise(struct sc_flight *flight);
 void sc_flight_cost(const struct sc_flight *flight, struct sc_store_read_cost *ret_cost);
 

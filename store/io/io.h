@@ -167,7 +167,7 @@ void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count)
  * They were submitted, and their done functions have not returned. Never blocks. */
 void sc_io_raise(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t lane);
 
-/* Bytes that were read and now wait for who wants them, and such that wait no more. */
+/* Bytes that were read and wait for their consumer (hold), and that wait no more (release). */
 void sc_io_hold(struct sc_io *io, uint64_t bytes);
 void sc_io_release(struct sc_io *io, uint64_t bytes);
 

@@ -15,7 +15,7 @@
  * The bound is small because it counts under disk_bytes, in SC_STORE_FIXED_BYTES. A full mail makes
  * the sender wait: it asks again until the writer has come.
  *
- * What lies behind that bound is nobody's who keeps to it: it is not read, and cut off.
+ * No honest sender writes beyond that bound: what lies there is not read, and cut off.
  *
  * Holds: a record that is whole is taken at least once, or stays; a torn or foreign one is skipped
  * to the next border and counted, and costs no other record; an epoch of a family that the writer

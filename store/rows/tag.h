@@ -51,9 +51,9 @@ void sc_store_tag_make(const struct sc_store_tag_rows *what, const uint8_t *rows
 uint64_t sc_store_tag_verify(const struct sc_store_tag_rows *what, const uint8_t *rows,
                              const uint64_t *tags);
 /* Verifies rows on their way to where they belong, past the caches (base/stream.h): once through
- * memory, not twice. Of a row that nobody wants, all spans are NULL: it is only verified. Where
- * rows from the one that differs on were to go, there may be bytes of them. What was written is
- * seen by whoever sees what this thread writes next. */
+ * memory, not twice. Of a row that nobody wants, all spans are NULL: it is only verified. The
+ * places of the first row that differs and of those after it may have some of their bytes. Who sees
+ * what this thread writes next sees what was moved, too. */
 uint64_t sc_store_tag_move(const struct sc_store_tag_rows *what, const uint8_t *rows,
                            const uint64_t *tags, const struct sc_store_tag_spans *to);
 /* Makes rows out of their spans, none of which is NULL, and their tags on the way; else as move. */

@@ -150,7 +150,7 @@ spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_wr
 
 /* ---- Windows --------------------------------------------------------------------------------- */
 
-/* Rows from `row` on that are had back at once: of a paired layout also of several pieces. */
+/* How many rows from `row` on one window takes: of a paired layout also rows of several pieces. */
 static void window_size(struct sc_store_sidecar *sidecar)
 {
     const struct sc_store_span *span = &sidecar->spans[sidecar->span];
@@ -186,7 +186,7 @@ static bool window_have(struct sc_store_sidecar *sidecar)
     return sc_store_readback_submit(&sidecar->desk->back);
 }
 
-/* What was had; false: it cannot be, or is not what it was. */
+/* Takes the window in; false: some of it could not be read, or failed its tags. */
 static bool window_take(struct sc_store_sidecar *sidecar)
 {
     uint64_t end = sidecar->row + sidecar->rows;

@@ -121,7 +121,7 @@ static bool part_take(struct sc_store_merger *merger, uint32_t i)
     return true;
 }
 
-/* What was had; false: something is not what it was. ret_bytes: what of it was read. */
+/* Takes the window in; false: some of it failed. ret_bytes: what was read from the disk for it. */
 static bool window_take(struct sc_store_merger *merger, uint64_t *ret_bytes)
 {
     bool good = true;
