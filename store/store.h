@@ -227,7 +227,7 @@ struct sc_store_pass {
     void *user;                            /* on_written's extent_user */
 };
 /* Reserves disk space for the pieces' rows, at most sc_store_extent_rows_max, over all layers.
- * Never blocks on the device (segment files are made by a writer task before the first write into
+ * Never blocks on the device (segment files are made by a task before the first write into
  * them). Errors: SPEC_E_NO_SPACE (disk_bytes), SPEC_E_BUSY (no extent object, too many pieces). */
 spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_pass *pass,
                                   struct sc_store_extent **ret_extent, struct spec_error *reterr);

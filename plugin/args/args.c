@@ -3,9 +3,8 @@
 
 #include <string.h>
 
-#define ARGS_BYTES_MAX                                                                             \
-    65536u /* no structure of ours will be larger; keeps the tail scan bounded                     \
-            */
+/* No structure of ours will be larger; keeps the tail scan bounded. */
+#define ARGS_BYTES_MAX 65536u
 
 /* ---- Forms: the sizes that ABI-001 allows ---------------------------------------------------- */
 

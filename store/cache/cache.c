@@ -64,8 +64,7 @@ static void entry_remove(struct sc_store_cache *cache, struct sc_store_cache_ent
     entry->is_forgotten = false;
 }
 
-/* The entry that holds this byte of the copy: it begins in the byte's block or in the one before.
- */
+/* The entry that has this byte of the copy: it begins in the byte's block or in the one before. */
 static struct sc_store_cache_entry *entry_find(const struct sc_store_cache *cache, uint64_t copy,
                                                uint64_t at)
 {

@@ -44,8 +44,7 @@ void sc_store_cache_put(struct sc_store_cache *cache, uint8_t *frame);
 
 struct sc_store_cache_entry;
 /* Bytes [at, + bytes) of the copy. All in one frame: their address there, and the frame is pinned.
- * In several frames: they are copied to dst, and ret_pin is NULL. NULL: some of them are not here.
- */
+ * In several: they are copied to dst, and ret_pin is NULL. NULL: some of them are not here. */
 const uint8_t *sc_store_cache_get(struct sc_store_cache *cache, uint64_t copy, uint64_t at,
                                   uint64_t bytes, uint8_t *dst,
                                   struct sc_store_cache_entry **ret_pin);

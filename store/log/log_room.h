@@ -19,17 +19,19 @@ struct sc_store;
 /* disk_bytes_max is known: what segments leave to the log. NO_SPACE: disk_bytes is too small for a
  * segment beside it; the text says what is needed. */
 spec_status sc_store_log_share_decide(struct sc_store *store, struct spec_error *reterr);
-/* What counts under disk_bytes; the same but segments, with at least the share of the log. Space
- * lock held, or open. */
+/* What counts under disk_bytes. Space lock held, or open. */
 uint64_t sc_store_disk_used(struct sc_store *store);
+/* The same without segments, and with at least the log's share. */
 uint64_t sc_store_disk_beside(struct sc_store *store);
 /* Space lock held. Bytes of segments that may still be made. */
 uint64_t sc_store_segment_room(struct sc_store *store);
 /* Promises so many bytes of the log, and of its successor; false: there is no room. Space lock
- * held; no lock held; and back. */
+ * held. */
 bool sc_store_log_take(struct sc_store *store, uint64_t bytes);
+/* The same with no lock held. For a reset some room is always kept. */
 bool sc_store_log_reserve(struct sc_store *store, uint64_t bytes);
-bool sc_store_log_reserve_epoch(struct sc_store *store, uint64_t bytes); /* there is some for it */
+bool sc_store_log_reserve_epoch(struct sc_store *store, uint64_t bytes);
+/* Takes a promise back. No lock held. */
 void sc_store_log_unreserve(struct sc_store *store, uint64_t bytes);
 /* Whether the file system still has the room of the log, with a segment that was just made. */
 spec_status sc_store_log_fits_device(struct sc_store *store, uint64_t segment_bytes,

@@ -68,7 +68,7 @@ struct sc_store_extent_entry {
     /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
     struct sc_store_annex *_Atomic annex;
     struct sc_store_annex *_Atomic codes; /* likewise its codes */
-    _Atomic bool is_coding;               /* a writer's live.c will set them, or build.c is told */
+    _Atomic bool is_coding;               /* live_task.c makes them, or tells build.c to */
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */

@@ -11,9 +11,9 @@
 
 enum sc_store_segment_state {
     SC_STORE_SEGMENT_ABSENT,
-    SC_STORE_SEGMENT_WANTED, /* the writer task will make its file */
+    SC_STORE_SEGMENT_WANTED, /* the maker task will make its file */
     SC_STORE_SEGMENT_READY,
-    SC_STORE_SEGMENT_FAILED /* its file could not be made; gone once its extents are */
+    SC_STORE_SEGMENT_FAILED /* its file could not be made; it goes with its last extent */
 };
 
 struct sc_store_extent;
@@ -80,7 +80,7 @@ void sc_store_pause(struct sc_store *store, spec_status status, const char *what
 
 /* ---- Places of extents (place.c) ------------------------------------------------------------- */
 
-/* Space lock held by the callee. Takes places for all layers; ret_part_count parts. */
+/* Takes places for all layers, ret_part_count parts, or none. Both take the space lock. */
 spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
                                 struct sc_store_part *parts, uint32_t *ret_part_count,
                                 struct spec_error *reterr);
