@@ -27,7 +27,7 @@
 
 #define CLAUSES 1000u
 #define EXTRA_DEFAULT                                                                              \
-    "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", \"stage_bytes\": \"16MiB\", "        \
+    "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", \"stage_bytes\": \"32MiB\", "        \
     "\"max_requests\": 16, \"max_request_tokens\": 8192"
 
 static const struct conf_test *const GROUPS[] = {
