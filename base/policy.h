@@ -1,7 +1,8 @@
 /* The eviction order: of what is kept and may be dropped, what goes first. The one place.
  *
  *   struct sc_use --sc_rank--> 64 bits; whoever keeps things keeps the lowest at hand (the index a
- *                              heap of its leaves), and knows nothing else of what a rank means
+ *                              heap of its leaves, the host tier one of its slabs), and knows
+ *                              nothing else of what a rank means
  *
  * Another order: sc_rank calls another function below, and who keeps things fills in what of a use
  * that reads; for the index's leaves sc_radix_used does, in hashing/radix_internal.h.
@@ -20,6 +21,8 @@
 struct sc_use {
     uint64_t stamp;      /* of its last use: higher for each use of anything */
     uint64_t bytes;      /* that dropping it makes free */
+    uint64_t age;        /* rank of what was dropped last, when it was used last: sc_rank_cost */
+    uint64_t cost_ns;    /* that having it again takes */
     uint32_t count;      /* of uses; UINT32_MAX: in use now */
     uint32_t importance; /* what it is worth, in any unit */
 };
@@ -47,7 +50,30 @@ static inline uint64_t sc_rank_value(const struct sc_use *use)
     return ((uint64_t)use->importance << 32) / (use->bytes > 0 ? use->bytes : 1);
 }
 
-/* The order that holds. */
+/* Uses, each worth the time a byte that having it again would take (in units of 2^-10 ns), behind
+ * what had been dropped by the last of them: what was used often and then no more falls behind, as
+ * the others' ranks pass by. This is GreedyDual-Size with frequencies (Cherkasova, HP Labs 1998).
+ */
+static inline uint64_t sc_rank_cost(const struct sc_use *use)
+{
+    uint64_t bytes = use->bytes > 0 ? use->bytes : 1,
+             count = use->count < 65535 ? use->count : 65535;
+    uint64_t each =
+        (use->cost_ns < UINT64_C(1) << 37 ? use->cost_ns << 10 : UINT64_C(1) << 47) / bytes;
+    uint64_t worth = count * (each > 0 ? each : 1);
+    return worth < UINT64_MAX - use->age ? use->age + worth : UINT64_MAX;
+}
+
+enum sc_policy { SC_POLICY_VALUE, SC_POLICY_LRU, SC_POLICY_LFU }; /* of the host tier */
+
+static inline uint64_t sc_rank_by(enum sc_policy policy, const struct sc_use *use)
+{
+    return policy == SC_POLICY_LRU   ? sc_rank_lru(use)
+           : policy == SC_POLICY_LFU ? sc_rank_lfu(use)
+                                     : sc_rank_cost(use);
+}
+
+/* The order that holds for the index. */
 static inline uint64_t sc_rank(const struct sc_use *use)
 {
     return sc_rank_lru(use);

@@ -1,0 +1,387 @@
+/* Host memory as a tier.
+ *
+ *   slabs    [slabs_max]    an entry a slab: free, being filled, published, or forgotten and pinned
+ *   heads    [a power of two] -> slabs of one hash, published or being filled
+ *   heap     [slab numbers] of published slabs, the least rank at the root; each knows its place
+ *
+ * Holds, Does not, Threads, Tests: store/cache/host.h. */
+#include "store/cache/host.h"
+
+#include "store/place/space.h"
+
+#include <pthread.h>
+
+#define PAGE   ((uint64_t)SC_STORE_SPACE_PAGE_BYTES)
+#define NONE   UINT32_MAX
+#define PINNED 64u /* of the least, that are passed over for one that can go */
+#define SHARE  4u  /* slabs may be so many times shorter than the usual one */
+
+enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
+
+struct sc_store_host_slab {
+    struct sc_store_host_key key;
+    uint32_t next;  /* of its head, or free */
+    uint32_t place; /* in the heap */
+    uint32_t pins, rows;
+    enum state state;
+    uint64_t page, pages;
+    uint64_t rank;
+    struct sc_use use;
+};
+
+struct sc_store_host {
+    /* Set by open, constant after. */
+    struct sc_alloc *alloc;
+    struct sc_poison *poison;
+    enum sc_policy policy;
+    uint8_t *memory;
+    uint64_t page_count;
+    uint32_t slabs_max, head_mask;
+
+    pthread_mutex_t lock; /* rank 57 */
+    /* Guarded by lock. */
+    struct sc_store_space map; /* one segment */
+    struct sc_store_host_slab *slabs;
+    uint32_t *heads, *heap;
+    uint32_t free, heap_count;
+    uint64_t stamp; /* of uses */
+    uint64_t age;   /* the rank of what went last */
+    uint64_t pages_used, hits, misses, evictions;
+};
+
+/* ---- By key: lock held ----------------------------------------------------------------------- */
+
+static uint32_t *head_of(const struct sc_store_host *host, const struct sc_store_host_key *key)
+{
+    uint64_t hash = key->copy * UINT64_C(0x9e3779b97f4a7c15) + key->first;
+    hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9) + key->layer;
+    hash = (hash ^ hash >> 32) * UINT64_C(0x94d049bb133111eb);
+    return &host->heads[(hash >> 32) & host->head_mask];
+}
+
+static struct sc_store_host_slab *slab_find(const struct sc_store_host *host,
+                                            const struct sc_store_host_key *key)
+{
+    uint32_t i = *head_of(host, key);
+    while (i != NONE &&
+           (host->slabs[i].key.copy != key->copy || host->slabs[i].key.first != key->first ||
+            host->slabs[i].key.layer != key->layer))
+        i = host->slabs[i].next;
+    return i != NONE ? &host->slabs[i] : NULL;
+}
+
+static void slab_unlink(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    uint32_t *link = head_of(host, &slab->key), i = (uint32_t)(slab - host->slabs);
+    while (*link != i)
+        link = &host->slabs[*link].next;
+    *link = slab->next;
+}
+
+/* ---- By rank: lock held ---------------------------------------------------------------------- */
+
+static void heap_set(struct sc_store_host *host, uint32_t place, uint32_t slab)
+{
+    host->heap[place] = slab;
+    host->slabs[slab].place = place;
+}
+
+static void heap_up(struct sc_store_host *host, uint32_t place)
+{
+    uint32_t slab = host->heap[place];
+    while (place > 0 && host->slabs[host->heap[(place - 1) / 2]].rank > host->slabs[slab].rank) {
+        heap_set(host, place, host->heap[(place - 1) / 2]);
+        place = (place - 1) / 2;
+    }
+    heap_set(host, place, slab);
+}
+
+static void heap_down(struct sc_store_host *host, uint32_t place)
+{
+    uint32_t slab = host->heap[place];
+    for (;;) {
+        uint32_t child = 2 * place + 1;
+        if (child >= host->heap_count)
+            break;
+        if (child + 1 < host->heap_count &&
+            host->slabs[host->heap[child + 1]].rank < host->slabs[host->heap[child]].rank)
+            child++;
+        if (host->slabs[host->heap[child]].rank >= host->slabs[slab].rank)
+            break;
+        heap_set(host, place, host->heap[child]);
+        place = child;
+    }
+    heap_set(host, place, slab);
+}
+
+static void heap_remove(struct sc_store_host *host, uint32_t place)
+{
+    uint32_t last = host->heap[--host->heap_count];
+    if (place == host->heap_count)
+        return;
+    heap_set(host, place, last);
+    heap_up(host, place);
+    heap_down(host, host->slabs[last].place);
+}
+
+/* One more use: it never falls. */
+static void slab_used(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    slab->use.stamp = ++host->stamp;
+    slab->use.age = host->age;
+    slab->use.count += slab->use.count < UINT32_MAX - 1 ? 1 : 0;
+    uint64_t rank = sc_rank_by(host->policy, &slab->use);
+    slab->rank = rank > slab->rank ? rank : slab->rank;
+}
+
+/* ---- Room: lock held ------------------------------------------------------------------------- */
+
+/* Nobody has it. */
+static void slab_free(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    sc_store_space_free(&host->map, 0, slab->page, slab->pages);
+    host->pages_used -= slab->pages;
+    slab->state = FREE;
+    slab->next = host->free;
+    host->free = (uint32_t)(slab - host->slabs);
+}
+
+/* It is published, and found no more. */
+static void slab_leave(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    heap_remove(host, slab->place);
+    slab_unlink(host, slab);
+    slab->state = FORGOTTEN;
+    if (slab->pins == 0)
+        slab_free(host, slab);
+}
+
+/* The least that nobody has pinned goes, if its rank is below; false: there is none. Those that are
+ * pinned were used just now, and are worth what that makes them. */
+static bool evict_one(struct sc_store_host *host, uint64_t rank)
+{
+    for (uint32_t i = 0; i < PINNED && host->heap_count > 0; i++) {
+        struct sc_store_host_slab *least = &host->slabs[host->heap[0]];
+        if (least->rank >= rank)
+            return false;
+        if (least->pins == 0) {
+            host->age = least->rank > host->age ? least->rank : host->age;
+            host->evictions++;
+            slab_leave(host, least);
+            return true;
+        }
+        slab_used(host, least);
+        heap_down(host, 0);
+    }
+    return false;
+}
+
+static bool room_take(struct sc_store_host *host, uint64_t pages, uint64_t rank, uint64_t *ret_page)
+{
+    while (host->free == NONE || !sc_store_space_take(&host->map, 0, pages, ret_page))
+        if (!evict_one(host, rank))
+            return false;
+    host->pages_used += pages;
+    return true;
+}
+
+/* ---- Slabs ----------------------------------------------------------------------------------- */
+
+struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
+                                             const struct sc_store_host_key *key)
+{
+    if (host == NULL)
+        return NULL;
+    pthread_mutex_lock(&host->lock);
+    struct sc_store_host_slab *slab = slab_find(host, key);
+    if (slab != NULL && slab->state != PUBLISHED)
+        slab = NULL;
+    host->hits += slab != NULL;
+    host->misses += slab == NULL;
+    if (slab != NULL) {
+        slab->pins++;
+        slab_used(host, slab);
+        heap_down(host, slab->place);
+    }
+    pthread_mutex_unlock(&host->lock);
+    return slab;
+}
+
+bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_key *key)
+{
+    if (host == NULL)
+        return false;
+    pthread_mutex_lock(&host->lock);
+    const struct sc_store_host_slab *slab = slab_find(host, key);
+    bool has = slab != NULL && slab->state == PUBLISHED;
+    pthread_mutex_unlock(&host->lock);
+    return has;
+}
+
+void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    if (slab == NULL)
+        return;
+    pthread_mutex_lock(&host->lock);
+    SC_ASSERT(host->poison, slab->pins > 0);
+    if (--slab->pins == 0 && slab->state == FORGOTTEN)
+        slab_free(host, slab);
+    pthread_mutex_unlock(&host->lock);
+}
+
+struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
+                                               const struct sc_store_host_key *key,
+                                               uint32_t row_count, uint64_t bytes, uint64_t cost_ns)
+{
+    uint64_t pages = (bytes + PAGE - 1) / PAGE, page;
+    struct sc_store_host_slab *slab = NULL;
+    if (host == NULL || pages == 0 || pages > host->page_count)
+        return NULL;
+    pthread_mutex_lock(&host->lock);
+    struct sc_use use = {.stamp = host->stamp + 1,
+                         .bytes = pages * PAGE,
+                         .age = host->age,
+                         .cost_ns = cost_ns,
+                         .count = 1};
+    uint64_t rank = sc_rank_by(host->policy, &use);
+    if (slab_find(host, key) == NULL && room_take(host, pages, rank, &page)) {
+        uint32_t *head = head_of(host, key);
+        slab = &host->slabs[host->free];
+        host->free = slab->next;
+        use.stamp = ++host->stamp;
+        *slab = (struct sc_store_host_slab){.key = *key,
+                                            .next = *head,
+                                            .rows = row_count,
+                                            .state = FILLING,
+                                            .page = page,
+                                            .pages = pages,
+                                            .rank = rank,
+                                            .use = use};
+        *head = (uint32_t)(slab - host->slabs);
+    }
+    pthread_mutex_unlock(&host->lock);
+    return slab;
+}
+
+void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    pthread_mutex_lock(&host->lock);
+    if (slab->state == FORGOTTEN) {
+        slab_free(host, slab);
+    } else {
+        slab->state = PUBLISHED;
+        heap_set(host, host->heap_count++, (uint32_t)(slab - host->slabs));
+        heap_up(host, slab->place);
+    }
+    pthread_mutex_unlock(&host->lock);
+}
+
+void sc_store_host_abandon(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    if (slab == NULL)
+        return;
+    pthread_mutex_lock(&host->lock);
+    if (slab->state == FILLING)
+        slab_unlink(host, slab);
+    slab_free(host, slab);
+    pthread_mutex_unlock(&host->lock);
+}
+
+void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host_key *key)
+{
+    if (host == NULL)
+        return;
+    pthread_mutex_lock(&host->lock);
+    struct sc_store_host_slab *slab = slab_find(host, key);
+    if (slab != NULL && slab->state == PUBLISHED) {
+        slab_leave(host, slab);
+    } else if (slab != NULL) { /* its filler frees it */
+        slab_unlink(host, slab);
+        slab->state = FORGOTTEN;
+    }
+    pthread_mutex_unlock(&host->lock);
+}
+
+uint8_t *sc_store_host_bytes(const struct sc_store_host *host,
+                             const struct sc_store_host_slab *slab)
+{
+    return host->memory + slab->page * PAGE;
+}
+
+uint32_t sc_store_host_rows(const struct sc_store_host_slab *slab)
+{
+    return slab->rows;
+}
+
+void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats *ret_stats)
+{
+    *ret_stats = (struct sc_store_host_stats){0};
+    if (host == NULL)
+        return;
+    pthread_mutex_lock(&host->lock);
+    *ret_stats = (struct sc_store_host_stats){.bytes_max = host->page_count * PAGE,
+                                              .bytes_used = host->pages_used * PAGE,
+                                              .slabs = host->heap_count,
+                                              .hits = host->hits,
+                                              .misses = host->misses,
+                                              .evictions = host->evictions};
+    pthread_mutex_unlock(&host->lock);
+}
+
+/* ---- Open and close -------------------------------------------------------------------------- */
+
+spec_status sc_store_host_open(const struct sc_store_host_params *params,
+                               struct sc_store_host **ret_host, struct spec_error *reterr)
+{
+    uint64_t pages = params->bytes / PAGE, least = params->slab_bytes / SHARE, heads = 1;
+    uint64_t count = params->bytes / (least > PAGE ? least : PAGE) + 1;
+    *ret_host = NULL;
+    if (pages == 0)
+        return SPEC_OK;
+    count = count < NONE ? count : NONE - 1;
+    while (heads < count)
+        heads *= 2;
+    struct sc_store_host *host = sc_alloc_zero(params->alloc, sizeof(*host));
+    if (host == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "host tier");
+    *host = (struct sc_store_host){.alloc = params->alloc,
+                                   .poison = params->poison,
+                                   .policy = params->policy,
+                                   .page_count = pages,
+                                   .slabs_max = (uint32_t)count,
+                                   .head_mask = (uint32_t)(heads - 1)};
+    pthread_mutex_init(&host->lock, NULL);
+    bool good = sc_store_space_init(&host->map, params->alloc, params->poison, 1, pages);
+    host->memory = sc_alloc_huge(params->alloc, pages * PAGE);
+    host->slabs = sc_alloc_array(params->alloc, count, sizeof(*host->slabs));
+    host->heads = sc_alloc_array(params->alloc, heads, sizeof(*host->heads));
+    host->heap = sc_alloc_array(params->alloc, count, sizeof(*host->heap));
+    if (!good || host->memory == NULL || host->slabs == NULL || host->heads == NULL ||
+        host->heap == NULL) {
+        sc_store_host_close(host);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "host tier of %" PRIu64 " bytes", params->bytes);
+    }
+    sc_store_space_add(&host->map, 0, pages);
+    for (uint64_t i = 0; i < heads; i++)
+        host->heads[i] = NONE;
+    for (uint64_t i = 0; i < count; i++)
+        host->slabs[i].next = i + 1 < count ? (uint32_t)(i + 1) : NONE;
+    *ret_host = host;
+    return SPEC_OK;
+}
+
+void sc_store_host_close(struct sc_store_host *host)
+{
+    if (host == NULL)
+        return;
+    struct sc_alloc *alloc = host->alloc;
+    for (uint32_t i = 0; host->slabs != NULL && i < host->slabs_max; i++)
+        SC_ASSERT(host->poison, host->slabs[i].pins == 0 && host->slabs[i].state != FILLING);
+    sc_store_space_done(&host->map);
+    sc_alloc_free(alloc, host->heap);
+    sc_alloc_free(alloc, host->heads);
+    sc_alloc_free(alloc, host->slabs);
+    sc_alloc_free(alloc, host->memory);
+    pthread_mutex_destroy(&host->lock);
+    sc_alloc_free(alloc, host);
+}

@@ -1,0 +1,81 @@
+/* Host memory as a tier: slabs that were had once, for the next that want them.
+ *
+ *   key     copy     of the extent: a number that never comes again (copy.c)
+ *           first    the slab's first row in it
+ *           layer
+ *   slab    [tags of its rows | rows]      as they lie on the disk: K and V of a row, or K rows, V
+ * rows memory  [ a a a | b | . . | c c ]      host_bytes, in pages, first fit
+ *
+ *   begin -> (filled) -> publish -> get, unpin .. -> evicted, or forgotten -> free
+ *                     \-> abandon
+ *
+ * Who has no room evicts what is worth least by now (base/policy.h), but for what is pinned, until
+ * a run of pages is free. A heap of ranks has the least at its root; ranks only rise there, by
+ * uses.
+ *
+ * Holds: what get gives is what was published under that key, and stays until unpin; no more than
+ * host_bytes is ever taken; a slab that cannot be had without evicting a pinned one is not begun.
+ * Does not: verify (whoever gets a slab does, as if it had read it), read, know ranges or pieces.
+ * Threads: any. One lock (rank 57); no bytes are copied under it.
+ * Tests: tests/unit/store/test_host.c */
+#ifndef SC_STORE_HOST_H
+#define SC_STORE_HOST_H
+
+#include "base/alloc.h"
+#include "base/assert.h"
+#include "base/policy.h"
+#include "base/status.h"
+
+struct sc_store_host_key {
+    uint64_t copy;
+    uint32_t first, layer;
+};
+
+/* One slab, pinned or being filled. */
+struct sc_store_host_slab;
+struct sc_store_host;
+
+struct sc_store_host_params {
+    struct sc_alloc *alloc;
+    struct sc_poison *poison;
+    uint64_t bytes;      /* of memory, whole pages of it */
+    uint64_t slab_bytes; /* of the most usual slab: from it follows how many slabs there may be */
+    enum sc_policy policy;
+};
+
+/* bytes 0: *ret_host is NULL, which every call below takes: there is nothing in it. */
+spec_status sc_store_host_open(const struct sc_store_host_params *params,
+                               struct sc_store_host **ret_host, struct spec_error *reterr);
+void sc_store_host_close(struct sc_store_host *host); /* nothing is pinned or being filled */
+
+/* The slab that was published under the key, pinned, and used once more; NULL: there is none. */
+struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
+                                             const struct sc_store_host_key *key);
+/* Whether get would give one now. */
+bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_key *key);
+void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab);
+
+/* Memory for a slab that is not there yet, to be filled and then published or abandoned. cost_ns:
+ * what it takes to have it again. NULL: it is there, or nothing worth less can go. */
+struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
+                                               const struct sc_store_host_key *key,
+                                               uint32_t row_count, uint64_t bytes,
+                                               uint64_t cost_ns);
+void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab *slab);
+void sc_store_host_abandon(struct sc_store_host *host, struct sc_store_host_slab *slab);
+/* It is found no more, and goes when nobody has it pinned. */
+void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host_key *key);
+
+/* Of a slab that is pinned or being filled. */
+uint8_t *sc_store_host_bytes(const struct sc_store_host *host,
+                             const struct sc_store_host_slab *slab);
+uint32_t sc_store_host_rows(const struct sc_store_host_slab *slab);
+
+/* Any thread. */
+struct sc_store_host_stats {
+    uint64_t bytes_max, bytes_used; /* pages that are taken */
+    uint64_t slabs, hits, misses, evictions;
+};
+void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats *ret_stats);
+
+#endif

@@ -1,0 +1,347 @@
+/* The host tier beside a twin: what is given is what was published; never more than host_bytes; who
+ * is evicted is worth least; what is pinned stays; then by threads.
+ *
+ * Threads: one, but the last test: five. */
+#include "store/cache/host.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#define PAGE  4096u
+#define KEYS  200u
+#define PAGES 64u
+
+struct fixture {
+    struct sc_alloc alloc;
+    struct sc_poison poison;
+    struct sc_store_host *host;
+    uint64_t seed;
+};
+
+static uint64_t below(uint64_t *seed, uint64_t end)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*seed >> 33) % end;
+}
+
+static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t pages, uint64_t seed)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    memset(fx, 0, sizeof(*fx));
+    fx->seed = seed;
+    sc_alloc_init(&fx->alloc);
+    const struct sc_store_host_params params = {.alloc = &fx->alloc,
+                                                .poison = &fx->poison,
+                                                .bytes = pages * PAGE + 5,
+                                                .slab_bytes = 4 * PAGE,
+                                                .policy = policy};
+    assert_int_equal(sc_store_host_open(&params, &fx->host, &error), SPEC_OK);
+    sc_alloc_seal(&fx->alloc); /* from here on nothing is allocated */
+}
+
+static void fixture_done(struct fixture *fx)
+{
+    assert_int_equal(atomic_load(&fx->alloc.sealed_refusals), 0);
+    sc_alloc_unseal(&fx->alloc);
+    sc_store_host_close(fx->host);
+    assert_int_equal(atomic_load(&fx->alloc.live_blocks), 0);
+}
+
+static struct sc_store_host_key key_of(uint64_t i)
+{
+    return (struct sc_store_host_key){
+        .copy = 1000 + i / 20, .first = (uint32_t)(i % 5 * 64), .layer = (uint32_t)(i / 5 % 4)};
+}
+
+static uint64_t bytes_of(uint64_t i)
+{
+    return 1 + i * 911 % (6 * PAGE);
+}
+
+static void slab_fill(struct sc_store_host *host, struct sc_store_host_slab *slab, uint64_t i)
+{
+    memset(sc_store_host_bytes(host, slab), (int)(i * 7 + 3) & 0xff, bytes_of(i));
+}
+
+static bool slab_holds(struct sc_store_host *host, struct sc_store_host_slab *slab, uint64_t i)
+{
+    const uint8_t *bytes = sc_store_host_bytes(host, slab);
+    uint8_t value = (uint8_t)(i * 7 + 3);
+    for (uint64_t b = 0; b < bytes_of(i); b++)
+        if (bytes[b] != value)
+            return false;
+    return sc_store_host_rows(slab) == i + 1;
+}
+
+static struct sc_store_host_slab *slab_begin(struct sc_store_host *host, uint64_t i)
+{
+    struct sc_store_host_key key = key_of(i);
+    return sc_store_host_begin(host, &key, (uint32_t)i + 1, bytes_of(i), 1000 + i);
+}
+
+static struct sc_store_host_slab *slab_get(struct sc_store_host *host, uint64_t i)
+{
+    struct sc_store_host_key key = key_of(i);
+    return sc_store_host_get(host, &key);
+}
+
+/* ---- Beside a twin --------------------------------------------------------------------------- */
+
+struct twin {
+    struct sc_store_host_slab *filling[KEYS], *pinned[KEYS];
+    bool is_stale[KEYS]; /* pinned or being filled, and forgotten since */
+};
+
+static void twin_step(struct fixture *fx, struct twin *twin)
+{
+    uint64_t i = below(&fx->seed, KEYS);
+    struct sc_store_host_key key = key_of(i);
+    switch (below(&fx->seed, 6)) {
+    case 0:
+    case 1:
+        if (twin->filling[i] == NULL) {
+            bool has = sc_store_host_has(fx->host, &key);
+            twin->filling[i] = slab_begin(fx->host, i);
+            assert_true(!has || twin->filling[i] == NULL);
+            twin->is_stale[i] = false;
+        } else if (below(&fx->seed, 4) == 0) {
+            sc_store_host_abandon(fx->host, twin->filling[i]);
+            twin->filling[i] = NULL;
+            assert_false(sc_store_host_has(fx->host, &key));
+        } else {
+            slab_fill(fx->host, twin->filling[i], i);
+            sc_store_host_publish(fx->host, twin->filling[i]);
+            twin->filling[i] = NULL;
+            assert_int_equal(sc_store_host_has(fx->host, &key), !twin->is_stale[i]);
+        }
+        break;
+    case 2:
+        if (below(&fx->seed, 10) == 0) {
+            sc_store_host_forget(fx->host, &key);
+            twin->is_stale[i] = true;
+            assert_false(sc_store_host_has(fx->host, &key));
+        }
+        break;
+    default:
+        if (twin->pinned[i] != NULL) {
+            assert_true(slab_holds(fx->host, twin->pinned[i], i));
+            sc_store_host_unpin(fx->host, twin->pinned[i]);
+            twin->pinned[i] = NULL;
+            break;
+        }
+        twin->pinned[i] = slab_get(fx->host, i);
+        if (twin->pinned[i] != NULL)
+            assert_true(slab_holds(fx->host, twin->pinned[i], i));
+    }
+}
+
+static void what_is_given_is_what_was_published(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 30; seed++) {
+        struct fixture fx;
+        struct twin twin = {0};
+        fixture_init(&fx, (enum sc_policy)(seed % 3), PAGES, seed);
+        for (uint32_t step = 0; step < 20000; step++) {
+            twin_step(&fx, &twin);
+            struct sc_store_host_stats stats;
+            sc_store_host_stats(fx.host, &stats);
+            assert_in_range(stats.bytes_used, 0, PAGES * PAGE);
+        }
+        struct sc_store_host_stats stats;
+        sc_store_host_stats(fx.host, &stats);
+        assert_true(stats.hits > 0 && stats.misses > 0 && stats.evictions > 0);
+        for (uint64_t i = 0; i < KEYS; i++) {
+            struct sc_store_host_key key = key_of(i);
+            sc_store_host_unpin(fx.host, twin.pinned[i]);
+            sc_store_host_abandon(fx.host, twin.filling[i]);
+            sc_store_host_forget(fx.host, &key);
+        }
+        sc_store_host_stats(fx.host, &stats);
+        assert_int_equal(stats.bytes_used, 0);
+        assert_int_equal(stats.slabs, 0);
+        fixture_done(&fx);
+    }
+}
+
+/* ---- Who goes -------------------------------------------------------------------------------- */
+
+/* Slabs of one page; cost_ns: of having one again. */
+static bool put(struct fixture *fx, uint64_t i, uint64_t cost_ns)
+{
+    struct sc_store_host_key key = {.copy = i};
+    struct sc_store_host_slab *slab = sc_store_host_begin(fx->host, &key, 1, PAGE, cost_ns);
+    if (slab != NULL)
+        sc_store_host_publish(fx->host, slab);
+    return slab != NULL;
+}
+
+static bool use(struct fixture *fx, uint64_t i)
+{
+    struct sc_store_host_key key = {.copy = i};
+    struct sc_store_host_slab *slab = sc_store_host_get(fx->host, &key);
+    sc_store_host_unpin(fx->host, slab);
+    return slab != NULL;
+}
+
+static bool has(struct fixture *fx, uint64_t i)
+{
+    struct sc_store_host_key key = {.copy = i};
+    return sc_store_host_has(fx->host, &key);
+}
+
+static void the_one_used_longest_ago_goes(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    fixture_init(&fx, SC_POLICY_LRU, 3, 1);
+    assert_true(put(&fx, 1, 1) && put(&fx, 2, 1000000) && put(&fx, 3, 1) && use(&fx, 1));
+    assert_true(put(&fx, 4, 1));
+    assert_true(has(&fx, 1) && !has(&fx, 2) && has(&fx, 3) && has(&fx, 4));
+    fixture_done(&fx);
+}
+
+static void the_one_used_least_often_goes(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    fixture_init(&fx, SC_POLICY_LFU, 3, 1);
+    assert_true(put(&fx, 1, 1) && put(&fx, 2, 1) && put(&fx, 3, 1) && use(&fx, 1) && use(&fx, 2));
+    assert_true(use(&fx, 1) && use(&fx, 3) && use(&fx, 3) && !use(&fx, 9));
+    assert_false(put(&fx, 4, 1)); /* used once, as nobody here */
+    assert_true(has(&fx, 1) && has(&fx, 2) && has(&fx, 3));
+    fixture_done(&fx);
+}
+
+/* What costs more stays, unless the other is used more often; what was used often once goes when
+ * others have passed by. */
+static void the_one_that_is_worth_least_goes(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    fixture_init(&fx, SC_POLICY_VALUE, 3, 1);
+    assert_true(put(&fx, 1, 40960) && put(&fx, 2, 4096) && put(&fx, 3, 40960));
+    assert_true(put(&fx, 4, 40960));
+    assert_true(has(&fx, 1) && !has(&fx, 2) && has(&fx, 3) && has(&fx, 4));
+    for (uint32_t i = 0; i < 5; i++)
+        assert_true(use(&fx, 3));
+    uint64_t next = 10;
+    for (; has(&fx, 3) && next < 100; next++)
+        assert_true(put(&fx, next, 81920)); /* each once: it holds out for a while */
+    assert_in_range(next, 13, 30);
+    fixture_done(&fx);
+}
+
+/* Nothing is evicted for what is worth less, and what is pinned not at all. */
+static void nothing_goes_for_less(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    fixture_init(&fx, SC_POLICY_VALUE, 2, 1);
+    assert_true(put(&fx, 1, 1000000) && put(&fx, 2, 1000000));
+    assert_false(put(&fx, 3, 1));
+    struct sc_store_host_key keys[] = {{.copy = 1}, {.copy = 2}};
+    struct sc_store_host_slab *pins[] = {sc_store_host_get(fx.host, &keys[0]),
+                                         sc_store_host_get(fx.host, &keys[1])};
+    assert_false(put(&fx, 3, UINT64_C(1) << 60));
+    assert_true(has(&fx, 1) && has(&fx, 2));
+    sc_store_host_unpin(fx.host, pins[0]);
+    assert_true(put(&fx, 3, UINT64_C(1) << 60));
+    assert_true(!has(&fx, 1) && has(&fx, 2) && has(&fx, 3));
+    sc_store_host_unpin(fx.host, pins[1]);
+    fixture_done(&fx);
+}
+
+static void none_is_as_good_as_an_empty_one(void **state)
+{
+    (void)state;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_store_host_key key = {.copy = 1};
+    struct sc_store_host_stats stats;
+    struct sc_store_host *host;
+    const struct sc_store_host_params params = {.bytes = PAGE - 1};
+    assert_int_equal(sc_store_host_open(&params, &host, &error), SPEC_OK);
+    assert_null(host);
+    assert_null(sc_store_host_begin(host, &key, 1, 1, 1));
+    assert_null(sc_store_host_get(host, &key));
+    assert_false(sc_store_host_has(host, &key));
+    sc_store_host_forget(host, &key);
+    sc_store_host_unpin(host, NULL);
+    sc_store_host_abandon(host, NULL);
+    sc_store_host_stats(host, &stats);
+    assert_int_equal(stats.bytes_max, 0);
+    sc_store_host_close(host);
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+struct worker {
+    struct fixture *fx;
+    uint64_t seed, hits;
+    pthread_t thread;
+};
+
+static void *worker_main(void *argument)
+{
+    struct worker *worker = argument;
+    struct sc_store_host *host = worker->fx->host;
+    for (uint32_t step = 0; step < 20000; step++) {
+        uint64_t i = below(&worker->seed, KEYS / 4);
+        struct sc_store_host_key key = key_of(i);
+        struct sc_store_host_slab *slab = slab_get(host, i);
+        if (slab != NULL) {
+            worker->hits++;
+            if (!slab_holds(host, slab, i))
+                return argument;
+            sc_store_host_unpin(host, slab);
+        } else if ((slab = slab_begin(host, i)) != NULL) {
+            slab_fill(host, slab, i);
+            if (below(&worker->seed, 8) == 0)
+                sc_store_host_abandon(host, slab);
+            else
+                sc_store_host_publish(host, slab);
+        }
+        if (below(&worker->seed, 50) == 0)
+            sc_store_host_forget(host, &key);
+    }
+    return NULL;
+}
+
+static void threads_see_whole_slabs(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    struct worker workers[4] = {0};
+    fixture_init(&fx, SC_POLICY_VALUE, PAGES, 1);
+    for (uint32_t w = 0; w < 4; w++) {
+        workers[w] = (struct worker){.fx = &fx, .seed = w + 1};
+        assert_int_equal(pthread_create(&workers[w].thread, NULL, worker_main, &workers[w]), 0);
+    }
+    for (uint32_t w = 0; w < 4; w++) {
+        void *wrong;
+        assert_int_equal(pthread_join(workers[w].thread, &wrong), 0);
+        assert_null(wrong);
+        assert_true(workers[w].hits > 0);
+    }
+    fixture_done(&fx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_given_is_what_was_published),
+        cmocka_unit_test(the_one_used_longest_ago_goes),
+        cmocka_unit_test(the_one_used_least_often_goes),
+        cmocka_unit_test(the_one_that_is_worth_least_goes),
+        cmocka_unit_test(nothing_goes_for_less),
+        cmocka_unit_test(none_is_as_good_as_an_empty_one),
+        cmocka_unit_test(threads_see_whole_slabs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
