@@ -7,6 +7,7 @@
  * Does not: start threads (params.exec is the connector's).
  * Threads: open and close by one thread; statistics from any.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/cache/hosted.h"
 #include "store/log/identity.h"
 #include "store/replay/checkpoint.h"
 #include "store/replay/replay.h"
@@ -152,7 +153,12 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
                             store->params.sketch_bytes_max))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " bytes for sketches",
                        store->params.sketch_bytes_max);
-    return SPEC_OK;
+    const struct sc_store_host_params host = {
+        .alloc = store->params.alloc,
+        .poison = store->params.poison,
+        .bytes = config->host_bytes,
+        .slab_bytes = sc_store_hosted_bytes(&store->shape, config->chunk_tokens)};
+    return sc_store_host_open(&host, &store->host, reterr);
 }
 
 static spec_status tables_open(struct sc_store *store, struct spec_error *reterr)
@@ -223,6 +229,7 @@ static void store_free(struct sc_store *store)
     sc_store_table_done(&store->table);
     sc_alloc_free(alloc, store->log.spaces);
     sc_store_pool_close(&store->pool);
+    sc_store_host_close(store->host);
     sc_alloc_free(alloc, store->spare.frame);
     if (store->io != NULL)
         sc_io_buffers(store->io, NULL, 0, 0); /* the frames are freed before it */

@@ -3,6 +3,7 @@
  * Holds, Does not, Threads, Tests: store/cache/flight.h. */
 #include "store/cache/flight.h"
 
+#include "store/cache/host.h"
 #include "store/place/tier.h"
 
 #define FLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
@@ -56,6 +57,8 @@ static void slot_put(struct sc_flight_slot *slot)
         sc_frames_put(frames, slot->frame != NULL ? slot->frame : sc_frames_pick(frames));
     if (slot->run != NULL)
         sc_store_pool_leave(&flight->store->pool, slot->run);
+    if (slot->host != NULL)
+        sc_store_host_unpin(flight->store->host, slot->host);
     slot->next = flight->free_slots;
     flight->free_slots = slot;
 }

@@ -48,6 +48,7 @@ struct sc_flight_slot { /* the first member of the client's */
     struct sc_flight_read *reads, **read_end; /* in the order of submission */
     uint8_t *frame; /* where its reads go to; NULL: none, or one was laid down for it */
     uint8_t *run;   /* memory of the store's pool that it holds instead of a frame; or NULL */
+    struct sc_store_host_slab *host; /* likewise, of the host tier */
     uint64_t generation;
     uint64_t read_bytes, held_bytes; /* of its reads; of them, landed and not consumed */
     uint32_t left;                   /* reads that have not ended */

@@ -80,7 +80,8 @@ static bool run_open(struct sc_store_plan *plan)
         if (plan->ranges[i].row_count == 0)
             continue;
         if (range_find(plan, &plan->ranges[i], &row) != extent ||
-            row != plan->run_first + plan->run_count)
+            row != plan->run_first + plan->run_count ||
+            sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[i]))
             break;
         plan->run_count += plan->ranges[i].row_count;
     }
@@ -211,6 +212,25 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     op->row_at = at + (rows - start);
 }
 
+/* The whole range at the cursor, from the host tier. */
+static bool plan_hosted(struct sc_store_plan *plan, struct sc_store_plan_op *op)
+{
+    const struct sc_store_range *range = &plan->ranges[plan->range];
+    uint64_t row;
+    if (plan->store->host == NULL || range_find(plan, range, &row) == NULL)
+        return false;
+    op->host = sc_store_hosted_get(plan->store, plan->layer, range);
+    if (op->host.slab == NULL)
+        return false;
+    op->tag_count = op->row_count = range->row_count;
+    op->tag_at = op->host.tag_at;
+    op->row_at = op->host.row_at;
+    op->v_at = op->host.v_at;
+    plan->row_next += range->row_count;
+    plan->range++;
+    return true;
+}
+
 bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret_op)
 {
     const struct sc_store_shape *shape = &plan->store->shape;
@@ -219,6 +239,8 @@ bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret
     if (plan->range == plan->range_count)
         return false;
     *ret_op = (struct sc_store_plan_op){.range = plan->range, .row_first = plan->row_next};
+    if (plan->run_count == 0 && plan_hosted(plan, ret_op))
+        return true;
     if (plan->run_count == 0 && !run_open(plan)) {
         ret_op->status = SPEC_E_CORRUPT;
         plan->range = plan->range_count; /* the load ends there */

@@ -9,6 +9,9 @@
  * operation takes up to op_bytes on row borders, rounded out to pages. A split layout reads the K
  * rows and the V rows of a piece as the two halves of one operation.
  *
+ * A range that lies in the host tier is an operation of its own, which reads nothing, and ends a
+ * run.
+ *
  * Holds: operations cover every wanted row once, in order, tags first; each fits a frame.
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the reader's lock.
@@ -16,6 +19,7 @@
 #ifndef SC_STORE_PLAN_H
 #define SC_STORE_PLAN_H
 
+#include "store/cache/hosted.h"
 #include "store/internal.h"
 #include "store/load.h"
 #include "store/rows/where.h"
@@ -52,7 +56,9 @@ struct sc_store_plan_op {
     /* Rows [run_row, run_row + row_count) of the run lie at row_at, packed; of a split layout the K
      * rows at row_at and the V rows at v_at. */
     uint64_t run_row, row_count, row_at, v_at;
-    uint64_t row_first; /* index of the first in the order of the ranges */
+    uint64_t row_first;          /* index of the first in the order of the ranges */
+    struct sc_store_hosted host; /* where they lie already, if its slab is not NULL: then nothing is
+                                  * read, and the slab is the caller's to unpin */
 };
 
 /* The extent that has the range, and the extent row at which it begins; NULL: no piece of this

@@ -84,6 +84,10 @@ static void slot_fill(struct sc_reader_slot *slot, struct sc_flight_batch *batch
     reader->has_op = false;
     slot->plan = *plan;
     slot->flight.status = plan->status;
+    if (plan->host.slab != NULL) {
+        slot->flight.host = plan->host.slab;
+        slot->flight.frame = plan->host.bytes;
+    }
     reader->flight.cost.wanted_bytes +=
         plan->row_count * shape->row_bytes + plan->tag_count * shape->tags_per_row * 8;
     for (uint32_t i = 0; i < plan->part_count; i++)
@@ -267,6 +271,9 @@ static void set_active(struct sc_store_reader *reader, bool is_active)
 static void load_end(struct sc_store_reader *reader)
 {
     set_active(reader, false);
+    sc_store_hosted_end(reader->flight.store, &reader->fill, false);
+    if (reader->has_op && !reader->is_picks) /* it has no slot */
+        sc_store_host_unpin(reader->flight.store->host, reader->op.host.slab);
     reader->has_op = false;
     reader->front = NULL;
     reader->slot_row = 0;
@@ -421,6 +428,7 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
     uint64_t range = reader->range, piece = ranges[range].piece;
     *ret_rows = (struct sc_store_rows){.failed_range = range};
     sc_store_reader_cancel(reader);
+    sc_store_hosted_forget(store, reader->plan.layer, &ranges[range]);
     if (status == SPEC_E_CORRUPT) {
         sc_store_count(&store->counts.corrupt_rows, 1);
         SC_LOG(store->params.log, 1, "piece %" PRIu64 " layer %" PRIu32 " fails verification",
@@ -525,6 +533,6 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     spec_status status = reader->is_picks
                              ? sc_reader_picks_take(reader, reader->front, ret_rows)
                              : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
-    ret_rows->tier = SC_STORE_TIER;
+    ret_rows->tier = reader->front->flight.host != NULL ? SPEC_TIER_HOST : SC_STORE_TIER;
     return status == SPEC_OK ? SPEC_OK : load_fail(reader, status, sys_errno, ret_rows, reterr);
 }

@@ -54,7 +54,8 @@ struct sc_store_reader {
     const uint8_t *last[2]; /* what was handed out last: read until the caller asks for more */
     uint64_t last_bytes;    /* of each */
     uint64_t bite_count;
-    uint64_t rows_least; /* sc_store_reader_apart */
+    uint64_t rows_least;              /* sc_store_reader_apart */
+    struct sc_store_hosted_fill fill; /* of the range that is handed out */
     const uint64_t *pick_tags;
     const uint64_t *wanted_bits; /* NULL: all picks are wanted */
     struct {                     /* what the tags of a piece's rows are made with */

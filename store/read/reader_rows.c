@@ -95,12 +95,20 @@ static bool rows_move(const struct rows *rows, const struct sc_store_sink *sink,
 }
 
 /* Rows of one piece, from row `at` of the operation on: verified, and where they belong. */
-static bool rows_pass(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                       const struct sc_store_sink *sink, uint64_t at, uint64_t count, uint8_t *dst)
 {
+    const struct sc_store *store = reader->flight.store;
     const struct rows rows = rows_of(reader, slot, at, count);
-    return sink != NULL ? rows_move(&rows, sink, slot->plan.row_first + at)
-                        : rows_verify(&rows, dst);
+    if (!(sink != NULL ? rows_move(&rows, sink, slot->plan.row_first + at)
+                       : rows_verify(&rows, dst)))
+        return false;
+    if (slot->flight.host == NULL && reader->range_row == 0)
+        sc_store_hosted_begin(store, &reader->fill, reader->plan.layer,
+                              &reader->plan.ranges[reader->range]);
+    sc_store_hosted_put(store, &reader->fill, reader->range_row, count, rows.tags,
+                        rows.parts[0].rows, rows.parts[1].rows);
+    return true;
 }
 
 /* Rows at a time, of so many bytes. */
@@ -160,6 +168,7 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
         done += now;
         reader->range_row += now;
         if (reader->range_row == range->row_count) {
+            sc_store_hosted_end(store, &reader->fill, true);
             reader->range++;
             reader->range_row = 0;
         }

@@ -1,0 +1,123 @@
+/* Slabs of the host tier as pieces of a store.
+ *
+ * Holds, Does not, Threads, Tests: store/cache/hosted.h. */
+#include "store/cache/hosted.h"
+
+#include "store/internal.h"
+
+#include <string.h>
+
+static uint64_t tags_bytes(const struct sc_store_shape *shape, uint64_t row_count)
+{
+    return sc_store_up(row_count * shape->tags_per_row * 8, 64);
+}
+
+uint64_t sc_store_hosted_bytes(const struct sc_store_shape *shape, uint64_t row_count)
+{
+    return tags_bytes(shape, row_count) + row_count * shape->row_bytes;
+}
+
+/* false: the range does not lie in what a slab of its piece has. */
+static bool key_set(const struct sc_store *store, uint32_t layer,
+                    const struct sc_store_range *range, struct sc_store_host_key *ret_key,
+                    const struct sc_store_piece_entry **ret_piece)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    if (piece == NULL || range->row_first < piece->skip || range->row_count == 0)
+        return false;
+    *ret_piece = piece;
+    *ret_key = (struct sc_store_host_key){
+        .copy = sc_store_table_extent(&store->table, piece->extent)->copy,
+        .first = (uint32_t)piece->extent_row + piece->skip,
+        .layer = layer};
+    return true;
+}
+
+struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
+                                           const struct sc_store_range *range)
+{
+    const struct sc_store_shape *shape = &store->shape;
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_hosted hosted = {0};
+    struct sc_store_host_key key;
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
+        return hosted;
+    hosted.slab = sc_store_host_get(store->host, &key);
+    if (hosted.slab == NULL)
+        return hosted;
+    uint64_t rows = piece->row_count - piece->skip, row = range->row_first - piece->skip;
+    uint64_t begin = tags_bytes(shape, rows);
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    hosted.bytes = sc_store_host_bytes(store->host, hosted.slab);
+    hosted.tag_at = row * shape->tags_per_row * 8;
+    hosted.row_at = begin + row * (is_split ? shape->k_row_bytes : shape->row_bytes);
+    hosted.v_at = hosted.row_at + rows * shape->k_row_bytes;
+    SC_ASSERT(store->params.poison, sc_store_host_rows(hosted.slab) == rows);
+    return hosted;
+}
+
+bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
+                         const struct sc_store_range *range)
+{
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_host_key key;
+    return store->host != NULL && key_set(store, layer, range, &key, &piece) &&
+           sc_store_host_has(store->host, &key);
+}
+
+void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
+                            const struct sc_store_range *range)
+{
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_host_key key;
+    if (store->host != NULL && key_set(store, layer, range, &key, &piece))
+        sc_store_host_forget(store->host, &key);
+}
+
+/* ---- Filling -------------------------------------------------------------------------------- */
+
+void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                           uint32_t layer, const struct sc_store_range *range)
+{
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_host_key key;
+    SC_ASSERT(store->params.poison, fill->slab == NULL);
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece) ||
+        range->row_first != piece->skip ||
+        range->row_count != (uint32_t)(piece->row_count - piece->skip))
+        return;
+    struct sc_store_device device;
+    uint64_t bytes = sc_store_hosted_bytes(&store->shape, range->row_count);
+    sc_store_device(store, &device);
+    uint64_t cost_ns = device.op_ns + (uint64_t)((double)bytes * 1e9 / (double)device.bytes_per_s);
+    fill->slab = sc_store_host_begin(store->host, &key, range->row_count, bytes, cost_ns);
+    fill->bytes = fill->slab != NULL ? sc_store_host_bytes(store->host, fill->slab) : NULL;
+    fill->row_count = range->row_count;
+}
+
+void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,
+                         uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,
+                         const uint8_t *v)
+{
+    const struct sc_store_shape *shape = &store->shape;
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    uint64_t bytes = is_split ? shape->k_row_bytes : shape->row_bytes;
+    uint64_t tag_bytes = (uint64_t)shape->tags_per_row * 8;
+    if (fill->slab == NULL)
+        return;
+    uint8_t *dst = fill->bytes + tags_bytes(shape, fill->row_count);
+    memcpy(fill->bytes + row * tag_bytes, tags, count * tag_bytes);
+    memcpy(dst + row * bytes, rows, count * bytes);
+    if (is_split)
+        memcpy(dst + (fill->row_count + row) * bytes, v, count * bytes);
+}
+
+void sc_store_hosted_end(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                         bool is_whole)
+{
+    if (fill->slab != NULL && is_whole)
+        sc_store_host_publish(store->host, fill->slab);
+    else if (fill->slab != NULL)
+        sc_store_host_abandon(store->host, fill->slab);
+    fill->slab = NULL;
+}

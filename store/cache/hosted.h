@@ -1,0 +1,55 @@
+/* Slabs of the host tier as pieces of a store: what of a load's ranges is there, and how what was
+ * read gets there.
+ *
+ *   slab    [tags of its rows | pad to 64 | rows, or K rows, then V rows]     of one piece, but for
+ * the rows that it skips
+ *
+ * Holds: a slab has all rows of its piece that can be read, as they were read and verified; whoever
+ * hands them out verifies them again.
+ * Does not: choose what is evicted (host.c), read.
+ * Threads: any; a filler: its load's consumer.
+ * Tests: tests/unit/store/test_hosted.c */
+#ifndef SC_STORE_HOSTED_H
+#define SC_STORE_HOSTED_H
+
+#include "store/cache/host.h"
+#include "store/load.h"
+#include "store/rows/where.h"
+
+/* Where a range's rows are in a slab. */
+struct sc_store_hosted {
+    struct sc_store_host_slab *slab; /* pinned; NULL: it is not there */
+    uint8_t *bytes;
+    uint64_t tag_at, row_at, v_at; /* of the range's first row, in bytes; v_at: of a split layout */
+};
+
+/* A slab that has no holes takes so many bytes. */
+uint64_t sc_store_hosted_bytes(const struct sc_store_shape *shape, uint64_t row_count);
+/* The range, whose piece may be read, in a layer. Its slab is the caller's to unpin. */
+struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
+                                           const struct sc_store_range *range);
+bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
+                         const struct sc_store_range *range);
+/* It does not agree with its tags: it is found no more. */
+void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
+                            const struct sc_store_range *range);
+
+/* A slab that is filled while a range is handed out. */
+struct sc_store_hosted_fill {
+    struct sc_store_host_slab *slab; /* NULL: none is */
+    uint8_t *bytes;
+    uint64_t row_count;
+};
+/* The range begins: a slab is begun, if the range is all of its piece and there is room for what is
+ * worth as much. */
+void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                           uint32_t layer, const struct sc_store_range *range);
+/* Verified rows [row, + count) of the range, and their tags; v: V rows of a split layout. */
+void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,
+                         uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,
+                         const uint8_t *v);
+/* The range was handed out whole, or not. */
+void sc_store_hosted_end(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                         bool is_whole);
+
+#endif
