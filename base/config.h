@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/limits.h"
+#include "base/policy.h"
 #include "base/status.h"
 
 enum sc_config_preset {
@@ -54,8 +55,9 @@ struct sc_config {
     uint64_t disk_bytes;            /* "disk_bytes": 0 = min(20 GiB, half of what is free) */
     uint64_t segment_bytes;         /* "segment_bytes": 64 MiB; 1 MiB .. 1 GiB, multiple of 1 MiB */
     uint64_t stage_bytes;           /* "stage_bytes": 256 MiB; >= 16 MiB */
-    uint64_t host_bytes;            /* "host_bytes": 0; other values are unsupported in 0.1 */
-    uint64_t gpu_bytes;             /* "gpu_bytes": 0; likewise */
+    uint64_t host_bytes;            /* "host_bytes": 0: there is no host tier */
+    uint32_t host_policy;           /* "host_policy": enum sc_policy (base/policy.h) */
+    uint64_t gpu_bytes;             /* "gpu_bytes": 0; other values are unsupported */
     uint32_t io_backend;            /* "io.backend": "auto" | "io_uring" | "pread" */
     uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
     uint64_t io_in_flight_bytes;    /* "io.in_flight_bytes": 8 MiB; 1 MiB .. 1 GiB */

@@ -45,9 +45,16 @@ static const struct sc_config_row rows[] = {
       "Memory between the host and the disk, for reads and writes together."},
      SIZE(stage_bytes, 16 * MIB, TIB)},
     {{"host_bytes", "size", "0", "0 .. 1024TiB",
-      "Cap of the host-memory tier. This version has no such tier: only 0 is supported."},
-     SIZE(host_bytes, 0, 1024 * TIB),
-     .is_initial_only = true},
+      "Memory of the host tier, taken at open: rows of whole loads stay there for the next, "
+      "verified "
+      "like those of the disk. 0: none."},
+     SIZE(host_bytes, 0, 1024 * TIB)},
+    {{"host_policy", "choice", "value", "\"value\", \"lru\" or \"lfu\"",
+      "What the host tier gives up first. value: what is used least often times the time that "
+      "having "
+      "it again takes, and falls behind when it is used no more; lru: longest ago; lfu: least "
+      "often."},
+     CHOICE(host_policy, "value", "lru", "lfu")},
     {{"gpu_bytes", "size", "0", "0 .. 1024TiB",
       "Cap of the GPU-memory tier. This version has no such tier: only 0 is supported."},
      SIZE(gpu_bytes, 0, 1024 * TIB),
@@ -252,7 +259,8 @@ _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQU
 _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_LAYERED == 9 &&
                    SC_PRESETS == 10 && SC_BASE_COARSE == 1 && SC_CODES_YES == 2 &&
                    SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 && SC_IDENTIFY_COARSE == 3 &&
-                   SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1,
+                   SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 &&
+                   SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2,
                "choices stand in the order of their numbers");
 _Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&
                    SPEC_METRIC_H2O == 0 && SPEC_METRIC_LAST == 1 && SPEC_METRIC_RANDOM == 2,

@@ -157,6 +157,7 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
         .alloc = store->params.alloc,
         .poison = store->params.poison,
         .bytes = config->host_bytes,
+        .policy = (enum sc_policy)config->host_policy,
         .slab_bytes = sc_store_hosted_bytes(&store->shape, config->chunk_tokens)};
     return sc_store_host_open(&host, &store->host, reterr);
 }

@@ -1,0 +1,127 @@
+/* The host tier through loads: the second one of a prefix reads nothing of the disk and says so;
+ * what was dropped, reset or replaced is not delivered from memory.
+ *
+ * Threads: the fixture's. */
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#define COUNT 200u
+
+static const char *const EXTRA[] = {
+    "\"host_bytes\": \"64MiB\"",
+    "\"host_bytes\": \"64MiB\", \"host_policy\": \"lru\", \"store\": {\"layout\": \"split\"}",
+    "\"host_bytes\": \"64MiB\", \"host_policy\": \"lfu\", \"chunk_tokens\": 16",
+};
+#define WAYS (sizeof(EXTRA) / sizeof(EXTRA[0]))
+
+static uint64_t bytes_read(const struct rig *rig)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(rig->conn->store, &stats);
+    return stats.read_bytes;
+}
+
+/* Rows of a layer by tier, in tier_rows; all of them right. */
+static void load(struct rig *rig, const struct prompt *prompt, uint32_t layer,
+                 uint64_t ret_tier_rows[SPEC_TIERS])
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    struct area area = rig_area(rig, result.matched_tokens + 1);
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = result.request,
+                                  .layer = layer,
+                                  .destination = &area.memory};
+    assert_int_equal(sc_plugin_get_important(rig->conn, &item, 1, NULL), SPEC_OK);
+    assert_true(rig_area_is_right(rig, &area, prompt, 0, result.matched_tokens, layer));
+    for (uint32_t t = 0; t < SPEC_TIERS; t++)
+        ret_tier_rows[t] = item.tier_rows[t];
+    rig_area_free(&area);
+    rig_release(rig, result.request);
+}
+
+static void a_second_load_is_of_the_host(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < WAYS; i++) {
+        struct rig rig;
+        struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
+        spec_status status;
+        uint64_t rows[SPEC_TIERS];
+        rig_init(&rig, true, EXTRA[i]);
+        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
+        uint64_t before = bytes_read(&rig);
+        assert_true(before > 0);
+        assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
+        assert_int_equal(bytes_read(&rig), before);
+        load(&rig, &prompt, 2, rows);
+        assert_int_equal(rows[SPEC_TIER_HOST], COUNT);
+        assert_int_equal(rows[SPEC_TIER_DISK], 0);
+        rig_reopen(&rig); /* memory is forgotten, and filled again */
+        load(&rig, &prompt, 2, rows);
+        assert_int_equal(rows[SPEC_TIER_DISK], COUNT);
+        load(&rig, &prompt, 2, rows);
+        assert_int_equal(rows[SPEC_TIER_HOST], COUNT);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
+/* A prefix that goes on otherwise: its common rows are of the host, the others of the disk. */
+static void tiers_are_mixed_in_a_load(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < WAYS; i++) {
+        struct rig rig;
+        struct prompt first = rig_prompt(5, 128, 0, 128), longer = rig_prompt(5, 128, 9, COUNT);
+        spec_status status;
+        uint64_t rows[SPEC_TIERS];
+        rig_init(&rig, true, EXTRA[i]);
+        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        assert_int_equal(rig_fill(&rig, &first), SPEC_OK);
+        assert_int_equal(rig_fill(&rig, &longer), SPEC_OK);
+        assert_int_equal(rig_read(&rig, &first, &status), 128);
+        load(&rig, &longer, 1, rows);
+        assert_int_equal(rows[SPEC_TIER_HOST], 128);
+        assert_int_equal(rows[SPEC_TIER_DISK], COUNT - 128);
+        rig_prompt_free(&first);
+        rig_prompt_free(&longer);
+        rig_done(&rig);
+    }
+}
+
+/* What is stored anew after a reset is another copy: not a byte of the old one is its. */
+static void a_reset_ends_what_is_kept(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
+    spec_status status;
+    uint64_t rows[SPEC_TIERS];
+    rig_init(&rig, true, EXTRA[0]);
+    rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
+    assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
+    rig_background(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    load(&rig, &prompt, 0, rows);
+    assert_int_equal(rows[SPEC_TIER_DISK], COUNT);
+    load(&rig, &prompt, 0, rows);
+    assert_int_equal(rows[SPEC_TIER_HOST], COUNT);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_second_load_is_of_the_host),
+        cmocka_unit_test(tiers_are_mixed_in_a_load),
+        cmocka_unit_test(a_reset_ends_what_is_kept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
