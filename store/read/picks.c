@@ -232,6 +232,30 @@ static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *
     op_parts(&slab, first, end, row, op);
 }
 
+/* Picks of the cursor's range from the next one on, from the host tier. */
+static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
+{
+    const struct sc_store_range *range = &plan->ranges[plan->range];
+    const struct sc_store_shape *shape = &plan->store->shape;
+    uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
+    uint64_t first = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first, last = first;
+    op->host = sc_store_hosted_get(plan->store, plan->layer, range);
+    if (op->host.slab == NULL)
+        return false;
+    op->at[0] = op->host.row_at + first * stride;
+    op->at[1] = op->host.v_at + first * stride;
+    if (plan->picks.wanted == SC_STORE_WANT_V)
+        op->at[0] = op->at[1];
+    for (plan->pick++; plan->pick < plan->picks.count; plan->pick++) {
+        uint64_t row = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first;
+        if (row <= last || row >= range->row_count) /* modulo 2^64: before the range, too */
+            break;
+        last = row;
+    }
+    op->pick_count = plan->pick - op->pick_first;
+    return true;
+}
+
 bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *ret_op)
 {
     *ret_op = (struct sc_store_pick_op){.pick_first = plan->pick};
@@ -251,6 +275,8 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
         plan->pick = plan->picks.count; /* the load ends there */
         return true;
     }
+    if (hosted_next(plan, ret_op))
+        return true;
     if (plan->picks.whole_slabs) {
         slab_open(plan);
         slab_next(plan, ret_op);

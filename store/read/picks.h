@@ -9,6 +9,8 @@
  * An op is one read of paired rows (or of K or V rows alone), or two of a split layout's K and V
  * rows. Its rows lie evenly from at[], by logical row: `first` is the row at at[].
  *
+ * Picks of a range that lies in the host tier are an op of their own, as far as they ascend.
+ *
  * Holds: ops hold every pick once, in order; the reads of one fit a frame; begin and next allocate
  * nothing and cost O(1) a pick, amortised over the ranges that a stretch passes; after a descent a
  * piece is found by a search in MARKS places of the ranges, then among ranges / MARKS.
@@ -18,6 +20,7 @@
 #ifndef SC_STORE_PICKS_H
 #define SC_STORE_PICKS_H
 
+#include "store/cache/hosted.h"
 #include "store/internal.h"
 #include "store/load.h"
 #include "store/rows/where.h"
@@ -69,6 +72,8 @@ struct sc_store_pick_op {
     uint64_t pick_first, pick_count;
     uint64_t range, range_first; /* of the first pick, as in the plan */
     uint64_t at[2];              /* where the first pick's row is, from the op's first byte */
+    struct sc_store_hosted host; /* or from the slab's, if it is not NULL: then nothing is read, and
+                                  * the slab is the caller's to unpin */
 };
 
 void sc_store_pick_plan_begin(struct sc_store_pick_plan *plan, const struct sc_store *store,

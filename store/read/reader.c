@@ -57,6 +57,16 @@ static bool op_plan(struct sc_store_reader *reader)
     return reader->has_op;
 }
 
+/* Lock held. What is planned and has no slot is not wanted. */
+static void op_drop(struct sc_store_reader *reader)
+{
+    struct sc_store_host_slab *slab =
+        reader->is_picks ? reader->pick_op.host.slab : reader->op.host.slab;
+    if (reader->has_op)
+        sc_store_host_unpin(reader->flight.store->host, slab);
+    reader->has_op = false;
+}
+
 /* Lock held. Units of the ring that are in use. */
 static uint32_t units_used(const struct sc_store_reader *reader)
 {
@@ -134,8 +144,14 @@ static void slot_fill_picks(struct sc_reader_slot *slot, struct sc_flight_batch 
     while (op_plan(reader)) {
         const struct sc_store_pick_op *plan = &reader->pick_op;
         uint64_t bytes = op_bytes(plan);
-        if (slot->unit_count > 0 && (plan->part_count == 0) != (slot->flight.left == 0))
-            break; /* what reads nothing stands alone: it needs no frame */
+        bool is_hosted = plan->host.slab != NULL;
+        if (slot->unit_count > 0 && (is_hosted || slot->flight.host != NULL ||
+                                     (plan->part_count == 0) != (slot->flight.left == 0)))
+            break; /* what reads nothing stands alone: it needs no frame, or has memory */
+        if (is_hosted) {
+            slot->flight.host = plan->host.slab;
+            slot->flight.frame = plan->host.bytes;
+        }
         if (used + bytes > frame_bytes || slot->flight.left + plan->part_count > SLOT_READS ||
             slot->unit_count == SLOT_READS)
             break;
@@ -272,9 +288,7 @@ static void load_end(struct sc_store_reader *reader)
 {
     set_active(reader, false);
     sc_store_hosted_end(reader->flight.store, &reader->fill, false);
-    if (reader->has_op && !reader->is_picks) /* it has no slot */
-        sc_store_host_unpin(reader->flight.store->host, reader->op.host.slab);
-    reader->has_op = false;
+    op_drop(reader);
     reader->front = NULL;
     reader->slot_row = 0;
     reader->slot_unit = 0;
@@ -398,7 +412,7 @@ uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *
     if (narrows) {
         reader->wanted_bits = wanted_bits;
         reader->is_planned = true;
-        reader->has_op = false;
+        op_drop(reader);
         sc_flight_disarm(&reader->flight);
     }
     for (struct sc_flight_slot *next, *at = narrows ? reader->flight.first : NULL; at != NULL;

@@ -191,10 +191,11 @@ static void scene_begin(struct scene *scene, enum sc_exec_lane lane)
 }
 
 static void scene_open_with(struct scene *scene, const struct world_setup *setup, uint64_t seed,
-                            uint64_t stage_bytes)
+                            uint64_t stage_bytes, uint64_t host_bytes)
 {
     *scene = (struct scene){.world = world_make(setup, seed)};
     scene->world->config.stage_bytes = stage_bytes;
+    scene->world->config.host_bytes = host_bytes;
     world_open_ok(scene->world);
     scene->reader = world_reader(scene->world);
     scene->k_bytes = setup->k_row_bytes;
@@ -213,7 +214,21 @@ static void scene_open_with(struct scene *scene, const struct world_setup *setup
 
 static void scene_open(struct scene *scene, const struct world_setup *setup, uint64_t seed)
 {
-    scene_open_with(scene, setup, seed, 64u << 20);
+    scene_open_with(scene, setup, seed, 64u << 20, 0);
+}
+
+/* Setups twice: with a host tier, too, that has every second piece and room for little more. */
+static void scene_open_nth(struct scene *scene, uint32_t i, uint64_t seed)
+{
+    const struct world_setup *setup = &setups[i % SETUPS];
+    bool is_hosted = i >= SETUPS;
+    scene_open_with(scene, setup, seed, 64u << 20, is_hosted ? 700 * 2 * setup->k_row_bytes : 0);
+    for (uint32_t p = 0; is_hosted && p < scene->world->piece_count; p += 2)
+        for (uint32_t layer = 0; layer < 2; layer++)
+            assert_int_equal(
+                world_load_piece(scene->world, scene->reader, layer, &scene->world->pieces[p])
+                    .status,
+                SPEC_OK);
 }
 
 static void scene_close(struct scene *scene)
@@ -222,6 +237,9 @@ static void scene_close(struct scene *scene)
     struct sc_store_stats stats;
     sc_store_stats(scene->world->store, &stats);
     assert_int_equal(stats.stage_bytes_used, 0);
+    struct sc_store_host_stats host;
+    sc_store_host_stats(scene->world->store->host, &host);
+    assert_true(host.bytes_max == 0 || host.hits > 0);
     world_free(scene->world);
     free(scene->tags);
     free(scene->expected);
@@ -308,9 +326,9 @@ static void picks_come_in_their_order_and_are_right(void **state)
 {
     static struct scene scene;
     (void)state;
-    for (uint32_t i = FIRST; i < SETUPS; i++) {
+    for (uint32_t i = FIRST; i < 2 * SETUPS; i++) {
         uint64_t random = 100 + i;
-        scene_open(&scene, &setups[i], 5 + i);
+        scene_open_nth(&scene, i, 5 + i);
         for (uint32_t round = 0; round < ROUNDS; round++) {
             scene_load_shape(&scene, &random);
             sc_alloc_seal(&scene.world->alloc);
@@ -524,9 +542,9 @@ static void a_guess_that_is_narrowed_gives_what_was_wanted_of_it(void **state)
     static struct scene scene;
     static uint64_t wanted[ROWS_MAX / 64], covered[ROWS_MAX / 64];
     (void)state;
-    for (uint32_t i = FIRST; i < SETUPS; i++) {
+    for (uint32_t i = FIRST; i < 2 * SETUPS; i++) {
         uint64_t random = 80 + i;
-        scene_open(&scene, &setups[i], 21 + i);
+        scene_open_nth(&scene, i, 21 + i);
         for (uint32_t round = 0; round < ROUNDS; round++) {
             scene_load_shape(&scene, &random);
             memset(covered, 0, sizeof(covered));
@@ -537,7 +555,7 @@ static void a_guess_that_is_narrowed_gives_what_was_wanted_of_it(void **state)
                 else
                     wanted[row / 64] &= ~(1ull << (row % 64));
             scene_begin(&scene, round % 2 == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
-            if (setups[i].thread_count == 0) /* any state of what flies */
+            if (setups[i % SETUPS].thread_count == 0) /* any state of what flies */
                 for (uint64_t n = random_below(&random, 60); n > 0; n--)
                     (void)sc_exec_step_one(scene.world->exec);
             for (uint64_t n = random_below(&random, 3) * random_below(&random, 40);
@@ -598,9 +616,9 @@ static void cancelled_picks_leave_nothing_behind(void **state)
 {
     static struct scene scene;
     (void)state;
-    for (uint32_t i = FIRST; i < SETUPS; i++) {
+    for (uint32_t i = FIRST; i < 2 * SETUPS; i++) {
         uint64_t random = 90 + i;
-        scene_open(&scene, &setups[i], 31 + i);
+        scene_open_nth(&scene, i, 31 + i);
         for (uint32_t round = 0; round < ROUNDS; round++) {
             uint64_t next = 0, count = 1;
             scene_load_shape(&scene, &random);
@@ -627,7 +645,7 @@ static void readers_of_picks_progress_without_frames(void **state)
     uint64_t random = 5;
     (void)state;
     for (uint32_t i = 1; i < SETUPS; i += 3) {
-        scene_open_with(&scene, &setups[i], 3, 32u << 20);
+        scene_open_with(&scene, &setups[i], 3, 32u << 20, 0);
         scene_ranges(&scene, &random, true);
         scene_picks(&scene, &random, 2, 1, false);
         assert_int_equal(
