@@ -2,6 +2,7 @@
  * engine, a real model, the plugin and the disk. Contenders in turn, one process:
  *   reuse      the plugin loads the prefix's KV from disk (O_DIRECT: nothing is cached)
  *   resident   the same query pass over KV already in memory
+ *   hosted     reuse by a connector whose host tier has the prefix (--host-config); reads nothing
  *   recompute  prefix and query in one pass, no plugin (--recomputes rounds)
  * Every clock runs from token ids in hand to the first logits. The prefix is stored before; the
  * query is stored never. Prints the bytes that one reuse reads, for fio to read in turn.
@@ -25,7 +26,7 @@ struct state {
     struct eng_ids prefix, query;
     const char *fio; /* a command to run in turn, or NULL */
     struct eng_result last;
-    uint64_t read_bytes, read_ops, exposed_ns;
+    uint64_t read_bytes, read_ops, exposed_ns, hosted_read_bytes;
 };
 
 static void must(eng_status status, const struct eng_error *error)
@@ -49,12 +50,12 @@ static uint64_t run(struct state *state, struct eng_runner *runner, bool residen
     return state->last.ttft_ns;
 }
 
-static void open_driver(struct state *state, int argc, char **argv, bool store)
+static void open_driver(struct state *state, int argc, char **argv, const char *config, bool store)
 {
     struct eng_error error;
     struct eng_driver_params params = {
         .connector = bench_option(argc, argv, "--connector", "build/lib/libspec_connector.so"),
-        .config = bench_option(argc, argv, "--config", "{\"path\": \"build/bench-store\"}"),
+        .config = config,
         .model_dir = bench_option(argc, argv, "--model", "models/opt-recall"),
         .model = state->model,
         .kv_dtype = ENG_F16,
@@ -104,8 +105,29 @@ static void run_fio(struct state *state, struct bench_series *fio)
     bench_series_add(fio, bench_command_ns(command, "fio_ns"));
 }
 
+/* One reuse, which fills host memory, then rounds of it beside resident. */
+static void run_hosted(struct state *state, uint64_t rounds, struct bench_series *hosted,
+                       struct bench_series *beside)
+{
+    for (uint64_t i = 0; i <= rounds; i++) {
+        uint64_t resident_ns = run(state, state->resident, true, NULL);
+        uint64_t hosted_ns = run(state, state->reuse, false, eng_driver_source(state->driver));
+        if (state->last.matched_tokens != state->prefix.count)
+            bench_die("%" PRIu64 " of %" PRIu64 " prefix tokens matched",
+                      state->last.matched_tokens, state->prefix.count);
+        if (i == 0)
+            continue;
+        bench_series_add(hosted, hosted_ns);
+        bench_series_add(beside, resident_ns);
+        state->hosted_read_bytes += state->last.bytes_read;
+    }
+}
+
 int main(int argc, char **argv)
 {
+    static struct bench_series hosted = {.name = "hosted", .unit = "request", .work = 1};
+    static struct bench_series beside = {.name = "resident beside", .unit = "request", .work = 1};
+
     static struct state state;
     static struct bench_series reuse = {.name = "reuse", .unit = "request", .work = 1};
     static struct bench_series resident = {.name = "resident", .unit = "request", .work = 1};
@@ -115,16 +137,18 @@ int main(int argc, char **argv)
     uint64_t rounds = bench_option_u64(argc, argv, "--rounds", 9);
     uint64_t recomputes = bench_option_u64(argc, argv, "--recomputes", 3);
     state.fio = bench_option(argc, argv, "--fio", NULL);
+    const char *config = bench_option(argc, argv, "--config", "{\"path\": \"build/bench-store\"}");
+    const char *host_config = bench_option(argc, argv, "--host-config", NULL);
     open_state(&state, argc, argv);
     must(eng_run_warm(state.reuse, state.query.ids, state.query.count, &error), &error);
     for (uint64_t i = 0; i < recomputes; i++)
         bench_series_add(&recompute, run(&state, state.reuse, false, NULL));
-    open_driver(&state, argc, argv, true);
+    open_driver(&state, argc, argv, config, true);
     run(&state, state.reuse, false, eng_driver_source(state.driver));
     if (eng_driver_store_problem(state.driver) != NULL)
         bench_die("%s", eng_driver_store_problem(state.driver));
     eng_driver_close(state.driver);
-    open_driver(&state, argc, argv, false);
+    open_driver(&state, argc, argv, config, false);
     must(eng_run_hold(state.resident, state.prefix.ids, state.prefix.count, 0, &error), &error);
     for (uint64_t i = 0; i < rounds; i++) {
         bench_series_add(&resident, run(&state, state.resident, true, NULL));
@@ -138,15 +162,25 @@ int main(int argc, char **argv)
         fio.work = (double)state.read_bytes;
         run_fio(&state, &fio);
     }
-    printf(
-        "{\"facts\": {\"prefix_tokens\": %" PRIu64 ", \"query_tokens\": %" PRIu64
-        ", \"read_bytes\": %" PRIu64 ", \"read_ops\": %" PRIu64 ", \"exposed_ns\": %" PRIu64 "}}\n",
-        state.prefix.count, state.query.count, state.read_bytes, state.read_ops, state.exposed_ns);
+    if (host_config != NULL) {
+        eng_driver_close(state.driver);
+        open_driver(&state, argc, argv, host_config, false);
+        run_hosted(&state, rounds, &hosted, &beside);
+    }
+    printf("{\"facts\": {\"prefix_tokens\": %" PRIu64 ", \"query_tokens\": %" PRIu64
+           ", \"read_bytes\": %" PRIu64 ", \"read_ops\": %" PRIu64 ", \"exposed_ns\": %" PRIu64
+           ", \"hosted_read_bytes\": %" PRIu64 "}}\n",
+           state.prefix.count, state.query.count, state.read_bytes, state.read_ops,
+           state.exposed_ns, state.hosted_read_bytes);
     bench_series_print(&recompute);
     bench_series_print(&resident);
     bench_series_print(&reuse);
     if (fio.rounds > 0)
         bench_series_print(&fio);
+    if (hosted.rounds > 0) {
+        bench_series_print(&beside);
+        bench_series_print(&hosted);
+    }
     eng_driver_close(state.driver);
     eng_result_done(&state.last);
     eng_runner_close(state.reuse);
