@@ -2,7 +2,8 @@
  *
  *   slabs    [slabs_max]    an entry a slab: free, being filled, published, or forgotten and pinned
  *   heads    [a power of two] -> slabs of one hash, published or being filled
- *   heap     [slab numbers] of published slabs, the least rank at the root; each knows its place
+ *   heap     [slab numbers] of published slabs that nobody has pinned, the least rank at the root;
+ *            each knows its place
  *
  * Holds, Does not, Threads, Tests: store/cache/host.h. */
 #include "store/cache/host.h"
@@ -11,10 +12,9 @@
 
 #include <pthread.h>
 
-#define PAGE   ((uint64_t)SC_STORE_SPACE_PAGE_BYTES)
-#define NONE   UINT32_MAX
-#define PINNED 64u /* of the least, that are passed over for one that can go */
-#define SHARE  4u  /* slabs may be so many times shorter than the usual one */
+#define PAGE  ((uint64_t)SC_STORE_SPACE_PAGE_BYTES)
+#define NONE  UINT32_MAX
+#define SHARE 4u /* slabs may be so many times shorter than the usual one */
 
 enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
 
@@ -46,7 +46,7 @@ struct sc_store_host {
     uint32_t free, heap_count;
     uint64_t stamp; /* of uses */
     uint64_t age;   /* the rank of what went last */
-    uint64_t pages_used, hits, misses, evictions;
+    uint64_t pages_used, published, hits, misses, evictions;
 };
 
 /* ---- By key: lock held ----------------------------------------------------------------------- */
@@ -124,7 +124,13 @@ static void heap_remove(struct sc_store_host *host, uint32_t place)
     heap_down(host, host->slabs[last].place);
 }
 
-/* One more use: it never falls. */
+static void heap_add(struct sc_store_host *host, const struct sc_store_host_slab *slab)
+{
+    heap_set(host, host->heap_count, (uint32_t)(slab - host->slabs));
+    heap_up(host, host->heap_count++);
+}
+
+/* One more use: it never falls. It is not in the heap. */
 static void slab_used(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
     slab->use.stamp = ++host->stamp;
@@ -149,31 +155,27 @@ static void slab_free(struct sc_store_host *host, struct sc_store_host_slab *sla
 /* It is published, and found no more. */
 static void slab_leave(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
-    heap_remove(host, slab->place);
+    host->published--;
     slab_unlink(host, slab);
     slab->state = FORGOTTEN;
-    if (slab->pins == 0)
+    if (slab->pins == 0) {
+        heap_remove(host, slab->place);
         slab_free(host, slab);
+    }
 }
 
-/* The least that nobody has pinned goes, if its rank is below; false: there is none. Those that are
- * pinned were used just now, and are worth what that makes them. */
+/* The least that nobody has pinned goes, if its rank is below; false: there is none. */
 static bool evict_one(struct sc_store_host *host, uint64_t rank)
 {
-    for (uint32_t i = 0; i < PINNED && host->heap_count > 0; i++) {
-        struct sc_store_host_slab *least = &host->slabs[host->heap[0]];
-        if (least->rank >= rank)
-            return false;
-        if (least->pins == 0) {
-            host->age = least->rank > host->age ? least->rank : host->age;
-            host->evictions++;
-            slab_leave(host, least);
-            return true;
-        }
-        slab_used(host, least);
-        heap_down(host, 0);
-    }
-    return false;
+    if (host->heap_count == 0)
+        return false;
+    struct sc_store_host_slab *least = &host->slabs[host->heap[0]];
+    if (least->rank >= rank)
+        return false;
+    host->age = least->rank > host->age ? least->rank : host->age;
+    host->evictions++;
+    slab_leave(host, least);
+    return true;
 }
 
 static bool room_take(struct sc_store_host *host, uint64_t pages, uint64_t rank, uint64_t *ret_page)
@@ -199,9 +201,9 @@ struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
     host->hits += slab != NULL;
     host->misses += slab == NULL;
     if (slab != NULL) {
-        slab->pins++;
+        if (slab->pins++ == 0)
+            heap_remove(host, slab->place);
         slab_used(host, slab);
-        heap_down(host, slab->place);
     }
     pthread_mutex_unlock(&host->lock);
     return slab;
@@ -226,6 +228,8 @@ void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *
     SC_ASSERT(host->poison, slab->pins > 0);
     if (--slab->pins == 0 && slab->state == FORGOTTEN)
         slab_free(host, slab);
+    else if (slab->pins == 0)
+        heap_add(host, slab);
     pthread_mutex_unlock(&host->lock);
 }
 
@@ -270,8 +274,8 @@ void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab
         slab_free(host, slab);
     } else {
         slab->state = PUBLISHED;
-        heap_set(host, host->heap_count++, (uint32_t)(slab - host->slabs));
-        heap_up(host, slab->place);
+        host->published++;
+        heap_add(host, slab);
     }
     pthread_mutex_unlock(&host->lock);
 }
@@ -321,7 +325,7 @@ void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats 
     pthread_mutex_lock(&host->lock);
     *ret_stats = (struct sc_store_host_stats){.bytes_max = host->page_count * PAGE,
                                               .bytes_used = host->pages_used * PAGE,
-                                              .slabs = host->heap_count,
+                                              .slabs = host->published,
                                               .hits = host->hits,
                                               .misses = host->misses,
                                               .evictions = host->evictions};

@@ -9,9 +9,9 @@
  *   begin -> (filled) -> publish -> get, unpin .. -> evicted, or forgotten -> free
  *                     \-> abandon
  *
- * Who has no room evicts what is worth least by now (base/policy.h), but for what is pinned, until
- * a run of pages is free. A heap of ranks has the least at its root; ranks only rise there, by
- * uses.
+ * Who has no room evicts what is worth least by now (base/policy.h) of what nobody has pinned,
+ * until a run of pages is free. A heap of ranks has the least of those at its root: what is pinned
+ * is not in it.
  *
  * Holds: what get gives is what was published under that key, and stays until unpin; no more than
  * host_bytes is ever taken; a slab that cannot be had without evicting a pinned one is not begun.
