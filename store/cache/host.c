@@ -178,11 +178,16 @@ static bool evict_one(struct sc_store_host *host, uint64_t rank)
     return true;
 }
 
+/* Who is refused ages what is there by its share of the memory: else nothing would fall behind that
+ * was used often once and is worth more than any that comes. */
 static bool room_take(struct sc_store_host *host, uint64_t pages, uint64_t rank, uint64_t *ret_page)
 {
     while (host->free == NONE || !sc_store_space_take(&host->map, 0, pages, ret_page))
-        if (!evict_one(host, rank))
+        if (!evict_one(host, rank)) {
+            uint64_t worth = rank > host->age ? rank - host->age : 0;
+            host->age += (worth / host->page_count + 1) * pages;
             return false;
+        }
     host->pages_used += pages;
     return true;
 }
