@@ -4,6 +4,8 @@
  * Threads: one, but the last test: five. */
 #include "store/cache/host.h"
 
+#include "base/fault.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -172,14 +174,19 @@ static void what_is_given_is_what_was_published(void **state)
 
 /* ---- Who goes -------------------------------------------------------------------------------- */
 
-/* Slabs of one page; cost_ns: of having one again. */
-static bool put(struct fixture *fx, uint64_t i, uint64_t cost_ns)
+static bool put_pages(struct fixture *fx, uint64_t i, uint64_t pages, uint64_t cost_ns)
 {
     struct sc_store_host_key key = {.copy = i};
-    struct sc_store_host_slab *slab = sc_store_host_begin(fx->host, &key, 1, PAGE, cost_ns);
+    struct sc_store_host_slab *slab = sc_store_host_begin(fx->host, &key, 1, pages * PAGE, cost_ns);
     if (slab != NULL)
         sc_store_host_publish(fx->host, slab);
     return slab != NULL;
+}
+
+/* Slabs of one page; cost_ns: of having one again. */
+static bool put(struct fixture *fx, uint64_t i, uint64_t cost_ns)
+{
+    return put_pages(fx, i, 1, cost_ns);
 }
 
 static bool use(struct fixture *fx, uint64_t i)
@@ -255,6 +262,163 @@ static void nothing_goes_for_less(void **state)
     assert_true(put(&fx, 3, UINT64_C(1) << 60));
     assert_true(!has(&fx, 1) && has(&fx, 2) && has(&fx, 3));
     sc_store_host_unpin(fx.host, pins[1]);
+    fixture_done(&fx);
+}
+
+/* A use is worth what it is from then on: behind what had been dropped by that time. */
+static void a_use_counts_from_when_it_was(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    uint64_t next = 10;
+    fixture_init(&fx, SC_POLICY_VALUE, 3, 1);
+    assert_true(put(&fx, 1, 40960));
+    for (; next < 26; next++)
+        (void)put(&fx, next, 4096);
+    assert_true(use(&fx, 1));
+    for (; has(&fx, 1) && next < 100; next++)
+        (void)put(&fx, next, 4096);
+    assert_in_range(next - 26, 55, 70); /* less than 50, if it counted from the begin */
+    fixture_done(&fx);
+}
+
+/* Two pages that are had again in the time of one and a half are worth less a byte. */
+static void worth_is_by_the_byte(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    fixture_init(&fx, SC_POLICY_VALUE, 3, 1);
+    assert_true(put_pages(&fx, 1, 2, 45000) && put(&fx, 2, 30000) && put(&fx, 3, 90000));
+    assert_true(!has(&fx, 1) && has(&fx, 2) && has(&fx, 3));
+    fixture_done(&fx);
+}
+
+/* What is larger than all of it is refused, and nothing goes for it. */
+static void what_has_no_room_at_all_evicts_nothing(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    fixture_init(&fx, SC_POLICY_VALUE, 3, 1);
+    assert_true(put(&fx, 1, 1) && put(&fx, 2, 1) && put(&fx, 3, 1));
+    assert_false(put_pages(&fx, 4, 4, UINT64_C(1) << 60));
+    assert_true(has(&fx, 1) && has(&fx, 2) && has(&fx, 3));
+    assert_true(put_pages(&fx, 4, 3, UINT64_C(1) << 60));
+    assert_true(!has(&fx, 1) && !has(&fx, 2) && !has(&fx, 3) && has(&fx, 4));
+    fixture_done(&fx);
+}
+
+/* Slabs so short that there is room for more of them than there are entries. */
+static void short_slabs_take_turns_for_entries(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    struct sc_store_host_stats stats;
+    fixture_init(&fx, SC_POLICY_LRU, PAGES, 1);
+    struct sc_store_host *host = fx.host;
+    const struct sc_store_host_params params = {.alloc = &fx.alloc,
+                                                .poison = &fx.poison,
+                                                .bytes = PAGES * PAGE,
+                                                .slab_bytes = PAGES * PAGE,
+                                                .policy = SC_POLICY_LRU};
+    sc_alloc_unseal(&fx.alloc);
+    assert_int_equal(sc_store_host_open(&params, &fx.host, NULL), SPEC_OK);
+    sc_alloc_seal(&fx.alloc);
+    for (uint64_t i = 1; i <= 20; i++)
+        assert_true(put(&fx, i, 1) && has(&fx, i));
+    sc_store_host_stats(fx.host, &stats);
+    assert_in_range(stats.slabs, 4, 6);
+    assert_true(stats.slabs + stats.evictions == 20);
+    sc_store_host_close(host);
+    fixture_done(&fx);
+}
+
+/* Whatever was put, used and forgotten before. */
+static void the_heap_always_has_the_oldest_at_hand(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    uint64_t stamps[KEYS] = {0}, stamp = 0; /* 0: not there */
+    fixture_init(&fx, SC_POLICY_LRU, PAGES, 7);
+    for (uint32_t step = 0; step < 20000; step++) {
+        uint64_t i = below(&fx.seed, KEYS), oldest = KEYS, count = 0;
+        struct sc_store_host_key key = {.copy = i};
+        for (uint64_t k = 0; k < KEYS; k++) {
+            assert_true(k != i || has(&fx, k) == (stamps[k] > 0));
+            count += stamps[k] > 0;
+            if (stamps[k] > 0 && (oldest == KEYS || stamps[k] < stamps[oldest]))
+                oldest = k;
+        }
+        if (below(&fx.seed, 4) == 0) {
+            sc_store_host_forget(fx.host, &key);
+            stamps[i] = 0;
+        } else if (use(&fx, i)) {
+            stamps[i] = ++stamp;
+        } else {
+            assert_true(put(&fx, i, 1));
+            stamps[i] = ++stamp;
+            if (count == PAGES) {
+                assert_false(has(&fx, oldest));
+                stamps[oldest] = 0;
+            }
+        }
+    }
+    fixture_done(&fx);
+}
+
+/* Any allocation of open may fail: nothing is left, and there is no tier. */
+static void open_without_memory_leaves_nothing(void **state)
+{
+    (void)state;
+    struct sc_fault fault;
+    struct sc_alloc alloc;
+    struct sc_store_host *host;
+    spec_status status = SPEC_E_NO_MEMORY;
+    uint64_t n = 0;
+    for (; status != SPEC_OK && n < 20; n++) {
+        sc_fault_init(&fault);
+        sc_alloc_init(&alloc);
+        alloc.fault = &fault;
+        const struct sc_store_host_params params = {
+            .alloc = &alloc, .bytes = PAGES * PAGE, .slab_bytes = PAGE};
+        sc_fault_arm(&fault, SC_FAULT_ALLOC, n);
+        status = sc_store_host_open(&params, &host, NULL);
+        assert_true(status == SPEC_OK ? host != NULL : status == SPEC_E_NO_MEMORY && host == NULL);
+        sc_store_host_close(host);
+        assert_int_equal(atomic_load(&alloc.live_blocks), 0);
+    }
+    assert_in_range(n, 6, 19);
+}
+
+/* What is worth least is pinned, and stays; the next goes, however much more it is worth. */
+static void what_is_pinned_hides_nobody(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    struct sc_store_host_key key = {.copy = 1};
+    fixture_init(&fx, SC_POLICY_VALUE, 2, 1);
+    assert_true(put(&fx, 1, 1) && put(&fx, 2, 4096000));
+    struct sc_store_host_slab *pinned = sc_store_host_get(fx.host, &key);
+    assert_true(put(&fx, 3, 40960000));
+    assert_true(has(&fx, 1) && !has(&fx, 2) && has(&fx, 3));
+    sc_store_host_unpin(fx.host, pinned);
+    assert_true(put(&fx, 4, 4096)); /* nor was it used meanwhile */
+    assert_true(!has(&fx, 1) && has(&fx, 3));
+    fixture_done(&fx);
+}
+
+/* All that is there was used often, and is used no more: it makes room for what is used now. */
+static void others_take_over_in_the_end(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    fixture_init(&fx, SC_POLICY_VALUE, 3, 1);
+    for (uint64_t i = 1; i <= 3; i++)
+        assert_true(put(&fx, i, 4096) && use(&fx, i) && use(&fx, i));
+    assert_false(put(&fx, 10, 4096));
+    for (uint64_t i = 0; i < 60; i++)
+        if (!use(&fx, 10 + i % 3))
+            (void)put(&fx, 10 + i % 3, 4096);
+    assert_true(has(&fx, 10) && has(&fx, 11) && has(&fx, 12));
     fixture_done(&fx);
 }
 
@@ -340,6 +504,14 @@ int main(void)
         cmocka_unit_test(the_one_used_least_often_goes),
         cmocka_unit_test(the_one_that_is_worth_least_goes),
         cmocka_unit_test(nothing_goes_for_less),
+        cmocka_unit_test(a_use_counts_from_when_it_was),
+        cmocka_unit_test(worth_is_by_the_byte),
+        cmocka_unit_test(what_has_no_room_at_all_evicts_nothing),
+        cmocka_unit_test(short_slabs_take_turns_for_entries),
+        cmocka_unit_test(the_heap_always_has_the_oldest_at_hand),
+        cmocka_unit_test(open_without_memory_leaves_nothing),
+        cmocka_unit_test(what_is_pinned_hides_nobody),
+        cmocka_unit_test(others_take_over_in_the_end),
         cmocka_unit_test(none_is_as_good_as_an_empty_one),
         cmocka_unit_test(threads_see_whole_slabs),
     };
