@@ -155,11 +155,13 @@ static bool row_joins(struct sc_store_pick_plan *plan, const struct sc_store_pic
     return true;
 }
 
-/* Takes picks that go on ascending, below extent row `end`, as one read with [first, *last]. */
+/* Takes picks that go on ascending, below extent row `end`, as one read with [first, *last]; not
+ * into a range that the host tier has. */
 static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
                        uint64_t first, uint64_t end, uint64_t *last)
 {
     uint64_t row_bytes = sc_store_up(place->where.stride, PAGE) * place->where.half_count;
+    uint64_t range = plan->range;
     for (plan->row_bytes += row_bytes; plan->pick < plan->picks.count;
          plan->row_bytes += row_bytes) {
         uint64_t row = sc_store_pick_row(&plan->picks, plan->pick);
@@ -167,8 +169,12 @@ static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pi
             !places_join(plan, place, &plan->place))
             return;
         row += place->shift;
-        if (row >= end || (!plan->picks.whole_slabs && !row_joins(plan, place, first, *last, row)))
+        bool is_hosted = plan->range != range &&
+                         sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range]);
+        if (row >= end || is_hosted ||
+            (!plan->picks.whole_slabs && !row_joins(plan, place, first, *last, row)))
             return;
+        range = plan->range;
         *last = row;
         plan->pick++;
     }

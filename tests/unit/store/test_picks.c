@@ -256,6 +256,9 @@ static uint64_t rows_check(const struct scene *scene, const struct sc_store_rows
         uint64_t row = sc_store_pick_row(&scene->load, rows->row_first + i);
         scene_row(scene, row);
         assert_int_equal(row, sc_store_pick_row(&scene->load, rows->row_first) + i);
+        assert_int_equal(rows->tier == SPEC_TIER_HOST,
+                         sc_store_hosted_has(scene->world->store, scene->layer,
+                                             &scene->ranges[scene->row_range[row]]));
         bytes_equal(rows->rows + i * bytes, scene->expected + from, bytes);
     }
     return rows->row_count;
