@@ -6,7 +6,7 @@
 #include "store/cache/hosted.h"
 #include "store/internal.h"
 
-#include "tests/unit/store/store_fixture.h"
+#include "tests/unit/store/sketch_check.h"
 
 static const struct world_setup setups[] = {
     {.name = "sim, paired",
@@ -199,6 +199,209 @@ static void evictions_beside_loads_are_right(void **state)
     }
 }
 
+/* Bytes of a piece's rows are had from a later row on, because another piece has those before. */
+static void pieces_that_skip_rows_are_kept(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_hosted(&setups[i], 8u << 20, 6);
+        if (world == NULL)
+            continue;
+        holes_store(world); /* rows 7 .. 64 of the first piece */
+        struct sc_store_reader *reader = world_reader(world);
+        const struct world_piece *twin = &world->pieces[0];
+        struct sc_store_range range = {.piece = twin->id, .row_first = 7, .row_count = 57};
+        const struct sc_store_range early = {.piece = twin->id, .row_first = 6, .row_count = 58},
+                                    none = {.piece = twin->id, .row_first = 7};
+        for (uint32_t layer = 0; layer < world->setup->layers; layer++)
+            assert_int_equal(world_load(world, reader, layer, &range, &twin, 1).status, SPEC_OK);
+        uint64_t before = read_bytes(world);
+        for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+            assert_true(sc_store_hosted_has(world->store, layer, &range));
+            assert_false(sc_store_hosted_has(world->store, layer, &early));
+            assert_false(sc_store_hosted_has(world->store, layer, &none));
+            struct sc_store_hosted hosted = sc_store_hosted_get(world->store, layer, &range);
+            assert_int_equal(hosted.row_at % 64, 0);
+            assert_int_equal(hosted.tag_at, 0);
+            sc_store_host_unpin(world->store->host, hosted.slab);
+            for (range.row_first = 7; range.row_first < 64; range.row_first += 5)
+                for (range.row_count = 0; range.row_count <= 64 - range.row_first;
+                     range.row_count += 3)
+                    assert_int_equal(world_load(world, reader, layer, &range, &twin, 1).rows,
+                                     range.row_count);
+            range = (struct sc_store_range){.piece = twin->id, .row_first = 7, .row_count = 57};
+        }
+        assert_int_equal(read_bytes(world), before);
+        sc_store_readers_close(reader, 1);
+        world_free(world);
+    }
+}
+
+static spec_status next_of(struct world *world, struct sc_store_reader *reader,
+                           struct sc_store_rows *ret_rows)
+{
+    return sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, ret_rows, &world->error);
+}
+
+/* Ranges of a key's pieces, whole; returns how many. */
+static uint64_t whole_ranges(const struct world *world, struct sc_store_range *ret_ranges)
+{
+    for (uint32_t p = 0; p < world->piece_count; p++)
+        ret_ranges[p] = (struct sc_store_range){.piece = world->pieces[p].id,
+                                                .row_count = world->pieces[p].row_count};
+    return world->piece_count;
+}
+
+/* The middle of what would be one read: it is not read. */
+static void what_lies_between_is_not_read(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_hosted(&setups[i], 8u << 20, 7);
+        struct sc_store_range ranges[8];
+        struct sc_store_rows rows = {.row_count = 1};
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+        struct sc_store_reader *reader = world_reader(world);
+        uint64_t hosted = 0;
+        assert_int_equal(world_load_piece(world, reader, 1, &world->pieces[2]).status, SPEC_OK);
+        sc_store_reader_begin(reader, 1, ranges, whole_ranges(world, ranges), SC_LANE_DEMAND);
+        while (rows.row_count > 0) {
+            assert_int_equal(next_of(world, reader, &rows), SPEC_OK);
+            hosted += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
+        }
+        assert_int_equal(hosted, 64);
+        sc_store_readers_close(reader, 1);
+        world_free(world);
+    }
+}
+
+/* There is room for one slab, which is another's while the range begins, and nobody's when it goes
+ * on: what is kept is never half a slab. */
+static void a_range_that_began_without_room_is_not_kept(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        uint64_t slab_bytes = 64 * 2 * setups[i].k_row_bytes;
+        struct world *world = world_hosted(&setups[i], slab_bytes + slab_bytes / 2, 8);
+        struct sc_store_range ranges[2];
+        struct sc_store_rows rows;
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+        assert_int_equal(whole_ranges(world, ranges), 2);
+        struct sc_store_reader *one = world_reader(world), *other = world_reader(world);
+        sc_store_reader_begin(other, 0, &ranges[1], 1, SC_LANE_DEMAND);
+        assert_int_equal(next_of(world, other, &rows), SPEC_OK);
+        assert_in_range(rows.row_count, 1, 63); /* it goes on being filled */
+        sc_store_reader_begin(one, 0, &ranges[0], 1, SC_LANE_DEMAND);
+        assert_int_equal(next_of(world, one, &rows), SPEC_OK);
+        assert_in_range(rows.row_count, 1, 63);
+        sc_store_reader_cancel(other);
+        while (rows.row_count > 0)
+            assert_int_equal(next_of(world, one, &rows), SPEC_OK);
+        assert_false(sc_store_hosted_has(world->store, 0, &ranges[0]));
+        assert_int_equal(world_load_piece(world, one, 0, &world->pieces[0]).rows, 64);
+        assert_true(sc_store_hosted_has(world->store, 0, &ranges[0]));
+        assert_int_equal(world_load_piece(world, one, 0, &world->pieces[0]).rows, 64);
+        sc_store_readers_close(one, 1);
+        sc_store_readers_close(other, 1);
+        world_free(world);
+    }
+}
+
+/* What a load has planned to read comes into memory by another before it is read: every row comes
+ * once. Longer than what a reader has slots for. */
+static void what_others_fill_meanwhile_comes_once(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_hosted(&setups[i], 32u << 20, 9);
+        static struct sc_store_range ranges[64];
+        static uint8_t expected[2 * 1504];
+        uint64_t came = 0, row_bytes = 2 * setups[i].k_row_bytes;
+        struct sc_store_rows rows = {.row_count = 1};
+        if (world == NULL)
+            continue;
+        for (uint64_t row = 0; row < 2560; row += 640)
+            assert_int_equal(world_store(world, 1, row, 640), SPEC_OK);
+        uint64_t count = whole_ranges(world, ranges);
+        struct sc_store_reader *one = world_reader(world), *other = world_reader(world);
+        sc_store_reader_begin(one, 0, ranges, count, SC_LANE_DEMAND);
+        assert_int_equal(world_load_key(world, other, 0, 1).rows, 2560);
+        for (; rows.row_count > 0; came += rows.row_count) {
+            assert_int_equal(next_of(world, one, &rows), SPEC_OK);
+            assert_true(rows.row_count == 0 || rows.row_first == came);
+            for (uint64_t r = 0; r < rows.row_count; r++) {
+                row_fill(expected, row_bytes, 1, 0, came + r);
+                bytes_equal(rows.rows + r * row_bytes, expected, row_bytes);
+            }
+        }
+        assert_int_equal(came, 2560);
+        sc_store_readers_close(one, 1);
+        sc_store_readers_close(other, 1);
+        world_free(world);
+    }
+}
+
+/* A piece that was dropped is not had from memory, nor is a layer that is none, nor are rows that
+ * it has not. */
+static void what_may_not_be_read_is_not_had_from_memory(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_hosted(&setups[i], 8u << 20, 10);
+        struct sc_store_range ranges[2];
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+        assert_int_equal(whole_ranges(world, ranges), 2);
+        load_all(world, 1);
+        struct sc_store_reader *reader = world_reader(world);
+        const struct world_piece *twins[] = {&world->pieces[0], &world->pieces[1]};
+        struct sc_store_range long_one = ranges[1];
+        long_one.row_count++;
+        assert_int_equal(world_load(world, reader, 0, &long_one, &twins[1], 1).status,
+                         SPEC_E_CORRUPT);
+        load_all(world, 1);
+        sc_store_pieces_drop(world->store, &ranges[0].piece, 1);
+        assert_int_equal(world_load(world, reader, 0, ranges, twins, 1).status, SPEC_E_CORRUPT);
+        assert_int_equal(world_load(world, reader, 0, &ranges[1], &twins[1], 1).rows, 64);
+        sc_store_readers_close(reader, 1);
+        world_free(world);
+    }
+}
+
+/* Loads that fail anywhere, in a tier of one page and in one of a few slabs: what comes is right,
+ * and what is kept too. */
+static void loads_that_fail_keep_nothing_wrong(void **state)
+{
+    static const uint64_t sizes[] = {4096, 600u << 10};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) /* the simulated ones */
+        for (uint32_t s = 0; s < 2; s++) {
+            struct world *world = world_hosted(&setups[i], sizes[s], 11 + s);
+            struct sc_store_host_stats stats;
+            uint64_t failed = 0;
+            assert_int_equal(world_store(world, 1, 5, 300), SPEC_OK);
+            struct sc_store_reader *reader = world_reader(world);
+            for (uint32_t round = 0; round < 60; round++) {
+                sc_io_sim_fault_nth(world->disk, round % 2 == 0 ? SC_SIM_READ_EIO : SC_SIM_FLIP,
+                                    round / 2 % 7);
+                failed += world_load_key(world, reader, round % 3, 1).status != SPEC_OK;
+                sc_io_sim_fault_ppm(world->disk, SC_SIM_READ_EIO, 0);
+                sc_io_sim_fault_ppm(world->disk, SC_SIM_FLIP, 0);
+                assert_int_equal(world_load_key(world, reader, round % 3, 1).rows, 300);
+                sc_store_host_stats(world->store->host, &stats);
+                assert_in_range(stats.bytes_used, 0, sizes[s]);
+            }
+            assert_true(failed > 10);
+            sc_store_readers_close(reader, 1);
+            world_free(world);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -207,6 +410,12 @@ int main(void)
         cmocka_unit_test(rot_in_memory_is_found),
         cmocka_unit_test(what_ends_early_leaves_nothing),
         cmocka_unit_test(evictions_beside_loads_are_right),
+        cmocka_unit_test(pieces_that_skip_rows_are_kept),
+        cmocka_unit_test(what_lies_between_is_not_read),
+        cmocka_unit_test(a_range_that_began_without_room_is_not_kept),
+        cmocka_unit_test(what_others_fill_meanwhile_comes_once),
+        cmocka_unit_test(what_may_not_be_read_is_not_had_from_memory),
+        cmocka_unit_test(loads_that_fail_keep_nothing_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
