@@ -2,11 +2,13 @@
  * back end; rows that rot in memory are found by their tags and read again; rows come from both at
  * once; who loads beside evictions gets what is right.
  *
- * Threads: the fixture's. */
+ * Threads: the fixture's; the last test: five. */
 #include "store/cache/hosted.h"
 #include "store/internal.h"
 
 #include "tests/unit/store/sketch_check.h"
+
+#include <pthread.h>
 
 static const struct world_setup setups[] = {
     {.name = "sim, paired",
@@ -402,6 +404,137 @@ static void loads_that_fail_keep_nothing_wrong(void **state)
         }
 }
 
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+#define LOADERS 4u
+#ifdef SC_SANITIZED
+#define LOADS 60u
+#else
+#define LOADS 300u
+#endif
+
+struct loader { /* a thread that loads what others load, and often not to the end */
+    struct world *world;
+    struct sc_store_range ranges[16];
+    uint64_t seed, range_count, hosted;
+    bool is_wrong;
+    pthread_t thread;
+};
+
+static bool rows_are_right(const struct loader *loader, uint32_t layer, uint64_t row,
+                           const struct sc_store_rows *rows)
+{
+    static _Thread_local uint8_t expected[4096];
+    uint64_t bytes = 2 * loader->world->setup->k_row_bytes;
+    for (uint64_t i = 0; i < rows->row_count; i++) {
+        row_fill(expected, bytes, 1, layer, row + i);
+        if (memcmp(rows->rows + i * bytes, expected, bytes) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* From a piece on, to the end or to a cancel. */
+static void loader_load(struct loader *loader, struct sc_store_reader *reader)
+{
+    uint32_t layer = (uint32_t)random_below(&loader->seed, loader->world->setup->layers);
+    uint64_t first = random_below(&loader->seed, loader->range_count), row = first * 64;
+    uint64_t most = 1 + random_below(&loader->seed, 40);
+    struct sc_store_rows rows = {.row_count = 1};
+    sc_store_reader_begin(reader, layer, loader->ranges + first, loader->range_count - first,
+                          most % 2 == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
+    for (uint64_t n = 0; n < most && rows.row_count > 0; n++, row += rows.row_count) {
+        if (sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) != SPEC_OK ||
+            !rows_are_right(loader, layer, row, &rows))
+            loader->is_wrong = true;
+        loader->hosted += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
+    }
+    if (most % 3 > 0)
+        sc_store_reader_cancel(reader);
+}
+
+/* Chosen rows that are narrowed and not consumed. */
+static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
+{
+    uint64_t wanted[16] = {0}, covered[16] = {0};
+    const struct sc_store_picks picks = {.count = loader->range_count * 64,
+                                         .whole_slabs = random_below(&loader->seed, 2) == 0};
+    for (uint32_t i = 0; i < 16; i++)
+        wanted[i] = random_below(&loader->seed, 2) == 0 ? 0 : random_below(&loader->seed, ~0ull);
+    sc_store_reader_begin_picks(reader, 0, loader->ranges, loader->range_count, &picks,
+                                SC_LANE_SPECULATIVE);
+    (void)sc_store_reader_narrow(reader, wanted, covered);
+    for (uint32_t i = 0; i < 16; i++)
+        loader->is_wrong = loader->is_wrong || (covered[i] & ~wanted[i]) != 0;
+    if (random_below(&loader->seed, 2) == 0)
+        sc_store_reader_cancel(reader);
+}
+
+static void *loader_main(void *argument)
+{
+    struct loader *loader = argument;
+    struct sc_store_reader *reader;
+    for (uint32_t n = 0; n < LOADS && !loader->is_wrong; n++) {
+        if (n % 20 == 0 && sc_store_readers_open(loader->world->store, 1, &reader, NULL) != SPEC_OK)
+            return argument;
+        if (random_below(&loader->seed, 3) == 0)
+            loader_pick(loader, reader);
+        else
+            loader_load(loader, reader);
+        if (n % 20 == 19)
+            sc_store_readers_close(reader, 1);
+    }
+    return loader->is_wrong ? argument : NULL;
+}
+
+static void loaders_beside_each_other_get_what_is_right(void **state)
+{
+    static const struct world_setup threaded[] = {{.name = "threads, paired",
+                                                   .backend = SC_BACKEND_PREAD,
+                                                   .thread_count = 2,
+                                                   .layers = 2,
+                                                   .k_row_bytes = 512,
+                                                   .disk_bytes = 64u << 20,
+                                                   .segment_bytes = 4u << 20,
+                                                   .op_bytes = 64u << 10},
+                                                  {.name = "threads, split",
+                                                   .backend = SC_BACKEND_PREAD,
+                                                   .thread_count = 2,
+                                                   .layers = 2,
+                                                   .layout = SC_STORE_SPLIT,
+                                                   .k_row_bytes = 1504,
+                                                   .disk_bytes = 64u << 20,
+                                                   .segment_bytes = 4u << 20,
+                                                   .op_bytes = 64u << 10}};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world *world = world_make(&threaded[i], 12);
+        struct loader loaders[LOADERS] = {0};
+        uint64_t hosted = 0;
+        world->config.host_bytes = 600u << 10;
+        world->config.host_policy = SC_POLICY_LRU; /* which refuses nobody */
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 1, 0, 640), SPEC_OK);
+        for (uint32_t l = 0; l < LOADERS; l++) {
+            loaders[l].world = world;
+            loaders[l].seed = l + 1;
+            loaders[l].range_count = whole_ranges(world, loaders[l].ranges);
+            assert_int_equal(pthread_create(&loaders[l].thread, NULL, loader_main, &loaders[l]), 0);
+        }
+        for (uint32_t l = 0; l < LOADERS; l++) {
+            void *wrong;
+            assert_int_equal(pthread_join(loaders[l].thread, &wrong), 0);
+            assert_null(wrong);
+            hosted += loaders[l].hosted;
+        }
+        struct sc_store_host_stats stats;
+        sc_store_host_stats(world->store->host, &stats);
+        assert_true(hosted > 0 && stats.evictions > 0);
+        assert_in_range(stats.bytes_used, 0, 600u << 10);
+        world_free(world); /* asserts that nothing is pinned */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -416,6 +549,7 @@ int main(void)
         cmocka_unit_test(what_others_fill_meanwhile_comes_once),
         cmocka_unit_test(what_may_not_be_read_is_not_had_from_memory),
         cmocka_unit_test(loads_that_fail_keep_nothing_wrong),
+        cmocka_unit_test(loaders_beside_each_other_get_what_is_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
