@@ -101,7 +101,7 @@ struct sc_store_rows {
     uint64_t row_first;  /* index in the order of the ranges */
     uint64_t row_count;
     uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
-    uint32_t tier;         /* SPEC_TIER_*: where they came from */
+    uint32_t tier;         /* SPEC_TIER_*: where they came from, or what failed */
 };
 /* From here on at least so many rows are handed out at a time, however large they are, as far as
  * one read has them; of a split layout K and V stay apart. 0 (as after open): as reader_next says.

@@ -376,7 +376,7 @@ static spec_status coarse_check(spec_connector *conn, struct sc_plugin_item *ite
         return sc_fail(reterr, SPEC_E_BUSY,
                        "get_important: no memory is free for codes (select.sketch_bytes)");
     status = status == SPEC_OK ? SPEC_E_CORRUPT : status;
-    sc_plugin_request_fail(conn, request, range, status);
+    sc_plugin_request_fail(conn, request, range, status, SC_STORE_TIER);
     return sc_fail(reterr, status,
                    "request %#" PRIx64 ": rows were evicted, and their codes are damaged, or the "
                    "match is void",

@@ -226,9 +226,10 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
                                     struct spec_error *reterr);
 
 /* take.c */
-/* The request's range failed: it is void from there on, and in the log, if that still says so. */
+/* The request's range failed: it is void from there on, and in the log, if that still says so.
+ * tier: SPEC_TIER_*, where it did; rows that host memory had wrong stay on the disk. */
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
-                            spec_status why);
+                            spec_status why, uint32_t tier);
 /* How the item's rows get into its destination, by the functions of item->memory.target. */
 struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                                               const struct sc_plugin_item *item);

@@ -21,10 +21,11 @@
 #define PICKS_BYTES_MIN (256u << 10)
 
 /* The match is void from the failed piece on; later lookups do not find it, unless it is one that
- * has codes by now, and rows were asked for on a promise that is over. After a reset nothing is
+ * has codes by now, and rows were asked for on a promise that is over; or host memory had its rows
+ * wrong, and has them no more: the next load reads those of the disk. After a reset nothing is
  * wrong with it: what the store had was void at once. */
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
-                            spec_status why)
+                            spec_status why, uint32_t tier)
 {
     bool is_over = request->ranges[range].is_coarse == 0 &&
                    sc_store_piece_is_coarse(conn->store, request->ranges[range].piece, 0);
@@ -40,9 +41,10 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
     if (is_outrun)
         return;
     sc_count(&conn->stats.corrupt_ranges, 1);
-    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s), dropped",
-           piece, request->segments[first].first, sc_status_name(why));
-    if (is_over)
+    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s)%s", piece,
+           request->segments[first].first, sc_status_name(why),
+           tier == SPEC_TIER_HOST ? " in host memory" : ", dropped");
+    if (is_over || tier == SPEC_TIER_HOST)
         return;
     sc_plugin_failed_tell(conn, piece, request->ranges[range].is_coarse != 0);
     sc_plugin_piece_fail(conn, request->segments[first].node, piece);
@@ -191,7 +193,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     if (status == SPEC_E_TIMEOUT)
         sc_store_reader_cancel(reader->reader);
     else if (status != SPEC_OK)
-        sc_plugin_request_fail(conn, request, rows.failed_range, status);
+        sc_plugin_request_fail(conn, request, rows.failed_range, status, rows.tier);
     return status;
 }
 

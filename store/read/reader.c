@@ -431,16 +431,23 @@ uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *
     return total;
 }
 
+/* Where the front slot's rows came from. */
+static uint32_t front_tier(const struct sc_store_reader *reader)
+{
+    return reader->front->flight.host != NULL ? SPEC_TIER_HOST : SC_STORE_TIER;
+}
+
 /* The load fails at the consumer's range. */
 static spec_status load_fail(struct sc_store_reader *reader, spec_status status, int32_t sys_errno,
                              struct sc_store_rows *ret_rows, struct spec_error *reterr)
 {
+    uint32_t tier = front_tier(reader);
     struct sc_store *store = reader->flight.store;
     const struct sc_store_range *ranges = reader->plan.ranges;
     while (reader->range < reader->plan.range_count && ranges[reader->range].row_count == 0)
         reader->range++;
     uint64_t range = reader->range, piece = ranges[range].piece;
-    *ret_rows = (struct sc_store_rows){.failed_range = range};
+    *ret_rows = (struct sc_store_rows){.failed_range = range, .tier = tier};
     sc_store_reader_cancel(reader);
     sc_store_hosted_forget(store, reader->plan.layer, &ranges[range]);
     if (status == SPEC_E_CORRUPT) {
@@ -547,6 +554,8 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     spec_status status = reader->is_picks
                              ? sc_reader_picks_take(reader, reader->front, ret_rows)
                              : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
-    ret_rows->tier = reader->front->flight.host != NULL ? SPEC_TIER_HOST : SC_STORE_TIER;
-    return status == SPEC_OK ? SPEC_OK : load_fail(reader, status, sys_errno, ret_rows, reterr);
+    if (status != SPEC_OK)
+        return load_fail(reader, status, sys_errno, ret_rows, reterr);
+    ret_rows->tier = front_tier(reader);
+    return SPEC_OK;
 }

@@ -2,6 +2,8 @@
  * what was dropped, reset or replaced is not delivered from memory.
  *
  * Threads: the fixture's. */
+#include "store/cache/hosted.h"
+#include "store/internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #define COUNT 200u
@@ -116,12 +118,58 @@ static void a_reset_ends_what_is_kept(void **state)
     rig_done(&rig);
 }
 
+/* A bit of every slab of a layer; returns how many slabs there are. */
+static uint32_t memory_rots(const struct rig *rig, uint32_t layer)
+{
+    const struct sc_store *store = rig->conn->store;
+    const struct sc_store_piece_entry *piece;
+    uint32_t count = 0;
+    for (uint64_t id = 1; (piece = sc_store_table_piece(&store->table, id)) != NULL; id++) {
+        const struct sc_store_range range = {.piece = id, .row_count = piece->row_count};
+        struct sc_store_hosted hosted = {0};
+        if (piece->extent != 0)
+            hosted = sc_store_hosted_get(store, layer, &range);
+        if (hosted.slab == NULL)
+            continue;
+        hosted.bytes[hosted.row_at + 9] ^= 1;
+        sc_store_host_unpin(store->host, hosted.slab);
+        count++;
+    }
+    return count;
+}
+
+/* Memory that rots ends a request, as a disk does; but what is on the disk is good, and stays. */
+static void rot_in_memory_costs_nothing_of_the_disk(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < WAYS; i++) {
+        struct rig rig;
+        struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
+        spec_status status = SPEC_OK;
+        rig_init(&rig, true, EXTRA[i]);
+        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
+        uint32_t slabs = memory_rots(&rig, 1);
+        assert_in_range(slabs, 4, 13);
+        for (uint32_t s = 0; s < slabs; s++) {
+            assert_true(rig_read(&rig, &prompt, &status) == UINT64_MAX);
+            assert_int_equal(status, SPEC_E_CORRUPT);
+        }
+        assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_second_load_is_of_the_host),
         cmocka_unit_test(tiers_are_mixed_in_a_load),
         cmocka_unit_test(a_reset_ends_what_is_kept),
+        cmocka_unit_test(rot_in_memory_costs_nothing_of_the_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
