@@ -21,7 +21,7 @@
 struct sc_use {
     uint64_t stamp;      /* of its last use: higher for each use of anything */
     uint64_t bytes;      /* that dropping it makes free */
-    uint64_t age;        /* rank of what was dropped last, when it was used last: sc_rank_cost */
+    uint64_t age;        /* of who keeps it, when it was used last: sc_rank_cost */
     uint64_t cost_ns;    /* that having it again takes */
     uint32_t count;      /* of uses; UINT32_MAX: in use now */
     uint32_t importance; /* what it is worth, in any unit */

@@ -45,7 +45,7 @@ struct sc_store_host {
     uint32_t *heads, *heap;
     uint32_t free, heap_count;
     uint64_t stamp; /* of uses */
-    uint64_t age;   /* the rank of what went last */
+    uint64_t age;   /* the rank of what went last, and what refusals added */
     uint64_t pages_used, published, hits, misses, evictions;
 };
 

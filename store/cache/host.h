@@ -3,8 +3,8 @@
  *   key     copy     of the extent: a number that never comes again (copy.c)
  *           first    the slab's first row in it
  *           layer
- *   slab    [tags of its rows | rows]      as they lie on the disk: K and V of a row, or K rows, V
- * rows memory  [ a a a | b | . . | c c ]      host_bytes, in pages, first fit
+ *   slab    [tags of its rows | rows]      store/cache/hosted.h
+ *   memory  [ a a a | b | . . | c c ]      host_bytes, in pages, first fit
  *
  *   begin -> (filled) -> publish -> get, unpin .. -> evicted, or forgotten -> free
  *                     \-> abandon

@@ -1,8 +1,8 @@
 /* Slabs of the host tier as pieces of a store: what of a load's ranges is there, and how what was
  * read gets there.
  *
- *   slab    [tags of its rows | pad to 64 | rows, or K rows, then V rows]     of one piece, but for
- * the rows that it skips
+ *   slab    [tags of its rows | pad to 64 | rows, or K rows, then V rows]
+ *           of one piece, without the rows that it skips
  *
  * Holds: a slab has all rows of its piece that can be read, as they were read and verified; whoever
  * hands them out verifies them again.

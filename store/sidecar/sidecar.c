@@ -16,8 +16,7 @@ struct sc_store_format {
     /* Verified rows [row, + count) of the span, into the layer. */
     void (*take)(struct sc_store_sidecar *sidecar, const struct sc_store_span *span, uint64_t count,
                  const struct sc_store_back *back);
-    bool is_codes;     /* else K alone is looked at */
-    bool whole_pieces; /* whose rows are taken at once */
+    bool is_codes; /* of whole pieces, K and V; else of any rows, K alone */
 };
 
 static const struct sc_store *store_of(const struct sc_store_sidecar *sidecar)
@@ -81,7 +80,7 @@ static void codes_take(struct sc_store_sidecar *sidecar, const struct sc_store_s
 }
 
 static const struct sc_store_format CODES = {
-    .layer_bytes = codes_layer_bytes, .take = codes_take, .is_codes = true, .whole_pieces = true};
+    .layer_bytes = codes_layer_bytes, .take = codes_take, .is_codes = true};
 
 /* ---- The desk -------------------------------------------------------------------------------- */
 
@@ -156,11 +155,11 @@ static void window_size(struct sc_store_sidecar *sidecar)
     const struct sc_store_span *span = &sidecar->spans[sidecar->span];
     uint64_t most = sidecar->row + sidecar->desk->rows_max, end = span->first + span->count;
     bool is_split = store_of(sidecar)->shape.layout == SC_STORE_SPLIT;
-    if (!sidecar->format->whole_pieces && end > most)
+    if (!sidecar->format->is_codes && end > most)
         end = most;
     for (uint64_t i = sidecar->span + 1; !is_split && i < sidecar->span_count && end < most; i++) {
         uint64_t next = sidecar->spans[i].first + sidecar->spans[i].count;
-        if (sidecar->spans[i].piece == NULL || (sidecar->format->whole_pieces && next > most))
+        if (sidecar->spans[i].piece == NULL || (sidecar->format->is_codes && next > most))
             break;
         end = next < most ? next : most;
     }
