@@ -13,6 +13,9 @@
  *                  attention of layer l - 1, over the prefix alone, by at most 64 rows
  *   static         share in the k rows of highest average importance over the prefix's earlier
  *                  questions
+ *   hot            share in twice as many rows of highest average: a copy of those, read whole,
+ *                  would hold it
+ *   runs, runs_out rows of A_l that stand apart, so reads of them; and of those that are not in it
  *   sink           share in the first and last rows
  *   chunk          important rows / rows, of the chunks of 64 that hold one
  *   chunks         (--chunks 1) important rows of each whole chunk
@@ -32,6 +35,7 @@
 #define RHO_MAX   8u
 #define HINT_ROWS 64u /* hint.rows as configured by default */
 #define CHUNK     64u
+#define HOT_SHARE 2u /* rows of a hot block / rows of the set */
 
 enum kind { KIND_BEFORE, KIND_AFTER, KIND_COUNT };
 
@@ -144,6 +148,33 @@ static void guess_by_average(struct state *state, uint64_t layer, uint64_t total
                          state->guess);
 }
 
+/* Of rows in ascending order: how many begin a run. skip: rows that count as absent. */
+static uint64_t runs_of(const uint32_t *rows, uint64_t count, const uint32_t *skip,
+                        uint64_t skip_count)
+{
+    uint64_t runs = 0, at = 0;
+    uint32_t next = UINT32_MAX;
+    for (uint64_t i = 0; i < count; i++) {
+        while (at < skip_count && skip[at] < rows[i])
+            at++;
+        if (at < skip_count && skip[at] == rows[i])
+            continue;
+        runs += rows[i] != next;
+        next = rows[i] + 1;
+    }
+    return runs;
+}
+
+/* What a copy of the HOT_SHARE * k best rows by average would hold of the set. */
+static void print_hot(struct state *state, uint64_t layer, uint64_t total, uint64_t k)
+{
+    uint64_t hot = HOT_SHARE * k < total ? HOT_SHARE * k : total;
+    guess_by_average(state, layer, total, hot);
+    printf(", \"hot\": %.6f, \"runs\": %" PRIu64 ", \"runs_out\": %" PRIu64,
+           (double)eng_choose_overlap(state->voted, k, state->guess, hot) / (double)k,
+           runs_of(state->voted, k, NULL, 0), runs_of(state->voted, k, state->guess, hot));
+}
+
 static void guess_by_sink(struct state *state, uint64_t total, uint64_t k)
 {
     uint64_t first = (k + 1) / 2;
@@ -175,6 +206,7 @@ static void measure(struct state *state, const struct eng_choose_input *input, u
     if (state->question > 0) {
         guess_by_average(state, layer, total, k);
         printf(", \"static\": %.6f", share_of(state->voted, state->guess, k));
+        print_hot(state, layer, total, k);
     }
     guess_by_sink(state, total, k);
     printf(", \"sink\": %.6f", share_of(state->voted, state->guess, k));
@@ -319,7 +351,7 @@ static void free_memory(struct state *state)
 int main(int argc, char **argv)
 {
     static struct state state;
-    char *list = eval_must_have(strdup(bench_option(argc, argv, "--rho", ".1,.25,.4,.5")));
+    char *list = eval_must_have(strdup(bench_option(argc, argv, "--rho", ".05,.1,.25,.4,.5")));
     char *rest = list;
     for (char *word = strsep(&rest, ","); word != NULL; word = strsep(&rest, ",")) {
         double rho = strtod(word, NULL);
