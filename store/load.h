@@ -28,7 +28,8 @@ bool sc_store_range_is_there(const struct sc_store *store, const struct sc_store
 
 /* Loads rows of one layer, in order, through frames of the staging pool: operations of up to
  * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what
- * follows, so a layer read ahead goes on without the caller, up to 64 operations ahead. A reader
+ * follows, so a layer read ahead goes on without the caller: as far as its lane has frames, which
+ * loads beside it share; one in the demand lane up to 64 frames ahead of its consumer. A reader
  * that is waited for progresses even when other readers hold every frame: readers may be begun in
  * any number and consumed in any order, one after the other (a thread that has rows of one reader
  * goes on with it, or cancels it, before it waits for another). */

@@ -8,6 +8,10 @@
 
 #define FLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
 
+/* Frames beyond that have no slots of their own in the commons: 64 GiB of the usual ones, and 20
+ * MiB of slots that are not touched until they are needed. */
+#define COMMONS_FRAMES_MAX 65536u
+
 /* ---- Slots ---------------------------------------------------------------------------------- */
 
 static void list_add(struct sc_flight *flight, struct sc_flight_slot *slot)
@@ -17,6 +21,7 @@ static void list_add(struct sc_flight *flight, struct sc_flight_slot *slot)
     *(flight->last != NULL ? &flight->last->next : &flight->first) = slot;
     flight->last = slot;
     flight->slot_count++;
+    flight->frame_count += slot->has_right || slot->is_spare ? 1 : 0;
 }
 
 static void list_remove(struct sc_flight *flight, struct sc_flight_slot *slot)
@@ -25,24 +30,106 @@ static void list_remove(struct sc_flight *flight, struct sc_flight_slot *slot)
     *(slot->next != NULL ? &slot->next->prev : &flight->last) = slot->prev;
     slot->prev = slot->next = NULL;
     flight->slot_count--;
+    flight->frame_count -= slot->has_right || slot->is_spare ? 1 : 0;
 }
 
-static bool slot_is_free(const struct sc_flight *flight)
+static bool has_own_slot(const struct sc_flight *flight)
 {
     return flight->free_slots != NULL || flight->slots_used < flight->memory.slots_max;
 }
 
-/* One is free. Memory of slots is first touched when they are first taken: most of many readers
- * never take most of theirs. */
-static struct sc_flight_slot *slot_take(struct sc_flight *flight)
+/* Takes one, or (NULL: none was there) a new one of the memory, whose first touch is then: most of
+ * many readers never take most of theirs. */
+static struct sc_flight_slot *slot_pop(struct sc_flight_slot **free, void *slots,
+                                       uint64_t slot_bytes, uint32_t *used)
 {
-    struct sc_flight_slot *slot = flight->free_slots;
-    if (slot != NULL) {
-        flight->free_slots = slot->next;
-        return slot;
+    struct sc_flight_slot *slot = *free;
+    if (slot != NULL)
+        *free = slot->next;
+    else
+        slot = (void *)((uint8_t *)slots + (*used)++ * slot_bytes);
+    return slot;
+}
+
+/* NULL: those that are left are for slots with frames, or there are none. */
+static struct sc_flight_slot *commons_take(struct sc_flight_commons *commons, bool has_frame)
+{
+    struct sc_flight_slot *slot = NULL;
+    if (commons == NULL)
+        return NULL;
+    pthread_mutex_lock(&commons->lock);
+    uint32_t left = atomic_load_explicit(&commons->left, memory_order_relaxed);
+    if (left > (has_frame ? 0 : commons->frame_count)) {
+        slot = slot_pop(&commons->free, commons->slots, commons->slot_bytes, &commons->used);
+        atomic_store_explicit(&commons->left, left - 1, memory_order_relaxed);
     }
-    return (void *)((uint8_t *)flight->memory.slots +
-                    flight->slots_used++ * flight->memory.slot_bytes);
+    pthread_mutex_unlock(&commons->lock);
+    return slot;
+}
+
+static void commons_put(struct sc_flight_commons *commons, struct sc_flight_slot *slot)
+{
+    pthread_mutex_lock(&commons->lock);
+    slot->next = commons->free;
+    commons->free = slot;
+    atomic_fetch_add_explicit(&commons->left, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&commons->lock);
+}
+
+uint64_t sc_flight_commons_count(const struct sc_store *store, uint64_t plain)
+{
+    uint64_t count = sc_frames_count(store->frames);
+    return (count < COMMONS_FRAMES_MAX ? count : COMMONS_FRAMES_MAX) + plain;
+}
+
+void sc_flight_commons_init(struct sc_flight_commons *commons, const struct sc_store *store,
+                            void *slots, uint64_t slot_bytes, uint64_t count)
+{
+    commons->slots = slots;
+    commons->slot_bytes = slot_bytes;
+    commons->slots_max = (uint32_t)count;
+    commons->frame_count = (uint32_t)sc_flight_commons_count(store, 0);
+    atomic_store(&commons->left, commons->slots_max);
+    pthread_mutex_init(&commons->lock, NULL);
+}
+
+void sc_flight_commons_done(struct sc_flight_commons *commons)
+{
+    pthread_mutex_destroy(&commons->lock);
+}
+
+uint64_t sc_flight_slots_left(const struct sc_flight *flight)
+{
+    const struct sc_flight_commons *commons = flight->memory.commons;
+    uint64_t left = flight->memory.slots_max - flight->own_count;
+    if (commons != NULL)
+        left += atomic_load_explicit(&commons->left, memory_order_relaxed);
+    return left;
+}
+
+/* NULL: there is none. */
+static struct sc_flight_slot *slot_take(struct sc_flight *flight, bool has_frame)
+{
+    struct sc_flight_memory *memory = &flight->memory;
+    bool is_common = !has_own_slot(flight);
+    struct sc_flight_slot *slot = is_common ? commons_take(memory->commons, has_frame)
+                                            : slot_pop(&flight->free_slots, memory->slots,
+                                                       memory->slot_bytes, &flight->slots_used);
+    if (slot != NULL)
+        slot->is_common = is_common;
+    flight->own_count += is_common ? 0 : 1;
+    return slot;
+}
+
+static void slot_give(struct sc_flight *flight, struct sc_flight_slot *slot)
+{
+    if (slot->is_common) {
+        commons_put(flight->memory.commons, slot);
+        return;
+    }
+    slot->next = flight->free_slots;
+    flight->free_slots = slot;
+    flight->own_count--;
 }
 
 /* Its memory goes back; it is in no list. */
@@ -59,8 +146,7 @@ static void slot_put(struct sc_flight_slot *slot)
         sc_store_pool_leave(&flight->store->pool, slot->run);
     if (slot->host != NULL)
         sc_store_host_unpin(flight->store->host, slot->host);
-    slot->next = flight->free_slots;
-    flight->free_slots = slot;
+    slot_give(flight, slot);
 }
 
 void sc_flight_slot_free(struct sc_flight_slot *slot)
@@ -214,14 +300,14 @@ static void on_read_done(struct sc_io_op *op)
 
 /* ---- Starting ------------------------------------------------------------------------------- */
 
-/* What is planned gets a slot and, unless it needs none, the frame. */
-static void slot_start(struct sc_flight *flight, uint8_t *frame, bool is_spare,
-                       struct sc_flight_batch *batch)
+/* What is planned gets the slot and, unless it needs none, the frame. */
+static void slot_start(struct sc_flight_slot *slot, struct sc_flight *flight, uint8_t *frame,
+                       bool is_spare, struct sc_flight_batch *batch)
 {
-    struct sc_flight_slot *slot = slot_take(flight);
     *slot = (struct sc_flight_slot){.flight = flight,
                                     .frame = is_spare ? frame : NULL,
                                     .generation = flight->generation,
+                                    .is_common = slot->is_common,
                                     .is_spare = is_spare,
                                     .has_right = frame != NULL && !is_spare};
     slot->read_end = &slot->reads;
@@ -235,35 +321,44 @@ static void slot_start(struct sc_flight *flight, uint8_t *frame, bool is_spare,
 
 static bool has_room(const struct sc_flight *flight)
 {
-    return slot_is_free(flight) && flight->flying < flight->flying_max &&
+    return flight->flying < flight->flying_max &&
            flight->memory.reads_max - flight->read_count >= flight->slot_reads;
 }
 
-/* given: a frame that was handed over, or NULL. */
-static void flight_pump(struct sc_flight *flight, uint8_t *given, struct sc_flight_batch *batch)
+/* given: a frame that was handed over, or NULL. NULL: none is to be had, and the flight waits. */
+static uint8_t *frame_take(struct sc_flight *flight, uint8_t **given)
 {
     struct sc_store *store = flight->store;
+    uint8_t *frame = *given;
+    *given = NULL;
+    if (frame != NULL || flight->is_armed)
+        return frame;
+    frame = sc_frames_take_or_wait(store->frames, flight->lane, &flight->waiter);
+    if (frame == NULL) {
+        flight->is_armed = true;
+        sc_store_count(&store->counts.stage_full, 1);
+    }
+    return frame;
+}
+
+/* given: as above. */
+static void flight_pump(struct sc_flight *flight, uint8_t *given, struct sc_flight_batch *batch)
+{
     const struct sc_flight_client *client = flight->client;
     enum sc_flight_need need;
     while (has_room(flight) && (need = client->next(flight)) != SC_FLIGHT_NOTHING) {
+        struct sc_flight_slot *slot = slot_take(flight, need == SC_FLIGHT_FRAME);
         uint8_t *frame = NULL;
-        if (need == SC_FLIGHT_FRAME) {
-            frame = given;
-            given = NULL;
-            if (frame == NULL && flight->is_armed)
-                break;
-            if (frame == NULL)
-                frame = sc_frames_take_or_wait(store->frames, flight->lane, &flight->waiter);
-            if (frame == NULL) {
-                flight->is_armed = true;
-                sc_store_count(&store->counts.stage_full, 1);
-                break;
-            }
+        if (slot == NULL)
+            break;
+        if (need == SC_FLIGHT_FRAME && (frame = frame_take(flight, &given)) == NULL) {
+            slot_give(flight, slot);
+            break;
         }
-        slot_start(flight, frame, false, batch);
+        slot_start(slot, flight, frame, false, batch);
     }
     if (given != NULL)
-        sc_frames_put(store->frames, given);
+        sc_frames_put(flight->store->frames, given);
     if (client->pumped != NULL)
         client->pumped(flight);
 }
@@ -374,12 +469,15 @@ static void starved_start(struct sc_flight *flight, struct sc_flight_batch *batc
         flight->client->next(flight) != SC_FLIGHT_FRAME ||
         !sc_store_spare_take(store, &flight->starved))
         return;
-    if (sc_frames_wait_cancel(store->frames, &flight->waiter)) {
+    struct sc_flight_slot *slot = slot_take(flight, true);
+    if (slot != NULL && sc_frames_wait_cancel(store->frames, &flight->waiter)) {
         flight->is_armed = false;
-        slot_start(flight, store->spare.frame, true, batch);
-    } else {
-        sc_store_spare_put(store); /* a frame was handed over after all */
+        slot_start(slot, flight, store->spare.frame, true, batch);
+        return;
     }
+    if (slot != NULL) /* a frame was handed over after all */
+        slot_give(flight, slot);
+    sc_store_spare_put(store);
 }
 
 bool sc_flight_wait(struct sc_flight *flight, uint64_t deadline_ns, struct sc_flight_batch *batch)

@@ -10,9 +10,10 @@
  *           what stands in queues keeps no memory from being used again while it is in cache
  *
  * Completions pump: as long as slots, reads, frames and the in-flight target allow, the next slots
- * are started without the owner. Without a frame a flight waits in the pool's queue; one that is
- * waited for, has nothing in its list and gets no frame takes the store's spare frame, so that
- * loads whose frames nobody consumes yet cannot stop it.
+ * are started without the owner. A flight has a few slots of its own, with which it always goes on,
+ * and beyond them takes those that it shares with others (the commons). Without a frame a flight
+ * waits in the pool's queue; one that is waited for, has nothing in its list and gets no frame
+ * takes the store's spare frame, so that loads whose frames nobody consumes yet cannot stop it.
  *
  * Holds: after cancel nothing of the old load touches the next; a read that nobody wants any more
  * never reaches the device.
@@ -52,6 +53,7 @@ struct sc_flight_slot { /* the first member of the client's */
     uint64_t generation;
     uint64_t read_bytes, held_bytes; /* of its reads; of them, landed and not consumed */
     uint32_t left;                   /* reads that have not ended */
+    bool is_common;                  /* it goes back to the commons */
     bool is_landed;                  /* all have, and it waits for its consumer */
     bool is_spare;                   /* the frame is the store's spare one */
     bool has_right;                  /* to a frame of the pool */
@@ -87,9 +89,25 @@ struct sc_flight_client {
     void (*pumped)(struct sc_flight *flight);
 };
 
+/* Slots that flights of one kind take when their own are taken: as many as the staging pool has
+ * frames, so that a load is read ahead as far as frames go, and some for slots that need no frame;
+ * these leave as many as there are frames, so that who gets a frame finds a slot. */
+struct sc_flight_commons {
+    /* Set by init, constant after. */
+    uint8_t *slots; /* [slots_max] of slot_bytes each */
+    uint64_t slot_bytes;
+    uint32_t slots_max, frame_count;
+
+    pthread_mutex_t lock; /* rank 37 */
+    struct sc_flight_slot *free;
+    uint32_t used;         /* at least once */
+    _Atomic uint32_t left; /* changed under the lock; any thread looks, for a guess */
+};
+
 /* Memory of a flight: the caller's, and no longer needed when done returns. */
 struct sc_flight_memory {
-    void *slots; /* [slots_max] of slot_bytes each, the client's */
+    struct sc_flight_commons *commons; /* or NULL */
+    void *slots;                       /* [slots_max] of slot_bytes each, the client's */
     uint64_t slot_bytes;
     struct sc_flight_read *reads;  /* [reads_max] of all slots */
     uint32_t slots_max, reads_max; /* reads_max <= SC_FLIGHT_READS_MAX */
@@ -108,6 +126,8 @@ struct sc_flight { /* the first member of the client's */
     struct sc_flight_slot *free_slots;
     struct sc_flight_read *free_reads;
     uint32_t slot_count;             /* in the list */
+    uint32_t frame_count;            /* of them, those with a frame, or a right to one */
+    uint32_t own_count;              /* of its own memory's, that are not free */
     uint32_t flying;                 /* slots with reads that have not ended, of any load */
     uint32_t slots_used, reads_used; /* at least once */
     uint32_t read_count;             /* not free */
@@ -124,6 +144,17 @@ struct sc_flight { /* the first member of the client's */
 
     _Atomic uint32_t word; /* changes when the owner may go on */
 };
+
+/* Slots in the caller's memory for as many frames as the pool has, and `plain` more: count of them.
+ */
+uint64_t sc_flight_commons_count(const struct sc_store *store, uint64_t plain);
+/* commons is zero. count: of slots of slot_bytes each. */
+void sc_flight_commons_init(struct sc_flight_commons *commons, const struct sc_store *store,
+                            void *slots, uint64_t slot_bytes, uint64_t count);
+/* After done of all flights that have it. */
+void sc_flight_commons_done(struct sc_flight_commons *commons);
+/* Slots that may be had, while nobody else takes any; lock held. */
+uint64_t sc_flight_slots_left(const struct sc_flight *flight);
 
 /* flight is zero. */
 void sc_flight_init(struct sc_flight *flight, struct sc_store *store,

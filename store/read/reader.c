@@ -6,7 +6,8 @@
  *           [unit: picks of one read, or of a K and a V read][unit] ...   from a ring of units
  *
  * What follows is started by completions, several operations at once: when half of the target is
- * free; and by the consumer, who frees slots.
+ * free; and by the consumer, who frees slots. What is read ahead goes as far as its lane has
+ * frames; the slots for that are shared by readers that were opened together.
  *
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position;
  * after cancel nothing of the old load touches the next.
@@ -24,6 +25,10 @@
 #define READS       SC_FLIGHT_READS_MAX
 #define SLOT_READS  64u
 #define WHOLE_READS 2u /* of a slot of whole ranges */
+
+/* Slots of ranges that lie in the host tier, beyond those that readers have of their own. They cost
+ * no frame, and what lies behind them on the disk is begun when they are planned. */
+#define HOSTED_SLOTS 1024u
 
 /* ---- What a flight asks --------------------------------------------------------------------- */
 
@@ -74,6 +79,24 @@ static uint32_t units_used(const struct sc_store_reader *reader)
     return front == NULL ? 0 : (reader->unit_next - front->unit_first) % SC_READER_UNITS;
 }
 
+/* Lock held. Operations with a frame that the load may begin. One that is waited for has its
+ * consumer at hand, and keeps a few ahead of it, or as many as it had and as may fly: should the
+ * caller go away, others find frames. One that is read ahead goes as far as frames of its lane do,
+ * which are half of the pool: alone it gets all of them (the other load is the layer before it),
+ * beside others its share. */
+static uint64_t frames_left(const struct sc_flight *flight)
+{
+    const struct sc_store *store = flight->store;
+    uint64_t loads = atomic_load_explicit(&store->counts.loads, memory_order_relaxed);
+    uint64_t share = sc_frames_count(store->frames) / (loads > 2 ? loads : 2);
+    uint64_t left = sc_flight_slots_left(flight), most = reader_of(flight)->frames_raised;
+    if (flight->lane != SC_LANE_DEMAND)
+        most = share;
+    most = most > SC_READER_SLOTS ? most : SC_READER_SLOTS;
+    most = flight->frame_count < most ? most - flight->frame_count : 0;
+    return left < most ? left : most;
+}
+
 static enum sc_flight_need reader_next(struct sc_flight *flight)
 {
     struct sc_store_reader *reader = reader_of(flight);
@@ -82,7 +105,9 @@ static enum sc_flight_need reader_next(struct sc_flight *flight)
         !op_plan(reader))
         return SC_FLIGHT_NOTHING;
     uint32_t parts = reader->is_picks ? reader->pick_op.part_count : reader->op.part_count;
-    return parts > 0 ? SC_FLIGHT_FRAME : SC_FLIGHT_NO_FRAME;
+    if (parts == 0)
+        return SC_FLIGHT_NO_FRAME;
+    return frames_left(flight) > 0 ? SC_FLIGHT_FRAME : SC_FLIGHT_NOTHING;
 }
 
 /* Lock held. The planned operation of whole ranges. */
@@ -184,12 +209,13 @@ static bool reader_landed(struct sc_flight_slot *slot)
     return true;
 }
 
-/* Half of what may fly can be started, so that operations go out several in a batch. */
+/* Half of what may fly can be started, so that operations go out several in a batch; or what the
+ * frames allow, when nothing flies. */
 static bool reader_refills(const struct sc_flight *flight)
 {
     const struct sc_store_reader *reader = reader_of(flight);
     uint32_t half = flight->flying_max / 2;
-    if (flight->flying > half || SC_READER_SLOTS - flight->slot_count < half)
+    if (flight->flying > half || (flight->flying > 0 && frames_left(flight) < half))
         return false;
     return !reader->is_picks ||
            (flight->read_count <= READS / 2 && units_used(reader) <= SC_READER_UNITS / 2);
@@ -216,40 +242,68 @@ bool sc_store_is_shallow(const struct sc_store *store)
     return sc_io_is_shallow(store->io);
 }
 
+/* What readers that are opened together have; the first one's closer gives it back. */
+static void group_free(struct sc_reader_group *group)
+{
+    struct sc_alloc *alloc = group->alloc;
+    sc_alloc_free(alloc, group->units);
+    sc_alloc_free(alloc, group->reads);
+    sc_alloc_free(alloc, group->rows);
+    sc_alloc_free(alloc, group->tags);
+    sc_alloc_free(alloc, group->slots);
+    sc_alloc_free(alloc, group->readers);
+    sc_alloc_free(alloc, group);
+}
+
+/* NULL: no memory. */
+static struct sc_reader_group *group_make(const struct sc_store *store, uint64_t count,
+                                          uint64_t slot_count)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    uint64_t tag_bytes = (uint64_t)SC_STORE_ROWS_MAX * store->shape.tags_per_row * 8;
+    struct sc_reader_group *group = sc_alloc_zero(alloc, sizeof(*group));
+    if (group == NULL)
+        return NULL;
+    group->alloc = alloc;
+    group->readers = sc_alloc_array(alloc, count, sizeof(*group->readers));
+    group->slots = sc_alloc(alloc, slot_count * sizeof(*group->slots));
+    group->reads = sc_alloc(alloc, count * READS * sizeof(*group->reads));
+    group->units = sc_alloc(alloc, count * SC_READER_UNITS * sizeof(*group->units));
+    group->tags = sc_alloc(alloc, count * tag_bytes);
+    group->rows = sc_alloc(alloc, count * rows_buffer_bytes(store));
+    if (group->readers != NULL && group->slots != NULL && group->reads != NULL &&
+        group->units != NULL && group->tags != NULL && group->rows != NULL)
+        return group;
+    group_free(group);
+    return NULL;
+}
+
 spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
                                   struct sc_store_reader **ret_readers, struct spec_error *reterr)
 {
-    struct sc_alloc *alloc = store->params.alloc;
     uint64_t tag_rows = (uint64_t)SC_STORE_ROWS_MAX * store->shape.tags_per_row;
-    uint64_t tags_bytes = tag_rows * sizeof(uint64_t), rows_bytes = rows_buffer_bytes(store);
-    struct sc_store_reader *readers = sc_alloc_array(alloc, count, sizeof(*readers));
-    struct sc_reader_slot *slots = sc_alloc(alloc, count * SC_READER_SLOTS * sizeof(*slots));
-    struct sc_flight_read *reads = sc_alloc(alloc, count * READS * sizeof(*reads));
-    struct sc_reader_unit *units = sc_alloc(alloc, count * SC_READER_UNITS * sizeof(*units));
-    uint64_t *tags = sc_alloc(alloc, count * tags_bytes);
-    uint8_t *rows = sc_alloc(alloc, count * rows_bytes);
-    if (readers == NULL || slots == NULL || reads == NULL || units == NULL || tags == NULL ||
-        rows == NULL) {
-        sc_alloc_free(alloc, units);
-        sc_alloc_free(alloc, reads);
-        sc_alloc_free(alloc, rows);
-        sc_alloc_free(alloc, tags);
-        sc_alloc_free(alloc, slots);
-        sc_alloc_free(alloc, readers);
+    uint64_t own = count * SC_READER_SLOTS;
+    uint64_t common = sc_flight_commons_count(store, store->host != NULL ? HOSTED_SLOTS : 0);
+    struct sc_reader_group *group = group_make(store, count, own + common);
+    if (group == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
-    }
+    sc_flight_commons_init(&group->commons, store, group->slots + own, sizeof(*group->slots),
+                           common);
     for (uint64_t i = 0; i < count; i++) {
-        readers[i].units = units + i * SC_READER_UNITS;
-        readers[i].tags = tags + i * tag_rows;
-        readers[i].rows = rows + i * rows_bytes;
-        readers[i].leaves = sc_io_is_shallow(store->io);
-        const struct sc_flight_memory memory = {.slots = slots + i * SC_READER_SLOTS,
-                                                .slot_bytes = sizeof(*slots),
-                                                .reads = reads + i * READS,
+        struct sc_store_reader *reader = &group->readers[i];
+        reader->group = group;
+        reader->units = group->units + i * SC_READER_UNITS;
+        reader->tags = group->tags + i * tag_rows;
+        reader->rows = group->rows + i * rows_buffer_bytes(store);
+        reader->leaves = sc_io_is_shallow(store->io);
+        const struct sc_flight_memory memory = {.commons = &group->commons,
+                                                .slots = group->slots + i * SC_READER_SLOTS,
+                                                .slot_bytes = sizeof(*group->slots),
+                                                .reads = group->reads + i * READS,
                                                 .slots_max = SC_READER_SLOTS,
                                                 .reads_max = READS};
-        sc_flight_init(&readers[i].flight, store, &READER, &memory);
-        ret_readers[i] = &readers[i];
+        sc_flight_init(&reader->flight, store, &READER, &memory);
+        ret_readers[i] = reader;
     }
     return SPEC_OK;
 }
@@ -258,18 +312,13 @@ void sc_store_readers_close(struct sc_store_reader *first, uint64_t count)
 {
     if (first == NULL)
         return;
-    struct sc_alloc *alloc = first->flight.store->params.alloc;
-    void *slots = first->flight.memory.slots, *reads = first->flight.memory.reads;
+    struct sc_reader_group *group = first->group;
     for (uint64_t i = 0; i < count; i++) {
         sc_store_reader_cancel(&first[i]);
         sc_flight_done(&first[i].flight);
     }
-    sc_alloc_free(alloc, first->rows);
-    sc_alloc_free(alloc, first->tags);
-    sc_alloc_free(alloc, slots);
-    sc_alloc_free(alloc, reads);
-    sc_alloc_free(alloc, first->units);
-    sc_alloc_free(alloc, first);
+    sc_flight_commons_done(&group->commons);
+    group_free(group);
 }
 
 /* Lock held. */
@@ -311,6 +360,7 @@ static void load_begin(struct sc_store_reader *reader, enum sc_exec_lane lane, b
     set_active(reader, true);
     reader->is_picks = is_picks;
     reader->is_planned = false;
+    reader->frames_raised = 0;
     reader->range = reader->range_row = 0;
     sc_flight_begin(&reader->flight, lane, is_picks ? SLOT_READS : WHOLE_READS);
     sc_flight_pump(&reader->flight, &batch);
@@ -350,7 +400,17 @@ void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags)
 
 void sc_store_reader_demand(struct sc_store_reader *reader)
 {
-    sc_flight_raise(&reader->flight);
+    struct sc_flight *flight = &reader->flight;
+    struct sc_flight_batch batch;
+    batch.count = 0;
+    sc_flight_raise(flight);
+    pthread_mutex_lock(&flight->lock);
+    if (reader->is_active && reader->frames_raised == 0) {
+        reader->frames_raised = flight->frame_count + flight->flying_max;
+        sc_flight_pump(flight, &batch);
+    }
+    pthread_mutex_unlock(&flight->lock);
+    sc_flight_submit(flight, &batch);
 }
 
 bool sc_store_reader_is_idle(const struct sc_store_reader *reader)

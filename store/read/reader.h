@@ -11,7 +11,7 @@
 #include "store/read/picks.h"
 #include "store/read/plan.h"
 
-#define SC_READER_SLOTS 64u
+#define SC_READER_SLOTS 64u   /* a reader's own, and most that it has while it is waited for */
 #define SC_READER_UNITS 2048u /* a power of two: units of reads that were not consumed */
 
 struct sc_reader_unit { /* picks that lie in one read */
@@ -27,10 +27,22 @@ struct sc_reader_slot {
     uint32_t unit_first, unit_count; /* of picks */
 };
 
+struct sc_reader_group { /* readers that were opened together. Set by open, constant after */
+    struct sc_alloc *alloc;
+    struct sc_store_reader *readers; /* [count], each with its part of what follows */
+    struct sc_reader_slot *slots;    /* [count * SC_READER_SLOTS], then those of the commons */
+    struct sc_flight_read *reads;
+    struct sc_reader_unit *units;
+    uint64_t *tags;
+    uint8_t *rows;
+    struct sc_flight_commons commons;
+};
+
 struct sc_store_reader {
     struct sc_flight flight; /* its lock guards what is in flight and what is planned */
 
     /* Set by open, constant after. */
+    struct sc_reader_group *group;
     struct sc_reader_unit *units; /* [SC_READER_UNITS] a ring */
     uint64_t *tags;               /* of the run at the front: [SC_STORE_ROWS_MAX * tags_per_row] */
     uint8_t *rows; /* split layout: K and V put together, SC_STORE_BITE_BYTES or a row */
@@ -38,6 +50,7 @@ struct sc_store_reader {
 
     /* Guarded by flight.lock. */
     uint32_t unit_next;         /* of the ring */
+    uint32_t frames_raised;     /* that it had when it was raised, and as many as may fly */
     bool is_active, is_planned; /* a load is begun; all of it is planned */
     bool has_op;                /* op is planned and has no slot yet */
     bool is_picks;              /* the load is one of picks */
