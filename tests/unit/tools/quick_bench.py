@@ -65,6 +65,9 @@ LINES = {
     "prefetch": [(rf"^{n}( +{NUMBER}){{7}}$", 1)
                  for n in ("none", "random", "layer", "before", "after", "both")]
                 + [(r"hint both: waste: .*: not judged$", 1)],
+    "cache": [(rf"^ +1/2 of (all|reused) {n} +{NUMBER} +{NUMBER}", 12)
+              for n in ("lru", "lfu", "value", "belady")]
+             + [(r"value / lfu: .*: not judged$", 3), (r"value / Belady: .*: not judged$", 3)],
 }
 
 

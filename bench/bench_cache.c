@@ -1,0 +1,302 @@
+/* bench-cache: which blocks of a stream of requests a tier has under each policy, and what a miss
+ * takes on a modelled device. No bytes move: host memory is the product's (store/cache/host.c) with
+ * a page for each block, the disk's order of eviction the product's index (hashing/radix.c) with a
+ * token for each block.
+ *
+ *   host   all that was stored is on the disk; a block that is loaded from there enters host memory
+ *          (fills loads), or also when it is stored (fills stores)
+ *   disk   what is not found from the front is computed, and stored; leaves go
+ *
+ * Prints a JSON line for each tier, capacity and policy: uses; reused, those of blocks that were
+ * used before; missed, those of the reused that the tier did not have; milliseconds to the first
+ * token, reading by the device's rate, and computing of the rest by 1.003e-4 n + 1.615e-9 n^2
+ * seconds for n tokens (Cake's model of Llama-2-7B on an A100).
+ *
+ * Threads: one. Tests: tests/unit/tools/quick_bench.py runs it. */
+#include "bench/bench.h"
+#include "bench/cache_stream.h"
+#include "hashing/radix.h"
+#include "store/cache/host.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE       4096u
+#define BELADY     3u /* behind enum sc_policy */
+#define PARTS_MAX  8u
+#define BLOCKS_MAX 65536u /* of a request */
+
+struct model {
+    uint64_t block_tokens;
+    double block_bytes, bytes_per_ms;
+};
+
+struct cell {
+    const struct cache_stream *stream;
+    struct model model;
+    const char *of;
+    uint64_t part, capacity;
+    uint32_t policy;
+    bool is_disk, fills_stores;
+    bool *has, *seen;     /* [use_count] the tier had the block; [distinct] it was used before */
+    double *ms, *load_ms; /* [request_count] to the first token; of them, reading */
+};
+
+static const char *const policies[] = {"value", "lru", "lfu", "belady"};
+
+static void *must_have(void *memory)
+{
+    if (memory == NULL)
+        bench_die("no memory");
+    return memory;
+}
+
+/* ---- Host memory ----------------------------------------------------------------------------- */
+
+static bool host_use(struct sc_store_host *host, uint32_t block)
+{
+    const struct sc_store_host_key key = {.copy = (uint64_t)block + 1};
+    struct sc_store_host_slab *slab = sc_store_host_get(host, &key);
+    sc_store_host_unpin(host, slab);
+    return slab != NULL;
+}
+
+static void host_fill(struct sc_store_host *host, const struct cell *cell, uint32_t block)
+{
+    const struct sc_store_host_key key = {.copy = (uint64_t)block + 1};
+    uint64_t cost_ns = (uint64_t)(cell->model.block_bytes / cell->model.bytes_per_ms * 1e6);
+    struct sc_store_host_slab *slab = sc_store_host_begin(host, &key, 1, PAGE, cost_ns);
+    if (slab != NULL)
+        sc_store_host_publish(host, slab);
+}
+
+static void host_replay(struct cell *cell)
+{
+    struct sc_alloc alloc;
+    struct sc_store_host *host;
+    const struct cache_stream *stream = cell->stream;
+    sc_alloc_init(&alloc);
+    const struct sc_store_host_params params = {.alloc = &alloc,
+                                                .bytes = cell->capacity * PAGE,
+                                                .slab_bytes = PAGE,
+                                                .policy = (enum sc_policy)cell->policy};
+    if (sc_store_host_open(&params, &host, NULL) != SPEC_OK)
+        bench_die("no memory for %" PRIu64 " blocks", cell->capacity);
+    for (uint64_t i = 0; i < stream->use_count; i++) {
+        uint32_t block = stream->blocks[i];
+        bool is_stored = cell->seen[block];
+        cell->has[i] = is_stored && host_use(host, block);
+        if (is_stored ? !cell->has[i] : cell->fills_stores)
+            host_fill(host, cell, block);
+        cell->seen[block] = true;
+    }
+    sc_store_host_close(host);
+}
+
+/* ---- The disk -------------------------------------------------------------------------------- */
+
+static const struct sc_sha256 root = {{1}};
+
+struct path {
+    struct sc_radix *index;
+    struct sc_radix_ref at; /* pinned; none: the root */
+    uint64_t end;
+};
+
+static struct sc_radix *index_open(struct sc_alloc *alloc)
+{
+    static const uint8_t secret[SC_CHAIN_SECRET_BYTES];
+    struct sc_radix *index;
+    const struct sc_radix_params params = {
+        .alloc = alloc, .chunk_tokens = 1, .bytes_max = UINT64_C(8) << 30, .secret = secret};
+    sc_alloc_init(alloc);
+    if (sc_radix_open(&params, &index, NULL) != SPEC_OK)
+        bench_die("no memory for an index");
+    return index;
+}
+
+/* One more block behind the path, for which the least leaf goes; false: all are in use. */
+static bool path_store(struct path *path, uint64_t capacity, uint32_t block)
+{
+    struct sc_radix_stats stats;
+    struct sc_radix_evicted evicted;
+    struct sc_radix_inserted inserted;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    sc_radix_stats(path->index, &stats);
+    if (stats.runs >= capacity && !sc_radix_evict(path->index, &evicted))
+        return false;
+    const struct sc_radix_insertion insertion = {.root = root,
+                                                 .after = path->at,
+                                                 .first = path->end,
+                                                 .tokens = &block,
+                                                 .token_count = 1,
+                                                 .run_first = path->end,
+                                                 .value = {.piece = block}};
+    if (sc_radix_insert(path->index, &insertion, &inserted, &error) != SPEC_OK)
+        bench_die("insert: %s", error.text);
+    sc_radix_pin(path->index, inserted.last);
+    sc_radix_unpin(path->index, path->at);
+    path->at = inserted.last;
+    path->end++;
+    return true;
+}
+
+static void disk_replay(struct cell *cell)
+{
+    struct sc_alloc alloc;
+    const struct cache_stream *stream = cell->stream;
+    struct sc_radix *index = index_open(&alloc);
+    for (uint64_t r = 0; r < stream->request_count; r++) {
+        const struct cache_request *request = &stream->requests[r];
+        const uint32_t *blocks = stream->blocks + request->first;
+        const struct sc_radix_query query = {
+            .root = root, .tokens = blocks, .token_count = request->count};
+        struct sc_radix_match match;
+        sc_radix_match_pin(index, &query, NULL, 0, &match);
+        for (uint64_t i = 0; i < match.token_count; i++)
+            cell->has[request->first + i] = true;
+        struct path path = {.index = index, .at = match.last, .end = match.token_count};
+        while (path.end < request->count && path_store(&path, cell->capacity, blocks[path.end]))
+            ;
+        sc_radix_unpin(index, path.at);
+    }
+    sc_radix_close(index);
+}
+
+/* ---- The device ------------------------------------------------------------------------------ */
+
+static double compute_ms(double tokens)
+{
+    return 1e3 * (1.003e-4 * tokens + 1.615e-9 * tokens * tokens);
+}
+
+/* host: what was used before and is not there is read; disk: what is there is. A request has the
+ * device to itself. */
+static void cell_time(struct cell *cell)
+{
+    const struct cache_stream *stream = cell->stream;
+    memset(cell->seen, 0, stream->distinct);
+    for (uint64_t r = 0; r < stream->request_count; r++) {
+        const struct cache_request *request = &stream->requests[r];
+        uint64_t found = 0, read = 0;
+        for (uint64_t i = request->first; i < request->first + request->count; i++) {
+            bool is_stored = cell->is_disk ? cell->has[i] : cell->seen[stream->blocks[i]];
+            found += is_stored && found == i - request->first;
+            read += is_stored && (cell->is_disk || !cell->has[i]);
+            cell->seen[stream->blocks[i]] = true;
+        }
+        uint64_t prefix = found * cell->model.block_tokens;
+        prefix = prefix < request->tokens ? prefix : request->tokens;
+        cell->load_ms[r] = (double)read * cell->model.block_bytes / cell->model.bytes_per_ms;
+        cell->ms[r] =
+            cell->load_ms[r] + compute_ms((double)request->tokens) - compute_ms((double)prefix);
+    }
+}
+
+/* ---- ---- */
+
+static int compare_ms(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+static void cell_print(struct cell *cell)
+{
+    const struct cache_stream *stream = cell->stream;
+    uint64_t reused = 0, missed = 0;
+    memset(cell->seen, 0, stream->distinct);
+    for (uint64_t i = 0; i < stream->use_count; i++) {
+        bool *seen = &cell->seen[stream->blocks[i]];
+        reused += *seen;
+        missed += *seen && !cell->has[i];
+        *seen = true;
+    }
+    cell_time(cell);
+    qsort(cell->ms, stream->request_count, sizeof(*cell->ms), compare_ms);
+    qsort(cell->load_ms, stream->request_count, sizeof(*cell->load_ms), compare_ms);
+    printf("{\"counts\": {\"name\": \"%s %s 1/%" PRIu64 " %s\", \"capacity\": %" PRIu64
+           ", \"uses\": %" PRIu64 ", \"reused\": %" PRIu64 ", \"missed\": %" PRIu64
+           ", \"requests\": %" PRIu64 ", \"p50_ms\": %.3f, \"p99_ms\": %.3f, "
+           "\"p99_load_ms\": %.3f}}\n",
+           cell->is_disk        ? "disk"
+           : cell->fills_stores ? "host+stores"
+                                : "host",
+           cell->of, cell->part, policies[cell->policy], cell->capacity, stream->use_count, reused,
+           missed, stream->request_count, cell->ms[stream->request_count / 2],
+           cell->ms[stream->request_count * 99 / 100],
+           cell->load_ms[stream->request_count * 99 / 100]);
+}
+
+static void cell_run(struct cell *cell)
+{
+    const struct cache_stream *stream = cell->stream;
+    memset(cell->seen, 0, stream->distinct);
+    memset(cell->has, 0, stream->use_count);
+    if (cell->policy == BELADY)
+        cache_stream_belady(stream, cell->capacity, cell->is_disk || cell->fills_stores, cell->has);
+    else if (cell->is_disk)
+        disk_replay(cell);
+    else
+        host_replay(cell);
+    cell_print(cell);
+}
+
+static void policies_run(struct cell *cell)
+{
+    for (cell->policy = 0; cell->policy <= BELADY; cell->policy++) {
+        cell->is_disk = cell->fills_stores = false;
+        cell_run(cell);
+        cell->fills_stores = true;
+        cell_run(cell);
+        cell->is_disk = true;
+        cell->fills_stores = false;
+        if (cell->policy == SC_POLICY_LRU || cell->policy == BELADY)
+            cell_run(cell);
+    }
+}
+
+static void parts_run(struct cell *cell, const char *parts)
+{
+    const struct cache_stream *stream = cell->stream;
+    char *list = must_have(strdup(parts)), *rest = list;
+    for (char *word = strsep(&rest, ","); word != NULL; word = strsep(&rest, ",")) {
+        cell->part = strtoull(word, NULL, 10);
+        if (cell->part == 0)
+            bench_die("--parts: numbers above 0 are expected");
+        cell->of = "all";
+        cell->capacity = stream->distinct / cell->part;
+        policies_run(cell);
+        cell->of = "reused";
+        cell->capacity = stream->reused / cell->part;
+        policies_run(cell);
+    }
+    free(list);
+}
+
+int main(int argc, char **argv)
+{
+    struct cache_stream stream;
+    struct cell cell = {.stream = &stream};
+    uint64_t token_bytes = bench_option_u64(argc, argv, "--token-bytes", 131072);
+    cell.model.block_tokens = bench_option_u64(argc, argv, "--block-tokens", 512);
+    cell.model.block_bytes = (double)(cell.model.block_tokens * token_bytes);
+    cell.model.bytes_per_ms = (double)bench_option_u64(argc, argv, "--rate", 5000000000) / 1e3;
+    cache_stream_read(&stream, bench_option(argc, argv, "--stream", ""));
+    cell.has = must_have(calloc(stream.use_count, sizeof(*cell.has)));
+    cell.seen = must_have(calloc(stream.distinct, sizeof(*cell.seen)));
+    cell.ms = must_have(calloc(stream.request_count, sizeof(*cell.ms)));
+    cell.load_ms = must_have(calloc(stream.request_count, sizeof(*cell.load_ms)));
+    printf("{\"facts\": {\"requests\": %" PRIu64 ", \"uses\": %" PRIu64 ", \"blocks\": %" PRIu64
+           ", \"reused_blocks\": %" PRIu64 "}}\n",
+           stream.request_count, stream.use_count, stream.distinct, stream.reused);
+    parts_run(&cell, bench_option(argc, argv, "--parts", "1,2,3,4,6"));
+    free(cell.has);
+    free(cell.seen);
+    free(cell.ms);
+    free(cell.load_ms);
+    cache_stream_free(&stream);
+    return 0;
+}
