@@ -114,6 +114,9 @@ struct sc_store {
 
     /* Set by open: what a commit tells others, no lock held. */
     void (*codes_missed)(struct sc_store *store, uint64_t extent_id); /* build.c */
+    /* Set by open: a piece is void from now on, the log lock held (cache/hosted.c). NULL: nobody
+     * asks. */
+    void (*piece_gone)(const struct sc_store *store, const struct sc_store_piece_entry *piece);
 
     struct sc_store_counts counts;
 };

@@ -159,7 +159,10 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
         .bytes = config->host_bytes,
         .policy = (enum sc_policy)config->host_policy,
         .slab_bytes = sc_store_hosted_bytes(&store->shape, config->chunk_tokens)};
-    return sc_store_host_open(&host, &store->host, reterr);
+    status = sc_store_host_open(&host, &store->host, reterr);
+    if (store->host != NULL)
+        store->piece_gone = sc_store_hosted_piece_gone;
+    return status;
 }
 
 static spec_status tables_open(struct sc_store *store, struct spec_error *reterr)
@@ -350,5 +353,13 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
     if (store->frames != NULL)
         stats.stage_bytes_used =
             sc_frames_used(store->frames) * sc_frames_frame_bytes(store->frames);
+    struct sc_store_host_stats host;
+    sc_store_host_stats(store->host, &host);
+    stats.host_bytes_max = host.bytes_max;
+    stats.host_bytes_used = host.bytes_used;
+    stats.host_bytes_kept = host.bytes_kept;
+    stats.host_hits = host.hits;
+    stats.host_misses = host.misses;
+    stats.host_evictions = host.evictions;
     *ret_stats = stats;
 }

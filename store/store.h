@@ -195,6 +195,9 @@ struct sc_store_stats {
     uint64_t code_bytes;                /* taken by codes, alignment included */
     uint64_t coarse_pieces;             /* that live, and have no rows but codes */
     bool is_building;                   /* what extents lack is being made */
+    /* Of the host tier: levels, whole pages; counts of slabs that loads asked for. */
+    uint64_t host_bytes_max, host_bytes_used, host_bytes_kept;
+    uint64_t host_hits, host_misses, host_evictions;
 };
 
 /* Opens or makes the store, replays the log; a reader or peer makes nothing, and what is not there

@@ -50,16 +50,31 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
     sc_plugin_piece_fail(conn, request->segments[first].node, piece);
 }
 
-/* Moves a smoothed rate towards that of a read. */
-static void note_rate(const spec_connector *conn, _Atomic uint64_t *bytes_per_s,
-                      uint64_t read_bytes, uint64_t begin_ns)
+/* Moves a smoothed rate towards that of bytes that took so long. */
+static void note_rate(_Atomic uint64_t *bytes_per_s, uint64_t bytes, uint64_t took_ns)
 {
-    uint64_t took_ns = sc_exec_now_ns(conn->exec) - begin_ns, old = sc_counted(bytes_per_s);
+    uint64_t old = sc_counted(bytes_per_s);
     if (took_ns == 0)
         return;
-    uint64_t rate = (uint64_t)((double)read_bytes * 1e9 / (double)took_ns);
+    uint64_t rate = (uint64_t)((double)bytes * 1e9 / (double)took_ns);
     atomic_store_explicit(bytes_per_s, old == 0 ? rate : old - old / 8 + rate / 8,
                           memory_order_relaxed);
+}
+
+/* A load of a whole layer that was not read ahead. What host memory had of it took its time, too:
+ * that is not the disk's, and as long as it is not known, nothing is learned of a load of both. */
+static void note_whole(spec_connector *conn, const struct sc_store_read_cost *cost,
+                       uint64_t host_bytes, uint64_t took_ns)
+{
+    uint64_t rate = sc_counted(&conn->ahead.host_bytes_per_s), host_ns = 0;
+    if (cost->read_bytes == 0 && host_bytes >= WHOLE_BYTES_MIN)
+        note_rate(&conn->ahead.host_bytes_per_s, host_bytes, took_ns);
+    if (cost->read_bytes < WHOLE_BYTES_MIN || (host_bytes > 0 && rate == 0))
+        return;
+    if (host_bytes > 0)
+        host_ns = (uint64_t)((double)host_bytes * 1e9 / (double)rate);
+    if (host_ns <= took_ns / 2)
+        note_rate(&conn->ahead.load_bytes_per_s, cost->read_bytes, took_ns - host_ns);
 }
 
 /* The rank of a row in an ascending set that holds it. */
@@ -166,6 +181,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     uint64_t bite = SC_STORE_BITE_BYTES / conn->dims.row_bytes, row = 0;
     bite = bite > 0 ? bite : 1;
     const struct sc_store_sink sink = target->sink(&to);
+    uint64_t hosted_rows = item->taken[SPEC_TIER_HOST];
     bool is_whole = reader->load == SC_LOAD_WHOLE, moves = is_whole && sink.span_bytes > 0;
     bool in_order = is_whole || set != NULL; /* else they come from anywhere */
     struct sc_store_rows rows = {0};
@@ -187,8 +203,10 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);
     add_cost(conn, item, &cost);
-    if (status == SPEC_OK && is_whole && !item->was_started && cost.read_bytes >= WHOLE_BYTES_MIN)
-        note_rate(conn, &conn->ahead.load_bytes_per_s, cost.read_bytes, reader->begin_ns);
+    hosted_rows = item->taken[SPEC_TIER_HOST] - hosted_rows;
+    if (status == SPEC_OK && is_whole && !item->was_started)
+        note_whole(conn, &cost, hosted_rows * conn->dims.row_bytes,
+                   sc_exec_now_ns(conn->exec) - reader->begin_ns);
     reader->layer = SC_PLUGIN_NO_LAYER; /* consumed; the same layer may be asked for again */
     if (status == SPEC_E_TIMEOUT)
         sc_store_reader_cancel(reader->reader);
@@ -227,7 +245,8 @@ static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
     struct sc_store_read_cost cost;
     sc_store_reader_cost(rest->reader, &cost);
     if (status == SPEC_OK && cost.read_bytes >= PICKS_BYTES_MIN)
-        note_rate(conn, &conn->ahead.pick_bytes_per_s, cost.read_bytes, begin_ns);
+        note_rate(&conn->ahead.pick_bytes_per_s, cost.read_bytes,
+                  sc_exec_now_ns(conn->exec) - begin_ns);
     return status;
 }
 

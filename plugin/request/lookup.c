@@ -253,18 +253,17 @@ static void write_result(spec_connector *conn, const struct sc_plugin_request *r
                          struct spec_lookup_result *ret_result)
 {
     uint64_t rows = sc_plugin_row_total(request);
-    uint64_t bytes = rows * conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t));
-    uint64_t rate = atomic_load_explicit(&conn->ahead.load_bytes_per_s, memory_order_relaxed);
     struct spec_lookup_result result = {
         .state = rows > 0 ? SPEC_LOOKUP_HIT : SPEC_LOOKUP_MISS,
         .request = handle,
         .matched_tokens = request->matched_tokens,
         .provenance = request->provenance,
-        .tier_bytes = {[SC_STORE_TIER] = bytes},
-        .load_ns = rate > 0 ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0,
         .lease_expiry_ns = promise->expiry_ns,
         .stored_tokens = request->stored_tokens,
     };
+    sc_plugin_tier_bytes(conn, request, request->from_token, rows > 0 ? request->matched_tokens : 0,
+                         result.tier_bytes);
+    result.load_ns = sc_plugin_load_ns(conn, result.tier_bytes);
     memcpy(result.lease, promise->lease, sizeof(result.lease));
     sc_plugin_args_write(ret_result, &result, sizeof(result));
 }

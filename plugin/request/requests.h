@@ -199,6 +199,15 @@ void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *reque
 /* What it matched is let go: its pin, and its part in what merges wait for. */
 void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request);
 
+/* tiers.c */
+/* Bytes of rows [first, end) of the match, positions of the prompt, in all layers, by the tier that
+ * has them now: ret_bytes [SPEC_TIERS]. The request's match is set, its ranges need not be. Takes
+ * no lock. */
+void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_request *request,
+                          uint64_t first, uint64_t end, uint64_t ret_bytes[SPEC_TIERS]);
+/* How long loading so many bytes of each tier takes, as loads were measured; 0: not known yet. */
+uint64_t sc_plugin_load_ns(const spec_connector *conn, const uint64_t bytes[SPEC_TIERS]);
+
 /* lookup.c */
 spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *params,
                              struct spec_lookup_result *ret_result, struct spec_error *reterr);

@@ -4,10 +4,12 @@
  *   heads    [a power of two] -> slabs of one hash, published or being filled
  *   heap     [slab numbers] of published slabs that nobody has pinned, the least rank at the root;
  *            each knows its place
+ *   kept     [slab] <-> [slab] ..   published, not in the heap whether pinned or not
  *
  * Holds, Does not, Threads, Tests: store/cache/host.h. */
 #include "store/cache/host.h"
 
+#include "store/cache/residents.h"
 #include "store/place/space.h"
 
 #include <pthread.h>
@@ -15,6 +17,7 @@
 #define PAGE  ((uint64_t)SC_STORE_SPACE_PAGE_BYTES)
 #define NONE  UINT32_MAX
 #define SHARE 4u /* slabs may be so many times shorter than the usual one */
+#define KEPT  4u /* of so many parts of the memory, all but one may be kept */
 
 enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
 
@@ -23,9 +26,13 @@ struct sc_store_host_slab {
     uint32_t next;  /* of its head, or free */
     uint32_t place; /* in the heap */
     uint32_t pins, rows;
+    uint32_t group, group_prev, group_next; /* of one group: residents.h */
+    uint32_t kept_prev, kept_next;          /* while there is a keeper */
     enum state state;
     uint64_t page, pages;
     uint64_t rank;
+    uint64_t keeper; /* 0: none */
+    uint64_t until_ns;
     struct sc_use use;
 };
 
@@ -43,10 +50,13 @@ struct sc_store_host {
     struct sc_store_space map; /* one segment */
     struct sc_store_host_slab *slabs;
     uint32_t *heads, *heap;
-    uint32_t free, heap_count;
+    struct sc_store_residents residents; /* counts, which any thread reads */
+    uint32_t free, heap_count, kept;
     uint64_t stamp; /* of uses */
     uint64_t age;   /* the rank of what went last, and what refusals added */
-    uint64_t pages_used, published, hits, misses, evictions;
+    uint64_t pages_used, pages_kept, published, hits, misses, evictions;
+
+    _Atomic uint64_t kept_until_ns; /* the first of the kept ones is let go then; any thread */
 };
 
 /* ---- By key: lock held ----------------------------------------------------------------------- */
@@ -70,12 +80,35 @@ static struct sc_store_host_slab *slab_find(const struct sc_store_host *host,
     return i != NONE ? &host->slabs[i] : NULL;
 }
 
-static void slab_unlink(struct sc_store_host *host, struct sc_store_host_slab *slab)
+static uint32_t number_of(const struct sc_store_host *host, const struct sc_store_host_slab *slab)
 {
-    uint32_t *link = head_of(host, &slab->key), i = (uint32_t)(slab - host->slabs);
+    return (uint32_t)(slab - host->slabs);
+}
+
+static void slab_link(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    uint32_t *head = head_of(host, &slab->key), i = number_of(host, slab);
+    slab->group = sc_store_residents_join(&host->residents, slab->key.copy, slab->key.first);
+    slab->group_prev = NONE;
+    slab->group_next = host->residents.groups[slab->group].first;
+    if (slab->group_next != NONE)
+        host->slabs[slab->group_next].group_prev = i;
+    host->residents.groups[slab->group].first = i;
+    slab->next = *head;
+    *head = i;
+}
+
+static void slab_unlink(struct sc_store_host *host, const struct sc_store_host_slab *slab)
+{
+    uint32_t *link = head_of(host, &slab->key), i = number_of(host, slab);
     while (*link != i)
         link = &host->slabs[*link].next;
     *link = slab->next;
+    if (slab->group_next != NONE)
+        host->slabs[slab->group_next].group_prev = slab->group_prev;
+    *(slab->group_prev != NONE ? &host->slabs[slab->group_prev].group_next
+                               : &host->residents.groups[slab->group].first) = slab->group_next;
+    sc_store_residents_leave(&host->residents, slab->group);
 }
 
 /* ---- By rank: lock held ---------------------------------------------------------------------- */
@@ -140,7 +173,45 @@ static void slab_used(struct sc_store_host *host, struct sc_store_host_slab *sla
     slab->rank = rank > slab->rank ? rank : slab->rank;
 }
 
+/* ---- Kept: lock held ------------------------------------------------------------------------- */
+
+static void kept_add(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    slab->kept_prev = NONE;
+    slab->kept_next = host->kept;
+    if (host->kept != NONE)
+        host->slabs[host->kept].kept_prev = number_of(host, slab);
+    host->kept = number_of(host, slab);
+    host->pages_kept += slab->pages;
+}
+
+static void kept_remove(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    if (slab->kept_next != NONE)
+        host->slabs[slab->kept_next].kept_prev = slab->kept_prev;
+    *(slab->kept_prev != NONE ? &host->slabs[slab->kept_prev].kept_next : &host->kept) =
+        slab->kept_next;
+    slab->keeper = 0;
+    host->pages_kept -= slab->pages;
+}
+
 /* ---- Room: lock held ------------------------------------------------------------------------- */
+
+/* Nobody has it pinned, or keeps it: it may be evicted. */
+static void slab_rest(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    if (slab->pins == 0 && slab->keeper == 0)
+        heap_add(host, slab);
+}
+
+/* It is used, or leaves: it may not be evicted, and is kept for nobody. */
+static void slab_stir(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    if (slab->keeper != 0)
+        kept_remove(host, slab);
+    else if (slab->pins == 0)
+        heap_remove(host, slab->place);
+}
 
 /* Nobody has it. */
 static void slab_free(struct sc_store_host *host, struct sc_store_host_slab *slab)
@@ -156,11 +227,22 @@ static void slab_free(struct sc_store_host *host, struct sc_store_host_slab *sla
 static void slab_leave(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
     host->published--;
+    sc_store_residents_publish(&host->residents, slab->group, false);
     slab_unlink(host, slab);
+    slab_stir(host, slab);
     slab->state = FORGOTTEN;
-    if (slab->pins == 0) {
-        heap_remove(host, slab->place);
+    if (slab->pins == 0)
         slab_free(host, slab);
+}
+
+/* It is published or being filled. */
+static void slab_forget(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    if (slab->state == PUBLISHED) {
+        slab_leave(host, slab);
+    } else { /* its filler frees it */
+        slab_unlink(host, slab);
+        slab->state = FORGOTTEN;
     }
 }
 
@@ -206,8 +288,8 @@ struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
     host->hits += slab != NULL;
     host->misses += slab == NULL;
     if (slab != NULL) {
-        if (slab->pins++ == 0)
-            heap_remove(host, slab->place);
+        slab_stir(host, slab);
+        slab->pins++;
         slab_used(host, slab);
     }
     pthread_mutex_unlock(&host->lock);
@@ -233,9 +315,14 @@ void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *
     SC_ASSERT(host->poison, slab->pins > 0);
     if (--slab->pins == 0 && slab->state == FORGOTTEN)
         slab_free(host, slab);
-    else if (slab->pins == 0)
-        heap_add(host, slab);
+    else
+        slab_rest(host, slab);
     pthread_mutex_unlock(&host->lock);
+}
+
+uint32_t sc_store_host_layers(const struct sc_store_host *host, uint64_t copy, uint32_t first)
+{
+    return host != NULL ? sc_store_residents_count(&host->residents, copy, first) : 0;
 }
 
 struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
@@ -254,19 +341,17 @@ struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
                          .count = 1};
     uint64_t rank = sc_rank_by(host->policy, &use);
     if (slab_find(host, key) == NULL && room_take(host, pages, rank, &page)) {
-        uint32_t *head = head_of(host, key);
         slab = &host->slabs[host->free];
         host->free = slab->next;
         use.stamp = ++host->stamp;
         *slab = (struct sc_store_host_slab){.key = *key,
-                                            .next = *head,
                                             .rows = row_count,
                                             .state = FILLING,
                                             .page = page,
                                             .pages = pages,
                                             .rank = rank,
                                             .use = use};
-        *head = (uint32_t)(slab - host->slabs);
+        slab_link(host, slab);
     }
     pthread_mutex_unlock(&host->lock);
     return slab;
@@ -280,7 +365,8 @@ void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab
     } else {
         slab->state = PUBLISHED;
         host->published++;
-        heap_add(host, slab);
+        sc_store_residents_publish(&host->residents, slab->group, true);
+        slab_rest(host, slab);
     }
     pthread_mutex_unlock(&host->lock);
 }
@@ -302,12 +388,79 @@ void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host
         return;
     pthread_mutex_lock(&host->lock);
     struct sc_store_host_slab *slab = slab_find(host, key);
-    if (slab != NULL && slab->state == PUBLISHED) {
-        slab_leave(host, slab);
-    } else if (slab != NULL) { /* its filler frees it */
-        slab_unlink(host, slab);
-        slab->state = FORGOTTEN;
+    if (slab != NULL)
+        slab_forget(host, slab);
+    pthread_mutex_unlock(&host->lock);
+}
+
+void sc_store_host_forget_layers(struct sc_store_host *host, uint64_t copy, uint32_t first)
+{
+    if (host == NULL)
+        return;
+    pthread_mutex_lock(&host->lock);
+    uint32_t group;
+    while ((group = sc_store_residents_find(&host->residents, copy, first)) != NONE)
+        slab_forget(host, &host->slabs[host->residents.groups[group].first]);
+    pthread_mutex_unlock(&host->lock);
+}
+
+/* ---- Kept ------------------------------------------------------------------------------------ */
+
+bool sc_store_host_keep(struct sc_store_host *host, const struct sc_store_host_key *key,
+                        uint64_t keeper)
+{
+    if (host == NULL)
+        return false;
+    pthread_mutex_lock(&host->lock);
+    struct sc_store_host_slab *slab = slab_find(host, key);
+    bool has = slab != NULL && slab->state == PUBLISHED;
+    uint64_t kept = has ? host->pages_kept + (slab->keeper == 0 ? slab->pages : 0) : 0;
+    has = has && kept <= host->page_count - host->page_count / KEPT;
+    if (has) {
+        slab_stir(host, slab);
+        slab->keeper = keeper;
+        slab->until_ns = UINT64_MAX;
+        kept_add(host, slab);
     }
+    pthread_mutex_unlock(&host->lock);
+    return has;
+}
+
+/* Lock held. Those whose time has come are as any other. */
+static void kept_expire(struct sc_store_host *host, uint64_t now_ns)
+{
+    uint64_t first_ns = UINT64_MAX;
+    for (uint32_t next, i = host->kept; i != NONE; i = next) {
+        struct sc_store_host_slab *slab = &host->slabs[i];
+        next = slab->kept_next;
+        if (slab->until_ns <= now_ns) {
+            kept_remove(host, slab);
+            slab_rest(host, slab);
+        } else if (slab->until_ns < first_ns) {
+            first_ns = slab->until_ns;
+        }
+    }
+    atomic_store_explicit(&host->kept_until_ns, first_ns, memory_order_relaxed);
+}
+
+void sc_store_host_let_go(struct sc_store_host *host, uint64_t keeper, uint64_t until_ns)
+{
+    if (host == NULL)
+        return;
+    pthread_mutex_lock(&host->lock);
+    for (uint32_t i = host->kept; i != NONE; i = host->slabs[i].kept_next)
+        if (host->slabs[i].keeper == keeper)
+            host->slabs[i].until_ns = until_ns;
+    kept_expire(host, 0);
+    pthread_mutex_unlock(&host->lock);
+}
+
+void sc_store_host_expire(struct sc_store_host *host, uint64_t now_ns)
+{
+    if (host == NULL || atomic_load_explicit(&host->kept_until_ns, memory_order_relaxed) > now_ns)
+        return;
+    pthread_mutex_lock(&host->lock);
+    kept_expire(host, now_ns);
     pthread_mutex_unlock(&host->lock);
 }
 
@@ -330,6 +483,7 @@ void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats 
     pthread_mutex_lock(&host->lock);
     *ret_stats = (struct sc_store_host_stats){.bytes_max = host->page_count * PAGE,
                                               .bytes_used = host->pages_used * PAGE,
+                                              .bytes_kept = host->pages_kept * PAGE,
                                               .slabs = host->published,
                                               .hits = host->hits,
                                               .misses = host->misses,
@@ -358,9 +512,12 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
                                    .policy = params->policy,
                                    .page_count = pages,
                                    .slabs_max = (uint32_t)count,
-                                   .head_mask = (uint32_t)(heads - 1)};
+                                   .head_mask = (uint32_t)(heads - 1),
+                                   .kept = NONE,
+                                   .kept_until_ns = UINT64_MAX};
     pthread_mutex_init(&host->lock, NULL);
     bool good = sc_store_space_init(&host->map, params->alloc, params->poison, 1, pages);
+    good = sc_store_residents_init(&host->residents, params->alloc, (uint32_t)count) && good;
     host->memory = sc_alloc_huge(params->alloc, pages * PAGE);
     host->slabs = sc_alloc_array(params->alloc, count, sizeof(*host->slabs));
     host->heads = sc_alloc_array(params->alloc, heads, sizeof(*host->heads));
@@ -386,6 +543,7 @@ void sc_store_host_close(struct sc_store_host *host)
     struct sc_alloc *alloc = host->alloc;
     for (uint32_t i = 0; host->slabs != NULL && i < host->slabs_max; i++)
         SC_ASSERT(host->poison, host->slabs[i].pins == 0 && host->slabs[i].state != FILLING);
+    sc_store_residents_done(&host->residents);
     sc_store_space_done(&host->map);
     sc_alloc_free(alloc, host->heap);
     sc_alloc_free(alloc, host->heads);

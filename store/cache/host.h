@@ -11,13 +11,15 @@
  *
  * Who has no room evicts what is worth least by now (base/policy.h) of what nobody has pinned,
  * until a run of pages is free. A heap of ranks has the least of those at its root: what is pinned
- * is not in it.
+ * is not in it. Nor is what was brought for a load that is to come, and is kept for it until it was
+ * used once, or until its time; but never more than KEPT of the memory, so that others find room.
  *
  * Holds: what get gives is what was published under that key, and stays until unpin; no more than
  * host_bytes is ever taken; a slab that cannot be had without evicting a pinned one is not begun.
+ * What was forgotten before a slab was published, or since, is not found.
  * Does not: verify (whoever gets a slab does, as if it had read it), read, know ranges or pieces.
  * Threads: any. One lock (rank 57); no bytes are copied under it.
- * Tests: tests/unit/store/test_host.c */
+ * Tests: tests/unit/store/test_host.c, test_host_keep.c */
 #ifndef SC_STORE_HOST_H
 #define SC_STORE_HOST_H
 
@@ -54,6 +56,8 @@ struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
 /* Whether get would give one now. */
 bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_key *key);
 void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab);
+/* Of how many layers get would give the slab. Takes no lock (residents.h). */
+uint32_t sc_store_host_layers(const struct sc_store_host *host, uint64_t copy, uint32_t first);
 
 /* Memory for a slab that is not there yet, to be filled and then published or abandoned. cost_ns:
  * what it takes to have it again. NULL: it is there, or nothing worth less can go. */
@@ -65,6 +69,19 @@ void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab
 void sc_store_host_abandon(struct sc_store_host *host, struct sc_store_host_slab *slab);
 /* It is found no more, and goes when nobody has it pinned. */
 void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host_key *key);
+/* The same for all layers of it. */
+void sc_store_host_forget_layers(struct sc_store_host *host, uint64_t copy, uint32_t first);
+
+/* ---- Kept for a load that is to come --------------------------------------------------------- */
+
+/* get would give one now, and it is kept on behalf of the keeper (not 0) until it was used or let
+ * go. false: it is not there, or as much as may be is kept already. */
+bool sc_store_host_keep(struct sc_store_host *host, const struct sc_store_host_key *key,
+                        uint64_t keeper);
+/* What the keeper keeps is let go at that time, by whoever looks for room then; 0: now. */
+void sc_store_host_let_go(struct sc_store_host *host, uint64_t keeper, uint64_t until_ns);
+/* Lets go of what was kept until now. */
+void sc_store_host_expire(struct sc_store_host *host, uint64_t now_ns);
 
 /* Of a slab that is pinned or being filled. */
 uint8_t *sc_store_host_bytes(const struct sc_store_host *host,
@@ -74,6 +91,7 @@ uint32_t sc_store_host_rows(const struct sc_store_host_slab *slab);
 /* Any thread. */
 struct sc_store_host_stats {
     uint64_t bytes_max, bytes_used; /* pages that are taken */
+    uint64_t bytes_kept;
     uint64_t slabs, hits, misses, evictions;
 };
 void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats *ret_stats);

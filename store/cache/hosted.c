@@ -17,6 +17,16 @@ uint64_t sc_store_hosted_bytes(const struct sc_store_shape *shape, uint64_t row_
     return tags_bytes(shape, row_count) + row_count * shape->row_bytes;
 }
 
+/* Of the piece's rows, whose entry is constant by now. */
+static struct sc_store_host_key key_of(const struct sc_store *store,
+                                       const struct sc_store_piece_entry *piece, uint32_t layer)
+{
+    return (struct sc_store_host_key){.copy =
+                                          sc_store_table_extent(&store->table, piece->extent)->copy,
+                                      .first = (uint32_t)piece->extent_row + piece->skip,
+                                      .layer = layer};
+}
+
 /* false: the range does not lie in what a slab of its piece has. */
 static bool key_set(const struct sc_store *store, uint32_t layer,
                     const struct sc_store_range *range, struct sc_store_host_key *ret_key,
@@ -26,11 +36,19 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
     if (piece == NULL || range->row_first < piece->skip || range->row_count == 0)
         return false;
     *ret_piece = piece;
-    *ret_key = (struct sc_store_host_key){
-        .copy = sc_store_table_extent(&store->table, piece->extent)->copy,
-        .first = (uint32_t)piece->extent_row + piece->skip,
-        .layer = layer};
+    *ret_key = key_of(store, piece, layer);
     return true;
+}
+
+uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = NULL;
+    if (store->host != NULL)
+        entry = sc_store_table_leased(&store->table, piece);
+    if (entry == NULL)
+        return 0;
+    struct sc_store_host_key key = key_of(store, entry, 0);
+    return sc_store_host_layers(store->host, key.copy, key.first);
 }
 
 struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
@@ -74,6 +92,13 @@ void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
         sc_store_host_forget(store->host, &key);
 }
 
+void sc_store_hosted_piece_gone(const struct sc_store *store,
+                                const struct sc_store_piece_entry *piece)
+{
+    struct sc_store_host_key key = key_of(store, piece, 0);
+    sc_store_host_forget_layers(store->host, key.copy, key.first);
+}
+
 /* ---- Filling -------------------------------------------------------------------------------- */
 
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
@@ -89,10 +114,13 @@ void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_
     struct sc_store_device device;
     uint64_t bytes = sc_store_hosted_bytes(&store->shape, range->row_count);
     sc_store_device(store, &device);
+    sc_store_host_expire(store->host, sc_exec_now_ns(store->params.exec));
     uint64_t cost_ns = device.op_ns + (uint64_t)((double)bytes * 1e9 / (double)device.bytes_per_s);
     fill->slab = sc_store_host_begin(store->host, &key, range->row_count, bytes, cost_ns);
     fill->bytes = fill->slab != NULL ? sc_store_host_bytes(store->host, fill->slab) : NULL;
     fill->row_count = range->row_count;
+    fill->piece = range->piece;
+    fill->key = key;
 }
 
 void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,
@@ -115,9 +143,13 @@ void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hos
 void sc_store_hosted_end(const struct sc_store *store, struct sc_store_hosted_fill *fill,
                          bool is_whole)
 {
-    if (fill->slab != NULL && is_whole)
+    if (fill->slab != NULL && is_whole) {
         sc_store_host_publish(store->host, fill->slab);
-    else if (fill->slab != NULL)
+        /* Whoever voids a piece says so after it: one of the two finds what the other did. */
+        if (sc_store_table_live(&store->table, fill->piece) == NULL)
+            sc_store_host_forget(store->host, &fill->key);
+    } else if (fill->slab != NULL) {
         sc_store_host_abandon(store->host, fill->slab);
+    }
     fill->slab = NULL;
 }

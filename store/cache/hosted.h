@@ -5,7 +5,7 @@
  *           of one piece, without the rows that it skips
  *
  * Holds: a slab has all rows of its piece that can be read, as they were read and verified; whoever
- * hands them out verifies them again.
+ * hands them out verifies them again. Of a piece that is void nothing is found.
  * Does not: choose what is evicted (host.c), read.
  * Threads: any; a filler: its load's consumer.
  * Tests: tests/unit/store/test_hosted.c */
@@ -14,6 +14,7 @@
 
 #include "store/cache/host.h"
 #include "store/load.h"
+#include "store/log/table.h"
 #include "store/rows/where.h"
 
 /* Where a range's rows are in a slab. */
@@ -34,11 +35,16 @@ bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
 void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
                             const struct sc_store_range *range);
 
+/* The piece is void: none of its slabs is found any more. */
+void sc_store_hosted_piece_gone(const struct sc_store *store,
+                                const struct sc_store_piece_entry *piece);
+
 /* A slab that is filled while a range is handed out. */
 struct sc_store_hosted_fill {
     struct sc_store_host_slab *slab; /* NULL: none is */
     uint8_t *bytes;
-    uint64_t row_count;
+    uint64_t row_count, piece;
+    struct sc_store_host_key key;
 };
 /* The range begins: a slab is begun, if the range is all of its piece and there is room for what is
  * worth as much. */

@@ -163,6 +163,112 @@ static void rot_in_memory_costs_nothing_of_the_disk(void **state)
     }
 }
 
+/* ---- What lookup says of it ------------------------------------------------------------------ */
+
+/* Rows times layers by tier, as lookup says. */
+static struct spec_lookup_result tiers_of(struct rig *rig, const struct prompt *prompt,
+                                          uint64_t ret_rows[SPEC_TIERS])
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    for (uint32_t t = 0; t < SPEC_TIERS; t++)
+        ret_rows[t] = result.tier_bytes[t] / (rig->conn->dims.row_bytes + 8);
+    rig_release(rig, result.request);
+    return result;
+}
+
+static void lookup_says_where_rows_lie(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < WAYS; i++) {
+        struct rig rig;
+        struct prompt first = rig_prompt(5, 128, 0, 128), longer = rig_prompt(5, 128, 9, COUNT);
+        spec_status status;
+        uint64_t rows[SPEC_TIERS];
+        rig_init(&rig, true, EXTRA[i]);
+        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        assert_int_equal(rig_fill(&rig, &first), SPEC_OK);
+        assert_int_equal(rig_fill(&rig, &longer), SPEC_OK);
+        (void)tiers_of(&rig, &longer, rows);
+        assert_int_equal(rows[SPEC_TIER_HOST], 0);
+        assert_int_equal(rows[SPEC_TIER_DISK], 5 * COUNT);
+        load(&rig, &first, 1, rows);
+        load(&rig, &first, 3, rows);
+        (void)tiers_of(&rig, &longer, rows);
+        assert_int_equal(rows[SPEC_TIER_HOST], 2 * 128);
+        assert_int_equal(rows[SPEC_TIER_DISK], 5 * COUNT - 2 * 128);
+        assert_int_equal(rig_read(&rig, &longer, &status), COUNT);
+        struct spec_lookup_result all = tiers_of(&rig, &longer, rows);
+        assert_int_equal(rows[SPEC_TIER_HOST], 5 * COUNT);
+        assert_int_equal(rows[SPEC_TIER_DISK], 0);
+        assert_true(all.load_ns > 0); /* a first guess of memory, if nothing was measured */
+        rig_reopen(&rig);
+        (void)tiers_of(&rig, &longer, rows);
+        assert_int_equal(rows[SPEC_TIER_HOST], 0);
+        rig_prompt_free(&first);
+        rig_prompt_free(&longer);
+        rig_done(&rig);
+    }
+}
+
+/* Room for a few slabs: what lookup says is what the next load finds. */
+static void lookup_follows_evictions(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompts[3];
+    uint64_t rows[SPEC_TIERS], loaded[SPEC_TIERS], hosted = 0, evicted = 0;
+    rig_init(&rig, true, "\"host_bytes\": \"64KiB\", \"chunk_tokens\": 16");
+    rig_shape(&rig, 2, 3, 10, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    for (uint64_t p = 0; p < 3; p++) {
+        prompts[p] = rig_prompt(50 + p, 0, 0, 96);
+        assert_int_equal(rig_fill(&rig, &prompts[p]), SPEC_OK);
+    }
+    for (uint64_t step = 0; step < 60; step++) {
+        const struct prompt *prompt = &prompts[step * 7 / 4 % 3];
+        load(&rig, prompt, 0, loaded);
+        (void)tiers_of(&rig, prompt, rows);
+        uint64_t said = rows[SPEC_TIER_HOST];
+        assert_int_equal(said + rows[SPEC_TIER_DISK], 2 * prompt->count);
+        load(&rig, prompt, 0, loaded);
+        load(&rig, prompt, 1, rows);
+        assert_in_range(loaded[SPEC_TIER_HOST], 0, said);
+        hosted += said;
+    }
+    struct sc_store_stats stats;
+    sc_store_stats(rig.conn->store, &stats);
+    evicted = stats.host_evictions;
+    assert_true(hosted > 0 && evicted > 0);
+    assert_in_range(stats.host_bytes_used, 1, stats.host_bytes_max);
+    for (uint64_t p = 0; p < 3; p++)
+        rig_prompt_free(&prompts[p]);
+    rig_done(&rig);
+}
+
+/* What is void takes no memory any more. */
+static void a_reset_empties_memory(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
+    struct sc_store_stats stats;
+    spec_status status;
+    rig_init(&rig, true, EXTRA[0]);
+    rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
+    sc_store_stats(rig.conn->store, &stats);
+    assert_true(stats.host_bytes_used > 0);
+    assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
+    rig_background(&rig);
+    sc_store_stats(rig.conn->store, &stats);
+    assert_int_equal(stats.host_bytes_used, 0);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +276,9 @@ int main(void)
         cmocka_unit_test(tiers_are_mixed_in_a_load),
         cmocka_unit_test(a_reset_ends_what_is_kept),
         cmocka_unit_test(rot_in_memory_costs_nothing_of_the_disk),
+        cmocka_unit_test(lookup_says_where_rows_lie),
+        cmocka_unit_test(lookup_follows_evictions),
+        cmocka_unit_test(a_reset_empties_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,50 @@
+/* Where the rows of a match lie, and how long loading them from there takes.
+ *
+ *   match    [piece][piece][piece] ...
+ *   a piece  its rows, in so many layers in host memory, in the others on the disk
+ *
+ * Holds: nothing is asked of the tiers that waits for a lock.
+ * Does not: know what a selected load reads of it: all rows of all layers count.
+ * Threads: any that holds the request's segments.
+ * Tests: tests/unit/plugin/test_host_tier.c, conformance (abi_191_*) */
+#include "plugin/connector.h"
+
+/* Of host memory, until loads were measured: what one core moves and verifies. */
+#define HOST_BYTES_PER_S UINT64_C(5000000000)
+
+void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_request *request,
+                          uint64_t first, uint64_t end, uint64_t ret_bytes[SPEC_TIERS])
+{
+    uint64_t row_bytes = conn->dims.row_bytes + sizeof(uint64_t); /* with its tag */
+    uint64_t layers = conn->dims.layer_count;
+    for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
+        ret_bytes[tier] = 0;
+    for (uint64_t i = 0, at = 0; at < end; i++) {
+        const struct sc_radix_segment *segment = &request->segments[i];
+        uint64_t last = segment->first + segment->count;
+        uint64_t from = segment->first > first ? segment->first : first;
+        uint64_t rows = last < end ? last : end;
+        rows = rows > from ? rows - from : 0;
+        uint64_t hosted =
+            rows > 0 ? sc_store_piece_host_layers(conn->store, segment->value.piece) : 0;
+        hosted = hosted < layers ? hosted : layers;
+        ret_bytes[SPEC_TIER_HOST] += rows * hosted * row_bytes;
+        ret_bytes[SC_STORE_TIER] += rows * (layers - hosted) * row_bytes;
+        at = last;
+    }
+}
+
+static uint64_t took_ns(uint64_t bytes, uint64_t bytes_per_s)
+{
+    return (uint64_t)((double)bytes * 1e9 / (double)bytes_per_s);
+}
+
+uint64_t sc_plugin_load_ns(const spec_connector *conn, const uint64_t bytes[SPEC_TIERS])
+{
+    uint64_t disk = sc_counted(&conn->ahead.load_bytes_per_s);
+    uint64_t host = sc_counted(&conn->ahead.host_bytes_per_s);
+    if (bytes[SC_STORE_TIER] > 0 && disk == 0)
+        return 0;
+    return took_ns(bytes[SPEC_TIER_HOST], host > 0 ? host : HOST_BYTES_PER_S) +
+           (bytes[SC_STORE_TIER] > 0 ? took_ns(bytes[SC_STORE_TIER], disk) : 0);
+}

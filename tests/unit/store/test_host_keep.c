@@ -1,0 +1,328 @@
+/* What the host tier counts, keeps and forgets by piece, beside a plain list of what is there; then
+ * counted by threads while others change it.
+ *
+ * Threads: one, but the last test: six. */
+#include "store/cache/host.h"
+
+#include "store/cache/residents.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#define PAGE   4096u
+#define PAGES  64u
+#define PIECES 24u
+#define LAYERS 5u
+#define KEYS   (PIECES * LAYERS)
+
+struct fixture {
+    struct sc_alloc alloc;
+    struct sc_poison poison;
+    struct sc_store_host *host;
+    uint64_t seed;
+};
+
+static uint64_t below(uint64_t *seed, uint64_t end)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (*seed >> 33) % end;
+}
+
+static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t seed)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    memset(fx, 0, sizeof(*fx));
+    fx->seed = seed;
+    sc_alloc_init(&fx->alloc);
+    const struct sc_store_host_params params = {.alloc = &fx->alloc,
+                                                .poison = &fx->poison,
+                                                .bytes = PAGES * PAGE,
+                                                .slab_bytes = PAGE,
+                                                .policy = policy};
+    assert_int_equal(sc_store_host_open(&params, &fx->host, &error), SPEC_OK);
+    sc_alloc_seal(&fx->alloc);
+}
+
+static void fixture_done(struct fixture *fx)
+{
+    assert_int_equal(atomic_load(&fx->alloc.sealed_refusals), 0);
+    sc_alloc_unseal(&fx->alloc);
+    sc_store_host_close(fx->host);
+    assert_int_equal(atomic_load(&fx->alloc.live_blocks), 0);
+}
+
+/* Pieces share copies, and some a first row. */
+static struct sc_store_host_key key_of(uint64_t piece, uint64_t layer)
+{
+    return (struct sc_store_host_key){
+        .copy = 7 + piece / 4, .first = (uint32_t)(piece % 4 * 64), .layer = (uint32_t)layer};
+}
+
+static bool put(struct fixture *fx, uint64_t piece, uint64_t layer, uint64_t pages)
+{
+    struct sc_store_host_key key = key_of(piece, layer);
+    struct sc_store_host_slab *slab = sc_store_host_begin(fx->host, &key, 1, pages * PAGE, 1000);
+    if (slab != NULL)
+        sc_store_host_publish(fx->host, slab);
+    return slab != NULL;
+}
+
+static bool has(const struct fixture *fx, uint64_t piece, uint64_t layer)
+{
+    struct sc_store_host_key key = key_of(piece, layer);
+    return sc_store_host_has(fx->host, &key);
+}
+
+static bool keep(struct fixture *fx, uint64_t piece, uint64_t layer, uint64_t keeper)
+{
+    struct sc_store_host_key key = key_of(piece, layer);
+    return sc_store_host_keep(fx->host, &key, keeper);
+}
+
+static uint32_t layers(const struct fixture *fx, uint64_t piece)
+{
+    struct sc_store_host_key key = key_of(piece, 0);
+    return sc_store_host_layers(fx->host, key.copy, key.first);
+}
+
+static struct sc_store_host_stats stats_of(const struct fixture *fx)
+{
+    struct sc_store_host_stats stats;
+    sc_store_host_stats(fx->host, &stats);
+    return stats;
+}
+
+/* ---- Beside a list --------------------------------------------------------------------------- */
+
+struct list { /* what is pinned or being filled; the tier itself is asked for what is there */
+    struct sc_store_host_slab *slabs[KEYS];
+    bool is_filling[KEYS];
+};
+
+static void counts_check(const struct fixture *fx)
+{
+    uint64_t slabs = 0;
+    for (uint64_t piece = 0; piece < PIECES; piece++) {
+        uint32_t count = 0;
+        for (uint64_t layer = 0; layer < LAYERS; layer++)
+            count += has(fx, piece, layer) ? 1 : 0;
+        assert_int_equal(layers(fx, piece), count);
+        slabs += count;
+    }
+    struct sc_store_host_stats stats = stats_of(fx);
+    assert_int_equal(stats.slabs, slabs);
+    assert_in_range(stats.bytes_used, 0, PAGES * PAGE);
+    assert_in_range(stats.bytes_kept, 0, (PAGES - PAGES / 4) * PAGE);
+    assert_in_range(stats.bytes_kept, 0, stats.bytes_used);
+}
+
+static void slab_step(struct fixture *fx, struct list *list, uint64_t i)
+{
+    struct sc_store_host_key key = key_of(i / LAYERS, i % LAYERS);
+    struct sc_store_host_slab *slab = list->slabs[i];
+    list->slabs[i] = NULL;
+    if (slab == NULL) {
+        list->slabs[i] = sc_store_host_get(fx->host, &key);
+        list->is_filling[i] = list->slabs[i] == NULL;
+        if (list->is_filling[i])
+            list->slabs[i] = sc_store_host_begin(fx->host, &key, 1, (1 + i % 3) * PAGE, 1000 + i);
+    } else if (!list->is_filling[i]) {
+        sc_store_host_unpin(fx->host, slab);
+    } else if (below(&fx->seed, 5) == 0) {
+        sc_store_host_abandon(fx->host, slab);
+    } else {
+        sc_store_host_publish(fx->host, slab);
+    }
+}
+
+static void counts_follow_every_change(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        struct fixture fx;
+        struct list list = {0};
+        fixture_init(&fx, (enum sc_policy)(seed % 3), seed);
+        for (uint32_t step = 0; step < 6000; step++) {
+            uint64_t i = below(&fx.seed, KEYS), piece = i / LAYERS;
+            struct sc_store_host_key key = key_of(piece, i % LAYERS);
+            uint64_t what = below(&fx.seed, 40);
+            if (what < 28) {
+                slab_step(&fx, &list, i);
+            } else if (what < 36) {
+                assert_true(!keep(&fx, piece, key.layer, 1 + what % 3) ||
+                            has(&fx, piece, key.layer));
+            } else if (what == 36) {
+                sc_store_host_forget(fx.host, &key);
+            } else if (what == 37) {
+                sc_store_host_forget_layers(fx.host, key.copy, key.first);
+                assert_int_equal(layers(&fx, piece), 0);
+            } else if (what == 38) {
+                sc_store_host_let_go(fx.host, 1 + step % 3, step % 2 == 0 ? 0 : step + 100);
+            } else {
+                sc_store_host_expire(fx.host, step);
+            }
+            counts_check(&fx);
+        }
+        for (uint64_t i = 0; i < KEYS; i++)
+            if (list.slabs[i] != NULL)
+                slab_step(&fx, &list, i);
+        for (uint64_t piece = 0; piece < PIECES; piece++) {
+            struct sc_store_host_key key = key_of(piece, 0);
+            sc_store_host_forget_layers(fx.host, key.copy, key.first);
+        }
+        counts_check(&fx);
+        assert_int_equal(stats_of(&fx).bytes_used, 0);
+        assert_int_equal(stats_of(&fx).bytes_kept, 0);
+        fixture_done(&fx);
+    }
+}
+
+/* ---- Kept ------------------------------------------------------------------------------------ */
+
+static void what_is_kept_stays_until_it_was_used(void **state)
+{
+    (void)state;
+    for (uint32_t policy = 0; policy < 3; policy++) {
+        struct fixture fx;
+        struct sc_store_host_key key = key_of(0, 0);
+        fixture_init(&fx, (enum sc_policy)policy, 1);
+        assert_true(put(&fx, 0, 0, PAGES / 4));
+        assert_true(keep(&fx, 0, 0, 1));
+        for (uint64_t i = LAYERS; i < 20u * KEYS; i++)
+            (void)put(&fx, 1 + i % (PIECES - 1), i / PIECES % LAYERS, 1 + i % 2);
+        assert_true(stats_of(&fx).evictions > 0);
+        assert_true(has(&fx, 0, 0));
+        sc_store_host_unpin(fx.host, sc_store_host_get(fx.host, &key));
+        assert_int_equal(stats_of(&fx).bytes_kept, 0);
+        for (uint64_t i = 0; i < 40u * KEYS && has(&fx, 0, 0); i++)
+            (void)put(&fx, 1 + i % (PIECES - 1), i / PIECES % LAYERS, 1);
+        assert_int_equal(has(&fx, 0, 0), policy == SC_POLICY_LFU); /* by use it is worth more */
+        fixture_done(&fx);
+    }
+}
+
+static void not_all_of_the_memory_is_kept(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    uint64_t kept = 0;
+    fixture_init(&fx, SC_POLICY_LRU, 1);
+    for (uint64_t i = 0; i < PAGES; i++)
+        assert_true(put(&fx, i / LAYERS, i % LAYERS, 1));
+    for (uint64_t i = 0; i < PAGES; i++)
+        kept += keep(&fx, i / LAYERS, i % LAYERS, 5) ? 1 : 0;
+    assert_int_equal(kept, PAGES - PAGES / 4);
+    assert_true(keep(&fx, 0, 0, 6)); /* by another: no more than before */
+    for (uint64_t i = PAGES; i < KEYS; i++)
+        assert_true(put(&fx, i / LAYERS, i % LAYERS, 1)); /* others find room */
+    for (uint64_t i = 0; i < kept; i++)
+        assert_true(has(&fx, i / LAYERS, i % LAYERS));
+    sc_store_host_let_go(fx.host, 5, 0);
+    assert_int_equal(stats_of(&fx).bytes_kept, PAGE);
+    sc_store_host_let_go(fx.host, 6, 0);
+    assert_int_equal(stats_of(&fx).bytes_kept, 0);
+    fixture_done(&fx);
+}
+
+static void time_lets_go(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    fixture_init(&fx, SC_POLICY_VALUE, 1);
+    for (uint64_t layer = 0; layer < 2; layer++) {
+        assert_true(put(&fx, 0, layer, 1));
+        assert_true(keep(&fx, 0, layer, 1 + layer));
+    }
+    sc_store_host_expire(fx.host, UINT64_MAX - 1); /* nobody has let go of it */
+    assert_int_equal(stats_of(&fx).bytes_kept, 2 * PAGE);
+    sc_store_host_let_go(fx.host, 1, 100);
+    sc_store_host_let_go(fx.host, 2, 200);
+    sc_store_host_expire(fx.host, 99);
+    assert_int_equal(stats_of(&fx).bytes_kept, 2 * PAGE);
+    sc_store_host_expire(fx.host, 100);
+    assert_int_equal(stats_of(&fx).bytes_kept, PAGE);
+    sc_store_host_expire(fx.host, 200);
+    assert_int_equal(stats_of(&fx).bytes_kept, 0);
+    assert_int_equal(layers(&fx, 0), 2); /* as any other now */
+    fixture_done(&fx);
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+/* Piece 0 is there in two layers all the while, kept; others come and go. */
+struct worker {
+    struct fixture *fx;
+    uint64_t seed;
+    _Atomic uint32_t *ends;
+    pthread_t thread;
+};
+
+static void *changer_main(void *argument)
+{
+    struct worker *worker = argument;
+    for (uint32_t step = 0; step < 15000; step++) {
+        uint64_t i = LAYERS + below(&worker->seed, KEYS - LAYERS);
+        struct sc_store_host_key key = key_of(i / LAYERS, i % LAYERS);
+        (void)put(worker->fx, i / LAYERS, i % LAYERS, 1 + i % 2);
+        if (i % 3 == 0)
+            sc_store_host_forget_layers(worker->fx->host, key.copy, key.first);
+    }
+    return NULL;
+}
+
+static void *counter_main(void *argument)
+{
+    struct worker *worker = argument;
+    uint32_t wrong = 0, missed = 0, count = 0;
+    for (; atomic_load(worker->ends) == 0; count++) {
+        uint32_t found = layers(worker->fx, 0);
+        missed += found == 0; /* changes without a pause */
+        wrong += found != 0 && found != 2;
+        wrong += layers(worker->fx, 1 + below(&worker->seed, PIECES - 1)) > LAYERS;
+    }
+    return wrong > 0 || missed > count / 100 ? argument : NULL;
+}
+
+static void counting_needs_no_lock(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    struct worker workers[6] = {0};
+    _Atomic uint32_t ends = 0;
+    fixture_init(&fx, SC_POLICY_VALUE, 1);
+    for (uint64_t layer = 0; layer < 2; layer++) {
+        assert_true(put(&fx, 0, layer, 1));
+        assert_true(keep(&fx, 0, layer, 1));
+    }
+    for (uint32_t w = 0; w < 6; w++) {
+        workers[w] = (struct worker){.fx = &fx, .seed = w + 1, .ends = &ends};
+        assert_int_equal(pthread_create(&workers[w].thread, NULL,
+                                        w < 3 ? changer_main : counter_main, &workers[w]),
+                         0);
+    }
+    for (uint32_t w = 0; w < 6; w++) {
+        void *wrong;
+        atomic_store(&ends, w >= 3);
+        assert_int_equal(pthread_join(workers[w].thread, &wrong), 0);
+        assert_null(wrong);
+    }
+    counts_check(&fx);
+    fixture_done(&fx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_follow_every_change),
+        cmocka_unit_test(what_is_kept_stays_until_it_was_used),
+        cmocka_unit_test(not_all_of_the_memory_is_kept),
+        cmocka_unit_test(time_lets_go),
+        cmocka_unit_test(counting_needs_no_lock),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
