@@ -26,7 +26,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 8);
+VALUE(SPEC_ABI_MINOR, 9);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -340,7 +340,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 552);
+SIZE(spec_stats, 592);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -411,6 +411,11 @@ AT(spec_stats, refined_layers, 520, 8);
 AT(spec_stats, refined_rows, 528, 8);
 AT(spec_stats, collisions, 536, 8);
 AT(spec_stats, merged_chunks, 544, 8);
+AT(spec_stats, host_bytes_used, 552, 8);
+AT(spec_stats, host_bytes_max, 560, 8);
+AT(spec_stats, host_hits, 568, 8);
+AT(spec_stats, host_misses, 576, 8);
+AT(spec_stats, host_evictions, 584, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

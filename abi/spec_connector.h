@@ -44,6 +44,8 @@
  *          lies in columns; SPEC_ITEM_RESCORE: an item that refines scores the rows anew, by its
  *          own queries; spec_layer_group, head_size_v; four reserved words in spec_provenance.
  *          Stores of earlier versions are refused.
+ *          0.9 the host tier: lookup's tier_bytes says HOST of what is there, stats from
+ *          host_bytes_used on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -57,7 +59,8 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 8u /* from 1.0 on: members were appended, nothing moved. 0.x: anything may */
+#define SPEC_ABI_MINOR 9u /* from 1.0 on: members were appended, nothing moved. 0.x: anything may  \
+                           */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -391,7 +394,7 @@ struct spec_lookup_result {
     spec_request request;    /* made on a miss too: store needs it; 0: a peek, or PENDING */
     uint64_t matched_tokens; /* rows [from_token, matched_tokens) are promised; miss: from_token */
     struct spec_provenance provenance;
-    uint64_t tier_bytes[SPEC_TIERS]; /* where the promised rows lie, all layers */
+    uint64_t tier_bytes[SPEC_TIERS]; /* where the promised rows lie now, all layers [ABI-191] */
     uint64_t load_ns;                /* estimate of loading them from there; 0: not known yet */
     uint8_t lease[64];               /* opaque promise for attach, by time; zero: no promise */
     uint64_t lease_expiry_ns;        /* wall clock, ns since the epoch; 0: none */
@@ -611,6 +614,10 @@ struct spec_stats {
     uint64_t collisions;
     /* Since 0.8. Chunks that were stored in many passes and became one piece, in the background. */
     uint64_t merged_chunks;
+    /* Since 0.9. The host tier: levels, pages that are taken and all that may be; pieces that loads
+     * found there in a layer, did not find, and that went for others. */
+    uint64_t host_bytes_used, host_bytes_max;
+    uint64_t host_hits, host_misses, host_evictions;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */

@@ -215,6 +215,11 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.built_chunks = store.built_pieces;
     stats.building = store.is_building;
     stats.coarse_only_chunks = store.coarse_pieces;
+    stats.host_bytes_used = store.host_bytes_used;
+    stats.host_bytes_max = store.host_bytes_max;
+    stats.host_hits = store.host_hits;
+    stats.host_misses = store.host_misses;
+    stats.host_evictions = store.host_evictions;
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
     return SPEC_OK;
 }

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p)
 
-MAJOR, MINOR = 0, 8
+MAJOR, MINOR = 0, 9
 
 OK, PENDING = 0, 1
 E_STALE, E_CORRUPT, E_IO, E_TIMEOUT, E_BUSY, E_POISONED = -13, -6, -5, -8, -7, -14
@@ -162,7 +162,7 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     unused_bytes sketch_bytes_used sketches_refused built_chunks built_bytes coarse_layers
     coarse_rows coarse_exact_rows coarse_forced_rows partial_layers bad_blocks code_bytes building
     coarsened_chunks coarse_only_chunks refined_layers refined_rows collisions
-    merged_chunks""".split()
+    merged_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions""".split()
 
 
 class Stats(Structure):
