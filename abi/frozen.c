@@ -340,7 +340,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 592);
+SIZE(spec_stats, 600);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -416,6 +416,7 @@ AT(spec_stats, host_bytes_max, 560, 8);
 AT(spec_stats, host_hits, 568, 8);
 AT(spec_stats, host_misses, 576, 8);
 AT(spec_stats, host_evictions, 584, 8);
+AT(spec_stats, unadmitted_chunks, 592, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

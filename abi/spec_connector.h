@@ -44,8 +44,8 @@
  *          lies in columns; SPEC_ITEM_RESCORE: an item that refines scores the rows anew, by its
  *          own queries; spec_layer_group, head_size_v; four reserved words in spec_provenance.
  *          Stores of earlier versions are refused.
- *          0.9 the host tier: lookup's tier_bytes says HOST of what is there, stats from
- *          host_bytes_used on.
+ *          0.9 the host tier: lookup's tier_bytes says HOST of what is there; store.admit; stats
+ *          from host_bytes_used on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -618,6 +618,9 @@ struct spec_stats {
      * found there in a layer, did not find, and that went for others. */
     uint64_t host_bytes_used, host_bytes_max;
     uint64_t host_hits, host_misses, host_evictions;
+    /* Since 0.9. Chunks that were not stored because they were not admitted (store.admit); they are
+     * not among dropped_chunks. */
+    uint64_t unadmitted_chunks;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -867,6 +870,11 @@ struct spec_api {
      * Configuration decides whether lossy (yes) and pruned (no) passes are stored at all; one that
      * is not is DROPPED [ABI-122]. KV computed on better KV replaces worse of the same tokens, and
      * what hangs on the worse goes with it; among equals the first complete copy wins [ABI-123].
+     * It decides, too, whether all is stored at once or only what comes again (store.admit
+     * "second"): of a pass its chunks up to the first that no earlier pass computed behind the same
+     * tokens, as far as that is remembered, and that the store did not have at the lookup. The rest
+     * is DROPPED, with what of its request hangs on it, and counted (unadmitted_chunks); who
+     * computes it again stores it [ABI-190].
      * ret_tickets: [count], or NULL when nobody will ask; an element is 0 but for a last layer,
      * whose ticket is done when the range is visible to lookup and found again after kill -9
      * [ABI-087].

@@ -231,6 +231,11 @@ static const struct sc_config_row rows[] = {
     {{"store.min_tokens", "integer", "1", "1 .. 16777216",
       "Passes with fewer new tokens are not stored."},
      INTEGER(store_min_tokens, 1, SC_LIMIT_REQUEST_TOKENS)},
+    {{"store.admit", "choice", "all", "\"all\" or \"second\"",
+      "What is stored of a pass. all: every chunk. second: chunks that an earlier pass computed "
+      "too; what comes once is never written. It remembers about a million chunks in 2 MiB, until "
+      "close."},
+     CHOICE(admit, "all", "second")},
     {{"store.coarse_only", "choice", "no", "\"no\" or \"yes\"",
       "Where select.base is coarse: for want of space, extents whose codes are whole give their "
       "rows up before anything else is evicted. Such prefixes are delivered as codes alone, and "
@@ -260,7 +265,7 @@ _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_L
                    SC_PRESETS == 10 && SC_BASE_COARSE == 1 && SC_CODES_YES == 2 &&
                    SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 && SC_IDENTIFY_COARSE == 3 &&
                    SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 &&
-                   SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2,
+                   SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 && SC_ADMIT_SECOND == 1,
                "choices stand in the order of their numbers");
 _Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&
                    SPEC_METRIC_H2O == 0 && SPEC_METRIC_LAST == 1 && SPEC_METRIC_RANDOM == 2,

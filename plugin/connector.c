@@ -149,7 +149,7 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
         make_requests,          make_readers,
         sc_plugin_select_open,  sc_plugin_deliveries_open,
         sc_plugin_batches_open, sc_plugin_submit_open,
-        sc_plugin_saves_open};
+        sc_plugin_saves_open,   sc_plugin_admit_open};
     spec_status status = SPEC_OK;
     for (uint32_t i = 0; status == SPEC_OK && i < sizeof(MAKES) / sizeof(MAKES[0]); i++)
         status = MAKES[i](conn, reterr);
@@ -424,6 +424,7 @@ static void destroy_connector(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->index.drops);
     sc_alloc_free(&conn->alloc, conn->outbox.epoch_told);
     sc_alloc_free(&conn->alloc, conn->ghosts.ring);
+    sc_alloc_free(&conn->alloc, conn->admit.words);
     if (conn->fork_guard != NULL)
         munmap(conn->fork_guard, SC_IO_PAGE_BYTES);
     pthread_mutex_destroy(&conn->commit_lock);

@@ -5,8 +5,8 @@
  *     loads     load.c; submit.c: in two halves; batch.c. Which rows: budget.c, choose.c, select.c,
  *               union.c, guess.c, lab/. reads.c -> take.c -> target_host.c
  *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
- *     saves     store_call.c -> save.c: passes -> extents; commit.c: -> records -> index.c ->
- *               ticket.c; provenance.c: what rows are worth
+ *     saves     store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: ->
+ *               records -> index.c -> ticket.c; provenance.c: what rows are worth
  *   background  jobs.c, maintain.c: evict.c, coarse.c: room; merge.c: pieces that become one
  *   turn.c      every 25 ms: peers.c, ghosts.c, epoch.c, reset.c, outbox.c: other processes
  *
@@ -39,6 +39,7 @@
 #include "plugin/load/loads.h"
 #include "plugin/peers/peers.h"
 #include "plugin/request/requests.h"
+#include "plugin/save/admit.h"
 #include "plugin/save/saves.h"
 #include "plugin/save/tickets.h"
 #include "store/store.h"
@@ -86,6 +87,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
     _Atomic uint64_t partial_layers, coarsened_chunks, refined_layers, refined_rows;
     _Atomic uint64_t merged_chunks;
+    _Atomic uint64_t unadmitted_chunks;
 };
 
 struct spec_connector {
@@ -123,6 +125,7 @@ struct spec_connector {
      * the log and then done to the index: one commit (match, append, insert), eviction, reset. */
     pthread_mutex_t commit_lock;
     struct sc_plugin_saves saves;
+    struct sc_plugin_admit admit;
     struct sc_plugin_index index;
     struct sc_plugin_ghosts ghosts;
 

@@ -213,6 +213,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.evicted_chunks = sc_counted(&conn->stats.evicted_chunks) + store.evicted_pieces;
     stats.sketch_bytes_used = sc_store_sketch_bytes_used(conn->store);
     stats.built_chunks = store.built_pieces;
+    stats.unadmitted_chunks = sc_counted(&conn->stats.unadmitted_chunks);
     stats.building = store.is_building;
     stats.coarse_only_chunks = store.coarse_pieces;
     stats.host_bytes_used = store.host_bytes_used;

@@ -284,6 +284,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     request->stored_end = request->stored_tokens > request->matched_tokens
                               ? request->stored_tokens
                               : request->matched_tokens;
+    request->refused_from = UINT64_MAX;
     request->is_short = sc_plugin_match_is_short(conn, request);
     sc_count(&conn->stats.requests_open, 1);
     sc_plugin_guess_forget(request);

@@ -107,21 +107,17 @@ static uint64_t count_saves(const spec_connector *conn, uint64_t first, uint64_t
     return step == 0 ? UINT64_MAX : (first + count - lead - 1) / step + 1;
 }
 
-/* Begins every extent of the pass, of `step` rows at most. */
+/* Begins every extent of the pass, up to its token `end`, each of `step` rows at most. The chain
+ * stands at its first one. */
 static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *request,
-                               const struct spec_store_params *params, uint64_t step,
+                               struct sc_chain *chain, uint64_t end, uint64_t step,
                                struct spec_error *reterr)
 {
-    struct sc_chain chain;
-    sc_chain_init(&chain, sc_radix_secret(conn->radix), &request->root, conn->config.chunk_tokens);
-    sc_chain_extend(&chain, request->tokens, params->first_token,
-                    (struct sc_marks){request->marks, request->mark_count});
-    uint64_t end = params->first_token + params->token_count;
     spec_status status = SPEC_OK;
-    for (uint64_t first = params->first_token; first < end && status == SPEC_OK;) {
+    for (uint64_t first = request->pass_first; first < end && status == SPEC_OK;) {
         uint64_t next = chunk_of(conn, first) + step;
         next = next < end ? next : end;
-        status = begin_save(conn, request, &chain, first, next - first, reterr);
+        status = begin_save(conn, request, chain, first, next - first, reterr);
         first = next;
     }
     return status;
@@ -173,6 +169,7 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->rows_most = step->is_wanted ? save_tokens(conn, count) : save_tokens_max(conn);
     step->save_count = count_saves(conn, first, count, step->rows_most);
     uint64_t parts = step->save_count <= SC_PLUGIN_PASS_SAVES ? step->save_count : 1;
+    parts++; /* what is not admitted */
     request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)parts);
     if (request->pass_ticket == 0)
         return sc_fail(reterr, SPEC_E_BUSY, "store: %u tickets were not asked for yet",
@@ -188,6 +185,7 @@ void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *reque
         sc_plugin_ticket_resolve(conn, request->pass_ticket, SPEC_E_DROPPED);
 }
 
+/* Begins what is admitted of the pass, from its first token on; the rest is refused. */
 static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *request,
                                 struct spec_error *reterr)
 {
@@ -195,7 +193,20 @@ static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *
     if (step->save_count > SC_PLUGIN_PASS_SAVES)
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents at once, at most %u",
                        step->save_count, SC_PLUGIN_PASS_SAVES);
-    return begin_saves(conn, request, &step->params, step->rows_most, reterr);
+    struct sc_chain chain;
+    sc_chain_init(&chain, sc_radix_secret(conn->radix), &request->root, conn->config.chunk_tokens);
+    sc_chain_extend(&chain, request->tokens, request->pass_first,
+                    (struct sc_marks){request->marks, request->mark_count});
+    uint64_t count =
+        sc_plugin_admit_tokens(conn, request, &chain, request->pass_first, request->pass_count);
+    uint64_t end = request->pass_first + count;
+    if (count == request->pass_count)
+        request->refused_from = UINT64_MAX;
+    else if (request->pass_first <= request->refused_from)
+        request->refused_from = end;
+    if (count == 0)
+        request->pass_status = SPEC_E_DROPPED; /* nothing to pack */
+    return begin_saves(conn, request, &chain, end, step->rows_most, reterr);
 }
 
 /* A lack of space or of objects gives the pass up. */
@@ -226,8 +237,11 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
             sc_plugin_evict_ask(conn, count);
     }
     /* Extents that were begun resolve their parts themselves. */
+    status = request->pass_status;
+    if (status == SPEC_OK && request->refused_from != UINT64_MAX)
+        status = SPEC_E_DROPPED;
     for (uint64_t i = request->pass_saves; i < step->part_count; i++)
-        sc_plugin_ticket_resolve(conn, request->pass_ticket, request->pass_status);
+        sc_plugin_ticket_resolve(conn, request->pass_ticket, status);
 }
 
 struct pack_source {

@@ -162,7 +162,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     unused_bytes sketch_bytes_used sketches_refused built_chunks built_bytes coarse_layers
     coarse_rows coarse_exact_rows coarse_forced_rows partial_layers bad_blocks code_bytes building
     coarsened_chunks coarse_only_chunks refined_layers refined_rows collisions
-    merged_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions""".split()
+    merged_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions
+    unadmitted_chunks""".split()
 
 
 class Stats(Structure):

@@ -1,0 +1,122 @@
+/* Admission: the filter of sights, and what of a pass it lets through.
+ *
+ * A chain hash names all tokens up to its end, so a chunk that was seen was seen behind the same
+ * prefix, and what is stored on the second sight is a prefix again. A pass is judged by its whole
+ * chunks, or as far as the request's tokens are known, wherever the host cuts its passes; a chunk
+ * is noted by the pass that ends it, so that no request sees its own. The known tokens may end
+ * inside a chunk: that end is noted of prompts, not of each token that is decoded.
+ *
+ * Holds, Does not, Threads, Tests: plugin/save/admit.h. */
+#include "plugin/save/admit.h"
+#include "plugin/connector.h"
+
+#define WORD_BITS   64u
+#define BLOCK_WORDS 8u /* a cache line */
+#define SIGHT_BITS  16u
+#define WORDS       (SC_PLUGIN_SIGHTS * SIGHT_BITS / WORD_BITS) /* of a generation */
+#define BLOCKS      (WORDS / BLOCK_WORDS)
+#define STEP_PART   4u /* a pass of less than a quarter of a chunk is a step of decoding */
+#define MARKS       4u /* bits that a hash sets */
+#define MARK_BITS   9u /* that say which of a block's 512 it is */
+_Static_assert((BLOCKS & (BLOCKS - 1)) == 0, "a block is found by a mask");
+_Static_assert(1u << MARK_BITS == BLOCK_WORDS * WORD_BITS, "a mark is any bit of its block");
+
+spec_status sc_plugin_admit_open(spec_connector *conn, struct spec_error *reterr)
+{
+    if (conn->config.admit == SC_ADMIT_ALL || conn->ranks.role == SPEC_ROLE_READER)
+        return SPEC_OK;
+    conn->admit.words = sc_alloc_array(&conn->alloc, 2 * WORDS, sizeof(*conn->admit.words));
+    if (conn->admit.words == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "sights of chunks");
+    return SPEC_OK;
+}
+
+/* ---- The filter ----------------------------------------------------------------------------- */
+
+static _Atomic uint64_t *block_of(struct sc_plugin_admit *admit, uint32_t generation,
+                                  struct sc_hash hash)
+{
+    return admit->words + generation * WORDS + (hash.lo & (BLOCKS - 1)) * BLOCK_WORDS;
+}
+
+static bool block_has(const _Atomic uint64_t *block, uint64_t marks)
+{
+    for (uint32_t i = 0; i < MARKS; i++, marks >>= MARK_BITS) {
+        uint64_t bit = marks & ((1u << MARK_BITS) - 1);
+        uint64_t word = atomic_load_explicit(&block[bit / WORD_BITS], memory_order_relaxed);
+        if ((word >> bit % WORD_BITS & 1) == 0)
+            return false;
+    }
+    return true;
+}
+
+static void block_add(_Atomic uint64_t *block, uint64_t marks)
+{
+    for (uint32_t i = 0; i < MARKS; i++, marks >>= MARK_BITS) {
+        uint64_t bit = marks & ((1u << MARK_BITS) - 1);
+        atomic_fetch_or_explicit(&block[bit / WORD_BITS], UINT64_C(1) << bit % WORD_BITS,
+                                 memory_order_relaxed);
+    }
+}
+
+/* The other generation is cleared and takes over: by the one caller that filled this one. */
+static void turn_over(struct sc_plugin_admit *admit, uint32_t full)
+{
+    uint32_t other = 1 - full;
+    for (uint64_t i = 0; i < WORDS; i++)
+        atomic_store_explicit(&admit->words[other * WORDS + i], 0, memory_order_relaxed);
+    atomic_store(&admit->current, other);
+    atomic_store(&admit->noted, 0);
+}
+
+bool sc_plugin_admit_sees(struct sc_plugin_admit *admit, struct sc_hash hash, bool notes)
+{
+    uint32_t current = atomic_load(&admit->current);
+    _Atomic uint64_t *block = block_of(admit, current, hash);
+    if (block_has(block, hash.hi))
+        return true;
+    bool sees = block_has(block_of(admit, 1 - current, hash), hash.hi);
+    if (!notes)
+        return sees;
+    block_add(block, hash.hi);
+    if (atomic_fetch_add(&admit->noted, 1) + 1 == SC_PLUGIN_SIGHTS)
+        turn_over(admit, current);
+    return sees;
+}
+
+/* ---- Passes --------------------------------------------------------------------------------- */
+
+/* The first token of the pass whose chunk was not seen before; the pass's end: none. */
+static uint64_t seen_end(spec_connector *conn, const struct sc_plugin_request *request,
+                         const struct sc_chain *chain, uint64_t first, uint64_t end)
+{
+    uint64_t chunk = conn->config.chunk_tokens, seen = first, at_token = first, known;
+    struct sc_chain at = *chain;
+    for (uint64_t position = first; position < end;
+         position = position - position % chunk + chunk) {
+        uint64_t chunk_end = position - position % chunk + chunk;
+        uint64_t piece_end = chunk_end < end ? chunk_end : end;
+        known = chunk_end < request->token_count ? chunk_end : request->token_count;
+        sc_chain_extend(&at, request->tokens + at_token, known - at_token,
+                        (struct sc_marks){request->marks, request->mark_count});
+        at_token = known;
+        bool is_step = known < chunk_end && end - first < chunk / STEP_PART;
+        bool notes = piece_end == known && !is_step;
+        bool sees = sc_plugin_admit_sees(&conn->admit, sc_chain_at(&at), notes);
+        if (seen == position && (sees || piece_end <= request->stored_tokens))
+            seen = piece_end;
+    }
+    return seen;
+}
+
+uint64_t sc_plugin_admit_tokens(spec_connector *conn, const struct sc_plugin_request *request,
+                                const struct sc_chain *chain, uint64_t first, uint64_t count)
+{
+    uint64_t end = first + count, seen = end;
+    if (conn->admit.words != NULL)
+        seen = seen_end(conn, request, chain, first, end);
+    if (first > request->refused_from)
+        seen = first;
+    sc_count(&conn->stats.unadmitted_chunks, sc_plugin_chunk_count(conn, seen, end));
+    return seen - first;
+}
