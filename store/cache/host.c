@@ -61,9 +61,15 @@ struct sc_store_host {
 
 /* ---- By key: lock held ----------------------------------------------------------------------- */
 
+/* Slabs that differ by layer alone: the second part of their group's name. */
+static uint64_t what_of(const struct sc_store_host_key *key)
+{
+    return (uint64_t)key->kind << 32 | key->first;
+}
+
 static uint32_t *head_of(const struct sc_store_host *host, const struct sc_store_host_key *key)
 {
-    uint64_t hash = key->copy * UINT64_C(0x9e3779b97f4a7c15) + key->first;
+    uint64_t hash = key->copy * UINT64_C(0x9e3779b97f4a7c15) + what_of(key);
     hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9) + key->layer;
     hash = (hash ^ hash >> 32) * UINT64_C(0x94d049bb133111eb);
     return &host->heads[(hash >> 32) & host->head_mask];
@@ -74,8 +80,8 @@ static struct sc_store_host_slab *slab_find(const struct sc_store_host *host,
 {
     uint32_t i = *head_of(host, key);
     while (i != NONE &&
-           (host->slabs[i].key.copy != key->copy || host->slabs[i].key.first != key->first ||
-            host->slabs[i].key.layer != key->layer))
+           (host->slabs[i].key.copy != key->copy || host->slabs[i].key.layer != key->layer ||
+            what_of(&host->slabs[i].key) != what_of(key)))
         i = host->slabs[i].next;
     return i != NONE ? &host->slabs[i] : NULL;
 }
@@ -88,7 +94,7 @@ static uint32_t number_of(const struct sc_store_host *host, const struct sc_stor
 static void slab_link(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
     uint32_t *head = head_of(host, &slab->key), i = number_of(host, slab);
-    slab->group = sc_store_residents_join(&host->residents, slab->key.copy, slab->key.first);
+    slab->group = sc_store_residents_join(&host->residents, slab->key.copy, what_of(&slab->key));
     slab->group_prev = NONE;
     slab->group_next = host->residents.groups[slab->group].first;
     if (slab->group_next != NONE)
@@ -320,9 +326,9 @@ void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *
     pthread_mutex_unlock(&host->lock);
 }
 
-uint32_t sc_store_host_layers(const struct sc_store_host *host, uint64_t copy, uint32_t first)
+uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_store_host_key *key)
 {
-    return host != NULL ? sc_store_residents_count(&host->residents, copy, first) : 0;
+    return host != NULL ? sc_store_residents_count(&host->residents, key->copy, what_of(key)) : 0;
 }
 
 struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
@@ -393,13 +399,13 @@ void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host
     pthread_mutex_unlock(&host->lock);
 }
 
-void sc_store_host_forget_layers(struct sc_store_host *host, uint64_t copy, uint32_t first)
+void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_store_host_key *key)
 {
     if (host == NULL)
         return;
     pthread_mutex_lock(&host->lock);
     uint32_t group;
-    while ((group = sc_store_residents_find(&host->residents, copy, first)) != NONE)
+    while ((group = sc_store_residents_find(&host->residents, key->copy, what_of(key))) != NONE)
         slab_forget(host, &host->slabs[host->residents.groups[group].first]);
     pthread_mutex_unlock(&host->lock);
 }

@@ -1,8 +1,8 @@
 /* Host memory as a tier: slabs that were had once, for the next that want them.
  *
- *   key     copy     of the extent: a number that never comes again (copy.c)
+ *   key     copy     of the extent or annex: a number that never comes again (copy.c)
  *           first    the slab's first row in it
- *           layer
+ *           layer, kind
  *   slab    [tags of its rows | rows]      store/cache/hosted.h
  *   memory  [ a a a | b | . . | c c ]      host_bytes, in pages, first fit
  *
@@ -28,9 +28,18 @@
 #include "base/policy.h"
 #include "base/status.h"
 
+enum sc_store_host_kind { /* what a slab has of a piece */
+                          SC_STORE_HOST_ROWS,
+                          SC_STORE_HOST_CODES,  /* and the tags of its rows */
+                          SC_STORE_HOST_PROBES, /* likewise */
+                          SC_STORE_HOST_TAGS
+};
+#define SC_STORE_HOST_KINDS 4u
+
 struct sc_store_host_key {
-    uint64_t copy;
+    uint64_t copy; /* of what has these bytes: the extent, or its annex */
     uint32_t first, layer;
+    uint32_t kind; /* enum sc_store_host_kind */
 };
 
 /* One slab, pinned or being filled. */
@@ -56,8 +65,9 @@ struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
 /* Whether get would give one now. */
 bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_key *key);
 void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab);
-/* Of how many layers get would give the slab. Takes no lock (residents.h). */
-uint32_t sc_store_host_layers(const struct sc_store_host *host, uint64_t copy, uint32_t first);
+/* Of how many layers, key's or others, get would give the slab. Takes no lock (residents.h). */
+uint32_t sc_store_host_layers(const struct sc_store_host *host,
+                              const struct sc_store_host_key *key);
 
 /* Memory for a slab that is not there yet, to be filled and then published or abandoned. cost_ns:
  * what it takes to have it again. NULL: it is there, or nothing worth less can go. */
@@ -70,7 +80,7 @@ void sc_store_host_abandon(struct sc_store_host *host, struct sc_store_host_slab
 /* It is found no more, and goes when nobody has it pinned. */
 void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host_key *key);
 /* The same for all layers of it. */
-void sc_store_host_forget_layers(struct sc_store_host *host, uint64_t copy, uint32_t first);
+void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_store_host_key *key);
 
 /* ---- Kept for a load that is to come --------------------------------------------------------- */
 

@@ -48,7 +48,7 @@ uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece
     if (entry == NULL)
         return 0;
     struct sc_store_host_key key = key_of(store, entry, 0);
-    return sc_store_host_layers(store->host, key.copy, key.first);
+    return sc_store_host_layers(store->host, &key);
 }
 
 struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
@@ -96,7 +96,7 @@ void sc_store_hosted_piece_gone(const struct sc_store *store,
                                 const struct sc_store_piece_entry *piece)
 {
     struct sc_store_host_key key = key_of(store, piece, 0);
-    sc_store_host_forget_layers(store->host, key.copy, key.first);
+    sc_store_host_forget_layers(store->host, &key);
 }
 
 /* ---- Filling -------------------------------------------------------------------------------- */

@@ -57,8 +57,10 @@ static void fixture_done(struct fixture *fx)
 
 static struct sc_store_host_key key_of(uint64_t i)
 {
-    return (struct sc_store_host_key){
-        .copy = 1000 + i / 20, .first = (uint32_t)(i % 5 * 64), .layer = (uint32_t)(i / 5 % 4)};
+    return (struct sc_store_host_key){.copy = 1000 + i / 20,
+                                      .first = (uint32_t)(i % 5 * 64),
+                                      .layer = (uint32_t)(i / 5 % 2),
+                                      .kind = (uint32_t)(i / 10 % 2)};
 }
 
 static uint64_t bytes_of(uint64_t i)

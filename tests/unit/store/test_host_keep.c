@@ -87,7 +87,7 @@ static bool keep(struct fixture *fx, uint64_t piece, uint64_t layer, uint64_t ke
 static uint32_t layers(const struct fixture *fx, uint64_t piece)
 {
     struct sc_store_host_key key = key_of(piece, 0);
-    return sc_store_host_layers(fx->host, key.copy, key.first);
+    return sc_store_host_layers(fx->host, &key);
 }
 
 static struct sc_store_host_stats stats_of(const struct fixture *fx)
@@ -159,7 +159,7 @@ static void counts_follow_every_change(void **state)
             } else if (what == 36) {
                 sc_store_host_forget(fx.host, &key);
             } else if (what == 37) {
-                sc_store_host_forget_layers(fx.host, key.copy, key.first);
+                sc_store_host_forget_layers(fx.host, &key);
                 assert_int_equal(layers(&fx, piece), 0);
             } else if (what == 38) {
                 sc_store_host_let_go(fx.host, 1 + step % 3, step % 2 == 0 ? 0 : step + 100);
@@ -173,7 +173,7 @@ static void counts_follow_every_change(void **state)
                 slab_step(&fx, &list, i);
         for (uint64_t piece = 0; piece < PIECES; piece++) {
             struct sc_store_host_key key = key_of(piece, 0);
-            sc_store_host_forget_layers(fx.host, key.copy, key.first);
+            sc_store_host_forget_layers(fx.host, &key);
         }
         counts_check(&fx);
         assert_int_equal(stats_of(&fx).bytes_used, 0);
@@ -270,7 +270,7 @@ static void *changer_main(void *argument)
         struct sc_store_host_key key = key_of(i / LAYERS, i % LAYERS);
         (void)put(worker->fx, i / LAYERS, i % LAYERS, 1 + i % 2);
         if (i % 3 == 0)
-            sc_store_host_forget_layers(worker->fx->host, key.copy, key.first);
+            sc_store_host_forget_layers(worker->fx->host, &key);
     }
     return NULL;
 }
