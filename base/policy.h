@@ -1,14 +1,23 @@
 /* The eviction order: of what is kept and may be dropped, what goes first. The one place.
  *
- *   struct sc_use --sc_rank--> 64 bits; whoever keeps things keeps the lowest at hand (the index a
- *                              heap of its leaves, the host tier one of its slabs), and knows
- *                              nothing else of what a rank means
+ *   struct sc_use --sc_rank_by--> 64 bits; whoever keeps things keeps the lowest at hand (the index
+ *                                 a heap of its leaves, the host tier one of its slabs), and knows
+ *                                 nothing else of what a rank means
  *
- * Another order: sc_rank calls another function below, and who keeps things fills in what of a use
- * that reads; for the index's leaves sc_radix_used does, in hashing/radix_internal.h.
+ *   heat      log2 of how often a thing is used, each use being worth half as much after one
+ *             half-life, two quarters after two ..: an hour's use now is as good as 2^n of n
+ *             half-lives ago. Kept as time + log2(worth at that time), so that it changes with uses
+ *             only, and what nobody uses falls behind because the heat of all others goes on
  *
- * Holds: a use never makes a rank lower, so that a heap may find out late (what falls all the same
- * stays a while longer); what is in use now goes behind what is not.
+ *      use at t         t                       (weight 1)
+ *      and at t + 1     t + 1 + log2(1 + 1/2)   (weight 3/2 by then)
+ *      two leaves' sum  sc_heat_sum of both     what was used through either
+ *
+ * A half-life is what whoever keeps the things makes it: as a rule until as much was used as it can
+ * keep (decision 0027).
+ *
+ * Holds: a use never makes a rank lower, but for score, whose ratio moves; a heap may find out late
+ * (what falls all the same stays a while longer).
  * Does not: keep anything, read a clock.
  * Threads: any.
  * Tests: tests/unit/base/test_policy.c, tests/unit/hashing/test_radix_random.c */
@@ -17,15 +26,30 @@
 
 #include <stdint.h>
 
+#define SC_HEAT_ONE (UINT64_C(1) << 32) /* a half-life, or a factor of two */
+#define SC_HEAT_FIRST                                                                              \
+    (UINT64_C(128) << 32) /* the time to begin with: logarithms are taken off it */
+
 /* What is known of a thing that is kept. Members that an order does not read may be 0. */
 struct sc_use {
     uint64_t stamp;      /* of its last use: higher for each use of anything */
+    uint64_t heat;       /* sc_heat_used of it at its last use */
     uint64_t bytes;      /* that dropping it makes free */
-    uint64_t age;        /* of who keeps it, when it was used last: sc_rank_cost */
     uint64_t cost_ns;    /* that having it again takes */
-    uint32_t count;      /* of uses; UINT32_MAX: in use now */
-    uint32_t importance; /* what it is worth, in any unit */
+    uint32_t count;      /* of uses */
+    uint32_t importance; /* of what is used of it, a share in millionths: sc_importance_seen */
 };
+
+/* log2(2^a + 2^b) in 32.32 bits: never below the larger one, nor more than SC_HEAT_ONE above it. */
+uint64_t sc_heat_sum(uint64_t a, uint64_t b);
+/* log2(x) in 32.32 bits, within a hundredth; x 0 is taken for 1. */
+uint64_t sc_log2(uint64_t x);
+
+/* One more use at that time; heat 0: the first. */
+static inline uint64_t sc_heat_used(uint64_t heat, uint64_t now)
+{
+    return heat == 0 ? now : sc_heat_sum(heat, now);
+}
 
 /* Used longest ago. */
 static inline uint64_t sc_rank_lru(const struct sc_use *use)
@@ -42,35 +66,41 @@ static inline uint64_t sc_rank_lfu(const struct sc_use *use)
     return count << 44 | (use->stamp < stamp_max ? use->stamp : stamp_max);
 }
 
-/* Worth least a byte, in steps of 2^-32. */
+/* Heat times the time a byte that having it again takes. */
 static inline uint64_t sc_rank_value(const struct sc_use *use)
 {
-    if (use->count == UINT32_MAX)
-        return UINT64_MAX;
-    return ((uint64_t)use->importance << 32) / (use->bytes > 0 ? use->bytes : 1);
+    return use->heat + sc_log2(use->cost_ns) - sc_log2(use->bytes);
 }
 
-/* Uses, each worth the time a byte that having it again would take (in units of 2^-10 ns), behind
- * what had been dropped by the last of them: what was used often and then no more falls behind, as
- * the others' ranks pass by. This is GreedyDual-Size with frequencies (Cherkasova, HP Labs 1998).
- */
-static inline uint64_t sc_rank_cost(const struct sc_use *use)
+/* Heat times the share of it that is important: IMPRESS' score, for what is read by rows. */
+static inline uint64_t sc_rank_score(const struct sc_use *use)
 {
-    uint64_t bytes = use->bytes > 0 ? use->bytes : 1,
-             count = use->count < 65535 ? use->count : 65535;
-    uint64_t each =
-        (use->cost_ns < UINT64_C(1) << 37 ? use->cost_ns << 10 : UINT64_C(1) << 47) / bytes;
-    uint64_t worth = count * (each > 0 ? each : 1);
-    return worth < UINT64_MAX - use->age ? use->age + worth : UINT64_MAX;
+    return use->heat + sc_log2(use->importance);
 }
 
-enum sc_policy { SC_POLICY_VALUE, SC_POLICY_LRU, SC_POLICY_LFU }; /* of the host tier */
+/* The moving average that a score goes by; average 0: none was seen before. */
+static inline uint32_t sc_importance_seen(uint32_t average, uint32_t share)
+{
+    uint64_t next = average == 0 ? share : ((uint64_t)average * 7 + share + 4) / 8;
+    return next > 0 ? (uint32_t)next : 1;
+}
+
+/* value, lru and lfu are choices of the configuration. */
+enum sc_policy { SC_POLICY_VALUE, SC_POLICY_LRU, SC_POLICY_LFU, SC_POLICY_SCORE };
 
 static inline uint64_t sc_rank_by(enum sc_policy policy, const struct sc_use *use)
 {
-    return policy == SC_POLICY_LRU   ? sc_rank_lru(use)
-           : policy == SC_POLICY_LFU ? sc_rank_lfu(use)
-                                     : sc_rank_cost(use);
+    return policy == SC_POLICY_LRU     ? sc_rank_lru(use)
+           : policy == SC_POLICY_LFU   ? sc_rank_lfu(use)
+           : policy == SC_POLICY_SCORE ? sc_rank_score(use)
+                                       : sc_rank_value(use);
+}
+
+/* What comes in is worth half as much as it is from then on: what is there has been of use once
+ * more, it has been read. It has to be worth more than what goes for it. */
+static inline uint64_t sc_rank_coming(enum sc_policy policy, const struct sc_use *use)
+{
+    return sc_rank_by(policy, use) - (policy == SC_POLICY_VALUE ? SC_HEAT_ONE : 0);
 }
 
 /* The order that holds for the index. */

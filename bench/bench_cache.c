@@ -67,7 +67,9 @@ static void host_fill(struct sc_store_host *host, const struct cell *cell, uint3
 {
     const struct sc_store_host_key key = {.copy = (uint64_t)block + 1};
     uint64_t cost_ns = (uint64_t)(cell->model.block_bytes / cell->model.bytes_per_ms * 1e6);
-    struct sc_store_host_slab *slab = sc_store_host_begin(host, &key, 1, PAGE, cost_ns);
+    struct sc_store_host_slab *slab =
+        cell->seen[block] ? sc_store_host_begin(host, &key, 1, PAGE, cost_ns)
+                          : sc_store_host_begin_stored(host, &key, 1, PAGE, cost_ns);
     if (slab != NULL)
         sc_store_host_publish(host, slab);
 }

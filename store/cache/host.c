@@ -42,7 +42,7 @@ struct sc_store_host {
     struct sc_poison *poison;
     enum sc_policy policy;
     uint8_t *memory;
-    uint64_t page_count;
+    uint64_t page_count, page_heat; /* page_heat: of time that using a page takes */
     uint32_t slabs_max, head_mask;
 
     pthread_mutex_t lock; /* rank 57 */
@@ -53,7 +53,7 @@ struct sc_store_host {
     struct sc_store_residents residents; /* counts, which any thread reads */
     uint32_t free, heap_count, kept;
     uint64_t stamp; /* of uses */
-    uint64_t age;   /* the rank of what went last, and what refusals added */
+    uint64_t now;   /* of heat: a half-life is as many pages used, or refused, as there are */
     uint64_t pages_used, pages_kept, published, hits, misses, evictions;
 
     _Atomic uint64_t kept_until_ns; /* the first of the kept ones is let go then; any thread */
@@ -169,14 +169,20 @@ static void heap_add(struct sc_store_host *host, const struct sc_store_host_slab
     heap_up(host, host->heap_count++);
 }
 
-/* One more use: it never falls. It is not in the heap. */
+/* One more use of so many pages. */
+static void use_add(struct sc_store_host *host, struct sc_use *use, uint64_t pages)
+{
+    host->now += pages * host->page_heat;
+    use->stamp = ++host->stamp;
+    use->heat = sc_heat_used(use->heat, host->now);
+    use->count += use->count < UINT32_MAX;
+}
+
+/* It is not in the heap. */
 static void slab_used(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
-    slab->use.stamp = ++host->stamp;
-    slab->use.age = host->age;
-    slab->use.count += slab->use.count < UINT32_MAX - 1 ? 1 : 0;
-    uint64_t rank = sc_rank_by(host->policy, &slab->use);
-    slab->rank = rank > slab->rank ? rank : slab->rank;
+    use_add(host, &slab->use, slab->pages);
+    slab->rank = sc_rank_by(host->policy, &slab->use);
 }
 
 /* ---- Kept: lock held ------------------------------------------------------------------------- */
@@ -260,22 +266,16 @@ static bool evict_one(struct sc_store_host *host, uint64_t rank)
     struct sc_store_host_slab *least = &host->slabs[host->heap[0]];
     if (least->rank >= rank)
         return false;
-    host->age = least->rank > host->age ? least->rank : host->age;
     host->evictions++;
     slab_leave(host, least);
     return true;
 }
 
-/* Who is refused ages what is there by its share of the memory: else nothing would fall behind that
- * was used often once and is worth more than any that comes. */
 static bool room_take(struct sc_store_host *host, uint64_t pages, uint64_t rank, uint64_t *ret_page)
 {
     while (host->free == NONE || !sc_store_space_take(&host->map, 0, pages, ret_page))
-        if (!evict_one(host, rank)) {
-            uint64_t worth = rank > host->age ? rank - host->age : 0;
-            host->age += (worth / host->page_count + 1) * pages;
+        if (!evict_one(host, rank))
             return false;
-        }
     host->pages_used += pages;
     return true;
 }
@@ -331,36 +331,50 @@ uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_
     return host != NULL ? sc_store_residents_count(&host->residents, key->copy, what_of(key)) : 0;
 }
 
-struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
-                                               const struct sc_store_host_key *key,
-                                               uint32_t row_count, uint64_t bytes, uint64_t cost_ns)
+static struct sc_store_host_slab *slab_begin(struct sc_store_host *host,
+                                             const struct sc_store_host_key *key,
+                                             uint32_t row_count, uint64_t bytes, uint64_t cost_ns,
+                                             uint64_t heat_less)
 {
     uint64_t pages = (bytes + PAGE - 1) / PAGE, page;
     struct sc_store_host_slab *slab = NULL;
     if (host == NULL || pages == 0 || pages > host->page_count)
         return NULL;
     pthread_mutex_lock(&host->lock);
-    struct sc_use use = {.stamp = host->stamp + 1,
-                         .bytes = pages * PAGE,
-                         .age = host->age,
-                         .cost_ns = cost_ns,
-                         .count = 1};
-    uint64_t rank = sc_rank_by(host->policy, &use);
-    if (slab_find(host, key) == NULL && room_take(host, pages, rank, &page)) {
+    struct sc_use use = {.bytes = pages * PAGE, .cost_ns = cost_ns};
+    bool is_new = slab_find(host, key) == NULL;
+    if (is_new) /* also of who is refused: what is there and not used falls behind */
+        use_add(host, &use, pages);
+    use.heat -= is_new ? heat_less : 0;
+    if (is_new && room_take(host, pages, sc_rank_coming(host->policy, &use), &page)) {
         slab = &host->slabs[host->free];
         host->free = slab->next;
-        use.stamp = ++host->stamp;
         *slab = (struct sc_store_host_slab){.key = *key,
                                             .rows = row_count,
                                             .state = FILLING,
                                             .page = page,
                                             .pages = pages,
-                                            .rank = rank,
+                                            .rank = sc_rank_by(host->policy, &use),
                                             .use = use};
         slab_link(host, slab);
     }
     pthread_mutex_unlock(&host->lock);
     return slab;
+}
+
+struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
+                                               const struct sc_store_host_key *key,
+                                               uint32_t row_count, uint64_t bytes, uint64_t cost_ns)
+{
+    return slab_begin(host, key, row_count, bytes, cost_ns, 0);
+}
+
+struct sc_store_host_slab *sc_store_host_begin_stored(struct sc_store_host *host,
+                                                      const struct sc_store_host_key *key,
+                                                      uint32_t row_count, uint64_t bytes,
+                                                      uint64_t cost_ns)
+{
+    return slab_begin(host, key, row_count, bytes, cost_ns, SC_HEAT_ONE);
 }
 
 void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab *slab)
@@ -517,6 +531,8 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
                                    .poison = params->poison,
                                    .policy = params->policy,
                                    .page_count = pages,
+                                   .page_heat = SC_HEAT_ONE / pages + 1,
+                                   .now = SC_HEAT_FIRST,
                                    .slabs_max = (uint32_t)count,
                                    .head_mask = (uint32_t)(heads - 1),
                                    .kept = NONE,

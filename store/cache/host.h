@@ -75,6 +75,11 @@ struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
                                                const struct sc_store_host_key *key,
                                                uint32_t row_count, uint64_t bytes,
                                                uint64_t cost_ns);
+/* The same for what was stored, and nobody has asked for yet: half a use. */
+struct sc_store_host_slab *sc_store_host_begin_stored(struct sc_store_host *host,
+                                                      const struct sc_store_host_key *key,
+                                                      uint32_t row_count, uint64_t bytes,
+                                                      uint64_t cost_ns);
 void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab *slab);
 void sc_store_host_abandon(struct sc_store_host *host, struct sc_store_host_slab *slab);
 /* It is found no more, and goes when nobody has it pinned. */
