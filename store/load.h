@@ -79,11 +79,12 @@ void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
  * wrong one makes a row fail). Before the first reader_next of a load of picks; kept by pointer. */
 void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
 /* What is really wanted of a load of picks that was begun on a guess: bit i of wanted_bits is row i
- * in the order of the ranges. Nothing more is planned; operations that were not handed to the
- * device yet and hold no wanted row are dropped; reader_next gives wanted rows only. Sets the bits
- * of the wanted rows that will come in ret_covered_bits (zeroed by the caller); returns how many.
- * wanted_bits is kept by pointer; rows that the last reader_next gave are gone. It may be narrowed
- * again, to rows that were wanted until then. */
+ * in the order of the ranges. Nothing more is planned, but the rest of a slab that is begun
+ * (planner `chunk`); operations that were not handed to the device yet and hold no wanted row are
+ * dropped; reader_next gives wanted rows only. Sets the bits of the wanted rows that will come in
+ * ret_covered_bits (zeroed by the caller); returns how many. wanted_bits is kept by pointer; rows
+ * that the last reader_next gave are gone. It may be narrowed again, to rows that were wanted until
+ * then. */
 uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
                                 uint64_t *ret_covered_bits);
 
@@ -203,7 +204,7 @@ void sc_store_device(const struct sc_store *store, struct sc_store_device *ret_d
 uint64_t sc_store_device_gap(const struct sc_store_device *device);
 
 struct sc_store_read_cost { /* of the load begun last */
-    uint64_t wanted_bytes;  /* rows and tags, before page rounding */
+    uint64_t wanted_bytes;  /* rows and tags, before page rounding; narrowed: wanted ones alone */
     uint64_t read_bytes;
     uint64_t op_count;
     uint64_t row_count; /* picks: rows of operations that were begun, and not dropped by narrow */

@@ -262,6 +262,21 @@ static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op
     return true;
 }
 
+uint64_t sc_store_pick_plan_end(struct sc_store_pick_plan *plan)
+{
+    uint64_t end = plan->pick;
+    for (bool is_in = plan->slab_next < plan->slab_end; is_in && end < plan->picks.count;
+         end += is_in) {
+        uint64_t row = sc_store_pick_row(&plan->picks, end);
+        is_in = cursor_seek(plan, row) && place_open(plan) &&
+                places_join(plan, &plan->slab, &plan->place) &&
+                row + plan->slab.shift >= plan->slab_next &&
+                row + plan->slab.shift < plan->slab_end;
+    }
+    plan->picks.count = end;
+    return end;
+}
+
 bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *ret_op)
 {
     *ret_op = (struct sc_store_pick_op){.pick_first = plan->pick};

@@ -81,5 +81,8 @@ void sc_store_pick_plan_begin(struct sc_store_pick_plan *plan, const struct sc_s
                               uint64_t range_count, const struct sc_store_picks *picks);
 /* The next operation (of a slab it may hold no pick); false: all is planned. */
 bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *ret_op);
+/* Picks behind the slab that is open are not wanted any more: the plan ends with it, or now.
+ * Returns the first of them. */
+uint64_t sc_store_pick_plan_end(struct sc_store_pick_plan *plan);
 
 #endif

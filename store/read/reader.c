@@ -50,18 +50,6 @@ static uint64_t op_bytes(const struct sc_store_pick_op *op)
     return bytes;
 }
 
-/* Lock held. Plans the next operation; false: there is none. */
-static bool op_plan(struct sc_store_reader *reader)
-{
-    if (reader->has_op || reader->is_planned)
-        return reader->has_op;
-    reader->has_op = reader->is_picks
-                         ? sc_store_pick_plan_next(&reader->pick_plan, &reader->pick_op)
-                         : sc_store_plan_next(&reader->plan, &reader->op);
-    reader->is_planned = !reader->has_op;
-    return reader->has_op;
-}
-
 /* Lock held. What is planned and has no slot is not wanted. */
 static void op_drop(struct sc_store_reader *reader)
 {
@@ -70,6 +58,23 @@ static void op_drop(struct sc_store_reader *reader)
     if (reader->has_op)
         sc_store_host_unpin(reader->flight.store->host, slab);
     reader->has_op = false;
+}
+
+/* Lock held. Plans the next operation, of a narrowed load the next with a wanted row; false: there
+ * is none. */
+static bool op_plan(struct sc_store_reader *reader)
+{
+    const struct sc_store_pick_op *picks = &reader->pick_op;
+    while (!reader->has_op && !reader->is_planned) {
+        reader->has_op = reader->is_picks
+                             ? sc_store_pick_plan_next(&reader->pick_plan, &reader->pick_op)
+                             : sc_store_plan_next(&reader->plan, &reader->op);
+        reader->is_planned = !reader->has_op;
+        if (reader->has_op && reader->is_picks && reader->wanted_bits != NULL &&
+            sc_reader_picks_wanted(reader, picks->pick_first, picks->pick_count, NULL) == 0)
+            op_drop(reader);
+    }
+    return reader->has_op;
 }
 
 /* Lock held. Units of the ring that are in use. */
@@ -153,7 +158,8 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_fligh
         .status = plan->status};
     reader->unit_next = (reader->unit_next + 1) % SC_READER_UNITS;
     slot->unit_count++;
-    reader->flight.cost.wanted_bytes += plan->pick_count * sc_reader_pick_bytes(reader);
+    uint64_t wanted = sc_reader_picks_wanted(reader, plan->pick_first, plan->pick_count, NULL);
+    reader->flight.cost.wanted_bytes += wanted * sc_reader_pick_bytes(reader);
     reader->flight.cost.row_count += plan->pick_count;
     reader->has_op = false;
 }
@@ -441,15 +447,17 @@ void sc_store_reader_cost(const struct sc_store_reader *reader, struct sc_store_
 
 /* Lock held. Wanted rows of a slot; its reads that have not started and hold none are dropped. */
 static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slot *slot,
-                            uint64_t *covered_bits)
+                            bool is_first, uint64_t *covered_bits)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < slot->unit_count; i++) {
         uint64_t from = 0;
-        if (slot == reader->front && i <= reader->slot_unit)
-            from = i < reader->slot_unit ? UINT64_MAX : reader->slot_row;
         struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, i);
-        uint64_t count = sc_reader_unit_covered(reader, unit, from, covered_bits);
+        if (slot == reader->front && i <= reader->slot_unit)
+            from = i < reader->slot_unit ? unit->pick_count : reader->slot_row;
+        uint64_t left = unit->pick_count > from ? unit->pick_count - from : 0;
+        uint64_t count =
+            sc_reader_picks_wanted(reader, unit->pick_first + from, left, covered_bits);
         total += count;
         bool is_dropped = false;
         for (struct sc_flight_read *read = slot->flight.reads; read != NULL && count == 0;
@@ -458,28 +466,49 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
                 read->unit == (slot->unit_first + i) % SC_READER_UNITS)
                 is_dropped = read->is_dropped = true;
         reader->flight.cost.row_count -= is_dropped ? unit->pick_count : 0;
+        if (is_first)
+            reader->flight.cost.wanted_bytes -= (left - count) * sc_reader_pick_bytes(reader);
     }
     return total;
+}
+
+/* Lock held. Nothing more is planned, but the rest of a slab of which a part is being read: who
+ * reads what is missing would read all of it again. Returns its wanted rows. */
+static uint64_t plan_narrow(struct sc_store_reader *reader, uint64_t *covered_bits)
+{
+    struct sc_store_pick_plan *plan = &reader->pick_plan;
+    uint64_t from = reader->has_op ? reader->pick_op.pick_first : plan->pick;
+    if (plan->picks.whole_slabs && !reader->is_planned) {
+        uint64_t end = sc_store_pick_plan_end(plan);
+        uint64_t count = sc_reader_picks_wanted(reader, from, end - from, covered_bits);
+        if (count > 0)
+            return count;
+    }
+    reader->is_planned = true;
+    op_drop(reader);
+    sc_flight_disarm(&reader->flight);
+    return 0;
 }
 
 uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
                                 uint64_t *ret_covered_bits)
 {
+    struct sc_flight *flight = &reader->flight;
+    struct sc_flight_batch batch;
     uint64_t total = 0;
-    pthread_mutex_lock(&reader->flight.lock);
-    SC_ASSERT(reader->flight.store->params.poison, !reader->is_active || reader->is_picks);
+    batch.count = 0;
+    pthread_mutex_lock(&flight->lock);
+    SC_ASSERT(flight->store->params.poison, !reader->is_active || reader->is_picks);
     bool narrows = reader->is_active && reader->is_picks;
+    bool is_first = narrows && reader->wanted_bits == NULL;
     if (narrows) {
         reader->wanted_bits = wanted_bits;
-        reader->is_planned = true;
-        op_drop(reader);
-        sc_flight_disarm(&reader->flight);
+        total = plan_narrow(reader, ret_covered_bits);
     }
-    for (struct sc_flight_slot *next, *at = narrows ? reader->flight.first : NULL; at != NULL;
-         at = next) {
+    for (struct sc_flight_slot *next, *at = narrows ? flight->first : NULL; at != NULL; at = next) {
         struct sc_reader_slot *slot = sc_reader_slot_of(at);
         next = at->next;
-        uint64_t covered = slot_narrow(reader, slot, ret_covered_bits);
+        uint64_t covered = slot_narrow(reader, slot, is_first, ret_covered_bits);
         total += covered;
         if (covered > 0)
             continue;
@@ -487,7 +516,10 @@ uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *
             reader->front = NULL;
         sc_flight_slot_drop(at);
     }
-    pthread_mutex_unlock(&reader->flight.lock);
+    if (narrows && op_plan(reader))
+        sc_flight_pump(flight, &batch);
+    pthread_mutex_unlock(&flight->lock);
+    sc_flight_submit(flight, &batch);
     return total;
 }
 

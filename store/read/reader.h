@@ -111,9 +111,8 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
                                  struct sc_store_rows *ret_rows);
 /* The caller is through with what it got last. */
 void sc_reader_rows_leave(struct sc_store_reader *reader);
-/* Lock held. What the unit has of wanted rows that were not handed out: told in covered_bits. */
-uint64_t sc_reader_unit_covered(const struct sc_store_reader *reader,
-                                const struct sc_reader_unit *unit, uint64_t from,
-                                uint64_t *covered_bits);
+/* Lock held. How many of these picks are wanted; covered_bits: NULL, or tells them there. */
+uint64_t sc_reader_picks_wanted(const struct sc_store_reader *reader, uint64_t first,
+                                uint64_t count, uint64_t *covered_bits);
 
 #endif

@@ -341,17 +341,19 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
     return SPEC_OK;
 }
 
-uint64_t sc_reader_unit_covered(const struct sc_store_reader *reader,
-                                const struct sc_reader_unit *unit, uint64_t from,
-                                uint64_t *covered_bits)
+uint64_t sc_reader_picks_wanted(const struct sc_store_reader *reader, uint64_t first,
+                                uint64_t count, uint64_t *covered_bits)
 {
-    uint64_t count = 0;
-    for (uint64_t i = from; i < unit->pick_count; i++) {
-        uint64_t row = sc_store_pick_row(&reader->pick_plan.picks, unit->pick_first + i);
+    uint64_t wanted = 0;
+    if (reader->wanted_bits == NULL)
+        return count;
+    for (uint64_t i = first; i < first + count; i++) {
+        uint64_t row = sc_store_pick_row(&reader->pick_plan.picks, i);
         if (!bit_of(reader->wanted_bits, row))
             continue;
-        covered_bits[row / 64] |= 1ull << (row % 64);
-        count++;
+        if (covered_bits != NULL)
+            covered_bits[row / 64] |= 1ull << (row % 64);
+        wanted++;
     }
-    return count;
+    return wanted;
 }

@@ -615,6 +615,40 @@ static void a_guess_of_which_nothing_is_wanted_reads_nothing_more(void **state)
     scene_close(&scene);
 }
 
+/* Planner `chunk`: of a slab that is begun all wanted rows come, or who reads the others would read
+ * it all again. */
+static void a_slab_that_is_begun_is_read_to_its_end(void **state)
+{
+    static struct scene scene;
+    static uint64_t wanted[ROWS_MAX / 64], covered[ROWS_MAX / 64], first[SC_STORE_ROWS_MAX];
+    uint64_t random = 17, cut = 0;
+    (void)state;
+    scene_open(&scene, &setups[1], 4); /* slabs of 64 rows in 4 operations */
+    for (uint32_t round = 0; round < 3 * ROUNDS; round++) {
+        scene_ranges(&scene, &random, round % 2 == 0);
+        scene.load = (struct sc_store_picks){.count = scene.row_count, .whole_slabs = true};
+        memset(covered, 0, sizeof(covered));
+        memset(wanted, 0xff, sizeof(wanted));
+        scene_begin(&scene, SC_LANE_SPECULATIVE);
+        for (uint64_t n = random_below(&random, 60); n > 0; n--)
+            (void)sc_exec_step_one(scene.world->exec);
+        uint64_t total = sc_store_reader_narrow(scene.reader, wanted, covered);
+        memset(first, 0, sizeof(first));
+        for (uint64_t row = 0; row < scene.row_count; row++) {
+            uint32_t range = scene.row_range[row];
+            if (row == 0 || range != scene.row_range[row - 1])
+                first[range] = bit_at(covered, row);
+            assert_int_equal(bit_at(covered, row), first[range]);
+        }
+        cut += total < scene.row_count;
+        sc_store_reader_demand(scene.reader);
+        narrowed_check(&scene, wanted, covered, total, 0);
+        assert_true(sc_store_reader_is_idle(scene.reader));
+    }
+    assert_true(cut > ROUNDS); /* some were narrowed before all was planned */
+    scene_close(&scene);
+}
+
 static void cancelled_picks_leave_nothing_behind(void **state)
 {
     static struct scene scene;
@@ -686,6 +720,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(picks_with_a_wrong_tag_or_of_a_dropped_piece_fail),
         cmocka_unit_test(a_guess_that_is_narrowed_gives_what_was_wanted_of_it),
         cmocka_unit_test(a_guess_of_which_nothing_is_wanted_reads_nothing_more),
+        cmocka_unit_test(a_slab_that_is_begun_is_read_to_its_end),
         cmocka_unit_test(cancelled_picks_leave_nothing_behind),
         cmocka_unit_test(readers_of_picks_progress_without_frames),
     };
