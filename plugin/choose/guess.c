@@ -63,18 +63,21 @@ static void deciles_order(struct sc_plugin_scratch *scratch, uint32_t *rows, uin
     sc_plugin_ranking_order(rows, k, bits);
 }
 
-/* Rows, one by one or (is_run) in a run, that the device moves within the window. */
-static uint64_t rows_that_fit(spec_connector *conn, bool is_run)
+/* Bytes of rows, one by one or (is_run) in a run, that the device moves within the window. */
+static uint64_t bytes_that_fit(spec_connector *conn, bool is_run)
 {
     struct sc_store_device device; /* until loads were measured: what the device can do */
     uint64_t rate =
         atomic_load_explicit(is_run ? &conn->ahead.load_bytes_per_s : &conn->ahead.pick_bytes_per_s,
                              memory_order_relaxed);
     sc_store_device(conn->store, &device);
-    uint64_t fits =
-        sc_plugin_window_bytes(&conn->ahead.window, rate > 0 ? rate : device.bytes_per_s);
+    return sc_plugin_window_bytes(&conn->ahead.window, rate > 0 ? rate : device.bytes_per_s);
+}
+
+static uint64_t rows_that_fit(spec_connector *conn, bool is_run)
+{
     uint64_t page = SC_IO_PAGE_BYTES, pages = (conn->dims.row_bytes + page - 1) / page;
-    return fits / (is_run ? conn->dims.row_bytes : pages * page);
+    return bytes_that_fit(conn, is_run) / (is_run ? conn->dims.row_bytes : pages * page);
 }
 
 /* Begins reading what is trusted and fits: the layer from its first row on where heads are expected
@@ -92,6 +95,11 @@ static void guess_begin(spec_connector *conn, struct sc_plugin_guess *guess, uin
         return;
     }
     uint64_t count = sc_plugin_trust_rows(own, all, k, least_ppm);
+    if (guess->slabs != NULL) {
+        sc_plugin_guess_begin_slabs(conn, guess->request, guess->layer, k, count,
+                                    bytes_that_fit(conn, false), guess->slabs);
+        return;
+    }
     uint64_t fits = rows_that_fit(conn, false);
     count = count < fits || rows_that_fit(conn, true) >= total ? count : fits;
     if (count > 0)
@@ -347,6 +355,11 @@ static void learn_trust(spec_connector *conn, struct sc_plugin_guess *guess,
     uint64_t total = item->want.row_total;
     uint64_t wanted_ppm = bits != NULL ? item->set_count * 1000000 / total : 1000000;
     const uint32_t layers[2] = {item->in.layer, conn->dims.layer_count};
+    if (is_guessed && bits != NULL && guess->slabs != NULL) { /* a slab is read for any row of it */
+        memset(guess->slabs, 0, sc_plugin_words_of(item) * sizeof(*bits));
+        (void)sc_plugin_slabs_of(item->request, bits, guess->slabs);
+        bits = guess->slabs;
+    }
     for (uint32_t i = 0; i < 2; i++) {
         struct sc_plugin_trust *trust = &conn->ahead.trusts[layers[i]];
         sc_plugin_trust_whole_learn(trust, is_whole, wanted_ppm);
@@ -451,8 +464,14 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
                                         sizeof(*conn->ahead.trusts));
     if (conn->config.predictor == SC_PREDICT_HINT && each > 0)
         hints = sc_alloc(&conn->alloc, SC_PLUGIN_AHEAD * conn->config.max_requests * each);
+    uint64_t words = (conn->config.max_request_tokens + UINT64_C(63)) / 64, *slabs = NULL;
+    bool by_slabs = conn->config.planner == SC_PLANNER_CHUNK;
+    if (by_slabs)
+        slabs = sc_alloc(&conn->alloc,
+                         SC_PLUGIN_AHEAD * conn->config.max_requests * words * sizeof(*slabs));
     conn->requests.slots[0].guesses[0].hint = hints;
-    if (conn->ahead.trusts == NULL ||
+    conn->requests.slots[0].guesses[0].slabs = slabs;
+    if (conn->ahead.trusts == NULL || (by_slabs && slabs == NULL) ||
         (conn->config.predictor == SC_PREDICT_HINT && each > 0 && hints == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "hints of %" PRIu32 " requests",
                        conn->config.max_requests);
@@ -462,6 +481,7 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
         guess->conn = conn;
         guess->request = request;
         guess->hint = hints != NULL ? hints + i * each : NULL;
+        guess->slabs = slabs != NULL ? slabs + i * words : NULL;
         guess->task.step = hint_step;
         sc_plugin_guess_forget(request);
     }
@@ -477,7 +497,9 @@ void sc_plugin_guesses_close(spec_connector *conn)
         while (guess->conn != NULL && atomic_load(&guess->state) == GONE)
             (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
     }
-    if (conn->requests.slots != NULL)
+    if (conn->requests.slots != NULL) {
         sc_alloc_free(&conn->alloc, conn->requests.slots[0].guesses[0].hint);
+        sc_alloc_free(&conn->alloc, conn->requests.slots[0].guesses[0].slabs);
+    }
     sc_alloc_free(&conn->alloc, conn->ahead.trusts);
 }

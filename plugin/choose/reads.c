@@ -3,6 +3,8 @@
 #include "plugin/choose/reads.h"
 #include "plugin/choose/select.h"
 
+#include <string.h>
+
 bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            enum sc_exec_lane lane)
 {
@@ -115,7 +117,7 @@ void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *reque
     struct sc_store_picks picks = sc_plugin_picks_of(conn, reader->rows, count);
     uint64_t all_bytes = sc_plugin_row_total(request) * conn->dims.row_bytes;
     uint64_t apart_bytes = all_bytes / (ranked / SC_PLUGIN_DECILES + 1);
-    if (picks.whole_slabs || apart_bytes <= 2 * picks.gap_bytes) {
+    if (apart_bytes <= 2 * picks.gap_bytes) {
         /* each decile would read through its gaps what the next one reads again */
         uint32_t *merged =
             reader->rows + SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_request_tokens;
@@ -125,11 +127,69 @@ void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *reque
     sc_plugin_picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
 }
 
+uint64_t sc_plugin_slabs_of(const struct sc_plugin_request *request, const uint64_t *bits,
+                            uint64_t *ret_bits)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0, end, first = 0; i < request->range_count; i++, first = end) {
+        end = first + request->ranges[i].row_count;
+        if (!sc_plugin_bits_any(bits, first, end))
+            continue;
+        count += end - first;
+        for (uint64_t row = first; ret_bits != NULL && row < end; row++)
+            sc_plugin_bit_set(ret_bits, row);
+    }
+    return count;
+}
+
+void sc_plugin_guess_begin_slabs(spec_connector *conn, struct sc_plugin_request *request,
+                                 uint32_t layer, uint64_t ranked, uint64_t count, uint64_t bytes,
+                                 uint64_t *bits)
+{
+    struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
+    uint32_t *rows = reader->rows + SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_request_tokens;
+    uint64_t left = bytes / conn->dims.row_bytes, taken = 0, i = 0;
+    memset(bits, 0, (sc_plugin_row_total(request) + 63) / 64 * sizeof(*bits));
+    for (uint32_t d = 0; d < SC_PLUGIN_DECILES && i < count; d++) {
+        const struct sc_store_range *range = request->ranges;
+        uint64_t end = sc_plugin_decile_end(ranked, d), first = 0;
+        for (; i < end && i < count; i++) {
+            for (; reader->rows[i] - first >= range->row_count; range++)
+                first += range->row_count;
+            if (sc_plugin_bit_get(bits, first))
+                continue;
+            if (range->row_count > left - taken) {
+                count = i; /* as much as fits: the end */
+                break;
+            }
+            sc_plugin_bit_set(bits, first); /* the slab, by its first row */
+            for (uint64_t row = 0; row < range->row_count; row++)
+                rows[taken++] = (uint32_t)(first + row);
+        }
+    }
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, rows, taken);
+    if (taken > 0)
+        sc_plugin_picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
+}
+
+/* Up to the end of a slab, where slabs are what is read later. */
+static uint64_t slab_down(const spec_connector *conn, const struct sc_plugin_request *request,
+                          uint64_t count)
+{
+    uint64_t first = 0;
+    for (uint64_t i = 0; conn->config.planner == SC_PLANNER_CHUNK && i < request->range_count;
+         first += request->ranges[i++].row_count)
+        if (first + request->ranges[i].row_count > count)
+            return first;
+    return count;
+}
+
 void sc_plugin_guess_begin_run(spec_connector *conn, struct sc_plugin_request *request,
                                uint32_t layer, uint64_t count)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
     bool is_split = conn->config.layout == SC_STORE_SPLIT;
+    count = slab_down(conn, request, count);
     struct sc_store_picks picks = sc_plugin_picks_of(conn, NULL, count);
     picks.whole_slabs = false;
     if (is_split && count == sc_plugin_row_total(request))

@@ -47,6 +47,14 @@ uint32_t *sc_plugin_guess_rows(struct sc_plugin_request *request, uint32_t layer
  * where that would read the same pages again and again, in one ascending run. */
 void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            uint64_t ranked, uint64_t count);
+/* The same, planner `chunk`: the slabs of those rows, whole, the best decile's first, as far as
+ * `bytes` go, so that who wants other rows of them has them too. bits: scratch, one a row. */
+void sc_plugin_guess_begin_slabs(spec_connector *conn, struct sc_plugin_request *request,
+                                 uint32_t layer, uint64_t ranked, uint64_t count, uint64_t bytes,
+                                 uint64_t *bits);
+/* Rows of all slabs in which a bit is set; ret_bits: NULL, or where their bits are set. */
+uint64_t sc_plugin_slabs_of(const struct sc_plugin_request *request, const uint64_t *bits,
+                            uint64_t *ret_bits);
 /* Begins reading the layer's first `count` rows in one run (of a split layout K of all rows, if
  * those are all): heads are expected to disagree. */
 void sc_plugin_guess_begin_run(spec_connector *conn, struct sc_plugin_request *request,

@@ -152,7 +152,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     const uint64_t *tags = sc_store_sketch_tags(item->sketch);
     const uint32_t *rows = request->set;
     uint64_t count = item->set_count, words = sc_plugin_words_of(item);
-    item->covered_rows = 0;
+    item->covered_rows = item->used_rows = 0;
     guess_drop(conn, item, SC_LOAD_PICKS);
     if (guess != NULL) {
         uint64_t *wanted = request->bits, *covered = wanted + words;
@@ -160,6 +160,8 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         for (uint64_t i = 0; i < item->set_count; i++)
             sc_plugin_bit_set(wanted, request->set[i]);
         item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
+        item->used_rows = guess->picks.whole_slabs ? sc_plugin_slabs_of(request, covered, NULL)
+                                                   : item->covered_rows;
         sc_store_reader_tags(guess->reader, tags);
         count = 0;
         for (uint64_t i = 0; i < item->set_count; i++)
@@ -203,6 +205,7 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         memset(wanted, 0xff, words * sizeof(*wanted));
         memset(covered, 0, words * sizeof(*covered));
         item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
+        item->used_rows = item->covered_rows;
         item->is_pieced = pieces_save(conn, covered, total);
     }
     if (!item->is_pieced) {

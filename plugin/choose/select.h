@@ -68,6 +68,7 @@ struct sc_plugin_item {
     uint64_t row_count;             /* of the set, or of each head's */
     uint64_t set_count;             /* PICKS, UNION: rows that are read, request->set */
     uint64_t covered_rows;          /* of the wanted rows, that were read ahead */
+    uint64_t used_rows;             /* of the guess: these, or of planner `chunk` their slabs */
     uint64_t taken[SPEC_TIERS];     /* rows that came, wanted or not, by the tier they came from */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
     uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */
@@ -305,6 +306,20 @@ static inline void sc_plugin_bit_set(uint64_t *bits, uint64_t row)
 static inline bool sc_plugin_bit_get(const uint64_t *bits, uint64_t row)
 {
     return (bits[row / 64] >> (row % 64) & 1) != 0;
+}
+
+/* Whether one of [first, end) is set. */
+static inline bool sc_plugin_bits_any(const uint64_t *bits, uint64_t first, uint64_t end)
+{
+    while (first < end) {
+        uint64_t word = bits[first / 64] >> (first % 64), left = 64 - first % 64;
+        if (end - first < left)
+            word &= (UINT64_C(1) << (end - first)) - 1;
+        if (word != 0)
+            return true;
+        first += left;
+    }
+    return false;
 }
 
 /* Sets those of `count` rows, and clears the rest of the last word. */

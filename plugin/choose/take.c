@@ -216,7 +216,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
 }
 
 /* Consumes the guess. Of what it moved, the share of its rows that is not wanted is unused: what
- * pages and gaps add is the price of rows, wanted or not. */
+ * pages and gaps add is the price of rows, wanted or not; and under planner `chunk` the slab is. */
 static spec_status take_guess(spec_connector *conn, struct sc_plugin_item *item,
                               struct sc_plugin_reader *guess, const uint32_t *set,
                               uint64_t set_count, struct spec_error *reterr)
@@ -226,9 +226,9 @@ static spec_status take_guess(spec_connector *conn, struct sc_plugin_item *item,
     uint64_t read_bytes = item->in.read_bytes - before_bytes, unused_bytes = 0;
     struct sc_store_read_cost cost;
     sc_store_reader_cost(guess->reader, &cost);
-    if (cost.row_count > item->covered_rows)
+    if (cost.row_count > item->used_rows)
         unused_bytes = (uint64_t)((double)read_bytes / (double)cost.row_count *
-                                  (double)(cost.row_count - item->covered_rows));
+                                  (double)(cost.row_count - item->used_rows));
     item->in.unused_bytes += unused_bytes;
     sc_count(&conn->stats.speculated_bytes, read_bytes);
     sc_count(&conn->stats.unused_bytes, unused_bytes);
