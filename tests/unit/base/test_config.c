@@ -558,17 +558,20 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
     static const struct {
         const char *name;
         uint64_t preset, retain_ppm, identify, layout, predictor, probe_heads, base, planner;
+        uint64_t min_precision_ppm;
     } cases[] = {
-        {"recompute", SC_PRESET_RECOMPUTE, 1000000, 0, 0, 0, 0, 0, 0},
-        {"as-like", SC_PRESET_AS_LIKE, 1000000, 0, 0, 0, 0, 0, 0},
-        {"as-h2o-lru", SC_PRESET_AS_H2O_LRU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0},
-        {"as-h2o-lfu", SC_PRESET_AS_H2O_LFU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0},
-        {"spi", SC_PRESET_SPI, 250000, SC_IDENTIFY_STATIC, 0, SC_PREDICT_STATIC, 0, 0, 0},
-        {"random", SC_PRESET_RANDOM, 250000, 0, 0, SC_PREDICT_RANDOM, 3, 0, 0},
-        {"impress", SC_PRESET_IMPRESS, 250000, 0, 0, 0, 3, 0, 0},
-        {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICT_LAYER, 3, 0, 0},
-        {"hinted", SC_PRESET_HINTED, 250000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 0, 1},
-        {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 1, 1},
+        {"recompute", SC_PRESET_RECOMPUTE, 1000000, 0, 0, 0, 0, 0, 0, 750000},
+        {"as-like", SC_PRESET_AS_LIKE, 1000000, 0, 0, 0, 0, 0, 0, 750000},
+        {"as-h2o-lru", SC_PRESET_AS_H2O_LRU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0, 750000},
+        {"as-h2o-lfu", SC_PRESET_AS_H2O_LFU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0, 750000},
+        {"spi", SC_PRESET_SPI, 250000, SC_IDENTIFY_STATIC, 0, SC_PREDICT_STATIC, 0, 0, 0, 750000},
+        {"random", SC_PRESET_RANDOM, 250000, 0, 0, SC_PREDICT_RANDOM, 3, 0, 0, 0},
+        {"impress", SC_PRESET_IMPRESS, 250000, 0, 0, 0, 3, 0, 0, 750000},
+        {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICT_LAYER, 3, 0, 0, 0},
+        {"hinted", SC_PRESET_HINTED, 250000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 0, 1,
+         750000},
+        {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 1, 1,
+         750000},
     };
     assert_int_equal(sizeof(cases) / sizeof(cases[0]), SC_PRESETS);
     for (size_t i = 0; i < 2 * SC_PRESETS; i++) {
@@ -583,6 +586,7 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         plain.predictor = (uint32_t)cases[c].predictor;
         plain.probe_heads = (uint32_t)cases[c].probe_heads;
         plain.base = (uint32_t)cases[c].base;
+        plain.min_precision_ppm = cases[c].min_precision_ppm;
         plain.planner = i >= SC_PRESETS ? SC_PLANNER_RANGE : (uint32_t)cases[c].planner;
         snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"preset\":\"%s%s\"}", cases[c].name,
                  i >= SC_PRESETS ? "+range" : "");
