@@ -10,6 +10,8 @@
  *                 (tests/sim/io_sim.h), the executor one seeded loop
  *   --ahead 1     layered: where there is compute, a layer is submitted ahead of its queries while
  *                 the one below is computed, hints being its queries, and refined by the real ones
+ *   --beside 1    a sixteenth of the window after a layer is there, when what follows is being read
+ *                 ahead, another request asks for all rows of it: what that takes at most is told
  *
  * What a GPU would choose is planted, so that the plugin's own choice comes out as asked for: in
  * dimension v of a key stands how important its token is to query variant v, and a query is the
@@ -66,6 +68,8 @@ struct state {
     uint64_t window_ns;  /* has_window: a layer's compute, whatever it does */
     uint64_t half_bytes; /* of a row: its K, its V */
     uint8_t *areas[2];   /* [K rows][V rows] of an even layer, of an odd one */
+    bool has_beside;     /* another request asks for the layer while it is computed */
+    uint64_t beside_ns;  /* what that took at most */
     bool is_ahead;       /* a layer's destination is told while the one below is computed */
     uint32_t *ids;
     uint32_t *positions; /* [layers][tokens * kv_heads] of the last request */
@@ -489,6 +493,26 @@ static void ahead_end(const struct state *state, struct ahead *ahead, struct out
     note_cost(outcome, &ahead->item);
 }
 
+/* Another request of the same prefix wants all rows of the layer. */
+static void beside(struct state *state, uint32_t layer)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_memory memory = memory_of(state, layer);
+    struct spec_lookup_result found = lookup(state);
+    struct spec_select all = {
+        .struct_size = sizeof(all), .given = SPEC_SELECT_BUDGET, .retain_ppm = 1000000};
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = found.request,
+                                  .layer = layer,
+                                  .select = &all,
+                                  .destination = &memory};
+    uint64_t begin_ns = now_ns(state);
+    must(state->api->get_important(state->conn, &item, 1, &error), &error, "get_important beside");
+    uint64_t took_ns = now_ns(state) - begin_ns;
+    state->beside_ns = took_ns > state->beside_ns ? took_ns : state->beside_ns;
+    must(state->api->release(state->conn, found.request, &error), &error, "release");
+}
+
 static void run_layer(struct state *state, spec_request request, uint32_t layer, uint32_t variant,
                       uint16_t *rows[2], struct ahead *ahead, struct outcome *outcome)
 {
@@ -528,6 +552,10 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
         wait += score_ns(state, state->query_heads);
     state->voted[layer] = item.row_count < state->tokens && !fell ? item.row_count : 0;
     note(outcome, &item);
+    if (state->has_beside) {
+        wait_until(state, done_ns + state->window_ns / 16 + layer * 41000); /* amid any operation */
+        beside(state, layer);
+    }
     wait_until(state, done_ns + (state->has_window ? state->window_ns : (uint64_t)wait));
     if (ahead->ticket != 0)
         ahead_end(state, ahead, outcome);
@@ -576,15 +604,15 @@ static void print_facts(const struct state *state, const char *name, const struc
            ", \"union_rows\": %" PRIu64 ", \"fallbacks\": %" PRIu64 ", \"denses\": %" PRIu64
            ", \"planted_rows\": %" PRIu64 ", \"planted_found\": %" PRIu64
            ", \"layer_wait_ns\": %.0f, \"recompute_ns\": %.0f"
-           ", \"window_ns\": %" PRIu64 ", \"model_bytes_per_s\": %" PRIu64
-           ", \"model_op_ns\": %" PRIu64 "}}\n",
+           ", \"beside_ns\": %" PRIu64 ", \"window_ns\": %" PRIu64
+           ", \"model_bytes_per_s\": %" PRIu64 ", \"model_op_ns\": %" PRIu64 "}}\n",
            state->requests, state->layers, sum->read_bytes, sum->wanted_bytes, sum->ops,
            sum->exposed_ns, sum->probe_ns, sum->unused_bytes, sum->cpu_ns, sum->rows,
            sum->read_rows, sum->prefetched_rows, sum->union_rows, sum->fallbacks, sum->denses,
            sum->planted_rows, sum->planted_found,
            layer_ns(state, state->new_tokens, picks_of(state)),
-           layer_ns(state, state->tokens + state->new_tokens, 0) * state->layers, state->window_ns,
-           device.bytes_per_s, device.op_ns);
+           layer_ns(state, state->tokens + state->new_tokens, 0) * state->layers, state->beside_ns,
+           state->window_ns, device.bytes_per_s, device.op_ns);
 }
 
 /* Some that do not count, then the requests; returns their mean. */
@@ -594,6 +622,7 @@ static uint64_t run(struct state *state, const char *name)
     uint64_t values = (uint64_t)state->query_heads * state->head_size;
     uint16_t *rows[2] = {calloc(values, 2), calloc(values, 2)};
     struct outcome sum = {0}, one;
+    state->beside_ns = 0;
     if (rows[0] == NULL || rows[1] == NULL)
         bench_die("no memory for queries");
     ttft =
@@ -676,6 +705,7 @@ static void read_options(struct state *state, int argc, char **argv)
     state->stage_bytes = bench_option_u64(argc, argv, "--stage-bytes", 512ull << 20);
     state->hints = hints_of(bench_option(argc, argv, "--hints", "none"));
     state->is_ahead = bench_option_u64(argc, argv, "--ahead", 0) != 0;
+    state->has_beside = bench_option_u64(argc, argv, "--beside", 0) != 0;
     state->selects = bench_option_u64(argc, argv, "--selects", 1) != 0;
     state->retain = option_real(argc, argv, "--retain", ".25");
     state->similarity = option_real(argc, argv, "--similarity", ".8");
