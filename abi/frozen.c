@@ -340,7 +340,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 600);
+SIZE(spec_stats, 656);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -417,6 +417,13 @@ AT(spec_stats, host_hits, 568, 8);
 AT(spec_stats, host_misses, 576, 8);
 AT(spec_stats, host_evictions, 584, 8);
 AT(spec_stats, unadmitted_chunks, 592, 8);
+AT(spec_stats, over_budget_chunks, 600, 8);
+AT(spec_stats, budget_left, 608, 8);
+AT(spec_stats, code_write_bytes, 616, 8);
+AT(spec_stats, merge_write_bytes, 624, 8);
+AT(spec_stats, log_write_bytes, 632, 8);
+AT(spec_stats, checkpoint_write_bytes, 640, 8);
+AT(spec_stats, stored_row_bytes, 648, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

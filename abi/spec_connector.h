@@ -44,8 +44,8 @@
  *          lies in columns; SPEC_ITEM_RESCORE: an item that refines scores the rows anew, by its
  *          own queries; spec_layer_group, head_size_v; four reserved words in spec_provenance.
  *          Stores of earlier versions are refused.
- *          0.9 the host tier: lookup's tier_bytes says HOST of what is there; store.admit; stats
- *          from host_bytes_used on.
+ *          0.9 the host tier: lookup's tier_bytes says HOST of what is there; store.admit,
+ *          store.write_budget; stats from host_bytes_used on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -618,9 +618,15 @@ struct spec_stats {
      * found there in a layer, did not find, and that went for others. */
     uint64_t host_bytes_used, host_bytes_max;
     uint64_t host_hits, host_misses, host_evictions;
-    /* Since 0.9. Chunks that were not stored because they were not admitted (store.admit); they are
-     * not among dropped_chunks. */
-    uint64_t unadmitted_chunks;
+    /* Since 0.9. Chunks that were not stored because they were not admitted (store.admit), and
+     * because the write budget was spent (store.write_budget); they are not among dropped_chunks.
+     * Level: bytes that may be written now; 0, too, where there is no budget. */
+    uint64_t unadmitted_chunks, over_budget_chunks, budget_left;
+    /* Since 0.9. Of write_bytes, those of codes and other annexes, and of pieces that became one;
+     * beside write_bytes, those of the log and of its checkpoints; and bytes of rows that were
+     * stored, without all that. */
+    uint64_t code_write_bytes, merge_write_bytes, log_write_bytes, checkpoint_write_bytes;
+    uint64_t stored_row_bytes;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -874,7 +880,9 @@ struct spec_api {
      * "second"): of a pass its chunks up to the first that no earlier pass computed behind the same
      * tokens, as far as that is remembered, and that the store did not have at the lookup. The rest
      * is DROPPED, with what of its request hangs on it, and counted (unadmitted_chunks); who
-     * computes it again stores it [ABI-190].
+     * computes it again stores it. Where no more than so many bytes may be written in a day
+     * (store.write_budget), a pass is stored as far as they go; the rest is DROPPED in the same way
+     * (over_budget_chunks) [ABI-190].
      * ret_tickets: [count], or NULL when nobody will ask; an element is 0 but for a last layer,
      * whose ticket is done when the range is visible to lookup and found again after kill -9
      * [ABI-087].

@@ -101,6 +101,7 @@ struct sc_config {
     uint64_t checkpoint_bytes;      /* "store.checkpoint_bytes": 64 MiB; 1 MiB .. 1 TiB */
     uint64_t maintain_bytes_per_s;  /* "maintain.bytes_per_s": 64 MiB; 0: no limit */
     uint64_t store_min_tokens;      /* "store.min_tokens": 1 */
+    uint64_t write_budget;          /* "store.write_budget": bytes a day; 0: none */
     uint32_t admit;                 /* "store.admit": enum sc_config_admit */
     uint32_t coarse_only;           /* "store.coarse_only": "no" (0) | "yes" (1) */
     uint32_t allow_shared;          /* "store.allow_shared": "no" (0) | "yes" (1) */

@@ -231,6 +231,14 @@ static const struct sc_config_row rows[] = {
     {{"store.min_tokens", "integer", "1", "1 .. 16777216",
       "Passes with fewer new tokens are not stored."},
      INTEGER(store_min_tokens, 1, SC_LIMIT_REQUEST_TOKENS)},
+    {{"store.write_budget", "size", "0", "0 .. 1024TiB",
+      "What may be written to the device in a day, everything together, shared evenly by the "
+      "ranks. "
+      "A quarter of it may come at once; a pass that finds none left is not stored, and what can "
+      "wait (merges, codes made later, a shorter log) leaves the last quarter of that to passes. "
+      "0: "
+      "no limit."},
+     SIZE(write_budget, 0, 1024 * TIB)},
     {{"store.admit", "choice", "all", "\"all\" or \"second\"",
       "What is stored of a pass. all: every chunk. second: chunks that an earlier pass computed "
       "too; what comes once is never written. It remembers about a million chunks in 2 MiB, until "

@@ -62,8 +62,31 @@ static void abi_190_of_a_pass_the_beginning_that_came_before_is_stored(void **st
     prompt_free(&second);
 }
 
+/* A quarter of the budget may come at once: 256 KiB of a prompt of 800. */
+static void abi_190_no_more_is_written_than_the_budget_allows(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_reconfigure(fx, "\"chunk_tokens\": 64, \"store\": {\"write_budget\": \"1MiB\"}");
+    struct prompt large = prompt_make(903, 2000), other = prompt_make(904, 500);
+    assert_status(store_rest(fx, &large, 0), SPEC_E_DROPPED);
+    struct spec_stats stats = fixture_stats(fx);
+    assert_true(stats.write_bytes <= 320 << 10);
+    assert_true(stats.over_budget_chunks > 0);
+    struct spec_lookup_result found = fixture_find(fx, &large);
+    expect_match(&found, stats.stored_tokens);
+    assert_true(found.matched_tokens < 1024);
+    fixture_check_layers(fx, &found, &large, 0);
+    fixture_release(fx, found.request);
+    fixture_reopen(fx); /* which fills nothing */
+    assert_status(store_rest(fx, &other, 0), SPEC_E_DROPPED);
+    assert_true(fixture_stats(fx).write_bytes <= 32 << 10);
+    prompt_free(&large);
+    prompt_free(&other);
+}
+
 const struct conf_test CONF_WEAR[] = {
     BARE(abi_190_what_comes_once_is_dropped_and_what_comes_again_is_stored),
     BARE(abi_190_of_a_pass_the_beginning_that_came_before_is_stored),
+    BARE(abi_190_no_more_is_written_than_the_budget_allows),
     END,
 };

@@ -160,6 +160,16 @@ static spec_status entry_maintain(spec_connector *conn, const struct spec_mainta
 #define OWN(name)   .name = sc_counted(&conn->stats.name)
 #define STORE(name) .name = store.name
 
+static void stats_writes(const struct sc_store_stats *store, struct spec_stats *stats)
+{
+    stats->budget_left = store->budget_left;
+    stats->code_write_bytes = store->code_write_bytes;
+    stats->merge_write_bytes = store->merge_write_bytes;
+    stats->log_write_bytes = store->log_write_bytes;
+    stats->checkpoint_write_bytes = store->checkpoint_write_bytes;
+    stats->stored_row_bytes = store->stored_row_bytes;
+}
+
 static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,
                                struct spec_error *reterr)
 {
@@ -214,6 +224,8 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.sketch_bytes_used = sc_store_sketch_bytes_used(conn->store);
     stats.built_chunks = store.built_pieces;
     stats.unadmitted_chunks = sc_counted(&conn->stats.unadmitted_chunks);
+    stats.over_budget_chunks = sc_counted(&conn->stats.over_budget_chunks);
+    stats_writes(&store, &stats);
     stats.building = store.is_building;
     stats.coarse_only_chunks = store.coarse_pieces;
     stats.host_bytes_used = store.host_bytes_used;

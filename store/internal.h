@@ -3,8 +3,8 @@
  * docs/ARCHITECTURE.md.
  *
  * Locks, by rank: a flight's own (30), the spare frame's (35), the pool's of sketches (36), space
- * (40), log (50), live (54), cache (55), frames (60), the back end's (62 and more). The log lock is
- * never held while space is taken: space freed by a drop is given back after it.
+ * (40), log (50), live (54), cache (55), wear (58), frames (60), the back end's (62 and more). The
+ * log lock is never held while space is taken: space freed by a drop is given back after it.
  *
  * Threads: per member, below.
  * Tests: tests/unit/store/, tests/fault/ */
@@ -18,6 +18,7 @@
 #include "store/log/log_room.h"
 #include "store/log/mail.h"
 #include "store/log/table.h"
+#include "store/log/wear.h"
 #include "store/place/demand.h"
 #include "store/place/quarantine.h"
 #include "store/place/segment.h"
@@ -100,6 +101,7 @@ struct sc_store {
     struct sc_store_table table;
     struct sc_store_follow follow;
     struct sc_store_mailbox mail;
+    struct sc_store_wear wear; /* any thread */
 
     /* Memory of loads: any thread. */
     struct sc_store_spare spare;

@@ -198,6 +198,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status = sc_store_journal_open(store, reterr);
     if (status == SPEC_OK)
+        status = sc_store_wear_open(store, reterr);
+    if (status == SPEC_OK)
         status = sc_store_segments_open(store, reterr);
     if (status == SPEC_OK)
         status = rows_max_decide(store, reterr);
@@ -251,6 +253,7 @@ static void store_free(struct sc_store *store)
     pthread_mutex_destroy(&store->disk.lock);
     pthread_mutex_destroy(&store->log.lock);
     pthread_mutex_destroy(&store->spare.lock);
+    pthread_mutex_destroy(&store->wear.lock);
     sc_alloc_free(alloc, store);
 }
 
@@ -275,6 +278,7 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
     pthread_mutex_init(&store->disk.lock, NULL);
     pthread_mutex_init(&store->log.lock, NULL);
     pthread_mutex_init(&store->spare.lock, NULL);
+    pthread_mutex_init(&store->wear.lock, NULL);
     store->descriptor = sc_alloc_string(params->alloc, params->space.descriptor);
     if (store->descriptor == NULL)
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");
@@ -307,6 +311,7 @@ void sc_store_close(struct sc_store *store)
     SC_ASSERT(store->params.poison, idle);
     if (idle)
         sc_store_checkpoint_close(store);
+    sc_store_wear_save(store, true);
     store_free(store);
 }
 
@@ -340,6 +345,12 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .code_bytes = sc_store_counted(&store->counts.code_bytes),
         .coarse_pieces = sc_store_counted(&store->counts.coarse_pieces),
         .sketches_refused = sc_store_counted(&store->pool.refused)};
+    uint64_t written[SC_STORE_WEAR_KINDS];
+    sc_store_wear_since(store, written, &stats.stored_row_bytes, &stats.budget_left);
+    stats.code_write_bytes = written[SC_STORE_WEAR_CODES];
+    stats.merge_write_bytes = written[SC_STORE_WEAR_MERGES];
+    stats.log_write_bytes = written[SC_STORE_WEAR_LOG];
+    stats.checkpoint_write_bytes = written[SC_STORE_WEAR_CHECKPOINTS];
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     bool is_coding = sc_store_live_runs(store);
     pthread_mutex_lock(&store->disk.lock);

@@ -198,6 +198,10 @@ struct sc_store_stats {
     /* Of the host tier: levels, whole pages; counts of slabs that loads asked for. */
     uint64_t host_bytes_max, host_bytes_used, host_bytes_kept;
     uint64_t host_hits, host_misses, host_evictions;
+    /* Written since open, beside rows: with write_bytes' annexes and merges. */
+    uint64_t code_write_bytes, merge_write_bytes, log_write_bytes, checkpoint_write_bytes;
+    uint64_t stored_row_bytes; /* of rows that passes stored, bare */
+    uint64_t budget_left;      /* bytes that may be written now; 0 too where there is no budget */
 };
 
 /* Opens or makes the store, replays the log; a reader or peer makes nothing, and what is not there
@@ -355,6 +359,14 @@ bool sc_store_is_paused(struct sc_store *store);
 void sc_store_room_missed(struct sc_store *store, uint64_t rows);
 /* Bytes of pages that an extent of so many rows takes. */
 uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows);
+/* How many tokens of a pass [first, first + count) the write budget allows now: all of them, or up
+ * to a chunk's end. Their bytes are taken from it until they are given back, once the pass's
+ * extents have begun, which take their own. Any thread. */
+uint64_t sc_store_budget_take(struct sc_store *store, uint64_t first, uint64_t count,
+                              uint64_t *ret_bytes);
+void sc_store_budget_give(struct sc_store *store, uint64_t bytes);
+/* How long what is written anew in the background waits, so that passes go first; 0: not. */
+uint64_t sc_store_budget_wait_ns(struct sc_store *store);
 /* Bytes of pages that dropping the piece gives back at least, all layers. */
 uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece);
 /* Drops pieces that no lookup of this connector can find (other namespaces', earlier epochs'), the

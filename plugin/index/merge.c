@@ -204,6 +204,8 @@ static bool merge_begin(spec_connector *conn, struct sc_plugin_merge *merge, uin
     const struct candidate *candidate = &merge->candidate;
     const struct sc_radix_chunk *chunk = &merge->chunk;
     struct spec_error error = {.struct_size = sizeof(error)};
+    if (sc_store_budget_wait_ns(conn->store) > 0) /* passes go first; the next kick asks again */
+        return false;
     merge->epoch = atomic_load(&conn->epoch);
     pthread_mutex_lock(&conn->index.lock);
     bool found = candidate_find(conn, &merge->chunk, last, &merge->candidate);

@@ -139,7 +139,8 @@ struct sc_plugin_request {
     spec_status pass_status; /* SPEC_OK, or why the pass was given up */
     spec_ticket pass_ticket; /* the last layer's */
     uint64_t stored_end;     /* where the next pass begins at the latest */
-    uint64_t refused_from;   /* from here on the store did not want it; UINT64_MAX: it wanted all */
+    uint64_t refused_from; /* the store did not want what comes here and behind; UINT64_MAX: none */
+    bool is_over_budget;   /* because of the write budget */
 
     /* Guarded by saves.lock (rank 20): saves in the order of their tokens. */
     struct sc_plugin_save *save_head, *save_tail;

@@ -112,11 +112,7 @@ static uint64_t seen_end(spec_connector *conn, const struct sc_plugin_request *r
 uint64_t sc_plugin_admit_tokens(spec_connector *conn, const struct sc_plugin_request *request,
                                 const struct sc_chain *chain, uint64_t first, uint64_t count)
 {
-    uint64_t end = first + count, seen = end;
-    if (conn->admit.words != NULL)
-        seen = seen_end(conn, request, chain, first, end);
-    if (first > request->refused_from)
-        seen = first;
-    sc_count(&conn->stats.unadmitted_chunks, sc_plugin_chunk_count(conn, seen, end));
-    return seen - first;
+    if (conn->admit.words == NULL)
+        return count;
+    return seen_end(conn, request, chain, first, first + count) - first;
 }

@@ -39,9 +39,8 @@ spec_status sc_plugin_admit_open(spec_connector *conn, struct spec_error *reterr
 /* Whether the hash was noted before; and notes it, if told so. */
 bool sc_plugin_admit_sees(struct sc_plugin_admit *admit, struct sc_hash hash, bool notes);
 /* How many tokens of the request's pass [first, first + count) may be stored: up to the first chunk
- * that is seen for the first time. Chunks that the store had at the lookup always may, and one
- * whose beginning was refused in this request never may: it would hang on nothing. What is left of
- * the pass is counted. The chain stands at `first`. Host thread. */
+ * that is seen for the first time; chunks that the store had at the lookup always may. Its chunks
+ * are noted. The chain stands at `first`. Host thread. */
 uint64_t sc_plugin_admit_tokens(spec_connector *conn, const struct sc_plugin_request *request,
                                 const struct sc_chain *chain, uint64_t first, uint64_t count);
 

@@ -185,7 +185,33 @@ void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *reque
         sc_plugin_ticket_resolve(conn, request->pass_ticket, SPEC_E_DROPPED);
 }
 
-/* Begins what is admitted of the pass, from its first token on; the rest is refused. */
+/* How many of the pass's tokens, from its first on, are stored: as far as they are admitted, the
+ * write budget goes, and nothing before them in this request was refused. The rest is counted.
+ *   ret_held_bytes  taken from the budget until the extents have begun */
+static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *request,
+                            const struct sc_chain *chain, uint64_t *ret_held_bytes)
+{
+    uint64_t first = request->pass_first, end = first + request->pass_count;
+    uint64_t seen = sc_plugin_admit_tokens(conn, request, chain, first, request->pass_count);
+    bool hangs = first > request->refused_from; /* on what is not stored */
+    uint64_t allowed = hangs ? 0 : seen;
+    *ret_held_bytes = 0;
+    if (allowed > 0)
+        allowed = sc_store_budget_take(conn->store, first, allowed, ret_held_bytes);
+    uint64_t unadmitted = hangs && request->is_over_budget ? end : first + (hangs ? 0 : seen);
+    uint64_t budget_end = hangs && request->is_over_budget ? end : first + seen;
+    sc_count(&conn->stats.unadmitted_chunks, sc_plugin_chunk_count(conn, unadmitted, end));
+    if (!hangs || request->is_over_budget)
+        sc_count(&conn->stats.over_budget_chunks,
+                 sc_plugin_chunk_count(conn, first + allowed, budget_end));
+    if (hangs)
+        return 0;
+    request->is_over_budget = allowed < seen;
+    request->refused_from = first + allowed < end ? first + allowed : UINT64_MAX;
+    return allowed;
+}
+
+/* Begins what is wanted of the pass; the rest is refused. */
 static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *request,
                                 struct spec_error *reterr)
 {
@@ -197,16 +223,13 @@ static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *
     sc_chain_init(&chain, sc_radix_secret(conn->radix), &request->root, conn->config.chunk_tokens);
     sc_chain_extend(&chain, request->tokens, request->pass_first,
                     (struct sc_marks){request->marks, request->mark_count});
-    uint64_t count =
-        sc_plugin_admit_tokens(conn, request, &chain, request->pass_first, request->pass_count);
-    uint64_t end = request->pass_first + count;
-    if (count == request->pass_count)
-        request->refused_from = UINT64_MAX;
-    else if (request->pass_first <= request->refused_from)
-        request->refused_from = end;
+    uint64_t held_bytes, count = pass_wanted(conn, request, &chain, &held_bytes);
     if (count == 0)
         request->pass_status = SPEC_E_DROPPED; /* nothing to pack */
-    return begin_saves(conn, request, &chain, end, step->rows_most, reterr);
+    spec_status status =
+        begin_saves(conn, request, &chain, request->pass_first + count, step->rows_most, reterr);
+    sc_store_budget_give(conn->store, held_bytes); /* its extents have taken theirs */
+    return status;
 }
 
 /* A lack of space or of objects gives the pass up. */

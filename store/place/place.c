@@ -9,7 +9,8 @@
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
-static uint64_t parts_bytes(const struct sc_store_part *parts, uint32_t part_count, uint64_t stride)
+uint64_t sc_store_parts_bytes(const struct sc_store_part *parts, uint32_t part_count,
+                              uint64_t stride)
 {
     uint64_t pages = 0;
     for (uint32_t i = 0; i < part_count; i++)
@@ -29,7 +30,7 @@ spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_
         fits = sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX) > 0 &&
                sc_store_parts_take(store, stride, parts, ret_part_count);
     if (fits)
-        sc_store_demand_add(store, parts_bytes(parts, *ret_part_count, stride));
+        sc_store_demand_add(store, sc_store_parts_bytes(parts, *ret_part_count, stride));
     else if (has_log)
         store->share.reserved -= log_bytes;
     bool wakes = sc_store_maker_wake(store);
@@ -52,7 +53,7 @@ void sc_store_place_free(struct sc_store *store, const struct sc_store_part *par
 {
     pthread_mutex_lock(&store->disk.lock);
     sc_store_parts_free(store, parts, part_count, stride);
-    sc_store_demand_sub(store, parts_bytes(parts, part_count, stride));
+    sc_store_demand_sub(store, sc_store_parts_bytes(parts, part_count, stride));
     SC_ASSERT(store->params.poison, store->share.reserved >= log_bytes);
     store->share.reserved -= log_bytes;
     pthread_mutex_unlock(&store->disk.lock);

@@ -80,6 +80,9 @@ void sc_store_pause(struct sc_store *store, spec_status status, const char *what
 
 /* ---- Places of extents (place.c) ------------------------------------------------------------- */
 
+/* Bytes of the parts' pages. */
+uint64_t sc_store_parts_bytes(const struct sc_store_part *parts, uint32_t part_count,
+                              uint64_t stride);
 /* Takes places for all layers, ret_part_count parts, or none. Both take the space lock. */
 spec_status sc_store_place_take(struct sc_store *store, uint64_t stride, uint64_t log_bytes,
                                 struct sc_store_part *parts, uint32_t *ret_part_count,

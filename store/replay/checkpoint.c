@@ -91,6 +91,7 @@ static spec_status copy_flush(struct copy *copy, struct spec_error *reterr)
         sc_io_file_pwrite(copy->store->io, copy->file, copy->out, bytes, copy->end, reterr);
     copy->end += bytes;
     copy->writer.used = 0;
+    sc_store_wear_charge(copy->store, SC_STORE_WEAR_CHECKPOINTS, bytes);
     return status;
 }
 
@@ -642,7 +643,8 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     bool is_void = count > live && (count - live) * DEAD_SHARE >= count;
     if (waits)
         return false;
-    return is_broken || (grew && (is_void || is_stale)) || sc_store_log_is_tight(store);
+    bool is_wanted = grew && (is_void || is_stale) && sc_store_wear_wait_ns(store) == 0;
+    return is_broken || is_wanted || sc_store_log_is_tight(store);
 }
 
 /* Pieces that a checkpoint would keep. */
@@ -667,7 +669,9 @@ void sc_store_checkpoint_close(struct sc_store *store)
         return;
     (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     uint64_t count = sc_store_log_pieces(store), kept = pieces_kept(store);
-    if ((count > kept && (count - kept) * DEAD_SHARE >= count) || averages_are_stale(store))
+    bool is_wanted =
+        (count > kept && (count - kept) * DEAD_SHARE >= count) || averages_are_stale(store);
+    if (is_wanted && sc_store_wear_wait_ns(store) == 0)
         status = sc_store_checkpoint(store, &error);
     else
         status = sc_io_file_sync(store->io, journal->file, &error);

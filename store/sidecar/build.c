@@ -19,9 +19,10 @@
 #include "store/sidecar/sidecar.h"
 #include "store/write/extent.h"
 
-#define LOOKS    1024u        /* extents that a step looks at */
-#define AGAIN_NS 100000000ull /* after a lack of frames or objects */
-#define TRIES    16u          /* of an extent that meets one */
+#define LOOKS       1024u         /* extents that a step looks at */
+#define AGAIN_NS    100000000ull  /* after a lack of frames or objects */
+#define TRIES       16u           /* of an extent that meets one */
+#define WAIT_NS_MIN 1000000000ull /* for the write budget */
 
 enum state { LOOK, MAKE, WRITE };
 
@@ -233,6 +234,11 @@ static void make_on(struct sc_store_build *build)
 static void extent_look(struct sc_store_build *build)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t wait_ns = sc_store_wear_wait_ns(build->store);
+    if (wait_ns > 0) { /* passes are written first */
+        post_after(build, wait_ns < WAIT_NS_MIN ? WAIT_NS_MIN : wait_ns);
+        return;
+    }
     if (build->extent_id == 0)
         build->extent_id = extent_next(build);
     if (build->extent_id == 0 && build->next < build->end) {

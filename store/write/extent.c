@@ -169,6 +169,9 @@ static void finish_step(struct sc_task *task)
     struct sc_store_extent *extent =
         (struct sc_store_extent *)((char *)task - offsetof(struct sc_store_extent, finish));
     struct sc_store *store = extent->store;
+    sc_store_wear_move(store, -(int64_t)extent->due_bytes); /* it was given up */
+    extent->due_bytes = 0;
+    sc_store_wear_save(store, false);
     if (extent->written != NULL)
         extent->written(extent, atomic_load(&extent->status), extent->user);
     else
@@ -268,6 +271,9 @@ static spec_status extent_start(struct sc_store *store, struct sc_store_extent *
         sc_store_extent_put(extent);
         return status;
     }
+    extent->due_bytes =
+        sc_store_parts_bytes(extent->parts, extent->part_count, extent->place.stride);
+    sc_store_wear_move(store, (int64_t)extent->due_bytes);
     extent->layer_next = 0;
     extent->ended = false;
     extent->window_count = extent->ready_count = 0;

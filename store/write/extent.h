@@ -57,6 +57,7 @@ struct sc_store_extent {
     uint32_t window_count;
     struct sc_store_write *ready[SC_STORE_EXTENT_READY]; /* filled, to be queued together */
     uint32_t ready_count;
+    uint64_t due_bytes; /* of its pages, that are not queued; taken from the write budget */
 
     /* Any thread. */
     _Atomic uint32_t pending;

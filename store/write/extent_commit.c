@@ -251,6 +251,16 @@ static spec_status commit_marks(const struct sc_store_extent *extent,
     return SPEC_OK;
 }
 
+/* That no other piece has. */
+static uint64_t rows_kept(const struct sc_store_extent *extent,
+                          const struct sc_store_commit *commit)
+{
+    uint64_t rows = 0;
+    for (uint32_t i = commit->piece_first; i < extent->piece_count; i++)
+        rows += extent->pieces[i].row_count;
+    return rows - commit->skip;
+}
+
 static spec_status commit_run(struct sc_store_extent *extent, const struct sc_store_commit *commit,
                               uint64_t *ret_first_id, struct spec_error *reterr)
 {
@@ -289,6 +299,9 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     pthread_mutex_unlock(&store->log.lock);
     if (status == SPEC_OK) {
         *ret_first_id = ids.piece;
+        if (extent->written == NULL) /* else they are stored, and were written anew */
+            sc_store_wear_stored(store, rows_kept(extent, commit) * store->shape.row_bytes *
+                                            store->shape.layer_count);
         sc_store_extent_trim(store, ids.extent);
         /* Rows that are skipped are not coded: the first slab is another. */
         sc_store_live_end(extent->live, commit->skip == 0 ? ids.extent : 0);

@@ -58,6 +58,13 @@ struct layer_job {
     const struct sc_store_source *source;
 };
 
+static enum sc_store_wear_kind kind_of(const struct sc_store_extent *extent)
+{
+    if (extent->is_annex)
+        return SC_STORE_WEAR_CODES;
+    return extent->written != NULL ? SC_STORE_WEAR_MERGES : SC_STORE_WEAR_ROWS;
+}
+
 static void window_submit(struct sc_store_extent *extent, const struct sc_store_window *window,
                           uint32_t segment)
 {
@@ -72,6 +79,8 @@ static void window_submit(struct sc_store_extent *extent, const struct sc_store_
     atomic_fetch_add(&extent->pending, 1);
     sc_store_count(&store->counts.write_bytes, write->op.bytes);
     sc_store_count(&store->counts.write_ops, 1);
+    sc_store_wear_count(store, kind_of(extent), write->op.bytes);
+    extent->due_bytes -= write->op.bytes;
     extent->ready[extent->ready_count++] = write;
     if (extent->ready_count == SC_STORE_EXTENT_READY)
         ready_submit(extent);

@@ -1,0 +1,386 @@
+/* What the device was written: counts, the bucket of the write budget, and the file that keeps
+ * both. The clock is virtual: what takes a week here takes a second.
+ *
+ * Threads: the fixture's; one test has its own. */
+#include "tests/unit/store/store_fixture.h"
+
+#include "store/internal.h"
+
+#define DAY_NS SC_STORE_DAY_NS
+#define MINUTE 60000000000ull
+#define BUDGET (4u << 20) /* bytes a day */
+#define FULL   (BUDGET / 4)
+#define ROWS   256u /* of a pass that is wanted: a quarter of a MiB */
+#define WEAR   "/sim/store/rank-0000-of-0001/wear"
+
+static const struct world_setup sim = {.name = "paired 512-byte rows, 2 layers",
+                                       .backend = SC_BACKEND_SIM,
+                                       .layers = 2,
+                                       .k_row_bytes = 256,
+                                       .disk_bytes = 256u << 20,
+                                       .segment_bytes = 4u << 20,
+                                       .op_bytes = 64u << 10};
+
+static void pass_ns(struct world *world, uint64_t ns)
+{
+    _Atomic uint32_t never = 0;
+    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + ns);
+}
+
+static uint64_t written(struct world *world)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < SC_STORE_WEAR_KINDS; i++)
+        bytes += world->store->wear.sum.written[i];
+    return bytes;
+}
+
+static int64_t left(struct world *world)
+{
+    sc_store_wear_move(world->store, 1); /* it is filled up to now */
+    sc_store_wear_move(world->store, -1);
+    return (int64_t)world->store->wear.level;
+}
+
+static struct world *world_of(uint64_t budget)
+{
+    struct world *world = world_make(&sim, 1);
+    world->config.write_budget = budget;
+    world_open_ok(world);
+    return world;
+}
+
+/* What the plugin does with a pass; returns the rows that were stored. */
+static uint64_t store_allowed(struct world *world, uint64_t key, uint64_t rows)
+{
+    uint64_t held, allowed = sc_store_budget_take(world->store, 0, rows, &held);
+    struct pass *pass = allowed > 0 ? pass_make(world, key, 0, (uint32_t)allowed) : NULL;
+    if (pass != NULL)
+        assert_int_equal(pass_begin(pass), SPEC_OK);
+    sc_store_budget_give(world->store, held);
+    for (uint32_t layer = 0; pass != NULL && layer < world->setup->layers; layer++)
+        assert_int_equal(pass_put(pass), SPEC_OK);
+    if (pass != NULL) {
+        pass_wait(pass);
+        assert_int_equal(pass->status, SPEC_OK);
+        pass_note(pass);
+        pass_free(pass);
+    }
+    return allowed;
+}
+
+/* A week in which far more is wanted than may be written. */
+static uint64_t week(struct world *world, void (*daily)(struct world *world, uint64_t day))
+{
+    uint64_t key = 1, begun = written(world);
+    for (uint64_t day = 0; day < 7; day++) {
+        for (uint64_t minute = 0; minute < 24 * 60; minute += 5) {
+            (void)store_allowed(world, key++, ROWS);
+            pass_ns(world, 5 * MINUTE);
+        }
+        if (daily != NULL)
+            daily(world, day);
+    }
+    return written(world) - begun;
+}
+
+static void check_week(uint64_t bytes)
+{
+    print_message("%.3f of the budget\n", (double)bytes / (7.0 * BUDGET));
+    assert_true(bytes * 100 <= 7ull * BUDGET * 105);
+    assert_true(bytes * 100 >= 7ull * BUDGET * 95);
+}
+
+static void a_week_is_within_five_percent_of_the_budget(void **state)
+{
+    (void)state;
+    struct world *world = world_of(BUDGET);
+    check_week(week(world, NULL));
+    world_free(world);
+}
+
+static void reopen_daily(struct world *world, uint64_t day)
+{
+    (void)day;
+    world_reopen(world);
+}
+
+static void restarts_fill_nothing(void **state)
+{
+    (void)state;
+    struct world *world = world_of(BUDGET);
+    check_week(week(world, reopen_daily));
+    world_free(world);
+}
+
+/* While the store is open the wall clock is nothing to the budget; set back between two runs, it
+ * takes nothing. */
+static void set_clock_daily(struct world *world, uint64_t day)
+{
+    static const int64_t HOURS[] = {400, -100, -2, 1, -90, 5000, -7000};
+    sc_exec_wall_set(world->exec, HOURS[day] * 60 * (int64_t)MINUTE);
+    if (HOURS[day] < 0)
+        world_reopen(world);
+}
+
+static void a_clock_that_is_set_neither_stops_nor_frees_it(void **state)
+{
+    (void)state;
+    struct world *world = world_of(BUDGET);
+    pass_ns(world, 300 * DAY_NS); /* so that the clock can be set back */
+    (void)store_allowed(world, 5000, 4096);
+    check_week(week(world, set_clock_daily));
+    world_free(world);
+}
+
+/* A run of the clock between two runs of the store fills the bucket, once. */
+static void a_clock_set_forward_between_runs_fills_one_bucket(void **state)
+{
+    (void)state;
+    struct world *world = world_of(BUDGET);
+    while (store_allowed(world, 1 + world->piece_count, ROWS) > 0)
+        ;
+    world_close(world);
+    sc_exec_wall_set(world->exec, (int64_t)(1000 * DAY_NS));
+    world_open_ok(world);
+    assert_int_equal(left(world), FULL);
+    world_close(world);
+    sc_exec_wall_set(world->exec, -(int64_t)(900 * DAY_NS));
+    world_open_ok(world);
+    assert_true(left(world) <= (int64_t)FULL);
+    while (store_allowed(world, 1 + world->piece_count, ROWS) > 0)
+        ;
+    world_reopen(world);
+    assert_true(left(world) < 64 << 10);
+    pass_ns(world, 3 * 60 * MINUTE);
+    assert_true(left(world) > (int64_t)FULL / 4); /* and goes on filling */
+    world_free(world);
+}
+
+/* What is there is what may be written, up to a chunk's end; a full bucket gives one chunk at
+ * least; what begins together does not spend the same bytes. */
+static void a_pass_gets_what_is_there(void **state)
+{
+    (void)state;
+    struct world *world = world_of(BUDGET);
+    pass_ns(world, DAY_NS);
+    uint64_t held, more, chunk = sc_store_rows_bytes(world->store, 64);
+    uint64_t rows = sc_store_budget_take(world->store, 10, 100000, &held);
+    assert_true(rows > 0 && (10 + rows) % 64 == 0);
+    assert_true(held <= FULL && held + 2 * chunk > FULL);
+    assert_int_equal(sc_store_budget_take(world->store, 0, 1, &more), 0);
+    assert_int_equal(more, 0);
+    sc_store_budget_give(world->store, held);
+    assert_int_equal(left(world), FULL);
+    world_close(world);
+    world->config.write_budget = 4 * chunk / 2; /* half a chunk is a full bucket */
+    world_open_ok(world);
+    pass_ns(world, DAY_NS);
+    assert_int_equal(store_allowed(world, 1, 128), 64);
+    assert_int_equal(store_allowed(world, 2, 128), 0);
+    pass_ns(world, 6 * 60 * MINUTE);
+    assert_int_equal(store_allowed(world, 3, 128), 0); /* half of it is made up for */
+    pass_ns(world, 7 * 60 * MINUTE);
+    assert_int_equal(store_allowed(world, 4, 128), 64);
+    world_close(world);
+    world->config.write_budget = 1;
+    world_open_ok(world);
+    assert_int_equal(store_allowed(world, 5, 64), 0);
+    world->config.write_budget = 0;
+    world_reopen(world);
+    assert_int_equal(store_allowed(world, 6, 4096), 4096);
+    assert_int_equal(sc_store_budget_wait_ns(world->store), 0);
+    world_free(world);
+}
+
+/* A pass that is given up took what it wrote, no more. */
+static void what_was_not_written_is_given_back(void **state)
+{
+    (void)state;
+    struct world *world = world_of(BUDGET);
+    pass_ns(world, DAY_NS);
+    struct pass *pass = pass_make(world, 1, 0, 512);
+    pass->discards = true;
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    uint64_t bytes = sc_store_rows_bytes(world->store, 512);
+    assert_int_equal(left(world), FULL - (int64_t)bytes);
+    assert_int_equal(pass_put(pass), SPEC_OK);
+    sc_store_extent_abort(pass->extent);
+    pass_wait(pass);
+    uint64_t rows = world->store->wear.sum.written[SC_STORE_WEAR_ROWS];
+    assert_true(rows > 0 && rows < bytes);
+    int64_t more = left(world) - (FULL - (int64_t)rows); /* the device took a moment */
+    assert_true(more >= 0 && more < 1024);
+    assert_int_equal(world->store->wear.sum.stored_bytes, 0);
+    pass_free(pass);
+    world_free(world);
+}
+
+/* Below a quarter of a full bucket only passes are written. */
+static void upkeep_waits_before_passes_do(void **state)
+{
+    (void)state;
+    struct world *world = world_of(BUDGET);
+    assert_int_equal(sc_store_budget_wait_ns(world->store), 0);
+    while (left(world) > (int64_t)FULL / 4)
+        assert_true(store_allowed(world, 1 + world->piece_count, 64) > 0);
+    uint64_t wait_ns = sc_store_budget_wait_ns(world->store);
+    assert_true(wait_ns > 0 && wait_ns < DAY_NS / 16);
+    assert_true(store_allowed(world, 5000, 64) > 0);
+    pass_ns(world, sc_store_budget_wait_ns(world->store));
+    assert_int_equal(sc_store_budget_wait_ns(world->store), 0);
+    world_free(world);
+}
+
+/* The file: one slot of two may be damaged; without any the bucket of a store that holds something
+ * is empty, and of one that was never written full. */
+static void the_file_says_what_was_left(void **state)
+{
+    (void)state;
+    struct world *world = world_of(BUDGET);
+    assert_true(left(world) >= FULL - 1024);
+    assert_true(store_allowed(world, 1, ROWS) == ROWS);
+    world_reopen(world);
+    assert_true(store_allowed(world, 2, ROWS) == ROWS);
+    int64_t was = left(world);
+    uint64_t bytes = written(world);
+    world_close(world);
+    static const uint8_t junk[16] = {1, 2, 3};
+    assert_true(sc_io_sim_disk_poke(world->disk, WEAR, 512 + 40, junk, 16)); /* the older one */
+    world_open_ok(world);
+    assert_true(left(world) >= was && left(world) < was + 1024);
+    assert_true(written(world) >= bytes);
+    uint64_t begun[SC_STORE_WEAR_KINDS], stored, budget_left;
+    sc_store_wear_since(world->store, begun, &stored, &budget_left);
+    assert_int_equal(begun[SC_STORE_WEAR_ROWS], 0);
+    assert_int_equal(stored, 0);
+    world_close(world);
+    for (uint64_t slot = 0; slot < 2; slot++)
+        assert_true(sc_io_sim_disk_poke(world->disk, WEAR, slot * 512 + 40, junk, 16));
+    world_open_ok(world);
+    assert_true(left(world) >= 0 && left(world) < 1024);
+    assert_true(written(world) < bytes);
+    world_free(world);
+}
+
+/* A process that dies loses at most what a save waits for. */
+static void a_process_that_dies_has_spent_what_it_wrote(void **state)
+{
+    (void)state;
+    struct world *world = world_of(16 * BUDGET);
+    uint64_t key = 1;
+    while (store_allowed(world, key++, ROWS) > 0)
+        ;
+    uint64_t bytes = written(world);
+    struct sc_io_sim_disk *copy;
+    assert_int_equal(sc_io_sim_disk_copy(world->disk, &copy, NULL), SPEC_OK);
+    world_close(world);
+    struct sc_io_sim_disk *first = world->disk;
+    world_disk(world, copy);
+    world_open_ok(world);
+    assert_true(left(world) < 3 << 20);
+    assert_true(written(world) + (3 << 20) > bytes);
+    world_close(world);
+    world_disk(world, first);
+    sc_io_sim_disk_close(copy);
+    world_open_ok(world);
+    world_free(world);
+}
+
+static void each_kind_is_counted_and_days_are_kept(void **state)
+{
+    (void)state;
+    struct world *world = world_of(0);
+    const struct sc_store_wear_sum *sum = &world->store->wear.sum;
+    assert_int_equal(world_store(world, 1, 0, 640), SPEC_OK);
+    assert_int_equal(sum->stored_bytes, 640 * 512 * 2);
+    assert_true(sum->written[SC_STORE_WEAR_ROWS] >= 640 * 520 * 2);
+    uint64_t log = sum->written[SC_STORE_WEAR_LOG];
+    assert_true(log > 0 && sum->written[SC_STORE_WEAR_CHECKPOINTS] == 0);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    assert_true(sum->written[SC_STORE_WEAR_CHECKPOINTS] > 0);
+    assert_int_equal(sum->written[SC_STORE_WEAR_LOG], log);
+    uint64_t first = sum->days[sum->day % SC_STORE_WEAR_DAYS];
+    assert_int_equal(first, written(world));
+    pass_ns(world, 3 * DAY_NS);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    assert_int_equal(sum->days[(sum->day - 3) % SC_STORE_WEAR_DAYS], first);
+    assert_int_equal(sum->days[(sum->day - 1) % SC_STORE_WEAR_DAYS], 0);
+    assert_int_equal(first + sum->days[sum->day % SC_STORE_WEAR_DAYS], written(world));
+    pass_ns(world, 20 * DAY_NS);
+    assert_int_equal(world_store(world, 3, 0, 64), SPEC_OK);
+    for (uint64_t day = 1; day < SC_STORE_WEAR_DAYS; day++)
+        assert_int_equal(sum->days[(sum->day - day) % SC_STORE_WEAR_DAYS], 0);
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    assert_int_equal(stats.write_bytes, sum->written[SC_STORE_WEAR_ROWS]);
+    assert_int_equal(stats.stored_row_bytes, (640 + 128) * 512 * 2);
+    assert_int_equal(stats.budget_left, 0);
+    world_free(world);
+}
+
+struct spender {
+    struct world *world;
+    uint64_t taken;
+};
+
+static void *spend(void *user)
+{
+    struct spender *own = user;
+    for (uint32_t i = 0; i < 2000; i++) {
+        uint64_t held, rows = sc_store_budget_take(own->world->store, 0, 64, &held);
+        own->taken += held;
+        sc_store_wear_count(own->world->store, SC_STORE_WEAR_ROWS, held);
+        if (i % 100 == 0)
+            sc_store_wear_save(own->world->store, false);
+        assert_true(rows == 0 || rows == 64);
+    }
+    return NULL;
+}
+
+static void several_threads_spend_one_bucket(void **state)
+{
+    (void)state;
+    static const struct world_setup real = {.name = "pread",
+                                            .backend = SC_BACKEND_PREAD,
+                                            .thread_count = 2,
+                                            .layers = 2,
+                                            .k_row_bytes = 256,
+                                            .disk_bytes = 64u << 20,
+                                            .segment_bytes = 4u << 20,
+                                            .op_bytes = 64u << 10};
+    struct world *world = world_make(&real, 1);
+    world->config.write_budget = 16 * BUDGET;
+    world_open_ok(world);
+    pthread_t threads[4];
+    struct spender own[4];
+    uint64_t taken = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        own[i] = (struct spender){.world = world};
+        assert_int_equal(pthread_create(&threads[i], NULL, spend, &own[i]), 0);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        taken += own[i].taken;
+    }
+    assert_true(taken >= 16 * FULL - (128 << 10) && taken <= 16 * FULL + (1 << 20));
+    world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_week_is_within_five_percent_of_the_budget),
+        cmocka_unit_test(restarts_fill_nothing),
+        cmocka_unit_test(a_clock_that_is_set_neither_stops_nor_frees_it),
+        cmocka_unit_test(a_clock_set_forward_between_runs_fills_one_bucket),
+        cmocka_unit_test(a_pass_gets_what_is_there),
+        cmocka_unit_test(what_was_not_written_is_given_back),
+        cmocka_unit_test(upkeep_waits_before_passes_do),
+        cmocka_unit_test(the_file_says_what_was_left),
+        cmocka_unit_test(a_process_that_dies_has_spent_what_it_wrote),
+        cmocka_unit_test(each_kind_is_counted_and_days_are_kept),
+        cmocka_unit_test(several_threads_spend_one_bucket),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
