@@ -11,6 +11,7 @@
 #define SC_TOOLS_CTL_H
 
 #include "store/log/record.h"
+#include "store/log/wear.h"
 
 #include <json-c/json.h>
 #include <stdbool.h>
@@ -75,6 +76,8 @@ struct ctl_rank {
     uint64_t space_count, extent_count, piece_count;
     uint64_t space_room, extent_room, piece_room;
     char holder[256]; /* the writer's lock line; "": nobody holds it */
+    bool has_wear;    /* it says what was written: */
+    struct sc_store_wear_sum wear;
 };
 
 struct ctl_store {
@@ -108,6 +111,11 @@ bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_r
                   void *user);
 /* Walks it and fills in what the rank holds. */
 bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank);
+
+/* wear.c: reads the file; as JSON (NULL: there is none); as a line of stat (or none). */
+void ctl_wear_read(const struct ctl_store *store, struct ctl_rank *rank);
+struct json_object *ctl_wear_json(const struct ctl_rank *rank);
+void ctl_wear_line(const struct ctl_rank *rank);
 
 /* Helpers. */
 struct json_object *ctl_hex(const uint8_t bytes[SC_STORE_HASH_BYTES]);

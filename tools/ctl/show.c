@@ -215,6 +215,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
     add(object, "average_records", u64(rank->average_count));
     add(object, "dropped_pieces", u64(sum->dropped_pieces));
     add(object, "void_pieces", u64(sum->void_pieces));
+    add(object, "written", ctl_wear_json(rank));
     add(object, "writer", rank->holder[0] != '\0' ? json_object_new_string(rank->holder) : NULL);
     return object;
 }
@@ -236,6 +237,7 @@ static void rank_lines(const struct ctl_rank *rank, const struct rank_sum *sum)
            " pieces dropped, %" PRIu64 " void by a reset, %" PRIu64 " records not believed\n",
            ctl_bytes_text(rank->log_bytes, log), rank->record_count, rank->checkpoint,
            sum->dropped_pieces, sum->void_pieces, rank->lie_count);
+    ctl_wear_line(rank);
     printf("  writer    %s\n", rank->holder[0] != '\0' ? rank->holder : "none");
 }
 

@@ -98,6 +98,30 @@ class Ctl(unittest.TestCase):
             held = self.json("stat")["ranks"][0]["writer"]
         self.assertIn("pid", held)
 
+    def test_stat_says_what_was_written(self):
+        rank = self.json("stat")["ranks"][0]
+        written = rank["written"]
+        kinds = [written[k] for k in ("rows", "codes", "merges", "log", "checkpoints")]
+        self.assertEqual(sum(kinds), written["bytes"])
+        self.assertEqual(written["stored_row_bytes"], 150 * 2 * ROW_BYTES)
+        self.assertGreater(written["rows"], 150 * 2 * ROW_BYTES)
+        self.assertGreater(written["log"], 0)
+        self.assertEqual(written["bytes_a_day"], written["bytes"])  # it is younger than a day
+        self.assertAlmostEqual(written["amplification"],
+                               written["bytes"] / written["stored_row_bytes"])
+        self.assertRegex(run("stat", self.path)[1],
+                         r"written   [0-9.]+ KiB a day; .* rows .* log .*; 1\.[0-9]{3} bytes for")
+        wear = self.path + "/rank-0000-of-0001/wear"
+        with open(wear, "r+b") as f:
+            data = bytearray(f.read())
+            for slot in range(0, len(data), 512):
+                data[slot + 60:slot + 61] = b"\xff"
+            f.seek(0)
+            f.write(data)
+        self.assertIsNone(self.json("stat")["ranks"][0]["written"])
+        os.remove(wear)
+        self.assertNotIn("written", run("stat", self.path)[1])
+
     def test_verify_reads_every_row(self):
         found = self.json("verify")
         self.assertEqual((found["rows"], found["bad"]), (300, []))
