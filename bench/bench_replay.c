@@ -8,8 +8,9 @@
  *                 included (0: half of what a layer took before), a connector opened for each
  *   --mode sim    fill and windows in one process on the simulated device and its clock
  *                 (tests/sim/io_sim.h), the executor one seeded loop
- *   --ahead 1     layered: where there is compute, a layer is submitted ahead of its queries while
- *                 the one below is computed, hints being its queries, and refined by the real ones
+ *   --ahead 1     where there is compute, a layer is submitted while the one below is computed:
+ *                 layered, ahead of its queries, hints being those, and refined by the real ones;
+ *                 with --selects 0 as it is, so that nothing of it is left to do
  *   --beside 1    a sixteenth of the window after a layer is there, when what follows is being read
  *                 ahead, another request asks for all rows of it: what that takes at most is told
  *
@@ -454,7 +455,7 @@ static bool goes_ahead(const struct state *state)
     return state->is_ahead && (!state->has_window || state->window_ns > 0);
 }
 
-/* A layer that was submitted before its queries are there. */
+/* A layer that was submitted before its queries are there; where none are needed, all of it. */
 struct ahead {
     struct spec_memory memory;
     struct spec_queries hint;
@@ -468,9 +469,12 @@ static void ahead_begin(const struct state *state, spec_request request, uint32_
     struct spec_error error = {.struct_size = sizeof(error)};
     ret_ahead->hint = *hint;
     ret_ahead->memory = memory_of(state, layer);
+    if (!state->selects) /* for the reads of the layer behind it: else its submission begins them */
+        must(state->api->begin_layer(state->conn, &request, 1, layer, &error), &error,
+             "begin_layer");
     ret_ahead->item =
         (struct spec_important){.struct_size = sizeof(ret_ahead->item),
-                                .flags = SPEC_ITEM_AHEAD,
+                                .flags = state->selects ? SPEC_ITEM_AHEAD : 0,
                                 .request = request,
                                 .layer = layer,
                                 .queries = state->hints == HINTS_NONE ? NULL : &ret_ahead->hint,
@@ -490,7 +494,8 @@ static void ahead_end(const struct state *state, struct ahead *ahead, struct out
     uint64_t took_ns = now_ns(state) - begin_ns;
     if (ahead->item.io_exposed_ns > took_ns)
         ahead->item.io_exposed_ns = took_ns;
-    note_cost(outcome, &ahead->item);
+    if (state->selects) /* the rest of it has its own */
+        note_cost(outcome, &ahead->item);
 }
 
 /* Another request of the same prefix wants all rows of the layer. */
@@ -531,12 +536,15 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
         .position_capacity = state->tokens * state->kv_heads,
         .refine_of = ahead->ticket,
     };
+    bool is_ahead = goes_ahead(state), is_there = ahead->ticket != 0 && !state->selects;
     ahead->ticket = 0;
-    bool is_ahead = goes_ahead(state);
     must(api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin_layer");
     if (state->hints == HINTS_BEFORE && !is_ahead)
         prefetch(state, request, layer, &hint);
-    must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
+    if (is_there)
+        item = ahead->item;
+    else
+        must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
     if (state->hints != HINTS_BEFORE || is_ahead)
         prefetch(state, request, layer, state->hints == HINTS_AFTER ? &hint : NULL);
     uint64_t done_ns = now_ns(state);
