@@ -346,9 +346,12 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         item->route = item->want.selects    ? SC_ROUTE_PICKS
                       : item->want.is_short ? SC_ROUTE_DENSE
                                             : SC_ROUTE_WHOLE;
+        /* What is submitted is waited for from when it is served. */
+        bool is_awaited = i == 0 && !item->is_submitted;
         if (has_loads(item->request) && !item->want.selects)
-            item->was_started = sc_plugin_layer_start(
-                conn, item->request, item->in.layer, i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
+            item->was_started =
+                sc_plugin_layer_start(conn, item->request, item->in.layer,
+                                      is_awaited ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
         else if (has_loads(item->request))
             sc_plugin_select_ahead(conn, item->request, item->in.layer, false);
         if (sc_plugin_is_ahead(&item->in) && count == 1 && has_loads(item->request))
