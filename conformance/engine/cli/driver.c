@@ -41,7 +41,8 @@ struct eng_driver {
     bool selective;       /* a layer came with fewer than all rows, or might have */
     bool settles;
     struct eng_kv *kv;           /* of the pass that runs */
-    struct spec_important ahead; /* told before its queries, until it is waited for */
+    bool is_whole;               /* the layer delivered last came whole, and nothing was chosen */
+    struct spec_important ahead; /* submitted before its queries, until it is waited for */
     struct spec_memory ahead_memory;
     spec_ticket ahead_ticket; /* 0: nothing was told */
     bool ahead_runs;          /* the ticket is to be waited for */
@@ -93,7 +94,7 @@ static eng_status begin_request(void *user, const struct eng_request *request,
     driver->prompt_end = token_count;
     driver->position = found.matched_tokens;
     driver->pass = 0;
-    driver->selective = false;
+    driver->selective = driver->is_whole = false;
     driver->asked_ns[0] = driver->asked_ns[1] = 0;
     driver->ahead_ticket = 0;
     driver->source.hooks.hint = driver->params.hint == ENG_HINT_NONE ? NULL : give_hint;
@@ -139,27 +140,50 @@ static struct spec_memory describe(const struct eng_driver *driver, uint8_t *k, 
 
 /* ---- Ahead ---------------------------------------------------------------------------------- */
 
-/* The layer's destination, before its queries. */
-static eng_status tell_ahead(struct eng_driver *driver, uint64_t layer, struct eng_error *reterr)
+static spec_status submit_ahead(struct eng_driver *driver, uint64_t layer, uint32_t flags,
+                                struct spec_error *error)
 {
     struct eng_kv *kv = driver->kv;
-    struct spec_error error = {.struct_size = sizeof(error)};
-    if (!driver->params.ahead || driver->pass > 0 || layer == driver->layers)
-        return ENG_OK;
     eng_kv_set_prefix(kv, layer, driver->matched, driver->matched);
     driver->ahead_memory =
         describe(driver, eng_kv_k(kv, layer, 0), eng_kv_v(kv, layer, 0), driver->matched);
     driver->ahead = (struct spec_important){.struct_size = sizeof(driver->ahead),
-                                            .flags = SPEC_ITEM_AHEAD,
+                                            .flags = flags,
                                             .request = driver->handle,
                                             .layer = (uint32_t)layer,
                                             .destination = &driver->ahead_memory};
     spec_status status = driver->plugin.api->get_important_submit(driver->conn, &driver->ahead, 1,
-                                                                  &driver->ahead_ticket, &error);
+                                                                  &driver->ahead_ticket, error);
     driver->ahead_runs = status == SPEC_OK;
-    if (status == SPEC_OK || status == SPEC_E_BUSY) /* no room: the layer is asked for at once */
+    return status == SPEC_E_BUSY ? SPEC_OK : status; /* the layer is asked for when it is needed */
+}
+
+/* Layered: the layer's destination, before its queries. */
+static eng_status tell_ahead(struct eng_driver *driver, uint64_t layer, struct eng_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (!driver->params.ahead || driver->pass > 0 || layer == driver->layers)
         return ENG_OK;
-    return fail(reterr, "get_important_submit", &error);
+    if (submit_ahead(driver, layer, SPEC_ITEM_AHEAD, &error) != SPEC_OK)
+        return fail(reterr, "get_important_submit", &error);
+    return ENG_OK;
+}
+
+/* Where layers come whole, the next one is asked for as soon as one is there: it is verified and
+ * copied while this one is computed. begin_layer: for the reads of the one behind it. */
+static eng_status ask_ahead(struct eng_driver *driver, uint64_t layer, struct eng_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (!driver->is_whole || driver->params.ahead || driver->params.hint != ENG_HINT_NONE ||
+        driver->select.struct_size != 0 || driver->pass > 0 || layer == driver->layers)
+        return ENG_OK;
+    if (driver->plugin.api->begin_layer(driver->conn, &driver->handle, 1, (uint32_t)layer,
+                                        &error) != SPEC_OK)
+        return fail(reterr, "begin_layer", &error);
+    spec_status status = submit_ahead(driver, layer, 0, &error);
+    if (status != SPEC_OK && status != SPEC_E_INVALID) /* that one is chosen by queries after all */
+        return fail(reterr, "get_important_submit", &error);
+    return ENG_OK;
 }
 
 static spec_status await_ahead(struct eng_driver *driver, struct spec_error *error)
@@ -171,25 +195,54 @@ static spec_status await_ahead(struct eng_driver *driver, struct spec_error *err
                                                   error);
 }
 
+/* What was chosen without the queries is not taken for what they choose. */
+static bool came_whole(const struct eng_driver *driver, const struct spec_important *item)
+{
+    return item->row_count == driver->matched && item->exact_rows == driver->matched &&
+           item->result_flags == 0;
+}
+
+/* The results of a layer that came whole while the one below was computed. */
+static void take_ahead(struct eng_driver *driver, struct spec_important *item)
+{
+    struct spec_important came = driver->ahead;
+    came.queries = item->queries;
+    came.new_keys = item->new_keys;
+    came.destination = item->destination;
+    came.positions = item->positions;
+    came.position_capacity = item->position_capacity;
+    for (uint64_t i = 0; i < came.row_count; i++)
+        came.positions[i] = (uint32_t)i;
+    *item = came;
+    driver->result->layers_ahead++;
+}
+
 /* get_important, or what is left of it. The item has the cost of both. */
 static spec_status deliver(struct eng_driver *driver, struct spec_important *item,
                            struct spec_error *error)
 {
     const struct spec_api *api = driver->plugin.api;
-    const struct spec_important *ahead = &driver->ahead;
+    struct spec_important *ahead = &driver->ahead;
     if (driver->ahead_ticket == 0)
         return api->get_important(driver->conn, item, 1, error);
     uint64_t begin_ns = eng_clock_ns();
     spec_status status = await_ahead(driver, error);
     uint64_t waited_ns = eng_clock_ns() - begin_ns;
-    item->refine_of = driver->ahead_ticket;
+    if (ahead->io_exposed_ns > waited_ns)
+        ahead->io_exposed_ns = waited_ns;
+    bool is_told = ahead->flags == SPEC_ITEM_AHEAD;
+    item->refine_of = is_told ? driver->ahead_ticket : 0;
     driver->ahead_ticket = 0;
+    if (status == SPEC_OK && !is_told && came_whole(driver, ahead)) {
+        take_ahead(driver, item);
+        return SPEC_OK;
+    }
     if (status == SPEC_OK)
         status = api->get_important(driver->conn, item, 1, error);
     item->wanted_bytes += ahead->wanted_bytes;
     item->read_bytes += ahead->read_bytes;
     item->io_ops += ahead->io_ops;
-    item->io_exposed_ns += ahead->io_exposed_ns < waited_ns ? ahead->io_exposed_ns : waited_ns;
+    item->io_exposed_ns += ahead->io_exposed_ns;
     return status;
 }
 
@@ -357,6 +410,10 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
     eng_kv_set_prefix(kv, view->layer, driver->matched, item.row_count);
     driver->selective |= item.row_count < driver->matched ||
                          (item.result_flags & (SPEC_IMPORTANT_FALLBACK | SPEC_IMPORTANT_DENSE));
+    driver->is_whole = came_whole(driver, &item);
+    eng_status asked = ask_ahead(driver, view->layer + 1, reterr);
+    if (asked != ENG_OK)
+        return asked;
     add_cost(driver->result, &item);
     trace_layer(driver, &item);
     return observe(driver, view, &item, reterr);
@@ -389,8 +446,8 @@ static eng_status after_attention(void *user, uint64_t layer, struct eng_error *
 {
     struct eng_driver *driver = user;
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (!loads(driver) || driver->params.hint != ENG_HINT_NONE)
-        return ENG_OK; /* a call without a hint would replace what a hint began */
+    if (!loads(driver) || driver->ahead_runs || driver->params.hint != ENG_HINT_NONE)
+        return ENG_OK; /* it is on its way; a call without a hint would replace what a hint began */
     note_asked(driver, layer + 1);
     if (driver->plugin.api->prefetch_next(driver->conn, driver->handle, (uint32_t)layer, NULL,
                                           &error) != SPEC_OK)

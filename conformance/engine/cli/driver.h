@@ -3,7 +3,8 @@
  *
  *   begin            lookup -> matched tokens
  *   before_layer     begin_layer
- *   before_attention get_important -> prefix rows straight into the cache
+ *   before_attention get_important -> prefix rows straight into the cache; where they came whole:
+ *                    get_important_submit for the next layer, which needs no queries then
  *                    prefetch_next with queries foreseen before the attention (where asked for)
  *   after_attention  prefetch_next with queries foreseen after it, or without where none are given;
  *                    ahead: get_important_submit for the next layer, which get_important refines

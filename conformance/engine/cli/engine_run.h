@@ -44,6 +44,7 @@ struct eng_result {
     uint64_t tier_hits[ENG_TIERS]; /* rows by the tier they came from */
     /* Summed over the layers that were asked for, in every pass of the prompt. */
     uint64_t layers_loaded, fallback_layers, dense_layers;
+    uint64_t layers_ahead; /* whole ones that were asked for while the one below was computed */
     uint64_t rows_matched, rows_selected, rows_union, rows_prefetched, bytes_unused;
     uint64_t restarts; /* forwards begun again because promised rows were lost */
     float *logits;     /* [vocab]: of the last prompt token */

@@ -138,6 +138,37 @@ static void reuse_is_bit_identical_for_both_families_and_every_dtype(void **stat
         }
 }
 
+/* Whole layers are asked for while the one below is computed, where nothing is chosen by queries:
+ * all but the first; chosen ones, and where the caller bounds them, never. */
+static void whole_layers_are_asked_for_ahead(void **state)
+{
+    static const char *const more[] = {
+        "\"preset\": \"as-like\"", "\"preset\": \"as-like\", \"host_bytes\": \"64MiB\"",
+        "\"preset\": \"impress\", \"select\": {\"min_tokens\": 0, \"min_share_ppm\": 0}"};
+    (void)state;
+    for (uint64_t i = 0; i < 3; i++) {
+        struct fixture fx = {0};
+        open_fixture(&fx, true, ENG_F16);
+        (void)snprintf(fx.config, sizeof(fx.config), "{\"path\": \"%s/store\", %s}", fx.folder,
+                       more[i]);
+        struct eng_driver *driver = open_driver(&fx, ENG_F16);
+        uint64_t layers = eng_model_config(fx.model)->layers;
+        for (uint32_t round = 0; round < 4; round++) {
+            struct eng_result result = run(&fx, eng_driver_source(driver), PREFIX_COUNT, 0);
+            bool is_loaded = round > 0 && i < 2;
+            assert_int_equal(result.matched_tokens, round > 0 ? PREFIX_COUNT : 0);
+            assert_int_equal(result.layers_ahead, is_loaded ? layers - 1 : 0);
+            if (is_loaded)
+                assert_memory_equal(result.logits, fx.wanted, fx.vocab * sizeof(float));
+            if (i == 1 && round > 1)
+                assert_int_equal(result.bytes_read, 0);
+            eng_result_done(&result);
+        }
+        eng_driver_close(driver);
+        close_fixture(&fx);
+    }
+}
+
 static void passes_of_any_size_store_what_one_pass_stores(void **state)
 {
     static const uint64_t sizes[] = {1, 17, 64, 100};
@@ -407,6 +438,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reuse_is_bit_identical_for_both_families_and_every_dtype),
+        cmocka_unit_test(whole_layers_are_asked_for_ahead),
         cmocka_unit_test(passes_of_any_size_store_what_one_pass_stores),
         cmocka_unit_test(other_dtype_shares_nothing),
         cmocka_unit_test(another_config_of_the_same_weights_shares_nothing),
