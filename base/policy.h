@@ -20,7 +20,8 @@
  * (what falls all the same stays a while longer).
  * Does not: keep anything, read a clock.
  * Threads: any.
- * Tests: tests/unit/base/test_policy.c, tests/unit/hashing/test_radix_random.c */
+ * Tests: tests/unit/base/test_policy.c, tests/unit/store/test_host.c,
+ * tests/unit/hashing/test_radix_random.c, test_radix_policy.c */
 #ifndef SC_BASE_POLICY_H
 #define SC_BASE_POLICY_H
 
@@ -103,10 +104,31 @@ static inline uint64_t sc_rank_coming(enum sc_policy policy, const struct sc_use
     return sc_rank_by(policy, use) - (policy == SC_POLICY_VALUE ? SC_HEAT_ONE : 0);
 }
 
-/* The order that holds for the index. */
-static inline uint64_t sc_rank(const struct sc_use *use)
+/* ---- Where a rank is all that is kept of a thing, because there are many (the index's leaves):
+ * they are worth the same a byte, so that a value is heat alone
+ * ------------------------------------- */
+
+/* One more use at that time; rank 0: the first. */
+static inline uint64_t sc_rank_used(enum sc_policy policy, uint64_t rank, uint64_t now)
 {
-    return sc_rank_lru(use);
+    const struct sc_use use = {.stamp = now, .count = (uint32_t)(rank >> 44) + 1};
+    return policy == SC_POLICY_LRU   ? now
+           : policy == SC_POLICY_LFU ? sc_rank_lfu(&use)
+                                     : sc_heat_used(rank, now);
+}
+
+/* It is in use when its turn has come: it is worth as much as two uses now; last of all for lru. */
+static inline uint64_t sc_rank_passed(enum sc_policy policy, uint64_t rank, uint64_t now)
+{
+    uint64_t least = policy == SC_POLICY_VALUE ? now + SC_HEAT_ONE : now;
+    return rank > least ? rank : least;
+}
+
+/* Worth twice as much, or by lfu one use more. */
+static inline uint64_t sc_rank_raised(enum sc_policy policy, uint64_t rank)
+{
+    uint64_t step = policy == SC_POLICY_LFU ? UINT64_C(1) << 44 : SC_HEAT_ONE;
+    return rank < UINT64_MAX - step ? rank + step : rank;
 }
 
 #endif

@@ -107,12 +107,15 @@ struct path {
     uint64_t end;
 };
 
-static struct sc_radix *index_open(struct sc_alloc *alloc)
+static struct sc_radix *index_open(struct sc_alloc *alloc, enum sc_policy policy)
 {
     static const uint8_t secret[SC_CHAIN_SECRET_BYTES];
     struct sc_radix *index;
-    const struct sc_radix_params params = {
-        .alloc = alloc, .chunk_tokens = 1, .bytes_max = UINT64_C(8) << 30, .secret = secret};
+    const struct sc_radix_params params = {.alloc = alloc,
+                                           .chunk_tokens = 1,
+                                           .bytes_max = UINT64_C(8) << 30,
+                                           .secret = secret,
+                                           .policy = policy};
     sc_alloc_init(alloc);
     if (sc_radix_open(&params, &index, NULL) != SPEC_OK)
         bench_die("no memory for an index");
@@ -149,7 +152,7 @@ static void disk_replay(struct cell *cell)
 {
     struct sc_alloc alloc;
     const struct cache_stream *stream = cell->stream;
-    struct sc_radix *index = index_open(&alloc);
+    struct sc_radix *index = index_open(&alloc, (enum sc_policy)cell->policy);
     for (uint64_t r = 0; r < stream->request_count; r++) {
         const struct cache_request *request = &stream->requests[r];
         const uint32_t *blocks = stream->blocks + request->first;
@@ -255,8 +258,7 @@ static void policies_run(struct cell *cell)
         cell_run(cell);
         cell->is_disk = true;
         cell->fills_stores = false;
-        if (cell->policy == SC_POLICY_LRU || cell->policy == BELADY)
-            cell_run(cell);
+        cell_run(cell);
     }
 }
 

@@ -81,6 +81,9 @@ spec_status sc_radix_open(const struct sc_radix_params *params, struct sc_radix 
     index->poison = params->poison;
     index->bytes_max = params->bytes_max;
     index->chunk_tokens = chunk;
+    index->policy = params->policy;
+    if (params->policy == SC_POLICY_VALUE)
+        atomic_store_explicit(&index->written, SC_HEAT_FIRST, memory_order_relaxed);
     size_slabs(index);
     atomic_store_explicit(&index->bytes, sizeof(*index), memory_order_relaxed);
     atomic_store(&index->epoch, 1);
@@ -575,8 +578,7 @@ static bool pin_last(struct walk *walk)
         atomic_fetch_sub(&node->pins, 1);
         return false;
     }
-    uint64_t now = atomic_fetch_add_explicit(&walk->index->clock, 1, memory_order_relaxed) + 1;
-    sc_radix_used(node, now);
+    sc_radix_used(walk->index, node, sc_radix_time_read(walk->index, walk->position));
     return true;
 }
 

@@ -31,9 +31,11 @@
 
 #include "base/alloc.h"
 #include "base/assert.h"
+#include "base/policy.h"
 #include "base/status.h"
 #include "hashing/chain.h"
 
+#define SC_RADIX_ASIDE       64u
 #define SC_RADIX_READERS_MAX 128u /* matches at the same moment; one more answers 0 tokens */
 
 struct sc_radix;
@@ -44,6 +46,7 @@ struct sc_radix_params {
     uint32_t chunk_tokens;    /* a power of two, 1 .. SC_CHAIN_CHUNK_TOKENS_MAX */
     uint64_t bytes_max;       /* all memory of the index; 1 MiB .. 64 GiB */
     const uint8_t *secret;    /* [SC_CHAIN_SECRET_BYTES], copied; NULL: it is set later */
+    enum sc_policy policy;    /* of eviction */
 };
 
 /* What the caller stores with a run. Opaque here, except that a split advances row_first, and that
@@ -216,10 +219,20 @@ spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
 /* Removes what waited and is not pinned any more; returns how many removals still wait. Writer. */
 uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *removal);
 
-/* The unpinned leaf (a run without children) that goes first, by base/policy.h; a run's rank is the
- * highest of its own and of those below it, also of removed ones. A pinned leaf that is met is
- * passed over, as sc_radix_pass_over does it. False: none. Writer. O(log leaves), amortised. */
+/* The unpinned leaf (a run without children) of a piece below piece_end that goes first, by
+ * base/policy.h; a run's rank is the highest of its own and of those below it, also of removed
+ * ones. A pinned leaf that is met is passed over, as sc_radix_pass_over does it. False: none; or
+ * none is found soon, by value and lfu, behind SC_RADIX_ASIDE others that are in use or not below
+ * piece_end. Writer. O(log leaves), amortised. */
+bool sc_radix_victim_below(struct sc_radix *index, uint64_t piece_end,
+                           struct sc_radix_segment *ret_segment);
+/* Of any piece. */
 bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment);
+/* The same of a piece below piece_end, but of those that were stored last (as many as a 16th of the
+ * runs) only if none else may go: what has just been written would go first, by an order that
+ * counts uses, where all else was used since it was stored. By lru it is the last anyway. */
+bool sc_radix_victim_old(struct sc_radix *index, uint64_t piece_end,
+                         struct sc_radix_segment *ret_segment);
 
 /* The run above, whole; false: the ref is stale, or stands below the root. ret_is_alone: nothing
  * else hangs on that run. Writer. */
@@ -231,7 +244,8 @@ bool sc_radix_is_pinned(struct sc_radix *index, struct sc_radix_ref top);
 /* Other flags for a run and those above it with the same piece; returns those that the run had.
  * Stale: no effect, 0. Writer. */
 uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, uint32_t flags);
-/* The run is in use: it goes behind all others. Stale: no effect. Writer. */
+/* The run is in use: it goes behind all others (lru), or what is worth less than two uses now.
+ * Stale: no effect. Writer. */
 void sc_radix_pass_over(struct sc_radix *index, struct sc_radix_ref ref);
 
 struct sc_radix_evicted {
@@ -239,8 +253,11 @@ struct sc_radix_evicted {
     struct sc_radix_ref rest; /* the run above it with the same piece: what is left of the piece
                                * ends there; none: nothing of the piece is left */
 };
-/* Removes that leaf, and above it what was moved together with it (sc_radix_move), as far as
- * nothing else hangs on that. False: there is none. Writer. */
+/* Removes the leaf, and above it what was moved together with it (sc_radix_move), as far as nothing
+ * else hangs on that. False, nothing changed: it is no leaf (any more), or is pinned. Writer. */
+bool sc_radix_evict_leaf(struct sc_radix *index, struct sc_radix_ref leaf,
+                         struct sc_radix_evicted *ret_evicted);
+/* That of the one that sc_radix_victim gives. False: there is none. Writer. */
 bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted);
 
 /* A number that grows with each root that is made. Writer. */

@@ -252,6 +252,7 @@ spec_status sc_radix_attach(struct sc_radix *index, const struct sc_radix_claim 
     if (status != SPEC_OK)
         return status;
     sc_radix_pin(index, ret_attached->match.last);
-    sc_radix_used(sc_radix_node_at(index, ret_attached->match.last.id), sc_radix_stamp(index));
+    sc_radix_used(index, sc_radix_node_at(index, ret_attached->match.last.id),
+                  sc_radix_time_write(index, claim->place.length));
     return SPEC_OK;
 }

@@ -396,7 +396,9 @@ static void publish_root(struct plan *plan)
 static void publish(struct plan *plan, struct sc_hash split_hash)
 {
     struct sc_radix *index = plan->index;
-    uint64_t now = sc_radix_stamp(index);
+    uint64_t now = sc_radix_time_write(index, plan->end - plan->position);
+    if (plan->in->value.piece >= index->piece_next)
+        index->piece_next = plan->in->value.piece + 1;
     if (plan->at == 0)
         publish_root(plan);
     uint32_t parent = plan->at;
@@ -408,7 +410,7 @@ static void publish(struct plan *plan, struct sc_hash split_hash)
     for (uint32_t i = 0; i < plan->run_count; i++) {
         struct sc_radix_node *node = sc_radix_node_at(index, plan->runs[i]);
         atomic_store_explicit(&node->up, sc_radix_up_make(above, 0), memory_order_relaxed);
-        sc_radix_used(node, now);
+        sc_radix_used(index, node, now);
         if (i + 1 < plan->run_count)
             atomic_store_explicit(&node->first_child, plan->runs[i + 1], memory_order_relaxed);
         above = plan->runs[i];
@@ -579,7 +581,8 @@ spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insert
     if (plan.position < plan.end)
         return add_missing(&plan, ret_inserted, reterr);
     bool is_moved = insertion->merges && merge(&plan);
-    sc_radix_used(sc_radix_node_at(index, plan.last), sc_radix_stamp(index));
+    sc_radix_used(index, sc_radix_node_at(index, plan.last),
+                  sc_radix_time_write(index, insertion->token_count));
     answer(&plan, is_moved ? plan.end - insertion->run_first : 0, plan.last, plan.at, ret_inserted);
     return SPEC_OK;
 }

@@ -53,8 +53,7 @@
 #define SC_RADIX_JOINED          (UINT64_C(1) << 63) /* in value */
 #define SC_RADIX_ROWS_MAX        (UINT32_C(1) << 31) /* of a piece */
 #define SC_RADIX_AHEAD           16u
-#define SC_RADIX_TRIES           4u /* matches of one call */
-#define SC_RADIX_STAMPS          64u
+#define SC_RADIX_TRIES           4u   /* matches of one call */
 #define SC_RADIX_ROOTS_KNOWN     256u /* runs whose root is remembered: a power of two */
 
 enum sc_radix_flag {
@@ -155,6 +154,7 @@ struct sc_radix {
     uint64_t bytes_max;
     uint64_t slab_bytes;
     uint32_t chunk_tokens;
+    enum sc_policy policy;
     uint32_t granule_bits;
     uint32_t arena_slabs;
     uint32_t arena_count_max;
@@ -170,6 +170,7 @@ struct sc_radix {
     /* Writer only. */
     struct sc_radix_slab *slabs;   /* [(arena_count_max + 1) * arena_slabs], by slab number */
     struct sc_radix_arena *arenas; /* [arena_count_max + 1] */
+    uint64_t piece_next;           /* behind the highest that a run came with */
     uint32_t arena_fresh;          /* numbers used at least once */
     uint32_t arena_free;           /* list through next */
     uint32_t arena_partial;
@@ -188,18 +189,19 @@ struct sc_radix {
     uint32_t clear_at;              /* where that goes on; 0: at the root */
     bool clear_back;                /* all below clear_at was looked at */
     uint32_t generation;
-    uint64_t stamp_next, stamp_end; /* reserved of the clock: sc_radix_stamp */
     struct sc_radix_known roots_known[SC_RADIX_ROOTS_KNOWN];
 
     /* The writer stores, any thread loads, relaxed: statistics. */
     _Atomic uint64_t bytes, runs, roots, leaf_count, tokens, hidden, splits, collisions;
+
+    _Atomic uint64_t written; /* the writer's part of the time: sc_radix_time_write */
 
     /* Counted up while a run and the better one that takes its place are both there: one who looks
      * through a table meanwhile may pass the new one's slot before, and the old one's after. */
     _Atomic uint64_t replaced;
 
     /* Any thread. */
-    alignas(64) _Atomic uint64_t clock; /* counts uses */
+    alignas(64) _Atomic uint64_t clock; /* the readers' part of the time: sc_radix_time_read */
     _Atomic uint64_t matches, retries, shortened;
     struct sc_radix_reader readers[SC_RADIX_READERS_MAX];
 };
@@ -370,20 +372,6 @@ static inline void sc_radix_key_set(struct sc_radix_key *key, uint32_t parent, u
     key->mark = mark != NULL ? mark->digest : (struct sc_sha256){{0}};
 }
 
-/* The writer's next use. Stamps are reserved many at a time, and count while nobody else has used
- * the clock since: a locked instruction an insertion would wait each time until all that was stored
- * for the one before has come to its cache lines. */
-static inline uint64_t sc_radix_stamp(struct sc_radix *index)
-{
-    uint64_t clock = atomic_load_explicit(&index->clock, memory_order_relaxed);
-    if (clock != index->stamp_end || index->stamp_next == index->stamp_end) {
-        index->stamp_next =
-            atomic_fetch_add_explicit(&index->clock, SC_RADIX_STAMPS, memory_order_relaxed);
-        index->stamp_end = index->stamp_next + SC_RADIX_STAMPS;
-    }
-    return ++index->stamp_next;
-}
-
 /* Statistics that the writer alone changes. */
 static inline void sc_radix_tally(_Atomic uint64_t *counter, int64_t by)
 {
@@ -400,17 +388,44 @@ static inline void sc_radix_rank_set(struct sc_radix_node *node, uint64_t rank)
     atomic_store_explicit(&node->rank, rank, memory_order_relaxed);
 }
 
-/* What the order of eviction is told of a run: it is used. */
-static inline void sc_radix_used(struct sc_radix_node *node, uint64_t stamp)
+/* How far a use of so many tokens moves time on: where uses decay, by the share that they are of
+ * all that is stored, in half-lives. */
+static inline uint64_t sc_radix_step(const struct sc_radix *index, uint64_t tokens)
 {
-    sc_radix_rank_set(node, sc_rank(&(struct sc_use){.stamp = stamp}));
+    uint64_t stored = atomic_load_explicit(&index->tokens, memory_order_relaxed);
+    if (index->policy != SC_POLICY_VALUE)
+        return 1;
+    return tokens < stored ? tokens * (SC_HEAT_ONE / 2) / stored * 2 + 1 : SC_HEAT_ONE;
 }
 
-/* It is passed over, being in use: it goes behind all others. Writer. */
+/* Time is the sum of two clocks, so that the writer needs no locked instruction: each insertion
+ * would wait until all that was stored for the one before has come to its cache lines. */
+static inline uint64_t sc_radix_time_read(struct sc_radix *index, uint64_t tokens)
+{
+    uint64_t step = sc_radix_step(index, tokens);
+    return atomic_fetch_add_explicit(&index->clock, step, memory_order_relaxed) + step +
+           atomic_load_explicit(&index->written, memory_order_relaxed);
+}
+
+/* Writer. */
+static inline uint64_t sc_radix_time_write(struct sc_radix *index, uint64_t tokens)
+{
+    sc_radix_tally(&index->written, (int64_t)sc_radix_step(index, tokens));
+    return sc_counted(&index->written) + atomic_load_explicit(&index->clock, memory_order_relaxed);
+}
+
+/* What the order of eviction is told of a run: it is used. */
+static inline void sc_radix_used(const struct sc_radix *index, struct sc_radix_node *node,
+                                 uint64_t now)
+{
+    sc_radix_rank_set(node, sc_rank_used(index->policy, sc_radix_rank(node), now));
+}
+
+/* It is passed over, being in use. Writer. */
 static inline void sc_radix_node_pass_over(struct sc_radix *index, struct sc_radix_node *node)
 {
-    struct sc_use use = {.stamp = sc_radix_stamp(index), .count = UINT32_MAX};
-    sc_radix_rank_set(node, sc_rank(&use));
+    uint64_t now = sc_radix_time_write(index, 0);
+    sc_radix_rank_set(node, sc_rank_passed(index->policy, sc_radix_rank(node), now));
 }
 
 /* ---- radix_memory.c: slabs, tables, epochs -------------------------------------------------- */
@@ -461,8 +476,8 @@ bool sc_radix_is_old(const struct sc_radix *index, uint32_t id);
 bool sc_radix_leaves_reserve(struct sc_radix *index);
 void sc_radix_leaves_add(struct sc_radix *index, uint32_t id);
 void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id);
-/* The one that goes first. 0: none. */
-uint32_t sc_radix_leaves_lowest(struct sc_radix *index);
+/* The one of a piece below piece_end that goes first. 0: none. */
+uint32_t sc_radix_leaves_lowest(struct sc_radix *index, uint64_t piece_end);
 
 /* ---- radix.c: finding ------------------------------------------------------------------------ */
 

@@ -4,8 +4,7 @@
  *
  * Readers only store a run's rank (base/policy.h says what it is made of). The heap is repaired
  * when its top is asked for: a top whose rank is not that of its place is put in order again. Ranks
- * only grow, so the first top that is in order is the lowest of all. A pinned top is passed over:
- * it goes to the end.
+ * only grow, so the first top that is in order is the lowest of all. A pinned top is passed over.
  *
  * Holds: every visible run (no root) without a visible child is here, and nothing else; listed <=
  * rank. The number of such runs grows by insertion only, so that only insertion needs room.
@@ -14,6 +13,8 @@
 #include "hashing/radix_internal.h"
 
 #include <string.h>
+
+#define YOUNG_PART 16u /* of the runs */
 
 static struct sc_radix_node *leaf_at(const struct sc_radix *index, uint64_t at)
 {
@@ -112,31 +113,78 @@ static bool is_held(const struct sc_radix_node *node)
            sc_radix_first_child(node) != 0;
 }
 
-uint32_t sc_radix_leaves_lowest(struct sc_radix *index)
+/* The top, which is in use or not below the caller's piece_end, makes way for the next; false:
+ * there are too many of its kind. By lru what is in use goes behind all at once; else it is set
+ * aside for the call, and one for which there is no room there is ranked higher each time, so that
+ * what hides behind it is found in the end. */
+static bool top_step_back(struct sc_radix *index, bool holds, uint32_t *aside,
+                          uint32_t *aside_count)
 {
-    uint64_t count = sc_counted(&index->leaf_count);
-    for (uint64_t held = 0; held < count;) {
-        struct sc_radix_node *top = leaf_at(index, 0);
-        if (sc_radix_rank(top) == top->listed) {
-            if (!is_held(top))
-                return index->leaves[0];
-            /* Were it set aside instead, each call would meet all of its kind again. */
-            sc_radix_node_pass_over(index, top);
-            held++;
-        }
-        top->listed = sc_radix_rank(top);
-        sift_down(index, 0, count);
+    uint32_t id = index->leaves[0];
+    struct sc_radix_node *top = sc_radix_node_at(index, id);
+    bool is_lru = index->policy == SC_POLICY_LRU, has_room = *aside_count < SC_RADIX_ASIDE;
+    if (holds)
+        sc_radix_node_pass_over(index, top); /* else each call would meet all of its kind again */
+    if (has_room && !(holds && is_lru)) {
+        sc_radix_leaves_drop(index, id);
+        aside[(*aside_count)++] = id;
+        return true;
     }
-    return 0;
+    if (holds && !is_lru)
+        sc_radix_rank_set(top, sc_rank_raised(index->policy, sc_radix_rank(top)));
+    top->listed = sc_radix_rank(top);
+    sift_down(index, 0, sc_counted(&index->leaf_count));
+    return holds;
 }
 
-bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment)
+uint32_t sc_radix_leaves_lowest(struct sc_radix *index, uint64_t piece_end)
+{
+    uint32_t aside[SC_RADIX_ASIDE], aside_count = 0, found = 0;
+    uint64_t steps = 0, steps_max = sc_counted(&index->leaf_count);
+    bool goes_on = true;
+    while (found == 0 && goes_on && steps < steps_max && sc_counted(&index->leaf_count) > 0) {
+        uint32_t id = index->leaves[0];
+        struct sc_radix_node *top = sc_radix_node_at(index, id);
+        bool holds = is_held(top);
+        if (sc_radix_rank(top) != top->listed) {
+            top->listed = sc_radix_rank(top);
+            sift_down(index, 0, sc_counted(&index->leaf_count));
+        } else if (!holds && sc_radix_node_piece(top) < piece_end) {
+            found = id;
+        } else {
+            goes_on = top_step_back(index, holds, aside, &aside_count);
+            steps++;
+        }
+    }
+    while (aside_count > 0)
+        sc_radix_leaves_add(index, aside[--aside_count]);
+    return found;
+}
+
+bool sc_radix_victim_below(struct sc_radix *index, uint64_t piece_end,
+                           struct sc_radix_segment *ret_segment)
 {
     sc_radix_reclaim(index);
-    uint32_t found = sc_radix_leaves_lowest(index);
+    uint32_t found = sc_radix_leaves_lowest(index, piece_end);
     if (found == 0)
         return false;
     const struct sc_radix_node *node = sc_radix_node_at(index, found);
     sc_radix_segment_of(node, found, sc_radix_up(node), ret_segment);
     return true;
+}
+
+bool sc_radix_victim_old(struct sc_radix *index, uint64_t piece_end,
+                         struct sc_radix_segment *ret_segment)
+{
+    uint64_t young = index->piece_next - sc_counted(&index->runs) / YOUNG_PART;
+    young = young > 0 && young <= index->piece_next ? young - 1 : 0;
+    if (index->policy != SC_POLICY_LRU && young < piece_end &&
+        sc_radix_victim_below(index, young, ret_segment))
+        return true;
+    return sc_radix_victim_below(index, piece_end, ret_segment);
+}
+
+bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment)
+{
+    return sc_radix_victim_below(index, UINT64_MAX, ret_segment);
 }

@@ -267,23 +267,29 @@ static void evict_joined(struct sc_radix *index, bool is_joined, struct sc_radix
     }
 }
 
+bool sc_radix_evict_leaf(struct sc_radix *index, struct sc_radix_ref leaf,
+                         struct sc_radix_evicted *ret_evicted)
+{
+    const struct sc_radix_node *node = sc_radix_node_of(index, leaf);
+    if (node == NULL || node->leaf_at == 0 || sc_radix_first_child(node) != 0)
+        return false;
+    bool is_joined = sc_radix_node_joined(node);
+    struct sc_radix_evicted evicted = {.rest = piece_above(index, node)};
+    sc_radix_segment_of(node, leaf.id, sc_radix_up(node), &evicted.segment);
+    if (!sc_radix_leaf_remove(index, leaf.id, NULL))
+        return false;
+    evict_joined(index, is_joined, &evicted.rest);
+    *ret_evicted = evicted;
+    return true;
+}
+
 bool sc_radix_evict(struct sc_radix *index, struct sc_radix_evicted *ret_evicted)
 {
-    sc_radix_reclaim(index);
-    uint32_t id = sc_radix_leaves_lowest(index);
-    struct sc_radix_evicted evicted = {.rest = {0, 0}};
-    while (id != 0) {
-        const struct sc_radix_node *node = sc_radix_node_at(index, id);
-        bool is_joined = sc_radix_node_joined(node);
-        sc_radix_segment_of(node, id, sc_radix_up(node), &evicted.segment);
-        evicted.rest = piece_above(index, node);
-        if (sc_radix_leaf_remove(index, id, NULL)) {
-            evict_joined(index, is_joined, &evicted.rest);
-            *ret_evicted = evicted;
+    struct sc_radix_segment leaf;
+    while (sc_radix_victim(index, &leaf))
+        if (sc_radix_evict_leaf(index, leaf.node,
+                                ret_evicted)) /* else a reader has just pinned it */
             return true;
-        }
-        id = sc_radix_leaves_lowest(index); /* a reader has just pinned that one */
-    }
     return false;
 }
 

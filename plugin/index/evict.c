@@ -1,4 +1,5 @@
-/* Eviction: what was used longest ago goes, leaf by leaf, until there is room (decision 0015).
+/* Eviction: what is worth least goes (base/policy.h), leaf by leaf, until there is room (decisions
+ * 0015, 0027).
  *
  *   segments    [ live ............................ | quarantine | free ]
  *                                                   |<--  share   ---->|
@@ -87,6 +88,16 @@ void sc_plugin_evict_check(spec_connector *conn)
         sc_plugin_kick(conn, SC_JOB_EVICT);
 }
 
+/* The next leaf, of a piece below piece_end. The index's lock is held. */
+static bool leaf_evict(spec_connector *conn, uint64_t piece_end, struct sc_radix_evicted *ret)
+{
+    struct sc_radix_segment leaf;
+    for (uint32_t i = 0; i < LEAVES && sc_plugin_index_leaf(conn, piece_end, &leaf); i++)
+        if (sc_radix_evict_leaf(conn->radix, leaf.node, ret)) /* else a reader has just pinned it */
+            return true;
+    return false;
+}
+
 /* Leaves until so many bytes and runs have gone, up to LEAVES, for bytes only those of pieces below
  * piece_end; returns how many. The commit's lock is held. */
 static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs,
@@ -94,11 +105,9 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
 {
     uint64_t pieces[LEAVES], piece_count = 0, leaf_count = 0, given = 0;
     struct sc_radix_evicted evicted;
-    struct sc_radix_segment leaf;
     pthread_mutex_lock(&conn->index.lock);
-    while (leaf_count < LEAVES &&
-           (leaf_count < runs || (given < bytes && sc_plugin_index_leaf(conn, piece_end, &leaf))) &&
-           sc_radix_evict(conn->radix, &evicted)) {
+    while (leaf_count < LEAVES && (leaf_count < runs || given < bytes) &&
+           leaf_evict(conn, leaf_count < runs ? UINT64_MAX : piece_end, &evicted)) {
         uint64_t piece = evicted.segment.value.piece;
         leaf_count++;
         if (evicted.rest.generation != 0) {

@@ -25,6 +25,13 @@
 #define DROPS_AT_ONCE     256u
 #define LEAVES_TRIED      64u
 
+/* Where leaves give their rows up before they go, one after the other gets its turn (coarse.c):
+ * what is passed over has to go behind all others. */
+static enum sc_policy policy_of(const spec_connector *conn)
+{
+    return conn->config.coarse_only ? SC_POLICY_LRU : (enum sc_policy)conn->config.evict_policy;
+}
+
 spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
                                  struct spec_error *reterr)
 {
@@ -37,8 +44,8 @@ spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_rad
     struct sc_radix_params params = {.alloc = &conn->alloc,
                                      .poison = &conn->poison,
                                      .chunk_tokens = conn->config.chunk_tokens,
-                                     .bytes_max =
-                                         share < INDEX_BYTES_MAX ? share : INDEX_BYTES_MAX};
+                                     .bytes_max = share < INDEX_BYTES_MAX ? share : INDEX_BYTES_MAX,
+                                     .policy = policy_of(conn)};
     return sc_radix_open(&params, ret_radix, reterr);
 }
 
@@ -292,6 +299,8 @@ void sc_plugin_orphans_drop(spec_connector *conn)
 bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
                           struct sc_radix_segment *ret_leaf)
 {
+    if (policy_of(conn) != SC_POLICY_LRU)
+        return sc_radix_victim_old(conn->radix, piece_end, ret_leaf);
     for (uint32_t i = 0; i < LEAVES_TRIED && sc_radix_victim(conn->radix, ret_leaf); i++) {
         if (ret_leaf->value.piece < piece_end || piece_end == UINT64_MAX)
             return true;

@@ -48,10 +48,10 @@ static void for_each_pair(void (*compare)(const struct sc_use *a, const struct s
 static void compare_lru(const struct sc_use *a, const struct sc_use *b)
 {
     assert_int_equal(sc_rank_lru(a) < sc_rank_lru(b), a->stamp < b->stamp);
-    assert_true(sc_rank(a) == sc_rank_lru(a));
+    assert_true(sc_rank_by(SC_POLICY_LRU, a) == sc_rank_lru(a));
 }
 
-static void the_order_that_holds_is_that_of_last_uses(void **state)
+static void lru_is_the_order_of_last_uses(void **state)
 {
     (void)state;
     for_each_pair(compare_lru);
@@ -153,6 +153,36 @@ static void a_sum_is_that_of_the_uses(void **state)
     assert_near(heat - at, 999 + 1, 4);
 }
 
+/* Where a rank is all that is kept: each use raises it, what is passed over has it at least, and
+ * lfu counts in it. */
+static void ranks_that_stand_alone_only_grow(void **state)
+{
+    (void)state;
+    const enum sc_policy policies[] = {SC_POLICY_VALUE, SC_POLICY_LRU, SC_POLICY_LFU};
+    for (uint32_t p = 0; p < 3; p++) {
+        uint64_t now = SC_HEAT_FIRST, rank = 0, seed = 1;
+        for (uint32_t i = 0; i < 5000; i++) {
+            seed = seed * UINT64_C(6364136223846793005) + 1;
+            now += 1 + (seed >> 40) * (policies[p] == SC_POLICY_VALUE ? 400 : 0);
+            uint64_t next = seed >> 33 & 1 ? sc_rank_used(policies[p], rank, now)
+                                           : sc_rank_passed(policies[p], rank, now);
+            assert_true(next > rank || (next == rank && policies[p] != SC_POLICY_LRU));
+            assert_true(sc_rank_raised(policies[p], next) > next);
+            rank = next;
+        }
+    }
+    uint64_t rank = 0;
+    for (uint64_t i = 1; i <= 5; i++)
+        rank = sc_rank_used(SC_POLICY_LFU, rank, 100 + i);
+    assert_true(rank == (UINT64_C(5) << 44) + 105);
+    assert_true(sc_rank_passed(SC_POLICY_LFU, rank, 200) == rank);
+    assert_true(sc_rank_passed(SC_POLICY_LRU, 150, 200) == 200);
+    rank = sc_rank_used(SC_POLICY_VALUE, 0, SC_HEAT_FIRST);
+    assert_true(rank == SC_HEAT_FIRST);
+    assert_true(sc_rank_passed(SC_POLICY_VALUE, rank, SC_HEAT_FIRST) == rank + SC_HEAT_ONE);
+    assert_true(sc_rank_raised(SC_POLICY_VALUE, UINT64_MAX - 5) == UINT64_MAX - 5);
+}
+
 /* ---- IMPRESS, section 4.4.2: two chunks of two keys, room for one of them on the device -------
  */
 
@@ -208,11 +238,12 @@ static void the_papers_example_needs_15_transfers_for_20(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_order_that_holds_is_that_of_last_uses),
+        cmocka_unit_test(lru_is_the_order_of_last_uses),
         cmocka_unit_test(more_uses_outweigh_any_last_use_and_later_ones_part_equals),
         cmocka_unit_test(more_heat_or_cost_and_fewer_bytes_never_lower_a_value),
         cmocka_unit_test(logarithms_are_exact_at_powers_and_grow_between),
         cmocka_unit_test(a_sum_is_that_of_the_uses),
+        cmocka_unit_test(ranks_that_stand_alone_only_grow),
         cmocka_unit_test(the_papers_example_needs_15_transfers_for_20),
     };
     return cmocka_run_group_tests_name("base policy", tests, NULL, NULL);

@@ -16,7 +16,8 @@ uint64_t fixture_bytes(struct fixture *fx)
     return stats.bytes;
 }
 
-void fixture_open(struct fixture *fx, uint32_t chunk_tokens, uint64_t bytes_max)
+void fixture_open_as(struct fixture *fx, uint32_t chunk_tokens, uint64_t bytes_max,
+                     enum sc_policy policy)
 {
     memset(fx, 0, sizeof(*fx));
     sc_fault_init(&fx->fault);
@@ -26,9 +27,15 @@ void fixture_open(struct fixture *fx, uint32_t chunk_tokens, uint64_t bytes_max)
     struct sc_radix_params params = {.alloc = &fx->alloc,
                                      .chunk_tokens = chunk_tokens,
                                      .bytes_max = bytes_max,
+                                     .policy = policy,
                                      .secret = FIXTURE_SECRET};
     assert_int_equal(sc_radix_open(&params, &fx->index, NULL), SPEC_OK);
     fx->bytes_empty = fixture_bytes(fx);
+}
+
+void fixture_open(struct fixture *fx, uint32_t chunk_tokens, uint64_t bytes_max)
+{
+    fixture_open_as(fx, chunk_tokens, bytes_max, SC_POLICY_LRU);
 }
 
 void fixture_close(struct fixture *fx)

@@ -31,6 +31,8 @@ struct fixture {
 
 uint64_t fixture_bytes(struct fixture *fx);
 void fixture_open(struct fixture *fx, uint32_t chunk_tokens, uint64_t bytes_max);
+void fixture_open_as(struct fixture *fx, uint32_t chunk_tokens, uint64_t bytes_max,
+                     enum sc_policy policy); /* fixture_open: lru */
 void fixture_close(struct fixture *fx);
 void fixture_check(struct fixture *fx);
 
