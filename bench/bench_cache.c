@@ -6,6 +6,8 @@
  *   host   all that was stored is on the disk; a block that is loaded from there enters host memory
  *          (fills loads), or also when it is stored (fills stores)
  *   disk   what is not found from the front is computed, and stored; leaves go
+ *   --tiers 1   device memory (a sixth of all chunks), host memory (half) and disk, exclusive, of
+ *          chunks of which some rows are important (cache_tiers.h)
  *
  * Prints a JSON line for each tier, capacity and policy: uses; reused, those of blocks that were
  * used before; missed, those of the reused that the tier did not have; milliseconds to the first
@@ -15,6 +17,7 @@
  * Threads: one. Tests: tests/unit/tools/quick_bench.py runs it. */
 #include "bench/bench.h"
 #include "bench/cache_stream.h"
+#include "bench/cache_tiers.h"
 #include "hashing/radix.h"
 #include "store/cache/host.h"
 
@@ -24,7 +27,7 @@
 #include <string.h>
 
 #define PAGE       4096u
-#define BELADY     3u /* behind enum sc_policy */
+#define BELADY     4u /* behind enum sc_policy */
 #define PARTS_MAX  8u
 #define BLOCKS_MAX 65536u /* of a request */
 
@@ -44,7 +47,7 @@ struct cell {
     double *ms, *load_ms; /* [request_count] to the first token; of them, reading */
 };
 
-static const char *const policies[] = {"value", "lru", "lfu", "belady"};
+static const char *const policies[] = {"value", "lru", "lfu", "score", "belady"};
 
 static void *must_have(void *memory)
 {
@@ -104,7 +107,7 @@ static const struct sc_sha256 root = {{1}};
 struct path {
     struct sc_radix *index;
     struct sc_radix_ref at; /* pinned; none: the root */
-    uint64_t end;
+    uint64_t end, piece;
 };
 
 static struct sc_radix *index_open(struct sc_alloc *alloc, enum sc_policy policy)
@@ -126,11 +129,13 @@ static struct sc_radix *index_open(struct sc_alloc *alloc, enum sc_policy policy
 static bool path_store(struct path *path, uint64_t capacity, uint32_t block)
 {
     struct sc_radix_stats stats;
+    struct sc_radix_segment leaf;
     struct sc_radix_evicted evicted;
     struct sc_radix_inserted inserted;
     struct spec_error error = {.struct_size = sizeof(error)};
     sc_radix_stats(path->index, &stats);
-    if (stats.runs >= capacity && !sc_radix_evict(path->index, &evicted))
+    if (stats.runs >= capacity && !(sc_radix_victim_old(path->index, UINT64_MAX, &leaf) &&
+                                    sc_radix_evict_leaf(path->index, leaf.node, &evicted)))
         return false;
     const struct sc_radix_insertion insertion = {.root = root,
                                                  .after = path->at,
@@ -138,7 +143,7 @@ static bool path_store(struct path *path, uint64_t capacity, uint32_t block)
                                                  .tokens = &block,
                                                  .token_count = 1,
                                                  .run_first = path->end,
-                                                 .value = {.piece = block}};
+                                                 .value = {.piece = path->piece++}};
     if (sc_radix_insert(path->index, &insertion, &inserted, &error) != SPEC_OK)
         bench_die("insert: %s", error.text);
     sc_radix_pin(path->index, inserted.last);
@@ -153,6 +158,7 @@ static void disk_replay(struct cell *cell)
     struct sc_alloc alloc;
     const struct cache_stream *stream = cell->stream;
     struct sc_radix *index = index_open(&alloc, (enum sc_policy)cell->policy);
+    struct path path = {.index = index};
     for (uint64_t r = 0; r < stream->request_count; r++) {
         const struct cache_request *request = &stream->requests[r];
         const uint32_t *blocks = stream->blocks + request->first;
@@ -162,7 +168,8 @@ static void disk_replay(struct cell *cell)
         sc_radix_match_pin(index, &query, NULL, 0, &match);
         for (uint64_t i = 0; i < match.token_count; i++)
             cell->has[request->first + i] = true;
-        struct path path = {.index = index, .at = match.last, .end = match.token_count};
+        path.at = match.last;
+        path.end = match.token_count;
         while (path.end < request->count && path_store(&path, cell->capacity, blocks[path.end]))
             ;
         sc_radix_unpin(index, path.at);
@@ -252,6 +259,8 @@ static void cell_run(struct cell *cell)
 static void policies_run(struct cell *cell)
 {
     for (cell->policy = 0; cell->policy <= BELADY; cell->policy++) {
+        if (cell->policy == SC_POLICY_SCORE) /* is of what is read by rows: tiers_run */
+            continue;
         cell->is_disk = cell->fills_stores = false;
         cell_run(cell);
         cell->fills_stores = true;
@@ -280,6 +289,50 @@ static void parts_run(struct cell *cell, const char *parts)
     free(list);
 }
 
+/* ---- Device memory, host memory, disk -------------------------------------------------------- */
+
+static void tiers_print(const struct cache_tiers_params *params, double *ms)
+{
+    struct cache_tiers_counts counts;
+    uint64_t requests = params->stream->request_count - params->warm_count;
+    cache_tiers_replay(params, &counts, ms);
+    qsort(ms, requests, sizeof(*ms), compare_ms);
+    printf("{\"counts\": {\"name\": \"%s %s\", \"device_chunks\": %" PRIu64
+           ", \"host_chunks\": %" PRIu64 ", \"requests\": %" PRIu64 ", \"uses\": %" PRIu64
+           ", \"rows\": %" PRIu64 ", \"device_rows\": %" PRIu64 ", \"disk_uses\": %" PRIu64
+           ", \"p50_ms\": %.3f, \"p99_ms\": %.3f}}\n",
+           policies[params->device_policy], policies[params->host_policy], params->device_chunks,
+           params->host_chunks, requests, counts.uses, counts.rows, counts.device_rows,
+           counts.disk_uses, ms[requests / 2], ms[requests * 99 / 100]);
+}
+
+static void tiers_run(const struct cache_stream *stream, int argc, char **argv)
+{
+    static const enum sc_policy device[] = {SC_POLICY_LRU, SC_POLICY_LFU, SC_POLICY_SCORE};
+    static const enum sc_policy host[] = {SC_POLICY_LRU, SC_POLICY_LFU, SC_POLICY_VALUE,
+                                          SC_POLICY_SCORE};
+    uint64_t row_bytes = bench_option_u64(argc, argv, "--row-bytes", 4096);
+    struct cache_tiers_params params = {
+        .stream = stream,
+        .chunk_rows = bench_option_u64(argc, argv, "--chunk-rows", 64),
+        .device_chunks = stream->distinct / bench_option_u64(argc, argv, "--device-part", 6),
+        .host_chunks = stream->distinct / bench_option_u64(argc, argv, "--host-part", 2),
+        .warm_count = stream->request_count / 4};
+    params.half_life = (params.device_chunks + 1) * bench_option_u64(argc, argv, "--half-life", 16);
+    params.row_ms = 1e3 * (double)row_bytes /
+                    (double)bench_option_u64(argc, argv, "--device-rate", 25000000000);
+    params.chunk_ms = 1e3 * (double)(row_bytes * params.chunk_rows) /
+                      (double)bench_option_u64(argc, argv, "--rate", 5000000000);
+    double *ms = must_have(calloc(stream->request_count, sizeof(*ms)));
+    for (uint32_t d = 0; d < sizeof(device) / sizeof(device[0]); d++)
+        for (uint32_t h = 0; h < sizeof(host) / sizeof(host[0]); h++) {
+            params.device_policy = device[d];
+            params.host_policy = host[h];
+            tiers_print(&params, ms);
+        }
+    free(ms);
+}
+
 int main(int argc, char **argv)
 {
     struct cache_stream stream;
@@ -296,7 +349,10 @@ int main(int argc, char **argv)
     printf("{\"facts\": {\"requests\": %" PRIu64 ", \"uses\": %" PRIu64 ", \"blocks\": %" PRIu64
            ", \"reused_blocks\": %" PRIu64 "}}\n",
            stream.request_count, stream.use_count, stream.distinct, stream.reused);
-    parts_run(&cell, bench_option(argc, argv, "--parts", "1,2,3,4,6"));
+    if (bench_option_u64(argc, argv, "--tiers", 0) != 0)
+        tiers_run(&stream, argc, argv);
+    else
+        parts_run(&cell, bench_option(argc, argv, "--parts", "1,2,3,4,6"));
     free(cell.has);
     free(cell.seen);
     free(cell.ms);

@@ -42,7 +42,7 @@ void cache_stream_read(struct cache_stream *stream, const char *path)
 {
     char *line = NULL, *at, *end;
     size_t line_bytes = 0;
-    uint64_t requests_max = 0, uses_max = 0;
+    uint64_t requests_max = 0, uses_max = 0, rows_max = 0;
     FILE *file = fopen(path, "r");
     if (file == NULL)
         bench_die("%s: cannot be read", path);
@@ -57,6 +57,9 @@ void cache_stream_read(struct cache_stream *stream, const char *path)
                 break;
             stream->blocks =
                 more(stream->blocks, stream->use_count, &uses_max, sizeof(*stream->blocks));
+            stream->rows = more(stream->rows, stream->use_count, &rows_max, sizeof(*stream->rows));
+            stream->rows[stream->use_count] =
+                *end == ':' ? (uint32_t)strtoull(end + 1, &end, 10) : 0;
             stream->blocks[stream->use_count++] = (uint32_t)block;
         }
         request.count = stream->use_count - request.first;
@@ -75,6 +78,7 @@ void cache_stream_free(struct cache_stream *stream)
 {
     free(stream->requests);
     free(stream->blocks);
+    free(stream->rows);
 }
 
 /* ---- Belady: a heap of (next use, block), the farthest at the root; stale ones are passed over --

@@ -1,6 +1,7 @@
 /* A stream of requests as blocks of their prompts, and the least that any cache could miss of it.
  *
- *   file      a line a request: TIME_MS TOKENS BLOCK BLOCK ..
+ *   file      a line a request: TIME_MS TOKENS BLOCK BLOCK .., or BLOCK:ROWS BLOCK:ROWS .. where
+ *             so many rows of a block are wanted
  *   block     a number for the tokens of a block and all before it: what stands behind different
  *             prefixes has different numbers
  *
@@ -21,6 +22,7 @@ struct cache_stream {
     struct cache_request *requests;
     uint64_t request_count;
     uint32_t *blocks; /* [use_count] */
+    uint32_t *rows;   /* [use_count] 0 where the file does not say */
     uint64_t use_count;
     uint64_t distinct; /* numbers are below it */
     uint64_t reused;   /* blocks that more than one request has */

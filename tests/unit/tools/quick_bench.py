@@ -67,7 +67,9 @@ LINES = {
                 + [(r"hint both: waste: .*: not judged$", 1)],
     "cache": [(rf"^ +1/2 of (all|reused) {n} +{NUMBER} +{NUMBER}", 12)
               for n in ("lru", "lfu", "value", "belady")]
-             + [(r"value / lfu: .*: not judged$", 3), (r"value / Belady: .*: not judged$", 3)],
+             + [(r"value / lfu: .*: not judged$", 3), (r"value / Belady: .*: not judged$", 3),
+                (rf"^ +score +lfu( +{NUMBER}){{4}}$", 4),
+                (r"points of score over lfu: .*: not judged$", 2)],
 }
 
 
