@@ -173,6 +173,7 @@ const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch);
  * load of codes. false: the range has none. */
 struct sc_store_slab {
     uint32_t bits_k, bits_v; /* bits_v 0: K's alone were asked for */
+    uint32_t tier;           /* SPEC_TIER_*: where they came from */
     const uint8_t *k_scales, *k_codes, *v_scales, *v_codes;
 };
 bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab);

@@ -159,6 +159,20 @@ static bool has_forced(const struct sc_plugin_item *item)
     return true;
 }
 
+/* Where the codes came from of rows that are delivered as these. */
+static void coded_tell(struct sc_plugin_item *item)
+{
+    const struct sc_plugin_request *request = item->request;
+    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
+    struct sc_store_slab slab;
+    for (uint64_t i = 0, row = 0; i < request->range_count; i++) {
+        bool has_codes = sc_store_slab_of(codes, i, &slab);
+        for (uint64_t end = row + request->ranges[i].row_count; row < end; row++)
+            if (has_codes && !sc_plugin_bit_get(item->placed, row))
+                item->taken[slab.tier]++;
+    }
+}
+
 static void delivery_count(spec_connector *conn, const struct sc_plugin_item *item)
 {
     struct sc_plugin_stats *stats = &conn->stats;
@@ -209,7 +223,7 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
     sc_plugin_tell_all(item);
     if (is_late || item->want.is_cut)
         in->result_flags |= SPEC_IMPORTANT_PARTIAL;
-    item->taken[SC_STORE_TIER] += total - in->exact_rows; /* as codes */
+    coded_tell(item);
     sc_plugin_tiers_tell(item, total);
     in->prefetched_rows = item->covered_rows;
     if (in->exact_rows < total)

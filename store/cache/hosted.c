@@ -95,11 +95,39 @@ void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
 void sc_store_hosted_piece_gone(const struct sc_store *store,
                                 const struct sc_store_piece_entry *piece)
 {
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    const struct sc_store_annex *codes = atomic_load_explicit(&extent->codes, memory_order_acquire);
     struct sc_store_host_key key = key_of(store, piece, 0);
     sc_store_host_forget_layers(store->host, &key);
+    key.kind = SC_STORE_HOST_TAGS;
+    sc_store_host_forget_layers(store->host, &key);
+    key.kind = SC_STORE_HOST_PROBES;
+    key.copy = sc_store_probes_of(extent).copy;
+    sc_store_host_forget_layers(store->host, &key);
+    key.kind = SC_STORE_HOST_CODES;
+    key.copy = codes != NULL ? codes->copy : 0;
+    if (codes != NULL)
+        sc_store_host_forget_layers(store->host, &key);
 }
 
 /* ---- Filling -------------------------------------------------------------------------------- */
+
+bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                                const struct sc_store_host_key *key, uint64_t piece,
+                                uint64_t row_count, uint64_t bytes, uint32_t ops)
+{
+    struct sc_store_device device;
+    sc_store_device(store, &device);
+    sc_store_host_expire(store->host, sc_exec_now_ns(store->params.exec));
+    uint64_t cost_ns =
+        ops * device.op_ns + (uint64_t)((double)bytes * 1e9 / (double)device.bytes_per_s);
+    *fill = (struct sc_store_hosted_fill){.row_count = row_count, .piece = piece, .key = *key};
+    fill->slab = sc_store_host_begin(store->host, key, (uint32_t)row_count, bytes, cost_ns);
+    if (fill->slab != NULL)
+        fill->bytes = sc_store_host_bytes(store->host, fill->slab);
+    return fill->slab != NULL;
+}
 
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
                            uint32_t layer, const struct sc_store_range *range)
@@ -111,16 +139,8 @@ void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_
         range->row_first != piece->skip ||
         range->row_count != (uint32_t)(piece->row_count - piece->skip))
         return;
-    struct sc_store_device device;
-    uint64_t bytes = sc_store_hosted_bytes(&store->shape, range->row_count);
-    sc_store_device(store, &device);
-    sc_store_host_expire(store->host, sc_exec_now_ns(store->params.exec));
-    uint64_t cost_ns = device.op_ns + (uint64_t)((double)bytes * 1e9 / (double)device.bytes_per_s);
-    fill->slab = sc_store_host_begin(store->host, &key, range->row_count, bytes, cost_ns);
-    fill->bytes = fill->slab != NULL ? sc_store_host_bytes(store->host, fill->slab) : NULL;
-    fill->row_count = range->row_count;
-    fill->piece = range->piece;
-    fill->key = key;
+    (void)sc_store_hosted_slab_begin(store, fill, &key, range->piece, range->row_count,
+                                     sc_store_hosted_bytes(&store->shape, range->row_count), 1);
 }
 
 void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,

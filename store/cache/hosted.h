@@ -2,7 +2,7 @@
  * read gets there.
  *
  *   slab    [tags of its rows | pad to 64 | rows, or K rows, then V rows]
- *           of one piece, without the rows that it skips
+ *           of one piece, without the rows that it skips; other kinds: store/read/sketch_host.c
  *
  * Holds: a slab has all rows of its piece that can be read, as they were read and verified; whoever
  * hands them out verifies them again. Of a piece that is void nothing is found.
@@ -39,13 +39,18 @@ void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
 void sc_store_hosted_piece_gone(const struct sc_store *store,
                                 const struct sc_store_piece_entry *piece);
 
-/* A slab that is filled while a range is handed out. */
+/* A slab that is filled. */
 struct sc_store_hosted_fill {
     struct sc_store_host_slab *slab; /* NULL: none is */
     uint8_t *bytes;
     uint64_t row_count, piece;
     struct sc_store_host_key key;
 };
+/* A slab of any kind, of a piece: so many bytes, which `ops` reads would bring again. true: there
+ * is room for what is worth as much, and it is the caller's to end. */
+bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                                const struct sc_store_host_key *key, uint64_t piece,
+                                uint64_t row_count, uint64_t bytes, uint32_t ops);
 /* The range begins: a slab is begun, if the range is all of its piece and there is room for what is
  * worth as much. */
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
@@ -54,7 +59,7 @@ void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_
 void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,
                          uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,
                          const uint8_t *v);
-/* The range was handed out whole, or not. */
+/* All of it is there, or it is not. */
 void sc_store_hosted_end(const struct sc_store *store, struct sc_store_hosted_fill *fill,
                          bool is_whole);
 

@@ -10,6 +10,9 @@
  * waits for its caller. A block of codes needs no frame: it is read into the load's memory, where
  * its codes stay.
  *
+ * What host memory has of a load's ranges is copied out by a task, a few ranges a step, or by the
+ * owner while it waits; what it had not by then is planned behind all else, and read to frames.
+ *
  * A load takes its memory when it is begun and leaves it when it ends; a read into it, a completion
  * that copies and a thread that reads keys hold it meanwhile, so it is nobody else's before they
  * are through.
@@ -19,12 +22,15 @@
  * Does not: allocate after open, retry.
  * Threads: begin, demand, wait, end, close: the owner, one at a time; completions and on_ready: the
  * executor's. The flight's lock is not held while verifying or copying; the pool's (rank 36).
- * Tests: tests/unit/store/test_sketch.c, tests/fault/test_store_faults.c */
+ * Tests: tests/unit/store/test_sketch.c, test_sketch_host.c, tests/fault/test_store_faults.c */
 #include "store/read/sketch.h"
 #include "store/cache/flight.h"
 #include "store/read/plan.h"
 
-#define SLOTS 16u
+#include <string.h>
+
+#define SLOTS         16u
+#define TAKES_AT_ONCE 16u /* ranges of a step: 0.2 to 2 MiB */
 
 struct slot {
     struct sc_flight_slot flight;
@@ -47,6 +53,11 @@ struct sc_store_sketch {
     struct sc_task ready;
     void (*on_ready)(struct sc_store_sketch *sketch, void *user);
     void *user;
+
+    uint64_t *hosted, *missed; /* bits of ranges; NULL: the store has no host memory */
+    uint64_t take_range, take_row, missed_count; /* the next range to look at, its first row */
+    bool is_taking;                              /* the task is posted, or runs */
+    struct sc_task take;
 
     uint64_t failed_range; /* set before the state says IO; the owner's from then on */
     _Atomic int32_t state; /* spec_status */
@@ -72,10 +83,23 @@ static void load_fail(struct sc_store_sketch *sketch, spec_status status)
     sc_flight_cancel(&sketch->flight); /* nobody wants what flies */
 }
 
+/* Lock held. All is planned, and host memory had not all that it seemed to have. */
+static void plan_again(struct sc_store_sketch *sketch)
+{
+    struct sc_store_sketch_plan *plan = &sketch->plan;
+    if (!sketch->is_planned || plan->is_again || sketch->is_taking || sketch->missed_count == 0)
+        return;
+    plan->is_again = true;
+    plan->range = plan->range_row = plan->row_next = plan->codes_at = plan->left = 0;
+    sketch->is_planned = false;
+}
+
 static enum sc_flight_need sketch_next(struct sc_flight *flight)
 {
     struct sc_store_sketch *sketch = sketch_of(flight);
-    if (is_pending(sketch) && !sketch->has_block && !sketch->is_planned) {
+    if (is_pending(sketch) && !sketch->has_block)
+        plan_again(sketch);
+    while (is_pending(sketch) && !sketch->has_block && !sketch->is_planned) {
         uint64_t skipped;
         spec_status status = sc_store_sketch_plan_next(&sketch->plan, &skipped);
         sketch->rows_done += skipped;
@@ -83,10 +107,12 @@ static enum sc_flight_need sketch_next(struct sc_flight *flight)
         sketch->is_planned = !sketch->has_block;
         if (status == SPEC_E_CORRUPT)
             load_fail(sketch, status);
+        plan_again(sketch);
     }
     if (!is_pending(sketch) || !sketch->has_block)
         return SC_FLIGHT_NOTHING;
-    return sketch->plan.is_codes ? SC_FLIGHT_NO_FRAME : SC_FLIGHT_FRAME;
+    bool has_area = sketch->plan.is_codes && !sketch->plan.is_again;
+    return has_area ? SC_FLIGHT_NO_FRAME : SC_FLIGHT_FRAME;
 }
 
 static void sketch_fill(struct sc_flight_slot *slot, struct sc_flight_batch *batch)
@@ -195,6 +221,114 @@ static void ready_step(struct sc_task *task)
     pthread_mutex_unlock(&flight->lock);
 }
 
+/* ---- What host memory has ------------------------------------------------------------------- */
+
+/* Lock held. The next range of the load that host memory has; false: there is none. */
+static bool take_next(struct sc_store_sketch *sketch, struct sc_store_sketch_take *ret_take)
+{
+    const struct sc_store_sketch_plan *plan = &sketch->plan;
+    for (; is_pending(sketch) && sketch->take_range < plan->range_count; sketch->take_range++) {
+        uint64_t row = sketch->take_row;
+        sketch->take_row += plan->ranges[sketch->take_range].row_count;
+        if (!sc_store_sketch_bit(sketch->hosted, sketch->take_range))
+            continue;
+        if (sc_store_sketch_take_set(plan, sketch->take_range, row, ret_take))
+            return true;
+        sketch->missed[sketch->take_range / 64] |= 1ull << (sketch->take_range % 64);
+        sketch->missed_count++;
+    }
+    return false;
+}
+
+/* What a read of it would have wanted. */
+static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_sketch_take *take)
+{
+    const struct sc_store_annex *codes = take->coded != NULL ? take->coded->codes : NULL;
+    uint64_t bytes = take->is_coarse ? 0 : sc_store_sketch_tags_bytes(store, take->row_count);
+    struct sc_store_blocks blocks;
+    if (codes == NULL)
+        return bytes + take->row_count * (take->wanted_bytes + (take->wanted_bytes > 0 ? 8 : 0));
+    sc_store_codes_blocks(store, take->extent, codes->copy, &codes->code_shape, take->piece,
+                          &blocks);
+    return bytes + blocks.k_bytes + (take->coded->has_v ? blocks.v_bytes : 0);
+}
+
+/* Lock held, and given up while a range is copied out: the load may end, and another begin.
+ * false: all was looked at. */
+static bool take_some(struct sc_store_sketch *sketch)
+{
+    struct sc_flight *flight = &sketch->flight;
+    struct sc_store *store = flight->store;
+    struct sc_store_sketch_take take;
+    for (uint32_t i = 0; i < TAKES_AT_ONCE; i++) {
+        if (!take_next(sketch, &take))
+            return false;
+        uint64_t generation = flight->generation, range = sketch->take_range++;
+        const struct sc_store_sketch_memory memory = sketch->memory;
+        sc_store_pool_hold(&store->pool, memory.run);
+        pthread_mutex_unlock(&flight->lock);
+        bool is_taken = sc_store_sketch_take(store, &take, &memory);
+        pthread_mutex_lock(&flight->lock);
+        sc_store_pool_leave(&store->pool, memory.run);
+        if (flight->generation != generation)
+            continue;
+        if (is_taken) {
+            sketch->rows_done += take.row_count;
+            flight->cost.wanted_bytes += take_bytes(store, &take);
+        } else {
+            sketch->missed[range / 64] |= 1ull << (range % 64);
+            sketch->missed_count++;
+        }
+    }
+    return true;
+}
+
+/* Lock held. A few ranges, by whoever has taken the task; the rest by the task again. */
+static void take_run(struct sc_store_sketch *sketch, struct sc_flight_batch *batch)
+{
+    struct sc_flight *flight = &sketch->flight;
+    if (take_some(sketch)) {
+        sc_exec_post(flight->store->params.exec, &sketch->take, (enum sc_exec_lane)flight->lane);
+        return;
+    }
+    sketch->is_taking = false;
+    flight->task_count--;
+    sc_flight_pump(flight, batch);
+    sc_flight_signal(flight);
+}
+
+static void take_step(struct sc_task *task)
+{
+    struct sc_store_sketch *sketch = SC_TASK_OWNER(task, struct sc_store_sketch, take);
+    struct sc_flight_batch batch;
+    batch.count = 0;
+    pthread_mutex_lock(&sketch->flight.lock);
+    take_run(sketch, &batch);
+    sc_flight_submit(&sketch->flight, &batch);
+    pthread_mutex_unlock(&sketch->flight.lock);
+}
+
+/* Lock held. Which of the plan's ranges host memory has now; false: none. */
+static bool hosted_find(struct sc_store_sketch *sketch, struct sc_store_sketch_plan *plan)
+{
+    uint64_t words = (plan->range_count + 63) / 64, row = 0, count = 0;
+    struct sc_store_sketch_take take;
+    sketch->take_range = sketch->take_row = sketch->missed_count = 0;
+    if (sketch->hosted == NULL || plan->range_count > sketch->rows_max)
+        return false;
+    memset(sketch->hosted, 0, words * sizeof(*sketch->hosted));
+    memset(sketch->missed, 0, words * sizeof(*sketch->missed));
+    plan->hosted = sketch->hosted;
+    plan->missed = sketch->missed;
+    for (uint64_t i = 0; i < plan->range_count; row += plan->ranges[i++].row_count)
+        if (sc_store_sketch_take_set(plan, i, row, &take) &&
+            sc_store_sketch_take_has(plan->store, &take)) {
+            sketch->hosted[i / 64] |= 1ull << (i % 64);
+            count++;
+        }
+    return count > 0;
+}
+
 /* ---- Open, close, begin, end ---------------------------------------------------------------- */
 
 spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
@@ -205,7 +339,10 @@ spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
     struct sc_store_sketch *sketch = sc_alloc_zero(alloc, sizeof(*sketch));
     struct slot *slots = sc_alloc(alloc, SLOTS * sizeof(*slots));
     struct sc_flight_read *reads = sc_alloc(alloc, reads_max * sizeof(*reads));
-    if (sketch == NULL || slots == NULL || reads == NULL) {
+    uint64_t words = store->host != NULL ? 2 * ((rows_max + 63) / 64) : 0;
+    uint64_t *bits = words > 0 ? sc_alloc(alloc, words * sizeof(*bits)) : NULL;
+    if (sketch == NULL || slots == NULL || reads == NULL || (words > 0 && bits == NULL)) {
+        sc_alloc_free(alloc, bits);
         sc_alloc_free(alloc, reads);
         sc_alloc_free(alloc, slots);
         sc_alloc_free(alloc, sketch);
@@ -213,6 +350,9 @@ spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
     }
     sketch->rows_max = rows_max;
     sketch->ready.step = ready_step;
+    sketch->take.step = take_step;
+    sketch->hosted = bits;
+    sketch->missed = bits != NULL ? bits + words / 2 : NULL;
     atomic_store(&sketch->state, SPEC_E_DROPPED);
     const struct sc_flight_memory memory = {.slots = slots,
                                             .slot_bytes = sizeof(*slots),
@@ -233,6 +373,7 @@ void sc_store_sketch_close(struct sc_store_sketch *sketch)
     sc_flight_done(&sketch->flight);
     sc_alloc_free(alloc, sketch->flight.memory.reads);
     sc_alloc_free(alloc, sketch->flight.memory.slots);
+    sc_alloc_free(alloc, sketch->hosted);
     sc_alloc_free(alloc, sketch);
 }
 
@@ -246,6 +387,10 @@ static void load_end(struct sc_store_sketch *sketch)
     sc_flight_cancel(flight);
     if (flight->task_count > 0 && sc_exec_cancel(flight->store->params.exec, &sketch->ready))
         flight->task_count--;
+    if (sketch->is_taking && sc_exec_cancel(flight->store->params.exec, &sketch->take)) {
+        sketch->is_taking = false;
+        flight->task_count--;
+    }
     if (sketch->memory.run != NULL)
         sc_store_pool_leave(&flight->store->pool, sketch->memory.run);
     sketch->memory = (struct sc_store_sketch_memory){0};
@@ -290,7 +435,7 @@ static struct sc_store_sketch_plan plan_of(const struct sc_store *store,
 
 /* Lock held. Its memory is taken. */
 static void load_start(struct sc_store_sketch *sketch, const struct sc_store_sketch_want *want,
-                       uint64_t rows)
+                       const struct sc_store_sketch_plan *plan, uint64_t rows, bool takes)
 {
     struct sc_flight_batch batch;
     batch.count = 0;
@@ -298,7 +443,7 @@ static void load_start(struct sc_store_sketch *sketch, const struct sc_store_ske
     sketch->is_planned = false;
     sketch->row_count = rows;
     sketch->rows_done = 0;
-    sketch->plan = plan_of(sketch->flight.store, want);
+    sketch->plan = *plan;
     sketch->plan.run = sketch->memory.run;
     sketch->plan.area = sketch->memory.area;
     sketch->plan.area_end = sketch->memory.area_end;
@@ -306,27 +451,47 @@ static void load_start(struct sc_store_sketch *sketch, const struct sc_store_ske
     sketch->user = want->user;
     atomic_store(&sketch->state, SPEC_PENDING);
     sc_flight_begin(&sketch->flight, want->lane, SC_STORE_SKETCH_SECTIONS);
+    if (!takes)
+        sketch->take_range = UINT64_MAX;
+    if (takes && !sketch->is_taking) { /* else it runs for a load that has ended, and goes on */
+        sketch->is_taking = true;
+        sketch->flight.task_count++;
+        sc_exec_post(sketch->flight.store->params.exec, &sketch->take, want->lane);
+    }
     sc_flight_pump(&sketch->flight, &batch);
     sc_flight_submit(&sketch->flight, &batch);
+}
+
+/* Lock held. false: the pool has no such run. */
+static bool memory_take(struct sc_store_sketch *sketch, const struct sc_store_sketch_plan *plan,
+                        uint64_t rows)
+{
+    struct sc_store *store = sketch->flight.store;
+    if (plan->is_codes)
+        return sc_store_sketch_memory_take_codes(store, plan, rows, &sketch->memory);
+    return sc_store_sketch_memory_take(store, rows, plan->wanted_bytes, &sketch->memory);
 }
 
 bool sc_store_sketch_begin(struct sc_store_sketch *sketch, const struct sc_store_sketch_want *want)
 {
     struct sc_store *store = sketch->flight.store;
-    const struct sc_store_sketch_plan plan = plan_of(store, want);
+    struct sc_store_sketch_plan plan = plan_of(store, want);
     uint64_t rows =
         rows_count(sketch, want->layer, want->ranges, want->range_count, plan.wanted_bytes);
     pthread_mutex_lock(&sketch->flight.lock);
     load_end(sketch);
     bool begins = rows <= sketch->rows_max;
-    if (want->is_codes)
-        begins = begins && rows > 0 &&
-                 sc_store_sketch_memory_take_codes(store, &plan, rows, &sketch->memory);
-    else
-        begins = begins && plan.wanted_bytes <= store->params.probe_row_bytes &&
-                 sc_store_sketch_memory_take(store, rows, plan.wanted_bytes, &sketch->memory);
+    begins =
+        begins && (want->is_codes ? rows > 0 : plan.wanted_bytes <= store->params.probe_row_bytes);
+    bool takes = begins && store->host != NULL && hosted_find(sketch, &plan);
+    if (takes && plan.is_codes && !memory_take(sketch, &plan, rows)) {
+        takes = false; /* blocks that lie between take more pages than one */
+        memset(sketch->hosted, 0, (plan.range_count + 63) / 64 * sizeof(*sketch->hosted));
+    }
+    if (begins && sketch->memory.run == NULL)
+        begins = memory_take(sketch, &plan, rows);
     if (begins)
-        load_start(sketch, want, rows);
+        load_start(sketch, want, &plan, rows, takes);
     pthread_mutex_unlock(&sketch->flight.lock);
     return begins;
 }
@@ -354,10 +519,18 @@ spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadli
     batch.count = 0;
     bool in_time = true;
     pthread_mutex_lock(&sketch->flight.lock);
-    while (atomic_load(&sketch->state) == SPEC_PENDING && in_time)
-        in_time = sc_flight_wait(&sketch->flight, deadline_ns, &batch);
+    while (atomic_load(&sketch->state) == SPEC_PENDING && in_time) {
+        struct sc_exec *exec = sketch->flight.store->params.exec;
+        if (sketch->is_taking && sc_exec_cancel(exec, &sketch->take)) {
+            take_run(sketch, &batch); /* rather than wait for a worker that comes to it */
+            in_time = sc_exec_now_ns(exec) < deadline_ns;
+        } else {
+            in_time = sc_flight_wait(&sketch->flight, deadline_ns, &batch);
+        }
+    }
     spec_status status = atomic_load(&sketch->state);
     pthread_mutex_unlock(&sketch->flight.lock);
+    sc_flight_submit(&sketch->flight, &batch);
     return status == SPEC_PENDING ? SPEC_E_TIMEOUT : status;
 }
 

@@ -3,6 +3,7 @@
  *   sketch_plan.c    ranges -> blocks: which bytes of which segments
  *   sketch.c         blocks -> reads in flight -> frames, or areas; who waits, who is told
  *   sketch_memory.c  frames -> the load's memory: verified, copied out. areas: verified
+ *   sketch_host.c    slabs of host memory -> the load's memory, and what was read into slabs
  *
  *   run      adjacent rows of one extent
  *   block    rows of a run: their probe rows, the tags of those, the rows' tags; read into one
@@ -19,11 +20,15 @@
  * to where it is looked for. Who copies the last part verifies the whole. A range without good
  * codes is marked so and fails nothing.
  *
+ * What host memory has of a range is not read: a task copies it to its place and verifies it there.
+ * A slab that is gone by then, or fails, is read after all, by frames, once all else is planned.
+ *
  * Threads: a plan: the sketch's lock. Memory: whoever holds it in the pool.
- * Tests: tests/unit/store/test_sketch.c, test_codes.c */
+ * Tests: tests/unit/store/test_sketch.c, test_codes.c, test_sketch_host.c */
 #ifndef SC_STORE_SKETCH_H
 #define SC_STORE_SKETCH_H
 
+#include "store/cache/host.h"
 #include "store/load.h"
 #include "store/rows/codes.h"
 
@@ -44,6 +49,7 @@ struct sc_store_sketch_block {
     uint64_t extent_row, row_first, row_count;
     uint64_t probe_row_bytes, wanted_bytes; /* of each probe row: as it lies there; of it */
     uint32_t layer, part_count;
+    bool is_codes;
     uint64_t range_first, range_count; /* of codes; 0, 0: it has none, or is of probe rows */
     uint64_t k_at, v_at;               /* where the sections begin, in a layer of codes */
     uint64_t area;                     /* of codes: where it is read to, behind the run's start */
@@ -65,6 +71,11 @@ struct sc_store_sketch_plan {
     uint32_t layer;
     bool is_codes, k_alone;
 
+    /* Bits of ranges; both NULL: host memory is not asked. */
+    const uint64_t *hosted; /* it has them: they are passed over */
+    const uint64_t *missed; /* of those: it had not. They alone are planned when is_again */
+    bool is_again;
+
     uint64_t range, range_row, row_next; /* the next row */
     uint64_t codes_at; /* bytes of the range's codes that earlier blocks have; its rows come last */
     const struct sc_store_extent_entry *extent;
@@ -85,14 +96,22 @@ uint64_t sc_store_sketch_plan_areas(const struct sc_store_sketch_plan *plan, con
 
 /* ---- Memory (sketch_memory.c) --------------------------------------------------------------- */
 
-struct sc_store_coded { /* of a range, in memory */
-    uint64_t piece;
+static inline bool sc_store_sketch_bit(const uint64_t *bits, uint64_t i)
+{
+    return (bits[i / 64] >> (i % 64) & 1) != 0;
+}
+
+struct sc_store_coded {        /* of a range, in memory */
+    uint64_t piece, row_first; /* row_first: in the order of the ranges */
+    uint32_t row_count;
     uint64_t k_at, v_at;                /* its blocks, behind the run's start; as long as whole
-                                           ones are not there, 0 (of those in parts never) */
+                                           ones are not there, 0 (of those in parts, or that
+                                           host memory has, never) */
     const struct sc_store_annex *codes; /* as they were when the load began; NULL: it has none */
     uint32_t row;                       /* of the coded rows, that the range begins with */
     _Atomic uint32_t left;              /* reads of it that have not come */
-    bool is_good, has_v;
+    bool is_good, has_v, is_coarse;
+    bool is_hosted; /* they came from host memory */
 };
 
 struct sc_store_sketch_memory { /* of a load */
@@ -118,6 +137,49 @@ spec_status sc_store_sketch_memory_fill(struct sc_store *store,
                                         const struct sc_store_sketch_block *block,
                                         const uint8_t *frame,
                                         const struct sc_store_sketch_memory *memory);
+/* K's block in memory, and V's where there is one: the worst of their states. */
+enum sc_store_block_state sc_store_sketch_coded_state(const struct sc_store *store,
+                                                      const struct sc_store_coded *coded,
+                                                      const struct sc_store_blocks *blocks,
+                                                      uint32_t layer, const uint8_t *run);
+
+/* ---- Host memory (sketch_host.c) ------------------------------------------------------------ */
+
+/* What a load wants of a range that a slab may have. The range may be gone by then. */
+struct sc_store_sketch_take {
+    struct sc_store_host_key key;
+    const struct sc_store_extent_entry *extent;
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_coded *coded;  /* of a load of codes, in the load's memory; else NULL */
+    uint64_t row_first, row_count; /* in the order of the ranges */
+    uint64_t row;                  /* of the slab's, that it begins with */
+    uint64_t wanted_bytes, probe_row_bytes;
+    bool is_coarse;
+};
+
+/* false: no slab may have the range. Load of codes: run NULL, codes are as they are now. */
+bool sc_store_sketch_take_set(const struct sc_store_sketch_plan *plan, uint64_t range,
+                              uint64_t row_first, struct sc_store_sketch_take *ret_take);
+bool sc_store_sketch_take_has(const struct sc_store *store,
+                              const struct sc_store_sketch_take *take);
+/* Copies it to its place and verifies it. false: it is not there; what fails is found no more. The
+ * memory is held; no lock. */
+bool sc_store_sketch_take(const struct sc_store *store, const struct sc_store_sketch_take *take,
+                          const struct sc_store_sketch_memory *memory);
+/* What was read and verified of whole pieces gets into slabs: of a block of probe rows, or of row
+ * tags alone; and of a range of codes. The memory is held; no lock. */
+void sc_store_sketch_give_block(const struct sc_store *store,
+                                const struct sc_store_sketch_block *block, const uint8_t *frame);
+void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_store_coded *coded,
+                                const struct sc_store_blocks *blocks, uint32_t layer,
+                                const struct sc_store_sketch_memory *memory);
+
+/* The piece from `id` on that has the row; NULL: none near. Pieces of adjacent rows have ids in a
+ * row, as their commit gave them. */
+const struct sc_store_piece_entry *
+sc_store_sketch_piece_with(const struct sc_store *store, const struct sc_store_sketch_block *block,
+                           uint64_t *id, uint64_t row);
+
 /* Bytes of the tags of so many rows. */
 static inline uint64_t sc_store_sketch_tags_bytes(const struct sc_store *store, uint64_t rows)
 {

@@ -45,23 +45,28 @@ bool sc_store_sketch_memory_take(struct sc_store *store, uint64_t rows, uint64_t
 }
 
 /* What is known of each range's codes before they are read, into `ret_coded`; NULL: it is counted
- * only. Returns bytes, from `at` on, of the blocks that come in parts. */
+ * only. Returns bytes, from `at` on, of the blocks that come in parts, or from host memory. */
 static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sketch_plan *plan,
                           uint64_t at, struct sc_store_coded *ret_coded)
 {
-    uint64_t start = at;
+    uint64_t start = at, rows = 0;
     for (uint64_t i = 0; i < plan->range_count; i++) {
         const struct sc_store_range *range = &plan->ranges[i];
         struct sc_store_blocks blocks;
         struct sc_store_coded coded = {.piece = range->piece,
+                                       .row_first = rows,
+                                       .row_count = range->row_count,
+                                       .is_coarse = range->is_coarse != 0,
                                        .codes = sc_store_sketch_codes_of(store, range, &blocks)};
+        bool is_hosted = plan->hosted != NULL && sc_store_sketch_bit(plan->hosted, i);
+        rows += range->row_count;
         if (coded.codes != NULL) {
             const struct sc_store_extent_entry *extent;
             uint64_t reads = sc_store_sketch_reads(store, &blocks, range->row_count, plan->k_alone);
             coded.row = range->row_first - sc_store_coded_piece(store, coded.piece, &extent)->skip;
             coded.has_v = !plan->k_alone;
             atomic_init(&coded.left, (uint32_t)reads);
-            if (reads > 1) {
+            if (reads > 1 || is_hosted) {
                 coded.k_at = at;
                 coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
                 at = coded.v_at + (plan->k_alone ? 0 : sc_store_up(blocks.v_bytes, LINE));
@@ -114,7 +119,8 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
     if (!coded->is_good)
         return false;
     const struct sc_store_code_shape *shape = &coded->codes->code_shape;
-    *ret_slab = (struct sc_store_slab){.bits_k = shape->bits_k};
+    *ret_slab = (struct sc_store_slab){.bits_k = shape->bits_k,
+                                       .tier = coded->is_hosted ? SPEC_TIER_HOST : SC_STORE_TIER};
     ret_slab->k_scales = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
     ret_slab->k_codes = ret_slab->k_scales + shape->scale_bytes + coded->row * shape->k_row_bytes;
     if (!coded->has_v)
@@ -127,11 +133,9 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
 
 /* ---- Copying out ---------------------------------------------------------------------------- */
 
-/* The piece from `id` on that has the row; NULL: none near. Pieces of adjacent rows have ids in a
- * row, as their commit gave them. */
-static const struct sc_store_piece_entry *piece_with(const struct sc_store *store,
-                                                     const struct sc_store_sketch_block *block,
-                                                     uint64_t *id, uint64_t row)
+const struct sc_store_piece_entry *
+sc_store_sketch_piece_with(const struct sc_store *store, const struct sc_store_sketch_block *block,
+                           uint64_t *id, uint64_t row)
 {
     for (uint64_t end = *id + 2; *id < end; (*id)++) {
         const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, *id);
@@ -153,7 +157,8 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sket
     uint64_t id = block->piece;
     for (uint64_t done = 0; done < block->row_count;) {
         uint64_t row = block->extent_row + done, left = block->row_count - done;
-        const struct sc_store_piece_entry *piece = piece_with(store, block, &id, row);
+        const struct sc_store_piece_entry *piece =
+            sc_store_sketch_piece_with(store, block, &id, row);
         if (piece == NULL)
             return false;
         uint64_t skip = row - piece->extent_row, count = piece->row_count - skip;
@@ -182,29 +187,17 @@ static bool probes_take(const struct sc_store *store, const struct sc_store_sket
     return true;
 }
 
-/* What stands in memory is that block, and has codes. */
-static bool codes_hold(struct sc_store *store, const struct sc_store_coded *coded,
-                       const struct sc_store_blocks *blocks, uint32_t layer, uint32_t part,
-                       const uint8_t *bytes)
+enum sc_store_block_state sc_store_sketch_coded_state(const struct sc_store *store,
+                                                      const struct sc_store_coded *coded,
+                                                      const struct sc_store_blocks *blocks,
+                                                      uint32_t layer, const uint8_t *run)
 {
-    enum sc_store_block_state state =
-        sc_store_block_check(store, blocks, &coded->codes->code_shape, layer, part, bytes);
-    if (state == SC_STORE_BLOCK_BAD) {
-        sc_store_count(&store->counts.bad_blocks, 1);
-        SC_LOG(store->params.log, 1,
-               "piece %" PRIu64 " layer %" PRIu32 " fails verification of its codes", coded->piece,
-               layer);
-    }
-    return state == SC_STORE_BLOCK_CODED;
-}
-
-/* K's block, and V's where there is one. */
-static bool both_hold(struct sc_store *store, const struct sc_store_coded *coded,
-                      const struct sc_store_blocks *blocks, uint32_t layer, const uint8_t *run)
-{
-    return codes_hold(store, coded, blocks, layer, SC_STORE_PART_K, run + coded->k_at) &&
-           (!coded->has_v ||
-            codes_hold(store, coded, blocks, layer, SC_STORE_PART_V, run + coded->v_at));
+    const struct sc_store_code_shape *shape = &coded->codes->code_shape;
+    enum sc_store_block_state k, v = SC_STORE_BLOCK_CODED;
+    k = sc_store_block_check(store, blocks, shape, layer, SC_STORE_PART_K, run + coded->k_at);
+    if (coded->has_v)
+        v = sc_store_block_check(store, blocks, shape, layer, SC_STORE_PART_V, run + coded->v_at);
+    return k > v ? k : v;
 }
 
 /* What of [at, at + bytes), a block, the section brings that begins at `from`. */
@@ -217,10 +210,29 @@ static void section_copy(const struct sc_store_sketch_section *section, uint64_t
         memcpy(dst + (first - at), frame + section->at + (first - from), last - first);
 }
 
+/* All of a range's codes, and tags, are there. */
+static void coded_end(struct sc_store *store, struct sc_store_coded *coded,
+                      const struct sc_store_blocks *blocks, uint32_t layer,
+                      const struct sc_store_sketch_memory *memory)
+{
+    enum sc_store_block_state state =
+        sc_store_sketch_coded_state(store, coded, blocks, layer, memory->run);
+    coded->is_good = state == SC_STORE_BLOCK_CODED;
+    if (state != SC_STORE_BLOCK_BAD) {
+        sc_store_sketch_give_codes(store, coded, blocks, layer, memory);
+        return;
+    }
+    sc_store_count(&store->counts.bad_blocks, 1);
+    SC_LOG(store->params.log, 1,
+           "piece %" PRIu64 " layer %" PRIu32 " fails verification of its codes", coded->piece,
+           layer);
+}
+
 /* Codes of the block's ranges. The memory is held. Who brings the last of a range's verifies it. */
 static void codes_take(struct sc_store *store, const struct sc_store_sketch_block *block,
-                       const uint8_t *area, uint8_t *run)
+                       const uint8_t *area, const struct sc_store_sketch_memory *memory)
 {
+    uint8_t *run = memory->run;
     for (uint64_t i = block->range_first; i < block->range_first + block->range_count; i++) {
         struct sc_store_coded *coded = &((struct sc_store_coded *)(void *)run)[i];
         const struct sc_store_extent_entry *extent;
@@ -241,7 +253,7 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
                 section_copy(v, block->v_at, area, blocks.v_at, blocks.v_bytes, run + coded->v_at);
         }
         if (atomic_fetch_sub(&coded->left, 1) == 1)
-            coded->is_good = both_hold(store, coded, &blocks, block->layer, run);
+            coded_end(store, coded, &blocks, block->layer, memory);
     }
 }
 
@@ -253,9 +265,11 @@ spec_status sc_store_sketch_memory_fill(struct sc_store *store,
     if (block->tags.end > block->tags.start)
         memcpy(memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, block->row_first),
                frame + block->tags.at, sc_store_sketch_tags_bytes(store, block->row_count));
-    codes_take(store, block, frame, memory->run);
-    if (block->wanted_bytes == 0 || probes_take(store, block, frame, memory->run))
+    codes_take(store, block, frame, memory);
+    if (block->wanted_bytes == 0 || probes_take(store, block, frame, memory->run)) {
+        sc_store_sketch_give_block(store, block, frame);
         return SPEC_OK;
+    }
     sc_store_count(&store->counts.corrupt_rows, 1);
     return SPEC_E_CORRUPT;
 }

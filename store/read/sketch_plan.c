@@ -33,6 +33,15 @@ static uint64_t rows_even(const struct sc_store_sketch_plan *plan,
     return blocks > 0 ? (rows + blocks - 1) / blocks : 1;
 }
 
+/* The range is none of the plan's: host memory has it, or had it not and it is planned later. */
+static bool range_is_passed(const struct sc_store_sketch_plan *plan, uint64_t range)
+{
+    if (plan->hosted == NULL)
+        return false;
+    return plan->is_again ? !sc_store_sketch_bit(plan->missed, range)
+                          : sc_store_sketch_bit(plan->hosted, range);
+}
+
 /* Opens a run at the cursor and stretches it over the ranges that go on in it. */
 static bool run_open(struct sc_store_sketch_plan *plan)
 {
@@ -46,7 +55,8 @@ static bool run_open(struct sc_store_sketch_plan *plan)
     while (++i < plan->range_count) {
         if (ranges[i].row_count == 0)
             continue;
-        if (sc_store_range_find(store, plan->layer, &ranges[i], &row) != extent ||
+        if (range_is_passed(plan, i) ||
+            sc_store_range_find(store, plan->layer, &ranges[i], &row) != extent ||
             row != plan->row + left || ranges[i].is_coarse != ranges[plan->range].is_coarse)
             break;
         left += ranges[i].row_count;
@@ -229,6 +239,20 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
         codes_sections(plan, annex, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
 }
 
+/* At most so many rows of the run, up to a range's end where one is near enough: so a block has
+ * whole pieces, which host memory keeps. */
+static uint64_t rows_to_border(const struct sc_store_sketch_plan *plan, uint64_t most)
+{
+    uint64_t rows = 0, left = plan->ranges[plan->range].row_count - plan->range_row;
+    for (uint64_t i = plan->range + 1; rows + left <= most; i++) {
+        rows += left;
+        if (rows == most || i == plan->range_count)
+            break;
+        left = plan->ranges[i].row_count;
+    }
+    return rows > 0 ? rows : most;
+}
+
 /* The block's pages, behind those of the blocks before it. false: not so many were counted. (A
  * range that was dropped since makes blocks shorter, never longer.) */
 static bool area_take(struct sc_store_sketch_plan *plan)
@@ -248,9 +272,12 @@ static bool area_take(struct sc_store_sketch_plan *plan)
 static spec_status block_next(struct sc_store_sketch_plan *plan)
 {
     struct sc_store_sketch_block *block = &plan->block;
-    while (plan->range < plan->range_count &&
-           plan->ranges[plan->range].row_count == plan->range_row)
-        plan->range++; /* empty ones */
+    for (; plan->range < plan->range_count && plan->range_row == 0; plan->range++) {
+        uint64_t rows = plan->ranges[plan->range].row_count;
+        if (rows > 0 && !range_is_passed(plan, plan->range))
+            break;
+        plan->row_next += rows;
+    }
     if (plan->range == plan->range_count)
         return SPEC_OK;
     if (plan->left == 0 && !run_open(plan))
@@ -261,6 +288,8 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
     const struct sc_store_probes *probes = &plan->probes;
     uint64_t row = plan->row, count = plan->left, piece;
     count = count < plan->step ? count : plan->step;
+    if (plan->hosted != NULL && !plan->is_codes)
+        count = rows_to_border(plan, count);
     piece = plan->ranges[plan->range].piece;
     *block = (struct sc_store_sketch_block){
         .extent_id = sc_store_table_piece(&plan->store->table, piece)->extent,
@@ -272,6 +301,7 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
         .probe_row_bytes = probes->row_bytes,
         .wanted_bytes = plan->wanted_bytes,
         .layer = plan->layer,
+        .is_codes = plan->is_codes,
         .tags = section_of(layer, extent->tag_offset, sc_store_sketch_tags_bytes(plan->store, 1),
                            row, count)};
     if (plan->is_codes) {
@@ -292,7 +322,8 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
     block_parts(block, plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES,
                 plan->is_codes ? 0 : GAP_BYTES);
     cursor_advance(plan, count);
-    return !plan->is_codes || area_take(plan) ? SPEC_PENDING : SPEC_E_CORRUPT;
+    bool has_area = plan->is_codes && !plan->is_again;
+    return !has_area || area_take(plan) ? SPEC_PENDING : SPEC_E_CORRUPT;
 }
 
 spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_t *ret_skipped)
