@@ -340,7 +340,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 656);
+SIZE(spec_stats, 672);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -424,6 +424,8 @@ AT(spec_stats, merge_write_bytes, 624, 8);
 AT(spec_stats, log_write_bytes, 632, 8);
 AT(spec_stats, checkpoint_write_bytes, 640, 8);
 AT(spec_stats, stored_row_bytes, 648, 8);
+AT(spec_stats, staged_bytes, 656, 8);
+AT(spec_stats, stages_open, 664, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

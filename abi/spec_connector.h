@@ -44,8 +44,8 @@
  *          lies in columns; SPEC_ITEM_RESCORE: an item that refines scores the rows anew, by its
  *          own queries; spec_layer_group, head_size_v; four reserved words in spec_provenance.
  *          Stores of earlier versions are refused.
- *          0.9 the host tier: lookup's tier_bytes says HOST of what is there; store.admit,
- *          store.write_budget; stats from host_bytes_used on.
+ *          0.9 the host tier: lookup's tier_bytes says HOST of what is there, stage and lookup's
+ *          PENDING act; store.admit, store.write_budget; stats from host_bytes_used on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -59,8 +59,9 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 9u /* from 1.0 on: members were appended, nothing moved. 0.x: anything may  \
-                           */
+#define SPEC_ABI_MINOR                                                                             \
+    9u /* from 1.0 on: members were appended, nothing moved. 0.x: anything may                     \
+        */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -627,6 +628,9 @@ struct spec_stats {
      * stored, without all that. */
     uint64_t code_write_bytes, merge_write_bytes, log_write_bytes, checkpoint_write_bytes;
     uint64_t stored_row_bytes;
+    /* Since 0.9. Bytes that stage brought to host memory; level: matches that are being staged, or
+     * wait for it. */
+    uint64_t staged_bytes, stages_open;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -678,8 +682,20 @@ struct spec_api {
     spec_status (*lookup)(spec_connector *conn, const struct spec_lookup_params *params,
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
-    /* Starts disk -> host for all layers; lookup then says PENDING until it is there. [ABI-130]
-     * Errors: INVALID, STALE, UNSUPPORTED (0.6).  Threads: any.  Blocks: never.  Since: 0.1 */
+    /* Brings all rows of the request's match, of every layer, into host memory, in the background:
+     * layer by layer, as loads will ask for them, and behind every load. [ABI-130]
+     *   ret_ticket  or NULL. poll and wait say of it: OK, all of it is there; NO_SPACE, as much as
+     *               found room is: the first layers, and of one more the first rows; TIMEOUT, the
+     *               deadline came first; CORRUPT, IO: a range failed, which lookups find no more;
+     *               DROPPED: a release of the request or a reset ended it [ABI-193]
+     * Until then or the deadline, lookup, also as a peek, of tokens whose match is a part of this
+     * one or goes on from it says SPEC_LOOKUP_PENDING with request 0, unless all of it is there
+     * already; from then on it answers as things stand [ABI-192]. The request itself stays as it
+     * is: who has it may load at once, or wait for the ticket. What was brought stays until it was
+     * loaded once, or 10 s after the end, within three quarters of host_bytes; in the face of that
+     * what loads left there goes first. Errors: INVALID, STALE, UNSUPPORTED (host_bytes 0),
+     * BUSY (16 matches are being staged, or this one is; tickets).  Threads: any.  Blocks: never.
+     * Since: 0.9 */
     spec_status (*stage)(spec_connector *conn, const struct spec_stage_params *params,
                          spec_ticket *ret_ticket, struct spec_error *reterr);
 
@@ -907,7 +923,8 @@ struct spec_api {
     spec_status (*store_abort)(spec_connector *conn, spec_request request, uint64_t from_token,
                                struct spec_error *reterr);
 
-    /* Tickets: ret_statuses[i] is PENDING, or how the work ended (OK, DROPPED, BUSY, IO, NO_SPACE);
+    /* Tickets: ret_statuses[i] is PENDING, or how the work ended (OK, DROPPED, BUSY, IO, NO_SPACE;
+     * of stage CORRUPT, TIMEOUT, too);
      * a ticket that was reported done is ended and INVALID afterwards [ABI-100]. wait returns when
      * all are done, or SPEC_E_TIMEOUT with the statuses so far written [ABI-101].
      * Errors: INVALID (a ticket that is unknown or named twice).  Threads: any.  Blocks: poll

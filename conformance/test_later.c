@@ -1,24 +1,8 @@
-/* Calls that stand in the table and wait for their features: ABI-130, 132.
+/* A call that stands in the table and waits for its feature: ABI-132.
  *
- * Holds: they answer SPEC_E_UNSUPPORTED, write no output, and the connector stays usable.
+ * Holds: it answers SPEC_E_UNSUPPORTED, writes no output, and the connector stays usable.
  * Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
-
-#include <string.h>
-
-static void abi_130_stage_in_version_0_2_is_unsupported(void **state)
-{
-    struct fixture *fx = *state;
-    struct prompt prompt = prompt_make(190, 10);
-    struct spec_lookup_result found = fixture_find(fx, &prompt);
-    struct spec_stage_params params = {.struct_size = sizeof(params), .request = found.request};
-    spec_ticket ticket = 77;
-    assert_status(fx->api->stage(fx->conn, &params, &ticket, &fx->error), SPEC_E_UNSUPPORTED);
-    assert_int_equal(ticket, 77);
-    assert_true(strlen(fx->error.text) > 0);
-    fixture_release(fx, found.request);
-    prompt_free(&prompt);
-}
 
 static void abi_132_next_chunk_in_version_0_2_is_unsupported(void **state)
 {
@@ -34,7 +18,6 @@ static void abi_132_next_chunk_in_version_0_2_is_unsupported(void **state)
 }
 
 const struct conf_test CONF_LATER[] = {
-    OPENED(abi_130_stage_in_version_0_2_is_unsupported),
     OPENED(abi_132_next_chunk_in_version_0_2_is_unsupported),
     END,
 };

@@ -1,11 +1,16 @@
-/* Host memory between the host and the disk: what lookup says of it: ABI-191.
+/* Host memory between the host and the disk: what lookup says of it, and what is brought there
+ * ahead of loads: ABI-130, 191 .. 193.
  *
  * Holds: connectors that keep nothing in memory pass: then every row is of the disk.
  * Does not, Threads, Tests: as fixture.h. */
+#include "conformance/disk.h"
 #include "conformance/suite.h"
+
+#include <string.h>
 
 #define HOST  "\"host_bytes\": \"64MiB\""
 #define COUNT 301u
+#define LONG  6001u /* 12 MB in all layers: that takes longer than a lookup */
 
 /* Loads every layer; all rows right. Returns how many rows times layers came from host memory. */
 static uint64_t load_all(struct fixture *fx, const struct prompt *prompt,
@@ -57,7 +62,225 @@ static void abi_191_tier_bytes_say_where_the_rows_lie_now(void **state)
     prompt_free(&prompt);
 }
 
+static spec_status try_stage(struct fixture *fx, spec_request request, uint64_t deadline_ns,
+                             spec_ticket *ret_ticket)
+{
+    const struct spec_stage_params params = {
+        .struct_size = sizeof(params), .request = request, .deadline_ns = deadline_ns};
+    return fx->api->stage(fx->conn, &params, ret_ticket, &fx->error);
+}
+
+/* How it ended. */
+static spec_status stage_wait(struct fixture *fx, spec_ticket ticket)
+{
+    spec_status status = SPEC_PENDING;
+    assert_ok(fx, fx->api->wait(fx->conn, &ticket, 1, CONF_WAIT_NS, &status, &fx->error));
+    return status;
+}
+
+static spec_status poll_one(struct fixture *fx, spec_ticket ticket)
+{
+    spec_status status;
+    assert_ok(fx, fx->api->poll(fx->conn, &ticket, 1, &status, &fx->error));
+    return status;
+}
+
+/* A match to stage, opened anew: nothing of it is in memory. Skips where the connector stores
+ * nothing, or has no host memory. */
+static struct spec_lookup_result match_make(struct fixture *fx, const struct prompt *prompt)
+{
+    fixture_reconfigure(fx, HOST);
+    bool stored = fixture_store(fx, prompt);
+    fixture_reopen(fx);
+    struct spec_lookup_result found = fixture_find(fx, prompt);
+    expect_match(&found, stored ? prompt->count - 1 : 0);
+    if (found.state != SPEC_LOOKUP_HIT || fixture_stats(fx).host_bytes_max == 0)
+        conf_skip("nothing is found, or no host memory is there, to stage");
+    return found;
+}
+
+/* ---- 130 ---- */
+
+static void abi_130_staged_rows_come_from_host_memory(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(191, COUNT);
+    struct spec_lookup_result found = match_make(fx, &prompt);
+    spec_ticket ticket;
+    assert_ok(fx, try_stage(fx, found.request, 0, &ticket));
+    assert_status(stage_wait(fx, ticket), SPEC_OK);
+    struct spec_lookup_result again = fixture_find(fx, &prompt);
+    assert_int_equal(again.tier_bytes[SPEC_TIER_HOST], bytes_of(&again));
+    assert_int_equal(load_all(fx, &prompt, &again), again.matched_tokens * fx->shape.layers);
+    assert_int_equal(load_all(fx, &prompt, &found), found.matched_tokens * fx->shape.layers);
+    assert_true(fixture_stats(fx).staged_bytes >= bytes_of(&again));
+    fixture_release(fx, again.request);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+static void abi_130_what_finds_no_room_is_of_the_last_layers(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(192, COUNT);
+    struct spec_lookup_result found = match_make(fx, &prompt);
+    uint64_t layer_bytes = bytes_of(&found) / fx->shape.layers;
+    fixture_release(fx, found.request);
+    char small[64];
+    (void)snprintf(small, sizeof(small), "\"host_bytes\": %llu",
+                   (unsigned long long)(layer_bytes * 2));
+    fixture_reconfigure(fx, small);
+    found = fixture_find(fx, &prompt);
+    spec_ticket ticket;
+    assert_ok(fx, try_stage(fx, found.request, 0, &ticket));
+    spec_status status = stage_wait(fx, ticket);
+    assert_true(status == SPEC_E_NO_SPACE || (status == SPEC_OK && fx->shape.layers == 1));
+    struct spec_stats stats = fixture_stats(fx);
+    assert_in_range(stats.host_bytes_used, 0, stats.host_bytes_max);
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, found.matched_tokens);
+    struct spec_important item = important(found.request, 0, &area.memory);
+    assert_ok(fx, fx->api->get_important(fx->conn, &item, 1, &fx->error));
+    area_expect(&area, &fx->shape, &prompt, 0, found.matched_tokens, 0);
+    assert_int_equal(item.tier_rows[SPEC_TIER_HOST], found.matched_tokens);
+    area_free(&area);
+    fixture_check_layers(fx, &found, &prompt, 0);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+static void abi_130_a_range_that_fails_is_found_no_more(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(193, COUNT);
+    struct spec_lookup_result found = match_make(fx, &prompt);
+    fixture_release(fx, found.request);
+    fixture_close(fx);
+    uint64_t copies = disk_damage(fx, (struct disk_row){&prompt, 150, 1}, DISK_FLIP);
+    fixture_open(fx);
+    found = fixture_find(fx, &prompt);
+    spec_ticket ticket;
+    assert_ok(fx, try_stage(fx, found.request, 0, &ticket));
+    spec_status status = stage_wait(fx, ticket);
+    assert_true(copies == 0 || status == SPEC_E_CORRUPT);
+    fixture_release(fx, found.request);
+    found = fixture_find(fx, &prompt);
+    assert_true(copies == 0 || found.matched_tokens <= 150);
+    fixture_check_layers(fx, &found, &prompt, 0);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+/* ---- 192 ---- */
+
+static void abi_192_lookup_is_pending_until_the_match_is_there(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(194, LONG);
+    struct spec_lookup_result found = match_make(fx, &prompt), told;
+    struct spec_lookup_params in = lookup_params(&prompt);
+    spec_ticket ticket;
+    uint64_t pending = 0;
+    assert_ok(fx, try_stage(fx, found.request, 0, &ticket));
+    for (uint32_t tries = 0;; pending++) {
+        in.flags = pending % 2 == 0 ? SPEC_LOOKUP_PEEK : 0;
+        told = (struct spec_lookup_result){.struct_size = sizeof(told), .request = 77};
+        assert_ok(fx, fx->api->lookup(fx->conn, &in, &told, &fx->error));
+        if (told.state != SPEC_LOOKUP_PENDING)
+            break;
+        assert_int_equal(told.request, 0);
+        if (!conf_wait(&tries))
+            fail_msg("PENDING for longer than patience");
+    }
+    bool is_whole = told.tier_bytes[SPEC_TIER_HOST] == bytes_of(&told);
+    spec_status status = poll_one(fx, ticket);
+    assert_int_equal(told.state, SPEC_LOOKUP_HIT);
+    assert_true(status != SPEC_PENDING || is_whole);
+    assert_true(is_whole); /* nothing failed, and there is room */
+    if (status == SPEC_PENDING)
+        status = stage_wait(fx, ticket);
+    assert_int_equal(status, SPEC_OK);
+    if (told.request != 0)
+        fixture_release(fx, told.request);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+static void abi_192_after_the_deadline_lookup_answers_as_things_stand(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(195, LONG);
+    struct spec_lookup_result found = match_make(fx, &prompt);
+    spec_ticket ticket;
+    assert_ok(fx, try_stage(fx, found.request, 1, &ticket)); /* a nanosecond */
+    struct spec_lookup_result again = fixture_find(fx, &prompt);
+    assert_int_equal(again.state, SPEC_LOOKUP_HIT);
+    expect_match(&again, prompt.count - 1);
+    spec_status status = stage_wait(fx, ticket);
+    assert_true(status == SPEC_OK || status == SPEC_E_TIMEOUT);
+    fixture_check_layer(fx, &again, &prompt, 0, 0);
+    fixture_release(fx, again.request);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+/* ---- 193 ---- */
+
+static void abi_193_a_release_or_a_reset_ends_what_is_staged(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(196, LONG);
+    for (uint32_t i = 0; i < 4; i++) {
+        struct spec_lookup_result found = match_make(fx, &prompt);
+        spec_ticket ticket;
+        assert_ok(fx, try_stage(fx, found.request, 0, &ticket));
+        if (i < 3)
+            fixture_release(fx, found.request);
+        else
+            assert_ok(fx, fx->api->reset(fx->conn, &fx->error));
+        spec_status status = poll_one(fx, ticket);
+        assert_true(status == SPEC_OK || status == SPEC_E_DROPPED);
+        struct spec_lookup_result after = fixture_find(fx, &prompt); /* not PENDING, therefore */
+        fixture_release(fx, after.request);
+        if (i == 3)
+            fixture_release(fx, found.request);
+    }
+    prompt_free(&prompt);
+}
+
+static void abi_193_stage_says_what_is_wrong_and_changes_nothing(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(197, LONG);
+    struct spec_lookup_result found = match_make(fx, &prompt);
+    struct spec_stage_params params = {
+        .struct_size = sizeof(params), .reserved = 1, .request = found.request};
+    spec_ticket ticket = 77, other;
+    assert_status(fx->api->stage(fx->conn, NULL, &ticket, &fx->error), SPEC_E_INVALID);
+    assert_status(fx->api->stage(fx->conn, &params, &ticket, &fx->error), SPEC_E_INVALID);
+    assert_status(try_stage(fx, found.request + (1ull << 32), 0, &ticket), SPEC_E_STALE);
+    assert_int_equal(ticket, 77);
+    assert_ok(fx, try_stage(fx, found.request, 0, &ticket));
+    spec_status status = try_stage(fx, found.request, 0, &other);
+    assert_true(status == SPEC_E_BUSY || poll_one(fx, ticket) == SPEC_OK);
+    fixture_release(fx, found.request);
+    fixture_reconfigure(fx, "\"host_bytes\": 0");
+    found = fixture_find(fx, &prompt);
+    ticket = 77;
+    assert_status(try_stage(fx, found.request, 0, &ticket), SPEC_E_UNSUPPORTED);
+    assert_int_equal(ticket, 77);
+    assert_true(strlen(fx->error.text) > 0);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
 const struct conf_test CONF_STAGE[] = {
+    OPENED(abi_130_staged_rows_come_from_host_memory),
+    OPENED(abi_130_what_finds_no_room_is_of_the_last_layers),
+    OPENED(abi_130_a_range_that_fails_is_found_no_more),
     OPENED(abi_191_tier_bytes_say_where_the_rows_lie_now),
+    OPENED(abi_192_lookup_is_pending_until_the_match_is_there),
+    OPENED(abi_192_after_the_deadline_lookup_answers_as_things_stand),
+    OPENED(abi_193_a_release_or_a_reset_ends_what_is_staged),
+    OPENED(abi_193_stage_says_what_is_wrong_and_changes_nothing),
     END,
 };

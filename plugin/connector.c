@@ -386,6 +386,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     pthread_mutex_init(&conn->saves.lock, NULL);
     pthread_mutex_init(&conn->jobs.lock, NULL);
     sc_plugin_maintain_open(conn);
+    sc_plugin_stages_open(conn);
     pthread_mutex_init(&conn->ranks.follow_lock, NULL);
     pthread_mutex_init(&conn->outbox.post_lock, NULL);
     pthread_mutex_init(&conn->outbox.lock, NULL);
@@ -395,8 +396,10 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
 
 static void destroy_connector(spec_connector *conn)
 {
-    if (conn->exec != NULL)
+    if (conn->exec != NULL) {
+        sc_plugin_stages_close(conn);
         sc_plugin_jobs_close(conn);
+    }
     sc_plugin_submit_close(conn);
     sc_plugin_batches_close(conn);
     if (conn->requests.readers != NULL)
@@ -431,6 +434,7 @@ static void destroy_connector(spec_connector *conn)
     pthread_mutex_destroy(&conn->index.lock);
     pthread_mutex_destroy(&conn->saves.lock);
     pthread_mutex_destroy(&conn->jobs.lock);
+    pthread_mutex_destroy(&conn->stages.lock);
     pthread_mutex_destroy(&conn->ranks.follow_lock);
     pthread_mutex_destroy(&conn->outbox.post_lock);
     pthread_mutex_destroy(&conn->outbox.lock);

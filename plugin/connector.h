@@ -7,13 +7,14 @@
  *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
  *     saves     store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: ->
  *               records -> index.c -> ticket.c; provenance.c: what rows are worth
+ *     stages    stage.c: matches into host memory, ahead of their loads
  *   background  jobs.c, maintain.c: evict.c, coarse.c: room; merge.c: pieces that become one
  *   turn.c      every 25 ms: peers.c, ghosts.c, epoch.c, reset.c, outbox.c: other processes
  *
  * Holds: a request's slot is reused only after its handle was released and its saves ended; the
  * radix index is changed under index.lock only; locks are taken in rising rank: commit (5), index
- * (10), save (20), job (25), then the store's. A call of the host takes those of rank 10 and more.
- * Does not: start threads (the executor does), touch host memory outside a call.
+ * (10), save (20), stages (22), job (25), then the store's. A call of the host takes those of rank
+ * 10 and more. Does not: start threads (the executor does), touch host memory outside a call.
  * Threads: lookups and loads take no lock that a writer holds; see each member.
  * Tests: tests/unit/plugin/, conformance/ */
 #ifndef SC_PLUGIN_CONNECTOR_H
@@ -39,6 +40,7 @@
 #include "plugin/load/loads.h"
 #include "plugin/peers/peers.h"
 #include "plugin/request/requests.h"
+#include "plugin/request/stages.h"
 #include "plugin/save/admit.h"
 #include "plugin/save/saves.h"
 #include "plugin/save/tickets.h"
@@ -88,6 +90,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t partial_layers, coarsened_chunks, refined_layers, refined_rows;
     _Atomic uint64_t merged_chunks;
     _Atomic uint64_t unadmitted_chunks, over_budget_chunks;
+    _Atomic uint64_t staged_bytes;
 };
 
 struct spec_connector {
@@ -117,6 +120,7 @@ struct spec_connector {
     struct sc_plugin_requests requests;
     struct sc_plugin_batches batches;
     struct sc_plugin_submits submits;
+    struct sc_plugin_stages stages;
     struct sc_plugin_tickets tickets;
     struct sc_plugin_ahead ahead;
     struct sc_lab lab; /* opened before the store, which tells it of averages */

@@ -65,6 +65,13 @@ static spec_status entry_lookup(spec_connector *conn, const struct spec_lookup_p
     return call_leave(conn, sc_plugin_lookup(conn, params, ret_result, reterr));
 }
 
+static spec_status entry_stage(spec_connector *conn, const struct spec_stage_params *params,
+                               spec_ticket *ret_ticket, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return call_leave(conn, sc_plugin_stage(conn, params, ret_ticket, reterr));
+}
+
 static spec_status entry_begin_layer(spec_connector *conn, const spec_request *requests,
                                      uint64_t count, uint32_t layer, struct spec_error *reterr)
 {
@@ -233,6 +240,8 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.host_hits = store.host_hits;
     stats.host_misses = store.host_misses;
     stats.host_evictions = store.host_evictions;
+    stats.staged_bytes = sc_counted(&conn->stats.staged_bytes);
+    stats.stages_open = atomic_load(&conn->stages.open);
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
     return SPEC_OK;
 }
@@ -245,13 +254,6 @@ static spec_status fail_unsupported(spec_connector *conn, const char *feature,
     ENTER(conn, reterr);
     return sc_fail(reterr, SPEC_E_UNSUPPORTED, "version %u.%u has no %s yet", SPEC_ABI_MAJOR,
                    SPEC_ABI_MINOR, feature);
-}
-
-static spec_status entry_stage(spec_connector *conn, const struct spec_stage_params *params,
-                               spec_ticket *ret_ticket, struct spec_error *reterr)
-{
-    (void)params, (void)ret_ticket;
-    return fail_unsupported(conn, "host tier to stage into", reterr);
 }
 
 static spec_status entry_next_chunk(spec_connector *conn, struct spec_next_chunk *chunk,

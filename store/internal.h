@@ -105,8 +105,9 @@ struct sc_store {
 
     /* Memory of loads: any thread. */
     struct sc_store_spare spare;
-    struct sc_store_host *host; /* NULL: host_bytes is 0 */
-    struct sc_store_pool pool;  /* of params.sketch_bytes_max: memory of sketches that are begun */
+    struct sc_store_host *host;     /* NULL: host_bytes is 0 */
+    struct sc_store_stager *stager; /* with host */
+    struct sc_store_pool pool; /* of params.sketch_bytes_max: memory of sketches that are begun */
 
     /* Work in the background. NULL: this store is not a writer. */
     struct sc_store_build *build;

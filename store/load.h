@@ -126,6 +126,33 @@ bool sc_store_reader_is_there(const struct sc_store_reader *reader);
 void sc_store_reader_cancel(struct sc_store_reader *reader);
 bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
 
+/* ---- Ahead of a load, into host memory --------------------------------------------------------
+ */
+
+struct sc_store_staged {
+    spec_status status;    /* OK: all of it is there; NO_SPACE: so much of it, layer after layer, as
+                            * found room; CORRUPT, IO: as a load says; DROPPED: it was cancelled, or
+                            * a piece is void */
+    uint64_t failed_range; /* not of OK, and not if it was cancelled */
+    uint64_t bytes;        /* that were brought */
+};
+
+struct sc_store_stage {
+    const struct sc_store_range *ranges; /* [range_count] the caller's until done */
+    uint64_t range_count;
+    uint64_t keeper; /* not 0: what is there is kept for it (store/cache/host.h) */
+    void (*done)(const struct sc_store_staged *staged, void *user); /* executor thread, once */
+    void *user;
+};
+/* Brings the rows of the ranges' pieces, of all layers, in the background. Never blocks. Errors:
+ * UNSUPPORTED (there is no host tier), BUSY (one match is staged at a time), NO_MEMORY. */
+spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_stage *what,
+                                 struct spec_error *reterr);
+/* What runs ends soon, and says DROPPED, or how it ended before. Any thread. */
+void sc_store_stage_cancel(struct sc_store *store);
+/* What is kept for it goes as any other does from then on (executor's clock); 0: now. */
+void sc_store_stage_let_go(struct sc_store *store, uint64_t keeper, uint64_t until_ns);
+
 /* ---- Sketches ------------------------------------------------------------------------------- */
 
 /* One layer's probe rows and row tags of a match, being read or there. Operations are verified and

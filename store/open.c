@@ -9,6 +9,7 @@
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "store/cache/hosted.h"
 #include "store/log/identity.h"
+#include "store/read/stager.h"
 #include "store/replay/checkpoint.h"
 #include "store/replay/replay.h"
 #include "store/rows/where.h"
@@ -162,7 +163,7 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
     status = sc_store_host_open(&host, &store->host, reterr);
     if (store->host != NULL)
         store->piece_gone = sc_store_hosted_piece_gone;
-    return status;
+    return status == SPEC_OK ? sc_store_stager_open(store, reterr) : status;
 }
 
 static spec_status tables_open(struct sc_store *store, struct spec_error *reterr)
@@ -235,6 +236,7 @@ static void store_free(struct sc_store *store)
     sc_store_table_done(&store->table);
     sc_alloc_free(alloc, store->log.spaces);
     sc_store_pool_close(&store->pool);
+    sc_store_stager_close(store);
     sc_store_host_close(store->host);
     sc_alloc_free(alloc, store->spare.frame);
     if (store->io != NULL)
@@ -300,6 +302,7 @@ void sc_store_close(struct sc_store *store)
     sc_store_live_stop(store);
     sc_store_build_stop(store);
     sc_store_merger_stop(store);
+    sc_store_stager_stop(store);
     for (;;) {
         uint32_t busy = atomic_load(&store->busy);
         if (busy == 0 || !sc_exec_wait(store->params.exec, &store->busy, busy, SC_EXEC_FOREVER))

@@ -54,6 +54,7 @@ static const uint16_t IMPORTANT[] = {
     END(spec_important, exact_rows),      END(spec_important, provenance)};
 static const uint16_t STORE[] = {END(spec_store_params, memory)};
 static const uint16_t ATTACH[] = {END(spec_attach_params, lease)};
+static const uint16_t STAGE[] = {END(spec_stage_params, request)};
 static const uint16_t MAINTAIN[] = {END(spec_maintain_params, flags)};
 static const uint16_t STATS[] = {END(spec_stats, matched_tokens)};
 
@@ -71,6 +72,7 @@ FORM(important, spec_important, IMPORTANT, provenance);
 FORM(store, spec_store_params, STORE, memory);
 FORM(attach, spec_attach_params, ATTACH, lease);
 FORM(maintain, spec_maintain_params, MAINTAIN, flags);
+FORM(stage, spec_stage_params, STAGE, request);
 FORM(stats, spec_stats, STATS, matched_tokens);
 
 /* ---- Reading and writing --------------------------------------------------------------------- */

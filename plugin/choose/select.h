@@ -229,6 +229,10 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
 /* take.c */
 /* The request's range failed: it is void from there on, and in the log, if that still says so.
  * tier: SPEC_TIER_*, where it did; rows that host memory had wrong stay on the disk. */
+/* The range cannot be read, or is not what it was: its piece is void, or, where host memory had it
+ * wrong, only that is. Changes nothing of the request: any thread that holds it. */
+void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *request,
+                          uint64_t range, spec_status why, uint32_t tier);
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
                             spec_status why, uint32_t tier);
 /* How the item's rows get into its destination, by the functions of item->memory.target. */

@@ -20,6 +20,31 @@
 #define WHOLE_BYTES_MIN (1u << 20)
 #define PICKS_BYTES_MIN (256u << 10)
 
+/* The first segment of the range's piece. */
+static uint64_t segment_of(const struct sc_plugin_request *request, uint64_t range)
+{
+    uint64_t first = 0;
+    while (request->segments[first].value.piece != request->ranges[range].piece)
+        first++;
+    return first;
+}
+
+void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *request,
+                          uint64_t range, spec_status why, uint32_t tier)
+{
+    uint64_t piece = request->ranges[range].piece, first = segment_of(request, range);
+    bool is_codes = request->ranges[range].is_coarse != 0;
+    bool is_over = !is_codes && sc_store_piece_is_coarse(conn->store, piece, 0);
+    sc_count(&conn->stats.corrupt_ranges, 1);
+    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s)%s", piece,
+           request->segments[first].first, sc_status_name(why),
+           tier == SPEC_TIER_HOST ? " in host memory" : ", dropped");
+    if (is_over || tier == SPEC_TIER_HOST)
+        return;
+    sc_plugin_failed_tell(conn, piece, is_codes);
+    sc_plugin_piece_fail(conn, request->segments[first].node, piece);
+}
+
 /* The match is void from the failed piece on; later lookups do not find it, unless it is one that
  * has codes by now, and rows were asked for on a promise that is over; or host memory had its rows
  * wrong, and has them no more: the next load reads those of the disk. After a reset nothing is
@@ -27,27 +52,14 @@
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
                             spec_status why, uint32_t tier)
 {
-    bool is_over = request->ranges[range].is_coarse == 0 &&
-                   sc_store_piece_is_coarse(conn->store, request->ranges[range].piece, 0);
-    uint64_t piece = request->ranges[range].piece;
-    uint64_t first = 0;
-    while (request->segments[first].value.piece != piece)
-        first++;
+    uint64_t first = segment_of(request, range);
     bool is_outrun = !sc_plugin_epoch_is_current(conn, request);
     request->failed_status = is_outrun ? SPEC_E_STALE : why;
     request->failed_position = request->segments[first].first > request->from_token
                                    ? request->segments[first].first
                                    : request->from_token;
-    if (is_outrun)
-        return;
-    sc_count(&conn->stats.corrupt_ranges, 1);
-    SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s)%s", piece,
-           request->segments[first].first, sc_status_name(why),
-           tier == SPEC_TIER_HOST ? " in host memory" : ", dropped");
-    if (is_over || tier == SPEC_TIER_HOST)
-        return;
-    sc_plugin_failed_tell(conn, piece, request->ranges[range].is_coarse != 0);
-    sc_plugin_piece_fail(conn, request->segments[first].node, piece);
+    if (!is_outrun)
+        sc_plugin_range_fail(conn, request, range, why, tier);
 }
 
 /* Moves a smoothed rate towards that of bytes that took so long. */

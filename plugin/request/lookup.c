@@ -8,6 +8,7 @@
  * Holds: nothing is allocated, no lock of a writer is taken, no I/O is done. A lease ends before
  * what it is made from could be reused: the time is read before the index. A peek ends as a request
  * does: where something waits for pins, a job is asked for, which takes its lock for a moment.
+ * What is being staged is PENDING (stage.c), for as long as its lock may be taken for a moment.
  * Threads: any. Tests: conformance (abi_020_* .. abi_027_*, abi_177_*, abi_178_*),
  * tests/unit/plugin/test_lookup.c */
 #include "plugin/args/args.h"
@@ -321,6 +322,13 @@ static void count_lookup(spec_connector *conn, const struct sc_plugin_request *r
     sc_count(&conn->stats.matched_tokens, rows);
 }
 
+/* There is an answer, and no request. */
+static void let_go(spec_connector *conn, struct sc_plugin_request *request)
+{
+    sc_plugin_request_unpin(conn, request);
+    sc_plugin_request_unhold(request);
+}
+
 /* The answer alone. It is pinned until it is written: what it says is true of what it found. */
 static void write_peek(spec_connector *conn, struct sc_plugin_request *request,
                        const struct sc_plugin_promise *promise,
@@ -328,8 +336,19 @@ static void write_peek(spec_connector *conn, struct sc_plugin_request *request,
 {
     add_worth(conn, request);
     write_result(conn, request, 0, promise, ret_result);
-    sc_plugin_request_unpin(conn, request);
-    sc_plugin_request_unhold(request);
+    let_go(conn, request);
+}
+
+/* What was found is on its way to host memory: the host asks again. */
+static void write_pending(spec_connector *conn, struct sc_plugin_request *request,
+                          struct spec_lookup_result *ret_result)
+{
+    struct spec_lookup_result result = {.state = SPEC_LOOKUP_PENDING,
+                                        .matched_tokens = request->from_token,
+                                        .stored_tokens = request->stored_tokens};
+    sc_count(&conn->stats.lookups, 1);
+    sc_plugin_args_write(ret_result, &result, sizeof(result));
+    let_go(conn, request);
 }
 
 static struct sc_plugin_request *take_slot(spec_connector *conn,
@@ -378,6 +397,10 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     struct sc_plugin_promise promise = {0};
     find_root(conn, &params, request);
     match_request(conn, &params, request, &promise);
+    if (sc_plugin_stage_covers(conn, request)) {
+        write_pending(conn, request, ret_result);
+        return SPEC_OK;
+    }
     count_lookup(conn, request);
     if (is_peek(&params))
         write_peek(conn, request, &promise, ret_result);

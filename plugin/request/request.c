@@ -27,6 +27,7 @@ spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct 
     uint32_t generation = (uint32_t)(handle >> 32); /* of several that release, one is it */
     if (!atomic_compare_exchange_strong(&request->generation, &generation, generation + 1))
         return sc_plugin_stale(handle, reterr);
+    sc_plugin_stage_leave(conn, request);
     atomic_store_explicit(&request->state, SC_REQUEST_TAKEN, memory_order_relaxed);
     if (!sc_plugin_submit_leaves(request))
         sc_plugin_request_end(conn, request);

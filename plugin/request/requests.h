@@ -85,6 +85,7 @@ struct sc_plugin_request {
     _Atomic uint32_t generation; /* of the handle; moves on at release */
     _Atomic uint32_t holds;      /* the open handle and each unresolved save */
     _Atomic uint32_t submission; /* that was not reported yet: its slot + 1; 0: none */
+    _Atomic uint32_t staged;     /* its match is being staged: the slot + 1; 0: it is not */
     _Atomic uint64_t taken;      /* when, by conn->requests.taken */
     _Atomic uint64_t piece_last; /* the highest id of its ranges; UINT64_MAX until they are made */
     _Atomic uint64_t tail;       /* the piece stored last, if others began its chunk; else 0 */

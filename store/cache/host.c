@@ -209,10 +209,10 @@ static void kept_remove(struct sc_store_host *host, struct sc_store_host_slab *s
 
 /* ---- Room: lock held ------------------------------------------------------------------------- */
 
-/* Nobody has it pinned, or keeps it: it may be evicted. */
-static void slab_rest(struct sc_store_host *host, struct sc_store_host_slab *slab)
+/* If nobody has it pinned, or keeps it, it may be evicted. */
+static void slab_rest(struct sc_store_host *host, const struct sc_store_host_slab *slab)
 {
-    if (slab->pins == 0 && slab->keeper == 0)
+    if (slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0)
         heap_add(host, slab);
 }
 
@@ -253,6 +253,8 @@ static void slab_forget(struct sc_store_host *host, struct sc_store_host_slab *s
     if (slab->state == PUBLISHED) {
         slab_leave(host, slab);
     } else { /* its filler frees it */
+        if (slab->keeper != 0)
+            kept_remove(host, slab);
         slab_unlink(host, slab);
         slab->state = FORGOTTEN;
     }
@@ -331,33 +333,62 @@ uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_
     return host != NULL ? sc_store_residents_count(&host->residents, key->copy, what_of(key)) : 0;
 }
 
-static struct sc_store_host_slab *slab_begin(struct sc_store_host *host,
-                                             const struct sc_store_host_key *key,
-                                             uint32_t row_count, uint64_t bytes, uint64_t cost_ns,
-                                             uint64_t heat_less)
+/* Lock held. A slab of pages that were taken for it. */
+static struct sc_store_host_slab *slab_make(struct sc_store_host *host,
+                                            const struct sc_store_host_key *key, uint64_t page,
+                                            uint64_t pages, const struct sc_use *use)
 {
-    uint64_t pages = (bytes + PAGE - 1) / PAGE, page;
+    struct sc_store_host_slab *slab = &host->slabs[host->free];
+    host->free = slab->next;
+    *slab = (struct sc_store_host_slab){.key = *key,
+                                        .state = FILLING,
+                                        .page = page,
+                                        .pages = pages,
+                                        .rank = sc_rank_by(host->policy, use),
+                                        .use = *use};
+    slab_link(host, slab);
+    return slab;
+}
+
+/* What is begun, and by whom. */
+struct begin {
+    uint64_t pages, cost_ns;
+    uint64_t heat_less; /* of what was not used yet */
+    uint64_t keeper;    /* 0: what is worth more is not evicted for it */
+};
+
+/* Lock held. */
+static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
+                                           const struct sc_store_host_key *key,
+                                           const struct begin *begin,
+                                           struct sc_store_host_slab **ret_slab)
+{
+    uint64_t page, pages = begin->pages;
+    struct sc_use use = {.bytes = pages * PAGE, .cost_ns = begin->cost_ns};
+    if (slab_find(host, key) != NULL)
+        return SC_STORE_HOST_THERE;
+    use_add(host, &use,
+            pages); /* also of who is refused: what is there and not used falls behind */
+    use.heat -= begin->heat_less;
+    if (begin->keeper != 0 && host->pages_kept + pages > host->page_count - host->page_count / KEPT)
+        return SC_STORE_HOST_FULL;
+    uint64_t rank = begin->keeper != 0 ? UINT64_MAX : sc_rank_coming(host->policy, &use);
+    if (!room_take(host, pages, rank, &page))
+        return SC_STORE_HOST_FULL;
+    *ret_slab = slab_make(host, key, page, pages, &use);
+    return SC_STORE_HOST_BEGUN;
+}
+
+static struct sc_store_host_slab *slab_begin_unkept(struct sc_store_host *host,
+                                                    const struct sc_store_host_key *key,
+                                                    uint32_t row_count, const struct begin *begin)
+{
     struct sc_store_host_slab *slab = NULL;
-    if (host == NULL || pages == 0 || pages > host->page_count)
+    if (host == NULL || begin->pages == 0 || begin->pages > host->page_count)
         return NULL;
     pthread_mutex_lock(&host->lock);
-    struct sc_use use = {.bytes = pages * PAGE, .cost_ns = cost_ns};
-    bool is_new = slab_find(host, key) == NULL;
-    if (is_new) /* also of who is refused: what is there and not used falls behind */
-        use_add(host, &use, pages);
-    use.heat -= is_new ? heat_less : 0;
-    if (is_new && room_take(host, pages, sc_rank_coming(host->policy, &use), &page)) {
-        slab = &host->slabs[host->free];
-        host->free = slab->next;
-        *slab = (struct sc_store_host_slab){.key = *key,
-                                            .rows = row_count,
-                                            .state = FILLING,
-                                            .page = page,
-                                            .pages = pages,
-                                            .rank = sc_rank_by(host->policy, &use),
-                                            .use = use};
-        slab_link(host, slab);
-    }
+    if (slab_begin(host, key, begin, &slab) == SC_STORE_HOST_BEGUN)
+        slab->rows = row_count;
     pthread_mutex_unlock(&host->lock);
     return slab;
 }
@@ -366,7 +397,8 @@ struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
                                                const struct sc_store_host_key *key,
                                                uint32_t row_count, uint64_t bytes, uint64_t cost_ns)
 {
-    return slab_begin(host, key, row_count, bytes, cost_ns, 0);
+    const struct begin begin = {.pages = (bytes + PAGE - 1) / PAGE, .cost_ns = cost_ns};
+    return slab_begin_unkept(host, key, row_count, &begin);
 }
 
 struct sc_store_host_slab *sc_store_host_begin_stored(struct sc_store_host *host,
@@ -374,7 +406,33 @@ struct sc_store_host_slab *sc_store_host_begin_stored(struct sc_store_host *host
                                                       uint32_t row_count, uint64_t bytes,
                                                       uint64_t cost_ns)
 {
-    return slab_begin(host, key, row_count, bytes, cost_ns, SC_HEAT_ONE);
+    const struct begin begin = {
+        .pages = (bytes + PAGE - 1) / PAGE, .cost_ns = cost_ns, .heat_less = SC_HEAT_ONE};
+    return slab_begin_unkept(host, key, row_count, &begin);
+}
+
+enum sc_store_host_begun sc_store_host_begin_kept(struct sc_store_host *host,
+                                                  const struct sc_store_host_key *key,
+                                                  uint32_t row_count, uint64_t bytes,
+                                                  uint64_t cost_ns, uint64_t keeper,
+                                                  struct sc_store_host_slab **ret_slab)
+{
+    const struct begin begin = {
+        .pages = (bytes + PAGE - 1) / PAGE, .cost_ns = cost_ns, .keeper = keeper};
+    *ret_slab = NULL;
+    if (host == NULL || begin.pages == 0 || begin.pages > host->page_count)
+        return SC_STORE_HOST_FULL;
+    pthread_mutex_lock(&host->lock);
+    enum sc_store_host_begun begun = slab_begin(host, key, &begin, ret_slab);
+    if (begun == SC_STORE_HOST_BEGUN) {
+        struct sc_store_host_slab *slab = *ret_slab;
+        slab->rows = row_count;
+        slab->keeper = keeper;
+        slab->until_ns = UINT64_MAX;
+        kept_add(host, slab);
+    }
+    pthread_mutex_unlock(&host->lock);
+    return begun;
 }
 
 void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab *slab)
@@ -397,7 +455,7 @@ void sc_store_host_abandon(struct sc_store_host *host, struct sc_store_host_slab
         return;
     pthread_mutex_lock(&host->lock);
     if (slab->state == FILLING)
-        slab_unlink(host, slab);
+        slab_forget(host, slab);
     slab_free(host, slab);
     pthread_mutex_unlock(&host->lock);
 }

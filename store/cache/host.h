@@ -89,6 +89,17 @@ void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_sto
 
 /* ---- Kept for a load that is to come --------------------------------------------------------- */
 
+enum sc_store_host_begun {
+    SC_STORE_HOST_BEGUN,
+    SC_STORE_HOST_THERE, /* it is there, or somebody fills it now */
+    SC_STORE_HOST_FULL   /* as much as may be is kept or pinned */
+};
+/* As begin, for a slab that is kept from when it is begun: whatever nobody keeps goes for it. */
+enum sc_store_host_begun sc_store_host_begin_kept(struct sc_store_host *host,
+                                                  const struct sc_store_host_key *key,
+                                                  uint32_t row_count, uint64_t bytes,
+                                                  uint64_t cost_ns, uint64_t keeper,
+                                                  struct sc_store_host_slab **ret_slab);
 /* get would give one now, and it is kept on behalf of the keeper (not 0) until it was used or let
  * go. false: it is not there, or as much as may be is kept already. */
 bool sc_store_host_keep(struct sc_store_host *host, const struct sc_store_host_key *key,

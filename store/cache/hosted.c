@@ -83,6 +83,15 @@ bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
            sc_store_host_has(store->host, &key);
 }
 
+bool sc_store_hosted_keep(const struct sc_store *store, uint32_t layer,
+                          const struct sc_store_range *range, uint64_t keeper)
+{
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_host_key key;
+    return store->host != NULL && key_set(store, layer, range, &key, &piece) &&
+           sc_store_host_keep(store->host, &key, keeper);
+}
+
 void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
                             const struct sc_store_range *range)
 {
@@ -113,20 +122,48 @@ void sc_store_hosted_piece_gone(const struct sc_store *store,
 
 /* ---- Filling -------------------------------------------------------------------------------- */
 
-bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
-                                const struct sc_store_host_key *key, uint64_t piece,
-                                uint64_t row_count, uint64_t bytes, uint32_t ops)
+/* What having a slab of so many bytes again takes. Who was kept for long enough makes room. */
+static uint64_t cost_of(const struct sc_store *store, uint64_t bytes, uint32_t ops)
 {
     struct sc_store_device device;
     sc_store_device(store, &device);
     sc_store_host_expire(store->host, sc_exec_now_ns(store->params.exec));
-    uint64_t cost_ns =
-        ops * device.op_ns + (uint64_t)((double)bytes * 1e9 / (double)device.bytes_per_s);
-    *fill = (struct sc_store_hosted_fill){.row_count = row_count, .piece = piece, .key = *key};
-    fill->slab = sc_store_host_begin(store->host, key, (uint32_t)row_count, bytes, cost_ns);
-    if (fill->slab != NULL)
-        fill->bytes = sc_store_host_bytes(store->host, fill->slab);
+    return ops * device.op_ns + (uint64_t)((double)bytes * 1e9 / (double)device.bytes_per_s);
+}
+
+static void fill_set(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                     const struct sc_store_host_key *key, uint64_t piece, uint64_t row_count)
+{
+    fill->bytes = fill->slab != NULL ? sc_store_host_bytes(store->host, fill->slab) : NULL;
+    fill->row_count = row_count;
+    fill->piece = piece;
+    fill->key = *key;
+}
+
+bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                                const struct sc_store_host_key *key, uint64_t piece,
+                                uint64_t row_count, uint64_t bytes, uint32_t ops)
+{
+    fill->slab = sc_store_host_begin(store->host, key, (uint32_t)row_count, bytes,
+                                     cost_of(store, bytes, ops));
+    fill_set(store, fill, key, piece, row_count);
     return fill->slab != NULL;
+}
+
+enum sc_store_host_begun
+sc_store_hosted_begin_kept(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                           uint32_t layer, const struct sc_store_range *range, uint64_t keeper)
+{
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_host_key key;
+    uint64_t bytes = sc_store_hosted_bytes(&store->shape, range->row_count);
+    fill->slab = NULL;
+    if (!key_set(store, layer, range, &key, &piece))
+        return SC_STORE_HOST_FULL;
+    enum sc_store_host_begun begun = sc_store_host_begin_kept(
+        store->host, &key, range->row_count, bytes, cost_of(store, bytes, 1), keeper, &fill->slab);
+    fill_set(store, fill, &key, range->piece, range->row_count);
+    return begun;
 }
 
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,

@@ -31,6 +31,9 @@ struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_
                                            const struct sc_store_range *range);
 bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
                          const struct sc_store_range *range);
+/* Whether the range's slab is there, and kept from now on: sc_store_host_keep. */
+bool sc_store_hosted_keep(const struct sc_store *store, uint32_t layer,
+                          const struct sc_store_range *range, uint64_t keeper);
 /* It does not agree with its tags: it is found no more. */
 void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
                             const struct sc_store_range *range);
@@ -55,6 +58,10 @@ bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_ho
  * worth as much. */
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
                            uint32_t layer, const struct sc_store_range *range);
+/* The same of a range that is all of its piece, as sc_store_host_begin_kept. */
+enum sc_store_host_begun
+sc_store_hosted_begin_kept(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                           uint32_t layer, const struct sc_store_range *range, uint64_t keeper);
 /* Verified rows [row, + count) of the range, and their tags; v: V rows of a split layout. */
 void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,
                          uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,

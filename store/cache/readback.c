@@ -173,6 +173,7 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
                                        .tag_step = shape->tags_per_row};
     uint32_t halves = stretch->what.k_alone ? 1 : where.half_count;
     ret_back->stride = where.stride;
+    ret_back->tags = tags;
     for (uint32_t h = 0; h < halves; h++) {
         uint32_t part = where.half_count == 1 ? SC_STORE_PART_ROW : SC_STORE_PART_K + h;
         const uint8_t *rows =

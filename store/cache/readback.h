@@ -54,7 +54,8 @@ struct sc_store_readback {
 
 struct sc_store_back { /* rows that were read back; half 1: V of a split layout */
     const uint8_t *halves[2];
-    uint64_t stride; /* from row to row, of each half */
+    uint64_t stride;      /* from row to row, of each half */
+    const uint64_t *tags; /* of the rows, as they lie */
 };
 
 /* Bytes of a window for a stretch of so many rows. */

@@ -164,7 +164,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     coarsened_chunks coarse_only_chunks refined_layers refined_rows collisions
     merged_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions
     unadmitted_chunks over_budget_chunks budget_left code_write_bytes merge_write_bytes
-    log_write_bytes checkpoint_write_bytes stored_row_bytes""".split()
+    log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes
+    stages_open""".split()
 
 
 class Stats(Structure):

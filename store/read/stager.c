@@ -1,0 +1,348 @@
+/* Rows of a match into host memory.
+ *
+ * Holds, Does not, Threads, Tests: store/read/stager.h. */
+#include "store/read/stager.h"
+
+#include "store/cache/hosted.h"
+#include "store/cache/readback.h"
+#include "store/place/segment.h"
+#include "store/read/plan.h"
+
+#include <string.h>
+
+#define WINDOWS      2u /* one is verified while the other is read */
+#define WINDOW_BYTES (4ull << 20)
+#define PIECES       64u /* of a window */
+
+struct piece { /* of a window: its slab is begun */
+    const struct sc_store_piece_entry *entry;
+    struct sc_store_hosted_fill fill;
+    uint64_t range;
+    uint32_t stretch, layer;
+};
+
+struct window {
+    struct sc_store_stager *stager;
+    struct sc_task task;
+    struct sc_store_readback back;
+    uint32_t piece_count;
+    struct piece pieces[PIECES];
+};
+
+struct sc_store_stager {
+    struct sc_store *store; /* set by open, constant after */
+    struct window windows[WINDOWS];
+
+    pthread_mutex_t lock; /* rank 28 */
+    /* Guarded by lock. */
+    struct sc_store_stage what;
+    uint32_t running; /* windows that are not through; 0: nothing is staged */
+    bool is_cancelled, closing;
+    uint32_t layer; /* where the next window begins */
+    uint64_t range;
+    struct sc_store_staged staged;
+};
+
+/* ---- What comes next: lock held -------------------------------------------------------------- */
+
+/* All rows of the range's piece that may be read. false: it is void. */
+static bool whole_of(const struct sc_store *store, const struct sc_store_range *range,
+                     struct sc_store_range *ret_whole,
+                     const struct sc_store_piece_entry **ret_entry,
+                     const struct sc_store_extent_entry **ret_extent)
+{
+    uint64_t row;
+    *ret_extent = sc_store_range_find(store, 0, range, &row);
+    if (*ret_extent == NULL)
+        return false;
+    *ret_entry = sc_store_table_piece(&store->table, range->piece);
+    *ret_whole = (struct sc_store_range){
+        .piece = range->piece,
+        .row_first = (*ret_entry)->skip,
+        .row_count = (uint32_t)((*ret_entry)->row_count - (*ret_entry)->skip)};
+    return true;
+}
+
+static void stage_ends(struct sc_store_stager *stager, spec_status status, uint64_t range)
+{
+    if (stager->staged.status == SPEC_OK) {
+        stager->staged.status = status;
+        stager->staged.failed_range = range;
+    }
+    stager->layer = stager->store->shape.layer_count;
+}
+
+/* The next range that has rows to bring; false: there is none, as the layer's ranges, and then the
+ * layers, are through. */
+static bool range_seek(struct sc_store_stager *stager)
+{
+    const struct sc_store_stage *what = &stager->what;
+    while (stager->layer < stager->store->shape.layer_count) {
+        while (stager->range < what->range_count && (what->ranges[stager->range].row_count == 0 ||
+                                                     what->ranges[stager->range].is_coarse != 0))
+            stager->range++;
+        if (stager->range < what->range_count)
+            return true;
+        stager->range = 0;
+        stager->layer++;
+    }
+    return false;
+}
+
+/* Whether the piece goes on where the window's last stretch ends, and fits one operation with it.
+ */
+static bool piece_joins(const struct sc_store *store, const struct sc_store_stretch_rows *last,
+                        const struct sc_store_extent_entry *extent, uint32_t layer,
+                        const struct sc_store_piece_entry *entry)
+{
+    uint64_t first = (uint64_t)entry->extent_row + entry->skip;
+    uint64_t end = (uint64_t)entry->extent_row + entry->row_count;
+    return last->extent == extent && last->layer == layer && last->end == first &&
+           (end - last->first) * store->shape.row_bytes <= store->limits.op_bytes;
+}
+
+/* Plans a window: its slabs are begun, its stretches in ret_rows. Returns how many these are; 0:
+ * nothing is left to be brought. */
+static uint32_t window_plan(struct sc_store_stager *stager, struct window *window,
+                            struct sc_store_stretch_rows *ret_rows)
+{
+    struct sc_store *store = stager->store;
+    uint64_t used = 0;
+    uint32_t count = 0;
+    window->piece_count = 0;
+    while (window->piece_count < PIECES && range_seek(stager)) {
+        struct piece *piece = &window->pieces[window->piece_count];
+        const struct sc_store_extent_entry *extent;
+        struct sc_store_range whole;
+        if (!whole_of(store, &stager->what.ranges[stager->range], &whole, &piece->entry, &extent)) {
+            stage_ends(stager, SPEC_E_DROPPED, stager->range);
+            break;
+        }
+        uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;
+        bool joins = count > 0 &&
+                     piece_joins(store, &ret_rows[count - 1], extent, stager->layer, piece->entry);
+        uint64_t bytes = sc_store_stretch_bytes(store, piece->entry->row_count);
+        if (!joins && (count == SC_STORE_STRETCHES ||
+                       (count > 0 && used + bytes > window->back.memory_bytes)))
+            break;
+        if (joins && used + bytes > window->back.memory_bytes)
+            break;
+        if (sc_store_hosted_keep(store, stager->layer, &whole, stager->what.keeper)) {
+            stager->range++;
+            continue;
+        }
+        enum sc_store_host_begun begun = sc_store_hosted_begin_kept(
+            store, &piece->fill, stager->layer, &whole, stager->what.keeper);
+        if (begun == SC_STORE_HOST_FULL) {
+            stage_ends(stager, SPEC_E_NO_SPACE, stager->range);
+            break;
+        }
+        if (begun == SC_STORE_HOST_BEGUN) {
+            if (!joins)
+                ret_rows[count++] = (struct sc_store_stretch_rows){
+                    .extent = extent, .layer = stager->layer, .from = piece->entry, .first = first};
+            ret_rows[count - 1].to = piece->entry;
+            ret_rows[count - 1].end = first + whole.row_count;
+            piece->stretch = count - 1;
+            piece->layer = stager->layer;
+            piece->range = stager->range;
+            window->piece_count++;
+            used += bytes;
+        }
+        stager->range++;
+    }
+    return count;
+}
+
+/* ---- Windows --------------------------------------------------------------------------------- */
+
+/* Verifies a piece's rows, and publishes them. */
+static spec_status piece_take(struct window *window, struct piece *piece)
+{
+    const struct sc_store *store = window->stager->store;
+    const struct sc_store_stretch *stretch = &window->back.stretches[piece->stretch];
+    uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;
+    struct sc_store_back back;
+    bool good = sc_store_readback_rows(&window->back, piece->stretch, piece->entry, first,
+                                       piece->fill.row_count, &back);
+    if (good)
+        sc_store_hosted_put(store, &piece->fill, 0, piece->fill.row_count, back.tags,
+                            back.halves[0], back.halves[1]);
+    sc_store_hosted_end(store, &piece->fill, good);
+    if (good)
+        return SPEC_OK;
+    bool came = stretch->rows.op.status == SPEC_OK && stretch->tags.op.status == SPEC_OK;
+    return came ? SPEC_E_CORRUPT : SPEC_E_IO;
+}
+
+/* What the window brought. */
+static void window_take(struct sc_store_stager *stager, struct window *window, bool is_cancelled)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < window->piece_count; i++) {
+        struct piece *piece = &window->pieces[i];
+        uint64_t rows = piece->fill.row_count;
+        if (is_cancelled) {
+            sc_store_hosted_end(stager->store, &piece->fill, false);
+            continue;
+        }
+        spec_status status = piece_take(window, piece);
+        if (status == SPEC_OK) {
+            bytes += sc_store_hosted_bytes(&stager->store->shape, rows);
+            continue;
+        }
+        pthread_mutex_lock(&stager->lock);
+        stage_ends(stager, status, piece->range);
+        pthread_mutex_unlock(&stager->lock);
+    }
+    window->piece_count = 0;
+    (void)sc_store_readback_clear(&window->back);
+    pthread_mutex_lock(&stager->lock);
+    stager->staged.bytes += bytes;
+    pthread_mutex_unlock(&stager->lock);
+}
+
+/* The window has nothing more to do. The last one tells; nothing is touched afterwards. */
+static void window_end(struct sc_store_stager *stager, struct window *window)
+{
+    struct sc_store *store = stager->store;
+    sc_store_readback_leave(&window->back);
+    pthread_mutex_lock(&stager->lock);
+    const struct sc_store_stage what = stager->what;
+    struct sc_store_staged staged = stager->staged;
+    if (stager->is_cancelled)
+        staged.status = SPEC_E_DROPPED;
+    bool is_last = --stager->running == 0;
+    pthread_mutex_unlock(&stager->lock);
+    if (is_last)
+        what.done(&staged, what.user);
+    sc_store_busy_end(store);
+}
+
+static void window_step(struct sc_task *task)
+{
+    struct window *window = SC_TASK_OWNER(task, struct window, task);
+    struct sc_store_stager *stager = window->stager;
+    struct sc_store_stretch_rows rows[SC_STORE_STRETCHES];
+    pthread_mutex_lock(&stager->lock);
+    bool is_cancelled = stager->is_cancelled;
+    pthread_mutex_unlock(&stager->lock);
+    if (window->piece_count > 0)
+        window_take(stager, window, is_cancelled);
+    pthread_mutex_lock(&stager->lock);
+    uint32_t count = stager->is_cancelled ? 0 : window_plan(stager, window, rows);
+    pthread_mutex_unlock(&stager->lock);
+    if (count == 0) {
+        window_end(stager, window);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        sc_store_readback_add(&window->back, &rows[i]);
+    if (!sc_store_readback_submit(&window->back)) /* it is there */
+        sc_exec_post(stager->store->params.exec, &window->task, SC_LANE_BACKGROUND);
+}
+
+/* ---- Begin, cancel --------------------------------------------------------------------------- */
+
+/* false: no memory. */
+static bool memory_take(struct sc_store_stager *stager, const struct sc_store_stage *what)
+{
+    const struct sc_store *store = stager->store;
+    uint64_t most = WINDOW_BYTES;
+    bool good = true;
+    for (uint64_t i = 0; i < what->range_count; i++) {
+        const struct sc_store_piece_entry *entry =
+            sc_store_table_piece(&store->table, what->ranges[i].piece);
+        uint64_t bytes = entry != NULL ? sc_store_stretch_bytes(store, entry->row_count) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    for (uint32_t i = 0; i < WINDOWS && good; i++)
+        good = sc_store_readback_take(&stager->windows[i].back, most);
+    for (uint32_t i = 0; i < WINDOWS && !good; i++)
+        sc_store_readback_leave(&stager->windows[i].back);
+    return good;
+}
+
+spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_stage *what,
+                                 struct spec_error *reterr)
+{
+    struct sc_store_stager *stager = store->stager;
+    if (stager == NULL)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "host_bytes is 0: there is no host tier");
+    pthread_mutex_lock(&stager->lock);
+    bool is_free = stager->running == 0 && !stager->closing;
+    if (is_free)
+        stager->running = WINDOWS;
+    pthread_mutex_unlock(&stager->lock);
+    if (!is_free)
+        return sc_fail(reterr, SPEC_E_BUSY, "another match is staged, or the store closes");
+    bool good = memory_take(stager, what);
+    pthread_mutex_lock(&stager->lock);
+    stager->what = *what;
+    stager->running = good ? WINDOWS : 0;
+    stager->is_cancelled = stager->closing;
+    stager->layer = 0;
+    stager->range = 0;
+    stager->staged = (struct sc_store_staged){.status = SPEC_OK};
+    pthread_mutex_unlock(&stager->lock);
+    if (!good)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "windows to stage a match through");
+    atomic_fetch_add(&store->busy, WINDOWS);
+    for (uint32_t i = 0; i < WINDOWS; i++)
+        sc_exec_post(store->params.exec, &stager->windows[i].task, SC_LANE_BACKGROUND);
+    return SPEC_OK;
+}
+
+void sc_store_stage_cancel(struct sc_store *store)
+{
+    if (store->stager == NULL)
+        return;
+    pthread_mutex_lock(&store->stager->lock);
+    store->stager->is_cancelled = true;
+    pthread_mutex_unlock(&store->stager->lock);
+}
+
+void sc_store_stage_let_go(struct sc_store *store, uint64_t keeper, uint64_t until_ns)
+{
+    sc_store_host_let_go(store->host, keeper, until_ns);
+}
+
+/* ---- Open and close -------------------------------------------------------------------------- */
+
+spec_status sc_store_stager_open(struct sc_store *store, struct spec_error *reterr)
+{
+    if (store->host == NULL)
+        return SPEC_OK;
+    struct sc_store_stager *stager = sc_alloc_zero(store->params.alloc, sizeof(*stager));
+    if (stager == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what stages matches");
+    stager->store = store;
+    pthread_mutex_init(&stager->lock, NULL);
+    for (uint32_t i = 0; i < WINDOWS; i++) {
+        struct window *window = &stager->windows[i];
+        window->stager = stager;
+        window->task.step = window_step;
+        window->back.store = store;
+        window->back.task = &window->task;
+    }
+    store->stager = stager;
+    return SPEC_OK;
+}
+
+void sc_store_stager_stop(struct sc_store *store)
+{
+    if (store->stager == NULL)
+        return;
+    pthread_mutex_lock(&store->stager->lock);
+    store->stager->closing = store->stager->is_cancelled = true;
+    pthread_mutex_unlock(&store->stager->lock);
+}
+
+void sc_store_stager_close(struct sc_store *store)
+{
+    if (store->stager == NULL)
+        return;
+    pthread_mutex_destroy(&store->stager->lock);
+    sc_alloc_free(store->params.alloc, store->stager);
+    store->stager = NULL;
+}

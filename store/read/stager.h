@@ -1,0 +1,32 @@
+/* Rows of a match into host memory, ahead of the load that will ask for them, in the background.
+ *
+ *   ranges   [piece][piece] ...            of a match: whole pieces of them are brought
+ *   layer l  what is there is kept; for the others slabs are begun, in their order, until there is
+ *            no room; then they are read back, window after window, verified, published
+ *   windows  [stretch of neighbouring pieces][stretch] ...   two, in memory of their own: loads
+ *                                                            need the pool's frames
+ *
+ *   begin -> windows, layer after layer -> done          loads go layer by layer: so does what is
+ *            \-> cancel, a failure, no room -------^     there of a match that does not fit
+ *
+ * A kind of slab that is brought beside rows is a pass over the ranges of its own in each layer:
+ * kind_next in stager.c.
+ *
+ * Holds: what is published agreed with its tags; a slab is begun before it is read, so nothing is
+ * read in vain; at most WINDOWS windows are in flight, in the lowest lane, in operations of
+ * io.op_bytes or one piece; the caller's ranges and `what` are not touched once done has run.
+ * Does not: know requests, deadlines or tickets (plugin/request/stage.c), wait, retry.
+ * Threads: begin, cancel any; steps the executor's, one at a time for each window.
+ * Tests: tests/unit/plugin/test_stage.c, tests/fault/test_host_races.c */
+#ifndef SC_STORE_STAGER_H
+#define SC_STORE_STAGER_H
+
+#include "store/internal.h"
+#include "store/load.h"
+
+spec_status sc_store_stager_open(struct sc_store *store, struct spec_error *reterr);
+/* What runs ends soon, and nothing begins any more. */
+void sc_store_stager_stop(struct sc_store *store);
+void sc_store_stager_close(struct sc_store *store);
+
+#endif
