@@ -237,6 +237,10 @@ struct sc_store_read_cost { /* of the load begun last */
     uint64_t op_count;
     uint64_t row_count; /* picks: rows of operations that were begun, and not dropped by narrow */
     uint64_t wait_ns;   /* caller's time blocked in reader_next */
+    /* How fast the device was: on the executor's clock when the load began, and when the last of
+     * timed_bytes had come. What was read after the load had paused, because nobody took what was
+     * there, is not among them. */
+    uint64_t first_ns, last_ns, timed_bytes;
 };
 void sc_store_reader_cost(const struct sc_store_reader *reader,
                           struct sc_store_read_cost *ret_cost);

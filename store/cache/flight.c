@@ -7,6 +7,7 @@
 #include "store/place/tier.h"
 
 #define FLIGHT_BYTES (16ull << 20) /* twice the device's in-flight target of 8 MiB */
+#define PAUSE_NS     50000u        /* nothing flies for so long although more is wanted */
 
 /* Frames beyond that have no slots of their own in the commons: 64 GiB of the usual ones, and 20
  * MiB of slots that are not touched until they are needed. */
@@ -255,10 +256,21 @@ static void read_fails(const struct sc_flight_read *read)
         client->read_failed(read);
 }
 
+/* What it read came in the time that the device takes. */
+static void slot_time(const struct sc_flight_slot *slot)
+{
+    struct sc_flight *flight = slot->flight;
+    if (flight->has_paused || !sc_flight_is_wanted(slot))
+        return;
+    flight->cost.timed_bytes += slot->read_bytes;
+    flight->cost.last_ns = sc_exec_now_ns(flight->store->params.exec);
+}
+
 /* All reads of the slot have ended. */
 static void slot_land(struct sc_flight_slot *slot)
 {
     struct sc_flight *flight = slot->flight;
+    slot_time(slot);
     reads_put(slot);
     bool waits = sc_flight_is_wanted(slot) && flight->client->landed(slot);
     flight->flying--;
@@ -300,6 +312,15 @@ static void on_read_done(struct sc_io_op *op)
 
 /* ---- Starting ------------------------------------------------------------------------------- */
 
+/* Something is about to be read: the load has paused if nothing flew although some has come. */
+static void pause_note(struct sc_flight *flight)
+{
+    if (flight->flying == 0 && flight->slot_count > 0 && flight->cost.last_ns != 0)
+        flight->has_paused =
+            flight->has_paused ||
+            sc_exec_now_ns(flight->store->params.exec) - flight->cost.last_ns > PAUSE_NS;
+}
+
 /* What is planned gets the slot and, unless it needs none, the frame. */
 static void slot_start(struct sc_flight_slot *slot, struct sc_flight *flight, uint8_t *frame,
                        bool is_spare, struct sc_flight_batch *batch)
@@ -311,6 +332,7 @@ static void slot_start(struct sc_flight_slot *slot, struct sc_flight *flight, ui
                                     .is_spare = is_spare,
                                     .has_right = frame != NULL && !is_spare};
     slot->read_end = &slot->reads;
+    pause_note(flight);
     if (slot->has_right)
         sc_frames_lay(flight->store->frames, frame);
     flight->client->fill(slot, batch);
@@ -444,7 +466,9 @@ void sc_flight_begin(struct sc_flight *flight, enum sc_exec_lane lane, uint32_t 
     flight->load++;
     flight->lane = lane;
     flight->slot_reads = slot_reads;
-    flight->cost = (struct sc_store_read_cost){0};
+    flight->cost =
+        (struct sc_store_read_cost){.first_ns = sc_exec_now_ns(flight->store->params.exec)};
+    flight->has_paused = false;
 }
 
 void sc_flight_disarm(struct sc_flight *flight)

@@ -136,6 +136,7 @@ struct sc_flight { /* the first member of the client's */
     uint64_t generation, load;       /* ends of loads; begins */
     bool is_armed;                   /* the waiter waits, or its task will run */
     bool is_awaited;                 /* the owner sleeps on word, or is about to */
+    bool has_paused;                 /* the load; from there on its time is the consumer's */
     uint32_t lane;
     struct sc_frames_waiter waiter;
     struct sc_store_read_cost cost; /* of the load begun last */
