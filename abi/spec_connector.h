@@ -45,7 +45,8 @@
  *          own queries; spec_layer_group, head_size_v; four reserved words in spec_provenance.
  *          Stores of earlier versions are refused.
  *          0.9 the host tier: lookup's tier_bytes says HOST of what is there, stage and lookup's
- *          PENDING act; store.admit, store.write_budget; stats from host_bytes_used on.
+ *          PENDING act; store.admit, store.write_budget; stats from host_bytes_used on; compute or
+ *          load: lookup may promise less than is stored (fill), SPEC_STORE_LATER.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -59,9 +60,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR                                                                             \
-    9u /* from 1.0 on: members were appended, nothing moved. 0.x: anything may                     \
-        */
+#define SPEC_ABI_MINOR 9u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -509,9 +508,13 @@ struct spec_important {
 
 /* ---- store, tickets ------------------------------------------------------------------------- */
 
+/* Flag, since 0.9: the range was computed before this call of layer 0, not between the calls of its
+ * layers, so that their times say nothing of how long computing takes. */
+#define SPEC_STORE_LATER 1u
+
 struct spec_store_params {
     uint32_t struct_size;
-    uint32_t flags; /* 0 */
+    uint32_t flags; /* SPEC_STORE_* */
     spec_request request;
     uint32_t layer;
     uint32_t computed_on;             /* SPEC_PROVENANCE_*: at best, as the host knows; 0: EXACT */
@@ -631,6 +634,12 @@ struct spec_stats {
     /* Since 0.9. Bytes that stage brought to host memory; level: matches that are being staged, or
      * wait for it. */
     uint64_t staged_bytes, stages_open;
+    /* Since 0.9. Compute or load: lookups that promised less than was stored, because computing the
+     * rest meanwhile takes less time, and tokens that they left out. Levels, in picoseconds, 0: not
+     * known: of computing a token, and how much more one takes with each position; of loading a
+     * token's rows, all layers, and of what the host's thread does with them. */
+    uint64_t lookups_cut, tokens_cut;
+    uint64_t compute_token_ps, compute_position_ps, load_token_ps, place_token_ps;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -668,6 +677,12 @@ struct spec_api {
      * be less than is held, never more. A host that holds rows from elsewhere up to from_token
      * stores from stored_tokens on: what begins behind a gap is DROPPED. Rows behind matched_tokens
      * are not promised by it [ABI-178].
+     * Compute or load: where the configuration says fill "cut", and it is known how long loading
+     * and computing take, lookup promises as much of the match's beginning as lets the loading of
+     * it and the computing of the rest, side by side, end soonest; that may be all of it or none.
+     * The same match has the same promise, of peeks and requests alike, as long as what is known
+     * does not change; stored_tokens is as ever. With fill "load", and until it is known, all of
+     * the match is promised [ABI-186].
      * With SPEC_LOOKUP_PEEK the answer is the same, lease included, but there is no request
      * (ret_result.request is 0): nothing to release, nothing that stays readable once the lease has
      * ended, no read is begun. It needs none of max_requests, counts as a lookup, and its lease is
@@ -899,6 +914,8 @@ struct spec_api {
      * computes it again stores it. Where no more than so many bytes may be written in a day
      * (store.write_budget), a pass is stored as far as they go; the rest is DROPPED in the same way
      * (over_budget_chunks) [ABI-190].
+     * What a pass computes although it is stored, no worse (because lookup promised less than
+     * there was), is not written again; its ticket is done as if it had been [ABI-188].
      * ret_tickets: [count], or NULL when nobody will ask; an element is 0 but for a last layer,
      * whose ticket is done when the range is visible to lookup and found again after kill -9
      * [ABI-087].

@@ -45,6 +45,7 @@ enum sc_config_predictor {
     SC_PREDICT_LAYER,
     SC_PREDICT_HINT
 };
+enum sc_config_fill { SC_FILL_LOAD, SC_FILL_CUT };
 enum sc_config_planner { SC_PLANNER_CHUNK, SC_PLANNER_RANGE };
 enum sc_config_admit { SC_ADMIT_ALL, SC_ADMIT_SECOND };
 enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD };
@@ -63,6 +64,8 @@ struct sc_config {
     uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
     uint64_t io_in_flight_bytes;    /* "io.in_flight_bytes": 8 MiB; 1 MiB .. 1 GiB */
     uint64_t io_op_bytes;           /* "io.op_bytes": 1 MiB; 64 KiB .. 8 MiB, a multiple of 4 KiB */
+    uint32_t fill;                  /* "fill": enum sc_config_fill */
+    uint64_t compute_tokens_per_s;  /* "compute.tokens_per_s": 0: not known */
     uint32_t max_requests;          /* "max_requests": 64 */
     uint32_t max_request_tokens;    /* "max_request_tokens": 131072 */
     uint64_t index_bytes_max;       /* "index_bytes_max": 1 GiB */

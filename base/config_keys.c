@@ -74,6 +74,16 @@ static const struct sc_config_row rows[] = {
       "The largest single read or write."},
      SIZE(io_op_bytes, 64 * KIB, 8 * MIB),
      .multiple_of = 4 * KIB},
+    {{"fill", "choice", "cut", "\"load\" or \"cut\"",
+      "How much of a match lookup promises. load: all of it. cut: the beginning that is worth "
+      "loading, so that loading it and computing the rest, which go on side by side, end soonest; "
+      "all of it until both were measured."},
+     CHOICE(fill, "load", "cut")},
+    {{"compute.tokens_per_s", "integer", "0", "0 .. 1000000000",
+      "fill cut: how fast the engine computes the tokens of a prompt, until passes that were "
+      "stored "
+      "have shown it. 0: it is not known before."},
+     INTEGER(compute_tokens_per_s, 0, 1000000000)},
     {{"max_requests", "integer", "64", "1 .. 65536",
       "Requests between lookup and release at one time; one more is answered with SPEC_E_BUSY. "
       "A released one counts until its stores have ended. Peeks are none; 16 of them "
@@ -278,7 +288,8 @@ _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_L
                    SC_PRESETS == 10 && SC_BASE_COARSE == 1 && SC_CODES_YES == 2 &&
                    SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 && SC_IDENTIFY_COARSE == 3 &&
                    SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 &&
-                   SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 && SC_ADMIT_SECOND == 1,
+                   SC_FILL_CUT == 1 && SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 &&
+                   SC_ADMIT_SECOND == 1,
                "choices stand in the order of their numbers");
 _Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&
                    SPEC_METRIC_H2O == 0 && SPEC_METRIC_LAST == 1 && SPEC_METRIC_RANDOM == 2,

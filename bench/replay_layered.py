@@ -65,7 +65,7 @@ class Cell:
     def config(self, preset):
         if not self.is_sim:
             return replay.config(self.stores[PRESETS[preset][0]], preset)
-        return json.dumps({"path": "/sim/store", "preset": replay.name_of(preset),
+        return json.dumps({"path": "/sim/store", "fill": "load", "preset": replay.name_of(preset),
                            "disk_bytes": "20GB", "stage_bytes": "512MiB", "sim": SIM})
 
     def goes_ahead(self, preset):

@@ -71,7 +71,9 @@ void fixture_shape(struct fixture *fx, struct shape shape)
 void fixture_config(const struct fixture *fx, char *text, uint64_t text_bytes)
 {
     const char *extra = fx->extra != NULL ? fx->extra : conf_options.extra;
-    int length = snprintf(text, text_bytes, "{\"path\": \"%s\"%s%s}", fx->store,
+    /* What is stored is what is promised, but where a test asks for the other thing. */
+    const char *fill = strstr(extra, "\"fill\"") == NULL ? ", \"fill\": \"load\"" : "";
+    int length = snprintf(text, text_bytes, "{\"path\": \"%s\"%s%s%s}", fx->store, fill,
                           extra[0] != '\0' ? ", " : "", extra);
     if (length < 0 || (uint64_t)length >= text_bytes)
         fail_msg("configuration of more than %" PRIu64 " bytes", text_bytes);

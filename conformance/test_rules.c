@@ -180,7 +180,7 @@ static void abi_002_reserved_members_that_are_not_zero_are_invalid(void **state)
     spec_ticket ticket;
     assert_status(fx->api->store(fx->conn, &store, 1, &ticket, &fx->error), SPEC_E_INVALID);
     store.computed_on = 0;
-    store.flags = 1;
+    store.flags = UINT32_C(1) << 31;
     assert_status(fx->api->store(fx->conn, &store, 1, &ticket, &fx->error), SPEC_E_INVALID);
     struct spec_lookup_params in = lookup_params(&prompt);
     struct spec_lookup_result other = {.struct_size = sizeof(other)};

@@ -385,6 +385,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     pthread_mutex_init(&conn->index.lock, NULL);
     pthread_mutex_init(&conn->saves.lock, NULL);
     pthread_mutex_init(&conn->jobs.lock, NULL);
+    sc_plugin_fill_open(conn);
     sc_plugin_maintain_open(conn);
     sc_plugin_stages_open(conn);
     pthread_mutex_init(&conn->ranks.follow_lock, NULL);
@@ -433,6 +434,7 @@ static void destroy_connector(spec_connector *conn)
     pthread_mutex_destroy(&conn->commit_lock);
     pthread_mutex_destroy(&conn->index.lock);
     pthread_mutex_destroy(&conn->saves.lock);
+    sc_plugin_fill_close(conn);
     pthread_mutex_destroy(&conn->jobs.lock);
     pthread_mutex_destroy(&conn->stages.lock);
     pthread_mutex_destroy(&conn->ranks.follow_lock);

@@ -32,6 +32,7 @@
 #include "kernels/kernels.h"
 #include "plugin/args/memory.h"
 #include "plugin/choose/predict.h"
+#include "plugin/fill/fill.h"
 #include "plugin/index/evict.h"
 #include "plugin/index/index.h"
 #include "plugin/index/jobs.h"
@@ -123,6 +124,7 @@ struct spec_connector {
     struct sc_plugin_stages stages;
     struct sc_plugin_tickets tickets;
     struct sc_plugin_ahead ahead;
+    struct sc_plugin_fill fill;
     struct sc_lab lab; /* opened before the store, which tells it of averages */
 
     /* Saves. commit_lock: rank 5, never taken by a call that must not block: what is decided about

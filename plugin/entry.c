@@ -242,6 +242,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.host_evictions = store.host_evictions;
     stats.staged_bytes = sc_counted(&conn->stats.staged_bytes);
     stats.stages_open = atomic_load(&conn->stages.open);
+    sc_plugin_fill_stats(conn, &stats);
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
     return SPEC_OK;
 }

@@ -43,10 +43,10 @@ STORE = os.path.join(ROOT, "build", "demo-store")
 PRESET = "impress+range"
 # What first and second run use: probe keys are stored, every row is delivered.
 # Codes are made of it too, in the background: the first run waits for them at its end.
-WHOLE = {"path": STORE, "preset": PRESET, "select": {"retain_ppm": 1000000, "probe_heads": 3},
-         "layered": {"codes": "yes"}}
-SELECTIVE = {"path": STORE, "preset": PRESET}  # a quarter of the rows
-LAYERED = {"path": STORE, "preset": "layered"}  # every row, one in twenty exactly
+WHOLE = {"path": STORE, "fill": "load", "preset": PRESET, "layered": {"codes": "yes"},
+         "select": {"retain_ppm": 1000000, "probe_heads": 3}}
+SELECTIVE = {"path": STORE, "fill": "load", "preset": PRESET}  # a quarter of the rows
+LAYERED = {"path": STORE, "fill": "load", "preset": "layered"}  # every row, one in twenty exactly
 SETTLE = ("--settle",)
 HINT = ("--hint", "after", "--probe-heads", "1024")  # queries of all heads for the next layer
 NO_NETWORK = 3  # of tools/fetch-smollm2
@@ -418,7 +418,7 @@ def replay():
     shutil.rmtree(STORE, ignore_errors=True)
     runs = [("fill", REPLAY_PRESETS[1])] + [("run", preset) for preset in REPLAY_PRESETS]
     for mode, (preset, selects) in runs:
-        config = {"path": STORE, "preset": preset, "stage_bytes": "512MiB"}
+        config = {"path": STORE, "fill": "load", "preset": preset, "stage_bytes": "512MiB"}
         done = subprocess.run(
             [REPLAY, "--mode", mode, "--connector", CONNECTOR, "--config", json.dumps(config),
              "--selects", selects, *REPLAY_OPTIONS], capture_output=True, text=True, check=False)

@@ -272,6 +272,7 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     if (item->route != SC_ROUTE_REFINE || !slot->is_counted) /* else the delivery's item has it */
         sc_store_sketch_cost(sketch, &cost);
     slot->is_counted = true;
+    sc_plugin_fill_read(item->request, &cost);
     item->in.wanted_bytes += cost.wanted_bytes;
     item->in.read_bytes += cost.read_bytes;
     item->in.io_ops += cost.op_count;

@@ -402,7 +402,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                   struct spec_error *reterr);
 /* Results to the host, and to the requests what was delivered to them. */
-void sc_plugin_items_report(struct spec_important *items, struct sc_plugin_item *work,
-                            uint64_t count);
+void sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
+                            struct sc_plugin_item *work, uint64_t count);
 
 #endif

@@ -215,6 +215,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);
     add_cost(conn, item, &cost);
+    sc_plugin_fill_read(request, &cost);
     hosted_rows = item->taken[SPEC_TIER_HOST] - hosted_rows;
     if (status == SPEC_OK && is_whole && !item->was_started)
         note_whole(conn, &cost, hosted_rows * conn->dims.row_bytes,

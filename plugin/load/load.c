@@ -392,13 +392,21 @@ static void tell_request(struct sc_plugin_item *item)
         sc_plugin_pass_void(item->request);
 }
 
-void sc_plugin_items_report(struct spec_important *items, struct sc_plugin_item *work,
-                            uint64_t count)
+static void tell_fill(spec_connector *conn, const struct sc_plugin_item *item)
+{
+    if (item->in.status == SPEC_OK && item->in.refine_of == 0 && item->in.row_count > 0)
+        sc_plugin_fill_loaded(conn, item->request, item->in.layer, item->taken[SPEC_TIER_HOST]);
+}
+
+void sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
+                            struct sc_plugin_item *work, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
         work[i].memory.target->fence(&work[i].memory, SC_FENCE_END);
-        if (!work[i].is_gone)
+        if (!work[i].is_gone) {
             tell_request(&work[i]);
+            tell_fill(conn, &work[i]);
+        }
         sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &work[i].in,
                              sizeof(work[i].in));
     }
@@ -431,7 +439,10 @@ static spec_status items_do(spec_connector *conn, struct spec_important *items, 
         return status;
     sc_plugin_items_begin(conn, work, count, begin_ns);
     status = sc_plugin_items_serve(conn, work, count, reterr);
-    sc_plugin_items_report(items, work, count);
+    uint64_t took_ns = (sc_exec_now_ns(conn->exec) - begin_ns) / count;
+    for (uint64_t i = 0; i < count; i++)
+        sc_plugin_fill_call(work[i].request, took_ns, work[i].in.io_exposed_ns);
+    sc_plugin_items_report(conn, items, work, count);
     return status;
 }
 

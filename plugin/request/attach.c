@@ -134,6 +134,7 @@ static void request_fill(struct sc_plugin_request *request, const struct sc_plug
     request->pinned = attached->match.last;
     request->from_token = from_token;
     request->matched_tokens = request->stored_tokens = lease->place.length;
+    request->present_hint = UINT64_MAX; /* more may be stored than was promised */
 }
 
 /* The lease is ours, and of now. Errors: STALE, BUSY; PENDING. */

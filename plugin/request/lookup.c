@@ -154,6 +154,7 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
         position_least(end, params->max_tokens != 0 ? params->max_tokens : params->token_count - 1);
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
+    end = sc_plugin_fill_cut(conn, request, end, params->multiple_of);
     request->matched_tokens = end > request->from_token ? end : request->from_token;
 }
 
@@ -288,6 +289,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     request->refused_from = UINT64_MAX;
     request->is_short = sc_plugin_match_is_short(conn, request);
     sc_count(&conn->stats.requests_open, 1);
+    sc_plugin_fill_forget(request);
     sc_plugin_guess_forget(request);
     sc_plugin_deliveries_forget(request);
     if (request->range_count > 0 && conn->choice.can_select)
@@ -401,6 +403,7 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
         write_pending(conn, request, ret_result);
         return SPEC_OK;
     }
+    request->present_hint = request->stored_tokens;
     count_lookup(conn, request);
     if (is_peek(&params))
         write_peek(conn, request, &promise, ret_result);

@@ -7,6 +7,7 @@
 
 #include "hashing/radix.h"
 #include "plugin/args/memory.h"
+#include "plugin/fill/fill.h"
 #include "plugin/save/saves.h"
 #include "store/load.h"
 
@@ -75,6 +76,7 @@ struct sc_plugin_step {
 
     /* With layer 0, the pass: */
     bool is_good, is_wanted; /* good enough to be stored; and nothing else speaks against it */
+    uint64_t present_end;    /* up to here it is stored already, and no worse */
     uint64_t rows_most;      /* of an extent */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
 };
@@ -129,6 +131,7 @@ struct sc_plugin_request {
     spec_status failed_status;             /* set before it; STALE: by a reset */
     uint64_t delivery_first, delivery_end; /* of the ring; they only rise */
     spec_ticket delivery_lost; /* the last one of which something is not kept; 0: none */
+    struct sc_plugin_load_clock load_clock;
 
     /* The open store pass. Host thread. */
     struct sc_plugin_step step;
@@ -139,7 +142,12 @@ struct sc_plugin_request {
     uint32_t pass_layer;     /* next layer; 0: no pass is open */
     spec_status pass_status; /* SPEC_OK, or why the pass was given up */
     spec_ticket pass_ticket; /* the last layer's */
-    uint64_t stored_end;     /* where the next pass begins at the latest */
+    struct sc_radix_ref
+        pass_present;      /* pinned until the pass ends; none: nothing of it is stored */
+    uint64_t stored_end;   /* where the next pass begins at the latest */
+    uint64_t present_hint; /* passes from here on store what the index lacks */
+    struct sc_plugin_pass_clock pass_clock;
+    uint64_t loading_ns;   /* that calls which load have taken */
     uint64_t refused_from; /* the store did not want what comes here and behind; UINT64_MAX: none */
     bool is_over_budget;   /* because of the write budget */
 

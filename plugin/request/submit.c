@@ -160,13 +160,17 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
 
 /* The caller has moved it to TAKEN. */
 static spec_status submission_report(struct sc_plugin_submission *submission, uint64_t generation,
-                                     struct spec_error *reterr)
+                                     uint64_t begin_ns, struct spec_error *reterr)
 {
     spec_connector *conn = submission->conn;
     struct sc_plugin_item *work = submission->work;
-    for (uint64_t i = 0; i < submission->count; i++)
+    uint64_t took_ns = (sc_exec_now_ns(conn->exec) - begin_ns) / submission->count;
+    for (uint64_t i = 0; i < submission->count; i++) {
         work[i].is_gone = sc_plugin_request_find_any(conn, work[i].in.request) != work[i].request;
-    sc_plugin_items_report(submission->items, work, submission->count);
+        if (!work[i].is_gone) /* our threads did the work: the host waited, whatever for */
+            sc_plugin_fill_call(work[i].request, took_ns, took_ns);
+    }
+    sc_plugin_items_report(conn, submission->items, work, submission->count);
     for (uint64_t i = 0; i < submission->count; i++)
         if (!work[i].is_gone)
             atomic_store(&work[i].request->submission, 0);
@@ -205,7 +209,7 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
         if (state == DONE && !state_move(submission, generation, DONE, TAKEN))
             continue; /* another waiter has it: nothing tells us when it is over */
         if (state == DONE)
-            return submission_report(submission, generation, reterr);
+            return submission_report(submission, generation, now_ns, reterr);
         uint64_t end_ns = state == QUEUED ? atomic_load(&submission->over_ns) : SC_EXEC_FOREVER;
         bool is_over = end_ns <= sc_exec_now_ns(conn->exec);
         bool may_run = conn->submits.exec == NULL || !is_bounded || is_over;

@@ -14,6 +14,8 @@
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
 
+#include <string.h>
+
 #define SAVE_PIECES (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
 
 /* What one extent holds, piece by piece. The chain stands at `first` when this begins. */
@@ -107,14 +109,14 @@ static uint64_t count_saves(const spec_connector *conn, uint64_t first, uint64_t
     return step == 0 ? UINT64_MAX : (first + count - lead - 1) / step + 1;
 }
 
-/* Begins every extent of the pass, up to its token `end`, each of `step` rows at most. The chain
- * stands at its first one. */
+/* Begins every extent of the pass, but for what is stored already, up to its token `end`, each of
+ * `step` rows at most. The chain stands at the first of them. */
 static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *request,
                                struct sc_chain *chain, uint64_t end, uint64_t step,
                                struct spec_error *reterr)
 {
     spec_status status = SPEC_OK;
-    for (uint64_t first = request->pass_first; first < end && status == SPEC_OK;) {
+    for (uint64_t first = request->step.present_end; first < end && status == SPEC_OK;) {
         uint64_t next = chunk_of(conn, first) + step;
         next = next < end ? next : end;
         status = begin_save(conn, request, chain, first, next - first, reterr);
@@ -159,6 +161,43 @@ static void count_dropped(spec_connector *conn, uint64_t first, uint64_t end)
     sc_count(&conn->stats.dropped_chunks, sc_plugin_chunk_count(conn, first, end));
 }
 
+void sc_plugin_pass_unpin(spec_connector *conn, struct sc_plugin_request *request)
+{
+    struct sc_radix_ref none = {0};
+    if (memcmp(&request->pass_present, &none, sizeof(none)) == 0)
+        return;
+    sc_radix_unpin(conn->radix, request->pass_present);
+    request->pass_present = none;
+    sc_plugin_unpinned(conn);
+}
+
+/* Where what is to be stored begins: in front of it stands the like of the pass's rows, or better
+ * ones, which a request that was promised less than is stored computes all the same. That is pinned
+ * until the pass ends. What is stored when the pass is written alone says the last word
+ * (commit.c). */
+static uint64_t find_present(spec_connector *conn, struct sc_plugin_request *request)
+{
+    const struct spec_store_params *params = &request->step.params;
+    uint64_t first = params->first_token, known = request->token_count + params->tokens_count;
+    uint32_t kind = request->provenance.kind, delivered = request->step.delivered.kind;
+    if (first >= request->present_hint)
+        return first;
+    if (params->tokens_count > 0) /* behind those that it has: nobody looks there yet */
+        memcpy(request->tokens + request->token_count, params->tokens,
+               params->tokens_count * sizeof(uint32_t));
+    struct sc_radix_query query = sc_plugin_query_of(request);
+    struct sc_radix_match match = {0};
+    query.token_count = first + params->token_count < known ? first + params->token_count : known;
+    query.flags_end = (kind > delivered ? kind : delivered) + 1;
+    sc_radix_match_pin(conn->radix, &query, NULL, 0, &match);
+    request->pass_present = match.last;
+    if (match.token_count > first)
+        return match.token_count;
+    sc_plugin_pass_unpin(conn, request);
+    request->present_hint = first; /* what others store meanwhile is found when it is written */
+    return first;
+}
+
 spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *request,
                                 struct spec_error *reterr)
 {
@@ -166,33 +205,39 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     uint64_t first = step->params.first_token, count = step->params.token_count;
     step->is_good = is_good_enough(conn, request, &step->delivered);
     step->is_wanted = step->is_good && !is_unwanted(conn, request, count);
-    step->rows_most = step->is_wanted ? save_tokens(conn, count) : save_tokens_max(conn);
-    step->save_count = count_saves(conn, first, count, step->rows_most);
-    uint64_t parts = step->save_count <= SC_PLUGIN_PASS_SAVES ? step->save_count : 1;
+    step->present_end = step->is_wanted ? find_present(conn, request) : first;
+    uint64_t left = first + count - step->present_end;
+    step->rows_most = step->is_wanted ? save_tokens(conn, left) : save_tokens_max(conn);
+    step->save_count = left > 0 ? count_saves(conn, step->present_end, left, step->rows_most) : 0;
+    bool is_several = step->save_count > 0 && step->save_count <= SC_PLUGIN_PASS_SAVES;
+    uint64_t parts = is_several ? step->save_count : 1;
     parts++; /* what is not admitted */
     request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)parts);
-    if (request->pass_ticket == 0)
+    if (request->pass_ticket == 0) {
+        sc_plugin_pass_unpin(conn, request);
         return sc_fail(reterr, SPEC_E_BUSY, "store: %u tickets were not asked for yet",
                        SC_LIMIT_TICKETS);
+    }
     step->part_count = parts;
     return SPEC_OK;
 }
 
 void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *request)
 {
+    sc_plugin_pass_unpin(conn, request);
     sc_plugin_ticket_forget(conn, request->pass_ticket);
     for (uint64_t i = 0; i < request->step.part_count; i++)
         sc_plugin_ticket_resolve(conn, request->pass_ticket, SPEC_E_DROPPED);
 }
 
-/* How many of the pass's tokens, from its first on, are stored: as far as they are admitted, the
- * write budget goes, and nothing before them in this request was refused. The rest is counted.
- *   ret_held_bytes  taken from the budget until the extents have begun */
+/* How many of the pass's tokens that the store lacks, from the first on, are stored: as far as they
+ * are admitted, the write budget goes, and nothing before them in this request was refused. The
+ * rest is counted. ret_held_bytes  taken from the budget until the extents have begun */
 static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *request,
                             const struct sc_chain *chain, uint64_t *ret_held_bytes)
 {
-    uint64_t first = request->pass_first, end = first + request->pass_count;
-    uint64_t seen = sc_plugin_admit_tokens(conn, request, chain, first, request->pass_count);
+    uint64_t first = request->step.present_end, end = request->pass_first + request->pass_count;
+    uint64_t seen = sc_plugin_admit_tokens(conn, request, chain, first, end - first);
     bool hangs = first > request->refused_from; /* on what is not stored */
     uint64_t allowed = hangs ? 0 : seen;
     *ret_held_bytes = 0;
@@ -219,15 +264,19 @@ static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *
     if (step->save_count > SC_PLUGIN_PASS_SAVES)
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents at once, at most %u",
                        step->save_count, SC_PLUGIN_PASS_SAVES);
+    if (step->present_end > request->pass_first) /* so all in front of it is stored */
+        request->refused_from = UINT64_MAX;
+    if (step->save_count == 0)
+        return SPEC_OK;
     struct sc_chain chain;
     sc_chain_init(&chain, sc_radix_secret(conn->radix), &request->root, conn->config.chunk_tokens);
-    sc_chain_extend(&chain, request->tokens, request->pass_first,
+    sc_chain_extend(&chain, request->tokens, step->present_end,
                     (struct sc_marks){request->marks, request->mark_count});
     uint64_t held_bytes, count = pass_wanted(conn, request, &chain, &held_bytes);
     if (count == 0)
         request->pass_status = SPEC_E_DROPPED; /* nothing to pack */
     spec_status status =
-        begin_saves(conn, request, &chain, request->pass_first + count, step->rows_most, reterr);
+        begin_saves(conn, request, &chain, step->present_end + count, step->rows_most, reterr);
     sc_store_budget_give(conn->store, held_bytes); /* its extents have taken theirs */
     return status;
 }
@@ -246,11 +295,12 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     spec_status status = step->is_wanted ? begin_wanted(conn, request, &why) : SPEC_OK;
     if (!step->is_good)
         count_dropped(conn, first, first + count);
+    sc_count(&conn->stats.duplicate_chunks, sc_plugin_chunk_count(conn, first, step->present_end));
     if (status != SPEC_OK) {
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s", count,
                              why.text);
-        uint64_t begun_end = first;
+        uint64_t begun_end = step->present_end;
         if (request->pass_saves > 0)
             begun_end = request->pass[request->pass_saves - 1]->first +
                         request->pass[request->pass_saves - 1]->count;
@@ -349,6 +399,7 @@ void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *reques
         return;
     if (request->pass_status == SPEC_OK)
         give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED);
+    sc_plugin_pass_unpin(conn, request);
     sc_plugin_ticket_forget(conn, request->pass_ticket);
     request->token_count = request->pass_known;
     request->pass_layer = 0;

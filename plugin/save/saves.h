@@ -58,6 +58,8 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
 void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request);
+/* What stood in front of the pass's rows, and in their places, may go. */
+void sc_plugin_pass_unpin(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request);
 /* What the open pass is computed on is void: it goes on, and stores nothing. */
 void sc_plugin_pass_void(struct sc_plugin_request *request);

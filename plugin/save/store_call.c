@@ -110,8 +110,9 @@ static spec_status check_one(spec_connector *conn, const struct spec_store_param
                                                 "store: params", reterr);
     if (status != SPEC_OK)
         return status;
-    if (params.flags != 0)
-        return sc_fail(reterr, SPEC_E_INVALID, "store: flags must be 0");
+    if ((params.flags & ~SPEC_STORE_LATER) != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "store: flags is %#" PRIx32 ", SPEC_STORE_* expected", params.flags);
     if (params.computed_on > SPEC_PROVENANCE_PRUNED)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: computed_on is %" PRIu32 ", expected SPEC_PROVENANCE_*",
@@ -154,6 +155,7 @@ static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *req
     if (request->pass_layer < conn->dims.layer_count)
         return 0;
     request->pass_layer = 0;
+    sc_plugin_pass_unpin(conn, request);
     request->stored_end = params->first_token + params->token_count;
     return request->pass_ticket;
 }
@@ -165,6 +167,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
         return sc_fail(reterr, SPEC_E_INVALID, "store: 1 .. %u params expected", SC_LIMIT_BATCH);
     if (conn->ranks.role == SPEC_ROLE_READER)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "store: this process is a reader");
+    uint64_t begin_ns = sc_exec_now_ns(conn->exec);
     struct sc_plugin_request *requests[SC_LIMIT_BATCH]; /* looked up once: a reset may come */
     for (uint64_t i = 0; i < count; i++) {
         spec_status status = check_one(conn, params, i, &requests[i], reterr);
@@ -180,6 +183,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
         else if (ticket != 0)
             sc_plugin_ticket_forget(conn, ticket);
     }
+    sc_plugin_fill_step(conn, requests, count, begin_ns);
     return SPEC_OK;
 }
 

@@ -20,6 +20,7 @@ LOOKUP_REQUIRE_EXACT, LOOKUP_PEEK = 1, 2
 LOOKUP_MISS, LOOKUP_HIT, LOOKUP_PENDING = 0, 1, 2
 PROVENANCE_EXACT, PROVENANCE_LOSSY, PROVENANCE_PRUNED = 0, 1, 2
 ITEM_AHEAD, ITEM_RESCORE = 1, 2
+STORE_LATER = 1
 IMPORTANT_PARTIAL = 4
 SELECT_EXACT = 8
 LEASE_BYTES = 64
@@ -164,8 +165,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     coarsened_chunks coarse_only_chunks refined_layers refined_rows collisions
     merged_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions
     unadmitted_chunks over_budget_chunks budget_left code_write_bytes merge_write_bytes
-    log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes
-    stages_open""".split()
+    log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes stages_open lookups_cut
+    tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps""".split()
 
 
 class Stats(Structure):

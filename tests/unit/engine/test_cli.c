@@ -461,7 +461,8 @@ static void the_program_traces_layers_of_a_hit(void **state)
     char message[512];
     const char *arguments = "--model " GOLDEN " --prefix-ids 5,6,7,8 --query-ids 9,10 11,12 "
                             "--connector " SC_BINARY_DIR "/lib/libspec_connector.so "
-                            "--config '{\"path\": \"store\"}' --trace trace --max-new 3";
+                            "--config '{\"path\": \"store\", \"fill\": \"load\"}' "
+                            "--trace trace --max-new 3";
     assert_int_equal(program(arguments, message, sizeof(message)), 0);
     assert_string_equal(message, "");
     trace[file_read("trace", trace, sizeof(trace) - 1)] = '\0';

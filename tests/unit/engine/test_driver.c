@@ -73,7 +73,8 @@ static void open_fixture(struct fixture *fx, bool llama, enum eng_dtype dtype)
     strcpy(fx->folder, "/tmp/spec-driver-XXXXXX");
     assert_non_null(mkdtemp(fx->folder));
     make_model(fx->folder, &recipe);
-    (void)snprintf(fx->config, sizeof(fx->config), "{\"path\": \"%s/store\"}", fx->folder);
+    (void)snprintf(fx->config, sizeof(fx->config), "{\"path\": \"%s/store\", \"fill\": \"load\"}",
+                   fx->folder);
     must(eng_model_open(fx->folder, 2, &fx->model, &error), &error);
     fx->vocab = eng_model_config(fx->model)->vocab;
     must(eng_runner_open(fx->model, dtype, 512, &fx->runner, &error), &error);

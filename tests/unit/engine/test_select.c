@@ -194,8 +194,8 @@ static struct eng_result run_plugin(struct fixture *fx, const char *members, boo
     char config[1024], text[900];
     struct eng_error error;
     struct eng_driver *driver = NULL;
-    (void)snprintf(config, sizeof(config), "{\"path\": \"%s/store\", %s}", fx->folder,
-                   with_short(members, text, sizeof(text)));
+    (void)snprintf(config, sizeof(config), "{\"path\": \"%s/store\", \"fill\": \"load\", %s}",
+                   fx->folder, with_short(members, text, sizeof(text)));
     struct eng_driver_params params = {.connector = SC_BINARY_DIR "/lib/libspec_connector.so",
                                        .config = config,
                                        .model_dir = fx->model_dir,

@@ -107,6 +107,7 @@ class Saving:
         for param, (stored, first, end, _), memory, new in zip(params, steps, memories.array, news):
             param.struct_size = ctypes.sizeof(abi.StoreParams)
             param.request, param.computed_on = stored.request, stored.computed_on
+            param.flags = abi.STORE_LATER  # it was computed by a step before
             param.first_token, param.token_count = first, end - first
             param.memory = ctypes.pointer(memory)
             param.tokens = ctypes.cast(ctypes.c_char_p(new), ctypes.c_void_p) if new else None

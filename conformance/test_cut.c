@@ -1,0 +1,152 @@
+/* Compute or load: ABI-186, ABI-188.
+ *
+ * How long things take on the machine that runs this does not matter: the configuration says that
+ * computing takes no time (so nothing is worth loading), or for ever.
+ *
+ * Holds, Does not, Threads, Tests: as fixture.h. */
+#include "conformance/suite.h"
+
+#define TOKENS    512u
+#define FREE      "\"fill\": \"cut\", \"compute\": {\"tokens_per_s\": 1000000000}"
+#define ENDLESS   "\"fill\": \"cut\", \"compute\": {\"tokens_per_s\": 1}"
+#define LOAD_ONLY "\"fill\": \"load\""
+
+static void open_with(struct fixture *fx, const char *extra)
+{
+    fixture_shape(fx, (struct shape){4, 4, 64, SPEC_DTYPE_F32});
+    fx->extra = extra;
+    fixture_open(fx);
+}
+
+/* Stores the prompt and loads it once or twice, so that both sides are known. */
+static bool teach(struct fixture *fx, const struct prompt *prompt)
+{
+    bool stored = fixture_store(fx, prompt);
+    for (int i = 0; i < 2; i++) {
+        struct spec_lookup_result found = fixture_find(fx, prompt);
+        if (i == 0)
+            expect_match(&found, stored ? TOKENS - 1 : 0); /* nothing is known yet */
+        if (found.matched_tokens > 0)
+            fixture_check_layers(fx, &found, prompt, 0);
+        fixture_release(fx, found.request);
+    }
+    return stored;
+}
+
+/* A beginning of what is stored, the same each time, and what is stored is told as it is. */
+static void expect_cut(struct fixture *fx, const struct prompt *prompt, uint64_t expected,
+                       bool stored)
+{
+    for (uint32_t i = 0; i < 6; i++) {
+        struct spec_lookup_params in = lookup_params(prompt);
+        struct spec_lookup_result peek = {.struct_size = sizeof(peek)};
+        struct spec_lookup_result found = fixture_lookup(fx, &in);
+        expect_match(&found, expected);
+        if (conf_options.require_hits && stored)
+            assert_int_equal(found.stored_tokens, TOKENS);
+        if (found.matched_tokens > 0)
+            fixture_check_layers(fx, &found, prompt, 0);
+        in.flags = SPEC_LOOKUP_PEEK;
+        assert_ok(fx, fx->api->lookup(fx->conn, &in, &peek, &fx->error));
+        assert_int_equal(peek.matched_tokens, found.matched_tokens);
+        assert_int_equal(peek.stored_tokens, found.stored_tokens);
+        fixture_release(fx, found.request);
+    }
+}
+
+static void abi_186_what_is_not_worth_loading_is_not_promised(void **state)
+{
+    struct fixture *fx = *state;
+    open_with(fx, FREE);
+    struct prompt prompt = prompt_make(3861, TOKENS);
+    bool stored = teach(fx, &prompt);
+    expect_cut(fx, &prompt, 0, stored);
+    assert_true(!conf_options.require_hits || fixture_stats(fx).lookups_cut > 0);
+    fixture_reconfigure(fx, LOAD_ONLY); /* it is there all the same */
+    fixture_check(fx, &prompt, stored ? TOKENS - 1 : 0);
+    prompt_free(&prompt);
+}
+
+static void abi_186_what_takes_for_ever_to_compute_is_promised_whole(void **state)
+{
+    struct fixture *fx = *state;
+    open_with(fx, ENDLESS);
+    struct prompt prompt = prompt_make(3862, TOKENS);
+    bool stored = teach(fx, &prompt);
+    expect_cut(fx, &prompt, stored ? TOKENS - 1 : 0, stored);
+    prompt_free(&prompt);
+}
+
+/* A whole pass over tokens that are stored, and some behind them. */
+static void store_whole(struct fixture *fx, const struct prompt *prompt, uint32_t computed_on)
+{
+    struct spec_lookup_result found = fixture_find(fx, prompt);
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, prompt->count);
+    spec_ticket ticket = 0;
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        area_fill(&area, &fx->shape, prompt, 0, layer);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = found.request,
+                                           .layer = layer,
+                                           .computed_on = computed_on,
+                                           .token_count = prompt->count,
+                                           .memory = &area.memory};
+        assert_ok(fx, fx->api->store(fx->conn, &params, 1, &ticket, &fx->error));
+    }
+    spec_status ended = fixture_wait(fx, ticket);
+    assert_true(ended == SPEC_OK || !conf_options.require_hits);
+    fixture_release(fx, found.request);
+    area_free(&area);
+}
+
+static void abi_188_what_is_stored_is_not_written_again(void **state)
+{
+    struct fixture *fx = *state;
+    open_with(fx, FREE);
+    struct prompt prompt = prompt_make(3881, TOKENS);
+    struct prompt more = prompt_diverge(&prompt, TOKENS, TOKENS + 40, 1);
+    bool stored = teach(fx, &prompt);
+    uint64_t before = fixture_stats(fx).write_bytes;
+    store_whole(fx, &prompt, 0);
+    if (stored)
+        assert_int_equal(fixture_stats(fx).write_bytes, before);
+    store_whole(fx, &more, 0);
+    if (stored) /* 40 rows of 512, beside their tags and what pages add */
+        assert_true(fixture_stats(fx).write_bytes - before <
+                    TOKENS * 2 * row_bytes(&fx->shape) * fx->shape.layers / 2);
+    fixture_reconfigure(fx, LOAD_ONLY);
+    struct spec_lookup_result found = fixture_find(fx, &more);
+    if (conf_options.require_hits)
+        assert_int_equal(found.matched_tokens, TOKENS + 39);
+    fixture_check_layers(fx, &found, &more, 0);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+    prompt_free(&more);
+}
+
+/* Nobody loads the worse rows, so what is computed in their place is as good as new. */
+static void abi_188_worse_rows_are_replaced_all_the_same(void **state)
+{
+    struct fixture *fx = *state;
+    open_with(fx, FREE);
+    struct prompt prompt = prompt_make(3882, TOKENS);
+    store_whole(fx, &prompt, SPEC_PROVENANCE_LOSSY);
+    (void)teach(fx, &prompt);
+    store_whole(fx, &prompt, 0);
+    fixture_reconfigure(fx, LOAD_ONLY);
+    struct spec_lookup_params in = lookup_params(&prompt);
+    in.flags = SPEC_LOOKUP_REQUIRE_EXACT;
+    struct spec_lookup_result found = fixture_lookup(fx, &in);
+    expect_match(&found, TOKENS - 1);
+    fixture_check_layers(fx, &found, &prompt, 0);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+const struct conf_test CONF_CUT[] = {
+    BARE(abi_186_what_is_not_worth_loading_is_not_promised),
+    BARE(abi_186_what_takes_for_ever_to_compute_is_promised_whole),
+    BARE(abi_188_what_is_stored_is_not_written_again),
+    BARE(abi_188_worse_rows_are_replaced_all_the_same),
+    END,
+};

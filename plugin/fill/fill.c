@@ -1,0 +1,347 @@
+/* Compute or load.
+ *
+ * Holds, Does not, Threads, Tests: plugin/fill/fill.h. */
+#include "plugin/fill/fill.h"
+
+#include "plugin/connector.h"
+
+#include <math.h>
+
+#define PASS_TOKENS_MIN 256u
+#define PASS_NS_MIN     UINT64_C(2000000)
+#define PASS_GAP_SHARE  4.0 /* a layer's share of all, in layers: more was an interruption */
+#define PASS_LAYERS_GAP 5u  /* of fewer none can be told */
+#define PASSES_MIN      2u  /* before they are believed */
+#define PASS_MEMORY     32u
+#define LOAD_MEMORY     16u
+#define LOAD_BYTES_MIN  (256u << 10)
+#define LOAD_ROWS_MIN   64u
+#define CHANGE          0.04 /* of an estimate that is not worth another one */
+#define TIME_MAX        1e15 /* ns: none takes eleven days */
+
+/* ---- Estimates ------------------------------------------------------------------------------ */
+
+/* Of both kinds; is_apart is the last word. */
+static void words_of(const struct sc_plugin_estimate *estimate,
+                     uint64_t ret_words[SC_PLUGIN_FILL_WORDS])
+{
+    memcpy(ret_words, estimate, (SC_PLUGIN_FILL_WORDS - 1) * sizeof(*ret_words));
+    ret_words[SC_PLUGIN_FILL_WORDS - 1] = estimate->is_apart;
+}
+
+_Static_assert(offsetof(struct sc_plugin_estimate, is_apart) ==
+                   (SC_PLUGIN_FILL_WORDS - 1) * sizeof(uint64_t),
+               "numbers, and a flag behind them");
+
+bool sc_plugin_fill_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate)
+{
+    uint64_t words[SC_PLUGIN_FILL_WORDS];
+    for (uint32_t i = 0; i < SC_PLUGIN_FILL_WORDS; i++)
+        words[i] = atomic_load_explicit(&conn->fill.words[i], memory_order_relaxed);
+    *ret_estimate = (struct sc_plugin_estimate){.is_apart = words[SC_PLUGIN_FILL_WORDS - 1] != 0};
+    memcpy(ret_estimate, words, (SC_PLUGIN_FILL_WORDS - 1) * sizeof(*words));
+    return ret_estimate->byte_ns > 0 && ret_estimate->token_ns + ret_estimate->position_ns > 0;
+}
+
+static double share_of(const struct sc_plugin_share *share, double otherwise)
+{
+    return share->rows > 0 ? share->sum / share->rows : otherwise;
+}
+
+static void share_add(struct sc_plugin_share *share, double sum, double rows)
+{
+    double fade = 1 - 1.0 / LOAD_MEMORY;
+    share->sum = share->sum * fade + sum;
+    share->rows = share->rows * fade + rows;
+}
+
+/* Bytes of a token that a load of this kind reads, all layers, if none was seen. */
+static double bytes_of(const spec_connector *conn, uint32_t kind)
+{
+    const struct sc_config *config = &conn->config;
+    double row = (double)(conn->dims.row_bytes + sizeof(uint64_t)), layers = conn->dims.layer_count;
+    if (kind == SC_FILL_WHOLE)
+        return row * layers;
+    if (config->base == SC_BASE_COARSE) {
+        double values = (double)conn->shape.kv_head_count * conn->shape.head_size;
+        double codes =
+            values * (config->bits_k + config->bits_v + 1) / 8; /* half a bit of scales */
+        return (codes + row * (double)config->exact_ppm * 1e-6) * layers;
+    }
+    double retained = config->budget == SPEC_BUDGET_COUNT ? 1 : (double)config->retain_ppm * 1e-6;
+    return (row * retained + (double)conn->choice.probe_row_bytes) * layers;
+}
+
+/* Lock held. What the fits say. */
+static struct sc_plugin_estimate estimate_make(const spec_connector *conn)
+{
+    const struct sc_plugin_fill *fill = &conn->fill;
+    struct sc_plugin_estimate estimate = {.pass_tokens = fill->pass_tokens,
+                                          .is_apart = (fill->apart & 7) == 7};
+    uint64_t guess = conn->config.compute_tokens_per_s;
+    double none;
+    if (fill->compute.count >= PASSES_MIN)
+        sc_plugin_line_solve(&fill->compute, &estimate.token_ns, &estimate.position_ns);
+    else if (guess > 0)
+        estimate.token_ns = 1e9 / (double)guess;
+    sc_plugin_line_solve(&fill->load, &estimate.byte_ns, &none);
+    for (uint32_t kind = 0; kind < SC_FILL_KINDS; kind++) {
+        estimate.row_bytes[kind] = share_of(&fill->row_bytes[kind], bytes_of(conn, kind));
+        estimate.host_ns[kind] = share_of(&fill->host_ns[kind], 0);
+    }
+    return estimate;
+}
+
+static bool is_near(double a, double b)
+{
+    double most = fabs(a) > fabs(b) ? fabs(a) : fabs(b);
+    return fabs(a - b) <= CHANGE * most;
+}
+
+/* What would be told of a short prompt and of a long one is about the same. */
+static bool is_same(const struct sc_plugin_estimate *a, const struct sc_plugin_estimate *b)
+{
+    for (double tokens = 2048; tokens <= 32768; tokens *= 16) {
+        double half = tokens / 2;
+        if (!is_near(a->token_ns + a->position_ns * half, b->token_ns + b->position_ns * half))
+            return false;
+        for (uint32_t kind = 0; kind < SC_FILL_KINDS; kind++)
+            if (!is_near(a->byte_ns * a->row_bytes[kind], b->byte_ns * b->row_bytes[kind]) ||
+                !is_near(a->token_ns + a->host_ns[kind], b->token_ns + b->host_ns[kind]))
+                return false;
+    }
+    return is_near(a->pass_tokens, b->pass_tokens) && a->is_apart == b->is_apart;
+}
+
+/* Lock held. */
+static void estimate_renew(spec_connector *conn)
+{
+    struct sc_plugin_estimate was, is = estimate_make(conn);
+    bool is_known = sc_plugin_fill_estimate(conn, &was);
+    if (is_known && is_same(&was, &is))
+        return;
+    uint64_t words[SC_PLUGIN_FILL_WORDS];
+    words_of(&is, words);
+    for (uint32_t i = 0; i < SC_PLUGIN_FILL_WORDS; i++)
+        atomic_store_explicit(&conn->fill.words[i], words[i], memory_order_relaxed);
+}
+
+void sc_plugin_fill_open(spec_connector *conn)
+{
+    pthread_mutex_init(&conn->fill.lock, NULL);
+}
+
+void sc_plugin_fill_close(spec_connector *conn)
+{
+    pthread_mutex_destroy(&conn->fill.lock);
+}
+
+static bool is_cut(const spec_connector *conn)
+{
+    return conn->config.fill == SC_FILL_CUT;
+}
+
+/* ---- Passes --------------------------------------------------------------------------------- */
+
+void sc_plugin_fill_forget(struct sc_plugin_request *request)
+{
+    request->loading_ns = 0;
+    request->pass_clock = (struct sc_plugin_pass_clock){0};
+    request->load_clock = (struct sc_plugin_load_clock){0};
+}
+
+/* Whether the call computes a first layer of all its passes, and what of. */
+static bool pass_begin(struct sc_plugin_request *const *requests, uint64_t count,
+                       struct sc_plugin_pass_clock *ret_clock)
+{
+    *ret_clock = (struct sc_plugin_pass_clock){.count = count};
+    for (uint64_t i = 0; i < count; i++) {
+        const struct spec_store_params *params = &requests[i]->step.params;
+        double tokens = (double)params->token_count;
+        if (params->layer != 0 || (params->flags & SPEC_STORE_LATER) != 0 ||
+            requests[i]->failed_position != UINT64_MAX)
+            return false;
+        ret_clock->tokens += tokens;
+        ret_clock->positions += tokens * ((double)params->first_token + (tokens - 1) / 2);
+    }
+    return true;
+}
+
+/* The pass's last layer but one was computed between its first call and its last. */
+static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *clock, bool is_apart,
+                     bool has_loaded)
+{
+    struct sc_plugin_fill *fill = &conn->fill;
+    double layers = conn->dims.layer_count, gap_ns = (double)clock->gap_ns;
+    bool is_whole = layers - 1 < PASS_LAYERS_GAP ||
+                    (double)clock->gap_most_ns * (layers - 1) <= gap_ns * PASS_GAP_SHARE;
+    if (clock->tokens < PASS_TOKENS_MIN || clock->gap_ns < PASS_NS_MIN ||
+        clock->gap_ns < clock->call_ns || !is_whole)
+        return;
+    pthread_mutex_lock(&fill->lock);
+    sc_plugin_line_learn(&fill->compute, clock->tokens, clock->positions,
+                         gap_ns * layers / (layers - 1), PASS_MEMORY);
+    if (clock->goes_on)
+        fill->pass_tokens = clock->tokens;
+    else if (clock->count == 1 && clock->tokens > fill->pass_tokens * (1 + CHANGE))
+        fill->pass_tokens = 0; /* they may be longer by now */
+    if (has_loaded)
+        fill->apart = fill->apart << 1 | (is_apart ? 1 : 0);
+    estimate_renew(conn);
+    pthread_mutex_unlock(&fill->lock);
+}
+
+void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *requests,
+                         uint64_t count, uint64_t begin_ns)
+{
+    struct sc_plugin_request *lead = requests[0];
+    struct sc_plugin_pass_clock *clock = &lead->pass_clock;
+    uint32_t layer = lead->step.params.layer;
+    if (!is_cut(conn) || conn->dims.layer_count < 2)
+        return;
+    uint64_t now_ns = sc_exec_now_ns(conn->exec);
+    if (layer == 0) {
+        bool is_timed = pass_begin(requests, count, clock);
+        /* all that this request loads has come before it computes */
+        clock->goes_on = count == 1 && lead->pass_first + lead->pass_count < lead->token_count;
+        clock->has_loaded = lead->load_clock.is_whole;
+        clock->after_ns = is_timed ? now_ns : 0;
+        clock->loading_ns = lead->loading_ns;
+        return;
+    }
+    if (clock->after_ns == 0 || clock->count != count) {
+        clock->after_ns = 0;
+        return;
+    }
+    uint64_t gap_ns = begin_ns - clock->after_ns, loading_ns = lead->loading_ns - clock->loading_ns;
+    gap_ns -= loading_ns < gap_ns ? loading_ns : gap_ns;
+    clock->gap_ns += gap_ns;
+    clock->gap_most_ns = gap_ns > clock->gap_most_ns ? gap_ns : clock->gap_most_ns;
+    clock->loading_ns = lead->loading_ns;
+    clock->after_ns = now_ns;
+    if (layer + 1 < conn->dims.layer_count) {
+        clock->call_ns += now_ns - begin_ns;
+        return;
+    }
+    clock->after_ns = 0;
+    pass_end(conn, clock, clock->has_loaded, lead->load_clock.is_whole);
+    lead->load_clock.is_whole = false;
+}
+
+/* ---- Loads ---------------------------------------------------------------------------------- */
+
+void sc_plugin_fill_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost)
+{
+    struct sc_plugin_load_clock *clock = &request->load_clock;
+    uint64_t first_ns = cost->first_ns, last_ns = cost->last_ns;
+    clock->read_bytes += cost->read_bytes;
+    if (cost->timed_bytes == 0)
+        return;
+    first_ns = first_ns > clock->busy_until_ns ? first_ns : clock->busy_until_ns;
+    clock->bytes += cost->timed_bytes;
+    if (last_ns <= first_ns)
+        return; /* beside others of its */
+    clock->busy_ns += last_ns - first_ns;
+    clock->busy_until_ns = last_ns;
+}
+
+void sc_plugin_fill_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns)
+{
+    request->loading_ns += took_ns;
+    request->load_clock.host_ns += took_ns > waited_ns ? took_ns - waited_ns : 0;
+}
+
+static uint32_t kind_of(const spec_connector *conn, const struct sc_plugin_request *request)
+{
+    bool is_layered = conn->config.base == SC_BASE_COARSE;
+    bool chooses = is_layered || (sc_config_selects(&conn->config) && !request->is_short);
+    return conn->choice.can_select && chooses ? SC_FILL_CHOSEN : SC_FILL_WHOLE;
+}
+
+/* All layers came. */
+static void loads_learn(spec_connector *conn, const struct sc_plugin_request *request,
+                        const struct sc_plugin_load_clock *clock, double rows)
+{
+    struct sc_plugin_fill *fill = &conn->fill;
+    uint32_t kind = kind_of(conn, request);
+    pthread_mutex_lock(&fill->lock);
+    if (clock->bytes >= LOAD_BYTES_MIN && clock->busy_ns > 0)
+        sc_plugin_line_learn(&fill->load, (double)clock->bytes, 0, (double)clock->busy_ns,
+                             LOAD_MEMORY);
+    share_add(&fill->row_bytes[kind], (double)(clock->read_bytes + clock->hosted_bytes), rows);
+    share_add(&fill->host_ns[kind], (double)clock->host_ns, rows);
+    estimate_renew(conn);
+    pthread_mutex_unlock(&fill->lock);
+}
+
+void sc_plugin_fill_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                           uint64_t hosted_rows)
+{
+    struct sc_plugin_load_clock *clock = &request->load_clock;
+    uint64_t rows = request->matched_tokens - request->from_token;
+    if (!is_cut(conn))
+        return;
+    clock->layers++;
+    clock->hosted_bytes += hosted_rows * conn->dims.row_bytes;
+    if (layer + 1 < conn->dims.layer_count)
+        return;
+    if (rows >= LOAD_ROWS_MIN && clock->layers == conn->dims.layer_count)
+        loads_learn(conn, request, clock, (double)rows);
+    *clock = (struct sc_plugin_load_clock){.busy_until_ns = clock->busy_until_ns, .is_whole = true};
+}
+
+/* ---- The cut -------------------------------------------------------------------------------- */
+
+/* Matches that end before it are delivered whole (budget.c); 0: all are alike. */
+static uint64_t whole_end_of(const spec_connector *conn, const struct sc_plugin_request *request)
+{
+    const struct sc_config *config = &conn->config;
+    if (config->base == SC_BASE_COARSE || !conn->choice.can_select || !sc_config_selects(config))
+        return config->base == SC_BASE_COARSE && conn->choice.can_select ? 1 : 0;
+    uint64_t ahead = request->token_count - request->from_token; /* rows, and what is new */
+    uint64_t share = (ahead * config->min_share_ppm + 999999) / 1000000;
+    uint64_t rows = share > config->select_min_tokens ? share : config->select_min_tokens;
+    return request->from_token + rows;
+}
+
+uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
+                            uint64_t end, uint64_t multiple)
+{
+    struct sc_plugin_estimate estimate;
+    if (!is_cut(conn) || end <= request->from_token || !sc_plugin_fill_estimate(conn, &estimate))
+        return end;
+    struct sc_plugin_cut cut = {.estimate = &estimate,
+                                .from = request->from_token,
+                                .end = end,
+                                .total = request->token_count,
+                                .grid = conn->config.chunk_tokens,
+                                .multiple = multiple,
+                                .layers = conn->dims.layer_count,
+                                .whole_end = whole_end_of(conn, request)};
+    uint64_t n = sc_plugin_cut_find(&cut);
+    sc_count(&conn->fill.lookups_cut, n < end);
+    sc_count(&conn->fill.tokens_cut, end - n);
+    return n;
+}
+
+/* ---- What is known -------------------------------------------------------------------------- */
+
+static uint64_t ps_of(double ns)
+{
+    return ns < TIME_MAX ? (uint64_t)(ns * 1000 + 0.5) : (uint64_t)TIME_MAX * 1000;
+}
+
+void sc_plugin_fill_stats(const spec_connector *conn, struct spec_stats *stats)
+{
+    struct sc_plugin_estimate estimate;
+    (void)sc_plugin_fill_estimate(conn, &estimate);
+    bool is_layered = conn->choice.can_select && conn->config.base == SC_BASE_COARSE;
+    bool chooses = is_layered || (conn->choice.can_select && sc_config_selects(&conn->config));
+    uint32_t kind = chooses ? SC_FILL_CHOSEN : SC_FILL_WHOLE;
+    stats->lookups_cut = sc_counted(&conn->fill.lookups_cut);
+    stats->tokens_cut = sc_counted(&conn->fill.tokens_cut);
+    stats->compute_token_ps = ps_of(estimate.token_ns);
+    stats->compute_position_ps = ps_of(estimate.position_ns);
+    stats->load_token_ps = ps_of(estimate.row_bytes[kind] * estimate.byte_ns);
+    stats->place_token_ps = ps_of(estimate.host_ns[kind]);
+}

@@ -1,0 +1,95 @@
+/* Compute or load: what passes and loads took is measured where they happen anyway, and lookup
+ * promises as much of a match's beginning as is worth loading (fill: cut).
+ *
+ *   store calls of a pass  --step--> clock of its request -----> line of computing  --.
+ *   reads of a load        --read--> clock of its request --loaded--> line of loading  +-> estimate
+ *   calls that load        --call--> the host's time -----------'                     -'     |
+ *                                                              lookup <- cut (fit.c) <-------'
+ *
+ * Which passes count: those of 256 tokens or more, 2 ms or more, whose layers came one by one: more
+ * time passed between the calls than in them, no layer took a large part of all, and the host did
+ * not say that they were computed before (SPEC_STORE_LATER). From their time what calls that load
+ * took is taken off.
+ *
+ * Holds: an estimate changes when it is off by more than a part of it (hysteresis), so that the
+ * same prompt is cut at the same place as long as nothing has changed; where none is known all that
+ * is stored is promised. Does not: read or compute to measure. Threads: as each call says; the lock
+ * (rank 26) is held for arithmetic. Tests: tests/unit/plugin/test_fill.c, conformance (abi_186_* ..
+ * abi_188_*) */
+#ifndef SC_PLUGIN_FILL_FILL_H
+#define SC_PLUGIN_FILL_FILL_H
+
+#include "abi/spec_connector.h"
+#include "plugin/fill/fit.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct sc_plugin_request;
+struct sc_store_read_cost;
+
+/* An estimate as numbers: as the log has it, and as lookups read it, one by one. */
+#define SC_PLUGIN_FILL_WORDS 9u
+
+struct sc_plugin_share { /* a ratio whose samples fade */
+    double sum, rows;
+};
+
+struct sc_plugin_fill {
+    /* Any thread. A mix of two estimates is as good as either. */
+    _Atomic uint64_t words[SC_PLUGIN_FILL_WORDS];
+    _Atomic uint64_t lookups_cut, tokens_cut;
+
+    pthread_mutex_t lock; /* rank 26: what follows */
+    struct sc_plugin_line compute, load;
+    struct sc_plugin_share row_bytes[SC_FILL_KINDS], host_ns[SC_FILL_KINDS];
+    double pass_tokens; /* of the last pass of several */
+    uint32_t apart; /* bits: of the last requests, those whose loads ended before they computed */
+};
+
+/* A pass being stored; the host's thread. */
+struct sc_plugin_pass_clock {
+    uint64_t after_ns;            /* when the last call returned; 0: this pass is not timed */
+    uint64_t loading_ns;          /* of the request, then */
+    uint64_t gap_ns, gap_most_ns; /* between calls, without loading */
+    uint64_t call_ns;             /* in them */
+    uint64_t count;               /* passes in each call */
+    double tokens, positions;     /* of all of them */
+    bool has_loaded;              /* before it began, all layers */
+    bool goes_on;                 /* it ends before the prompt does */
+};
+
+/* What a request's loads took. Whose turn they are. */
+struct sc_plugin_load_clock {
+    uint64_t busy_ns, busy_until_ns; /* that its reads were on their way: time, not reads */
+    uint64_t bytes, hosted_bytes;    /* in that time; out of memory */
+    uint64_t read_bytes, host_ns;
+    uint32_t layers;
+    bool is_whole; /* all layers were delivered, for the pass that comes or runs */
+};
+
+void sc_plugin_fill_open(spec_connector *conn);
+void sc_plugin_fill_close(spec_connector *conn);
+
+/* A new request has the slot. */
+void sc_plugin_fill_forget(struct sc_plugin_request *request);
+/* A store call that began then is done: a layer of each of these requests' passes. */
+void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *requests,
+                         uint64_t count, uint64_t begin_ns);
+/* A load of the request's ended so. Whose turn its loads are. */
+void sc_plugin_fill_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost);
+/* A layer of all the request's rows was delivered; hosted: rows that memory gave. */
+void sc_plugin_fill_loaded(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
+                           uint64_t hosted_rows);
+/* The host's thread was in get_important for so long, and waited for the device of it. */
+void sc_plugin_fill_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns);
+
+/* Where the promise ends that could end at `end`: fill cut, or `end`. Any thread. */
+uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
+                            uint64_t end, uint64_t multiple);
+void sc_plugin_fill_stats(const spec_connector *conn, struct spec_stats *stats);
+/* false: not all of it is known yet. Any thread. */
+bool sc_plugin_fill_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate);
+
+#endif

@@ -1,0 +1,428 @@
+/* Compute or load: which passes and loads are believed, what lookup promises then, and that what is
+ * computed though it is stored is not stored again. On the simulated device and its clock, which
+ * moves while the device is waited for or the test says that the host computes.
+ *
+ * Threads: one, but where a test makes some. */
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#include "plugin/fill/fill.h"
+
+#define LAYERS    8u
+#define TOKENS    1024u
+#define ROW_BYTES 2048u                                /* K and V of a layer */
+#define TOKEN_NS  (UINT64_C(8) * (ROW_BYTES + 8) * 10) /* of loading one at 100 MB/s, all layers */
+#define CUT       "\"fill\": \"cut\", \"sim\": {\"bytes_per_s\": 100000000, \"op_ns\": 20000}"
+
+static void begin(struct rig *rig, const char *extra)
+{
+    rig_init(rig, true, extra);
+    rig_shape(rig, LAYERS, 4, 128, SPEC_DTYPE_F16);
+    rig->stage = "64MiB";
+    rig_open(rig);
+}
+
+/* Prompts of a seed have the same beginning. */
+static struct prompt plain(uint64_t seed, uint64_t count)
+{
+    return rig_prompt(seed, count, 0, count);
+}
+
+/* All but the last token, which is to be computed in any case. */
+static struct spec_lookup_result find(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_result result;
+    assert_int_equal(rig_try_lookup(rig, prompt, 0, 0, &result), SPEC_OK);
+    return result;
+}
+
+/* Loads all that is promised. */
+static uint64_t read_all(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_result found = find(rig, prompt);
+    for (uint32_t layer = 0; layer < rig->layers && found.matched_tokens > 0; layer++)
+        assert_int_equal(rig_load(rig, found.request, prompt, 0, found.matched_tokens, layer),
+                         SPEC_OK);
+    rig_release(rig, found.request);
+    return found.matched_tokens;
+}
+
+struct served {
+    uint64_t matched, stored, took_ns;
+};
+
+/* A pass's layers, each of which takes the host so long; layer `slow` takes slow_ns more. */
+struct pass {
+    uint64_t first, end, layer_ns, slow_ns;
+    uint32_t slow, flags;
+};
+
+static void run(struct rig *rig, const struct spec_lookup_result *found,
+                const struct prompt *prompt, const struct pass *pass)
+{
+    struct area area = rig_area(rig, pass->end - pass->first);
+    uint64_t part_bytes = rig_part_bytes(rig);
+    spec_ticket ticket = 0;
+    for (uint32_t layer = 0; layer < rig->layers; layer++) {
+        if (found->matched_tokens > 0) {
+            assert_int_equal(sc_plugin_begin_layer(rig->conn, &found->request, 1, layer, NULL),
+                             SPEC_OK);
+            assert_int_equal(rig_load(rig, found->request, prompt, 0, found->matched_tokens, layer),
+                             SPEC_OK);
+        }
+        rig_pass_ns(rig, pass->layer_ns + (layer == pass->slow ? pass->slow_ns : 0));
+        for (uint64_t j = 0; j < pass->end - pass->first; j++)
+            for (uint32_t part = 0; part < 2; part++)
+                rig_row(rig, prompt, pass->first + j, layer, part,
+                        (uint8_t *)(part == 0 ? area.memory.k_base : area.memory.v_base) +
+                            j * part_bytes);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .flags = pass->flags,
+                                           .request = found->request,
+                                           .layer = layer,
+                                           .first_token = pass->first,
+                                           .token_count = pass->end - pass->first,
+                                           .memory = &area.memory};
+        assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
+    }
+    rig_area_free(&area);
+    assert_int_equal(rig_wait(rig, ticket), SPEC_OK);
+}
+
+/* A request as an engine has it: what is promised is loaded layer by layer, the rest computed. */
+static struct served serve(struct rig *rig, const struct prompt *prompt, uint64_t token_ns)
+{
+    struct spec_lookup_result found = find(rig, prompt);
+    uint64_t begin_ns = sc_exec_now_ns(rig->conn->exec);
+    struct pass pass = {.first = found.matched_tokens, .end = prompt->count};
+    pass.layer_ns = token_ns * (pass.end - pass.first) / LAYERS;
+    run(rig, &found, prompt, &pass);
+    struct served served = {.matched = found.matched_tokens,
+                            .stored = found.stored_tokens,
+                            .took_ns = sc_exec_now_ns(rig->conn->exec) - begin_ns};
+    rig_release(rig, found.request);
+    rig_settle(rig);
+    return served;
+}
+
+static struct spec_stats stats_of(struct rig *rig)
+{
+    struct sc_store_stats store;
+    sc_store_stats(rig->conn->store, &store);
+    struct spec_stats stats = {.stored_tokens = sc_counted(&rig->conn->stats.stored_tokens),
+                               .stored_chunks = sc_counted(&rig->conn->stats.stored_chunks),
+                               .duplicate_chunks = sc_counted(&rig->conn->stats.duplicate_chunks),
+                               .write_bytes = store.write_bytes};
+    sc_plugin_fill_stats(rig->conn, &stats);
+    return stats;
+}
+
+/* Two passes and a load: what it takes to know both sides. */
+static void teach(struct rig *rig, uint64_t token_ns)
+{
+    for (uint64_t i = 0; i < 2; i++) {
+        struct prompt prompt = plain(900 + i, TOKENS / (1 + i));
+        assert_int_equal(serve(rig, &prompt, token_ns).matched, 0);
+        rig_prompt_free(&prompt);
+    }
+    struct prompt longer = plain(900, TOKENS);
+    assert_int_equal(serve(rig, &longer, token_ns).matched, TOKENS - 1);
+    rig_prompt_free(&longer);
+}
+
+static void all_is_promised_until_both_sides_are_known(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, CUT);
+    struct prompt prompt = plain(1, TOKENS), other = plain(2, TOKENS);
+    serve(&rig, &prompt, TOKEN_NS);
+    assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS - 1); /* the first load */
+    assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS - 1);
+    assert_int_equal(stats_of(&rig).compute_token_ps, 0);
+    serve(&rig, &other, TOKEN_NS); /* the second pass that counts */
+    assert_in_range(serve(&rig, &prompt, TOKEN_NS).matched, 1, TOKENS - 2);
+    assert_true(stats_of(&rig).compute_token_ps > 0);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&other);
+    rig_done(&rig);
+}
+
+/* Where both take as long half of the match is promised, each time the same. */
+static void the_cut_is_where_both_sides_end_together(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, CUT);
+    teach(&rig, TOKEN_NS);
+    struct prompt prompt = plain(1, TOKENS);
+    serve(&rig, &prompt, TOKEN_NS);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < 12; i++) {
+        struct served served = serve(&rig, &prompt, TOKEN_NS);
+        assert_int_equal(served.stored, TOKENS);
+        assert_in_range(served.matched, TOKENS * 4 / 10, TOKENS * 6 / 10);
+        assert_int_equal(served.matched % 64, 0);
+        assert_true(i == 0 || served.matched == n);
+        assert_true(served.took_ns <= TOKENS * TOKEN_NS * 65 / 100);
+        n = served.matched;
+    }
+    struct spec_stats stats = stats_of(&rig);
+    assert_int_equal(stats.lookups_cut, 12);
+    assert_int_equal(stats.tokens_cut, 12 * (TOKENS - 1 - n));
+    assert_in_range(stats.compute_token_ps, TOKEN_NS * 900, TOKEN_NS * 1100);
+    assert_in_range(stats.load_token_ps, TOKEN_NS * 900, TOKEN_NS * 1200);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+static void the_faster_side_gets_all(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t token_ns, least, most;
+    } cases[] = {{TOKEN_NS * 100, TOKENS - 1, TOKENS - 1},
+                 {TOKEN_NS / 50, 0, 64},
+                 {TOKEN_NS * 3, TOKENS * 6 / 10, TOKENS * 8 / 10},
+                 {TOKEN_NS / 3, TOKENS * 2 / 10, TOKENS * 3 / 10}};
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig rig;
+        begin(&rig, CUT);
+        teach(&rig, cases[i].token_ns);
+        struct prompt prompt = plain(1, TOKENS);
+        serve(&rig, &prompt, cases[i].token_ns);
+        assert_in_range(serve(&rig, &prompt, cases[i].token_ns).matched, cases[i].least,
+                        cases[i].most);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
+/* Passes that say nothing of computing leave the first guess alone. */
+static void passes_that_tell_nothing_do_not_count(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t tokens;
+        struct pass pass;
+    } cases[] = {
+        {TOKENS, {.layer_ns = 0}},      /* a host that computes nothing */
+        {TOKENS, {.layer_ns = 100000}}, /* all in less than 2 ms */
+        {128, {.layer_ns = 5000000}},   /* few tokens */
+        {TOKENS, {.layer_ns = 5000000, .flags = SPEC_STORE_LATER}},
+        {TOKENS, {.layer_ns = 5000000, .slow = 3, .slow_ns = 100000000}}, /* it was interrupted */
+    };
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig rig;
+        begin(&rig, CUT);
+        for (uint64_t j = 0; j < 4; j++) {
+            struct prompt prompt = plain(10 + j, cases[i].tokens);
+            struct spec_lookup_result found = find(&rig, &prompt);
+            struct pass pass = cases[i].pass;
+            pass.end = prompt.count;
+            run(&rig, &found, &prompt, &pass);
+            rig_release(&rig, found.request);
+            rig_settle(&rig);
+            assert_int_equal(read_all(&rig, &prompt), cases[i].tokens - 1);
+            rig_prompt_free(&prompt);
+        }
+        assert_int_equal(stats_of(&rig).compute_token_ps, 0);
+        rig_done(&rig);
+    }
+}
+
+/* A pass that waits for its rows computes no slower than one that does not. */
+static void waiting_for_rows_is_not_computing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, "\"fill\": \"cut\", \"sim\": {\"bytes_per_s\": 10000000, \"op_ns\": 20000}");
+    struct prompt first = plain(1, TOKENS), second = rig_prompt(1, TOKENS, 1, 2 * TOKENS);
+    struct prompt third = plain(2, TOKENS);
+    serve(&rig, &first, TOKEN_NS);
+    assert_int_equal(serve(&rig, &second, TOKEN_NS).matched, TOKENS);
+    assert_in_range(stats_of(&rig).compute_token_ps, TOKEN_NS * 950, TOKEN_NS * 1050);
+    serve(&rig, &third, TOKEN_NS);
+    assert_in_range(stats_of(&rig).compute_token_ps, TOKEN_NS * 950, TOKEN_NS * 1050);
+    rig_prompt_free(&first);
+    rig_prompt_free(&second);
+    rig_prompt_free(&third);
+    rig_done(&rig);
+}
+
+static void a_guess_stands_in_for_passes(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, CUT ", \"compute\": {\"tokens_per_s\": 6000}"); /* 1e9 / TOKEN_NS */
+    struct prompt prompt = plain(1, TOKENS);
+    struct spec_lookup_result found = find(&rig, &prompt);
+    assert_int_equal(rig_wait(&rig, rig_store(&rig, found.request, &prompt, 0, TOKENS)), SPEC_OK);
+    rig_release(&rig, found.request);
+    assert_int_equal(read_all(&rig, &prompt), TOKENS - 1); /* nothing of the device is known */
+    assert_in_range(read_all(&rig, &prompt), TOKENS * 4 / 10, TOKENS * 6 / 10);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* from_token, max_tokens, multiple_of, peeks, leases: all are of what is promised. */
+static void limits_of_the_host_hold(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, CUT);
+    teach(&rig, TOKEN_NS);
+    struct prompt prompt = plain(1, TOKENS);
+    serve(&rig, &prompt, TOKEN_NS);
+    struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                        .flags = SPEC_LOOKUP_PEEK,
+                                        .tokens = prompt.tokens,
+                                        .token_count = prompt.count};
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &found, NULL), SPEC_OK);
+    uint64_t n = found.matched_tokens;
+    assert_in_range(n, 64, TOKENS - 64);
+    assert_int_equal(found.stored_tokens, TOKENS);
+    assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], n * LAYERS * (ROW_BYTES + 8));
+    struct spec_attach_params attach = {.struct_size = sizeof(attach),
+                                        .lease = {found.lease, sizeof(found.lease)}};
+    struct spec_lookup_result held = {.struct_size = sizeof(held)};
+    assert_int_equal(sc_plugin_attach(rig.conn, &attach, &held, NULL), SPEC_OK);
+    assert_int_equal(held.matched_tokens, n);
+    rig_release(&rig, held.request);
+    params.multiple_of = 48;
+    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &found, NULL), SPEC_OK);
+    assert_int_equal(found.matched_tokens % 48, 0);
+    assert_in_range(found.matched_tokens, n - 48, n);
+    params.multiple_of = 0;
+    params.max_tokens = 100;
+    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &found, NULL), SPEC_OK);
+    assert_int_equal(found.matched_tokens, 100);
+    params.max_tokens = 0;
+    params.from_token = n; /* the rest of the prompt is half as long */
+    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &found, NULL), SPEC_OK);
+    assert_in_range(found.matched_tokens, n + (TOKENS - n) * 3 / 10, n + (TOKENS - n) * 7 / 10);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* ---- What is computed though it is stored ---------------------------------------------------- */
+
+static void stored_rows_are_not_stored_again(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, CUT);
+    teach(&rig, TOKEN_NS);
+    struct prompt prompt = plain(1, TOKENS);
+    struct prompt child = rig_prompt(1, TOKENS, 1, TOKENS + 300); /* its beginning is the prompt */
+    serve(&rig, &prompt, TOKEN_NS);
+    struct spec_stats before = stats_of(&rig);
+    struct served served = serve(&rig, &prompt, TOKEN_NS);
+    struct spec_stats after = stats_of(&rig);
+    assert_in_range(served.matched, 1, TOKENS - 2);
+    assert_int_equal(after.write_bytes, before.write_bytes);
+    assert_int_equal(after.stored_chunks, before.stored_chunks);
+    assert_int_equal(after.duplicate_chunks - before.duplicate_chunks,
+                     (TOKENS - served.matched) / 64);
+    served = serve(&rig, &child, TOKEN_NS);
+    assert_int_equal(served.stored, TOKENS);
+    assert_int_equal(stats_of(&rig).stored_tokens - after.stored_tokens, 300);
+    assert_true(stats_of(&rig).write_bytes - after.write_bytes < 400 * LAYERS * (ROW_BYTES + 8));
+    assert_int_equal(find(&rig, &child).stored_tokens, TOKENS + 300);
+    rig_close(&rig); /* and all of it is found again, and right */
+    rig.extra = "\"sim\": {\"bytes_per_s\": 0}";
+    rig_open(&rig);
+    assert_int_equal(read_all(&rig, &child), TOKENS + 299);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&child);
+    rig_done(&rig);
+}
+
+/* An attached request does not know how much more is stored than its lease promises. */
+static void an_attached_request_stores_what_is_lacking(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, CUT);
+    teach(&rig, TOKEN_NS);
+    struct prompt prompt = plain(1, TOKENS);
+    serve(&rig, &prompt, TOKEN_NS);
+    struct spec_lookup_result found, held = {.struct_size = sizeof(held)};
+    assert_int_equal(rig_peek(&rig, &prompt, 0, &found), SPEC_OK);
+    struct spec_attach_params attach = {.struct_size = sizeof(attach),
+                                        .lease = {found.lease, sizeof(found.lease)}};
+    assert_int_equal(sc_plugin_attach(rig.conn, &attach, &held, NULL), SPEC_OK);
+    uint64_t n = held.matched_tokens, before = stats_of(&rig).write_bytes;
+    assert_in_range(n, 1, TOKENS - 2);
+    struct area area = rig_area(&rig, TOKENS - n);
+    spec_ticket ticket = 0;
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = held.request,
+                                           .layer = layer,
+                                           .first_token = n,
+                                           .token_count = TOKENS - n,
+                                           .memory = &area.memory,
+                                           .tokens = layer == 0 ? prompt.tokens + n : NULL,
+                                           .tokens_count = layer == 0 ? TOKENS - n : 0};
+        assert_int_equal(sc_plugin_store(rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
+    }
+    assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+    rig_release(&rig, held.request);
+    rig_area_free(&area);
+    assert_int_equal(stats_of(&rig).write_bytes, before);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* A pass whose beginning is stored keeps it where it is until the pass has ended. */
+static void what_a_pass_stands_on_stays_until_it_ends(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, CUT);
+    struct prompt prompt = plain(1, TOKENS), longer = rig_prompt(1, TOKENS, 1, TOKENS + 64);
+    struct spec_lookup_result found = find(&rig, &prompt);
+    struct spec_lookup_result early = find(&rig, &longer); /* before anything is stored */
+    assert_int_equal(early.stored_tokens, 0);
+    assert_int_equal(rig_wait(&rig, rig_store(&rig, found.request, &prompt, 0, TOKENS)), SPEC_OK);
+    rig_release(&rig, found.request);
+    rig_settle(&rig);
+    /* what others stored meanwhile is found when it is written */
+    uint64_t before = stats_of(&rig).stored_tokens;
+    assert_int_equal(rig_wait(&rig, rig_store(&rig, early.request, &longer, 0, TOKENS + 64)),
+                     SPEC_OK);
+    assert_int_equal(stats_of(&rig).stored_tokens - before, 64);
+    rig_release(&rig, early.request);
+    found = find(&rig, &longer);
+    spec_ticket ticket;
+    assert_int_equal(rig_store_layer(&rig, found.request, &longer, 0, TOKENS + 64, 0, &ticket),
+                     SPEC_OK);
+    assert_int_equal(sc_plugin_store_abort(rig.conn, found.request, 0, NULL), SPEC_OK);
+    ticket = rig_store(&rig, found.request, &longer, 64, TOKENS);
+    assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+    rig_release(&rig, found.request);
+    rig_settle(&rig);
+    assert_int_equal(read_all(&rig, &longer), TOKENS + 63);
+    rig_check_index(&rig); /* no pin is left */
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&longer);
+    rig_done(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_is_promised_until_both_sides_are_known),
+        cmocka_unit_test(the_cut_is_where_both_sides_end_together),
+        cmocka_unit_test(the_faster_side_gets_all),
+        cmocka_unit_test(passes_that_tell_nothing_do_not_count),
+        cmocka_unit_test(waiting_for_rows_is_not_computing),
+        cmocka_unit_test(a_guess_stands_in_for_passes),
+        cmocka_unit_test(limits_of_the_host_hold),
+        cmocka_unit_test(stored_rows_are_not_stored_again),
+        cmocka_unit_test(an_attached_request_stores_what_is_lacking),
+        cmocka_unit_test(what_a_pass_stands_on_stays_until_it_ends),
+    };
+    return cmocka_run_group_tests_name("plugin_fill", tests, NULL, NULL);
+}
