@@ -22,10 +22,11 @@ enum sc_config_preset {
     SC_PRESET_AS_H2O_LFU,
     SC_PRESET_SPI,
     SC_PRESET_RANDOM,
-    SC_PRESET_IMPRESS,
-    SC_PRESET_SPEC,
+    SC_PRESET_IMPRESS_ITF,
+    SC_PRESET_SPEC_ITF,
     SC_PRESET_HINTED,
     SC_PRESET_LAYERED,
+    SC_PRESET_INT8,
     SC_PRESETS
 };
 enum sc_config_identify {

@@ -5,10 +5,10 @@
 
 /* The second half is the first with read.planner range. */
 #define PRESET_NAMES                                                                               \
-    "recompute", "as-like", "as-h2o-lru", "as-h2o-lfu", "spi", "random", "impress", "spec",        \
-        "hinted", "layered", "recompute+range", "as-like+range", "as-h2o-lru+range",               \
-        "as-h2o-lfu+range", "spi+range", "random+range", "impress+range", "spec+range",            \
-        "hinted+range", "layered+range"
+    "recompute", "as-like", "as-h2o-lru", "as-h2o-lfu", "spi", "random", "impress-itf",            \
+        "spec-itf", "hinted", "layered", "int8", "recompute+range", "as-like+range",               \
+        "as-h2o-lru+range", "as-h2o-lfu+range", "spi+range", "random+range", "impress-itf+range",  \
+        "spec-itf+range", "hinted+range", "layered+range", "int8+range"
 
 /* A row's member, and what it may be. */
 #define MEMBER(name)                                                                               \
@@ -25,7 +25,8 @@ static const struct sc_config_row rows[] = {
      PATH(path, 1, PATH_BYTES_MAX)},
     {{"preset", "choice", "as-like",
       "\"recompute\", \"as-like\", \"as-h2o-lru\", \"as-h2o-lfu\", \"spi\", \"random\", "
-      "\"impress\", \"spec\", \"hinted\" or \"layered\", each also as \"NAME+range\"",
+      "\"impress-itf\", \"spec-itf\", \"hinted\", \"layered\" or \"int8\", each also as "
+      "\"NAME+range\"",
       "Defaults of other keys, by the name of a system; keys that are given win. See below."},
      CHOICE(preset, PRESET_NAMES)},
     {{"chunk_tokens", "integer", "64", "16 .. 256, a power of two",
@@ -285,11 +286,11 @@ _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQU
                    SC_LIMIT_LAYERS == 1024,
                "the texts above name these limits");
 _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_LAYERED == 9 &&
-                   SC_PRESETS == 10 && SC_BASE_COARSE == 1 && SC_CODES_YES == 2 &&
-                   SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 && SC_IDENTIFY_COARSE == 3 &&
-                   SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 &&
-                   SC_FILL_CUT == 1 && SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 &&
-                   SC_ADMIT_SECOND == 1,
+                   SC_PRESET_INT8 == 10 && SC_PRESETS == 11 && SC_BASE_COARSE == 1 &&
+                   SC_CODES_YES == 2 && SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 &&
+                   SC_IDENTIFY_COARSE == 3 && SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 &&
+                   SC_PLANNER_RANGE == 1 && SC_FILL_CUT == 1 && SC_POLICY_VALUE == 0 &&
+                   SC_POLICY_LFU == 2 && SC_ADMIT_SECOND == 1,
                "choices stand in the order of their numbers");
 _Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&
                    SPEC_METRIC_H2O == 0 && SPEC_METRIC_LAST == 1 && SPEC_METRIC_RANDOM == 2,
@@ -305,23 +306,37 @@ uint32_t sc_config_row_count(void)
     return ROW_COUNT;
 }
 
+/* What the systems of the literature do: every match is chosen from, however short, and what is
+ * computed on chosen rows is stored. */
+#define LITERATURE(preset)                                                                         \
+    {preset, "select.retain_ppm", "250000"}, {preset, "select.min_tokens", "0"},                   \
+        {preset, "select.min_share_ppm", "0"},                                                     \
+    {                                                                                              \
+        preset, "store.pruned", "yes"                                                              \
+    }
+
 static const struct sc_config_preset_default defaults[] = {
-    {SC_PRESET_AS_H2O_LRU, "select.retain_ppm", "250000"},
+    LITERATURE(SC_PRESET_AS_H2O_LRU),
     {SC_PRESET_AS_H2O_LRU, "select.identify", "keys"},
     {SC_PRESET_AS_H2O_LRU, "store.layout", "split"},
-    {SC_PRESET_AS_H2O_LFU, "select.retain_ppm", "250000"},
+    {SC_PRESET_AS_H2O_LRU, "host_policy", "lru"},
+    LITERATURE(SC_PRESET_AS_H2O_LFU),
     {SC_PRESET_AS_H2O_LFU, "select.identify", "keys"},
     {SC_PRESET_AS_H2O_LFU, "store.layout", "split"},
-    {SC_PRESET_SPI, "select.retain_ppm", "250000"},
+    {SC_PRESET_AS_H2O_LFU, "host_policy", "lfu"},
+    LITERATURE(SC_PRESET_SPI),
     {SC_PRESET_SPI, "select.identify", "static"},
     {SC_PRESET_SPI, "prefetch.predictor", "static"},
-    {SC_PRESET_RANDOM, "select.retain_ppm", "250000"},
+    {SC_PRESET_SPI, "prefetch.min_precision_ppm", "0"},
+    {SC_PRESET_SPI, "host_policy", "lru"},
+    LITERATURE(SC_PRESET_RANDOM),
     {SC_PRESET_RANDOM, "prefetch.predictor", "random"},
     {SC_PRESET_RANDOM, "prefetch.min_precision_ppm", "0"},
-    {SC_PRESET_IMPRESS, "select.retain_ppm", "250000"},
-    {SC_PRESET_SPEC, "select.retain_ppm", "250000"},
-    {SC_PRESET_SPEC, "prefetch.predictor", "layer"},
-    {SC_PRESET_SPEC, "prefetch.min_precision_ppm", "0"},
+    {SC_PRESET_RANDOM, "host_policy", "lru"},
+    LITERATURE(SC_PRESET_IMPRESS_ITF),
+    LITERATURE(SC_PRESET_SPEC_ITF),
+    {SC_PRESET_SPEC_ITF, "prefetch.predictor", "layer"},
+    {SC_PRESET_SPEC_ITF, "prefetch.min_precision_ppm", "0"},
     {SC_PRESET_HINTED, "select.retain_ppm", "250000"},
     {SC_PRESET_HINTED, "select.identify", "coarse"},
     {SC_PRESET_HINTED, "prefetch.predictor", "hint"},
@@ -330,6 +345,12 @@ static const struct sc_config_preset_default defaults[] = {
     {SC_PRESET_LAYERED, "select.identify", "coarse"},
     {SC_PRESET_LAYERED, "prefetch.predictor", "hint"},
     {SC_PRESET_LAYERED, "read.planner", "range"},
+    {SC_PRESET_INT8, "select.base", "coarse"},
+    {SC_PRESET_INT8, "select.identify", "coarse"},
+    {SC_PRESET_INT8, "layered.bits_k", "8"},
+    {SC_PRESET_INT8, "layered.bits_v", "8"},
+    {SC_PRESET_INT8, "layered.exact_ppm", "0"},
+    {SC_PRESET_INT8, "read.planner", "range"},
 };
 
 const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i)

@@ -148,7 +148,7 @@ static void set_contender(struct contender *contender, const char *name)
         contender->rule = eng_choose_rule_default(.25);
         contender->rule.alpha = value;
         (void)snprintf(contender->json, sizeof(contender->json),
-                       "\"preset\": \"impress+range\", \"select\": {" ANY_LENGTH
+                       "\"preset\": \"impress-itf+range\", \"select\": {" ANY_LENGTH
                        ", \"retain_ppm\": 250000, \"alpha_milli\": %" PRIu64 "}",
                        (uint64_t)(value * 1e3 + .5));
         return;
@@ -161,7 +161,7 @@ static void set_contender(struct contender *contender, const char *name)
         contender->rule.keep_first = kept.first;
         contender->rule.keep_last = kept.last;
         (void)snprintf(contender->json, sizeof(contender->json),
-                       "\"preset\": \"impress+range\", \"select\": {" ANY_LENGTH
+                       "\"preset\": \"impress-itf+range\", \"select\": {" ANY_LENGTH
                        ", \"budget\": \"mass\", "
                        "\"mass_ppm\": %" PRIu64 ", \"retain_ppm\": 500000, "
                        "\"keep_first\": %u, \"keep_last\": %u}",
@@ -171,7 +171,7 @@ static void set_contender(struct contender *contender, const char *name)
         bench_die("--contenders: %s is not known", name);
     }
     (void)snprintf(contender->json, sizeof(contender->json),
-                   "\"preset\": \"impress+range\", \"select\": {" ANY_LENGTH
+                   "\"preset\": \"impress-itf+range\", \"select\": {" ANY_LENGTH
                    ", \"retain_ppm\": %" PRIu64 "%s}",
                    ppm, json);
 }

@@ -133,7 +133,7 @@ static void run_predictor(struct state *state, const struct predictor *predictor
     struct counters sum = {0};
     (void)snprintf(
         members, sizeof(members),
-        "\"preset\": \"impress+range\", \"select\": {\"min_tokens\": 0, "
+        "\"preset\": \"impress-itf+range\", \"select\": {\"min_tokens\": 0, "
         "\"min_share_ppm\": 0, \"retain_ppm\": %" PRIu64 "}, \"prefetch\": {\"predictor\": \"%s\"}",
         bench_option_u64(state->argc, state->argv, "--retain-ppm", 250000), predictor->configured);
     (void)fprintf(stderr, "%s\n", predictor->name);

@@ -33,12 +33,12 @@ PRESETS = {
     "as-like": ("paired", False, False),
     "as-h2o-lru": ("split", True, False), "as-h2o-lru+range": ("split", True, False),
     "random": ("paired", True, False), "random+range": ("paired", True, False),
-    "impress": ("paired", True, False), "impress+range": ("paired", True, False),
+    "impress-itf": ("paired", True, False), "impress-itf+range": ("paired", True, False),
     "spi": ("paired", True, False), "spi+range": ("paired", True, False),
-    "spec": ("paired", True, False), "spec+range": ("paired", True, False),
-    "spec+range, hints": ("paired", True, True),
+    "spec-itf": ("paired", True, False), "spec-itf+range": ("paired", True, False),
+    "spec-itf+range, hints": ("paired", True, True),
 }
-FILLED_BY = {"paired": "impress", "split": "as-h2o-lru"}
+FILLED_BY = {"paired": "impress-itf", "split": "as-h2o-lru"}
 UNPLANTED = ("as-h2o-lru", "spi")  # sets a head, or not the request's
 ROUNDS = 2  # of all presets in turn
 OPS = 8192  # of fio, to tell what one costs
@@ -121,7 +121,7 @@ def row(name, results, line, t_op):
     bound = best_must_ns("as-like", results, line, t_op) / best_must_ns(name, results, line, t_op)
     gain = statistics.median(base[0]["ttft"]["ns"]) / median
     layers = each * facts["layers"]
-    print(f"{name:18} {median / 1e6:8.1f} {ns[0] / 1e6:7.1f} {statistics.fmean(ns) / 1e6:7.1f} "
+    print(f"{name:22} {median / 1e6:8.1f} {ns[0] / 1e6:7.1f} {statistics.fmean(ns) / 1e6:7.1f} "
           f"{ns[len(ns) * 99 // 100] / 1e6:7.1f} {facts['read_bytes'] / each / 2**20:8.1f} "
           f"{facts['ops'] // each:6} {facts['read_bytes'] / facts['wanted_bytes']:6.2f} "
           f"{facts['fallbacks'] / layers:5.2f} {facts['denses'] / layers:5.2f} "
@@ -207,11 +207,11 @@ def print_cell(shape, args, results, device):
     first = results["as-like"][1]
     print()
     head(shape, args, line, t_op, slower, first)
-    print(f"{'preset':18} {'ttft ms':>8} {'min':>7} {'mean':>7} {'p99':>7} {'MiB read':>8} "
+    print(f"{'preset':22} {'ttft ms':>8} {'min':>7} {'mean':>7} {'p99':>7} {'MiB read':>8} "
           f"{'ops':>6} {'amplif':>6} {'fallb':>5} {'dense':>5} {'exposed':>8} {'scoring':>8} "
           f"{'ahead':>5} {'waste':>5} {'x asl.':>7} {'bound':>6} {'share':>6}")
     recompute = first["recompute_ns"] * slower
-    print(f"{'recompute':18} {recompute / 1e6:8.1f}  (computed from the same table)")
+    print(f"{'recompute':22} {recompute / 1e6:8.1f}  (computed from the same table)")
     for preset, (_, facts) in results.items():
         row(preset, results, line, t_op)
         if facts["planted_rows"] and family_of(preset) not in UNPLANTED:
@@ -222,12 +222,12 @@ def print_cell(shape, args, results, device):
 
 # Share of layers that fall back, recall of adjacent layers, new tokens (they make a layer's
 # compute: the window for reading ahead), presets: where only the guess changes, those that guess.
-GUESSES = ("as-like", "spec", "spec+range", "spec+range, hints")
+GUESSES = ("as-like", "spec-itf", "spec-itf+range", "spec-itf+range, hints")
 CELLS = ((0.0, 0.6, 64, tuple(PRESETS)), (0.2, 0.6, 64, tuple(PRESETS)),
          (0.7, 0.6, 64, tuple(PRESETS)), (0.2, 0.4, 64, GUESSES), (0.2, 0.8, 64, GUESSES),
-         *((0.2, recall, 1024, ("as-like", "impress+range", "random+range", *GUESSES[1:]))
+         *((0.2, recall, 1024, ("as-like", "impress-itf+range", "random+range", *GUESSES[1:]))
            for recall in (0.6, 0.8)))
-QUICK = ((0.2, 0.6, 64, ("as-like", "impress", "impress+range", "spec+range")),)
+QUICK = ((0.2, 0.6, 64, ("as-like", "impress-itf", "impress-itf+range", "spec-itf+range")),)
 
 
 def cells(quick):

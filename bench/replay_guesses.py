@@ -3,9 +3,9 @@ read ahead before they are chosen, by the papers' presets without a gate, under 
 OPT-6.7B on the simulated device and its clock (replay_layered.py says what that charges); no layer
 falls back, so that all that differs is what is read, and when.
 
-Floors (verdicts), recall of adjacent layers .6, window 8 ms a layer: spec+range <= .86 of
-impress+range; spec (whole slabs) <= 1.00 of impress, and reads no slab twice; random+range between
-spec+range and impress+range; and another request, which asks for a whole layer while guesses are
+Floors (verdicts), recall of adjacent layers .6, window 8 ms a layer: spec-itf+range <= .86 of
+impress-itf+range; spec-itf (whole slabs) <= 1.00 of impress-itf, and reads no slab twice;
+random+range between the two; and another request, which asks for a whole layer while guesses are
 read, waits for one operation of them at most."""
 import concurrent.futures
 import json
@@ -17,7 +17,8 @@ import replay
 SIM = {"bytes_per_s": 5_000_000_000, "op_ns": 80_000, "ops_per_s": 700_000}
 OP_BYTES = (1 << 20) + (64 << 10)  # the longest operation: a frame
 LAYERS, TOKENS, WARM, REQUESTS, WINDOW_NS = 8, 4864, 2, 4, 8_000_000
-PRESETS = ("impress", "spec", "random", "impress+range", "spec+range", "random+range")
+PRESETS = ("impress-itf", "spec-itf", "random", "impress-itf+range", "spec-itf+range",
+           "random+range")
 RECALLS = (0.6, 0.8)
 JUDGED = 0.6
 
@@ -77,17 +78,16 @@ def table(cell):
 
 
 def verdicts(cell, verdict):
-    ok = verdict("spec+range / impress+range", cell.ratio("spec+range", "impress+range"), 0.86,
-                 True)
-    ok &= verdict("spec / impress", cell.ratio("spec", "impress"), 1.0, True)
-    random = cell.ratio("random+range", "impress+range")
-    ok &= verdict("random+range / impress+range", random, 0.999, True)
-    ok &= verdict("random+range / spec+range", cell.ratio("random+range", "spec+range"), 1.001)
-    slabs = [cell.runs[preset, 0]["window"]["read_bytes"] for preset in ("spec", "impress")]
-    ok &= verdict("bytes of spec / of impress (every slab holds a wanted row)",
-                  slabs[0] / slabs[1], 1.0, True)
+    spec, impress = "spec-itf+range", "impress-itf+range"
+    ok = verdict(f"{spec} / {impress}", cell.ratio(spec, impress), 0.86, True)
+    ok &= verdict("spec-itf / impress-itf", cell.ratio("spec-itf", "impress-itf"), 1.0, True)
+    ok &= verdict(f"random+range / {impress}", cell.ratio("random+range", impress), 0.999, True)
+    ok &= verdict(f"random+range / {spec}", cell.ratio("random+range", spec), 1.001)
+    slabs = [cell.runs[preset, 0]["window"]["read_bytes"] for preset in PRESETS[:2]]
+    ok &= verdict("bytes of spec-itf / of impress-itf (every slab holds a wanted row)",
+                  slabs[1] / slabs[0], 1.0, True)
     op_ns = OP_BYTES / SIM["bytes_per_s"] * 1e9
-    late_ns = max(cell.beside_ns(preset) for preset in PRESETS) - cell.beside_ns("impress+range")
+    late_ns = max(cell.beside_ns(preset) for preset in PRESETS) - cell.beside_ns(impress)
     return ok & verdict("another request waits for guesses, of one operation", late_ns / op_ns, 1.0,
                         True)
 
@@ -101,7 +101,7 @@ def replay_all(quick, build, read_series, verdict, only, layers):
             continue
         cell = Cell(recall, build, read_series, 3 if quick else layers)
         table(cell)
-        facts = cell.runs["impress", 0]["window"]
+        facts = cell.runs["impress-itf", 0]["window"]
         if facts["planted_found"] < 0.9 * facts["planted_rows"]:
             sys.exit("replay: impress did not find the planted sets: not a result")
         if recall == JUDGED:

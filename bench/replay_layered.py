@@ -14,7 +14,7 @@ what is judged is what is read, in which order and how early, the same in every 
 Floors (verdicts), layered with its one setting, the preset's: full load / layered >= .80 of the
 bound (on a disk: with what fio takes for the same reads), where a request is I/O-bound: the device
 takes longer for it than its compute, and than its processor time spread over all cores; layered /
-impress+range (rho .25) <= 1.10, without fallbacks 1.25; I/O that is exposed (waited for in
+impress-itf+range (rho .25) <= 1.10, without fallbacks 1.25; I/O that is exposed (waited for in
 get_important) under the window <= .6 of the load, which is TTFT without one."""
 import concurrent.futures
 import json
@@ -39,8 +39,9 @@ ROUNDS = 3  # of real cells, all presets in turn
 # is judged without them: to rank them is to score a layer twice, and what they hide is little.
 PRESETS = {"layered": ("layered", True, "none"), "layered, hints": ("layered", True, "before"),
            "layered, one call": ("layered", True, "none"),
-           "as-like": ("impress", False, "none"), "impress": ("impress", True, "none"),
-           "impress+range": ("impress", True, "none"), "hinted": ("layered", True, "before")}
+           "as-like": ("impress-itf", False, "none"), "impress-itf": ("impress-itf", True, "none"),
+           "impress-itf+range": ("impress-itf", True, "none"),
+           "hinted": ("layered", True, "before")}
 # Where a layer is computed, the next one's destination is told ahead: layered by SPEC_ITEM_AHEAD,
 # unless "one call" is what is shown; a full load needs no queries, and nothing is left to do of it.
 AHEAD = ("layered", "layered, hints", "as-like")
@@ -97,13 +98,13 @@ class Cell:
 
     def measure_real(self):
         where = os.path.join(self.build, "bench-store")
-        self.stores = {preset: f"{where}-{preset}" for preset in ("impress", "layered")}
+        self.stores = {preset: f"{where}-{preset}" for preset in ("impress-itf", "layered")}
         try:
             for preset, store in self.stores.items():
                 shutil.rmtree(store, ignore_errors=True)
                 replay.fill_one(self.shape, self.args, self.build, store, preset)
             self.line, self.t_op = replay.device_model(
-                os.path.join(self.stores["impress"], "rank-0000-of-0001"),
+                os.path.join(self.stores["impress-itf"], "rank-0000-of-0001"),
                 4 * replay.SHAPES[self.shape][1] * replay.SHAPES[self.shape][3])
             self.window_ns = self.process("layered")["window"]["window_ns"]
             for _ in range(ROUNDS):
@@ -219,7 +220,7 @@ def table(cell):
 
 
 def check_planted(cell):
-    for preset in ("impress", "impress+range"):
+    for preset in ("impress-itf", "impress-itf+range"):
         facts = cell.rounds[preset][0]["no window"]
         if facts["planted_rows"] and facts["planted_found"] < 0.9 * facts["planted_rows"]:
             sys.exit(f"replay: {preset} did not find the planted sets: not a result")
@@ -244,8 +245,8 @@ def verdicts(cell, verdict):
             device_ns = cell.must_ns("layered", window)
             print(f"{what}: {share:.3f} (not I/O-bound, no floor: {name} takes "
                   f"{binds_ns / 1e6:.1f} ms of a request, the device {device_ns / 1e6:.1f})")
-        ok &= verdict(f"{window}: layered / impress+range",
-                      cell.ratio("layered", "impress+range", window), slack, True)
+        ok &= verdict(f"{window}: layered / impress-itf+range",
+                      cell.ratio("layered", "impress-itf+range", window), slack, True)
     return ok & verdict("layered: I/O exposed under a window of half its load / its load",
                         cell.exposed_share("layered"), 0.6, True)
 

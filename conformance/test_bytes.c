@@ -188,7 +188,7 @@ static void abi_180_configurations_that_choose_rows_or_code_them_are_unsupported
     static const char *const CHOOSING[] = {
         "\"select\": {\"retain_ppm\": 250000}",
         "\"select\": {\"budget\": \"count\", \"count\": 10}",
-        "\"preset\": \"impress\"",
+        "\"preset\": \"impress-itf\"",
         "\"preset\": \"hinted\"",
         "\"preset\": \"layered\"",
         "\"preset\": \"spi\"",

@@ -487,7 +487,8 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "config: preset: found \"01234567890123456789012345678901234567890123456..., "
          "expected \"recompute\", \"as-like\", \"as-h2o-lru\", \"as-h2o-lfu\", \"spi\", "
          "\"random\", "
-         "\"impress\", \"spec\", \"hinted\" or \"layered\", each also as \"NAME+range\""},
+         "\"impress-itf\", \"spec-itf\", \"hinted\", \"layered\" or \"int8\", each also as "
+         "\"NAME+range\""},
         {"store", "3", "config: store: found 3, expected an object"},
         {"store", "\"x\"", "config: store: found \"x\", expected an object"},
     };
@@ -571,43 +572,57 @@ static void all_keys_may_be_given_at_once(void **state)
 }
 
 /* What each preset says of other keys, by hand; the rest is as without it. */
+static const struct {
+    const char *name;
+    uint64_t preset, retain_ppm, identify, layout, predictor, probe_heads, base, planner;
+    uint64_t min_precision_ppm, host_policy, bits, exact_ppm; /* bits 0: as by default */
+    bool is_literature; /* matches are chosen from however short, and pruned passes stored */
+} presets[] = {
+    {"recompute", SC_PRESET_RECOMPUTE, 1000000, 0, 0, 0, 0, 0, 0, 750000, 0, 0, 50000, false},
+    {"as-like", SC_PRESET_AS_LIKE, 1000000, 0, 0, 0, 0, 0, 0, 750000, 0, 0, 50000, false},
+    {"as-h2o-lru", SC_PRESET_AS_H2O_LRU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0, 750000,
+     SC_POLICY_LRU, 0, 50000, true},
+    {"as-h2o-lfu", SC_PRESET_AS_H2O_LFU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0, 750000,
+     SC_POLICY_LFU, 0, 50000, true},
+    {"spi", SC_PRESET_SPI, 250000, SC_IDENTIFY_STATIC, 0, SC_PREDICT_STATIC, 0, 0, 0, 0,
+     SC_POLICY_LRU, 0, 50000, true},
+    {"random", SC_PRESET_RANDOM, 250000, 0, 0, SC_PREDICT_RANDOM, 3, 0, 0, 0, SC_POLICY_LRU, 0,
+     50000, true},
+    {"impress-itf", SC_PRESET_IMPRESS_ITF, 250000, 0, 0, 0, 3, 0, 0, 750000, 0, 0, 50000, true},
+    {"spec-itf", SC_PRESET_SPEC_ITF, 250000, 0, 0, SC_PREDICT_LAYER, 3, 0, 0, 0, 0, 0, 50000, true},
+    {"hinted", SC_PRESET_HINTED, 250000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 0, 1, 750000, 0,
+     0, 50000, false},
+    {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 1, 1, 750000,
+     0, 0, 50000, false},
+    {"int8", SC_PRESET_INT8, 1000000, SC_IDENTIFY_COARSE, 0, 0, 0, 1, 1, 750000, 0, 8, 0, false},
+};
+
 static void a_preset_is_defaults_and_given_keys_win(void **state)
 {
     struct fixture *fx = *state;
-    static const struct {
-        const char *name;
-        uint64_t preset, retain_ppm, identify, layout, predictor, probe_heads, base, planner;
-        uint64_t min_precision_ppm;
-    } cases[] = {
-        {"recompute", SC_PRESET_RECOMPUTE, 1000000, 0, 0, 0, 0, 0, 0, 750000},
-        {"as-like", SC_PRESET_AS_LIKE, 1000000, 0, 0, 0, 0, 0, 0, 750000},
-        {"as-h2o-lru", SC_PRESET_AS_H2O_LRU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0, 750000},
-        {"as-h2o-lfu", SC_PRESET_AS_H2O_LFU, 250000, SC_IDENTIFY_KEYS, 1, 0, 0, 0, 0, 750000},
-        {"spi", SC_PRESET_SPI, 250000, SC_IDENTIFY_STATIC, 0, SC_PREDICT_STATIC, 0, 0, 0, 750000},
-        {"random", SC_PRESET_RANDOM, 250000, 0, 0, SC_PREDICT_RANDOM, 3, 0, 0, 0},
-        {"impress", SC_PRESET_IMPRESS, 250000, 0, 0, 0, 3, 0, 0, 750000},
-        {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICT_LAYER, 3, 0, 0, 0},
-        {"hinted", SC_PRESET_HINTED, 250000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 0, 1,
-         750000},
-        {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 1, 1,
-         750000},
-    };
-    assert_int_equal(sizeof(cases) / sizeof(cases[0]), SC_PRESETS);
+    assert_int_equal(sizeof(presets) / sizeof(presets[0]), SC_PRESETS);
     for (size_t i = 0; i < 2 * SC_PRESETS; i++) {
         size_t c = i % SC_PRESETS;
         struct sc_config plain;
         assert_int_equal(parse(fx, "{\"path\":\"d\"}"), SPEC_OK);
         plain = fx->config;
-        plain.preset = (uint32_t)cases[c].preset;
-        plain.retain_ppm = cases[c].retain_ppm;
-        plain.identify = (uint32_t)cases[c].identify;
-        plain.layout = (uint32_t)cases[c].layout;
-        plain.predictor = (uint32_t)cases[c].predictor;
-        plain.probe_heads = (uint32_t)cases[c].probe_heads;
-        plain.base = (uint32_t)cases[c].base;
-        plain.min_precision_ppm = cases[c].min_precision_ppm;
-        plain.planner = i >= SC_PRESETS ? SC_PLANNER_RANGE : (uint32_t)cases[c].planner;
-        snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"preset\":\"%s%s\"}", cases[c].name,
+        plain.preset = (uint32_t)presets[c].preset;
+        plain.retain_ppm = presets[c].retain_ppm;
+        plain.identify = (uint32_t)presets[c].identify;
+        plain.layout = (uint32_t)presets[c].layout;
+        plain.predictor = (uint32_t)presets[c].predictor;
+        plain.probe_heads = (uint32_t)presets[c].probe_heads;
+        plain.base = (uint32_t)presets[c].base;
+        plain.min_precision_ppm = presets[c].min_precision_ppm;
+        plain.host_policy = (uint32_t)presets[c].host_policy;
+        plain.bits_k = presets[c].bits > 0 ? (uint32_t)presets[c].bits : plain.bits_k;
+        plain.bits_v = presets[c].bits > 0 ? (uint32_t)presets[c].bits : plain.bits_v;
+        plain.exact_ppm = presets[c].exact_ppm;
+        plain.select_min_tokens = presets[c].is_literature ? 0 : plain.select_min_tokens;
+        plain.min_share_ppm = presets[c].is_literature ? 0 : plain.min_share_ppm;
+        plain.store_pruned = presets[c].is_literature ? 1 : plain.store_pruned;
+        plain.planner = i >= SC_PRESETS ? SC_PLANNER_RANGE : (uint32_t)presets[c].planner;
+        snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"preset\":\"%s%s\"}", presets[c].name,
                  i >= SC_PRESETS ? "+range" : "");
         assert_int_equal(parse(fx, fx->text), SPEC_OK);
         for (size_t k = 0; k < EXPECTED_COUNT; k++)
@@ -616,9 +631,9 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
                  "{\"path\":\"d\",\"select\":{\"retain_ppm\":7,\"probe_heads\":0,"
                  "\"identify\":\"keys\"},\"preset\":\"%s+range\",\"store\":{\"layout\":\"split\"},"
                  "\"read\":{\"planner\":\"chunk\"},\"prefetch\":{\"predictor\":\"hint\"}}",
-                 cases[c].name);
+                 presets[c].name);
         assert_int_equal(parse(fx, fx->text), SPEC_OK);
-        assert_int_equal(fx->config.preset, cases[c].preset);
+        assert_int_equal(fx->config.preset, presets[c].preset);
         assert_int_equal(fx->config.retain_ppm, 7);
         assert_int_equal(fx->config.probe_heads, 0);
         assert_int_equal(fx->config.identify, SC_IDENTIFY_KEYS);

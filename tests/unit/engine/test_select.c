@@ -298,7 +298,7 @@ static void open_model(struct fixture *fx, const char *dir, enum eng_dtype dtype
     full.logits = NULL;
     eng_result_done(&full);
     struct eng_result stored =
-        run_plugin(fx, "\"preset\": \"impress\"", true, 0, NULL, ENG_HINT_NONE);
+        run_plugin(fx, "\"preset\": \"impress-itf\"", true, 0, NULL, ENG_HINT_NONE);
     assert_int_equal(stored.matched_tokens, 0);
     eng_result_done(&stored);
 }
@@ -373,7 +373,7 @@ static void check_variants(struct fixture *fx, uint64_t pass_tokens)
     variants[10].rule.unit = 16;
     for (uint64_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
         char members[512];
-        (void)snprintf(members, sizeof(members), "\"preset\": \"impress%s\", \"select\": {%s}",
+        (void)snprintf(members, sizeof(members), "\"preset\": \"impress-itf%s\", \"select\": {%s}",
                        i % 2 == 0 ? "" : "+range", variants[i].members);
         check(fx, members, &variants[i].rule, pass_tokens, NULL);
     }
@@ -452,12 +452,12 @@ static void select_of_a_call_changes_what_is_configured(void **state)
     (void)state;
     open_fixture(&fx, true, ENG_F16);
     rule.keep_first = 3;
-    check(&fx, "\"preset\": \"impress\", \"select\": {\"keep_last\": 9}", &rule, 0, &select);
+    check(&fx, "\"preset\": \"impress-itf\", \"select\": {\"keep_last\": 9}", &rule, 0, &select);
     select = (struct spec_select){
         .struct_size = sizeof(select), .given = SPEC_SELECT_METRIC, .metric = SPEC_METRIC_LAST};
     rule = eng_choose_rule_default(.25);
     rule.metric = ENG_METRIC_LAST;
-    check(&fx, "\"preset\": \"impress\"", &rule, 0, &select);
+    check(&fx, "\"preset\": \"impress-itf\"", &rule, 0, &select);
     close_fixture(&fx);
 }
 
@@ -465,9 +465,10 @@ static void select_of_a_call_changes_what_is_configured(void **state)
 static void all_rows_are_the_lossless_answer(void **state)
 {
     static const char *const members[] = {
-        "\"preset\": \"as-like\"", "\"preset\": \"impress\", \"select\": {\"retain_ppm\": 1000000}",
-        "\"preset\": \"impress\", \"select\": {\"retain_ppm\": 999999}",
-        "\"preset\": \"impress\", \"select\": {\"budget\": \"count\", \"count\": 200}"};
+        "\"preset\": \"as-like\"",
+        "\"preset\": \"impress-itf\", \"select\": {\"retain_ppm\": 1000000}",
+        "\"preset\": \"impress-itf\", \"select\": {\"retain_ppm\": 999999}",
+        "\"preset\": \"impress-itf\", \"select\": {\"budget\": \"count\", \"count\": 200}"};
     (void)state;
     for (int llama = 0; llama < 2; llama++)
         for (uint64_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
@@ -490,14 +491,15 @@ static void what_is_read_ahead_changes_nothing(void **state)
         const char *members;
         enum eng_hint hint;
     } runs[] = {
-        {"\"preset\": \"impress\"", ENG_HINT_NONE},
-        {"\"preset\": \"impress+range\", \"io\": {\"threads\": 1}", ENG_HINT_NONE},
-        {"\"preset\": \"spec\", \"io\": {\"threads\": 4}", ENG_HINT_NONE},
-        {"\"preset\": \"spec+range\", \"prefetch\": {\"predictor\": \"hint\"}", ENG_HINT_BEFORE},
-        {"\"preset\": \"spec\", \"prefetch\": {\"predictor\": \"hint\"}", ENG_HINT_AFTER},
-        {"\"preset\": \"spec+range\", \"prefetch\": {\"predictor\": \"hint\"}", ENG_HINT_BOTH},
+        {"\"preset\": \"impress-itf\"", ENG_HINT_NONE},
+        {"\"preset\": \"impress-itf+range\", \"io\": {\"threads\": 1}", ENG_HINT_NONE},
+        {"\"preset\": \"spec-itf\", \"io\": {\"threads\": 4}", ENG_HINT_NONE},
+        {"\"preset\": \"spec-itf+range\", \"prefetch\": {\"predictor\": \"hint\"}",
+         ENG_HINT_BEFORE},
+        {"\"preset\": \"spec-itf\", \"prefetch\": {\"predictor\": \"hint\"}", ENG_HINT_AFTER},
+        {"\"preset\": \"spec-itf+range\", \"prefetch\": {\"predictor\": \"hint\"}", ENG_HINT_BOTH},
         {"\"preset\": \"random+range\"", ENG_HINT_NONE},
-        {"\"preset\": \"impress\", \"io\": {\"backend\": \"pread\"}", ENG_HINT_BOTH}};
+        {"\"preset\": \"impress-itf\", \"io\": {\"backend\": \"pread\"}", ENG_HINT_BOTH}};
     (void)state;
     for (int llama = 0; llama < 2; llama++) {
         struct fixture fx;

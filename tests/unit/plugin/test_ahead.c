@@ -22,7 +22,7 @@
 
 #define DEVICE "\"sim\": {\"bytes_per_s\": 1000000000, \"op_ns\": 20000}"
 #define CONFIG(predictor, layout)                                                                  \
-    "\"preset\": \"impress+range\", \"prefetch\": {\"predictor\": \"" predictor                    \
+    "\"preset\": \"impress-itf+range\", \"prefetch\": {\"predictor\": \"" predictor                \
     "\"}, \"store\": {\"layout\": \"" layout "\"}, " DEVICE
 
 /* Rows of 4 KiB, so that a row read ahead is no neighbour of another; 32 heads, so that the probe

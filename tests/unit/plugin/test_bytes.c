@@ -128,7 +128,7 @@ static void what_would_interpret_them_is_refused(void **state)
         {"\"select\": {\"retain_ppm\": 250000, \"min_share_ppm\": 0}", "select.retain_ppm"},
         {"\"select\": {\"budget\": \"count\", \"count\": 10, \"min_share_ppm\": 0}",
          "select.budget"},
-        {"\"preset\": \"impress\"", "select.retain_ppm"},
+        {"\"preset\": \"impress-itf\"", "select.retain_ppm"},
         {"\"preset\": \"as-h2o-lru\"", "select.retain_ppm"},
         {"\"preset\": \"spi\"", "select.retain_ppm"},
         {"\"preset\": \"random\"", "select.retain_ppm"},

@@ -343,7 +343,7 @@ static void closing_leaves_no_thread_and_no_descriptor(void **state)
 static void defaults_ask_for_a_bounded_amount_of_memory(void **state)
 {
     (void)state;
-    static const char *const PRESETS[] = {"as-like", "impress", "spec"};
+    static const char *const PRESETS[] = {"as-like", "impress-itf", "spec-itf"};
     for (uint32_t i = 0; i < 3; i++) {
         struct rig rig;
         char extra[64];

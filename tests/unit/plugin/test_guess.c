@@ -11,7 +11,7 @@
 #define MATCHED   260u
 #define WINDOW_NS 50000000u /* of compute, where there is any: all of a layer can be read in it */
 #define CONFIG(predictor, precision)                                                               \
-    "\"preset\": \"impress+range\", \"prefetch\": {\"predictor\": \"" predictor                    \
+    "\"preset\": \"impress-itf+range\", \"prefetch\": {\"predictor\": \"" predictor                \
     "\", \"min_precision_ppm\": " #precision "}"
 
 struct tour { /* of one request through all layers */
@@ -154,7 +154,7 @@ static void no_predictor_changes_what_is_delivered(void **state)
 static void a_slab_that_was_guessed_is_not_read_again(void **state)
 {
     (void)state;
-    static const char *const PRESETS[] = {"impress", "spec", "random"};
+    static const char *const PRESETS[] = {"impress-itf", "spec-itf", "random"};
     struct tour truth = {.prefetched = 0};
     for (uint32_t i = 0; i < 3; i++) {
         struct world world;

@@ -266,9 +266,9 @@ static void sets_are_those_of_the_definition(void **state)
     uint64_t told = 0, untold = 0;
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         struct world world;
-        world_open(&world, "\"preset\": \"impress+range\", \"chunk_tokens\": 16", CASES[i].heads,
-                   CASES[i].group, CASES[i].head_size, CASES[i].dtype, CASES[i].matched,
-                   CASES[i].agree);
+        world_open(&world, "\"preset\": \"impress-itf+range\", \"chunk_tokens\": 16",
+                   CASES[i].heads, CASES[i].group, CASES[i].head_size, CASES[i].dtype,
+                   CASES[i].matched, CASES[i].agree);
         run_selects(&world, CASES[i].heads < 3 ? CASES[i].heads : 3, 0.6, &told, &untold);
         world_done(&world);
     }
@@ -282,8 +282,8 @@ static void alpha_decides_who_parts(void **state)
 {
     (void)state;
     static const char *const EXTRAS[] = {
-        "\"preset\": \"impress\", \"select\": {\"alpha_milli\": 0}",
-        "\"preset\": \"impress\", \"select\": {\"alpha_milli\": 50000}"};
+        "\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 0}",
+        "\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 50000}"};
     for (uint32_t way = 0; way < 2; way++)
         for (int64_t agree = 0; agree <= 8; agree += 8) {
             struct world world;
@@ -356,7 +356,7 @@ static void where_all_heads_are_probes_the_union_is_read(void **state)
         bool by_sketch, fails;
     } WAYS[] = {
         {"\"preset\": \"as-h2o-lru\", \"store\": {\"layout\": \"paired\"}", false, false},
-        {"\"preset\": \"impress\", \"select\": {\"alpha_milli\": 0}", true, false},
+        {"\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 0}", true, false},
         {"\"preset\": \"as-h2o-lru\", \"select\": {\"probe_heads\": 3}", true, false},
         {"\"preset\": \"as-h2o-lru\", \"select\": {\"probe_heads\": 3}, "
          "\"store\": {\"layout\": \"paired\"}",
@@ -403,7 +403,7 @@ static void granules_are_taken_whole(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"impress\", \"select\": {\"unit\": 16}", 1, 2, 16,
+    world_open(&world, "\"preset\": \"impress-itf\", \"select\": {\"unit\": 16}", 1, 2, 16,
                SPEC_DTYPE_F32, 250, 8);
     static double sums[ROWS_MAX];
     for (uint64_t from = 0; from < 8; from += 7) {
@@ -438,7 +438,7 @@ static void random_rows_are_the_same_for_the_same_call(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"impress\"", 2, 1, 8, SPEC_DTYPE_F16, 300, 8);
+    world_open(&world, "\"preset\": \"impress-itf\"", 2, 1, 8, SPEC_DTYPE_F16, 300, 8);
     struct shot shots[3];
     static const uint32_t LAYERS[] = {1, 1, 2};
     for (uint32_t i = 0; i < 3; i++) {
@@ -479,11 +479,11 @@ static void averages_choose_without_queries(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"impress\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 8);
+    world_open(&world, "\"preset\": \"impress-itf\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 8);
     struct shot scored, stored;
     for (uint32_t known = 0; known < 2; known++) {
         if (known == 1) { /* one request at every layer, by its keys */
-            world.rig.extra = "\"preset\": \"impress\"";
+            world.rig.extra = "\"preset\": \"impress-itf\"";
             rig_reopen(&world.rig);
             for (uint32_t layer = 0; layer < 4; layer++) {
                 alone(&world, layer, &scored);
@@ -521,7 +521,7 @@ static void averages_by_mass_choose_the_rows_that_are_always_kept(void **state)
     (void)state;
     struct world world;
     struct shot shot;
-    world_open(&world, "\"preset\": \"impress\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 8);
+    world_open(&world, "\"preset\": \"impress-itf\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 8);
     for (uint32_t layer = 0; layer < 4; layer++) {
         alone(&world, layer, &shot);
         shot_free(&shot);
@@ -551,7 +551,7 @@ static void each_pass_chooses_anew(void **state)
     (void)state;
     for (uint32_t way = 0; way < 2; way++) {
         struct world world;
-        world_open(&world, "\"preset\": \"impress\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
+        world_open(&world, "\"preset\": \"impress-itf\"", 2, 2, 16, SPEC_DTYPE_F16, 200,
                    way == 0 ? 8 : 0);
         uint32_t flags = way == 0 ? 0 : SPEC_IMPORTANT_FALLBACK;
         struct shot shots[3];
@@ -590,7 +590,7 @@ static void all_rows_are_not_looked_at(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"impress\", \"select\": {\"dense_layers\": 1}", 2, 1, 8,
+    world_open(&world, "\"preset\": \"impress-itf\", \"select\": {\"dense_layers\": 1}", 2, 1, 8,
                SPEC_DTYPE_F16, 150, 3);
     spec_request request = look(&world, 0);
     for (uint32_t layer = 0; layer < 4; layer++) {
@@ -627,7 +627,7 @@ static void a_short_match_is_whole_unless_an_item_has_a_budget(void **state)
         struct world world;
         char extra[160];
         (void)snprintf(extra, sizeof(extra),
-                       "\"preset\": \"impress\", \"select\": {\"min_tokens\": %" PRIu32
+                       "\"preset\": \"impress-itf\", \"select\": {\"min_tokens\": %" PRIu32
                        ", \"min_share_ppm\": %" PRIu32 "}",
                        CASES[i].min_tokens, CASES[i].min_share_ppm);
         world_open(&world, extra, 2, 1, 8, SPEC_DTYPE_F16, 200, 8);
@@ -670,7 +670,7 @@ static void what_cannot_part_is_dense(void **state)
     for (int64_t agree = 0; agree <= 8; agree += 8)
         for (uint32_t way = 0; way < 2; way++) {
             struct world world;
-            world_open(&world, "\"preset\": \"impress\"", 4, 1, 16, SPEC_DTYPE_F16, 200, agree);
+            world_open(&world, "\"preset\": \"impress-itf\"", 4, 1, 16, SPEC_DTYPE_F16, 200, agree);
             spec_request request = look(&world, 0);
             struct shot shot = make_shot(&world, request, 2, 0);
             int64_t slots[200];
@@ -704,7 +704,7 @@ static void one_head_alone_parts_too(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"impress\", \"select\": {\"alpha_milli\": 0}", 1, 2, 16,
+    world_open(&world, "\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 0}", 1, 2, 16,
                SPEC_DTYPE_F16, 120, 8);
     spec_request request = look(&world, 0);
     int64_t slots[120];
@@ -733,10 +733,10 @@ static void without_a_sketch_a_layer_is_dense(void **state)
 {
     (void)state;
     static const char *const EXTRAS[] = {
-        "\"preset\": \"impress\"",
-        "\"preset\": \"impress\", \"select\": {\"sketch_bytes\": 0}",
+        "\"preset\": \"impress-itf\"",
+        "\"preset\": \"impress-itf\", \"select\": {\"sketch_bytes\": 0}",
         "\"preset\": \"as-like\"",
-        "\"preset\": \"impress\", \"select\": {\"probe_heads\": 0}",
+        "\"preset\": \"impress-itf\", \"select\": {\"probe_heads\": 0}",
     };
     for (uint32_t way = 0; way < 4; way++) {
         struct world world;
@@ -762,7 +762,7 @@ static void rows_without_probes_are_dense(void **state)
     (void)state;
     struct world world;
     world_open(&world, "\"preset\": \"as-like\"", 2, 1, 8, SPEC_DTYPE_F16, 150, 8);
-    world.rig.extra = "\"preset\": \"impress\"";
+    world.rig.extra = "\"preset\": \"impress-itf\"";
     rig_reopen(&world.rig);
     spec_request request = look(&world, 0);
     for (uint32_t layer = 0; layer < 4; layer++) {
@@ -781,8 +781,8 @@ static void the_other_layout_is_not_found(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"impress\"", 2, 1, 8, SPEC_DTYPE_F16, 150, 8);
-    world.rig.extra = "\"preset\": \"impress\", \"store\": {\"layout\": \"split\"}";
+    world_open(&world, "\"preset\": \"impress-itf\"", 2, 1, 8, SPEC_DTYPE_F16, 150, 8);
+    world.rig.extra = "\"preset\": \"impress-itf\", \"store\": {\"layout\": \"split\"}";
     rig_reopen(&world.rig);
     world_store(&world); /* asserts that nothing is found */
     spec_request request = look(&world, 0);
@@ -811,7 +811,7 @@ static void items_do_not_change_each_other(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"impress+range\"", 2, 2, 16, SPEC_DTYPE_F16, 260, 6);
+    world_open(&world, "\"preset\": \"impress-itf+range\"", 2, 2, 16, SPEC_DTYPE_F16, 260, 6);
     struct shot truth[4], shots[8];
     struct spec_important items[8];
     spec_request requests[3];
@@ -862,7 +862,7 @@ static void a_guess_changes_nothing_but_reads(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"spec+range\"", 2, 2, 16, SPEC_DTYPE_F16, 260, 8);
+    world_open(&world, "\"preset\": \"spec-itf+range\"", 2, 2, 16, SPEC_DTYPE_F16, 260, 8);
     struct shot truth;
     alone(&world, 2, &truth);
     assert_int_equal(truth.item.row_count, 65);
@@ -908,7 +908,7 @@ static void calls_allocate_nothing(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"impress\"", 2, 2, 16, SPEC_DTYPE_F16, 260, 4);
+    world_open(&world, "\"preset\": \"impress-itf\"", 2, 2, 16, SPEC_DTYPE_F16, 260, 4);
     struct sc_alloc *alloc = &world.rig.conn->alloc;
     for (uint32_t round = 0; round < 4; round++) {
         rig_background(&world.rig);
@@ -963,7 +963,7 @@ static void threads_get_the_same_sets(void **state)
 {
     (void)state;
     struct world world = {.matched = 150, .group = 2, .agree = 6};
-    rig_init(&world.rig, false, "\"preset\": \"impress+range\", \"max_requests\": 6");
+    rig_init(&world.rig, false, "\"preset\": \"impress-itf+range\", \"max_requests\": 6");
     rig_shape(&world.rig, 4, 2, 16, SPEC_DTYPE_F16);
     world.rig.query_group = 2;
     world.prompt = rig_prompt(1, 0, 0, 150 + FRESH_ROWS);
@@ -991,8 +991,8 @@ static void a_deadline_leaves_the_request_usable(void **state)
     (void)state;
     for (int64_t agree = 0; agree <= 8; agree += 8) {
         struct world world;
-        world_open(&world, "\"preset\": \"impress\", \"sim\": {\"op_ns\": 1000000000}", 4, 1, 16,
-                   SPEC_DTYPE_F16, 200, agree);
+        world_open(&world, "\"preset\": \"impress-itf\", \"sim\": {\"op_ns\": 1000000000}", 4, 1,
+                   16, SPEC_DTYPE_F16, 200, agree);
         spec_request request = look(&world, 0);
         struct shot shot = make_shot(&world, request, 3, 0);
         static const uint64_t WITHIN_NS[] = {1000000, 1500000000, 0}; /* sketch, rows, none */
@@ -1019,7 +1019,7 @@ static void a_chosen_row_that_fails_voids_the_match(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"impress\"", 2, 1, 16, SPEC_DTYPE_F16, 200, 8);
+    world_open(&world, "\"preset\": \"impress-itf\"", 2, 1, 16, SPEC_DTYPE_F16, 200, 8);
     spec_request request = look(&world, 0), beside = look(&world, 0);
     rig_pass_ns(&world.rig, 1000000000);
     struct shot shot = make_shot(&world, request, 0, 0); /* its sketch is there */
@@ -1076,7 +1076,7 @@ static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"impress\"", 2, 2, 8, SPEC_DTYPE_F16, 150, 8);
+    world_open(&world, "\"preset\": \"impress-itf\"", 2, 2, 8, SPEC_DTYPE_F16, 150, 8);
     spec_request request = look(&world, 0);
     for (uint32_t wrong = 0; wrong < 20; wrong++) {
         struct shot shot = make_shot(&world, request, 1, 0);

@@ -200,7 +200,7 @@ static void calls_take_little_of_a_small_stack(void **state)
     (void)state;
     static const char *const EXTRA[] = {"\"preset\": \"layered\"",
                                         "\"preset\": \"layered\", \"submit\": {\"threads\": 0}",
-                                        "\"preset\": \"impress\"", "\"preset\": \"as-like\""};
+                                        "\"preset\": \"impress-itf\"", "\"preset\": \"as-like\""};
     if (IS_SANITIZED) {
         print_message("skipped: sanitizers make frames of the stack larger\n");
         skip();

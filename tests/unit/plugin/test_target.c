@@ -163,7 +163,8 @@ static void nobody_else_touches_a_destination(void **state)
         bool codes, scores, compacts;
     } WAYS[] = {
         {"\"preset\": \"as-like\"", 0, false, false, false},
-        {"\"preset\": \"impress\", \"select\": {\"alpha_milli\": 1000}", 0, false, false, false},
+        {"\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 1000}", 0, false, false,
+         false},
         {"\"preset\": \"as-h2o-lru\"", SPEC_IMPORTANT_FALLBACK, false, true, true},
         {"\"preset\": \"as-h2o-lru\", \"store\": {\"layout\": \"paired\"}", SPEC_IMPORTANT_FALLBACK,
          false, true, true},
@@ -233,7 +234,7 @@ static void what_cannot_be_scored_is_dense(void **state)
     static const char *const EXTRA[] = {
         "\"preset\": \"as-h2o-lru\"",
         "\"preset\": \"as-h2o-lru\", \"select\": {\"probe_heads\": 3}",
-        "\"preset\": \"impress\", \"select\": {\"alpha_milli\": 0}"};
+        "\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 0}"};
     __wrap_sc_plugin_target_host.score = NULL;
     for (uint32_t way = 0; way < 3; way++) {
         struct world world;

@@ -140,8 +140,8 @@ class Selective(unittest.TestCase):
 
     def test_the_replay_table_is_per_request(self):
         facts = {"requests": 2, "read_bytes": 4000000, "ops": 20, "rows": 4096}
-        rows = demo.replay_rows([("impress+range", facts, 8000000)])
-        self.assertEqual(rows[1], ["impress+range", "8.00 ms", "2.0 MB", "10", "2,048"])
+        rows = demo.replay_rows([("impress-itf+range", facts, 8000000)])
+        self.assertEqual(rows[1], ["impress-itf+range", "8.00 ms", "2.0 MB", "10", "2,048"])
 
 
 class Layered(unittest.TestCase):
@@ -195,7 +195,8 @@ class Commands(unittest.TestCase):
     def test_the_connector_is_given_with_its_configuration(self):
         command = task().command("out.json", demo.SELECTIVE)
         self.assertEqual(json.loads(command[command.index("--config") + 1]),
-                         {"path": demo.STORE, "preset": "impress+range"})
+                         {"path": demo.STORE, "preset": "impress-itf+range",
+                          "store": {"pruned": "no"}})
         command = task().command("out.json", demo.LAYERED, demo.HINT)
         self.assertEqual(command[command.index("--hint") + 1], "after")
         self.assertNotIn("--connector", task().command("out.json", None))
