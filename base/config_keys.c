@@ -208,9 +208,15 @@ static const struct sc_config_row rows[] = {
       "static: stored averages. layer: the ranking of this layer. hint: the host's "
       "approximate queries. What is delivered does not depend on it."},
      CHOICE(predictor, "none", "random", "sink", "static", "layer", "hint")},
+    {{"prefetch.rule", "choice", "contention", "\"contention\" or \"precision\"",
+      "Down to which rank guessed rows are read ahead. precision: where this share of earlier "
+      "guesses was right, prefetch.min_precision_ppm. contention: where that share was, if another "
+      "request's loads on demand were waited for all the time lately; where less was, the less "
+      "they were; and where any was, if none waited."},
+     CHOICE(prefetch_rule, "contention", "precision")},
     {{"prefetch.min_precision_ppm", "integer", "750000", "0 .. 1000000",
-      "Rows are read ahead down to the rank behind which fewer than this share of earlier guesses "
-      "were right, in millionths."},
+      "How right guesses have to be to be read ahead, in millionths, by the rule. 0: all are read "
+      "that fit the time there is."},
      INTEGER(min_precision_ppm, 0, 1000000)},
     {{"hint.rows", "integer", "64", "1 .. 4096",
       "Query rows of a hint that are used: the last ones."},
@@ -288,9 +294,9 @@ _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQU
 _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_LAYERED == 9 &&
                    SC_PRESET_INT8 == 10 && SC_PRESETS == 11 && SC_BASE_COARSE == 1 &&
                    SC_CODES_YES == 2 && SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 &&
-                   SC_IDENTIFY_COARSE == 3 && SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 &&
-                   SC_PLANNER_RANGE == 1 && SC_FILL_CUT == 1 && SC_POLICY_VALUE == 0 &&
-                   SC_POLICY_LFU == 2 && SC_ADMIT_SECOND == 1,
+                   SC_IDENTIFY_COARSE == 3 && SC_RULE_PRECISION == 1 && SC_SIMILARITY_MASS == 1 &&
+                   SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 && SC_FILL_CUT == 1 &&
+                   SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 && SC_ADMIT_SECOND == 1,
                "choices stand in the order of their numbers");
 _Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&
                    SPEC_METRIC_H2O == 0 && SPEC_METRIC_LAST == 1 && SPEC_METRIC_RANDOM == 2,

@@ -923,7 +923,8 @@ def similarity(args, root, build):
 # ---- prefetch ----
 
 DEVICE_FILE_BYTES = 512 << 20
-PREDICTORS = ("none", "random", "sink", "static", "layer", "before", "after", "both")
+PREDICTORS = ("none", "random", "sink", "static", "layer", "before", "after", "both",
+              "alone")
 
 
 def device_of(session):

@@ -19,6 +19,8 @@ OP_BYTES = (1 << 20) + (64 << 10)  # the longest operation: a frame
 LAYERS, TOKENS, WARM, REQUESTS, WINDOW_NS = 8, 4864, 2, 4, 8_000_000
 PRESETS = ("impress-itf", "spec-itf", "random", "impress-itf+range", "spec-itf+range",
            "random+range")
+# Ours: guesses by layer, as spec-itf's, by the rule contention. Beside others little is read.
+BY_RULE = "by contention"
 RECALLS = (0.6, 0.8)
 JUDGED = 0.6
 
@@ -30,13 +32,16 @@ class Cell:
         self.args = {"layers": layers or LAYERS, "tokens": TOKENS, "prefixes": 1, "new": 64,
                      "similarity": 0.8, "recall": recall, "fallback": 0.0}
         self.build, self.read_series = build, read_series
-        jobs = [(preset, beside) for beside in (0, 1) for preset in PRESETS]
+        jobs = [(preset, beside) for beside in (0, 1) for preset in (*PRESETS, BY_RULE)]
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             self.runs = dict(zip(jobs, pool.map(lambda job: self.process(*job), jobs)))
 
     def config(self, preset):
+        more = {}
+        if preset == BY_RULE:
+            preset, more = "spec-itf+range", {"prefetch": {"min_precision_ppm": 750000}}
         return json.dumps({"path": "/sim/store", "preset": preset, "disk_bytes": "20GB",
-                           "stage_bytes": "512MiB", "sim": SIM})
+                           "stage_bytes": "512MiB", "sim": SIM, **more})
 
     def process(self, preset, beside):
         """{"no window", "window": what was counted}."""
@@ -66,7 +71,7 @@ def table(cell):
           "whole layer while guesses are read")
     print(f"{'preset':18} {'ttft ms':>8} {'exposed':>8} {'MiB read':>8} {'ops':>6} {'amplif':>6} "
           f"{'ahead':>5} {'waste':>5} {'MiB':>6} {'beside':>7}")
-    for preset in PRESETS:
+    for preset in (*PRESETS, BY_RULE):
         facts = cell.runs[preset, 0]["window"]
         each = facts["requests"]
         print(f"{preset:18} {cell.ttft_ns(preset) / 1e6:8.2f} "
@@ -87,6 +92,9 @@ def verdicts(cell, verdict):
     ok &= verdict("bytes of spec-itf / of impress-itf (every slab holds a wanted row)",
                   slabs[1] / slabs[0], 1.0, True)
     op_ns = OP_BYTES / SIM["bytes_per_s"] * 1e9
+    ok &= verdict(f"{BY_RULE} / {spec}, nobody beside", cell.ratio(BY_RULE, spec), 1.001, True)
+    waste = [run["unused_bytes"] / run["read_bytes"] for run in cell.runs[BY_RULE, 1].values()]
+    ok &= verdict(f"{BY_RULE}: waste beside another request", max(waste), 0.01, True)
     late_ns = max(cell.beside_ns(preset) for preset in PRESETS) - cell.beside_ns(impress)
     return ok & verdict("another request waits for guesses, of one operation", late_ns / op_ns, 1.0,
                         True)

@@ -74,6 +74,7 @@ struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
     _Atomic uint64_t host_bytes_per_s; /* of whole layers from host memory, likewise */
     struct sc_plugin_trust *trusts;    /* [layer_count + 1] of guesses; the last: of all layers */
     struct sc_plugin_window window;    /* of compute, that reading ahead may fill */
+    struct sc_plugin_contention contention; /* what others waited for meanwhile */
 };
 
 struct sc_plugin_stats {

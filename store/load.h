@@ -242,6 +242,9 @@ struct sc_store_read_cost { /* of the load begun last */
      * there, is not among them. */
     uint64_t first_ns, last_ns, timed_bytes;
 };
+/* What all who waited for loads on demand have waited, summed up since open, as the cost of each
+ * load has it (wait_ns). Any thread; a read of a counter. */
+uint64_t sc_store_awaited_ns(const struct sc_store *store);
 void sc_store_reader_cost(const struct sc_store_reader *reader,
                           struct sc_store_read_cost *ret_cost);
 

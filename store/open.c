@@ -323,6 +323,11 @@ void sc_store_fork_close(struct sc_store *store)
     sc_io_fork_close(store->io);
 }
 
+uint64_t sc_store_awaited_ns(const struct sc_store *store)
+{
+    return sc_store_counted(&store->counts.awaited_ns);
+}
+
 void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
 {
     struct sc_store_stats stats = {

@@ -43,8 +43,8 @@ STORE = os.path.join(ROOT, "build", "demo-store")
 PRESET = "impress-itf+range"
 # What first and second run use: probe keys are stored, every row is delivered.
 # Codes are made of it too, in the background: the first run waits for them at its end.
-WHOLE = {"path": STORE, "fill": "load", "preset": PRESET, "select": {"retain_ppm": 1000000, "probe_heads": 3},
-         "layered": {"codes": "yes"}}
+WHOLE = {"path": STORE, "fill": "load", "preset": PRESET, "layered": {"codes": "yes"},
+         "select": {"retain_ppm": 1000000, "probe_heads": 3}}
 # A quarter of the rows; what is computed on them is not stored, so that later runs find exact rows.
 SELECTIVE = {"path": STORE, "fill": "load", "preset": PRESET, "store": {"pruned": "no"}}
 LAYERED = {"path": STORE, "fill": "load", "preset": "layered"}  # every row, one in twenty exactly

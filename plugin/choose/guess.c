@@ -80,16 +80,33 @@ static uint64_t rows_that_fit(spec_connector *conn, bool is_run)
     return bytes_that_fit(conn, is_run) / (is_run ? conn->dims.row_bytes : pages * page);
 }
 
+/* What loads on demand of others were waited for since the connector was opened. */
+static uint64_t others_awaited(const struct sc_plugin_guess *guess)
+{
+    uint64_t own_ns = sc_counted(&guess->request->awaited_ns);
+    uint64_t all_ns = sc_store_awaited_ns(guess->conn->store);
+    return all_ns > own_ns ? all_ns - own_ns : 0;
+}
+
+/* How right the guesses that are read have to be. */
+static uint64_t least_right(const spec_connector *conn)
+{
+    uint64_t min_ppm = conn->config.min_precision_ppm;
+    return conn->config.prefetch_rule == SC_RULE_PRECISION
+               ? min_ppm
+               : sc_plugin_contention_least(&conn->ahead.contention, min_ppm);
+}
+
 /* Begins reading what is trusted and fits: the layer from its first row on where heads are expected
  * to disagree, else as much of the ranking. Whoever the state names. */
 static void guess_begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
 {
     const struct sc_plugin_trust *own = &conn->ahead.trusts[guess->layer];
     const struct sc_plugin_trust *all = &conn->ahead.trusts[conn->dims.layer_count];
-    uint64_t least_ppm = conn->config.min_precision_ppm;
-    uint64_t total = sc_plugin_row_total(guess->request);
+    uint64_t whole_ppm = conn->config.min_precision_ppm; /* else the ranking may be better */
+    uint64_t least_ppm = least_right(conn), total = sc_plugin_row_total(guess->request);
     guess->count = k;
-    if (guess->is_whole && sc_plugin_trust_whole(own, all, least_ppm)) {
+    if (guess->is_whole && sc_plugin_trust_whole(own, all, whole_ppm)) {
         uint64_t fits = rows_that_fit(conn, true);
         sc_plugin_guess_begin_run(conn, guess->request, guess->layer, fits < total ? fits : total);
         return;
@@ -309,6 +326,7 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
     guess->layer = layer;
     guess->count = 0;
     guess->asked_ns = sc_exec_now_ns(conn->exec);
+    guess->others_ns = others_awaited(guess);
     if (conn->config.predictor != SC_PREDICT_HINT) {
         guess->is_whole = sc_plugin_trust_parts(&conn->ahead.trusts[layer]);
         if (is_by_layer ? k > 0 : rank_now(conn, guess, rows, &k))
@@ -341,8 +359,12 @@ void sc_plugin_guess_end(spec_connector *conn, struct sc_plugin_request *request
     if (guess->conn == NULL)
         return;
     guess_settle(guess);
-    if (guess->layer == layer && guess->asked_ns != 0)
-        sc_plugin_window_learn(&conn->ahead.window, now_ns - guess->asked_ns);
+    if (guess->layer == layer && guess->asked_ns != 0) {
+        uint64_t window_ns = now_ns - guess->asked_ns, others_ns = others_awaited(guess);
+        others_ns = others_ns > guess->others_ns ? others_ns - guess->others_ns : 0;
+        sc_plugin_window_learn(&conn->ahead.window, window_ns);
+        sc_plugin_contention_learn(&conn->ahead.contention, others_ns, window_ns);
+    }
     guess->asked_ns = 0;
 }
 

@@ -7,9 +7,10 @@
 
 #include <stddef.h>
 
-#define PPM       1000000u
-#define MEMORY    8u /* measurements that an average remembers, about */
-#define WORD_BITS 64u
+#define PPM        1000000u
+#define MEMORY     8u  /* measurements that an average remembers, about */
+#define OTHERS_MAX 64u /* that wait at one time: more are no more of a reason */
+#define WORD_BITS  64u
 
 /* Moves the set bits out, ascending, and leaves zeros. */
 static void bits_take(uint64_t *bits, uint64_t word_first, uint64_t word_end, uint32_t *ret_rows)
@@ -114,6 +115,27 @@ uint64_t sc_plugin_trust_rows(const struct sc_plugin_trust *own, const struct sc
         rows = sc_plugin_decile_end(count, d);
     }
     return rows;
+}
+
+void sc_plugin_contention_learn(struct sc_plugin_contention *contention, uint64_t others_ns,
+                                uint64_t window_ns)
+{
+    uint32_t seen = atomic_load_explicit(&contention->count, memory_order_relaxed);
+    double share = window_ns > 0 ? (double)others_ns / (double)window_ns : 0;
+    share = share < OTHERS_MAX ? share : OTHERS_MAX;
+    average_move(&contention->ppm, seen, (uint64_t)(share * PPM));
+    count_up(&contention->count, seen);
+}
+
+/* p / (1 - p) has to be m / (1 - m) * c. */
+uint64_t sc_plugin_contention_least(const struct sc_plugin_contention *contention, uint64_t min_ppm)
+{
+    uint64_t others = atomic_load_explicit(&contention->ppm, memory_order_relaxed);
+    if (min_ppm == 0)
+        return 0;
+    uint64_t wrong = min_ppm * others, right = (PPM - min_ppm) * PPM;
+    uint64_t least = wrong > 0 ? (uint64_t)((double)wrong * PPM / (double)(wrong + right)) : 0;
+    return least > 0 ? least : 1;
 }
 
 void sc_plugin_window_learn(struct sc_plugin_window *window, uint64_t took_ns)

@@ -4,6 +4,9 @@
  *   in the order of reading    each decile ascending, so that neighbours share operations
  *   read ahead               [ 0 .. cut )   cut: behind it guesses are wrong too often, and no
  *                                           more bytes than the window of compute lets through
+ *   too often                a row that was right spares its request what it takes the device, one
+ *                            that was wrong has others wait so long: those that do wait. Where none
+ *                            does, whatever was right at times is worth its reading
  *   heads will disagree      rows 0 1 2 ... as far as the window lets through: the layer is read
  *                            whole, in one run, and its beginning is as good as any part of it
  *
@@ -70,6 +73,22 @@ bool sc_plugin_trust_parts(const struct sc_plugin_trust *own);
 /* Where all rows are expected to be wanted: at least least_ppm of them were, up to now. */
 bool sc_plugin_trust_whole(const struct sc_plugin_trust *own, const struct sc_plugin_trust *all,
                            uint64_t least_ppm);
+
+/* How many others waited for their loads while rows were guessed: of layer after layer, smoothed.
+ */
+struct sc_plugin_contention {
+    _Atomic uint32_t ppm; /* millionths of one that waits all the time */
+    _Atomic uint32_t count;
+};
+
+/* Others waited for so long, all together, in a window of window_ns. */
+void sc_plugin_contention_learn(struct sc_plugin_contention *contention, uint64_t others_ns,
+                                uint64_t window_ns);
+/* How right a guess has to be, in millionths: min_ppm where one other waits all the time; less
+ * where less is waited, by p * saved > (1 - p) * what others wait, with saved as min_ppm has it; 1
+ * where nobody waits. min_ppm 0: all is read, whoever waits. */
+uint64_t sc_plugin_contention_least(const struct sc_plugin_contention *contention,
+                                    uint64_t min_ppm);
 
 void sc_plugin_window_learn(struct sc_plugin_window *window, uint64_t took_ns);
 /* Bytes that a device of this rate moves within the window; 0 before the first measurement. */

@@ -265,6 +265,7 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
     spec_status status = sc_store_sketch_wait(sketch, deadline_ns);
     uint64_t wait_ns = sc_exec_now_ns(conn->exec) - begin_ns;
     item->in.io_exposed_ns += wait_ns;
+    sc_count(&item->request->awaited_ns, wait_ns);
     sc_count(&conn->stats.exposed_ns, wait_ns);
     if (status == SPEC_E_TIMEOUT)
         return fail_late(reterr);

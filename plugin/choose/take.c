@@ -131,6 +131,7 @@ static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
     item->in.read_bytes += cost->read_bytes;
     item->in.io_ops += cost->op_count;
     item->in.io_exposed_ns += cost->wait_ns;
+    sc_count(&item->request->awaited_ns, cost->wait_ns);
     sc_count(&conn->stats.exposed_ns, cost->wait_ns);
     sc_count(&conn->stats.wanted_bytes, cost->wanted_bytes);
 }

@@ -53,8 +53,9 @@ struct sc_plugin_guess {
     uint8_t *hint; /* [hint.rows][query heads of the probe heads][head_size] NULL: none is taken */
 
     /* Host thread. */
-    uint32_t layer;    /* that is guessed; SC_PLUGIN_NO_LAYER: none */
-    uint64_t asked_ns; /* when prefetch_next was called for it; 0: it was not */
+    uint32_t layer;     /* that is guessed; SC_PLUGIN_NO_LAYER: none */
+    uint64_t asked_ns;  /* when prefetch_next was called for it; 0: it was not */
+    uint64_t others_ns; /* what others had waited until then: others_awaited of guess.c */
 
     /* Whoever the state names. */
     _Atomic uint32_t state; /* enum in guess.c: host, or the task */
@@ -109,7 +110,8 @@ struct sc_plugin_request {
     /* The host thread that calls for this request. Tokens grow, and shrink by those of a pass that
      * is given up; saves that are committed read those before. */
     uint64_t token_count;
-    uint64_t chosen_rows; /* of the set chosen last: so many are ranked; 0: none yet */
+    _Atomic uint64_t awaited_ns; /* what its own loads were waited for */
+    uint64_t chosen_rows;        /* of the set chosen last: so many are ranked; 0: none yet */
     uint64_t mark_count;
     struct sc_sha256 root;
     uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */

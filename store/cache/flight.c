@@ -519,6 +519,8 @@ bool sc_flight_wait(struct sc_flight *flight, uint64_t deadline_ns, struct sc_fl
     pthread_mutex_lock(&flight->lock);
     flight->is_awaited = false;
     flight->cost.wait_ns += wait_ns;
+    if (flight->lane == SC_LANE_DEMAND)
+        sc_store_count(&flight->store->counts.awaited_ns, wait_ns);
     return changed;
 }
 

@@ -264,11 +264,15 @@ static void a_hint_is_scored_by_its_own_scale(void **state)
     assert_int_equal(right_scaled(.25f, 0), best); /* 1 / sqrt(16) */
 }
 
+#define BY_PRECISION(predictor, precision)                                                         \
+    "\"preset\": \"impress-itf+range\", \"prefetch\": {\"predictor\": \"" predictor                \
+    "\", \"rule\": \"precision\", \"min_precision_ppm\": " #precision "}"
+
 static void what_was_right_too_seldom_is_not_read(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, CONFIG("sink", 750000), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
+    world_open(&world, BY_PRECISION("sink", 750000), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
     for (uint32_t n = 0; n < 4; n++)
         assert_int_equal(travel(&world, WINDOW_NS).prefetched, 0);
     assert_int_equal(speculated(&world), 0);
@@ -277,6 +281,71 @@ static void what_was_right_too_seldom_is_not_read(void **state)
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
         atomic_store(&world.rig.conn->ahead.trusts[2].right_ppm[d], 1000000);
     assert_true(travel(&world, WINDOW_NS).prefetched > 0);
+    world_done(&world);
+}
+
+/* A request through all layers; while each is computed another loads all rows, over and over, or
+ * (others 0) nobody does. */
+static struct tour travel_beside(struct world *world, uint32_t others)
+{
+    struct tour tour = {.prefetched = 0};
+    spec_request request = look(world, 0), other = look(world, 0);
+    struct spec_select all = {
+        .struct_size = sizeof(all), .given = SPEC_SELECT_BUDGET, .retain_ppm = 1000000};
+    struct area area = rig_area(&world->rig, world->matched);
+    struct spec_important item = {
+        .struct_size = sizeof(item), .request = other, .select = &all, .destination = &area.memory};
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        assert_int_equal(sc_plugin_begin_layer(world->rig.conn, &request, 1, layer, NULL), SPEC_OK);
+        load(world, request, layer, &tour);
+        prefetch(world, request, layer);
+        for (uint32_t n = 0; n < others; n++) {
+            item.layer = (layer + n) % 4;
+            assert_int_equal(sc_plugin_get_important(world->rig.conn, &item, 1, NULL), SPEC_OK);
+        }
+        if (others == 0)
+            rig_pass_ns(&world->rig, WINDOW_NS);
+    }
+    rig_area_free(&area);
+    rig_release(&world->rig, other);
+    rig_release(&world->rig, request);
+    return tour;
+}
+
+/* What is seldom right is read as long as nobody else waits for the device, and no longer. */
+static void what_others_wait_for_decides_what_is_guessed(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, CONFIG("sink", 750000) ", \"sim\": {\"op_ns\": 100000}", 2, 2, 16,
+               SPEC_DTYPE_F16, MATCHED, 8);
+    spec_connector *conn = world.rig.conn;
+    (void)travel(&world, WINDOW_NS);
+    assert_true(travel(&world, WINDOW_NS).prefetched > 0);
+    assert_int_equal(atomic_load(&conn->ahead.contention.ppm), 0);
+    for (uint32_t n = 0; n < 8; n++)
+        (void)travel_beside(&world, 20);
+    assert_in_range(atomic_load(&conn->ahead.contention.ppm), 600000, 1000000);
+    uint64_t before = speculated(&world);
+    (void)travel_beside(&world, 20);
+    assert_int_equal(speculated(&world), before);
+    for (uint32_t n = 0; n < 40; n++)
+        (void)travel_beside(&world, 0);
+    assert_true(travel(&world, WINDOW_NS).prefetched > 0); /* they have left */
+    world_done(&world);
+}
+
+/* A hint stands before the layer below is asked for: what that waits for is its own. */
+static void what_a_request_waits_for_is_no_others(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, CONFIG("hint", 750000) ", \"sim\": {\"op_ns\": 100000}", 2, 2, 16,
+               SPEC_DTYPE_F16, MATCHED, 8);
+    for (uint32_t n = 0; n < 3; n++)
+        (void)travel_hinted(&world, 1000000, BEFORE);
+    assert_true(atomic_load(&world.rig.conn->ahead.contention.count) >= 9);
+    assert_int_equal(atomic_load(&world.rig.conn->ahead.contention.ppm), 0);
     world_done(&world);
 }
 
@@ -537,6 +606,8 @@ int main(void)
         cmocka_unit_test(a_later_hint_replaces_one_that_has_not_begun),
         cmocka_unit_test(a_hint_is_scored_by_its_own_scale),
         cmocka_unit_test(what_was_right_too_seldom_is_not_read),
+        cmocka_unit_test(what_others_wait_for_decides_what_is_guessed),
+        cmocka_unit_test(what_a_request_waits_for_is_no_others),
         cmocka_unit_test(a_window_of_nothing_reads_nothing),
         cmocka_unit_test(a_request_ends_while_its_hint_is_ranked),
         cmocka_unit_test(two_guesses_live_side_by_side_and_end_at_any_moment),

@@ -164,9 +164,40 @@ static void the_window_bounds_bytes(void **state)
     assert_true(sc_plugin_window_bytes(&window, UINT64_MAX) <= UINT64_C(1) << 62);
 }
 
+/* p * saved > (1 - p) * what others wait, saved being what makes that min_ppm for one other. */
+static void what_others_wait_says_how_right_a_guess_has_to_be(void **state)
+{
+    (void)state;
+    struct sc_plugin_contention contention = {0};
+    assert_int_equal(sc_plugin_contention_least(&contention, 750000), 1); /* nobody is known of */
+    assert_int_equal(sc_plugin_contention_least(&contention, 0), 0);
+    assert_int_equal(sc_plugin_contention_least(&contention, 1000000), 1);
+    sc_plugin_contention_learn(&contention, 0, 8000000);
+    assert_int_equal(sc_plugin_contention_least(&contention, 750000), 1);
+    static const struct {
+        double others;
+        uint64_t min_ppm, least_ppm;
+    } CASES[] = {{1, 750000, 750000},       {1. / 3, 750000, 500000},
+                 {1. / 27, 750000, 100000}, {3, 750000, 900000},
+                 {1, 500000, 500000},       {1, 1000000, 1000000},
+                 {.1, 1000000, 1000000},    {9, 0, 0},
+                 {1e9, 750000, 994818}};
+    for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        contention = (struct sc_plugin_contention){0};
+        sc_plugin_contention_learn(&contention, (uint64_t)(CASES[i].others * 8e6), 8000000);
+        uint64_t least = sc_plugin_contention_least(&contention, CASES[i].min_ppm);
+        assert_in_range(least + 2, CASES[i].least_ppm, CASES[i].least_ppm + 4);
+    }
+    for (uint32_t n = 0; n < 64; n++) /* it was long ago */
+        sc_plugin_contention_learn(&contention, 0, 8000000);
+    assert_in_range(sc_plugin_contention_least(&contention, 750000), 1, 50000);
+    sc_plugin_contention_learn(&contention, 5, 0); /* no window at all */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_others_wait_says_how_right_a_guess_has_to_be),
         cmocka_unit_test(deciles_ascend_and_keep_their_rows),
         cmocka_unit_test(trust_reads_down_to_where_guesses_are_wrong_too_often),
         cmocka_unit_test(one_decile_that_is_wrong_does_not_end_what_is_right_behind_it),
