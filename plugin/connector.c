@@ -242,9 +242,16 @@ static void on_average(const struct sc_store_average *average, void *user)
 
 static spec_status open_lab(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->lab = (struct sc_lab){.config = &conn->config, .log = &conn->log, .store = &conn->store};
+    conn->lab = (struct sc_lab){.config = &conn->config,
+                                .log = &conn->log,
+                                .store = &conn->store,
+                                .on_write = sc_plugin_trusts_write,
+                                .user = conn};
     if (!sc_plugin_can_select(conn))
-        return SPEC_OK; /* nothing is ever scored, nor chosen by averages */
+        return SPEC_OK; /* nothing is ever scored, nor chosen by averages, nor guessed */
+    spec_status status = sc_plugin_trusts_open(conn, reterr);
+    if (status != SPEC_OK)
+        return status;
     return sc_lab_open(&conn->lab, &conn->alloc, conn->dims.layer_count, reterr);
 }
 
@@ -283,6 +290,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .on_epoch = sc_plugin_on_epoch,
         .on_coarse = sc_plugin_on_coarse,
         .on_average = on_average,
+        .on_trust = sc_plugin_trusts_load,
         .on_written = sc_plugin_on_written,
         .user = conn,
     };
@@ -386,6 +394,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     pthread_mutex_init(&conn->saves.lock, NULL);
     pthread_mutex_init(&conn->jobs.lock, NULL);
     sc_plugin_fill_open(conn);
+    pthread_mutex_init(&conn->ahead.write_lock, NULL);
     sc_plugin_maintain_open(conn);
     sc_plugin_stages_open(conn);
     pthread_mutex_init(&conn->ranks.follow_lock, NULL);
@@ -421,6 +430,7 @@ static void destroy_connector(spec_connector *conn)
     sc_exec_close(conn->exec);
     sc_alloc_free(&conn->alloc, conn->merges.job);
     sc_lab_averages_close(conn->lab.averages);
+    sc_plugin_trusts_close(conn);
     sc_alloc_free(&conn->alloc, conn->requests.readers);
     sc_alloc_free(&conn->alloc, conn->requests.slots);
     sc_alloc_free(&conn->alloc, conn->tickets.slots);
@@ -437,6 +447,7 @@ static void destroy_connector(spec_connector *conn)
     sc_plugin_fill_close(conn);
     pthread_mutex_destroy(&conn->jobs.lock);
     pthread_mutex_destroy(&conn->stages.lock);
+    pthread_mutex_destroy(&conn->ahead.write_lock);
     pthread_mutex_destroy(&conn->ranks.follow_lock);
     pthread_mutex_destroy(&conn->outbox.post_lock);
     pthread_mutex_destroy(&conn->outbox.lock);

@@ -73,6 +73,9 @@ struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
     _Atomic uint64_t pick_bytes_per_s; /* of chosen rows, likewise */
     _Atomic uint64_t host_bytes_per_s; /* of whole layers from host memory, likewise */
     struct sc_plugin_trust *trusts;    /* [layer_count + 1] of guesses; the last: of all layers */
+    pthread_mutex_t write_lock;        /* of who writes them to the log: words */
+    uint16_t *words;                   /* trust.c; NULL: no guesses are made */
+    _Atomic uint32_t written;          /* what was learnt when they were written last */
     struct sc_plugin_window window;    /* of compute, that reading ahead may fill */
     struct sc_plugin_contention contention; /* what others waited for meanwhile */
 };

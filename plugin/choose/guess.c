@@ -426,6 +426,8 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
     if (guess->conn == NULL)
         return;
     learn_trust(conn, guess, item, bits);
+    if (conn->ranks.role == SPEC_ROLE_WRITER && sc_plugin_trusts_due(conn))
+        sc_plugin_kick(conn, SC_JOB_LAB);
     if (!sc_lab_follows(&conn->lab) || sums == NULL || item->row_count == 0 ||
         layer + 1 >= conn->dims.layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
         return;
@@ -482,8 +484,6 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
     uint64_t each = conn->config.hint_rows * (uint64_t)conn->choice.hint_heads *
                     conn->dims.query_group * conn->shape.head_size * sizeof(float);
     uint8_t *hints = NULL;
-    conn->ahead.trusts = sc_alloc_array(&conn->alloc, conn->dims.layer_count + UINT64_C(1),
-                                        sizeof(*conn->ahead.trusts));
     if (conn->config.predictor == SC_PREDICT_HINT && each > 0)
         hints = sc_alloc(&conn->alloc, SC_PLUGIN_AHEAD * conn->config.max_requests * each);
     uint64_t words = (conn->config.max_request_tokens + UINT64_C(63)) / 64, *slabs = NULL;
@@ -493,7 +493,7 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
                          SC_PLUGIN_AHEAD * conn->config.max_requests * words * sizeof(*slabs));
     conn->requests.slots[0].guesses[0].hint = hints;
     conn->requests.slots[0].guesses[0].slabs = slabs;
-    if (conn->ahead.trusts == NULL || (by_slabs && slabs == NULL) ||
+    if ((by_slabs && slabs == NULL) ||
         (conn->config.predictor == SC_PREDICT_HINT && each > 0 && hints == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "hints of %" PRIu32 " requests",
                        conn->config.max_requests);
@@ -523,5 +523,4 @@ void sc_plugin_guesses_close(spec_connector *conn)
         sc_alloc_free(&conn->alloc, conn->requests.slots[0].guesses[0].hint);
         sc_alloc_free(&conn->alloc, conn->requests.slots[0].guesses[0].slabs);
     }
-    sc_alloc_free(&conn->alloc, conn->ahead.trusts);
 }

@@ -3,7 +3,7 @@
  *
  *   namespace -> shapes; extent -> takes its places; piece -> LIVE, on_piece; drop -> on_drop, its
  *   pages into quarantine; epoch -> on_epoch, all pieces of the namespace void; head -> numbering;
- *   average -> on_average
+ *   average -> on_average, or, of no piece, on_trust
  *
  *   a writer without on_drop reads the log twice: first for what later records make void, so that
  *   on_piece is not told of it
@@ -240,6 +240,15 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
 
 /* ---- Average importance --------------------------------------------------------------------- */
 
+/* The codes of the record as numbers. */
+static uint64_t codes_read(struct sc_store_replay *replay)
+{
+    const struct sc_store_record_average *record = &replay->record.average;
+    for (uint64_t i = 0; i < record->codes_bytes / 2; i++)
+        replay->codes[i] = (uint16_t)(record->codes[2 * i] | record->codes[2 * i + 1] << 8);
+    return record->codes_bytes / 2;
+}
+
 /* Of a piece that was told of. */
 static void average_tell(struct sc_store *store, uint64_t id, uint32_t row_count)
 {
@@ -249,9 +258,28 @@ static void average_tell(struct sc_store *store, uint64_t id, uint32_t row_count
                                        .requests = (uint32_t)record->requests,
                                        .row_count = row_count,
                                        .codes = replay->codes};
-    for (uint64_t i = 0; i < record->codes_bytes / 2; i++)
-        replay->codes[i] = (uint16_t)(record->codes[2 * i] | record->codes[2 * i + 1] << 8);
+    (void)codes_read(replay);
     store->params.on_average(&average, store->params.user);
+}
+
+static void replay_trust(struct sc_store *store, uint64_t frame_bytes)
+{
+    struct sc_store_replay *replay = store->replay;
+    const struct sc_store_record_average *record = &replay->record.average;
+    uint64_t space = sc_store_trust_space(record);
+    if (space == 0 || space > replay->space_count) {
+        sc_store_replay_lie(store, "guesses of no namespace");
+        return;
+    }
+    struct sc_store_shape *shape = &store->log.spaces[space - 1];
+    if (record->requests <= shape->trust_serial)
+        return; /* read again */
+    sc_store_trust_note(&store->log.averages, shape, record->requests, frame_bytes);
+    uint64_t count = codes_read(replay);
+    if (store->params.role != SC_STORE_PEER && sc_store_replay_space_is_told(store, space) &&
+        store->params.on_trust != NULL)
+        store->params.on_trust(replay->codes + SC_STORE_TRUST_HEAD, count - SC_STORE_TRUST_HEAD,
+                               store->params.user);
 }
 
 /* Pieces that are not there, or void, have none. */
@@ -260,6 +288,8 @@ static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
 {
     struct sc_store_replay *replay = store->replay;
     uint64_t id = replay->record.id + replay->piece_base;
+    if (replay->record.id == 0)
+        replay_trust(store, frame_bytes);
     if (replay->record.id == 0 || replay->record.id >= replay->piece_next)
         return SPEC_OK;
     const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, id);

@@ -265,7 +265,11 @@ static void make_later(struct make *make, uint32_t what)
         .at_ns = below(&make->random, 2) * UINT64_C(1) << 60, .bits_k = 4, .bits_v = 2};
     if (what == 0)
         sc_store_record_put_drop(&writer, make->pieces[piece].id, next(&make->random) >> 40);
-    else if (what == 1)
+    else if (what == 1 && below(&make->random, 3) == 0) { /* of guesses */
+        codes[0] = (uint16_t)below(&make->random, 3);
+        sc_store_record_put_average(&writer, 0, 1 + below(&make->random, 9), codes,
+                                    1 + below(&make->random, 40));
+    } else if (what == 1)
         sc_store_record_put_average(&writer, make->pieces[piece].id, 3, codes,
                                     2 * make->pieces[piece].rows);
     else if (what == 2)

@@ -348,6 +348,104 @@ static void average_of_another_namespace_outlives_this_ones_checkpoint(void **st
     world_free(world);
 }
 
+/* ---- Guesses -------------------------------------------------------------------------------- */
+
+static struct { /* what on_trust said last */
+    uint16_t words[8];
+    uint64_t count, times;
+} trust;
+
+static void on_trust(const uint16_t *words, uint64_t count, void *user)
+{
+    (void)user;
+    assert_true(count > 0 && count <= 8);
+    memcpy(trust.words, words, count * sizeof(*words));
+    trust.count = count;
+    trust.times++;
+}
+
+static spec_status trust_put(struct world *world, uint16_t first, uint64_t count)
+{
+    uint16_t words[SC_STORE_TRUST_HEAD + 8] = {0};
+    for (uint16_t i = 0; i < 8; i++)
+        words[SC_STORE_TRUST_HEAD + i] = (uint16_t)(first + i);
+    return sc_store_trust_put(world->store, words, count, &world->error);
+}
+
+static void trust_is(uint16_t first, uint64_t count, uint64_t times)
+{
+    assert_int_equal(trust.times, times);
+    assert_int_equal(trust.count, count);
+    for (uint16_t i = 0; i < count; i++)
+        assert_int_equal(trust.words[i], first + i);
+    memset(&trust, 0, sizeof(trust));
+}
+
+/* What was put last is told at open, after checkpoints, and to a follower; another namespace's is
+ * neither told nor lost. */
+static void trust_put_last_is_told_and_kept_by_checkpoints(void **state)
+{
+    (void)state;
+    struct world *world = average_world(11);
+    memset(&trust, 0, sizeof(trust));
+    assert_int_equal(trust_put(world, 1, 0), SPEC_E_INVALID);
+    assert_int_equal(trust_put(world, 1, SC_STORE_TRUST_WORDS_MAX + 1), SPEC_E_INVALID);
+    assert_int_equal(trust_put(world, 1, 3), SPEC_OK); /* nothing is stored: nothing happens */
+    world->params.on_trust = on_trust;
+    reopen(world);
+    trust_is(0, 0, 0);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    put_one(world, 1, 7);
+    for (uint16_t n = 1; n <= 3; n++)
+        assert_int_equal(trust_put(world, 100 * n, 5), SPEC_OK);
+    reopen(world);
+    trust_is(300, 5, 3); /* in order: the last counts */
+    uint64_t before = log_bytes(world);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    assert_true(log_bytes(world) < before);
+    reopen(world);
+    trust_is(300, 5, 1);
+    assert_int_equal(told.version[1], 7);
+    assert_int_equal(trust_put(world, 400, 8), SPEC_OK);
+    world->params.space.digest[0] ^= 1;
+    reopen(world);
+    trust_is(0, 0, 0);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    assert_int_equal(trust_put(world, 900, 1), SPEC_OK);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    reopen(world);
+    trust_is(900, 1, 1);
+    world->params.space.digest[0] ^= 1;
+    reopen(world);
+    trust_is(400, 8, 1);
+    log_bytes(world); /* no record is corrupt */
+    world_free(world);
+}
+
+static void trust_is_told_to_a_follower_and_refused_of_it(void **state)
+{
+    (void)state;
+    struct world *world = average_world(12);
+    struct sc_store_params params = world->params;
+    struct sc_store *follower = NULL;
+    bool more = false;
+    memset(&trust, 0, sizeof(trust));
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    assert_int_equal(trust_put(world, 10, 2), SPEC_OK);
+    params.role = SC_STORE_READER;
+    params.on_average = follower_on_average;
+    params.on_trust = on_trust;
+    assert_int_equal(sc_store_open(&params, &follower, &world->error), SPEC_OK);
+    trust_is(10, 2, 1);
+    assert_int_equal(trust_put(world, 20, 2), SPEC_OK);
+    assert_int_equal(sc_store_follow(follower, &more, &world->error), SPEC_OK);
+    trust_is(20, 2, 1);
+    uint16_t words[SC_STORE_TRUST_HEAD + 1] = {0};
+    assert_int_equal(sc_store_trust_put(follower, words, 1, &world->error), SPEC_E_UNSUPPORTED);
+    sc_store_close(follower);
+    world_free(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -359,6 +457,8 @@ int main(void)
         cmocka_unit_test(average_records_that_newer_ones_replace_go_with_a_checkpoint),
         cmocka_unit_test(average_without_room_changes_nothing),
         cmocka_unit_test(average_is_told_to_a_follower),
+        cmocka_unit_test(trust_put_last_is_told_and_kept_by_checkpoints),
+        cmocka_unit_test(trust_is_told_to_a_follower_and_refused_of_it),
         cmocka_unit_test(average_of_another_namespace_outlives_this_ones_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
