@@ -69,7 +69,7 @@ struct sc_store_counts {
     _Atomic uint64_t awaited_ns; /* by who waits for loads on demand */
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
-    _Atomic uint64_t bad_blocks, code_bytes;
+    _Atomic uint64_t bad_blocks, code_bytes, hot_bytes, bad_hot;
     _Atomic uint64_t coarse_marks;  /* extents that were ever marked (coarse_extent.c) */
     _Atomic uint64_t coarse_pieces; /* that live, and have no rows */
     _Atomic uint32_t loads;         /* that are begun and not complete */

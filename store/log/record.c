@@ -4,6 +4,7 @@
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
 #include "store/log/record.h"
 #include "store/log/wire.h"
+#include "store/rows/hot.h"
 
 /* As our encoder puts them: the first three keys, in order. */
 static bool peek_first(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
@@ -200,7 +201,7 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
 {
     struct sc_store_field fields[] = {
         SC_STORE_COMMON_FIELDS,
-        SC_STORE_FIELD_UINT("kind", SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_CODES),
+        SC_STORE_FIELD_UINT("kind", SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_HOT),
         SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
         SC_STORE_FIELD_UINT("stride", 8, UINT64_C(1) << 40),
         {SC_STORE_FIELD_KEY("parts"), .kind = 'a'},
@@ -212,37 +213,70 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
         SC_STORE_FIELD_OPTIONAL("group", 0, 0),
         SC_STORE_FIELD_OPTIONAL("scale", 0, UINT64_C(1) << 32),
         SC_STORE_FIELD_OPTIONAL("kcode", 1, SC_STORE_K_ROW_BYTES_MAX),
-        SC_STORE_FIELD_OPTIONAL("vcode", 1, SC_STORE_K_ROW_BYTES_MAX)};
+        SC_STORE_FIELD_OPTIONAL("vcode", 1, SC_STORE_K_ROW_BYTES_MAX),
+        SC_STORE_FIELD_OPTIONAL("hrows", 1, SC_STORE_ROWS_MAX),
+        {SC_STORE_FIELD_KEY("hot"), .kind = 'b', .min = 8, .max = SC_STORE_HOT_BYTES_MAX,
+         .optional = true}};
+    static const uint32_t kinds[] = {
+        [4] = SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_PROBES,
+        SC_STORE_ANNEX_CODES,        SC_STORE_ANNEX_CODES,  SC_STORE_ANNEX_CODES,
+        SC_STORE_ANNEX_CODES,        SC_STORE_ANNEX_CODES,  SC_STORE_ANNEX_CODES,
+        SC_STORE_ANNEX_HOT,          SC_STORE_ANNEX_HOT};
     const struct sc_store_field *own = &fields[SC_STORE_COMMON];
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 13))
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 15))
         return false;
     struct sc_store_record_extent *annex = &record->extent;
-    bool is_codes = own[0].value == SC_STORE_ANNEX_CODES;
-    for (uint32_t i = 4; i < 13; i++)
-        if (own[i].seen != (is_codes == (i >= 7)))
+    uint64_t kind = own[0].value;
+    for (uint32_t i = 4; i < 15; i++)
+        if (own[i].seen != (kind == kinds[i]))
             return false;
-    if (!is_codes && own[0].value != SC_STORE_ANNEX_PROBES)
+    if (kind != SC_STORE_ANNEX_PROBES && kind != SC_STORE_ANNEX_CODES && kind != SC_STORE_ANNEX_HOT)
         return false;
     annex->copy = own[1].value;
     annex->stride = own[2].value;
-    annex->probe_row_bytes = is_codes ? 0 : own[4].value;
-    annex->probe_offset = is_codes ? 0 : own[5].value;
-    annex->probe_tag_offset = is_codes ? 0 : own[6].value;
+    annex->probe_row_bytes = own[4].value; /* what is absent is 0 */
+    annex->probe_offset = own[5].value;
+    annex->probe_tag_offset = own[6].value;
+    annex->hot_rows = own[13].value;
+    annex->hot_words = own[14].value / 8;
+    annex->hot_bytes = own[14].bytes;
     annex->code_shape = (struct sc_store_code_shape){0};
-    if (is_codes)
+    if (kind == SC_STORE_ANNEX_CODES)
         annex->code_shape = (struct sc_store_code_shape){.bits_k = (uint32_t)own[7].value,
                                                          .bits_v = (uint32_t)own[8].value,
                                                          .scale_bytes = own[10].value,
                                                          .k_row_bytes = own[11].value,
                                                          .v_row_bytes = own[12].value};
     return annex->probe_offset % 8 == 0 && annex->probe_tag_offset % 8 == 0 &&
-           annex->stride % 8 == 0 && decode_parts(own[3].bytes, payload + bytes, annex);
+           annex->stride % 8 == 0 && own[14].value % 8 == 0 &&
+           decode_parts(own[3].bytes, payload + bytes, annex);
+}
+
+/* As many rows in each layer, and none that the extent does not have. */
+static bool hot_fits(const struct sc_store_record_extent *annex, uint64_t row_count)
+{
+    const struct sc_store_part *last = &annex->parts[annex->part_count - 1];
+    uint64_t layers = last->layer_first + last->layer_count, words = sc_store_hot_words(row_count);
+    if (annex->hot_words != layers * words)
+        return false;
+    for (uint64_t layer = 0; layer < layers; layer++) {
+        uint64_t rows = 0, word = 0;
+        for (uint64_t i = 0; i < words; i++) {
+            word = sc_store_le_get(annex->hot_bytes + (layer * words + i) * 8, 8);
+            rows += (uint64_t)__builtin_popcountll(word);
+        }
+        if (rows != annex->hot_rows || (row_count % 64 != 0 && word >> (row_count % 64) != 0))
+            return false;
+    }
+    return true;
 }
 
 bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
                                 uint64_t k_row_bytes)
 {
     const struct sc_store_code_shape *codes = &annex->code_shape;
+    if (annex->hot_rows != 0)
+        return annex->stride >= annex->hot_rows * 2 * k_row_bytes && hot_fits(annex, row_count);
     if (codes->bits_k != 0) /* where each block ends is looked at when it is read */
         return annex->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
                                     2 * (16 + codes->scale_bytes);

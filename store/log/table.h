@@ -68,6 +68,8 @@ struct sc_store_extent_entry {
     /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
     struct sc_store_annex *_Atomic annex;
     struct sc_store_annex *_Atomic codes; /* likewise its codes */
+    struct sc_store_annex *_Atomic hot;   /* likewise its hot block; NULL again: it was bad */
+    _Atomic bool wants_hot;               /* it may be known which rows that shall have */
     _Atomic bool is_coding;               /* live_task.c makes them, or tells build.c to */
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
@@ -89,16 +91,37 @@ struct sc_store_extent_entry {
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;
     struct sc_store_annex *_Atomic held_codes;
+    struct sc_store_annex *_Atomic held_hot; /* goes with the rows */
 };
 
 /* Sections of an extent that were built later and lie elsewhere; constant. */
 struct sc_store_annex {
     struct sc_store_annex *next; /* the table's list */
     uint64_t copy, stride, probe_offset, probe_tag_offset;
-    struct sc_store_code_shape code_shape; /* bits_k 0: probe rows */
+    struct sc_store_code_shape code_shape; /* bits_k 0: no codes */
+    uint64_t *hot_bits;                    /* of a hot block: store/rows/hot.h; behind the parts */
+    uint32_t hot_rows;                     /* in each layer; 0: it is none */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */
 };
+
+/* Where the extent says which annex of this kind it has, */
+static inline struct sc_store_annex *_Atomic *
+sc_store_annex_place(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
+{
+    return annex->hot_rows != 0            ? &extent->hot
+           : annex->code_shape.bits_k != 0 ? &extent->codes
+                                           : &extent->annex;
+}
+
+/* and which has pages. */
+static inline struct sc_store_annex *_Atomic *
+sc_store_annex_held(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
+{
+    return annex->hot_rows != 0            ? &extent->held_hot
+           : annex->code_shape.bits_k != 0 ? &extent->held_codes
+                                           : &extent->held_annex;
+}
 
 /* Where an extent's probe rows are: in front of its rows, or in an annex. */
 struct sc_store_probes {
@@ -149,9 +172,10 @@ bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint6
 /* Parts that reserve made room for. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
 
-/* An annex that stays until the table is done: its members and parts are the caller's to set. NULL:
- * no memory. */
-struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32_t part_count);
+/* An annex that stays until the table is done: its members and parts, and so many words of bits,
+ * are the caller's to set. NULL: no memory. */
+struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32_t part_count,
+                                            uint64_t hot_words);
 
 /* The entry's memory; NULL: no such id was ever reserved. Any thread. */
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id);

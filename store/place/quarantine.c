@@ -141,10 +141,24 @@ static uint64_t annex_free(const struct sc_store_annex *annex, struct sc_store_s
     return count;
 }
 
-static uint64_t annexes_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+/* Those that stay when rows go. */
+static uint64_t annexes_kept(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
     return annex_free(atomic_load(&extent->held_annex), map) +
            annex_free(atomic_load(&extent->held_codes), map);
+}
+
+static uint64_t annexes_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+{
+    return annexes_kept(extent, map) + annex_free(atomic_load(&extent->held_hot), map);
+}
+
+/* Space lock held. The extent holds its hot block no more. */
+static void hot_gone(struct sc_store *store, struct sc_store_extent_entry *extent)
+{
+    uint64_t pages = annex_free(atomic_load(&extent->held_hot), NULL);
+    atomic_fetch_sub_explicit(&store->counts.hot_bytes, pages * PAGE, memory_order_relaxed);
+    atomic_store(&extent->held_hot, NULL);
 }
 
 /* Pages that the last piece, whose span this is, still holds: tags, padding and an annex too. */
@@ -255,19 +269,22 @@ void sc_store_extent_trim(struct sc_store *store, uint64_t id)
 bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-    struct sc_store_annex *_Atomic *held =
-        annex->code_shape.bits_k != 0 ? &extent->held_codes : &extent->held_annex;
+    struct sc_store_annex *_Atomic *held = sc_store_annex_held(extent, annex);
     uint64_t pages = 0;
     for (uint32_t i = 0; i < annex->part_count; i++)
         pages += sc_store_part_pages(&annex->parts[i], annex->stride);
     pthread_mutex_lock(&store->disk.lock);
     bool holds =
         extent->trimmed && extent->held_pages > extent->void_pages && atomic_load(held) == NULL;
+    if (annex->hot_rows != 0) /* it would go with them */
+        holds = holds && atomic_load(&extent->rows_state) == SC_STORE_ROWS_HELD;
     if (holds) {
         atomic_store(held, annex);
         extent->held_pages += (uint32_t)pages;
         if (annex->code_shape.bits_k != 0)
             sc_store_count(&store->counts.code_bytes, pages * PAGE);
+        if (annex->hot_rows != 0)
+            sc_store_count(&store->counts.hot_bytes, pages * PAGE);
     }
     pthread_mutex_unlock(&store->disk.lock);
     return holds;
@@ -277,7 +294,8 @@ bool sc_store_annex_is_held(struct sc_store *store, uint64_t id)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     return extent != NULL &&
-           (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_codes) != NULL);
+           (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_codes) != NULL ||
+            atomic_load(&extent->held_hot) != NULL);
 }
 
 /* ---- Rows alone ----------------------------------------------------------------------------- */
@@ -307,6 +325,8 @@ static void rows_free(struct sc_store *store, uint64_t id)
     if (atomic_load(&extent->rows_state) != SC_STORE_ROWS_VOID)
         return; /* its last piece went before */
     uint64_t pages = parts_free(store, id, extent, &store->disk.space);
+    pages += annex_free(atomic_load(&extent->held_hot), &store->disk.space);
+    hot_gone(store, extent);
     atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
     extent->void_pages -= (uint32_t)pages;
@@ -323,7 +343,7 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
         sc_store_table_extent(&store->table, entry->extent);
     struct span span = span_find(store, extent, piece, true);
     if (!has_rows(extent))
-        return span.alone ? annexes_free(extent, NULL) * PAGE : 0;
+        return span.alone ? annexes_kept(extent, NULL) * PAGE : 0;
     return piece_pages(store, extent, &span, NULL) * PAGE;
 }
 
@@ -375,6 +395,7 @@ static void piece_free(struct sc_store *store, uint64_t id)
         atomic_fetch_sub_explicit(&store->counts.code_bytes, codes * PAGE, memory_order_relaxed);
         atomic_store(&extent->held_annex, NULL);
         atomic_store(&extent->held_codes, NULL);
+        hot_gone(store, extent);
         if (!has_rows(extent))
             atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED); /* whatever waits for it */
     }
@@ -439,7 +460,7 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
         return 0;
     pthread_mutex_lock(&store->disk.lock);
     extent_trim(store, id, extent);
-    uint64_t kept = annexes_free(extent, NULL);
+    uint64_t kept = annexes_kept(extent, NULL);
     if (has_rows(extent) && extent->held_pages - extent->void_pages > kept) {
         pages = extent->held_pages - extent->void_pages - kept;
         atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);

@@ -286,8 +286,9 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
     uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
     uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
-    const uint8_t *at = slot->flight.frame + unit->at[0] + (row - first) * stride;
-    const uint8_t *v = slot->flight.frame + unit->at[1] + (row - first) * stride;
+    uint64_t away = picks->from_hot ? reader->slot_row : row - first;
+    const uint8_t *at = slot->flight.frame + unit->at[0] + away * stride;
+    const uint8_t *v = slot->flight.frame + unit->at[1] + away * stride;
     uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;
     reader->range = unit->range;
     for (uint64_t done = 0; done < count;) {

@@ -11,6 +11,7 @@
  * Holds: live extents do not overlap: a place that somebody has is a lie of the later record.
  * Does not: read segments.
  * Threads, Tests: store/replay/replay.c */
+#include "store/log/wire.h"
 #include "store/place/coarse_mark.h"
 #include "store/replay/replay.h"
 #include "store/rows/where.h"
@@ -188,7 +189,7 @@ static bool annex_is(const struct sc_store_annex *annex,
            annex->probe_tag_offset == record->probe_tag_offset &&
            annex->probe_row_bytes == record->probe_row_bytes &&
            memcmp(&annex->code_shape, &record->code_shape, sizeof(annex->code_shape)) == 0 &&
-           annex->part_count == record->part_count &&
+           annex->hot_rows == record->hot_rows && annex->part_count == record->part_count &&
            memcmp(annex->parts, record->parts, annex->part_count * sizeof(*annex->parts)) == 0;
 }
 
@@ -214,8 +215,9 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
         return SPEC_OK;
     const struct sc_store_shape *shape = &store->log.spaces[extent->space - 1];
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
-    struct sc_store_annex *_Atomic *place =
-        record->code_shape.bits_k != 0 ? &extent->codes : &extent->annex;
+    const struct sc_store_annex like = {.code_shape = record->code_shape,
+                                        .hot_rows = (uint32_t)record->hot_rows};
+    struct sc_store_annex *_Atomic *place = sc_store_annex_place(extent, &like);
     const struct sc_store_annex *known = atomic_load(place);
     bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->k_row_bytes) &&
                 codes_fit(store, extent, &record->code_shape) &&
@@ -235,7 +237,8 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     if (known != NULL && annex_is(known, record))
         return SPEC_OK; /* read again */
     sc_store_replay_table_lock(store);
-    struct sc_store_annex *annex = sc_store_table_annex(&store->table, record->part_count);
+    struct sc_store_annex *annex =
+        sc_store_table_annex(&store->table, record->part_count, record->hot_words);
     sc_store_replay_table_unlock(store);
     if (annex == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "an annex of %" PRIu32 " parts",
@@ -246,6 +249,9 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     annex->probe_tag_offset = record->probe_tag_offset;
     annex->probe_row_bytes = (uint32_t)record->probe_row_bytes;
     annex->code_shape = record->code_shape;
+    annex->hot_rows = (uint32_t)record->hot_rows;
+    for (uint64_t i = 0; i < record->hot_words; i++)
+        annex->hot_bits[i] = sc_store_le_get(record->hot_bytes + i * 8, 8);
     memcpy(annex->parts, record->parts, record->part_count * sizeof(*record->parts));
     if (sc_store_replay_is_writer(store) && !sc_store_annex_hold(store, id, annex)) {
         sc_store_place_free(store, annex->parts, annex->part_count, annex->stride, 0);

@@ -108,7 +108,7 @@ static bool annex_begin(struct sc_store_live_job *job)
     struct sc_store_sidecar *sidecar = job->sidecar;
     const struct sc_store *store = job->live->store;
     uint64_t row = 0;
-    sc_store_sidecar_set(sidecar, &job->entry, true);
+    sc_store_sidecar_set(sidecar, &job->entry, SC_STORE_SIDECAR_CODES);
     for (uint64_t i = 0; row < job->entry.row_count; row += job->pieces[i++].row_count)
         sc_store_sidecar_span(sidecar, row, row + job->pieces[i].row_count, &job->pieces[i]);
     if (sc_store_sidecar_frames(sidecar) <= sc_store_sidecar_frames_most(store) &&

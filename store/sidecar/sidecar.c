@@ -4,19 +4,21 @@
 #include "store/sidecar/sidecar.h"
 
 #include "store/rows/codes.h"
+#include "store/rows/hot.h"
 
 #include <string.h>
 
 #define WAITS 5000u /* for room; then it is given up */
 
-/* What is made of rows: one of the two below. */
+/* What is made of rows: one of the three below. */
 struct sc_store_format {
     /* Bytes of a layer. */
     uint64_t (*layer_bytes)(const struct sc_store_sidecar *sidecar);
     /* Verified rows [row, + count) of the span, into the layer. */
     void (*take)(struct sc_store_sidecar *sidecar, const struct sc_store_span *span, uint64_t count,
                  const struct sc_store_back *back);
-    bool is_codes; /* of whole pieces, K and V; else of any rows, K alone */
+    bool is_whole; /* of whole pieces, K and V; else of any rows, K alone */
+    bool is_raw;   /* the layer is written as it is; else its tags are made */
 };
 
 static const struct sc_store *store_of(const struct sc_store_sidecar *sidecar)
@@ -80,7 +82,35 @@ static void codes_take(struct sc_store_sidecar *sidecar, const struct sc_store_s
 }
 
 static const struct sc_store_format CODES = {
-    .layer_bytes = codes_layer_bytes, .take = codes_take, .is_codes = true};
+    .layer_bytes = codes_layer_bytes, .take = codes_take, .is_whole = true, .is_raw = true};
+
+/* ---- A hot block ----------------------------------------------------------------------------- */
+
+static uint64_t hot_layer_bytes(const struct sc_store_sidecar *sidecar)
+{
+    return sidecar->hot_rows * store_of(sidecar)->shape.row_bytes;
+}
+
+static void hot_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
+                     uint64_t count, const struct sc_store_back *back)
+{
+    const struct sc_store_shape *shape = &store_of(sidecar)->shape;
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    uint64_t bytes = is_split ? shape->k_row_bytes : shape->row_bytes;
+    uint64_t words = sc_store_hot_words(sidecar->extent->row_count);
+    const uint64_t *bits = sidecar->hot_bits + sidecar->layer * words;
+    uint64_t first = sidecar->row, end = first + count, row = first;
+    (void)span;
+    for (; (row = sc_store_hot_next(bits, row, end)) < end; row++, sidecar->hot_row++) {
+        SC_ASSERT(store_of(sidecar)->params.poison, sidecar->hot_row < sidecar->hot_rows);
+        for (uint32_t half = 0; half < (is_split ? 2 : 1); half++)
+            memcpy(sidecar->desk->layer + (half * sidecar->hot_rows + sidecar->hot_row) * bytes,
+                   back->halves[half] + (row - first) * back->stride, bytes);
+    }
+}
+
+static const struct sc_store_format HOT = {
+    .layer_bytes = hot_layer_bytes, .take = hot_take, .is_whole = true, .is_raw = true};
 
 /* ---- The desk -------------------------------------------------------------------------------- */
 
@@ -101,10 +131,15 @@ void sc_store_desk_leave(struct sc_store_desk *desk)
 /* ---- Beginning ------------------------------------------------------------------------------- */
 
 void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
-                          const struct sc_store_extent_entry *extent, bool is_codes)
+                          const struct sc_store_extent_entry *extent,
+                          enum sc_store_sidecar_kind kind)
 {
+    static const struct sc_store_format *const FORMATS[SC_STORE_SIDECAR_KINDS] = {
+        [SC_STORE_SIDECAR_PROBES] = &PROBES,
+        [SC_STORE_SIDECAR_CODES] = &CODES,
+        [SC_STORE_SIDECAR_HOT] = &HOT};
     *sidecar = (struct sc_store_sidecar){.desk = sidecar->desk,
-                                         .format = is_codes ? &CODES : &PROBES,
+                                         .format = FORMATS[kind],
                                          .extent = extent,
                                          .plans = sidecar->plans,
                                          .spans = sidecar->spans};
@@ -142,9 +177,14 @@ spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_wr
     const struct sc_store_pass pass = {
         .pieces = sidecar->plans, .piece_count = sidecar->span_count, .user = user};
     sidecar->layer_bytes = sidecar->format->layer_bytes(sidecar);
-    return sc_store_annex_begin(sidecar->desk->store, &pass,
-                                sidecar->format->is_codes ? sidecar->layer_bytes : 0, written,
-                                &sidecar->annex, reterr);
+    uint64_t words = sc_store_hot_words(sidecar->extent->row_count);
+    const struct sc_store_annex_form form = {
+        .raw_bytes = sidecar->format->is_raw ? sidecar->layer_bytes : 0,
+        .hot_bits = sidecar->hot_bits,
+        .hot_words = sidecar->hot_rows > 0 ? store_of(sidecar)->shape.layer_count * words : 0,
+        .hot_rows = sidecar->hot_rows};
+    return sc_store_annex_begin(sidecar->desk->store, &pass, &form, written, &sidecar->annex,
+                                reterr);
 }
 
 /* ---- Windows --------------------------------------------------------------------------------- */
@@ -155,11 +195,11 @@ static void window_size(struct sc_store_sidecar *sidecar)
     const struct sc_store_span *span = &sidecar->spans[sidecar->span];
     uint64_t most = sidecar->row + sidecar->desk->rows_max, end = span->first + span->count;
     bool is_split = store_of(sidecar)->shape.layout == SC_STORE_SPLIT;
-    if (!sidecar->format->is_codes && end > most)
+    if (!sidecar->format->is_whole && end > most)
         end = most;
     for (uint64_t i = sidecar->span + 1; !is_split && i < sidecar->span_count && end < most; i++) {
         uint64_t next = sidecar->spans[i].first + sidecar->spans[i].count;
-        if (sidecar->spans[i].piece == NULL || (sidecar->format->is_codes && next > most))
+        if (sidecar->spans[i].piece == NULL || (sidecar->format->is_whole && next > most))
             break;
         end = next < most ? next : most;
     }
@@ -180,7 +220,7 @@ static bool window_have(struct sc_store_sidecar *sidecar)
                                                .to = to->piece,
                                                .first = sidecar->row,
                                                .end = end,
-                                               .k_alone = !sidecar->format->is_codes};
+                                               .k_alone = !sidecar->format->is_whole};
     sc_store_readback_add(&sidecar->desk->back, &rows);
     return sc_store_readback_submit(&sidecar->desk->back);
 }
@@ -234,7 +274,7 @@ static bool layer_open(struct sc_store_sidecar *sidecar)
         return false;
     bool has_gaps = sidecar->piece_count < sidecar->span_count; /* else only the end may be blank */
     memset(desk->layer + (has_gaps ? 0 : end), 0, sidecar->layer_bytes - (has_gaps ? 0 : end));
-    sidecar->row = sidecar->span = 0;
+    sidecar->row = sidecar->span = sidecar->hot_row = 0;
     sidecar->waits = 0;
     sidecar->is_open = true;
     gaps_pass(sidecar);

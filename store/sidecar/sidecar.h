@@ -1,5 +1,5 @@
-/* A sidecar in the making: what extents get beside their rows, probe rows or codes, an annex each
- * (docs/decisions/0008), made from the rows.
+/* A sidecar in the making: what extents get beside their rows, probe rows, codes or a hot block, an
+ * annex each (docs/decisions/0008), made from the rows.
  *
  *   spans    [piece 7][gap][piece 9][piece 10] ...     the extent's rows, first to last; a gap's
  *                                                      belong to no live piece
@@ -37,7 +37,14 @@ struct sc_store_desk {
     uint64_t layer_bytes; /* of memory */
 };
 
-struct sc_store_format; /* probe rows, codes: sidecar.c */
+enum sc_store_sidecar_kind {
+    SC_STORE_SIDECAR_PROBES,
+    SC_STORE_SIDECAR_CODES,
+    SC_STORE_SIDECAR_HOT,
+    SC_STORE_SIDECAR_KINDS
+};
+
+struct sc_store_format; /* one a kind: sidecar.c */
 
 struct sc_store_sidecar {
     struct sc_store_desk *desk;
@@ -46,6 +53,8 @@ struct sc_store_sidecar {
     struct sc_store_piece_plan *plans; /* [limits.pieces_max], the maker's memory */
     struct sc_store_span *spans;       /* likewise */
     uint64_t span_count, piece_count;
+    const uint64_t *hot_bits; /* of a hot block: [layers][words of the extent's rows] */
+    uint32_t hot_rows;        /* in each layer */
 
     struct sc_store_extent *annex; /* NULL: not begun */
     uint64_t layer_bytes;          /* of a layer */
@@ -54,6 +63,7 @@ struct sc_store_sidecar {
     bool is_bad;                   /* rows could not be read, or failed their tags */
     uint32_t waits;                /* for room, in a row */
     uint64_t span, row, rows;      /* where it is; rows of the window that is there, 0: none */
+    uint64_t hot_row;              /* rows of the block that the layer has */
 };
 
 /* rows_max: of a window. false: no memory; the desk is empty. */
@@ -61,9 +71,11 @@ bool sc_store_desk_take(struct sc_store_desk *desk, uint64_t rows_max);
 /* The memory goes back. The desk may be empty. */
 void sc_store_desk_leave(struct sc_store_desk *desk);
 
-/* Probe rows, or codes, of an extent without spans; desk, plans and spans are set. */
+/* Of an extent without spans; desk, plans and spans are set. Of a hot block, hot_bits and hot_rows
+ * are set before begin. */
 void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
-                          const struct sc_store_extent_entry *extent, bool is_codes);
+                          const struct sc_store_extent_entry *extent,
+                          enum sc_store_sidecar_kind kind);
 /* Adds a span: rows [first, end), if there are any; at most pieces_max spans. piece NULL: a gap. */
 void sc_store_sidecar_span(struct sc_store_sidecar *sidecar, uint64_t first, uint64_t end,
                            const struct sc_store_piece_entry *piece);

@@ -251,8 +251,10 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->copy = sc_store_copy_next(store);
     extent->provenance = pass->provenance;
     extent->user = pass->user;
-    extent->is_annex = false;
+    extent->is_annex = extent->is_raw = false;
     extent->code_shape = (struct sc_store_code_shape){0};
+    extent->hot_bits = NULL;
+    extent->hot_words = extent->hot_rows = 0;
     extent->written = NULL;
     extent->live = NULL;
     memcpy(extent->pieces, pass->pieces, pass->piece_count * sizeof(*pass->pieces));
@@ -311,11 +313,11 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
 }
 
 spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_pass *pass,
-                                 uint64_t code_bytes, sc_store_written *written,
+                                 const struct sc_store_annex_form *form, sc_store_written *written,
                                  struct sc_store_extent **ret_annex, struct spec_error *reterr)
 {
     struct sc_store_extent *annex = NULL;
-    uint64_t rows = 0;
+    uint64_t rows = 0, raw_bytes = form->raw_bytes;
     for (uint64_t i = 0; i < pass->piece_count; i++)
         rows += pass->pieces[i].row_count;
     if (pass->piece_count > store->limits.pieces_max)
@@ -324,19 +326,26 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
     spec_status status = object_take(store, pass, &annex, reterr);
     if (status != SPEC_OK)
         return status;
+    annex->is_annex = true;
+    annex->is_raw = raw_bytes > 0;
+    annex->hot_bits = form->hot_bits;
+    annex->hot_words = form->hot_words;
+    annex->hot_rows = form->hot_rows;
     uint64_t bytes = store->params.probe_row_bytes, end = sc_store_up(rows * bytes, 8) + rows * 8;
-    if (code_bytes > 0) {
-        end = code_bytes;
+    if (annex->is_raw)
+        end = raw_bytes;
+    if (annex->is_raw && form->hot_rows == 0)
         annex->code_shape = store->params.codes.shape;
-    }
-    annex->probe_row_bytes = code_bytes > 0 ? 0 : bytes;
-    annex->place = (struct sc_store_place){.probe_tag_offset = code_bytes > 0 ? 0 : end - rows * 8,
+    /* A layer of a hot block is read alone: it shares no page. */
+    uint64_t border = form->hot_rows > 0 ? SC_IO_PAGE_BYTES : 64;
+    annex->probe_row_bytes = annex->is_raw ? 0 : bytes;
+    annex->place = (struct sc_store_place){.probe_tag_offset = annex->is_raw ? 0 : end - rows * 8,
                                            .tag_offset = end,
                                            .row_offset = end,
-                                           .stride = sc_store_up(end, 64)};
+                                           .stride = sc_store_up(end, border)};
     annex->row_count = rows;
-    annex->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count);
-    annex->is_annex = true;
+    annex->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count) +
+                       sc_store_record_bytes_hot(form->hot_words);
     annex->written = written;
     status = extent_start(store, annex, reterr);
     if (status == SPEC_OK)

@@ -45,10 +45,14 @@ struct sc_store_extent {
     struct sc_store_place place;
     struct sc_store_provenance provenance;
     void *user;
-    bool is_annex;                         /* probe rows alone, or codes */
-    struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: probe rows */
-    struct sc_store_live_job *live;        /* of rows; NULL: nobody codes them now */
-    sc_store_written *written;             /* NULL: params.on_written */
+    bool is_annex;                         /* probe rows alone, codes, or a hot block */
+    bool is_raw;                           /* of an annex: bytes as they are; else probe rows */
+    struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: no codes */
+    const uint64_t *hot_bits;              /* of an annex: of a hot block; the maker's memory */
+    uint64_t hot_words;
+    uint32_t hot_rows;              /* 0: it is none */
+    struct sc_store_live_job *live; /* of rows; NULL: nobody codes them now */
+    sc_store_written *written;      /* NULL: params.on_written */
 
     /* The producer's. */
     uint32_t layer_next;
@@ -86,12 +90,19 @@ void sc_store_extent_unref(struct sc_store_extent *extent);
 
 /* ---- Annexes (extent.c, extent_commit.c) ----------------------------------------------------- */
 
+/* What an annex has in each layer. */
+struct sc_store_annex_form {
+    uint64_t raw_bytes;       /* 0: probe rows of params.probe_row_bytes */
+    const uint64_t *hot_bits; /* NULL: those bytes are codes; else a hot block: which rows, until */
+    uint64_t hot_words;       /* the annex is committed or discarded; */
+    uint32_t hot_rows;        /* how many in each layer */
+};
+
 /* Reserves an annex of an extent, whose rows from the first to the last the pass' pieces cover, in
- * order (positions do not matter): codes, of code_bytes a layer, or (0) probe rows of
- * params.probe_row_bytes. Written as an extent is, by put_layer with PROBE rows alone, or with
- * K_CODES, whose rows are bytes. */
+ * order (positions do not matter). Written as an extent is, by put_layer with PROBE rows alone, or,
+ * raw, with K_CODES, whose rows are bytes. */
 spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_pass *pass,
-                                 uint64_t code_bytes, sc_store_written *written,
+                                 const struct sc_store_annex_form *form, sc_store_written *written,
                                  struct sc_store_extent **ret_annex, struct spec_error *reterr);
 /* In the place of commit: the record, then sketches of the extent are found. DROPPED: the extent
  * has gone meanwhile. The object returns to its pool. Executor thread. */

@@ -331,8 +331,8 @@ static bool pack_rows(const struct layer_job *job)
     return true;
 }
 
-/* An annex of codes: its layer's bytes as they are. */
-static bool pack_codes(const struct layer_job *job)
+/* An annex of codes, or a hot block: its layer's bytes as they are. */
+static bool pack_raw(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;
     uint64_t bytes = extent->place.row_offset;
@@ -353,7 +353,7 @@ static bool pack_layer(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;
     const struct sc_store_place *place = &extent->place;
-    if (extent->code_shape.bits_k != 0 && !pack_codes(job))
+    if (extent->is_raw && !pack_raw(job))
         return false;
     uint64_t rows = job->start + place->row_offset;
     uint64_t rows_end = rows + extent->row_count * row_bytes_of(extent);

@@ -110,6 +110,31 @@ static void codes_look(struct sc_store_sketch *sketch)
             FUZZ_CHECK(!sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
 }
 
+/* Blocks that the log tells of have no rows either. */
+static void hot_look(struct sc_store *store, struct sc_store_sketch *sketch,
+                     struct sc_store_reader *reader)
+{
+    static uint32_t rows[SC_STORE_ROWS_MAX];
+    for (uint32_t i = 0; i < told_count && i < 16; i++) {
+        struct sc_store_rows got;
+        struct sc_store_picks picks = {.rows = rows, .from_hot = true};
+        picks.count = sc_store_hot_rows(store, i % 2, &told[i], 1, SC_STORE_ROWS_MAX, rows);
+        FUZZ_CHECK(picks.count <= told[i].row_count);
+        if (picks.count == 0 ||
+            !sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = i % 2,
+                                                                          .lane = SC_LANE_DEMAND,
+                                                                          .ranges = &told[i],
+                                                                          .range_count = 1}) ||
+            sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) != SPEC_OK)
+            continue;
+        sc_store_reader_begin_picks(reader, i % 2, &told[i], 1, &picks, SC_LANE_DEMAND);
+        sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
+        FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, NULL) ==
+                   SPEC_E_CORRUPT);
+        FUZZ_CHECK(sc_store_hot_rows(store, i % 2, &told[i], 1, SC_STORE_ROWS_MAX, rows) == 0);
+    }
+}
+
 /* It ends, and finds nothing to build from. */
 static void build(struct sc_store *store)
 {
@@ -144,7 +169,6 @@ static bool look(void)
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) ==
                    SPEC_E_CORRUPT);
     }
-    sc_store_readers_close(reader, 1);
     FUZZ_CHECK(sc_store_sketch_open(store, SC_STORE_ROWS_MAX, &sketch, NULL) == SPEC_OK);
     for (uint32_t i = 0; i < told_count && i < 16; i++) {
         uint64_t wanted = i % 3 * 2;
@@ -158,6 +182,8 @@ static bool look(void)
                        (wanted > 0 ? SPEC_E_CORRUPT : SPEC_OK));
     }
     codes_look(sketch);
+    hot_look(store, sketch, reader);
+    sc_store_readers_close(reader, 1);
     sc_store_sketch_close(sketch);
     build(store);
     FUZZ_CHECK(sc_store_checkpoint(store, NULL) == SPEC_OK); /* what the next look is at */

@@ -232,6 +232,33 @@ static void make_late(struct make *make)
         make->lefts[i] = make->lefts[--make->left_count];
 }
 
+/* Every third row, from another one on in each layer. */
+static void make_hot(struct make *make, uint32_t of)
+{
+    static uint64_t bits[2];
+    struct sc_store_part parts[2];
+    uint64_t rows = make->extents[of].rows, count = (rows + 2) / 3;
+    for (uint64_t layer = 0; layer < 2; layer++) {
+        bits[layer] = 0;
+        for (uint64_t i = 0, row = layer % rows; i < count; i++, row = (row + 3) % rows) {
+            while ((bits[layer] >> row & 1) != 0)
+                row = (row + 1) % rows;
+            bits[layer] |= UINT64_C(1) << row;
+        }
+    }
+    uint64_t stride = sc_store_up(count * make->shape.row_bytes, SC_IO_PAGE_BYTES);
+    struct sc_store_record_extent annex = {.copy = next(&make->random),
+                                           .hot_rows = count,
+                                           .hot_words = 2,
+                                           .hot_bits = bits,
+                                           .stride = stride,
+                                           .parts = parts};
+    annex.part_count = make_parts(make, stride, parts);
+    struct sc_store_writer writer = payload_begin();
+    sc_store_record_put_annex(&writer, make->extents[of].id, &annex);
+    payload_put(make, &writer);
+}
+
 static void make_annex(struct make *make, uint32_t of, bool is_codes)
 {
     struct sc_store_part parts[2];
@@ -296,8 +323,10 @@ size_t fuzz_log_make(const struct fuzz_form *form, uint64_t seed, uint8_t *bytes
             make_extent(&make);
         else if (make.left_count > 0 && below(&make.random, 3) == 0)
             make_late(&make);
-        else if (what < 10)
+        else if (what < 9)
             make_annex(&make, (uint32_t)below(&make.random, make.extent_count), what % 2 == 0);
+        else if (what < 10)
+            make_hot(&make, (uint32_t)below(&make.random, make.extent_count));
         else if (what < 15 || below(&make.random, 4) == 0)
             make_later(&make, what < 12 ? 0 : what == 12 ? 1 : 3);
         else

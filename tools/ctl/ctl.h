@@ -32,6 +32,8 @@ struct ctl_space {
     uint64_t chunk_tokens;           /* as the descriptor says; 0: it does not */
     uint64_t code_pieces, code_rows; /* that live and have codes */
     uint64_t code_bytes;             /* taken by codes of extents that live, whole pages */
+    uint64_t hot_rows;               /* of a layer, in hot blocks of extents that live */
+    uint64_t hot_bytes;              /* taken by those, whole pages */
     uint64_t coarse_pieces;          /* that live and have codes alone */
     uint64_t coarse_rows;            /* of those */
 };
@@ -48,7 +50,10 @@ struct ctl_extent {
     uint64_t coarse_ns;       /* its rows are void since then; 0: they are not */
     struct ctl_extent *annex; /* probe rows that lie elsewhere: its probe members, stride, parts */
     struct ctl_extent *codes; /* its code_shape, stride, parts */
+    struct ctl_extent *hot;   /* its hot_rows, hot_bits, stride, parts */
     struct sc_store_code_shape code_shape;
+    uint64_t hot_rows;  /* in each layer */
+    uint64_t *hot_bits; /* [layers][words] store/rows/hot.h */
 };
 
 enum ctl_piece_state { CTL_LIVE, CTL_DROPPED, CTL_VOID };

@@ -107,8 +107,9 @@ int ctl_ls(const struct ctl_options *options)
 /* ---- stat ----------------------------------------------------------------------------------- */
 
 struct rank_sum {
-    uint64_t coarse_pieces, coarse_rows, code_pieces, code_rows, code_bytes, probe_rows, annex_rows,
-        probe_bytes, live_pieces, live_rows, live_bytes, live_extents, dropped_pieces, void_pieces;
+    uint64_t coarse_pieces, coarse_rows, code_pieces, code_rows, code_bytes, hot_rows, hot_bytes,
+        probe_rows, annex_rows, probe_bytes, live_pieces, live_rows, live_bytes, live_extents,
+        dropped_pieces, void_pieces;
 };
 
 static struct rank_sum sum_of(const struct ctl_rank *rank)
@@ -129,6 +130,8 @@ static struct rank_sum sum_of(const struct ctl_rank *rank)
         sum.code_pieces += rank->spaces[i].code_pieces;
         sum.code_rows += rank->spaces[i].code_rows;
         sum.code_bytes += rank->spaces[i].code_bytes;
+        sum.hot_rows += rank->spaces[i].hot_rows;
+        sum.hot_bytes += rank->spaces[i].hot_bytes;
         sum.live_bytes += space_bytes(&rank->spaces[i]);
     }
     for (uint64_t i = 0; i < rank->extent_count; i++)
@@ -181,6 +184,9 @@ static void bits_line(const struct ctl_rank *rank, const struct rank_sum *sum)
                 printf("; %" PRIu64 " of %" PRIu32 " bits K, %" PRIu32 " V", bits.pieces[k][v], k,
                        v);
     printf("\n");
+    if (sum->hot_bytes > 0)
+        printf("  hot       %s of %" PRIu64 " tokens of each layer stand a second time\n",
+               ctl_bytes_text(sum->hot_bytes, bytes), sum->hot_rows);
     if (sum->coarse_pieces > 0)
         printf("            of %" PRIu64 " tokens, %" PRIu64 " pieces, codes are all there is\n",
                sum->coarse_rows, sum->coarse_pieces);
@@ -210,6 +216,8 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
     add(object, "tokens_with_codes", u64(sum->code_rows));
     add(object, "code_bytes", u64(sum->code_bytes));
     add(object, "code_bits", bits_json(rank));
+    add(object, "hot_block_bytes", u64(sum->hot_bytes));
+    add(object, "hot_block_tokens", u64(sum->hot_rows));
     add(object, "coarse_only_pieces", u64(sum->coarse_pieces));
     add(object, "coarse_only_tokens", u64(sum->coarse_rows));
     add(object, "average_records", u64(rank->average_count));
@@ -351,10 +359,15 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
 {
     const struct sc_store_record_extent *annex = &record->extent;
     const struct sc_store_code_shape *codes = &annex->code_shape;
-    bool is_codes = codes->bits_k != 0;
-    add(line, "kind", u64(is_codes ? SC_STORE_ANNEX_CODES : SC_STORE_ANNEX_PROBES));
+    bool is_codes = codes->bits_k != 0, is_hot = annex->hot_rows != 0;
+    add(line, "kind",
+        u64(is_hot     ? SC_STORE_ANNEX_HOT
+            : is_codes ? SC_STORE_ANNEX_CODES
+                       : SC_STORE_ANNEX_PROBES));
     add(line, "copy", u64(annex->copy));
-    if (is_codes) {
+    if (is_hot) {
+        add(line, "rows_a_layer", u64(annex->hot_rows));
+    } else if (is_codes) {
         add(line, "bits_k", u64(codes->bits_k));
         add(line, "bits_v", u64(codes->bits_v));
         add(line, "scale_bytes", u64(codes->scale_bytes));

@@ -52,6 +52,7 @@ static void check_extent(struct sc_store *store, uint64_t id, uint8_t *pages, ui
         return;
     uint64_t held_pages = 0, void_pages = 0;
     uint64_t row_bytes = store->log.spaces[extent->space - 1].row_bytes;
+    uint32_t rows_state = atomic_load(&extent->rows_state);
     uint8_t most = check_rows(store, id, extent, rows, sums);
     for (uint32_t i = 0; i < extent->part_count; i++) {
         const struct sc_store_part *part = &extent->parts[i];
@@ -59,7 +60,6 @@ static void check_extent(struct sc_store *store, uint64_t id, uint8_t *pages, ui
         for (uint64_t page = 0; page < count; page++) {
             uint64_t at = part->offset + page * CHECK_PAGE;
             uint8_t held = check_page(extent, row_bytes, part, at, rows, most);
-            uint32_t rows_state = atomic_load(&extent->rows_state);
             if (rows_state != SC_STORE_ROWS_HELD) /* void, all of them, or free */
                 held = rows_state == SC_STORE_ROWS_VOID && held > 0;
             held_pages += held > 0;
@@ -67,17 +67,20 @@ static void check_extent(struct sc_store *store, uint64_t id, uint8_t *pages, ui
             pages[part->segment * pages_max + at / CHECK_PAGE] += held > 0;
         }
     }
-    const struct sc_store_annex *const annexes[2] = {atomic_load(&extent->held_annex),
-                                                     atomic_load(&extent->held_codes)};
-    for (uint32_t a = 0; a < 2; a++) {
+    const struct sc_store_annex *const annexes[3] = {atomic_load(&extent->held_annex),
+                                                     atomic_load(&extent->held_codes),
+                                                     atomic_load(&extent->held_hot)};
+    assert_true(annexes[2] == NULL || rows_state != SC_STORE_ROWS_FREED);
+    for (uint32_t a = 0; a < 3; a++) {
         const struct sc_store_annex *annex = annexes[a];
+        bool is_void = most == 1 || (a == 2 && rows_state == SC_STORE_ROWS_VOID);
         assert_true(annex == NULL || most > 0); /* it goes with the last piece */
         for (uint32_t i = 0; annex != NULL && i < annex->part_count; i++) {
             const struct sc_store_part *part = &annex->parts[i];
             uint64_t count = sc_store_part_pages(part, annex->stride);
             for (uint64_t page = part->offset / CHECK_PAGE; count > 0; count--, page++) {
                 held_pages++;
-                void_pages += most == 1;
+                void_pages += is_void;
                 pages[part->segment * pages_max + page]++;
             }
         }

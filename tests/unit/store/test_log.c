@@ -736,6 +736,47 @@ static void log_annexes_that_lie_harm_nothing(void **state)
     }
 }
 
+/* A hot block of extent 1: six of 64 rows in each of 3 layers. */
+static void log_hot_blocks_that_lie_harm_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        bool is_believed;
+        uint64_t rows, words, stride, offset; /* 0: as they should be */
+        const char *from, *to;
+    } BENDS[] = {
+        {.is_believed = true},
+        {.rows = 5},
+        {.rows = 7},
+        {.rows = 65},
+        {.words = 2}, /* of too few layers, of too many */
+        {.words = 4},
+        {.stride = 6 * 96 - 8}, /* less than the rows are */
+        {.stride = 8196},
+        {.offset = 4096},
+        {.from = "hrows", .to = "xrows"},
+        {.from = "hot", .to = "hox"},
+        {.from = "kind\x05", .to = "kind\x03"},
+        {.from = "kind\x05", .to = "kind\x01"},
+        {.from = "kind\x05", .to = "kind\x04"},
+    };
+    static const uint64_t BITS[4] = {0x8000000000000f01, 0x3f, 0xfc00000000000000, 0x3f};
+    for (uint32_t i = 0; i < sizeof(BENDS) / sizeof(BENDS[0]); i++) {
+        struct forge *forge = forge_make();
+        forge->parts[0] = (struct sc_store_part){
+            .offset = BENDS[i].offset > 0 ? BENDS[i].offset : 128 * 4096, .layer_count = 3};
+        forge->extent =
+            (struct sc_store_record_extent){.stride = BENDS[i].stride > 0 ? BENDS[i].stride : 8192,
+                                            .hot_rows = BENDS[i].rows > 0 ? BENDS[i].rows : 6,
+                                            .hot_words = BENDS[i].words > 0 ? BENDS[i].words : 3,
+                                            .hot_bits = BITS,
+                                            .part_count = 1,
+                                            .parts = forge->parts};
+        forge_annex(forge, 1, BENDS[i].from, BENDS[i].to);
+        annex_check(forge, BENDS[i].is_believed ? 0 : 1);
+    }
+}
+
 /* The first of each kind counts; what stands in its pages does not. One of no extent is ignored. */
 static void log_annexes_beside_others_are_one_of_a_kind(void **state)
 {
@@ -1355,6 +1396,7 @@ int main(void)
         cmocka_unit_test(log_extents_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_sections_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_annexes_that_lie_harm_nothing),
+        cmocka_unit_test(log_hot_blocks_that_lie_harm_nothing),
         cmocka_unit_test(log_annexes_beside_others_are_one_of_a_kind),
         cmocka_unit_test(log_provenances_that_do_not_exist_are_not_believed),
         cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),

@@ -1,0 +1,632 @@
+/* Hot blocks (store/rows/hot.h): they are built of the rows that the caller names, whatever the
+ * layout, the back end and the holes; what is read of them is what the extent has; one that is
+ * damaged costs nothing but itself; faults and power cuts at every write of one lose nothing; their
+ * pages go with the rows.
+ *
+ * Threads: the fixture's. */
+#include "store/place/tier.h"
+#include "store/rows/hot.h"
+#include "tests/unit/store/build_check.h"
+#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/space_check.h"
+
+#define HOT_PPM  200000u
+#define PPM      1000000u
+#define LEASE_NS UINT64_C(1000000000)
+
+static const struct world_setup setups[] = {
+    {.name = "sim, paired",
+     .backend = SC_BACKEND_SIM,
+     .layers = 3,
+     .k_row_bytes = 512,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "sim, split, windows cut pieces",
+     .backend = SC_BACKEND_SIM,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 1504,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "sim, paired rows of 8 KiB",
+     .backend = SC_BACKEND_SIM,
+     .layers = 2,
+     .k_row_bytes = 4096,
+     .disk_bytes = 256u << 20,
+     .segment_bytes = 16u << 20,
+     .op_bytes = 256u << 10},
+    {.name = "pread, paired, 2 threads",
+     .backend = SC_BACKEND_PREAD,
+     .thread_count = 2,
+     .layers = 3,
+     .k_row_bytes = 512,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "io_uring, split, 3 threads",
+     .backend = SC_BACKEND_URING,
+     .thread_count = 3,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 512,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+};
+#define SETUPS (sizeof(setups) / sizeof(setups[0]))
+
+/* Some far apart, some side by side; others in each layer. user: the first piece that is known. */
+static bool choose(void *user, const struct sc_store_range *ranges, uint64_t range_count,
+                   uint32_t layer, uint64_t count, uint32_t *ret_rows)
+{
+    const uint64_t *known = user;
+    uint64_t rows = 0;
+    for (uint64_t i = 0; i < range_count; i++)
+        rows += ranges[i].row_count;
+    assert_true(count <= rows);
+    uint64_t near = count / 3, from = near + layer % (rows - count + 1);
+    for (uint64_t i = 0; i < near; i++)
+        ret_rows[i] = (uint32_t)i;
+    for (uint64_t i = near; i < count; i++)
+        ret_rows[i] = (uint32_t)(from + (i - near) * (rows - from) / (count - near));
+    return ranges[0].piece >= *known;
+}
+
+static uint64_t known_from;
+
+static struct world *world_hot(const struct world_setup *setup, uint64_t seed)
+{
+    struct world *world = world_make(setup, seed);
+    known_from = 0;
+    world->config.maintain_bytes_per_s = 0;
+    world->config.lease_ns_max = LEASE_NS;
+    world->params.hot = (struct sc_store_hot){HOT_PPM, choose, &known_from};
+    return world_opened(world);
+}
+
+static struct sc_store_stats stats_of(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats;
+}
+
+/* Tags of the match, as a sketch has them. */
+static const uint64_t *tags_load(const struct match *match, struct sc_store_sketch *sketch,
+                                 uint32_t layer)
+{
+    assert_int_equal(match_load(match, sketch, layer, 0), SPEC_OK);
+    return sc_store_sketch_tags(sketch);
+}
+
+static void row_check(const struct world *world, const struct match *match, uint32_t layer,
+                      uint64_t row, const uint8_t *bytes)
+{
+    static uint8_t wanted[16384];
+    uint64_t range = 0, row_bytes = 2 * world->setup->k_row_bytes;
+    for (; row >= match->ranges[range].row_count; range++)
+        row -= match->ranges[range].row_count;
+    row_fill(wanted, row_bytes, match->twins[range]->key, layer,
+             match->twins[range]->first_position + match->ranges[range].row_first + row);
+    bytes_equal(bytes, wanted, row_bytes);
+}
+
+/* Reads a layer's hot rows of the match, or those of them that are wanted (bits; NULL: all).
+ * Returns how many came, all right. */
+static uint64_t hot_load(struct world *world, const struct match *match, uint32_t layer,
+                         const uint64_t *wanted, spec_status *ret_status)
+{
+    static uint32_t rows[SKETCH_ROWS_MAX];
+    static uint64_t covered[SKETCH_ROWS_MAX / 64];
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_reader *reader = world_reader(world);
+    const uint64_t *tags = tags_load(match, sketch, layer);
+    struct sc_store_picks picks = {.rows = rows, .from_hot = true};
+    struct sc_store_rows got = {0};
+    uint64_t count = 0, left;
+    picks.count =
+        sc_store_hot_rows(world->store, layer, match->ranges, match->count, SKETCH_ROWS_MAX, rows);
+    sc_store_reader_begin_picks(reader, layer, match->ranges, match->count, &picks,
+                                SC_LANE_SPECULATIVE);
+    sc_store_reader_tags(reader, tags);
+    left = picks.count;
+    memset(covered, 0, sizeof(covered));
+    if (wanted != NULL)
+        left = sc_store_reader_narrow(reader, wanted, covered);
+    sc_store_reader_demand(reader);
+    do {
+        *ret_status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, &world->error);
+        for (uint64_t i = 0; *ret_status == SPEC_OK && i < got.row_count; i++) {
+            uint64_t row = rows[got.row_first + i];
+            if (wanted != NULL)
+                assert_true((wanted[row / 64] & covered[row / 64]) >> (row % 64) & 1);
+            row_check(world, match, layer, row, got.rows + i * 2 * world->setup->k_row_bytes);
+            count++;
+        }
+    } while (*ret_status == SPEC_OK && got.row_count > 0);
+    assert_true(*ret_status != SPEC_OK || count == left);
+    sc_store_readers_close(reader, 1);
+    sc_store_sketch_close(sketch);
+    return count;
+}
+
+static uint64_t hot_count(struct world *world, uint64_t key)
+{
+    uint64_t count = 0;
+    spec_status status;
+    struct match match = {.count = 0};
+    match_key(world, &match, key);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+        count += hot_load(world, &match, layer, NULL, &status);
+        assert_int_equal(status, SPEC_OK);
+    }
+    return count;
+}
+
+/* All hot rows of the key, which has one extent of so many rows. */
+static void key_is_hot(struct world *world, uint64_t key, uint64_t rows)
+{
+    assert_int_equal(hot_count(world, key), rows * HOT_PPM / PPM * world->setup->layers);
+}
+
+static void rows_are_right(struct world *world, uint64_t key)
+{
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
+        assert_int_equal(world_load_key(world, reader, layer, key).status, SPEC_OK);
+    sc_store_readers_close(reader, 1);
+}
+
+/* ---- Building and reading -------------------------------------------------------------------- */
+
+static void hot_rows_are_the_extents(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_hot(&setups[i], 7);
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
+        assert_int_equal(hot_count(world, 1), 0);
+        build_all(world, 0);
+        space_check(world->store);
+        uint64_t bytes = stats_of(world).hot_bytes;
+        assert_true(bytes > 0);
+        for (uint32_t opened = 0; opened < 3; opened++) {
+            key_is_hot(world, 1, 300);
+            key_is_hot(world, 2, 250);
+            rows_are_right(world, 1);
+            assert_int_equal(stats_of(world).hot_bytes, bytes);
+            build_all(world, 0); /* nothing is left to be built */
+            assert_int_equal(stats_of(world).hot_bytes, bytes);
+            if (opened == 1)
+                assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+            world_close(world);
+            world_open_ok(world);
+            space_check(world->store);
+        }
+        assert_int_equal(stats_of(world).bad_hot, 0);
+        world_free(world);
+    }
+}
+
+/* Ranges of parts of pieces of several extents, in any order; some of the rows wanted. */
+static void any_part_of_a_match_is_read(void **state)
+{
+    (void)state;
+    uint64_t random = 3;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_hot(&setups[i], 8);
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        assert_int_equal(world_store(world, 1, 300, 150), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
+        build_all(world, 0);
+        assert_int_equal(world_store(world, 3, 0, 200), SPEC_OK); /* without a block */
+        for (uint32_t round = 0; round < 12; round++) {
+            uint64_t wanted[SKETCH_ROWS_MAX / 64];
+            struct match match = {.count = 0};
+            spec_status status;
+            for (uint64_t at = random_below(&random, world->piece_count); match.count < 12;
+                 at += random_below(&random, 3)) {
+                const struct world_piece *twin = &world->pieces[at % world->piece_count];
+                uint32_t first = (uint32_t)random_below(&random, twin->row_count);
+                first = random_below(&random, 2) == 0 ? 0 : first;
+                match_add(&match, twin, first,
+                          (uint32_t)random_below(&random, twin->row_count - first + 1));
+            }
+            for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
+                wanted[w] = mix(random + w) & mix(random - w);
+            uint32_t layer = (uint32_t)random_below(&random, world->setup->layers);
+            (void)hot_load(world, &match, layer, round % 2 == 0 ? NULL : wanted, &status);
+            assert_int_equal(status, SPEC_OK);
+        }
+        world_free(world);
+    }
+}
+
+static void holes_are_passed_over(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct world *world = world_hot(&setups[i], 9);
+        holes_store(world);
+        assert_int_equal(world_store(world, 6, 0, 256), SPEC_OK);
+        sc_store_piece_drop(world->store, world->pieces[1].id);
+        build_all(world, 0);
+        space_check(world->store);
+        key_is_hot(world, 6, 256);
+        struct match match = holes_match(world);
+        for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
+            spec_status status;
+            assert_true(hot_load(world, &match, layer, NULL, &status) > 0);
+            assert_int_equal(status, SPEC_OK);
+        }
+        world_free(world);
+    }
+}
+
+/* An extent of which nothing is known waits until it is asked for. */
+static void what_is_not_known_is_built_when_it_is_asked_for(void **state)
+{
+    (void)state;
+    struct world *world = world_hot(&setups[0], 4);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    known_from = UINT64_MAX;
+    build_all(world, 0);
+    assert_int_equal(stats_of(world).hot_bytes, 0);
+    sc_store_build_hot(world->store, 2);
+    build_wait(world);
+    assert_int_equal(stats_of(world).hot_bytes, 0);
+    known_from = 0;
+    sc_store_build_hot(world->store, 7); /* of the second extent */
+    sc_store_build_hot(world->store, 8);
+    build_wait(world);
+    assert_int_equal(hot_count(world, 1), 0);
+    key_is_hot(world, 2, 256);
+    sc_store_build_hot(world->store, 8); /* it has one */
+    build_wait(world);
+    sc_store_build_hot(world->store, 3);
+    build_wait(world);
+    key_is_hot(world, 1, 300);
+    sc_store_build_hot(world->store, 99);
+    space_check(world->store);
+    world_free(world);
+}
+
+static void one_layer_is_one_read(void **state)
+{
+    (void)state;
+    uint32_t rows[512];
+    struct sc_store_read_cost cost;
+    struct world *world = world_hot(&setups[0], 4);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    build_all(world, 0);
+    struct match match = {.count = 0};
+    match_key(world, &match, 1);
+    struct sc_store_picks picks = {.rows = rows, .from_hot = true};
+    picks.count = sc_store_hot_rows(world->store, 1, match.ranges, match.count, 512, rows);
+    assert_int_equal(picks.count, 60);
+    struct sc_store_reader *reader = world_reader(world);
+    sc_store_reader_begin_picks(reader, 1, match.ranges, match.count, &picks, SC_LANE_DEMAND);
+    sc_store_reader_cost(reader, &cost);
+    assert_int_equal(cost.op_count, 1);
+    assert_int_equal(cost.read_bytes, 15u * 4096);
+    assert_int_equal(cost.wanted_bytes, 60u * 1024);
+    sc_store_readers_close(reader, 1);
+    world_free(world);
+}
+
+/* ---- Damage ---------------------------------------------------------------------------------- */
+
+static void block_damage(struct world *world, uint64_t extent, uint32_t layer, uint64_t at)
+{
+    char path[128];
+    uint8_t byte;
+    const struct sc_store_annex *annex =
+        atomic_load(&sc_store_table_extent(&world->store->table, extent)->hot);
+    struct sc_store_where where =
+        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
+    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
+                   (unsigned)world->store->disk.segments[where.segment].number);
+    assert_true(sc_io_sim_disk_peek(world->disk, path, where.offset + at, &byte, 1));
+    byte ^= 8;
+    assert_true(sc_io_sim_disk_poke(world->disk, path, where.offset + at, &byte, 1));
+}
+
+/* It is forgotten, in all its layers; the others, and the rows themselves, are not touched. */
+static void a_damaged_block_is_forgotten(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct world *world = world_hot(&setups[i], 4);
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+        build_all(world, 0);
+        struct match match = {.count = 0};
+        match_key(world, &match, 1);
+        block_damage(world, 1, 1, 20000);
+        spec_status status;
+        uint64_t came = hot_load(world, &match, 1, NULL, &status);
+        assert_int_equal(status, SPEC_E_CORRUPT);
+        assert_true(came < 60);
+        assert_int_equal(hot_count(world, 1), 0);
+        assert_int_equal(stats_of(world).bad_hot, 1);
+        assert_int_equal(stats_of(world).corrupt_rows, 0);
+        rows_are_right(world, 1);
+        key_is_hot(world, 2, 256);
+        build_all(world, 0); /* none is made in its place */
+        space_check(world->store);
+        assert_int_equal(hot_count(world, 1), 0);
+        world_free(world);
+    }
+}
+
+/* A read that fails, once: likewise. */
+static void a_block_that_cannot_be_read_is_forgotten(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 4);
+    world->params.fault = &world->fault;
+    world->params.hot = (struct sc_store_hot){HOT_PPM, choose, &known_from};
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    build_all(world, 0);
+    struct match match = {.count = 0};
+    match_key(world, &match, 1);
+    spec_status status = SPEC_OK;
+    sc_fault_arm(&world->fault, SC_FAULT_READ, 1); /* behind the tags' */
+    (void)hot_load(world, &match, 1, NULL, &status);
+    sc_fault_arm(&world->fault, SC_FAULT_READ, INT64_MAX);
+    assert_int_equal(status, SPEC_E_IO);
+    assert_int_equal(hot_count(world, 1), 0);
+    rows_are_right(world, 1);
+    world_free(world);
+}
+
+/* ---- Pages ----------------------------------------------------------------------------------- */
+
+static void pages_go_with_the_extent(void **state)
+{
+    (void)state;
+    struct world *world = world_hot(&setups[0], 3);
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    build_all(world, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        sc_store_piece_drop(world->store, world->pieces[i].id);
+    space_check(world->store);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    world_close(world);
+    world_open_ok(world);
+    space_check(world->store);
+    key_is_hot(world, 2, 256);
+    for (uint32_t i = 4; i < 8; i++)
+        sc_store_piece_drop(world->store, world->pieces[i].id);
+    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+    space_check(world->store);
+    assert_int_equal(stats_of(world).extent_bytes, 0);
+    assert_int_equal(stats_of(world).hot_bytes, 0);
+    world_free(world);
+}
+
+static void pages_go_with_the_rows(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    keep_codes(world, true);
+    world->config.lease_ns_max = LEASE_NS;
+    world->params.hot = (struct sc_store_hot){HOT_PPM, choose, &known_from};
+    known_from = 0;
+    world_open_ok(world);
+    uint64_t key = 1;
+    for (struct sc_store_coarse_extent found = {0}; found.id == 0; key++) { /* none is raw */
+        assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
+        build_all(world, 0);
+        uint64_t piece = world->pieces[world->piece_count - 1].id;
+        found = sc_store_coarse_find(world->store, piece);
+        spec_status status = SPEC_OK;
+        for (uint32_t layer = 0; layer < 3 && found.id != 0 && status == SPEC_OK; layer++)
+            status = sc_store_coarse_check(world->store, found.id, layer);
+        if (status != SPEC_OK || found.id == 0) {
+            found.id = 0;
+            continue;
+        }
+        uint64_t held = stats_of(world).hot_bytes;
+        sc_store_coarse_mark(world->store, found.id);
+        sc_store_coarse_marked(world->store);
+        assert_int_equal(sc_store_coarse_commit(world->store, found.id, &world->error), SPEC_OK);
+        space_check(world->store);
+        for (uint32_t round = 0; round < 2; round++) { /* the second has its pages back */
+            assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+            world_close(world);
+            world_open_ok(world);
+            space_check(world->store);
+            (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+            space_check(world->store);
+            assert_true(stats_of(world).hot_bytes < held);
+        }
+        assert_int_equal(stats_of(world).corrupt_records, 0);
+        build_all(world, 0); /* no rows, no block */
+        space_check(world->store);
+    }
+    world_free(world);
+}
+
+/* ---- Faults and power cuts ------------------------------------------------------------------- */
+
+#ifndef SC_SANITIZED_THREAD /* one thread: nothing to find there, and it takes minutes for it */
+
+static void build_survives_every_fault(void **state)
+{
+    (void)state;
+    static const enum sc_fault_kind KINDS[] = {SC_FAULT_ALLOC, SC_FAULT_READ, SC_FAULT_WRITE,
+                                               SC_FAULT_COMPLETION, SC_FAULT_RESERVE};
+    for (uint32_t kind = 0; kind < 5; kind++) {
+        uint64_t fired = 0;
+        for (uint64_t n = 0;; n++) {
+            struct world *world = world_hot(&setups[0], 6);
+            assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+            assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+            world_close(world);
+            world->params.fault = &world->fault;
+            world->alloc.fault = &world->fault;
+            world_open_ok(world);
+            sc_fault_arm(&world->fault, KINDS[kind], n);
+            build_all(world, 0);
+            sc_fault_arm(&world->fault, KINDS[kind], INT64_MAX);
+            bool fires = atomic_load(&world->fault.fired[KINDS[kind]]) > 0;
+            fired += fires;
+            space_check(world->store);
+            rows_are_right(world, 1);
+            rows_are_right(world, 2);
+            (void)hot_count(world, 1);
+            world_close(world);
+            world_open_ok(world);
+            space_check(world->store);
+            build_all(world, 0);
+            key_is_hot(world, 1, 200);
+            key_is_hot(world, 2, 130);
+            world_free(world);
+            if (!fires)
+                break;
+        }
+        assert_true(fired > 0 || KINDS[kind] == SC_FAULT_RESERVE);
+    }
+}
+
+/* All rows that were synced, and blocks that are right, or fail and are forgotten. */
+static uint64_t image_check(const struct world *origin, uint64_t events, uint64_t seed)
+{
+    struct world *world = world_cut(origin, events, seed, seed);
+    uint64_t had = 0;
+    world_open_ok(world);
+    assert_int_equal(world->open_count, origin->piece_count);
+    space_check(world->store);
+    for (uint64_t key = 1; key <= 2; key++) {
+        struct match match = {.count = 0};
+        match_key(world, &match, key);
+        for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+            spec_status status;
+            had += hot_load(world, &match, layer, NULL, &status);
+            assert_true(status == SPEC_OK || status == SPEC_E_CORRUPT);
+        }
+        rows_are_right(world, key);
+    }
+    build_all(world, 0); /* what is still missing */
+    space_check(world->store);
+    rows_are_right(world, 1);
+    world_free(world);
+    return had;
+}
+
+static void cut_at_any_write_loses_nothing(void **state)
+{
+    (void)state;
+    struct world_setup setup = setups[0];
+    setup.journal = 2;
+    struct world *world = world_hot(&setup, 12);
+    uint32_t none = 0, all = 0, cuts = 0;
+    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+    world_close(world); /* syncs the log; the rows: */
+    world_open_ok(world);
+    assert_int_equal(sc_io_file_sync(world->store->io, world->store->disk.segments[0].file, NULL),
+                     SPEC_OK);
+    uint64_t from = sc_io_sim_disk_events(world->disk);
+    build_all(world, 0);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    uint64_t to = sc_io_sim_disk_events(world->disk);
+    assert_true(to > from);
+    for (uint64_t events = from; events <= to; events++)
+        for (uint64_t seed = 0; seed < 8; seed++, cuts++) {
+            uint64_t had = image_check(world, events, seed * 1000 + events);
+            none += had == 0;
+            all += had == (40 + 26) * setup.layers;
+        }
+    print_message("%u power cuts: %u without a hot block, %u with all\n", cuts, none, all);
+    assert_true(none > 0);
+    assert_true(all > 0);
+    world_free(world);
+}
+
+#endif
+
+/* ---- Beside others --------------------------------------------------------------------------- */
+
+static void blocks_are_seen_by_a_follower(void **state)
+{
+    (void)state;
+    struct world *world = world_hot(&setups[3], 2);
+    assert_non_null(world);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    struct sc_store_params params = world->params;
+    struct sc_store *reader = NULL, *writer = world->store;
+    bool more = true;
+    params.role = SC_STORE_READER;
+    assert_int_equal(sc_store_open(&params, &reader, NULL), SPEC_OK);
+    world->store = reader;
+    assert_int_equal(hot_count(world, 1), 0);
+    world->store = writer;
+    build_all(world, 0);
+    for (uint32_t round = 0; round < 2; round++) { /* appended; then read again from its start */
+        world->store = reader;
+        while (more)
+            assert_int_equal(sc_store_follow(reader, &more, NULL), SPEC_OK);
+        key_is_hot(world, 1, 300);
+        world->store = writer;
+        assert_int_equal(sc_store_checkpoint(writer, NULL), SPEC_OK);
+        more = true;
+    }
+    sc_store_close(reader);
+    world_free(world);
+}
+
+/* Blocks are built while their rows are read, and while extents go. */
+static void build_beside_loads_and_drops(void **state)
+{
+    (void)state;
+    struct world *world = world_hot(&setups[3], 2);
+    assert_non_null(world);
+    for (uint64_t key = 1; key <= 6; key++)
+        assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
+    sc_store_build_start(world->store, 0);
+    for (uint32_t round = 0; build_runs(world) || round < 3; round++) {
+        if (round < 3)
+            for (uint32_t i = 0; i < 4; i++)
+                sc_store_piece_drop(world->store, world->pieces[4 * (2 * round) + i].id);
+        (void)hot_count(world, 6);
+        sc_store_build_hot(world->store, world->pieces[5].id);
+    }
+    build_wait(world);
+    key_is_hot(world, 2, 256);
+    space_check(world->store);
+    world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hot_rows_are_the_extents),
+        cmocka_unit_test(any_part_of_a_match_is_read),
+        cmocka_unit_test(holes_are_passed_over),
+        cmocka_unit_test(what_is_not_known_is_built_when_it_is_asked_for),
+        cmocka_unit_test(one_layer_is_one_read),
+        cmocka_unit_test(a_damaged_block_is_forgotten),
+        cmocka_unit_test(a_block_that_cannot_be_read_is_forgotten),
+        cmocka_unit_test(pages_go_with_the_extent),
+        cmocka_unit_test(pages_go_with_the_rows),
+#ifndef SC_SANITIZED_THREAD
+        cmocka_unit_test(build_survives_every_fault),
+        cmocka_unit_test(cut_at_any_write_loses_nothing),
+#endif
+        cmocka_unit_test(blocks_are_seen_by_a_follower),
+        cmocka_unit_test(build_beside_loads_and_drops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
