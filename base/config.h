@@ -85,6 +85,7 @@ struct sc_config {
     uint64_t exact_first;           /* "layered.keep_first", "layered.keep_last": rows */
     uint64_t exact_last;
     uint64_t refine_bytes;          /* "layered.refine_bytes": 64 MiB, of all requests */
+    uint64_t hot_ppm;               /* "layered.hot_ppm": 0: no hot blocks */
     uint32_t probe_heads;           /* "select.probe_heads": 0: no probe rows are stored */
     uint32_t alpha_milli;           /* "select.alpha_milli": 600 */
     uint32_t similarity;            /* "select.similarity": enum sc_config_similarity */

@@ -149,6 +149,13 @@ static const struct sc_config_row rows[] = {
       "make more of their rows exact: 12 bytes a row and layer, or 20 of a split layout, an equal "
       "share for each request. The oldest are forgotten first. 0: none can be refined."},
      SIZE(refine_bytes, 0, TIB)},
+    {{"layered.hot_ppm", "integer", "0", "0 .. 1000000",
+      "Where rows are chosen: share of the rows of each layer that a hot block holds, in "
+      "millionths; twice layered.exact_ppm is a good start. The rows that earlier requests wanted "
+      "most stand there a second time, side by side, made in the background once two requests have "
+      "scored a prefix, and are read ahead of being chosen where that is expected to pay. What is "
+      "delivered does not depend on it. 0: none is made or read."},
+     INTEGER(hot_ppm, 0, 1000000)},
     {{"layered.codes", "choice", "auto", "\"auto\", \"no\" or \"yes\"",
       "Whether codes are made of what is stored. auto: where select.base or select.identify is "
       "coarse."},

@@ -31,6 +31,7 @@
 #include "hashing/radix.h"
 #include "kernels/kernels.h"
 #include "plugin/args/memory.h"
+#include "plugin/choose/hot.h"
 #include "plugin/choose/predict.h"
 #include "plugin/fill/fill.h"
 #include "plugin/index/evict.h"
@@ -93,7 +94,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t speculated_bytes, unused_bytes;
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
     _Atomic uint64_t partial_layers, coarsened_chunks, refined_layers, refined_rows;
-    _Atomic uint64_t merged_chunks;
+    _Atomic uint64_t merged_chunks, hot_rows;
     _Atomic uint64_t unadmitted_chunks, over_budget_chunks;
     _Atomic uint64_t staged_bytes;
 };
@@ -129,6 +130,7 @@ struct spec_connector {
     struct sc_plugin_tickets tickets;
     struct sc_plugin_ahead ahead;
     struct sc_plugin_fill fill;
+    struct sc_plugin_hot hot;
     struct sc_lab lab; /* opened before the store, which tells it of averages */
 
     /* Saves. commit_lock: rank 5, never taken by a call that must not block: what is decided about

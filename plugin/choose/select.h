@@ -68,7 +68,8 @@ struct sc_plugin_item {
     uint64_t row_count;             /* of the set, or of each head's */
     uint64_t set_count;             /* PICKS, UNION: rows that are read, request->set */
     uint64_t covered_rows;          /* of the wanted rows, that were read ahead */
-    uint64_t used_rows;             /* of the guess: these, or of planner `chunk` their slabs */
+    uint64_t used_rows; /* of the guess: its part of these, or of planner `chunk` their slabs */
+    uint64_t hot_rows;  /* of those, that a hot block brings */
     uint64_t taken[SPEC_TIERS];     /* rows that came, wanted or not, by the tier they came from */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
     uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */

@@ -224,25 +224,27 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     reader->layer = SC_PLUGIN_NO_LAYER; /* consumed; the same layer may be asked for again */
     if (status == SPEC_E_TIMEOUT)
         sc_store_reader_cancel(reader->reader);
-    else if (status != SPEC_OK)
+    else if (status != SPEC_OK && !reader->picks.from_hot) /* a hot block's failure is its own */
         sc_plugin_request_fail(conn, request, rows.failed_range, status, rows.tier);
     return status;
 }
 
-/* Consumes the guess. Of what it moved, the share of its rows that is not wanted is unused: what
- * pages and gaps add is the price of rows, wanted or not; and under planner `chunk` the slab is. */
+/* Consumes what was read ahead, of which `used` rows are wanted. Of what it moved, the share of its
+ * rows that is not wanted is unused: what pages and gaps add is the price of rows, wanted or not;
+ * and under planner `chunk` the slab is. */
 static spec_status take_guess(spec_connector *conn, struct sc_plugin_item *item,
-                              struct sc_plugin_reader *guess, const uint32_t *set,
-                              uint64_t set_count, struct spec_error *reterr)
+                              struct sc_plugin_reader *guess, uint64_t used, const uint32_t *set,
+                              struct spec_error *reterr)
 {
+    uint64_t set_count = set != NULL ? item->set_count : 0;
     uint64_t before_bytes = item->in.read_bytes;
     spec_status status = sc_plugin_reader_take(conn, item, guess, set, set_count, reterr);
     uint64_t read_bytes = item->in.read_bytes - before_bytes, unused_bytes = 0;
     struct sc_store_read_cost cost;
     sc_store_reader_cost(guess->reader, &cost);
-    if (cost.row_count > item->used_rows)
+    if (cost.row_count > used)
         unused_bytes = (uint64_t)((double)read_bytes / (double)cost.row_count *
-                                  (double)(cost.row_count - item->used_rows));
+                                  (double)(cost.row_count - used));
     item->in.unused_bytes += unused_bytes;
     sc_count(&conn->stats.speculated_bytes, read_bytes);
     sc_count(&conn->stats.unused_bytes, unused_bytes);
@@ -264,6 +266,37 @@ static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
     return status;
 }
 
+/* Rows that a hot block has. What it was to bring is read from the extent if it fails: the block,
+ * never the match, is what is lost then. */
+static spec_status take_hot(spec_connector *conn, struct sc_plugin_item *item,
+                            struct sc_plugin_reader *hot, const uint32_t *set, bool *ret_failed,
+                            struct spec_error *reterr)
+{
+    spec_status status = take_guess(conn, item, hot, item->hot_rows, set, reterr);
+    *ret_failed = status != SPEC_OK && status != SPEC_E_TIMEOUT;
+    if (*ret_failed) {
+        item->covered_rows -= item->hot_rows;
+        item->hot_rows = 0;
+        return SPEC_OK;
+    }
+    sc_count(&conn->stats.hot_rows, status == SPEC_OK ? item->hot_rows : 0);
+    return status;
+}
+
+/* The same rows, from the extent, once the rest's reader is free. */
+static spec_status take_missing(spec_connector *conn, struct sc_plugin_item *item,
+                                const uint32_t *set, struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    uint64_t count = sc_plugin_hot_missing(item, request->bits, rest->rows);
+    if (count == 0)
+        return SPEC_OK;
+    sc_plugin_rest_begin(conn, request, item->in.layer, count, sc_store_sketch_tags(item->sketch),
+                         SC_LANE_DEMAND);
+    return take_rest(conn, item, rest, set, reterr);
+}
+
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr)
 {
@@ -271,13 +304,19 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
     struct sc_plugin_reader *guess = sc_plugin_guess_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     const uint32_t *set = item->route == SC_ROUTE_LAYERED ? NULL : request->set;
+    struct sc_plugin_reader *hot = sc_plugin_hot_reader(request, item->in.layer);
     spec_status status = SPEC_OK;
-    if (rest->layer == item->in.layer) /* it goes on while the guess is consumed */
+    bool has_failed = false;
+    if (rest->layer == item->in.layer) /* it goes on while what was read ahead is consumed */
         sc_store_reader_demand(rest->reader);
-    if (guess != NULL)
-        status = take_guess(conn, item, guess, set, item->set_count, reterr);
+    if (hot != NULL)
+        status = take_hot(conn, item, hot, set, &has_failed, reterr);
+    if (status == SPEC_OK && guess != NULL)
+        status = take_guess(conn, item, guess, item->used_rows, set, reterr);
     if (status == SPEC_OK && rest->layer == item->in.layer)
         status = take_rest(conn, item, rest, set, reterr);
+    if (status == SPEC_OK && has_failed)
+        status = take_missing(conn, item, set, reterr);
     if (status == SPEC_E_TIMEOUT)
         sc_plugin_reader_drop(rest);
     return status;
@@ -300,7 +339,7 @@ spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item
         return sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
     }
     sc_store_reader_demand(rest->reader); /* it goes on while the guess is consumed */
-    spec_status status = take_guess(conn, item, reader, NULL, 0, reterr);
+    spec_status status = take_guess(conn, item, reader, item->used_rows, NULL, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
     if (status == SPEC_E_TIMEOUT)

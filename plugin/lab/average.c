@@ -292,6 +292,24 @@ bool sc_lab_averages_note(struct sc_lab_averages *averages, const struct sc_lab_
     return due && sample->layer + 1 == averages->params.layer_count;
 }
 
+/* Lock held. The slot's codes of the range as scores; returns how many are known. */
+static uint64_t range_scores(const struct sc_lab_averages *averages, const struct slot *slot,
+                             const struct sc_store_range *range, uint32_t layer, float *ret_scores)
+{
+    uint64_t known = 0;
+    const uint16_t *codes = codes_of(averages, slot, layer) + range->row_first;
+    for (uint32_t j = 0; j < range->row_count; j++) {
+        ret_scores[j] = share_of(codes[j]);
+        known += codes[j] > 0;
+    }
+    return known;
+}
+
+static bool slot_has(const struct slot *slot, const struct sc_store_range *range)
+{
+    return slot != NULL && (uint64_t)range->row_first + range->row_count <= slot->rows;
+}
+
 uint64_t sc_lab_averages_scores(struct sc_lab_averages *averages,
                                 const struct sc_store_range *ranges, uint64_t range_count,
                                 uint32_t layer, bool waits, float *ret_scores)
@@ -303,16 +321,30 @@ uint64_t sc_lab_averages_scores(struct sc_lab_averages *averages,
         const struct sc_store_range *range = &ranges[i];
         struct slot *slot = is_locked ? slot_find(averages, range->piece) : NULL;
         memset(ret_scores + row, 0, range->row_count * sizeof(float));
-        if (slot == NULL || (uint64_t)range->row_first + range->row_count > slot->rows)
+        if (!slot_has(slot, range))
             continue;
         atomic_store_explicit(&slot->was_used, true, memory_order_relaxed);
-        const uint16_t *codes = codes_of(averages, slot, layer) + range->row_first;
-        for (uint32_t j = 0; j < range->row_count; j++) {
-            ret_scores[row + j] = share_of(codes[j]);
-            known += codes[j] > 0;
-        }
+        known += range_scores(averages, slot, range, layer, ret_scores + row);
     }
     if (is_locked)
+        pthread_rwlock_unlock(&averages->lock);
+    return known;
+}
+
+uint64_t sc_lab_averages_seen(struct sc_lab_averages *averages, const struct sc_store_range *ranges,
+                              uint64_t range_count, uint32_t layer, uint32_t requests_least,
+                              float *ret_scores)
+{
+    uint64_t known = 0, row = 0;
+    if (averages != NULL)
+        pthread_rwlock_rdlock(&averages->lock);
+    for (uint64_t i = 0; i < range_count; row += ranges[i].row_count, i++) {
+        const struct slot *slot = averages != NULL ? slot_find(averages, ranges[i].piece) : NULL;
+        memset(ret_scores + row, 0, ranges[i].row_count * sizeof(float));
+        if (slot_has(slot, &ranges[i]) && slot->requests >= requests_least)
+            known += range_scores(averages, slot, &ranges[i], layer, ret_scores + row);
+    }
+    if (averages != NULL)
         pthread_rwlock_unlock(&averages->lock);
     return known;
 }

@@ -41,6 +41,12 @@ uint64_t sc_lab_averages_scores(struct sc_lab_averages *averages,
                                 const struct sc_store_range *ranges, uint64_t range_count,
                                 uint32_t layer, bool waits, float *ret_scores);
 
+/* The same of pieces that at least so many requests scored; of others' rows nothing is known.
+ * Waits, and is no use of them. */
+uint64_t sc_lab_averages_seen(struct sc_lab_averages *averages, const struct sc_store_range *ranges,
+                              uint64_t range_count, uint32_t layer, uint32_t requests_least,
+                              float *ret_scores);
+
 #define SC_LAB_AVERAGES_BATCH 16u /* pieces that one call of put is given at most */
 /* Writes up to a batch of what changed enough since it was written (all: at all). A piece is
  * written after its requests 1 .. 7, 9, 11, 14, 18, ... : a fourth more each time. true: there is

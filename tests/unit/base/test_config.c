@@ -163,6 +163,7 @@ static const struct expected expected[] = {
      {"0", "\"16MiB\"", "\"1TiB\""},
      {0, 16 * MIB, TIB},
      {"\"2TiB\""}},
+    {"layered.hot_ppm", MEMBER(hot_ppm), 0, {"0", "1000000"}, {0, 1000000}, {"1000001"}},
     {"layered.codes", MEMBER(codes), 0, {"\"auto\"", "\"no\"", "\"yes\""}, {0, 1, 2}, {"1"}},
     {"select.probe_heads", MEMBER(probe_heads), 0, {"0", "3", "16"}, {0, 3, 16}, {"17", "\"3\""}},
     {"select.alpha_milli",
