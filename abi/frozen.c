@@ -80,6 +80,8 @@ VALUE(SPEC_GROUP_LATENT, 2);
 VALUE(SPEC_GROUP_STATE, 3);
 VALUE(SPEC_LOOKUP_REQUIRE_EXACT, 1);
 VALUE(SPEC_LOOKUP_PEEK, 2);
+VALUE(SPEC_PRIORITY_MIN, -3);
+VALUE(SPEC_PRIORITY_MAX, 3);
 VALUE(SPEC_LOOKUP_MISS, 0);
 VALUE(SPEC_LOOKUP_HIT, 1);
 VALUE(SPEC_LOOKUP_PENDING, 2);
@@ -230,7 +232,7 @@ AT(spec_extra_key, first_token, 8, 8);
 AT(spec_extra_key, token_count, 16, 8);
 AT(spec_extra_key, value, 24, 16);
 
-SIZE(spec_lookup_params, 96);
+SIZE(spec_lookup_params, 112);
 AT(spec_lookup_params, struct_size, 0, 4);
 AT(spec_lookup_params, flags, 4, 4);
 AT(spec_lookup_params, tokens, 8, 8);
@@ -242,6 +244,8 @@ AT(spec_lookup_params, salt, 48, 16);
 AT(spec_lookup_params, lora, 64, 16);
 AT(spec_lookup_params, extra_keys, 80, 8);
 AT(spec_lookup_params, extra_key_count, 88, 8);
+AT(spec_lookup_params, retain_s, 96, 8);
+AT(spec_lookup_params, priority, 104, 8);
 
 SIZE(spec_lookup_result, 192);
 AT(spec_lookup_result, struct_size, 0, 4);

@@ -45,8 +45,9 @@
  *          own queries; spec_layer_group, head_size_v; four reserved words in spec_provenance.
  *          Stores of earlier versions are refused.
  *          0.9 the host tier: lookup's tier_bytes says HOST of what is there, stage and lookup's
- *          PENDING act; store.admit, store.write_budget; stats from host_bytes_used on; compute or
- *          load: lookup may promise less than is stored (fill), SPEC_STORE_LATER.
+ *          PENDING act; store.admit, store.write_budget; spec_lookup_params.retain_s and priority;
+ *          stats from host_bytes_used on; compute or load: lookup may promise less than is stored
+ *          (fill), SPEC_STORE_LATER.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -363,6 +364,8 @@ struct spec_extra_key {
 
 #define SPEC_LOOKUP_REQUIRE_EXACT 1u /* flag: the match ends before the first inexact piece */
 #define SPEC_LOOKUP_PEEK          2u /* flag, since 0.8: an answer and a lease, no request */
+#define SPEC_PRIORITY_MIN         (-3)
+#define SPEC_PRIORITY_MAX         3
 
 struct spec_lookup_params {
     uint32_t struct_size;
@@ -376,6 +379,9 @@ struct spec_lookup_params {
     struct spec_bytes lora; /* likewise: the adapter's id */
     const struct spec_extra_key *extra_keys; /* ascending first_token */
     uint64_t extra_key_count;
+    /* Since 0.9: how long what the request matches and stores will be of use [ABI-189]. */
+    uint64_t retain_s; /* for so many seconds at least; 0: nothing is known */
+    int64_t priority;  /* SPEC_PRIORITY_MIN (goes first) .. SPEC_PRIORITY_MAX; 0: the usual */
 };
 
 #define SPEC_LOOKUP_MISS    0u
@@ -688,10 +694,18 @@ struct spec_api {
      * ended, no read is begun. It needs none of max_requests, counts as a lookup, and its lease is
      * attached as any other, here or in another process; 16 peeks may run at the same moment, one
      * more is BUSY [ABI-177].
+     * retain_s and priority are hints for eviction, of what the request matches and what it stores.
+     * Of all that is not to be retained, or not any more, the lowest priority goes first, within a
+     * priority what goes first without hints; then, of what is to be retained, whatever its
+     * priority, that whose time is over first. A hint raises and renews, part by part, and lowers
+     * nothing: what several requests use has the highest of their priorities (0 if one says
+     * nothing) and the longest of their times. It promises nothing: where nothing else can go, what
+     * was to be retained goes. Hints end with the connector; a reader's are without effect
+     * [ABI-189].
      *   ret_result  its struct_size set by the caller
      * Owns: gives the request (but for a peek), ended by release.  Errors: INVALID (NULL,
      * token_count 0, from_token or max_tokens > token_count; extra keys unordered or beginning
-     * behind the tokens; a salt, LoRA id or key over 64 KiB), BUSY (max_requests,
+     * behind the tokens; a salt, LoRA id or key over 64 KiB; priority), BUSY (max_requests,
      * max_request_tokens; extra keys at more than 256 positions, or more than 16 at one) [ABI-027].
      * Threads: any.  Blocks: never, and does no I/O on the caller's thread.  Since: 0.1 */
     spec_status (*lookup)(spec_connector *conn, const struct spec_lookup_params *params,

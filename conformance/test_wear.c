@@ -1,7 +1,105 @@
-/* What is written, and what is kept: ABI-190.
+/* What is kept, and what is written: ABI-189, ABI-190.
  *
  * Holds, Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
+
+/* Stores what the lookup does not promise, and ends its request; how the ticket ended. */
+static spec_status store_found(struct fixture *fx, const struct prompt *prompt,
+                               const struct spec_lookup_result *found)
+{
+    spec_ticket ticket = 0;
+    uint64_t first = found->matched_tokens;
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++)
+        assert_ok(fx, fixture_put(fx, found->request, prompt, first, prompt->count - first, layer,
+                                  &ticket));
+    spec_status status = fixture_wait(fx, ticket);
+    fixture_release(fx, found->request);
+    return status;
+}
+
+/* ---- 189 ---- */
+
+#define TOKENS 256u /* 512 KiB in a store of 8 MiB */
+
+static void open_small(struct fixture *fx)
+{
+    fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16});
+    fixture_reconfigure(fx, FIXTURE_SMALL_STORE);
+}
+
+/* As a host that gives these hints, until there is room; true: all of it is stored. */
+static bool store_as(struct fixture *fx, const struct prompt *prompt, uint64_t retain_s,
+                     int64_t priority)
+{
+    spec_status status;
+    uint32_t tries = 0;
+    do {
+        struct spec_lookup_params params = lookup_params(prompt);
+        params.retain_s = retain_s;
+        params.priority = priority;
+        struct spec_lookup_result found = fixture_lookup(fx, &params);
+        status = store_found(fx, prompt, &found);
+    } while (status != SPEC_OK && conf_wait(&tries) && (conf_options.require_hits || tries < 4));
+    return status == SPEC_OK;
+}
+
+/* Far more prompts than fit. */
+static void store_others(struct fixture *fx, uint64_t seed, int64_t priority)
+{
+    for (uint64_t i = 0; i < 40; i++) {
+        struct prompt prompt = prompt_make(seed + i, TOKENS);
+        (void)store_as(fx, &prompt, 0, priority);
+        prompt_free(&prompt);
+    }
+}
+
+static void abi_189_what_is_to_be_retained_outlives_what_came_later(void **state)
+{
+    struct fixture *fx = *state;
+    open_small(fx);
+    struct prompt kept = prompt_make(910, TOKENS), usual = prompt_make(911, TOKENS);
+    bool stored = store_as(fx, &kept, 100000, 0) && store_as(fx, &usual, 0, 0);
+    store_others(fx, 2600, 0);
+    fixture_check(fx, &kept, stored ? TOKENS - 1 : 0);
+    struct spec_lookup_result found = fixture_find(fx, &usual);
+    assert_true(found.matched_tokens == 0 || !conf_options.require_hits);
+    fixture_release(fx, found.request);
+    prompt_free(&kept);
+    prompt_free(&usual);
+}
+
+static void abi_189_a_low_priority_goes_first(void **state)
+{
+    struct fixture *fx = *state;
+    open_small(fx);
+    struct prompt usual = prompt_make(912, TOKENS), low = prompt_make(913, TOKENS);
+    bool stored = store_as(fx, &usual, 0, 0) && store_as(fx, &low, 0, -1);
+    store_others(fx, 2700, -1);
+    fixture_check(fx, &usual, stored ? TOKENS - 1 : 0);
+    struct spec_lookup_result found = fixture_find(fx, &low);
+    assert_true(found.matched_tokens == 0 || !conf_options.require_hits);
+    fixture_release(fx, found.request);
+    prompt_free(&usual);
+    prompt_free(&low);
+}
+
+static void abi_189_priorities_have_bounds(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(914, 100);
+    struct spec_lookup_params params = lookup_params(&prompt);
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    for (int64_t wrong = SPEC_PRIORITY_MIN - 1; wrong <= SPEC_PRIORITY_MAX + 1;
+         wrong += SPEC_PRIORITY_MAX - SPEC_PRIORITY_MIN + 2) {
+        params.priority = wrong;
+        assert_status(fx->api->lookup(fx->conn, &params, &result, &fx->error), SPEC_E_INVALID);
+    }
+    params.priority = SPEC_PRIORITY_MAX;
+    params.retain_s = UINT64_MAX;
+    result = fixture_lookup(fx, &params);
+    fixture_release(fx, result.request);
+    prompt_free(&prompt);
+}
 
 /* ---- 190 ---- */
 
@@ -10,14 +108,7 @@ static spec_status store_rest(struct fixture *fx, const struct prompt *prompt, u
 {
     struct spec_lookup_result found = fixture_find(fx, prompt);
     expect_match(&found, expected);
-    spec_ticket ticket = 0;
-    uint64_t first = found.matched_tokens;
-    for (uint32_t layer = 0; layer < fx->shape.layers; layer++)
-        assert_ok(fx, fixture_put(fx, found.request, prompt, first, prompt->count - first, layer,
-                                  &ticket));
-    spec_status status = fixture_wait(fx, ticket);
-    fixture_release(fx, found.request);
-    return status;
+    return store_found(fx, prompt, &found);
 }
 
 static void abi_190_what_comes_once_is_dropped_and_what_comes_again_is_stored(void **state)
@@ -85,6 +176,9 @@ static void abi_190_no_more_is_written_than_the_budget_allows(void **state)
 }
 
 const struct conf_test CONF_WEAR[] = {
+    BARE(abi_189_what_is_to_be_retained_outlives_what_came_later),
+    BARE(abi_189_a_low_priority_goes_first),
+    OPENED(abi_189_priorities_have_bounds),
     BARE(abi_190_what_comes_once_is_dropped_and_what_comes_again_is_stored),
     BARE(abi_190_of_a_pass_the_beginning_that_came_before_is_stored),
     BARE(abi_190_no_more_is_written_than_the_budget_allows),

@@ -162,7 +162,7 @@ void sc_radix_close(struct sc_radix *index)
     }
     give_table(index, atomic_load(&index->chunks));
     give_table(index, atomic_load(&index->children));
-    sc_radix_memory_give(index, index->leaves, index->leaf_capacity * sizeof(index->leaves[0]));
+    sc_radix_leaves_close(index);
     sc_radix_memory_give(index, index->arenas, arenas_bytes(index));
     sc_radix_memory_give(index, index->slabs, slabs_bytes(index));
     sc_radix_memory_give(index, index->directory, directory_bytes(index));
@@ -579,6 +579,7 @@ static bool pin_last(struct walk *walk)
         return false;
     }
     sc_radix_used(walk->index, node, sc_radix_time_read(walk->index, walk->position));
+    sc_radix_hint_raise(walk->index, node, walk->query->hint);
     return true;
 }
 

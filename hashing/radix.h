@@ -77,7 +77,17 @@ struct sc_radix_query {
     uint64_t token_count;
     struct sc_marks marks; /* those at or after token_count do not matter */
     uint32_t flags_end; /* not 0: the match ends before the first run with these flags or larger */
+    uint32_t hint;      /* sc_radix_hint: a match that pins raises its last run to it */
 };
+
+/* How long, and before whom, runs are kept: what runs are raised to, never lowered by. A priority
+ * is -SC_RADIX_PRIORITY_MAX .. that; 0, of a run, a match or an insertion, is the usual one.
+ * until_s: kept until then, on a clock of the caller's that began at most 2^28 s ago (0: not); it
+ * is rounded up to 16 s. A run is as good as the best of those below it that have gone. */
+#define SC_RADIX_PRIORITY_MAX 3
+uint32_t sc_radix_hint(int32_t priority, uint64_t until_s);
+/* What time it is for victims. Writer. */
+void sc_radix_clock_set(struct sc_radix *index, uint64_t now_s);
 
 struct sc_radix_match {
     uint64_t token_count;      /* leading tokens that are stored */
@@ -140,6 +150,7 @@ struct sc_radix_insertion {
     const struct sc_hash *end_hash; /* chain hash after the last token, when it is known for sure;
                                      * NULL: it is computed */
     struct sc_radix_value value;    /* row_first: the row of token run_first */
+    uint32_t hint;                  /* sc_radix_hint, of the added runs; raises what is there */
     /* Not NULL: a run at or behind run_first with larger flags makes way, with all below it. The
      * new runs are found before the old ones go, so that no match ends early between. What is
      * pinned goes later. */
@@ -219,20 +230,25 @@ spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
 /* Removes what waited and is not pinned any more; returns how many removals still wait. Writer. */
 uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *removal);
 
-/* The unpinned leaf (a run without children) of a piece below piece_end that goes first, by
- * base/policy.h; a run's rank is the highest of its own and of those below it, also of removed
- * ones. A pinned leaf that is met is passed over, as sc_radix_pass_over does it. False: none; or
- * none is found soon, by value and lfu, behind SC_RADIX_ASIDE others that are in use or not below
- * piece_end. Writer. O(log leaves), amortised. */
+/* The unpinned leaf (a run without children) of a piece below piece_end that goes first: of the
+ * lowest priority, what is not kept for some time; then, of those that are, whose time is over
+ * first. Among equals by base/policy.h; a run's rank is the highest of its own and of those below
+ * it, also of removed ones. A pinned leaf that is met is passed over, as sc_radix_pass_over does
+ * it. False: none; or none is found soon, by value and lfu, behind SC_RADIX_ASIDE others of each
+ * priority that are in use or not below piece_end. Writer. O(log leaves), amortised. */
 bool sc_radix_victim_below(struct sc_radix *index, uint64_t piece_end,
                            struct sc_radix_segment *ret_segment);
 /* Of any piece. */
 bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment);
 /* The same of a piece below piece_end, but of those that were stored last (as many as a 16th of the
- * runs) only if none else may go: what has just been written would go first, by an order that
- * counts uses, where all else was used since it was stored. By lru it is the last anyway. */
+ * runs) only if none else of the priority may go: what has just been written would go first, by an
+ * order that counts uses, where all else was used since it was stored. By lru it is the last
+ * anyway. */
 bool sc_radix_victim_old(struct sc_radix *index, uint64_t piece_end,
                          struct sc_radix_segment *ret_segment);
+/* The same as victim_below, but of each priority the first unpinned leaf alone is looked at. */
+bool sc_radix_victim_first(struct sc_radix *index, uint64_t piece_end,
+                           struct sc_radix_segment *ret_segment);
 
 /* The run above, whole; false: the ref is stale, or stands below the root. ret_is_alone: nothing
  * else hangs on that run. Writer. */

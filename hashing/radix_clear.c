@@ -37,6 +37,7 @@ static void leave(struct sc_radix *index, uint32_t id, const struct sc_radix_rem
     if (sc_radix_first_child(node) == 0 && sc_radix_leaf_remove(index, id, removal))
         return;
     sc_radix_run_hide(index, id);
+    sc_radix_hint_raise(index, sc_radix_node_at(index, parent), sc_radix_node_hint(node));
     sc_radix_parent_settle(index, parent, sc_radix_rank(node));
 }
 

@@ -288,6 +288,7 @@ static void split(struct plan *plan, struct sc_hash hash)
     if (key.marked)
         memcpy(upper->tokens + plan->part_count, &key.mark, SC_SHA256_BYTES);
     sc_radix_rank_set(upper, sc_radix_rank(lower));
+    atomic_store_explicit(&upper->hint, sc_radix_node_hint(lower), memory_order_relaxed);
     atomic_store(&upper->first_child, lower_id);
     atomic_store(&upper->up, sc_radix_up_make(parent_id, 0));
     upper->flags = lower->flags & (SC_RADIX_IN_CHILDREN | SC_RADIX_MOVED);
@@ -411,6 +412,7 @@ static void publish(struct plan *plan, struct sc_hash split_hash)
         struct sc_radix_node *node = sc_radix_node_at(index, plan->runs[i]);
         atomic_store_explicit(&node->up, sc_radix_up_make(above, 0), memory_order_relaxed);
         sc_radix_used(index, node, now);
+        atomic_store_explicit(&node->hint, plan->in->hint, memory_order_relaxed);
         if (i + 1 < plan->run_count)
             atomic_store_explicit(&node->first_child, plan->runs[i + 1], memory_order_relaxed);
         above = plan->runs[i];
@@ -559,6 +561,8 @@ spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insert
                             struct sc_radix_inserted *ret_inserted, struct spec_error *reterr)
 {
     sc_radix_reclaim(index);
+    if (insertion->hint != 0)
+        sc_radix_hint_want(index, insertion->hint);
     spec_status status = check_ranges(index, insertion, reterr);
     if (status != SPEC_OK)
         return status;
@@ -581,8 +585,9 @@ spec_status sc_radix_insert(struct sc_radix *index, const struct sc_radix_insert
     if (plan.position < plan.end)
         return add_missing(&plan, ret_inserted, reterr);
     bool is_moved = insertion->merges && merge(&plan);
-    sc_radix_used(index, sc_radix_node_at(index, plan.last),
-                  sc_radix_time_write(index, insertion->token_count));
+    struct sc_radix_node *last = sc_radix_node_at(index, plan.last);
+    sc_radix_used(index, last, sc_radix_time_write(index, insertion->token_count));
+    sc_radix_hint_raise(index, last, insertion->hint);
     answer(&plan, is_moved ? plan.end - insertion->run_first : 0, plan.last, plan.at, ret_inserted);
     return SPEC_OK;
 }

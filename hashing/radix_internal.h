@@ -65,6 +65,18 @@ enum sc_radix_flag {
     SC_RADIX_OLD = 32,     /* a root in the list of those that are being cleared */
     SC_RADIX_DOUBTED = 64, /* its chain hash may be another prefix's, too */
     SC_RADIX_MOVED = 128,  /* a run that got another piece than it came with (sc_radix_move) */
+    /* 8..10: which heap of leaves it is in */
+};
+
+#define SC_RADIX_HEAPS      8u /* of priorities, the lowest first; then of what is kept */
+#define SC_RADIX_HEAP_KEPT  7u
+#define SC_RADIX_HEAP_USUAL 3u
+#define SC_RADIX_HEAP_SHIFT 8u
+
+/* Leaves by `listed`, the lowest first. Writer only. */
+struct sc_radix_heap {
+    uint32_t *ids; /* [capacity] NULL: there is none, its leaves are in the usual one */
+    uint64_t count, capacity;
 };
 
 struct sc_radix_node {
@@ -90,7 +102,10 @@ struct sc_radix_node {
 
     /* Writer only. */
     uint32_t next, prev; /* siblings, first_child of the parent is the head; roots of a list */
-    uint32_t leaf_at;    /* place in the heap of leaves + 1; 0: not there */
+    uint32_t leaf_at;    /* place in its heap of leaves + 1; 0: not there */
+
+    _Atomic uint32_t
+        hint; /* priority 0..2 | kept until 8..31 (radix_hint.c); any thread, relaxed */
 
     _Atomic uint64_t rank; /* the lowest leaf goes first (base/policy.h); any thread, relaxed */
 
@@ -180,8 +195,8 @@ struct sc_radix {
     uint32_t newest_above;      /* the run SC_RADIX_AHEAD chunks above it; 0: none is known */
     uint32_t partial[SC_RADIX_CLASSES];
     struct sc_radix_limbo limbo[3];
-    uint32_t *leaves; /* [leaf_capacity] heap of ids, the lowest rank first */
-    uint64_t leaf_capacity;
+    struct sc_radix_heap heaps[SC_RADIX_HEAPS];
+    uint32_t kept_now;              /* units of a hint: what is kept until then is kept no more */
     uint32_t waiting;               /* first hidden top */
     uint32_t root_first, root_last; /* roots that can be found, by number */
     uint64_t root_next;             /* number of the next root */
@@ -202,6 +217,7 @@ struct sc_radix {
 
     /* Any thread. */
     alignas(64) _Atomic uint64_t clock; /* the readers' part of the time: sc_radix_time_read */
+    _Atomic uint32_t heaps_wanted;      /* a bit for each whose hints were given */
     _Atomic uint64_t matches, retries, shortened;
     struct sc_radix_reader readers[SC_RADIX_READERS_MAX];
 };
@@ -428,6 +444,28 @@ static inline void sc_radix_node_pass_over(struct sc_radix *index, struct sc_rad
     sc_radix_rank_set(node, sc_rank_passed(index->policy, sc_radix_rank(node), now));
 }
 
+/* ---- radix_hint.c --------------------------------------------------------------------------- */
+
+/* The better of both, of each part. */
+uint32_t sc_radix_hint_best(uint32_t a, uint32_t b);
+/* Its heap is made with the next insertion. */
+void sc_radix_hint_want(struct sc_radix *index, uint32_t hint);
+/* Any thread that holds the run, or the writer. */
+void sc_radix_hint_raise(struct sc_radix *index, struct sc_radix_node *node, uint32_t hint);
+/* Where a leaf belongs now. */
+uint32_t sc_radix_heap_of(const struct sc_radix *index, const struct sc_radix_node *node);
+
+static inline uint32_t sc_radix_node_hint(const struct sc_radix_node *node)
+{
+    return atomic_load_explicit(&node->hint, memory_order_relaxed);
+}
+
+/* When what is kept until then goes, in units. */
+static inline uint32_t sc_radix_hint_until(uint32_t hint)
+{
+    return hint >> 8;
+}
+
 /* ---- radix_memory.c: slabs, tables, epochs -------------------------------------------------- */
 
 /* Takes from bytes_max; NULL when it or the allocator refuses. Zeroed. */
@@ -476,8 +514,7 @@ bool sc_radix_is_old(const struct sc_radix *index, uint32_t id);
 bool sc_radix_leaves_reserve(struct sc_radix *index);
 void sc_radix_leaves_add(struct sc_radix *index, uint32_t id);
 void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id);
-/* The one of a piece below piece_end that goes first. 0: none. */
-uint32_t sc_radix_leaves_lowest(struct sc_radix *index, uint64_t piece_end);
+void sc_radix_leaves_close(struct sc_radix *index);
 
 /* ---- radix.c: finding ------------------------------------------------------------------------ */
 

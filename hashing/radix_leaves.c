@@ -1,13 +1,20 @@
-/* The heap of leaves: which unpinned run without visible children has the lowest rank.
+/* The heaps of leaves: which unpinned run without visible children goes first.
  *
- *   leaves[]   binary heap by `listed`, the rank under which a leaf was last put in order
+ *   heaps[0 .. 6]   by priority (radix_hint.c): binary heaps by `listed`, the rank under which a
+ * leaf was last put in order heaps[7]        of what is kept for some time: by when that is over
  *
- * Readers only store a run's rank (base/policy.h says what it is made of). The heap is repaired
- * when its top is asked for: a top whose rank is not that of its place is put in order again. Ranks
- * only grow, so the first top that is in order is the lowest of all. A pinned top is passed over.
+ *   who goes first  the top of the first heap that has one, after what is kept no more has left the
+ *                   last one
  *
- * Holds: every visible run (no root) without a visible child is here, and nothing else; listed <=
- * rank. The number of such runs grows by insertion only, so that only insertion needs room.
+ * Readers only store a run's rank (base/policy.h says what it is made of) and raise its hint. A
+ * heap is repaired when its top is asked for: a top whose rank is not that of its place is put in
+ * order again, one whose hint is another heap's moves there. Ranks and hints only grow, so the
+ * first top that is in order is the lowest of all. A pinned top is passed over: it goes to the end
+ * of its heap; of the last heap it is looked at again a unit of time later.
+ *
+ * Holds: every visible run (no root) without a visible child is here once, and nothing else; listed
+ * <= rank, but in the last heap. The number of such runs grows by insertion only, so that only
+ * insertion needs room; each heap that there is has room for all of them.
  * Does not: allocate but in reserve.
  * Threads: writer. */
 #include "hashing/radix_internal.h"
@@ -16,77 +23,139 @@
 
 #define YOUNG_PART 16u /* of the runs */
 
-static struct sc_radix_node *leaf_at(const struct sc_radix *index, uint64_t at)
+static uint32_t heap_at(const struct sc_radix_node *node)
 {
-    return sc_radix_node_at(index, index->leaves[at]);
+    return node->flags >> SC_RADIX_HEAP_SHIFT & (SC_RADIX_HEAPS - 1);
 }
 
-static void set(struct sc_radix *index, uint64_t at, uint32_t id)
+/* By what the heap is in order. */
+static uint64_t key_of(const struct sc_radix_node *node, uint32_t heap)
 {
-    index->leaves[at] = id;
+    return heap == SC_RADIX_HEAP_KEPT ? sc_radix_hint_until(sc_radix_node_hint(node))
+                                      : sc_radix_rank(node);
+}
+
+static struct sc_radix_node *leaf_at(const struct sc_radix *index, const struct sc_radix_heap *heap,
+                                     uint64_t at)
+{
+    return sc_radix_node_at(index, heap->ids[at]);
+}
+
+static void set(struct sc_radix *index, struct sc_radix_heap *heap, uint64_t at, uint32_t id)
+{
+    heap->ids[at] = id;
     sc_radix_node_at(index, id)->leaf_at = (uint32_t)at + 1;
 }
 
-static void swap(struct sc_radix *index, uint64_t a, uint64_t b)
+static void swap(struct sc_radix *index, struct sc_radix_heap *heap, uint64_t a, uint64_t b)
 {
-    uint32_t id = index->leaves[a];
-    set(index, a, index->leaves[b]);
-    set(index, b, id);
+    uint32_t id = heap->ids[a];
+    set(index, heap, a, heap->ids[b]);
+    set(index, heap, b, id);
 }
 
-static void sift_up(struct sc_radix *index, uint64_t at)
+static void sift_up(struct sc_radix *index, struct sc_radix_heap *heap, uint64_t at)
 {
     while (at != 0) {
         uint64_t above = (at - 1) / 2;
-        if (leaf_at(index, above)->listed <= leaf_at(index, at)->listed)
+        if (leaf_at(index, heap, above)->listed <= leaf_at(index, heap, at)->listed)
             return;
-        swap(index, above, at);
+        swap(index, heap, above, at);
         at = above;
     }
 }
 
-static void sift_down(struct sc_radix *index, uint64_t at, uint64_t count)
+static void sift_down(struct sc_radix *index, struct sc_radix_heap *heap, uint64_t at)
 {
     for (;;) {
         uint64_t child = 2 * at + 1;
-        if (child >= count)
+        if (child >= heap->count)
             return;
-        if (child + 1 < count && leaf_at(index, child + 1)->listed < leaf_at(index, child)->listed)
+        if (child + 1 < heap->count &&
+            leaf_at(index, heap, child + 1)->listed < leaf_at(index, heap, child)->listed)
             child++;
-        if (leaf_at(index, at)->listed <= leaf_at(index, child)->listed)
+        if (leaf_at(index, heap, at)->listed <= leaf_at(index, heap, child)->listed)
             return;
-        swap(index, at, child);
+        swap(index, heap, at, child);
         at = child;
     }
+}
+
+static bool heap_grow(struct sc_radix *index, struct sc_radix_heap *heap, uint64_t capacity)
+{
+    uint32_t *ids = sc_radix_memory_take(index, capacity * sizeof(*ids));
+    if (ids == NULL)
+        return false;
+    if (heap->count != 0)
+        memcpy(ids, heap->ids, heap->count * sizeof(*ids));
+    sc_radix_memory_give(index, heap->ids, heap->capacity * sizeof(*ids));
+    heap->ids = ids;
+    heap->capacity = capacity;
+    return true;
+}
+
+/* Heaps that hints were given for; one that finds no memory is not there. */
+static void heaps_make(struct sc_radix *index)
+{
+    uint32_t wanted = atomic_load_explicit(&index->heaps_wanted, memory_order_relaxed);
+    for (uint32_t i = 0; wanted != 0; i++, wanted >>= 1)
+        if ((wanted & 1) != 0 && index->heaps[i].ids == NULL)
+            (void)heap_grow(index, &index->heaps[i], index->heaps[SC_RADIX_HEAP_USUAL].capacity);
 }
 
 bool sc_radix_leaves_reserve(struct sc_radix *index)
 {
     uint64_t count = sc_counted(&index->leaf_count);
-    if (count < index->leaf_capacity)
-        return true;
-    uint64_t capacity = index->leaf_capacity == 0 ? 64 : index->leaf_capacity * 2;
-    uint32_t *leaves = sc_radix_memory_take(index, capacity * sizeof(*leaves));
-    if (leaves == NULL)
-        return false;
-    if (count != 0)
-        memcpy(leaves, index->leaves, count * sizeof(*leaves));
-    sc_radix_memory_give(index, index->leaves, index->leaf_capacity * sizeof(*leaves));
-    index->leaves = leaves;
-    index->leaf_capacity = capacity;
+    for (uint32_t i = 0; i < SC_RADIX_HEAPS; i++) {
+        struct sc_radix_heap *heap = &index->heaps[i];
+        bool is_there = heap->ids != NULL || i == SC_RADIX_HEAP_USUAL;
+        if (is_there && count >= heap->capacity &&
+            !heap_grow(index, heap, heap->capacity == 0 ? 64 : heap->capacity * 2))
+            return false;
+    }
+    heaps_make(index);
     return true;
+}
+
+void sc_radix_leaves_close(struct sc_radix *index)
+{
+    for (uint32_t i = 0; i < SC_RADIX_HEAPS; i++)
+        sc_radix_memory_give(index, index->heaps[i].ids,
+                             index->heaps[i].capacity * sizeof(index->heaps[i].ids[0]));
+}
+
+static void push(struct sc_radix *index, uint32_t id)
+{
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
+    uint32_t number = sc_radix_heap_of(index, node);
+    struct sc_radix_heap *heap = &index->heaps[number];
+    SC_ASSERT(index->poison, heap->count < heap->capacity);
+    node->flags &= (uint16_t) ~((SC_RADIX_HEAPS - 1) << SC_RADIX_HEAP_SHIFT);
+    node->flags |= (uint16_t)(number << SC_RADIX_HEAP_SHIFT);
+    node->listed = key_of(node, number);
+    set(index, heap, heap->count, id);
+    sift_up(index, heap, heap->count++);
+}
+
+static void pull(struct sc_radix *index, struct sc_radix_node *node, uint32_t id)
+{
+    struct sc_radix_heap *heap = &index->heaps[heap_at(node)];
+    uint64_t at = node->leaf_at - 1, last = heap->count - 1;
+    SC_ASSERT(index->poison, heap->ids[at] == id);
+    swap(index, heap, at, last);
+    node->leaf_at = 0;
+    heap->count--;
+    if (at == last)
+        return;
+    sift_up(index, heap, at);
+    sift_down(index, heap, at);
 }
 
 void sc_radix_leaves_add(struct sc_radix *index, uint32_t id)
 {
-    struct sc_radix_node *node = sc_radix_node_at(index, id);
-    uint64_t count = sc_counted(&index->leaf_count);
-    SC_ASSERT(index->poison, node->leaf_at == 0);
-    SC_ASSERT(index->poison, count < index->leaf_capacity);
-    node->listed = sc_radix_rank(node);
-    set(index, count, id);
+    SC_ASSERT(index->poison, sc_radix_node_at(index, id)->leaf_at == 0);
+    push(index, id);
     sc_radix_tally(&index->leaf_count, 1);
-    sift_up(index, count);
 }
 
 void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id)
@@ -94,16 +163,8 @@ void sc_radix_leaves_drop(struct sc_radix *index, uint32_t id)
     struct sc_radix_node *node = sc_radix_node_at(index, id);
     if (node->leaf_at == 0)
         return;
-    uint64_t at = node->leaf_at - 1;
-    uint64_t last = sc_counted(&index->leaf_count) - 1;
-    SC_ASSERT(index->poison, index->leaves[at] == id);
-    swap(index, at, last);
-    node->leaf_at = 0;
+    pull(index, node, id);
     sc_radix_tally(&index->leaf_count, -1);
-    if (at == last)
-        return;
-    sift_up(index, at);
-    sift_down(index, at, last);
 }
 
 /* Pinned, or above a hidden run that waits. */
@@ -113,59 +174,103 @@ static bool is_held(const struct sc_radix_node *node)
            sc_radix_first_child(node) != 0;
 }
 
+static void top_move(struct sc_radix *index, struct sc_radix_heap *heap)
+{
+    uint32_t id = heap->ids[0];
+    pull(index, sc_radix_node_at(index, id), id);
+    push(index, id);
+}
+
+/* The heap's top is in order, and in its heap; false: it was not, and is by now, or has left. */
+static bool top_settle(struct sc_radix *index, uint32_t number)
+{
+    struct sc_radix_heap *heap = &index->heaps[number];
+    struct sc_radix_node *top = leaf_at(index, heap, 0);
+    if (sc_radix_heap_of(index, top) != number) {
+        top_move(index, heap);
+        return false;
+    }
+    uint64_t key = key_of(top, number);
+    bool is_late = number == SC_RADIX_HEAP_KEPT && top->listed > key; /* it was passed over */
+    if (key == top->listed || is_late)
+        return true;
+    top->listed = key;
+    sift_down(index, heap, 0);
+    return false;
+}
+
 /* The top, which is in use or not below the caller's piece_end, makes way for the next; false:
  * there are too many of its kind. By lru what is in use goes behind all at once; else it is set
- * aside for the call, and one for which there is no room there is ranked higher each time, so that
- * what hides behind it is found in the end. */
-static bool top_step_back(struct sc_radix *index, bool holds, uint32_t *aside,
+ * aside for the call, and one for which there is no room there is ranked higher each time (in the
+ * last heap: looked at later), so that what hides behind it is found in the end. */
+static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, uint32_t *aside,
                           uint32_t *aside_count)
 {
-    uint32_t id = index->leaves[0];
+    struct sc_radix_heap *heap = &index->heaps[number];
+    uint32_t id = heap->ids[0];
     struct sc_radix_node *top = sc_radix_node_at(index, id);
-    bool is_lru = index->policy == SC_POLICY_LRU, has_room = *aside_count < SC_RADIX_ASIDE;
+    bool is_kept = number == SC_RADIX_HEAP_KEPT, has_room = *aside_count < SC_RADIX_ASIDE;
+    bool is_lru = index->policy == SC_POLICY_LRU && !is_kept;
     if (holds)
         sc_radix_node_pass_over(index, top); /* else each call would meet all of its kind again */
     if (has_room && !(holds && is_lru)) {
-        sc_radix_leaves_drop(index, id);
+        pull(index, top, id);
         aside[(*aside_count)++] = id;
         return true;
     }
-    if (holds && !is_lru)
+    if (holds && !is_lru && !is_kept)
         sc_radix_rank_set(top, sc_rank_raised(index->policy, sc_radix_rank(top)));
-    top->listed = sc_radix_rank(top);
-    sift_down(index, 0, sc_counted(&index->leaf_count));
+    if (is_kept)
+        top->listed = (top->listed > index->kept_now ? top->listed : index->kept_now) + 1;
+    else
+        top->listed = sc_radix_rank(top);
+    sift_down(index, heap, 0);
     return holds;
 }
 
-uint32_t sc_radix_leaves_lowest(struct sc_radix *index, uint64_t piece_end)
+/* The first of the heap of a piece below piece_end. */
+static uint32_t lowest_of(struct sc_radix *index, uint32_t number, uint64_t piece_end)
 {
+    const struct sc_radix_heap *heap = &index->heaps[number];
     uint32_t aside[SC_RADIX_ASIDE], aside_count = 0, found = 0;
-    uint64_t steps = 0, steps_max = sc_counted(&index->leaf_count);
+    uint64_t steps = 0, steps_max = heap->count;
     bool goes_on = true;
-    while (found == 0 && goes_on && steps < steps_max && sc_counted(&index->leaf_count) > 0) {
-        uint32_t id = index->leaves[0];
-        struct sc_radix_node *top = sc_radix_node_at(index, id);
+    while (found == 0 && goes_on && steps < steps_max && heap->count > 0) {
+        if (!top_settle(index, number))
+            continue;
+        const struct sc_radix_node *top = leaf_at(index, heap, 0);
         bool holds = is_held(top);
-        if (sc_radix_rank(top) != top->listed) {
-            top->listed = sc_radix_rank(top);
-            sift_down(index, 0, sc_counted(&index->leaf_count));
-        } else if (!holds && sc_radix_node_piece(top) < piece_end) {
-            found = id;
+        if (!holds && sc_radix_node_piece(top) < piece_end) {
+            found = heap->ids[0];
         } else {
-            goes_on = top_step_back(index, holds, aside, &aside_count);
+            goes_on = top_step_back(index, number, holds, aside, &aside_count);
             steps++;
         }
     }
     while (aside_count > 0)
-        sc_radix_leaves_add(index, aside[--aside_count]);
+        push(index, aside[--aside_count]);
     return found;
 }
 
-bool sc_radix_victim_below(struct sc_radix *index, uint64_t piece_end,
-                           struct sc_radix_segment *ret_segment)
+/* What is kept no more goes where it belongs. */
+static void kept_leave(struct sc_radix *index)
 {
+    const struct sc_radix_heap *heap = &index->heaps[SC_RADIX_HEAP_KEPT];
+    while (heap->count > 0 && leaf_at(index, heap, 0)->listed <= index->kept_now)
+        (void)top_settle(index, SC_RADIX_HEAP_KEPT); /* it was renewed, or moves */
+}
+
+/* Of each heap, what is of a piece below old_end, if that may be, else below piece_end. */
+static bool victim_find(struct sc_radix *index, uint64_t old_end, uint64_t piece_end,
+                        struct sc_radix_segment *ret_segment)
+{
+    uint32_t found = 0;
     sc_radix_reclaim(index);
-    uint32_t found = sc_radix_leaves_lowest(index, piece_end);
+    kept_leave(index);
+    for (uint32_t i = 0; i < SC_RADIX_HEAPS && found == 0; i++) {
+        found = old_end < piece_end ? lowest_of(index, i, old_end) : 0;
+        found = found != 0 ? found : lowest_of(index, i, piece_end);
+    }
     if (found == 0)
         return false;
     const struct sc_radix_node *node = sc_radix_node_at(index, found);
@@ -173,15 +278,35 @@ bool sc_radix_victim_below(struct sc_radix *index, uint64_t piece_end,
     return true;
 }
 
+bool sc_radix_victim_below(struct sc_radix *index, uint64_t piece_end,
+                           struct sc_radix_segment *ret_segment)
+{
+    return victim_find(index, piece_end, piece_end, ret_segment);
+}
+
 bool sc_radix_victim_old(struct sc_radix *index, uint64_t piece_end,
                          struct sc_radix_segment *ret_segment)
 {
     uint64_t young = index->piece_next - sc_counted(&index->runs) / YOUNG_PART;
     young = young > 0 && young <= index->piece_next ? young - 1 : 0;
-    if (index->policy != SC_POLICY_LRU && young < piece_end &&
-        sc_radix_victim_below(index, young, ret_segment))
+    return victim_find(index, index->policy != SC_POLICY_LRU ? young : piece_end, piece_end,
+                       ret_segment);
+}
+
+bool sc_radix_victim_first(struct sc_radix *index, uint64_t piece_end,
+                           struct sc_radix_segment *ret_segment)
+{
+    sc_radix_reclaim(index);
+    kept_leave(index);
+    for (uint32_t i = 0; i < SC_RADIX_HEAPS; i++) {
+        uint32_t found = lowest_of(index, i, UINT64_MAX);
+        const struct sc_radix_node *node = found != 0 ? sc_radix_node_at(index, found) : NULL;
+        if (node == NULL || (piece_end != UINT64_MAX && sc_radix_node_piece(node) >= piece_end))
+            continue;
+        sc_radix_segment_of(node, found, sc_radix_up(node), ret_segment);
         return true;
-    return sc_radix_victim_below(index, piece_end, ret_segment);
+    }
+    return false;
 }
 
 bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment)

@@ -131,12 +131,13 @@ static void dismantle(struct sc_radix *index, uint32_t top, const struct sc_radi
 {
     struct sc_radix_node *top_node = sc_radix_node_at(index, top);
     bool is_root = sc_radix_is_root(top_node);
-    uint32_t parent = sc_radix_parent(top_node);
+    uint32_t parent = sc_radix_parent(top_node), hint = sc_radix_node_hint(top_node);
     uint64_t rank = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         struct sc_radix_node *node = sc_radix_node_at(index, id);
         if (sc_radix_rank(node) > rank)
             rank = sc_radix_rank(node);
+        hint = sc_radix_hint_best(hint, sc_radix_node_hint(node));
         if (sc_radix_is_root(node))
             forget_root(index, id, node);
         else
@@ -144,6 +145,7 @@ static void dismantle(struct sc_radix *index, uint32_t top, const struct sc_radi
     }
     if (!is_root) {
         unlink_sibling(index, top);
+        sc_radix_hint_raise(index, sc_radix_node_at(index, parent), hint);
         sc_radix_parent_settle(index, parent, rank);
         drop_empty_root(index, parent);
     }
@@ -176,18 +178,23 @@ void sc_radix_wait(struct sc_radix *index, uint32_t top)
 static void hide(struct sc_radix *index, uint32_t top)
 {
     const struct sc_radix_node *top_node = sc_radix_node_at(index, top);
+    uint32_t hint = sc_radix_node_hint(top_node);
     uint64_t rank = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         const struct sc_radix_node *node = sc_radix_node_at(index, id);
         if (sc_radix_rank(node) > rank)
             rank = sc_radix_rank(node);
+        hint = sc_radix_hint_best(hint, sc_radix_node_hint(node));
         sc_radix_run_hide(index, id);
     }
     sc_radix_wait(index, top);
-    if (sc_radix_is_root(top_node))
+    if (sc_radix_is_root(top_node)) {
         sc_radix_root_unlist(index, top);
-    else
-        sc_radix_parent_settle(index, sc_radix_parent(top_node), rank);
+        return;
+    }
+    uint32_t parent = sc_radix_parent(top_node);
+    sc_radix_hint_raise(index, sc_radix_node_at(index, parent), hint);
+    sc_radix_parent_settle(index, parent, rank);
 }
 
 /* ---- calls --------------------------------------------------------------------------------- */

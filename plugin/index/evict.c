@@ -9,10 +9,12 @@
  *                          \------ [64..128)                 pinned: passed over
  *
  * First what no lookup here can find (other namespaces, earlier epochs), then rows whose codes stay
- * (store.coarse_only; coarse.c), then leaves; a piece goes with its last run.
- * What was asked for beyond the share goes too: for a pass as long as that until it would fit, and
- * if it finds no room though enough is free in sum, or the index is full, once nothing is on its
- * way out of quarantine. What a device that failed lately refuses lacks no room and asks for none.
+ * (store.coarse_only; coarse.c), then leaves; a piece goes with its last run. Hints of requests
+ * come before the order of use: by priority, and what is of use for some time yet after all that is
+ * not. What was asked for beyond the share goes too: for a pass as long as that until it would fit,
+ * and if it finds no room though enough is free in sum, or the index is full, once nothing is on
+ * its way out of quarantine. What a device that failed lately refuses lacks no room and asks for
+ * none.
  *
  * Holds: a step evicts something or is the last one. Runs leave the index before their pieces'
  * records, and nothing is committed in between.

@@ -299,13 +299,16 @@ void sc_plugin_orphans_drop(spec_connector *conn)
 bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
                           struct sc_radix_segment *ret_leaf)
 {
+    sc_radix_clock_set(conn->radix, sc_exec_now_ns(conn->exec) / 1000000000u);
     if (policy_of(conn) != SC_POLICY_LRU)
         return sc_radix_victim_old(conn->radix, piece_end, ret_leaf);
+    if (sc_radix_victim_first(conn->radix, piece_end, ret_leaf))
+        return true;
+    if (!conn->config.coarse_only) /* all others were used later */
+        return false;
     for (uint32_t i = 0; i < LEAVES_TRIED && sc_radix_victim(conn->radix, ret_leaf); i++) {
-        if (ret_leaf->value.piece < piece_end || piece_end == UINT64_MAX)
+        if (ret_leaf->value.piece < piece_end)
             return true;
-        if (!conn->config.coarse_only) /* all others were used later */
-            return false;
         sc_radix_pass_over(conn->radix, ret_leaf->node); /* it is: its request goes on */
     }
     return false;
@@ -342,6 +345,7 @@ spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_sa
             .run_first = position,
             .marks = {request->marks, request->mark_count},
             .value = {id, (uint32_t)(position - piece.first), kind},
+            .hint = sc_plugin_hint_of(conn, request),
             .replaces = &replaces,
         };
         if (status == SPEC_OK)

@@ -133,6 +133,8 @@ static void request_fill(struct sc_plugin_request *request, const struct sc_plug
     request->provenance = (struct spec_provenance){0};
     request->pinned = attached->match.last;
     request->from_token = from_token;
+    request->retain_s = 0;
+    request->priority = 0;
     request->matched_tokens = request->stored_tokens = lease->place.length;
     request->present_hint = UINT64_MAX; /* more may be stored than was promised */
 }

@@ -47,6 +47,10 @@ static spec_status check_params(const spec_connector *conn, const struct spec_lo
         return sc_fail(reterr, SPEC_E_INVALID,
                        "lookup: max_tokens %" PRIu64 " is more than the %" PRIu64 " tokens",
                        params->max_tokens, params->token_count);
+    if (params->priority < -SC_RADIX_PRIORITY_MAX || params->priority > SC_RADIX_PRIORITY_MAX)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "lookup: priority is %" PRId64 ", expected -%d .. %d", params->priority,
+                       SC_RADIX_PRIORITY_MAX, SC_RADIX_PRIORITY_MAX);
     if (params->token_count > conn->config.max_request_tokens)
         return sc_fail(reterr, SPEC_E_BUSY,
                        "lookup: %" PRIu64 " tokens, max_request_tokens is %" PRIu32,
@@ -230,6 +234,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     struct sc_radix_query query = sc_plugin_query_of(request);
     query.tokens = is_peek(params) ? params->tokens : request->tokens;
     query.flags_end = exact ? SPEC_PROVENANCE_LOSSY : 0;
+    query.hint = sc_plugin_hint_of(conn, request);
     sc_radix_match_pin(conn->radix, &query, request->segments, conn->requests.segment_capacity,
                        &match);
     if (match.token_count == 0)
@@ -395,6 +400,8 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
         memcpy(request->tokens, params.tokens, params.token_count * sizeof(uint32_t));
     request->token_count = params.token_count;
     request->from_token = params.from_token;
+    request->retain_s = params.retain_s;
+    request->priority = (int32_t)params.priority;
     request->epoch = atomic_load(&conn->epoch);
     struct sc_plugin_promise promise = {0};
     find_root(conn, &params, request);

@@ -34,6 +34,16 @@ spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct 
     return SPEC_OK;
 }
 
+uint32_t sc_plugin_hint_of(const spec_connector *conn, const struct sc_plugin_request *request)
+{
+    uint64_t now_s = sc_exec_now_ns(conn->exec) / 1000000000u;
+    if (request->retain_s == 0 && request->priority == 0)
+        return 0;
+    uint64_t most = UINT64_MAX - now_s;
+    uint64_t retain_s = request->retain_s < most ? request->retain_s : most;
+    return sc_radix_hint(request->priority, retain_s > 0 ? now_s + retain_s : 0);
+}
+
 void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request)
 {
     sc_radix_unpin(conn->radix, request->pinned);

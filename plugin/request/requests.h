@@ -127,6 +127,8 @@ struct sc_plugin_request {
     struct sc_sha256 root;
     uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */
     uint64_t from_token, matched_tokens;
+    uint64_t retain_s; /* what lookup was told of these: sc_plugin_hint_of */
+    int32_t priority;
     uint64_t stored_tokens; /* of the index, from 0, whatever was asked for */
     bool is_short;          /* the match: delivered whole, unless an item has a budget of its own */
     uint64_t range_count;
@@ -175,6 +177,9 @@ static inline struct sc_radix_query sc_plugin_query_of(const struct sc_plugin_re
                                    .token_count = request->token_count,
                                    .marks = {request->marks, request->mark_count}};
 }
+
+/* What the index shall know of runs that the request uses now, or stores. */
+uint32_t sc_plugin_hint_of(const spec_connector *conn, const struct sc_plugin_request *request);
 
 /* Marks as the store writes them. */
 static inline void sc_plugin_marks_stored(struct sc_marks marks, struct sc_store_mark *ret_marks)

@@ -95,6 +95,7 @@ static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
     const struct sc_plugin_request *request = save->request;
     struct sc_radix_query query = sc_plugin_query_of(request);
     query.token_count = save->first + save->count; /* later passes add to the request's */
+    query.hint = sc_plugin_hint_of(conn, request);
     for (;;) {
         sc_plugin_drops_flush(conn);
         struct spec_provenance worst = worth_of(conn, save, query);

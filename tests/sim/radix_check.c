@@ -125,15 +125,25 @@ static spec_status check_tree(const struct sc_radix *index, uint32_t root, struc
 
 static spec_status check_leaves(const struct sc_radix *index, struct spec_error *reterr)
 {
-    for (uint64_t at = 0; at < read(&index->leaf_count); at++) {
-        uint32_t id = index->leaves[at];
-        const struct sc_radix_node *node = sc_radix_node_at(index, id);
-        if (node->leaf_at != at + 1)
-            return broken(reterr, id, "place in the heap");
-        if (at != 0 && sc_radix_node_at(index, index->leaves[(at - 1) / 2])->listed > node->listed)
-            return broken(reterr, id, "order of the heap");
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < SC_RADIX_HEAPS; i++) {
+        const struct sc_radix_heap *heap = &index->heaps[i];
+        for (uint64_t at = 0; at < heap->count; at++, count++) {
+            uint32_t id = heap->ids[at];
+            const struct sc_radix_node *node = sc_radix_node_at(index, id);
+            if (node->leaf_at != at + 1 ||
+                (node->flags >> SC_RADIX_HEAP_SHIFT & (SC_RADIX_HEAPS - 1)) != i)
+                return broken(reterr, id, "place in the heap");
+            if (at != 0 && sc_radix_node_at(index, heap->ids[(at - 1) / 2])->listed > node->listed)
+                return broken(reterr, id, "order of the heap");
+            if (i < sc_radix_heap_of(index, node) || i == SC_RADIX_HEAP_KEPT)
+                continue; /* it moves when it comes to the top, or when its time is over */
+            if (i != sc_radix_heap_of(index, node) && i != SC_RADIX_HEAP_USUAL)
+                return broken(reterr, id, "which heap");
+        }
     }
-    return SPEC_OK;
+    return count == read(&index->leaf_count) ? SPEC_OK
+                                             : sc_fail(reterr, SPEC_E_CORRUPT, "heaps of leaves");
 }
 
 static spec_status check_counts(const struct sc_radix *index, const struct count *total,

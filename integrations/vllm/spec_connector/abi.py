@@ -109,7 +109,8 @@ class LookupParams(Structure):
     _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("tokens", c_void_p),
                 ("token_count", c_uint64), ("from_token", c_uint64), ("max_tokens", c_uint64),
                 ("multiple_of", c_uint64), ("salt", Bytes), ("lora", Bytes),
-                ("extra_keys", c_void_p), ("extra_key_count", c_uint64)]
+                ("extra_keys", c_void_p), ("extra_key_count", c_uint64), ("retain_s", c_uint64),
+                ("priority", c_int64)]
 
 
 class LookupResult(Structure):

@@ -153,8 +153,9 @@ class Connector:
     # ---- Lookups --------------------------------------------------------------------------------
 
     def lookup(self, tokens, *, peek=False, exact=False, from_token=0, max_tokens=0, multiple_of=0,
-               identity=NO_IDENTITY):
-        """tokens: uint32 values as bytes. peek: no request is made."""
+               identity=NO_IDENTITY, retain_s=0, priority=0):
+        """tokens: uint32 values as bytes. peek: no request is made. retain_s, priority: hints for
+        eviction."""
         keep = []
         extra = (abi.ExtraKey * len(identity.extra))()
         for i, (kind, first, count, value) in enumerate(identity.extra):
@@ -167,7 +168,7 @@ class Connector:
             multiple_of=multiple_of, salt=_bytes(identity.salt, keep),
             lora=_bytes(identity.lora, keep),
             extra_keys=ctypes.addressof(extra) if identity.extra else None,
-            extra_key_count=len(identity.extra))
+            extra_key_count=len(identity.extra), retain_s=retain_s, priority=priority)
         result, error = abi.LookupResult(), abi.Error()
         self._check("lookup", self._api.lookup(self._conn, params, result, error), error)
         return self._found(result)

@@ -1,0 +1,217 @@
+/* Hints of a lookup: what is to be retained stays, what has a low priority goes first. */
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#include <pthread.h>
+
+#define SMALL                                                                                      \
+    "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"chunk_tokens\": 16, "                \
+    "\"lease_ns_max\": 0"
+#define TOKENS 160u /* 320 KiB */
+
+/* Rows of 1 KiB, two layers. */
+static void open_small(struct rig *rig, bool is_sim)
+{
+    rig_init(rig, is_sim, SMALL);
+    rig_shape(rig, 2, 2, 64, SPEC_DTYPE_F32);
+    rig_open(rig);
+}
+
+static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt *prompt,
+                                           uint64_t retain_s, int64_t priority)
+{
+    struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                        .tokens = prompt->tokens,
+                                        .token_count = prompt->count,
+                                        .max_tokens = prompt->count,
+                                        .retain_s = retain_s,
+                                        .priority = priority};
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    return result;
+}
+
+/* Stores what is not there of the prompt, as a host with these hints. */
+static spec_status fill_as(struct rig *rig, uint64_t seed, uint64_t retain_s, int64_t priority)
+{
+    struct prompt prompt = rig_prompt(seed, 0, 0, TOKENS);
+    struct spec_lookup_result result = lookup_as(rig, &prompt, retain_s, priority);
+    uint64_t first = result.matched_tokens;
+    spec_status status = SPEC_OK;
+    if (first < TOKENS)
+        status = rig_wait(rig, rig_store(rig, result.request, &prompt, first, TOKENS - first));
+    rig_release(rig, result.request);
+    rig_prompt_free(&prompt);
+    if (!sc_exec_is_loop(rig->conn->exec))
+        return status;
+    rig_background(rig);
+    return status;
+}
+
+/* So far is it stored. It is a use, of the lowest priority. */
+static uint64_t stored(struct rig *rig, uint64_t seed)
+{
+    struct prompt prompt = rig_prompt(seed, 0, 0, TOKENS);
+    struct spec_lookup_result result = lookup_as(rig, &prompt, 0, -3);
+    uint64_t tokens = result.stored_tokens;
+    rig_release(rig, result.request);
+    rig_prompt_free(&prompt);
+    return tokens;
+}
+
+static void what_is_retained_outlives_what_came_later(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true);
+    assert_int_equal(fill_as(&rig, 1, 60, 0), SPEC_OK);
+    assert_int_equal(fill_as(&rig, 2, 0, 0), SPEC_OK);
+    for (uint64_t seed = 100; seed < 130; seed++)
+        (void)fill_as(&rig, seed, 0, 0);
+    assert_int_equal(stored(&rig, 1), TOKENS);
+    assert_int_equal(stored(&rig, 2), 0);
+    rig_pass_ns(&rig, 80ull * 1000000000u); /* its time is over */
+    for (uint64_t seed = 200; seed < 230; seed++)
+        (void)fill_as(&rig, seed, 0, 0);
+    assert_int_equal(stored(&rig, 1), 0);
+    rig_check_index(&rig);
+    rig_done(&rig);
+}
+
+/* A match renews, as a store does. */
+static void a_match_with_a_hint_renews(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true);
+    assert_int_equal(fill_as(&rig, 1, 30, 0), SPEC_OK);
+    for (uint64_t turn = 0; turn < 4; turn++) {
+        rig_pass_ns(&rig, 25ull * 1000000000u);
+        assert_int_equal(fill_as(&rig, 1, 30, 0), SPEC_OK);
+        for (uint64_t seed = 0; seed < 15; seed++)
+            (void)fill_as(&rig, 100 + turn * 15 + seed, 0, 0);
+        assert_int_equal(stored(&rig, 1), TOKENS);
+    }
+    rig_done(&rig);
+}
+
+/* A stream of low priority takes what is free and goes again; what is usual stays, whatever its
+ * age. */
+static void a_low_priority_evicts_nothing_usual(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true);
+    for (uint64_t seed = 1; seed <= 2; seed++)
+        assert_int_equal(fill_as(&rig, seed, 0, 0), SPEC_OK);
+    for (uint64_t seed = 100; seed < 140; seed++)
+        (void)fill_as(&rig, seed, 0, -2);
+    for (uint64_t seed = 1; seed <= 2; seed++)
+        assert_int_equal(stored(&rig, seed), TOKENS);
+    uint64_t found = 0; /* and it finds room */
+    for (uint64_t seed = 100; seed < 140; seed++)
+        found += stored(&rig, seed) > 0;
+    assert_true(found > 0);
+    for (uint64_t seed = 200; seed < 215; seed++)
+        (void)fill_as(&rig, seed, 0, 1);
+    for (uint64_t seed = 1; seed <= 2; seed++)
+        assert_int_equal(stored(&rig, seed), 0);
+    rig_check_index(&rig);
+    rig_done(&rig);
+}
+
+/* All that there is shall be retained: who comes finds room all the same. */
+static void a_store_full_of_what_is_retained_makes_room(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true);
+    uint64_t refused = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        refused += fill_as(&rig, seed, 1000 + seed, 3) != SPEC_OK;
+    for (uint64_t seed = 100; seed < 110; seed++)
+        refused += fill_as(&rig, seed, 0, 0) != SPEC_OK;
+    assert_true(refused < 25); /* as many as without hints */
+    assert_true(stored(&rig, 109) > 0);
+    assert_int_equal(stored(&rig, 1), 0); /* its time would have been over first */
+    rig_reopen(&rig);                     /* hints end here */
+    for (uint64_t seed = 200; seed < 215; seed++)
+        (void)fill_as(&rig, seed, 0, 0);
+    assert_int_equal(stored(&rig, 40), 0);
+    rig_check_index(&rig);
+    rig_done(&rig);
+}
+
+static void hints_are_checked(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true);
+    struct prompt prompt = rig_prompt(1, 0, 0, TOKENS);
+    static const int64_t WRONG[] = {-4, 4, INT64_MAX, INT64_MIN};
+    struct spec_lookup_params params = {
+        .struct_size = sizeof(params), .tokens = prompt.tokens, .token_count = TOKENS};
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    for (uint32_t i = 0; i < 4; i++) {
+        params.priority = WRONG[i];
+        assert_int_equal(sc_plugin_lookup(rig.conn, &params, &result, NULL), SPEC_E_INVALID);
+    }
+    params.priority = 3;
+    params.retain_s = UINT64_MAX;
+    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &result, NULL), SPEC_OK);
+    rig_release(&rig, result.request);
+    params.struct_size = offsetof(struct spec_lookup_params, retain_s); /* an older host */
+    params.priority = 77;
+    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &result, NULL), SPEC_OK);
+    rig_release(&rig, result.request);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+struct caller {
+    struct rig *rig;
+    uint64_t seed;
+};
+
+static void *fill_many(void *user)
+{
+    struct caller *own = user;
+    for (uint64_t i = 0; i < 40; i++) {
+        spec_status status = fill_as(own->rig, own->seed + rig_mix(own->seed + i) % 12, i % 3 * 20,
+                                     (int64_t)(i % 7) - 3);
+        assert_true(status == SPEC_OK || status == SPEC_E_DROPPED || status == SPEC_E_BUSY ||
+                    status == SPEC_E_NO_SPACE);
+    }
+    return NULL;
+}
+
+static void several_threads_hint_beside_evictions(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, false);
+    pthread_t threads[4];
+    struct caller callers[4];
+    for (uint64_t i = 0; i < 4; i++) {
+        callers[i] = (struct caller){&rig, 10 * i};
+        assert_int_equal(pthread_create(&threads[i], NULL, fill_many, &callers[i]), 0);
+    }
+    for (uint64_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    rig_settle(&rig);
+    rig_background(&rig);
+    rig_check_index(&rig);
+    rig_done(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_retained_outlives_what_came_later),
+        cmocka_unit_test(a_match_with_a_hint_renews),
+        cmocka_unit_test(a_low_priority_evicts_nothing_usual),
+        cmocka_unit_test(a_store_full_of_what_is_retained_makes_room),
+        cmocka_unit_test(hints_are_checked),
+        cmocka_unit_test(several_threads_hint_beside_evictions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
