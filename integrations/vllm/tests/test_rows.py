@@ -77,9 +77,9 @@ class Prompts(unittest.TestCase):
     def tearDown(self):
         self.folder.cleanup()
 
-    def open(self, dtype, name="kv"):
+    def open(self, dtype, name="kv", **store):
         config = {"path": os.path.join(self.folder.name, name), "disk_bytes": "256MiB",
-                  "segment_bytes": "2MiB"}
+                  "segment_bytes": "2MiB", "store": store}
         conn = Connector(config, Model(LAYERS, HEADS, HEADS, SIZE, layout.DTYPES[dtype], b"test"),
                          role=abi.ROLE_WRITER)
         self.addCleanup(conn.close)
@@ -426,6 +426,20 @@ class Prompts(unittest.TestCase):
         saving.save(SpecMetadata([], [], ["r"]))
         conn.wait(saving.tickets)
         self.assertEqual(conn.stats()["stored_tokens"], 64)
+
+    def test_what_comes_once_is_not_stored_by_asking_again(self):
+        conn, caches = self.open(torch.float32, admit="second"), RealCaches(torch.float32, 32)
+        tokens, blocks = list(range(1, 129)), [5, 6, 7, 8]
+        self.compute(caches, tokens, blocks)
+        for stored in (0, 128):  # by the first request, and by the second one's end
+            saving = Saving(conn, open_rows(caches, {}), Counts())
+            for i, block in enumerate(blocks):
+                ids = array.array("I", tokens[32 * i:32 * i + 32]).tobytes()
+                saving.save(SpecMetadata([], [Save("r", 32 * i + 32, ids, [block], Identity())],
+                                         [], conn.epoch()))
+            saving.save(SpecMetadata([], [], ["r"]))
+            conn.wait(saving.tickets)
+            self.assertEqual(conn.stats()["stored_tokens"], stored)
 
     def test_rows_from_before_a_reset_are_not_stored_after_it(self):
         conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)

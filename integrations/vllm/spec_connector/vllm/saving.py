@@ -95,10 +95,18 @@ class Saving:
 
     def is_good(self, stored):
         """Whether no store of it was given up. One that is under way holds up none behind it: the
-        request may have ended, and its blocks gone to others, before that one has."""
+        request may have ended, and its blocks gone to others, before that one has. One that the
+        plugin did not want (store.admit, store.write_budget) is no reason to begin anew: asked
+        again, the same request would pass for a second one with its prompt."""
         ends = [(ticket, self.conn.poll(ticket)) for ticket in stored.tickets]
         stored.tickets = [ticket for ticket, end in ends if end == abi.PENDING]
-        return all(end in (abi.OK, abi.PENDING) for _, end in ends)
+        bad = {end for _, end in ends if end not in (abi.OK, abi.PENDING)}
+        return not bad or (bad == {abi.E_DROPPED} and self.refuses())
+
+    def refuses(self):
+        """Whether the plugin ever refused what it had room for."""
+        stats = self.conn.stats()
+        return stats["unadmitted_chunks"] + stats["over_budget_chunks"] > 0
 
     def store(self, steps):
         params = (abi.StoreParams * len(steps))()
