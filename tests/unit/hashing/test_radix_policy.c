@@ -53,8 +53,9 @@ static struct sc_radix_match text_use(struct world *w, uint32_t t, uint64_t leng
 static uint64_t lowest_of(const struct sc_radix *index, uint64_t piece_end)
 {
     uint64_t lowest = NOWHERE;
-    for (uint64_t i = 0; i < sc_counted(&index->leaf_count); i++) {
-        const struct sc_radix_node *node = sc_radix_node_at(index, index->leaves[i]);
+    const struct sc_radix_heap *heap = &index->heaps[SC_RADIX_HEAP_USUAL]; /* no hints here */
+    for (uint64_t i = 0; i < heap->count; i++) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, heap->ids[i]);
         if (atomic_load(&node->pins) == 0 && sc_radix_first_child(node) == 0 &&
             sc_radix_node_piece(node) < piece_end && sc_radix_rank(node) < lowest)
             lowest = sc_radix_rank(node);
