@@ -997,6 +997,15 @@ def prefetch_line(name, rows, counters, shape, device):
     return waste, shares[0]
 
 
+def decile_lines(rows):
+    """How right each tenth of a ranking is, best first: SPEC reads from the highest rank on."""
+    for kind in ("sink", "static", "layer", "before", "after"):
+        seen = [r["deciles"][kind] for r in rows if kind in r["deciles"] and r["layer"] > 0]
+        if seen:
+            shares = [f"{sum(tenth) / len(tenth):.2f}" for tenth in zip(*seen)]
+            print(f"precision by rank decile: {kind:6} {' '.join(shares)}")
+
+
 def prefetch(args, root, build):
     session = Session(args, root, build)
     results, ok = {}, True
@@ -1020,6 +1029,7 @@ def prefetch(args, root, build):
         print("recall@k: " + ", ".join(f"{kind} {here[key]:.3f}" for kind, key in (
             ("sink", "sink"), ("static", "static"), ("layer", "layer_guess"),
             ("before", "before"), ("after", "after"))))
+        decile_lines(ranks)
         gain = 100 * (here["after"] - here["layer_guess"])
         ok &= verdict(f"{wanted}: recall of hint - layer, points", f"{gain:.1f}", gain >= 10,
                       ">= 10")

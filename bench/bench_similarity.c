@@ -17,9 +17,10 @@
  *                  would hold it
  *   runs, runs_out rows of A_l that stand apart, so reads of them; and of those that are not in it
  *   sink           share in the first and last rows
- *   chunk          important rows / rows, of the chunks of 64 that hold one
- *   chunks         (--chunks 1) important rows of each whole chunk
- * Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's heads.
+ *   deciles        of the rankings of sink, static, layer, before and after by the sums of the
+ * probe heads: the share of each tenth of the k best that is in A_l chunk          important rows /
+ * rows, of the chunks of 64 that hold one chunks         (--chunks 1) important rows of each whole
+ * chunk Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's heads.
  *
  * Threads: the model's. Tests: none (a measurement). */
 #include <inttypes.h>
@@ -59,6 +60,9 @@ struct state {
     uint32_t *guess;    /* [rows] */
     uint32_t *order;    /* [2 * rows] */
     double *importance; /* [kv_heads][rows] */
+    double *sums;       /* [rows] of a ranking; */
+    double *below;      /* [rows] of the layer below */
+    uint8_t *is_true;   /* [rows] */
     double *averages;   /* [layers][rows] over earlier questions of the prefix */
     uint64_t rows;      /* the longest prefix */
 };
@@ -175,6 +179,76 @@ static void print_hot(struct state *state, uint64_t layer, uint64_t total, uint6
            runs_of(state->voted, k, NULL, 0), runs_of(state->voted, k, state->guess, hot));
 }
 
+/* ---- Ranks ---- */
+
+#define DECILES 10u
+
+/* The share of each tenth of a ranking's k best that the set holds. */
+static void print_ranks(struct state *state, const char *name, const uint32_t *ranking, uint64_t k)
+{
+    printf("%s\"%s\": [", strcmp(name, "sink") == 0 ? "" : ", ", name);
+    for (uint64_t d = 0, i = 0; d < DECILES; d++) {
+        uint64_t first = i, end = k * (d + 1) / DECILES, right = 0;
+        for (; i < end; i++)
+            right += state->is_true[ranking[i]];
+        printf("%s%.4f", d == 0 ? "" : ", ",
+               end > first ? (double)right / (double)(end - first) : 0);
+    }
+    printf("]");
+}
+
+static void print_ranks_by(struct state *state, const char *name, const double *scores,
+                           uint64_t total, uint64_t k)
+{
+    (void)eng_choose_top(scores, total, k, state->order, state->guess);
+    print_ranks(state, name, state->order, k);
+}
+
+/* What heads of [heads][total] find important, together. */
+static void sum_up(const double *importance, uint64_t heads, uint64_t total, double *ret_sums)
+{
+    memset(ret_sums, 0, total * sizeof(*ret_sums));
+    for (uint64_t j = 0; j < heads * total; j++)
+        ret_sums[j % total] += importance[j];
+}
+
+static void print_ranks_by_hint(struct state *state, const struct eng_choose_input *input,
+                                enum kind kind, uint64_t k)
+{
+    struct eng_choose_input foreseen = *input;
+    struct eng_error error;
+    const double *importance = NULL;
+    foreseen.q = state->hint[kind][input->layer % 2];
+    foreseen.rows = state->hint_rows;
+    foreseen.fresh_count = 0;
+    eval_must(
+        eng_choose_importance(state->chooser, &foreseen, state->probes, false, &importance, &error),
+        &error);
+    sum_up(importance, state->probes, input->prefix_count, state->sums);
+    print_ranks_by(state, kind == KIND_BEFORE ? "before" : "after", state->sums,
+                   input->prefix_count, k);
+}
+
+static void print_deciles(struct state *state, const struct eng_choose_input *input, uint64_t k)
+{
+    uint64_t total = input->prefix_count;
+    memset(state->is_true, 0, total);
+    for (uint64_t i = 0; i < k; i++) {
+        state->is_true[state->voted[i]] = 1;
+        state->guess[i] = (uint32_t)(i % 2 == 0 ? i / 2 : total - 1 - i / 2);
+    }
+    printf(", \"deciles\": {");
+    print_ranks(state, "sink", state->guess, k);
+    if (state->question > 0)
+        print_ranks_by(state, "static", state->averages + input->layer * state->rows, total, k);
+    if (input->layer > 0) {
+        print_ranks_by(state, "layer", state->below, total, k);
+        print_ranks_by_hint(state, input, KIND_BEFORE, k);
+        print_ranks_by_hint(state, input, KIND_AFTER, k);
+    }
+    printf("}");
+}
+
 static void guess_by_sink(struct state *state, uint64_t total, uint64_t k)
 {
     uint64_t first = (k + 1) / 2;
@@ -218,6 +292,7 @@ static void measure(struct state *state, const struct eng_choose_input *input, u
         guess_by_hint(state, input, rho, KIND_AFTER);
         printf(", \"after\": %.6f", share_of(state->voted, state->guess, k));
     }
+    print_deciles(state, input, k);
     printf("}\n");
     memcpy(last, state->voted, k * sizeof(*last));
 }
@@ -239,6 +314,7 @@ static eng_status see_layer(void *user, const struct eng_attention_view *view, u
     memcpy(state->importance, importance, input->kv_heads * total * sizeof(double));
     for (uint64_t r = 0; r < state->rho_count; r++)
         measure(state, input, r);
+    sum_up(state->importance, state->probes, total, state->below);
     /* As the plugin does: of the probe heads, each question weighs the same. */
     double sum = 0;
     for (uint64_t j = 0; j < state->probes * total; j++)
@@ -322,6 +398,9 @@ static void make_memory(struct state *state)
     state->guess = eval_must_have(calloc(rows, sizeof(uint32_t)));
     state->order = eval_must_have(calloc(2 * rows, sizeof(uint32_t)));
     state->importance = eval_must_have(calloc(config->kv_heads * rows, sizeof(double)));
+    state->sums = eval_must_have(calloc(rows, sizeof(double)));
+    state->below = eval_must_have(calloc(rows, sizeof(double)));
+    state->is_true = eval_must_have(calloc(rows, 1));
     state->averages = eval_must_have(calloc(config->layers * rows, sizeof(double)));
     state->probes = config->kv_heads < 3 ? config->kv_heads : 3;
     eval_must(eng_chooser_open(&state->chooser, &error), &error);
@@ -341,6 +420,9 @@ static void free_memory(struct state *state)
     free(state->guess);
     free(state->order);
     free(state->importance);
+    free(state->sums);
+    free(state->below);
+    free(state->is_true);
     free(state->averages);
     eng_chooser_close(state->chooser);
     eng_runner_close(state->holder);
