@@ -4,11 +4,13 @@
  *   heads    [a power of two] -> slabs of one hash, published or being filled
  *   heap     [slab numbers] of published slabs that nobody has pinned, the least rank at the root;
  *            each knows its place
+ *   owners   [pages] the slab of each, or that it is free: who goes together (host_window.h)
  *   kept     [slab] <-> [slab] ..   published, not in the heap whether pinned or not
  *
  * Holds, Does not, Threads, Tests: store/cache/host.h. */
 #include "store/cache/host.h"
 
+#include "store/cache/host_window.h"
 #include "store/cache/residents.h"
 #include "store/place/space.h"
 
@@ -17,6 +19,7 @@
 #define PAGE  ((uint64_t)SC_STORE_SPACE_PAGE_BYTES)
 #define NONE  UINT32_MAX
 #define SHARE 4u /* slabs may be so many times shorter than the usual one */
+#define SEEDS 8u /* slabs around whose pages room is looked for: the first of the heap */
 #define KEPT  4u /* of so many parts of the memory, all but one may be kept */
 
 enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
@@ -49,7 +52,7 @@ struct sc_store_host {
     /* Guarded by lock. */
     struct sc_store_space map; /* one segment */
     struct sc_store_host_slab *slabs;
-    uint32_t *heads, *heap;
+    uint32_t *heads, *heap, *owners;
     struct sc_store_residents residents; /* counts, which any thread reads */
     uint32_t free, heap_count, kept;
     uint64_t stamp; /* of uses */
@@ -229,6 +232,8 @@ static void slab_stir(struct sc_store_host *host, struct sc_store_host_slab *sla
 static void slab_free(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
     sc_store_space_free(&host->map, 0, slab->page, slab->pages);
+    for (uint64_t p = slab->page; p < slab->page + slab->pages; p++)
+        host->owners[p] = NONE;
     host->pages_used -= slab->pages;
     slab->state = FREE;
     slab->next = host->free;
@@ -273,11 +278,63 @@ static bool evict_one(struct sc_store_host *host, uint64_t rank)
     return true;
 }
 
+/* What a page of that rank is worth, for one of the lowest rank: by value, whose ranks are
+ * logarithms, 1 (within a 16th); else the rank, in no unit. */
+static double page_worth(const struct sc_store_host *host, uint64_t rank)
+{
+    uint64_t above = rank - host->slabs[host->heap[0]].rank, power = above / SC_HEAT_ONE;
+    if (host->policy != SC_POLICY_VALUE)
+        return (double)rank;
+    double worth = 1 + (double)(above % SC_HEAT_ONE) / (double)SC_HEAT_ONE;
+    return power < 63 ? worth * (double)(UINT64_C(1) << power) : 1e20 * worth;
+}
+
+static double slab_lost(const void *user, uint32_t number, uint64_t *ret_page, uint64_t *ret_pages)
+{
+    const struct sc_store_host *host = user;
+    const struct sc_store_host_slab *slab = &host->slabs[number];
+    *ret_page = slab->page;
+    *ret_pages = slab->pages;
+    bool may_go = slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0;
+    return may_go ? (double)slab->pages * page_worth(host, slab->rank) : -1;
+}
+
+/* Neighbours go that are worth less a page together. false: there are none, and nothing went. */
+static bool room_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank,
+                       uint64_t *ret_page)
+{
+    const struct sc_store_window window = {
+        .owners = host->owners, .page_count = host->page_count, .lost = slab_lost, .user = host};
+    struct sc_store_window_found found = {.each = -1};
+    if (host->heap_count == 0 || host->slabs[host->heap[0]].rank >= rank)
+        return false;
+    for (uint32_t i = 0; i < SEEDS && i < host->heap_count; i++)
+        sc_store_window_find(&window, pages, host->slabs[host->heap[i]].page, &found);
+    if (found.each < 0 || (rank != UINT64_MAX && found.each >= page_worth(host, rank)))
+        return false;
+    for (uint64_t p = found.page; p < found.page + pages; p++)
+        if (host->owners[p] != NONE) {
+            host->evictions++;
+            slab_leave(host, &host->slabs[host->owners[p]]);
+        }
+    *ret_page = found.page;
+    bool has = sc_store_space_take_at(&host->map, 0, found.page, pages);
+    SC_ASSERT(host->poison, has);
+    return has;
+}
+
+/* For the entry that is free next. false: nothing went. */
 static bool room_take(struct sc_store_host *host, uint64_t pages, uint64_t rank, uint64_t *ret_page)
 {
-    while (host->free == NONE || !sc_store_space_take(&host->map, 0, pages, ret_page))
-        if (!evict_one(host, rank))
-            return false;
+    bool has = sc_store_space_take(&host->map, 0, pages, ret_page);
+    if (has && host->free == NONE && !evict_one(host, rank)) {
+        sc_store_space_free(&host->map, 0, *ret_page, pages);
+        return false;
+    }
+    if (!has && !room_clear(host, pages, rank, ret_page))
+        return false;
+    for (uint64_t p = *ret_page; p < *ret_page + pages; p++)
+        host->owners[p] = host->free;
     host->pages_used += pages;
     return true;
 }
@@ -367,8 +424,7 @@ static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
     struct sc_use use = {.bytes = pages * PAGE, .cost_ns = begin->cost_ns};
     if (slab_find(host, key) != NULL)
         return SC_STORE_HOST_THERE;
-    use_add(host, &use,
-            pages); /* also of who is refused: what is there and not used falls behind */
+    use_add(host, &use, pages); /* if it is refused, too: what is not used falls behind */
     use.heat -= begin->heat_less;
     if (begin->keeper != 0 && host->pages_kept + pages > host->page_count - host->page_count / KEPT)
         return SC_STORE_HOST_FULL;
@@ -602,14 +658,17 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
     host->slabs = sc_alloc_array(params->alloc, count, sizeof(*host->slabs));
     host->heads = sc_alloc_array(params->alloc, heads, sizeof(*host->heads));
     host->heap = sc_alloc_array(params->alloc, count, sizeof(*host->heap));
+    host->owners = sc_alloc_array(params->alloc, pages, sizeof(*host->owners));
     if (!good || host->memory == NULL || host->slabs == NULL || host->heads == NULL ||
-        host->heap == NULL) {
+        host->heap == NULL || host->owners == NULL) {
         sc_store_host_close(host);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "host tier of %" PRIu64 " bytes", params->bytes);
     }
     sc_store_space_add(&host->map, 0, pages);
     for (uint64_t i = 0; i < heads; i++)
         host->heads[i] = NONE;
+    for (uint64_t i = 0; i < pages; i++)
+        host->owners[i] = NONE;
     for (uint64_t i = 0; i < count; i++)
         host->slabs[i].next = i + 1 < count ? (uint32_t)(i + 1) : NONE;
     *ret_host = host;
@@ -625,6 +684,7 @@ void sc_store_host_close(struct sc_store_host *host)
         SC_ASSERT(host->poison, host->slabs[i].pins == 0 && host->slabs[i].state != FILLING);
     sc_store_residents_done(&host->residents);
     sc_store_space_done(&host->map);
+    sc_alloc_free(alloc, host->owners);
     sc_alloc_free(alloc, host->heap);
     sc_alloc_free(alloc, host->heads);
     sc_alloc_free(alloc, host->slabs);

@@ -305,6 +305,27 @@ static void what_was_only_stored_is_worth_half(void **state)
     fixture_done(&fx);
 }
 
+/* What is worth less lies apart from each other: it would go in vain. */
+static void who_is_refused_has_evicted_nobody(void **state)
+{
+    (void)state;
+    for (uint32_t policy = 0; policy < 3; policy++) {
+        struct fixture fx;
+        struct sc_store_host_stats stats;
+        fixture_init(&fx, (enum sc_policy)policy, 6, 1);
+        for (uint64_t i = 1; i <= 6; i++)
+            assert_true(put(&fx, i, i % 2 == 0 ? 40960000 : 1));
+        for (uint64_t i = 2; i <= 6; i += 2)
+            assert_true(use(&fx, i) && use(&fx, i));
+        bool begun = put_pages(&fx, 7, 2, 4096);
+        sc_store_host_stats(fx.host, &stats);
+        assert_int_equal(begun, policy == SC_POLICY_LRU); /* which refuses nobody */
+        assert_int_equal(stats.evictions, begun ? 2 : 0);
+        assert_true(put(&fx, 8, 4096)); /* one of them makes room for one */
+        fixture_done(&fx);
+    }
+}
+
 /* Two pages that are had again in the time of one and a half are worth less a byte. */
 static void worth_is_by_the_byte(void **state)
 {
@@ -529,6 +550,7 @@ int main(void)
         cmocka_unit_test(nothing_goes_for_less),
         cmocka_unit_test(a_use_counts_from_when_it_was),
         cmocka_unit_test(what_was_only_stored_is_worth_half),
+        cmocka_unit_test(who_is_refused_has_evicted_nobody),
         cmocka_unit_test(worth_is_by_the_byte),
         cmocka_unit_test(what_has_no_room_at_all_evicts_nothing),
         cmocka_unit_test(short_slabs_take_turns_for_entries),

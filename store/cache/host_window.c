@@ -1,0 +1,89 @@
+/* Neighbours that go together.
+ *
+ * Holds, Does not, Threads, Tests: store/cache/host_window.h. */
+#include "store/cache/host_window.h"
+
+#define PARTS 64u /* slabs and gaps that are looked at together */
+
+/* A slab, or pages that are free. */
+struct part {
+    uint64_t page, pages;
+    double lost;
+};
+
+static struct part part_at(const struct sc_store_window *window, uint64_t page)
+{
+    struct part part = {.page = page};
+    if (window->owners[page] != SC_STORE_WINDOW_FREE) {
+        part.lost = window->lost(window->user, window->owners[page], &part.page, &part.pages);
+        return part;
+    }
+    while (page < window->page_count && window->owners[page] == SC_STORE_WINDOW_FREE)
+        page++;
+    part.pages = page - part.page;
+    return part;
+}
+
+/* Where the part that has the page begins; of free pages, the page itself. */
+static uint64_t begin_of(const struct sc_store_window *window, uint64_t page)
+{
+    uint64_t pages;
+    if (window->owners[page] != SC_STORE_WINDOW_FREE)
+        (void)window->lost(window->user, window->owners[page], &page, &pages);
+    return page;
+}
+
+/* A set: neighbours, the first at first % PARTS. */
+struct set {
+    struct part parts[PARTS];
+    uint32_t first, count;
+};
+
+static void set_add(struct set *set, const struct part *part)
+{
+    set->parts[(set->first + set->count++) % PARTS] = *part;
+}
+
+/* Without those at its begin that it is long enough without. */
+static void set_cut(struct set *set, uint64_t end, uint64_t pages)
+{
+    while (set->count > 1 && end - set->parts[(set->first + 1) % PARTS].page >= pages) {
+        set->first++;
+        set->count--;
+    }
+}
+
+/* Added up anew: what is lost differs by more than a double holds. */
+static double set_lost(const struct set *set)
+{
+    double lost = 0;
+    for (uint32_t i = 0; i < set->count; i++)
+        lost += set->parts[(set->first + i) % PARTS].lost;
+    return lost;
+}
+
+void sc_store_window_find(const struct sc_store_window *window, uint64_t pages, uint64_t around,
+                          struct sc_store_window_found *found)
+{
+    struct set set;
+    uint64_t at = begin_of(window, around > pages ? around - pages : 0),
+             left = window->page_count - around;
+    uint64_t end = around + (2 * pages < left ? 2 * pages : left);
+    set.first = set.count = 0;
+    while (at < end) {
+        struct part next = part_at(window, at);
+        at = next.page + next.pages;
+        if (next.lost < 0 || set.count == PARTS)
+            set.count = 0;
+        if (next.lost < 0)
+            continue;
+        set_add(&set, &next);
+        set_cut(&set, at, pages);
+        uint64_t page = set.parts[set.first % PARTS].page;
+        if (at - page < pages)
+            continue;
+        double each = set_lost(&set) / (double)(at - page);
+        if (found->each < 0 || each < found->each)
+            *found = (struct sc_store_window_found){.page = page, .each = each};
+    }
+}
