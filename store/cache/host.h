@@ -10,11 +10,10 @@
  *                     \-> abandon
  *
  * Who has no room evicts what is worth least by now (base/policy.h) of what nobody has pinned,
- * neighbours together
- * where no run of free pages is long enough (host_window.h). A heap of ranks has the least of those
- * at its root: what is pinned is not in it. Nor is what was brought for a load that is to come, and
- * is kept for it until it was used once, or until its time; but never more than KEPT of the memory,
- * so that others find room.
+ * neighbours together where it takes more than one (host_window.h). A heap of ranks has the least
+ * of those at its root: what is pinned is not in it. Nor is what was brought for a load that is to
+ * come, and is kept for it until it was used once, or until its time; but never more than KEPT of
+ * the memory, so that others find room.
  *
  * Holds: what get gives is what was published under that key, and stays until unpin; no more than
  * host_bytes is ever taken; a slab that cannot be had without evicting a pinned one is not begun.

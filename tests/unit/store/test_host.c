@@ -1,7 +1,7 @@
 /* The host tier beside a twin: what is given is what was published; never more than host_bytes; who
  * is evicted is worth least; what is pinned stays; then by threads.
  *
- * Threads: one, but the last test: five. */
+ * Threads: one, but the last test: seventeen. */
 #include "store/cache/host.h"
 
 #include "base/fault.h"
@@ -15,9 +15,10 @@
 #include <cmocka.h>
 #include <pthread.h>
 
-#define PAGE  4096u
-#define KEYS  200u
-#define PAGES 64u
+#define PAGE    4096u
+#define KEYS    200u
+#define PAGES   64u
+#define WORKERS 16u
 
 struct fixture {
     struct sc_alloc alloc;
@@ -499,8 +500,8 @@ static void *worker_main(void *argument)
 {
     struct worker *worker = argument;
     struct sc_store_host *host = worker->fx->host;
-    for (uint32_t step = 0; step < 20000; step++) {
-        uint64_t i = below(&worker->seed, KEYS / 4);
+    for (uint32_t step = 0; step < 5000; step++) {
+        uint64_t i = below(&worker->seed, KEYS / 4), keeper = 1 + i % 3;
         struct sc_store_host_key key = key_of(i);
         struct sc_store_host_slab *slab = slab_get(host, i);
         if (slab != NULL) {
@@ -514,6 +515,12 @@ static void *worker_main(void *argument)
                 sc_store_host_abandon(host, slab);
             else
                 sc_store_host_publish(host, slab);
+            if (below(&worker->seed, 8) == 0)
+                (void)sc_store_host_keep(host, &key, keeper);
+        }
+        if (below(&worker->seed, 20) == 0) {
+            sc_store_host_let_go(host, keeper, step);
+            sc_store_host_expire(host, step);
         }
         if (below(&worker->seed, 50) == 0)
             sc_store_host_forget(host, &key);
@@ -525,18 +532,23 @@ static void threads_see_whole_slabs(void **state)
 {
     (void)state;
     struct fixture fx;
-    struct worker workers[4] = {0};
+    struct worker workers[WORKERS] = {0};
     fixture_init(&fx, SC_POLICY_VALUE, PAGES, 1);
-    for (uint32_t w = 0; w < 4; w++) {
+    for (uint32_t w = 0; w < WORKERS; w++) {
         workers[w] = (struct worker){.fx = &fx, .seed = w + 1};
         assert_int_equal(pthread_create(&workers[w].thread, NULL, worker_main, &workers[w]), 0);
     }
-    for (uint32_t w = 0; w < 4; w++) {
+    for (uint32_t w = 0; w < WORKERS; w++) {
         void *wrong;
         assert_int_equal(pthread_join(workers[w].thread, &wrong), 0);
         assert_null(wrong);
         assert_true(workers[w].hits > 0);
     }
+    for (uint64_t keeper = 1; keeper <= 3; keeper++)
+        sc_store_host_let_go(fx.host, keeper, 0);
+    struct sc_store_host_stats stats;
+    sc_store_host_stats(fx.host, &stats);
+    assert_true(stats.bytes_kept == 0 && stats.bytes_used <= stats.bytes_max);
     fixture_done(&fx);
 }
 
