@@ -319,11 +319,11 @@ uint32_t sc_config_row_count(void)
     return ROW_COUNT;
 }
 
-/* What the systems of the literature do: every match is chosen from, however short, and what is
- * computed on chosen rows is stored. */
+/* What the systems of the literature do: every match is chosen from, however short, and loaded
+ * whole, and what is computed on chosen rows is stored. */
 #define LITERATURE(preset)                                                                         \
-    {preset, "select.retain_ppm", "250000"}, {preset, "select.min_tokens", "0"},                   \
-        {preset, "select.min_share_ppm", "0"},                                                     \
+    {preset, "fill", "load"}, {preset, "select.retain_ppm", "250000"},                             \
+        {preset, "select.min_tokens", "0"}, {preset, "select.min_share_ppm", "0"},                 \
     {                                                                                              \
         preset, "store.pruned", "yes"                                                              \
     }

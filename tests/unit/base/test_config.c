@@ -627,6 +627,7 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         plain.exact_ppm = presets[c].exact_ppm;
         plain.select_min_tokens = presets[c].is_literature ? 0 : plain.select_min_tokens;
         plain.min_share_ppm = presets[c].is_literature ? 0 : plain.min_share_ppm;
+        plain.fill = presets[c].is_literature ? SC_FILL_LOAD : plain.fill;
         plain.store_pruned = presets[c].is_literature ? 1 : plain.store_pruned;
         plain.planner = i >= SC_PRESETS ? SC_PLANNER_RANGE : (uint32_t)presets[c].planner;
         snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"preset\":\"%s%s\"}", presets[c].name,

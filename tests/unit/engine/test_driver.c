@@ -145,7 +145,7 @@ static void whole_layers_are_asked_for_ahead(void **state)
 {
     static const char *const more[] = {
         "\"preset\": \"as-like\"", "\"preset\": \"as-like\", \"host_bytes\": \"64MiB\"",
-        "\"preset\": \"impress\", \"select\": {\"min_tokens\": 0, \"min_share_ppm\": 0}"};
+        "\"preset\": \"impress-itf\", \"select\": {\"min_tokens\": 0, \"min_share_ppm\": 0}"};
     (void)state;
     for (uint64_t i = 0; i < 3; i++) {
         struct fixture fx = {0};
