@@ -238,7 +238,8 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
 {
     uint64_t first = request->step.present_end, end = request->pass_first + request->pass_count;
     uint64_t seen = sc_plugin_admit_tokens(conn, request, chain, first, end - first);
-    bool hangs = first > request->refused_from; /* on what is not stored */
+    bool has_before = first > request->pass_first; /* the store, by now */
+    bool hangs = first > request->refused_from && !has_before;
     uint64_t allowed = hangs ? 0 : seen;
     *ret_held_bytes = 0;
     if (allowed > 0)
