@@ -113,8 +113,9 @@ static void round_fire(struct pair *pair, uint64_t from, uint64_t ret_tiers[SPEC
 }
 
 static const char *const PRESETS[] = {
-    "as-like", "as-h2o-lfu", "spi",           "random",     "impress",    "spec",         "hinted",
-    "layered", "spi+range",  "impress+range", "as-h2o-lru", "spec+range", "random+range",
+    "as-like",    "as-h2o-lfu",     "spi",          "random",    "impress-itf",
+    "spec-itf",   "hinted",         "layered",      "spi+range", "impress-itf+range",
+    "as-h2o-lru", "spec-itf+range", "random+range", "int8",
 };
 #define PRESET_COUNT (sizeof(PRESETS) / sizeof(PRESETS[0]))
 
@@ -138,8 +139,8 @@ static void what_rows_are_chosen_by_is_read_once(void **state)
     static const struct {
         const char *preset, *more;
     } CASES[] = {
-        {"impress", ""},
-        {"impress+range", ", \"store\": {\"layout\": \"split\"}"},
+        {"impress-itf", ""},
+        {"impress-itf+range", ", \"store\": {\"layout\": \"split\"}"},
         {"as-h2o-lru", ""},
         {"spi+range", ""},
         {"hinted", ""},
