@@ -501,7 +501,7 @@ struct spec_important {
     uint64_t io_ops;
     uint64_t io_exposed_ns;         /* this call's time spent waiting for the device */
     uint64_t probe_ns;              /* identification: sketches, scores, choice */
-    uint64_t tier_rows[SPEC_TIERS]; /* where the rows came from */
+    uint64_t tier_rows[SPEC_TIERS]; /* where the rows came from, or their codes [ABI-194] */
     uint64_t prefetched_rows;       /* of union_rows: there, or on the way, before the call */
     uint64_t exact_rows;
     struct spec_provenance provenance;

@@ -46,9 +46,9 @@ static const struct sc_config_row rows[] = {
       "Memory between the host and the disk, for reads and writes together."},
      SIZE(stage_bytes, 16 * MIB, TIB)},
     {{"host_bytes", "size", "0", "0 .. 1024TiB",
-      "Memory of the host tier, taken at open: rows of whole loads stay there for the next, "
-      "verified "
-      "like those of the disk. 0: none."},
+      "Memory of the host tier, taken at open: rows of whole loads, codes and probe keys stay "
+      "there "
+      "for the next, verified like those of the disk. 0: none."},
      SIZE(host_bytes, 0, 1024 * TIB)},
     {{"host_policy", "choice", "value", "\"value\", \"lru\" or \"lfu\"",
       "What the host tier gives up first. value: what is used least often times the time that "

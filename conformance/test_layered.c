@@ -1,4 +1,5 @@
-/* All rows, the important ones exactly and the others as values of their codes: ABI-150 .. ABI-158.
+/* All rows, the important ones exactly and the others as values of their codes: ABI-150 .. ABI-158,
+ * ABI-194.
  *
  * Holds: a connector without codes is right when it delivers every row exactly, unless hits are
  * required.
@@ -444,6 +445,38 @@ static void abi_156_rows_of_a_damaged_block_are_exact(void **state)
 /* A row of layer 1 changed on the disk. Whoever does not want it exactly gets what was asked for;
  * else nothing is delivered, at no layer, also of a request beside it, and nobody is promised the
  * row again. */
+/* ---- 194 ---- */
+
+/* Nothing of a match is of the disk for which nothing was read of it, and the other way round; what
+ * comes from memory is what the disk has, also of a part of the match. */
+static void abi_194_tier_rows_say_where_codes_came_from(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_shape(fx, WIDE);
+    coded_configure(fx, 4, 2, "\"host_bytes\": \"64MiB\"");
+    struct coded coded = coded_make(fx, 1940, 4, 2, STORED);
+    coded_store(&coded);
+    for (uint32_t round = 0; round < 3; round++)
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            struct shot shot = shot_of(layer, 0);
+            shot.ask.from = round * 29;
+            struct spec_lookup_result found = scene_find(&coded.scene, shot.ask.from);
+            (void)fire_in(&coded, &shot, &found);
+            const struct spec_important *item = &shot.answer.item;
+            uint64_t disk = item->tier_rows[SPEC_TIER_DISK], rows = 0;
+            for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
+                rows += item->tier_rows[tier];
+            assert_int_equal(rows, shot.missed ? 0 : item->row_count);
+            assert_int_equal(item->read_bytes > 0, disk > 0);
+            shot_free(&shot);
+            fixture_release(fx, found.request);
+            struct shot exact = shot_of(layer, 500000); /* rows that agree with their tags */
+            exact.ask.from = round * 29;
+            (void)fire(&coded, exact);
+        }
+    coded_close(&coded);
+}
+
 static void abi_058_a_changed_row_ends_a_layered_load(void **state)
 {
     struct fixture *fx = *state;
@@ -584,6 +617,7 @@ const struct conf_test CONF_LAYERED[] = {
     BARE(abi_155_what_is_stored_on_coarse_rows_says_so),
     BARE(abi_122_passes_over_coarse_rows_are_dropped_where_lossy_is_no),
     BARE(abi_156_rows_of_a_damaged_block_are_exact),
+    BARE(abi_194_tier_rows_say_where_codes_came_from),
     BARE(abi_058_a_changed_row_ends_a_layered_load),
     BARE(abi_157_rows_that_were_evicted_are_their_codes_values),
     BARE(abi_158_who_needs_rows_misses_what_has_codes_alone),
