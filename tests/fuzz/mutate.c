@@ -5,16 +5,18 @@
 
 #include "store/log/fields.h"
 #include "store/rows/codes.h"
+#include "store/rows/hot.h"
 #include "store/rows/where.h"
 
 #include <string.h>
 
-#define UNITS_MAX   400u
-#define EXTENTS_MAX 24u
-#define PIECES_MAX  96u
-#define CHUNK       64u  /* of the targets' configuration */
-#define PAGES       256u /* of their segment */
-#define UINTS_MAX   256u
+#define UNITS_MAX     400u
+#define EXTENTS_MAX   24u
+#define PIECES_MAX    96u
+#define HOT_WORDS_MAX 64u
+#define CHUNK         64u  /* of the targets' configuration */
+#define PAGES         256u /* of their segment */
+#define UINTS_MAX     256u
 
 static uint64_t next(uint64_t *random)
 {
@@ -232,24 +234,25 @@ static void make_late(struct make *make)
         make->lefts[i] = make->lefts[--make->left_count];
 }
 
-/* Every third row, from another one on in each layer. */
+/* A third of the rows, from another one on in each layer. */
 static void make_hot(struct make *make, uint32_t of)
 {
-    static uint64_t bits[2];
+    static uint64_t bits[2 * HOT_WORDS_MAX];
     struct sc_store_part parts[2];
     uint64_t rows = make->extents[of].rows, count = (rows + 2) / 3;
-    for (uint64_t layer = 0; layer < 2; layer++) {
-        bits[layer] = 0;
-        for (uint64_t i = 0, row = layer % rows; i < count; i++, row = (row + 3) % rows) {
-            while ((bits[layer] >> row & 1) != 0)
-                row = (row + 1) % rows;
-            bits[layer] |= UINT64_C(1) << row;
+    uint64_t words = sc_store_hot_words(rows);
+    if (words > HOT_WORDS_MAX)
+        return;
+    memset(bits, 0, sizeof(bits));
+    for (uint64_t layer = 0; layer < 2; layer++)
+        for (uint64_t i = 0; i < count; i++) {
+            uint64_t row = (layer + i) % rows;
+            bits[layer * words + row / 64] |= UINT64_C(1) << (row % 64);
         }
-    }
     uint64_t stride = sc_store_up(count * make->shape.row_bytes, SC_IO_PAGE_BYTES);
     struct sc_store_record_extent annex = {.copy = next(&make->random),
                                            .hot_rows = count,
-                                           .hot_words = 2,
+                                           .hot_words = 2 * words,
                                            .hot_bits = bits,
                                            .stride = stride,
                                            .parts = parts};
