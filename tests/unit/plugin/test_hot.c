@@ -197,8 +197,9 @@ static void nothing_is_delivered_differently(void **state)
         {"hinted", "paired", "", 2, 2, 16, SPEC_DTYPE_F16, false},
         {"hinted", "split", ", \"prefetch\": {\"min_precision_ppm\": 0}", 2, 2, 16, SPEC_DTYPE_F16,
          false},
-        {"impress", "paired", "", 2, 1, 16, SPEC_DTYPE_F16, false},
-        {"spec", "paired", ", \"read\": {\"planner\": \"range\"}", 2, 1, 16, SPEC_DTYPE_F16, false},
+        {"impress-itf", "paired", "", 2, 1, 16, SPEC_DTYPE_F16, false},
+        {"spec-itf", "paired", ", \"read\": {\"planner\": \"range\"}", 2, 1, 16, SPEC_DTYPE_F16,
+         false},
     };
     uint64_t random = 5;
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
