@@ -687,8 +687,9 @@ struct spec_api {
      * and computing take, lookup promises as much of the match's beginning as lets the loading of
      * it and the computing of the rest, side by side, end soonest; that may be all of it or none.
      * The same match has the same promise, of peeks and requests alike, as long as what is known
-     * does not change; stored_tokens is as ever. With fill "load", and until it is known, all of
-     * the match is promised [ABI-186].
+     * does not change (but that where nothing is worth loading a little is promised now and then,
+     * to see whether that is still so); stored_tokens is as ever. With fill "load", and until it is
+     * known, all of the match is promised [ABI-186].
      * With SPEC_LOOKUP_PEEK the answer is the same, lease included, but there is no request
      * (ret_result.request is 0): nothing to release, nothing that stays readable once the lease has
      * ended, no read is begun. It needs none of max_requests, counts as a lookup, and its lease is

@@ -7,17 +7,20 @@
 
 #include <math.h>
 
-#define PASS_TOKENS_MIN 256u
-#define PASS_NS_MIN     UINT64_C(2000000)
-#define PASS_GAP_SHARE  4.0 /* a layer's share of all, in layers: more was an interruption */
-#define PASS_LAYERS_GAP 5u  /* of fewer none can be told */
-#define PASSES_MIN      2u  /* before they are believed */
-#define PASS_MEMORY     32u
-#define LOAD_MEMORY     16u
-#define LOAD_BYTES_MIN  (256u << 10)
-#define LOAD_ROWS_MIN   64u
-#define CHANGE          0.04 /* of an estimate that is not worth another one */
-#define TIME_MAX        1e15 /* ns: none takes eleven days */
+#define PASS_TOKENS_MIN  256u
+#define PASS_NS_MIN      UINT64_C(2000000)
+#define PASS_GAP_SHARE   4.0 /* a layer's share of all, in layers: more was an interruption */
+#define PASS_LAYERS_GAP  5u  /* of fewer none can be told */
+#define PASSES_MIN       2u  /* before they are believed */
+#define PASS_MEMORY      32u
+#define LOAD_MEMORY      16u
+#define LOAD_BYTES_MIN   (256u << 10)
+#define LOAD_ROWS_MIN    64u
+#define PROBE_EVERY      32u   /* lookups that promise nothing */
+#define PROBE_EVERY_DEAR 1024u /* where the probe itself takes longer than computing */
+#define PROBE_COST       1.02
+#define CHANGE           0.04 /* of an estimate that is not worth another one */
+#define TIME_MAX         1e15 /* ns: none takes eleven days */
 
 /* ---- Estimates ------------------------------------------------------------------------------ */
 
@@ -304,8 +307,22 @@ static uint64_t whole_end_of(const spec_connector *conn, const struct sc_plugin_
     return request->from_token + rows;
 }
 
+/* Nothing is worth loading; so nothing would ever tell that the device is faster again. Now and
+ * then a little is promised, more often where loading it takes no longer than computing the rest.
+ */
+static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut)
+{
+    uint64_t count = atomic_fetch_add_explicit(&conn->fill.nothing, 1, memory_order_relaxed) + 1;
+    uint64_t n = (cut->from / cut->grid + 1) * cut->grid;
+    n -= cut->multiple > 1 ? n % cut->multiple : 0;
+    if (n <= cut->from || n >= cut->end || count % PROBE_EVERY != 0)
+        return cut->from;
+    bool is_free = sc_plugin_cut_ns(cut, n) <= sc_plugin_cut_ns(cut, cut->from) * PROBE_COST;
+    return is_free || count % PROBE_EVERY_DEAR == 0 ? n : cut->from;
+}
+
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
-                            uint64_t end, uint64_t multiple)
+                            uint64_t end, uint64_t multiple, uint64_t hosted_rows)
 {
     struct sc_plugin_estimate estimate;
     if (!is_cut(conn) || end <= request->from_token || !sc_plugin_fill_estimate(conn, &estimate))
@@ -317,8 +334,11 @@ uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request
                                 .grid = conn->config.chunk_tokens,
                                 .multiple = multiple,
                                 .layers = conn->dims.layer_count,
+                                .hosted_rows = hosted_rows,
                                 .whole_end = whole_end_of(conn, request)};
     uint64_t n = sc_plugin_cut_find(&cut);
+    if (n == cut.from && conn->ranks.count == 1)
+        n = cut_probe(conn, &cut);
     sc_count(&conn->fill.lookups_cut, n < end);
     sc_count(&conn->fill.tokens_cut, end - n);
     return n;

@@ -40,6 +40,7 @@ struct sc_plugin_fill {
     /* Any thread. A mix of two estimates is as good as either. */
     _Atomic uint64_t words[SC_PLUGIN_FILL_WORDS];
     _Atomic uint64_t lookups_cut, tokens_cut;
+    _Atomic uint64_t nothing; /* lookups that promised none of a match */
 
     pthread_mutex_t lock; /* rank 26: what follows */
     struct sc_plugin_line compute, load;
@@ -85,9 +86,10 @@ void sc_plugin_fill_loaded(spec_connector *conn, struct sc_plugin_request *reque
 /* The host's thread was in get_important for so long, and waited for the device of it. */
 void sc_plugin_fill_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns);
 
-/* Where the promise ends that could end at `end`: fill cut, or `end`. Any thread. */
+/* Where the promise ends that could end at `end`: fill cut, or `end`. hosted_rows: of them in
+ * memory, which need no device. Any thread. */
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
-                            uint64_t end, uint64_t multiple);
+                            uint64_t end, uint64_t multiple, uint64_t hosted_rows);
 void sc_plugin_fill_stats(const spec_connector *conn, struct spec_stats *stats);
 /* false: not all of it is known yet. Any thread. */
 bool sc_plugin_fill_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate);

@@ -6,7 +6,7 @@
 #define HOLD      1e-3 /* of v to 0, beside its own samples */
 #define OFF       2.0  /* a sample that differs by this factor is held back */
 #define OFF_COUNT 3u   /* but not for ever */
-#define ENOUGH    1.02 /* R is promised if it takes no longer than the best, times this */
+#define ENOUGH    1.02 /* R is promised, or nothing, if it takes so many times the best */
 
 /* ---- Lines ---------------------------------------------------------------------------------- */
 
@@ -160,5 +160,7 @@ uint64_t sc_plugin_cut_find(const struct sc_plugin_cut *asked)
         place_try(cut, place_at(cut, at), &best);
         place_try(cut, place_at(cut, at + 1), &best);
     }
-    return all_ns <= best.ns * ENOUGH ? cut->end : best.n;
+    if (all_ns <= best.ns * ENOUGH)
+        return cut->end;
+    return sc_plugin_cut_ns(cut, cut->from) <= best.ns * ENOUGH ? cut->from : best.n;
 }

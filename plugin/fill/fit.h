@@ -65,7 +65,7 @@ struct sc_plugin_cut {
 };
 
 /* n: from, R, or on the grid between. Nearly as good is good enough for R, since the host has other
- * work than to compute. */
+ * work than to compute; then for none of it, since a device has other work than to load. */
 uint64_t sc_plugin_cut_find(const struct sc_plugin_cut *cut);
 /* Estimated time to the first token, if rows [from, n) are loaded; ns. */
 double sc_plugin_cut_ns(const struct sc_plugin_cut *cut, uint64_t n);

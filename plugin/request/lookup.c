@@ -135,6 +135,17 @@ static bool is_peek(const struct spec_lookup_params *params)
     return (params->flags & SPEC_LOOKUP_PEEK) != 0;
 }
 
+/* Rows of [from_token, end) that host memory has; a rank set has to agree, and is told of none. */
+static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_request *request,
+                            uint64_t end)
+{
+    uint64_t bytes[SPEC_TIERS] = {0};
+    if (conn->config.fill == SC_FILL_CUT && conn->ranks.count == 1 && end > request->from_token)
+        sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
+    return bytes[SPEC_TIER_HOST] /
+           (conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t)));
+}
+
 /* How far the segments are good. Stored: capacity, rows where they are needed, the other ranks.
  * Promised: the host's limits beside that, but it holds the rows before from_token itself. */
 static void cut_match(spec_connector *conn, const struct spec_lookup_params *params,
@@ -158,7 +169,8 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
         position_least(end, params->max_tokens != 0 ? params->max_tokens : params->token_count - 1);
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
-    end = sc_plugin_fill_cut(conn, request, end, params->multiple_of);
+    uint64_t hosted = hosted_rows(conn, request, end);
+    end = sc_plugin_fill_cut(conn, request, end, params->multiple_of, hosted);
     request->matched_tokens = end > request->from_token ? end : request->from_token;
 }
 

@@ -305,6 +305,54 @@ static void limits_of_the_host_hold(void **state)
     rig_done(&rig);
 }
 
+/* A device that was slow for a while is not given up for ever. */
+static void a_device_that_recovers_is_used_again(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, "\"fill\": \"cut\", \"host_bytes\": 0, "
+                "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}");
+    teach(&rig, TOKEN_NS);
+    struct prompt prompt = plain(1, TOKENS);
+    serve(&rig, &prompt, TOKEN_NS);
+    assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, 0);
+    sc_io_sim_disk_device(rig.disk, &(struct sc_io_sim_device){.bytes_per_s = 100000000});
+    uint32_t count = 0;
+    for (uint64_t matched = 0; matched < TOKENS / 4; assert_true(++count < 5000)) {
+        struct spec_lookup_result found;
+        assert_int_equal(rig_peek(&rig, &prompt, 0, &found), SPEC_OK);
+        matched = found.matched_tokens;
+        if (matched > 0) { /* a probe, or more; what a peek was promised, a lease gets */
+            struct spec_attach_params attach = {.struct_size = sizeof(attach),
+                                                .lease = {found.lease, sizeof(found.lease)}};
+            struct spec_lookup_result held = {.struct_size = sizeof(held)};
+            assert_int_equal(sc_plugin_attach(rig.conn, &attach, &held, NULL), SPEC_OK);
+            for (uint32_t layer = 0; layer < LAYERS; layer++)
+                assert_int_equal(rig_load(&rig, held.request, &prompt, 0, matched, layer), SPEC_OK);
+            rig_release(&rig, held.request);
+        }
+    }
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* Rows that lie in host memory are no work for the device: all of them are promised. */
+static void what_host_memory_has_is_promised(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, CUT ", \"host_bytes\": \"64MiB\"");
+    struct prompt prompt = plain(1, TOKENS), other = plain(2, TOKENS / 2);
+    serve(&rig, &prompt, TOKEN_NS);
+    assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS - 1); /* and stays there */
+    serve(&rig, &other, TOKEN_NS);
+    assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS - 1);
+    assert_in_range(serve(&rig, &other, TOKEN_NS).matched, 64, TOKENS / 2 - 64);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&other);
+    rig_done(&rig);
+}
+
 /* ---- What is computed though it is stored ---------------------------------------------------- */
 
 static void stored_rows_are_not_stored_again(void **state)
@@ -420,6 +468,8 @@ int main(void)
         cmocka_unit_test(waiting_for_rows_is_not_computing),
         cmocka_unit_test(a_guess_stands_in_for_passes),
         cmocka_unit_test(limits_of_the_host_hold),
+        cmocka_unit_test(a_device_that_recovers_is_used_again),
+        cmocka_unit_test(what_host_memory_has_is_promised),
         cmocka_unit_test(stored_rows_are_not_stored_again),
         cmocka_unit_test(an_attached_request_stores_what_is_lacking),
         cmocka_unit_test(what_a_pass_stands_on_stays_until_it_ends),
