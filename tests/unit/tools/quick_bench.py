@@ -70,6 +70,7 @@ LINES = {
              + [(r"value / lfu: .*: not judged$", 3), (r"value / Belady: .*: not judged$", 3),
                 (rf"^ +score +lfu( +{NUMBER}){{4}}$", 4),
                 (r"points of score over lfu: .*: not judged$", 2)],
+    "cut": [(rf"^ +{NUMBER}( +{NUMBER}){{9}}$", 3), (floor("one pass: worst cut /"), 3)],
 }
 
 
