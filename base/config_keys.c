@@ -268,7 +268,7 @@ static const struct sc_config_row rows[] = {
       "too; what comes once is never written. It remembers about a million chunks in 2 MiB, until "
       "close."},
      CHOICE(admit, "all", "second")},
-    {{"evict.policy", "choice", "value", "\"value\", \"lru\" or \"lfu\"",
+    {{"evict.policy", "choice", "lru", "\"value\", \"lru\" or \"lfu\"",
       "Which prefixes the disk gives up first, from their ends on. value: what is used least "
       "often, uses counting half as much each time that as much as is stored was used since; lru: "
       "longest ago, as always where store.coarse_only is yes; lfu: least often."},

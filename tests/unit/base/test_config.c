@@ -298,7 +298,7 @@ static const struct expected expected[] = {
      {"\"none\"", "\"\"", "\"ALL\"", "0", "2"}},
     {"evict.policy",
      MEMBER(evict_policy),
-     SC_POLICY_VALUE,
+     SC_POLICY_LRU,
      {"\"value\"", "\"lru\"", "\"lfu\""},
      {SC_POLICY_VALUE, SC_POLICY_LRU, SC_POLICY_LFU},
      {"\"fifo\"", "\"score\"", "0"}},
