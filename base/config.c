@@ -146,8 +146,8 @@ struct parse {
     uint64_t bytes;
     uint64_t at;
     struct json_object *root;
-    uint64_t seen;        /* bit i: key i was given */
-    uint64_t groups_seen; /* bit i: the group of key i was given, i its first key */
+    uint64_t seen[2];        /* bit i: key i was given */
+    uint64_t groups_seen[2]; /* bit i: the group of key i was given, i its first key */
     struct sc_config *config;
     struct spec_error *reterr;
 };
@@ -330,10 +330,10 @@ static spec_status scan_key(struct parse *parse, const char *group,
     uint32_t i = key_find(path, ret_is_group);
     if (i == KEY_COUNT)
         return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: unknown key", path);
-    uint64_t *seen = *ret_is_group ? &parse->groups_seen : &parse->seen;
-    if ((*seen >> i & 1u) != 0)
+    uint64_t *seen = &(*ret_is_group ? parse->groups_seen : parse->seen)[i / 64];
+    if ((*seen >> i % 64 & 1u) != 0)
         return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: given twice", path);
-    *seen |= 1ull << i;
+    *seen |= 1ull << i % 64;
     *ret_key = sc_config_row_at(i);
     return expect(parse, ':', "expected ':'");
 }
@@ -406,7 +406,7 @@ static void default_write(const struct parse *parse, const char *path, const cha
     uint32_t i = key_find(path, &is_group);
     SC_ASSERT(NULL, i < KEY_COUNT && !is_group);
     const struct sc_config_row *key = sc_config_row_at(i);
-    if ((parse->seen >> i & 1u) == 0)
+    if ((parse->seen[i / 64] >> i % 64 & 1u) == 0)
         member_write(key, parse->config, text_value(key, value));
 }
 
