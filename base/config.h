@@ -60,6 +60,7 @@ struct sc_config {
     uint64_t segment_bytes;         /* "segment_bytes": 64 MiB; 1 MiB .. 1 GiB, multiple of 1 MiB */
     uint64_t stage_bytes;           /* "stage_bytes": 256 MiB; >= 16 MiB */
     uint64_t host_bytes;            /* "host_bytes": 0: there is no host tier */
+    uint32_t host_written;          /* "host_written": "no" (0) | "yes" (1) */
     uint32_t host_policy;           /* "host_policy": enum sc_policy (base/policy.h) */
     uint64_t gpu_bytes;             /* "gpu_bytes": 0; other values are unsupported */
     uint32_t io_backend;            /* "io.backend": "auto" | "io_uring" | "pread" */

@@ -50,6 +50,11 @@ static const struct sc_config_row rows[] = {
       "there "
       "for the next, verified like those of the disk. 0: none."},
      SIZE(host_bytes, 0, 1024 * TIB)},
+    {{"host_written", "choice", "no", "\"no\" or \"yes\"",
+      "yes: rows that are stored stay in the host tier, too, where there is room for what nobody "
+      "has asked for yet, so that the next turn of a conversation reads nothing. They are copied "
+      "as their writes end."},
+     CHOICE(host_written, "no", "yes")},
     {{"host_policy", "choice", "value", "\"value\", \"lru\" or \"lfu\"",
       "What the host tier gives up first. value: what is used least often times the time that "
       "having "
@@ -293,7 +298,7 @@ static const struct sc_config_row rows[] = {
      CHOICE(store_pruned, "no", "yes")},
 };
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
-_Static_assert(ROW_COUNT <= 64, "config.c keeps a 64-bit set of the keys that were given");
+_Static_assert(ROW_COUNT <= 128, "config.c keeps so many bits of the keys that were given");
 _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQUESTS == 65536 &&
                    SC_LIMIT_REQUEST_TOKENS == 16777216 && SC_LIMIT_PROBE_HEADS == 16 &&
                    SC_LIMIT_LAYERS == 1024,

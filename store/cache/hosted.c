@@ -166,6 +166,15 @@ sc_store_hosted_begin_kept(const struct sc_store *store, struct sc_store_hosted_
     return begun;
 }
 
+struct sc_store_host_slab *sc_store_hosted_begin_stored(const struct sc_store *store,
+                                                        const struct sc_store_host_key *key,
+                                                        uint64_t row_count)
+{
+    uint64_t bytes = sc_store_hosted_bytes(&store->shape, row_count);
+    return sc_store_host_begin_stored(store->host, key, (uint32_t)row_count, bytes,
+                                      cost_of(store, bytes, 1));
+}
+
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
                            uint32_t layer, const struct sc_store_range *range)
 {

@@ -54,6 +54,11 @@ struct sc_store_hosted_fill {
 bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
                                 const struct sc_store_host_key *key, uint64_t piece,
                                 uint64_t row_count, uint64_t bytes, uint32_t ops);
+/* Memory for rows that are written now, to be filled as a slab is; NULL: there is none for what
+ * nobody has asked for yet. */
+struct sc_store_host_slab *sc_store_hosted_begin_stored(const struct sc_store *store,
+                                                        const struct sc_store_host_key *key,
+                                                        uint64_t row_count);
 /* The range begins: a slab is begun, if the range is all of its piece and there is room for what is
  * worth as much. */
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,

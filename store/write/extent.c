@@ -14,6 +14,7 @@
 
 #include "store/cache/cache.h"
 #include "store/log/identity.h"
+#include "store/write/keep.h"
 #include "store/write/live.h"
 
 #include <string.h>
@@ -53,7 +54,8 @@ spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *ret
         sc_alloc_array(alloc, store->writing.extent_max, sizeof(*store->writing.extents));
     store->writing.writes =
         sc_alloc_array(alloc, store->writing.write_max, sizeof(*store->writing.writes));
-    if (store->writing.extents == NULL || store->writing.writes == NULL || !arrays_take(store))
+    if (store->writing.extents == NULL || store->writing.writes == NULL || !arrays_take(store) ||
+        !sc_store_keeps_open(store))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "pool of extents being written");
     for (uint64_t i = 0; i < store->writing.write_max; i++) {
         store->writing.writes[i].next = store->writing.writes_free;
@@ -80,6 +82,7 @@ void sc_store_extents_close(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
     if (store->writing.extents != NULL) { /* the first of each is all of them */
+        sc_store_keeps_close(store);
         sc_alloc_free(alloc, store->writing.extents[0].bounce);
         sc_alloc_free(alloc, store->writing.extents[0].record_parts);
         sc_alloc_free(alloc, store->writing.extents[0].parts);
@@ -194,6 +197,7 @@ void sc_store_write_done(struct sc_store_write *write)
             sc_store_segment_avoid(store, write->segment);
         } /* else its file could not be made, and is not looked for again */
     }
+    sc_store_keep_window(extent, write);
     sc_store_write_put(store, write);
     sc_store_extent_unref(extent);
     sc_store_busy_end(store);
@@ -256,6 +260,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->hot_bits = NULL;
     extent->hot_words = extent->hot_rows = 0;
     extent->written = NULL;
+    extent->keeps = false;
     extent->live = NULL;
     memcpy(extent->pieces, pass->pieces, pass->piece_count * sizeof(*pass->pieces));
     extent->piece_count = (uint32_t)pass->piece_count;
@@ -307,6 +312,7 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     status = extent_start(store, extent, reterr);
     if (status != SPEC_OK)
         return status;
+    sc_store_keep_begin(extent);
     extent->live = sc_store_live_begin(store, extent);
     *ret_extent = extent;
     return SPEC_OK;
@@ -356,6 +362,7 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
 void sc_store_extent_discard(struct sc_store_extent *extent)
 {
     SC_ASSERT(extent->store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
+    sc_store_keep_end(extent, 0, 0, 0);
     sc_store_live_end(extent->live, 0);
     sc_store_place_free(extent->store, extent->parts, extent->part_count, extent->place.stride,
                         extent->log_bytes);

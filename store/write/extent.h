@@ -35,6 +35,7 @@ struct sc_store_extent {
     struct sc_store_piece_plan *pieces; /* [pieces_max] */
     struct sc_store_part *parts;        /* [layer_count] */
     struct sc_store_part *record_parts; /* likewise, with file numbers: for commit */
+    struct sc_store_host_slab **kept;   /* keep.c; NULL: nothing that is written is kept */
     uint8_t *bounce;                    /* a row that straddles two windows */
     struct sc_store_extent *next;       /* free list: space lock */
 
@@ -53,6 +54,7 @@ struct sc_store_extent {
     uint32_t hot_rows;              /* 0: it is none */
     struct sc_store_live_job *live; /* of rows; NULL: nobody codes them now */
     sc_store_written *written;      /* NULL: params.on_written */
+    bool keeps;                     /* what is written goes to host memory, too */
 
     /* The producer's. */
     uint32_t layer_next;

@@ -9,6 +9,7 @@
  * Threads: any, one an extent; the log lock around the append and the table.
  * Tests: tests/unit/store/test_store.c, test_build.c, tests/fault/test_store_faults.c */
 #include "store/write/extent.h"
+#include "store/write/keep.h"
 #include "store/write/live.h"
 
 #include <string.h>
@@ -338,6 +339,7 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
     }
     uint64_t kept = (extent->piece_count - commit->piece_first) * SC_STORE_DROP_BYTES;
     sc_store_log_unreserve(store, extent->log_bytes - kept);
+    sc_store_keep_end(extent, commit->piece_first, commit->skip, first_id);
     sc_store_extent_put(extent);
     *ret_first_id = first_id;
     return SPEC_OK;

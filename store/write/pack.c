@@ -19,6 +19,7 @@
 #include "store/rows/tag.h"
 #include "store/rows/where.h"
 #include "store/write/extent.h"
+#include "store/write/keep.h"
 #include "store/write/live.h"
 
 #include <string.h>
@@ -398,6 +399,8 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
     job.tags_start = job.start + (extent->probe_row_bytes > 0 ? extent->place.probe_tag_offset
                                                               : extent->place.tag_offset);
     spec_status status = atomic_load(&extent->status);
+    if (status == SPEC_OK)
+        sc_store_keep_layer(extent, layer);
     if (status == SPEC_OK && !pack_layer(&job)) {
         sc_store_extent_fail(extent, SPEC_E_DROPPED);
         producer_end(extent);

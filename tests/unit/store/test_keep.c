@@ -1,0 +1,216 @@
+/* What a pass writes, in host memory: the first load of it reads nothing and is right; what is
+ * given up, fails, is skipped or dropped leaves nothing; loads beside stores get what is right.
+ *
+ * Threads: the fixture's; the last test: three. */
+#include "store/cache/hosted.h"
+#include "store/internal.h"
+#include "tests/unit/store/sketch_check.h"
+
+#include <pthread.h>
+
+#define SETUP(backend_, threads, layout_, k_bytes, op)                                             \
+    {                                                                                              \
+        .name = #backend_ " " #layout_, .backend = SC_BACKEND_##backend_, .thread_count = threads, \
+        .layers = 3, .layout = SC_STORE_##layout_, .k_row_bytes = k_bytes, .probe_row_bytes = 96,  \
+        .disk_bytes = 64u << 20, .segment_bytes = 2u << 20, .op_bytes = op                         \
+    }
+static const struct world_setup setups[] = {
+    SETUP(SIM, 0, PAIRED, 512, 64u << 10),    SETUP(SIM, 0, SPLIT, 1504, 64u << 10),
+    SETUP(SIM, 0, PAIRED, 512, 1u << 20), /* a window has all layers */
+    SETUP(PREAD, 2, PAIRED, 1504, 64u << 10), SETUP(URING, 3, SPLIT, 512, 256u << 10),
+};
+#define SETUPS (sizeof(setups) / sizeof(setups[0]))
+
+/* NULL: the machine has no such back end. */
+static struct world *world_keeping(const struct world_setup *setup, uint64_t host_bytes,
+                                   uint64_t seed)
+{
+    struct world *world = world_make(setup, seed);
+    world->config.host_bytes = host_bytes;
+    world->config.host_written = 1;
+    return world_opened(world);
+}
+
+static uint64_t read_bytes(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats.read_bytes;
+}
+
+static void load_all(struct world *world, uint64_t key)
+{
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
+        if (world_load_key(world, reader, layer, key).status != SPEC_OK)
+            fail_msg("%s: %s", world->setup->name, world->error.text);
+    sc_store_readers_close(reader, 1);
+}
+
+static void the_next_turn_reads_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_keeping(&setups[i], 8u << 20, 1);
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        load_all(world, 1);
+        assert_int_equal(read_bytes(world), 0);
+        assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
+        assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
+        load_all(world, 1);
+        assert_int_equal(read_bytes(world), 0);
+        world_reopen(world); /* what is on the disk is the same */
+        load_all(world, 1);
+        assert_true(read_bytes(world) > 0);
+        world_free(world);
+    }
+}
+
+/* Room for a part, and for none: what is there is right, and no byte too many is taken. */
+static void passes_that_are_longer_than_memory_are_right(void **state)
+{
+    static const uint64_t sizes[] = {700u << 10, 150u << 10, 4096};
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++)
+        for (uint32_t s = 0; s < 3; s++) {
+            struct world *world = world_keeping(&setups[i], sizes[s], 2 + s);
+            struct sc_store_host_stats stats;
+            if (world == NULL)
+                continue;
+            for (uint64_t key = 1; key <= 3; key++) {
+                assert_int_equal(world_store(world, key, 7 * key, 200), SPEC_OK);
+                for (uint64_t other = 1; other <= key; other++)
+                    load_all(world, other);
+                sc_store_host_stats(world->store->host, &stats);
+                assert_in_range(stats.bytes_used, 0, sizes[s]);
+            }
+            world_free(world); /* asserts that none is being filled */
+        }
+}
+
+/* Passes that are given up in any layer, or whose writes fail. */
+static void what_is_not_committed_leaves_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++)
+        for (uint32_t layers = 0; layers <= setups[i].layers; layers++) {
+            struct world *world = world_keeping(&setups[i], 8u << 20, 10 + layers);
+            struct sc_store_host_stats stats;
+            if (world == NULL)
+                continue;
+            struct pass *pass = pass_make(world, 1, 0, 200);
+            bool fails = layers == setups[i].layers;
+            if (fails && world->disk != NULL)
+                sc_io_sim_fault_nth(world->disk, SC_SIM_WRITE_EIO, 0);
+            assert_int_equal(pass_begin(pass), SPEC_OK);
+            while (pass->layer < layers)
+                assert_int_equal(pass_put(pass), SPEC_OK);
+            if (!fails)
+                sc_store_extent_abort(pass->extent);
+            pass_wait(pass);
+            sc_store_host_stats(world->store->host, &stats);
+            if (!fails || world->disk != NULL) {
+                assert_true(pass->status != SPEC_OK);
+                assert_int_equal(stats.bytes_used, 0);
+                assert_int_equal(stats.slabs, 0);
+            }
+            pass_free(pass);
+            world_free(world);
+        }
+}
+
+/* Rows that another piece has are in no slab: the piece's is not kept, the others' are. */
+static void a_piece_that_skips_rows_is_read(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_keeping(&setups[i], 8u << 20, 20);
+        if (world == NULL)
+            continue;
+        holes_store(world);
+        struct match match = holes_match(world);
+        struct sc_store_reader *reader = world_reader(world);
+        assert_false(sc_store_hosted_has(world->store, 1, &match.ranges[0]));
+        assert_true(sc_store_hosted_has(world->store, 1, &match.ranges[1]));
+        assert_int_equal(world_load(world, reader, 1, match.ranges, match.twins, match.count).rows,
+                         match.rows);
+        assert_true(sc_store_hosted_has(world->store, 1, &match.ranges[0]));
+        sc_store_piece_drop(world->store, match.ranges[1].piece);
+        assert_false(sc_store_hosted_has(world->store, 1, &match.ranges[1]));
+        sc_store_readers_close(reader, 1);
+        world_free(world);
+    }
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+struct loader {
+    struct world *world;
+    struct sc_store_range range;
+    _Atomic bool ends;
+    uint64_t loads;
+    bool is_wrong;
+    pthread_t thread;
+};
+
+static void *loader_main(void *argument)
+{
+    struct loader *loader = argument;
+    struct sc_store_reader *reader;
+    if (sc_store_readers_open(loader->world->store, 1, &reader, NULL) != SPEC_OK)
+        return argument;
+    while (!atomic_load(&loader->ends)) {
+        struct sc_store_rows rows = {.row_count = 1};
+        uint64_t came = 0;
+        sc_store_reader_begin(reader, loader->loads++ % loader->world->setup->layers,
+                              &loader->range, 1, SC_LANE_DEMAND);
+        for (; rows.row_count > 0 && !loader->is_wrong; came += rows.row_count)
+            loader->is_wrong =
+                sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) != SPEC_OK;
+        loader->is_wrong = loader->is_wrong || came != loader->range.row_count;
+    }
+    sc_store_readers_close(reader, 1);
+    return loader->is_wrong ? argument : NULL;
+}
+
+static void stores_beside_loads_are_right(void **state)
+{
+    static const struct world_setup threaded = SETUP(PREAD, 2, PAIRED, 512, 64u << 10);
+    (void)state;
+    struct world *world = world_make(&threaded, 30);
+    struct loader loaders[2] = {0};
+    world->config.host_bytes = 700u << 10;
+    world->config.host_written = 1;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+    for (uint32_t l = 0; l < 2; l++) {
+        loaders[l].world = world;
+        loaders[l].range = (struct sc_store_range){.piece = world->pieces[l].id, .row_count = 64};
+        assert_int_equal(pthread_create(&loaders[l].thread, NULL, loader_main, &loaders[l]), 0);
+    }
+    for (uint64_t key = 2; key < 20; key++)
+        assert_int_equal(world_store(world, key, key, 100), SPEC_OK);
+    for (uint32_t l = 0; l < 2; l++) {
+        void *wrong;
+        atomic_store(&loaders[l].ends, true);
+        assert_int_equal(pthread_join(loaders[l].thread, &wrong), 0);
+        assert_null(wrong);
+    }
+    for (uint64_t key = 1; key < 20; key++)
+        load_all(world, key);
+    world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_next_turn_reads_nothing),
+        cmocka_unit_test(passes_that_are_longer_than_memory_are_right),
+        cmocka_unit_test(what_is_not_committed_leaves_nothing),
+        cmocka_unit_test(a_piece_that_skips_rows_is_read),
+        cmocka_unit_test(stores_beside_loads_are_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
