@@ -269,6 +269,29 @@ static void a_reset_empties_memory(void **state)
     rig_done(&rig);
 }
 
+/* Turn by turn: each loads what those before it stored, and reads nothing of the disk. */
+static void the_next_turn_of_a_conversation_reads_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < WAYS; i++) {
+        struct rig rig;
+        char extra[256];
+        spec_status status;
+        (void)snprintf(extra, sizeof(extra), "\"host_written\": \"yes\", %s", EXTRA[i]);
+        rig_init(&rig, true, extra);
+        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        for (uint64_t count = 64; count <= COUNT; count += 45) { /* turns begin inside chunks */
+            struct prompt prompt = rig_prompt(5, COUNT, 0, count);
+            assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+            assert_int_equal(rig_read(&rig, &prompt, &status), count);
+            rig_prompt_free(&prompt);
+        }
+        assert_int_equal(bytes_read(&rig), 0);
+        rig_done(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +302,7 @@ int main(void)
         cmocka_unit_test(lookup_says_where_rows_lie),
         cmocka_unit_test(lookup_follows_evictions),
         cmocka_unit_test(a_reset_empties_memory),
+        cmocka_unit_test(the_next_turn_of_a_conversation_reads_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
