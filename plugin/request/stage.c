@@ -146,8 +146,8 @@ static void on_done(const struct sc_store_staged *staged, void *user)
 
 static void on_timer(struct sc_task *task)
 {
-    struct sc_plugin_stages *stages = SC_TASK_OWNER(task, struct sc_plugin_stages, timer);
-    spec_connector *conn = stages->slots[0].conn;
+    spec_connector *conn = SC_TASK_OWNER(task, spec_connector, stages.timer);
+    struct sc_plugin_stages *stages = &conn->stages;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     pthread_mutex_lock(&stages->lock);
     stages->timer_ns = 0;
@@ -357,8 +357,6 @@ void sc_plugin_stages_open(spec_connector *conn)
 {
     pthread_mutex_init(&conn->stages.lock, NULL);
     conn->stages.timer.step = on_timer;
-    for (uint32_t i = 0; i < SC_PLUGIN_STAGES; i++)
-        conn->stages.slots[i].conn = conn;
 }
 
 /* true: nothing of them runs, or will. */
