@@ -345,7 +345,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 720);
+SIZE(spec_stats, 736);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -437,6 +437,8 @@ AT(spec_stats, compute_token_ps, 688, 8);
 AT(spec_stats, compute_position_ps, 696, 8);
 AT(spec_stats, load_token_ps, 704, 8);
 AT(spec_stats, place_token_ps, 712, 8);
+AT(spec_stats, hot_rows, 720, 8);
+AT(spec_stats, hot_bytes, 728, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

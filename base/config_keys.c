@@ -83,7 +83,7 @@ static const struct sc_config_row rows[] = {
     {{"fill", "choice", "cut", "\"load\" or \"cut\"",
       "How much of a match lookup promises. load: all of it. cut: the beginning that is worth "
       "loading, so that loading it and computing the rest, which go on side by side, end soonest; "
-      "all of it until both were measured."},
+      "all of it until both were measured, and in a set of ranks."},
      CHOICE(fill, "load", "cut")},
     {{"compute.tokens_per_s", "integer", "0", "0 .. 1000000000",
       "fill cut: how fast the engine computes the tokens of a prompt, until passes that were "

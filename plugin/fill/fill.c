@@ -139,9 +139,11 @@ void sc_plugin_fill_close(spec_connector *conn)
     pthread_mutex_destroy(&conn->fill.lock);
 }
 
+/* Ranks of a set look up each for itself, and have to promise the same: they do not know each
+ * other's estimates. */
 static bool is_cut(const spec_connector *conn)
 {
-    return conn->config.fill == SC_FILL_CUT;
+    return conn->config.fill == SC_FILL_CUT && conn->ranks.count == 1;
 }
 
 /* ---- Passes --------------------------------------------------------------------------------- */
@@ -337,7 +339,7 @@ uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request
                                 .hosted_rows = hosted_rows,
                                 .whole_end = whole_end_of(conn, request)};
     uint64_t n = sc_plugin_cut_find(&cut);
-    if (n == cut.from && conn->ranks.count == 1)
+    if (n == cut.from)
         n = cut_probe(conn, &cut);
     sc_count(&conn->fill.lookups_cut, n < end);
     sc_count(&conn->fill.tokens_cut, end - n);

@@ -13,9 +13,10 @@
  *
  * Holds: an estimate changes when it is off by more than a part of it (hysteresis), so that the
  * same prompt is cut at the same place as long as nothing has changed; where none is known all that
- * is stored is promised. Does not: read or compute to measure. Threads: as each call says; the lock
- * (rank 26) is held for arithmetic. Tests: tests/unit/plugin/test_fill.c, conformance (abi_186_* ..
- * abi_188_*) */
+ * is stored is promised, and in a set of ranks always.
+ * Does not: read or compute to measure, survive a restart.
+ * Threads: as each call says; the lock (rank 26) is held for arithmetic.
+ * Tests: tests/unit/plugin/test_fill.c, conformance (abi_186_*, abi_188_*) */
 #ifndef SC_PLUGIN_FILL_FILL_H
 #define SC_PLUGIN_FILL_FILL_H
 

@@ -135,7 +135,7 @@ static bool is_peek(const struct spec_lookup_params *params)
     return (params->flags & SPEC_LOOKUP_PEEK) != 0;
 }
 
-/* Rows of [from_token, end) that host memory has; a rank set has to agree, and is told of none. */
+/* Rows of [from_token, end) that host memory has, where a cut is to know it. */
 static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_request *request,
                             uint64_t end)
 {

@@ -9,8 +9,7 @@
  *   begin -> windows, layer after layer -> done          loads go layer by layer: so does what is
  *            \-> cancel, a failure, no room -------^     there of a match that does not fit
  *
- * A kind of slab that is brought beside rows is a pass over the ranges of its own in each layer:
- * kind_next in stager.c.
+ * Rows alone are brought: codes and probe keys come to host memory with the loads that read them.
  *
  * Holds: what is published agreed with its tags; a slab is begun before it is read, so nothing is
  * read in vain; at most WINDOWS windows are in flight, in the lowest lane, in operations of
