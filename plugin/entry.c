@@ -177,6 +177,20 @@ static void stats_writes(const struct sc_store_stats *store, struct spec_stats *
     stats->stored_row_bytes = store->stored_row_bytes;
 }
 
+static void stats_tiers(const spec_connector *conn, const struct sc_store_stats *store,
+                        struct spec_stats *stats)
+{
+    stats->host_bytes_used = store->host_bytes_used;
+    stats->host_bytes_max = store->host_bytes_max;
+    stats->host_hits = store->host_hits;
+    stats->host_misses = store->host_misses;
+    stats->host_evictions = store->host_evictions;
+    stats->staged_bytes = sc_counted(&conn->stats.staged_bytes);
+    stats->stages_open = atomic_load(&conn->stages.open);
+    stats->hot_rows = sc_counted(&conn->stats.hot_rows);
+    stats->hot_bytes = store->hot_bytes;
+}
+
 static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,
                                struct spec_error *reterr)
 {
@@ -190,71 +204,34 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     sc_store_stats(conn->store, &store);
     struct sc_radix_stats radix;
     sc_radix_stats(conn->radix, &radix);
-    struct spec_stats stats = {OWN(lookups),
-                               OWN(lookup_hits),
-                               OWN(lookup_tokens),
-                               OWN(matched_tokens),
-                               OWN(wanted_bytes),
-                               OWN(stored_tokens),
-                               OWN(stored_chunks),
-                               OWN(dropped_chunks),
-                               OWN(duplicate_chunks),
-                               OWN(aborted_stores),
-                               OWN(corrupt_ranges),
-                               OWN(requests_open),
-                               OWN(tickets_open),
-                               OWN(exposed_ns),
-                               OWN(prefetched_rows),
-                               OWN(demanded_rows),
-                               OWN(lock_waits),
-                               OWN(leases_attached),
-                               OWN(leases_refused),
-                               OWN(selected_layers),
-                               OWN(fallback_layers),
-                               OWN(dense_layers),
-                               OWN(selected_rows),
-                               OWN(selected_from_rows),
-                               OWN(identify_ns),
-                               OWN(speculated_bytes),
-                               OWN(unused_bytes),
-                               OWN(sketch_read_bytes),
-                               OWN(coarse_layers),
-                               OWN(coarse_rows),
-                               OWN(coarse_exact_rows),
-                               OWN(coarse_forced_rows),
-                               OWN(partial_layers),
-                               OWN(refined_layers),
-                               OWN(refined_rows),
-                               OWN(merged_chunks),
-                               OWN(coarsened_chunks),
-                               STORE(read_bytes),
-                               STORE(read_ops),
-                               STORE(write_bytes),
-                               STORE(write_ops),
-                               STORE(io_errors),
-                               STORE(no_space),
-                               STORE(disk_bytes_used),
-                               STORE(disk_bytes_max),
-                               STORE(extent_bytes),
-                               STORE(log_bytes),
-                               STORE(stage_bytes_used),
-                               STORE(verify_ns),
-                               STORE(quarantine_bytes),
-                               STORE(checkpoints),
-                               STORE(sketches_refused),
-                               STORE(bad_blocks),
-                               STORE(code_bytes),
-                               STORE(built_bytes),
-                               STORE(host_bytes_used),
-                               STORE(host_bytes_max),
-                               STORE(host_hits),
-                               STORE(host_misses),
-                               STORE(host_evictions),
-                               STORE(hot_bytes),
-                               OWN(unadmitted_chunks),
-                               OWN(over_budget_chunks),
-                               OWN(staged_bytes),
-                               OWN(hot_rows)};
+    struct spec_stats stats = {OWN(lookups),           OWN(lookup_hits),
+                               OWN(lookup_tokens),     OWN(matched_tokens),
+                               OWN(wanted_bytes),      OWN(stored_tokens),
+                               OWN(stored_chunks),     OWN(dropped_chunks),
+                               OWN(duplicate_chunks),  OWN(aborted_stores),
+                               OWN(corrupt_ranges),    OWN(requests_open),
+                               OWN(tickets_open),      OWN(exposed_ns),
+                               OWN(prefetched_rows),   OWN(demanded_rows),
+                               OWN(lock_waits),        OWN(leases_attached),
+                               OWN(leases_refused),    OWN(selected_layers),
+                               OWN(fallback_layers),   OWN(dense_layers),
+                               OWN(selected_rows),     OWN(selected_from_rows),
+                               OWN(identify_ns),       OWN(speculated_bytes),
+                               OWN(unused_bytes),      OWN(sketch_read_bytes),
+                               OWN(coarse_layers),     OWN(coarse_rows),
+                               OWN(coarse_exact_rows), OWN(coarse_forced_rows),
+                               OWN(partial_layers),    OWN(refined_layers),
+                               OWN(refined_rows),      OWN(merged_chunks),
+                               OWN(coarsened_chunks),  STORE(read_bytes),
+                               STORE(read_ops),        STORE(write_bytes),
+                               STORE(write_ops),       STORE(io_errors),
+                               STORE(no_space),        STORE(disk_bytes_used),
+                               STORE(disk_bytes_max),  STORE(extent_bytes),
+                               STORE(log_bytes),       STORE(stage_bytes_used),
+                               STORE(verify_ns),       STORE(quarantine_bytes),
+                               STORE(checkpoints),     STORE(sketches_refused),
+                               STORE(bad_blocks),      STORE(code_bytes),
+                               STORE(built_bytes)};
     stats.poisoned = atomic_load_explicit(&conn->poison.broken, memory_order_relaxed);
     stats.role = conn->ranks.role;
     stats.epoch = atomic_load(&conn->epoch);
@@ -267,10 +244,12 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.evicted_chunks = sc_counted(&conn->stats.evicted_chunks) + store.evicted_pieces;
     stats.sketch_bytes_used = sc_store_sketch_bytes_used(conn->store);
     stats.built_chunks = store.built_pieces;
+    stats.unadmitted_chunks = sc_counted(&conn->stats.unadmitted_chunks);
+    stats.over_budget_chunks = sc_counted(&conn->stats.over_budget_chunks);
     stats_writes(&store, &stats);
+    stats_tiers(conn, &store, &stats);
     stats.building = store.is_building;
     stats.coarse_only_chunks = store.coarse_pieces;
-    stats.stages_open = atomic_load(&conn->stages.open);
     sc_plugin_fill_stats(conn, &stats);
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
     return SPEC_OK;
