@@ -16,11 +16,12 @@
 #define LOAD_MEMORY      16u
 #define LOAD_BYTES_MIN   (256u << 10)
 #define LOAD_ROWS_MIN    64u
-#define PROBE_EVERY      32u   /* lookups that promise nothing */
-#define PROBE_EVERY_DEAR 1024u /* where the probe itself takes longer than computing */
-#define PROBE_COST       1.02
-#define CHANGE           0.04 /* of an estimate that is not worth another one */
-#define TIME_MAX         1e15 /* ns: none takes eleven days */
+#define PROBE_BYTES      (2.0 * LOAD_BYTES_MIN)
+#define PROBE_EVERY      16u   /* requests that are promised nothing */
+#define PROBE_EVERY_MOST 1023u /* odd: not always the peek of a host that peeks first */
+#define PROBE_COST       0.02  /* of what is computed */
+#define CHANGE           0.04  /* of an estimate that is not worth another one */
+#define TIME_MAX         1e15  /* ns: none takes eleven days */
 
 /* ---- Estimates ------------------------------------------------------------------------------ */
 
@@ -309,22 +310,42 @@ static uint64_t whole_end_of(const spec_connector *conn, const struct sc_plugin_
     return request->from_token + rows;
 }
 
-/* Nothing is worth loading; so nothing would ever tell that the device is faster again. Now and
- * then a little is promised, more often where loading it takes no longer than computing the rest.
- */
-static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut)
+/* The first place whose load is long enough to be measured. */
+static uint64_t probe_end(const struct sc_plugin_cut *cut)
+{
+    uint32_t kind =
+        cut->whole_end > 0 && cut->whole_end <= cut->from ? SC_FILL_CHOSEN : SC_FILL_WHOLE;
+    double rows = PROBE_BYTES / (cut->estimate->row_bytes[kind] + 1);
+    uint64_t least = rows > LOAD_ROWS_MIN ? (uint64_t)rows + 1 : LOAD_ROWS_MIN;
+    uint64_t step = cut->multiple > cut->grid ? cut->multiple : cut->grid;
+    uint64_t n = cut->from + cut->hosted_rows + least;
+    n = (n / step + 1) * step;
+    return n - (cut->multiple > 1 ? n % cut->multiple : 0);
+}
+
+/* Nothing but what is in memory is worth loading, up to `at`; so nothing would ever tell that the
+ * device is faster again. Of some requests a little is promised: of as many that it is no large
+ * part of what they compute, one in 16 at most. Which ones they are follows from what is asked, so
+ * that ranks, and who asks twice, agree; where they would be too few, one process alone counts as
+ * well. */
+static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut, uint64_t at,
+                          uint64_t asked)
 {
     uint64_t count = atomic_fetch_add_explicit(&conn->fill.nothing, 1, memory_order_relaxed) + 1;
-    uint64_t n = (cut->from / cut->grid + 1) * cut->grid;
-    n -= cut->multiple > 1 ? n % cut->multiple : 0;
-    if (n <= cut->from || n >= cut->end || count % PROBE_EVERY != 0)
-        return cut->from;
-    bool is_free = sc_plugin_cut_ns(cut, n) <= sc_plugin_cut_ns(cut, cut->from) * PROBE_COST;
-    return is_free || count % PROBE_EVERY_DEAR == 0 ? n : cut->from;
+    uint64_t n = probe_end(cut);
+    if (n > cut->end)
+        return at;
+    double whole_ns = sc_plugin_cut_ns(cut, at);
+    double every = (sc_plugin_cut_ns(cut, n) - whole_ns) / (whole_ns * PROBE_COST);
+    bool is_one = conn->ranks.count == 1, is_rare = !(every < PROBE_EVERY_MOST);
+    every = every > PROBE_EVERY ? every : PROBE_EVERY;
+    every = is_rare ? PROBE_EVERY_MOST : every;
+    bool is_chosen = (!is_rare || !is_one) && asked % (uint64_t)every == 0;
+    return is_chosen || (is_one && count % PROBE_EVERY_MOST == 0) ? n : at;
 }
 
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
-                            uint64_t end, uint64_t multiple, uint64_t hosted_rows)
+                            uint64_t end, uint64_t multiple, uint64_t hosted_rows, uint64_t asked)
 {
     struct sc_plugin_estimate estimate;
     if (!is_cut(conn) || end <= request->from_token || !sc_plugin_fill_estimate(conn, &estimate))
@@ -339,8 +360,8 @@ uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request
                                 .hosted_rows = hosted_rows,
                                 .whole_end = whole_end_of(conn, request)};
     uint64_t n = sc_plugin_cut_find(&cut);
-    if (n == cut.from)
-        n = cut_probe(conn, &cut);
+    if (n - cut.from <= hosted_rows)
+        n = cut_probe(conn, &cut, n, asked);
     sc_count(&conn->fill.lookups_cut, n < end);
     sc_count(&conn->fill.tokens_cut, end - n);
     return n;

@@ -88,9 +88,9 @@ void sc_plugin_fill_loaded(spec_connector *conn, struct sc_plugin_request *reque
 void sc_plugin_fill_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns);
 
 /* Where the promise ends that could end at `end`: fill cut, or `end`. hosted_rows: of them in
- * memory, which need no device. Any thread. */
+ * memory, which need no device. asked: a hash of what is looked for. Any thread. */
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
-                            uint64_t end, uint64_t multiple, uint64_t hosted_rows);
+                            uint64_t end, uint64_t multiple, uint64_t hosted_rows, uint64_t asked);
 void sc_plugin_fill_stats(const spec_connector *conn, struct spec_stats *stats);
 /* false: not all of it is known yet. Any thread. */
 bool sc_plugin_fill_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate);

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #define KEYS_TOGETHER_MAX 16u /* extra keys that begin at one token */
+#define ASKED_TOKENS      8u  /* of the prompt's end */
 
 static spec_status check_bytes(const struct spec_bytes *bytes, const char *name,
                                struct spec_error *reterr)
@@ -146,6 +147,15 @@ static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_r
            (conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t)));
 }
 
+/* The same for the same prompt and match, whoever asks. */
+static uint64_t asked_of(const struct sc_radix_query *query, struct sc_hash match_end)
+{
+    uint64_t count = query->token_count, hash = match_end.hi ^ count;
+    for (uint64_t i = count > ASKED_TOKENS ? count - ASKED_TOKENS : 0; i < count; i++)
+        hash = (hash ^ query->tokens[i]) * 0x9e3779b97f4a7c15u;
+    return hash >> 32;
+}
+
 /* How far the segments are good. Stored: capacity, rows where they are needed, the other ranks.
  * Promised: the host's limits beside that, but it holds the rows before from_token itself. */
 static void cut_match(spec_connector *conn, const struct spec_lookup_params *params,
@@ -170,7 +180,8 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
     uint64_t hosted = hosted_rows(conn, request, end);
-    end = sc_plugin_fill_cut(conn, request, end, params->multiple_of, hosted);
+    uint64_t asked = asked_of(query, request->segments[held_count - 1].hash);
+    end = sc_plugin_fill_cut(conn, request, end, params->multiple_of, hosted, asked);
     request->matched_tokens = end > request->from_token ? end : request->from_token;
 }
 

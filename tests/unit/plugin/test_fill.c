@@ -336,6 +336,60 @@ static void a_device_that_recovers_is_used_again(void **state)
     rig_done(&rig);
 }
 
+/* A host that loads all layers before it computes, as far as is promised. */
+static struct served serve_apart(struct rig *rig, const struct prompt *prompt, uint64_t token_ns)
+{
+    struct spec_lookup_result found = find(rig, prompt), none = found;
+    struct pass pass = {.first = found.matched_tokens, .end = prompt->count};
+    for (uint32_t layer = 0; layer < rig->layers && found.matched_tokens > 0; layer++)
+        assert_int_equal(rig_load(rig, found.request, prompt, 0, found.matched_tokens, layer),
+                         SPEC_OK);
+    none.matched_tokens = 0; /* run loads no more */
+    pass.layer_ns = token_ns * (pass.end - pass.first) / LAYERS;
+    run(rig, &none, prompt, &pass);
+    rig_release(rig, found.request);
+    rig_settle(rig);
+    return (struct served){.matched = found.matched_tokens, .stored = found.stored_tokens};
+}
+
+/* Nor where hosts load all before they compute, so that all or nothing is best; whatever a chunk
+ * is, and what memory has of it. */
+static void a_few_requests_find_that_a_device_recovered(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "\"chunk_tokens\": 16, \"host_bytes\": 0", "\"chunk_tokens\": 64, \"host_bytes\": 0",
+        "\"chunk_tokens\": 256, \"host_bytes\": 0", "\"host_bytes\": \"64MiB\""};
+    for (uint32_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        struct rig rig;
+        char extra[160];
+        snprintf(extra, sizeof(extra),
+                 "\"fill\": \"cut\", %s, \"sim\": {\"bytes_per_s\": 30000000, \"op_ns\": 20000}",
+                 cases[c]);
+        begin(&rig, extra);
+        for (uint64_t i = 0; i < 4; i++) {
+            struct prompt prompt = plain(900 + i, TOKENS / 2 + i * 64);
+            struct prompt longer = rig_prompt(900 + i, prompt.count, 1, TOKENS + i);
+            (void)serve_apart(&rig, &prompt, TOKEN_NS);
+            (void)serve_apart(&rig, &longer, TOKEN_NS);
+            rig_prompt_free(&prompt);
+            rig_prompt_free(&longer);
+        }
+        struct prompt shared = plain(1, TOKENS * 2);
+        (void)serve_apart(&rig, &shared, TOKEN_NS);
+        sc_io_sim_disk_device(rig.disk, &(struct sc_io_sim_device){.bytes_per_s = 1000000000});
+        uint64_t matched = 0;
+        for (uint64_t i = 0; matched < TOKENS * 2; i++) {
+            struct prompt next = rig_prompt(1, shared.count, i, shared.count + 65 + i % 50);
+            assert_true(i < 300);
+            matched = serve_apart(&rig, &next, TOKEN_NS).matched;
+            rig_prompt_free(&next);
+        }
+        rig_prompt_free(&shared);
+        rig_done(&rig);
+    }
+}
+
 /* Rows that lie in host memory are no work for the device: all of them are promised. */
 static void what_host_memory_has_is_promised(void **state)
 {
@@ -469,6 +523,7 @@ int main(void)
         cmocka_unit_test(a_guess_stands_in_for_passes),
         cmocka_unit_test(limits_of_the_host_hold),
         cmocka_unit_test(a_device_that_recovers_is_used_again),
+        cmocka_unit_test(a_few_requests_find_that_a_device_recovered),
         cmocka_unit_test(what_host_memory_has_is_promised),
         cmocka_unit_test(stored_rows_are_not_stored_again),
         cmocka_unit_test(an_attached_request_stores_what_is_lacking),
