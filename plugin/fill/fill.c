@@ -91,7 +91,7 @@ static struct sc_plugin_estimate estimate_make(const spec_connector *conn)
     sc_plugin_line_solve(&fill->load, &estimate.byte_ns, &none);
     for (uint32_t kind = 0; kind < SC_FILL_KINDS; kind++) {
         estimate.row_bytes[kind] = share_of(&fill->row_bytes[kind], bytes_of(conn, kind));
-        estimate.host_ns[kind] = share_of(&fill->host_ns[kind], 0);
+        sc_plugin_line_solve(&fill->host[kind], &estimate.host_ns[kind], &none);
     }
     return estimate;
 }
@@ -275,7 +275,7 @@ static void loads_learn(spec_connector *conn, const struct sc_plugin_request *re
         sc_plugin_line_learn(&fill->load, (double)clock->bytes, 0, (double)clock->busy_ns,
                              LOAD_MEMORY);
     share_add(&fill->row_bytes[kind], (double)(clock->read_bytes + clock->hosted_bytes), rows);
-    share_add(&fill->host_ns[kind], (double)clock->host_ns, rows);
+    sc_plugin_line_learn(&fill->host[kind], rows, 0, (double)clock->host_ns + 1, LOAD_MEMORY);
     estimate_renew(conn);
     pthread_mutex_unlock(&fill->lock);
 }

@@ -44,8 +44,8 @@ struct sc_plugin_fill {
     _Atomic uint64_t nothing; /* lookups that promised none of a match */
 
     pthread_mutex_t lock; /* rank 26: what follows */
-    struct sc_plugin_line compute, load;
-    struct sc_plugin_share row_bytes[SC_FILL_KINDS], host_ns[SC_FILL_KINDS];
+    struct sc_plugin_line compute, load, host[SC_FILL_KINDS];
+    struct sc_plugin_share row_bytes[SC_FILL_KINDS];
     double pass_tokens; /* of the last pass of several */
     uint32_t apart; /* bits: of the last requests, those whose loads ended before they computed */
 };

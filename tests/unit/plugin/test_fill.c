@@ -390,6 +390,29 @@ static void a_few_requests_find_that_a_device_recovered(void **state)
     }
 }
 
+/* The host's process stood still in the middle of a load: that is no measure of what rows take. */
+static void one_load_that_was_interrupted_does_not_count(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, CUT);
+    teach(&rig, TOKEN_NS);
+    struct prompt prompt = plain(1, TOKENS);
+    serve(&rig, &prompt, TOKEN_NS);
+    assert_in_range(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS / 4, TOKENS * 3 / 4);
+    struct spec_lookup_result found = find(&rig, &prompt);
+    struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        sc_plugin_fill_call(request, layer == 3 ? UINT64_C(60000000000) : 0, 0);
+        assert_int_equal(rig_load(&rig, found.request, &prompt, 0, found.matched_tokens, layer),
+                         SPEC_OK);
+    }
+    rig_release(&rig, found.request);
+    assert_in_range(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS / 4, TOKENS * 3 / 4);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 /* Rows that lie in host memory are no work for the device: all of them are promised. */
 static void what_host_memory_has_is_promised(void **state)
 {
@@ -524,6 +547,7 @@ int main(void)
         cmocka_unit_test(limits_of_the_host_hold),
         cmocka_unit_test(a_device_that_recovers_is_used_again),
         cmocka_unit_test(a_few_requests_find_that_a_device_recovered),
+        cmocka_unit_test(one_load_that_was_interrupted_does_not_count),
         cmocka_unit_test(what_host_memory_has_is_promised),
         cmocka_unit_test(stored_rows_are_not_stored_again),
         cmocka_unit_test(an_attached_request_stores_what_is_lacking),
