@@ -27,8 +27,8 @@
 
 static const char *const WAYS[] = {
     "\"host_bytes\": \"256KiB\", \"chunk_tokens\": 16",
-    "\"host_bytes\": \"384KiB\", \"chunk_tokens\": 32, \"host_policy\": \"lru\", "
-    "\"store\": {\"layout\": \"split\"}",
+    ("\"host_bytes\": \"384KiB\", \"chunk_tokens\": 32, \"host_policy\": \"lru\", "
+     "\"store\": {\"layout\": \"split\"}"),
     "\"host_bytes\": \"1MiB\", \"chunk_tokens\": 16, \"host_policy\": \"lfu\"",
 };
 
