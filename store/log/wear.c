@@ -167,7 +167,8 @@ uint64_t sc_store_wear_wait_ns(struct sc_store *store)
     lock_filled(store);
     double lacks = full_of(wear) / WAIT_PART - wear->level;
     pthread_mutex_unlock(&wear->lock);
-    return lacks > 0 ? (uint64_t)(lacks / (double)wear->budget * (double)SC_STORE_DAY_NS) + 1 : 0;
+    double days = lacks / (double)wear->budget; /* who waits for more than one asks again */
+    return lacks > 0 ? (uint64_t)((days < 1 ? days : 1) * (double)SC_STORE_DAY_NS) + 1 : 0;
 }
 
 /* ---- Counts --------------------------------------------------------------------------------- */
@@ -234,7 +235,8 @@ spec_status sc_store_wear_open(struct sc_store *store, struct spec_error *reterr
     if (status != SPEC_OK)
         return status;
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
-    wear->budget = store->params.config->write_budget / store->params.rank_count;
+    uint64_t budget = store->params.config->write_budget, ranks = store->params.rank_count;
+    wear->budget = budget / ranks + (budget > 0 && budget < ranks ? 1 : 0); /* 0: there is none */
     wear->filled_ns = sc_exec_now_ns(store->params.exec);
     if (!is_found) {
         wear->sum =

@@ -116,6 +116,21 @@ static void codes_that_are_made_later_wait_for_the_budget(void **state)
     rig_done(&rig);
 }
 
+/* What is shared by more ranks than it has bytes is nearly nothing, not without end. */
+static void ranks_share_what_there_is(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "\"store\": {\"write_budget\": 1}");
+    rig.rank_count = 2;
+    rig_open(&rig);
+    struct prompt prompt = rig_prompt(7, 0, 0, 3000);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_E_DROPPED);
+    assert_true(over_budget(&rig) > 0);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 static void *fill_prompts(void *user)
 {
     struct rig *rig = user;
@@ -154,6 +169,7 @@ int main(void)
         cmocka_unit_test(a_restart_does_not_fill_it),
         cmocka_unit_test(merges_wait_for_the_budget),
         cmocka_unit_test(codes_that_are_made_later_wait_for_the_budget),
+        cmocka_unit_test(ranks_share_what_there_is),
         cmocka_unit_test(several_threads_share_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -319,6 +319,20 @@ static void each_kind_is_counted_and_days_are_kept(void **state)
     world_free(world);
 }
 
+/* A budget of next to nothing is none for ever after, and no number is too large for its clock. */
+static void a_budget_of_a_byte_is_one(void **state)
+{
+    (void)state;
+    struct world *world = world_of(1);
+    sc_store_wear_move(world->store, 1 << 20);
+    for (uint64_t day = 0; day < 3; day++, pass_ns(world, DAY_NS)) {
+        assert_int_equal(store_allowed(world, 2 + day, ROWS), 0);
+        uint64_t wait_ns = sc_store_wear_wait_ns(world->store);
+        assert_true(wait_ns > DAY_NS / 24 && wait_ns <= DAY_NS + 1);
+    }
+    world_free(world);
+}
+
 struct spender {
     struct world *world;
     uint64_t taken;
@@ -380,6 +394,7 @@ int main(void)
         cmocka_unit_test(the_file_says_what_was_left),
         cmocka_unit_test(a_process_that_dies_has_spent_what_it_wrote),
         cmocka_unit_test(each_kind_is_counted_and_days_are_kept),
+        cmocka_unit_test(a_budget_of_a_byte_is_one),
         cmocka_unit_test(several_threads_spend_one_bucket),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
