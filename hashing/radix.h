@@ -235,7 +235,8 @@ uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *r
  * first. Among equals by base/policy.h; a run's rank is the highest of its own and of those below
  * it, also of removed ones. A pinned leaf that is met is passed over, as sc_radix_pass_over does
  * it. False: none; or none is found soon, by value and lfu, behind SC_RADIX_ASIDE others of each
- * priority that are in use or not below piece_end. Writer. O(log leaves), amortised. */
+ * priority that are not below piece_end. Writer. O(log leaves), amortised; each is looked at where
+ * more than SC_RADIX_ASIDE are in use and go before. */
 bool sc_radix_victim_below(struct sc_radix *index, uint64_t piece_end,
                            struct sc_radix_segment *ret_segment);
 /* Of any piece. */

@@ -228,6 +228,24 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
     return holds;
 }
 
+/* The same by looking at each: more are held than can be set aside. */
+static uint32_t lowest_seen(const struct sc_radix *index, uint32_t number, uint64_t piece_end)
+{
+    const struct sc_radix_heap *heap = &index->heaps[number];
+    uint64_t lowest = UINT64_MAX;
+    uint32_t found = 0;
+    for (uint64_t i = 0; i < heap->count; i++) {
+        const struct sc_radix_node *node = leaf_at(index, heap, i);
+        uint64_t key = key_of(node, number);
+        if ((found != 0 && key >= lowest) || is_held(node) ||
+            sc_radix_node_piece(node) >= piece_end)
+            continue;
+        found = heap->ids[i];
+        lowest = key;
+    }
+    return found;
+}
+
 /* The first of the heap of a piece below piece_end. */
 static uint32_t lowest_of(struct sc_radix *index, uint32_t number, uint64_t piece_end)
 {
@@ -247,9 +265,10 @@ static uint32_t lowest_of(struct sc_radix *index, uint32_t number, uint64_t piec
             steps++;
         }
     }
+    bool is_deep = found == 0 && goes_on && aside_count == SC_RADIX_ASIDE;
     while (aside_count > 0)
         push(index, aside[--aside_count]);
-    return found;
+    return is_deep ? lowest_seen(index, number, piece_end) : found;
 }
 
 /* What is kept no more goes where it belongs. */

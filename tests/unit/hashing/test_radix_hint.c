@@ -373,6 +373,25 @@ static void readers_raise_while_the_writer_evicts(void **state)
     fixture_close(fx);
 }
 
+/* All but one of what is retained is in use, for a time that is over much sooner. */
+static void what_is_held_hides_nothing_that_is_retained(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    struct sc_radix_ref held[LEAVES];
+    fixture_open_as(&fx, CHUNK, UINT64_C(8) << 20, SC_POLICY_VALUE);
+    put(&fx, LEAVES, sc_radix_hint(0, 1000000000));
+    for (uint32_t i = 0; i < LEAVES; i++) {
+        put(&fx, i, sc_radix_hint(0, 100));
+        held[i] = pin(&fx, i, 0);
+    }
+    assert_int_equal(evicted(&fx), LEAVES);
+    fixture_check(&fx);
+    for (uint32_t i = 0; i < LEAVES; i++)
+        sc_radix_unpin(fx.index, held[i]);
+    fixture_close(&fx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,6 +404,7 @@ int main(void)
         cmocka_unit_test(random_hints_agree_with_a_twin),
         cmocka_unit_test(out_of_memory_costs_the_hint_or_the_insertion),
         cmocka_unit_test(readers_raise_while_the_writer_evicts),
+        cmocka_unit_test(what_is_held_hides_nothing_that_is_retained),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
