@@ -19,7 +19,7 @@
 #define PROBE_BYTES      (2.0 * LOAD_BYTES_MIN)
 #define PROBE_EVERY      16u   /* requests that are promised nothing */
 #define PROBE_EVERY_MOST 1023u /* odd: not always the peek of a host that peeks first */
-#define PROBE_COST       0.02  /* of what is computed */
+#define PROBE_COST       0.005 /* of what is computed */
 #define CHANGE           0.04  /* of an estimate that is not worth another one */
 #define TIME_MAX         1e15  /* ns: none takes eleven days */
 
@@ -326,8 +326,7 @@ static uint64_t probe_end(const struct sc_plugin_cut *cut)
 /* Nothing but what is in memory is worth loading, up to `at`; so nothing would ever tell that the
  * device is faster again. Of some requests a little is promised: of as many that it is no large
  * part of what they compute, one in 16 at most. Which ones they are follows from what is asked, so
- * that ranks, and who asks twice, agree; where they would be too few, one process alone counts as
- * well. */
+ * that who asks twice has one answer; where they would be too few, one is counted off. */
 static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut, uint64_t at,
                           uint64_t asked)
 {
@@ -337,11 +336,10 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
         return at;
     double whole_ns = sc_plugin_cut_ns(cut, at);
     double every = (sc_plugin_cut_ns(cut, n) - whole_ns) / (whole_ns * PROBE_COST);
-    bool is_one = conn->ranks.count == 1, is_rare = !(every < PROBE_EVERY_MOST);
+    bool is_rare = !(every < PROBE_EVERY_MOST);
     every = every > PROBE_EVERY ? every : PROBE_EVERY;
-    every = is_rare ? PROBE_EVERY_MOST : every;
-    bool is_chosen = (!is_rare || !is_one) && asked % (uint64_t)every == 0;
-    return is_chosen || (is_one && count % PROBE_EVERY_MOST == 0) ? n : at;
+    bool is_chosen = !is_rare && asked % (uint64_t)every == 0;
+    return is_chosen || count % PROBE_EVERY_MOST == 0 ? n : at;
 }
 
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
