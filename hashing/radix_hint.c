@@ -66,6 +66,8 @@ uint32_t sc_radix_heap_of(const struct sc_radix *index, const struct sc_radix_no
     uint32_t hint = sc_radix_node_hint(node), heap = priority_of(hint) - 1;
     if (sc_radix_hint_until(hint) > index->kept_now)
         heap = SC_RADIX_HEAP_KEPT;
+    while (heap > SC_RADIX_HEAP_USUAL && index->heaps[heap].ids == NULL)
+        heap = heap == SC_RADIX_HEAP_KEPT ? priority_of(hint) - 1 : heap - 1; /* until it is made */
     return index->heaps[heap].ids != NULL ? heap : SC_RADIX_HEAP_USUAL;
 }
 

@@ -111,6 +111,27 @@ static void what_is_kept_goes_last_until_its_time_is_over(void **state)
     fixture_close(fx);
 }
 
+/* A match raises runs before there is a heap for what they are now, which an insertion makes. */
+static void what_is_retained_keeps_its_priority_meanwhile(void **state)
+{
+    (void)state;
+    struct fixture memory, *fx = opened(&memory);
+    put(fx, 0, sc_radix_hint(2, 0));
+    put(fx, 1, sc_radix_hint(2, 0));
+    put(fx, 2, sc_radix_hint(1, 0));
+    put(fx, 3, sc_radix_hint(1, 0));
+    use(fx, 0, sc_radix_hint(0, 5000));
+    use(fx, 1, sc_radix_hint(3, 0));
+    fixture_check(fx);
+    assert_int_equal(evicted(fx), 2);
+    assert_int_equal(evicted(fx), 3);
+    put(fx, 4, sc_radix_hint(2, 0));
+    assert_int_equal(evicted(fx), 4);
+    assert_int_equal(evicted(fx), 1);
+    assert_int_equal(evicted(fx), 0);
+    fixture_close(fx);
+}
+
 static void a_hint_raises_and_never_lowers(void **state)
 {
     (void)state;
@@ -397,6 +418,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lowest_priority_goes_first),
         cmocka_unit_test(what_is_kept_goes_last_until_its_time_is_over),
+        cmocka_unit_test(what_is_retained_keeps_its_priority_meanwhile),
         cmocka_unit_test(a_hint_raises_and_never_lowers),
         cmocka_unit_test(a_parent_is_kept_as_what_was_below_it),
         cmocka_unit_test(what_is_pinned_is_passed_over_and_goes_first_afterwards),
