@@ -90,9 +90,10 @@ uint64_t sc_store_hot_rows(const struct sc_store *store, uint32_t layer,
  * in the order of the ranges. Nothing more is planned, but the rest of a slab that is begun
  * (planner `chunk`); operations that were not handed to the device yet and hold no wanted row are
  * dropped; reader_next gives wanted rows only. Sets the bits of the wanted rows that will come in
- * ret_covered_bits (zeroed by the caller); returns how many. wanted_bits is kept by pointer; rows
- * that the last reader_next gave are gone. It may be narrowed again, to rows that were wanted until
- * then. */
+ * ret_covered_bits (zeroed by the caller); returns how many. wanted_bits is kept by pointer, and
+ * read by any thread until the load has ended or is narrowed again: it does not change meanwhile.
+ * Rows that the last reader_next gave are gone. It may be narrowed again, to rows that were wanted
+ * until then. */
 uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *wanted_bits,
                                 uint64_t *ret_covered_bits);
 

@@ -113,7 +113,9 @@ struct load { /* of a reader or a sketch */
     /* A reader's. */
     struct sc_store_picks picks;
     uint64_t tags[2 * ROWS_MAX];
-    uint64_t wanted[WORDS], covered[WORDS];
+    uint64_t narrowings[2][WORDS]; /* the load reads the last one, at any time */
+    uint64_t *wanted;              /* of them */
+    uint64_t covered[WORDS];
     uint64_t next, came, due; /* pick that comes next; of those that were narrowed to */
     /* A sketch's. */
     bool is_codes, k_alone, is_told;
@@ -289,9 +291,12 @@ static void reader_narrow(struct player *player, struct load *load)
 {
     struct sc_store_read_cost cost;
     uint64_t one_in = 1 + draw(player, 8), count = 0;
+    uint64_t *wanted = load->narrowings[load->wanted == load->narrowings[0] ? 1 : 0];
     memset(load->covered, 0, sizeof(load->covered));
-    if (!load->is_narrowed)
-        memset(load->wanted, 0xff, sizeof(load->wanted));
+    memset(wanted, 0xff, WORDS * sizeof(*wanted));
+    if (load->is_narrowed)
+        memcpy(wanted, load->wanted, WORDS * sizeof(*wanted));
+    load->wanted = wanted;
     for (uint64_t row = 0; row < load->match->rows; row++)
         if (draw(player, one_in) != 0)
             load->wanted[row / 64] &= ~(1ull << (row % 64));
