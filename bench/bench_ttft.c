@@ -3,6 +3,7 @@
  *   reuse      the plugin loads the prefix's KV from disk (O_DIRECT: nothing is cached)
  *   resident   the same query pass over KV already in memory
  *   hosted     reuse by a connector whose host tier has the prefix (--host-config); reads nothing
+ *   cut        what lookup promises of the prefix is loaded, the rest computed (--cut-config)
  *   recompute  prefix and query in one pass, no plugin (--recomputes rounds)
  * Every clock runs from token ids in hand to the first logits. The prefix is stored before; the
  * query is stored never. Prints the bytes that one reuse reads, for fio to read in turn.
@@ -27,6 +28,7 @@ struct state {
     const char *fio; /* a command to run in turn, or NULL */
     struct eng_result last;
     uint64_t read_bytes, read_ops, exposed_ns, hosted_read_bytes;
+    uint64_t promised; /* tokens of the prefix, to the last cut request */
 };
 
 static void must(eng_status status, const struct eng_error *error)
@@ -123,26 +125,99 @@ static void run_hosted(struct state *state, uint64_t rounds, struct bench_series
     }
 }
 
+/* So many tokens of the prefix, others than those that are stored: the first ones stand last. */
+static void run_other(struct state *state, uint64_t turned)
+{
+    struct eng_ids was = state->prefix;
+    uint32_t *ids = malloc(was.count * sizeof(*ids));
+    if (ids == NULL)
+        bench_die("no memory for %" PRIu64 " tokens", was.count);
+    for (uint64_t i = 0; i < was.count; i++)
+        ids[i] = was.ids[(i + turned) % was.count];
+    state->prefix.ids = ids;
+    run(state, state->reuse, false, eng_driver_source(state->driver));
+    state->prefix = was;
+    free(ids);
+}
+
+/* The connector learns from two passes that it stores and two loads; then rounds. */
+static void run_cut(struct state *state, uint64_t rounds, struct bench_series *cut)
+{
+    for (uint64_t i = 1; i <= 2; i++)
+        run_other(state, i * 64 + 1);
+    for (uint64_t i = 0; i < rounds + 2; i++) {
+        uint64_t ns = run(state, state->reuse, false, eng_driver_source(state->driver));
+        if (i < 2)
+            continue;
+        bench_series_add(cut, ns);
+        state->promised = state->last.matched_tokens;
+    }
+}
+
+enum { RECOMPUTE, RESIDENT, REUSE, FIO, BESIDE, HOSTED, CUT, CONTENDERS };
+
+static struct bench_series series[CONTENDERS] = {
+    [RECOMPUTE] = {.name = "recompute", .unit = "request", .work = 1},
+    [RESIDENT] = {.name = "resident", .unit = "request", .work = 1},
+    [REUSE] = {.name = "reuse", .unit = "request", .work = 1},
+    [FIO] = {.name = "fio", .unit = "byte"},
+    [BESIDE] = {.name = "resident beside", .unit = "request", .work = 1},
+    [HOSTED] = {.name = "hosted", .unit = "request", .work = 1},
+    [CUT] = {.name = "cut", .unit = "request", .work = 1}};
+
+static void run_reuse(struct state *state)
+{
+    bench_series_add(&series[RESIDENT], run(state, state->resident, true, NULL));
+    bench_series_add(&series[REUSE],
+                     run(state, state->reuse, false, eng_driver_source(state->driver)));
+    if (state->last.matched_tokens != state->prefix.count)
+        bench_die("%" PRIu64 " of %" PRIu64 " prefix tokens matched", state->last.matched_tokens,
+                  state->prefix.count);
+    state->read_bytes = state->last.bytes_read;
+    state->read_ops = state->last.io_ops;
+    state->exposed_ns = state->last.io_exposed_ns;
+    series[FIO].work = (double)state->read_bytes;
+    run_fio(state, &series[FIO]);
+}
+
+static void print(const struct state *state)
+{
+    printf("{\"facts\": {\"prefix_tokens\": %" PRIu64 ", \"query_tokens\": %" PRIu64
+           ", \"read_bytes\": %" PRIu64 ", \"read_ops\": %" PRIu64 ", \"exposed_ns\": %" PRIu64
+           ", \"hosted_read_bytes\": %" PRIu64 ", \"promised\": %" PRIu64 "}}\n",
+           state->prefix.count, state->query.count, state->read_bytes, state->read_ops,
+           state->exposed_ns, state->hosted_read_bytes, state->promised);
+    for (uint32_t i = 0; i < CONTENDERS; i++)
+        if (series[i].rounds > 0)
+            bench_series_print(&series[i]);
+}
+
+static void close_state(struct state *state)
+{
+    eng_driver_close(state->driver);
+    eng_result_done(&state->last);
+    eng_runner_close(state->reuse);
+    eng_runner_close(state->resident);
+    eng_ids_done(&state->prefix);
+    eng_ids_done(&state->query);
+    eng_tokenizer_close(state->tokenizer);
+    eng_model_close(state->model);
+}
+
 int main(int argc, char **argv)
 {
-    static struct bench_series hosted = {.name = "hosted", .unit = "request", .work = 1};
-    static struct bench_series beside = {.name = "resident beside", .unit = "request", .work = 1};
-
     static struct state state;
-    static struct bench_series reuse = {.name = "reuse", .unit = "request", .work = 1};
-    static struct bench_series resident = {.name = "resident", .unit = "request", .work = 1};
-    static struct bench_series recompute = {.name = "recompute", .unit = "request", .work = 1};
-    static struct bench_series fio = {.name = "fio", .unit = "byte"};
     struct eng_error error;
     uint64_t rounds = bench_option_u64(argc, argv, "--rounds", 9);
     uint64_t recomputes = bench_option_u64(argc, argv, "--recomputes", 3);
     state.fio = bench_option(argc, argv, "--fio", NULL);
     const char *config = bench_option(argc, argv, "--config", "{\"path\": \"build/bench-store\"}");
     const char *host_config = bench_option(argc, argv, "--host-config", NULL);
+    const char *cut_config = bench_option(argc, argv, "--cut-config", NULL);
     open_state(&state, argc, argv);
     must(eng_run_warm(state.reuse, state.query.ids, state.query.count, &error), &error);
     for (uint64_t i = 0; i < recomputes; i++)
-        bench_series_add(&recompute, run(&state, state.reuse, false, NULL));
+        bench_series_add(&series[RECOMPUTE], run(&state, state.reuse, false, NULL));
     open_driver(&state, argc, argv, config, true);
     run(&state, state.reuse, false, eng_driver_source(state.driver));
     if (eng_driver_store_problem(state.driver) != NULL)
@@ -150,44 +225,19 @@ int main(int argc, char **argv)
     eng_driver_close(state.driver);
     open_driver(&state, argc, argv, config, false);
     must(eng_run_hold(state.resident, state.prefix.ids, state.prefix.count, 0, &error), &error);
-    for (uint64_t i = 0; i < rounds; i++) {
-        bench_series_add(&resident, run(&state, state.resident, true, NULL));
-        bench_series_add(&reuse, run(&state, state.reuse, false, eng_driver_source(state.driver)));
-        if (state.last.matched_tokens != state.prefix.count)
-            bench_die("%" PRIu64 " of %" PRIu64 " prefix tokens matched", state.last.matched_tokens,
-                      state.prefix.count);
-        state.read_bytes = state.last.bytes_read;
-        state.read_ops = state.last.io_ops;
-        state.exposed_ns = state.last.io_exposed_ns;
-        fio.work = (double)state.read_bytes;
-        run_fio(&state, &fio);
-    }
+    for (uint64_t i = 0; i < rounds; i++)
+        run_reuse(&state);
     if (host_config != NULL) {
         eng_driver_close(state.driver);
         open_driver(&state, argc, argv, host_config, false);
-        run_hosted(&state, rounds, &hosted, &beside);
+        run_hosted(&state, rounds, &series[HOSTED], &series[BESIDE]);
     }
-    printf("{\"facts\": {\"prefix_tokens\": %" PRIu64 ", \"query_tokens\": %" PRIu64
-           ", \"read_bytes\": %" PRIu64 ", \"read_ops\": %" PRIu64 ", \"exposed_ns\": %" PRIu64
-           ", \"hosted_read_bytes\": %" PRIu64 "}}\n",
-           state.prefix.count, state.query.count, state.read_bytes, state.read_ops,
-           state.exposed_ns, state.hosted_read_bytes);
-    bench_series_print(&recompute);
-    bench_series_print(&resident);
-    bench_series_print(&reuse);
-    if (fio.rounds > 0)
-        bench_series_print(&fio);
-    if (hosted.rounds > 0) {
-        bench_series_print(&beside);
-        bench_series_print(&hosted);
+    if (cut_config != NULL) {
+        eng_driver_close(state.driver);
+        open_driver(&state, argc, argv, cut_config, true);
+        run_cut(&state, rounds, &series[CUT]);
     }
-    eng_driver_close(state.driver);
-    eng_result_done(&state.last);
-    eng_runner_close(state.reuse);
-    eng_runner_close(state.resident);
-    eng_ids_done(&state.prefix);
-    eng_ids_done(&state.query);
-    eng_tokenizer_close(state.tokenizer);
-    eng_model_close(state.model);
+    print(&state);
+    close_state(&state);
     return 0;
 }
