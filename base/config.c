@@ -119,6 +119,10 @@ static bool read_number(const struct sc_config_row *key, struct span span, bool 
 {
     if (key->kind == KIND_CHOICE)
         return is_quoted && read_choice(key, span, ret_value);
+    if (key->has_auto && is_quoted && span_is(span, "auto")) {
+        *ret_value = SC_CONFIG_AUTO;
+        return true;
+    }
     if (key->kind == KIND_SIZE && is_quoted)
         return read_size(span, ret_value) && is_in_range(key, *ret_value);
     return !is_quoted && read_digits(span, ret_value) && is_in_range(key, *ret_value);

@@ -52,6 +52,8 @@ enum sc_config_planner { SC_PLANNER_CHUNK, SC_PLANNER_RANGE };
 enum sc_config_admit { SC_ADMIT_ALL, SC_ADMIT_SECOND };
 enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD };
 
+#define SC_CONFIG_AUTO UINT64_MAX /* of a size: decided at open */
+
 struct sc_config {
     char path[SC_LIMIT_PATH_BYTES]; /* "path": the store's directory; required */
     uint32_t preset;                /* "preset": enum sc_config_preset, without "+range" */
@@ -59,7 +61,7 @@ struct sc_config {
     uint64_t disk_bytes;            /* "disk_bytes": 0 = min(20 GiB, half of what is free) */
     uint64_t segment_bytes;         /* "segment_bytes": 64 MiB; 1 MiB .. 1 GiB, multiple of 1 MiB */
     uint64_t stage_bytes;           /* "stage_bytes": 256 MiB; >= 16 MiB */
-    uint64_t host_bytes;            /* "host_bytes": 0: there is no host tier */
+    uint64_t host_bytes;            /* "host_bytes": SC_CONFIG_AUTO, or 0: there is no host tier */
     uint32_t host_written;          /* "host_written": "no" (0) | "yes" (1) */
     uint32_t host_policy;           /* "host_policy": enum sc_policy (base/policy.h) */
     uint64_t gpu_bytes;             /* "gpu_bytes": 0; other values are unsupported */

@@ -45,11 +45,14 @@ static const struct sc_config_row rows[] = {
     {{"stage_bytes", "size", "256MiB", "16MiB .. 1TiB",
       "Memory between the host and the disk, for reads and writes together."},
      SIZE(stage_bytes, 16 * MIB, TIB)},
-    {{"host_bytes", "size", "0", "0 .. 1024TiB",
-      "Memory of the host tier, taken at open: rows of whole loads, codes and probe keys stay "
-      "there "
-      "for the next, verified like those of the disk. 0: none."},
-     SIZE(host_bytes, 0, 1024 * TIB)},
+    {{"host_bytes", "size", "auto", "\"auto\", or 0 .. 1024TiB",
+      "Memory of the host tier: rows of whole loads, codes and probe keys stay there for the next, "
+      "verified like those of the disk. Asked for at open, used as it fills. auto: an eighth of "
+      "what the process may use (of the machine, of its control groups, of its own limits), at "
+      "most 4GiB, shared evenly by the ranks of a set; none, and a word of it in the log, where it "
+      "cannot be had. 0: none."},
+     SIZE(host_bytes, 0, 1024 * TIB),
+     .has_auto = true},
     {{"host_written", "choice", "no", "\"no\" or \"yes\"",
       "yes: rows that are stored stay in the host tier, too, where there is room for what nobody "
       "has asked for yet, so that the next turn of a conversation reads nothing. They are copied "

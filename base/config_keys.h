@@ -35,10 +35,11 @@ struct sc_config_row {
     uint32_t offset;       /* of the member */
     uint32_t member_bytes; /* 4 or 8 */
     uint64_t min, max;
-    uint64_t multiple_of;                       /* 0: any */
-    bool is_power_of_two;                       /* only powers of two */
-    bool is_code_bits;                          /* but 7 */
-    bool is_initial_only;                       /* other values are unsupported in this version */
+    uint64_t multiple_of; /* 0: any */
+    bool is_power_of_two; /* only powers of two */
+    bool is_code_bits;    /* but 7 */
+    bool has_auto;        /* "auto" is SC_CONFIG_AUTO: what it means is decided at open */
+    bool is_initial_only; /* other values are unsupported in this version */
     const char *choices[SC_CONFIG_CHOICES_MAX]; /* KIND_CHOICE: the index is the value */
 };
 /* i = 0, 1, ... until NULL. */

@@ -494,7 +494,8 @@ static struct eng_driver *open_driver(struct state *state, const char *suffix, c
     struct eng_driver *driver = NULL;
     struct eng_error error;
     (void)snprintf(config, sizeof(config),
-                   "{\"path\": \"%s%s\", \"fill\": \"load\", \"disk_bytes\": \"%s\", "
+                   "{\"path\": \"%s%s\", \"fill\": \"load\", \"host_bytes\": 0, "
+                   "\"disk_bytes\": \"%s\", "
                    "\"stage_bytes\": \"512MiB\", %s}",
                    state->store, suffix,
                    bench_option(state->argc, state->argv, "--disk-bytes", "8GiB"), json);

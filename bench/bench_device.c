@@ -175,7 +175,8 @@ static void open_connector(struct state *state)
     struct spec_error error = {.struct_size = sizeof(error)};
     char config[4096];
     (void)snprintf(config, sizeof(config),
-                   "{\"path\": \"%s\", \"fill\": \"load\", \"disk_bytes\": \"40GiB\", "
+                   "{\"path\": \"%s\", \"fill\": \"load\", \"host_bytes\": 0, "
+                   "\"disk_bytes\": \"40GiB\", "
                    "\"stage_bytes\": %" PRIu64
                    ", \"io\": {\"backend\": \"%s\", \"op_bytes\": %" PRIu64 "}%s}",
                    state->dir, state->stage_bytes, state->backend, state->op_bytes, state->extra);

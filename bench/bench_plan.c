@@ -222,7 +222,8 @@ static void open_store(struct state *state, const char *backend)
     struct spec_error error = {.struct_size = sizeof(error)};
     char config[4096];
     (void)snprintf(config, sizeof(config),
-                   "{\"path\": \"%s\", \"fill\": \"load\", \"disk_bytes\": \"1GiB\", \"io\": "
+                   "{\"path\": \"%s\", \"fill\": \"load\", \"host_bytes\": 0, "
+                   "\"disk_bytes\": \"1GiB\", \"io\": "
                    "{\"backend\": \"%s\"}}",
                    state->dir, backend);
     sc_alloc_init(&state->alloc);

@@ -40,8 +40,8 @@ class Cell:
         more = {}
         if preset == BY_RULE:
             preset, more = "spec-itf+range", {"prefetch": {"min_precision_ppm": 750000}}
-        return json.dumps({"path": "/sim/store", "preset": preset, "disk_bytes": "20GB",
-                           "stage_bytes": "512MiB", "sim": SIM, **more})
+        return json.dumps({"path": "/sim/store", "preset": preset, "host_bytes": 0,
+                           "disk_bytes": "20GB", "stage_bytes": "512MiB", "sim": SIM, **more})
 
     def process(self, preset, beside):
         """{"no window", "window": what was counted}."""

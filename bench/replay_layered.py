@@ -66,8 +66,9 @@ class Cell:
     def config(self, preset):
         if not self.is_sim:
             return replay.config(self.stores[PRESETS[preset][0]], preset)
-        return json.dumps({"path": "/sim/store", "fill": "load", "preset": replay.name_of(preset),
-                           "disk_bytes": "20GB", "stage_bytes": "512MiB", "sim": SIM})
+        return json.dumps({"path": "/sim/store", "fill": "load", "host_bytes": 0,
+                           "preset": replay.name_of(preset), "disk_bytes": "20GB",
+                           "stage_bytes": "512MiB", "sim": SIM})
 
     def goes_ahead(self, preset):
         """On sim submissions are served when they are waited for, which tells layered's codes

@@ -7,6 +7,7 @@
  * Does not: start threads (params.exec is the connector's).
  * Threads: open and close by one thread; statistics from any.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "base/memory.h"
 #include "store/cache/hosted.h"
 #include "store/log/identity.h"
 #include "store/read/stager.h"
@@ -24,7 +25,9 @@
 #define EXTENTS_EACH  4u   /* a request: being packed, written, committed; turns come in bursts */
 #define EXTENTS_SPARE 16u  /* beyond those */
 #define EXTENTS_MAX   256u /* bounds their bounce buffers */
-#define FILES_SPARE   8u   /* log, lock, identity, a few segments beyond disk_bytes */
+#define HOST_PART     8u   /* of the memory that the process may use */
+#define HOST_MOST     (UINT64_C(4) << 30)
+#define FILES_SPARE   8u /* log, lock, identity, a few segments beyond disk_bytes */
 #define FILES_MAX     4096u
 
 /* ---- Checks --------------------------------------------------------------------------------- */
@@ -132,6 +135,36 @@ static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
     return status == SPEC_OK ? sc_store_mail_open(store, reterr) : status;
 }
 
+/* Of host_bytes auto. */
+static uint64_t host_share(uint32_t rank_count)
+{
+    uint64_t share = sc_memory_limit() / HOST_PART / (rank_count > 0 ? rank_count : 1);
+    return share < HOST_MOST ? share : HOST_MOST;
+}
+
+/* What is asked for by number is had or open fails; what nobody asked for may be too much here. */
+static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
+{
+    const struct sc_config *config = store->params.config;
+    bool is_auto = config->host_bytes == SC_CONFIG_AUTO;
+    struct sc_store_host_params host = {
+        .alloc = store->params.alloc,
+        .poison = store->params.poison,
+        .bytes = is_auto ? host_share(store->params.rank_count) : config->host_bytes,
+        .policy = (enum sc_policy)config->host_policy,
+        .slab_bytes = sc_store_hosted_bytes(&store->shape, config->chunk_tokens)};
+    spec_status status = sc_store_host_open(&host, &store->host, reterr);
+    if (status == SPEC_E_NO_MEMORY && is_auto) {
+        SC_LOG(store->params.log, SPEC_LOG_WARN, "no host tier: %s (host_bytes auto)",
+               reterr != NULL ? reterr->text : "no memory");
+        host.bytes = 0;
+        status = sc_store_host_open(&host, &store->host, reterr);
+    }
+    if (store->host != NULL)
+        store->piece_gone = sc_store_hosted_piece_gone;
+    return status;
+}
+
 static spec_status frames_open(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_config *config = store->params.config;
@@ -154,15 +187,7 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
                             store->params.sketch_bytes_max))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " bytes for sketches",
                        store->params.sketch_bytes_max);
-    const struct sc_store_host_params host = {
-        .alloc = store->params.alloc,
-        .poison = store->params.poison,
-        .bytes = config->host_bytes,
-        .policy = (enum sc_policy)config->host_policy,
-        .slab_bytes = sc_store_hosted_bytes(&store->shape, config->chunk_tokens)};
-    status = sc_store_host_open(&host, &store->host, reterr);
-    if (store->host != NULL)
-        store->piece_gone = sc_store_hosted_piece_gone;
+    status = host_open(store, reterr);
     return status == SPEC_OK ? sc_store_stager_open(store, reterr) : status;
 }
 

@@ -41,13 +41,15 @@ CONNECTOR = os.path.join(ROOT, "build", "lib", "libspec_connector.so")
 WORK = os.path.join(ROOT, "build", "demo")
 STORE = os.path.join(ROOT, "build", "demo-store")
 PRESET = "impress-itf+range"
+# Loads are the disk's, whatever host memory would keep.
+DISK = {"path": STORE, "fill": "load", "host_bytes": 0}
 # What first and second run use: probe keys are stored, every row is delivered.
 # Codes are made of it too, in the background: the first run waits for them at its end.
-WHOLE = {"path": STORE, "fill": "load", "preset": PRESET, "layered": {"codes": "yes"},
+WHOLE = {**DISK, "preset": PRESET, "layered": {"codes": "yes"},
          "select": {"retain_ppm": 1000000, "probe_heads": 3}}
 # A quarter of the rows; what is computed on them is not stored, so that later runs find exact rows.
-SELECTIVE = {"path": STORE, "fill": "load", "preset": PRESET, "store": {"pruned": "no"}}
-LAYERED = {"path": STORE, "fill": "load", "preset": "layered"}  # every row, one in twenty exactly
+SELECTIVE = {**DISK, "preset": PRESET, "store": {"pruned": "no"}}
+LAYERED = {**DISK, "preset": "layered"}  # every row, one in twenty exactly
 SETTLE = ("--settle",)
 HINT = ("--hint", "after", "--probe-heads", "1024")  # queries of all heads for the next layer
 NO_NETWORK = 3  # of tools/fetch-smollm2
@@ -419,7 +421,7 @@ def replay():
     shutil.rmtree(STORE, ignore_errors=True)
     runs = [("fill", REPLAY_PRESETS[1])] + [("run", preset) for preset in REPLAY_PRESETS]
     for mode, (preset, selects) in runs:
-        config = {"path": STORE, "fill": "load", "preset": preset, "stage_bytes": "512MiB"}
+        config = {**DISK, "preset": preset, "stage_bytes": "512MiB"}
         done = subprocess.run(
             [REPLAY, "--mode", mode, "--connector", CONNECTOR, "--config", json.dumps(config),
              "--selects", selects, *REPLAY_OPTIONS], capture_output=True, text=True, check=False)

@@ -181,10 +181,11 @@ spec_status rig_try_open_model(struct rig *rig, const struct spec_model *model)
     (void)snprintf(
         rig->config, sizeof(rig->config),
         "{\"path\": \"%s\", \"stage_bytes\": \"%s\", \"io\": {\"backend\": "
-        "\"%s\", \"op_bytes\": \"%s\"}%s%s%s%s}",
+        "\"%s\", \"op_bytes\": \"%s\"}%s%s%s%s%s}",
         rig->path, rig->stage != NULL ? rig->stage : "16MiB",
         rig->backend != NULL ? rig->backend : "pread", rig->op != NULL ? rig->op : "1MiB",
         strstr(rig->extra, "\"fill\"") != NULL ? "" : ", \"fill\": \"load\"",
+        strstr(rig->extra, "\"host_bytes\"") != NULL ? "" : ", \"host_bytes\": 0",
         rig_requests(rig->extra, requests, sizeof(requests)), rig->extra[0] != 0 ? ", " : "",
         rig_members(rig->extra, members, sizeof(members)));
     struct spec_open_params params = {.struct_size = sizeof(params),

@@ -2,6 +2,7 @@
  * what was dropped, reset or replaced is not delivered from memory.
  *
  * Threads: the fixture's. */
+#include "base/memory.h"
 #include "store/cache/hosted.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
@@ -269,6 +270,39 @@ static void a_reset_empties_memory(void **state)
     rig_done(&rig);
 }
 
+/* An eighth of the memory, shared by the ranks of a set; where it cannot be had there is none, and
+ * what else fails says so as ever. */
+static void by_itself_it_takes_a_share_or_none(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct sc_store_stats stats;
+    uint64_t share = sc_memory_limit() / 8 / 8, without = 0, refused = 0;
+    share = share < UINT64_C(4) << 30 ? share : UINT64_C(4) << 30;
+    rig_init(&rig, true, "\"host_bytes\": \"auto\"");
+    rig_shape(&rig, 2, 1, 8, SPEC_DTYPE_F16);
+    rig.rank_count = 8;
+    for (int64_t n = 0;; n++) {
+        atomic_store(&rig.memory.failed, 0);
+        atomic_store(&rig.memory.countdown, n);
+        spec_status status = rig_try_open(&rig);
+        atomic_store(&rig.memory.countdown, -1);
+        if (status != SPEC_OK) {
+            assert_int_equal(status, SPEC_E_NO_MEMORY);
+            refused++;
+            continue;
+        }
+        sc_store_stats(rig.conn->store, &stats);
+        if (atomic_load(&rig.memory.failed) == 0)
+            break;
+        without += stats.host_bytes_max == 0;
+        rig_close(&rig);
+    }
+    assert_int_equal(stats.host_bytes_max, share / 4096 * 4096);
+    assert_true(without > 0 && refused > 0);
+    rig_done(&rig);
+}
+
 /* Turn by turn: each loads what those before it stored, and reads nothing of the disk. */
 static void the_next_turn_of_a_conversation_reads_nothing(void **state)
 {
@@ -302,6 +336,7 @@ int main(void)
         cmocka_unit_test(lookup_says_where_rows_lie),
         cmocka_unit_test(lookup_follows_evictions),
         cmocka_unit_test(a_reset_empties_memory),
+        cmocka_unit_test(by_itself_it_takes_a_share_or_none),
         cmocka_unit_test(the_next_turn_of_a_conversation_reads_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
