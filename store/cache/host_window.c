@@ -3,7 +3,7 @@
  * Holds, Does not, Threads, Tests: store/cache/host_window.h. */
 #include "store/cache/host_window.h"
 
-#define PARTS 64u /* slabs and gaps that are looked at together */
+#define PARTS 64u /* slabs and gaps that are told apart; more are taken together */
 
 /* A slab, or pages that are free. */
 struct part {
@@ -39,8 +39,22 @@ struct set {
     uint32_t first, count;
 };
 
+/* Two neighbours each become one part: what begins a set is told apart less finely then. */
+static void set_halve(struct set *set)
+{
+    for (uint32_t i = 0; i < PARTS / 2; i++) {
+        const struct part *a = &set->parts[(set->first + 2 * i) % PARTS];
+        const struct part *b = &set->parts[(set->first + 2 * i + 1) % PARTS];
+        set->parts[(set->first + i) % PARTS] =
+            (struct part){.page = a->page, .pages = a->pages + b->pages, .lost = a->lost + b->lost};
+    }
+    set->count = PARTS / 2;
+}
+
 static void set_add(struct set *set, const struct part *part)
 {
+    if (set->count == PARTS)
+        set_halve(set);
     set->parts[(set->first + set->count++) % PARTS] = *part;
 }
 
@@ -73,10 +87,10 @@ void sc_store_window_find(const struct sc_store_window *window, uint64_t pages, 
     while (at < end) {
         struct part next = part_at(window, at);
         at = next.page + next.pages;
-        if (next.lost < 0 || set.count == PARTS)
+        if (next.lost < 0) {
             set.count = 0;
-        if (next.lost < 0)
             continue;
+        }
         set_add(&set, &next);
         set_cut(&set, at, pages);
         uint64_t page = set.parts[set.first % PARTS].page;

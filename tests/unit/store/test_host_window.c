@@ -133,11 +133,38 @@ static void what_is_worth_much_hides_nothing(void **state)
     assert_true(found.each > 3.4 && found.each < 3.6);
 }
 
+/* As many slabs as there are pages, all of which may go for a long one: it finds those that lose
+ * least, within a set of more parts than are told apart. */
+static void many_short_ones_go_for_a_long_one(void **state)
+{
+    (void)state;
+    static struct world world;
+    for (uint64_t pages = 60; pages <= PAGES_MAX; pages += 3) {
+        world = (struct world){.page_count = PAGES_MAX, .slab_count = PAGES_MAX};
+        for (uint32_t i = 0; i < PAGES_MAX; i++) {
+            world.owners[i] = i;
+            world.slabs[i] = (struct slab){.page = i, .pages = 1, .lost = 1 + i % 7};
+        }
+        const struct sc_store_window window = {
+            .owners = world.owners, .page_count = PAGES_MAX, .lost = lost_of, .user = &world};
+        struct sc_store_window_found found = {.each = -1};
+        for (uint32_t i = 0; i < 8; i++)
+            sc_store_window_find(&window, pages, i * 7, &found);
+        assert_true(found.each >= 1 && found.each <= 7);
+        assert_true(found.page + pages <= PAGES_MAX);
+        world.slabs[PAGES_MAX / 2].lost = -1; /* one that stays, in the middle */
+        found.each = -1;
+        sc_store_window_find(&window, pages, PAGES_MAX / 2 - 1, &found);
+        assert_int_equal(found.each >= 0, pages <= PAGES_MAX / 2);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_loses_least_a_page_is_found),
         cmocka_unit_test(what_is_worth_much_hides_nothing),
+        cmocka_unit_test(many_short_ones_go_for_a_long_one),
     };
     return cmocka_run_group_tests_name("host window", tests, NULL, NULL);
 }
