@@ -422,7 +422,10 @@ static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
 {
     uint64_t page, pages = begin->pages;
     struct sc_use use = {.bytes = pages * PAGE, .cost_ns = begin->cost_ns};
-    if (slab_find(host, key) != NULL)
+    struct sc_store_host_slab *other = slab_find(host, key);
+    bool yields = begin->keeper != 0 && other != NULL && other->state == FILLING &&
+                  other->keeper == 0; /* a load's, which may end early */
+    if (other != NULL && !yields)
         return SC_STORE_HOST_THERE;
     use_add(host, &use, pages); /* if it is refused, too: what is not used falls behind */
     use.heat -= begin->heat_less;
@@ -431,6 +434,8 @@ static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
     uint64_t rank = begin->keeper != 0 ? UINT64_MAX : sc_rank_coming(host->policy, &use);
     if (!room_take(host, pages, rank, &page))
         return SC_STORE_HOST_FULL;
+    if (yields)
+        slab_forget(host, other);
     *ret_slab = slab_make(host, key, page, pages, &use);
     return SC_STORE_HOST_BEGUN;
 }

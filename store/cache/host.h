@@ -92,10 +92,12 @@ void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_sto
 
 enum sc_store_host_begun {
     SC_STORE_HOST_BEGUN,
-    SC_STORE_HOST_THERE, /* it is there, or somebody fills it now */
+    SC_STORE_HOST_THERE, /* it is there; or a keeper, or for one that keeps nothing anybody, fills
+                          * it now */
     SC_STORE_HOST_FULL   /* as much as may be is kept or pinned */
 };
-/* As begin, for a slab that is kept from when it is begun: whatever nobody keeps goes for it. */
+/* As begin, for a slab that is kept from when it is begun: whatever nobody keeps goes for it. What
+ * a load fills meanwhile is filled in vain: should it end early, the keeper has the slab. */
 enum sc_store_host_begun sc_store_host_begin_kept(struct sc_store_host *host,
                                                   const struct sc_store_host_key *key,
                                                   uint32_t row_count, uint64_t bytes,

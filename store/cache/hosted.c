@@ -88,8 +88,10 @@ bool sc_store_hosted_keep(const struct sc_store *store, uint32_t layer,
 {
     const struct sc_store_piece_entry *piece;
     struct sc_store_host_key key;
-    return store->host != NULL && key_set(store, layer, range, &key, &piece) &&
-           sc_store_host_keep(store->host, &key, keeper);
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
+        return false;
+    sc_store_host_expire(store->host, sc_exec_now_ns(store->params.exec));
+    return sc_store_host_keep(store->host, &key, keeper);
 }
 
 void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,

@@ -38,6 +38,7 @@ struct sc_store_stager {
     struct sc_store_stage what;
     uint32_t running; /* windows that are not through; 0: nothing is staged */
     bool is_cancelled, closing;
+    bool is_loose;  /* something was found that may not be kept: nothing may go any more */
     uint32_t layer; /* where the next window begins */
     uint64_t range;
     struct sc_store_staged staged;
@@ -101,6 +102,25 @@ static bool piece_joins(const struct sc_store *store, const struct sc_store_stre
            (end - last->first) * store->shape.row_bytes <= store->limits.op_bytes;
 }
 
+/* The piece's slab in the layer: it is there and kept, it is begun, or there is no room. As much as
+ * may be is kept where one that is there cannot be: what was begun then might evict it. */
+static enum sc_store_host_begun slab_begin(struct sc_store_stager *stager,
+                                           const struct sc_store_range *whole,
+                                           struct sc_store_hosted_fill *fill)
+{
+    const struct sc_store *store = stager->store;
+    uint64_t keeper = stager->what.keeper;
+    if (sc_store_hosted_keep(store, stager->layer, whole, keeper))
+        return SC_STORE_HOST_THERE;
+    bool is_there = sc_store_hosted_has(store, stager->layer, whole);
+    if (is_there && sc_store_hosted_keep(store, stager->layer, whole, keeper)) /* it has come now */
+        return SC_STORE_HOST_THERE;
+    stager->is_loose = stager->is_loose || is_there;
+    if (stager->is_loose)
+        return is_there ? SC_STORE_HOST_THERE : SC_STORE_HOST_FULL;
+    return sc_store_hosted_begin_kept(store, fill, stager->layer, whole, keeper);
+}
+
 /* Plans a window: its slabs are begun, its stretches in ret_rows. Returns how many these are; 0:
  * nothing is left to be brought. */
 static uint32_t window_plan(struct sc_store_stager *stager, struct window *window,
@@ -127,12 +147,7 @@ static uint32_t window_plan(struct sc_store_stager *stager, struct window *windo
             break;
         if (joins && used + bytes > window->back.memory_bytes)
             break;
-        if (sc_store_hosted_keep(store, stager->layer, &whole, stager->what.keeper)) {
-            stager->range++;
-            continue;
-        }
-        enum sc_store_host_begun begun = sc_store_hosted_begin_kept(
-            store, &piece->fill, stager->layer, &whole, stager->what.keeper);
+        enum sc_store_host_begun begun = slab_begin(stager, &whole, &piece->fill);
         if (begun == SC_STORE_HOST_FULL) {
             stage_ends(stager, SPEC_E_NO_SPACE, stager->range);
             break;
@@ -283,6 +298,7 @@ spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_s
     stager->is_cancelled = stager->closing;
     stager->layer = 0;
     stager->range = 0;
+    stager->is_loose = false;
     stager->staged = (struct sc_store_staged){.status = SPEC_OK};
     pthread_mutex_unlock(&stager->lock);
     if (!good)

@@ -16,7 +16,7 @@
  * io.op_bytes or one piece; the caller's ranges and `what` are not touched once done has run.
  * Does not: know requests, deadlines or tickets (plugin/request/stage.c), wait, retry.
  * Threads: begin, cancel any; steps the executor's, one at a time for each window.
- * Tests: tests/unit/plugin/test_stage.c, tests/fault/test_host_races.c */
+ * Tests: tests/unit/plugin/test_stage.c, test_stage_meanwhile.c, tests/fault/test_host_races.c */
 #ifndef SC_STORE_STAGER_H
 #define SC_STORE_STAGER_H
 

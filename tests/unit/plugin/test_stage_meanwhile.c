@@ -1,0 +1,175 @@
+/* What happens to a match while it is being staged: others fill, void and keep what it wants, and
+ * memory runs out.
+ *
+ * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
+#include "store/cache/hosted.h"
+#include "store/internal.h"
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#define COUNT  200u
+#define LAYERS 4u
+#define MS     UINT64_C(1000000)
+
+static void open_with(struct rig *rig, const char *extra)
+{
+    rig_init(rig, true, extra);
+    rig_shape(rig, LAYERS, 3, 10, SPEC_DTYPE_F16);
+    rig_open(rig);
+}
+
+static struct sc_store_stats stats_of(const struct rig *rig)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(rig->conn->store, &stats);
+    return stats;
+}
+
+static spec_ticket stage(struct rig *rig, spec_request request, uint64_t deadline_ns)
+{
+    const struct spec_stage_params params = {
+        .struct_size = sizeof(params), .request = request, .deadline_ns = deadline_ns};
+    spec_ticket ticket = 0;
+    assert_int_equal(sc_plugin_stage(rig->conn, &params, &ticket, &rig->error), SPEC_OK);
+    return ticket;
+}
+
+static struct spec_lookup_result peek(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_result result;
+    assert_int_equal(rig_peek(rig, prompt, 0, &result), SPEC_OK);
+    return result;
+}
+
+/* All rows of the piece that the request's range is of. */
+static struct sc_store_range whole_of(const struct rig *rig, spec_request handle, uint64_t range)
+{
+    const struct sc_plugin_request *request = sc_plugin_request_find(rig->conn, handle);
+    uint64_t piece = request->ranges[range].piece;
+    return (struct sc_store_range){.piece = piece,
+                                   .row_count = sc_store_piece_rows(rig->conn->store, piece)};
+}
+
+/* A load had begun a slab that the stage wants, and ends early. */
+static void what_another_gives_up_is_brought(void **state)
+{
+    (void)state;
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        struct rig rig;
+        struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
+        struct sc_store_hosted_fill fill = {0};
+        open_with(&rig, "\"host_bytes\": \"64MiB\"");
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+        struct sc_store_range range = whole_of(&rig, found.request, 1);
+        sc_store_hosted_begin(rig.conn->store, &fill, layer, &range);
+        assert_non_null(fill.slab);
+        assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+        assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
+        sc_store_hosted_end(rig.conn->store, &fill, false);
+        assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
+        rig_release(&rig, found.request);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
+/* Each allocation of a stage fails in turn. */
+static void without_memory_it_ends(void **state)
+{
+    (void)state;
+    bool was_whole = false;
+    for (int64_t n = 0; !was_whole; n++) {
+        struct rig rig;
+        struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
+        spec_status status;
+        open_with(&rig, "\"host_bytes\": \"64MiB\"");
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+        struct spec_lookup_result second = rig_lookup(&rig, &prompt);
+        atomic_store(&rig.memory.countdown, n);
+        spec_ticket ticket = stage(&rig, found.request, 0), next = stage(&rig, second.request, 0);
+        spec_status ended = rig_wait(&rig, ticket), also = rig_wait(&rig, next);
+        was_whole = atomic_load(&rig.memory.failed) == 0;
+        atomic_store(&rig.memory.countdown, -1);
+        assert_true(!was_whole || (ended == SPEC_OK && also == SPEC_OK));
+        assert_int_equal(peek(&rig, &prompt).state, SPEC_LOOKUP_HIT);
+        if (ended == SPEC_OK || also == SPEC_OK)
+            assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
+        assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
+        rig_release(&rig, found.request);
+        rig_release(&rig, second.request);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
+/* What an older stage kept, until its time was over, is worth more than what the next one finds
+ * there: that is kept all the same. */
+static void what_is_found_is_kept_when_others_are_over(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt old = rig_prompt(70, 0, 0, 96), prompt = rig_prompt(5, 0, 0, 96);
+    struct prompt begin = rig_prompt(5, 0, 0, 32);
+    spec_status status;
+    open_with(&rig, "\"host_bytes\": \"64KiB\", \"chunk_tokens\": 32, \"host_policy\": \"lfu\"");
+    assert_int_equal(rig_fill(&rig, &old), SPEC_OK);
+    assert_int_equal(rig_fill(&rig, &begin), SPEC_OK);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(rig_read(&rig, &old, &status), 96);
+    struct spec_lookup_result found = rig_lookup(&rig, &old);
+    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+    assert_int_equal(stats_of(&rig).host_bytes_kept, 48u << 10); /* as much as may be */
+    rig_release(&rig, found.request);
+    assert_int_equal(rig_read(&rig, &begin, &status), 32);
+    rig_pass_ns(&rig, 11000 * MS);
+    assert_int_equal(peek(&rig, &begin).tier_bytes[SPEC_TIER_DISK], 0);
+    found = rig_lookup(&rig, &prompt);
+    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+    assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
+    rig_release(&rig, found.request);
+    rig_prompt_free(&old);
+    rig_prompt_free(&begin);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* A piece that is longer than a window. */
+static void long_pieces_come_one_by_one(void **state)
+{
+    (void)state;
+    for (uint32_t split = 0; split < 2; split++) {
+        struct rig rig;
+        struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
+        spec_status status;
+        rig_init(&rig, true,
+                 split ? "\"host_bytes\": \"256MiB\", \"store\": {\"layout\": \"split\"}"
+                       : "\"host_bytes\": \"256MiB\"");
+        rig_shape(&rig, 2, 64, 512, SPEC_DTYPE_F16);
+        rig.stage = "256MiB";
+        rig_open(&rig);
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+        assert_int_equal(found.matched_tokens, COUNT);
+        assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+        assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
+        uint64_t before = stats_of(&rig).read_bytes;
+        assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
+        assert_int_equal(stats_of(&rig).read_bytes, before);
+        rig_release(&rig, found.request);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_another_gives_up_is_brought),
+        cmocka_unit_test(without_memory_it_ends),
+        cmocka_unit_test(what_is_found_is_kept_when_others_are_over),
+        cmocka_unit_test(long_pieces_come_one_by_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
