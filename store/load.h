@@ -140,8 +140,8 @@ bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
 
 struct sc_store_staged {
     spec_status status;    /* OK: all of it is there; NO_SPACE: so much of it, layer after layer, as
-                            * found room; CORRUPT, IO: as a load says; DROPPED: it was cancelled, or
-                            * a piece is void */
+                            * found room; CORRUPT (also: a piece is void), IO: as a load says;
+                            * DROPPED: it was cancelled */
     uint64_t failed_range; /* not of OK, and not if it was cancelled */
     uint64_t bytes;        /* that were brought */
 };

@@ -14,8 +14,8 @@
  * takes meanwhile, also after its release; a piece that fails is void as if a load had found it.
  * Does not: choose what is brought (the whole match), touch the request otherwise: its loads go on.
  * Threads: stage, leave, reset, covers any; on_done, on_timer the executor's.
- * Tests: tests/unit/plugin/test_stage.c, tests/fault/test_host_races.c, conformance (abi_130_*,
- * abi_192_*, abi_193_*) */
+ * Tests: tests/unit/plugin/test_stage.c, test_stage_meanwhile.c, tests/fault/test_host_races.c,
+ * conformance (abi_130_*, abi_192_*, abi_193_*) */
 #include "plugin/args/args.h"
 #include "plugin/choose/select.h"
 #include "plugin/connector.h"
@@ -123,9 +123,12 @@ static void on_done(const struct sc_store_staged *staged, void *user)
     struct sc_plugin_stage *stage = user;
     spec_connector *conn = stage->conn;
     bool fails = staged->status == SPEC_E_CORRUPT || staged->status == SPEC_E_IO;
+    spec_status status = staged->status;
     sc_count(&conn->stats.staged_bytes, staged->bytes);
     pthread_mutex_lock(&conn->stages.lock);
-    fails = fails && !stage->is_over && sc_plugin_epoch_is_current(conn, stage->request);
+    if (fails && !sc_plugin_epoch_is_current(conn, stage->request))
+        status = SPEC_E_DROPPED; /* nothing is wrong with it: a reset made it void */
+    fails = fails && !stage->is_over && status != SPEC_E_DROPPED;
     pthread_mutex_unlock(&conn->stages.lock);
     if (fails)
         sc_plugin_range_fail(conn, stage->request, staged->failed_range, staged->status,
@@ -136,7 +139,7 @@ static void on_done(const struct sc_store_staged *staged, void *user)
     if (stage->is_over)
         slot_free(conn, stage);
     else
-        stage_over(conn, stage, staged->status);
+        stage_over(conn, stage, status);
     bool is_kept = stage->status != SPEC_E_DROPPED;
     sc_store_stage_let_go(conn->store, number, is_kept ? sc_exec_now_ns(conn->exec) + KEPT_NS : 0);
     next_begin(conn);

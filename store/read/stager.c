@@ -135,7 +135,7 @@ static uint32_t window_plan(struct sc_store_stager *stager, struct window *windo
         const struct sc_store_extent_entry *extent;
         struct sc_store_range whole;
         if (!whole_of(store, &stager->what.ranges[stager->range], &whole, &piece->entry, &extent)) {
-            stage_ends(stager, SPEC_E_DROPPED, stager->range);
+            stage_ends(stager, SPEC_E_CORRUPT, stager->range); /* as a load says of it */
             break;
         }
         uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;

@@ -2,6 +2,7 @@
  * memory runs out.
  *
  * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
+#include "plugin/choose/select.h"
 #include "store/cache/hosted.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
@@ -135,6 +136,42 @@ static void what_is_found_is_kept_when_others_are_over(void **state)
     rig_done(&rig);
 }
 
+/* A piece that another finds bad while windows before it are read: a range failed. */
+static void what_is_void_meanwhile_ends_it(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
+    spec_status status, ended;
+    rig_init(&rig, true, "\"host_bytes\": \"64MiB\"");
+    rig_shape(&rig, LAYERS, 32, 128, SPEC_DTYPE_F16);
+    rig.stage = "64MiB";
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+    struct spec_lookup_result second = rig_lookup(&rig, &prompt);
+    sc_io_sim_fault_scope(rig.disk, "/seg-");
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_LATE, 1000000);
+    sc_io_sim_fault_late_ns(rig.disk, 200 * MS);
+    spec_ticket ticket = stage(&rig, found.request, 0);
+    rig_pass_ns(&rig, 50 * MS);
+    struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, second.request);
+    sc_plugin_range_fail(rig.conn, request, 1, SPEC_E_CORRUPT, SC_STORE_TIER);
+    ended = rig_wait(&rig, ticket);
+    assert_true(stats_of(&rig).host_bytes_kept > 0); /* what came before it */
+    struct spec_lookup_result now = peek(&rig, &prompt);
+    assert_int_equal(now.state, SPEC_LOOKUP_HIT);
+    assert_true(now.matched_tokens < COUNT);
+    rig_release(&rig, found.request);
+    rig_release(&rig, second.request);
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_LATE, 0);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+    assert_int_equal(ended, SPEC_E_CORRUPT);
+}
+
 /* A piece that is longer than a window. */
 static void long_pieces_come_one_by_one(void **state)
 {
@@ -169,6 +206,7 @@ int main(void)
         cmocka_unit_test(what_another_gives_up_is_brought),
         cmocka_unit_test(without_memory_it_ends),
         cmocka_unit_test(what_is_found_is_kept_when_others_are_over),
+        cmocka_unit_test(what_is_void_meanwhile_ends_it),
         cmocka_unit_test(long_pieces_come_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
