@@ -153,6 +153,8 @@ struct sc_store_stage {
     void (*done)(const struct sc_store_staged *staged, void *user); /* executor thread, once */
     void *user;
 };
+/* Whether there is a host tier. Constant after open. */
+bool sc_store_can_stage(const struct sc_store *store);
 /* Brings the rows of the ranges' pieces, of all layers, in the background. Never blocks. Errors:
  * UNSUPPORTED (there is no host tier), BUSY (one match is staged at a time), NO_MEMORY. */
 spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_stage *what,

@@ -332,10 +332,10 @@ spec_status sc_plugin_stage(spec_connector *conn, const struct spec_stage_params
         return status;
     if (params.reserved != 0)
         return sc_fail(reterr, SPEC_E_INVALID, "stage: reserved must be 0");
-    if (conn->config.host_bytes < SC_IO_PAGE_BYTES)
+    if (!sc_store_can_stage(conn->store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
-                       "stage: host_bytes is %" PRIu64 ", there is no host memory to stage into",
-                       conn->config.host_bytes);
+                       "stage: there is no host memory to stage into (host_bytes is 0, less than a "
+                       "page, or was not to be had)");
     struct sc_plugin_request *request = request_hold(conn, params.request);
     if (request == NULL)
         return sc_plugin_stale(params.request, reterr);

@@ -278,6 +278,11 @@ static bool memory_take(struct sc_store_stager *stager, const struct sc_store_st
     return good;
 }
 
+bool sc_store_can_stage(const struct sc_store *store)
+{
+    return store->stager != NULL;
+}
+
 spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_stage *what,
                                  struct spec_error *reterr)
 {

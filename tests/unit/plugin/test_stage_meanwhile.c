@@ -104,6 +104,38 @@ static void without_memory_it_ends(void **state)
     }
 }
 
+/* Memory for a tier of the default's size is not to be had: the store opens without one. */
+static void without_a_tier_nothing_is_staged(void **state)
+{
+    (void)state;
+    bool was_without = false;
+    for (int64_t n = 0; !was_without; n++) {
+        struct rig rig;
+        struct prompt prompt = rig_prompt(5, 0, 0, 70);
+        spec_status status;
+        spec_ticket ticket = 77;
+        rig_init(&rig, true, "\"host_bytes\": \"auto\"");
+        atomic_store(&rig.memory.countdown, n);
+        status = rig_try_open(&rig);
+        assert_int_equal(atomic_load(&rig.memory.failed), 1);
+        atomic_store(&rig.memory.countdown, -1);
+        was_without = status == SPEC_OK && stats_of(&rig).host_bytes_max == 0;
+        if (was_without) {
+            assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+            struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+            const struct spec_stage_params params = {.struct_size = sizeof(params),
+                                                     .request = found.request};
+            status = sc_plugin_stage(rig.conn, &params, &ticket, &rig.error);
+            assert_int_equal(status, SPEC_E_UNSUPPORTED);
+            assert_int_equal(ticket, 77);
+            assert_int_equal(rig_read(&rig, &prompt, &status), 70);
+            rig_release(&rig, found.request);
+        }
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
 /* What an older stage kept, until its time was over, is worth more than what the next one finds
  * there: that is kept all the same. */
 static void what_is_found_is_kept_when_others_are_over(void **state)
@@ -205,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_another_gives_up_is_brought),
         cmocka_unit_test(without_memory_it_ends),
+        cmocka_unit_test(without_a_tier_nothing_is_staged),
         cmocka_unit_test(what_is_found_is_kept_when_others_are_over),
         cmocka_unit_test(what_is_void_meanwhile_ends_it),
         cmocka_unit_test(long_pieces_come_one_by_one),
