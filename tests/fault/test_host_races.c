@@ -30,6 +30,7 @@ static const char *const WAYS[] = {
     ("\"host_bytes\": \"384KiB\", \"chunk_tokens\": 32, \"host_policy\": \"lru\", "
      "\"store\": {\"layout\": \"split\"}"),
     "\"host_bytes\": \"1MiB\", \"chunk_tokens\": 16, \"host_policy\": \"lfu\"",
+    "\"host_bytes\": \"512KiB\", \"chunk_tokens\": 16, \"host_written\": \"yes\"",
 };
 
 struct races {
