@@ -66,14 +66,13 @@ class Cell:
     def config(self, preset):
         if not self.is_sim:
             return replay.config(self.stores[PRESETS[preset][0]], preset)
-        return json.dumps({"path": "/sim/store", "fill": "load", "host_bytes": 0,
-                           "preset": replay.name_of(preset), "disk_bytes": "20GB",
-                           "stage_bytes": "512MiB", "sim": SIM})
+        return json.dumps({**json.loads(replay.config("/sim/store", preset)), "sim": SIM})
 
     def goes_ahead(self, preset):
         """On sim submissions are served when they are waited for, which tells layered's codes
-        apart from its rows, and gains nothing of a full load."""
-        return preset in AHEAD and not (self.is_sim and preset == "as-like")
+        apart from its rows, and gains nothing of a full load; and what a hint as the queries of a
+        submission chooses would be read when it is too late: there it goes to prefetch_next."""
+        return preset in AHEAD and not (self.is_sim and preset in ("as-like", "layered, hints"))
 
     def process(self, preset):
         """One round of a preset, without and with a window."""
