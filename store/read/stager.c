@@ -12,7 +12,8 @@
 
 #define WINDOWS      2u /* one is verified while the other is read */
 #define WINDOW_BYTES (4ull << 20)
-#define PIECES       64u /* of a window */
+#define PIECES       64u   /* of a window */
+#define LOOKS        1024u /* at pieces, in one step: who cancels waits for it */
 
 struct piece { /* of a window: its slab is begun */
     const struct sc_store_piece_entry *entry;
@@ -122,7 +123,7 @@ static enum sc_store_host_begun slab_begin(struct sc_store_stager *stager,
 }
 
 /* Plans a window: its slabs are begun, its stretches in ret_rows. Returns how many these are; 0:
- * nothing is left to be brought. */
+ * nothing is to be brought, of what was looked at: see is_through. */
 static uint32_t window_plan(struct sc_store_stager *stager, struct window *window,
                             struct sc_store_stretch_rows *ret_rows)
 {
@@ -130,7 +131,7 @@ static uint32_t window_plan(struct sc_store_stager *stager, struct window *windo
     uint64_t used = 0;
     uint32_t count = 0;
     window->piece_count = 0;
-    while (window->piece_count < PIECES && range_seek(stager)) {
+    for (uint32_t i = 0; i < LOOKS && window->piece_count < PIECES && range_seek(stager); i++) {
         struct piece *piece = &window->pieces[window->piece_count];
         const struct sc_store_extent_entry *extent;
         struct sc_store_range whole;
@@ -167,6 +168,12 @@ static uint32_t window_plan(struct sc_store_stager *stager, struct window *windo
         stager->range++;
     }
     return count;
+}
+
+/* Lock held. Nothing is left to be looked at. */
+static bool is_through(const struct sc_store_stager *stager)
+{
+    return stager->is_cancelled || stager->layer == stager->store->shape.layer_count;
 }
 
 /* ---- Windows --------------------------------------------------------------------------------- */
@@ -246,8 +253,9 @@ static void window_step(struct sc_task *task)
         window_take(stager, window, is_cancelled);
     pthread_mutex_lock(&stager->lock);
     uint32_t count = stager->is_cancelled ? 0 : window_plan(stager, window, rows);
+    bool ends = count == 0 && is_through(stager);
     pthread_mutex_unlock(&stager->lock);
-    if (count == 0) {
+    if (ends) {
         window_end(stager, window);
         return;
     }

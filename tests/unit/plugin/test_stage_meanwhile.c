@@ -232,6 +232,33 @@ static void long_pieces_come_one_by_one(void **state)
     }
 }
 
+/* A match of many slabs, all of which are there: it is looked at a part at a time. */
+static void who_ends_it_does_not_wait_for_all_of_it(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(5, 0, 0, 1600);
+    spec_status status;
+    rig_init(&rig, true, "\"host_bytes\": \"64MiB\", \"chunk_tokens\": 16");
+    rig_shape(&rig, 40, 1, 8, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    assert_int_equal(rig_read(&rig, &prompt, &status), 1600);
+    struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+    assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], 0);
+    spec_ticket ticket = stage(&rig, found.request, 0);
+    assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+    assert_int_equal(stats_of(&rig).host_bytes_kept, 4000 * SC_IO_PAGE_BYTES);
+    ticket = stage(&rig, found.request, 0);
+    (void)sc_exec_step_one(rig.conn->exec);
+    assert_int_equal(sc_plugin_poll(rig.conn, &ticket, 1, &status, NULL), SPEC_OK);
+    assert_int_equal(status, SPEC_PENDING);
+    rig_release(&rig, found.request);
+    assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +268,7 @@ int main(void)
         cmocka_unit_test(what_is_found_is_kept_when_others_are_over),
         cmocka_unit_test(what_is_void_meanwhile_ends_it),
         cmocka_unit_test(long_pieces_come_one_by_one),
+        cmocka_unit_test(who_ends_it_does_not_wait_for_all_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
