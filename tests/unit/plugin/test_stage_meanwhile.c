@@ -259,6 +259,41 @@ static void who_ends_it_does_not_wait_for_all_of_it(void **state)
     rig_done(&rig);
 }
 
+/* Rows that go while their codes stay are in no memory either, and nobody is told that they are. */
+static void rows_that_went_are_not_of_the_host(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(5, 0, 0, 256);
+    rig_init(&rig, true,
+             "\"host_bytes\": \"64MiB\", \"preset\": \"layered\", \"lease_ns_max\": 0, "
+             "\"store\": {\"coarse_only\": \"yes\"}");
+    rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    do
+        rig_pass_ns(&rig, 1 * MS);
+    while (stats_of(&rig).is_building);
+    rig_background(&rig);
+    struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+    assert_int_equal(found.matched_tokens, 256);
+    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+    assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
+    rig_release(&rig, found.request);
+    sc_plugin_evict_ask(rig.conn, 1);
+    rig_background(&rig);
+    assert_true(stats_of(&rig).coarse_pieces > 0);
+    found = rig_lookup(&rig, &prompt);
+    assert_int_equal(found.matched_tokens, 256);
+    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK); /* there are none */
+    assert_int_equal(peek(&rig, &prompt).state, SPEC_LOOKUP_HIT);
+    assert_int_equal(stats_of(&rig).host_bytes_kept, 0);
+    assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], 0);
+    rig_release(&rig, found.request);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +303,7 @@ int main(void)
         cmocka_unit_test(what_is_found_is_kept_when_others_are_over),
         cmocka_unit_test(what_is_void_meanwhile_ends_it),
         cmocka_unit_test(long_pieces_come_one_by_one),
+        cmocka_unit_test(rows_that_went_are_not_of_the_host),
         cmocka_unit_test(who_ends_it_does_not_wait_for_all_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
