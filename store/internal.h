@@ -121,6 +121,8 @@ struct sc_store {
     /* Set by open: a piece is void from now on, the log lock held (cache/hosted.c). NULL: nobody
      * asks. */
     void (*piece_gone)(const struct sc_store *store, const struct sc_store_piece_entry *piece);
+    /* Likewise: an extent's rows are, its codes stay. */
+    void (*rows_gone)(const struct sc_store *store, const struct sc_store_extent_entry *extent);
 
     struct sc_store_counts counts;
 };

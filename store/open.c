@@ -160,8 +160,10 @@ static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
         host.bytes = 0;
         status = sc_store_host_open(&host, &store->host, reterr);
     }
-    if (store->host != NULL)
+    if (store->host != NULL) {
         store->piece_gone = sc_store_hosted_piece_gone;
+        store->rows_gone = sc_store_hosted_rows_gone;
+    }
     return status;
 }
 

@@ -5,7 +5,8 @@
  *           of one piece, without the rows that it skips; other kinds: store/read/sketch_host.c
  *
  * Holds: a slab has all rows of its piece that can be read, as they were read and verified; whoever
- * hands them out verifies them again. Of a piece that is void nothing is found.
+ * hands them out verifies them again. Of a piece that is void nothing is found, and no rows of one
+ * that has codes alone.
  * Does not: choose what is evicted (host.c), read.
  * Threads: any; a filler: its load's consumer.
  * Tests: tests/unit/store/test_hosted.c */
@@ -41,6 +42,10 @@ void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
 /* The piece is void: none of its slabs is found any more. */
 void sc_store_hosted_piece_gone(const struct sc_store *store,
                                 const struct sc_store_piece_entry *piece);
+/* The extent has codes alone from now on: the same of its rows, their tags, and probe rows that
+ * stand before them. */
+void sc_store_hosted_rows_gone(const struct sc_store *store,
+                               const struct sc_store_extent_entry *extent);
 
 /* A slab that is filled. */
 struct sc_store_hosted_fill {

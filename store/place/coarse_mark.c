@@ -20,6 +20,8 @@ void sc_store_coarse_set(struct sc_store *store, struct sc_store_extent_entry *e
     }
     atomic_store(&extent->coarse_ns, record->at_ns > 0 ? record->at_ns : 1);
     sc_store_count(&store->counts.coarse_pieces, extent->live_count);
+    if (store->rows_gone != NULL)
+        store->rows_gone(store, extent);
 }
 
 void sc_store_coarse_piece_gone(struct sc_store *store, const struct sc_store_extent_entry *extent)

@@ -74,14 +74,21 @@ static void stage_ends(struct sc_store_stager *stager, spec_status status, uint6
     stager->layer = stager->store->shape.layer_count;
 }
 
+/* Its rows are about to go, or went: they are not kept (store/cache/hosted.h). */
+static bool is_going(const struct sc_store *store, const struct sc_store_range *range)
+{
+    return range->is_coarse != 0 || sc_store_piece_is_coarse(store, range->piece, 0);
+}
+
 /* The next range that has rows to bring; false: there is none, as the layer's ranges, and then the
  * layers, are through. */
 static bool range_seek(struct sc_store_stager *stager)
 {
     const struct sc_store_stage *what = &stager->what;
     while (stager->layer < stager->store->shape.layer_count) {
-        while (stager->range < what->range_count && (what->ranges[stager->range].row_count == 0 ||
-                                                     what->ranges[stager->range].is_coarse != 0))
+        while (stager->range < what->range_count &&
+               (what->ranges[stager->range].row_count == 0 ||
+                is_going(stager->store, &what->ranges[stager->range])))
             stager->range++;
         if (stager->range < what->range_count)
             return true;

@@ -259,6 +259,131 @@ static void who_ends_it_does_not_wait_for_all_of_it(void **state)
     rig_done(&rig);
 }
 
+/* Rows that go while their codes stay are in no memory either, and nobody is told that they are. */
+static void rows_that_went_are_not_of_the_host(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(5, 0, 0, 256);
+    rig_init(&rig, true,
+             "\"host_bytes\": \"64MiB\", \"preset\": \"layered\", \"lease_ns_max\": 0, "
+             "\"store\": {\"coarse_only\": \"yes\"}");
+    rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    do
+        rig_pass_ns(&rig, 1 * MS);
+    while (stats_of(&rig).is_building);
+    rig_background(&rig);
+    struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+    assert_int_equal(found.matched_tokens, 256);
+    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+    assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
+    rig_release(&rig, found.request);
+    sc_plugin_evict_ask(rig.conn, 1);
+    rig_background(&rig);
+    assert_true(stats_of(&rig).coarse_pieces > 0);
+    found = rig_lookup(&rig, &prompt);
+    assert_int_equal(found.matched_tokens, 256);
+    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK); /* there are none */
+    assert_int_equal(peek(&rig, &prompt).state, SPEC_LOOKUP_HIT);
+    assert_int_equal(stats_of(&rig).host_bytes_kept, 0);
+    assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], 0);
+    rig_release(&rig, found.request);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* Less memory than a slab, than a layer, than a match; with what is written, and without. */
+static void any_size_of_memory_is_right(void **state)
+{
+    static const uint32_t SIZES[] = {4096, 8192, 12287, 20480, 65536, 131072};
+    static const char *const MORE[] = {
+        "\"chunk_tokens\": 16",
+        "\"chunk_tokens\": 64, \"host_written\": \"yes\"",
+        "\"chunk_tokens\": 16, \"host_written\": \"yes\", \"host_policy\": \"lru\"",
+        "\"chunk_tokens\": 32, \"store\": {\"layout\": \"split\"}, \"host_policy\": \"lfu\"",
+    };
+    (void)state;
+    for (uint32_t i = 0; i < 6 * 4; i++) {
+        struct rig rig;
+        char extra[200];
+        spec_status status;
+        (void)snprintf(extra, sizeof(extra), "\"host_bytes\": %u, %s", SIZES[i / 4], MORE[i % 4]);
+        rig_init(&rig, true, extra);
+        rig_shape(&rig, LAYERS, 3, 40, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        for (uint64_t p = 0; p < 6; p++) {
+            struct prompt prompt = rig_prompt(40 + p / 3, 70 * (p / 3), p, COUNT - 31 * p);
+            assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+            struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+            status = rig_wait(&rig, stage(&rig, found.request, 0));
+            assert_true(status == SPEC_OK || status == SPEC_E_NO_SPACE);
+            rig_release(&rig, found.request);
+            found = peek(&rig, &prompt);
+            assert_true(status != SPEC_OK || found.tier_bytes[SPEC_TIER_DISK] == 0);
+            assert_int_equal(rig_read(&rig, &prompt, &status), prompt.count);
+            assert_in_range(stats_of(&rig).host_bytes_used, 0, SIZES[i / 4]);
+            rig_prompt_free(&prompt);
+        }
+        rig_done(&rig);
+    }
+}
+
+/* ---- In a process that reads ----------------------------------------------------------------- */
+
+enum other { NOTHING, RESETS, DROPS, OTHERS };
+
+/* What the writer does while another process stages: that one says how it ended, and what it gives
+ * afterwards is right. */
+static void a_reader_stages_beside_its_writer(void **state)
+{
+    (void)state;
+    for (uint32_t other = 0; other < OTHERS; other++)
+        for (uint32_t ms = 0; ms < 400; ms += 57) {
+            struct rig writer, reader;
+            struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
+            spec_status status;
+            open_with(&writer, "\"host_bytes\": \"64MiB\", \"lease_ns_max\": 5000000000");
+            assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
+            rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+            rig_open(&reader);
+            struct spec_lookup_result found = rig_lookup(&reader, &prompt);
+            struct spec_lookup_result mine = rig_lookup(&writer, &prompt);
+            assert_int_equal(found.matched_tokens, COUNT);
+            sc_io_sim_fault_scope(writer.disk, "/seg-");
+            sc_io_sim_fault_ppm(writer.disk, SC_SIM_LATE, 1000000);
+            sc_io_sim_fault_late_ns(writer.disk, 200 * MS);
+            spec_ticket ticket = stage(&reader, found.request, 0);
+            assert_int_equal(peek(&reader, &prompt).state, SPEC_LOOKUP_PENDING);
+            rig_pass_ns(&reader, ms * MS);
+            if (other == RESETS)
+                assert_int_equal(sc_plugin_reset(writer.conn, NULL), SPEC_OK);
+            if (other == DROPS)
+                sc_plugin_range_fail(writer.conn, sc_plugin_request_find(writer.conn, mine.request),
+                                     1, SPEC_E_CORRUPT, SC_STORE_TIER);
+            rig_pass_ns(&writer, 30 * MS);
+            status = rig_wait(&reader, ticket);
+            rig_pass_ns(&reader, 60 * MS);
+            struct spec_lookup_result now = peek(&reader, &prompt);
+            assert_int_not_equal(now.state, SPEC_LOOKUP_PENDING);
+            assert_true(other == NOTHING ? now.matched_tokens == COUNT
+                                         : now.matched_tokens < COUNT);
+            if (status == SPEC_OK)
+                assert_int_equal(now.tier_bytes[SPEC_TIER_DISK], 0);
+            rig_release(&reader, found.request);
+            rig_release(&writer, mine.request);
+            sc_io_sim_fault_ppm(writer.disk, SC_SIM_LATE, 0);
+            assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
+            rig_pass_ns(&reader, 60 * MS);
+            assert_int_equal(rig_read(&reader, &prompt, &status), COUNT);
+            assert_int_equal(rig_read(&reader, &prompt, &status), COUNT);
+            rig_leave(&reader);
+            rig_done(&writer);
+            rig_prompt_free(&prompt);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -268,6 +393,9 @@ int main(void)
         cmocka_unit_test(what_is_found_is_kept_when_others_are_over),
         cmocka_unit_test(what_is_void_meanwhile_ends_it),
         cmocka_unit_test(long_pieces_come_one_by_one),
+        cmocka_unit_test(any_size_of_memory_is_right),
+        cmocka_unit_test(a_reader_stages_beside_its_writer),
+        cmocka_unit_test(rows_that_went_are_not_of_the_host),
         cmocka_unit_test(who_ends_it_does_not_wait_for_all_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
