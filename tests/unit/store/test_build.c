@@ -4,58 +4,13 @@
  *
  * Threads: the fixture's. */
 #include "store/place/tier.h"
-#include "tests/unit/store/build_check.h"
+#include "tests/unit/store/build_trial.h"
+#include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/late_io.h"
 #include "tests/unit/store/sketch_check.h"
 #include "tests/unit/store/space_check.h"
 
-static const struct world_setup setups[] = {
-    {.name = "sim, paired",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .probe_row_bytes = 96,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, split, windows cut pieces",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 1504,
-     .probe_row_bytes = 198,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, paired rows of 8 KiB",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .k_row_bytes = 4096,
-     .probe_row_bytes = 2048,
-     .disk_bytes = 256u << 20,
-     .segment_bytes = 16u << 20,
-     .op_bytes = 256u << 10},
-    {.name = "pread, paired, 2 threads",
-     .backend = SC_BACKEND_PREAD,
-     .thread_count = 2,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .probe_row_bytes = 96,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "io_uring, split, 3 threads",
-     .backend = SC_BACKEND_URING,
-     .thread_count = 3,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 512,
-     .probe_row_bytes = 256,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-};
-#define SETUPS (sizeof(setups) / sizeof(setups[0]))
+static const struct world_setup *const setups = build_setups;
 
 /* A store without probe rows, that is then opened by who wants them. */
 static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
@@ -111,19 +66,47 @@ static void sketches_ok(struct world *world, uint64_t key)
     sc_store_sketch_close(sketch);
 }
 
-static void rows_ok(struct world *world, uint64_t key)
+/* Layers whose sketch the key has. */
+static uint64_t sketches_had(struct world *world, uint64_t key, bool is_cut)
 {
-    struct sc_store_reader *reader = world_reader(world);
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
-        if (world_load_key(world, reader, layer, key).status != SPEC_OK)
-            fail_msg("%s: %s; %s", world->setup->name, world->error.text, world->last_line);
-    sc_store_readers_close(reader, 1);
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    uint64_t wanted = world->params.probe_row_bytes, had = 0;
+    match_key(world, &match, key);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+        if (!sc_store_sketch_begin(sketch,
+                                   &(struct sc_store_sketch_want){.layer = layer,
+                                                                  .lane = SC_LANE_DEMAND,
+                                                                  .ranges = match.ranges,
+                                                                  .range_count = match.count,
+                                                                  .probe_row_bytes = wanted}))
+            continue;
+        spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+        assert_true(status == SPEC_OK || (is_cut && status == SPEC_E_CORRUPT));
+        had += status == SPEC_OK;
+        if (status == SPEC_OK)
+            match_check(world, &match, layer, wanted, sketch, true);
+    }
+    sc_store_sketch_close(sketch);
+    return had;
 }
+
+static void open_building(struct world *world)
+{
+    world->params.probe_row_bytes = world->setup->probe_row_bytes;
+    world_open_ok(world);
+}
+
+static const struct build_trial trial = {.setup = &build_setups[0],
+                                         .bare = world_bare,
+                                         .open = open_building,
+                                         .had = sketches_had,
+                                         .is_whole = sketches_ok};
 
 static void build_gives_old_rows_their_sketches(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < SETUPS; i++) {
+    for (uint32_t i = 0; i < BUILD_SETUPS; i++) {
         struct world *world = world_bare(&setups[i], 7);
         if (world == NULL)
             continue;
@@ -351,148 +334,26 @@ static void build_ends_with_the_store_at_any_step(void **state)
     }
 }
 
-/* Every n-th allocation, read, write, completion and reservation failed once. */
 static void build_survives_every_fault(void **state)
 {
     (void)state;
-    static const enum sc_fault_kind KINDS[] = {SC_FAULT_ALLOC, SC_FAULT_READ, SC_FAULT_WRITE,
-                                               SC_FAULT_COMPLETION, SC_FAULT_RESERVE};
-    for (uint32_t kind = 0; kind < 5; kind++) {
-        uint64_t fired = 0;
-        for (uint64_t n = 0;; n++) {
-            struct world *world = world_bare(&setups[0], 6);
-            assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-            assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
-            world->params.fault = &world->fault;
-            world->alloc.fault = &world->fault;
-            reopen(world, setups[0].probe_row_bytes);
-            sc_fault_arm(&world->fault, KINDS[kind], n);
-            build_all(world, 0);
-            sc_fault_arm(&world->fault, KINDS[kind], INT64_MAX);
-            bool fires = atomic_load(&world->fault.fired[KINDS[kind]]) > 0;
-            fired += fires;
-            space_check(world->store);
-            rows_ok(world, 1);
-            rows_ok(world, 2);
-            if (has_sketch(world, 1))
-                sketches_ok(world, 1);
-            reopen(world, setups[0].probe_row_bytes);
-            space_check(world->store);
-            rows_ok(world, 2);
-            build_all(world, 0);
-            sketches_ok(world, 1);
-            sketches_ok(world, 2);
-            world_free(world);
-            if (!fires)
-                break;
-        }
-        assert_true(fired > 0 || KINDS[kind] == SC_FAULT_RESERVE);
-    }
-}
-
-/* ---- Power cuts ----------------------------------------------------------------------------- */
-
-/* What is found when the power was cut: all rows that were synced, and a sketch that is right or
- * cannot be had. */
-static uint32_t image_check(const struct world *origin, uint64_t events, uint64_t seed)
-{
-    struct world *world = world_cut(origin, events, seed, seed);
-    uint32_t had = 0;
-    world_open_ok(world);
-    assert_int_equal(world->open_count, origin->piece_count);
-    space_check(world->store);
-    for (uint64_t key = 1; key <= 2; key++) {
-        struct sc_store_sketch *sketch = sketch_make(world);
-        struct match match = {.count = 0};
-        uint64_t wanted = world->params.probe_row_bytes;
-        match_key(world, &match, key);
-        for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-            if (!sc_store_sketch_begin(sketch,
-                                       &(struct sc_store_sketch_want){.layer = layer,
-                                                                      .lane = SC_LANE_DEMAND,
-                                                                      .ranges = match.ranges,
-                                                                      .range_count = match.count,
-                                                                      .probe_row_bytes = wanted}))
-                continue;
-            spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
-            assert_true(status == SPEC_OK || status == SPEC_E_CORRUPT);
-            had += status == SPEC_OK;
-            if (status == SPEC_OK)
-                match_check(world, &match, layer, wanted, sketch, true);
-        }
-        sc_store_sketch_close(sketch);
-        rows_ok(world, key);
-    }
-    build_all(world, 0); /* what is still missing */
-    assert_true(has_sketch(world, 1));
-    space_check(world->store);
-    world_free(world);
-    return had;
+    build_trial_faults(&trial);
 }
 
 static void build_cut_at_any_write_loses_nothing(void **state)
 {
     (void)state;
-    struct world_setup setup = setups[0];
-    setup.journal = 2;
-    struct world *world = world_bare(&setup, 12);
-    uint32_t none = 0, all = 0, cuts = 0;
-    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
-    reopen(world, setup.probe_row_bytes); /* close syncs the log; the rows: */
-    assert_int_equal(sc_io_file_sync(world->store->io, world->store->disk.segments[0].file, NULL),
-                     SPEC_OK);
-    uint64_t from = sc_io_sim_disk_events(world->disk);
-    build_all(world, 0);
-    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-    uint64_t to = sc_io_sim_disk_events(world->disk);
-    assert_true(to > from);
-    for (uint64_t events = from; events <= to; events++)
-        for (uint64_t seed = 0; seed < 8; seed++, cuts++) {
-            uint32_t had = image_check(world, events, seed * 1000 + events);
-            none += had == 0;
-            all += had == 2 * setup.layers;
-        }
-    print_message("%u power cuts: %u without a sketch, %u with all\n", cuts, none, all);
-    assert_true(none > 0);
-    assert_true(all > 0);
-    world_free(world);
+    build_trial_cuts(&trial, 2 * build_setups[0].layers);
 }
 
 #endif
 
-/* ---- Followers ------------------------------------------------------------------------------ */
-
 static void build_is_seen_by_a_follower(void **state)
 {
     (void)state;
-    struct world *world = world_bare(&setups[3], 2);
-    assert_non_null(world);
-    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-    reopen(world, setups[3].probe_row_bytes);
-    struct sc_store_params params = world->params;
-    struct sc_store *reader = NULL, *writer = world->store;
-    bool more = true;
-    params.role = SC_STORE_READER;
-    params.on_piece = NULL;
-    params.on_piece = world->params.on_piece;
-    assert_int_equal(sc_store_open(&params, &reader, NULL), SPEC_OK);
-    world->store = reader;
-    assert_false(has_sketch(world, 1));
-    world->store = writer;
-    build_all(world, 0);
-    for (uint32_t round = 0; round < 2; round++) { /* appended; then read again from its start */
-        world->store = reader;
-        while (more)
-            assert_int_equal(sc_store_follow(reader, &more, NULL), SPEC_OK);
-        sketches_ok(world, 1);
-        rows_ok(world, 1);
-        world->store = writer;
-        assert_int_equal(sc_store_checkpoint(writer, NULL), SPEC_OK);
-        more = true;
-    }
-    sc_store_close(reader);
-    world_free(world);
+    struct build_trial files = trial;
+    files.setup = &build_setups[3];
+    build_trial_follower(&files);
 }
 
 int main(void)

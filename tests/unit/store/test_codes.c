@@ -4,7 +4,7 @@
  *
  * Threads: the fixture's. */
 #include "store/rows/codes.h"
-#include "tests/unit/store/build_check.h"
+#include "tests/unit/store/build_trial.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/space_check.h"
 
@@ -24,12 +24,34 @@ static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
     return world_opened(world_make(setup, seed));
 }
 
-static void reopen(struct world *world)
+static void open_coding(struct world *world)
 {
-    world_close(world);
     keep_codes(world, true);
     world_open_ok(world);
 }
+
+static void reopen(struct world *world)
+{
+    world_close(world);
+    open_coding(world);
+}
+
+static uint64_t codes_had(struct world *world, uint64_t key, bool is_cut)
+{
+    (void)is_cut; /* a block that is damaged is no block */
+    return key_check(world, key, false);
+}
+
+static void codes_are_whole(struct world *world, uint64_t key)
+{
+    assert_true(key_check(world, key, true) > 0);
+}
+
+static const struct build_trial trial = {.setup = &setups[0],
+                                         .bare = world_bare,
+                                         .open = open_coding,
+                                         .had = codes_had,
+                                         .is_whole = codes_are_whole};
 
 /* A store of key 1 alone, with its codes; a sketch, and the key's match. */
 static struct world *world_coded(uint64_t rows, struct sc_store_sketch **ret_sketch,
@@ -521,68 +543,28 @@ static void codes_that_do_not_fit_are_not_believed(void **state)
     world_free(world);
 }
 
+#ifndef SC_SANITIZED_THREAD
+
+static void codes_survive_every_fault_of_a_build(void **state)
+{
+    (void)state;
+    build_trial_faults(&trial);
+}
+
 static void codes_cut_at_any_write_lose_nothing(void **state)
 {
     (void)state;
-    struct world_setup setup = setups[0];
-    setup.journal = 2;
-    struct world *origin = world_bare(&setup, 12);
-    uint32_t none = 0, some = 0;
-    assert_int_equal(world_store(origin, 1, 0, 200), SPEC_OK);
-    reopen(origin);
-    assert_int_equal(sc_io_file_sync(origin->store->io, origin->store->disk.segments[0].file, NULL),
-                     SPEC_OK);
-    uint64_t from = sc_io_sim_disk_events(origin->disk);
-    build_all(origin, 0);
-    assert_int_equal(sc_store_checkpoint(origin->store, NULL), SPEC_OK);
-    uint64_t to = sc_io_sim_disk_events(origin->disk);
-    assert_true(to > from);
-    for (uint64_t events = from; events <= to; events++)
-        for (uint64_t seed = 0; seed < 4; seed++) {
-            struct world *world = world_cut(origin, events, seed, seed * 1000 + events);
-            keep_codes(world, true);
-            world_open_ok(world);
-            space_check(world->store);
-            uint64_t had = key_check(world, 1, false);
-            none += had == 0;
-            some += had > 0;
-            rows_ok(world, 1);
-            build_all(world, 0);
-            space_check(world->store);
-            world_free(world);
-        }
-    print_message("%u power cuts without codes, %u with\n", none, some);
-    assert_true(none > 0 && some > 0);
-    world_free(origin);
+    build_trial_cuts(&trial, 0);
 }
+
+#endif
 
 static void codes_are_seen_by_a_follower(void **state)
 {
     (void)state;
-    struct world *world = world_bare(&setups[2], 2);
-    assert_non_null(world);
-    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-    reopen(world);
-    struct sc_store_params params = world->params;
-    struct sc_store *reader = NULL, *writer = world->store;
-    bool more = true;
-    params.role = SC_STORE_READER;
-    assert_int_equal(sc_store_open(&params, &reader, NULL), SPEC_OK);
-    world->store = reader;
-    assert_int_equal(key_check(world, 1, false), 0);
-    world->store = writer;
-    build_all(world, 0);
-    for (uint32_t round = 0; round < 2; round++) { /* appended; then read again from its start */
-        world->store = reader;
-        while (more)
-            assert_int_equal(sc_store_follow(reader, &more, NULL), SPEC_OK);
-        assert_true(key_check(world, 1, true) > 0);
-        world->store = writer;
-        assert_int_equal(sc_store_checkpoint(writer, NULL), SPEC_OK);
-        more = true;
-    }
-    sc_store_close(reader);
-    world_free(world);
+    struct build_trial files = trial;
+    files.setup = &setups[2];
+    build_trial_follower(&files);
 }
 
 int main(void)
@@ -602,7 +584,10 @@ int main(void)
         cmocka_unit_test(codes_that_were_passed_over_wait_for_the_next_start),
         cmocka_unit_test(codes_of_other_bits_are_kept),
         cmocka_unit_test(codes_that_do_not_fit_are_not_believed),
+#ifndef SC_SANITIZED_THREAD
+        cmocka_unit_test(codes_survive_every_fault_of_a_build),
         cmocka_unit_test(codes_cut_at_any_write_lose_nothing),
+#endif
         cmocka_unit_test(codes_are_seen_by_a_follower),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
  * Threads: the fixture's. */
 #include "store/place/tier.h"
 #include "store/rows/hot.h"
-#include "tests/unit/store/build_check.h"
+#include "tests/unit/store/build_trial.h"
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/space_check.h"
 
@@ -14,48 +14,7 @@
 #define PPM      1000000u
 #define LEASE_NS UINT64_C(1000000000)
 
-static const struct world_setup setups[] = {
-    {.name = "sim, paired",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, split, windows cut pieces",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 1504,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, paired rows of 8 KiB",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .k_row_bytes = 4096,
-     .disk_bytes = 256u << 20,
-     .segment_bytes = 16u << 20,
-     .op_bytes = 256u << 10},
-    {.name = "pread, paired, 2 threads",
-     .backend = SC_BACKEND_PREAD,
-     .thread_count = 2,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "io_uring, split, 3 threads",
-     .backend = SC_BACKEND_URING,
-     .thread_count = 3,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 512,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-};
-#define SETUPS (sizeof(setups) / sizeof(setups[0]))
+static const struct world_setup *const setups = build_setups;
 
 /* Some far apart, some side by side; others in each layer. user: the first piece that is known. */
 static bool choose(void *user, const struct sc_store_range *ranges, uint64_t range_count,
@@ -82,6 +41,7 @@ static struct world *world_hot(const struct world_setup *setup, uint64_t seed)
     known_from = 0;
     world->config.maintain_bytes_per_s = 0;
     world->config.lease_ns_max = LEASE_NS;
+    world->params.probe_row_bytes = 0;
     world->params.hot = (struct sc_store_hot){HOT_PPM, choose, &known_from};
     return world_opened(world);
 }
@@ -152,7 +112,8 @@ static uint64_t hot_load(struct world *world, const struct match *match, uint32_
     return count;
 }
 
-static uint64_t hot_count(struct world *world, uint64_t key)
+/* is_cut: power failed, so blocks may be damaged; they are forgotten then. */
+static uint64_t hot_had(struct world *world, uint64_t key, bool is_cut)
 {
     uint64_t count = 0;
     spec_status status;
@@ -160,9 +121,14 @@ static uint64_t hot_count(struct world *world, uint64_t key)
     match_key(world, &match, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
         count += hot_load(world, &match, layer, NULL, &status);
-        assert_int_equal(status, SPEC_OK);
+        assert_true(status == SPEC_OK || (is_cut && status == SPEC_E_CORRUPT));
     }
     return count;
+}
+
+static uint64_t hot_count(struct world *world, uint64_t key)
+{
+    return hot_had(world, key, false);
 }
 
 /* All hot rows of the key, which has one extent of so many rows. */
@@ -171,20 +137,27 @@ static void key_is_hot(struct world *world, uint64_t key, uint64_t rows)
     assert_int_equal(hot_count(world, key), rows * HOT_PPM / PPM * world->setup->layers);
 }
 
-static void rows_are_right(struct world *world, uint64_t key)
+/* The trials' keys have an extent each. */
+static void all_is_hot(struct world *world, uint64_t key)
 {
-    struct sc_store_reader *reader = world_reader(world);
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
-        assert_int_equal(world_load_key(world, reader, layer, key).status, SPEC_OK);
-    sc_store_readers_close(reader, 1);
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < world->piece_count; i++)
+        rows += world->pieces[i].key == key ? world->pieces[i].row_count : 0;
+    key_is_hot(world, key, rows);
 }
+
+static const struct build_trial trial = {.setup = &build_setups[0],
+                                         .bare = world_hot,
+                                         .open = world_open_ok,
+                                         .had = hot_had,
+                                         .is_whole = all_is_hot};
 
 /* ---- Building and reading -------------------------------------------------------------------- */
 
 static void hot_rows_are_the_extents(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < SETUPS; i++) {
+    for (uint32_t i = 0; i < BUILD_SETUPS; i++) {
         struct world *world = world_hot(&setups[i], 7);
         if (world == NULL)
             continue;
@@ -198,7 +171,7 @@ static void hot_rows_are_the_extents(void **state)
         for (uint32_t opened = 0; opened < 3; opened++) {
             key_is_hot(world, 1, 300);
             key_is_hot(world, 2, 250);
-            rows_are_right(world, 1);
+            rows_ok(world, 1);
             assert_int_equal(stats_of(world).hot_bytes, bytes);
             build_all(world, 0); /* nothing is left to be built */
             assert_int_equal(stats_of(world).hot_bytes, bytes);
@@ -218,7 +191,7 @@ static void any_part_of_a_match_is_read(void **state)
 {
     (void)state;
     uint64_t random = 3;
-    for (uint32_t i = 0; i < SETUPS; i++) {
+    for (uint32_t i = 0; i < BUILD_SETUPS; i++) {
         struct world *world = world_hot(&setups[i], 8);
         if (world == NULL)
             continue;
@@ -358,7 +331,7 @@ static void a_damaged_block_is_forgotten(void **state)
         assert_int_equal(hot_count(world, 1), 0);
         assert_int_equal(stats_of(world).bad_hot, 1);
         assert_int_equal(stats_of(world).corrupt_rows, 0);
-        rows_are_right(world, 1);
+        rows_ok(world, 1);
         key_is_hot(world, 2, 256);
         build_all(world, 0); /* none is made in its place */
         space_check(world->store);
@@ -385,7 +358,7 @@ static void a_block_that_cannot_be_read_is_forgotten(void **state)
     sc_fault_arm(&world->fault, SC_FAULT_READ, INT64_MAX);
     assert_int_equal(status, SPEC_E_IO);
     assert_int_equal(hot_count(world, 1), 0);
-    rows_are_right(world, 1);
+    rows_ok(world, 1);
     world_free(world);
 }
 
@@ -465,94 +438,13 @@ static void pages_go_with_the_rows(void **state)
 static void build_survives_every_fault(void **state)
 {
     (void)state;
-    static const enum sc_fault_kind KINDS[] = {SC_FAULT_ALLOC, SC_FAULT_READ, SC_FAULT_WRITE,
-                                               SC_FAULT_COMPLETION, SC_FAULT_RESERVE};
-    for (uint32_t kind = 0; kind < 5; kind++) {
-        uint64_t fired = 0;
-        for (uint64_t n = 0;; n++) {
-            struct world *world = world_hot(&setups[0], 6);
-            assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-            assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
-            world_close(world);
-            world->params.fault = &world->fault;
-            world->alloc.fault = &world->fault;
-            world_open_ok(world);
-            sc_fault_arm(&world->fault, KINDS[kind], n);
-            build_all(world, 0);
-            sc_fault_arm(&world->fault, KINDS[kind], INT64_MAX);
-            bool fires = atomic_load(&world->fault.fired[KINDS[kind]]) > 0;
-            fired += fires;
-            space_check(world->store);
-            rows_are_right(world, 1);
-            rows_are_right(world, 2);
-            (void)hot_count(world, 1);
-            world_close(world);
-            world_open_ok(world);
-            space_check(world->store);
-            build_all(world, 0);
-            key_is_hot(world, 1, 200);
-            key_is_hot(world, 2, 130);
-            world_free(world);
-            if (!fires)
-                break;
-        }
-        assert_true(fired > 0 || KINDS[kind] == SC_FAULT_RESERVE);
-    }
-}
-
-/* All rows that were synced, and blocks that are right, or fail and are forgotten. */
-static uint64_t image_check(const struct world *origin, uint64_t events, uint64_t seed)
-{
-    struct world *world = world_cut(origin, events, seed, seed);
-    uint64_t had = 0;
-    world_open_ok(world);
-    assert_int_equal(world->open_count, origin->piece_count);
-    space_check(world->store);
-    for (uint64_t key = 1; key <= 2; key++) {
-        struct match match = {.count = 0};
-        match_key(world, &match, key);
-        for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-            spec_status status;
-            had += hot_load(world, &match, layer, NULL, &status);
-            assert_true(status == SPEC_OK || status == SPEC_E_CORRUPT);
-        }
-        rows_are_right(world, key);
-    }
-    build_all(world, 0); /* what is still missing */
-    space_check(world->store);
-    rows_are_right(world, 1);
-    world_free(world);
-    return had;
+    build_trial_faults(&trial);
 }
 
 static void cut_at_any_write_loses_nothing(void **state)
 {
     (void)state;
-    struct world_setup setup = setups[0];
-    setup.journal = 2;
-    struct world *world = world_hot(&setup, 12);
-    uint32_t none = 0, all = 0, cuts = 0;
-    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
-    world_close(world); /* syncs the log; the rows: */
-    world_open_ok(world);
-    assert_int_equal(sc_io_file_sync(world->store->io, world->store->disk.segments[0].file, NULL),
-                     SPEC_OK);
-    uint64_t from = sc_io_sim_disk_events(world->disk);
-    build_all(world, 0);
-    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-    uint64_t to = sc_io_sim_disk_events(world->disk);
-    assert_true(to > from);
-    for (uint64_t events = from; events <= to; events++)
-        for (uint64_t seed = 0; seed < 8; seed++, cuts++) {
-            uint64_t had = image_check(world, events, seed * 1000 + events);
-            none += had == 0;
-            all += had == (40 + 26) * setup.layers;
-        }
-    print_message("%u power cuts: %u without a hot block, %u with all\n", cuts, none, all);
-    assert_true(none > 0);
-    assert_true(all > 0);
-    world_free(world);
+    build_trial_cuts(&trial, (40 + 26) * build_setups[0].layers);
 }
 
 #endif
@@ -562,29 +454,9 @@ static void cut_at_any_write_loses_nothing(void **state)
 static void blocks_are_seen_by_a_follower(void **state)
 {
     (void)state;
-    struct world *world = world_hot(&setups[3], 2);
-    assert_non_null(world);
-    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-    struct sc_store_params params = world->params;
-    struct sc_store *reader = NULL, *writer = world->store;
-    bool more = true;
-    params.role = SC_STORE_READER;
-    assert_int_equal(sc_store_open(&params, &reader, NULL), SPEC_OK);
-    world->store = reader;
-    assert_int_equal(hot_count(world, 1), 0);
-    world->store = writer;
-    build_all(world, 0);
-    for (uint32_t round = 0; round < 2; round++) { /* appended; then read again from its start */
-        world->store = reader;
-        while (more)
-            assert_int_equal(sc_store_follow(reader, &more, NULL), SPEC_OK);
-        key_is_hot(world, 1, 300);
-        world->store = writer;
-        assert_int_equal(sc_store_checkpoint(writer, NULL), SPEC_OK);
-        more = true;
-    }
-    sc_store_close(reader);
-    world_free(world);
+    struct build_trial files = trial;
+    files.setup = &build_setups[3];
+    build_trial_follower(&files);
 }
 
 /* Blocks are built while their rows are read, and while extents go. */

@@ -1,0 +1,186 @@
+/* Trials of what is built; see build_trial.h. */
+#include "tests/unit/store/build_trial.h"
+
+#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/space_check.h"
+
+const struct world_setup build_setups[BUILD_SETUPS] = {
+    {.name = "sim, paired",
+     .backend = SC_BACKEND_SIM,
+     .layers = 3,
+     .k_row_bytes = 512,
+     .probe_row_bytes = 96,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "sim, split, windows cut pieces",
+     .backend = SC_BACKEND_SIM,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 1504,
+     .probe_row_bytes = 198,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 2u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "sim, paired rows of 8 KiB",
+     .backend = SC_BACKEND_SIM,
+     .layers = 2,
+     .k_row_bytes = 4096,
+     .probe_row_bytes = 2048,
+     .disk_bytes = 256u << 20,
+     .segment_bytes = 16u << 20,
+     .op_bytes = 256u << 10},
+    {.name = "pread, paired, 2 threads",
+     .backend = SC_BACKEND_PREAD,
+     .thread_count = 2,
+     .layers = 3,
+     .k_row_bytes = 512,
+     .probe_row_bytes = 96,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+    {.name = "io_uring, split, 3 threads",
+     .backend = SC_BACKEND_URING,
+     .thread_count = 3,
+     .layers = 2,
+     .layout = SC_STORE_SPLIT,
+     .k_row_bytes = 512,
+     .probe_row_bytes = 256,
+     .disk_bytes = 64u << 20,
+     .segment_bytes = 4u << 20,
+     .op_bytes = 64u << 10},
+};
+
+static void reopen(const struct build_trial *trial, struct world *world)
+{
+    world_close(world);
+    trial->open(world);
+}
+
+static void is_whole(const struct build_trial *trial, struct world *world, uint64_t key)
+{
+    if (trial->is_whole != NULL)
+        trial->is_whole(world, key);
+    else
+        assert_true(trial->had(world, key, false) > 0);
+}
+
+#ifndef SC_SANITIZED_THREAD
+
+/* One fault; false: nothing failed. */
+static bool fault_try(const struct build_trial *trial, enum sc_fault_kind kind, uint64_t n)
+{
+    struct world *world = trial->bare(trial->setup, 6);
+    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+    world->params.fault = &world->fault;
+    world->alloc.fault = &world->fault;
+    reopen(trial, world);
+    sc_fault_arm(&world->fault, kind, n);
+    build_all(world, 0);
+    sc_fault_arm(&world->fault, kind, INT64_MAX);
+    bool fires = atomic_load(&world->fault.fired[kind]) > 0;
+    space_check(world->store);
+    rows_ok(world, 1);
+    rows_ok(world, 2);
+    (void)trial->had(world, 1, false);
+    reopen(trial, world);
+    space_check(world->store);
+    rows_ok(world, 2);
+    build_all(world, 0);
+    is_whole(trial, world, 1);
+    is_whole(trial, world, 2);
+    world_free(world);
+    return fires;
+}
+
+void build_trial_faults(const struct build_trial *trial)
+{
+    static const enum sc_fault_kind KINDS[] = {SC_FAULT_ALLOC, SC_FAULT_READ, SC_FAULT_WRITE,
+                                               SC_FAULT_COMPLETION, SC_FAULT_RESERVE};
+    for (uint32_t kind = 0; kind < 5; kind++) {
+        uint64_t fired = 0;
+        while (fault_try(trial, KINDS[kind], fired))
+            fired++;
+        assert_true(fired > 0 || KINDS[kind] == SC_FAULT_RESERVE);
+    }
+}
+
+/* All rows that were synced, and of what was built what is right. Returns how much of both keys. */
+static uint64_t image_check(const struct build_trial *trial, const struct world *origin,
+                            uint64_t events, uint64_t seed)
+{
+    struct world *world = world_cut(origin, events, seed, seed);
+    uint64_t had = 0;
+    trial->open(world);
+    assert_int_equal(world->open_count, origin->piece_count);
+    space_check(world->store);
+    for (uint64_t key = 1; key <= 2; key++) {
+        had += trial->had(world, key, true);
+        rows_ok(world, key);
+    }
+    build_all(world, 0); /* what is still missing */
+    space_check(world->store);
+    rows_ok(world, 1);
+    world_free(world);
+    return had;
+}
+
+void build_trial_cuts(const struct build_trial *trial, uint64_t all)
+{
+    struct world_setup setup = *trial->setup;
+    setup.journal = 2;
+    struct world *world = trial->bare(&setup, 12);
+    uint32_t with_none = 0, with_all = 0, cuts = 0;
+    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+    reopen(trial, world); /* close syncs the log; the rows: */
+    assert_int_equal(sc_io_file_sync(world->store->io, world->store->disk.segments[0].file, NULL),
+                     SPEC_OK);
+    uint64_t from = sc_io_sim_disk_events(world->disk);
+    build_all(world, 0);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    uint64_t to = sc_io_sim_disk_events(world->disk);
+    assert_true(to > from);
+    for (uint64_t events = from; events <= to; events++)
+        for (uint64_t seed = 0; seed < 8; seed++, cuts++) {
+            uint64_t had = image_check(trial, world, events, seed * 1000 + events);
+            with_none += had == 0;
+            with_all += all > 0 ? had == all : had > 0;
+        }
+    print_message("%u power cuts: %u with nothing built, %u with %s\n", cuts, with_none, with_all,
+                  all > 0 ? "all" : "something");
+    assert_true(with_none > 0 && with_all > 0);
+    world_free(world);
+}
+
+#endif
+
+void build_trial_follower(const struct build_trial *trial)
+{
+    struct world *world = trial->bare(trial->setup, 2);
+    assert_non_null(world);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    reopen(trial, world);
+    struct sc_store_params params = world->params;
+    struct sc_store *reader = NULL, *writer = world->store;
+    bool more = true;
+    params.role = SC_STORE_READER;
+    assert_int_equal(sc_store_open(&params, &reader, NULL), SPEC_OK);
+    world->store = reader;
+    assert_int_equal(trial->had(world, 1, false), 0);
+    world->store = writer;
+    build_all(world, 0);
+    for (uint32_t round = 0; round < 2; round++) { /* appended; then read again from its start */
+        world->store = reader;
+        while (more)
+            assert_int_equal(sc_store_follow(reader, &more, NULL), SPEC_OK);
+        is_whole(trial, world, 1);
+        rows_ok(world, 1);
+        world->store = writer;
+        assert_int_equal(sc_store_checkpoint(writer, NULL), SPEC_OK);
+        more = true;
+    }
+    sc_store_close(reader);
+    world_free(world);
+}
