@@ -385,6 +385,11 @@ void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *
     pthread_mutex_unlock(&host->lock);
 }
 
+bool sc_store_host_is_empty(const struct sc_store_host *host)
+{
+    return host == NULL || sc_store_residents_is_empty(&host->residents);
+}
+
 uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_store_host_key *key)
 {
     return host != NULL ? sc_store_residents_count(&host->residents, key->copy, what_of(key)) : 0;

@@ -66,7 +66,9 @@ struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
 /* Whether get would give one now. */
 bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_key *key);
 void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab);
-/* Of how many layers, key's or others, get would give the slab. Takes no lock (residents.h). */
+/* No slab is there that get would give. Takes no lock, as the next (residents.h). */
+bool sc_store_host_is_empty(const struct sc_store_host *host);
+/* Of how many layers, key's or others, get would give the slab. */
 uint32_t sc_store_host_layers(const struct sc_store_host *host,
                               const struct sc_store_host_key *key);
 

@@ -7,14 +7,16 @@
 
 #define NONE      SC_RESIDENTS_NONE
 #define TRIES_MAX 16u  /* of a reader; each meets another change */
+#define NEAR_ROWS 64u  /* of a usual piece */
 #define STEPS_MAX 256u /* longer than any list: a reader that was led astray goes no further */
 
+/* Neighbours in an extent are neighbours here: lookup asks for one piece behind the other. */
 static _Atomic uint32_t *head_of(const struct sc_store_residents *residents, uint64_t copy,
                                  uint64_t what)
 {
-    uint64_t hash = copy * UINT64_C(0x9e3779b97f4a7c15) + what;
-    hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9);
-    return &residents->heads[(hash >> 32) & residents->head_mask];
+    uint64_t hash = (copy ^ what >> 32 << 56) * UINT64_C(0x9e3779b97f4a7c15);
+    hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9) >> 32;
+    return &residents->heads[(hash + (uint32_t)what / NEAR_ROWS) & residents->head_mask];
 }
 
 /* What is stored between the two is not seen before the version is odd, and what is seen of it
@@ -83,6 +85,8 @@ void sc_store_residents_publish(struct sc_store_residents *residents, uint32_t i
 {
     uint32_t count = GET(residents->groups[i].published);
     SET(residents->groups[i].published, is_published ? count + 1 : count - 1);
+    count = GET(residents->published);
+    SET(residents->published, is_published ? count + 1 : count - 1);
 }
 
 /* A group that moves to another list leads a reader astray, to its end at worst: it reads again. */

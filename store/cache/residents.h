@@ -3,7 +3,7 @@
  * hundreds of pieces, each of tens of layers.
  *
  *   groups   [count_max]         copy, what, how many slabs are published; a list of all of them
- *   heads    [a power of two] -> groups of one hash
+ *   heads    [a power of two] -> groups of one hash; what's low half, a row, moves on along them
  *   version  odd while a group comes or goes: who reads meanwhile reads again
  *
  * Holds: what count says was true at some moment during the call, unless groups come and go without
@@ -35,6 +35,7 @@ struct sc_store_residents {
     _Atomic uint32_t *heads;
     uint32_t count_max, head_mask;
     _Atomic uint32_t version;
+    _Atomic uint32_t published; /* slabs of all groups */
     uint32_t free;
 };
 
@@ -55,6 +56,11 @@ void sc_store_residents_publish(struct sc_store_residents *residents, uint32_t g
 uint32_t sc_store_residents_find(const struct sc_store_residents *residents, uint64_t copy,
                                  uint64_t what);
 
+/* No slab of any name is published. */
+static inline bool sc_store_residents_is_empty(const struct sc_store_residents *residents)
+{
+    return atomic_load_explicit(&residents->published, memory_order_acquire) == 0;
+}
 /* How many slabs of the name are published. */
 uint32_t sc_store_residents_count(const struct sc_store_residents *residents, uint64_t copy,
                                   uint64_t what);
