@@ -70,12 +70,13 @@ static uint64_t what_of(const struct sc_store_host_key *key)
     return (uint64_t)key->kind << 32 | key->first;
 }
 
+/* Neighbours in a layer are neighbours here: a load asks for one behind the other. */
 static uint32_t *head_of(const struct sc_store_host *host, const struct sc_store_host_key *key)
 {
-    uint64_t hash = key->copy * UINT64_C(0x9e3779b97f4a7c15) + what_of(key);
+    uint64_t hash = key->copy * UINT64_C(0x9e3779b97f4a7c15) + key->kind;
     hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9) + key->layer;
     hash = (hash ^ hash >> 32) * UINT64_C(0x94d049bb133111eb);
-    return &host->heads[(hash >> 32) & host->head_mask];
+    return &host->heads[((hash >> 32) + key->first / SC_RESIDENTS_NEAR) & host->head_mask];
 }
 
 static struct sc_store_host_slab *slab_find(const struct sc_store_host *host,

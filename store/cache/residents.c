@@ -7,7 +7,6 @@
 
 #define NONE      SC_RESIDENTS_NONE
 #define TRIES_MAX 16u  /* of a reader; each meets another change */
-#define NEAR_ROWS 64u  /* of a usual piece */
 #define STEPS_MAX 256u /* longer than any list: a reader that was led astray goes no further */
 
 /* Neighbours in an extent are neighbours here: lookup asks for one piece behind the other. */
@@ -16,7 +15,7 @@ static _Atomic uint32_t *head_of(const struct sc_store_residents *residents, uin
 {
     uint64_t hash = (copy ^ what >> 32 << 56) * UINT64_C(0x9e3779b97f4a7c15);
     hash = (hash ^ hash >> 29) * UINT64_C(0xbf58476d1ce4e5b9) >> 32;
-    return &residents->heads[(hash + (uint32_t)what / NEAR_ROWS) & residents->head_mask];
+    return &residents->heads[(hash + (uint32_t)what / SC_RESIDENTS_NEAR) & residents->head_mask];
 }
 
 /* What is stored between the two is not seen before the version is odd, and what is seen of it

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 
 #define SC_RESIDENTS_NONE UINT32_MAX
+#define SC_RESIDENTS_NEAR 64u /* rows of a usual piece: neighbours are so far apart */
 
 struct sc_store_residents_group {
     _Atomic uint64_t copy, what;
