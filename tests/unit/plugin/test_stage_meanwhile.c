@@ -330,6 +330,52 @@ static void any_size_of_memory_is_right(void **state)
     }
 }
 
+/* Each write of a pass that is kept fails in turn, or a layer of it never comes; a stage of what
+ * was stored before runs meanwhile. */
+static void passes_that_fail_leave_what_is_right(void **state)
+{
+    (void)state;
+    for (uint32_t n = 0; n < 36; n++) {
+        struct rig rig;
+        struct prompt first = rig_prompt(5, 100, 0, 100), prompt = rig_prompt(5, 100, 1, 260);
+        enum sc_io_sim_fault fault = n % 3 == 0 ? SC_SIM_WRITE_EIO : SC_SIM_NO_SPACE;
+        spec_status status;
+        spec_ticket ticket = 0;
+        open_with(&rig, n % 2 == 0 ? "\"host_bytes\": \"64MiB\", \"host_written\": \"yes\""
+                                   : "\"host_bytes\": \"160KiB\", \"host_written\": \"yes\", "
+                                     "\"chunk_tokens\": 16");
+        assert_int_equal(rig_fill(&rig, &first), SPEC_OK);
+        struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+        assert_int_equal(found.matched_tokens, 100);
+        if (n % 3 != 2)
+            sc_io_sim_fault_nth(rig.disk, fault, n / 3);
+        spec_ticket staged = stage(&rig, found.request, 0);
+        uint32_t layers = n % 3 == 2 ? n % LAYERS : LAYERS;
+        for (uint32_t layer = 0; layer < layers; layer++)
+            (void)rig_store_layer(&rig, found.request, &prompt, 100, 160, layer, &ticket);
+        if (layers == LAYERS)
+            (void)rig_wait(&rig, ticket);
+        status = rig_wait(&rig, staged);
+        assert_true(status == SPEC_OK || status == SPEC_E_NO_SPACE);
+        rig_release(&rig, found.request);
+        rig_settle(&rig);
+        rig_background(&rig);
+        sc_io_sim_fault_nth(rig.disk, fault, UINT64_MAX);
+        for (uint32_t i = 0; i < 2; i++) {
+            uint64_t matched = rig_read(&rig, &prompt, &status);
+            assert_true(matched == 100 || (matched > 100 && matched <= 260));
+        }
+        struct sc_store_stats stats = stats_of(&rig);
+        assert_in_range(stats.host_bytes_used, 1, stats.host_bytes_max);
+        assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
+        rig_background(&rig);
+        assert_int_equal(stats_of(&rig).host_bytes_used, 0);
+        rig_prompt_free(&first);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
 /* ---- In a process that reads ----------------------------------------------------------------- */
 
 enum other { NOTHING, RESETS, DROPS, OTHERS };
@@ -394,6 +440,7 @@ int main(void)
         cmocka_unit_test(what_is_void_meanwhile_ends_it),
         cmocka_unit_test(long_pieces_come_one_by_one),
         cmocka_unit_test(any_size_of_memory_is_right),
+        cmocka_unit_test(passes_that_fail_leave_what_is_right),
         cmocka_unit_test(a_reader_stages_beside_its_writer),
         cmocka_unit_test(rows_that_went_are_not_of_the_host),
         cmocka_unit_test(who_ends_it_does_not_wait_for_all_of_it),
