@@ -1,0 +1,604 @@
+/* What is read ahead (whole layers, guesses, hot blocks, submissions) in any order of calls, with
+ * deadlines in the midst of it: what is delivered is right, and nothing on the disk is taken for
+ * bad, unless it is. On the simulated disk, some of whose operations come late, fail or flip a bit;
+ * and by threads, on a directory.
+ *
+ *   a seed -> a configuration, a device, then steps: layers begun, guesses asked for, items of a
+ *             few requests, at once or submitted, waited for or not, requests released meanwhile
+ *   each item -> rows as its positions say; of the same queries the same rows, whatever was read
+ *
+ * Holds: a failure names its seed.
+ * Threads: the loop's; four on a directory, whose requests are their own. */
+#include "store/internal.h"
+#include "tests/unit/plugin/layered_fixture.h"
+
+#include <pthread.h>
+
+#define ROWS     300u
+#define LAYERS   4u
+#define REQUESTS 3u
+#define ITEMS    4u
+#define STEPS    120u
+#define HEADS    2u
+#define SUBMITS  4u
+#define FIRST    260u /* seed; 273 met a guess that a deadline among hot rows had left narrowed */
+#define THREADS  4u
+#ifdef SC_SANITIZED /* samples; the whole of it runs without sanitizers */
+#define SEEDS 24u
+#define RUNS  4u
+#else
+#define SEEDS 120u
+#define RUNS  10u
+#endif
+
+static const struct {
+    const char *preset, *layout, *more;
+    bool is_layered;
+} CASES[] = {
+    {"spec-itf", "paired", "", false},
+    {"spec-itf+range", "split", "", false},
+    {"spec-itf", "paired", ", \"prefetch\": {\"predictor\": \"static\"}", false},
+    {"spec-itf+range", "paired", ", \"prefetch\": {\"predictor\": \"sink\"}", false},
+    {"hinted", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", false},
+    {"hinted", "split",
+     ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", false},
+    {"layered", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true},
+    {"layered", "split",
+     ", \"prefetch\": {\"predictor\": \"layer\", \"min_precision_ppm\": 0}, \"read\": "
+     "{\"planner\": "
+     "\"chunk\"}",
+     true},
+};
+#define CASE_COUNT (sizeof(CASES) / sizeof(CASES[0]))
+
+static const uint32_t PPM[] = {0, 50000, 200000};
+#define SHARES (sizeof(PPM) / sizeof(PPM[0]))
+
+struct shots { /* an item and what it points to */
+    struct spec_select select;
+    struct area area;
+    uint32_t positions[HEADS * ROWS];
+    uint64_t exact[(ROWS + 63) / 64];
+    uint32_t held, kind, share; /* kind: of queries; share: of PPM, or SHARES: all rows */
+};
+
+struct held {
+    spec_request request;
+    uint64_t from;
+    uint32_t out;  /* submissions that are not waited for */
+    bool is_short; /* less than all is found */
+};
+
+struct submitted {
+    spec_ticket ticket;
+    uint64_t count;
+    struct spec_important items[ITEMS];
+    struct shots shots[ITEMS];
+    bool is_out, is_left[ITEMS]; /* left: its request was released meanwhile */
+};
+
+struct known { /* what a choice was, the first time */
+    bool is_known;
+    uint64_t bits[HEADS][(ROWS + 63) / 64];
+};
+
+struct host {
+    struct world *world;
+    uint64_t seed, state;
+    bool is_layered, is_broken; /* broken: an operation failed, or brought something else */
+    struct pass passes[LAYERS][2];
+    struct held held[REQUESTS];
+    struct submitted submits[SUBMITS];
+    struct known known[3][LAYERS][2][SHARES + 1];
+    uint64_t late, full, stale;
+    pthread_t thread;
+};
+
+static uint64_t draw(struct host *host, uint64_t below)
+{
+    host->state = rig_mix(host->state);
+    return host->state % below;
+}
+
+static const uint64_t FROM[] = {0, 64, 100};
+
+static void held_take(struct host *host, uint32_t i)
+{
+    uint64_t which = draw(host, 3);
+    host->held[i] = (struct held){.from = FROM[which]};
+    struct spec_lookup_result result;
+    spec_status status;
+    do { /* threads may take each other's slots, and guesses hold some for a moment */
+        status =
+            rig_try_lookup(&host->world->rig, &host->world->prompt, FROM[which], RIG_MAX, &result);
+        if (status == SPEC_E_BUSY)
+            (void)sched_yield();
+    } while (status == SPEC_E_BUSY && !host->world->rig.is_sim);
+    assert_int_equal(status, SPEC_OK);
+    host->held[i].request = result.request;
+    host->held[i].is_short = result.matched_tokens < ROWS;
+    assert_true(host->is_broken || !host->held[i].is_short);
+}
+
+/* ---- Items ----------------------------------------------------------------------------------- */
+
+static void item_make(struct host *host, uint32_t held, uint32_t layer, struct spec_important *item,
+                      struct shots *shots)
+{
+    static const uint64_t LATE_NS[] = {1, 20000, 60000, 150000, 400000, 1000000};
+    struct pass *pass;
+    *shots = (struct shots){.held = held, .kind = (uint32_t)draw(host, 2)};
+    shots->share = (uint32_t)draw(host, SHARES + 1);
+    shots->area = rig_area(&host->world->rig, ROWS - host->held[held].from);
+    pass = &host->passes[layer][shots->kind];
+    shots->select.struct_size = sizeof(shots->select);
+    if (host->is_layered) {
+        shots->select.given = SPEC_SELECT_EXACT;
+        shots->select.exact_ppm = shots->share < SHARES ? PPM[shots->share] : 1000000;
+    } else {
+        shots->select.given = shots->share < SHARES ? 0 : SPEC_SELECT_BUDGET;
+        shots->select.budget = SPEC_BUDGET_RATIO;
+        shots->select.retain_ppm = 1000000;
+        shots->share = shots->share < SHARES ? 0 : SHARES;
+    }
+    *item = (struct spec_important){.struct_size = sizeof(*item),
+                                    .request = host->held[held].request,
+                                    .layer = layer,
+                                    .queries = &pass->q,
+                                    .new_keys = &pass->fresh.memory,
+                                    .destination = &shots->area.memory,
+                                    .positions = shots->positions,
+                                    .position_capacity = HEADS * ROWS,
+                                    .exact_bits = shots->exact,
+                                    .exact_bit_words = (ROWS + 63) / 64,
+                                    .deadline_ns = draw(host, 2) == 0 ? LATE_NS[draw(host, 6)] : 0,
+                                    .select = &shots->select};
+}
+
+/* The head's part of row j of the destination is that of the position. */
+static void head_check(const struct host *host, const struct spec_important *item,
+                       const struct shots *shots, uint64_t j, uint64_t head, uint64_t position)
+{
+    uint64_t bytes = rig_part_bytes(&host->world->rig), part_bytes = bytes / HEADS;
+    uint8_t row[512];
+    for (uint32_t part = 0; part < 2; part++) {
+        const uint8_t *at = part == 0 ? shots->area.memory.k_base : shots->area.memory.v_base;
+        stored_row(host->world, position, item->layer, part, row);
+        if (memcmp(at + j * bytes + head * part_bytes, row + head * part_bytes, part_bytes) != 0)
+            fail_msg("seed %lu: layer %u row %lu (token %lu) head %lu part %u is not what it "
+                     "should be",
+                     host->seed, item->layer, j, position, head, part);
+    }
+}
+
+static void chosen_check(struct host *host, const struct spec_important *item,
+                         const struct shots *shots)
+{
+    bool is_parted = (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
+    uint64_t from = host->held[shots->held].from, count = item->row_count;
+    uint32_t which = from == 0 ? 0 : from == 64 ? 1 : 2;
+    struct known *known = &host->known[which][item->layer][shots->kind][shots->share];
+    struct known now = {.is_known = true};
+    for (uint64_t head = 0; head < HEADS; head++)
+        for (uint64_t j = 0; j < count; j++) {
+            uint64_t position = shots->positions[is_parted ? head * count + j : j];
+            assert_in_range(position, from, ROWS - 1);
+            head_check(host, item, shots, j, head, position);
+            now.bits[head][position / 64] |= UINT64_C(1) << (position % 64);
+        }
+    if ((item->result_flags & SPEC_IMPORTANT_DENSE) != 0 || host->is_broken)
+        return;
+    if (known->is_known && memcmp(known, &now, sizeof(now)) != 0)
+        fail_msg("seed %lu: layer %u: another choice than before", host->seed, item->layer);
+    *known = now;
+}
+
+static pthread_mutex_t checking = PTHREAD_MUTEX_INITIALIZER; /* the fixture has one buffer */
+
+static void layered_check(struct host *host, const struct spec_important *item,
+                          const struct shots *shots)
+{
+    struct shot shot;
+    shot.item = *item;
+    shot.area = shots->area;
+    memcpy(shot.positions, shots->positions, ROWS * sizeof(shot.positions[0]));
+    memset(shot.exact, 0, sizeof(shot.exact));
+    memcpy(shot.exact, shots->exact, sizeof(shots->exact));
+    pthread_mutex_lock(&checking);
+    assert_rows(host->world, &shot, host->held[shots->held].from, 4, 2);
+    pthread_mutex_unlock(&checking);
+    if ((item->result_flags & (SPEC_IMPORTANT_PARTIAL | SPEC_IMPORTANT_DENSE)) != 0 ||
+        host->is_broken)
+        return;
+    uint64_t from = host->held[shots->held].from;
+    struct known *known = &host->known[from == 0    ? 0
+                                       : from == 64 ? 1
+                                                    : 2][item->layer][shots->kind][shots->share];
+    if (known->is_known && memcmp(known->bits[0], shots->exact, sizeof(shots->exact)) != 0)
+        fail_msg("seed %lu: layer %u: another choice than before", host->seed, item->layer);
+    known->is_known = true;
+    memcpy(known->bits[0], shots->exact, sizeof(shots->exact));
+}
+
+static void item_check(struct host *host, const struct spec_important *item, struct shots *shots,
+                       bool is_left)
+{
+    if (item->status == SPEC_OK && !is_left && host->is_layered)
+        layered_check(host, item, shots);
+    else if (item->status == SPEC_OK && !is_left)
+        chosen_check(host, item, shots);
+    else if (item->status != SPEC_OK && !(item->status == SPEC_E_STALE && is_left) &&
+             !(item->status == SPEC_E_TIMEOUT && item->deadline_ns != 0) &&
+             !(host->is_broken && (item->status == SPEC_E_IO || item->status == SPEC_E_CORRUPT)))
+        fail_msg("seed %lu: layer %u: %s", host->seed, item->layer, sc_status_name(item->status));
+    host->full += item->status == SPEC_OK;
+    host->late += item->status == SPEC_E_TIMEOUT;
+    host->stale += item->status == SPEC_E_STALE;
+    if (item->status == SPEC_OK)
+        assert_true(item->unused_bytes <= item->read_bytes);
+    rig_area_free(&shots->area);
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+/* One whose loads are the host's; REQUESTS: there is none. */
+static uint32_t held_draw(struct host *host)
+{
+    uint32_t i = (uint32_t)draw(host, REQUESTS);
+    return host->held[i].out == 0 && !host->held[i].is_short ? i : REQUESTS;
+}
+
+static uint64_t items_make(struct host *host, struct spec_important *items, struct shots *shots)
+{
+    uint64_t count = draw(host, ITEMS) + 1, made = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t held = held_draw(host);
+        if (held < REQUESTS) {
+            item_make(host, held, (uint32_t)draw(host, LAYERS), &items[made], &shots[made]);
+            made++;
+        }
+    }
+    return made;
+}
+
+static void step_get(struct host *host)
+{
+    struct spec_important items[ITEMS];
+    struct shots shots[ITEMS];
+    uint64_t count = items_make(host, items, shots);
+    if (count > 0)
+        (void)sc_plugin_get_important(host->world->rig.conn, items, count, NULL);
+    for (uint64_t i = 0; i < count; i++)
+        item_check(host, &items[i], &shots[i], false);
+}
+
+static void step_submit(struct host *host)
+{
+    struct submitted *submitted = &host->submits[draw(host, SUBMITS)];
+    if (submitted->is_out)
+        return;
+    submitted->count = items_make(host, submitted->items, submitted->shots);
+    if (submitted->count == 0)
+        return;
+    assert_int_equal(sc_plugin_submit(host->world->rig.conn, submitted->items, submitted->count,
+                                      &submitted->ticket, NULL),
+                     SPEC_OK);
+    submitted->is_out = true;
+    for (uint64_t i = 0; i < submitted->count; i++) {
+        submitted->is_left[i] = false;
+        host->held[submitted->shots[i].held].out++;
+    }
+}
+
+static void submit_wait(struct host *host, struct submitted *submitted, uint64_t timeout_ns)
+{
+    if (!submitted->is_out)
+        return;
+    spec_status status =
+        sc_plugin_submit_wait(host->world->rig.conn, submitted->ticket, timeout_ns, NULL);
+    if (status == SPEC_E_TIMEOUT && timeout_ns != UINT64_MAX &&
+        submitted->items[0].status == SPEC_PENDING)
+        return;
+    submitted->is_out = false;
+    for (uint64_t i = 0; i < submitted->count; i++) {
+        if (!submitted->is_left[i])
+            host->held[submitted->shots[i].held].out--;
+        item_check(host, &submitted->items[i], &submitted->shots[i], submitted->is_left[i]);
+    }
+}
+
+static void step_release(struct host *host)
+{
+    uint32_t held = (uint32_t)draw(host, REQUESTS);
+    for (uint32_t s = 0; s < SUBMITS; s++)
+        for (uint64_t i = 0; host->submits[s].is_out && i < host->submits[s].count; i++)
+            if (host->submits[s].shots[i].held == held)
+                host->submits[s].is_left[i] = true;
+    rig_release(&host->world->rig, host->held[held].request);
+    held_take(host, held);
+}
+
+static void step_ahead(struct host *host)
+{
+    spec_connector *conn = host->world->rig.conn;
+    uint32_t held = held_draw(host), layer = (uint32_t)draw(host, LAYERS);
+    const struct spec_queries *hint = &host->passes[(layer + 1) % LAYERS][draw(host, 2)].q;
+    if (held == REQUESTS)
+        return;
+    if (draw(host, 2) == 0)
+        assert_int_equal(sc_plugin_begin_layer(conn, &host->held[held].request, 1, layer, NULL),
+                         SPEC_OK);
+    else
+        assert_int_equal(sc_plugin_prefetch_next(conn, host->held[held].request, layer,
+                                                 draw(host, 4) > 0 ? hint : NULL, NULL),
+                         SPEC_OK);
+}
+
+/* As a host goes through layers: a guess, and some time later the layer, in time or not, and again.
+ */
+static void step_layer(struct host *host)
+{
+    spec_connector *conn = host->world->rig.conn;
+    uint32_t held = held_draw(host), layer = 1 + (uint32_t)draw(host, LAYERS - 1);
+    if (held == REQUESTS)
+        return;
+    struct sc_plugin_request *request = sc_plugin_request_find(conn, host->held[held].request);
+    struct sc_plugin_sketch *sketch = &request->sketches[layer % SC_PLUGIN_SKETCHES];
+    assert_int_equal(sc_plugin_prefetch_next(conn, host->held[held].request, layer - 1,
+                                             &host->passes[layer][draw(host, 2)].q, NULL),
+                     SPEC_OK);
+    if (draw(host, 2) == 0)
+        rig_pass_ns(&host->world->rig, draw(host, 300000));
+    else /* the moment in which the choice can be made */
+        for (uint32_t i = 0; i < 100 && sketch->layer == layer &&
+                             sc_store_sketch_state(sketch->sketch) == SPEC_PENDING;
+             i++) /* it may wait for frames that others have ahead */
+            rig_pass_ns(&host->world->rig, 5000);
+    for (uint64_t i = draw(host, 3) + 1; i > 0; i--) {
+        struct spec_important item;
+        struct shots shots;
+        item_make(host, held, layer, &item, &shots);
+        (void)sc_plugin_get_important(conn, &item, 1, NULL);
+        item_check(host, &item, &shots, false);
+    }
+}
+
+static void step(struct host *host)
+{
+    switch (draw(host, 16)) {
+    case 12:
+    case 13:
+    case 14:
+    case 15:
+        step_layer(host);
+        break;
+    case 0:
+        step_release(host);
+        break;
+    case 1:
+    case 2:
+    case 3:
+        step_ahead(host);
+        break;
+    case 4:
+    case 5:
+        rig_pass_ns(&host->world->rig, draw(host, 300000));
+        break;
+    case 6:
+    case 7:
+        step_submit(host);
+        break;
+    case 8:
+        submit_wait(host, &host->submits[draw(host, SUBMITS)], UINT64_MAX);
+        break;
+    default:
+        step_get(host);
+        break;
+    }
+}
+
+/* ---- Runs ------------------------------------------------------------------------------------ */
+
+/* Averages, blocks, and a window for guesses. */
+static void warm_up(struct host *host)
+{
+    struct sc_store_stats stats;
+    for (uint32_t round = 0; round < 4; round++) {
+        spec_request request = look(host->world, 0);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            static struct shot shot;
+            shot_make(&shot, host->world, request, layer, 0, 50000);
+            shot.item.select = host->is_layered ? &shot.select : NULL;
+            shot.item.positions = NULL;
+            if (layer > 0)
+                assert_int_equal(sc_plugin_prefetch_next(host->world->rig.conn, request, layer - 1,
+                                                         &host->passes[layer][0].q, NULL),
+                                 SPEC_OK);
+            rig_pass_ns(&host->world->rig, 2000000);
+            assert_int_equal(fire(host->world, &shot), SPEC_OK);
+            shot_free(&shot);
+        }
+        rig_release(&host->world->rig, request);
+        for (uint32_t i = 0; i < 1000 && round == 1; i++) {
+            rig_pass_ns(&host->world->rig, 1000000);
+            sc_store_stats(host->world->rig.conn->store, &stats);
+            i = stats.hot_bytes > 0 && !stats.is_building ? 1000 : i;
+        }
+    }
+}
+
+/* Beside path and device; its world is not open yet. */
+static void world_choose(struct host *host, char *config, uint64_t bytes)
+{
+    uint64_t which = draw(host, CASE_COUNT);
+    struct world *world = host->world;
+    (void)snprintf(config, bytes,
+                   "\"preset\": \"%s\", \"select\": {\"min_tokens\": 0, \"min_share_ppm\": 0}, "
+                   "\"chunk_tokens\": %u, \"host_bytes\": %s, \"maintain\": {\"bytes_per_s\": 0}, "
+                   "\"store\": {\"layout\": \"%s\"}, \"layered\": {\"hot_ppm\": %u}%s",
+                   CASES[which].preset, draw(host, 2) == 0 && !CASES[which].is_layered ? 16 : 64,
+                   draw(host, 3) == 0 ? "\"64MiB\"" : "0", CASES[which].layout,
+                   draw(host, 3) == 0 ? 0 : 150000, CASES[which].more);
+    host->is_layered = CASES[which].is_layered;
+    *world = (struct world){.matched = ROWS, .group = 1, .agree = 3 + (int64_t)draw(host, 2) * 5};
+}
+
+static void world_begin(struct host *host)
+{
+    struct world *world = host->world;
+    rig_shape(&world->rig, LAYERS, HEADS, host->is_layered ? 32 : 128, SPEC_DTYPE_F16);
+    world->rig.op = draw(host, 2) == 0 ? "2MiB" : "64KiB"; /* 7 frames, or many */
+    world->rig.query_group = 1;
+    world->prompt = rig_prompt(ROWS, 0, 0, ROWS + FRESH_ROWS);
+    rig_open(&world->rig);
+    world_store(world);
+    wait_for_codes(world);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        for (uint32_t kind = 0; kind < 2; kind++) {
+            struct pass *pass = &host->passes[layer][kind];
+            *pass = world_pass(world, layer, SPEC_DTYPE_F16);
+            for (uint64_t i = 1; kind == 1 && i < pass->q.byte_count; i += 2)
+                pass->queries[i] ^= 0x80;
+        }
+    warm_up(host);
+}
+
+static void world_end(struct host *host, uint64_t *ret_met)
+{
+    struct world *world = host->world;
+    struct sc_store_stats stats;
+    const struct sc_plugin_stats *met = &world->rig.conn->stats;
+    rig_landed(&world->rig);
+    for (uint32_t i = 0; i < 1000; i++) { /* what still flies lands */
+        sc_store_stats(world->rig.conn->store, &stats);
+        if (stats.stage_bytes_used == 0)
+            break;
+        rig_pass_ns(&world->rig, 10000000);
+    }
+    if (stats.stage_bytes_used != 0)
+        fail_msg("seed %lu: frames are left behind", host->seed);
+    if (!host->is_broken && (stats.bad_hot != 0 || atomic_load(&met->corrupt_ranges) != 0))
+        fail_msg("seed %lu: something is taken for bad", host->seed);
+    ret_met[3] += atomic_load(&met->hot_rows);
+    ret_met[4] += atomic_load(&met->speculated_bytes);
+    ret_met[5] += stats.bad_hot;
+    for (uint32_t i = 0; i < LAYERS * 2; i++)
+        pass_free(&host->passes[i / 2][i % 2]);
+    world_done(world);
+}
+
+static void host_begin(struct host *host)
+{
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        held_take(host, i);
+}
+
+static void host_end(struct host *host)
+{
+    for (uint32_t i = 0; i < SUBMITS; i++)
+        submit_wait(host, &host->submits[i], UINT64_MAX);
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        rig_release(&host->world->rig, host->held[i].request);
+}
+
+static void host_count(const struct host *host, uint64_t *ret_met)
+{
+    ret_met[0] += host->full;
+    ret_met[1] += host->late;
+    ret_met[2] += host->stale;
+}
+
+static void run(uint64_t seed, uint64_t *ret_met)
+{
+    static const uint64_t RATES[] = {0, 20000, 100000};
+    static struct host host;
+    static struct world world;
+    char config[640];
+    host = (struct host){.world = &world, .seed = seed, .state = seed};
+    world_choose(&host, config, sizeof(config));
+    rig_init(&world.rig, true, config);
+    (void)snprintf(config + strlen(config), sizeof(config) - strlen(config),
+                   ", \"sim\": {\"bytes_per_s\": 5000000000, \"op_ns\": %lu, \"ops_per_s\": %lu, "
+                   "\"seed\": %lu}",
+                   draw(&host, 2) * 80000, RATES[draw(&host, 3)], seed);
+    world_begin(&host);
+    sc_io_sim_fault_late_ns(world.rig.disk, 200000);
+    sc_io_sim_fault_ppm(world.rig.disk, SC_SIM_LATE, draw(&host, 2) * 200000);
+    host_begin(&host);
+    uint64_t breaks_at = draw(&host, 2) == 0 ? draw(&host, STEPS) : STEPS;
+    for (uint32_t i = 0; i < STEPS; i++) {
+        host.is_broken = i >= breaks_at;
+        if (i >= breaks_at && draw(&host, 10) == 0)
+            sc_io_sim_fault_nth(world.rig.disk, draw(&host, 2) == 0 ? SC_SIM_READ_EIO : SC_SIM_FLIP,
+                                draw(&host, 30));
+        step(&host);
+    }
+    host_end(&host);
+    host_count(&host, ret_met);
+    world_end(&host, ret_met);
+}
+
+static void met_print(const uint64_t *met)
+{
+    print_message("%lu delivered, %lu late, %lu stale, %lu hot rows, %lu bytes of guesses, %lu bad "
+                  "blocks\n",
+                  met[0], met[1], met[2], met[3], met[4], met[5]);
+}
+
+static void what_is_read_ahead_never_matters(void **state)
+{
+    (void)state;
+    uint64_t met[6] = {0};
+    for (uint64_t seed = FIRST; seed < FIRST + SEEDS; seed++)
+        run(seed, met);
+    met_print(met);
+    assert_true(met[1] > 0 && met[2] > 0 && met[3] > 0 && met[4] > 0);
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+static void *work(void *user)
+{
+    struct host *host = user;
+    host_begin(host);
+    for (uint32_t i = 0; i < STEPS; i++)
+        step(host);
+    host_end(host);
+    return NULL;
+}
+
+static void nor_beside_others(void **state)
+{
+    (void)state;
+    static struct host hosts[THREADS];
+    static struct world world;
+    uint64_t met[6] = {0};
+    for (uint64_t seed = 1; seed <= RUNS; seed++) {
+        char config[640];
+        hosts[0] = (struct host){.world = &world, .seed = seed, .state = seed};
+        world_choose(&hosts[0], config, sizeof(config));
+        rig_init(&world.rig, false, config);
+        world_begin(&hosts[0]);
+        for (uint64_t i = 1; i < THREADS; i++) {
+            hosts[i] = hosts[0];
+            hosts[i].state += i;
+        }
+        for (uint64_t i = 0; i < THREADS; i++)
+            assert_int_equal(pthread_create(&hosts[i].thread, NULL, work, &hosts[i]), 0);
+        for (uint64_t i = 0; i < THREADS; i++) {
+            assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
+            host_count(&hosts[i], met);
+        }
+        world_end(&hosts[0], met);
+    }
+    met_print(met);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_read_ahead_never_matters),
+        cmocka_unit_test(nor_beside_others),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
