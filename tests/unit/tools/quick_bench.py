@@ -34,13 +34,13 @@ LINES = {
               + [(floor("prefill of 1,024 tokens"), 1), (floor("decode /"), 1)],
     "ttft": [(row(n), 1) for n in ("recompute", "resident", "reuse", "fio")]
             + [(floor("(reuse - resident"), 1), (floor("recompute / reuse"), 1)],
-    "device": [(row("load"), 4), (row("fio"), 8), (row("batch8"), 4), (row("threads8"), 4),
+    "device": [(row("load"), 4), (row("fio"), 10), (row("batch8"), 4), (row("threads8"), 4),
                (row("columns"), 4),
                (rf"^ *\(the same load into vLLM's CPU layout / load: {NUMBER}", 4),
-               (row("both"), 4), (row("bare"), 3), (row("store"), 8), (row("memcpy"), 4),
+               (row("both"), 4), (row("bare"), 3), (row("store"), 12), (row("memcpy"), 6),
                (row("coded"), 2),
                (floor("full load / fio"), 4), (floor("verification, what it adds"), 4),
-               (floor("store call / memcpy"), 4)],
+               (floor("store call / memcpy"), 6)],
     "lookup": [(rf"^ +{n}( +{NUMBER} \( *{NUMBER}\.\. *{NUMBER}\)){{3}}( +{NUMBER}){{5}}$", 2)
                for n in (1000, 10000, 50000)]
               + [(rf"^{n}: {NUMBER} us a chunk", 1) for n in ("insert", "evict")]
