@@ -303,7 +303,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .on_epoch = sc_plugin_on_epoch,
         .on_coarse = sc_plugin_on_coarse,
         .on_average = on_average,
-        .on_trust = sc_plugin_trusts_load,
+        .on_note = sc_plugin_trusts_load,
         .on_written = sc_plugin_on_written,
         .user = conn,
     };

@@ -146,7 +146,7 @@ static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, 
     params.on_epoch = peer_on_epoch;
     params.on_coarse = peer_on_coarse;
     params.on_average = NULL;
-    params.on_trust = NULL;
+    params.on_note = NULL;
     params.on_written = NULL;
     params.user = peer;
     status = sc_store_open(&params, &peer->store, reterr);

@@ -36,8 +36,8 @@ struct sc_store_shape {
     uint64_t epoch;          /* log lock */
     uint64_t epoch_sequence; /* replay: pieces of frames before it are void */
     uint64_t void_end;       /* writer, log lock: its pieces with ids below are void */
-    uint64_t trust_serial;   /* log lock: of its newest record of guesses; 0: there is none */
-    uint64_t trust_bytes;    /* that this takes */
+    uint64_t note_serial;    /* log lock: of its newest note; 0: there is none */
+    uint64_t note_bytes;     /* that this takes */
 };
 
 struct sc_store_where {

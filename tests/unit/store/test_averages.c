@@ -350,12 +350,12 @@ static void average_of_another_namespace_outlives_this_ones_checkpoint(void **st
 
 /* ---- Guesses -------------------------------------------------------------------------------- */
 
-static struct { /* what on_trust said last */
+static struct { /* what on_note said last */
     uint16_t words[8];
     uint64_t count, times;
 } trust;
 
-static void on_trust(const uint16_t *words, uint64_t count, void *user)
+static void on_note(const uint16_t *words, uint64_t count, void *user)
 {
     (void)user;
     assert_true(count > 0 && count <= 8);
@@ -366,10 +366,10 @@ static void on_trust(const uint16_t *words, uint64_t count, void *user)
 
 static spec_status trust_put(struct world *world, uint16_t first, uint64_t count)
 {
-    uint16_t words[SC_STORE_TRUST_HEAD + 8] = {0};
+    uint16_t words[SC_STORE_NOTE_HEAD + 8] = {0};
     for (uint16_t i = 0; i < 8; i++)
-        words[SC_STORE_TRUST_HEAD + i] = (uint16_t)(first + i);
-    return sc_store_trust_put(world->store, words, count, &world->error);
+        words[SC_STORE_NOTE_HEAD + i] = (uint16_t)(first + i);
+    return sc_store_note_put(world->store, words, count, &world->error);
 }
 
 static void trust_is(uint16_t first, uint64_t count, uint64_t times)
@@ -389,9 +389,9 @@ static void trust_put_last_is_told_and_kept_by_checkpoints(void **state)
     struct world *world = average_world(11);
     memset(&trust, 0, sizeof(trust));
     assert_int_equal(trust_put(world, 1, 0), SPEC_E_INVALID);
-    assert_int_equal(trust_put(world, 1, SC_STORE_TRUST_WORDS_MAX + 1), SPEC_E_INVALID);
+    assert_int_equal(trust_put(world, 1, SC_STORE_NOTE_WORDS_MAX + 1), SPEC_E_INVALID);
     assert_int_equal(trust_put(world, 1, 3), SPEC_OK); /* nothing is stored: nothing happens */
-    world->params.on_trust = on_trust;
+    world->params.on_note = on_note;
     reopen(world);
     trust_is(0, 0, 0);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
@@ -434,14 +434,14 @@ static void trust_is_told_to_a_follower_and_refused_of_it(void **state)
     assert_int_equal(trust_put(world, 10, 2), SPEC_OK);
     params.role = SC_STORE_READER;
     params.on_average = follower_on_average;
-    params.on_trust = on_trust;
+    params.on_note = on_note;
     assert_int_equal(sc_store_open(&params, &follower, &world->error), SPEC_OK);
     trust_is(10, 2, 1);
     assert_int_equal(trust_put(world, 20, 2), SPEC_OK);
     assert_int_equal(sc_store_follow(follower, &more, &world->error), SPEC_OK);
     trust_is(20, 2, 1);
-    uint16_t words[SC_STORE_TRUST_HEAD + 1] = {0};
-    assert_int_equal(sc_store_trust_put(follower, words, 1, &world->error), SPEC_E_UNSUPPORTED);
+    uint16_t words[SC_STORE_NOTE_HEAD + 1] = {0};
+    assert_int_equal(sc_store_note_put(follower, words, 1, &world->error), SPEC_E_UNSUPPORTED);
     sc_store_close(follower);
     world_free(world);
 }
