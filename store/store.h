@@ -182,8 +182,9 @@ struct sc_store_params {
     void (*on_coarse)(uint64_t piece, uint64_t mark, void *user);
     /* Averages of a piece that was told (may be NULL). The last of a piece counts. */
     void (*on_average)(const struct sc_store_average *average, void *user);
-    /* What a writer of this namespace noted last (may be NULL): words of the caller's, of which the
-     * store knows nothing; they may be those of another version. */
+    /* What a writer of this namespace, or for a peer of this family, noted last of a kind (may be
+     * NULL): words of the caller's, of which the store knows the kind alone; they may be those of
+     * another version. */
     void (*on_note)(const uint16_t *words, uint64_t count, void *user);
     /* Called on an executor thread once an extent's layers are all on disk (status SPEC_OK) or it
      * failed, and never before the writer is through with it: after the put_layer of the last
@@ -540,7 +541,8 @@ spec_status sc_store_average_put(struct sc_store *store, const struct sc_store_a
                                  uint64_t count, struct spec_error *reterr);
 
 /* Records a note of this namespace, in words of the caller's, told by on_note at open and while
- * following; the newest counts. words: [SC_STORE_NOTE_HEAD + count], the head is
+ * following; the newest of a kind counts, which is the first word's high byte, 1 ..
+ * SC_STORE_NOTE_KINDS (store/rows/where.h). words: [SC_STORE_NOTE_HEAD + count], the head is
  * the store's. Nothing happens before something was stored. Executor thread. Errors: as
  * average_put's. */
 #define SC_STORE_NOTE_HEAD      2u

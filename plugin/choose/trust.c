@@ -2,7 +2,7 @@
  *
  *   words   [form][layers] then, of each layer and of all together, [rankings][right x 10]
  *           [times parted][share][times expected whole][share]      shares of SHARE
- *   form    version, predictor, planner: of other guesses nothing is believed
+ *   form    kind of note, predictor, planner: of other guesses nothing is believed
  *
  * Holds: words that are not exactly such change nothing; what this process measured itself is never
  * replaced by what another one left.
@@ -14,7 +14,6 @@
 
 #include <string.h>
 
-#define VERSION     1u
 #define LAYER_WORDS (SC_PLUGIN_DECILES + 5u)
 #define FORM_WORDS  2u
 #define SHARE       50000u /* is 1000000 ppm */
@@ -26,7 +25,8 @@ _Static_assert(FORM_WORDS + (SC_LIMIT_LAYERS + 1) * LAYER_WORDS <= SC_STORE_NOTE
 
 static uint16_t form_of(const spec_connector *conn)
 {
-    return (uint16_t)(VERSION << 8 | conn->config.predictor << 4 | conn->config.planner);
+    return (uint16_t)(SC_PLUGIN_NOTE_TRUST << 8 | conn->config.predictor << 4 |
+                      conn->config.planner);
 }
 
 static uint64_t words_of(const spec_connector *conn)

@@ -272,11 +272,12 @@ static void replay_note(struct sc_store *store, uint64_t frame_bytes)
         return;
     }
     struct sc_store_shape *shape = &store->log.spaces[space - 1];
-    if (record->requests <= shape->note_serial)
+    struct sc_store_noted *noted = sc_store_noted_of(shape, record);
+    if (noted != NULL && record->requests <= noted->serial)
         return; /* read again */
-    sc_store_note_add(&store->log.averages, shape, record->requests, frame_bytes);
+    sc_store_note_add(&store->log.averages, noted, record->requests, frame_bytes);
     uint64_t count = codes_read(replay);
-    if (store->params.role != SC_STORE_PEER && sc_store_replay_space_is_told(store, space) &&
+    if (noted != NULL && sc_store_replay_space_is_told(store, space) &&
         store->params.on_note != NULL)
         store->params.on_note(replay->codes + SC_STORE_NOTE_HEAD, count - SC_STORE_NOTE_HEAD,
                               store->params.user);
