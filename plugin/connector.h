@@ -51,7 +51,10 @@
 #include <pthread.h>
 
 /* Kinds of notes in the store's log; words of another meaning get another kind. */
-enum { SC_PLUGIN_NOTE_TRUST = 1 /* choose/trust.c */ };
+enum {
+    SC_PLUGIN_NOTE_TRUST = 1, /* choose/trust.c */
+    SC_PLUGIN_NOTE_FILL = 2,  /* fill/note.h */
+};
 
 struct sc_plugin_dims { /* set by open, constant after */
     uint32_t layer_count;

@@ -550,6 +550,9 @@ spec_status sc_store_average_put(struct sc_store *store, const struct sc_store_a
 spec_status sc_store_note_put(struct sc_store *store, uint16_t *words, uint64_t count,
                               struct spec_error *reterr);
 
+/* Whether something of this namespace was stored, so that a note is recorded. Any thread. */
+bool sc_store_takes_notes(const struct sc_store *store);
+
 /* In a forked child: closes inherited descriptors, touches no lock and no memory. */
 void sc_store_fork_close(struct sc_store *store);
 

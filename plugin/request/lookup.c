@@ -137,12 +137,14 @@ static bool is_peek(const struct spec_lookup_params *params)
     return (params->flags & SPEC_LOOKUP_PEEK) != 0;
 }
 
-/* Rows of [from_token, end) that host memory has, where a cut is to know it. */
+/* Rows of [from_token, end) that host memory has, where a cut is to know it: what a process keeps
+ * in memory is its own, and others that must promise the same do not know of it. */
 static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_request *request,
                             uint64_t end)
 {
     uint64_t bytes[SPEC_TIERS] = {0};
-    if (conn->config.fill == SC_FILL_CUT && conn->ranks.count == 1 && end > request->from_token)
+    if (conn->config.fill == SC_FILL_CUT && sc_plugin_fill_is_alone(conn) &&
+        end > request->from_token)
         sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
     return bytes[SPEC_TIER_HOST] /
            (conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t)));

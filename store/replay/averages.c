@@ -152,6 +152,11 @@ static spec_status note_append(struct sc_store *store, uint16_t *words, uint64_t
     return status;
 }
 
+bool sc_store_takes_notes(const struct sc_store *store)
+{
+    return atomic_load(&store->log.space_id) != 0;
+}
+
 spec_status sc_store_note_put(struct sc_store *store, uint16_t *words, uint64_t count,
                               struct spec_error *reterr)
 {
