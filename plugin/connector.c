@@ -245,6 +245,16 @@ static void on_average(const struct sc_store_average *average, void *user)
     sc_lab_averages_load(conn->lab.averages, average);
 }
 
+static void on_note(const uint16_t *words, uint64_t count, void *user)
+{
+    spec_connector *conn = user;
+    uint32_t kind = words[0] >> 8;
+    if (kind == SC_PLUGIN_NOTE_TRUST)
+        sc_plugin_trusts_load(words, count, conn);
+    else if (kind == SC_PLUGIN_NOTE_FILL && conn->ranks.rank == 0)
+        sc_plugin_fill_heard(conn, words, count);
+}
+
 static spec_status open_lab(spec_connector *conn, struct spec_error *reterr)
 {
     conn->lab = (struct sc_lab){.config = &conn->config,
@@ -303,7 +313,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .on_epoch = sc_plugin_on_epoch,
         .on_coarse = sc_plugin_on_coarse,
         .on_average = on_average,
-        .on_trust = sc_plugin_trusts_load,
+        .on_note = on_note,
         .on_written = sc_plugin_on_written,
         .user = conn,
     };
@@ -535,5 +545,6 @@ void sc_plugin_close(spec_connector *conn)
     (void)sc_plugin_tidy(conn); /* what failed does not come back with the next open */
     if (conn->ranks.role == SPEC_ROLE_WRITER)
         sc_lab_write_all(&conn->lab);
+    sc_plugin_fill_write(conn, true);
     destroy_connector(conn);
 }

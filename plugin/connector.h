@@ -50,6 +50,12 @@
 
 #include <pthread.h>
 
+/* Kinds of notes in the store's log; words of another meaning get another kind. */
+enum {
+    SC_PLUGIN_NOTE_TRUST = 1, /* choose/trust.c */
+    SC_PLUGIN_NOTE_FILL = 2,  /* fill/note.h */
+};
+
 struct sc_plugin_dims { /* set by open, constant after */
     uint32_t layer_count;
     uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V */

@@ -182,9 +182,10 @@ struct sc_store_params {
     void (*on_coarse)(uint64_t piece, uint64_t mark, void *user);
     /* Averages of a piece that was told (may be NULL). The last of a piece counts. */
     void (*on_average)(const struct sc_store_average *average, void *user);
-    /* What a writer of this namespace put last of its guesses (may be NULL): words of the caller's,
-     * of which the store knows nothing; they may be those of another version. */
-    void (*on_trust)(const uint16_t *words, uint64_t count, void *user);
+    /* What a writer of this namespace, or for a peer of this family, noted last of a kind (may be
+     * NULL): words of the caller's, of which the store knows the kind alone; they may be those of
+     * another version. */
+    void (*on_note)(const uint16_t *words, uint64_t count, void *user);
     /* Called on an executor thread once an extent's layers are all on disk (status SPEC_OK) or it
      * failed, and never before the writer is through with it: after the put_layer of the last
      * layer, a put_layer that returned an error, or an abort. (A write that fails earlier lets the
@@ -539,14 +540,18 @@ struct sc_store_average {
 spec_status sc_store_average_put(struct sc_store *store, const struct sc_store_average *averages,
                                  uint64_t count, struct spec_error *reterr);
 
-/* Records how right guesses of this namespace were, in words of the caller's, told by on_trust at
- * open and while following; the newest counts. words: [SC_STORE_TRUST_HEAD + count], the head is
+/* Records a note of this namespace, in words of the caller's, told by on_note at open and while
+ * following; the newest of a kind counts, which is the first word's high byte, 1 ..
+ * SC_STORE_NOTE_KINDS (store/rows/where.h). words: [SC_STORE_NOTE_HEAD + count], the head is
  * the store's. Nothing happens before something was stored. Executor thread. Errors: as
  * average_put's. */
-#define SC_STORE_TRUST_HEAD      2u
-#define SC_STORE_TRUST_WORDS_MAX 65536u
-spec_status sc_store_trust_put(struct sc_store *store, uint16_t *words, uint64_t count,
-                               struct spec_error *reterr);
+#define SC_STORE_NOTE_HEAD      2u
+#define SC_STORE_NOTE_WORDS_MAX 65536u
+spec_status sc_store_note_put(struct sc_store *store, uint16_t *words, uint64_t count,
+                              struct spec_error *reterr);
+
+/* Whether something of this namespace was stored, so that a note is recorded. Any thread. */
+bool sc_store_takes_notes(const struct sc_store *store);
 
 /* In a forked child: closes inherited descriptors, touches no lock and no memory. */
 void sc_store_fork_close(struct sc_store *store);

@@ -210,7 +210,7 @@ bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *requ
  * it is closed. */
 spec_status sc_plugin_trusts_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_trusts_close(spec_connector *conn);
-/* on_trust; user: the connector. Words that are not ours, or not of such guesses, change nothing.
+/* on_note; user: the connector. Words that are not ours, or not of such guesses, change nothing.
  */
 void sc_plugin_trusts_load(const uint16_t *words, uint64_t count, void *user);
 /* Counts what was learnt, modulo 2^32; it is worth writing. */

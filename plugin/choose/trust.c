@@ -2,7 +2,7 @@
  *
  *   words   [form][layers] then, of each layer and of all together, [rankings][right x 10]
  *           [times parted][share][times expected whole][share]      shares of SHARE
- *   form    version, predictor, planner: of other guesses nothing is believed
+ *   form    kind of note, predictor, planner: of other guesses nothing is believed
  *
  * Holds: words that are not exactly such change nothing; what this process measured itself is never
  * replaced by what another one left.
@@ -14,19 +14,19 @@
 
 #include <string.h>
 
-#define VERSION     1u
 #define LAYER_WORDS (SC_PLUGIN_DECILES + 5u)
 #define FORM_WORDS  2u
 #define SHARE       50000u /* is 1000000 ppm */
 #define PPM_A_SHARE (1000000u / SHARE)
 #define REQUESTS    16u /* of so many layers each, until it is worth a record */
 
-_Static_assert(FORM_WORDS + (SC_LIMIT_LAYERS + 1) * LAYER_WORDS <= SC_STORE_TRUST_WORDS_MAX,
+_Static_assert(FORM_WORDS + (SC_LIMIT_LAYERS + 1) * LAYER_WORDS <= SC_STORE_NOTE_WORDS_MAX,
                "one record holds the trust of every model");
 
 static uint16_t form_of(const spec_connector *conn)
 {
-    return (uint16_t)(VERSION << 8 | conn->config.predictor << 4 | conn->config.planner);
+    return (uint16_t)(SC_PLUGIN_NOTE_TRUST << 8 | conn->config.predictor << 4 |
+                      conn->config.planner);
 }
 
 static uint64_t words_of(const spec_connector *conn)
@@ -36,7 +36,7 @@ static uint64_t words_of(const spec_connector *conn)
 
 spec_status sc_plugin_trusts_open(spec_connector *conn, struct spec_error *reterr)
 {
-    uint64_t words = SC_STORE_TRUST_HEAD + words_of(conn);
+    uint64_t words = SC_STORE_NOTE_HEAD + words_of(conn);
     if (conn->config.predictor == SC_PREDICT_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
         return SPEC_OK;
     conn->ahead.words = sc_alloc_array(&conn->alloc, words, sizeof(uint16_t));
@@ -147,13 +147,13 @@ void sc_plugin_trusts_write(void *user, bool whatever_changed)
     uint32_t learnt = sc_plugin_trusts_learnt(conn);
     bool is_new = learnt != atomic_load_explicit(&conn->ahead.written, memory_order_relaxed);
     if (whatever_changed ? is_new : sc_plugin_trusts_due(conn)) {
-        uint16_t *words = conn->ahead.words + SC_STORE_TRUST_HEAD;
+        uint16_t *words = conn->ahead.words + SC_STORE_NOTE_HEAD;
         words[0] = form_of(conn);
         words[1] = (uint16_t)conn->dims.layer_count;
         for (uint64_t i = 0; i <= conn->dims.layer_count; i++)
             trust_encode(&conn->ahead.trusts[i], words + FORM_WORDS + i * LAYER_WORDS);
         /* What the log does not take now is written with what is learnt next: it is no more. */
-        if (sc_store_trust_put(conn->store, conn->ahead.words, words_of(conn), &error) != SPEC_OK)
+        if (sc_store_note_put(conn->store, conn->ahead.words, words_of(conn), &error) != SPEC_OK)
             SC_LOG(&conn->log, SPEC_LOG_DEBUG, "trust is not written: %s", error.text);
         atomic_store_explicit(&conn->ahead.written, learnt, memory_order_relaxed);
     }

@@ -6,6 +6,7 @@
 #include "plugin/connector.h"
 
 #include <math.h>
+#include <string.h>
 
 #define PASS_TOKENS_MIN  256u
 #define PASS_NS_MIN      UINT64_C(2000000)
@@ -23,28 +24,70 @@
 #define CHANGE           0.04  /* of an estimate that is not worth another one */
 #define TIME_MAX         1e15  /* ns: none takes eleven days */
 
+#define WRITE_NS UINT64_C(5000000000) /* at least, between two notes */
+#define DELAY_NS                                                                                   \
+    UINT64_C(1000000000) /* all have read a note by then: logs are read every 25 ms                \
+                          */
+#define SEEDS 2u         /* samples that an earlier process's estimate counts for */
+
 /* ---- Estimates ------------------------------------------------------------------------------ */
 
-/* Of both kinds; is_apart is the last word. */
-static void words_of(const struct sc_plugin_estimate *estimate,
-                     uint64_t ret_words[SC_PLUGIN_FILL_WORDS])
+bool sc_plugin_fill_is_alone(const spec_connector *conn)
 {
-    memcpy(ret_words, estimate, (SC_PLUGIN_FILL_WORDS - 1) * sizeof(*ret_words));
-    ret_words[SC_PLUGIN_FILL_WORDS - 1] = estimate->is_apart;
+    return conn->ranks.count == 1 && conn->ranks.role == SPEC_ROLE_WRITER;
 }
 
-_Static_assert(offsetof(struct sc_plugin_estimate, is_apart) ==
-                   (SC_PLUGIN_FILL_WORDS - 1) * sizeof(uint64_t),
-               "numbers, and a flag behind them");
+/* The one process of a store whose passes and loads tell what things take. */
+static bool measures(const spec_connector *conn)
+{
+    return conn->config.fill == SC_FILL_CUT && conn->ranks.rank == 0 &&
+           conn->ranks.role == SPEC_ROLE_WRITER;
+}
+
+static struct sc_plugin_estimate measured(const struct sc_plugin_fill *fill)
+{
+    uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
+    for (uint32_t i = 0; i < SC_PLUGIN_ESTIMATE_WORDS; i++)
+        words[i] = atomic_load_explicit(&fill->words[i], memory_order_relaxed);
+    return sc_plugin_estimate_decode(words);
+}
+
+/* What counts in all processes of the store; zeros: nothing does yet. */
+static struct sc_plugin_estimate agreed(const spec_connector *conn, uint64_t *ret_layers)
+{
+    struct sc_plugin_fill_note note;
+    if (sc_plugin_agreed_get(&conn->fill.agreed, &note))
+        *ret_layers = note.layers;
+    return sc_exec_now_ns(conn->exec) >= note.from_ns ? note.next : note.before;
+}
+
+static bool computes(const struct sc_plugin_estimate *estimate)
+{
+    return estimate->token_ns + estimate->position_ns > 0;
+}
+
+static void guess_add(const spec_connector *conn, struct sc_plugin_estimate *estimate)
+{
+    uint64_t guess = conn->config.compute_tokens_per_s;
+    if (!computes(estimate) && guess > 0)
+        estimate->token_ns = 1e9 / (double)guess;
+}
+
+/* ret_layers: of the rank that measured. */
+static bool estimate_get(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate,
+                         uint64_t *ret_layers)
+{
+    *ret_layers = conn->dims.layer_count;
+    *ret_estimate =
+        sc_plugin_fill_is_alone(conn) ? measured(&conn->fill) : agreed(conn, ret_layers);
+    guess_add(conn, ret_estimate);
+    return ret_estimate->byte_ns > 0 && computes(ret_estimate);
+}
 
 bool sc_plugin_fill_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate)
 {
-    uint64_t words[SC_PLUGIN_FILL_WORDS];
-    for (uint32_t i = 0; i < SC_PLUGIN_FILL_WORDS; i++)
-        words[i] = atomic_load_explicit(&conn->fill.words[i], memory_order_relaxed);
-    *ret_estimate = (struct sc_plugin_estimate){.is_apart = words[SC_PLUGIN_FILL_WORDS - 1] != 0};
-    memcpy(ret_estimate, words, (SC_PLUGIN_FILL_WORDS - 1) * sizeof(*words));
-    return ret_estimate->byte_ns > 0 && ret_estimate->token_ns + ret_estimate->position_ns > 0;
+    uint64_t layers;
+    return estimate_get(conn, ret_estimate, &layers);
 }
 
 static double share_of(const struct sc_plugin_share *share, double otherwise)
@@ -82,12 +125,9 @@ static struct sc_plugin_estimate estimate_make(const spec_connector *conn)
     const struct sc_plugin_fill *fill = &conn->fill;
     struct sc_plugin_estimate estimate = {.pass_tokens = fill->pass_tokens,
                                           .is_apart = (fill->apart & 7) == 7};
-    uint64_t guess = conn->config.compute_tokens_per_s;
     double none;
     if (fill->compute.count >= PASSES_MIN)
         sc_plugin_line_solve(&fill->compute, &estimate.token_ns, &estimate.position_ns);
-    else if (guess > 0)
-        estimate.token_ns = 1e9 / (double)guess;
     sc_plugin_line_solve(&fill->load, &estimate.byte_ns, &none);
     for (uint32_t kind = 0; kind < SC_FILL_KINDS; kind++) {
         estimate.row_bytes[kind] = share_of(&fill->row_bytes[kind], bytes_of(conn, kind));
@@ -117,17 +157,25 @@ static bool is_same(const struct sc_plugin_estimate *a, const struct sc_plugin_e
     return is_near(a->pass_tokens, b->pass_tokens) && a->is_apart == b->is_apart;
 }
 
+static void measured_set(struct sc_plugin_fill *fill, const struct sc_plugin_estimate *estimate)
+{
+    uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
+    sc_plugin_estimate_encode(estimate, words);
+    for (uint32_t i = 0; i < SC_PLUGIN_ESTIMATE_WORDS; i++)
+        atomic_store_explicit(&fill->words[i], words[i], memory_order_relaxed);
+}
+
 /* Lock held. */
 static void estimate_renew(spec_connector *conn)
 {
-    struct sc_plugin_estimate was, is = estimate_make(conn);
-    bool is_known = sc_plugin_fill_estimate(conn, &was);
-    if (is_known && is_same(&was, &is))
+    struct sc_plugin_estimate made = estimate_make(conn), is = made, was = measured(&conn->fill);
+    bool is_news = computes(&is) != computes(&was);
+    guess_add(conn, &is);
+    guess_add(conn, &was);
+    if (!is_news && is_same(&was, &is))
         return;
-    uint64_t words[SC_PLUGIN_FILL_WORDS];
-    words_of(&is, words);
-    for (uint32_t i = 0; i < SC_PLUGIN_FILL_WORDS; i++)
-        atomic_store_explicit(&conn->fill.words[i], words[i], memory_order_relaxed);
+    measured_set(&conn->fill, &made);
+    atomic_fetch_add_explicit(&conn->fill.renewed, 1, memory_order_release);
 }
 
 void sc_plugin_fill_open(spec_connector *conn)
@@ -138,13 +186,6 @@ void sc_plugin_fill_open(spec_connector *conn)
 void sc_plugin_fill_close(spec_connector *conn)
 {
     pthread_mutex_destroy(&conn->fill.lock);
-}
-
-/* Ranks of a set look up each for itself, and have to promise the same: they do not know each
- * other's estimates. */
-static bool is_cut(const spec_connector *conn)
-{
-    return conn->config.fill == SC_FILL_CUT && conn->ranks.count == 1;
 }
 
 /* ---- Passes --------------------------------------------------------------------------------- */
@@ -203,7 +244,7 @@ void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *
     struct sc_plugin_request *lead = requests[0];
     struct sc_plugin_pass_clock *clock = &lead->pass_clock;
     uint32_t layer = lead->step.params.layer;
-    if (!is_cut(conn) || conn->dims.layer_count < 2)
+    if (!measures(conn) || conn->dims.layer_count < 2)
         return;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     if (layer == 0) {
@@ -285,7 +326,7 @@ void sc_plugin_fill_loaded(spec_connector *conn, struct sc_plugin_request *reque
 {
     struct sc_plugin_load_clock *clock = &request->load_clock;
     uint64_t rows = request->matched_tokens - request->from_token;
-    if (!is_cut(conn))
+    if (!measures(conn))
         return;
     clock->layers++;
     clock->hosted_bytes += hosted_rows * conn->dims.row_bytes;
@@ -338,6 +379,8 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
     double every = (sc_plugin_cut_ns(cut, n) - whole_ns) / (whole_ns * PROBE_COST);
     bool is_rare = !(every < PROBE_EVERY_MOST);
     every = every > PROBE_EVERY ? every : PROBE_EVERY;
+    if (!sc_plugin_fill_is_alone(conn)) /* nothing that is counted here: others promise the same */
+        return asked % (is_rare ? PROBE_EVERY_MOST : (uint64_t)every) == 0 ? n : at;
     bool is_chosen = !is_rare && asked % (uint64_t)every == 0;
     return is_chosen || count % PROBE_EVERY_MOST == 0 ? n : at;
 }
@@ -346,7 +389,9 @@ uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request
                             uint64_t end, uint64_t multiple, uint64_t hosted_rows, uint64_t asked)
 {
     struct sc_plugin_estimate estimate;
-    if (!is_cut(conn) || end <= request->from_token || !sc_plugin_fill_estimate(conn, &estimate))
+    uint64_t layers;
+    if (conn->config.fill != SC_FILL_CUT || end <= request->from_token ||
+        !estimate_get(conn, &estimate, &layers))
         return end;
     struct sc_plugin_cut cut = {.estimate = &estimate,
                                 .from = request->from_token,
@@ -354,7 +399,7 @@ uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request
                                 .total = request->token_count,
                                 .grid = conn->config.chunk_tokens,
                                 .multiple = multiple,
-                                .layers = conn->dims.layer_count,
+                                .layers = layers,
                                 .hosted_rows = hosted_rows,
                                 .whole_end = whole_end_of(conn, request)};
     uint64_t n = sc_plugin_cut_find(&cut);
@@ -363,6 +408,93 @@ uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request
     sc_count(&conn->fill.lookups_cut, n < end);
     sc_count(&conn->fill.tokens_cut, end - n);
     return n;
+}
+
+/* ---- The log -------------------------------------------------------------------------------- */
+
+/* An earlier process's: its numbers are samples as good as others, of kinds that it had seen. */
+static void estimate_take(spec_connector *conn, const struct sc_plugin_estimate *known)
+{
+    struct sc_plugin_fill *fill = &conn->fill;
+    pthread_mutex_lock(&fill->lock);
+    fill->compute = fill->load = (struct sc_plugin_line){0};
+    for (double tokens = 2048; tokens <= 32768; tokens *= 16)
+        sc_plugin_line_take(&fill->compute, tokens, tokens * (tokens - 1) / 2, known->token_ns,
+                            known->position_ns);
+    for (uint32_t i = 0; i < SEEDS; i++)
+        sc_plugin_line_take(&fill->load, 1e6, 0, known->byte_ns, 0);
+    for (uint32_t kind = 0; kind < SC_FILL_KINDS; kind++) {
+        double rows = known->host_ns[kind] > 0 ? LOAD_ROWS_MIN : 0;
+        fill->host[kind] = (struct sc_plugin_line){0};
+        for (uint32_t i = 0; i < SEEDS; i++)
+            sc_plugin_line_take(&fill->host[kind], 1e3, 0, known->host_ns[kind], 0);
+        fill->row_bytes[kind] = (struct sc_plugin_share){known->row_bytes[kind] * rows, rows};
+    }
+    fill->pass_tokens = known->pass_tokens;
+    fill->apart = known->is_apart ? 7 : 0;
+    measured_set(fill, known);
+    pthread_mutex_unlock(&fill->lock);
+}
+
+/* Times of the log become durations (base/exec.h). One that no writer gives is of a clock that was
+ * set meanwhile: it counts at once. */
+void sc_plugin_fill_heard(spec_connector *conn, const uint16_t *words, uint64_t count)
+{
+    struct sc_plugin_fill_note note;
+    if (!sc_plugin_fill_note_decode(words, count, &note))
+        return;
+    uint64_t now_ns = sc_exec_now_ns(conn->exec), wall_ns = sc_exec_wall_ns(conn->exec);
+    uint64_t wait_ns = note.from_ns > wall_ns ? note.from_ns - wall_ns : 0;
+    note.from_ns = now_ns + (wait_ns <= 2 * DELAY_NS ? wait_ns : 0);
+    sc_plugin_agreed_set(&conn->fill.agreed, &note);
+    if (!measures(conn))
+        return;
+    estimate_take(conn, &note.next);
+    atomic_store_explicit(&conn->fill.write_ns, now_ns + WRITE_NS, memory_order_relaxed);
+}
+
+static bool is_new(const spec_connector *conn)
+{
+    const struct sc_plugin_fill *fill = &conn->fill;
+    return measures(conn) && sc_store_takes_notes(conn->store) &&
+           atomic_load_explicit(&fill->renewed, memory_order_acquire) !=
+               atomic_load_explicit(&fill->written, memory_order_relaxed);
+}
+
+/* Nobody cuts without knowing the device: that is waited for. */
+bool sc_plugin_fill_due(const spec_connector *conn)
+{
+    return is_new(conn) && measured(&conn->fill).byte_ns > 0 &&
+           sc_exec_now_ns(conn->exec) >=
+               atomic_load_explicit(&conn->fill.write_ns, memory_order_relaxed);
+}
+
+void sc_plugin_fill_write(spec_connector *conn, bool is_last)
+{
+    struct sc_plugin_fill *fill = &conn->fill;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint16_t words[SC_STORE_NOTE_HEAD + SC_PLUGIN_FILL_NOTE_WORDS] = {0};
+    if (is_last ? !is_new(conn) : !sc_plugin_fill_due(conn))
+        return;
+    uint64_t layers, wall_ns = sc_exec_wall_ns(conn->exec);
+    struct sc_plugin_fill_note note = {.layers = conn->dims.layer_count,
+                                       .from_ns = wall_ns + DELAY_NS,
+                                       .before = agreed(conn, &layers)};
+    pthread_mutex_lock(&fill->lock);
+    uint32_t renewed = atomic_load_explicit(&fill->renewed, memory_order_relaxed);
+    note.next = measured(fill);
+    pthread_mutex_unlock(&fill->lock);
+    sc_plugin_fill_note_encode(&note, SC_PLUGIN_NOTE_FILL, words + SC_STORE_NOTE_HEAD);
+    spec_status status = sc_store_note_put(conn->store, words, SC_PLUGIN_FILL_NOTE_WORDS, &error);
+    uint64_t now_ns = sc_exec_now_ns(conn->exec);
+    atomic_store_explicit(&fill->write_ns, now_ns + WRITE_NS, memory_order_relaxed);
+    if (status != SPEC_OK) {
+        SC_LOG(&conn->log, SPEC_LOG_DEBUG, "how long things take is not written: %s", error.text);
+        return;
+    }
+    atomic_store_explicit(&fill->written, renewed, memory_order_relaxed);
+    note.from_ns = now_ns + DELAY_NS;
+    sc_plugin_agreed_set(&fill->agreed, &note);
 }
 
 /* ---- What is known -------------------------------------------------------------------------- */

@@ -5,23 +5,29 @@
  *   reads of a load        --read--> clock of its request --loaded--> line of loading  +-> estimate
  *   calls that load        --call--> the host's time -----------'                     -'     |
  *                                                              lookup <- cut (fit.c) <-------'
+ *   a set of ranks, readers:   lookup <- cut <-- agreed (note.h) <-- log of rank 0 <-- estimate
  *
  * Which passes count: those of 256 tokens or more, 2 ms or more, whose layers came one by one: more
  * time passed between the calls than in them, no layer took a large part of all, and the host did
  * not say that they were computed before (SPEC_STORE_LATER). From their time what calls that load
  * took is taken off.
  *
+ * Who measures is rank 0's writer. Its log has the estimate: for the next open, and for the other
+ * processes of the store. A writer that is alone cuts by what it has measured just now; a set of
+ * ranks and readers cut by what the log says alone, and by nothing that is a process's own, so that
+ * all of them promise the same.
+ *
  * Holds: an estimate changes when it is off by more than a part of it (hysteresis), so that the
  * same prompt is cut at the same place as long as nothing has changed; where none is known all that
- * is stored is promised, and in a set of ranks always.
- * Does not: read or compute to measure, survive a restart.
+ * is stored is promised.
+ * Does not: read or compute to measure.
  * Threads: as each call says; the lock (rank 26) is held for arithmetic.
  * Tests: tests/unit/plugin/test_fill.c, conformance (abi_186_*, abi_188_*) */
 #ifndef SC_PLUGIN_FILL_FILL_H
 #define SC_PLUGIN_FILL_FILL_H
 
 #include "abi/spec_connector.h"
-#include "plugin/fill/fit.h"
+#include "plugin/fill/note.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,16 +36,18 @@
 struct sc_plugin_request;
 struct sc_store_read_cost;
 
-/* An estimate as numbers: as the log has it, and as lookups read it, one by one. */
-#define SC_PLUGIN_FILL_WORDS 9u
-
 struct sc_plugin_share { /* a ratio whose samples fade */
     double sum, rows;
 };
 
 struct sc_plugin_fill {
-    /* Any thread. A mix of two estimates is as good as either. */
-    _Atomic uint64_t words[SC_PLUGIN_FILL_WORDS];
+    /* Any thread. What was measured, or is known from an earlier process: nothing is guessed. A mix
+     * of two estimates is as good as either. */
+    _Atomic uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
+    _Atomic uint32_t renewed;       /* so often */
+    struct sc_plugin_agreed agreed; /* from_ns on the executor's clock */
+    _Atomic uint32_t written;       /* `renewed` when the log got it last */
+    _Atomic uint64_t write_ns;      /* not before then again */
     _Atomic uint64_t lookups_cut, tokens_cut;
     _Atomic uint64_t nothing; /* lookups that promised none of a match */
 
@@ -87,12 +95,23 @@ void sc_plugin_fill_loaded(spec_connector *conn, struct sc_plugin_request *reque
 /* The host's thread was in get_important for so long, and waited for the device of it. */
 void sc_plugin_fill_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns);
 
+/* Whether lookups cut by what this process alone knows. */
+bool sc_plugin_fill_is_alone(const spec_connector *conn);
 /* Where the promise ends that could end at `end`: fill cut, or `end`. hosted_rows: of them in
- * memory, which need no device. asked: a hash of what is looked for. Any thread. */
+ * memory, which need no device; 0 where others must promise the same. asked: a hash of what is
+ * looked for. Any thread. */
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
                             uint64_t end, uint64_t multiple, uint64_t hosted_rows, uint64_t asked);
 void sc_plugin_fill_stats(const spec_connector *conn, struct spec_stats *stats);
-/* false: not all of it is known yet. Any thread. */
+/* What lookups cut by. false: not all of it is known yet. Any thread. */
 bool sc_plugin_fill_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate);
+
+/* A note of rank 0's log. Open, or who follows. */
+void sc_plugin_fill_heard(spec_connector *conn, const uint16_t *words, uint64_t count);
+/* The log has not what is known, and may get it now. Any thread. */
+bool sc_plugin_fill_due(const spec_connector *conn);
+/* Writes it when it is due, or is_last: when it is new. What the log does not take is written
+ * later. A background thread at a time; close. */
+void sc_plugin_fill_write(spec_connector *conn, bool is_last);
 
 #endif

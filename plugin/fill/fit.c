@@ -46,6 +46,23 @@ static bool is_held(struct sc_plugin_line *line, double expected, double t)
     return false;
 }
 
+static void sample_add(struct sc_plugin_line *line, double x, double y, double t, double weight)
+{
+    line->xx += x * x * weight;
+    line->xy += x * y * weight;
+    line->yy += y * y * weight;
+    line->xt += x * t * weight;
+    line->yt += y * t * weight;
+    line->count += line->count < UINT32_MAX;
+}
+
+void sc_plugin_line_take(struct sc_plugin_line *line, double x, double y, double u, double v)
+{
+    double t = u * x + v * y;
+    if (t > 0)
+        sample_add(line, x, y, t, 1 / (t * t));
+}
+
 void sc_plugin_line_learn(struct sc_plugin_line *line, double x, double y, double t,
                           uint32_t memory)
 {
@@ -57,12 +74,12 @@ void sc_plugin_line_learn(struct sc_plugin_line *line, double x, double y, doubl
     if (line->count == 0)
         expected = t;
     double fade = line->count < memory ? 1 : 1 - 1.0 / memory, weight = 1 / (expected * expected);
-    line->xx = line->xx * fade + x * x * weight;
-    line->xy = line->xy * fade + x * y * weight;
-    line->yy = line->yy * fade + y * y * weight;
-    line->xt = line->xt * fade + x * t * weight;
-    line->yt = line->yt * fade + y * t * weight;
-    line->count += line->count < UINT32_MAX;
+    line->xx *= fade;
+    line->xy *= fade;
+    line->yy *= fade;
+    line->xt *= fade;
+    line->yt *= fade;
+    sample_add(line, x, y, t, weight);
 }
 
 /* ---- The cut -------------------------------------------------------------------------------- */

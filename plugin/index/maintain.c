@@ -3,7 +3,7 @@
  *   tidy        records of failed pieces; what waited for pins
  *   evict       evict.c
  *   checkpoint  a shorter log
- *   lab         what it has learnt, to the log (lab/lab.h)
+ *   lab         what it has learnt, to the log (lab/lab.h), and how long things take (fill/fill.h)
  *   merge       chunks of many pieces (merge.c)
  *   spare       memory that the index needs next
  *
@@ -31,6 +31,7 @@ static bool checkpoint_run(spec_connector *conn)
 
 static bool lab_run(spec_connector *conn)
 {
+    sc_plugin_fill_write(conn, false);
     return sc_lab_write(&conn->lab);
 }
 

@@ -124,6 +124,14 @@ static void peer_on_epoch(uint64_t epoch, void *user)
     sc_plugin_roots_are_old(peer->radix, &peer->old_roots);
 }
 
+/* How long things take is what rank 0 says: all ranks promise the same by it. */
+static void peer_on_note(const uint16_t *words, uint64_t count, void *user)
+{
+    struct sc_plugin_peer *peer = user;
+    if (peer->rank == 0 && words[0] >> 8 == SC_PLUGIN_NOTE_FILL)
+        sc_plugin_fill_heard(peer->conn, words, count);
+}
+
 /* ---- Peers ----------------------------------------------------------------------------------- */
 
 static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, uint32_t rank,
@@ -146,7 +154,7 @@ static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, 
     params.on_epoch = peer_on_epoch;
     params.on_coarse = peer_on_coarse;
     params.on_average = NULL;
-    params.on_trust = NULL;
+    params.on_note = peer_on_note;
     params.on_written = NULL;
     params.user = peer;
     status = sc_store_open(&params, &peer->store, reterr);

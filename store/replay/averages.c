@@ -2,8 +2,8 @@
  *
  *   code    0: less than 2^-32; else 1 .. 65535 on a log scale, 65535 is all of it
  *   record  one a piece: u16 a layer and row; the newest counts, a checkpoint copies no other
- *   guesses a record of no piece (id 0): [namespace u32][words of the plugin's], numbered; the one
- *           of the highest number counts, a checkpoint copies no other
+ *   notes   records of no piece (id 0): [namespace u32][words of the plugin's], numbered; of each
+ *           kind the one of the highest number counts, a checkpoint copies no other
  *   places  piece -> offset of its newest record: 16 bytes for pieces that have one, in a table at
  *           most half full
  *
@@ -16,8 +16,8 @@
 #define PLACES_MIN 64u
 
 _Static_assert(SC_STORE_AVERAGE_BYTES_MAX == SC_STORE_CODES_BYTES_MAX, "as the record takes them");
-_Static_assert(2 * (SC_STORE_TRUST_HEAD + SC_STORE_TRUST_WORDS_MAX) <= SC_STORE_CODES_BYTES_MAX,
-               "guesses stand in one record");
+_Static_assert(2 * (SC_STORE_NOTE_HEAD + SC_STORE_NOTE_WORDS_MAX) <= SC_STORE_CODES_BYTES_MAX,
+               "a note stands in one record");
 
 /* ---- Places --------------------------------------------------------------------------------- */
 
@@ -76,72 +76,107 @@ void sc_store_averages_done(struct sc_store_averages *averages, struct sc_alloc 
     *averages = (struct sc_store_averages){0};
 }
 
-/* ---- Guesses -------------------------------------------------------------------------------- */
+/* ---- Notes ---------------------------------------------------------------------------------- */
 
-uint64_t sc_store_trust_space(const struct sc_store_record_average *record)
+uint64_t sc_store_note_space(const struct sc_store_record_average *record)
 {
-    if (record->codes_bytes <= SC_STORE_TRUST_HEAD * 2)
+    if (record->codes_bytes <= SC_STORE_NOTE_HEAD * 2)
         return 0;
     return record->codes[0] | (uint64_t)record->codes[1] << 8 | (uint64_t)record->codes[2] << 16 |
            (uint64_t)record->codes[3] << 24;
 }
 
-bool sc_store_trust_is_last(const struct sc_store_shape *spaces, uint64_t count,
-                            const uint8_t *payload, uint64_t bytes)
+static struct sc_store_noted *noted_of_kind(struct sc_store_shape *shape, uint32_t kind)
+{
+    return kind > 0 && kind <= SC_STORE_NOTE_KINDS ? &shape->notes[kind - 1] : NULL;
+}
+
+struct sc_store_noted *sc_store_noted_of(struct sc_store_shape *shape,
+                                         const struct sc_store_record_average *record)
+{
+    return noted_of_kind(shape, record->codes[2 * SC_STORE_NOTE_HEAD + 1]);
+}
+
+bool sc_store_note_is_last(struct sc_store_shape *spaces, uint64_t count, const uint8_t *payload,
+                           uint64_t bytes)
 {
     struct sc_store_record record = {.type = SC_STORE_RECORD_AVERAGE};
     uint64_t space =
-        sc_store_record_decode(payload, bytes, &record) ? sc_store_trust_space(&record.average) : 0;
-    return space > 0 && space <= count && record.average.requests == spaces[space - 1].trust_serial;
+        sc_store_record_decode(payload, bytes, &record) ? sc_store_note_space(&record.average) : 0;
+    if (space == 0 || space > count)
+        return false;
+    const struct sc_store_noted *noted = sc_store_noted_of(&spaces[space - 1], &record.average);
+    return noted != NULL && record.average.requests == noted->serial;
 }
 
-void sc_store_trust_note(struct sc_store_averages *averages, struct sc_store_shape *shape,
-                         uint64_t serial, uint64_t bytes)
+void sc_store_note_add(struct sc_store_averages *averages, struct sc_store_noted *noted,
+                       uint64_t serial, uint64_t bytes)
 {
-    uint64_t before = shape->trust_bytes < averages->last_bytes ? shape->trust_bytes : 0;
     averages->all_bytes += bytes;
+    if (noted == NULL)
+        return;
+    uint64_t before = noted->bytes < averages->last_bytes ? noted->bytes : 0;
     averages->last_bytes += bytes - before;
-    shape->trust_serial = serial;
-    shape->trust_bytes = bytes;
+    *noted = (struct sc_store_noted){.serial = serial, .bytes = bytes};
+}
+
+/* Kinds are numbered together: to a version that knows of one alone, the newest of all counts. */
+static uint64_t serial_next(const struct sc_store_shape *shape)
+{
+    uint64_t serial = 0;
+    for (uint32_t i = 0; i < SC_STORE_NOTE_KINDS; i++)
+        serial = shape->notes[i].serial > serial ? shape->notes[i].serial : serial;
+    return serial + 1;
 }
 
 /* Log lock held. */
-static spec_status trust_append(struct sc_store *store, uint16_t *words, uint64_t count,
-                                struct spec_error *reterr)
+static spec_status note_append(struct sc_store *store, uint16_t *words, uint64_t count,
+                               struct spec_error *reterr)
 {
     struct sc_store_append append;
     uint32_t space = atomic_load(&store->log.space_id);
     struct sc_store_shape *shape = &store->log.spaces[space - 1];
+    uint64_t serial = serial_next(shape);
+    if (serial > UINT32_MAX) /* of no honest log */
+        return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log: notes have no number left", store->dir);
     words[0] = (uint16_t)space;
     words[1] = (uint16_t)(space >> 16);
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
-    sc_store_record_put_average(&append.writer, 0, shape->trust_serial + 1, words,
-                                SC_STORE_TRUST_HEAD + count);
+    sc_store_record_put_average(&append.writer, 0, serial, words, SC_STORE_NOTE_HEAD + count);
     spec_status status = sc_store_append_commit(store, &append, reterr);
     if (status == SPEC_OK)
-        sc_store_trust_note(&store->log.averages, shape, shape->trust_serial + 1,
-                            sc_store_frame_bytes(store->log.journal.buffer));
+        sc_store_note_add(&store->log.averages,
+                          noted_of_kind(shape, words[SC_STORE_NOTE_HEAD] >> 8), serial,
+                          sc_store_frame_bytes(store->log.journal.buffer));
     return status;
 }
 
-spec_status sc_store_trust_put(struct sc_store *store, uint16_t *words, uint64_t count,
-                               struct spec_error *reterr)
+bool sc_store_takes_notes(const struct sc_store *store)
 {
-    uint64_t bytes = sc_store_record_bytes_average(SC_STORE_TRUST_HEAD + count);
+    return atomic_load(&store->log.space_id) != 0;
+}
+
+spec_status sc_store_note_put(struct sc_store *store, uint16_t *words, uint64_t count,
+                              struct spec_error *reterr)
+{
+    uint64_t bytes = sc_store_record_bytes_average(SC_STORE_NOTE_HEAD + count);
+    uint32_t kind = words[SC_STORE_NOTE_HEAD] >> 8;
     if (store->params.role != SC_STORE_WRITER)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s is another's: only its writer stores",
                        store->dir);
-    if (count == 0 || count > SC_STORE_TRUST_WORDS_MAX)
-        return sc_fail(reterr, SPEC_E_INVALID, "guesses: %" PRIu64 " words, 1 .. %u expected",
-                       count, SC_STORE_TRUST_WORDS_MAX);
+    if (count == 0 || count > SC_STORE_NOTE_WORDS_MAX)
+        return sc_fail(reterr, SPEC_E_INVALID, "a note: %" PRIu64 " words, 1 .. %u expected", count,
+                       SC_STORE_NOTE_WORDS_MAX);
+    if (kind == 0 || kind > SC_STORE_NOTE_KINDS)
+        return sc_fail(reterr, SPEC_E_INVALID, "a note: kind %u, 1 .. %u expected", kind,
+                       SC_STORE_NOTE_KINDS);
     if (atomic_load(&store->log.space_id) == 0)
         return SPEC_OK;
     if (!sc_store_log_reserve(store, bytes))
-        return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for guesses in disk_bytes",
-                       store->dir);
+        return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for a note in disk_bytes", store->dir);
     pthread_mutex_lock(&store->log.lock);
-    spec_status status = trust_append(store, words, count, reterr);
+    spec_status status = note_append(store, words, count, reterr);
     pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, bytes);
     if (status == SPEC_E_IO || status == SPEC_E_NO_SPACE)

@@ -211,13 +211,13 @@ static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *p
     struct sc_store *store = copy->store;
     if (!keeps) { /* else the log lock may be held */
         pthread_mutex_lock(&store->log.lock);
-        keeps = id == 0 ? sc_store_trust_is_last(store->log.spaces, store->log.space_count, payload,
-                                                 bytes)
+        keeps = id == 0 ? sc_store_note_is_last(store->log.spaces, store->log.space_count, payload,
+                                                bytes)
                         : sc_store_table_live(&store->table, id) != NULL &&
                               sc_store_averages_is_last(&store->log.averages, id, copy->at);
         pthread_mutex_unlock(&store->log.lock);
     }
-    if (keeps && id == 0) { /* guesses of a namespace */
+    if (keeps && id == 0) { /* a note of a namespace */
         copy->averages.all_bytes += SC_STORE_FRAME_BYTES + bytes;
         copy->averages.last_bytes += SC_STORE_FRAME_BYTES + bytes;
         return copy_put(copy, payload, bytes, reterr);

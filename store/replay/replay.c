@@ -3,7 +3,7 @@
  *
  *   namespace -> shapes; extent -> takes its places; piece -> LIVE, on_piece; drop -> on_drop, its
  *   pages into quarantine; epoch -> on_epoch, all pieces of the namespace void; head -> numbering;
- *   average -> on_average, or, of no piece, on_trust
+ *   average -> on_average, or, of no piece, on_note
  *
  *   a writer without on_drop reads the log twice: first for what later records make void, so that
  *   on_piece is not told of it
@@ -262,24 +262,25 @@ static void average_tell(struct sc_store *store, uint64_t id, uint32_t row_count
     store->params.on_average(&average, store->params.user);
 }
 
-static void replay_trust(struct sc_store *store, uint64_t frame_bytes)
+static void replay_note(struct sc_store *store, uint64_t frame_bytes)
 {
     struct sc_store_replay *replay = store->replay;
     const struct sc_store_record_average *record = &replay->record.average;
-    uint64_t space = sc_store_trust_space(record);
+    uint64_t space = sc_store_note_space(record);
     if (space == 0 || space > replay->space_count) {
-        sc_store_replay_lie(store, "guesses of no namespace");
+        sc_store_replay_lie(store, "a note of no namespace");
         return;
     }
     struct sc_store_shape *shape = &store->log.spaces[space - 1];
-    if (record->requests <= shape->trust_serial)
+    struct sc_store_noted *noted = sc_store_noted_of(shape, record);
+    if (noted != NULL && record->requests <= noted->serial)
         return; /* read again */
-    sc_store_trust_note(&store->log.averages, shape, record->requests, frame_bytes);
+    sc_store_note_add(&store->log.averages, noted, record->requests, frame_bytes);
     uint64_t count = codes_read(replay);
-    if (store->params.role != SC_STORE_PEER && sc_store_replay_space_is_told(store, space) &&
-        store->params.on_trust != NULL)
-        store->params.on_trust(replay->codes + SC_STORE_TRUST_HEAD, count - SC_STORE_TRUST_HEAD,
-                               store->params.user);
+    if (noted != NULL && sc_store_replay_space_is_told(store, space) &&
+        store->params.on_note != NULL)
+        store->params.on_note(replay->codes + SC_STORE_NOTE_HEAD, count - SC_STORE_NOTE_HEAD,
+                              store->params.user);
 }
 
 /* Pieces that are not there, or void, have none. */
@@ -289,7 +290,7 @@ static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
     struct sc_store_replay *replay = store->replay;
     uint64_t id = replay->record.id + replay->piece_base;
     if (replay->record.id == 0)
-        replay_trust(store, frame_bytes);
+        replay_note(store, frame_bytes);
     if (replay->record.id == 0 || replay->record.id >= replay->piece_next)
         return SPEC_OK;
     const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, id);

@@ -25,6 +25,13 @@ struct sc_store_part { /* whole layers, contiguous, in one segment */
 };
 
 /* Geometry of a namespace, as recorded. */
+#define SC_STORE_NOTE_KINDS 4u
+
+struct sc_store_noted { /* the newest note of a kind */
+    uint64_t serial;    /* 0: there is none */
+    uint64_t bytes;     /* of its frame */
+};
+
 struct sc_store_shape {
     uint8_t digest[SC_STORE_HASH_BYTES];
     uint32_t layer_count, layout;
@@ -36,8 +43,7 @@ struct sc_store_shape {
     uint64_t epoch;          /* log lock */
     uint64_t epoch_sequence; /* replay: pieces of frames before it are void */
     uint64_t void_end;       /* writer, log lock: its pieces with ids below are void */
-    uint64_t trust_serial;   /* log lock: of its newest record of guesses; 0: there is none */
-    uint64_t trust_bytes;    /* that this takes */
+    struct sc_store_noted notes[SC_STORE_NOTE_KINDS]; /* log lock */
 };
 
 struct sc_store_where {

@@ -348,37 +348,56 @@ static void average_of_another_namespace_outlives_this_ones_checkpoint(void **st
     world_free(world);
 }
 
-/* ---- Guesses -------------------------------------------------------------------------------- */
+/* ---- Notes ---------------------------------------------------------------------------------- */
 
-static struct { /* what on_trust said last */
+static struct { /* what on_note said last of a kind */
     uint16_t words[8];
     uint64_t count, times;
-} trust;
+} notes[SC_STORE_NOTE_KINDS + 1];
 
-static void on_trust(const uint16_t *words, uint64_t count, void *user)
+static void on_note(const uint16_t *words, uint64_t count, void *user)
 {
     (void)user;
+    uint32_t kind = words[0] >> 8;
     assert_true(count > 0 && count <= 8);
-    memcpy(trust.words, words, count * sizeof(*words));
-    trust.count = count;
-    trust.times++;
+    assert_in_range(kind, 1, SC_STORE_NOTE_KINDS);
+    memcpy(notes[kind].words, words, count * sizeof(*words));
+    notes[kind].count = count;
+    notes[kind].times++;
+}
+
+static void words_make(uint32_t kind, uint16_t first, uint16_t ret_words[SC_STORE_NOTE_HEAD + 8])
+{
+    for (uint16_t i = 0; i < 8; i++)
+        ret_words[SC_STORE_NOTE_HEAD + i] = (uint16_t)(first + i);
+    ret_words[SC_STORE_NOTE_HEAD] = (uint16_t)(kind << 8 | first % 256);
+}
+
+static spec_status note_put(struct world *world, uint32_t kind, uint16_t first, uint64_t count)
+{
+    uint16_t words[SC_STORE_NOTE_HEAD + 8] = {0};
+    words_make(kind, first, words);
+    return sc_store_note_put(world->store, words, count, &world->error);
 }
 
 static spec_status trust_put(struct world *world, uint16_t first, uint64_t count)
 {
-    uint16_t words[SC_STORE_TRUST_HEAD + 8] = {0};
-    for (uint16_t i = 0; i < 8; i++)
-        words[SC_STORE_TRUST_HEAD + i] = (uint16_t)(first + i);
-    return sc_store_trust_put(world->store, words, count, &world->error);
+    return note_put(world, 1, first, count);
+}
+
+static void note_is(uint32_t kind, uint16_t first, uint64_t count, uint64_t times)
+{
+    uint16_t words[SC_STORE_NOTE_HEAD + 8] = {0};
+    words_make(kind, first, words);
+    assert_int_equal(notes[kind].times, times);
+    assert_int_equal(notes[kind].count, count);
+    assert_memory_equal(notes[kind].words, words + SC_STORE_NOTE_HEAD, count * sizeof(*words));
+    memset(&notes[kind], 0, sizeof(notes[kind]));
 }
 
 static void trust_is(uint16_t first, uint64_t count, uint64_t times)
 {
-    assert_int_equal(trust.times, times);
-    assert_int_equal(trust.count, count);
-    for (uint16_t i = 0; i < count; i++)
-        assert_int_equal(trust.words[i], first + i);
-    memset(&trust, 0, sizeof(trust));
+    note_is(1, first, count, times);
 }
 
 /* What was put last is told at open, after checkpoints, and to a follower; another namespace's is
@@ -387,11 +406,11 @@ static void trust_put_last_is_told_and_kept_by_checkpoints(void **state)
 {
     (void)state;
     struct world *world = average_world(11);
-    memset(&trust, 0, sizeof(trust));
+    memset(notes, 0, sizeof(notes));
     assert_int_equal(trust_put(world, 1, 0), SPEC_E_INVALID);
-    assert_int_equal(trust_put(world, 1, SC_STORE_TRUST_WORDS_MAX + 1), SPEC_E_INVALID);
+    assert_int_equal(trust_put(world, 1, SC_STORE_NOTE_WORDS_MAX + 1), SPEC_E_INVALID);
     assert_int_equal(trust_put(world, 1, 3), SPEC_OK); /* nothing is stored: nothing happens */
-    world->params.on_trust = on_trust;
+    world->params.on_note = on_note;
     reopen(world);
     trust_is(0, 0, 0);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
@@ -429,20 +448,110 @@ static void trust_is_told_to_a_follower_and_refused_of_it(void **state)
     struct sc_store_params params = world->params;
     struct sc_store *follower = NULL;
     bool more = false;
-    memset(&trust, 0, sizeof(trust));
+    memset(notes, 0, sizeof(notes));
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     assert_int_equal(trust_put(world, 10, 2), SPEC_OK);
     params.role = SC_STORE_READER;
     params.on_average = follower_on_average;
-    params.on_trust = on_trust;
+    params.on_note = on_note;
     assert_int_equal(sc_store_open(&params, &follower, &world->error), SPEC_OK);
     trust_is(10, 2, 1);
     assert_int_equal(trust_put(world, 20, 2), SPEC_OK);
     assert_int_equal(sc_store_follow(follower, &more, &world->error), SPEC_OK);
     trust_is(20, 2, 1);
-    uint16_t words[SC_STORE_TRUST_HEAD + 1] = {0};
-    assert_int_equal(sc_store_trust_put(follower, words, 1, &world->error), SPEC_E_UNSUPPORTED);
+    uint16_t words[SC_STORE_NOTE_HEAD + 1] = {0, 0, 1 << 8};
+    assert_int_equal(sc_store_note_put(follower, words, 1, &world->error), SPEC_E_UNSUPPORTED);
     sc_store_close(follower);
+    world_free(world);
+}
+
+/* Kinds do not replace each other, in the log, in checkpoints, or to a peer of the family. */
+static void notes_of_each_kind_stand_beside_each_other(void **state)
+{
+    (void)state;
+    struct world *world = average_world(13);
+    struct sc_store *peer = NULL;
+    bool more = false;
+    memset(notes, 0, sizeof(notes));
+    world->params.on_note = on_note;
+    assert_int_equal(note_put(world, 0, 5, 3), SPEC_E_INVALID);
+    assert_int_equal(note_put(world, SC_STORE_NOTE_KINDS + 1, 5, 3), SPEC_E_INVALID);
+    reopen(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    assert_int_equal(note_put(world, 1, 10, 5), SPEC_OK);
+    assert_int_equal(note_put(world, 2, 20, 8), SPEC_OK);
+    assert_int_equal(note_put(world, 2, 30, 8), SPEC_OK);
+    assert_int_equal(note_put(world, SC_STORE_NOTE_KINDS, 40, 1), SPEC_OK);
+    struct sc_store_params params = world->params;
+    params.role = SC_STORE_PEER;
+    params.space.digest[0] ^= 1; /* another rank's, of the family */
+    assert_int_equal(sc_store_open(&params, &peer, &world->error), SPEC_OK);
+    note_is(1, 10, 5, 1);
+    note_is(2, 30, 8, 2);
+    note_is(SC_STORE_NOTE_KINDS, 40, 1, 1);
+    assert_int_equal(note_put(world, 1, 50, 5), SPEC_OK);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    do /* reads the log from its start again, and hears of what is new alone */
+        assert_int_equal(sc_store_follow(peer, &more, &world->error), SPEC_OK);
+    while (more);
+    note_is(1, 50, 5, 1);
+    note_is(2, 0, 0, 0);
+    sc_store_close(peer);
+    params.space.family[0] ^= 1; /* of another model */
+    assert_int_equal(sc_store_open(&params, &peer, &world->error), SPEC_OK);
+    note_is(1, 0, 0, 0);
+    sc_store_close(peer);
+    reopen(world);
+    note_is(1, 50, 5, 1);
+    note_is(2, 30, 8, 1);
+    note_is(SC_STORE_NOTE_KINDS, 40, 1, 1);
+    log_bytes(world); /* no record is corrupt */
+    world_free(world);
+}
+
+/* As another version's writer may, or a hand that has the log. */
+static void record_append(struct world *world, uint64_t serial, uint32_t kind)
+{
+    struct sc_store *store = world->store;
+    struct sc_store_append append;
+    uint16_t words[SC_STORE_NOTE_HEAD + 8] = {1};
+    words_make(kind, 70, words);
+    pthread_mutex_lock(&store->log.lock);
+    sc_store_append_begin(store, &append);
+    sc_store_append_frame(&append);
+    sc_store_record_put_average(&append.writer, 0, serial, words, SC_STORE_NOTE_HEAD + 8);
+    assert_int_equal(sc_store_append_commit(store, &append, &world->error), SPEC_OK);
+    pthread_mutex_unlock(&store->log.lock);
+}
+
+static void notes_of_kinds_that_are_not_known_are_ignored(void **state)
+{
+    (void)state;
+    struct world *world = average_world(14);
+    memset(notes, 0, sizeof(notes));
+    world->params.on_note = on_note;
+    reopen(world);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    assert_int_equal(note_put(world, 2, 20, 8), SPEC_OK);
+    record_append(world, 7, 0);
+    record_append(world, 8, SC_STORE_NOTE_KINDS + 1);
+    record_append(world, 9, 255);
+    reopen(world);
+    note_is(2, 20, 8, 1);
+    assert_int_equal(note_put(world, 2, 30, 8), SPEC_OK);
+    uint64_t before = log_bytes(world);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    assert_true(log_bytes(world) < before);
+    reopen(world);
+    note_is(2, 30, 8, 1);
+    record_append(world, UINT32_MAX, 3); /* no number is left: nothing is written that lies */
+    reopen(world);
+    memset(notes, 0, sizeof(notes));
+    assert_int_equal(note_put(world, 2, 40, 8), SPEC_E_CORRUPT);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK); /* it goes on */
+    reopen(world);
+    note_is(2, 30, 8, 1);
+    log_bytes(world);
     world_free(world);
 }
 
@@ -459,6 +568,8 @@ int main(void)
         cmocka_unit_test(average_is_told_to_a_follower),
         cmocka_unit_test(trust_put_last_is_told_and_kept_by_checkpoints),
         cmocka_unit_test(trust_is_told_to_a_follower_and_refused_of_it),
+        cmocka_unit_test(notes_of_each_kind_stand_beside_each_other),
+        cmocka_unit_test(notes_of_kinds_that_are_not_known_are_ignored),
         cmocka_unit_test(average_of_another_namespace_outlives_this_ones_checkpoint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
