@@ -36,6 +36,7 @@ struct sc_store_host_slab {
     uint64_t rank;
     uint64_t keeper; /* 0: none */
     uint64_t until_ns;
+    uint64_t promised_ns; /* a keeper before this one keeps it until then */
     struct sc_use use;
 };
 
@@ -562,6 +563,10 @@ bool sc_store_host_keep(struct sc_store_host *host, const struct sc_store_host_k
     uint64_t kept = has ? host->pages_kept + (slab->keeper == 0 ? slab->pages : 0) : 0;
     has = has && kept <= host->page_count - host->page_count / KEPT;
     if (has) {
+        if (slab->keeper == 0)
+            slab->promised_ns = 0;
+        else if (slab->until_ns != UINT64_MAX)
+            slab->promised_ns = slab->until_ns;
         slab_stir(host, slab);
         slab->keeper = keeper;
         slab->until_ns = UINT64_MAX;
@@ -595,7 +600,8 @@ void sc_store_host_let_go(struct sc_store_host *host, uint64_t keeper, uint64_t 
     pthread_mutex_lock(&host->lock);
     for (uint32_t i = host->kept; i != NONE; i = host->slabs[i].kept_next)
         if (host->slabs[i].keeper == keeper)
-            host->slabs[i].until_ns = until_ns;
+            host->slabs[i].until_ns =
+                until_ns > host->slabs[i].promised_ns ? until_ns : host->slabs[i].promised_ns;
     kept_expire(host, 0);
     pthread_mutex_unlock(&host->lock);
 }

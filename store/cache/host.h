@@ -109,7 +109,8 @@ enum sc_store_host_begun sc_store_host_begin_kept(struct sc_store_host *host,
  * go. false: it is not there, or as much as may be is kept already. */
 bool sc_store_host_keep(struct sc_store_host *host, const struct sc_store_host_key *key,
                         uint64_t keeper);
-/* What the keeper keeps is let go at that time, by whoever looks for room then; 0: now. */
+/* What the keeper keeps is let go at that time, by whoever looks for room then; 0: now. What one
+ * before it had kept until later stays until then. */
 void sc_store_host_let_go(struct sc_store_host *host, uint64_t keeper, uint64_t until_ns);
 /* Lets go of what was kept until now. */
 void sc_store_host_expire(struct sc_store_host *host, uint64_t now_ns);

@@ -252,6 +252,29 @@ static void time_lets_go(void **state)
     fixture_done(&fx);
 }
 
+/* Another keeper that gives up at once takes nothing from what the first one was promised. */
+static void a_second_keeper_shortens_nothing(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    fixture_init(&fx, SC_POLICY_VALUE, 1);
+    assert_true(put(&fx, 0, 0, 1) && keep(&fx, 0, 0, 1));
+    sc_store_host_let_go(fx.host, 1, 100);
+    assert_true(keep(&fx, 0, 0, 2));
+    assert_true(keep(&fx, 0, 0, 2)); /* found a second time */
+    sc_store_host_expire(fx.host, 150); /* it is not over for this one */
+    assert_int_equal(stats_of(&fx).bytes_kept, PAGE);
+    sc_store_host_let_go(fx.host, 2, 0);
+    sc_store_host_expire(fx.host, 99);
+    assert_int_equal(stats_of(&fx).bytes_kept, PAGE);
+    sc_store_host_expire(fx.host, 100);
+    assert_int_equal(stats_of(&fx).bytes_kept, 0);
+    assert_true(keep(&fx, 0, 0, 3)); /* what is over is no promise */
+    sc_store_host_let_go(fx.host, 3, 0);
+    assert_int_equal(stats_of(&fx).bytes_kept, 0);
+    fixture_done(&fx);
+}
+
 /* ---- Threads --------------------------------------------------------------------------------- */
 
 /* Piece 0 is there in two layers all the while, kept; others come and go. */
@@ -322,6 +345,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_stays_until_it_was_used),
         cmocka_unit_test(not_all_of_the_memory_is_kept),
         cmocka_unit_test(time_lets_go),
+        cmocka_unit_test(a_second_keeper_shortens_nothing),
         cmocka_unit_test(counting_needs_no_lock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
