@@ -51,14 +51,17 @@ struct sc_store_extent {
     struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: no codes */
     const uint64_t *hot_bits;              /* of an annex: of a hot block; the maker's memory */
     uint64_t hot_words;
-    uint32_t hot_rows;              /* 0: it is none */
-    struct sc_store_live_job *live; /* of rows; NULL: nobody codes them now */
-    sc_store_written *written;      /* NULL: params.on_written */
-    bool keeps;                     /* what is written goes to host memory, too */
+    uint32_t hot_rows;                 /* 0: it is none */
+    struct sc_store_live_job *live;    /* of rows; NULL: nobody codes them now */
+    sc_store_written *written;         /* NULL: params.on_written */
+    struct sc_store_host_slab **slabs; /* kept, or a merge's [layer_count] */
+    bool keeps;                        /* what is written goes to host memory, too */
+    bool is_heir; /* of rows that are there: it keeps layers that the merger says, as loads do */
 
     /* The producer's. */
     uint32_t layer_next;
-    bool ended; /* the producer's reference is gone */
+    bool inherits; /* an heir's next layer */
+    bool ended;    /* the producer's reference is gone */
     struct sc_store_window windows[SC_STORE_EXTENT_WINDOWS];
     uint32_t window_count;
     struct sc_store_write *ready[SC_STORE_EXTENT_READY]; /* filled, to be queued together */

@@ -28,20 +28,41 @@ void sc_store_keeps_close(struct sc_store *store)
 void sc_store_keep_begin(struct sc_store_extent *extent)
 {
     uint64_t count = (uint64_t)extent->piece_count * extent->store->shape.layer_count;
-    extent->keeps = extent->kept != NULL;
+    extent->slabs = extent->kept;
+    extent->keeps = extent->slabs != NULL;
+    extent->is_heir = false;
     if (extent->keeps)
-        memset(extent->kept, 0, count * sizeof(*extent->kept));
+        memset(extent->slabs, 0, count * sizeof(*extent->slabs));
+}
+
+void sc_store_keep_inherit(struct sc_store_extent *extent, struct sc_store_host_slab **slabs)
+{
+    SC_ASSERT(extent->store->params.poison, extent->piece_count == 1);
+    if (extent->keeps || slabs == NULL)
+        return;
+    extent->slabs = slabs;
+    extent->keeps = extent->is_heir = true;
+    memset(slabs, 0, extent->store->shape.layer_count * sizeof(*slabs));
 }
 
 static struct sc_store_host_slab **slab_of(const struct sc_store_extent *extent, uint32_t piece,
                                            uint32_t layer)
 {
-    return &extent->kept[(uint64_t)layer * extent->piece_count + piece];
+    return &extent->slabs[(uint64_t)layer * extent->piece_count + piece];
 }
 
 void sc_store_keep_layer(struct sc_store_extent *extent, uint32_t layer)
 {
     struct sc_store_host_key key = {.copy = extent->copy, .layer = layer};
+    if (extent->is_heir) {
+        uint64_t rows = extent->row_count;
+        struct sc_store_hosted_fill fill = {0};
+        if (extent->inherits &&
+            sc_store_hosted_slab_begin(extent->store, &fill, &key, 0, rows,
+                                       sc_store_hosted_bytes(&extent->store->shape, rows), 1))
+            *slab_of(extent, 0, layer) = fill.slab;
+        return;
+    }
     for (uint32_t i = 0; extent->keeps && i < extent->piece_count; i++) {
         uint64_t rows = extent->pieces[i].row_count;
         *slab_of(extent, i, layer) = sc_store_hosted_begin_stored(extent->store, &key, rows);

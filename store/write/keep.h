@@ -23,6 +23,10 @@ void sc_store_keeps_close(struct sc_store *store);
 
 /* An extent of rows begins. */
 void sc_store_keep_begin(struct sc_store_extent *extent);
+/* An extent of one piece that takes the place of others: where it does not keep all that is written
+ * anyway, it keeps layers of which `inherits` says, before they are packed, that host memory has
+ * those. slabs: [layer_count], the caller's until it is committed or discarded; NULL: none. */
+void sc_store_keep_inherit(struct sc_store_extent *extent, struct sc_store_host_slab **slabs);
 /* Before a layer is packed. */
 void sc_store_keep_layer(struct sc_store_extent *extent, uint32_t layer);
 /* The window was written; its bytes are still there. */

@@ -17,10 +17,12 @@
  * Threads: begin, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/plugin/test_merge.c */
 #include "store/write/merger.h"
+#include "store/cache/hosted.h"
 #include "store/cache/readback.h"
 #include "store/place/tier.h"
 #include "store/rows/tag.h"
 #include "store/write/extent.h"
+#include "store/write/keep.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +52,8 @@ struct sc_store_merger {
     struct part parts[PIECES];
     uint32_t part_count;
     struct sc_store_readback back;
-    uint8_t *rows;      /* [plan.row_count] of a layer: rows, or all K, then all V */
+    struct sc_store_host_slab **slabs; /* [layer_count]; NULL: there is no host tier */
+    uint8_t *rows;                     /* [plan.row_count] of a layer: rows, or all K, then all V */
     spec_status status; /* the first thing that went wrong; then what the writes said */
 };
 
@@ -153,11 +156,30 @@ static void rows_pack(void *user, uint32_t part, uint64_t row_first, uint64_t ro
         memcpy(dst + i * probe_bytes, rows + i * bytes, probe_bytes);
 }
 
+/* Host memory has the layer of all the pieces. */
+static bool layer_is_hosted(const struct sc_store_merger *merger)
+{
+    const struct sc_store *store = merger->store;
+    bool is_hosted = merger->slabs != NULL;
+    for (uint64_t i = 0; i < merger->what.piece_count && is_hosted; i++) {
+        const struct sc_store_piece_entry *piece =
+            sc_store_table_live(&store->table, merger->ids[i]);
+        struct sc_store_range range = {.piece = merger->ids[i]};
+        if (piece == NULL)
+            return false;
+        range.row_first = piece->skip;
+        range.row_count = (uint32_t)(piece->row_count - piece->skip);
+        is_hosted = sc_store_hosted_has(store, merger->layer, &range);
+    }
+    return is_hosted;
+}
+
 /* False: the put was the last, or failed. Then the next step may run already. */
 static bool layer_put(struct sc_store_merger *merger)
 {
     bool last = merger->layer + 1 == merger->store->shape.layer_count;
     merger->state = WRITE;
+    merger->extent->inherits = layer_is_hosted(merger);
     const struct sc_store_source source = {.pack = rows_pack, .user = merger};
     spec_status status = sc_store_extent_put_layer(merger->extent, merger->layer, &source, NULL);
     if (status != SPEC_OK || last)
@@ -312,6 +334,7 @@ spec_status sc_store_merge_begin(struct sc_store *store, const struct sc_store_m
         return status;
     }
     merger->extent->written = on_written;
+    sc_store_keep_inherit(merger->extent, merger->slabs);
     atomic_fetch_add(&store->busy, 1);
     sc_exec_post(store->params.exec, &merger->task, SC_LANE_BACKGROUND);
     return SPEC_OK;
@@ -323,6 +346,11 @@ spec_status sc_store_merger_open(struct sc_store *store, struct spec_error *rete
     if (store->merger == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what merges pieces");
     store->merger->store = store;
+    if (store->host != NULL)
+        store->merger->slabs = sc_alloc_array(store->params.alloc, store->shape.layer_count,
+                                              sizeof(struct sc_store_host_slab *));
+    if (store->host != NULL && store->merger->slabs == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what merges pieces");
     store->merger->task.step = merge_step;
     store->merger->back.store = store;
     store->merger->back.task = &store->merger->task;
@@ -343,6 +371,8 @@ void sc_store_merger_stop(struct sc_store *store)
 
 void sc_store_merger_close(struct sc_store *store)
 {
+    if (store->merger != NULL)
+        sc_alloc_free(store->params.alloc, store->merger->slabs);
     sc_alloc_free(store->params.alloc, store->merger);
     store->merger = NULL;
 }

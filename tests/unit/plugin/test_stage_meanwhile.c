@@ -5,11 +5,10 @@
 #include "plugin/choose/select.h"
 #include "store/cache/hosted.h"
 #include "store/internal.h"
-#include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/plugin/merge_fixture.h"
 
 #define COUNT  200u
 #define LAYERS 4u
-#define MS     UINT64_C(1000000)
 
 static void open_with(struct rig *rig, const char *extra)
 {
@@ -376,6 +375,48 @@ static void passes_that_fail_leave_what_is_right(void **state)
     }
 }
 
+/* Rows that were decoded are merged, before a load of them comes: they stay where they are. */
+static void what_is_merged_stays_in_memory(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++) {
+        struct rig rig;
+        struct prompt prompt = rig_prompt(5, 0, 0, 64);
+        spec_status status;
+        open_with(&rig, i % 3 == 0 ? "\"host_bytes\": \"64MiB\", " CHUNKS
+                        : i % 3 == 1
+                            ? "\"host_bytes\": \"64MiB\", \"store\": {\"layout\": "
+                              "\"split\"}, " CHUNKS
+                            : "\"host_bytes\": \"64MiB\", \"host_written\": \"yes\", " CHUNKS);
+        struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+        decode(&rig, found.request, &prompt, 0, 48);
+        rig_release(&rig, found.request);
+        found = rig_lookup(&rig, &prompt);
+        assert_int_equal(found.matched_tokens, 48);
+        assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+        if (i >= 3) /* a layer less: that is not read for its sake */
+            for (uint64_t t = 0; t < 48; t++) {
+                struct sc_store_range range = whole_of(&rig, found.request, t);
+                sc_store_hosted_forget(rig.conn->store, 2, &range);
+            }
+        rig_release(&rig, found.request);
+        for (uint32_t turns = 0; turns < 200 && merged(&rig) < 3; turns++)
+            settle(&rig);
+        assert_int_equal(merged(&rig), 3);
+        found = peek(&rig, &prompt);
+        assert_int_equal(found.matched_tokens, 48);
+        uint64_t layer = 16 * (rig.conn->dims.row_bytes + 8),
+                 disk = found.tier_bytes[SPEC_TIER_DISK];
+        if (i % 3 < 2) /* the first may have been merged half before it was staged */
+            assert_in_range(disk, i < 3 ? 0 : 3 * layer, (i < 3 ? 0 : 2 * layer) + LAYERS * layer);
+        assert_int_equal(rig_read(&rig, &prompt, &status), 48);
+        settle(&rig);
+        assert_int_equal(rig_read(&rig, &prompt, &status), 48);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
 /* ---- In a process that reads ----------------------------------------------------------------- */
 
 enum other { NOTHING, RESETS, DROPS, OTHERS };
@@ -441,6 +482,7 @@ int main(void)
         cmocka_unit_test(long_pieces_come_one_by_one),
         cmocka_unit_test(any_size_of_memory_is_right),
         cmocka_unit_test(passes_that_fail_leave_what_is_right),
+        cmocka_unit_test(what_is_merged_stays_in_memory),
         cmocka_unit_test(a_reader_stages_beside_its_writer),
         cmocka_unit_test(rows_that_went_are_not_of_the_host),
         cmocka_unit_test(who_ends_it_does_not_wait_for_all_of_it),
