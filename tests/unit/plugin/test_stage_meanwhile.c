@@ -471,6 +471,63 @@ static void a_reader_stages_beside_its_writer(void **state)
         }
 }
 
+/* A lease is staged in another process; late: its pieces were dropped, its time is over, and their
+ * pages have others' rows. Nothing that is good is void for it. */
+static void a_lease_is_staged_in_time_or_not_at_all(void **state)
+{
+    (void)state;
+    for (uint32_t late = 0; late < 2; late++) {
+        struct rig writer, reader;
+        struct prompt prompt = rig_prompt(5, 0, 0, COUNT), others[40];
+        spec_status status;
+        open_with(&writer, "\"host_bytes\": \"1MiB\", \"lease_ns_max\": 100000000, "
+                           "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\"");
+        assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
+        rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+        rig_open(&reader);
+        struct spec_lookup_result found = rig_lookup(&writer, &prompt);
+        const struct spec_attach_params params = {
+            .struct_size = sizeof(params), .lease = {found.lease, 64}, .from_token = 10};
+        struct spec_lookup_result mine = {.struct_size = sizeof(mine)};
+        assert_int_equal(sc_plugin_attach(reader.conn, &params, &mine, NULL), SPEC_OK);
+        assert_int_equal(mine.matched_tokens, COUNT);
+        if (late)
+            sc_plugin_range_fail(writer.conn, sc_plugin_request_find(writer.conn, found.request), 0,
+                                 SPEC_E_CORRUPT, SC_STORE_TIER);
+        rig_release(&writer, found.request);
+        for (uint64_t i = 0; i < 40 && late; i++) {
+            others[i] = rig_prompt(80 + i, 0, 0, COUNT);
+            rig_pass_ns(&writer, 60 * MS);
+            (void)rig_fill(&writer, &others[i]);
+        }
+        /* The reader has looked at nothing since. */
+        status = rig_wait(&reader, stage(&reader, mine.request, 0));
+        if (late == 0) {
+            assert_int_equal(status, SPEC_OK);
+            uint64_t before = stats_of(&reader).read_bytes;
+            for (uint32_t layer = 0; layer < LAYERS; layer++)
+                assert_int_equal(rig_load(&reader, mine.request, &prompt, 10, COUNT, layer),
+                                 SPEC_OK);
+            assert_int_equal(stats_of(&reader).read_bytes, before);
+        }
+        rig_release(&reader, mine.request);
+        for (uint32_t turns = 0; turns < 10; turns++) {
+            rig_pass_ns(&reader, 60 * MS);
+            rig_pass_ns(&writer, 60 * MS);
+        }
+        assert_int_equal(atomic_load(&reader.conn->poison.broken), 0);
+        for (uint64_t i = 0; i < 40 && late; i++) {
+            uint64_t there = rig_read(&writer, &others[i], &status);
+            if (i >= 30) /* not evicted */
+                assert_int_equal(there, COUNT);
+            rig_prompt_free(&others[i]);
+        }
+        rig_leave(&reader);
+        rig_done(&writer);
+        rig_prompt_free(&prompt);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,6 +541,7 @@ int main(void)
         cmocka_unit_test(passes_that_fail_leave_what_is_right),
         cmocka_unit_test(what_is_merged_stays_in_memory),
         cmocka_unit_test(a_reader_stages_beside_its_writer),
+        cmocka_unit_test(a_lease_is_staged_in_time_or_not_at_all),
         cmocka_unit_test(rows_that_went_are_not_of_the_host),
         cmocka_unit_test(who_ends_it_does_not_wait_for_all_of_it),
     };
