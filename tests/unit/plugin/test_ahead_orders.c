@@ -22,6 +22,9 @@
 #define HEADS    2u
 #define SUBMITS  4u
 #define THREADS  4u
+
+enum { RIGHT, NEGATED, NANS, KINDS }; /* queries */
+
 #ifdef SC_SANITIZED /* samples; the whole of it runs without sanitizers */
 #define SEEDS 24u
 #define RUNS  4u
@@ -86,10 +89,10 @@ struct host {
     uint64_t seed, state;
     bool churns;                /* others store, so that what nobody holds goes; and resets come */
     bool is_layered, is_broken; /* broken: an operation failed, or brought something else */
-    struct pass passes[LAYERS][2];
+    struct pass passes[LAYERS][KINDS]; /* of queries */
     struct held held[REQUESTS];
     struct submitted submits[SUBMITS];
-    struct known known[3][LAYERS][2][SHARES + 1];
+    struct known known[3][LAYERS][KINDS][SHARES + 1];
     uint64_t late, full, stale;
     pthread_t thread;
 };
@@ -127,7 +130,7 @@ static void item_make(struct host *host, uint32_t held, uint32_t layer, struct s
 {
     static const uint64_t LATE_NS[] = {1, 20000, 60000, 150000, 400000, 1000000};
     struct pass *pass;
-    *shots = (struct shots){.held = held, .kind = (uint32_t)draw(host, 2)};
+    *shots = (struct shots){.held = held, .kind = (uint32_t)draw(host, KINDS)};
     shots->share = (uint32_t)draw(host, SHARES + 1);
     shots->area = rig_area(&host->world->rig, ROWS - host->held[held].from);
     pass = &host->passes[layer][shots->kind];
@@ -322,7 +325,7 @@ static void step_ahead(struct host *host)
 {
     spec_connector *conn = host->world->rig.conn;
     uint32_t held = held_draw(host), layer = (uint32_t)draw(host, LAYERS);
-    const struct spec_queries *hint = &host->passes[(layer + 1) % LAYERS][draw(host, 2)].q;
+    const struct spec_queries *hint = &host->passes[(layer + 1) % LAYERS][draw(host, KINDS)].q;
     if (held == REQUESTS)
         return;
     if (draw(host, 2) == 0)
@@ -345,7 +348,7 @@ static void step_layer(struct host *host)
     struct sc_plugin_request *request = sc_plugin_request_find(conn, host->held[held].request);
     struct sc_plugin_sketch *sketch = &request->sketches[layer % SC_PLUGIN_SKETCHES];
     assert_int_equal(sc_plugin_prefetch_next(conn, host->held[held].request, layer - 1,
-                                             &host->passes[layer][draw(host, 2)].q, NULL),
+                                             &host->passes[layer][draw(host, KINDS)].q, NULL),
                      SPEC_OK);
     if (draw(host, 2) == 0)
         rig_pass_ns(&host->world->rig, draw(host, 300000));
@@ -476,6 +479,7 @@ static void warm_up(struct host *host)
 /* Beside path and device; its world is not open yet. */
 static void world_choose(struct host *host, char *config, uint64_t bytes)
 {
+    static const uint32_t HOT[] = {0, 20000, 150000, 1000000};
     uint64_t which = draw(host, CASE_COUNT);
     struct world *world = host->world;
     (void)snprintf(config, bytes,
@@ -483,8 +487,8 @@ static void world_choose(struct host *host, char *config, uint64_t bytes)
                    "\"chunk_tokens\": %u, \"host_bytes\": %s, \"maintain\": {\"bytes_per_s\": 0}, "
                    "\"store\": {\"layout\": \"%s\"}, \"layered\": {\"hot_ppm\": %u}%s",
                    CASES[which].preset, draw(host, 2) == 0 && !CASES[which].is_layered ? 16 : 64,
-                   draw(host, 3) == 0 ? "\"64MiB\"" : "0", CASES[which].layout,
-                   draw(host, 3) == 0 ? 0 : 150000, CASES[which].more);
+                   draw(host, 3) == 0 ? "\"64MiB\"" : "0", CASES[which].layout, HOT[draw(host, 4)],
+                   CASES[which].more);
     host->is_layered = CASES[which].is_layered;
     *world = (struct world){.matched = ROWS, .group = 1, .agree = 3 + (int64_t)draw(host, 2) * 5};
 }
@@ -500,11 +504,13 @@ static void world_begin(struct host *host)
     world_store(world);
     wait_for_codes(world);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
-        for (uint32_t kind = 0; kind < 2; kind++) {
+        for (uint32_t kind = 0; kind < KINDS; kind++) {
             struct pass *pass = &host->passes[layer][kind];
             *pass = world_pass(world, layer, SPEC_DTYPE_F16);
-            for (uint64_t i = 1; kind == 1 && i < pass->q.byte_count; i += 2)
+            for (uint64_t i = 1; kind == NEGATED && i < pass->q.byte_count; i += 2)
                 pass->queries[i] ^= 0x80;
+            if (kind == NANS)
+                memset(pass->queries, 0x7f, pass->q.byte_count);
         }
     warm_up(host);
 }
@@ -528,8 +534,8 @@ static void world_end(struct host *host, uint64_t *ret_met)
     ret_met[3] += atomic_load(&met->hot_rows);
     ret_met[4] += atomic_load(&met->speculated_bytes);
     ret_met[5] += stats.bad_hot;
-    for (uint32_t i = 0; i < LAYERS * 2; i++)
-        pass_free(&host->passes[i / 2][i % 2]);
+    for (uint32_t i = 0; i < LAYERS * KINDS; i++)
+        pass_free(&host->passes[i / KINDS][i % KINDS]);
     world_done(world);
 }
 
