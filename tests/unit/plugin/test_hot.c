@@ -360,6 +360,44 @@ static void a_deadline_among_hot_rows_leaves_no_guess_behind(void **state)
     }
 }
 
+/* Memory fails at every allocation of an open and of what is built: nothing is left behind, and
+ * what opens delivers. */
+static void no_memory_for_blocks_is_no_open_or_no_block(void **state)
+{
+    (void)state;
+    static struct world world;
+    char config[512];
+    config_of(config, sizeof(config), "layered", "split", ", \"host_bytes\": \"4MiB\"", 100000);
+    world_open(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    wait_for_codes(&world);
+    rig_close(&world.rig);
+    spec_status status = SPEC_E_NO_MEMORY;
+    for (int64_t n = 0; status != SPEC_OK; n++) {
+        atomic_store(&world.rig.memory.countdown, n);
+        status = rig_try_open(&world.rig);
+        assert_true(status == SPEC_OK || status == SPEC_E_NO_MEMORY);
+        assert_true(status == SPEC_OK || atomic_load(&world.rig.memory.live_blocks) == 0);
+    }
+    atomic_store(&world.rig.memory.countdown, -1);
+    rig_reopen(&world.rig); /* the index may have found no room */
+    uint64_t built = 0;
+    for (int64_t n = 0; n < 24; n++) {
+        atomic_store(&world.rig.memory.countdown, n);
+        load_all(&world, 50000);
+        load_all(&world, 50000);
+        rig_pass_ns(&world.rig, 2000000000);
+        wait_for_codes(&world);
+        built = stats_of(&world).hot_bytes;
+        atomic_store(&world.rig.memory.countdown, -1);
+        load_all(&world, 50000);
+        if (built > 0)
+            break;
+    }
+    assert_true(built > 0);
+    atomic_store(&world.rig.memory.countdown, -1);
+    world_done(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +406,7 @@ int main(void)
         cmocka_unit_test(nothing_is_delivered_differently),
         cmocka_unit_test(a_damaged_block_costs_nothing_but_reads),
         cmocka_unit_test(a_deadline_among_hot_rows_leaves_no_guess_behind),
+        cmocka_unit_test(no_memory_for_blocks_is_no_open_or_no_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,13 +183,18 @@ static void step(struct host *host)
     }
 }
 
-static void *work(void *user)
+static void steps(struct host *host)
 {
-    struct host *host = user;
     for (uint32_t i = 0; i < REQUESTS; i++)
         held_take(host, i);
     for (uint32_t i = 0; i < STEPS; i++)
         step(host);
+}
+
+static void *work(void *user)
+{
+    struct host *host = user;
+    steps(host);
     for (uint32_t i = 0; i < SUBMITS; i++)
         submit_wait(host, &host->submits[i]);
     for (uint32_t i = 0; i < REQUESTS; i++)
@@ -233,6 +238,7 @@ static void world_open(struct host *host, struct rig *rig, bool is_sim, char *co
                        "\"ops_per_s\": %lu, \"seed\": %lu}",
                        RATES[draw(host, 3)], host->seed);
     rig_init(rig, is_sim, config);
+    rig->backend = host->seed % 2 == 0 ? "pread" : "auto";
     rig_shape(rig, LAYERS, 8, 1024, SPEC_DTYPE_F32);
     rig->op = draw(host, 3) > 0 ? "64KiB" : "1MiB";
     rig->stage = STAGES[draw(host, 3)];
@@ -307,11 +313,34 @@ static void and_to_threads(void **state)
     met_print(met);
 }
 
+/* In the midst of it the connector closes: nothing is delivered afterwards, or left behind. */
+static void a_close_ends_it_all(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 100; seed < 100 + SEEDS; seed++) {
+        static struct host host;
+        static struct rig rig;
+        char config[512];
+        host = (struct host){.seed = seed, .state = seed};
+        world_open(&host, &rig, seed % 4 != 0, config);
+        steps(&host);
+        for (uint32_t i = 0; i < SUBMITS; i++)
+            step_submit(&host);
+        rig_close(&rig);
+        for (uint32_t s = 0; s < SUBMITS; s++)
+            for (uint64_t i = 0; host.submits[s].is_out && i < host.submits[s].count; i++)
+                rig_area_free(&host.submits[s].shots[i].area);
+        rig_prompt_free(&host.prompt);
+        rig_done(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_that_is_asked_for_comes),
         cmocka_unit_test(and_to_threads),
+        cmocka_unit_test(a_close_ends_it_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
