@@ -47,7 +47,7 @@
  *          0.9 the host tier: lookup's tier_bytes says HOST of what is there, stage and lookup's
  *          PENDING act; store.admit, store.write_budget; spec_lookup_params.retain_s and priority;
  *          stats from host_bytes_used on; compute or load: lookup may promise less than is stored
- *          (fill), SPEC_STORE_LATER.
+ *          (fill), the same in all ranks and readers; SPEC_STORE_LATER.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -692,7 +692,10 @@ struct spec_api {
      * The same match has the same promise, of peeks and requests alike, as long as what is known
      * does not change (but that where nothing is worth loading a little is promised now and then,
      * to see whether that is still so); stored_tokens is as ever. With fill "load", and until it is
-     * known, all of the match is promised [ABI-186].
+     * known, all of the match is promised [ABI-186]. How long things take is measured by the writer
+     * of rank 0, and kept in the store: the next open knows it. All ranks of a set, and readers, go
+     * by what is kept, from the same moment on, a second or so after it was measured, so that all
+     * of them promise the same of the same match [ABI-187].
      * With SPEC_LOOKUP_PEEK the answer is the same, lease included, but there is no request
      * (ret_result.request is 0): nothing to release, nothing that stays readable once the lease has
      * ended, no read is begun. It needs none of max_requests, counts as a lookup, and its lease is

@@ -1,4 +1,4 @@
-/* Compute or load: ABI-186, ABI-188.
+/* Compute or load: ABI-186, ABI-187, ABI-188.
  *
  * How long things take on the machine that runs this does not matter: the configuration says that
  * computing takes no time (so nothing is worth loading), or for ever.
@@ -77,6 +77,67 @@ static void abi_186_what_takes_for_ever_to_compute_is_promised_whole(void **stat
     prompt_free(&prompt);
 }
 
+/* ---- 187: the same in all processes ---- */
+
+static struct fixture process_of(const struct fixture *fx, uint32_t role, uint32_t rank)
+{
+    struct fixture of = fixture_beside(fx, role);
+    of.rank = of.model.tp_rank = rank;
+    of.rank_count = of.model.tp_size = 2;
+    return of;
+}
+
+/* Rank 0 alone sees passes and loads; where nothing is worth loading there, nobody promises it. */
+static void abi_187_all_ranks_and_readers_promise_what_rank_0_does(void **state)
+{
+    struct fixture *fx = *state;
+    struct fixture all[4];
+    struct prompt prompt = prompt_make(3871, TOKENS), rows[2];
+    bool stored = true;
+    fixture_shape(fx, (struct shape){4, 4, 64, SPEC_DTYPE_F32});
+    fx->extra = FREE;
+    for (uint32_t i = 0; i < 4; i++) {
+        all[i] = process_of(fx, i < 2 ? SPEC_ROLE_WRITER : SPEC_ROLE_READER, i % 2);
+        fixture_open(&all[i]);
+    }
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        rows[rank] = prompt_diverge(&prompt, TOKENS, TOKENS, 1);
+        prompt_salt(&rows[rank], 1 + rank);
+        stored = fixture_store(&all[rank], &rows[rank]) && stored;
+    }
+    for (uint32_t i = 0; i < 4; i++) { /* nothing is known yet */
+        struct spec_lookup_result found =
+            fixture_await(&all[i], &rows[i % 2], stored ? TOKENS - 1 : 0);
+        fixture_release(&all[i], found.request);
+    }
+    fixture_check(&all[0], &rows[0], stored ? TOKENS - 1 : 0); /* now it is */
+    for (uint32_t i = 0; i < 4; i++)
+        fixture_await_gone(&all[i], &rows[i % 2], 0);
+    for (uint32_t i = 0; i < 4; i++)
+        expect_cut(&all[i], &rows[i % 2], 0, stored);
+    for (uint32_t i = 0; i < 4; i++)
+        fixture_close(&all[i]);
+    prompt_free(&rows[0]);
+    prompt_free(&rows[1]);
+    prompt_free(&prompt);
+}
+
+static void abi_187_what_was_measured_is_known_at_the_next_open(void **state)
+{
+    struct fixture *fx = *state;
+    open_with(fx, FREE);
+    struct prompt prompt = prompt_make(3872, TOKENS);
+    bool stored = teach(fx, &prompt);
+    expect_cut(fx, &prompt, 0, stored);
+    for (uint32_t i = 0; i < 3; i++) {
+        fixture_reopen(fx);
+        expect_cut(fx, &prompt, 0, stored);
+    }
+    fixture_reconfigure(fx, ENDLESS); /* it is there all the same */
+    fixture_check(fx, &prompt, stored ? TOKENS - 1 : 0);
+    prompt_free(&prompt);
+}
+
 /* A whole pass over tokens that are stored, and some behind them. */
 static void store_whole(struct fixture *fx, const struct prompt *prompt, uint32_t computed_on)
 {
@@ -146,6 +207,8 @@ static void abi_188_worse_rows_are_replaced_all_the_same(void **state)
 const struct conf_test CONF_CUT[] = {
     BARE(abi_186_what_is_not_worth_loading_is_not_promised),
     BARE(abi_186_what_takes_for_ever_to_compute_is_promised_whole),
+    BARE(abi_187_all_ranks_and_readers_promise_what_rank_0_does),
+    BARE(abi_187_what_was_measured_is_known_at_the_next_open),
     BARE(abi_188_what_is_stored_is_not_written_again),
     BARE(abi_188_worse_rows_are_replaced_all_the_same),
     END,

@@ -32,7 +32,8 @@ def model_of(name):
 
 
 def words_of(args, block, store=None, *, extra=None, module=MODULE, plugin=None, **engine):
-    """Arguments of vllm.LLM; store: a folder for the plugin's configuration and store."""
+    """Arguments of vllm.LLM; store: a folder for the plugin's configuration and store. All that
+    is stored is loaded, whatever it costs beside computing it: what is loaded is compared."""
     words = {"model": args.model, "dtype": "float32", "max_model_len": 1024,
              "kv_cache_memory_bytes": 64 << 20, "enforce_eager": True, "block_size": block,
              "enable_prefix_caching": False, "max_num_batched_tokens": STEP, "max_num_seqs": 4}
@@ -40,7 +41,7 @@ def words_of(args, block, store=None, *, extra=None, module=MODULE, plugin=None,
         config = os.path.join(store, "spec.json")
         with open(config, "w", encoding="utf-8") as file:
             json.dump({"path": os.path.join(store, "kv"), "disk_bytes": "8GiB",
-                       "segment_bytes": "8MiB", **(plugin or {})}, file)
+                       "segment_bytes": "8MiB", "fill": "load", **(plugin or {})}, file)
         words["kv_transfer_config"] = {
             "kv_connector": "SpecConnector", "kv_connector_module_path": module,
             "kv_role": "kv_both", "kv_load_failure_policy": "recompute",

@@ -6,6 +6,7 @@
 #include "tests/unit/plugin/fill_rig.h"
 
 #include <pthread.h>
+#include <sys/wait.h>
 
 #define MS     UINT64_C(1000000)
 #define SECOND (1000 * MS)
@@ -437,6 +438,134 @@ static void a_log_that_takes_nothing_changes_nothing(void **state)
     set_done(rigs);
 }
 
+/* ---- Threads and processes ------------------------------------------------------------------ */
+
+/* On files and threads, with what an engine would have measured put in by hand. */
+static void real_open(struct rig *rigs, uint32_t count, uint32_t rank_count)
+{
+    rig_init(&rigs[0], false, "\"fill\": \"cut\"");
+    rig_shape(&rigs[0], LAYERS, 4, 128, SPEC_DTYPE_F16);
+    rigs[0].stage = "64MiB";
+    rigs[0].rank_count = rank_count;
+    for (uint32_t i = 1; i < count; i++)
+        rig_beside(&rigs[i], &rigs[0], i == 1 ? SPEC_ROLE_WRITER : SPEC_ROLE_READER,
+                   i == 1 ? 1 : i % 2);
+    for (uint32_t i = 0; i < count; i++)
+        rig_open(&rigs[i]);
+}
+
+/* Computing takes so much longer than loading; the log may have it at once. */
+static void measured_now(spec_connector *conn, double times)
+{
+    struct sc_plugin_estimate estimate = {
+        .token_ns = 1000 * times, .byte_ns = .1, .row_bytes = {10000, 10000}, .host_ns = {10, 10}};
+    uint64_t words[SC_PLUGIN_ESTIMATE_WORDS];
+    sc_plugin_estimate_encode(&estimate, words);
+    pthread_mutex_lock(&conn->fill.lock);
+    for (uint32_t i = 0; i < SC_PLUGIN_ESTIMATE_WORDS; i++)
+        atomic_store(&conn->fill.words[i], words[i]);
+    atomic_fetch_add(&conn->fill.renewed, 1);
+    atomic_store(&conn->fill.write_ns, 0);
+    pthread_mutex_unlock(&conn->fill.lock);
+}
+
+static uint64_t notes_of(const struct rig *rig)
+{
+    return atomic_load(&rig->conn->fill.agreed.serial);
+}
+
+struct asker {
+    struct rig *rig;
+    const struct prompt *prompt;
+    _Atomic uint32_t *is_over;
+    pthread_t thread;
+};
+
+static void *ask(void *user)
+{
+    const struct asker *asker = user;
+    while (atomic_load(asker->is_over) == 0) {
+        struct spec_stats stats = stats_of(asker->rig);
+        if (promised(asker->rig, asker->prompt) > TOKENS - 1 || stats.lookups_cut == UINT64_MAX)
+            return user;
+        sched_yield();
+    }
+    return NULL;
+}
+
+/* Lookups in all ranks and readers, while what is known is renewed, written and followed; the last
+ * note may be on its way when rank 0 is closed. */
+static void lookups_go_on_while_what_is_known_changes(void **state)
+{
+    (void)state;
+    struct rig rigs[SET];
+    struct asker askers[SET];
+    _Atomic uint32_t is_over = 0;
+    struct prompt prompt = plain(1, TOKENS);
+    real_open(rigs, SET, 2);
+    assert_int_equal(rig_fill(&rigs[RANK_0], &prompt), SPEC_OK);
+    assert_int_equal(rig_fill(&rigs[RANK_1], &prompt), SPEC_OK);
+    for (uint32_t i = 0; i < SET; i++) {
+        askers[i] = (struct asker){.rig = &rigs[i], .prompt = &prompt, .is_over = &is_over};
+        assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
+    }
+    for (uint32_t i = 0; i < 40; i++) {
+        measured_now(rigs[0].conn, i % 2 == 0 ? 1 : 8);
+        rig_pass_ns(&rigs[0], 30 * MS);
+    }
+    uint64_t written = notes_of(&rigs[0]);
+    assert_true(written > 2);
+    for (uint32_t i = 1; i < SET; i++)
+        while (notes_of(&rigs[i]) < written) /* it comes, however late its turn is */
+            rig_pass_ns(&rigs[i], 5 * MS);
+    atomic_store(&is_over, 1);
+    for (uint32_t i = 0; i < SET; i++) {
+        void *wrong;
+        assert_int_equal(pthread_join(askers[i].thread, &wrong), 0);
+        assert_null(wrong);
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        measured_now(rigs[0].conn, i + 1);
+        rig_pass_ns(&rigs[0], i * 8 * MS);
+        rig_reopen(&rigs[0]);
+        struct sc_plugin_fill_note note; /* it was written: by a turn, or by close */
+        assert_true(sc_plugin_agreed_get(&rigs[0].conn->fill.agreed, &note));
+        assert_true(note.next.token_ns == 1000.0 * (i + 1));
+    }
+    rig_prompt_free(&prompt);
+    set_done(rigs);
+}
+
+/* A forked child, which has the connector in its memory, writes nothing. */
+static void a_forked_child_writes_no_note(void **state)
+{
+    (void)state;
+    struct rig rigs[1];
+    struct prompt prompt = plain(1, TOKENS);
+    real_open(rigs, 1, 1);
+    assert_int_equal(rig_fill(&rigs[0], &prompt), SPEC_OK);
+    measured_now(rigs[0].conn, 3);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        spec_connector_api(SPEC_ABI_MAJOR)->close(rigs[0].conn);
+        _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    rig_reopen(&rigs[0]); /* the log is whole, and has the parent's */
+    struct sc_plugin_fill_note note;
+    assert_true(sc_plugin_agreed_get(&rigs[0].conn->fill.agreed, &note));
+    assert_true(note.next.token_ns == 3000.0);
+    assert_int_equal(notes_of(&rigs[0]), 1);
+    struct sc_store_stats stats;
+    sc_store_stats(rigs[0].conn->store, &stats);
+    assert_int_equal(stats.corrupt_records, 0);
+    rig_prompt_free(&prompt);
+    rig_done(&rigs[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -452,6 +581,8 @@ int main(void)
         cmocka_unit_test(the_largest_numbers_do_no_harm),
         cmocka_unit_test(a_clock_that_is_set_does_not_wedge_it),
         cmocka_unit_test(a_log_that_takes_nothing_changes_nothing),
+        cmocka_unit_test(lookups_go_on_while_what_is_known_changes),
+        cmocka_unit_test(a_forked_child_writes_no_note),
     };
     return cmocka_run_group_tests_name("plugin_fill_set", tests, NULL, NULL);
 }
