@@ -236,6 +236,7 @@ static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *
         }
     }
     op->pick_count = plan->pick - op->pick_first;
+    op->is_slab = first == slab.slab_first && end == slab.slab_end;
     op_parts(&slab, first, end, row, op);
 }
 

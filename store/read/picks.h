@@ -75,6 +75,7 @@ struct sc_store_pick_op {
     uint64_t pick_first, pick_count;
     uint64_t range, range_first; /* of the first pick, as in the plan */
     uint64_t at[2];              /* where the first pick's row is, from the op's first byte */
+    bool is_slab;                /* it reads all rows of the first pick's piece */
     struct sc_store_hosted host; /* or from the slab's, if it is not NULL: then nothing is read, and
                                   * the slab is the caller's to unpin */
 };

@@ -155,7 +155,8 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_fligh
         .range = (uint32_t)plan->range,
         .range_first = (uint32_t)plan->range_first,
         .at = {(uint32_t)(used + plan->at[0]), (uint32_t)(used + plan->at[1])},
-        .status = plan->status};
+        .status = plan->status,
+        .is_slab = plan->is_slab};
     reader->unit_next = (reader->unit_next + 1) % SC_READER_UNITS;
     slot->unit_count++;
     uint64_t wanted = sc_reader_picks_wanted(reader, plan->pick_first, plan->pick_count, NULL);

@@ -19,6 +19,7 @@ struct sc_reader_unit { /* picks that lie in one read */
     uint32_t range, range_first; /* of the first pick: store/read/picks.h */
     uint32_t at[2];              /* its row, or K and V, in the frame */
     spec_status status;
+    bool is_slab; /* all rows of the first pick's piece are there; the consumer's, once it landed */
 };
 
 struct sc_reader_slot {

@@ -314,11 +314,42 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     return SPEC_OK;
 }
 
+/* A slab that was read for some of its rows stays in host memory with all of them, if all agree
+ * with their tags: who reads whole slabs will want others of it. */
+static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                      struct sc_reader_unit *unit)
+{
+    const struct sc_store *store = reader->flight.store;
+    const struct sc_store_shape *shape = &store->shape;
+    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    const struct sc_store_range *range = &reader->plan.ranges[unit->range];
+    bool is_paired = shape->layout == SC_STORE_PAIRED;
+    uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
+    uint64_t away = (sc_store_pick_row(picks, unit->pick_first) - unit->range_first) * stride;
+    const uint8_t *rows = slot->flight.frame + unit->at[0] - away;
+    const uint8_t *v = slot->flight.frame + unit->at[1] - away;
+    unit->is_slab = false; /* once */
+    if (picks->wanted != SC_STORE_WANT_ROWS)
+        return;
+    sc_store_hosted_begin(store, &reader->fill, reader->plan.layer, range);
+    if (reader->fill.slab == NULL)
+        return;
+    reader->range = unit->range;
+    bases_set(reader);
+    uint64_t count = range->row_count, first = unit->range_first;
+    bool is_good = picks_verify(reader, first, first, count, 0, rows) &&
+                   (is_paired || picks_verify(reader, first, first, count, 1, v));
+    if (is_good)
+        sc_store_hosted_put(store, &reader->fill, 0, count,
+                            reader->pick_tags + first * shape->tags_per_row, rows, v);
+    sc_store_hosted_end(store, &reader->fill, is_good);
+}
+
 spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                  struct sc_store_rows *ret_rows)
 {
     struct sc_store *store = reader->flight.store;
-    const struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
+    struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
     uint64_t pick = unit->pick_first + reader->slot_row;
     uint64_t count = run_count(reader, pick, unit->pick_first + unit->pick_count,
                                bite_of(reader, sc_reader_pick_bytes(reader)));
@@ -329,6 +360,8 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
     reader->range = unit->range;
     range_seek(reader, sc_store_pick_row(&reader->pick_plan.picks, pick), &range_first);
     spec_status status = reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
+    if (status == SPEC_OK && unit->is_slab)
+        slab_keep(reader, slot, unit);
     if (status == SPEC_OK)
         status = run_take(reader, slot, unit, count, ret_rows);
     if (is_timed)

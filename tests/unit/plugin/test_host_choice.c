@@ -163,6 +163,35 @@ static void what_rows_are_chosen_by_is_read_once(void **state)
     }
 }
 
+/* Planner chunk reads whole slabs for some of their rows: the same choice reads none again. */
+static void slabs_that_were_chosen_from_are_read_once(void **state)
+{
+    static const struct {
+        const char *preset, *more;
+    } CASES[] = {
+        {"impress-itf", ""},
+        {"impress-itf", ", \"store\": {\"layout\": \"split\"}, \"select\": {\"probe_heads\": 1}"},
+        {"random", ""},
+        {"spec-itf", ""},
+        {"spec-itf", ", \"store\": {\"layout\": \"split\"}, \"chunk_tokens\": 16, \"select\": "
+                     "{\"probe_heads\": 1}"},
+    };
+    (void)state;
+    for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct pair pair;
+        uint64_t tiers[SPEC_TIERS];
+        pair_open(&pair, CASES[i].preset, CASES[i].more, i);
+        round_fire(&pair, 0, tiers);
+        assert_true(tiers[SPEC_TIER_DISK] > 0);
+        uint64_t hosted = bytes_read(&pair.worlds[1]), alone = bytes_read(&pair.worlds[0]);
+        round_fire(&pair, 0, tiers);
+        assert_int_equal(bytes_read(&pair.worlds[1]), hosted);
+        assert_true(bytes_read(&pair.worlds[0]) > alone);
+        assert_int_equal(tiers[SPEC_TIER_DISK], 0);
+        pair_done(&pair);
+    }
+}
+
 /* Rows that are delivered as codes are of the tier that their codes came from. */
 static void an_item_says_where_its_codes_came_from(void **state)
 {
@@ -185,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_preset_delivers_what_it_does_without),
         cmocka_unit_test(what_rows_are_chosen_by_is_read_once),
+        cmocka_unit_test(slabs_that_were_chosen_from_are_read_once),
         cmocka_unit_test(an_item_says_where_its_codes_came_from),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
