@@ -109,6 +109,26 @@ void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
         sc_store_host_forget(store->host, &key);
 }
 
+void sc_store_hosted_forget_tags(const struct sc_store *store, uint32_t layer,
+                                 const struct sc_store_range *range)
+{
+    const struct sc_store_piece_entry *piece;
+    struct sc_store_host_key key;
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
+        return;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    const struct sc_store_annex *codes = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    key.kind = SC_STORE_HOST_TAGS;
+    sc_store_host_forget(store->host, &key);
+    key.kind = SC_STORE_HOST_PROBES;
+    key.copy = sc_store_probes_of(extent).copy;
+    sc_store_host_forget(store->host, &key);
+    key.kind = SC_STORE_HOST_CODES;
+    key.copy = codes != NULL ? codes->copy : 0;
+    sc_store_host_forget(store->host, &key);
+}
+
 void sc_store_hosted_piece_gone(const struct sc_store *store,
                                 const struct sc_store_piece_entry *piece)
 {

@@ -39,6 +39,11 @@ bool sc_store_hosted_keep(const struct sc_store *store, uint32_t layer,
 void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
                             const struct sc_store_range *range);
 
+/* Chosen rows do not agree with tags that may be of its slabs, which nothing has proved: these are
+ * found no more. */
+void sc_store_hosted_forget_tags(const struct sc_store *store, uint32_t layer,
+                                 const struct sc_store_range *range);
+
 /* The piece is void: none of its slabs is found any more. */
 void sc_store_hosted_piece_gone(const struct sc_store *store,
                                 const struct sc_store_piece_entry *piece);

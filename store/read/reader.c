@@ -563,6 +563,8 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
     *ret_rows = (struct sc_store_rows){.failed_range = range, .tier = tier};
     sc_store_reader_cancel(reader);
     sc_store_hosted_forget(store, reader->plan.layer, &ranges[range]);
+    if (reader->is_picks) /* by tags that a sketch had, maybe of host memory */
+        sc_store_hosted_forget_tags(store, reader->plan.layer, &ranges[range]);
     if (status == SPEC_E_CORRUPT) {
         sc_store_count(&store->counts.corrupt_rows, 1);
         SC_LOG(store->params.log, 1, "piece %" PRIu64 " layer %" PRIu32 " fails verification",

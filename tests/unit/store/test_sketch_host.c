@@ -4,6 +4,8 @@
  *
  * Threads: the fixture's; the last test: five. */
 #include "store/cache/hosted.h"
+#include "store/read/sketch.h"
+#include "store/rows/tag.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
 
@@ -272,6 +274,61 @@ static void rot_in_memory_is_read_over(void **state)
         }
 }
 
+/* All rows of the match, chosen, by tags of a sketch: how that ends, and in ret_tier where it does.
+ */
+static spec_status pick_all(struct world *world, const struct match *match,
+                            struct sc_store_reader *reader, struct sc_store_sketch *sketch,
+                            uint32_t *ret_tier)
+{
+    const struct sc_store_picks picks = {.count = match->rows};
+    struct sc_store_rows rows = {.row_count = 1};
+    const struct sc_store_sketch_want wanted = want_of(match, WANT_TAGS, 1);
+    spec_status status = SPEC_OK;
+    assert_true(sc_store_sketch_begin(sketch, &wanted));
+    assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+    sc_store_reader_begin_picks(reader, 1, match->ranges, match->count, &picks, SC_LANE_DEMAND);
+    sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
+    while (status == SPEC_OK && rows.row_count > 0)
+        status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, &world->error);
+    *ret_tier = rows.tier;
+    return status;
+}
+
+/* A tag that a read brought wrong is kept as it came, until a row does not agree with it: who asks
+ * again gets that of the disk, and is right. */
+static void a_tag_that_came_wrong_does_not_stay(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world *world = world_hosted(&setups[i], 8u << 20, 70);
+        struct sc_store_host_key key;
+        struct match match = {.count = 0};
+        uint32_t tier;
+        store_all(world);
+        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_reader *reader = world_reader(world);
+        match_key(world, &match, 1);
+        assert_int_equal(world_load_key(world, reader, 1, 1).status, SPEC_OK); /* rows are kept */
+        assert_int_equal(pick_all(world, &match, reader, sketch, &tier), SPEC_OK);
+        struct sc_store_host_slab *slab = slab_of(world, match.ranges[1].piece, 1, WANT_TAGS, &key);
+        assert_non_null(slab);
+        uint8_t *bytes = sc_store_host_bytes(world->store->host, slab);
+        uint64_t tag_bytes = sc_store_sketch_tags_bytes(world->store, match.ranges[1].row_count);
+        uint64_t seed = key.copy * UINT64_C(0x9e3779b97f4a7c15) + key.first;
+        bytes[64 + 17] ^= 1;
+        uint64_t sum = sc_store_checksum(bytes + 64, tag_bytes,
+                                         seed * UINT64_C(0x9e3779b97f4a7c15) + key.layer);
+        memcpy(bytes, &sum, sizeof(sum)); /* as if it had been so */
+        sc_store_host_unpin(world->store->host, slab);
+        assert_int_equal(pick_all(world, &match, reader, sketch, &tier), SPEC_E_CORRUPT);
+        assert_int_equal(tier, SPEC_TIER_HOST);
+        assert_int_equal(pick_all(world, &match, reader, sketch, &tier), SPEC_OK);
+        sc_store_readers_close(reader, 1);
+        sc_store_sketch_close(sketch);
+        world_free(world);
+    }
+}
+
 /* ---- What ends, fails, or goes ----------------------------------------------------------------
  */
 
@@ -495,6 +552,7 @@ int main(void)
         cmocka_unit_test(a_slab_gives_way_to_one_of_more),
         cmocka_unit_test(any_ranges_are_right_from_both),
         cmocka_unit_test(rot_in_memory_is_read_over),
+        cmocka_unit_test(a_tag_that_came_wrong_does_not_stay),
         cmocka_unit_test(what_ends_early_leaves_nothing),
         cmocka_unit_test(reads_that_fail_keep_nothing_wrong),
         cmocka_unit_test(slabs_of_a_piece_go_with_it),
