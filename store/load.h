@@ -209,6 +209,8 @@ spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadli
  * ranges; [rows * tags a row], not verified: a wrong one makes its row fail. */
 const uint8_t *sc_store_sketch_keys(const struct sc_store_sketch *sketch);
 const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch);
+/* Whether those of the range came from host memory: what they disagree with may be right. */
+bool sc_store_sketch_is_hosted(struct sc_store_sketch *sketch, uint64_t range);
 /* Codes of a range, at its first row; verified. keys: what sketch_keys, or keys_hold, gave of a
  * load of codes. false: the range has none. */
 struct sc_store_slab {

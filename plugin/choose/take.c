@@ -182,6 +182,21 @@ void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count)
     }
 }
 
+/* Where what failed came from. Rows of the disk may be right if the tags that they were held
+ * against are of host memory, which has them no more: whoever reads both next will know. But once:
+ * another may bring the tags back before, and on a bad disk nobody would ever know. */
+static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *item,
+                            const struct sc_plugin_reader *reader, spec_status status,
+                            const struct sc_store_rows *rows)
+{
+    bool by_sketch = status == SPEC_E_CORRUPT && rows->tier != SPEC_TIER_HOST &&
+                     reader->load != SC_LOAD_WHOLE && item->sketch != NULL;
+    if (!by_sketch || !sc_store_sketch_is_hosted(item->sketch, rows->failed_range))
+        return rows->tier;
+    uint64_t piece = item->request->ranges[rows->failed_range].piece;
+    return atomic_exchange(&conn->ahead.spared, piece) != piece ? SPEC_TIER_HOST : rows->tier;
+}
+
 spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
                                   struct sc_plugin_reader *reader, const uint32_t *set,
                                   uint64_t set_count, struct spec_error *reterr)
@@ -225,7 +240,8 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     if (status == SPEC_E_TIMEOUT)
         sc_store_reader_cancel(reader->reader);
     else if (status != SPEC_OK && !reader->picks.from_hot) /* a hot block's failure is its own */
-        sc_plugin_request_fail(conn, request, rows.failed_range, status, rows.tier);
+        sc_plugin_request_fail(conn, request, rows.failed_range, status,
+                               failed_tier(conn, item, reader, status, &rows));
     return status;
 }
 

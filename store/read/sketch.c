@@ -546,6 +546,17 @@ const uint64_t *sc_store_sketch_tags(const struct sc_store_sketch *sketch)
                                                                 : NULL);
 }
 
+bool sc_store_sketch_is_hosted(struct sc_store_sketch *sketch, uint64_t range)
+{
+    pthread_mutex_lock(&sketch->flight.lock);
+    const struct sc_store_sketch_plan *plan = &sketch->plan;
+    bool is_hosted = sketch->is_active && plan->hosted != NULL && range < plan->range_count &&
+                     sc_store_sketch_bit(plan->hosted, range) &&
+                     !sc_store_sketch_bit(plan->missed, range);
+    pthread_mutex_unlock(&sketch->flight.lock);
+    return is_hosted;
+}
+
 const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch)
 {
     pthread_mutex_lock(&sketch->flight.lock);

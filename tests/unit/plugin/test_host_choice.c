@@ -3,6 +3,9 @@
  * item says where its codes came from.
  *
  * Threads: the fixture's. */
+#include "store/cache/hosted.h"
+#include "store/internal.h"
+#include "store/rows/tag.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
 #define MATCHED 300u
@@ -209,6 +212,58 @@ static void an_item_says_where_its_codes_came_from(void **state)
     pair_done(&pair);
 }
 
+/* Row tags in the slab of a piece's codes, as reads may have brought them: wrong, all of them. */
+static void tags_go_wrong(struct world *world, uint64_t piece, uint32_t layer)
+{
+    struct sc_store *store = world->rig.conn->store;
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, entry->extent);
+    const struct sc_store_host_key key = {.copy = atomic_load(&extent->codes)->copy,
+                                          .first = entry->extent_row,
+                                          .layer = layer,
+                                          .kind = SC_STORE_HOST_CODES};
+    uint64_t tag_bytes = 8ull * store->shape.tags_per_row;
+    uint64_t seed = key.copy * UINT64_C(0x9e3779b97f4a7c15) + key.first;
+    struct sc_store_host_slab *slab = sc_store_host_get(store->host, &key);
+    assert_non_null(slab);
+    uint8_t *bytes = sc_store_host_bytes(store->host, slab);
+    for (uint64_t row = 0; row < entry->row_count; row++)
+        bytes[64 + row * tag_bytes] ^= 1;
+    uint64_t sum = sc_store_checksum(bytes + 64, entry->row_count * tag_bytes,
+                                     seed * UINT64_C(0x9e3779b97f4a7c15) + key.layer);
+    memcpy(bytes, &sum, sizeof(sum));
+    sc_store_host_unpin(store->host, slab);
+}
+
+/* Tags that came wrong once end a request, and nothing that is on the disk; a second time they may
+ * be right. */
+static void tags_of_memory_cost_nothing_of_the_disk(void **state)
+{
+    (void)state;
+    for (uint32_t split = 0; split < 2; split++) {
+        struct pair pair;
+        pair_open(&pair, "layered", split ? ", \"store\": {\"layout\": \"split\"}" : "", 0);
+        struct world *world = &pair.worlds[1];
+        for (uint32_t turn = 0; turn < 4; turn++) {
+            struct shot shot;
+            spec_request request = look(world, 0); /* all of it is promised */
+            if (turn % 2 == 1)
+                tags_go_wrong(world,
+                              sc_plugin_request_find(world->rig.conn, request)->ranges[1].piece, 0);
+            shot_make(&shot, world, request, 0, 0, 300000);
+            assert_int_equal(fire(world, &shot), turn % 2 == 1 ? SPEC_E_CORRUPT : SPEC_OK);
+            shot_free(&shot);
+            rig_release(&world->rig, request);
+            rig_background(&world->rig);
+        }
+        struct spec_lookup_result result;
+        assert_int_equal(rig_peek(&world->rig, &world->prompt, 0, &result), SPEC_OK);
+        assert_int_equal(result.matched_tokens, 64);
+        pair_done(&pair);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +271,7 @@ int main(void)
         cmocka_unit_test(what_rows_are_chosen_by_is_read_once),
         cmocka_unit_test(slabs_that_were_chosen_from_are_read_once),
         cmocka_unit_test(an_item_says_where_its_codes_came_from),
+        cmocka_unit_test(tags_of_memory_cost_nothing_of_the_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
