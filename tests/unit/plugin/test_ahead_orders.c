@@ -242,6 +242,19 @@ static void item_check(struct host *host, const struct spec_important *item, str
     rig_area_free(&shots->area);
 }
 
+/* What says why is written where something failed, and nowhere else. [ABI-003] */
+static struct spec_error error_fresh(void)
+{
+    return (struct spec_error){.struct_size = sizeof(struct spec_error), .code = 77};
+}
+
+static void error_check(const struct host *host, const struct spec_error *error, spec_status status)
+{
+    if (error->code != (status == SPEC_OK ? 77 : status) || (error->text[0] == 0) != (status == 0))
+        fail_msg("seed %lu: %s, and the error is %d: %s", host->seed, sc_status_name(status),
+                 error->code, error->text);
+}
+
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 /* One whose loads are the host's; REQUESTS: there is none. */
@@ -269,8 +282,10 @@ static void step_get(struct host *host)
     struct spec_important items[ITEMS];
     struct shots shots[ITEMS];
     uint64_t count = items_make(host, items, shots);
+    struct spec_error error = error_fresh();
     if (count > 0)
-        (void)sc_plugin_get_important(host->world->rig.conn, items, count, NULL);
+        error_check(host, &error,
+                    sc_plugin_get_important(host->world->rig.conn, items, count, &error));
     for (uint64_t i = 0; i < count; i++)
         item_check(host, &items[i], &shots[i], false);
 }
