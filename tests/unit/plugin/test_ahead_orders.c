@@ -668,11 +668,42 @@ static void nor_beside_others(void **state)
     met_print(met);
 }
 
+/* In the midst of it the connector closes, with guesses that are being ranked and submissions that
+ * nobody has waited for. */
+static void a_close_ends_it_all(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 500; seed < 500 + SEEDS / 4; seed++) {
+        static struct host host;
+        static struct world world;
+        char config[640];
+        host = (struct host){.world = &world, .seed = seed, .state = seed};
+        world_choose(&host, config, sizeof(config));
+        rig_init(&world.rig, seed % 2 == 0, config);
+        world_begin(&host);
+        host_begin(&host);
+        for (uint32_t i = 0; i < STEPS / 4; i++)
+            step(&host);
+        for (uint32_t i = 0; i < 4; i++) {
+            step_submit(&host);
+            step_ahead(&host);
+        }
+        rig_close(&world.rig);
+        for (uint32_t s = 0; s < SUBMITS; s++)
+            for (uint64_t i = 0; host.submits[s].is_out && i < host.submits[s].count; i++)
+                rig_area_free(&host.submits[s].shots[i].area);
+        for (uint32_t i = 0; i < LAYERS * KINDS; i++)
+            pass_free(&host.passes[i / KINDS][i % KINDS]);
+        world_done(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_read_ahead_never_matters),
         cmocka_unit_test(nor_beside_others),
+        cmocka_unit_test(a_close_ends_it_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
