@@ -359,21 +359,38 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
     }
 }
 
+/* Begins items' reads. ret_error: why the first of them that fails does. */
+static void items_start(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                        struct spec_error *ret_error)
+{
+    struct spec_error *error = ret_error;
+    for (uint64_t i = 0; i < count; i++) {
+        if (!work[i].want.selects || work[i].is_late || !has_loads(work[i].request) ||
+            sc_plugin_item_is_over(conn, &work[i]))
+            continue;
+        work[i].status =
+            start_item(conn, &work[i], i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE, error);
+        error = work[i].status == SPEC_OK ? error : NULL;
+    }
+}
+
+/* On the way to an item that is delivered errors may have been met: a deadline that left rows as
+ * codes, a bad hot block. What reterr says is why the first item failed, if one did. */
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                   struct spec_error *reterr)
 {
     spec_status first_status = SPEC_OK;
-    for (uint64_t i = 0; i < count; i++)
-        if (work[i].want.selects && !work[i].is_late && has_loads(work[i].request) &&
-            !sc_plugin_item_is_over(conn, &work[i]))
-            work[i].status =
-                start_item(conn, &work[i], i == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE, reterr);
+    struct spec_error begun = {.struct_size = sizeof(begun)};
+    items_start(conn, work, count, &begun);
     for (uint64_t i = 0; i < count; i++) {
         struct spec_important *in = &work[i].in;
-        in->status = serve_item(conn, &work[i], first_status == SPEC_OK ? reterr : NULL);
+        struct spec_error error = {.struct_size = sizeof(error)};
+        in->status = serve_item(conn, &work[i], &error);
         sc_plugin_delivery_end(&work[i]);
-        if (first_status == SPEC_OK)
-            first_status = in->status;
+        if (first_status != SPEC_OK || in->status == SPEC_OK)
+            continue;
+        const struct spec_error *why = error.code != SPEC_OK ? &error : &begun;
+        first_status = sc_fail_errno(reterr, in->status, why->sys_errno, "%s", why->text);
     }
     return first_status;
 }

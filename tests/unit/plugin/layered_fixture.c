@@ -30,7 +30,9 @@ void shot_free(struct shot *shot)
 spec_status fire(struct world *world, struct shot *shot)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    return sc_plugin_get_important(world->rig.conn, &shot->item, 1, &error);
+    spec_status status = sc_plugin_get_important(world->rig.conn, &shot->item, 1, &error);
+    assert_int_equal(error.code, status); /* of what is OK nothing is written [ABI-003] */
+    return status;
 }
 
 void wait_for_codes(struct world *world)

@@ -202,6 +202,7 @@ spec_status rig_try_open_model(struct rig *rig, const struct spec_model *model)
                              : sc_plugin_open(&params, &rig->conn, &rig->error);
     if (status != SPEC_OK)
         sc_sim_memory_rest();
+    assert_int_equal(rig->error.code, status); /* of what is OK nothing is written [ABI-003] */
     return status;
 }
 
@@ -299,6 +300,14 @@ void rig_pass_ns(struct rig *rig, uint64_t ns)
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
+/* The error is the status', and nothing is written of what is OK [ABI-003]. */
+static spec_status told(const struct spec_error *error, spec_status status)
+{
+    assert_int_equal(error->code, status);
+    assert_true((error->text[0] == 0) == (status == SPEC_OK));
+    return status;
+}
+
 spec_status rig_try_lookup(struct rig *rig, const struct prompt *prompt, uint64_t from_token,
                            uint64_t max_tokens, struct spec_lookup_result *ret_result)
 {
@@ -309,7 +318,9 @@ spec_status rig_try_lookup(struct rig *rig, const struct prompt *prompt, uint64_
                                         .max_tokens =
                                             max_tokens == RIG_MAX ? prompt->count : max_tokens};
     *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
-    return sc_plugin_lookup(rig->conn, &params, ret_result, NULL);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = sc_plugin_lookup(rig->conn, &params, ret_result, &error);
+    return told(&error, status);
 }
 
 spec_status rig_peek(struct rig *rig, const struct prompt *prompt, uint64_t from_token,
@@ -322,7 +333,9 @@ spec_status rig_peek(struct rig *rig, const struct prompt *prompt, uint64_t from
                                         .from_token = from_token,
                                         .max_tokens = prompt->count};
     *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result), .request = 77};
-    return sc_plugin_lookup(rig->conn, &params, ret_result, NULL);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = sc_plugin_lookup(rig->conn, &params, ret_result, &error);
+    return told(&error, status);
 }
 
 struct spec_lookup_result rig_lookup(struct rig *rig, const struct prompt *prompt)
@@ -334,7 +347,9 @@ struct spec_lookup_result rig_lookup(struct rig *rig, const struct prompt *promp
 
 void rig_release(struct rig *rig, spec_request request)
 {
-    assert_int_equal(sc_plugin_release(rig->conn, request, NULL), SPEC_OK);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = sc_plugin_release(rig->conn, request, &error);
+    assert_int_equal(told(&error, status), SPEC_OK);
 }
 
 spec_status rig_store_layer(struct rig *rig, spec_request request, const struct prompt *prompt,
@@ -352,9 +367,10 @@ spec_status rig_store_layer(struct rig *rig, spec_request request, const struct 
                                        .first_token = first,
                                        .token_count = count,
                                        .memory = &area.memory};
-    spec_status status = sc_plugin_store(rig->conn, &params, 1, ret_ticket, NULL);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = sc_plugin_store(rig->conn, &params, 1, ret_ticket, &error);
     rig_area_free(&area); /* the source is free at return */
-    return status;
+    return told(&error, status);
 }
 
 spec_status rig_wait(struct rig *rig, spec_ticket ticket)
@@ -362,7 +378,9 @@ spec_status rig_wait(struct rig *rig, spec_ticket ticket)
     spec_status status = SPEC_PENDING;
     if (ticket == 0)
         return SPEC_OK;
-    assert_int_equal(sc_plugin_wait(rig->conn, &ticket, 1, UINT64_MAX, &status, NULL), SPEC_OK);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status waited = sc_plugin_wait(rig->conn, &ticket, 1, UINT64_MAX, &status, &error);
+    assert_int_equal(told(&error, waited), SPEC_OK);
     return status;
 }
 
@@ -390,12 +408,10 @@ spec_status rig_load(struct rig *rig, spec_request request, const struct prompt 
                                   .destination = &area.memory};
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_get_important(rig->conn, &item, 1, &error);
-    assert_int_equal(status, item.status);
+    assert_int_equal(told(&error, status), item.status);
     if (status == SPEC_OK) {
         assert_int_equal(item.row_count, rows);
         assert_true(rig_area_is_right(rig, &area, prompt, from_token, rows, layer));
-    } else if (error.text[0] == 0) {
-        fail_msg("get_important: %s without a text", sc_status_name(status));
     }
     rig_area_free(&area);
     return status;

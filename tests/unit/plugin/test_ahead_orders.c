@@ -242,6 +242,19 @@ static void item_check(struct host *host, const struct spec_important *item, str
     rig_area_free(&shots->area);
 }
 
+/* What says why is written where something failed, and nowhere else. [ABI-003] */
+static struct spec_error error_fresh(void)
+{
+    return (struct spec_error){.struct_size = sizeof(struct spec_error), .code = 77};
+}
+
+static void error_check(const struct host *host, const struct spec_error *error, spec_status status)
+{
+    if (error->code != (status == SPEC_OK ? 77 : status) || (error->text[0] == 0) != (status == 0))
+        fail_msg("seed %lu: %s, and the error is %d: %s", host->seed, sc_status_name(status),
+                 error->code, error->text);
+}
+
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 /* One whose loads are the host's; REQUESTS: there is none. */
@@ -269,8 +282,10 @@ static void step_get(struct host *host)
     struct spec_important items[ITEMS];
     struct shots shots[ITEMS];
     uint64_t count = items_make(host, items, shots);
+    struct spec_error error = error_fresh();
     if (count > 0)
-        (void)sc_plugin_get_important(host->world->rig.conn, items, count, NULL);
+        error_check(host, &error,
+                    sc_plugin_get_important(host->world->rig.conn, items, count, &error));
     for (uint64_t i = 0; i < count; i++)
         item_check(host, &items[i], &shots[i], false);
 }
@@ -653,11 +668,42 @@ static void nor_beside_others(void **state)
     met_print(met);
 }
 
+/* In the midst of it the connector closes, with guesses that are being ranked and submissions that
+ * nobody has waited for. */
+static void a_close_ends_it_all(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 500; seed < 500 + SEEDS / 4; seed++) {
+        static struct host host;
+        static struct world world;
+        char config[640];
+        host = (struct host){.world = &world, .seed = seed, .state = seed};
+        world_choose(&host, config, sizeof(config));
+        rig_init(&world.rig, seed % 2 == 0, config);
+        world_begin(&host);
+        host_begin(&host);
+        for (uint32_t i = 0; i < STEPS / 4; i++)
+            step(&host);
+        for (uint32_t i = 0; i < 4; i++) {
+            step_submit(&host);
+            step_ahead(&host);
+        }
+        rig_close(&world.rig);
+        for (uint32_t s = 0; s < SUBMITS; s++)
+            for (uint64_t i = 0; host.submits[s].is_out && i < host.submits[s].count; i++)
+                rig_area_free(&host.submits[s].shots[i].area);
+        for (uint32_t i = 0; i < LAYERS * KINDS; i++)
+            pass_free(&host.passes[i / KINDS][i % KINDS]);
+        world_done(&world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_read_ahead_never_matters),
         cmocka_unit_test(nor_beside_others),
+        cmocka_unit_test(a_close_ends_it_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
