@@ -130,7 +130,9 @@ static struct sc_plugin_estimate estimate_make(const spec_connector *conn)
         sc_plugin_line_solve(&fill->compute, &estimate.token_ns, &estimate.position_ns);
     sc_plugin_line_solve(&fill->load, &estimate.byte_ns, &none);
     for (uint32_t kind = 0; kind < SC_FILL_KINDS; kind++) {
-        estimate.row_bytes[kind] = share_of(&fill->row_bytes[kind], bytes_of(conn, kind));
+        double known = fill->known_row_bytes[kind];
+        estimate.row_bytes[kind] =
+            share_of(&fill->row_bytes[kind], known > 0 ? known : bytes_of(conn, kind));
         sc_plugin_line_solve(&fill->host[kind], &estimate.host_ns[kind], &none);
     }
     return estimate;
@@ -424,11 +426,11 @@ static void estimate_take(spec_connector *conn, const struct sc_plugin_estimate 
     for (uint32_t i = 0; i < SEEDS; i++)
         sc_plugin_line_take(&fill->load, 1e6, 0, known->byte_ns, 0);
     for (uint32_t kind = 0; kind < SC_FILL_KINDS; kind++) {
-        double rows = known->host_ns[kind] > 0 ? LOAD_ROWS_MIN : 0;
         fill->host[kind] = (struct sc_plugin_line){0};
         for (uint32_t i = 0; i < SEEDS; i++)
             sc_plugin_line_take(&fill->host[kind], 1e3, 0, known->host_ns[kind], 0);
-        fill->row_bytes[kind] = (struct sc_plugin_share){known->row_bytes[kind] * rows, rows};
+        fill->row_bytes[kind] = (struct sc_plugin_share){0};
+        fill->known_row_bytes[kind] = known->host_ns[kind] > 0 ? known->row_bytes[kind] : 0;
     }
     fill->pass_tokens = known->pass_tokens;
     fill->apart = known->is_apart ? 7 : 0;
@@ -476,7 +478,7 @@ void sc_plugin_fill_write(spec_connector *conn, bool is_last)
     uint16_t words[SC_STORE_NOTE_HEAD + SC_PLUGIN_FILL_NOTE_WORDS] = {0};
     if (is_last ? !is_new(conn) : !sc_plugin_fill_due(conn))
         return;
-    uint64_t layers, wall_ns = sc_exec_wall_ns(conn->exec);
+    uint64_t layers, now_ns = sc_exec_now_ns(conn->exec), wall_ns = sc_exec_wall_ns(conn->exec);
     struct sc_plugin_fill_note note = {.layers = conn->dims.layer_count,
                                        .from_ns = wall_ns + DELAY_NS,
                                        .before = agreed(conn, &layers)};
@@ -485,8 +487,11 @@ void sc_plugin_fill_write(spec_connector *conn, bool is_last)
     note.next = measured(fill);
     pthread_mutex_unlock(&fill->lock);
     sc_plugin_fill_note_encode(&note, SC_PLUGIN_NOTE_FILL, words + SC_STORE_NOTE_HEAD);
+    if (!sc_plugin_fill_note_decode(words + SC_STORE_NOTE_HEAD, SC_PLUGIN_FILL_NOTE_WORDS, &note)) {
+        atomic_store_explicit(&fill->written, renewed, memory_order_relaxed);
+        return; /* of no size that a measure has: nobody would believe it */
+    }
     spec_status status = sc_store_note_put(conn->store, words, SC_PLUGIN_FILL_NOTE_WORDS, &error);
-    uint64_t now_ns = sc_exec_now_ns(conn->exec);
     atomic_store_explicit(&fill->write_ns, now_ns + WRITE_NS, memory_order_relaxed);
     if (status != SPEC_OK) {
         SC_LOG(&conn->log, SPEC_LOG_DEBUG, "how long things take is not written: %s", error.text);

@@ -54,7 +54,8 @@ struct sc_plugin_fill {
     pthread_mutex_t lock; /* rank 26: what follows */
     struct sc_plugin_line compute, load, host[SC_FILL_KINDS];
     struct sc_plugin_share row_bytes[SC_FILL_KINDS];
-    double pass_tokens; /* of the last pass of several */
+    double known_row_bytes[SC_FILL_KINDS]; /* from an earlier process, until loads tell; or 0 */
+    double pass_tokens;                    /* of the last pass of several */
     uint32_t apart; /* bits: of the last requests, those whose loads ended before they computed */
 };
 

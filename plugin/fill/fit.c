@@ -3,10 +3,11 @@
  * Holds, Does not, Threads, Tests: plugin/fill/fit.h. */
 #include "plugin/fill/fit.h"
 
-#define HOLD      1e-3 /* of v to 0, beside its own samples */
-#define OFF       2.0  /* a sample that differs by this factor is held back */
-#define OFF_COUNT 3u   /* but not for ever */
-#define ENOUGH    1.02 /* R is promised, or nothing, if it takes so many times the best */
+#define TAKEN_LEAST 1e-3 /* ns: what takes less says nothing, and its weight is none */
+#define HOLD        1e-3 /* of v to 0, beside its own samples */
+#define OFF         2.0  /* a sample that differs by this factor is held back */
+#define OFF_COUNT   3u   /* but not for ever */
+#define ENOUGH      1.02 /* R is promised, or nothing, if it takes so many times the best */
 
 /* ---- Lines ---------------------------------------------------------------------------------- */
 
@@ -59,7 +60,7 @@ static void sample_add(struct sc_plugin_line *line, double x, double y, double t
 void sc_plugin_line_take(struct sc_plugin_line *line, double x, double y, double u, double v)
 {
     double t = u * x + v * y;
-    if (t > 0)
+    if (t >= TAKEN_LEAST)
         sample_add(line, x, y, t, 1 / (t * t));
 }
 

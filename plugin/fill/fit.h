@@ -38,7 +38,8 @@ struct sc_plugin_line {
 /* x >= 0, y >= 0, not both 0, t > 0. memory: samples that it remembers, about. */
 void sc_plugin_line_learn(struct sc_plugin_line *line, double x, double y, double t,
                           uint32_t memory);
-/* A sample t = u x + v y that is known from elsewhere: it counts, whatever others say. */
+/* A sample t = u x + v y that is known from elsewhere: it counts, whatever others say; none where t
+ * is next to nothing. */
 void sc_plugin_line_take(struct sc_plugin_line *line, double x, double y, double u, double v);
 /* Both >= 0; 0 and 0 before the first sample. */
 void sc_plugin_line_solve(const struct sc_plugin_line *line, double *ret_u, double *ret_v);

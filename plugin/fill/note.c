@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define FORM       1u   /* of the words */
-#define NUMBER_MAX 1e15 /* ns, bytes, tokens: none takes eleven days */
+#define NUMBER_MAX 1e15 /* none takes eleven days */
 #define FORM_WORDS 2u
 #define NUMBERS    (SC_PLUGIN_ESTIMATE_WORDS - 1)
 #define READS_MOST 64u /* a note comes every few seconds */

@@ -5,6 +5,7 @@
  * Threads: one, but where a test makes some. */
 #include "tests/unit/plugin/fill_rig.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <sys/wait.h>
 
@@ -346,7 +347,8 @@ static void words_that_are_no_estimate_change_nothing(void **state)
     set_done(rigs);
 }
 
-/* Numbers at the ends of what is believed: a cut, or none, and no harm. */
+/* Numbers at the ends of what is believed: a cut, or none, and what is learnt on top of them is
+ * numbers as well. */
 static void the_largest_numbers_do_no_harm(void **state)
 {
     (void)state;
@@ -374,6 +376,13 @@ static void the_largest_numbers_do_no_harm(void **state)
             assert_true(promised(&rigs[k], &prompt) < TOKENS);
         }
         (void)stats_of(&rigs[1]);
+        for (uint32_t k = 0; k < 4 && i % 23 == 0; k++)
+            (void)serve(&rigs[0], &prompt, TOKEN_NS);
+        (void)sc_plugin_fill_estimate(rigs[0].conn, &note.next);
+        const struct sc_plugin_estimate *is = &note.next;
+        assert_true(isfinite(is->token_ns + is->position_ns + is->byte_ns + is->row_bytes[0] +
+                             is->row_bytes[1] + is->host_ns[0] + is->host_ns[1]));
+        assert_true(is->token_ns >= 0 && is->position_ns >= 0 && is->byte_ns >= 0);
     }
     rig_leave(&rigs[1]);
     rig_prompt_free(&prompt);
