@@ -2,14 +2,14 @@
  *
  *   slabs    [slabs_max]    an entry a slab: free, being filled, published, or forgotten and pinned
  *   heads    [a power of two] -> slabs of one hash, published or being filled
- *   heap     [slab numbers] of published slabs that nobody has pinned, the least rank at the root;
- *            each knows its place
+ *   heap     of published slabs that nobody has pinned, by rank (base/heap.h)
  *   owners   [pages] the slab of each, or that it is free: who goes together (host_window.h)
  *   kept     [slab] <-> [slab] ..   published, not in the heap whether pinned or not
  *
  * Holds, Does not, Threads, Tests: store/cache/host.h. */
 #include "store/cache/host.h"
 
+#include "base/heap.h"
 #include "store/cache/host_window.h"
 #include "store/cache/residents.h"
 #include "store/place/space.h"
@@ -26,8 +26,7 @@ enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
 
 struct sc_store_host_slab {
     struct sc_store_host_key key;
-    uint32_t next;  /* of its head, or free */
-    uint32_t place; /* in the heap */
+    uint32_t next; /* of its head, or free */
     uint32_t pins, rows;
     uint32_t group, group_prev, group_next; /* of one group: residents.h */
     uint32_t kept_prev, kept_next;          /* while there is a keeper */
@@ -53,9 +52,10 @@ struct sc_store_host {
     /* Guarded by lock. */
     struct sc_store_space map; /* one segment */
     struct sc_store_host_slab *slabs;
-    uint32_t *heads, *heap, *owners;
+    uint32_t *heads, *owners;
+    struct sc_heap heap;
     struct sc_store_residents residents; /* counts, which any thread reads */
-    uint32_t free, heap_count, kept;
+    uint32_t free, kept;
     uint64_t stamp; /* of uses */
     uint64_t now;   /* of heat: a half-life is as many pages used, or refused, as there are */
     uint64_t pages_used, pages_kept, published, hits, misses, evictions;
@@ -124,56 +124,6 @@ static void slab_unlink(struct sc_store_host *host, const struct sc_store_host_s
 
 /* ---- By rank: lock held ---------------------------------------------------------------------- */
 
-static void heap_set(struct sc_store_host *host, uint32_t place, uint32_t slab)
-{
-    host->heap[place] = slab;
-    host->slabs[slab].place = place;
-}
-
-static void heap_up(struct sc_store_host *host, uint32_t place)
-{
-    uint32_t slab = host->heap[place];
-    while (place > 0 && host->slabs[host->heap[(place - 1) / 2]].rank > host->slabs[slab].rank) {
-        heap_set(host, place, host->heap[(place - 1) / 2]);
-        place = (place - 1) / 2;
-    }
-    heap_set(host, place, slab);
-}
-
-static void heap_down(struct sc_store_host *host, uint32_t place)
-{
-    uint32_t slab = host->heap[place];
-    for (;;) {
-        uint32_t child = 2 * place + 1;
-        if (child >= host->heap_count)
-            break;
-        if (child + 1 < host->heap_count &&
-            host->slabs[host->heap[child + 1]].rank < host->slabs[host->heap[child]].rank)
-            child++;
-        if (host->slabs[host->heap[child]].rank >= host->slabs[slab].rank)
-            break;
-        heap_set(host, place, host->heap[child]);
-        place = child;
-    }
-    heap_set(host, place, slab);
-}
-
-static void heap_remove(struct sc_store_host *host, uint32_t place)
-{
-    uint32_t last = host->heap[--host->heap_count];
-    if (place == host->heap_count)
-        return;
-    heap_set(host, place, last);
-    heap_up(host, place);
-    heap_down(host, host->slabs[last].place);
-}
-
-static void heap_add(struct sc_store_host *host, const struct sc_store_host_slab *slab)
-{
-    heap_set(host, host->heap_count, (uint32_t)(slab - host->slabs));
-    heap_up(host, host->heap_count++);
-}
-
 /* One more use of so many pages. */
 static void use_add(struct sc_store_host *host, struct sc_use *use, uint64_t pages)
 {
@@ -218,7 +168,7 @@ static void kept_remove(struct sc_store_host *host, struct sc_store_host_slab *s
 static void slab_rest(struct sc_store_host *host, const struct sc_store_host_slab *slab)
 {
     if (slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0)
-        heap_add(host, slab);
+        sc_heap_add(&host->heap, number_of(host, slab), slab->rank);
 }
 
 /* It is used, or leaves: it may not be evicted, and is kept for nobody. */
@@ -227,7 +177,7 @@ static void slab_stir(struct sc_store_host *host, struct sc_store_host_slab *sla
     if (slab->keeper != 0)
         kept_remove(host, slab);
     else if (slab->pins == 0)
-        heap_remove(host, slab->place);
+        sc_heap_remove(&host->heap, number_of(host, slab));
 }
 
 /* Nobody has it. */
@@ -270,13 +220,10 @@ static void slab_forget(struct sc_store_host *host, struct sc_store_host_slab *s
 /* The least that nobody has pinned goes, if its rank is below; false: there is none. */
 static bool evict_one(struct sc_store_host *host, uint64_t rank)
 {
-    if (host->heap_count == 0)
-        return false;
-    struct sc_store_host_slab *least = &host->slabs[host->heap[0]];
-    if (least->rank >= rank)
+    if (host->heap.count == 0 || host->heap.nodes[0].rank >= rank)
         return false;
     host->evictions++;
-    slab_leave(host, least);
+    slab_leave(host, &host->slabs[host->heap.nodes[0].item]);
     return true;
 }
 
@@ -284,7 +231,7 @@ static bool evict_one(struct sc_store_host *host, uint64_t rank)
  * logarithms, 1 (within a 16th); else the rank, in no unit. */
 static double page_worth(const struct sc_store_host *host, uint64_t rank)
 {
-    uint64_t above = rank - host->slabs[host->heap[0]].rank, power = above / SC_HEAT_ONE;
+    uint64_t above = rank - host->heap.nodes[0].rank, power = above / SC_HEAT_ONE;
     if (host->policy != SC_POLICY_VALUE)
         return (double)rank;
     double worth = 1 + (double)(above % SC_HEAT_ONE) / (double)SC_HEAT_ONE;
@@ -308,10 +255,10 @@ static bool room_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank
     const struct sc_store_window window = {
         .owners = host->owners, .page_count = host->page_count, .lost = slab_lost, .user = host};
     struct sc_store_window_found found = {.each = -1};
-    if (host->heap_count == 0 || host->slabs[host->heap[0]].rank >= rank)
+    if (host->heap.count == 0 || host->heap.nodes[0].rank >= rank)
         return false;
-    for (uint32_t i = 0; i < SEEDS && i < host->heap_count; i++)
-        sc_store_window_find(&window, pages, host->slabs[host->heap[i]].page, &found);
+    for (uint32_t i = 0; i < SEEDS && i < host->heap.count; i++)
+        sc_store_window_find(&window, pages, host->slabs[host->heap.nodes[i].item].page, &found);
     if (found.each < 0 || (rank != UINT64_MAX && found.each >= page_worth(host, rank)))
         return false;
     for (uint64_t p = found.page; p < found.page + pages; p++)
@@ -671,13 +618,13 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
     pthread_mutex_init(&host->lock, NULL);
     bool good = sc_store_space_init(&host->map, params->alloc, params->poison, 1, pages);
     good = sc_store_residents_init(&host->residents, params->alloc, (uint32_t)count) && good;
+    good = sc_heap_init(&host->heap, params->alloc, count) && good;
     host->memory = sc_alloc_huge(params->alloc, pages * PAGE);
     host->slabs = sc_alloc_array(params->alloc, count, sizeof(*host->slabs));
     host->heads = sc_alloc_array(params->alloc, heads, sizeof(*host->heads));
-    host->heap = sc_alloc_array(params->alloc, count, sizeof(*host->heap));
     host->owners = sc_alloc_array(params->alloc, pages, sizeof(*host->owners));
     if (!good || host->memory == NULL || host->slabs == NULL || host->heads == NULL ||
-        host->heap == NULL || host->owners == NULL) {
+        host->owners == NULL) {
         sc_store_host_close(host);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "host tier of %" PRIu64 " bytes", params->bytes);
     }
@@ -702,7 +649,7 @@ void sc_store_host_close(struct sc_store_host *host)
     sc_store_residents_done(&host->residents);
     sc_store_space_done(&host->map);
     sc_alloc_free(alloc, host->owners);
-    sc_alloc_free(alloc, host->heap);
+    sc_heap_done(&host->heap);
     sc_alloc_free(alloc, host->heads);
     sc_alloc_free(alloc, host->slabs);
     sc_alloc_free(alloc, host->memory);

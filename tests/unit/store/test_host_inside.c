@@ -67,19 +67,21 @@ static void slab_check(const struct world *w, const struct sc_store_host_slab *s
     for (uint64_t p = slab->page; p < slab->page + slab->pages; p++)
         assert_int_equal(host->owners[p], slab - host->slabs);
     if (may_go) {
-        assert_true(slab->place < host->heap_count);
-        assert_int_equal(host->heap[slab->place], slab - host->slabs);
+        uint32_t place = host->heap.places[slab - host->slabs];
+        assert_true(place < host->heap.count);
+        assert_int_equal(host->heap.nodes[place].item, slab - host->slabs);
         assert_true(slab->rank == sc_rank_by(host->policy, &slab->use));
     }
 }
 
 static void heap_check(const struct sc_store_host *host)
 {
-    for (uint32_t i = 0; i < host->heap_count; i++) {
-        const struct sc_store_host_slab *slab = &host->slabs[host->heap[i]];
+    const struct sc_heap *heap = &host->heap;
+    for (uint32_t i = 0; i < heap->count; i++) {
+        const struct sc_store_host_slab *slab = &host->slabs[heap->nodes[i].item];
         assert_true(slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0);
-        assert_int_equal(slab->place, i);
-        assert_true(i == 0 || host->slabs[host->heap[(i - 1) / 2]].rank <= slab->rank);
+        assert_true(slab->rank == heap->nodes[i].rank);
+        assert_true(i == 0 || heap->nodes[(i - 1) / 2].rank <= slab->rank);
     }
 }
 
@@ -108,7 +110,7 @@ static void world_check(const struct world *w)
     assert_int_equal(host->map.segments[0].free_pages, host->page_count - used);
     assert_true(kept == host->pages_kept && kept <= host->page_count - host->page_count / KEPT);
     assert_int_equal(published, host->published);
-    assert_int_equal(may_go, host->heap_count);
+    assert_int_equal(may_go, host->heap.count);
     heap_check(host);
 }
 
