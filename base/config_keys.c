@@ -86,7 +86,9 @@ static const struct sc_config_row rows[] = {
     {{"fill", "choice", "cut", "\"load\" or \"cut\"",
       "How much of a match lookup promises. load: all of it. cut: the beginning that is worth "
       "loading, so that loading it and computing the rest, which go on side by side, end soonest; "
-      "all of it until both were measured, and in a set of ranks."},
+      "all of it until both were measured. Rank 0's writer measures, also for the next open; a set "
+      "of ranks, and readers, cut by what its log says. The same in all processes of a store, as "
+      "`compute.tokens_per_s`."},
      CHOICE(fill, "load", "cut")},
     {{"compute.tokens_per_s", "integer", "0", "0 .. 1000000000",
       "fill cut: how fast the engine computes the tokens of a prompt, until passes that were "
