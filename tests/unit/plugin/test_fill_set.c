@@ -27,10 +27,14 @@ static void meet(struct rig *rigs, uint32_t count)
     }
 }
 
+/* Little by little: nobody reads what another one writes in a far future. */
 static void pass_all(struct rig *rigs, uint32_t count, uint64_t ns)
 {
-    for (uint32_t i = 0; i < count; i++)
-        rig_pass_ns(&rigs[i], ns);
+    for (uint64_t step = 0; ns > 0; ns -= step) {
+        step = ns < 100 * MS ? ns : 100 * MS;
+        for (uint32_t i = 0; i < count; i++)
+            rig_pass_ns(&rigs[i], step);
+    }
 }
 
 /* Without the last token. */
@@ -410,6 +414,49 @@ static void a_clock_that_is_set_does_not_wedge_it(void **state)
     }
 }
 
+/* What the process has heard last is rank 0's last note, or, where may_lag, the one before. */
+static void expect_heard(const struct rig *rig, const struct rig *rank_0, bool may_lag)
+{
+    struct sc_plugin_fill_note said, heard;
+    uint64_t words[SC_PLUGIN_ESTIMATE_WORDS], own[SC_PLUGIN_ESTIMATE_WORDS];
+    assert_true(sc_plugin_agreed_get(&rank_0->conn->fill.agreed, &said));
+    assert_true(sc_plugin_agreed_get(&rig->conn->fill.agreed, &heard));
+    sc_plugin_estimate_encode(&heard.next, own);
+    sc_plugin_estimate_encode(&said.next, words);
+    if (memcmp(own, words, sizeof(own)) == 0)
+        return;
+    sc_plugin_estimate_encode(&said.before, words);
+    assert_true(may_lag && memcmp(own, words, sizeof(own)) == 0);
+}
+
+/* Bits that rot on their way to who follows delay a note, and are never one. (What is matched may
+ * be less for good where a prefix of the log passed for all of it.) */
+static void rot_delays_a_note_and_no_more(void **state)
+{
+    (void)state;
+    struct rig rigs[SET];
+    set_open(rigs, CUT);
+    set_teach(rigs, TOKEN_NS);
+    struct prompt prompt = plain(1, TOKENS);
+    set_store(rigs, &prompt, TOKEN_NS);
+    pass_all(rigs, SET, 6 * SECOND);
+    sc_io_sim_fault_scope(rigs[0].disk, "/log");
+    sc_io_sim_fault_ppm(rigs[0].disk, SC_SIM_FLIP, 1000000);
+    for (uint32_t i = 0; i < 16; i++) {
+        (void)serve(&rigs[RANK_0], &prompt, SLOW);
+        meet(rigs, SET);
+        for (uint32_t j = 1; j < SET; j++)
+            expect_heard(&rigs[j], &rigs[0], true);
+    }
+    assert_true(sc_io_sim_fault_fired(rigs[0].disk, SC_SIM_FLIP) > 0);
+    sc_io_sim_fault_ppm(rigs[0].disk, SC_SIM_FLIP, 0);
+    meet(rigs, SET);
+    for (uint32_t j = 1; j < SET; j++)
+        expect_heard(&rigs[j], &rigs[0], false);
+    rig_prompt_free(&prompt);
+    set_done(rigs);
+}
+
 /* What the log does not take counts nowhere, until it does. */
 static void a_log_that_takes_nothing_changes_nothing(void **state)
 {
@@ -589,6 +636,7 @@ int main(void)
         cmocka_unit_test(words_that_are_no_estimate_change_nothing),
         cmocka_unit_test(the_largest_numbers_do_no_harm),
         cmocka_unit_test(a_clock_that_is_set_does_not_wedge_it),
+        cmocka_unit_test(rot_delays_a_note_and_no_more),
         cmocka_unit_test(a_log_that_takes_nothing_changes_nothing),
         cmocka_unit_test(lookups_go_on_while_what_is_known_changes),
         cmocka_unit_test(a_forked_child_writes_no_note),
