@@ -68,8 +68,10 @@ struct sc_kernels_code_decode {
 
 /* Scores of keys that are codes, with the scales folded into the query, once a slab:
  *
- *   sum over c of q[c] * value[c] = sum of q * middle  +  sum of (q * step) * (code - levels / 2 +
- * 1/2) middle = min + step * levels / 2                      levels = 2^bits
+ *   sum over c of q[c] * value[c]
+ *       = sum of q * middle + sum of (q * step) * (code - levels / 2 + 1/2)
+ *
+ *   middle = min + step * levels / 2         levels = 2^bits
  *
  * so that a key costs two operations and a multiply-add for 16 channels. What is added is smaller
  * than the products q * value where a channel's values lie off 0, as outliers do: rounding is less.

@@ -1,16 +1,16 @@
 /* Hot blocks (docs/decisions/0028): which rows an extent's has, when one is read, and what it was
  * good for.
  *
- *   build     averages of a layer -> the rows wanted most          (the store asks, in the
- * background) ahead     sketch of layer l + 2 begins -> its hot rows too, if that is expected to
- * pay set       rows of it that are there already need no read; how many there would have been is
- *             learnt whether it was read or not
- *   fails     the block is forgotten; its rows are read where they always were
+ *   build   averages of a layer -> the rows wanted most (the store asks, in the background)
+ *   ahead   sketch of layer l + 2 begins -> its hot rows too, if that is expected to pay
+ *   set     rows of it that are there already need no read; how many there would have been is
+ *           learnt whether it was read or not
+ *   fails   the block is forgotten; its rows are read where they always were
  *
  * Holds: sets, exact bits and rows do not depend on it.
  * Does not: allocate after open.
  * Threads: the request's host thread, or whose turn its loads are; choose: the executor's.
- * Tests: tests/unit/plugin/test_hot.c, conformance (abi_198_*) */
+ * Tests: tests/unit/plugin/test_hot.c, test_ahead_orders.c */
 #ifndef SC_PLUGIN_HOT_H
 #define SC_PLUGIN_HOT_H
 

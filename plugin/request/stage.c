@@ -1,9 +1,10 @@
 /* stage: a match into host memory, ahead of its loads.
  *
- *   stage    a slot, a ticket, a hold on the request -> waits -> RUNS in the store (stager.h) ->
- * over lookup   of tokens that a stage covers: PENDING until it is over, or its deadline over done,
- * failed, no room | deadline | release | reset            the first of them is told gone     when
- * the store has let go: the slot is free, the request's hold ends
+ *   stage    a slot, a ticket, a hold on the request
+ *              -> waits -> RUNS in the store (stager.h) -> over
+ *   lookup   of tokens that a stage covers: PENDING until it is over, or its deadline
+ *   over     done, failed, no room | deadline | release | reset: the first of them is told
+ *   gone     when the store has let go: the slot is free, the request's hold ends
  *
  * One runs at a time, that with the earliest deadline: two that take turns would both be there
  * late. What was brought is kept until it was used once, or KEPT_NS after the stage is over (not at
