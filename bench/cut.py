@@ -10,7 +10,7 @@ import sys
 FACTORS = "0.02,0.05,0.1,0.2,0.5,0.8,1,1.25,2,5,10,20,50"
 QUICK = "0.1,1,10"
 CELLS = (("one pass", ()), ("passes of 2,048", ("--pass", "2048")))
-MANY = ("--requests", "192")  # some look whether a slow device is still slow: their share, not luck
+MANY = ("--requests", "768")  # some look whether a slow device is still slow: their share, not luck
 LEAST, ORACLE, SLOW = 1.05, 1.15, 1.02  # floors; SLOW: where the device is slower than computing
 
 
