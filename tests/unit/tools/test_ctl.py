@@ -50,7 +50,9 @@ class Ctl(unittest.TestCase):
         self.root.cleanup()
 
     def store(self, **config):
-        config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB", **config}
+        # fill load: what is measured is not written, so the log has the same records each time
+        config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB",
+                  "fill": "load", **config}
         subprocess.run([HOST, PLUGIN, json.dumps(config)], check=True, capture_output=True)
 
     def json(self, command, *arguments, code=0, stdin=None):
@@ -151,7 +153,8 @@ class Ctl(unittest.TestCase):
 
     def test_keys_that_were_built_later_are_counted_and_verified(self):
         shutil.rmtree(self.path)
-        config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB"}
+        config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB",
+                  "fill": "load"}
         after = {**config, "select": {"probe_heads": 2}}
         subprocess.run([BUILDER, PLUGIN, json.dumps(config), json.dumps(after)], check=True,
                        capture_output=True)
@@ -182,7 +185,8 @@ class Ctl(unittest.TestCase):
     def store_with_codes(self):
         """150 tokens whose codes were made when the store was opened again."""
         shutil.rmtree(self.path)
-        config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB"}
+        config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB",
+                  "fill": "load"}
         after = {**config, "layered": {"codes": "yes", "bits_k": 5}}
         subprocess.run([BUILDER, PLUGIN, json.dumps(config), json.dumps(after)], check=True,
                        capture_output=True)
@@ -206,6 +210,7 @@ class Ctl(unittest.TestCase):
     def test_rows_that_were_evicted_are_told_and_not_verified(self):
         shutil.rmtree(self.path)
         config = {"path": self.path, "disk_bytes": "8MiB", "segment_bytes": "1MiB",
+                  "fill": "load",
                   "lease_ns_max": 0}
         after = {**config, "preset": "layered", "store": {"coarse_only": "yes"}}
         subprocess.run([BUILDER, PLUGIN, json.dumps(config), json.dumps(after), "2", "4", "64",
