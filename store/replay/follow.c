@@ -5,9 +5,11 @@
  *
  * Each call polls the size, reads what is new through a window, and applies whole frames as replay
  * does. A frame that is not whole, or whose checksum does not fit, is not there yet: it is looked
- * at again by the next call. The log is read from its start again when its file was replaced
- * (a checkpoint) or when what was believed is no longer in it (an append that failed was cut off
- * and written over): what comes again stays as it is, and what does not is void.
+ * at again by the next call. One that is still not whole then, in a log that has not grown, was
+ * left by a writer that is gone: that is the end. (Once is not enough: a read may bring a wrong
+ * length.) The log is read from its start again when its file was replaced (a checkpoint) or when
+ * what was believed is no longer in it (an append that failed was cut off and written over): what
+ * comes again stays as it is, and what does not is void.
  *
  * Holds: nothing is written, made, cut or locked; known_ns was read before the poll that found
  * nothing new, so what the writer drops later is void no sooner than a promise made from it ends.
@@ -186,8 +188,10 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
         status = window_apply(store, count, &state, reterr);
     if (status != SPEC_OK)
         return status;
-    bool is_whole = journal->end == file_bytes, is_still = file_bytes == follow->bytes_seen;
+    bool is_whole = journal->end == file_bytes;
+    bool is_still = file_bytes == follow->bytes_seen && journal->end == follow->end_seen;
     follow->bytes_seen = file_bytes;
+    follow->end_seen = journal->end;
     if (is_whole || (state == SC_STORE_FRAME_SHORT && !is_cut && is_still))
         caught_up(store, wall_ns, now_ns);
     *ret_more = is_cut && journal->end > end;

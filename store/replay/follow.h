@@ -12,7 +12,7 @@ struct sc_store_follow {
     bool has_identity, is_over;    /* over: its version is not ours, which was said */
     bool rereads;                  /* from the start; what does not come again is void */
     uint64_t frame_offset;         /* of the last believed frame */
-    uint64_t bytes_seen;           /* the log's size, by the last call */
+    uint64_t bytes_seen, end_seen; /* the log's size, and how much was believed, by the last call */
     uint64_t segment_last;         /* index that was found last */
     _Atomic uint64_t known_ns;     /* any thread: sc_store_follow_ns, */
     _Atomic uint64_t known_now_ns; /* and sc_store_follow_now_ns */

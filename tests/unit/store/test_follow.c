@@ -372,6 +372,54 @@ static void follow_waits_for_half_a_frame(void **state)
     world_free(world);
 }
 
+/* Offset of the log's n-th frame. */
+static uint64_t frame_at(const struct world *world, const uint8_t *log, uint64_t bytes, uint64_t n)
+{
+    uint64_t chain =
+        sc_store_frame_seed(world->store->store_id, world->params.rank, world->params.rank_count);
+    uint64_t at = 0, frame_bytes;
+    for (uint64_t i = 0; i < n; i++, at += frame_bytes)
+        assert_int_equal(sc_store_frame_check(log + at, bytes - at, i + 1, &chain, &frame_bytes),
+                         SC_STORE_FRAME_OK);
+    return at;
+}
+
+static void length_flip(struct world *world, const uint8_t *log, uint64_t at, bool is_wrong)
+{
+    uint8_t top = (uint8_t)(log[at + 6] ^ (is_wrong ? 0x01 : 0)); /* 64 KiB more */
+    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, at + 6, &top, 1));
+}
+
+/* A log that is read from its start again, and whose frames' lengths are read wrong for a while, a
+ * frame at a time: none of them is its end. */
+static void follow_takes_no_wrong_length_for_the_end(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&small, 8);
+    world_open_ok(world);
+    for (uint64_t key = 1; key <= 6; key++)
+        assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
+    struct follower *follower = follower_make(world, SC_STORE_READER);
+    follower_open(follower);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    uint64_t end = world->store->log.journal.end;
+    uint8_t *log = malloc(end);
+    assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, 0, log, end));
+    for (uint64_t n = 2; n <= 6; n++) {
+        uint64_t at = frame_at(world, log, end, n);
+        length_flip(world, log, at, true);
+        follow(follower);
+        length_flip(world, log, at, false);
+        assert_int_equal(follower->drops, 0);
+    }
+    follow(follower);
+    check_same(follower);
+    check_rows(follower);
+    free(log);
+    follower_free(follower);
+    world_free(world);
+}
+
 /* An append that failed is cut off, and the next one stands in its place, as long as it was. */
 static void follow_forgets_what_was_cut_off(void **state)
 {
@@ -798,6 +846,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(follow_hears_of_resets),
         cmocka_unit_test(follow_tells_of_its_own),
         cmocka_unit_test(follow_waits_for_half_a_frame),
+        cmocka_unit_test(follow_takes_no_wrong_length_for_the_end),
         cmocka_unit_test(follow_forgets_what_was_cut_off),
         cmocka_unit_test(follow_stops_at_a_newer_version),
         cmocka_unit_test(follow_refuses_what_is_not_a_store),
