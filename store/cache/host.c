@@ -56,6 +56,7 @@ struct sc_store_host {
     struct sc_heap heap;
     struct sc_store_residents residents; /* counts, which any thread reads */
     uint32_t free, kept;
+    uint32_t fresh; /* slabs from this one on were never used: their memory was never touched */
     uint64_t stamp; /* of uses */
     uint64_t now;   /* of heat: a half-life is as many pages used, or refused, as there are */
     uint64_t pages_used, pages_kept, published, hits, misses, evictions;
@@ -276,6 +277,10 @@ static bool room_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank
 static bool room_take(struct sc_store_host *host, uint64_t pages, uint64_t rank, uint64_t *ret_page)
 {
     bool has = sc_store_space_take(&host->map, 0, pages, ret_page);
+    if (host->free == NONE && host->fresh < host->slabs_max) {
+        host->slabs[host->fresh].next = NONE;
+        host->free = host->fresh++;
+    }
     if (has && host->free == NONE && !evict_one(host, rank)) {
         sc_store_space_free(&host->map, 0, *ret_page, pages);
         return false;
@@ -613,6 +618,7 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
                                    .now = SC_HEAT_FIRST,
                                    .slabs_max = (uint32_t)count,
                                    .head_mask = (uint32_t)(heads - 1),
+                                   .free = NONE,
                                    .kept = NONE,
                                    .kept_until_ns = UINT64_MAX};
     pthread_mutex_init(&host->lock, NULL);
@@ -633,8 +639,6 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
         host->heads[i] = NONE;
     for (uint64_t i = 0; i < pages; i++)
         host->owners[i] = NONE;
-    for (uint64_t i = 0; i < count; i++)
-        host->slabs[i].next = i + 1 < count ? (uint32_t)(i + 1) : NONE;
     *ret_host = host;
     return SPEC_OK;
 }
@@ -644,7 +648,7 @@ void sc_store_host_close(struct sc_store_host *host)
     if (host == NULL)
         return;
     struct sc_alloc *alloc = host->alloc;
-    for (uint32_t i = 0; host->slabs != NULL && i < host->slabs_max; i++)
+    for (uint32_t i = 0; i < host->fresh; i++)
         SC_ASSERT(host->poison, host->slabs[i].pins == 0 && host->slabs[i].state != FILLING);
     sc_store_residents_done(&host->residents);
     sc_store_space_done(&host->map);

@@ -48,9 +48,10 @@ uint32_t sc_store_residents_join(struct sc_store_residents *residents, uint64_t 
     uint32_t i = sc_store_residents_find(residents, copy, what);
     if (i == NONE) {
         _Atomic uint32_t *head = head_of(residents, copy, what);
-        struct sc_store_residents_group *group = &residents->groups[residents->free];
-        i = residents->free;
-        residents->free = GET(group->next);
+        i = residents->free != NONE ? residents->free : residents->fresh++;
+        struct sc_store_residents_group *group = &residents->groups[i];
+        if (i == residents->free)
+            residents->free = GET(group->next);
         group->slabs = 0;
         group->first = NONE;
         change_begin(residents);
@@ -115,16 +116,14 @@ bool sc_store_residents_init(struct sc_store_residents *residents, struct sc_all
     uint32_t heads = 1;
     while (heads < count_max / 2) /* most groups have more slabs than one */
         heads *= 2;
-    *residents =
-        (struct sc_store_residents){.alloc = alloc, .count_max = count_max, .head_mask = heads - 1};
+    *residents = (struct sc_store_residents){
+        .alloc = alloc, .count_max = count_max, .head_mask = heads - 1, .free = NONE};
     residents->groups = sc_alloc_array(alloc, count_max, sizeof(*residents->groups));
     residents->heads = sc_alloc_array(alloc, heads, sizeof(*residents->heads));
     if (residents->groups == NULL || residents->heads == NULL)
         return false;
     for (uint32_t i = 0; i < heads; i++)
         SET(residents->heads[i], NONE);
-    for (uint32_t i = 0; i < count_max; i++)
-        SET(residents->groups[i].next, i + 1 < count_max ? i + 1 : NONE);
     return true;
 }
 

@@ -37,7 +37,7 @@ struct sc_store_residents {
     uint32_t count_max, head_mask;
     _Atomic uint32_t version;
     _Atomic uint32_t published; /* slabs of all groups */
-    uint32_t free;
+    uint32_t free, fresh; /* groups from `fresh` on were never used */
 };
 
 /* For at most so many slabs. false: no memory; done frees what there is. residents is zero. */

@@ -104,6 +104,7 @@ static void world_check(const struct world *w)
         owned += host->owners[p] != NONE;
     for (uint32_t i = host->free; i != NONE; i = host->slabs[i].next)
         slabs++;
+    slabs += host->slabs_max - host->fresh;
     assert_int_equal(slabs, host->slabs_max);
     assert_true(used <= host->page_count);
     assert_true(used == host->pages_used && used == owned);
