@@ -252,7 +252,10 @@ void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *
     if (layer == 0) {
         bool is_timed = pass_begin(requests, count, clock);
         /* all that this request loads has come before it computes */
-        clock->goes_on = count == 1 && lead->pass_first + lead->pass_count < lead->token_count;
+        /* A tail of less than a chunk is what a host does not store, not what it computes later. */
+        clock->goes_on =
+            count == 1 &&
+            lead->pass_first + lead->pass_count + conn->config.chunk_tokens <= lead->token_count;
         clock->has_loaded = lead->load_clock.is_whole;
         clock->after_ns = is_timed ? now_ns : 0;
         clock->loading_ns = lead->loading_ns;
