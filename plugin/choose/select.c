@@ -137,8 +137,8 @@ static bool is_by_keys(const spec_connector *conn)
 
 /* ---- Reads of a set ------------------------------------------------------------------------- */
 
-/* What was read ahead of the layer in another way than this load is of no use. */
-static void guess_drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plugin_load kept)
+void sc_plugin_item_guess_drop(spec_connector *conn, struct sc_plugin_item *item,
+                               enum sc_plugin_load kept)
 {
     uint64_t bytes = sc_plugin_guess_drop(conn, item->request, item->in.layer, kept);
     item->in.read_bytes += bytes;
@@ -199,7 +199,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     const uint64_t *tags = sc_store_sketch_tags(item->sketch);
     const uint32_t *rows = request->set;
     uint64_t count = item->set_count, words = sc_plugin_words_of(item);
-    guess_drop(conn, item, SC_LOAD_PICKS);
+    sc_plugin_item_guess_drop(conn, item, SC_LOAD_PICKS);
     if (set_cover(conn, item, guess, tags)) {
         count = 0;
         for (uint64_t i = 0; i < item->set_count; i++)
@@ -248,7 +248,7 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         item->is_pieced = pieces_save(conn, covered, total);
     }
     if (!item->is_pieced) {
-        guess_drop(conn, item, SC_LOAD_WHOLE);
+        sc_plugin_item_guess_drop(conn, item, SC_LOAD_WHOLE);
         item->was_started = sc_plugin_layer_start(conn, request, item->in.layer, lane);
         return;
     }
@@ -517,7 +517,7 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
         item->route == SC_ROUTE_LAYERED) {
         set_begin(conn, item, lane);
     } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
-        guess_drop(conn, item, SC_LOAD_KEYS);
+        sc_plugin_item_guess_drop(conn, item, SC_LOAD_KEYS);
         item->was_started = sc_plugin_heads_start(conn, item->request, item->in.layer, lane);
     } else {
         all_begin(conn, item, lane);

@@ -191,6 +191,9 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
  * returns how many bytes. */
 uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request,
                               uint32_t layer, uint32_t kept_load);
+/* The same, counted in the item whose load finds it of no use. */
+void sc_plugin_item_guess_drop(spec_connector *conn, struct sc_plugin_item *item,
+                               enum sc_plugin_load kept);
 /* The reader of the layer's parity becomes the host's: no task begins anything with it. */
 void sc_plugin_guess_yield(struct sc_plugin_request *request, uint32_t layer);
 /* The layer is needed: nothing is begun any more, and the window ends. */

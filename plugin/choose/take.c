@@ -313,16 +313,6 @@ static spec_status take_missing(spec_connector *conn, struct sc_plugin_item *ite
     return take_rest(conn, item, rest, set, reterr);
 }
 
-/* The deadline came. A guess that nobody came to is narrowed to this set, by bits that the next set
- * is written over: what another set wants of it has been dropped. */
-static void rest_of_set_drop(spec_connector *conn, struct sc_plugin_item *item)
-{
-    uint64_t bytes = sc_plugin_guess_drop(conn, item->request, item->in.layer, SC_LOAD_WHOLE);
-    item->in.read_bytes += bytes;
-    item->in.unused_bytes += bytes;
-    sc_plugin_reader_drop(&item->request->readers[SC_PLUGIN_REST]);
-}
-
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr)
 {
@@ -343,8 +333,12 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
         status = take_rest(conn, item, rest, set, reterr);
     if (status == SPEC_OK && has_failed)
         status = take_missing(conn, item, set, reterr);
-    if (status == SPEC_E_TIMEOUT)
-        rest_of_set_drop(conn, item);
+    if (status == SPEC_E_TIMEOUT) {
+        /* A guess that nobody came to is narrowed to this set, by bits that the next set is written
+         * over: what another set wants of it has been dropped. */
+        sc_plugin_item_guess_drop(conn, item, SC_LOAD_WHOLE);
+        sc_plugin_reader_drop(rest);
+    }
     return status;
 }
 
