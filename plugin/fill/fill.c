@@ -28,7 +28,9 @@
 #define DELAY_NS                                                                                   \
     UINT64_C(1000000000) /* all have read a note by then: logs are read every 25 ms                \
                           */
-#define SEEDS 2u         /* samples that an earlier process's estimate counts for */
+#define ASKED_PLACES 64u /* of a prompt, whose tokens say which it is */
+#define ASKED_TOKENS 8u  /* of its end: all of them */
+#define SEEDS        2u  /* samples that an earlier process's estimate counts for */
 
 /* ---- Estimates ------------------------------------------------------------------------------ */
 
@@ -369,15 +371,26 @@ static uint64_t probe_end(const struct sc_plugin_cut *cut)
     return n - (cut->multiple > 1 ? n % cut->multiple : 0);
 }
 
+/* The same for the same prompt and match, whoever asks, in whatever pieces he has it. */
+static uint64_t asked_of(const uint32_t *tokens, uint64_t count, uint64_t end)
+{
+    uint64_t hash = end ^ count << 32;
+    for (uint64_t i = 0; i < count; i += count / ASKED_PLACES + 1)
+        hash = (hash ^ tokens[i]) * 0x9e3779b97f4a7c15u;
+    for (uint64_t i = count > ASKED_TOKENS ? count - ASKED_TOKENS : 0; i < count; i++)
+        hash = (hash ^ tokens[i]) * 0x9e3779b97f4a7c15u;
+    return hash >> 32;
+}
+
 /* Nothing but what is in memory is worth loading, up to `at`; so nothing would ever tell that the
  * device is faster again. Of some requests a little is promised: of as many that it is no large
  * part of what they compute, one in 16 at most. Which ones they are follows from what is asked, so
  * that who asks twice has one answer; where they would be too few, one is counted off. */
 static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut, uint64_t at,
-                          uint64_t asked)
+                          const uint32_t *tokens)
 {
     uint64_t count = atomic_fetch_add_explicit(&conn->fill.nothing, 1, memory_order_relaxed) + 1;
-    uint64_t n = probe_end(cut);
+    uint64_t n = probe_end(cut), asked = asked_of(tokens, cut->total, cut->end);
     if (n > cut->end)
         return at;
     double whole_ns = sc_plugin_cut_ns(cut, at);
@@ -390,8 +403,20 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
     return is_chosen || count % PROBE_EVERY_MOST == 0 ? n : at;
 }
 
+/* Rows of [from_token, end) that host memory has, where a cut is to know it: what a process keeps
+ * in memory is its own, and others that must promise the same do not know of it. */
+static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_request *request,
+                            uint64_t end)
+{
+    uint64_t bytes[SPEC_TIERS] = {0};
+    if (sc_plugin_fill_is_alone(conn))
+        sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
+    return bytes[SPEC_TIER_HOST] /
+           (conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t)));
+}
+
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
-                            uint64_t end, uint64_t multiple, uint64_t hosted_rows, uint64_t asked)
+                            const uint32_t *tokens, uint64_t end, uint64_t multiple)
 {
     struct sc_plugin_estimate estimate;
     uint64_t layers;
@@ -405,11 +430,11 @@ uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request
                                 .grid = conn->config.chunk_tokens,
                                 .multiple = multiple,
                                 .layers = layers,
-                                .hosted_rows = hosted_rows,
+                                .hosted_rows = hosted_rows(conn, request, end),
                                 .whole_end = whole_end_of(conn, request)};
     uint64_t n = sc_plugin_cut_find(&cut);
-    if (n - cut.from <= hosted_rows)
-        n = cut_probe(conn, &cut, n, asked);
+    if (n - cut.from <= cut.hosted_rows)
+        n = cut_probe(conn, &cut, n, tokens);
     sc_count(&conn->fill.lookups_cut, n < end);
     sc_count(&conn->fill.tokens_cut, end - n);
     return n;

@@ -98,11 +98,10 @@ void sc_plugin_fill_call(struct sc_plugin_request *request, uint64_t took_ns, ui
 
 /* Whether lookups cut by what this process alone knows. */
 bool sc_plugin_fill_is_alone(const spec_connector *conn);
-/* Where the promise ends that could end at `end`: fill cut, or `end`. hosted_rows: of them in
- * memory, which need no device; 0 where others must promise the same. asked: a hash of what is
- * looked for. Any thread. */
+/* Where the promise ends that could end at `end`: fill cut, or `end`. tokens: [request's
+ * token_count] that are looked for. Any thread. */
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
-                            uint64_t end, uint64_t multiple, uint64_t hosted_rows, uint64_t asked);
+                            const uint32_t *tokens, uint64_t end, uint64_t multiple);
 void sc_plugin_fill_stats(const spec_connector *conn, struct spec_stats *stats);
 /* What lookups cut by. false: not all of it is known yet. Any thread. */
 bool sc_plugin_fill_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate);

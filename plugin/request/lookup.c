@@ -20,8 +20,6 @@
 #include <string.h>
 
 #define KEYS_TOGETHER_MAX 16u /* extra keys that begin at one token */
-#define ASKED_PLACES      64u /* of a prompt, whose tokens say which it is */
-#define ASKED_TOKENS      8u  /* of its end: all of them */
 
 static spec_status check_bytes(const struct spec_bytes *bytes, const char *name,
                                struct spec_error *reterr)
@@ -137,30 +135,6 @@ static bool is_peek(const struct spec_lookup_params *params)
     return (params->flags & SPEC_LOOKUP_PEEK) != 0;
 }
 
-/* Rows of [from_token, end) that host memory has, where a cut is to know it: what a process keeps
- * in memory is its own, and others that must promise the same do not know of it. */
-static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_request *request,
-                            uint64_t end)
-{
-    uint64_t bytes[SPEC_TIERS] = {0};
-    if (conn->config.fill == SC_FILL_CUT && sc_plugin_fill_is_alone(conn) &&
-        end > request->from_token)
-        sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
-    return bytes[SPEC_TIER_HOST] /
-           (conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t)));
-}
-
-/* The same for the same prompt and match, whoever asks, in whatever pieces he has it. */
-static uint64_t asked_of(const struct sc_radix_query *query, uint64_t end)
-{
-    uint64_t count = query->token_count, hash = end ^ count << 32;
-    for (uint64_t i = 0; i < count; i += count / ASKED_PLACES + 1)
-        hash = (hash ^ query->tokens[i]) * 0x9e3779b97f4a7c15u;
-    for (uint64_t i = count > ASKED_TOKENS ? count - ASKED_TOKENS : 0; i < count; i++)
-        hash = (hash ^ query->tokens[i]) * 0x9e3779b97f4a7c15u;
-    return hash >> 32;
-}
-
 /* How far the segments are good. Stored: capacity, rows where they are needed, the other ranks.
  * Promised: the host's limits beside that, but it holds the rows before from_token itself. */
 static void cut_match(spec_connector *conn, const struct spec_lookup_params *params,
@@ -184,9 +158,7 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
         position_least(end, params->max_tokens != 0 ? params->max_tokens : params->token_count - 1);
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
-    uint64_t hosted = hosted_rows(conn, request, end);
-    uint64_t asked = asked_of(query, end);
-    end = sc_plugin_fill_cut(conn, request, end, params->multiple_of, hosted, asked);
+    end = sc_plugin_fill_cut(conn, request, query->tokens, end, params->multiple_of);
     request->matched_tokens = end > request->from_token ? end : request->from_token;
 }
 
