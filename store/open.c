@@ -25,10 +25,10 @@
 #define EXTENTS_EACH  4u   /* a request: being packed, written, committed; turns come in bursts */
 #define EXTENTS_SPARE 16u  /* beyond those */
 #define EXTENTS_MAX   256u /* bounds their bounce buffers */
-#define HOST_PART     8u   /* of the memory that the process may use */
-#define HOST_MOST     (UINT64_C(4) << 30)
-#define FILES_SPARE   8u /* log, lock, identity, a few segments beyond disk_bytes */
+#define FILES_SPARE   8u   /* log, lock, identity, a few segments beyond disk_bytes */
 #define FILES_MAX     4096u
+#define HOST_PART     8u /* of the memory that the process may use */
+#define HOST_MOST     (UINT64_C(4) << 30)
 
 /* ---- Checks --------------------------------------------------------------------------------- */
 
@@ -147,18 +147,17 @@ static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_config *config = store->params.config;
     bool is_auto = config->host_bytes == SC_CONFIG_AUTO;
-    struct sc_store_host_params host = {
+    const struct sc_store_host_params host = {
         .alloc = store->params.alloc,
         .poison = store->params.poison,
         .bytes = is_auto ? host_share(store->params.rank_count) : config->host_bytes,
         .policy = (enum sc_policy)config->host_policy,
         .slab_bytes = sc_store_hosted_bytes(&store->shape, config->chunk_tokens)};
-    spec_status status = sc_store_host_open(&host, &store->host, reterr);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = sc_store_host_open(&host, &store->host, is_auto ? &error : reterr);
     if (status == SPEC_E_NO_MEMORY && is_auto) {
-        SC_LOG(store->params.log, SPEC_LOG_WARN, "no host tier: %s (host_bytes auto)",
-               reterr != NULL ? reterr->text : "no memory");
-        host.bytes = 0;
-        status = sc_store_host_open(&host, &store->host, reterr);
+        SC_LOG(store->params.log, SPEC_LOG_WARN, "host_bytes auto: none: %s", error.text);
+        status = SPEC_OK;
     }
     if (store->host != NULL) {
         store->piece_gone = sc_store_hosted_piece_gone;
