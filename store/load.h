@@ -25,10 +25,8 @@ struct sc_store_range { /* rows of one piece, in logical order */
 
 /* Whether a load of the range can be begun; false: its piece is void. Any thread. */
 bool sc_store_range_is_there(const struct sc_store *store, const struct sc_store_range *range);
-/* Of how many layers host memory has the rows of each of the pieces at the moment. Any thread; no
- * lock. */
-void sc_store_pieces_host_layers(const struct sc_store *store, const uint64_t *pieces,
-                                 uint64_t count, uint32_t *ret_layers);
+/* Of how many layers host memory has the rows of a piece at the moment. Any thread; no lock. */
+uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece);
 
 /* Loads rows of one layer, in order, through frames of the staging pool: operations of up to
  * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what

@@ -11,33 +11,6 @@
 
 /* Of host memory, until loads were measured: what one core moves and verifies. */
 #define HOST_BYTES_PER_S UINT64_C(5000000000)
-#define PIECES           64u /* that the tiers are asked for at a time */
-
-/* Pieces that have rows of [first, end), so many at a time. */
-struct part {
-    uint64_t at; /* segment that is next */
-    bool is_over;
-    uint64_t count;
-    uint64_t pieces[PIECES];
-    uint64_t rows[PIECES];
-    uint32_t hosted[PIECES];
-};
-
-static void part_next(const struct sc_plugin_request *request, uint64_t first, uint64_t end,
-                      struct part *part)
-{
-    for (part->count = 0; part->count < PIECES && !part->is_over; part->at++) {
-        const struct sc_radix_segment *segment = &request->segments[part->at];
-        uint64_t last = segment->first + segment->count;
-        uint64_t from = segment->first > first ? segment->first : first;
-        part->is_over = last >= end;
-        last = part->is_over ? end : last;
-        if (last <= from)
-            continue;
-        part->pieces[part->count] = segment->value.piece;
-        part->rows[part->count++] = last - from;
-    }
-}
 
 void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_request *request,
                           uint64_t first, uint64_t end, uint64_t ret_bytes[SPEC_TIERS])
@@ -46,15 +19,18 @@ void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_req
     uint64_t layers = conn->dims.layer_count;
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
         ret_bytes[tier] = 0;
-    struct part part = {.at = 0, .is_over = first >= end};
-    while (!part.is_over) {
-        part_next(request, first, end, &part);
-        sc_store_pieces_host_layers(conn->store, part.pieces, part.count, part.hosted);
-        for (uint64_t i = 0; i < part.count; i++) {
-            uint64_t hosted = part.hosted[i] < layers ? part.hosted[i] : layers;
-            ret_bytes[SPEC_TIER_HOST] += part.rows[i] * hosted * row_bytes;
-            ret_bytes[SC_STORE_TIER] += part.rows[i] * (layers - hosted) * row_bytes;
-        }
+    for (uint64_t i = 0, at = 0; at < end; i++) {
+        const struct sc_radix_segment *segment = &request->segments[i];
+        uint64_t last = segment->first + segment->count;
+        uint64_t from = segment->first > first ? segment->first : first;
+        uint64_t rows = last < end ? last : end;
+        rows = rows > from ? rows - from : 0;
+        uint64_t hosted =
+            rows > 0 ? sc_store_piece_host_layers(conn->store, segment->value.piece) : 0;
+        hosted = hosted < layers ? hosted : layers;
+        ret_bytes[SPEC_TIER_HOST] += rows * hosted * row_bytes;
+        ret_bytes[SC_STORE_TIER] += rows * (layers - hosted) * row_bytes;
+        at = last;
     }
 }
 

@@ -40,21 +40,15 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
     return true;
 }
 
-static uint32_t layers_of(const struct sc_store *store, uint64_t piece)
+uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece)
 {
-    const struct sc_store_piece_entry *entry = sc_store_table_leased(&store->table, piece);
+    const struct sc_store_piece_entry *entry = NULL;
+    if (!sc_store_host_is_empty(store->host))
+        entry = sc_store_table_leased(&store->table, piece);
     if (entry == NULL)
         return 0;
     struct sc_store_host_key key = key_of(store, entry, 0);
     return sc_store_host_layers(store->host, &key);
-}
-
-void sc_store_pieces_host_layers(const struct sc_store *store, const uint64_t *pieces,
-                                 uint64_t count, uint32_t *ret_layers)
-{
-    bool is_empty = sc_store_host_is_empty(store->host);
-    for (uint64_t i = 0; i < count; i++)
-        ret_layers[i] = is_empty ? 0 : layers_of(store, pieces[i]);
 }
 
 struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
