@@ -27,6 +27,23 @@ static struct sc_store_host_key key_of(const struct sc_store *store,
                                       .layer = layer};
 }
 
+/* Of a slab of that kind; where the piece has no such thing, a key of nothing. */
+static struct sc_store_host_key key_of_kind(const struct sc_store *store,
+                                            const struct sc_store_piece_entry *piece,
+                                            uint32_t layer, uint32_t kind)
+{
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    const struct sc_store_annex *codes = atomic_load_explicit(&extent->codes, memory_order_acquire);
+    struct sc_store_host_key key = key_of(store, piece, layer);
+    key.kind = kind;
+    if (kind == SC_STORE_HOST_PROBES)
+        key.copy = sc_store_probes_of(extent).copy;
+    if (kind == SC_STORE_HOST_CODES)
+        key.copy = codes != NULL ? codes->copy : 0;
+    return key;
+}
+
 /* false: the range does not lie in what a slab of its piece has. */
 static bool key_set(const struct sc_store *store, uint32_t layer,
                     const struct sc_store_range *range, struct sc_store_host_key *ret_key,
@@ -110,36 +127,20 @@ void sc_store_hosted_forget_tags(const struct sc_store *store, uint32_t layer,
     struct sc_store_host_key key;
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
         return;
-    const struct sc_store_extent_entry *extent =
-        sc_store_table_extent(&store->table, piece->extent);
-    const struct sc_store_annex *codes = atomic_load_explicit(&extent->codes, memory_order_acquire);
-    key.kind = SC_STORE_HOST_TAGS;
-    sc_store_host_forget(store->host, &key);
-    key.kind = SC_STORE_HOST_PROBES;
-    key.copy = sc_store_probes_of(extent).copy;
-    sc_store_host_forget(store->host, &key);
-    key.kind = SC_STORE_HOST_CODES;
-    key.copy = codes != NULL ? codes->copy : 0;
-    sc_store_host_forget(store->host, &key);
+    for (uint32_t kind = 0; kind < SC_STORE_HOST_KINDS; kind++) {
+        key = key_of_kind(store, piece, layer, kind);
+        if (kind != SC_STORE_HOST_ROWS)
+            sc_store_host_forget(store->host, &key);
+    }
 }
 
 void sc_store_hosted_piece_gone(const struct sc_store *store,
                                 const struct sc_store_piece_entry *piece)
 {
-    const struct sc_store_extent_entry *extent =
-        sc_store_table_extent(&store->table, piece->extent);
-    const struct sc_store_annex *codes = atomic_load_explicit(&extent->codes, memory_order_acquire);
-    struct sc_store_host_key key = key_of(store, piece, 0);
-    sc_store_host_forget_layers(store->host, &key);
-    key.kind = SC_STORE_HOST_TAGS;
-    sc_store_host_forget_layers(store->host, &key);
-    key.kind = SC_STORE_HOST_PROBES;
-    key.copy = sc_store_probes_of(extent).copy;
-    sc_store_host_forget_layers(store->host, &key);
-    key.kind = SC_STORE_HOST_CODES;
-    key.copy = codes != NULL ? codes->copy : 0;
-    if (codes != NULL)
+    for (uint32_t kind = 0; kind < SC_STORE_HOST_KINDS; kind++) {
+        struct sc_store_host_key key = key_of_kind(store, piece, 0, kind);
         sc_store_host_forget_layers(store->host, &key);
+    }
 }
 
 void sc_store_hosted_rows_gone(const struct sc_store *store,
