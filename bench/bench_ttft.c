@@ -140,12 +140,14 @@ static void run_other(struct state *state, uint64_t turned)
     free(ids);
 }
 
-/* The connector learns from two passes that it stores and two loads; then rounds. */
+/* The connector learns from two passes that it stores and two loads; then rounds. Between them the
+ * device rests as long as between those of reuse: one that is held to a rate saves up meanwhile. */
 static void run_cut(struct state *state, uint64_t rounds, struct bench_series *cut)
 {
     for (uint64_t i = 1; i <= 2; i++)
         run_other(state, i * 64 + 1);
     for (uint64_t i = 0; i < rounds + 2; i++) {
+        run(state, state->resident, true, NULL);
         uint64_t ns = run(state, state->reuse, false, eng_driver_source(state->driver));
         if (i < 2)
             continue;

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define PASS_TOKENS_MIN  256u
+#define PASS_TOKENS_MIN  128u
 #define PASS_NS_MIN      UINT64_C(2000000)
 #define PASS_GAP_SHARE   4.0 /* a layer's share of all, in layers: more was an interruption */
 #define PASS_LAYERS_GAP  5u  /* of fewer none can be told */
@@ -291,6 +291,7 @@ void sc_plugin_fill_read(struct sc_plugin_request *request, const struct sc_stor
     clock->read_bytes += cost->read_bytes;
     if (cost->timed_bytes == 0)
         return;
+    clock->begin_ns = clock->begin_ns == 0 ? first_ns : clock->begin_ns;
     first_ns = first_ns > clock->busy_until_ns ? first_ns : clock->busy_until_ns;
     clock->bytes += cost->timed_bytes;
     if (last_ns <= first_ns)
@@ -318,10 +319,11 @@ static void loads_learn(spec_connector *conn, const struct sc_plugin_request *re
 {
     struct sc_plugin_fill *fill = &conn->fill;
     uint32_t kind = kind_of(conn, request);
+    uint64_t busy_ns = clock->busy_ns, took_ns = sc_exec_now_ns(conn->exec) - clock->begin_ns;
     pthread_mutex_lock(&fill->lock);
-    if (clock->bytes >= LOAD_BYTES_MIN && clock->busy_ns > 0)
-        sc_plugin_line_learn(&fill->load, (double)clock->bytes, 0, (double)clock->busy_ns,
-                             LOAD_MEMORY);
+    if (clock->bytes >= LOAD_BYTES_MIN && busy_ns > 0)
+        sc_plugin_line_learn_within(&fill->load, (double)clock->bytes, 0, (double)busy_ns,
+                                    (double)(took_ns > busy_ns ? took_ns : busy_ns), LOAD_MEMORY);
     share_add(&fill->row_bytes[kind], (double)(clock->read_bytes + clock->hosted_bytes), rows);
     sc_plugin_line_learn(&fill->host[kind], rows, 0, (double)clock->host_ns + 1, LOAD_MEMORY);
     estimate_renew(conn);

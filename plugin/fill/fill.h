@@ -7,7 +7,7 @@
  *                                                              lookup <- cut (fit.c) <-------'
  *   a set of ranks, readers:   lookup <- cut <-- agreed (note.h) <-- log of rank 0 <-- estimate
  *
- * Which passes count: those of 256 tokens or more, 2 ms or more, whose layers came one by one: more
+ * Which passes count: those of 128 tokens or more, 2 ms or more, whose layers came one by one: more
  * time passed between the calls than in them, no layer took a large part of all, and the host did
  * not say that they were computed before (SPEC_STORE_LATER). From their time what calls that load
  * took is taken off.
@@ -73,6 +73,7 @@ struct sc_plugin_pass_clock {
 
 /* What a request's loads took. Whose turn they are. */
 struct sc_plugin_load_clock {
+    uint64_t begin_ns;               /* when the first read was asked for; 0: none was */
     uint64_t busy_ns, busy_until_ns; /* that its reads were on their way: time, not reads */
     uint64_t bytes, hosted_bytes;    /* in that time; out of memory */
     uint64_t read_bytes, host_ns;

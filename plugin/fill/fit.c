@@ -83,6 +83,17 @@ void sc_plugin_line_learn(struct sc_plugin_line *line, double x, double y, doubl
     sample_add(line, x, y, t, weight);
 }
 
+void sc_plugin_line_learn_within(struct sc_plugin_line *line, double x, double y, double least,
+                                 double most, uint32_t memory)
+{
+    double u, v, t = least;
+    sc_plugin_line_solve(line, &u, &v);
+    double believed = (u * x + v * y) / OFF;
+    if (t < believed)
+        t = believed < most ? believed : most;
+    sc_plugin_line_learn(line, x, y, t, memory);
+}
+
 /* ---- The cut -------------------------------------------------------------------------------- */
 
 struct sides {

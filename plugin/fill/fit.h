@@ -38,6 +38,13 @@ struct sc_plugin_line {
 /* x >= 0, y >= 0, not both 0, t > 0. memory: samples that it remembers, about. */
 void sc_plugin_line_learn(struct sc_plugin_line *line, double x, double y, double t,
                           uint32_t memory);
+/* Of t is known that it is from `least` to `most` (> 0, least <= most): what a device read while
+ * its host had other work came in no less than the time that its reads flew, but a device that
+ * gives so much a second (a volume with a budget, a throttle) may not have given all of that. So
+ * what was believed stands as far as it may: a sample says at most that it is twice as fast, unless
+ * `most` says more. */
+void sc_plugin_line_learn_within(struct sc_plugin_line *line, double x, double y, double least,
+                                 double most, uint32_t memory);
 /* A sample t = u x + v y that is known from elsewhere: it counts, whatever others say; none where t
  * is next to nothing. */
 void sc_plugin_line_take(struct sc_plugin_line *line, double x, double y, double u, double v);

@@ -83,7 +83,7 @@ static void passes_that_tell_nothing_do_not_count(void **state)
     } cases[] = {
         {TOKENS, {.layer_ns = 0}},      /* a host that computes nothing */
         {TOKENS, {.layer_ns = 100000}}, /* all in less than 2 ms */
-        {128, {.layer_ns = 5000000}},   /* few tokens */
+        {127, {.layer_ns = 5000000}},   /* few tokens */
         {TOKENS, {.layer_ns = 5000000, .flags = SPEC_STORE_LATER}},
         {TOKENS, {.layer_ns = 5000000, .slow = 3, .slow_ns = 100000000}}, /* it was interrupted */
     };

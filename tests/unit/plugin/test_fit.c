@@ -128,6 +128,31 @@ static void a_slow_change_is_followed(void **state)
     assert_near(a, at, .2);
 }
 
+static double byte_ns_of(const struct sc_plugin_line *line)
+{
+    double u, v;
+    sc_plugin_line_solve(line, &u, &v);
+    return u;
+}
+
+static void what_a_busy_host_saw_is_believed_a_half_at_most(void **state)
+{
+    (void)state;
+    struct sc_plugin_line line = {0};
+    sc_plugin_line_learn_within(&line, 1000, 0, 1000, 5000, MEMORY); /* nothing was believed */
+    assert_near(byte_ns_of(&line), 1, 1e-9);
+    sc_plugin_line_learn_within(&line, 1000, 0, 10, 900, MEMORY); /* no more than twice as fast */
+    assert_near(byte_ns_of(&line), .75, 1e-9);
+    sc_plugin_line_learn_within(&line, 1000, 0, 750, 750, MEMORY); /* as believed */
+    assert_near(byte_ns_of(&line), .75, .02);
+    for (uint32_t i = 0; i < 3; i++) /* the host waited for all of it: it is so fast */
+        sc_plugin_line_learn_within(&line, 1000, 0, 10, 10, MEMORY);
+    assert_near(byte_ns_of(&line), .01, 1e-9);
+    for (uint32_t i = 0; i < 3; i++) /* slower is slower, whatever the host did */
+        sc_plugin_line_learn_within(&line, 1000, 0, 100, 9000, MEMORY);
+    assert_near(byte_ns_of(&line), .1, 1e-9);
+}
+
 /* ---- Cuts ----------------------------------------------------------------------------------- */
 
 static double least_ns(const struct sc_plugin_cut *cut)
@@ -195,6 +220,70 @@ static void cuts_of_the_papers_numbers(void **state)
     assert_int_equal(sc_plugin_cut_find(&cut), 32000);
 }
 
+/* A volume of so many bytes a second, that gives what it saved up at the device's own speed. */
+struct bucket {
+    double byte_ns, device_byte_ns, saved_most, saved, now_ns;
+};
+
+/* When bytes that were asked for at `from_ns` have come. */
+static double bucket_read(struct bucket *bucket, double from_ns, double bytes)
+{
+    double saved = bucket->saved + (from_ns - bucket->now_ns) / bucket->byte_ns;
+    saved = fmin(saved, bucket->saved_most);
+    double most_ns = fmax((bytes - saved) * bucket->byte_ns, bytes * bucket->device_byte_ns);
+    bucket->now_ns = from_ns + most_ns;
+    bucket->saved = fmin(saved + most_ns / bucket->byte_ns - bytes, bucket->saved_most);
+    return bucket->now_ns;
+}
+
+/* A request of which n tokens are loaded, a layer while the one before is computed; 10 ms of rest
+ * after it. Teaches the line, if there is one, as a connector does. TTFT. */
+static double bucket_request(struct bucket *bucket, const struct sc_plugin_cut *cut, uint64_t n,
+                             struct sc_plugin_line *line)
+{
+    double layers = (double)cut->layers, bytes = (double)n * cut->estimate->row_bytes[0] / layers;
+    double compute_ns = cut->estimate->token_ns * (double)(cut->total - n) / layers;
+    double begin_ns = bucket->now_ns + 1e7, host_ns = begin_ns, asked_ns = begin_ns, busy_ns = 0;
+    for (double layer = 0; layer < layers; layer++) {
+        double from_ns = fmax(asked_ns, bucket->now_ns),
+               come_ns = bucket_read(bucket, from_ns, bytes);
+        busy_ns += come_ns - from_ns;
+        asked_ns = fmax(host_ns, come_ns); /* the next one, while this one is computed */
+        host_ns = asked_ns + compute_ns;
+    }
+    if (line != NULL && n > 0)
+        sc_plugin_line_learn_within(line, bytes * layers, 0, busy_ns, host_ns - begin_ns, 16);
+    bucket->now_ns = host_ns;
+    bucket->saved =
+        fmin(bucket->saved + (host_ns - asked_ns) / bucket->byte_ns, bucket->saved_most);
+    return host_ns - begin_ns;
+}
+
+/* Loads that are spread over what the host computes look as fast as the device; loads that are all
+ * there is to do get what the volume gives. */
+static void a_volume_with_a_budget_is_not_taken_for_its_device(void **state)
+{
+    (void)state;
+    for (double rate = .5; rate < 20; rate *= 1.5) { /* of loading all beside computing all */
+        struct sc_plugin_estimate estimate = {.token_ns = 1.7e6, .row_bytes = {23400}};
+        struct sc_plugin_cut cut = {
+            .estimate = &estimate, .end = 2215, .total = 2225, .grid = 64, .layers = 30};
+        double all_ns = 1.7e6 * 2225, byte_ns = all_ns / (2215 * 23400.0) / rate, sum_ns = 0;
+        struct bucket bucket = {
+            .byte_ns = byte_ns, .device_byte_ns = byte_ns / 12, .saved_most = 1e8 / byte_ns};
+        struct sc_plugin_line line = {0};
+        double load_ns = bucket_request(&bucket, &cut, 2215, &line);
+        for (uint32_t i = 0; i < 300; i++) {
+            estimate.byte_ns = byte_ns_of(&line);
+            double ns = bucket_request(&bucket, &cut, sc_plugin_cut_find(&cut), &line);
+            sum_ns += i < 20 ? 0 : ns;
+        }
+        double mean_ns = sum_ns / 280, better_ns = fmin(all_ns, load_ns);
+        if (mean_ns > 1.05 * better_ns)
+            fail_msg("rate %g: %g ns, the better of both %g", rate, mean_ns, better_ns);
+    }
+}
+
 static void hosts_that_load_first_get_all_or_nothing(void **state)
 {
     (void)state;
@@ -217,8 +306,10 @@ int main(void)
         cmocka_unit_test(noise_averages_out),
         cmocka_unit_test(what_stands_out_is_held_back_until_it_stays),
         cmocka_unit_test(a_slow_change_is_followed),
+        cmocka_unit_test(what_a_busy_host_saw_is_believed_a_half_at_most),
         cmocka_unit_test(cuts_are_as_good_as_any_on_the_grid),
         cmocka_unit_test(cuts_of_the_papers_numbers),
+        cmocka_unit_test(a_volume_with_a_budget_is_not_taken_for_its_device),
         cmocka_unit_test(hosts_that_load_first_get_all_or_nothing),
     };
     return cmocka_run_group_tests_name("plugin_fit", tests, NULL, NULL);
