@@ -139,26 +139,40 @@ bool sc_store_reader_is_idle(const struct sc_store_reader *reader);
  */
 
 struct sc_store_staged {
-    spec_status status;    /* OK: all of it is there; NO_SPACE: so much of it, layer after layer, as
-                            * found room; CORRUPT (also: a piece is void), IO: as a load says;
-                            * DROPPED: it was cancelled */
+    spec_status status; /* OK: all of it is there, but codes and keys that are damaged where loads
+                         * go without; NO_SPACE: so much of it as found room, in the order of
+                         * the stage; CORRUPT (also: a piece is void), IO: as a load says;
+                         * DROPPED: it was cancelled */
     uint64_t failed_range; /* not of OK, and not if it was cancelled */
     uint64_t bytes;        /* that were brought */
+};
+
+/* What loads of the ranges read. */
+struct sc_store_stage_wants {
+    uint64_t probe_row_bytes; /* as a sketch is wanted: struct sc_store_sketch_want */
+    bool is_codes, k_alone;
+    uint32_t choice_from; /* layers that have a sketch; layer_count: none has */
+    uint32_t rows_end;    /* layers of which rows are read; of pieces without codes, of all */
 };
 
 struct sc_store_stage {
     const struct sc_store_range *ranges; /* [range_count] the caller's until done */
     uint64_t range_count;
+    struct sc_store_stage_wants wants;
     uint64_t keeper; /* not 0: what is there is kept for it (store/cache/host.h) */
     void (*done)(const struct sc_store_staged *staged, void *user); /* executor thread, once */
     void *user;
 };
 /* Whether there is a host tier. Constant after open. */
 bool sc_store_can_stage(const struct sc_store *store);
-/* Brings the rows of the ranges' pieces, of all layers, in the background. Never blocks. Errors:
- * UNSUPPORTED (there is no host tier), BUSY (one match is staged at a time), NO_MEMORY. */
+/* Brings what is wanted of the ranges' pieces in the background: what rows are chosen by, of all
+ * layers, then rows, layer by layer. Never blocks. Errors: UNSUPPORTED (there is no host tier),
+ * BUSY (one match is staged at a time), NO_MEMORY. */
 spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_stage *what,
                                  struct spec_error *reterr);
+/* Whether host memory has all that is wanted of the piece, in every layer. Any thread; no lock. */
+bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
+                        uint64_t piece);
 /* What runs ends soon, and says DROPPED, or how it ended before. Any thread. */
 void sc_store_stage_cancel(struct sc_store *store);
 /* What is kept for it goes as any other does from then on (executor's clock); 0: now. */

@@ -98,6 +98,16 @@ void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *requ
         sc_plugin_hot_end(conn, request);
 }
 
+/* How what rows are chosen by is read. */
+static struct sc_store_sketch_want want_of(const spec_connector *conn)
+{
+    bool is_codes = conn->choice.reads_codes;
+    return (struct sc_store_sketch_want){.probe_row_bytes =
+                                             is_codes ? 0 : conn->choice.probe_row_bytes,
+                                         .is_codes = is_codes,
+                                         .k_alone = is_codes && conn->config.base == SC_BASE_NONE};
+}
+
 /* The layer's sketch, begun; NULL: it cannot be had. */
 static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plugin_request *request,
                                             uint32_t layer, enum sc_exec_lane lane)
@@ -111,17 +121,13 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
     if (!sc_plugin_guess_leaves(conn, request, layer % SC_PLUGIN_SKETCHES, lane == SC_LANE_DEMAND))
         return NULL;
     sketch_end(conn, request, sketch);
-    bool is_codes = conn->choice.reads_codes;
-    const struct sc_store_sketch_want want = {
-        .layer = layer,
-        .lane = lane,
-        .ranges = request->ranges,
-        .range_count = request->range_count,
-        .probe_row_bytes = is_codes ? 0 : conn->choice.probe_row_bytes,
-        .is_codes = is_codes,
-        .k_alone = is_codes && conn->config.base == SC_BASE_NONE,
-        .on_ready = sc_plugin_guess_on_sketch,
-        .user = request};
+    struct sc_store_sketch_want want = want_of(conn);
+    want.layer = layer;
+    want.lane = lane;
+    want.ranges = request->ranges;
+    want.range_count = request->range_count;
+    want.on_ready = sc_plugin_guess_on_sketch;
+    want.user = request;
     if (!sc_store_sketch_begin(sketch->sketch, &want))
         return NULL;
     sketch->layer = layer;
@@ -262,13 +268,35 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     sc_store_reader_tags(rest->reader, sc_store_sketch_tags(item->sketch));
 }
 
+/* Whether a layer of which some rows are wanted has a sketch: else keys of all heads are read. */
+static bool has_sketch(const spec_connector *conn)
+{
+    return !is_by_keys(conn) || sc_plugin_probes_are_all(conn) ||
+           conn->config.layout == SC_STORE_SPLIT;
+}
+
+struct sc_store_stage_wants sc_plugin_stage_wants(const spec_connector *conn,
+                                                  const struct sc_plugin_request *request)
+{
+    const struct sc_store_sketch_want want = want_of(conn);
+    uint32_t layers = conn->dims.layer_count, first = 0, end = layers;
+    while (first < layers && (!has_sketch(conn) || !sc_plugin_wants_some(conn, request, first)))
+        first++;
+    while (end > first && sc_plugin_want_usual(conn, request, end - 1).row_count == 0)
+        end--;
+    return (struct sc_store_stage_wants){.probe_row_bytes = want.probe_row_bytes,
+                                         .is_codes = want.is_codes,
+                                         .k_alone = want.k_alone,
+                                         .choice_from = first,
+                                         .rows_end = end};
+}
+
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             bool with_rows)
 {
     bool some = sc_plugin_wants_some(conn, request, layer);
     bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
-    if (some && (!by_keys || has_all || conn->config.layout == SC_STORE_SPLIT) &&
-        sketch_start(conn, request, layer, SC_LANE_SPECULATIVE) != NULL)
+    if (some && has_sketch(conn) && sketch_start(conn, request, layer, SC_LANE_SPECULATIVE) != NULL)
         sc_plugin_hot_start(conn, request, layer);
     if (by_keys && with_rows && !has_all)
         (void)sc_plugin_heads_start(conn, request, layer, SC_LANE_SPECULATIVE);

@@ -232,6 +232,9 @@ void sc_plugin_select_close(spec_connector *conn);
  * rows where it does not, or where all heads' keys are needed (with_rows). */
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                             bool with_rows);
+/* What loads of the request's match read, as the configuration has it. */
+struct sc_store_stage_wants sc_plugin_stage_wants(const spec_connector *conn,
+                                                  const struct sc_plugin_request *request);
 /* Decides item->route and starts its reads; row sets are computed here. An error is SPEC_E_TIMEOUT:
  * nothing was begun. */
 spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *item,

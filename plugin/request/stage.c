@@ -104,6 +104,7 @@ static void next_begin(spec_connector *conn)
     while ((stage = stage_next(&conn->stages)) != NULL) {
         const struct sc_store_stage what = {.ranges = stage->request->ranges,
                                             .range_count = stage->request->range_count,
+                                            .wants = stage->wants,
                                             .keeper = stage->number,
                                             .done = on_done,
                                             .user = stage};
@@ -228,25 +229,36 @@ static bool covers(const struct sc_plugin_request *staged, const struct sc_plugi
            match_has(request, last, staged_end);
 }
 
+/* Whether host memory lacks something that is brought of the match, whose last segment is `last`.
+ */
+static bool is_missing(const spec_connector *conn, const struct sc_plugin_request *request,
+                       uint64_t last, const struct sc_store_stage_wants *wants)
+{
+    for (uint64_t i = 0; i <= last; i++)
+        if (request->segments[i].first + request->segments[i].count > request->from_token &&
+            !sc_store_stage_has(conn->store, wants, request->segments[i].value.piece))
+            return true;
+    return false;
+}
+
 bool sc_plugin_stage_covers(spec_connector *conn, const struct sc_plugin_request *request)
 {
-    uint64_t bytes[SPEC_TIERS];
-    if (atomic_load(&conn->stages.open) == 0 || request->matched_tokens <= request->from_token)
-        return false;
-    sc_plugin_tier_bytes(conn, request, request->from_token, request->matched_tokens, bytes);
-    if (bytes[SC_STORE_TIER] == 0)
+    struct sc_plugin_stages *stages = &conn->stages;
+    if (atomic_load(&stages->open) == 0 || request->matched_tokens <= request->from_token)
         return false;
     uint64_t now_ns = sc_exec_now_ns(conn->exec), last = segment_last(request);
-    bool is_covered = false;
-    pthread_mutex_lock(&conn->stages.lock);
-    for (uint32_t i = 0; i < SC_PLUGIN_STAGES && !is_covered; i++) {
-        const struct sc_plugin_stage *stage = &conn->stages.slots[i];
-        is_covered = stage->request != NULL && !stage->is_over && stage->deadline_ns > now_ns &&
-                     stage->request->epoch == request->epoch &&
-                     covers(stage->request, request, last);
+    bool waits = false;
+    for (uint32_t i = 0; i < SC_PLUGIN_STAGES && !waits; i++) {
+        const struct sc_plugin_stage *stage = &stages->slots[i];
+        pthread_mutex_lock(&stages->lock);
+        bool is_covered = stage->request != NULL && !stage->is_over &&
+                          stage->deadline_ns > now_ns && stage->request->epoch == request->epoch &&
+                          covers(stage->request, request, last);
+        struct sc_store_stage_wants wants = stage->wants;
+        pthread_mutex_unlock(&stages->lock);
+        waits = is_covered && is_missing(conn, request, last, &wants);
     }
-    pthread_mutex_unlock(&conn->stages.lock);
-    return is_covered;
+    return waits;
 }
 
 /* ---- The call -------------------------------------------------------------------------------- */
@@ -293,7 +305,8 @@ static spec_status stage_add(spec_connector *conn, struct sc_plugin_request *req
                                           .request = request,
                                           .ticket = ticket,
                                           .number = ++stages->number,
-                                          .deadline_ns = deadline_ns};
+                                          .deadline_ns = deadline_ns,
+                                          .wants = sc_plugin_stage_wants(conn, request)};
         atomic_store(&request->staged, (uint32_t)(stage - stages->slots) + 1);
         atomic_fetch_add(&stages->open, 1);
         next_begin(conn);

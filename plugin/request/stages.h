@@ -7,6 +7,7 @@
 
 #include "base/exec.h"
 #include "base/status.h"
+#include "store/load.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -22,6 +23,7 @@ struct sc_plugin_stage {
     spec_ticket ticket;                /* 0: nobody asks, or it was told */
     uint64_t number;                   /* rises; what is kept is kept for it */
     uint64_t deadline_ns;              /* executor's clock; SC_EXEC_FOREVER: none */
+    struct sc_store_stage_wants wants; /* what loads of the match read */
     bool runs;                         /* the store has its ranges */
     bool is_over;                      /* told; the store has not let go of it yet */
     spec_status status;                /* that was told */

@@ -100,15 +100,23 @@ bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
            sc_store_host_has(store->host, &key);
 }
 
-bool sc_store_hosted_keep(const struct sc_store *store, uint32_t layer,
-                          const struct sc_store_range *range, uint64_t keeper)
+bool sc_store_hosted_wish(const struct sc_store *store, uint32_t layer,
+                          const struct sc_store_range *range, struct sc_store_hosted_wish *ret_wish)
 {
     const struct sc_store_piece_entry *piece;
-    struct sc_store_host_key key;
-    if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
-        return false;
+    *ret_wish = (struct sc_store_hosted_wish){
+        .piece = range->piece,
+        .bytes = sc_store_hosted_bytes(&store->shape, range->row_count),
+        .row_count = range->row_count,
+        .ops = 1};
+    return key_set(store, layer, range, &ret_wish->key, &piece);
+}
+
+bool sc_store_hosted_keep(const struct sc_store *store, const struct sc_store_hosted_wish *wish,
+                          uint64_t keeper)
+{
     sc_store_host_expire(store->host, sc_exec_now_ns(store->params.exec));
-    return sc_store_host_keep(store->host, &key, keeper);
+    return sc_store_host_keep(store->host, &wish->key, keeper);
 }
 
 void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
@@ -200,19 +208,15 @@ bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_ho
     return fill->slab != NULL;
 }
 
-enum sc_store_host_begun
-sc_store_hosted_begin_kept(const struct sc_store *store, struct sc_store_hosted_fill *fill,
-                           uint32_t layer, const struct sc_store_range *range, uint64_t keeper)
+enum sc_store_host_begun sc_store_hosted_begin_kept(const struct sc_store *store,
+                                                    struct sc_store_hosted_fill *fill,
+                                                    const struct sc_store_hosted_wish *wish,
+                                                    uint64_t keeper)
 {
-    const struct sc_store_piece_entry *piece;
-    struct sc_store_host_key key;
-    uint64_t bytes = sc_store_hosted_bytes(&store->shape, range->row_count);
-    fill->slab = NULL;
-    if (!key_set(store, layer, range, &key, &piece))
-        return SC_STORE_HOST_FULL;
-    enum sc_store_host_begun begun = sc_store_host_begin_kept(
-        store->host, &key, range->row_count, bytes, cost_of(store, bytes, 1), keeper, &fill->slab);
-    fill_set(store, fill, &key, range->piece, range->row_count);
+    enum sc_store_host_begun begun =
+        sc_store_host_begin_kept(store->host, &wish->key, wish->row_count, wish->bytes,
+                                 cost_of(store, wish->bytes, wish->ops), keeper, &fill->slab);
+    fill_set(store, fill, &wish->key, wish->piece, wish->row_count);
     return begun;
 }
 

@@ -32,9 +32,6 @@ struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_
                                            const struct sc_store_range *range);
 bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
                          const struct sc_store_range *range);
-/* Whether the range's slab is there, and kept from now on: sc_store_host_keep. */
-bool sc_store_hosted_keep(const struct sc_store *store, uint32_t layer,
-                          const struct sc_store_range *range, uint64_t keeper);
 /* It does not agree with its tags: it is found no more. */
 void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
                             const struct sc_store_range *range);
@@ -59,6 +56,25 @@ struct sc_store_hosted_fill {
     uint64_t row_count, piece;
     struct sc_store_host_key key;
 };
+/* A slab of a piece that is to come. */
+struct sc_store_hosted_wish {
+    struct sc_store_host_key key;
+    uint64_t piece, bytes;
+    uint32_t row_count, ops; /* ops: reads that would bring it again */
+};
+/* Of the range's rows, which are all of its piece. false: a slab has not all of them. */
+bool sc_store_hosted_wish(const struct sc_store *store, uint32_t layer,
+                          const struct sc_store_range *range,
+                          struct sc_store_hosted_wish *ret_wish);
+/* Whether it is there, and kept from now on: sc_store_host_keep. */
+bool sc_store_hosted_keep(const struct sc_store *store, const struct sc_store_hosted_wish *wish,
+                          uint64_t keeper);
+/* It is begun, if there is room: sc_store_host_begin_kept. */
+enum sc_store_host_begun sc_store_hosted_begin_kept(const struct sc_store *store,
+                                                    struct sc_store_hosted_fill *fill,
+                                                    const struct sc_store_hosted_wish *wish,
+                                                    uint64_t keeper);
+
 /* A slab of any kind, of a piece: so many bytes, which `ops` reads would bring again. true: there
  * is room for what is worth as much, and it is the caller's to end. */
 bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
@@ -73,10 +89,6 @@ struct sc_store_host_slab *sc_store_hosted_begin_stored(const struct sc_store *s
  * worth as much. */
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
                            uint32_t layer, const struct sc_store_range *range);
-/* The same of a range that is all of its piece, as sc_store_host_begin_kept. */
-enum sc_store_host_begun
-sc_store_hosted_begin_kept(const struct sc_store *store, struct sc_store_hosted_fill *fill,
-                           uint32_t layer, const struct sc_store_range *range, uint64_t keeper);
 /* Verified rows [row, + count) of the range, and their tags; v: V rows of a split layout. */
 void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,
                          uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,

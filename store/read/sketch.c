@@ -147,14 +147,9 @@ static void sketch_place(struct sc_flight_slot *slot)
 static spec_status slot_copy(struct sc_store *store, const struct slot *slot,
                              const struct sc_store_sketch_memory *memory)
 {
-    const struct sc_store_sketch_block *block = &slot->block;
-    if (slot->flight.status == SPEC_OK)
-        return sc_store_sketch_memory_fill(store, block, slot->flight.frame, memory);
-    sc_store_count(&store->counts.io_errors, 1);
-    SC_LOG(store->params.log, 1,
-           "piece %" PRIu64 " layer %" PRIu32 " cannot be read (its sketch), errno %" PRId32,
-           block->piece, block->layer, slot->flight.sys_errno);
-    return SPEC_E_IO;
+    const struct sc_flight_slot *flight = &slot->flight;
+    return sc_store_sketch_memory_came(store, &slot->block, flight->frame, flight->status,
+                                       flight->sys_errno, memory);
 }
 
 /* A block is copied out; the lock is given up meanwhile, and the load may end. */

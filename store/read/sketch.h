@@ -28,7 +28,7 @@
 #ifndef SC_STORE_SKETCH_H
 #define SC_STORE_SKETCH_H
 
-#include "store/cache/host.h"
+#include "store/cache/hosted.h"
 #include "store/load.h"
 #include "store/rows/codes.h"
 
@@ -118,6 +118,10 @@ struct sc_store_sketch_memory { /* of a load */
     uint8_t *run;     /* of the pool; the keys; NULL: the load is of no rows, or none is begun */
     uint64_t tags_at; /* bytes behind the run's start */
     uint64_t area, area_end; /* the same; of codes: where areas begin and end */
+
+    /* Slabs that were begun for what is read; any other gets one if it is worth it. */
+    struct sc_store_hosted_fill *fills;
+    uint64_t fill_count;
 };
 
 /* Memory of a load of probe rows. false: the pool has no such run. */
@@ -131,11 +135,20 @@ bool sc_store_sketch_memory_take_codes(struct sc_store *store,
 const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *store,
                                                       const struct sc_store_range *range,
                                                       struct sc_store_blocks *ret_blocks);
-/* What a block brought, from its frame, or its area. CORRUPT: a probe row fails verification. The
- * memory is held; no lock. */
-spec_status sc_store_sketch_memory_fill(struct sc_store *store,
+/* The same of memory that is the caller's, not the pool's: where what lies, of codes as they are
+ * now. Returns how many bytes it takes; the caller sets `run`, and then begins. */
+uint64_t sc_store_sketch_memory_lay(const struct sc_store *store,
+                                    const struct sc_store_sketch_plan *plan, uint64_t rows,
+                                    struct sc_store_sketch_memory *ret_memory);
+/* false: there are more codes than when it was laid. */
+bool sc_store_sketch_memory_begin(const struct sc_store *store,
+                                  const struct sc_store_sketch_plan *plan,
+                                  const struct sc_store_sketch_memory *memory);
+/* A block's reads have ended so: what they brought, from its frame, or its area. CORRUPT: a probe
+ * row fails verification. The memory is held; no lock. */
+spec_status sc_store_sketch_memory_came(struct sc_store *store,
                                         const struct sc_store_sketch_block *block,
-                                        const uint8_t *frame,
+                                        const uint8_t *frame, spec_status status, int32_t sys_errno,
                                         const struct sc_store_sketch_memory *memory);
 /* K's block in memory, and V's where there is one: the worst of their states. */
 enum sc_store_block_state sc_store_sketch_coded_state(const struct sc_store *store,
@@ -162,6 +175,10 @@ bool sc_store_sketch_take_set(const struct sc_store_sketch_plan *plan, uint64_t 
                               uint64_t row_first, struct sc_store_sketch_take *ret_take);
 bool sc_store_sketch_take_has(const struct sc_store *store,
                               const struct sc_store_sketch_take *take);
+/* The slab that what is read of the range, all of its piece, becomes; false: it becomes none. The
+ * plan has no run. */
+bool sc_store_sketch_wish(const struct sc_store_sketch_plan *plan, uint64_t range,
+                          struct sc_store_hosted_wish *ret_wish);
 /* Copies it to its place and verifies it. false: it is not there; what fails is found no more. The
  * memory is held; no lock. */
 bool sc_store_sketch_take(const struct sc_store *store, const struct sc_store_sketch_take *take,
@@ -169,7 +186,8 @@ bool sc_store_sketch_take(const struct sc_store *store, const struct sc_store_sk
 /* What was read and verified of whole pieces gets into slabs: of a block of probe rows, or of row
  * tags alone; and of a range of codes. The memory is held; no lock. */
 void sc_store_sketch_give_block(const struct sc_store *store,
-                                const struct sc_store_sketch_block *block, const uint8_t *frame);
+                                const struct sc_store_sketch_block *block, const uint8_t *frame,
+                                const struct sc_store_sketch_memory *memory);
 void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_store_coded *coded,
                                 const struct sc_store_blocks *blocks, uint32_t layer,
                                 const struct sc_store_sketch_memory *memory);

@@ -13,7 +13,6 @@
  * copies holds the load's memory. Tests: tests/unit/store/test_sketch_host.c */
 #include "store/read/sketch.h"
 
-#include "store/cache/hosted.h"
 #include "store/rows/tag.h"
 
 #include <string.h>
@@ -107,6 +106,32 @@ bool sc_store_sketch_take_has(const struct sc_store *store, const struct sc_stor
 {
     return sc_store_host_layers(store->host, &take->key) > 0 &&
            sc_store_host_has(store->host, &take->key);
+}
+
+bool sc_store_sketch_wish(const struct sc_store_sketch_plan *plan, uint64_t range,
+                          struct sc_store_hosted_wish *ret_wish)
+{
+    const struct sc_store *store = plan->store;
+    struct sc_store_sketch_take take;
+    struct sc_store_blocks blocks = {0};
+    if (!sc_store_sketch_take_set(plan, range, 0, &take))
+        return false;
+    const struct sc_store_annex *codes = NULL;
+    if (plan->is_codes)
+        codes = sc_store_sketch_codes_of(store, &plan->ranges[range], &blocks);
+    if (plan->is_codes && (codes == NULL || codes->copy != take.key.copy))
+        return false;
+    uint64_t rows = rows_of(take.piece);
+    uint64_t a = plan->is_codes ? blocks.k_bytes : take.probe_row_bytes > 0 ? rows * 8 : 0;
+    uint64_t b = rows * take.probe_row_bytes + (plan->k_alone ? 0 : blocks.v_bytes);
+    bool has_both = a > 0 && !take.is_coarse; /* what rows are chosen by, and tags of rows */
+    *ret_wish = (struct sc_store_hosted_wish){.key = take.key,
+                                              .piece = plan->ranges[range].piece,
+                                              .row_count = (uint32_t)rows,
+                                              .bytes = lay_of(store, rows, a, b).bytes,
+                                              .ops = 1u + (plan->is_codes && b > 0 ? 1 : 0) +
+                                                     (has_both ? 1 : 0)};
+    return true;
 }
 
 static bool tags_take(const struct sc_store *store, const struct sc_store_sketch_take *take,
@@ -205,25 +230,40 @@ struct parts {
     uint32_t ops;                /* that reading them took */
 };
 
-static void slab_make(const struct sc_store *store, const struct sc_store_host_key *key,
-                      const struct lay *lay, const struct parts *parts)
+/* The slab that was begun for it, or NULL. */
+static struct sc_store_hosted_fill *fill_find(const struct sc_store_sketch_memory *memory,
+                                              const struct sc_store_host_key *key)
 {
-    struct sc_store_hosted_fill fill;
-    if (!sc_store_hosted_slab_begin(store, &fill, key, parts->piece, lay->rows, lay->bytes,
-                                    parts->ops))
+    for (uint64_t i = 0; i < memory->fill_count; i++) {
+        const struct sc_store_host_key *begun = &memory->fills[i].key;
+        if (memory->fills[i].slab != NULL && begun->copy == key->copy &&
+            begun->first == key->first && begun->layer == key->layer && begun->kind == key->kind)
+            return &memory->fills[i];
+    }
+    return NULL;
+}
+
+static void slab_make(const struct sc_store *store, const struct sc_store_sketch_memory *memory,
+                      const struct sc_store_host_key *key, const struct lay *lay,
+                      const struct parts *parts)
+{
+    struct sc_store_hosted_fill own, *begun = fill_find(memory, key);
+    if (begun == NULL && !sc_store_hosted_slab_begin(store, &own, key, parts->piece, lay->rows,
+                                                     lay->bytes, parts->ops))
         return;
+    struct sc_store_hosted_fill *fill = begun != NULL ? begun : &own;
     struct head head = {.has_b = parts->b != NULL};
     if (parts->tags != NULL) {
-        memcpy(fill.bytes + LINE, parts->tags, lay->tag_bytes);
+        memcpy(fill->bytes + LINE, parts->tags, lay->tag_bytes);
         head.tag_rows = (uint32_t)lay->rows;
         head.sum = tags_sum(key, parts->tags, lay->tag_bytes);
     }
-    memcpy(fill.bytes, &head, sizeof(head));
+    memcpy(fill->bytes, &head, sizeof(head));
     if (parts->a != NULL)
-        memcpy(fill.bytes + lay->a_at, parts->a, lay->a_bytes);
+        memcpy(fill->bytes + lay->a_at, parts->a, lay->a_bytes);
     if (parts->b != NULL)
-        memcpy(fill.bytes + lay->b_at, parts->b, lay->b_bytes);
-    sc_store_hosted_end(store, &fill, true);
+        memcpy(fill->bytes + lay->b_at, parts->b, lay->b_bytes);
+    sc_store_hosted_end(store, fill, true);
 }
 
 void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_store_coded *coded,
@@ -245,13 +285,13 @@ void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_st
                                 .a = memory->run + coded->k_at,
                                 .b = coded->has_v ? memory->run + coded->v_at : NULL,
                                 .ops = 1u + (coded->has_v ? 1 : 0) + (coded->is_coarse ? 0 : 1)};
-    slab_make(store, &key, &lay, &parts);
+    slab_make(store, memory, &key, &lay, &parts);
 }
 
 /* Rows of the block from `at` on are all of a piece. */
 static void piece_give(const struct sc_store *store, const struct sc_store_sketch_block *block,
-                       const uint8_t *frame, const struct sc_store_piece_entry *piece, uint64_t id,
-                       uint64_t at)
+                       const uint8_t *frame, const struct sc_store_sketch_memory *memory,
+                       const struct sc_store_piece_entry *piece, uint64_t id, uint64_t at)
 {
     uint64_t rows = rows_of(piece), bytes = block->probe_row_bytes;
     bool has_tags = block->tags.end > block->tags.start;
@@ -263,7 +303,7 @@ static void piece_give(const struct sc_store *store, const struct sc_store_sketc
             key_of(piece, sc_store_table_extent(&store->table, piece->extent)->copy, block->layer,
                    SC_STORE_HOST_TAGS);
         const struct lay lay = lay_of(store, rows, 0, 0);
-        slab_make(store, &key, &lay, &parts);
+        slab_make(store, memory, &key, &lay, &parts);
     } else if (block->wanted_bytes > 0) {
         const struct sc_store_host_key key =
             key_of(piece, block->copy, block->layer, SC_STORE_HOST_PROBES);
@@ -271,12 +311,13 @@ static void piece_give(const struct sc_store *store, const struct sc_store_sketc
         parts.a = frame + block->probe_tags.at + at * 8;
         parts.b = frame + block->probes.at + at * bytes;
         parts.ops = has_tags ? 2 : 1; /* tags of rows may lie far from keys */
-        slab_make(store, &key, &lay, &parts);
+        slab_make(store, memory, &key, &lay, &parts);
     }
 }
 
 void sc_store_sketch_give_block(const struct sc_store *store,
-                                const struct sc_store_sketch_block *block, const uint8_t *frame)
+                                const struct sc_store_sketch_block *block, const uint8_t *frame,
+                                const struct sc_store_sketch_memory *memory)
 {
     uint64_t id = block->piece;
     if (store->host == NULL || block->is_codes)
@@ -289,6 +330,6 @@ void sc_store_sketch_give_block(const struct sc_store *store,
             return;
         rows = piece->extent_row + (uint64_t)piece->row_count - row; /* to its end */
         if (row == (uint64_t)piece->extent_row + piece->skip && rows <= block->row_count - at)
-            piece_give(store, block, frame, piece, id, at);
+            piece_give(store, block, frame, memory, piece, id, at);
     }
 }

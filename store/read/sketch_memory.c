@@ -78,19 +78,32 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sk
     return at - start;
 }
 
-/* As it would be now. false: the pool has no such run. */
-static bool codes_take_run(struct sc_store *store, const struct sc_store_sketch_plan *plan,
-                           uint64_t rows, struct sc_store_sketch_memory *ret_memory)
+uint64_t sc_store_sketch_memory_lay(const struct sc_store *store,
+                                    const struct sc_store_sketch_plan *plan, uint64_t rows,
+                                    struct sc_store_sketch_memory *ret_memory)
 {
-    struct sc_store_sketch_memory memory = {0};
-    memory.area = sc_store_up(plan->range_count * sizeof(struct sc_store_coded), SC_IO_PAGE_BYTES);
-    memory.area_end = sc_store_sketch_plan_areas(plan, NULL, memory.area);
-    memory.tags_at =
-        sc_store_up(memory.area_end + coded_lay(store, plan, memory.area_end, NULL), LINE);
-    memory.run =
-        sc_store_pool_take(&store->pool, memory.tags_at + sc_store_sketch_tags_bytes(store, rows));
+    struct sc_store_sketch_memory memory = {.tags_at = tags_at(rows, plan->wanted_bytes)};
+    if (plan->is_codes) {
+        memory.area =
+            sc_store_up(plan->range_count * sizeof(struct sc_store_coded), SC_IO_PAGE_BYTES);
+        memory.area_end = sc_store_sketch_plan_areas(plan, NULL, memory.area);
+        memory.tags_at =
+            sc_store_up(memory.area_end + coded_lay(store, plan, memory.area_end, NULL), LINE);
+    }
     *ret_memory = memory;
-    return memory.run != NULL;
+    return memory.tags_at + sc_store_sketch_tags_bytes(store, rows);
+}
+
+bool sc_store_sketch_memory_begin(const struct sc_store *store,
+                                  const struct sc_store_sketch_plan *plan,
+                                  const struct sc_store_sketch_memory *memory)
+{
+    if (!plan->is_codes)
+        return true;
+    uint64_t parts =
+        coded_lay(store, plan, memory->area_end, (struct sc_store_coded *)(void *)memory->run);
+    return sc_store_sketch_plan_areas(plan, memory->run, memory->area) <= memory->area_end &&
+           memory->area_end + parts <= memory->tags_at;
 }
 
 bool sc_store_sketch_memory_take_codes(struct sc_store *store,
@@ -98,11 +111,12 @@ bool sc_store_sketch_memory_take_codes(struct sc_store *store,
                                        struct sc_store_sketch_memory *ret_memory)
 {
     struct sc_store_sketch_memory memory;
-    for (uint32_t i = 0; i < TRIES && codes_take_run(store, plan, rows, &memory); i++) {
-        uint64_t parts =
-            coded_lay(store, plan, memory.area_end, (struct sc_store_coded *)(void *)memory.run);
-        if (sc_store_sketch_plan_areas(plan, memory.run, memory.area) <= memory.area_end &&
-            memory.area_end + parts <= memory.tags_at) {
+    for (uint32_t i = 0; i < TRIES; i++) {
+        uint64_t bytes = sc_store_sketch_memory_lay(store, plan, rows, &memory);
+        memory.run = sc_store_pool_take(&store->pool, bytes);
+        if (memory.run == NULL)
+            break;
+        if (sc_store_sketch_memory_begin(store, plan, &memory)) {
             *ret_memory = memory;
             return true;
         }
@@ -257,19 +271,31 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
     }
 }
 
-spec_status sc_store_sketch_memory_fill(struct sc_store *store,
-                                        const struct sc_store_sketch_block *block,
-                                        const uint8_t *frame,
-                                        const struct sc_store_sketch_memory *memory)
+static spec_status memory_fill(struct sc_store *store, const struct sc_store_sketch_block *block,
+                               const uint8_t *frame, const struct sc_store_sketch_memory *memory)
 {
     if (block->tags.end > block->tags.start)
         memcpy(memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, block->row_first),
                frame + block->tags.at, sc_store_sketch_tags_bytes(store, block->row_count));
     codes_take(store, block, frame, memory);
     if (block->wanted_bytes == 0 || probes_take(store, block, frame, memory->run)) {
-        sc_store_sketch_give_block(store, block, frame);
+        sc_store_sketch_give_block(store, block, frame, memory);
         return SPEC_OK;
     }
     sc_store_count(&store->counts.corrupt_rows, 1);
     return SPEC_E_CORRUPT;
+}
+
+spec_status sc_store_sketch_memory_came(struct sc_store *store,
+                                        const struct sc_store_sketch_block *block,
+                                        const uint8_t *frame, spec_status status, int32_t sys_errno,
+                                        const struct sc_store_sketch_memory *memory)
+{
+    if (status == SPEC_OK)
+        return memory_fill(store, block, frame, memory);
+    sc_store_count(&store->counts.io_errors, 1);
+    SC_LOG(store->params.log, 1,
+           "piece %" PRIu64 " layer %" PRIu32 " cannot be read (its sketch), errno %" PRId32,
+           block->piece, block->layer, sys_errno);
+    return SPEC_E_IO;
 }

@@ -1,4 +1,4 @@
-/* Rows of a match into host memory.
+/* A match into host memory: what its rows are chosen by, and rows.
  *
  * Holds, Does not, Threads, Tests: store/read/stager.h. */
 #include "store/read/stager.h"
@@ -6,19 +6,20 @@
 #include "store/cache/hosted.h"
 #include "store/cache/readback.h"
 #include "store/place/segment.h"
+#include "store/read/bring.h"
 #include "store/read/plan.h"
 
 #include <string.h>
 
 #define WINDOWS      2u /* one is verified while the other is read */
 #define WINDOW_BYTES (4ull << 20)
-#define PIECES       64u   /* of a window */
-#define LOOKS        1024u /* at pieces, in one step: who cancels waits for it */
+#define PIECES       SC_STORE_BRING_PIECES /* of a window */
+#define LOOKS        1024u                 /* at pieces, in one step: who cancels waits for it */
 
 struct piece { /* of a window: its slab is begun */
     const struct sc_store_piece_entry *entry;
-    struct sc_store_hosted_fill fill;
-    uint64_t range;
+    struct sc_store_hosted_fill fill; /* of rows */
+    uint64_t range, bytes;
     uint32_t stretch, layer;
 };
 
@@ -26,6 +27,8 @@ struct window {
     struct sc_store_stager *stager;
     struct sc_task task;
     struct sc_store_readback back;
+    struct sc_store_bring bring; /* in the memory of `back` */
+    bool is_choice;              /* what rows are chosen by; else rows */
     uint32_t piece_count;
     struct piece pieces[PIECES];
 };
@@ -39,8 +42,9 @@ struct sc_store_stager {
     struct sc_store_stage what;
     uint32_t running; /* windows that are not through; 0: nothing is staged */
     bool is_cancelled, closing;
-    bool is_loose;  /* something was found that may not be kept: nothing may go any more */
-    uint32_t layer; /* where the next window begins */
+    bool is_loose;   /* something was found that may not be kept: nothing may go any more */
+    bool has_coarse; /* ranges that have codes alone */
+    uint32_t pass;   /* where the next window begins: [choice of layer 0, 1 ..][rows of 0, 1 ..] */
     uint64_t range;
     struct sc_store_staged staged;
 };
@@ -65,13 +69,28 @@ static bool whole_of(const struct sc_store *store, const struct sc_store_range *
     return true;
 }
 
+static uint32_t pass_end(const struct sc_store_stager *stager)
+{
+    return 2 * stager->store->shape.layer_count;
+}
+
+static uint32_t layer_of(const struct sc_store_stager *stager)
+{
+    return stager->pass % stager->store->shape.layer_count;
+}
+
+static bool is_choice(const struct sc_store_stager *stager)
+{
+    return stager->pass < stager->store->shape.layer_count;
+}
+
 static void stage_ends(struct sc_store_stager *stager, spec_status status, uint64_t range)
 {
     if (stager->staged.status == SPEC_OK) {
         stager->staged.status = status;
         stager->staged.failed_range = range;
     }
-    stager->layer = stager->store->shape.layer_count;
+    stager->pass = pass_end(stager);
 }
 
 /* Its rows are about to go, or went: they are not kept (store/cache/hosted.h). */
@@ -80,20 +99,25 @@ static bool is_going(const struct sc_store *store, const struct sc_store_range *
     return range->is_coarse != 0 || sc_store_piece_is_coarse(store, range->piece, 0);
 }
 
-/* The next range that has rows to bring; false: there is none, as the layer's ranges, and then the
- * layers, are through. */
+/* Whether the pass has something to bring of the range, whatever its piece has. */
+static bool pass_has(const struct sc_store_stager *stager, const struct sc_store_range *range)
+{
+    bool stays = is_choice(stager) && stager->what.wants.is_codes;
+    return range->row_count > 0 && (stays || !is_going(stager->store, range));
+}
+
+/* The next range that has something to bring; false: there is none, as the pass' ranges, and then
+ * the passes, are through. */
 static bool range_seek(struct sc_store_stager *stager)
 {
     const struct sc_store_stage *what = &stager->what;
-    while (stager->layer < stager->store->shape.layer_count) {
-        while (stager->range < what->range_count &&
-               (what->ranges[stager->range].row_count == 0 ||
-                is_going(stager->store, &what->ranges[stager->range])))
+    while (stager->pass < pass_end(stager)) {
+        while (stager->range < what->range_count && !pass_has(stager, &what->ranges[stager->range]))
             stager->range++;
         if (stager->range < what->range_count)
             return true;
         stager->range = 0;
-        stager->layer++;
+        stager->pass++;
     }
     return false;
 }
@@ -110,77 +134,139 @@ static bool piece_joins(const struct sc_store *store, const struct sc_store_stre
            (end - last->first) * store->shape.row_bytes <= store->limits.op_bytes;
 }
 
-/* The piece's slab in the layer: it is there and kept, it is begun, or there is no room. As much as
- * may be is kept where one that is there cannot be: what was begun then might evict it. */
+/* A piece's slab: it is there and kept, it is begun, or there is no room. As much as may be is kept
+ * where one that is there cannot be: what was begun then might evict it. */
 static enum sc_store_host_begun slab_begin(struct sc_store_stager *stager,
-                                           const struct sc_store_range *whole,
+                                           const struct sc_store_hosted_wish *wish,
                                            struct sc_store_hosted_fill *fill)
 {
     const struct sc_store *store = stager->store;
     uint64_t keeper = stager->what.keeper;
-    if (sc_store_hosted_keep(store, stager->layer, whole, keeper))
+    if (sc_store_hosted_keep(store, wish, keeper))
         return SC_STORE_HOST_THERE;
-    bool is_there = sc_store_hosted_has(store, stager->layer, whole);
-    if (is_there && sc_store_hosted_keep(store, stager->layer, whole, keeper)) /* it has come now */
+    bool is_there = sc_store_host_has(store->host, &wish->key);
+    if (is_there && sc_store_hosted_keep(store, wish, keeper)) /* it has come now */
         return SC_STORE_HOST_THERE;
     stager->is_loose = stager->is_loose || is_there;
     if (stager->is_loose)
         return is_there ? SC_STORE_HOST_THERE : SC_STORE_HOST_FULL;
-    return sc_store_hosted_begin_kept(store, fill, stager->layer, whole, keeper);
+    return sc_store_hosted_begin_kept(store, fill, wish, keeper);
 }
 
-/* Plans a window: its slabs are begun, its stretches in ret_rows. Returns how many these are; 0:
- * nothing is to be brought, of what was looked at: see is_through. */
-static uint32_t window_plan(struct sc_store_stager *stager, struct window *window,
-                            struct sc_store_stretch_rows *ret_rows)
+/* Loads of the piece, whose range may be begun, read no rows in the layer: they have codes. */
+static bool reads_codes_alone(const struct sc_store *store,
+                              const struct sc_store_stage_wants *wants, uint32_t layer,
+                              const struct sc_store_range *whole)
+{
+    struct sc_store_blocks blocks;
+    return wants->is_codes && layer >= wants->rows_end &&
+           sc_store_sketch_codes_of(store, whole, &blocks) != NULL;
+}
+
+/* Plans a window of rows: its slabs are begun, its stretches in ret_rows. Returns how many these
+ * are; 0: nothing is to be brought, of what was looked at: see is_through. */
+static uint32_t rows_plan(struct sc_store_stager *stager, struct window *window,
+                          struct sc_store_stretch_rows *ret_rows)
 {
     struct sc_store *store = stager->store;
     uint64_t used = 0;
     uint32_t count = 0;
-    window->piece_count = 0;
-    for (uint32_t i = 0; i < LOOKS && window->piece_count < PIECES && range_seek(stager); i++) {
+    for (uint32_t i = 0; i < LOOKS && window->piece_count < PIECES && range_seek(stager);
+         i++, stager->range++) {
         struct piece *piece = &window->pieces[window->piece_count];
         const struct sc_store_extent_entry *extent;
+        struct sc_store_hosted_wish wish;
         struct sc_store_range whole;
+        uint32_t layer = layer_of(stager);
         if (!whole_of(store, &stager->what.ranges[stager->range], &whole, &piece->entry, &extent)) {
             stage_ends(stager, SPEC_E_CORRUPT, stager->range); /* as a load says of it */
             break;
         }
+        if (reads_codes_alone(store, &stager->what.wants, layer, &whole) ||
+            !sc_store_hosted_wish(store, layer, &whole, &wish))
+            continue;
         uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;
-        bool joins = count > 0 &&
-                     piece_joins(store, &ret_rows[count - 1], extent, stager->layer, piece->entry);
+        bool joins =
+            count > 0 && piece_joins(store, &ret_rows[count - 1], extent, layer, piece->entry);
         uint64_t bytes = sc_store_stretch_bytes(store, piece->entry->row_count);
-        if (!joins && (count == SC_STORE_STRETCHES ||
-                       (count > 0 && used + bytes > window->back.memory_bytes)))
+        if ((!joins && count == SC_STORE_STRETCHES) ||
+            (count > 0 && used + bytes > window->back.memory_bytes))
             break;
-        if (joins && used + bytes > window->back.memory_bytes)
-            break;
-        enum sc_store_host_begun begun = slab_begin(stager, &whole, &piece->fill);
+        enum sc_store_host_begun begun = slab_begin(stager, &wish, &piece->fill);
         if (begun == SC_STORE_HOST_FULL) {
             stage_ends(stager, SPEC_E_NO_SPACE, stager->range);
             break;
         }
-        if (begun == SC_STORE_HOST_BEGUN) {
-            if (!joins)
-                ret_rows[count++] = (struct sc_store_stretch_rows){
-                    .extent = extent, .layer = stager->layer, .from = piece->entry, .first = first};
-            ret_rows[count - 1].to = piece->entry;
-            ret_rows[count - 1].end = first + whole.row_count;
-            piece->stretch = count - 1;
-            piece->layer = stager->layer;
-            piece->range = stager->range;
-            window->piece_count++;
-            used += bytes;
-        }
-        stager->range++;
+        if (begun != SC_STORE_HOST_BEGUN)
+            continue;
+        if (!joins)
+            ret_rows[count++] = (struct sc_store_stretch_rows){
+                .extent = extent, .layer = layer, .from = piece->entry, .first = first};
+        ret_rows[count - 1].to = piece->entry;
+        ret_rows[count - 1].end = first + whole.row_count;
+        piece->stretch = count - 1;
+        piece->layer = layer;
+        piece->range = stager->range;
+        piece->bytes = wish.bytes;
+        window->piece_count++;
+        used += bytes;
     }
     return count;
+}
+
+/* The same of what rows are chosen by, in one layer. Returns how many pieces. */
+static uint32_t choice_plan(struct sc_store_stager *stager, struct window *window)
+{
+    const struct sc_store *store = stager->store;
+    struct sc_store_bring *bring = &window->bring;
+    uint32_t pass = stager->pass;
+    sc_store_bring_begin(bring, &stager->what.wants, layer_of(stager), window->back.memory,
+                         window->back.memory_bytes);
+    for (uint32_t i = 0;
+         i < LOOKS && bring->count < PIECES && range_seek(stager) && stager->pass == pass;
+         i++, stager->range++) {
+        const struct sc_store_range *range = &stager->what.ranges[stager->range];
+        struct piece *piece = &window->pieces[bring->count];
+        const struct sc_store_extent_entry *extent;
+        struct sc_store_hosted_wish wish;
+        struct sc_store_range whole;
+        if (!whole_of(store, range, &whole, &piece->entry, &extent)) {
+            stage_ends(stager, SPEC_E_CORRUPT, stager->range); /* as a load says of it */
+            break;
+        }
+        whole.is_coarse = is_going(store, range);
+        if (!sc_store_bring_wish(bring, &whole, &wish))
+            continue;
+        if (!sc_store_bring_fits(bring, &wish))
+            break;
+        enum sc_store_host_begun begun = slab_begin(stager, &wish, &bring->fills[bring->count]);
+        if (begun == SC_STORE_HOST_FULL) {
+            stage_ends(stager, SPEC_E_NO_SPACE, stager->range);
+            break;
+        }
+        if (begun != SC_STORE_HOST_BEGUN)
+            continue;
+        piece->range = stager->range;
+        piece->bytes = wish.bytes;
+        sc_store_bring_add(bring, &wish);
+    }
+    return window->piece_count = bring->count;
+}
+
+/* Plans a window, if there is something to bring. false: there is nothing, of what was looked at.
+ */
+static uint32_t window_plan(struct sc_store_stager *stager, struct window *window,
+                            struct sc_store_stretch_rows *ret_rows)
+{
+    window->piece_count = 0;
+    window->is_choice = range_seek(stager) && is_choice(stager);
+    return window->is_choice ? choice_plan(stager, window) : rows_plan(stager, window, ret_rows);
 }
 
 /* Lock held. Nothing is left to be looked at. */
 static bool is_through(const struct sc_store_stager *stager)
 {
-    return stager->is_cancelled || stager->layer == stager->store->shape.layer_count;
+    return stager->is_cancelled || stager->pass == pass_end(stager);
 }
 
 /* ---- Windows --------------------------------------------------------------------------------- */
@@ -204,20 +290,19 @@ static spec_status piece_take(struct window *window, struct piece *piece)
     return came ? SPEC_E_CORRUPT : SPEC_E_IO;
 }
 
-/* What the window brought. */
-static void window_take(struct sc_store_stager *stager, struct window *window, bool is_cancelled)
+/* What the window brought of rows. */
+static void rows_take(struct sc_store_stager *stager, struct window *window, bool is_cancelled)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < window->piece_count; i++) {
         struct piece *piece = &window->pieces[i];
-        uint64_t rows = piece->fill.row_count;
         if (is_cancelled) {
             sc_store_hosted_end(stager->store, &piece->fill, false);
             continue;
         }
         spec_status status = piece_take(window, piece);
         if (status == SPEC_OK) {
-            bytes += sc_store_hosted_bytes(&stager->store->shape, rows);
+            bytes += piece->bytes;
             continue;
         }
         pthread_mutex_lock(&stager->lock);
@@ -226,6 +311,29 @@ static void window_take(struct sc_store_stager *stager, struct window *window, b
     }
     window->piece_count = 0;
     (void)sc_store_readback_clear(&window->back);
+    pthread_mutex_lock(&stager->lock);
+    stager->staged.bytes += bytes;
+    pthread_mutex_unlock(&stager->lock);
+}
+
+/* The same of what rows are chosen by: it is published already, or nobody has it. */
+static void choice_take(struct sc_store_stager *stager, struct window *window, bool is_cancelled)
+{
+    pthread_mutex_lock(&stager->lock);
+    bool has_coarse = stager->has_coarse;
+    pthread_mutex_unlock(&stager->lock);
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < window->piece_count; i++) {
+        bool is_there = window->bring.fills[i].slab == NULL;
+        spec_status status = sc_store_bring_end(&window->bring, i, has_coarse);
+        bytes += is_there ? window->pieces[i].bytes : 0;
+        if (status == SPEC_OK || is_cancelled)
+            continue;
+        pthread_mutex_lock(&stager->lock);
+        stage_ends(stager, status, window->pieces[i].range);
+        pthread_mutex_unlock(&stager->lock);
+    }
+    window->piece_count = 0;
     pthread_mutex_lock(&stager->lock);
     stager->staged.bytes += bytes;
     pthread_mutex_unlock(&stager->lock);
@@ -256,8 +364,13 @@ static void window_step(struct sc_task *task)
     pthread_mutex_lock(&stager->lock);
     bool is_cancelled = stager->is_cancelled;
     pthread_mutex_unlock(&stager->lock);
-    if (window->piece_count > 0)
-        window_take(stager, window, is_cancelled);
+    if (window->piece_count > 0 && window->is_choice && !is_cancelled &&
+        sc_store_bring_next(&window->bring))
+        return; /* there is more of it */
+    if (window->piece_count > 0 && window->is_choice)
+        choice_take(stager, window, is_cancelled);
+    else if (window->piece_count > 0)
+        rows_take(stager, window, is_cancelled);
     pthread_mutex_lock(&stager->lock);
     uint32_t count = stager->is_cancelled ? 0 : window_plan(stager, window, rows);
     bool ends = count == 0 && is_through(stager);
@@ -266,9 +379,10 @@ static void window_step(struct sc_task *task)
         window_end(stager, window);
         return;
     }
-    for (uint32_t i = 0; i < count; i++)
+    bool reads = window->is_choice && count > 0 && sc_store_bring_next(&window->bring);
+    for (uint32_t i = 0; i < count && !window->is_choice; i++)
         sc_store_readback_add(&window->back, &rows[i]);
-    if (!sc_store_readback_submit(&window->back)) /* it is there */
+    if (!reads && (window->is_choice || !sc_store_readback_submit(&window->back))) /* it is there */
         sc_exec_post(stager->store->params.exec, &window->task, SC_LANE_BACKGROUND);
 }
 
@@ -284,6 +398,11 @@ static bool memory_take(struct sc_store_stager *stager, const struct sc_store_st
         const struct sc_store_piece_entry *entry =
             sc_store_table_piece(&store->table, what->ranges[i].piece);
         uint64_t bytes = entry != NULL ? sc_store_stretch_bytes(store, entry->row_count) : 0;
+        most = bytes > most ? bytes : most;
+        struct sc_store_range whole;
+        const struct sc_store_extent_entry *extent;
+        if (whole_of(store, &what->ranges[i], &whole, &entry, &extent))
+            bytes = sc_store_bring_bytes(store, &what->wants, &whole);
         most = bytes > most ? bytes : most;
     }
     for (uint32_t i = 0; i < WINDOWS && good; i++)
@@ -316,9 +435,11 @@ spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_s
     stager->what = *what;
     stager->running = good ? WINDOWS : 0;
     stager->is_cancelled = stager->closing;
-    stager->layer = 0;
+    stager->pass = what->wants.choice_from;
     stager->range = 0;
-    stager->is_loose = false;
+    stager->is_loose = stager->has_coarse = false;
+    for (uint64_t i = 0; i < what->range_count; i++)
+        stager->has_coarse = stager->has_coarse || what->ranges[i].is_coarse != 0;
     stager->staged = (struct sc_store_staged){.status = SPEC_OK};
     pthread_mutex_unlock(&stager->lock);
     if (!good)
@@ -327,6 +448,30 @@ spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_s
     for (uint32_t i = 0; i < WINDOWS; i++)
         sc_exec_post(store->params.exec, &stager->windows[i].task, SC_LANE_BACKGROUND);
     return SPEC_OK;
+}
+
+bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
+                        uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_leased(&store->table, piece);
+    uint32_t layers = store->shape.layer_count;
+    struct sc_store_hosted_wish wish;
+    if (entry == NULL)
+        return false;
+    bool is_coarse = sc_store_piece_is_coarse(store, piece, 0);
+    const struct sc_store_range whole = {.piece = piece,
+                                         .row_first = entry->skip,
+                                         .row_count = (uint32_t)(entry->row_count - entry->skip),
+                                         .is_coarse = is_coarse};
+    struct sc_store_sketch_plan plan = sc_store_bring_plan(store, wants, 0);
+    plan.ranges = &whole;
+    if (wants->choice_from < layers && sc_store_sketch_wish(&plan, 0, &wish) &&
+        sc_store_host_layers(store->host, &wish.key) < layers - wants->choice_from)
+        return false;
+    uint32_t rows_end = wants->rows_end;
+    rows_end = reads_codes_alone(store, wants, rows_end, &whole) ? rows_end : layers;
+    return is_coarse || (sc_store_hosted_wish(store, 0, &whole, &wish) &&
+                         sc_store_host_layers(store->host, &wish.key) >= rows_end);
 }
 
 void sc_store_stage_cancel(struct sc_store *store)
@@ -360,6 +505,8 @@ spec_status sc_store_stager_open(struct sc_store *store, struct spec_error *rete
         window->task.step = window_step;
         window->back.store = store;
         window->back.task = &window->task;
+        window->bring.store = store;
+        window->bring.task = &window->task;
     }
     store->stager = stager;
     return SPEC_OK;
