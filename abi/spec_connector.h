@@ -45,9 +45,10 @@
  *          own queries; spec_layer_group, head_size_v; four reserved words in spec_provenance.
  *          Stores of earlier versions are refused.
  *          0.9 the host tier: lookup's tier_bytes says HOST of what is there, stage and lookup's
- *          PENDING act; store.admit, store.write_budget; spec_lookup_params.retain_s and priority;
- *          stats from host_bytes_used on; compute or load: lookup may promise less than is stored
- *          (fill), the same in all ranks and readers; SPEC_STORE_LATER.
+ *          PENDING act, of all that loads read; store.admit, store.write_budget;
+ *          spec_lookup_params.retain_s and priority; stats from host_bytes_used on; compute or
+ *          load: lookup may promise less than is stored (fill), the same in all ranks and readers;
+ *          SPEC_STORE_LATER.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -718,12 +719,15 @@ struct spec_api {
     spec_status (*lookup)(spec_connector *conn, const struct spec_lookup_params *params,
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
-    /* Brings all rows of the request's match, of every layer, into host memory, in the background:
-     * layer by layer, as loads will ask for them, and behind every load. [ABI-130]
+    /* Brings what loads of the request's match read, as the configuration has it, into host
+     * memory, in the background and behind every load: rows of every layer, layer by layer, as
+     * loads will ask for them [ABI-130]; where the configuration chooses rows, or delivers codes,
+     * first what that takes, of all layers, and then no rows that are never wanted [ABI-195].
      *   ret_ticket  or NULL. poll and wait say of it: OK, all of it is there; NO_SPACE, as much as
-     *               found room is: the first layers, and of one more the first rows; TIMEOUT, the
-     *               deadline came first; CORRUPT, IO: a range failed, which lookups find no more;
-     *               DROPPED: a release of the request or a reset ended it [ABI-193]
+     *               found room is, in that order: of rows the first layers, and of one more the
+     *               first rows; TIMEOUT, the deadline came first; CORRUPT, IO: a range failed,
+     *               which lookups find no more; DROPPED: a release of the request or a reset ended
+     *               it [ABI-193]
      * Until then or the deadline, lookup, also as a peek, of tokens whose match is a part of this
      * one or goes on from it says SPEC_LOOKUP_PENDING with request 0, unless all of it is there
      * already; from then on it answers as things stand [ABI-192]. The request itself stays as it

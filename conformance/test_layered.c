@@ -477,6 +477,37 @@ static void abi_194_tier_rows_say_where_codes_came_from(void **state)
     coded_close(&coded);
 }
 
+/* Of every layer: after it loads read nothing of the disk, neither codes nor chosen rows. */
+static void abi_195_what_rows_are_chosen_by_is_staged_too(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_shape(fx, WIDE);
+    coded_configure(fx, 4, 2, "\"host_bytes\": \"64MiB\"");
+    struct coded coded = coded_make(fx, 1950, 4, 2, STORED);
+    coded_store(&coded);
+    fixture_reopen(fx);
+    struct spec_lookup_result found = scene_find(&coded.scene, 0);
+    const struct spec_stage_params params = {.struct_size = sizeof(params),
+                                             .request = found.request};
+    spec_ticket ticket = 0;
+    spec_status status = fx->api->stage(fx->conn, &params, &ticket, &fx->error), ended = status;
+    if (status == SPEC_OK)
+        assert_ok(fx, fx->api->wait(fx->conn, &ticket, 1, CONF_WAIT_NS, &ended, &fx->error));
+    if (conf_options.require_hits)
+        assert_status(ended, SPEC_OK);
+    for (uint32_t layer = 0; layer < 2 * WIDE.layers && ended == SPEC_OK; layer++) {
+        struct spec_lookup_result again = scene_find(&coded.scene, 0);
+        struct shot shot = shot_of(layer / 2, layer % 2 * 300000);
+        (void)fire_in(&coded, &shot, &again);
+        assert_int_equal(shot.answer.item.read_bytes, 0);
+        assert_int_equal(shot.answer.item.tier_rows[SPEC_TIER_DISK], 0);
+        shot_free(&shot);
+        fixture_release(fx, again.request);
+    }
+    fixture_release(fx, found.request);
+    coded_close(&coded);
+}
+
 static void abi_058_a_changed_row_ends_a_layered_load(void **state)
 {
     struct fixture *fx = *state;
@@ -618,6 +649,7 @@ const struct conf_test CONF_LAYERED[] = {
     BARE(abi_122_passes_over_coarse_rows_are_dropped_where_lossy_is_no),
     BARE(abi_156_rows_of_a_damaged_block_are_exact),
     BARE(abi_194_tier_rows_say_where_codes_came_from),
+    BARE(abi_195_what_rows_are_chosen_by_is_staged_too),
     BARE(abi_058_a_changed_row_ends_a_layered_load),
     BARE(abi_157_rows_that_were_evicted_are_their_codes_values),
     BARE(abi_158_who_needs_rows_misses_what_has_codes_alone),

@@ -1,7 +1,8 @@
 /* stage: a match into host memory, ahead of its loads.
  *
  *   stage    a slot, a ticket, a hold on the request
- *              -> waits -> RUNS in the store (stager.h) -> over
+ *              -> waits -> RUNS in the store (stager.h): [what rows are chosen by, of every layer]
+ *                          [rows of layer 0][of 1] .. -> over
  *   lookup   of tokens that a stage covers: PENDING until it is over, or its deadline
  *   over     done, failed, no room | deadline | release | reset: the first of them is told
  *   gone     when the store has let go: the slot is free, the request's hold ends
@@ -13,10 +14,11 @@
  *
  * Holds: a ticket is told once; what a stage reads it reads of ranges whose request's slot nobody
  * takes meanwhile, also after its release; a piece that fails is void as if a load had found it.
- * Does not: choose what is brought (the whole match), touch the request otherwise: its loads go on.
+ * Does not: say what loads read (plugin/choose/select.c), touch the request otherwise: its loads go
+ * on.
  * Threads: stage, leave, reset, covers any; on_done, on_timer the executor's.
- * Tests: tests/unit/plugin/test_stage.c, test_stage_meanwhile.c, tests/fault/test_host_races.c,
- * conformance (abi_130_*, abi_192_*, abi_193_*) */
+ * Tests: tests/unit/plugin/test_stage.c, test_stage_meanwhile.c, test_stage_choice.c,
+ * tests/fault/test_host_races.c, conformance (abi_130_*, abi_192_*, abi_193_*, abi_195_*) */
 #include "plugin/args/args.h"
 #include "plugin/choose/select.h"
 #include "plugin/connector.h"

@@ -7,7 +7,7 @@
 #include "store/read/plan.h"
 
 #define PAGE       ((uint64_t)SC_IO_PAGE_BYTES)
-#define PIECE_PAGE 256u /* bytes of a piece that are none of its slab's: its entry, roundings */
+#define PIECE_MORE 256u /* bytes of a piece that are none of its slab's: its entry, roundings */
 
 /* ---- How much ------------------------------------------------------------------------------- */
 
@@ -31,7 +31,7 @@ static uint64_t bytes_of(const struct sc_store_sketch_plan *plan,
 {
     uint64_t bite = plan->is_codes ? sc_store_codes_bite(plan->store, wish->row_count) : 0;
     uint64_t reads = bite > 0 ? wish->bytes / bite + 1 : 0;
-    return 2 * wish->bytes + PIECE_PAGE + reads * SC_STORE_SKETCH_SECTIONS * 2 * PAGE;
+    return 2 * wish->bytes + PIECE_MORE + reads * SC_STORE_SKETCH_SECTIONS * 2 * PAGE;
 }
 
 /* Beside the pieces: where areas begin, and a frame. */
