@@ -164,7 +164,7 @@ static bool reads_codes_alone(const struct sc_store *store,
 }
 
 /* Plans a window of rows: its slabs are begun, its stretches in ret_rows. Returns how many these
- * are; 0: nothing is to be brought, of what was looked at: see is_through. */
+ * are. */
 static uint32_t rows_plan(struct sc_store_stager *stager, struct window *window,
                           struct sc_store_stretch_rows *ret_rows)
 {
@@ -253,8 +253,8 @@ static uint32_t choice_plan(struct sc_store_stager *stager, struct window *windo
     return window->piece_count = bring->count;
 }
 
-/* Plans a window, if there is something to bring. false: there is nothing, of what was looked at.
- */
+/* Plans a window. Returns of how many stretches, or pieces; 0: nothing is to be brought, of what
+ * was looked at: see is_through. */
 static uint32_t window_plan(struct sc_store_stager *stager, struct window *window,
                             struct sc_store_stretch_rows *ret_rows)
 {
@@ -356,6 +356,17 @@ static void window_end(struct sc_store_stager *stager, struct window *window)
     sc_store_busy_end(store);
 }
 
+/* true: the task is posted when it has come, and may run by now. */
+static bool window_read(struct window *window, const struct sc_store_stretch_rows *rows,
+                        uint32_t count)
+{
+    if (window->is_choice)
+        return count > 0 && sc_store_bring_next(&window->bring);
+    for (uint32_t i = 0; i < count; i++)
+        sc_store_readback_add(&window->back, &rows[i]);
+    return sc_store_readback_submit(&window->back);
+}
+
 static void window_step(struct sc_task *task)
 {
     struct window *window = SC_TASK_OWNER(task, struct window, task);
@@ -379,10 +390,7 @@ static void window_step(struct sc_task *task)
         window_end(stager, window);
         return;
     }
-    bool reads = window->is_choice && count > 0 && sc_store_bring_next(&window->bring);
-    for (uint32_t i = 0; i < count && !window->is_choice; i++)
-        sc_store_readback_add(&window->back, &rows[i]);
-    if (!reads && (window->is_choice || !sc_store_readback_submit(&window->back))) /* it is there */
+    if (!window_read(window, rows, count)) /* it is there */
         sc_exec_post(stager->store->params.exec, &window->task, SC_LANE_BACKGROUND);
 }
 
