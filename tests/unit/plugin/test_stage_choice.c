@@ -221,6 +221,51 @@ static void without_room_the_front_is_there(void **state)
     }
 }
 
+/* Codes of a piece that are more than one read takes, and more than a window usually has. */
+static void long_codes_come_in_parts(void **state)
+{
+    (void)state;
+    for (uint32_t n = 0; n < 2; n++) {
+        struct world world = {.matched = 200, .group = 1};
+        rig_init(&world.rig, true,
+                 n == 0 ? "\"preset\": \"int8\", \"host_bytes\": \"256MiB\", \"select\": "
+                          "{\"sketch_bytes\": \"256MiB\"}"
+                        : "\"preset\": \"int8\", \"host_bytes\": \"256MiB\", "
+                          "\"select\": {\"sketch_bytes\": \"256MiB\"}, "
+                          "\"store\": {\"layout\": \"split\"}");
+        rig_shape(&world.rig, 2, 64, 512, SPEC_DTYPE_F16);
+        world.rig.stage = "256MiB";
+        world.rig.op = n == 0 ? "1MiB" : "256KiB";
+        world.prompt = rig_prompt(7, 0, 0, 200);
+        rig_open(&world.rig);
+        assert_int_equal(rig_fill(&world.rig, &world.prompt), SPEC_OK);
+        wait_for_codes(&world);
+        rig_background(&world.rig);
+        rig_reopen(&world.rig);
+        spec_request request = look_and_land(&world);
+        forget_all(&world);
+        assert_int_equal(rig_wait(&world.rig, stage(&world, request)), SPEC_OK);
+        assert_true(stats_of(&world).host_bytes_kept > 200u * 2 * 2 * 64 * 512);
+        assert_int_equal(rows_hosted(&world, request), 0);
+        rig_release(&world.rig, request);
+        request = look(&world, 0);
+        uint64_t before = stats_of(&world).read_bytes;
+        for (uint32_t layer = 0; layer < 2; layer++) {
+            struct area area = rig_area(&world.rig, 200);
+            struct spec_important item = {.struct_size = sizeof(item),
+                                          .request = request,
+                                          .layer = layer,
+                                          .destination = &area.memory};
+            assert_int_equal(sc_plugin_get_important(world.rig.conn, &item, 1, NULL), SPEC_OK);
+            assert_int_equal(item.tier_rows[SPEC_TIER_HOST], 200);
+            rig_area_free(&area);
+        }
+        assert_int_equal(stats_of(&world).read_bytes, before);
+        rig_release(&world.rig, request);
+        world_done(&world);
+    }
+}
+
 /* ---- Damage, and ends ------------------------------------------------------------------------ */
 
 /* Every read in turn fails or returns a flipped bit; of rows that stay, and of rows that went. */
@@ -365,6 +410,7 @@ int main(void)
         cmocka_unit_test(nothing_is_read_after_it),
         cmocka_unit_test(lookups_wait_for_it_too),
         cmocka_unit_test(without_room_the_front_is_there),
+        cmocka_unit_test(long_codes_come_in_parts),
         cmocka_unit_test(what_fails_is_never_served),
         cmocka_unit_test(it_ends_anywhere),
         cmocka_unit_test(others_load_meanwhile),
