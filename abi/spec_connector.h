@@ -723,11 +723,12 @@ struct spec_api {
      * memory, in the background and behind every load: rows of every layer, layer by layer, as
      * loads will ask for them [ABI-130]; where the configuration chooses rows, or delivers codes,
      * first what that takes, of all layers, and then no rows that are never wanted [ABI-195].
-     *   ret_ticket  or NULL. poll and wait say of it: OK, all of it is there; NO_SPACE, as much as
-     *               found room is, in that order: of rows the first layers, and of one more the
-     *               first rows; TIMEOUT, the deadline came first; CORRUPT, IO: a range failed,
-     *               which lookups find no more; DROPPED: a release of the request or a reset ended
-     *               it [ABI-193]
+     *   ret_ticket  or NULL. poll and wait say of it: OK, all of it is there, but damaged codes and
+     *               keys of rows that are: loads go without; NO_SPACE, as much as found room is, in
+     *               that order: of rows the first layers, and of one more the first rows;
+     *               NO_MEMORY, none to read through; TIMEOUT, the deadline came first; CORRUPT, IO:
+     *               a range failed, which lookups find no more; DROPPED: a release of the request
+     *               or a reset ended it [ABI-193]
      * Until then or the deadline, lookup, also as a peek, of tokens whose match is a part of this
      * one or goes on from it says SPEC_LOOKUP_PENDING with request 0, unless all of it is there
      * already; from then on it answers as things stand [ABI-192]. The request itself stays as it
