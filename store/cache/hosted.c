@@ -195,6 +195,7 @@ static void fill_set(const struct sc_store *store, struct sc_store_hosted_fill *
     fill->bytes = fill->slab != NULL ? sc_store_host_bytes(store->host, fill->slab) : NULL;
     fill->row_count = row_count;
     fill->piece = piece;
+    fill->rows_given = 0;
     fill->key = *key;
 }
 

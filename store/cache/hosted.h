@@ -54,6 +54,7 @@ struct sc_store_hosted_fill {
     struct sc_store_host_slab *slab; /* NULL: none is */
     uint8_t *bytes;
     uint64_t row_count, piece;
+    uint64_t rows_given; /* of what rows are chosen by, that comes in parts */
     struct sc_store_host_key key;
 };
 /* A slab of a piece that is to come. */

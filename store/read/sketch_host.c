@@ -223,9 +223,9 @@ bool sc_store_sketch_take(const struct sc_store *store, const struct sc_store_sk
 
 /* ---- Into a slab ---------------------------------------------------------------------------- */
 
-/* What a slab is made of. */
+/* What a slab is made of: rows [row, row + row_count) of it. */
 struct parts {
-    uint64_t piece;
+    uint64_t piece, row, row_count;
     const uint8_t *tags, *a, *b; /* NULL: there are none */
     uint32_t ops;                /* that reading them took */
 };
@@ -243,26 +243,43 @@ static struct sc_store_hosted_fill *fill_find(const struct sc_store_sketch_memor
     return NULL;
 }
 
+/* So many rows' bytes of a part of a slab. */
+static uint64_t share_of(const struct lay *lay, uint64_t bytes, uint64_t rows)
+{
+    return bytes * rows / lay->rows;
+}
+
+/* Blocks may end in the midst of a piece: its slab, if one was begun for it, is filled by as many
+ * as it takes. */
 static void slab_make(const struct sc_store *store, const struct sc_store_sketch_memory *memory,
                       const struct sc_store_host_key *key, const struct lay *lay,
                       const struct parts *parts)
 {
+    uint64_t row = parts->row, count = parts->row_count;
     struct sc_store_hosted_fill own, *begun = fill_find(memory, key);
-    if (begun == NULL && !sc_store_hosted_slab_begin(store, &own, key, parts->piece, lay->rows,
-                                                     lay->bytes, parts->ops))
+    if (begun == NULL &&
+        (count < lay->rows || !sc_store_hosted_slab_begin(store, &own, key, parts->piece, lay->rows,
+                                                          lay->bytes, parts->ops)))
         return;
     struct sc_store_hosted_fill *fill = begun != NULL ? begun : &own;
     struct head head = {.has_b = parts->b != NULL};
+    if (parts->tags != NULL)
+        memcpy(fill->bytes + LINE + share_of(lay, lay->tag_bytes, row), parts->tags,
+               share_of(lay, lay->tag_bytes, count));
+    if (parts->a != NULL)
+        memcpy(fill->bytes + lay->a_at + share_of(lay, lay->a_bytes, row), parts->a,
+               share_of(lay, lay->a_bytes, count));
+    if (parts->b != NULL)
+        memcpy(fill->bytes + lay->b_at + share_of(lay, lay->b_bytes, row), parts->b,
+               share_of(lay, lay->b_bytes, count));
+    fill->rows_given += count;
+    if (fill->rows_given < lay->rows)
+        return;
     if (parts->tags != NULL) {
-        memcpy(fill->bytes + LINE, parts->tags, lay->tag_bytes);
         head.tag_rows = (uint32_t)lay->rows;
-        head.sum = tags_sum(key, parts->tags, lay->tag_bytes);
+        head.sum = tags_sum(key, fill->bytes + LINE, lay->tag_bytes);
     }
     memcpy(fill->bytes, &head, sizeof(head));
-    if (parts->a != NULL)
-        memcpy(fill->bytes + lay->a_at, parts->a, lay->a_bytes);
-    if (parts->b != NULL)
-        memcpy(fill->bytes + lay->b_at, parts->b, lay->b_bytes);
     sc_store_hosted_end(store, fill, true);
 }
 
@@ -281,6 +298,7 @@ void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_st
     const uint8_t *tags =
         memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, coded->row_first);
     const struct parts parts = {.piece = coded->piece,
+                                .row_count = lay.rows,
                                 .tags = coded->is_coarse ? NULL : tags,
                                 .a = memory->run + coded->k_at,
                                 .b = coded->has_v ? memory->run + coded->v_at : NULL,
@@ -288,14 +306,14 @@ void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_st
     slab_make(store, memory, &key, &lay, &parts);
 }
 
-/* Rows of the block from `at` on are all of a piece. */
+/* Rows [at, at + count) of the block are those of a piece's slab from `row` on. */
 static void piece_give(const struct sc_store *store, const struct sc_store_sketch_block *block,
                        const uint8_t *frame, const struct sc_store_sketch_memory *memory,
-                       const struct sc_store_piece_entry *piece, uint64_t id, uint64_t at)
+                       const struct sc_store_piece_entry *piece, uint64_t at, struct parts parts)
 {
     uint64_t rows = rows_of(piece), bytes = block->probe_row_bytes;
     bool has_tags = block->tags.end > block->tags.start;
-    struct parts parts = {.piece = id, .ops = 1};
+    parts.ops = 1;
     if (has_tags)
         parts.tags = frame + block->tags.at + sc_store_sketch_tags_bytes(store, at);
     if (block->wanted_bytes == 0 && has_tags) {
@@ -323,13 +341,16 @@ void sc_store_sketch_give_block(const struct sc_store *store,
     if (store->host == NULL || block->is_codes)
         return;
     for (uint64_t at = 0, rows; at < block->row_count; at += rows) {
-        uint64_t row = block->extent_row + at;
+        uint64_t row = block->extent_row + at, left = block->row_count - at;
         const struct sc_store_piece_entry *piece =
             sc_store_sketch_piece_with(store, block, &id, row);
         if (piece == NULL)
             return;
+        uint64_t first = (uint64_t)piece->extent_row + piece->skip;
         rows = piece->extent_row + (uint64_t)piece->row_count - row; /* to its end */
-        if (row == (uint64_t)piece->extent_row + piece->skip && rows <= block->row_count - at)
-            piece_give(store, block, frame, memory, piece, id, at);
+        rows = rows < left ? rows : left;
+        if (row >= first)
+            piece_give(store, block, frame, memory, piece, at,
+                       (struct parts){.piece = id, .row = row - first, .row_count = rows});
     }
 }

@@ -67,12 +67,12 @@ static bool load_all(struct world *world, spec_request request, bool is_layered)
     bool good = true;
     for (uint32_t layer = 0; layer < LAYERS && good; layer++) {
         static struct shot shot;
-        static uint32_t positions[3 * MATCHED];
+        static uint32_t positions[8 * MATCHED];
         shot_make(&shot, world, request, layer, 0, 0);
         shot.select.given = 0;
         if (!is_layered) {
             shot.item.positions = positions;
-            shot.item.position_capacity = 3 * MATCHED;
+            shot.item.position_capacity = 8 * MATCHED;
         }
         good = fire(world, &shot) == SPEC_OK;
         if (good && is_layered && world->rig.conn->config.chunk_tokens == 64) /* as the fixture's */
@@ -266,6 +266,45 @@ static void long_codes_come_in_parts(void **state)
     }
 }
 
+/* Probe keys of which a read takes no whole number of pieces, or not one piece. */
+static void long_keys_come_in_parts(void **state)
+{
+    static const char *const WAYS[] = {"impress-itf", "spec-itf", "random"};
+    static const char *const PIECES[] = {"64", "256", "256, \"store\": {\"layout\": \"split\"}"};
+    (void)state;
+    for (uint32_t n = 0; n < 9; n++) {
+        struct world world = {.matched = MATCHED, .group = 1, .agree = 3};
+        char extra[200];
+        (void)snprintf(extra, sizeof(extra),
+                       "\"preset\": \"%s\", \"host_bytes\": \"64MiB\", \"chunk_tokens\": %s",
+                       WAYS[n / 3], PIECES[n % 3]);
+        rig_init(&world.rig, true, extra);
+        rig_shape(&world.rig, LAYERS, 8, 128, SPEC_DTYPE_F16);
+        world.rig.op = "64KiB";
+        world.rig.query_group = 1;
+        world.prompt = rig_prompt(7, 0, 0, MATCHED + FRESH_ROWS);
+        rig_open(&world.rig);
+        world_store(&world);
+        rig_background(&world.rig);
+        rig_reopen(&world.rig);
+        spec_request request = look_and_land(&world);
+        forget_all(&world);
+        assert_int_equal(rig_wait(&world.rig, stage(&world, request)), SPEC_OK);
+        struct sc_plugin_request *found = sc_plugin_request_find(world.rig.conn, request);
+        const struct sc_store_stage_wants wants = sc_plugin_stage_wants(world.rig.conn, found);
+        for (uint64_t r = 0; r < found->range_count; r++)
+            assert_true(sc_store_stage_has(world.rig.conn->store, &wants, found->ranges[r].piece));
+        spec_request second = look(&world, 0);
+        uint64_t before = stats_of(&world).read_bytes, chosen = choosing_read(&world);
+        assert_true(load_all(&world, second, false));
+        assert_int_equal(stats_of(&world).read_bytes, before);
+        assert_int_equal(choosing_read(&world), chosen);
+        rig_release(&world.rig, request);
+        rig_release(&world.rig, second);
+        world_done(&world);
+    }
+}
+
 /* ---- Damage, and ends ------------------------------------------------------------------------ */
 
 /* Every read in turn fails or returns a flipped bit; of rows that stay, and of rows that went. */
@@ -411,6 +450,7 @@ int main(void)
         cmocka_unit_test(lookups_wait_for_it_too),
         cmocka_unit_test(without_room_the_front_is_there),
         cmocka_unit_test(long_codes_come_in_parts),
+        cmocka_unit_test(long_keys_come_in_parts),
         cmocka_unit_test(what_fails_is_never_served),
         cmocka_unit_test(it_ends_anywhere),
         cmocka_unit_test(others_load_meanwhile),
