@@ -1,0 +1,393 @@
+/* Random calls beside stages of what rows are chosen by, beside faults of the disk, of memory and
+ * of the allocator, and extents that give their rows up: what is delivered is right, every ticket
+ * ends, nobody is told PENDING for ever, host memory keeps to its limits. A failure prints its
+ * seed; SC_SEED=N runs that one alone.
+ *
+ * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
+#include "plugin/choose/select.h"
+#include "store/cache/hosted.h"
+#include "store/internal.h"
+#include "store/read/sketch.h"
+#include "tests/unit/plugin/layered_fixture.h"
+
+#include <inttypes.h>
+
+#define MATCHED 300u
+#define LAYERS  4u
+#define OPEN    4u
+#define TICKETS 12u
+#define STEPS   100u
+#define MS      UINT64_C(1000000)
+
+static const char *const WAYS[] = {
+    "\"preset\": \"layered\", \"host_bytes\": \"64MiB\"",
+    "\"preset\": \"int8\", \"host_bytes\": \"64MiB\"",
+    "\"preset\": \"layered\", \"host_bytes\": \"192KiB\"",
+    "\"preset\": \"int8\", \"host_bytes\": \"48KiB\", \"host_policy\": \"lru\"",
+    "\"preset\": \"layered+range\", \"host_bytes\": \"64MiB\", \"host_written\": \"yes\"",
+    "\"preset\": \"int8\", \"host_bytes\": \"1MiB\", \"select\": {\"dense_layers\": 2}",
+    "\"preset\": \"layered\", \"host_bytes\": \"400KiB\", \"select\": {\"dense_layers\": 1}",
+};
+#define WAY_COUNT (sizeof(WAYS) / sizeof(WAYS[0]))
+
+struct open_request {
+    spec_request request;
+    uint64_t from, matched;
+};
+
+struct walk {
+    uint64_t seed, random, step;
+    struct world world;
+    struct open_request open[OPEN];
+    spec_ticket tickets[TICKETS];
+    uint32_t ticket_count;
+    uint64_t loads, failed, staged, pending, coarse, rotten;
+};
+
+static uint64_t draw(struct walk *w, uint64_t below)
+{
+    w->random = rig_mix(w->random);
+    return w->random % below;
+}
+
+#define CHECK(w, cond)                                                                             \
+    do {                                                                                           \
+        if (!(cond))                                                                               \
+            fail_msg("SC_SEED=%" PRIu64 " step %" PRIu64 ": %s", (w)->seed, (w)->step, #cond);     \
+    } while (0)
+
+static struct sc_store_stats stats_of(const struct walk *w)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(w->world.rig.conn->store, &stats);
+    return stats;
+}
+
+static void faults_off(struct walk *w)
+{
+    struct rig *rig = &w->world.rig;
+    static const enum sc_io_sim_fault ALL[] = {SC_SIM_READ_EIO, SC_SIM_FLIP};
+    for (uint32_t i = 0; i < 2; i++)
+        sc_io_sim_fault_nth(rig->disk, ALL[i], UINT64_MAX);
+    sc_io_sim_fault_ppm(rig->disk, SC_SIM_LATE, 0);
+    atomic_store(&rig->memory.countdown, -1);
+}
+
+/* What was evicted or void is stored again, so that there is something to be staged. */
+static void store_again(struct walk *w)
+{
+    struct world *world = &w->world;
+    struct rig *rig = &world->rig;
+    struct prompt stored = {MATCHED, world->prompt.tokens, world->prompt.history};
+    struct spec_lookup_result found;
+    spec_ticket ticket = 0;
+    if (rig_try_lookup(rig, &stored, 0, RIG_MAX, &found) != SPEC_OK || found.request == 0)
+        return;
+    uint64_t first = found.matched_tokens;
+    spec_status status = first % 64 == 0 ? SPEC_OK : SPEC_E_INVALID;
+    for (uint32_t layer = 0; layer < LAYERS && status == SPEC_OK; layer++) {
+        struct area area = world_area(world, first, MATCHED - first, layer);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = found.request,
+                                           .layer = layer,
+                                           .first_token = first,
+                                           .token_count = MATCHED - first,
+                                           .memory = &area.memory};
+        status = sc_plugin_store(rig->conn, &params, 1, &ticket, NULL);
+        rig_area_free(&area);
+        if (status == SPEC_OK)
+            status = rig_wait(rig, ticket);
+    }
+    rig_release(rig, found.request);
+    struct sc_store_stats stats = stats_of(w);
+    for (uint32_t i = 0; i < 100 && stats.is_building; i++) { /* codes come behind */
+        rig_pass_ns(rig, MS);
+        stats = stats_of(w);
+    }
+}
+
+static void step_lookup(struct walk *w, struct open_request *open)
+{
+    struct spec_lookup_result found;
+    uint64_t from = draw(w, 4) == 0 ? draw(w, MATCHED) : 0;
+    uint64_t most = draw(w, 4) == 0 ? from + draw(w, MATCHED + 1 - from) : MATCHED;
+    if (rig_try_lookup(&w->world.rig, &w->world.prompt, from, most, &found) != SPEC_OK)
+        return;
+    if (found.state == SPEC_LOOKUP_PENDING) {
+        w->pending++;
+        CHECK(w, found.request == 0);
+        return;
+    }
+    *open = (struct open_request){found.request, from, found.matched_tokens};
+}
+
+static void step_stage(struct walk *w, const struct open_request *open)
+{
+    static const uint64_t DEADLINES[] = {0, 1, MS, 50 * MS, 400 * MS, 0};
+    const struct spec_stage_params params = {.struct_size = sizeof(params),
+                                             .request = open->request,
+                                             .deadline_ns = DEADLINES[draw(w, 6)]};
+    struct rig *rig = &w->world.rig;
+    spec_ticket ticket = 0;
+    spec_status status = sc_plugin_stage(rig->conn, &params,
+                                         w->ticket_count < TICKETS ? &ticket : NULL, &rig->error);
+    CHECK(w, status == SPEC_OK || status == SPEC_E_BUSY || status == SPEC_E_STALE);
+    if (ticket != 0)
+        w->tickets[w->ticket_count++] = ticket;
+    w->staged += status == SPEC_OK;
+}
+
+/* Rows [from, matched), each as its bit says; chunks are coded as they were stored. */
+static void rows_check(struct walk *w, const struct shot *shot, const struct open_request *open)
+{
+    const struct world *world = &w->world;
+    uint64_t bytes = rig_part_bytes(&world->rig);
+    uint32_t bits[2] = {(uint32_t)world->rig.conn->config.bits_k,
+                        (uint32_t)world->rig.conn->config.bits_v};
+    struct slab slabs[2] = {{.row_count = 0}, {.row_count = 0}};
+    uint8_t expected[64 * 4];
+    CHECK(w, shot->item.row_count == open->matched - open->from);
+    for (uint64_t j = 0; j < open->matched - open->from; j++)
+        for (uint32_t part = 0; part < 2; part++) {
+            const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
+            if (!is_exact(shot, j))
+                decoded(world, open->from + j, shot->item.layer, part, bits[part], &slabs[part],
+                        world->rig.dtype, expected);
+            else
+                stored_row(world, open->from + j, shot->item.layer, part, expected);
+            CHECK(w, memcmp(at + j * bytes, expected, bytes) == 0);
+        }
+}
+
+static void step_load(struct walk *w, const struct open_request *open)
+{
+    struct shot *shot = calloc(1, sizeof(*shot));
+    struct spec_error error = {.struct_size = sizeof(error)};
+    assert_non_null(shot);
+    if (open->matched > open->from) {
+        uint32_t layer = (uint32_t)draw(w, LAYERS);
+        w->world.matched = open->matched;
+        shot_make(shot, &w->world, open->request, layer, open->from, (uint32_t)draw(w, 300000));
+        if (draw(w, 2) == 0)
+            shot->select.given = 0;
+        w->world.matched = MATCHED;
+        spec_status status = sc_plugin_get_important(w->world.rig.conn, &shot->item, 1, &error);
+        status = shot->item.status != SPEC_OK ? shot->item.status : status;
+        if (status == SPEC_OK)
+            rows_check(w, shot, open);
+        w->loads += status == SPEC_OK;
+        w->failed += status != SPEC_OK;
+        shot_free(shot);
+    }
+    free(shot);
+}
+
+/* A bit anywhere of a slab of codes or of rows. */
+static void memory_rots(struct walk *w, const struct open_request *open)
+{
+    const struct sc_plugin_request *request =
+        sc_plugin_request_find(w->world.rig.conn, open->request);
+    struct sc_store *store = w->world.rig.conn->store;
+    for (uint64_t r = 0; request != NULL && r < request->range_count; r++) {
+        struct sc_store_sketch_plan plan = {.store = store,
+                                            .ranges = request->ranges,
+                                            .range_count = request->range_count,
+                                            .layer = (uint32_t)draw(w, LAYERS),
+                                            .is_codes = true};
+        struct sc_store_hosted_wish wish;
+        if (!sc_store_range_is_there(store, &request->ranges[r]) ||
+            !sc_store_sketch_wish(&plan, r, &wish))
+            continue;
+        struct sc_store_host_slab *slab = sc_store_host_get(store->host, &wish.key);
+        if (slab == NULL)
+            continue;
+        sc_store_host_bytes(store->host, slab)[draw(w, wish.bytes)] ^= (uint8_t)(1u << draw(w, 8));
+        sc_store_host_unpin(store->host, slab);
+        w->rotten++;
+        return;
+    }
+}
+
+static void step_fault(struct walk *w)
+{
+    struct rig *rig = &w->world.rig;
+    sc_io_sim_fault_scope(rig->disk, "/seg-");
+    switch (draw(w, 6)) {
+    case 0:
+        sc_io_sim_fault_nth(rig->disk, SC_SIM_READ_EIO, draw(w, 12));
+        break;
+    case 1:
+        sc_io_sim_fault_nth(rig->disk, SC_SIM_FLIP, draw(w, 12));
+        break;
+    case 2:
+        sc_io_sim_fault_ppm(rig->disk, SC_SIM_LATE, 500000);
+        sc_io_sim_fault_late_ns(rig->disk, (1 + draw(w, 200)) * MS);
+        break;
+    case 3:
+        atomic_store(&rig->memory.countdown, (int64_t)draw(w, 8));
+        break;
+    default:
+        faults_off(w);
+        break;
+    }
+}
+
+static void step_rare(struct walk *w, const struct open_request *open)
+{
+    struct rig *rig = &w->world.rig;
+    struct sc_plugin_request *request = NULL;
+    switch (draw(w, 12)) {
+    case 0:
+        if (draw(w, 4) == 0)
+            (void)sc_plugin_reset(rig->conn, NULL);
+        break;
+    case 1:
+    case 2:
+        sc_plugin_evict_ask(rig->conn, 1 + draw(w, 4) * 40000);
+        if (draw(w, 2) == 0)
+            rig_background(rig);
+        break;
+    case 3:
+        request = sc_plugin_request_find(rig->conn, open->request);
+        if (request != NULL && request->range_count > 0)
+            sc_plugin_range_fail(rig->conn, request, draw(w, request->range_count), SPEC_E_CORRUPT,
+                                 SC_STORE_TIER);
+        break;
+    case 4:
+        rig_pass_ns(rig, 11000 * MS);
+        break;
+    case 5:
+    case 6:
+        store_again(w);
+        break;
+    default:
+        memory_rots(w, open);
+        break;
+    }
+}
+
+static void tickets_poll(struct walk *w, bool all_end)
+{
+    for (uint32_t i = 0; i < w->ticket_count;) {
+        spec_status status = SPEC_PENDING;
+        CHECK(w, sc_plugin_poll(w->world.rig.conn, &w->tickets[i], 1, &status, NULL) == SPEC_OK);
+        CHECK(w, !all_end || status != SPEC_PENDING);
+        if (status == SPEC_PENDING)
+            i++;
+        else
+            w->tickets[i] = w->tickets[--w->ticket_count];
+    }
+}
+
+static void run_step(struct walk *w)
+{
+    struct open_request *open = &w->open[draw(w, OPEN)];
+    struct rig *rig = &w->world.rig;
+    uint64_t kind = draw(w, 20);
+    if (open->request == 0)
+        step_lookup(w, open);
+    else if (kind < 5)
+        step_load(w, open);
+    else if (kind < 9)
+        step_stage(w, open);
+    else if (kind < 11) {
+        rig_release(rig, open->request);
+        *open = (struct open_request){0};
+    } else if (kind < 12)
+        step_fault(w);
+    else if (kind < 15)
+        step_rare(w, open);
+    else if (kind < 17)
+        rig_pass_ns(rig, draw(w, 30) * MS);
+    else
+        for (uint64_t i = draw(w, 8); i > 0; i--)
+            (void)sc_exec_step_one(rig->conn->exec);
+    struct sc_store_stats stats = stats_of(w);
+    CHECK(w, stats.host_bytes_used <= stats.host_bytes_max);
+    CHECK(w, stats.host_bytes_kept <= stats.host_bytes_max / 4 * 3 + SC_IO_PAGE_BYTES);
+    w->coarse += stats.coarse_pieces > 0;
+    tickets_poll(w, false);
+}
+
+static void run_end(struct walk *w)
+{
+    struct rig *rig = &w->world.rig;
+    faults_off(w);
+    if (draw(w, 6) > 0) { /* else it is closed as it is */
+        rig_pass_ns(rig, 20000 * MS);
+        tickets_poll(w, true);
+        for (uint64_t count = 1; count <= MATCHED; count += 37) {
+            struct prompt part = {count, w->world.prompt.tokens, w->world.prompt.history};
+            struct spec_lookup_result result;
+            CHECK(w, rig_peek(rig, &part, 0, &result) == SPEC_OK);
+            CHECK(w, result.state != SPEC_LOOKUP_PENDING);
+        }
+        for (uint32_t i = 0; i < OPEN; i++)
+            if (w->open[i].request != 0)
+                rig_release(rig, w->open[i].request);
+        rig_settle(rig);
+        rig_background(rig);
+        CHECK(w, atomic_load(&rig->conn->poison.broken) == 0);
+        CHECK(w, sc_plugin_reset(rig->conn, NULL) == SPEC_OK);
+        rig_background(rig);
+        CHECK(w, stats_of(w).host_bytes_used == 0);
+        CHECK(w, stats_of(w).host_bytes_kept == 0);
+    }
+    world_done(&w->world);
+}
+
+static void run(uint64_t seed, struct walk *sum)
+{
+    struct walk *w = calloc(1, sizeof(*w));
+    char extra[512];
+    assert_non_null(w);
+    w->seed = seed;
+    w->random = rig_mix(seed);
+    (void)snprintf(extra, sizeof(extra),
+                   "\"lease_ns_max\": 0, \"segment_bytes\": \"1MiB\", "
+                   "\"store\": {\"coarse_only\": \"%s\"%s}, %s",
+                   seed % 4 == 3 ? "no" : "yes", seed % 3 == 0 ? ", \"layout\": \"split\"" : "",
+                   WAYS[seed % WAY_COUNT]);
+    world_open(&w->world, extra, 2, 1 + (uint32_t)(seed % 3), 16, SPEC_DTYPE_F16, MATCHED, 3);
+    wait_for_codes(&w->world);
+    rig_background(&w->world.rig);
+    if (seed % 2 == 0)
+        rig_reopen(&w->world.rig);
+    if (seed % 5 == 0) {
+        sc_plugin_evict_ask(w->world.rig.conn, 1);
+        rig_background(&w->world.rig);
+    }
+    for (w->step = 0; w->step < STEPS; w->step++)
+        run_step(w);
+    sum->loads += w->loads;
+    sum->failed += w->failed;
+    sum->staged += w->staged;
+    sum->pending += w->pending;
+    sum->coarse += w->coarse;
+    sum->rotten += w->rotten;
+    run_end(w);
+    free(w);
+}
+
+static void any_order_of_calls_and_faults_is_right(void **state)
+{
+    (void)state;
+    const char *seed = getenv("SC_SEED"), *seeds = getenv("SC_SEEDS");
+    uint64_t first = seed != NULL ? strtoull(seed, NULL, 10) : 1;
+    uint64_t count = seed != NULL ? 1 : seeds != NULL ? strtoull(seeds, NULL, 10) : 42;
+    struct walk sum = {0};
+    for (uint64_t i = first; i < first + count; i++)
+        run(i, &sum);
+    print_message("loads %" PRIu64 " (failed %" PRIu64 "), staged %" PRIu64 ", pending %" PRIu64
+                  ", with coarse pieces %" PRIu64 ", rotten %" PRIu64 "\n",
+                  sum.loads, sum.failed, sum.staged, sum.pending, sum.coarse, sum.rotten);
+    assert_true(seed != NULL || (sum.loads > 0 && sum.staged > 0 && sum.coarse > 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_order_of_calls_and_faults_is_right),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
