@@ -9,10 +9,11 @@
  *   recompute  no plugin: the whole prompt is computed
  *   load       fill "load": the whole match is loaded, layer by layer, beside the compute
  *   cut        fill "cut": what lookup promises is loaded, the rest computed and stored
- *   oracle     both ends, by the true numbers: the front is computed while the tail is loaded until
- *              they meet, then the query is (nothing below it can be had)
- *   best       the best cut, by the true numbers
- * The first requests of cut teach it how fast the device is; they are counted apart.
+ *   store      prompts that are not stored: all is computed, and stored, one after the other,
+ * however slow the device is oracle     both ends, by the true numbers: the front is computed while
+ * the tail is loaded until they meet, then the query is (nothing below it can be had) best the best
+ * cut, by the true numbers The first requests of cut teach it how fast the device is; they are
+ * counted apart.
  *
  * Rows are --scale times as short, and the device as slow: the times are the same. No processor
  * time counts on the simulated clock.
@@ -33,6 +34,7 @@
 #define TOKEN_NS   1.003e5
 #define SQUARE_NS  1.615
 #define PREFIXES   3u
+#define NEW        100u /* prefixes from here on are not stored */
 #define FACTORS    16u
 #define TOKEN_SIZE (512u << 10)
 
@@ -251,6 +253,17 @@ static double mean_of(struct state *state, uint64_t count, bool loads)
     return sum / (double)count;
 }
 
+static double store_of(struct state *state)
+{
+    double sum = 0;
+    state->promised = 0;
+    for (uint64_t i = 0; i < PREFIXES; i++)
+        sum += (double)run_request(state, NEW + i, true);
+    if (state->promised > 0)
+        bench_die("prompts that are new have tokens that are stored");
+    return sum / PREFIXES;
+}
+
 static void run_cell(struct state *state, double factor)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -270,14 +283,16 @@ static void run_cell(struct state *state, double factor)
     state->api->close(state->conn);
     open_connector(state, "load");
     double load = mean_of(state, PREFIXES, true);
+    double store = store_of(state);
     double recompute = mean_of(state, 1, false);
     state->api->close(state->conn);
     sc_io_sim_disk_close(state->disk);
     printf("{\"factor\": %g, \"bytes_per_s\": %.0f, \"recompute_ns\": %.0f, \"load_ns\": %.0f, "
-           "\"cut_ns\": %.0f, \"first_ns\": %.0f, \"oracle_ns\": %.0f, \"best_ns\": %.0f, "
+           "\"cut_ns\": %.0f, \"store_ns\": %.0f, \"first_ns\": %.0f, \"oracle_ns\": %.0f, "
+           "\"best_ns\": %.0f, "
            "\"promised\": %.0f, \"tokens\": %" PRIu64 ", \"token_ps\": %" PRIu64
            ", \"position_ps\": %" PRIu64 ", \"load_ps\": %" PRIu64 "}\n",
-           factor, state->bytes_per_s * (double)state->scale, recompute, load, cut, first,
+           factor, state->bytes_per_s * (double)state->scale, recompute, load, cut, store, first,
            oracle_ns(state), best_ns(state), promised, state->tokens, stats.compute_token_ps,
            stats.compute_position_ps, stats.load_token_ps);
     (void)fflush(stdout);

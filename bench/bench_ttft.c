@@ -4,6 +4,7 @@
  *   resident   the same query pass over KV already in memory
  *   hosted     reuse by a connector whose host tier has the prefix (--host-config); reads nothing
  *   cut        what lookup promises of the prefix is loaded, the rest computed (--cut-config)
+ *   store      another prefix, computed and stored by that connector, beside recompute
  *   recompute  prefix and query in one pass, no plugin (--recomputes rounds)
  * Every clock runs from token ids in hand to the first logits. The prefix is stored before; the
  * query is stored never. Prints the bytes that one reuse reads, for fio to read in turn.
@@ -19,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STORES 5u /* prefixes that are stored */
+
 struct state {
     struct eng_model *model;
     struct eng_tokenizer *tokenizer;
@@ -30,6 +33,19 @@ struct state {
     uint64_t read_bytes, read_ops, exposed_ns, hosted_read_bytes;
     uint64_t promised; /* tokens of the prefix, to the last cut request */
 };
+
+enum { RECOMPUTE, RESIDENT, REUSE, FIO, BESIDE, HOSTED, ALONE, STORE, CUT, CONTENDERS };
+
+static struct bench_series series[CONTENDERS] = {
+    [RECOMPUTE] = {.name = "recompute", .unit = "request", .work = 1},
+    [RESIDENT] = {.name = "resident", .unit = "request", .work = 1},
+    [REUSE] = {.name = "reuse", .unit = "request", .work = 1},
+    [FIO] = {.name = "fio", .unit = "byte"},
+    [BESIDE] = {.name = "resident beside", .unit = "request", .work = 1},
+    [HOSTED] = {.name = "hosted", .unit = "request", .work = 1},
+    [ALONE] = {.name = "recompute beside", .unit = "request", .work = 1},
+    [STORE] = {.name = "store", .unit = "request", .work = 1},
+    [CUT] = {.name = "cut", .unit = "request", .work = 1}};
 
 static void must(eng_status status, const struct eng_error *error)
 {
@@ -126,7 +142,7 @@ static void run_hosted(struct state *state, uint64_t rounds, struct bench_series
 }
 
 /* So many tokens of the prefix, others than those that are stored: the first ones stand last. */
-static void run_other(struct state *state, uint64_t turned)
+static uint64_t run_other(struct state *state, uint64_t turned)
 {
     struct eng_ids was = state->prefix;
     uint32_t *ids = malloc(was.count * sizeof(*ids));
@@ -135,37 +151,29 @@ static void run_other(struct state *state, uint64_t turned)
     for (uint64_t i = 0; i < was.count; i++)
         ids[i] = was.ids[(i + turned) % was.count];
     state->prefix.ids = ids;
-    run(state, state->reuse, false, eng_driver_source(state->driver));
+    uint64_t ns = run(state, state->reuse, false, eng_driver_source(state->driver));
     state->prefix = was;
     free(ids);
+    return ns;
 }
 
-/* The connector learns from two passes that it stores and two loads; then rounds. Between them the
+/* The connector learns from passes that it stores and two loads; then rounds. Between them the
  * device rests as long as between those of reuse: one that is held to a rate saves up meanwhile. */
-static void run_cut(struct state *state, uint64_t rounds, struct bench_series *cut)
+static void run_cut(struct state *state, uint64_t rounds)
 {
-    for (uint64_t i = 1; i <= 2; i++)
-        run_other(state, i * 64 + 1);
+    for (uint64_t i = 1; i <= STORES; i++) {
+        bench_series_add(&series[ALONE], run(state, state->reuse, false, NULL));
+        bench_series_add(&series[STORE], run_other(state, i * 64 + 1));
+    }
     for (uint64_t i = 0; i < rounds + 2; i++) {
         run(state, state->resident, true, NULL);
         uint64_t ns = run(state, state->reuse, false, eng_driver_source(state->driver));
         if (i < 2)
             continue;
-        bench_series_add(cut, ns);
+        bench_series_add(&series[CUT], ns);
         state->promised = state->last.matched_tokens;
     }
 }
-
-enum { RECOMPUTE, RESIDENT, REUSE, FIO, BESIDE, HOSTED, CUT, CONTENDERS };
-
-static struct bench_series series[CONTENDERS] = {
-    [RECOMPUTE] = {.name = "recompute", .unit = "request", .work = 1},
-    [RESIDENT] = {.name = "resident", .unit = "request", .work = 1},
-    [REUSE] = {.name = "reuse", .unit = "request", .work = 1},
-    [FIO] = {.name = "fio", .unit = "byte"},
-    [BESIDE] = {.name = "resident beside", .unit = "request", .work = 1},
-    [HOSTED] = {.name = "hosted", .unit = "request", .work = 1},
-    [CUT] = {.name = "cut", .unit = "request", .work = 1}};
 
 static void run_reuse(struct state *state)
 {
@@ -237,7 +245,7 @@ int main(int argc, char **argv)
     if (cut_config != NULL) {
         eng_driver_close(state.driver);
         open_driver(&state, argc, argv, cut_config, true);
-        run_cut(&state, rounds, &series[CUT]);
+        run_cut(&state, rounds);
     }
     print(&state);
     close_state(&state);

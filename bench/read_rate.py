@@ -1,13 +1,15 @@
 """Holds what this process and those that it starts read from a disk at a rate, with the kernel's
 block I/O controller (cgroup v1's blkio.throttle or v2's io.max): a slow device on a machine that
-has a fast one. Takes root. Writes are not held, and nobody else's reads."""
+has a fast one; what they write as well, where that is asked for. Takes root; holds nobody else."""
 import contextlib
 import os
 import sys
 
-# Where groups are made, the controller in /proc/self/cgroup, the file of the limit, a line of it.
-ROOTS = (("/sys/fs/cgroup/blkio", "blkio", "blkio.throttle.read_bps_device", "{disk} {rate}"),
-         ("/sys/fs/cgroup", "", "io.max", "{disk} rbps={rate}"))
+# Where groups are made, the controller in /proc/self/cgroup, the files of the limits of reads and
+# of writes, and a line of each.
+ROOTS = (("/sys/fs/cgroup/blkio", "blkio", ("blkio.throttle.read_bps_device", "{disk} {rate}"),
+          ("blkio.throttle.write_bps_device", "{disk} {rate}")),
+         ("/sys/fs/cgroup", "", ("io.max", "{disk} rbps={rate}"), ("io.max", "{disk} wbps={rate}")))
 UNITS = {"GB": 10**9, "MB": 10**6}
 
 
@@ -45,10 +47,10 @@ def group_of(controller):
 
 
 @contextlib.contextmanager
-def held(directory, rate, others=()):
+def held(directory, rate, others=(), writes=False):
     """rate: bytes a second. others: processes beside this one. Ends the program where the kernel
     offers no controller."""
-    for root, controller, limit, line in ROOTS:
+    for root, controller, *limits in ROOTS:
         group = os.path.join(root, f"spec-bench-{os.getpid()}")
         try:
             if not controller:
@@ -58,7 +60,8 @@ def held(directory, rate, others=()):
             continue
         home = root + group_of(controller)
         try:
-            write(os.path.join(group, limit), line.format(disk=disk_of(directory), rate=rate))
+            for limit, line in limits if writes else limits[:1]:
+                write(os.path.join(group, limit), line.format(disk=disk_of(directory), rate=rate))
             for pid in (os.getpid(), *others):
                 write(os.path.join(group, "cgroup.procs"), str(pid))
             yield
