@@ -1,0 +1,301 @@
+/* Threads that look up, stage, load, store and release where a configuration delivers codes, beside
+ * the writer, the evictor, the builder of codes and extents that give their rows up.
+ *
+ *   thread   lookup -> staged or not, waited for or not -> layers loaded, also while the stage of
+ *            the same request runs -> what is missing is stored -> release
+ *   between  resets, in every other run; what host memory has is forgotten
+ *
+ * Holds: every row that is delivered is the right one, exact or as its codes; a ticket ends; host
+ * memory keeps to its caps. A failure prints its seed; SC_SEED=N runs that seed alone; what threads
+ * do follows from it, when they do it does not.
+ *
+ * Threads: eight, and the connector's. */
+#include "store/cache/hosted.h"
+#include "store/internal.h"
+#include "tests/unit/plugin/layered_fixture.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+
+#define SEEDS     4u
+#define WORKERS   8u
+#define ROUNDS    30u /* of a thread */
+#define PROMPTS   5u  /* whose rows are the same, and whose tokens are not */
+#define MATCHED   200u
+#define LAYERS    4u
+#define ROW_BYTES 64u /* of K or V */
+#define MS        UINT64_C(1000000)
+
+static const char *const WAYS[] = {
+    "\"preset\": \"layered\", \"host_bytes\": \"1MiB\"",
+    "\"preset\": \"int8\", \"host_bytes\": \"192KiB\"",
+    "\"preset\": \"layered\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}",
+    "\"preset\": \"int8\", \"host_bytes\": \"64MiB\", \"select\": {\"dense_layers\": 2}",
+};
+
+struct races {
+    uint64_t seed;
+    struct world world; /* its prompt is the first */
+    struct prompt prompts[PROMPTS];
+    uint8_t rows[2][LAYERS][2][MATCHED][ROW_BYTES]; /* [1]: as stored, else what codes stand for */
+    _Atomic uint64_t loads, stale, gone, staged, stored, coarse;
+};
+
+struct worker {
+    struct races *races;
+    uint64_t number, random, round;
+    struct world world; /* a copy of its own: what memory it counts, the connector counts as well */
+    pthread_t thread;
+};
+
+static uint64_t draw(struct worker *worker, uint64_t below)
+{
+    worker->random = rig_mix(worker->random);
+    return worker->random % below;
+}
+
+#define COUNT(worker, member, n) (void)atomic_fetch_add(&(worker)->races->member, (n))
+
+_Noreturn static void wrong(const struct worker *worker, const char *what, spec_status status)
+{
+    print_error("SC_SEED=%" PRIu64 " thread %" PRIu64 " round %" PRIu64 ": %s (%s)\n",
+                worker->races->seed, worker->number, worker->round, what, sc_status_name(status));
+    abort(); /* not the test's thread */
+}
+
+static void caps_check(const struct worker *worker)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(worker->races->world.rig.conn->store, &stats);
+    if (stats.host_bytes_used > stats.host_bytes_max)
+        wrong(worker, "more than host_bytes", SPEC_OK);
+    if (stats.host_bytes_kept > stats.host_bytes_max / 4 * 3 + SC_IO_PAGE_BYTES)
+        wrong(worker, "more is kept than may be", SPEC_OK);
+    COUNT(worker, coarse, stats.coarse_pieces > 0);
+}
+
+static spec_status ticket_end(struct worker *worker, spec_ticket ticket)
+{
+    spec_status ended = SPEC_PENDING;
+    spec_status status =
+        sc_plugin_wait(worker->races->world.rig.conn, &ticket, 1, 60000 * MS, &ended, NULL);
+    if (status != SPEC_OK)
+        wrong(worker, "a ticket that does not end", status);
+    return ended;
+}
+
+/* Rows [0, matched), each as its bit says. */
+static void rows_check(const struct worker *worker, const struct shot *shot, uint64_t matched)
+{
+    for (uint32_t part = 0; part < 2; part++)
+        for (uint64_t j = 0; j < matched; j++) {
+            const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
+            const uint8_t *right =
+                worker->races->rows[is_exact(shot, j)][shot->item.layer][part][j];
+            if (memcmp(at + j * ROW_BYTES, right, ROW_BYTES) != 0)
+                wrong(worker, "a row that is not what it should be", SPEC_OK);
+        }
+}
+
+/* false: the request is void. */
+static bool load(struct worker *worker, spec_request request, uint64_t matched, uint32_t layer)
+{
+    struct world *world = &worker->world;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct shot *shot = calloc(1, sizeof(*shot));
+    world->matched = matched;
+    shot_make(shot, world, request, layer, 0, (uint32_t)draw(worker, 300000));
+    if (draw(worker, 2) == 0)
+        shot->select.given = 0;
+    spec_status status = sc_plugin_get_important(world->rig.conn, &shot->item, 1, &error);
+    status = shot->item.status != SPEC_OK ? shot->item.status : status;
+    if (status == SPEC_OK)
+        rows_check(worker, shot, matched);
+    else if (status != SPEC_E_STALE && status != SPEC_E_CORRUPT && status != SPEC_E_BUSY)
+        wrong(worker, "a load that fails", status);
+    COUNT(worker, loads, status == SPEC_OK);
+    COUNT(worker, stale, status == SPEC_E_STALE);
+    COUNT(worker, gone, status == SPEC_E_CORRUPT);
+    shot_free(shot);
+    free(shot);
+    return status == SPEC_OK;
+}
+
+static spec_ticket stage(struct worker *worker, spec_request request)
+{
+    static const uint64_t DEADLINES[] = {0, 1, MS / 10, MS, 50 * MS, 0};
+    const struct spec_stage_params params = {.struct_size = sizeof(params),
+                                             .request = request,
+                                             .deadline_ns = DEADLINES[draw(worker, 6)]};
+    spec_ticket ticket = 0;
+    spec_status status = sc_plugin_stage(worker->races->world.rig.conn, &params,
+                                         draw(worker, 8) > 0 ? &ticket : NULL, NULL);
+    if (status != SPEC_OK && status != SPEC_E_BUSY && status != SPEC_E_STALE)
+        wrong(worker, "stage", status);
+    return ticket;
+}
+
+static void stage_end(struct worker *worker, spec_ticket ticket)
+{
+    spec_status ended = ticket_end(worker, ticket);
+    if (ended != SPEC_OK && ended != SPEC_E_NO_SPACE && ended != SPEC_E_TIMEOUT &&
+        ended != SPEC_E_DROPPED)
+        wrong(worker, "how a stage ended", ended);
+    COUNT(worker, staged, ended == SPEC_OK || ended == SPEC_E_NO_SPACE);
+}
+
+/* What lookup did not promise. */
+static void store(struct worker *worker, spec_request request, uint64_t from)
+{
+    const struct world *world = &worker->races->world;
+    spec_ticket ticket = 0;
+    spec_status status = from % 64 == 0 ? SPEC_OK : SPEC_E_INVALID;
+    for (uint32_t layer = 0; layer < LAYERS && status == SPEC_OK && from < MATCHED; layer++) {
+        struct area area = world_area(world, from, MATCHED - from, layer);
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = request,
+                                           .layer = layer,
+                                           .first_token = from,
+                                           .token_count = MATCHED - from,
+                                           .memory = &area.memory};
+        status = sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL);
+        rig_area_free(&area);
+    }
+    if (status == SPEC_OK && ticket != 0)
+        COUNT(worker, stored, ticket_end(worker, ticket) == SPEC_OK);
+}
+
+static void forget_all(struct races *races)
+{
+    struct sc_store *store = races->world.rig.conn->store;
+    for (uint64_t id = 1; id < sc_store_piece_next(store); id++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
+        if (piece != NULL)
+            sc_store_hosted_piece_gone(store, piece);
+    }
+}
+
+static void run_round(struct worker *worker)
+{
+    struct races *races = worker->races;
+    struct rig *rig = &races->world.rig;
+    struct prompt prompt = races->prompts[draw(worker, PROMPTS)];
+    struct spec_lookup_result found;
+    spec_ticket ticket = 0;
+    prompt.count = MATCHED;
+    if (races->seed % 2 == 1 && draw(worker, 100) == 0)
+        (void)sc_plugin_reset(rig->conn, NULL);
+    if (draw(worker, 20) == 0)
+        forget_all(races);
+    if (draw(worker, 20) == 0)
+        sc_plugin_evict_ask(rig->conn, 1);
+    if (rig_try_lookup(rig, &prompt, 0, RIG_MAX, &found) != SPEC_OK || found.request == 0)
+        return;
+    bool is_hit = found.matched_tokens > 0;
+    if (is_hit && draw(worker, 3) > 0)
+        ticket = stage(worker, found.request);
+    if (ticket != 0 && draw(worker, 2) == 0) {
+        stage_end(worker, ticket);
+        ticket = 0;
+    }
+    for (uint32_t layer = (uint32_t)draw(worker, LAYERS); layer < LAYERS && is_hit; layer++)
+        if (draw(worker, 6) == 0 || !load(worker, found.request, found.matched_tokens, layer))
+            break;
+    store(worker, found.request, found.matched_tokens);
+    rig_release(rig, found.request);
+    if (ticket != 0)
+        stage_end(worker, ticket);
+}
+
+static void *work(void *user)
+{
+    struct worker *worker = user;
+    for (; worker->round < ROUNDS; worker->round++) {
+        run_round(worker);
+        caps_check(worker);
+    }
+    return NULL;
+}
+
+static void rows_make(struct races *races)
+{
+    const struct world *world = &races->world;
+    const struct sc_config *config = &world->rig.conn->config;
+    assert_int_equal(rig_part_bytes(&world->rig), ROW_BYTES);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        for (uint32_t part = 0; part < 2; part++) {
+            uint32_t bits = (uint32_t)(part == 0 ? config->bits_k : config->bits_v);
+            struct slab slab = {.row_count = 0};
+            for (uint64_t j = 0; j < MATCHED; j++) {
+                stored_row(world, j, layer, part, races->rows[1][layer][part][j]);
+                decoded(world, j, layer, part, bits, &slab, world->rig.dtype,
+                        races->rows[0][layer][part][j]);
+            }
+        }
+}
+
+static void run(uint64_t seed, struct races *sum)
+{
+    struct races *races = calloc(1, sizeof(*races));
+    struct worker workers[WORKERS];
+    char extra[512];
+    assert_non_null(races);
+    races->seed = seed;
+    (void)snprintf(extra, sizeof(extra),
+                   "\"disk_bytes\": \"%s\", \"segment_bytes\": \"1MiB\", \"max_requests\": 20, "
+                   "\"lease_ns_max\": 0, \"store\": {\"coarse_only\": \"yes\"%s}, %s",
+                   "5MiB", seed % 3 == 0 ? ", \"layout\": \"split\"" : "",
+                   WAYS[seed % (sizeof(WAYS) / sizeof(WAYS[0]))]);
+    races->world = (struct world){.matched = MATCHED, .group = 2, .agree = 3};
+    rig_init(&races->world.rig, false, extra);
+    rig_shape(&races->world.rig, LAYERS, 2, 16, SPEC_DTYPE_F16);
+    races->world.rig.query_group = 2;
+    struct world plain = races->world; /* as long as no thread but this one counts */
+    rig_open(&races->world.rig);
+    for (uint64_t p = 0; p < PROMPTS; p++)
+        races->prompts[p] = rig_prompt(900 + p / 2, 64, p, MATCHED + FRESH_ROWS);
+    races->world.prompt = races->prompts[0];
+    rows_make(races);
+    plain.rig.conn = races->world.rig.conn;
+    plain.prompt = races->prompts[0];
+    for (uint64_t w = 0; w < WORKERS; w++) {
+        workers[w] = (struct worker){
+            .races = races, .number = w, .random = rig_mix(seed * 1000 + w), .world = plain};
+        assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
+    }
+    for (uint64_t w = 0; w < WORKERS; w++)
+        assert_int_equal(pthread_join(workers[w].thread, NULL), 0);
+    assert_int_equal(atomic_load(&races->world.rig.conn->poison.broken), 0);
+    sum->loads += races->loads;
+    sum->stale += races->stale;
+    sum->gone += races->gone;
+    sum->staged += races->staged;
+    sum->stored += races->stored;
+    sum->coarse += races->coarse;
+    for (uint64_t p = 1; p < PROMPTS; p++)
+        rig_prompt_free(&races->prompts[p]);
+    world_done(&races->world);
+    free(races);
+}
+
+static void eight_threads_beside_all_that_changes_codes(void **state)
+{
+    (void)state;
+    const char *seed = getenv("SC_SEED");
+    struct races sum = {0};
+    for (uint64_t i = 1; i <= SEEDS; i++)
+        if (seed == NULL || strtoull(seed, NULL, 10) == i)
+            run(i, &sum);
+    print_message("loads %" PRIu64 ", stale %" PRIu64 ", gone %" PRIu64 ", staged %" PRIu64
+                  ", stored %" PRIu64 ", coarse %" PRIu64 "\n",
+                  sum.loads, sum.stale, sum.gone, sum.staged, sum.stored, sum.coarse);
+    assert_true(sum.loads > 0 && sum.staged > 0 && sum.stored > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(eight_threads_beside_all_that_changes_codes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
