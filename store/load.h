@@ -170,7 +170,8 @@ bool sc_store_can_stage(const struct sc_store *store);
  * BUSY (one match is staged at a time), NO_MEMORY. */
 spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_stage *what,
                                  struct spec_error *reterr);
-/* Whether host memory has all that is wanted of the piece, in every layer. Any thread; no lock. */
+/* Whether host memory has all that is wanted of the piece, in every layer. Any thread; no lock,
+ * but where rows of some layers alone are wanted. */
 bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
                         uint64_t piece);
 /* What runs ends soon, and says DROPPED, or how it ended before. Any thread. */

@@ -458,6 +458,20 @@ spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_s
     return SPEC_OK;
 }
 
+/* Whether host memory has the piece's rows in layers [0, end): counted, but those of layers behind
+ * count as well. */
+static bool has_rows(const struct sc_store *store, const struct sc_store_range *whole, uint32_t end)
+{
+    uint32_t layers = store->shape.layer_count, layer = 0;
+    struct sc_store_hosted_wish wish;
+    if (!sc_store_hosted_wish(store, 0, whole, &wish) ||
+        sc_store_host_layers(store->host, &wish.key) < end)
+        return false;
+    while (layer < end && end < layers && sc_store_hosted_has(store, layer, whole))
+        layer++;
+    return layer == end || end == layers;
+}
+
 bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
                         uint64_t piece)
 {
@@ -478,8 +492,7 @@ bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stag
         return false;
     uint32_t rows_end = wants->rows_end;
     rows_end = reads_codes_alone(store, wants, rows_end, &whole) ? rows_end : layers;
-    return is_coarse || (sc_store_hosted_wish(store, 0, &whole, &wish) &&
-                         sc_store_host_layers(store->host, &wish.key) >= rows_end);
+    return is_coarse || has_rows(store, &whole, rows_end);
 }
 
 void sc_store_stage_cancel(struct sc_store *store)

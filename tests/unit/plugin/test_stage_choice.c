@@ -183,6 +183,40 @@ static void lookups_wait_for_it_too(void **state)
     }
 }
 
+/* Rows of other layers than loads will read are there: those that they will read are missing. */
+static void lookups_wait_for_the_right_layers(void **state)
+{
+    (void)state;
+    struct world world;
+    open_with(&world,
+              "\"preset\": \"int8\", \"host_bytes\": \"64MiB\", \"select\": {\"dense_layers\": 2}",
+              0);
+    spec_request request = look_and_land(&world);
+    for (uint32_t i = 0; i < 4; i++) { /* of layers 2 and 3 rows, and then codes */
+        static struct shot shot;
+        shot_make(&shot, &world, request, 2 + i % 2, 0, i < 2 ? 1000000 : 0);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        shot_free(&shot);
+        rig_pass_ns(&world.rig, 100 * MS);
+    }
+    const struct sc_plugin_request *found = sc_plugin_request_find(world.rig.conn, request);
+    struct sc_store *store = world.rig.conn->store;
+    for (uint64_t r = 0; r < found->range_count; r++)
+        for (uint32_t layer = 0; layer < 2; layer++)
+            sc_store_hosted_forget(store, layer, &found->ranges[r]);
+    assert_int_equal(rows_hosted(&world, request), found->range_count * 2);
+    const struct sc_store_stage_wants wants = sc_plugin_stage_wants(world.rig.conn, found);
+    assert_int_equal(wants.rows_end, 2);
+    spec_ticket ticket = stage(&world, request);
+    assert_int_equal(peek(&world).state, SPEC_LOOKUP_PENDING);
+    assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
+    assert_int_equal(rows_hosted(&world, request), found->range_count * 4);
+    for (uint64_t r = 0; r < found->range_count; r++)
+        assert_true(sc_store_stage_has(store, &wants, found->ranges[r].piece));
+    rig_release(&world.rig, request);
+    world_done(&world);
+}
+
 /* Memory of any size: what rows are chosen by, of layer after layer, then rows. */
 static void without_room_the_front_is_there(void **state)
 {
@@ -448,6 +482,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_read_after_it),
         cmocka_unit_test(lookups_wait_for_it_too),
+        cmocka_unit_test(lookups_wait_for_the_right_layers),
         cmocka_unit_test(without_room_the_front_is_there),
         cmocka_unit_test(long_codes_come_in_parts),
         cmocka_unit_test(long_keys_come_in_parts),
