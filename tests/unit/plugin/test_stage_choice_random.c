@@ -41,7 +41,8 @@ struct walk {
     struct open_request open[OPEN];
     spec_ticket tickets[TICKETS];
     uint32_t ticket_count;
-    uint64_t loads, failed, staged, pending, coarse, rotten;
+    uint64_t loads, failed, staged, pending, coarse, rotten, merged;
+    bool grows; /* rows are stored a few a pass: pieces are of any length, until they are merged */
 };
 
 static uint64_t draw(struct walk *w, uint64_t below)
@@ -73,25 +74,25 @@ static void faults_off(struct walk *w)
     atomic_store(&rig->memory.countdown, -1);
 }
 
-/* What was evicted or void is stored again, so that there is something to be staged. */
-static void store_again(struct walk *w)
+/* What is missing of the first `end` tokens is stored. */
+static void store_to(struct walk *w, uint64_t end)
 {
     struct world *world = &w->world;
     struct rig *rig = &world->rig;
-    struct prompt stored = {MATCHED, world->prompt.tokens, world->prompt.history};
+    struct prompt stored = {end, world->prompt.tokens, world->prompt.history};
     struct spec_lookup_result found;
     spec_ticket ticket = 0;
     if (rig_try_lookup(rig, &stored, 0, RIG_MAX, &found) != SPEC_OK || found.request == 0)
         return;
     uint64_t first = found.matched_tokens;
-    spec_status status = first % 64 == 0 ? SPEC_OK : SPEC_E_INVALID;
+    spec_status status = first < end ? SPEC_OK : SPEC_E_INVALID;
     for (uint32_t layer = 0; layer < LAYERS && status == SPEC_OK; layer++) {
-        struct area area = world_area(world, first, MATCHED - first, layer);
+        struct area area = world_area(world, first, end - first, layer);
         struct spec_store_params params = {.struct_size = sizeof(params),
                                            .request = found.request,
                                            .layer = layer,
                                            .first_token = first,
-                                           .token_count = MATCHED - first,
+                                           .token_count = end - first,
                                            .memory = &area.memory};
         status = sc_plugin_store(rig->conn, &params, 1, &ticket, NULL);
         rig_area_free(&area);
@@ -99,9 +100,21 @@ static void store_again(struct walk *w)
             status = rig_wait(rig, ticket);
     }
     rig_release(rig, found.request);
+}
+
+/* What was evicted or void is stored again, so that there is something to be staged. */
+static void store_again(struct walk *w)
+{
+    struct spec_lookup_result found;
+    for (uint64_t i = draw(w, 8); i > 0 && w->grows; i--)
+        if (rig_peek(&w->world.rig, &w->world.prompt, 0, &found) == SPEC_OK &&
+            found.matched_tokens < MATCHED - 64)
+            store_to(w, found.matched_tokens + 1 + draw(w, draw(w, 2) == 0 ? 64 : 6));
+    if (!w->grows)
+        store_to(w, MATCHED);
     struct sc_store_stats stats = stats_of(w);
     for (uint32_t i = 0; i < 100 && stats.is_building; i++) { /* codes come behind */
-        rig_pass_ns(rig, MS);
+        rig_pass_ns(&w->world.rig, MS);
         stats = stats_of(w);
     }
 }
@@ -137,7 +150,7 @@ static void step_stage(struct walk *w, const struct open_request *open)
     w->staged += status == SPEC_OK;
 }
 
-/* Rows [from, matched), each as its bit says; chunks are coded as they were stored. */
+/* Rows [from, matched), each as its bit says; chunks are coded as they were stored, if together. */
 static void rows_check(struct walk *w, const struct shot *shot, const struct open_request *open)
 {
     const struct world *world = &w->world;
@@ -150,6 +163,8 @@ static void rows_check(struct walk *w, const struct shot *shot, const struct ope
     for (uint64_t j = 0; j < open->matched - open->from; j++)
         for (uint32_t part = 0; part < 2; part++) {
             const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
+            if (!is_exact(shot, j) && w->grows)
+                continue;
             if (!is_exact(shot, j))
                 decoded(world, open->from + j, shot->item.layer, part, bits[part], &slabs[part],
                         world->rig.dtype, expected);
@@ -290,6 +305,8 @@ static void run_step(struct walk *w)
         step_load(w, open);
     else if (kind < 9)
         step_stage(w, open);
+    else if (kind == 9 && w->grows)
+        store_again(w);
     else if (kind < 11) {
         rig_release(rig, open->request);
         *open = (struct open_request){0};
@@ -313,6 +330,7 @@ static void run_end(struct walk *w)
 {
     struct rig *rig = &w->world.rig;
     faults_off(w);
+    w->merged = atomic_load(&rig->conn->stats.merged_chunks);
     if (draw(w, 6) > 0) { /* else it is closed as it is */
         rig_pass_ns(rig, 20000 * MS);
         tickets_poll(w, true);
@@ -343,6 +361,7 @@ static void run(uint64_t seed, struct walk *sum)
     assert_non_null(w);
     w->seed = seed;
     w->random = rig_mix(seed);
+    w->grows = seed % 6 == 1;
     (void)snprintf(extra, sizeof(extra),
                    "\"lease_ns_max\": 0, \"segment_bytes\": \"1MiB\", "
                    "\"store\": {\"coarse_only\": \"%s\"%s}, %s",
@@ -357,15 +376,18 @@ static void run(uint64_t seed, struct walk *sum)
         sc_plugin_evict_ask(w->world.rig.conn, 1);
         rig_background(&w->world.rig);
     }
+    if (w->grows)
+        assert_int_equal(sc_plugin_reset(w->world.rig.conn, NULL), SPEC_OK);
     for (w->step = 0; w->step < STEPS; w->step++)
         run_step(w);
+    run_end(w);
     sum->loads += w->loads;
     sum->failed += w->failed;
     sum->staged += w->staged;
     sum->pending += w->pending;
     sum->coarse += w->coarse;
     sum->rotten += w->rotten;
-    run_end(w);
+    sum->merged += w->merged;
     free(w);
 }
 
@@ -379,8 +401,9 @@ static void any_order_of_calls_and_faults_is_right(void **state)
     for (uint64_t i = first; i < first + count; i++)
         run(i, &sum);
     print_message("loads %" PRIu64 " (failed %" PRIu64 "), staged %" PRIu64 ", pending %" PRIu64
-                  ", with coarse pieces %" PRIu64 ", rotten %" PRIu64 "\n",
-                  sum.loads, sum.failed, sum.staged, sum.pending, sum.coarse, sum.rotten);
+                  ", with coarse pieces %" PRIu64 ", rotten %" PRIu64 ", merged %" PRIu64 "\n",
+                  sum.loads, sum.failed, sum.staged, sum.pending, sum.coarse, sum.rotten,
+                  sum.merged);
     assert_true(seed != NULL || (sum.loads > 0 && sum.staged > 0 && sum.coarse > 0));
 }
 
