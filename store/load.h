@@ -171,7 +171,7 @@ bool sc_store_can_stage(const struct sc_store *store);
 spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_stage *what,
                                  struct spec_error *reterr);
 /* Whether host memory has all that is wanted of the piece, in every layer. Any thread; no lock,
- * but where rows of some layers alone are wanted. */
+ * but where some layers alone are wanted. */
 bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
                         uint64_t piece);
 /* What runs ends soon, and says DROPPED, or how it ended before. Any thread. */

@@ -458,18 +458,18 @@ spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_s
     return SPEC_OK;
 }
 
-/* Whether host memory has the piece's rows in layers [0, end): counted, but those of layers behind
- * count as well. */
-static bool has_rows(const struct sc_store *store, const struct sc_store_range *whole, uint32_t end)
+/* Whether host memory has slabs of that key in layers [first, end): they are counted, but those of
+ * other layers count as well. */
+static bool has_layers(const struct sc_store *store, struct sc_store_host_key key, uint32_t first,
+                       uint32_t end)
 {
-    uint32_t layers = store->shape.layer_count, layer = 0;
-    struct sc_store_hosted_wish wish;
-    if (!sc_store_hosted_wish(store, 0, whole, &wish) ||
-        sc_store_host_layers(store->host, &wish.key) < end)
+    bool is_all = first == 0 && end == store->shape.layer_count;
+    if (sc_store_host_layers(store->host, &key) < end - first)
         return false;
-    while (layer < end && end < layers && sc_store_hosted_has(store, layer, whole))
-        layer++;
-    return layer == end || end == layers;
+    for (key.layer = first; key.layer < end && !is_all; key.layer++)
+        if (!sc_store_host_has(store->host, &key))
+            return false;
+    return true;
 }
 
 bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
@@ -488,11 +488,12 @@ bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stag
     struct sc_store_sketch_plan plan = sc_store_bring_plan(store, wants, 0);
     plan.ranges = &whole;
     if (wants->choice_from < layers && sc_store_sketch_wish(&plan, 0, &wish) &&
-        sc_store_host_layers(store->host, &wish.key) < layers - wants->choice_from)
+        !has_layers(store, wish.key, wants->choice_from, layers))
         return false;
     uint32_t rows_end = wants->rows_end;
     rows_end = reads_codes_alone(store, wants, rows_end, &whole) ? rows_end : layers;
-    return is_coarse || has_rows(store, &whole, rows_end);
+    return is_coarse || (sc_store_hosted_wish(store, 0, &whole, &wish) &&
+                         has_layers(store, wish.key, 0, rows_end));
 }
 
 void sc_store_stage_cancel(struct sc_store *store)

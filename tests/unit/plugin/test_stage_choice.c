@@ -168,7 +168,10 @@ static void lookups_wait_for_it_too(void **state)
         }
         /* One slab of it is gone. */
         const struct sc_store_range range = {.piece = found->ranges[1].piece, .row_count = 1};
+        struct sc_store_stage_wants last = wants;
+        last.choice_from = 2;
         sc_store_hosted_forget_tags(world.rig.conn->store, 3, &range);
+        assert_false(sc_store_stage_has(world.rig.conn->store, &last, range.piece));
         assert_false(sc_store_stage_has(world.rig.conn->store, &wants, range.piece));
         assert_int_equal(sc_store_stage_has(world.rig.conn->store, &rows, range.piece), i != 1);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_HIT); /* nobody brings it */
