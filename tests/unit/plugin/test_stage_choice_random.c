@@ -7,7 +7,7 @@
 #include "plugin/choose/select.h"
 #include "store/cache/hosted.h"
 #include "store/internal.h"
-#include "store/read/sketch.h"
+#include "store/read/bring.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
 #include <inttypes.h>
@@ -30,6 +30,17 @@ static const char *const WAYS[] = {
 };
 #define WAY_COUNT (sizeof(WAYS) / sizeof(WAYS[0]))
 
+/* Rows alone, chosen by keys or by what is told; of one head: sets are of the row. The last has
+ * pieces whose keys are more than a read. */
+static const char *const SETS[] = {
+    "\"preset\": \"impress-itf\", \"host_bytes\": \"64MiB\"",
+    "\"preset\": \"spi\", \"host_bytes\": \"600KiB\"",
+    "\"preset\": \"random\", \"host_bytes\": \"400KiB\", \"host_policy\": \"lfu\"",
+    "\"preset\": \"hinted\", \"host_bytes\": \"64MiB\", \"select\": {\"dense_layers\": 1}",
+    "\"preset\": \"spec-itf\", \"host_bytes\": \"64MiB\", \"chunk_tokens\": 256",
+};
+#define SET_COUNT (sizeof(SETS) / sizeof(SETS[0]))
+
 struct open_request {
     spec_request request;
     uint64_t from, matched;
@@ -42,6 +53,7 @@ struct walk {
     spec_ticket tickets[TICKETS];
     uint32_t ticket_count;
     uint64_t loads, failed, staged, pending, coarse, rotten, merged;
+    bool has_sets;
     bool grows; /* rows are stored a few a pass: pieces are of any length, until they are merged */
 };
 
@@ -158,7 +170,17 @@ static void rows_check(struct walk *w, const struct shot *shot, const struct ope
     uint32_t bits[2] = {(uint32_t)world->rig.conn->config.bits_k,
                         (uint32_t)world->rig.conn->config.bits_v};
     struct slab slabs[2] = {{.row_count = 0}, {.row_count = 0}};
-    uint8_t expected[64 * 4];
+    uint8_t expected[1024];
+    for (uint64_t j = 0; j < shot->item.row_count && w->has_sets; j++)
+        for (uint32_t part = 0; part < 2; part++) {
+            const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
+            CHECK(w, shot->positions[j] >= open->from && shot->positions[j] < open->matched);
+            CHECK(w, j == 0 || shot->positions[j] > shot->positions[j - 1]);
+            stored_row(world, shot->positions[j], shot->item.layer, part, expected);
+            CHECK(w, memcmp(at + j * bytes, expected, bytes) == 0);
+        }
+    if (w->has_sets)
+        return;
     CHECK(w, shot->item.row_count == open->matched - open->from);
     for (uint64_t j = 0; j < open->matched - open->from; j++)
         for (uint32_t part = 0; part < 2; part++) {
@@ -183,7 +205,7 @@ static void step_load(struct walk *w, const struct open_request *open)
         uint32_t layer = (uint32_t)draw(w, LAYERS);
         w->world.matched = open->matched;
         shot_make(shot, &w->world, open->request, layer, open->from, (uint32_t)draw(w, 300000));
-        if (draw(w, 2) == 0)
+        if (draw(w, 2) == 0 || w->has_sets)
             shot->select.given = 0;
         w->world.matched = MATCHED;
         spec_status status = sc_plugin_get_important(w->world.rig.conn, &shot->item, 1, &error);
@@ -197,18 +219,18 @@ static void step_load(struct walk *w, const struct open_request *open)
     free(shot);
 }
 
-/* A bit anywhere of a slab of codes or of rows. */
+/* A bit anywhere of a slab of what rows are chosen by. */
 static void memory_rots(struct walk *w, const struct open_request *open)
 {
     const struct sc_plugin_request *request =
         sc_plugin_request_find(w->world.rig.conn, open->request);
     struct sc_store *store = w->world.rig.conn->store;
     for (uint64_t r = 0; request != NULL && r < request->range_count; r++) {
-        struct sc_store_sketch_plan plan = {.store = store,
-                                            .ranges = request->ranges,
-                                            .range_count = request->range_count,
-                                            .layer = (uint32_t)draw(w, LAYERS),
-                                            .is_codes = true};
+        const struct sc_store_stage_wants wants = sc_plugin_stage_wants(w->world.rig.conn, request);
+        struct sc_store_sketch_plan plan =
+            sc_store_bring_plan(store, &wants, (uint32_t)draw(w, LAYERS));
+        plan.ranges = request->ranges;
+        plan.range_count = request->range_count;
         struct sc_store_hosted_wish wish;
         if (!sc_store_range_is_there(store, &request->ranges[r]) ||
             !sc_store_sketch_wish(&plan, r, &wish))
@@ -334,6 +356,8 @@ static void run_end(struct walk *w)
     if (draw(w, 6) > 0) { /* else it is closed as it is */
         rig_pass_ns(rig, 20000 * MS);
         tickets_poll(w, true);
+        sc_store_host_expire(rig->conn->store->host, sc_exec_now_ns(rig->conn->exec));
+        CHECK(w, stats_of(w).host_bytes_kept == 0); /* 10 s after the last of them */
         for (uint64_t count = 1; count <= MATCHED; count += 37) {
             struct prompt part = {count, w->world.prompt.tokens, w->world.prompt.history};
             struct spec_lookup_result result;
@@ -362,12 +386,21 @@ static void run(uint64_t seed, struct walk *sum)
     w->seed = seed;
     w->random = rig_mix(seed);
     w->grows = seed % 6 == 1;
+    w->has_sets = seed % 3 == 2;
     (void)snprintf(extra, sizeof(extra),
-                   "\"lease_ns_max\": 0, \"segment_bytes\": \"1MiB\", "
+                   "\"lease_ns_max\": 0, \"segment_bytes\": \"8MiB\", "
                    "\"store\": {\"coarse_only\": \"%s\"%s}, %s",
-                   seed % 4 == 3 ? "no" : "yes", seed % 3 == 0 ? ", \"layout\": \"split\"" : "",
-                   WAYS[seed % WAY_COUNT]);
-    world_open(&w->world, extra, 2, 1 + (uint32_t)(seed % 3), 16, SPEC_DTYPE_F16, MATCHED, 3);
+                   seed % 4 == 3 || w->has_sets ? "no" : "yes",
+                   seed % 9 < 3 ? ", \"layout\": \"split\"" : "",
+                   w->has_sets ? SETS[seed % SET_COUNT] : WAYS[seed % WAY_COUNT]);
+    w->world = (struct world){.matched = MATCHED, .group = 1 + seed % 3, .agree = 3};
+    rig_init(&w->world.rig, true, extra);
+    rig_shape(&w->world.rig, LAYERS, w->has_sets ? 1 : 2, w->has_sets ? 256 : 16, SPEC_DTYPE_F16);
+    w->world.rig.query_group = w->world.group;
+    w->world.rig.op = seed % 2 == 0 ? "64KiB" : NULL;
+    w->world.prompt = rig_prompt(MATCHED, 0, 0, MATCHED + FRESH_ROWS);
+    rig_open(&w->world.rig);
+    world_store(&w->world);
     wait_for_codes(&w->world);
     rig_background(&w->world.rig);
     if (seed % 2 == 0)
