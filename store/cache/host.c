@@ -20,7 +20,7 @@
 #define NONE  UINT32_MAX
 #define SHARE 4u /* slabs may be so many times shorter than the usual one */
 #define SEEDS 8u /* slabs around whose pages room is looked for: the first of the heap */
-#define KEPT  4u /* of so many parts of the memory, all but one may be kept */
+#define KEPT  4u /* of so many parts of the memory, and of slabs, all but one may be kept */
 
 enum state { FREE, FILLING, PUBLISHED, FORGOTTEN };
 
@@ -55,7 +55,7 @@ struct sc_store_host {
     uint32_t *heads, *owners;
     struct sc_heap heap;
     struct sc_store_residents residents; /* counts, which any thread reads */
-    uint32_t free, kept;
+    uint32_t free, kept, slabs_kept;
     uint32_t fresh; /* slabs from this one on were never used: their memory was never touched */
     uint64_t stamp; /* of uses */
     uint64_t now;   /* of heat: a half-life is as many pages used, or refused, as there are */
@@ -151,6 +151,7 @@ static void kept_add(struct sc_store_host *host, struct sc_store_host_slab *slab
         host->slabs[host->kept].kept_prev = number_of(host, slab);
     host->kept = number_of(host, slab);
     host->pages_kept += slab->pages;
+    host->slabs_kept++;
 }
 
 static void kept_remove(struct sc_store_host *host, struct sc_store_host_slab *slab)
@@ -161,6 +162,15 @@ static void kept_remove(struct sc_store_host *host, struct sc_store_host_slab *s
         slab->kept_next;
     slab->keeper = 0;
     host->pages_kept -= slab->pages;
+    host->slabs_kept--;
+}
+
+/* Whether one more may be kept: loads go on finding room, also where what is kept is short, and
+ * takes slabs rather than memory. */
+static bool may_keep(const struct sc_store_host *host, uint64_t pages)
+{
+    return host->pages_kept + pages <= host->page_count - host->page_count / KEPT &&
+           host->slabs_kept < host->slabs_max - host->slabs_max / KEPT;
 }
 
 /* ---- Room: lock held ------------------------------------------------------------------------- */
@@ -388,7 +398,7 @@ static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
         return SC_STORE_HOST_THERE;
     use_add(host, &use, pages); /* if it is refused, too: what is not used falls behind */
     use.heat -= begin->heat_less;
-    if (begin->keeper != 0 && host->pages_kept + pages > host->page_count - host->page_count / KEPT)
+    if (begin->keeper != 0 && !may_keep(host, pages))
         return SC_STORE_HOST_FULL;
     uint64_t rank = begin->keeper != 0 ? UINT64_MAX : sc_rank_coming(host->policy, &use);
     if (!room_take(host, pages, rank, &page))
@@ -511,9 +521,8 @@ bool sc_store_host_keep(struct sc_store_host *host, const struct sc_store_host_k
         return false;
     pthread_mutex_lock(&host->lock);
     struct sc_store_host_slab *slab = slab_find(host, key);
-    bool has = slab != NULL && slab->state == PUBLISHED;
-    uint64_t kept = has ? host->pages_kept + (slab->keeper == 0 ? slab->pages : 0) : 0;
-    has = has && kept <= host->page_count - host->page_count / KEPT;
+    bool has = slab != NULL && slab->state == PUBLISHED &&
+               (slab->keeper != 0 || may_keep(host, slab->pages));
     if (has) {
         if (slab->keeper == 0)
             slab->promised_ns = 0;

@@ -33,7 +33,8 @@ static uint64_t below(uint64_t *seed, uint64_t end)
     return (*seed >> 33) % end;
 }
 
-static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t seed)
+static void fixture_init_of(struct fixture *fx, enum sc_policy policy, uint64_t seed,
+                            uint64_t slab_bytes)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     memset(fx, 0, sizeof(*fx));
@@ -42,10 +43,15 @@ static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t see
     const struct sc_store_host_params params = {.alloc = &fx->alloc,
                                                 .poison = &fx->poison,
                                                 .bytes = PAGES * PAGE,
-                                                .slab_bytes = PAGE,
+                                                .slab_bytes = slab_bytes,
                                                 .policy = policy};
     assert_int_equal(sc_store_host_open(&params, &fx->host, &error), SPEC_OK);
     sc_alloc_seal(&fx->alloc);
+}
+
+static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t seed)
+{
+    fixture_init_of(fx, policy, seed, PAGE);
 }
 
 static void fixture_done(struct fixture *fx)
@@ -229,6 +235,36 @@ static void not_all_of_the_memory_is_kept(void **state)
     fixture_done(&fx);
 }
 
+/* Slabs a 16th as long as the usual one: there are no more of them long before memory is full. */
+static void not_all_of_the_slabs_are_kept(void **state)
+{
+    (void)state;
+    for (uint32_t way = 0; way < 2; way++) {
+        struct fixture fx;
+        uint64_t kept = 0;
+        fixture_init_of(&fx, SC_POLICY_LRU, 1, 16 * PAGE);
+        for (uint64_t i = 0; i < PAGES; i++) {
+            struct sc_store_host_key key = key_of(i / LAYERS, i % LAYERS);
+            struct sc_store_host_slab *slab = NULL;
+            bool is_there = way == 0 && put(&fx, i / LAYERS, i % LAYERS, 1);
+            assert_true(way == 1 || is_there);
+            if (way == 0) /* that is there */
+                kept += keep(&fx, i / LAYERS, i % LAYERS, 5);
+            else if (sc_store_host_begin_kept(fx.host, &key, 1, PAGE, 1000, 5, &slab) ==
+                     SC_STORE_HOST_BEGUN) {
+                sc_store_host_publish(fx.host, slab);
+                kept++;
+            }
+        }
+        assert_int_equal(kept, 17 - 17 / 4);
+        for (uint64_t i = PAGES; i < KEYS; i++)
+            assert_true(put(&fx, i / LAYERS, i % LAYERS, 1)); /* others find room */
+        sc_store_host_let_go(fx.host, 5, 0);
+        assert_int_equal(stats_of(&fx).bytes_kept, 0);
+        fixture_done(&fx);
+    }
+}
+
 static void time_lets_go(void **state)
 {
     (void)state;
@@ -261,7 +297,7 @@ static void a_second_keeper_shortens_nothing(void **state)
     assert_true(put(&fx, 0, 0, 1) && keep(&fx, 0, 0, 1));
     sc_store_host_let_go(fx.host, 1, 100);
     assert_true(keep(&fx, 0, 0, 2));
-    assert_true(keep(&fx, 0, 0, 2)); /* found a second time */
+    assert_true(keep(&fx, 0, 0, 2));    /* found a second time */
     sc_store_host_expire(fx.host, 150); /* it is not over for this one */
     assert_int_equal(stats_of(&fx).bytes_kept, PAGE);
     sc_store_host_let_go(fx.host, 2, 0);
@@ -344,6 +380,7 @@ int main(void)
         cmocka_unit_test(counts_follow_every_change),
         cmocka_unit_test(what_is_kept_stays_until_it_was_used),
         cmocka_unit_test(not_all_of_the_memory_is_kept),
+        cmocka_unit_test(not_all_of_the_slabs_are_kept),
         cmocka_unit_test(time_lets_go),
         cmocka_unit_test(a_second_keeper_shortens_nothing),
         cmocka_unit_test(counting_needs_no_lock),
