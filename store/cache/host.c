@@ -359,6 +359,22 @@ uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_
     return host != NULL ? sc_store_residents_count(&host->residents, key->copy, what_of(key)) : 0;
 }
 
+uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_store_host_key *key,
+                                 uint32_t first, uint32_t end)
+{
+    uint32_t count = 0;
+    if (host == NULL)
+        return 0;
+    pthread_mutex_lock(&host->lock);
+    uint32_t group = sc_store_residents_find(&host->residents, key->copy, what_of(key));
+    uint32_t i = group != NONE ? host->residents.groups[group].first : NONE;
+    for (; i != NONE; i = host->slabs[i].group_next)
+        count += host->slabs[i].state == PUBLISHED && host->slabs[i].key.layer >= first &&
+                 host->slabs[i].key.layer < end;
+    pthread_mutex_unlock(&host->lock);
+    return count;
+}
+
 /* Lock held. A slab of pages that were taken for it. */
 static struct sc_store_host_slab *slab_make(struct sc_store_host *host,
                                             const struct sc_store_host_key *key, uint64_t page,

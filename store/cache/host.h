@@ -71,6 +71,9 @@ bool sc_store_host_is_empty(const struct sc_store_host *host);
 /* Of how many layers, key's or others, get would give the slab. */
 uint32_t sc_store_host_layers(const struct sc_store_host *host,
                               const struct sc_store_host_key *key);
+/* The same of layers [first, end) alone, with the lock. */
+uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_store_host_key *key,
+                                 uint32_t first, uint32_t end);
 
 /* Memory for a slab that is not there yet, to be filled and then published or abandoned. cost_ns:
  * what it takes to have it again. NULL: it is there, or nothing worth less can go. */

@@ -460,16 +460,13 @@ spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_s
 
 /* Whether host memory has slabs of that key in layers [first, end): they are counted, but those of
  * other layers count as well. */
-static bool has_layers(const struct sc_store *store, struct sc_store_host_key key, uint32_t first,
-                       uint32_t end)
+static bool has_layers(const struct sc_store *store, const struct sc_store_host_key *key,
+                       uint32_t first, uint32_t end)
 {
     bool is_all = first == 0 && end == store->shape.layer_count;
-    if (sc_store_host_layers(store->host, &key) < end - first)
-        return false;
-    for (key.layer = first; key.layer < end && !is_all; key.layer++)
-        if (!sc_store_host_has(store->host, &key))
-            return false;
-    return true;
+    return sc_store_host_layers(store->host, key) >= end - first &&
+           (is_all || first == end ||
+            sc_store_host_layers_in(store->host, key, first, end) == end - first);
 }
 
 bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
@@ -488,12 +485,12 @@ bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stag
     struct sc_store_sketch_plan plan = sc_store_bring_plan(store, wants, 0);
     plan.ranges = &whole;
     if (wants->choice_from < layers && sc_store_sketch_wish(&plan, 0, &wish) &&
-        !has_layers(store, wish.key, wants->choice_from, layers))
+        !has_layers(store, &wish.key, wants->choice_from, layers))
         return false;
     uint32_t rows_end = wants->rows_end;
     rows_end = reads_codes_alone(store, wants, rows_end, &whole) ? rows_end : layers;
     return is_coarse || (sc_store_hosted_wish(store, 0, &whole, &wish) &&
-                         has_layers(store, wish.key, 0, rows_end));
+                         has_layers(store, &wish.key, 0, rows_end));
 }
 
 void sc_store_stage_cancel(struct sc_store *store)
