@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STORES 5u /* prefixes that are stored */
+#define STORES 9u /* prefixes that are stored */
 
 struct state {
     struct eng_model *model;
