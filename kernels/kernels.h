@@ -22,6 +22,9 @@
 struct sc_kernels_code;
 struct sc_kernels_code_decode;
 struct sc_kernels_code_score;
+struct sc_kernels_planes_encode;
+struct sc_kernels_planes_decode;
+struct sc_kernels_planes_score;
 
 /* Rungs of the ladder; a machine runs the highest that it has. */
 enum sc_kernels_level { SC_KERNELS_REF, SC_KERNELS_AVX2, SC_KERNELS_AVX512, SC_KERNELS_LEVELS };
@@ -155,6 +158,11 @@ struct sc_kernels {
     void (*code_decode)(const struct sc_kernels_code_decode *what);
     /* Scores of keys of a slab without decoding them (code.h). */
     void (*code_score)(const struct sc_kernels_code_score *what);
+
+    /* Codes of free widths (planes.h), as the three above. */
+    bool (*planes_encode)(const struct sc_kernels_planes_encode *what);
+    void (*planes_decode)(const struct sc_kernels_planes_decode *what);
+    void (*planes_score)(const struct sc_kernels_planes_score *what);
 };
 
 #define SC_KERNELS_TILE_KEYS  48u
@@ -261,6 +269,9 @@ void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, c
         .order_mark = prefix##_order_mark, .bits_rows = prefix##_bits_rows,                        \
         .bits_both = prefix##_bits_both, .code_encode = prefix##_code_encode,                      \
         .code_decode = prefix##_code_decode, .code_score = prefix##_code_score,                    \
+        .planes_encode = sc_kernels_ref_planes_encode,                                             \
+        .planes_decode = sc_kernels_ref_planes_decode,                                             \
+        .planes_score = sc_kernels_ref_planes_score,                                               \
     }
 extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;
 
@@ -294,5 +305,8 @@ bool sc_kernels_ref_code_encode(const struct sc_kernels_code *code, const uint8_
                                 uint64_t row_count, uint8_t *scales, uint8_t *codes);
 void sc_kernels_ref_code_decode(const struct sc_kernels_code_decode *what);
 void sc_kernels_ref_code_score(const struct sc_kernels_code_score *what);
+bool sc_kernels_ref_planes_encode(const struct sc_kernels_planes_encode *what);
+void sc_kernels_ref_planes_decode(const struct sc_kernels_planes_decode *what);
+void sc_kernels_ref_planes_score(const struct sc_kernels_planes_score *what);
 
 #endif

@@ -1,0 +1,72 @@
+/* Tables of planes: see planes.h.
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#include "kernels/planes.h"
+
+#include <string.h>
+
+#define GROUP SC_KERNELS_PLANES_GROUP
+
+/* Planes of some channels, at most a group of them. */
+static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *from,
+                       const uint8_t *to, uint64_t count)
+{
+    uint32_t at = 0;
+    memset(group->to, 0, sizeof(group->to));
+    memset(group->masks, 0, sizeof(group->masks));
+    memset(group->places, 0x80, sizeof(group->places));
+    group->first = SC_KERNELS_PLANES;
+    group->end = 0;
+    for (uint32_t p = 0; p < SC_KERNELS_PLANES; p++) {
+        uint8_t place = 0;
+        for (uint64_t c = 0; c < count; c++) {
+            uint32_t first = from == NULL ? 0 : from[c];
+            if (first > to[c] || to[c] > SC_KERNELS_PLANES)
+                return false;
+            group->to[c] = to[c];
+            if (p < first || p >= to[c])
+                continue;
+            group->masks[p] |= UINT64_C(1) << c;
+            group->places[p][c] = place++;
+        }
+        if (place % 8 != 0)
+            return false;
+        group->at[p] = (uint16_t)at;
+        at += place / 8;
+        if (place > 0 && group->first == SC_KERNELS_PLANES)
+            group->first = p;
+        if (place > 0)
+            group->end = p + 1;
+    }
+    return true;
+}
+
+static uint64_t group_bytes(const struct sc_kernels_planes_group *group)
+{
+    uint64_t bits = 0;
+    for (uint32_t p = 0; p < SC_KERNELS_PLANES; p++)
+        for (uint64_t left = group->masks[p]; left != 0; left &= left - 1)
+            bits++;
+    return bits / 8;
+}
+
+bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_count,
+                            uint64_t head_size, const uint8_t *from, const uint8_t *to,
+                            struct sc_kernels_planes_group *groups)
+{
+    uint64_t head_groups = sc_kernels_planes_head_groups(head_size), row_bytes = 0;
+    if (head_size == 0 || head_size > SC_KERNELS_PLANES_HEAD)
+        return false;
+    for (uint64_t h = 0; h < head_count; h++)
+        for (uint64_t g = 0; g < head_groups; g++) {
+            uint64_t first = g * GROUP, left = head_size - first, c = h * head_size + first;
+            struct sc_kernels_planes_group *group = &groups[h * head_groups + g];
+            if (!group_init(group, from == NULL ? NULL : from + c, to + c,
+                            left < GROUP ? left : GROUP))
+                return false;
+            group->offset = (uint32_t)row_bytes;
+            row_bytes += group_bytes(group);
+        }
+    *ret_planes = (struct sc_kernels_planes){head_count, head_size, head_groups, row_bytes, groups};
+    return true;
+}

@@ -1,0 +1,110 @@
+/* Coarse codes of free widths: a channel has 0 to 8 bits, in planes of single bits.
+ *
+ *   group   64 channels of one KV head, the last of a head filled up with channels of no bits
+ *   table   of each channel which planes are there, [from, to); plane 0 is the most significant bit
+ *   row     [group 0: plane 0, plane 1 ..][group 1 ..] ...       plane: a bit of each channel that
+ *                                                                has it, ascending, the lowest
+ * first scales  [min: f16 x C][span: f16 x C]      C = heads * head_size, nothing filled up
+ *
+ *   min = least, span = most - least, each rounded to f16                   (over the slab's rows)
+ *   code  = clamp(floor((x - min) / (span / 256)), 0, 255), 0 where span is 0           in float32
+ *   kept  = the code's bits of the planes that are there, the others 0
+ *   value = fma(kept, span / 256, fma(2^(7 - to), span / 256, min)), rounded twice to float32,
+ *           turned where keys were turned back (rotary.h), then the destination's type
+ *
+ * So a narrower code is the beginning of a wider one. A base table has from = 0; a finer table of
+ * the same channels goes on where it ends, and its row holds what is missing. Of no bits at all the
+ * value is the middle.
+ *
+ * Holds: every rung writes the same bits as ref/, scales, codes and values. What has codes decodes
+ *   to finite values of the rows' type: span is beyond f16 before they are not, and of keys that
+ *   are turned back none is 2^15 or larger.
+ * Does not: check addresses or checksums, allocate. Source: docs/decisions/0029-codes-of-free-
+ *   widths.md. Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#ifndef SC_KERNELS_PLANES_H
+#define SC_KERNELS_PLANES_H
+
+#include "kernels/code.h"
+#include "kernels/rotary.h"
+
+#define SC_KERNELS_PLANES       8u
+#define SC_KERNELS_PLANES_GROUP 64u
+#define SC_KERNELS_PLANES_AHEAD 7u   /* bytes behind a row that may be read */
+#define SC_KERNELS_PLANES_HEAD  256u /* channels of a head, at most */
+
+struct sc_kernels_planes_group {
+    uint64_t masks[SC_KERNELS_PLANES]; /* bit c: channel c has the plane */
+    /* Where in the plane a channel's bit is; 0x80: nowhere. */
+    uint8_t places[SC_KERNELS_PLANES][SC_KERNELS_PLANES_GROUP];
+    uint16_t at[SC_KERNELS_PLANES];      /* where the plane begins: bytes behind the group's */
+    uint8_t to[SC_KERNELS_PLANES_GROUP]; /* bits of a code, with those of planes before */
+    uint32_t first, end;                 /* planes outside of these are empty */
+    uint32_t offset;                     /* of the group in a row, bytes */
+};
+
+struct sc_kernels_planes {
+    uint64_t head_count, head_size, head_groups;
+    uint64_t row_bytes;
+    const struct sc_kernels_planes_group *groups; /* [head_count * head_groups] */
+};
+
+static inline uint64_t sc_kernels_planes_head_groups(uint64_t head_size)
+{
+    return (head_size + SC_KERNELS_PLANES_GROUP - 1) / SC_KERNELS_PLANES_GROUP;
+}
+
+static inline uint64_t sc_kernels_planes_scale_bytes(const struct sc_kernels_planes *planes)
+{
+    return planes->head_count * planes->head_size * 4;
+}
+
+/* from, to [head_count * head_size] <= 8, from <= to;  from NULL: 0 everywhere
+ * groups [head_count * sc_kernels_planes_head_groups(head_size)] written whole, kept by *ret_planes
+ * false: of some group a plane has bits that are no whole bytes, or the shape is not one. */
+bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_count,
+                            uint64_t head_size, const uint8_t *from, const uint8_t *to,
+                            struct sc_kernels_planes_group *groups);
+
+/* Codes of a slab, row_count from 1 to SC_KERNELS_CODE_ROWS_MAX. */
+struct sc_kernels_planes_encode {
+    const struct sc_kernels_planes *planes;
+    const struct sc_kernels_planes *finer; /* NULL: none */
+    const uint8_t *const *rows;            /* [row_count] of the first channel of each */
+    uint64_t row_count;
+    uint32_t dtype;                         /* of the rows */
+    const struct sc_kernels_rotary *rotary; /* NULL: as they are; else they are turned back */
+    const float *turns;                     /* [row_count][rotary->turned] */
+    uint8_t *scales, *codes, *finer_codes;  /* written whole; rows follow each other */
+};
+
+struct sc_kernels_planes_decode {
+    const struct sc_kernels_planes *planes;
+    const struct sc_kernels_planes *finer; /* NULL: none */
+    const uint8_t *scales, *codes;         /* codes at the first row; rows follow each other */
+    const uint8_t *const *finer_codes;     /* [row_count] a row's, where finer is not NULL */
+    uint64_t row_count, head_first, head_count;
+    uint8_t *const *dst; /* [row_count] of head_first, heads side by side; NULL: skipped */
+    uint32_t dst_dtype;
+    const struct sc_kernels_rotary *rotary; /* NULL: not turned */
+    const float *turns;                     /* [row_count][rotary->turned] */
+    bool streams; /* stores may go past the caches (avx512's do, where every dst lies on a line's
+                   * border); sc_stream_end is the caller's */
+};
+
+/* Scores of the keys of one head, by their values in float32, turned where they were turned back.
+ *   queries  [query_count, head_padded], 0 behind head_size;  head_padded a multiple of 16
+ *   codes    at the first key;  row_count, query_count at least 1
+ *   scores   query v, key i: scores[v * score_stride + i] */
+struct sc_kernels_planes_score {
+    const struct sc_kernels_planes *planes;
+    const uint8_t *scales, *codes;
+    uint64_t row_count, head;
+    const float *queries;
+    uint64_t head_padded, query_count;
+    const struct sc_kernels_rotary *rotary; /* NULL: not turned */
+    const float *turns;                     /* [row_count][rotary->turned] */
+    float *scores;
+    uint64_t score_stride;
+};
+
+#endif

@@ -1,0 +1,193 @@
+/* Codes of free widths, plain C: the reference of every other rung.
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#include "kernels/planes.h"
+
+#include <math.h>
+#include <string.h>
+
+#define GROUP SC_KERNELS_PLANES_GROUP
+
+static float value_at(const uint8_t *row, uint64_t channel, uint32_t dtype)
+{
+    float value;
+    sc_kernels_ref_widen(&value, row + channel * sc_kernels_dtype_bytes(dtype), 1, dtype);
+    return value;
+}
+
+static const struct sc_kernels_planes_group *group_of(const struct sc_kernels_planes *planes,
+                                                      uint64_t channel)
+{
+    uint64_t head = channel / planes->head_size, c = channel % planes->head_size;
+    return &planes->groups[head * planes->head_groups + c / GROUP];
+}
+
+static void bits_put(const struct sc_kernels_planes *planes, uint8_t *row, uint64_t channel,
+                     uint32_t code)
+{
+    const struct sc_kernels_planes_group *group = group_of(planes, channel);
+    uint64_t c = channel % planes->head_size % GROUP;
+    for (uint32_t p = group->first; p < group->end; p++) {
+        uint32_t place = group->places[p][c], bit = code >> (7 - p) & 1;
+        if (group->masks[p] >> c & 1)
+            row[group->offset + group->at[p] + place / 8] |= (uint8_t)(bit << place % 8);
+    }
+}
+
+/* The bits that are there, where they stand in a code of 8. */
+static uint32_t bits_at(const struct sc_kernels_planes *planes, const uint8_t *row,
+                        uint64_t channel)
+{
+    const struct sc_kernels_planes_group *group = group_of(planes, channel);
+    uint64_t c = channel % planes->head_size % GROUP;
+    uint32_t code = 0;
+    for (uint32_t p = group->first; p < group->end; p++) {
+        uint32_t place = group->places[p][c];
+        if (group->masks[p] >> c & 1)
+            code |= ((uint32_t)row[group->offset + group->at[p] + place / 8] >> place % 8 & 1)
+                    << (7 - p);
+    }
+    return code;
+}
+
+static bool is_turned(const struct sc_kernels_rotary *rotary, uint64_t head_size, uint64_t channel)
+{
+    return rotary != NULL && channel % head_size < rotary->turned;
+}
+
+/* ---- Encoding ------------------------------------------------------------------------------- */
+
+static float back_at(const struct sc_kernels_planes_encode *what, uint64_t row, uint64_t channel)
+{
+    uint64_t size = what->planes->head_size, pair;
+    float x = value_at(what->rows[row], channel, what->dtype), sign;
+    if (!is_turned(what->rotary, size, channel))
+        return x;
+    uint64_t c = channel % size;
+    uint64_t other = sc_kernels_rotary_partner(what->rotary, c, &pair, &sign);
+    const float *turn = what->turns + row * what->rotary->turned;
+    float y = value_at(what->rows[row], channel - c + other, what->dtype);
+    float along = x * turn[pair];
+    return fmaf(-sign * y, turn[what->rotary->turned / 2 + pair], along);
+}
+
+/* false: not finite. */
+static bool scale_put(uint8_t *dst, float value)
+{
+    sc_kernels_dtypes[SC_KERNELS_F16].narrow(dst, &value, 1);
+    return fabsf(value_at(dst, 0, SC_KERNELS_F16)) < INFINITY;
+}
+
+static bool channel_scale(const struct sc_kernels_planes_encode *what, uint64_t channel)
+{
+    bool has_turn = is_turned(what->rotary, what->planes->head_size, channel), is_small = true;
+    float least = INFINITY, most = -INFINITY, bound = has_turn ? 32768.0f : INFINITY;
+    for (uint64_t i = 0; i < what->row_count; i++) {
+        float x = back_at(what, i, channel);
+        is_small &= fabsf(x) < bound;
+        least = x < least ? x : least;
+        most = x > most ? x : most;
+    }
+    uint8_t *min = what->scales + channel * 2;
+    uint8_t *span = min + sc_kernels_planes_scale_bytes(what->planes) / 2;
+    return is_small && scale_put(min, least) && scale_put(span, most - least);
+}
+
+static void all_clear(const struct sc_kernels_planes_encode *what)
+{
+    memset(what->scales, 0, sc_kernels_planes_scale_bytes(what->planes));
+    memset(what->codes, 0, what->row_count * what->planes->row_bytes);
+    if (what->finer != NULL)
+        memset(what->finer_codes, 0, what->row_count * what->finer->row_bytes);
+}
+
+bool sc_kernels_ref_planes_encode(const struct sc_kernels_planes_encode *what)
+{
+    const struct sc_kernels_planes *planes = what->planes, *finer = what->finer;
+    uint64_t channels = planes->head_count * planes->head_size;
+    bool has_codes = true;
+    all_clear(what);
+    for (uint64_t c = 0; c < channels && has_codes; c++) {
+        has_codes = channel_scale(what, c);
+        float min = value_at(what->scales, c, SC_KERNELS_F16);
+        float step = value_at(what->scales, channels + c, SC_KERNELS_F16) * 0x1p-8f;
+        for (uint64_t i = 0; i < what->row_count && has_codes && step > 0; i++) {
+            float at = (back_at(what, i, c) - min) / step;
+            at = at > 0 ? at : 0;
+            at = at < 255 ? at : 255;
+            bits_put(planes, what->codes + i * planes->row_bytes, c, (uint32_t)at);
+            if (finer != NULL)
+                bits_put(finer, what->finer_codes + i * finer->row_bytes, c, (uint32_t)at);
+        }
+    }
+    if (!has_codes)
+        all_clear(what);
+    return has_codes;
+}
+
+/* ---- Decoding ------------------------------------------------------------------------------- */
+
+/* A row's codes, in float32 of a channel: before the turn. */
+struct row {
+    const struct sc_kernels_planes *planes, *finer;
+    const uint8_t *scales, *codes, *finer_codes;
+};
+
+static float row_value(const struct row *row, uint64_t channel)
+{
+    uint64_t channels = row->planes->head_count * row->planes->head_size;
+    const struct sc_kernels_planes *last = row->finer != NULL ? row->finer : row->planes;
+    uint32_t to = group_of(last, channel)->to[channel % last->head_size % GROUP];
+    uint32_t code = bits_at(row->planes, row->codes, channel);
+    if (row->finer != NULL)
+        code |= bits_at(row->finer, row->finer_codes, channel);
+    float min = value_at(row->scales, channel, SC_KERNELS_F16);
+    float step = value_at(row->scales, channels + channel, SC_KERNELS_F16) * 0x1p-8f;
+    float base = fmaf((float)(1u << (8 - to)) / 2, step, min);
+    return fmaf((float)code, step, base);
+}
+
+static float turned_value(const struct row *row, uint64_t channel,
+                          const struct sc_kernels_rotary *rotary, const float *turn)
+{
+    uint64_t size = row->planes->head_size, c = channel % size, pair;
+    float x = row_value(row, channel), sign;
+    if (!is_turned(rotary, size, channel))
+        return x;
+    uint64_t other = sc_kernels_rotary_partner(rotary, c, &pair, &sign);
+    float y = row_value(row, channel - c + other), along = x * turn[pair];
+    return fmaf(sign * y, turn[rotary->turned / 2 + pair], along);
+}
+
+void sc_kernels_ref_planes_decode(const struct sc_kernels_planes_decode *what)
+{
+    uint64_t size = what->planes->head_size, first = what->head_first * size;
+    for (uint64_t i = 0; i < what->row_count; i++) {
+        struct row row = {
+            what->planes, what->finer, what->scales, what->codes + i * what->planes->row_bytes,
+            what->finer != NULL && what->dst[i] != NULL ? what->finer_codes[i] : NULL};
+        const float *turn = what->rotary != NULL ? what->turns + i * what->rotary->turned : NULL;
+        for (uint64_t c = 0; what->dst[i] != NULL && c < what->head_count * size; c++) {
+            float value = turned_value(&row, first + c, what->rotary, turn);
+            sc_kernels_dtypes[what->dst_dtype].narrow(
+                what->dst[i] + c * sc_kernels_dtype_bytes(what->dst_dtype), &value, 1);
+        }
+    }
+}
+
+void sc_kernels_ref_planes_score(const struct sc_kernels_planes_score *what)
+{
+    uint64_t size = what->planes->head_size, first = what->head * size;
+    for (uint64_t i = 0; i < what->row_count; i++) {
+        struct row row = {what->planes, NULL, what->scales,
+                          what->codes + i * what->planes->row_bytes, NULL};
+        const float *turn = what->rotary != NULL ? what->turns + i * what->rotary->turned : NULL;
+        for (uint64_t v = 0; v < what->query_count; v++) {
+            float sum = 0;
+            for (uint64_t t = 0; t < size; t++)
+                sum += what->queries[v * what->head_padded + t] *
+                       turned_value(&row, first + t, what->rotary, turn);
+            what->scores[v * what->score_stride + i] = sum;
+        }
+    }
+}

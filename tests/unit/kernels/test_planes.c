@@ -1,0 +1,564 @@
+/* Codes of free widths: the reference against the formulas in double, every rung against the
+ * reference bit by bit, slabs that have no codes, planes that go on where others end, turned keys;
+ * scores against values in double. */
+#include "base/stream.h"
+#include "kernels/planes.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ROWS         SC_KERNELS_CODE_ROWS_MAX
+#define HEADS        2u
+#define SIZE_MOST    SC_KERNELS_PLANES_HEAD
+#define CHANNELS     (HEADS * SIZE_MOST)
+#define GROUPS       (HEADS * SIZE_MOST / SC_KERNELS_PLANES_GROUP)
+#define GUARD        0xa5
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const uint64_t SIZES[] = {8, 16, 40, 64, 72, 80, 96, 128, 256};
+
+static uint64_t draw(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+/* A slab, its tables, its turns and what is made of it. */
+struct slab {
+    uint64_t size, rows;
+    uint32_t dtype;
+    uint8_t bytes[ROWS][CHANNELS * 4];
+    const uint8_t *at[ROWS];
+    uint8_t to[CHANNELS], finer_to[CHANNELS];
+    struct sc_kernels_planes_group groups[GROUPS], finer_groups[GROUPS];
+    struct sc_kernels_planes planes, finer;
+    struct sc_kernels_rotary rotary;
+    float turns[ROWS * SIZE_MOST];
+    struct sc_kernels_planes_encode encode;
+};
+
+/* Where its codes go: guards in front of each and behind, and what may be read. */
+struct made {
+    uint8_t scales[64 + CHANNELS * 4 + 64];
+    uint8_t codes[64 + ROWS * CHANNELS + 64], finer[64 + ROWS * CHANNELS + 64];
+};
+
+/* A finite pattern: mostly of usual size around a middle of the channel's own, sometimes any. */
+static void value_draw(uint64_t *state, uint64_t channel, uint32_t dtype, uint8_t *dst)
+{
+    float usual = (float)((double)draw(state) / (1u << 30) - 1.0) * (float)(1 + channel % 5);
+    usual += channel % 9 == 4 ? 12.0f : 0;
+    if (draw(state) % 32 == 0)
+        usual *= 0x1p-12f;
+    sc_kernels_dtypes[dtype].narrow(dst, &usual, 1);
+}
+
+/* Widths of which each plane has whole bytes. most, least: of the widths */
+static void widths_draw(uint64_t *state, uint64_t size, uint32_t least, uint32_t most, uint8_t *to)
+{
+    for (uint64_t first = 0; first < size; first += SC_KERNELS_PLANES_GROUP) {
+        uint64_t left = size - first, count = left < 64 ? left : 64, bytes = count / 8;
+        uint64_t order[64];
+        for (uint64_t c = 0; c < count; c++) {
+            uint64_t other = draw(state) % (c + 1);
+            order[c] = order[other];
+            order[other] = c;
+        }
+        memset(to + first, (int)least, count);
+        for (uint32_t p = least; p < most; p++) {
+            bytes = draw(state) % 3 == 0 ? bytes : draw(state) % (bytes + 1);
+            for (uint64_t c = 0; c < bytes * 8; c++)
+                to[first + order[c]] = (uint8_t)(p + 1);
+        }
+    }
+}
+
+struct shape {
+    uint64_t size, rows;
+    uint32_t dtype;
+    uint32_t least, most; /* of widths */
+    uint32_t finer;       /* widths at least, of a finer table */
+    uint32_t turned, pairs;
+};
+
+static struct slab *slab_make(uint64_t seed, struct shape shape)
+{
+    struct slab *slab = calloc(1, sizeof(*slab));
+    assert_non_null(slab);
+    uint64_t bytes = sc_kernels_dtype_bytes(shape.dtype), all = HEADS * shape.size;
+    slab->size = shape.size;
+    slab->rows = shape.rows;
+    slab->dtype = shape.dtype;
+    slab->rotary = (struct sc_kernels_rotary){shape.pairs, shape.turned};
+    for (uint64_t i = 0; i < ROWS; i++) {
+        slab->at[i] = slab->bytes[i];
+        for (uint64_t c = 0; c < all; c++) {
+            value_draw(&seed, c, shape.dtype, slab->bytes[i] + c * bytes);
+            if (c % 11 == 5) /* a constant channel */
+                memcpy(slab->bytes[i] + c * bytes, slab->bytes[0] + c * bytes, bytes);
+        }
+    }
+    double frequencies[SIZE_MOST / 2];
+    for (uint64_t i = 0; i < shape.turned / 2; i++)
+        frequencies[i] = pow(1e4, -2.0 * (double)i / shape.turned);
+    for (uint64_t i = 0; i < shape.rows && shape.turned > 0; i++)
+        sc_kernels_rotary_turn(1000 + i, frequencies, shape.turned, slab->turns + i * shape.turned);
+    for (uint64_t h = 0; h < HEADS; h++)
+        widths_draw(&seed, shape.size, shape.least, shape.most, slab->to + h * shape.size);
+    for (uint64_t c = 0; c < all; c++)
+        slab->finer_to[c] = slab->to[c] > shape.finer ? slab->to[c] : (uint8_t)shape.finer;
+    assert_true(
+        sc_kernels_planes_init(&slab->planes, HEADS, shape.size, NULL, slab->to, slab->groups));
+    assert_true(sc_kernels_planes_init(&slab->finer, HEADS, shape.size, slab->to, slab->finer_to,
+                                       slab->finer_groups));
+    slab->encode =
+        (struct sc_kernels_planes_encode){.planes = &slab->planes,
+                                          .finer = shape.finer > 0 ? &slab->finer : NULL,
+                                          .rows = slab->at,
+                                          .row_count = shape.rows,
+                                          .dtype = shape.dtype,
+                                          .rotary = shape.turned > 0 ? &slab->rotary : NULL,
+                                          .turns = slab->turns};
+    return slab;
+}
+
+static bool slab_encode(const struct slab *slab, uint32_t level, struct made *made)
+{
+    struct sc_kernels_planes_encode what = slab->encode;
+    memset(made, GUARD, sizeof(*made));
+    what.scales = made->scales + 64;
+    what.codes = made->codes + 64;
+    what.finer_codes = made->finer + 64;
+    return sc_kernels_get(level)->planes_encode(&what);
+}
+
+/* dst [rows], with codes or with the finer ones as well */
+static void slab_decode(const struct slab *slab, const struct made *made, bool is_finer,
+                        uint32_t level, uint8_t **dst, uint32_t dst_dtype)
+{
+    const uint8_t *finer[ROWS];
+    for (uint64_t i = 0; i < slab->rows; i++)
+        finer[i] = made->finer + 64 + i * slab->finer.row_bytes;
+    sc_kernels_get(level)->planes_decode(
+        &(struct sc_kernels_planes_decode){.planes = &slab->planes,
+                                           .finer = is_finer ? &slab->finer : NULL,
+                                           .scales = made->scales + 64,
+                                           .codes = made->codes + 64,
+                                           .finer_codes = finer,
+                                           .row_count = slab->rows,
+                                           .head_count = HEADS,
+                                           .dst = dst,
+                                           .dst_dtype = dst_dtype,
+                                           .rotary = slab->encode.rotary,
+                                           .turns = slab->turns});
+}
+
+static double value_of(const struct slab *slab, uint64_t row, uint64_t channel)
+{
+    float value;
+    sc_kernels_ref_widen(&value, slab->bytes[row] + channel * sc_kernels_dtype_bytes(slab->dtype),
+                         1, slab->dtype);
+    return (double)value;
+}
+
+/* The value turned back, in double. */
+static double back_of(const struct slab *slab, uint64_t row, uint64_t channel)
+{
+    uint64_t c = channel % slab->size, pair;
+    float sign;
+    if (slab->encode.rotary == NULL || c >= slab->rotary.turned)
+        return value_of(slab, row, channel);
+    uint64_t other = sc_kernels_rotary_partner(&slab->rotary, c, &pair, &sign);
+    const float *turn = slab->turns + row * slab->rotary.turned;
+    return value_of(slab, row, channel) * (double)turn[pair] -
+           (double)sign * value_of(slab, row, channel - c + other) *
+               (double)turn[slab->rotary.turned / 2 + pair];
+}
+
+/* How far a decoded value may lie from its row's: half a step of its width, and of a pair both. */
+static double most_off(const struct slab *slab, uint64_t channel, const uint8_t *to)
+{
+    double least = HUGE_VAL, most = -HUGE_VAL;
+    for (uint64_t i = 0; i < slab->rows; i++) {
+        least = fmin(least, back_of(slab, i, channel));
+        most = fmax(most, back_of(slab, i, channel));
+    }
+    double size = fmax(fabs(least), fabs(most)), span = most - least;
+    return span / (double)(1u << to[channel]) / 2 + (size + span) * 0x1p-10 + 0x1p-22;
+}
+
+static void decoded_check(const struct slab *slab, const struct made *made, bool is_finer)
+{
+    static float out[ROWS][CHANNELS];
+    const uint8_t *to = is_finer ? slab->finer_to : slab->to;
+    uint8_t *dst[ROWS];
+    for (uint64_t i = 0; i < slab->rows; i++)
+        dst[i] = (uint8_t *)out[i];
+    slab_decode(slab, made, is_finer, SC_KERNELS_REF, dst, SC_KERNELS_F32);
+    for (uint64_t channel = 0; channel < HEADS * slab->size; channel++) {
+        uint64_t c = channel % slab->size, pair;
+        float sign;
+        double bound = most_off(slab, channel, to);
+        if (slab->encode.rotary != NULL && c < slab->rotary.turned)
+            bound += most_off(
+                slab, channel - c + sc_kernels_rotary_partner(&slab->rotary, c, &pair, &sign), to);
+        for (uint64_t i = 0; i < slab->rows; i++)
+            if (!(fabs((double)out[i][channel] - value_of(slab, i, channel)) <= bound))
+                fail_msg("size %u, row %u, channel %u of %u bits: %g became %g, bound %g",
+                         (unsigned)slab->size, (unsigned)i, (unsigned)channel, to[channel],
+                         value_of(slab, i, channel), (double)out[i][channel], bound);
+    }
+}
+
+static void a_decoded_value_is_within_half_a_step_of_its_width(void **state)
+{
+    (void)state;
+    static struct made made;
+    for (uint32_t n = 0; n < 3 * COUNT(SIZES); n++) {
+        uint64_t size = SIZES[n % COUNT(SIZES)];
+        struct shape shape = {size, 1 + n * 29 % 90, n % 3, 0, 8, n % 2 ? 8 : 6, 0, n / 9 % 2};
+        shape.turned = n % 4 == 0 ? 0 : (uint32_t)(n % 4 == 1 ? size / 2 : size);
+        struct slab *slab = slab_make(n, shape);
+        assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
+        decoded_check(slab, &made, false);
+        decoded_check(slab, &made, true);
+        free(slab);
+    }
+}
+
+/* What stands between two widths is what the wider code has more: both rows say what one row of the
+ * wider widths says. */
+static void a_row_and_its_finer_row_are_a_wider_row(void **state)
+{
+    (void)state;
+    static struct made made, wide_made;
+    static float found[ROWS][CHANNELS], expected[ROWS][CHANNELS];
+    for (uint32_t n = 0; n < 2 * COUNT(SIZES); n++) {
+        uint64_t size = SIZES[n % COUNT(SIZES)];
+        struct shape shape = {size, 33, n % 3, 0, 7, n % 2 ? 8 : 5, (uint32_t)size, n % 2};
+        struct slab *slab = slab_make(n, shape);
+        uint8_t *dst[ROWS], *wide_dst[ROWS];
+        for (uint64_t i = 0; i < slab->rows; i++) {
+            dst[i] = (uint8_t *)found[i];
+            wide_dst[i] = (uint8_t *)expected[i];
+        }
+        assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
+        slab_decode(slab, &made, true, SC_KERNELS_REF, dst, SC_KERNELS_F32);
+        memcpy(slab->to, slab->finer_to, sizeof(slab->to));
+        assert_true(
+            sc_kernels_planes_init(&slab->planes, HEADS, size, NULL, slab->to, slab->groups));
+        slab->encode.finer = NULL;
+        assert_true(slab_encode(slab, SC_KERNELS_REF, &wide_made));
+        assert_memory_equal(made.scales, wide_made.scales, sizeof(made.scales));
+        slab_decode(slab, &wide_made, false, SC_KERNELS_REF, wide_dst, SC_KERNELS_F32);
+        for (uint64_t i = 0; i < slab->rows; i++)
+            assert_memory_equal(found[i], expected[i], HEADS * size * sizeof(float));
+        free(slab);
+    }
+}
+
+/* Shapes that differ in all that a rung looks at. */
+static struct shape shape_of(uint32_t n)
+{
+    static const uint32_t WIDTHS[][2] = {{0, 8}, {0, 0}, {8, 8}, {0, 4}, {2, 6}, {1, 1}, {3, 8}};
+    static const uint64_t FEW[] = {1, 7, 8, 9, 16, 33, 64, 200, ROWS};
+    uint64_t size = SIZES[n % COUNT(SIZES)];
+    const uint32_t *widths = WIDTHS[n / COUNT(SIZES) % COUNT(WIDTHS)];
+    struct shape shape = {size,     FEW[n * 5 / 3 % COUNT(FEW)], n % 3, widths[0], widths[1], 0, 0,
+                          n / 2 % 2};
+    shape.finer = n % 5 == 0 ? 0 : n % 2 ? 8 : 6;
+    shape.turned = (uint32_t)(n % 7 == 3 ? 0 : n % 7 == 4 ? size / 2 : size);
+    if (n % 7 == 5 && size >= 32)
+        shape.turned = 32;
+    return shape;
+}
+#define SHAPES (COUNT(SIZES) * 7u * 3u)
+
+static void every_rung_writes_the_same_codes(void **state)
+{
+    (void)state;
+    static struct made mine, theirs;
+    for (uint32_t n = 0; n < SHAPES; n++) {
+        struct slab *slab = slab_make(n, shape_of(n));
+        assert_true(slab_encode(slab, SC_KERNELS_REF, &mine));
+        for (uint32_t level = 1; level <= sc_kernels_level_best(); level++) {
+            assert_true(slab_encode(slab, level, &theirs));
+            assert_memory_equal(mine.scales, theirs.scales, sizeof(mine.scales));
+            assert_memory_equal(mine.codes, theirs.codes, sizeof(mine.codes));
+            assert_memory_equal(mine.finer, theirs.finer, sizeof(mine.finer));
+        }
+        uint64_t end = slab->rows * slab->planes.row_bytes; /* what is not theirs is untouched */
+        uint64_t finer_end = slab->encode.finer ? slab->rows * slab->finer.row_bytes : 0;
+        for (uint64_t i = 0; i < 64; i++) {
+            assert_int_equal(mine.codes[i], GUARD);
+            assert_int_equal(mine.codes[64 + end + i], GUARD);
+            assert_int_equal(mine.finer[64 + finer_end + i], GUARD);
+            assert_int_equal(
+                mine.scales[64 + sc_kernels_planes_scale_bytes(&slab->planes) + i % 64], GUARD);
+        }
+        free(slab);
+    }
+}
+
+static void bad_put(struct slab *slab, uint64_t row, uint64_t channel, float value)
+{
+    sc_kernels_dtypes[slab->dtype].narrow(
+        slab->bytes[row] + channel * sc_kernels_dtype_bytes(slab->dtype), &value, 1);
+}
+
+/* Not finite; beyond f16; a span beyond it; of turned keys 2^15 and more. */
+static void a_slab_that_cannot_be_coded_has_no_codes(void **state)
+{
+    (void)state;
+    static struct made made;
+    for (uint32_t n = 0; n < 3 * 2 * 6 * 2; n++)
+        for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+            uint32_t bad = n / 6 % 6, turned = n / 3 % 2 ? 64 : 0;
+            struct shape shape = {n / 36 ? 80 : 128, 70, n % 3, 0, 8, 8, turned, n % 2};
+            uint64_t row = (n * 17 + level) % 70, channel = (n * 61 + level) % (2 * shape.size);
+            struct slab *slab = slab_make(n, shape);
+            const float values[] = {NAN, INFINITY, -INFINITY, 60000, 32768, 70000};
+            const float others[] = {0, 0, 0, -60000, 0, 70000};
+            bool has_codes = bad == 4 && (turned == 0 || channel % shape.size >= turned);
+            if (bad == 5 && shape.dtype == SC_KERNELS_F16) { /* has no such number */
+                free(slab);
+                continue;
+            }
+            for (uint64_t i = 0; i < 70;
+                 i++) /* a pair of 0 else: what is turned back is as large */
+                for (uint64_t c = 0; bad >= 3 && c < 2 * shape.size; c++)
+                    bad_put(slab, i, c, c == channel ? others[bad] : 0);
+            if (bad == 4 && turned > 0) /* not turned at all: the largest there is */
+                for (uint64_t i = 0; i < turned; i++)
+                    slab->turns[row * turned + i] = i < turned / 2 ? 1 : 0;
+            bad_put(slab, row, channel, values[bad]);
+            assert_int_equal(slab_encode(slab, level, &made), has_codes);
+            for (uint64_t i = 0; !has_codes && i < sc_kernels_planes_scale_bytes(&slab->planes);
+                 i++)
+                assert_int_equal(made.scales[64 + i], 0);
+            for (uint64_t i = 0; !has_codes && i < 70 * slab->planes.row_bytes; i++)
+                assert_int_equal(made.codes[64 + i], 0);
+            for (uint64_t i = 0; !has_codes && i < 70 * slab->finer.row_bytes; i++)
+                assert_int_equal(made.finer[64 + i], 0);
+            free(slab);
+        }
+}
+
+struct target {
+    uint64_t head_first, head_count;
+    uint32_t dtype, level;
+    bool is_finer, streams;
+};
+
+/* Codes lie at the end of their memory but for what may be read. streams: rows at lines' borders */
+static void decode_compare(const struct slab *slab, const struct made *made,
+                           const struct target *how)
+{
+    enum { STRIDE = CHANNELS * 4 + 64 };
+    static _Alignas(64) uint8_t bytes[2][ROWS][STRIDE];
+    const uint8_t *finer[ROWS];
+    uint8_t *dst[ROWS];
+    uint64_t codes_bytes = slab->rows * slab->planes.row_bytes;
+    uint8_t *codes = malloc(codes_bytes + SC_KERNELS_PLANES_AHEAD);
+    uint8_t *more = malloc(slab->rows * slab->finer.row_bytes + SC_KERNELS_PLANES_AHEAD);
+    assert_true(codes != NULL && more != NULL);
+    memcpy(codes, made->codes + 64, codes_bytes + SC_KERNELS_PLANES_AHEAD);
+    memcpy(more, made->finer + 64, slab->rows * slab->finer.row_bytes + SC_KERNELS_PLANES_AHEAD);
+    memset(bytes, GUARD, sizeof(bytes));
+    for (uint32_t which = 0; which < 2; which++) {
+        for (uint64_t i = 0; i < slab->rows; i++) {
+            uint64_t offset = how->streams ? 0 : i % 3 * 4;
+            finer[i] = more + i * slab->finer.row_bytes;
+            dst[i] = i % 5 == 3 ? NULL : bytes[which][i] + offset;
+        }
+        sc_kernels_get(which == 0 ? SC_KERNELS_REF : how->level)
+            ->planes_decode(
+                &(struct sc_kernels_planes_decode){.planes = &slab->planes,
+                                                   .finer = how->is_finer ? &slab->finer : NULL,
+                                                   .scales = made->scales + 64,
+                                                   .codes = codes,
+                                                   .finer_codes = finer,
+                                                   .row_count = slab->rows,
+                                                   .head_first = how->head_first,
+                                                   .head_count = how->head_count,
+                                                   .dst = dst,
+                                                   .dst_dtype = how->dtype,
+                                                   .rotary = slab->encode.rotary,
+                                                   .turns = slab->turns,
+                                                   .streams = how->streams});
+        sc_stream_end();
+    }
+    for (uint64_t i = 0; i < slab->rows; i++)
+        if (memcmp(bytes[0][i], bytes[1][i], STRIDE) != 0)
+            fail_msg("level %u: size %u, %u rows, row %u, turned %u %u, dtype %u", how->level,
+                     (unsigned)slab->size, (unsigned)slab->rows, (unsigned)i, slab->rotary.turned,
+                     slab->rotary.pairs, how->dtype);
+    free(codes);
+    free(more);
+}
+
+static void every_rung_decodes_the_same_values(void **state)
+{
+    (void)state;
+    static struct made made;
+    for (uint32_t n = 0; n < SHAPES; n++) {
+        struct slab *slab = slab_make(n, shape_of(n));
+        assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
+        for (uint32_t level = 1; level <= sc_kernels_level_best(); level++)
+            for (uint32_t k = 0; k < 3; k++) {
+                struct target how = {k == 1, k == 0 ? 2 : 1, slab->dtype, level, false, k == 0};
+                how.dtype = k == 2 ? (uint32_t)SC_KERNELS_F32 : slab->dtype;
+                how.is_finer = slab->encode.finer != NULL && (n + k) % 2 == 0;
+                decode_compare(slab, &made, &how);
+            }
+        free(slab);
+    }
+}
+
+/* To the byte: 16 channels, of which 8 have a bit and 8 have three. */
+static void a_slab_of_known_bytes_has_known_codes(void **state)
+{
+    (void)state;
+    float values[3][16];
+    const uint8_t *rows[3];
+    uint8_t to[16], scales[64], codes[3 * 4 + 8];
+    struct sc_kernels_planes_group group;
+    struct sc_kernels_planes planes;
+    for (uint32_t i = 0; i < 3; i++) {
+        rows[i] = (const uint8_t *)values[i];
+        for (uint32_t c = 0; c < 16; c++) { /* codes 0, 9 * 16 = 0x90 and 255 */
+            values[i][c] = i == 0 ? -1.0f : i == 1 ? -1.0f + 9.5f / 16 * 4 : 3.0f;
+            to[c] = c % 2 ? 3 : 1;
+        }
+        values[i][5] = 0.5f;
+    }
+    assert_true(sc_kernels_planes_init(&planes, 1, 16, NULL, to, &group));
+    assert_int_equal(planes.row_bytes, 4);
+    for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+        struct sc_kernels_planes_encode what = {&planes, NULL, rows,   3,     SC_KERNELS_F32,
+                                                NULL,    NULL, scales, codes, NULL};
+        static const uint8_t CODES[3][4] = {{0, 0, 0, 0}, /* channel 5 is constant: code 0 */
+                                            {0xdf, 0xff, 0x00, 0x00}, /* .100 1.. of all */
+                                            {0xdf, 0xff, 0xfb, 0xfb}};
+        assert_true(sc_kernels_get(level)->planes_encode(&what));
+        assert_memory_equal(codes, CODES, sizeof(CODES));
+        assert_memory_equal(scales, "\x00\xbc\x00\xbc", 4);      /* -1 */
+        assert_memory_equal(scales + 32, "\x00\x44\x00\x44", 4); /* 4 */
+        assert_memory_equal(scales + 2 * 5, "\x00\x38", 2);      /* .5 */
+        assert_memory_equal(scales + 32 + 2 * 5, "\x00\x00", 2);
+    }
+}
+
+static void a_table_of_parts_of_bytes_is_refused(void **state)
+{
+    (void)state;
+    uint8_t to[80] = {0}, from[80] = {0};
+    struct sc_kernels_planes_group groups[2];
+    struct sc_kernels_planes planes;
+    assert_true(sc_kernels_planes_init(&planes, 1, 80, NULL, to, groups));
+    assert_int_equal(planes.row_bytes, 0);
+    memset(to, 3, 7);
+    assert_false(sc_kernels_planes_init(&planes, 1, 80, NULL, to, groups));
+    to[64] = 3; /* eight of a head, but not of a group */
+    assert_false(sc_kernels_planes_init(&planes, 1, 80, NULL, to, groups));
+    to[64] = 0;
+    to[63] = 4;
+    assert_false(sc_kernels_planes_init(&planes, 1, 80, NULL, to, groups));
+    to[63] = 3;
+    assert_true(sc_kernels_planes_init(&planes, 1, 80, NULL, to, groups));
+    assert_int_equal(planes.row_bytes, 3);
+    from[1] = 4; /* ends before it begins */
+    assert_false(sc_kernels_planes_init(&planes, 1, 80, from, to, groups));
+    memset(to, 9, 8); /* more bits than there are */
+    assert_false(sc_kernels_planes_init(&planes, 1, 8, NULL, to, groups));
+    assert_false(sc_kernels_planes_init(&planes, 1, 0, NULL, to, groups));
+    assert_false(sc_kernels_planes_init(&planes, 1, SC_KERNELS_PLANES_HEAD + 1, NULL, to, groups));
+}
+
+/* Scores between others that stay; of each head alone. */
+static void scores_compare(const struct slab *slab, const struct made *made, uint64_t queries,
+                           uint64_t head, uint32_t level)
+{
+    enum { QUERIES = 7, STRIDE = ROWS + 2, PADDED = SIZE_MOST + 16 };
+    static float values[ROWS][CHANNELS], wanted[QUERIES][PADDED], scores[QUERIES + 1][STRIDE];
+    static const uint8_t GUARDS[4] = {GUARD, GUARD, GUARD, GUARD};
+    uint64_t seed = slab->size + slab->rows;
+    uint8_t *dst[ROWS];
+    double largest = 0;
+    for (uint64_t i = 0; i < slab->rows; i++)
+        dst[i] = (uint8_t *)values[i];
+    slab_decode(slab, made, false, SC_KERNELS_REF, dst, SC_KERNELS_F32);
+    memset(wanted, 0, sizeof(wanted));
+    for (uint64_t v = 0; v < queries; v++)
+        for (uint64_t t = 0; t < slab->size; t++)
+            wanted[v][t] = (float)draw(&seed) / (1u << 30) - 1.0f;
+    memset(scores, GUARD, sizeof(scores));
+    sc_kernels_get(level)->planes_score(
+        &(struct sc_kernels_planes_score){.planes = &slab->planes,
+                                          .scales = made->scales + 64,
+                                          .codes = made->codes + 64,
+                                          .row_count = slab->rows,
+                                          .head = head,
+                                          .queries = wanted[0],
+                                          .head_padded = PADDED,
+                                          .query_count = queries,
+                                          .rotary = slab->encode.rotary,
+                                          .turns = slab->turns,
+                                          .scores = scores[0] + 1,
+                                          .score_stride = STRIDE});
+    for (uint32_t pass = 0; pass < 2; pass++)
+        for (uint64_t v = 0; v <= QUERIES; v++)
+            for (uint64_t i = 0; i < STRIDE; i++) {
+                bool is_score = v < queries && i >= 1 && i <= slab->rows;
+                double sum = 0, sizes = 0;
+                for (uint64_t t = 0; is_score && t < slab->size; t++) {
+                    double product =
+                        (double)wanted[v][t] * (double)values[i - 1][head * slab->size + t];
+                    sum += product;
+                    sizes += fabs(product);
+                }
+                largest = sizes > largest ? sizes : largest;
+                if (is_score && pass && !(fabs((double)scores[v][i] - sum) <= largest * 1e-6))
+                    fail_msg("level %u, size %u, query %u, key %u: %.9g is %.9g", level,
+                             (unsigned)slab->size, (unsigned)v, (unsigned)(i - 1),
+                             (double)scores[v][i], sum);
+                if (!is_score)
+                    assert_memory_equal(&scores[v][i], GUARDS, 4);
+            }
+}
+
+static void every_rung_scores_codes_as_their_values(void **state)
+{
+    (void)state;
+    static struct made made;
+    for (uint32_t n = 0; n < SHAPES; n++) {
+        struct shape shape = shape_of(n);
+        shape.rows = 1 + (shape.rows + n) % 40;
+        struct slab *slab = slab_make(n, shape);
+        assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
+        for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
+            scores_compare(slab, &made, 1 + n % 7, n / 2 % HEADS, level);
+        free(slab);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_decoded_value_is_within_half_a_step_of_its_width),
+        cmocka_unit_test(a_row_and_its_finer_row_are_a_wider_row),
+        cmocka_unit_test(every_rung_writes_the_same_codes),
+        cmocka_unit_test(a_slab_that_cannot_be_coded_has_no_codes),
+        cmocka_unit_test(every_rung_decodes_the_same_values),
+        cmocka_unit_test(a_slab_of_known_bytes_has_known_codes),
+        cmocka_unit_test(a_table_of_parts_of_bytes_is_refused),
+        cmocka_unit_test(every_rung_scores_codes_as_their_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
