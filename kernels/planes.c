@@ -12,7 +12,6 @@ static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *fro
                        const uint8_t *to, uint64_t count)
 {
     uint32_t at = 0;
-    memset(group->to, 0, sizeof(group->to));
     memset(group->masks, 0, sizeof(group->masks));
     memset(group->places, 0x80, sizeof(group->places));
     group->first = SC_KERNELS_PLANES;
@@ -23,7 +22,6 @@ static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *fro
             uint32_t first = from == NULL ? 0 : from[c];
             if (first > to[c] || to[c] > SC_KERNELS_PLANES)
                 return false;
-            group->to[c] = to[c];
             if (p < first || p >= to[c])
                 continue;
             group->masks[p] |= UINT64_C(1) << c;
@@ -32,6 +30,7 @@ static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *fro
         if (place % 8 != 0)
             return false;
         group->at[p] = (uint16_t)at;
+        group->bytes[p] = place / 8;
         at += place / 8;
         if (place > 0 && group->first == SC_KERNELS_PLANES)
             group->first = p;
@@ -39,15 +38,6 @@ static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *fro
             group->end = p + 1;
     }
     return true;
-}
-
-static uint64_t group_bytes(const struct sc_kernels_planes_group *group)
-{
-    uint64_t bits = 0;
-    for (uint32_t p = 0; p < SC_KERNELS_PLANES; p++)
-        for (uint64_t left = group->masks[p]; left != 0; left &= left - 1)
-            bits++;
-    return bits / 8;
 }
 
 bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_count,
@@ -65,8 +55,9 @@ bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_
                             left < GROUP ? left : GROUP))
                 return false;
             group->offset = (uint32_t)row_bytes;
-            row_bytes += group_bytes(group);
+            row_bytes += group->at[SC_KERNELS_PLANES - 1] + group->bytes[SC_KERNELS_PLANES - 1];
         }
-    *ret_planes = (struct sc_kernels_planes){head_count, head_size, head_groups, row_bytes, groups};
+    *ret_planes =
+        (struct sc_kernels_planes){head_count, head_size, head_groups, row_bytes, groups, to};
     return true;
 }

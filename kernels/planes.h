@@ -36,16 +36,17 @@ struct sc_kernels_planes_group {
     uint64_t masks[SC_KERNELS_PLANES]; /* bit c: channel c has the plane */
     /* Where in the plane a channel's bit is; 0x80: nowhere. */
     uint8_t places[SC_KERNELS_PLANES][SC_KERNELS_PLANES_GROUP];
-    uint16_t at[SC_KERNELS_PLANES];      /* where the plane begins: bytes behind the group's */
-    uint8_t to[SC_KERNELS_PLANES_GROUP]; /* bits of a code, with those of planes before */
-    uint32_t first, end;                 /* planes outside of these are empty */
-    uint32_t offset;                     /* of the group in a row, bytes */
+    uint16_t at[SC_KERNELS_PLANES];   /* where the plane begins: bytes behind the group's */
+    uint8_t bytes[SC_KERNELS_PLANES]; /* of the plane */
+    uint32_t first, end;              /* planes outside of these are empty */
+    uint32_t offset;                  /* of the group in a row, bytes */
 };
 
 struct sc_kernels_planes {
     uint64_t head_count, head_size, head_groups;
     uint64_t row_bytes;
     const struct sc_kernels_planes_group *groups; /* [head_count * head_groups] */
+    const uint8_t *to; /* [head_count * head_size] bits of a code, with those of planes before */
 };
 
 static inline uint64_t sc_kernels_planes_head_groups(uint64_t head_size)
@@ -59,7 +60,8 @@ static inline uint64_t sc_kernels_planes_scale_bytes(const struct sc_kernels_pla
 }
 
 /* from, to [head_count * head_size] <= 8, from <= to;  from NULL: 0 everywhere
- * groups [head_count * sc_kernels_planes_head_groups(head_size)] written whole, kept by *ret_planes
+ * groups [head_count * sc_kernels_planes_head_groups(head_size)] written whole
+ * *ret_planes keeps `to` and groups.
  * false: of some group a plane has bits that are no whole bytes, or the shape is not one. */
 bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_count,
                             uint64_t head_size, const uint8_t *from, const uint8_t *to,

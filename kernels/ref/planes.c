@@ -137,7 +137,7 @@ static float row_value(const struct row *row, uint64_t channel)
 {
     uint64_t channels = row->planes->head_count * row->planes->head_size;
     const struct sc_kernels_planes *last = row->finer != NULL ? row->finer : row->planes;
-    uint32_t to = group_of(last, channel)->to[channel % last->head_size % GROUP];
+    uint32_t to = last->to[channel];
     uint32_t code = bits_at(row->planes, row->codes, channel);
     if (row->finer != NULL)
         code |= bits_at(row->finer, row->finer_codes, channel);

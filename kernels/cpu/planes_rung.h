@@ -1,0 +1,390 @@
+/* What the rungs of codes of free widths share.
+ *
+ *   decode   a head of a tile of rows at a time: its planes are spread to a code a byte, in a
+ *            buffer that stays in the first cache; numbers are made of any LANES of them, so that
+ *            pairs may be any distance apart
+ *   encode   LANES channels of all rows at a time: widened and turned back once, scales, codes, a
+ *            byte each; then each plane's bits are drawn together
+ *   ranges   of a head: what turns, what does not. The last vector of one begins where it ends at
+ *            the range's end: some channels are made twice, alike
+ *
+ * Written in the words of v8.h or v16.h, one of which is included before it. What is a rung's own,
+ * planes_v8.h or planes_v16.h has:
+ *
+ *   SPREAD_ROWS         rows that group_spread takes;  PLANES_STREAMS  whether stores go past the
+ *                       caches at all
+ *   group_spread, codes_floats, pairs_both, pairs_swapped, line_put, plane_bits, bits_together
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#ifndef SC_KERNELS_CPU_PLANES_RUNG_H
+#define SC_KERNELS_CPU_PLANES_RUNG_H
+
+#include "kernels/cpu/unroll.h"
+#include "kernels/cpu/widen_rung.h"
+#include "kernels/planes.h"
+
+#include <string.h>
+
+#define HEAD_MOST SC_KERNELS_PLANES_HEAD
+
+#if LANES == 8
+#include "kernels/cpu/planes_v8.h"
+#else
+#include "kernels/cpu/planes_v16.h"
+#endif
+
+#define PLANES_TILE 16u /* rows; a multiple of SPREAD_ROWS */
+
+enum turns_are { TURNS_NONE, TURNS_HALF, TURNS_INTERLEAVED };
+
+/* A head of some rows. */
+struct planes_head {
+    _Alignas(64) uint8_t codes[PLANES_TILE][HEAD_MOST];
+    _Alignas(64) float steps[HEAD_MOST], bases[HEAD_MOST];
+    const uint8_t *rows[PLANES_TILE], *finer_rows[PLANES_TILE];
+    const float *turns[PLANES_TILE];
+    uint8_t *dst[PLANES_TILE]; /* of the head */
+    uint64_t count, size, turned;
+};
+
+/* Where the vector that would begin at `channel` begins. */
+INLINE uint64_t vector_at(uint64_t channel, uint64_t end, uint64_t lanes)
+{
+    return channel + lanes <= end ? channel : end - lanes;
+}
+
+/* Whether each range of a head is as long as a vector, or there is none. */
+INLINE bool has_vectors(const struct sc_kernels_rotary *rotary, uint64_t size)
+{
+    uint64_t turned = rotary != NULL ? rotary->turned : 0, rest = size - turned;
+    uint64_t range = turned > 0 && rotary->pairs == SC_KERNELS_ROTARY_HALF ? turned / 2 : turned;
+    return (range == 0 || range >= LANES) && (rest == 0 || rest >= LANES);
+}
+
+INLINE uint32_t turns_of(const struct sc_kernels_rotary *rotary)
+{
+    if (rotary == NULL || rotary->turned == 0)
+        return TURNS_NONE;
+    return rotary->pairs == SC_KERNELS_ROTARY_HALF ? TURNS_HALF : TURNS_INTERLEAVED;
+}
+
+/* sin, negative in even lanes. */
+INLINE floats pairs_signed(floats sin)
+{
+    const words even = V(srli_epi64)(V(set1_epi32)(INT32_MIN), 32);
+    return floats_of(VI(xor)(VI(castps)(sin), even));
+}
+
+/* ---- Decoding ------------------------------------------------------------------------------- */
+
+/* span / 256, and what a code of 0 stands for. last: the table whose planes are the last */
+INLINE void head_scales(const struct sc_kernels_planes *last, const uint8_t *scales, uint64_t head,
+                        struct planes_head *ret_head)
+{
+    uint64_t size = last->head_size, first = head * size, channels = last->head_count * size;
+    for (uint64_t c = 0; c < size; c += LANES) {
+        uint64_t at = vector_at(c, size, LANES);
+        floats min = widened(scales, first + at, SC_KERNELS_F16);
+        floats span = widened(scales, channels + first + at, SC_KERNELS_F16);
+        floats step = V(mul_ps)(span, V(set1_ps)(0x1p-8f));
+        words up = V(sub_epi32)(V(set1_epi32)(127 + 7), bytes_words(last->to + first + at));
+        floats half = floats_of(V(slli_epi32)(up, 23)); /* 2^(7 - to) */
+        V(storeu_ps)(ret_head->steps + at, step);
+        V(storeu_ps)(ret_head->bases + at, V(fmadd_ps)(half, step, min));
+    }
+}
+
+/* rows: [PLANES_TILE], beginning with row 0's codes; behind head->count the last one's again */
+INLINE void head_spread(const struct sc_kernels_planes *planes, const uint8_t *const *rows,
+                        uint64_t head, bool is_first, struct planes_head *ret_head)
+{
+    const struct sc_kernels_planes_group *groups = planes->groups + head * planes->head_groups;
+    for (uint64_t r = 0; r < ret_head->count; r += SPREAD_ROWS)
+        for (uint64_t g = 0; g < planes->head_groups; g++)
+            group_spread(&groups[g], rows + r, is_first,
+                         ret_head->codes[r] + g * SC_KERNELS_PLANES_GROUP);
+}
+
+/* Values of LANES channels of a row, as they were coded. */
+INLINE floats codes_values(const struct planes_head *head, uint64_t row, uint64_t channel,
+                           floats step, floats base)
+{
+    return V(fmadd_ps)(codes_floats(head->codes[row] + channel), step, base);
+}
+
+/* `vectors` of LANES channels from c on, of TURNS_HALF with their partners. All but head and c are
+ * constants where it is inlined. */
+INLINE void unit_decode(const struct planes_head *head, uint64_t c, uint32_t turns,
+                        uint32_t vectors, uint32_t dtype, bool streams)
+{
+    uint64_t half = head->turned / 2, bytes = element_bytes(dtype);
+    bool is_line = vectors == (dtype == SC_KERNELS_F32 ? 1 : 2);
+    floats steps[4], bases[4];
+    SC_UNROLL
+    for (uint32_t v = 0; v < vectors; v++) {
+        uint64_t at = c + v * LANES, other = turns == TURNS_HALF ? at + half : at;
+        steps[v] = V(loadu_ps)(head->steps + at);
+        bases[v] = V(loadu_ps)(head->bases + at);
+        steps[2 + v] = V(loadu_ps)(head->steps + other);
+        bases[2 + v] = V(loadu_ps)(head->bases + other);
+    }
+    for (uint64_t r = 0; r < head->count; r++) {
+        floats a[2], b[2];
+        SC_UNROLL
+        for (uint32_t v = 0; v < vectors; v++) {
+            uint64_t at = c + v * LANES;
+            const float *turn = head->turns[r] + (turns == TURNS_INTERLEAVED ? at / 2 : at);
+            a[v] = codes_values(head, r, at, steps[v], bases[v]);
+            if (turns == TURNS_HALF) {
+                floats x = a[v], y = codes_values(head, r, at + half, steps[2 + v], bases[2 + v]);
+                floats cos = V(loadu_ps)(turn), sin = V(loadu_ps)(turn + half);
+                a[v] = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
+                b[v] = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
+            } else if (turns == TURNS_INTERLEAVED) {
+                floats cos = pairs_both(turn), sin = pairs_signed(pairs_both(turn + half));
+                a[v] = V(fmadd_ps)(pairs_swapped(a[v]), sin, V(mul_ps)(a[v], cos));
+            }
+        }
+        if (!is_line)
+            values_store(head->dst[r] + c * bytes, a[0], dtype);
+        if (!is_line && turns == TURNS_HALF)
+            values_store(head->dst[r] + (c + half) * bytes, b[0], dtype);
+        if (is_line)
+            line_put(head->dst[r] + c * bytes, a, dtype, streams);
+        if (is_line && turns == TURNS_HALF)
+            line_put(head->dst[r] + (c + half) * bytes, b, dtype, streams);
+    }
+}
+
+/* Channels [first, end) of a head; of TURNS_HALF the others of each pair as well. */
+INLINE void range_decode(const struct planes_head *head, uint64_t first, uint64_t end,
+                         uint32_t turns, uint32_t dtype, bool streams)
+{
+    uint32_t vectors = dtype == SC_KERNELS_F32 ? 1 : 2;
+    uint64_t line = vectors * LANES;
+    if (end - first >= line) {
+        for (uint64_t c = first; c < end; c += line)
+            unit_decode(head, vector_at(c, end, line), turns, vectors, dtype, streams);
+        return;
+    }
+    for (uint64_t c = first; c < end; c += LANES)
+        unit_decode(head, vector_at(c, end, LANES), turns, 1, dtype, false);
+}
+
+INLINE void head_decode(const struct planes_head *head, uint32_t turns, bool streams,
+                        uint32_t dtype)
+{
+    if (turns == TURNS_HALF)
+        range_decode(head, 0, head->turned / 2, TURNS_HALF, dtype, streams);
+    if (turns == TURNS_INTERLEAVED)
+        range_decode(head, 0, head->turned, TURNS_INTERLEAVED, dtype, streams);
+    range_decode(head, head->turned, head->size, TURNS_NONE, dtype, streams);
+}
+
+/* As many rows that have a place as a tile takes, from *row on. */
+INLINE void tile_take(const struct sc_kernels_planes_decode *what, uint64_t *row,
+                      struct planes_head *ret_head)
+{
+    uint64_t n = 0;
+    for (; n < PLANES_TILE && *row < what->row_count; *row += 1) {
+        if (what->dst[*row] == NULL)
+            continue;
+        ret_head->rows[n] = what->codes + *row * what->planes->row_bytes;
+        ret_head->finer_rows[n] = what->finer != NULL ? what->finer_codes[*row] : NULL;
+        ret_head->turns[n] = ret_head->turned > 0 ? what->turns + *row * ret_head->turned : NULL;
+        ret_head->dst[n++] = what->dst[*row];
+    }
+    ret_head->count = n;
+    for (uint64_t i = n; n > 0 && i < PLANES_TILE; i++) {
+        ret_head->rows[i] = ret_head->rows[n - 1];
+        ret_head->finer_rows[i] = ret_head->finer_rows[n - 1];
+    }
+}
+
+/* Whether lines of each row's head are whole: stores past the caches begin and end with one. */
+static bool has_lines(const struct sc_kernels_planes_decode *what)
+{
+    uint64_t bytes = element_bytes(what->dst_dtype), turned = 0;
+    if (what->rotary != NULL)
+        turned = what->rotary->pairs == SC_KERNELS_ROTARY_HALF ? what->rotary->turned / 2
+                                                               : what->rotary->turned;
+    bool has = PLANES_STREAMS && what->streams && turned * bytes % 64 == 0 &&
+               what->planes->head_size * bytes % 64 == 0;
+    for (uint64_t i = 0; has && i < what->row_count; i++)
+        has = (uintptr_t)what->dst[i] % 64 == 0;
+    return has;
+}
+
+static void rung_planes_decode(const struct sc_kernels_planes_decode *what)
+{
+    const struct sc_kernels_planes *planes = what->planes;
+    struct planes_head head;
+    if (!is_own(what->dst_dtype) || !has_vectors(what->rotary, planes->head_size)) {
+        sc_kernels_ref_planes_decode(what);
+        return;
+    }
+    bool streams = has_lines(what);
+    uint32_t turns = turns_of(what->rotary);
+    head.size = planes->head_size;
+    head.turned = what->rotary != NULL ? what->rotary->turned : 0;
+    for (uint64_t row = 0; row < what->row_count;) {
+        tile_take(what, &row, &head);
+        for (uint64_t h = what->head_first; h < what->head_first + what->head_count; h++) {
+            head_scales(what->finer != NULL ? what->finer : planes, what->scales, h, &head);
+            head_spread(planes, head.rows, h, true, &head);
+            if (what->finer != NULL)
+                head_spread(what->finer, head.finer_rows, h, false, &head);
+            if (streams)
+                BY_DTYPE(what->dst_dtype, head_decode, &head, turns, true);
+            else
+                BY_DTYPE(what->dst_dtype, head_decode, &head, turns, false);
+            for (uint64_t r = 0; r < head.count; r++)
+                head.dst[r] += head.size * element_bytes(what->dst_dtype);
+        }
+    }
+}
+
+/* ---- Encoding ------------------------------------------------------------------------------- */
+
+/* A head of a slab on its way to codes. */
+struct planes_coded {
+    _Alignas(64) float values[SC_KERNELS_CODE_ROWS_MAX][LANES];
+    _Alignas(64) uint8_t codes[SC_KERNELS_CODE_ROWS_MAX * HEAD_MOST]; /* stride bytes a row */
+    uint64_t head, stride;
+};
+
+/* LANES channels of a row, turned back. channel: of the head whose first one is `first` */
+INLINE floats lanes_back(const struct sc_kernels_planes_encode *what, uint64_t row, uint64_t first,
+                         uint64_t channel, uint32_t turns, uint32_t dtype)
+{
+    const uint8_t *from = what->rows[row];
+    floats x = widened(from, first + channel, dtype);
+    if (turns == TURNS_NONE)
+        return x;
+    uint64_t half = what->rotary->turned / 2;
+    const float *turn = what->turns + row * what->rotary->turned;
+    if (turns == TURNS_INTERLEAVED) {
+        floats sin = pairs_signed(pairs_both(turn + half + channel / 2));
+        floats along = V(mul_ps)(x, pairs_both(turn + channel / 2));
+        return V(fnmadd_ps)(pairs_swapped(x), sin, along);
+    }
+    if (channel < half) {
+        floats y = widened(from, first + channel + half, dtype);
+        floats along = V(mul_ps)(x, V(loadu_ps)(turn + channel));
+        return V(fmadd_ps)(y, V(loadu_ps)(turn + half + channel), along);
+    }
+    floats y = widened(from, first + channel - half, dtype);
+    floats along = V(mul_ps)(x, V(loadu_ps)(turn + channel - half));
+    return V(fnmadd_ps)(y, V(loadu_ps)(turn + channel), along);
+}
+
+/* Scales and codes of LANES channels; `turns` and dtype are constants. false: there are none. */
+INLINE bool lanes_encode(const struct sc_kernels_planes_encode *what, struct planes_coded *coded,
+                         uint64_t channel, uint32_t turns, uint32_t dtype)
+{
+    uint64_t size = what->planes->head_size, first = coded->head * size;
+    uint64_t channels = what->planes->head_count * size;
+    const words positive = V(set1_epi32)(INT32_MAX);
+    const words infinity = V(set1_epi32)(0x7f800000);
+    const words bound = turns == TURNS_NONE ? infinity : V(set1_epi32)(0x47000000); /* 2^15 */
+    floats least = V(set1_ps)(__builtin_inff()), most = V(set1_ps)(-__builtin_inff());
+    words largest = VI(setzero)(); /* of the values' bits */
+    for (uint64_t i = 0; i < what->row_count; i++) {
+        floats x = lanes_back(what, i, first, channel, turns, dtype);
+        V(store_ps)(coded->values[i], x);
+        largest = V(max_epu32)(largest, VI(and)(VI(castps)(x), positive));
+        least = V(min_ps)(x, least);
+        most = V(max_ps)(x, most);
+    }
+    halves scales[2] = {V(cvtps_ph)(least, ROUND), V(cvtps_ph)(V(sub_ps)(most, least), ROUND)};
+    floats min = V(cvtph_ps)(scales[0]), span = V(cvtph_ps)(scales[1]);
+    words wide = V(max_epu32)(VI(and)(VI(castps)(min), positive), VI(castps)(span));
+    if ((marks_at_most(marks_some(LANES), bound, largest) |
+         marks_at_most(marks_some(LANES), infinity, wide)) != 0)
+        return false;
+    halves_store(what->scales + (first + channel) * 2, scales[0]);
+    halves_store(what->scales + (channels + first + channel) * 2, scales[1]);
+    floats step = V(mul_ps)(span, V(set1_ps)(0x1p-8f)); /* where it is 0, codes are */
+    step = floats_above(VI(castps)(step), VI(setzero)(), step, V(set1_ps)(__builtin_inff()));
+    for (uint64_t i = 0; i < what->row_count; i++) {
+        floats at = V(div_ps)(V(sub_ps)(V(load_ps)(coded->values[i]), min), step);
+        at = V(min_ps)(V(max_ps)(at, V(setzero_ps)()), V(set1_ps)(255));
+        codes_put_bytes(coded->codes + i * coded->stride + channel, V(cvttps_epi32)(at));
+    }
+    return true;
+}
+
+INLINE bool range_encode(const struct sc_kernels_planes_encode *what, struct planes_coded *coded,
+                         uint64_t first, uint64_t end, uint32_t turns, uint32_t dtype)
+{
+    bool has_codes = true;
+    for (uint64_t c = first; c < end && has_codes; c += LANES)
+        has_codes = lanes_encode(what, coded, vector_at(c, end, LANES), turns, dtype);
+    return has_codes;
+}
+
+INLINE bool head_encode(const struct sc_kernels_planes_encode *what, struct planes_coded *coded,
+                        uint32_t dtype)
+{
+    uint32_t turns = turns_of(what->rotary);
+    uint64_t turned = turns == TURNS_NONE ? 0 : what->rotary->turned;
+    bool has_codes = range_encode(what, coded, turned, what->planes->head_size, TURNS_NONE, dtype);
+    if (turns == TURNS_HALF)
+        return has_codes && range_encode(what, coded, 0, turned / 2, TURNS_HALF, dtype) &&
+               range_encode(what, coded, turned / 2, turned, TURNS_HALF, dtype);
+    return has_codes && range_encode(what, coded, 0, turned, TURNS_INTERLEAVED, dtype);
+}
+
+/* A plane of a group of all rows. What a store of 8 bytes has behind the plane's is of groups that
+ * come later, or of none. */
+INLINE void plane_put(const struct sc_kernels_planes *planes,
+                      const struct sc_kernels_planes_group *group, const uint8_t *codes,
+                      const struct planes_coded *coded, uint64_t row_count, uint32_t plane,
+                      uint8_t *dst)
+{
+    struct bits_moves moves = bits_moves_of(group->masks[plane]);
+    uint64_t at = group->offset + group->at[plane], bytes = group->bytes[plane];
+    bool is_last = at + 8 > planes->row_bytes;
+    for (uint64_t i = 0; i < row_count; i++) {
+        uint64_t bits = bits_together(plane_bits(codes + i * coded->stride, plane), &moves);
+        memcpy(dst + i * planes->row_bytes + at, &bits, is_last ? bytes : 8);
+    }
+}
+
+static void planes_put(const struct sc_kernels_planes *planes, const struct planes_coded *coded,
+                       uint64_t row_count, uint8_t *dst)
+{
+    for (uint64_t g = 0; g < planes->head_groups; g++) {
+        const struct sc_kernels_planes_group *group =
+            &planes->groups[coded->head * planes->head_groups + g];
+        for (uint32_t p = group->first; p < group->end; p++)
+            plane_put(planes, group, coded->codes + g * SC_KERNELS_PLANES_GROUP, coded, row_count,
+                      p, dst);
+    }
+}
+
+static bool rung_planes_encode(const struct sc_kernels_planes_encode *what)
+{
+    const struct sc_kernels_planes *planes = what->planes, *finer = what->finer;
+    if (!is_own(what->dtype) || !has_vectors(what->rotary, planes->head_size))
+        return sc_kernels_ref_planes_encode(what);
+    struct planes_coded coded;
+    bool has_codes = true;
+    coded.stride = planes->head_groups * SC_KERNELS_PLANES_GROUP;
+    for (coded.head = 0; coded.head < planes->head_count && has_codes; coded.head++) {
+        has_codes = BY_DTYPE(what->dtype, head_encode, what, &coded);
+        if (has_codes)
+            planes_put(planes, &coded, what->row_count, what->codes);
+        if (has_codes && finer != NULL)
+            planes_put(finer, &coded, what->row_count, what->finer_codes);
+    }
+    if (!has_codes) {
+        memset(what->scales, 0, sc_kernels_planes_scale_bytes(planes));
+        memset(what->codes, 0, what->row_count * planes->row_bytes);
+        if (finer != NULL)
+            memset(what->finer_codes, 0, what->row_count * finer->row_bytes);
+    }
+    return has_codes;
+}
+
+#endif

@@ -1,0 +1,110 @@
+/* Codes of free widths with AVX-512: what of them is a rung's own.
+ *
+ *   spread    a plane's bits go to the bits of the channels that have them (pdep: no processor with
+ *             AVX-512 is slow at it), which are a mask of 64 bytes: an addition under it a plane
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#ifndef SC_KERNELS_CPU_PLANES_V16_H
+#define SC_KERNELS_CPU_PLANES_V16_H
+
+#include "kernels/cpu/planes_rung.h"
+
+#define PLANES_STREAMS true
+#define SPREAD_ROWS    8u
+
+/* Adds a group's planes to the codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
+INLINE void group_spread(const struct sc_kernels_planes_group *group, const uint8_t *const *rows,
+                         bool is_first, uint8_t *ret_codes)
+{
+    words codes[SPREAD_ROWS];
+    SC_UNROLL
+    for (uint32_t r = 0; r < SPREAD_ROWS; r++)
+        codes[r] = is_first ? _mm512_setzero_si512()
+                            : _mm512_loadu_si512(ret_codes + r * SC_KERNELS_PLANES_HEAD);
+    for (uint32_t p = group->first; p < group->end; p++) {
+        const words bit = _mm512_set1_epi8((char)(0x80u >> p));
+        uint64_t mask = group->masks[p], at = group->offset + group->at[p];
+        SC_UNROLL
+        for (uint32_t r = 0; r < SPREAD_ROWS; r++) {
+            uint64_t bits;
+            memcpy(&bits, rows[r] + at, sizeof(bits));
+            __mmask64 there = _cvtu64_mask64(_pdep_u64(bits, mask));
+            codes[r] = _mm512_mask_add_epi8(codes[r], there, codes[r], bit);
+        }
+    }
+    SC_UNROLL
+    for (uint32_t r = 0; r < SPREAD_ROWS; r++)
+        _mm512_storeu_si512(ret_codes + r * SC_KERNELS_PLANES_HEAD, codes[r]);
+}
+
+/* LANES bytes, a number each. */
+INLINE words bytes_words(const uint8_t *src)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)src));
+}
+
+/* LANES codes as numbers. */
+INLINE floats codes_floats(const uint8_t *codes)
+{
+    return _mm512_cvtepi32_ps(bytes_words(codes));
+}
+
+/* Each pair's number in both of its lanes, and the other number of each pair. */
+INLINE floats pairs_both(const float *pairs)
+{
+    const words places = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    return _mm512_permutexvar_ps(places, _mm512_castps256_ps512(_mm256_loadu_ps(pairs)));
+}
+
+INLINE floats pairs_swapped(floats x)
+{
+    return _mm512_permute_ps(x, 0xb1);
+}
+
+/* A line, past the caches or not: one vector of float32, two of the others. */
+INLINE void line_put(uint8_t *dst, const floats *values, uint32_t dtype, bool streams)
+{
+    if (dtype == SC_KERNELS_F32) {
+        if (streams)
+            _mm512_stream_ps((float *)(void *)dst, values[0]);
+        else
+            _mm512_storeu_ps((float *)(void *)dst, values[0]);
+        return;
+    }
+    words low = _mm512_castsi256_si512(narrowed(values[0], dtype));
+    words both = _mm512_inserti64x4(low, narrowed(values[1], dtype), 1);
+    if (streams)
+        _mm512_stream_si512((void *)dst, both);
+    else
+        _mm512_storeu_si512((void *)dst, both);
+}
+
+/* Bit c: bit 7 - plane of the code of channel c of 64. */
+INLINE uint64_t plane_bits(const uint8_t *codes, uint32_t plane)
+{
+    words shifted = _mm512_sll_epi16(_mm512_loadu_si512(codes), _mm_cvtsi32_si128((int)plane));
+    return _cvtmask64_u64(_mm512_movepi8_mask(shifted));
+}
+
+/* LANES numbers below 2^8, a byte each. */
+INLINE void codes_put_bytes(uint8_t *dst, words codes)
+{
+    _mm_storeu_si128((void *)dst, _mm512_cvtepi32_epi8(codes));
+}
+
+/* Bits of a mask drawn together: pext, which is as fast as pdep where there is AVX-512. */
+struct bits_moves {
+    uint64_t mask;
+};
+
+INLINE struct bits_moves bits_moves_of(uint64_t mask)
+{
+    return (struct bits_moves){mask};
+}
+
+INLINE uint64_t bits_together(uint64_t bits, const struct bits_moves *moves)
+{
+    return _pext_u64(bits, moves->mask);
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* Codes of free widths with AVX2: what of them is a rung's own.
+ *
+ *   spread     each byte takes the byte of its plane that has its bit, and looks at the bit. So
+ *              neither here nor in drawing bits together is there a pdep or pext, which are
+ *              hundreds of cycles on some processors with AVX2 (AMD's family 17h).
+ *   together   half of what is to move by 1, 2, 4 .. 32 bits moves, by masks that are made once a
+ *              plane and slab
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#ifndef SC_KERNELS_CPU_PLANES_V8_H
+#define SC_KERNELS_CPU_PLANES_V8_H
+
+#include "kernels/cpu/planes_rung.h"
+
+#define PLANES_STREAMS false
+#define SPREAD_ROWS    4u
+
+/* 32 channels of a plane: the byte that has a channel's bit, and which it is. A channel that has
+ * none looks for a bit in 0. */
+INLINE void places_load(const uint8_t *places, words *ret_bytes, words *ret_bits)
+{
+    const words powers = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
+    words place = _mm256_loadu_si256((const void *)places);
+    words nowhere = _mm256_and_si256(place, _mm256_set1_epi8((char)0x80));
+    words byte = _mm256_and_si256(_mm256_srli_epi16(place, 3), _mm256_set1_epi8(7));
+    *ret_bytes = _mm256_or_si256(byte, nowhere);
+    *ret_bits = _mm256_shuffle_epi8(powers, _mm256_and_si256(place, _mm256_set1_epi8(7)));
+}
+
+/* Adds a group's planes to the codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
+INLINE void group_spread(const struct sc_kernels_planes_group *group, const uint8_t *const *rows,
+                         bool is_first, uint8_t *ret_codes)
+{
+    words codes[SPREAD_ROWS][2];
+    SC_UNROLL
+    for (uint32_t r = 0; r < SPREAD_ROWS; r++)
+        SC_UNROLL
+    for (uint32_t v = 0; v < 2; v++)
+        codes[r][v] = is_first
+                          ? _mm256_setzero_si256()
+                          : _mm256_loadu_si256(
+                                (const void *)(ret_codes + r * SC_KERNELS_PLANES_HEAD + v * 32));
+    for (uint32_t p = group->first; p < group->end; p++) {
+        uint64_t at = group->offset + group->at[p];
+        words bytes[2], bits[2], bit = _mm256_set1_epi8((char)(0x80u >> p));
+        places_load(group->places[p], &bytes[0], &bits[0]);
+        places_load(group->places[p] + 32, &bytes[1], &bits[1]);
+        SC_UNROLL
+        for (uint32_t r = 0; r < SPREAD_ROWS; r++) {
+            int64_t plane;
+            memcpy(&plane, rows[r] + at, sizeof(plane));
+            words all = _mm256_set1_epi64x(plane);
+            SC_UNROLL
+            for (uint32_t v = 0; v < 2; v++) {
+                words found = _mm256_and_si256(_mm256_shuffle_epi8(all, bytes[v]), bits[v]);
+                found = _mm256_and_si256(_mm256_cmpeq_epi8(found, bits[v]), bit);
+                codes[r][v] = _mm256_or_si256(codes[r][v], found);
+            }
+        }
+    }
+    SC_UNROLL
+    for (uint32_t r = 0; r < SPREAD_ROWS; r++)
+        SC_UNROLL
+    for (uint32_t v = 0; v < 2; v++)
+        _mm256_storeu_si256((void *)(ret_codes + r * SC_KERNELS_PLANES_HEAD + v * 32), codes[r][v]);
+}
+
+/* LANES bytes, a number each. */
+INLINE words bytes_words(const uint8_t *src)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)src));
+}
+
+/* LANES codes as numbers. */
+INLINE floats codes_floats(const uint8_t *codes)
+{
+    return _mm256_cvtepi32_ps(bytes_words(codes));
+}
+
+/* Each pair's number in both of its lanes, and the other number of each pair. */
+INLINE floats pairs_both(const float *pairs)
+{
+    return _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps(pairs)),
+                                    _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
+}
+
+INLINE floats pairs_swapped(floats x)
+{
+    return _mm256_permute_ps(x, 0xb1);
+}
+
+/* One vector of float32, two of the others: whole registers. */
+INLINE void line_put(uint8_t *dst, const floats *values, uint32_t dtype, bool streams)
+{
+    (void)streams;
+    if (dtype == SC_KERNELS_F32) {
+        values_store(dst, values[0], dtype);
+        return;
+    }
+    words low = _mm256_castsi128_si256(narrowed(values[0], dtype));
+    _mm256_storeu_si256((void *)dst, _mm256_inserti128_si256(low, narrowed(values[1], dtype), 1));
+}
+
+/* Bit c: bit 7 - plane of the code of channel c of 64. */
+INLINE uint64_t plane_bits(const uint8_t *codes, uint32_t plane)
+{
+    __m128i shift = _mm_cvtsi32_si128((int)plane);
+    words low = _mm256_sll_epi16(_mm256_loadu_si256((const void *)codes), shift);
+    words high = _mm256_sll_epi16(_mm256_loadu_si256((const void *)(codes + 32)), shift);
+    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
+                                                     << 32;
+}
+
+/* LANES numbers below 2^8, a byte each. */
+INLINE void codes_put_bytes(uint8_t *dst, words codes)
+{
+    words pairs = _mm256_packus_epi32(codes, codes);
+    __m128i halved =
+        _mm_unpacklo_epi64(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    _mm_storel_epi64((void *)dst, _mm_packus_epi16(halved, halved));
+}
+
+/* Bits of a mask drawn together: which of them move by 2^i bits, for each i. */
+struct bits_moves {
+    uint64_t mask, moved[6];
+};
+
+INLINE struct bits_moves bits_moves_of(uint64_t mask)
+{
+    struct bits_moves moves = {.mask = mask};
+    uint64_t gaps = ~mask << 1; /* counted below each bit, a digit of the count a round */
+    for (uint32_t i = 0; i < 6; i++) {
+        uint64_t odd = gaps;
+        for (uint32_t shift = 1; shift < 64; shift *= 2)
+            odd ^= odd << shift;
+        moves.moved[i] = odd & mask;
+        mask = (mask ^ moves.moved[i]) | moves.moved[i] >> (1u << i);
+        gaps &= ~odd;
+    }
+    return moves;
+}
+
+INLINE uint64_t bits_together(uint64_t bits, const struct bits_moves *moves)
+{
+    bits &= moves->mask;
+    SC_UNROLL
+    for (uint32_t i = 0; i < 6; i++) {
+        uint64_t moved = bits & moves->moved[i];
+        bits = (bits ^ moved) | moved >> (1u << i);
+    }
+    return bits;
+}
+
+#endif
