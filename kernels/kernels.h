@@ -270,7 +270,7 @@ void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, c
         .bits_both = prefix##_bits_both, .code_encode = prefix##_code_encode,                      \
         .code_decode = prefix##_code_decode, .code_score = prefix##_code_score,                    \
         .planes_encode = prefix##_planes_encode, .planes_decode = prefix##_planes_decode,          \
-        .planes_score = sc_kernels_ref_planes_score,                                               \
+        .planes_score = prefix##_planes_score,                                                     \
     }
 extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;
 

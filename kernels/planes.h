@@ -107,6 +107,8 @@ struct sc_kernels_planes_score {
     const float *turns;                     /* [row_count][rotary->turned] */
     float *scores;
     uint64_t score_stride;
+    const uint8_t *ahead; /* codes of as many keys, scored next: asked for meanwhile */
+    uint64_t ahead_head;  /* and this head of them */
 };
 
 #endif

@@ -42,8 +42,8 @@ struct planes_head {
     _Alignas(64) uint8_t codes[PLANES_TILE][HEAD_MOST];
     _Alignas(64) float steps[HEAD_MOST], bases[HEAD_MOST];
     const uint8_t *rows[PLANES_TILE], *finer_rows[PLANES_TILE];
-    const float *turns[PLANES_TILE];
-    uint8_t *dst[PLANES_TILE]; /* of the head */
+    const float *turns[PLANES_TILE]; /* of each; of what is not turned anything */
+    uint8_t *dst[PLANES_TILE];       /* of the head */
     uint64_t count, size, turned;
 };
 
@@ -112,10 +112,10 @@ INLINE floats codes_values(const struct planes_head *head, uint64_t row, uint64_
     return V(fmadd_ps)(codes_floats(head->codes[row] + channel), step, base);
 }
 
-/* `vectors` of LANES channels from c on, of TURNS_HALF with their partners. All but head and c are
- * constants where it is inlined. */
-INLINE void unit_decode(const struct planes_head *head, uint64_t c, uint32_t turns,
-                        uint32_t vectors, uint32_t dtype, bool streams)
+/* `vectors` of LANES channels from c on, of TURNS_HALF with their partners. All but head, rows and
+ * c are constants where it is inlined. */
+INLINE void unit_decode(const struct planes_head *head, uint64_t row, uint64_t row_end, uint64_t c,
+                        uint32_t turns, uint32_t vectors, uint32_t dtype, bool streams)
 {
     uint64_t half = head->turned / 2, bytes = element_bytes(dtype);
     bool is_line = vectors == (dtype == SC_KERNELS_F32 ? 1 : 2);
@@ -128,7 +128,7 @@ INLINE void unit_decode(const struct planes_head *head, uint64_t c, uint32_t tur
         steps[2 + v] = V(loadu_ps)(head->steps + other);
         bases[2 + v] = V(loadu_ps)(head->bases + other);
     }
-    for (uint64_t r = 0; r < head->count; r++) {
+    for (uint64_t r = row; r < row_end; r++) {
         floats a[2], b[2];
         SC_UNROLL
         for (uint32_t v = 0; v < vectors; v++) {
@@ -157,28 +157,42 @@ INLINE void unit_decode(const struct planes_head *head, uint64_t c, uint32_t tur
 }
 
 /* Channels [first, end) of a head; of TURNS_HALF the others of each pair as well. */
-INLINE void range_decode(const struct planes_head *head, uint64_t first, uint64_t end,
-                         uint32_t turns, uint32_t dtype, bool streams)
+INLINE void range_decode(const struct planes_head *head, uint64_t row, uint64_t row_end,
+                         uint64_t first, uint64_t end, uint32_t turns, uint32_t dtype, bool streams)
 {
     uint32_t vectors = dtype == SC_KERNELS_F32 ? 1 : 2;
     uint64_t line = vectors * LANES;
     if (end - first >= line) {
         for (uint64_t c = first; c < end; c += line)
-            unit_decode(head, vector_at(c, end, line), turns, vectors, dtype, streams);
+            unit_decode(head, row, row_end, vector_at(c, end, line), turns, vectors, dtype,
+                        streams);
         return;
     }
     for (uint64_t c = first; c < end; c += LANES)
-        unit_decode(head, vector_at(c, end, LANES), turns, 1, dtype, false);
+        unit_decode(head, row, row_end, vector_at(c, end, LANES), turns, 1, dtype, false);
 }
 
+INLINE void rows_decode(const struct planes_head *head, uint64_t row, uint64_t row_end,
+                        uint32_t turns, bool streams, uint32_t dtype)
+{
+    if (turns == TURNS_HALF)
+        range_decode(head, row, row_end, 0, head->turned / 2, TURNS_HALF, dtype, streams);
+    if (turns == TURNS_INTERLEAVED)
+        range_decode(head, row, row_end, 0, head->turned, TURNS_INTERLEAVED, dtype, streams);
+    range_decode(head, row, row_end, head->turned, head->size, TURNS_NONE, dtype, streams);
+}
+
+/* Stores that go past the caches are whole lines, in any order. Others are made row by row: rows
+ * are mostly a multiple of 4 KiB apart, so that lines of more than a few push each other out. */
 INLINE void head_decode(const struct planes_head *head, uint32_t turns, bool streams,
                         uint32_t dtype)
 {
-    if (turns == TURNS_HALF)
-        range_decode(head, 0, head->turned / 2, TURNS_HALF, dtype, streams);
-    if (turns == TURNS_INTERLEAVED)
-        range_decode(head, 0, head->turned, TURNS_INTERLEAVED, dtype, streams);
-    range_decode(head, head->turned, head->size, TURNS_NONE, dtype, streams);
+    if (streams) {
+        rows_decode(head, 0, head->count, turns, true, dtype);
+        return;
+    }
+    for (uint64_t row = 0; row < head->count; row++)
+        rows_decode(head, row, row + 1, turns, false, dtype);
 }
 
 /* As many rows that have a place as a tile takes, from *row on. */
@@ -191,7 +205,8 @@ INLINE void tile_take(const struct sc_kernels_planes_decode *what, uint64_t *row
             continue;
         ret_head->rows[n] = what->codes + *row * what->planes->row_bytes;
         ret_head->finer_rows[n] = what->finer != NULL ? what->finer_codes[*row] : NULL;
-        ret_head->turns[n] = ret_head->turned > 0 ? what->turns + *row * ret_head->turned : NULL;
+        ret_head->turns[n] =
+            ret_head->turned > 0 ? what->turns + *row * ret_head->turned : ret_head->steps;
         ret_head->dst[n++] = what->dst[*row];
     }
     ret_head->count = n;
@@ -199,6 +214,20 @@ INLINE void tile_take(const struct sc_kernels_planes_decode *what, uint64_t *row
         ret_head->rows[i] = ret_head->rows[n - 1];
         ret_head->finer_rows[i] = ret_head->finer_rows[n - 1];
     }
+}
+
+/* Asks for a tile's codes of the head behind this one. */
+INLINE void tile_ahead(const struct sc_kernels_planes *planes, const uint8_t *const *rows,
+                       uint64_t count, uint64_t head)
+{
+    uint64_t next = head + 1 < planes->head_count ? head + 1 : head;
+    uint64_t at = planes->groups[next * planes->head_groups].offset;
+    uint64_t end = next + 1 < planes->head_count
+                       ? planes->groups[(next + 1) * planes->head_groups].offset
+                       : planes->row_bytes;
+    for (uint64_t r = 0; r < count; r++)
+        for (uint64_t line = at; line < end; line += 64)
+            __builtin_prefetch(rows[r] + line + 63, 0, 3);
 }
 
 /* Whether lines of each row's head are whole: stores past the caches begin and end with one. */
@@ -231,6 +260,7 @@ static void rung_planes_decode(const struct sc_kernels_planes_decode *what)
         tile_take(what, &row, &head);
         for (uint64_t h = what->head_first; h < what->head_first + what->head_count; h++) {
             head_scales(what->finer != NULL ? what->finer : planes, what->scales, h, &head);
+            tile_ahead(planes, head.rows, head.count, h);
             head_spread(planes, head.rows, h, true, &head);
             if (what->finer != NULL)
                 head_spread(what->finer, head.finer_rows, h, false, &head);
@@ -290,6 +320,7 @@ INLINE bool lanes_encode(const struct sc_kernels_planes_encode *what, struct pla
     floats least = V(set1_ps)(__builtin_inff()), most = V(set1_ps)(-__builtin_inff());
     words largest = VI(setzero)(); /* of the values' bits */
     for (uint64_t i = 0; i < what->row_count; i++) {
+        __builtin_prefetch(what->rows[i] + (first + channel) * element_bytes(dtype) + 128, 0, 3);
         floats x = lanes_back(what, i, first, channel, turns, dtype);
         V(store_ps)(coded->values[i], x);
         largest = V(max_epu32)(largest, VI(and)(VI(castps)(x), positive));
@@ -335,32 +366,47 @@ INLINE bool head_encode(const struct sc_kernels_planes_encode *what, struct plan
     return has_codes && range_encode(what, coded, 0, turned, TURNS_INTERLEAVED, dtype);
 }
 
-/* A plane of a group of all rows. What a store of 8 bytes has behind the plane's is of groups that
- * come later, or of none. */
-INLINE void plane_put(const struct sc_kernels_planes *planes,
+/* A group of all rows, row by row: a row's planes share a line. What a store of 8 bytes has behind
+ * a plane's is written over by what comes later; the last ones of a row write no more than theirs.
+ */
+INLINE void group_put(const struct sc_kernels_planes *planes,
                       const struct sc_kernels_planes_group *group, const uint8_t *codes,
-                      const struct planes_coded *coded, uint64_t row_count, uint32_t plane,
-                      uint8_t *dst)
+                      uint64_t stride, uint64_t row_count, uint8_t *dst)
 {
-    struct bits_moves moves = bits_moves_of(group->masks[plane]);
-    uint64_t at = group->offset + group->at[plane], bytes = group->bytes[plane];
-    bool is_last = at + 8 > planes->row_bytes;
-    for (uint64_t i = 0; i < row_count; i++) {
-        uint64_t bits = bits_together(plane_bits(codes + i * coded->stride, plane), &moves);
-        memcpy(dst + i * planes->row_bytes + at, &bits, is_last ? bytes : 8);
-    }
+    struct bits_moves moves[SC_KERNELS_PLANES];
+    for (uint32_t p = group->first; p < group->end; p++)
+        moves[p] = bits_moves_of(group->masks[p]);
+    for (uint64_t i = 0; i < row_count; i++)
+        for (uint32_t p = group->first; p < group->end; p++) {
+            uint64_t bits = bits_together(plane_bits(codes + i * stride, p), &moves[p]);
+            uint64_t at = group->offset + group->at[p];
+            uint8_t *to = dst + i * planes->row_bytes + at;
+            if (at + 8 <= planes->row_bytes)
+                memcpy(to, &bits, 8);
+            else
+                memcpy(to, &bits, group->bytes[p]);
+        }
 }
 
 static void planes_put(const struct sc_kernels_planes *planes, const struct planes_coded *coded,
                        uint64_t row_count, uint8_t *dst)
 {
-    for (uint64_t g = 0; g < planes->head_groups; g++) {
-        const struct sc_kernels_planes_group *group =
-            &planes->groups[coded->head * planes->head_groups + g];
-        for (uint32_t p = group->first; p < group->end; p++)
-            plane_put(planes, group, coded->codes + g * SC_KERNELS_PLANES_GROUP, coded, row_count,
-                      p, dst);
-    }
+    for (uint64_t g = 0; g < planes->head_groups; g++)
+        group_put(planes, &planes->groups[coded->head * planes->head_groups + g],
+                  coded->codes + g * SC_KERNELS_PLANES_GROUP, coded->stride, row_count, dst);
+}
+
+/* Asks for the lines that a head's codes will be written to, while values are read. */
+static void codes_ahead(const struct sc_kernels_planes *planes, uint64_t head, uint64_t row_count,
+                        uint8_t *dst)
+{
+    uint64_t at = planes->groups[head * planes->head_groups].offset;
+    uint64_t end = head + 1 < planes->head_count
+                       ? planes->groups[(head + 1) * planes->head_groups].offset
+                       : planes->row_bytes;
+    for (uint64_t i = 0; i < row_count; i++)
+        for (uint64_t line = at; line < end; line += 64)
+            __builtin_prefetch(dst + i * planes->row_bytes + line, 1, 3);
 }
 
 static bool rung_planes_encode(const struct sc_kernels_planes_encode *what)
@@ -372,6 +418,9 @@ static bool rung_planes_encode(const struct sc_kernels_planes_encode *what)
     bool has_codes = true;
     coded.stride = planes->head_groups * SC_KERNELS_PLANES_GROUP;
     for (coded.head = 0; coded.head < planes->head_count && has_codes; coded.head++) {
+        codes_ahead(planes, coded.head, what->row_count, what->codes);
+        if (finer != NULL)
+            codes_ahead(finer, coded.head, what->row_count, what->finer_codes);
         has_codes = BY_DTYPE(what->dtype, head_encode, what, &coded);
         if (has_codes)
             planes_put(planes, &coded, what->row_count, what->codes);
@@ -385,6 +434,185 @@ static bool rung_planes_encode(const struct sc_kernels_planes_encode *what)
             memset(what->finer_codes, 0, what->row_count * finer->row_bytes);
     }
     return has_codes;
+}
+
+/* ---- Scores --------------------------------------------------------------------------------- */
+
+#define WANTED_TOGETHER 4u /* queries for which a value is made once */
+
+/* Some queries in the order in which a head's vectors are met: of TURNS_HALF one, then its
+ * partners; 0 in lanes that were met before. */
+struct planes_wanted {
+    _Alignas(64) float queries[WANTED_TOGETHER][HEAD_MOST + 4 * LANES];
+};
+
+/* A vector from `at` on whose lanes below c are another's. */
+INLINE void vector_pack(const float *query, uint64_t at, uint64_t c, float *dst)
+{
+    memset(dst, 0, LANES * sizeof(*dst));
+    memcpy(dst + (c - at), query + c, (at + LANES - c) * sizeof(*dst));
+}
+
+INLINE uint64_t range_pack(const float *query, uint64_t first, uint64_t end, uint64_t partner,
+                           float *dst)
+{
+    uint64_t n = 0;
+    for (uint64_t c = first; c < end; c += LANES) {
+        uint64_t at = vector_at(c, end, LANES);
+        vector_pack(query, at, c, dst + LANES * n++);
+        if (partner > 0)
+            vector_pack(query + partner, at, c, dst + LANES * n++);
+    }
+    return n;
+}
+
+static void query_pack(const float *query, const struct planes_head *head, uint32_t turns,
+                       float *dst)
+{
+    uint64_t n = 0;
+    if (turns == TURNS_HALF)
+        n = range_pack(query, 0, head->turned / 2, head->turned / 2, dst);
+    if (turns == TURNS_INTERLEAVED)
+        n = range_pack(query, 0, head->turned, 0, dst);
+    range_pack(query, head->turned, head->size, 0, dst + n * LANES);
+}
+
+/* Adds channels [first, end) of LANES / queries keys, from `key` on. n: vectors met before. All but
+ * head, wanted, first, end and key are constants where it is inlined. */
+INLINE uint64_t range_sum(const struct planes_head *head, const struct planes_wanted *wanted,
+                          uint64_t n, uint64_t first, uint64_t end, uint64_t key, uint32_t turns,
+                          uint32_t queries, floats *sums)
+{
+    uint64_t half = head->turned / 2;
+    uint32_t keys = LANES / queries;
+    for (uint64_t c = first; c < end; c += LANES) {
+        uint64_t at = vector_at(c, end, LANES), other = turns == TURNS_HALF ? at + half : at;
+        floats step = V(loadu_ps)(head->steps + at), base = V(loadu_ps)(head->bases + at);
+        floats step_b = V(loadu_ps)(head->steps + other), base_b = V(loadu_ps)(head->bases + other);
+        SC_UNROLL
+        for (uint32_t k = 0; k < keys; k++) {
+            const float *turn = head->turns[key + k] + (turns == TURNS_INTERLEAVED ? at / 2 : at);
+            floats a = codes_values(head, key + k, at, step, base), b = a;
+            if (turns == TURNS_HALF) {
+                floats x = a, y = codes_values(head, key + k, other, step_b, base_b);
+                floats cos = V(loadu_ps)(turn), sin = V(loadu_ps)(turn + half);
+                a = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
+                b = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
+            } else if (turns == TURNS_INTERLEAVED) {
+                floats cos = pairs_both(turn), sin = pairs_signed(pairs_both(turn + half));
+                a = V(fmadd_ps)(pairs_swapped(a), sin, V(mul_ps)(a, cos));
+            }
+            SC_UNROLL
+            for (uint32_t v = 0; v < queries; v++) {
+                floats *sum = &sums[v * keys + k];
+                *sum = V(fmadd_ps)(a, V(load_ps)(wanted->queries[v] + n * LANES), *sum);
+                if (turns == TURNS_HALF)
+                    *sum = V(fmadd_ps)(b, V(load_ps)(wanted->queries[v] + (n + 1) * LANES), *sum);
+            }
+        }
+        n += turns == TURNS_HALF ? 2 : 1;
+    }
+    return n;
+}
+
+/* Scores of a tile's keys. */
+INLINE void tile_score(const struct planes_head *head, const struct planes_wanted *wanted,
+                       uint32_t turns, uint32_t queries, uint64_t stride, float *ret_scores)
+{
+    uint32_t keys = LANES / queries;
+    for (uint64_t key = 0; key < head->count; key += keys) {
+        floats sums[LANES];
+        uint64_t n = 0, left = head->count - key;
+        SC_UNROLL
+        for (uint32_t i = 0; i < LANES; i++)
+            sums[i] = V(setzero_ps)();
+        if (turns == TURNS_HALF)
+            n = range_sum(head, wanted, 0, 0, head->turned / 2, key, TURNS_HALF, queries, sums);
+        if (turns == TURNS_INTERLEAVED)
+            n = range_sum(head, wanted, 0, 0, head->turned, key, TURNS_INTERLEAVED, queries, sums);
+        range_sum(head, wanted, n, head->turned, head->size, key, TURNS_NONE, queries, sums);
+        float values[LANES];
+        V(storeu_ps)(values, floats_sums(sums));
+        for (uint32_t v = 0; v < queries; v++)
+            for (uint32_t k = 0; k < keys && k < left; k++)
+                ret_scores[v * stride + key + k] = values[v * keys + k];
+    }
+}
+
+INLINE void turns_score(const struct planes_head *head, const struct planes_wanted *wanted,
+                        uint32_t queries, uint64_t stride, float *ret_scores, uint32_t turns)
+{
+    if (queries == 4)
+        tile_score(head, wanted, turns, 4, stride, ret_scores);
+    else if (queries == 2)
+        tile_score(head, wanted, turns, 2, stride, ret_scores);
+    else
+        tile_score(head, wanted, turns, 1, stride, ret_scores);
+}
+
+/* Asks for what is scored after this, of a tile's keys: the lines of a head's first and last byte,
+ * which of up to 64 bytes are all. */
+INLINE void keys_ahead(const struct sc_kernels_planes_score *what, uint64_t key, uint64_t count)
+{
+    const struct sc_kernels_planes *planes = what->planes;
+    const struct sc_kernels_planes_group *first =
+        &planes->groups[what->ahead_head * planes->head_groups];
+    const struct sc_kernels_planes_group *last = first + planes->head_groups - 1;
+    const uint8_t *row = what->ahead + key * planes->row_bytes;
+    uint64_t end = last->offset + last->at[SC_KERNELS_PLANES - 1];
+    for (uint64_t i = 0; i < count; i++, row += planes->row_bytes) {
+        __builtin_prefetch(row + first->offset, 0, 2);
+        __builtin_prefetch(row + end, 0, 2);
+    }
+}
+
+/* Keys of a tile from `key` on, the last one again behind the slab's. */
+INLINE void keys_take(const struct sc_kernels_planes_score *what, uint64_t key,
+                      struct planes_head *ret_head)
+{
+    uint64_t left = what->row_count - key, turned = ret_head->turned;
+    ret_head->count = left < PLANES_TILE ? left : PLANES_TILE;
+    for (uint64_t i = 0; i < PLANES_TILE; i++) {
+        uint64_t row = key + (i < left ? i : left - 1);
+        ret_head->rows[i] = what->codes + row * what->planes->row_bytes;
+        ret_head->turns[i] = turned > 0 ? what->turns + row * turned : ret_head->steps;
+    }
+}
+
+static void rung_planes_score(const struct sc_kernels_planes_score *what)
+{
+    struct planes_wanted wanted;
+    struct planes_head head;
+    uint32_t turns = turns_of(what->rotary);
+    head.size = what->planes->head_size;
+    head.turned = what->rotary != NULL ? what->rotary->turned : 0;
+    if (!has_vectors(what->rotary, head.size)) {
+        sc_kernels_ref_planes_score(what);
+        return;
+    }
+    head_scales(what->planes, what->scales, what->head, &head);
+    for (uint64_t v = 0, count; v < what->query_count; v += count) {
+        uint64_t left = what->query_count - v;
+        count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        for (uint64_t i = 0; i < count; i++)
+            query_pack(what->queries + (v + i) * what->head_padded, &head, turns,
+                       wanted.queries[i]);
+        for (uint64_t key = 0; key < what->row_count; key += PLANES_TILE) {
+            float *scores = what->scores + v * what->score_stride + key;
+            keys_take(what, key, &head);
+            keys_ahead(what, key, head.count);
+            head_spread(what->planes, head.rows, what->head, true, &head);
+            if (turns == TURNS_HALF)
+                turns_score(&head, &wanted, (uint32_t)count, what->score_stride, scores,
+                            TURNS_HALF);
+            else if (turns == TURNS_INTERLEAVED)
+                turns_score(&head, &wanted, (uint32_t)count, what->score_stride, scores,
+                            TURNS_INTERLEAVED);
+            else
+                turns_score(&head, &wanted, (uint32_t)count, what->score_stride, scores,
+                            TURNS_NONE);
+        }
+    }
 }
 
 #endif

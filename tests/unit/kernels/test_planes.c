@@ -511,7 +511,8 @@ static void scores_compare(const struct slab *slab, const struct made *made, uin
                                           .rotary = slab->encode.rotary,
                                           .turns = slab->turns,
                                           .scores = scores[0] + 1,
-                                          .score_stride = STRIDE});
+                                          .score_stride = STRIDE,
+                                          .ahead = made->codes + 64});
     for (uint32_t pass = 0; pass < 2; pass++)
         for (uint64_t v = 0; v <= QUERIES; v++)
             for (uint64_t i = 0; i < STRIDE; i++) {
