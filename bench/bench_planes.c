@@ -1,0 +1,329 @@
+/* bench-planes: what codes of free widths cost, beside what binds it and codes of one width.
+ *
+ *   decode   2,048 rows of 32 heads of 128, 3 bits a channel on average (widths 0 to 6), with their
+ *            blocks' checksums: as they are, turned by halves, turned by pairs      memcpy: the
+ *                                                                                   same bytes
+ *   encode   the same, from f16                                                     4 bits
+ *   score    1 and 4 queries a head; kernels alone, without a softmax               4 bits
+ *
+ * Codes and rows are found in memory: each run goes on in a window of buffers, and comes back to
+ * one when four times the last cache went by. Turns are one for all layers: they stay in a cache.
+ * Contenders are measured round by round, each in another order. A series is named JOB LEVEL.
+ *
+ * Threads: one. Tests: none (a measurement). */
+#include "base/stream.h"
+#include "bench/bench.h"
+#include "kernels/planes.h"
+#include "store/rows/tag.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define JOBS_MAX    64u
+#define ROWS        2048u
+#define SLAB        128u
+#define SLABS       (ROWS / SLAB)
+#define HEADS       32u
+#define SIZE        128u
+#define CHANNELS    (HEADS * SIZE)
+#define PART_BYTES  (2ull * ROWS * CHANNELS)
+#define SCALES      (4ull * CHANNELS)
+#define QUERIES     4u
+#define BLOCK_BYTES (SCALES + SLAB * CHANNELS / 2) /* of 4 bits, the larger ones */
+#define CODE_BYTES  (SLABS * BLOCK_BYTES)
+
+struct job {
+    char name[64];
+    void (*run)(const struct job *job);
+    const struct sc_kernels *kernels;
+    const struct sc_kernels_rotary *rotary;
+    uint32_t dtype;
+    uint64_t queries;
+    struct bench_series *series;
+};
+
+static struct job g_jobs[JOBS_MAX];
+static uint32_t g_job_count;
+static const char *g_only;
+static uint8_t *g_all_rows, *g_all_codes;
+static uint8_t *g_rows, *g_codes; /* where this run has its windows */
+static uint64_t g_turn, g_windows, g_copies;
+static float *g_turns, *g_queries, *g_scores;
+static struct sc_kernels_planes g_planes;
+static struct sc_kernels_planes_group g_groups[CHANNELS / SC_KERNELS_PLANES_GROUP];
+static uint8_t g_to[CHANNELS];
+static volatile double g_sink;
+
+static const struct sc_kernels_code FOURS = {CHANNELS, 4, SC_KERNELS_F16};
+static const struct sc_kernels_rotary HALF = {SC_KERNELS_ROTARY_HALF, SIZE};
+static const struct sc_kernels_rotary PAIRS = {SC_KERNELS_ROTARY_INTERLEAVED, SIZE};
+
+static void copy_run(const struct job *job)
+{
+    (void)job;
+    memcpy(g_rows, g_all_rows + (g_turn + g_windows / 2) % g_windows * PART_BYTES, PART_BYTES);
+}
+
+static void rows_of(uint64_t slab, uint8_t **ret_rows)
+{
+    for (uint64_t i = 0; i < SLAB; i++)
+        ret_rows[i] = g_rows + (slab * SLAB + i) * 2 * CHANNELS;
+}
+
+static void planes_encode_run(const struct job *job)
+{
+    uint8_t *rows[SLAB];
+    for (uint64_t slab = 0; slab < SLABS; slab++) {
+        uint8_t *scales = g_codes + slab * BLOCK_BYTES;
+        rows_of(slab, rows);
+        const struct sc_kernels_planes_encode what = {.planes = &g_planes,
+                                                      .rows = (const uint8_t *const *)rows,
+                                                      .row_count = SLAB,
+                                                      .dtype = SC_KERNELS_F16,
+                                                      .rotary = job->rotary,
+                                                      .turns = g_turns + slab * SLAB * SIZE,
+                                                      .scales = scales,
+                                                      .codes = scales + SCALES};
+        if (!job->kernels->planes_encode(&what))
+            bench_die("slab %d has no codes", (int)slab);
+    }
+}
+
+static void fours_encode_run(const struct job *job)
+{
+    uint8_t *rows[SLAB];
+    for (uint64_t slab = 0; slab < SLABS; slab++) {
+        uint8_t *scales = g_codes + slab * BLOCK_BYTES;
+        rows_of(slab, rows);
+        if (!job->kernels->code_encode(&FOURS, (const uint8_t *const *)rows, SLAB, scales,
+                                       scales + SCALES))
+            bench_die("slab %d has no codes", (int)slab);
+    }
+}
+
+static void block_check(const uint8_t *block, uint64_t bytes)
+{
+    const struct sc_store_tag_rows rows = {.base = 1, .row_bytes = bytes, .count = 1};
+    uint64_t tag;
+    sc_store_tag_make(&rows, block, &tag);
+    g_sink = (double)tag;
+}
+
+static void planes_decode_run(const struct job *job)
+{
+    uint8_t *rows[SLAB];
+    for (uint64_t slab = 0; slab < SLABS; slab++) {
+        const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
+        rows_of(slab, rows);
+        block_check(scales, SCALES + SLAB * g_planes.row_bytes);
+        const struct sc_kernels_planes_decode what = {.planes = &g_planes,
+                                                      .scales = scales,
+                                                      .codes = scales + SCALES,
+                                                      .row_count = SLAB,
+                                                      .head_count = HEADS,
+                                                      .dst = rows,
+                                                      .dst_dtype = job->dtype,
+                                                      .rotary = job->rotary,
+                                                      .turns = g_turns + slab * SLAB * SIZE,
+                                                      .streams = true};
+        job->kernels->planes_decode(&what);
+    }
+    sc_stream_end();
+}
+
+static void fours_decode_run(const struct job *job)
+{
+    uint8_t *rows[SLAB];
+    for (uint64_t slab = 0; slab < SLABS; slab++) {
+        const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
+        rows_of(slab, rows);
+        block_check(scales, BLOCK_BYTES);
+        job->kernels->code_decode(&(struct sc_kernels_code_decode){
+            &FOURS, scales, scales + SCALES, SLAB, 0, CHANNELS, rows, SC_KERNELS_F16, true});
+    }
+    sc_stream_end();
+}
+
+static void planes_score_run(const struct job *job)
+{
+    for (uint64_t slab = 0; slab < SLABS; slab++)
+        for (uint64_t head = 0; head < HEADS; head++) {
+            const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
+            const struct sc_kernels_planes_score what = {.planes = &g_planes,
+                                                         .scales = scales,
+                                                         .codes = scales + SCALES,
+                                                         .row_count = SLAB,
+                                                         .head = head,
+                                                         .queries = g_queries,
+                                                         .head_padded = SIZE,
+                                                         .query_count = job->queries,
+                                                         .rotary = job->rotary,
+                                                         .turns = g_turns + slab * SLAB * SIZE,
+                                                         .scores = g_scores,
+                                                         .score_stride = SLAB,
+                                                         .ahead = scales + SCALES +
+                                                                  (head + 1) / HEADS * BLOCK_BYTES,
+                                                         .ahead_head = (head + 1) % HEADS};
+            job->kernels->planes_score(&what);
+        }
+    g_sink = (double)g_scores[1];
+}
+
+static void fours_score_run(const struct job *job)
+{
+    for (uint64_t slab = 0; slab < SLABS; slab++)
+        for (uint64_t head = 0; head < HEADS; head++) {
+            const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
+            const struct sc_kernels_code_score what = {.code = &FOURS,
+                                                       .scales = scales,
+                                                       .codes = scales + SCALES,
+                                                       .row_count = SLAB,
+                                                       .channel_first = head * SIZE,
+                                                       .head_size = SIZE,
+                                                       .queries = g_queries,
+                                                       .head_padded = SIZE,
+                                                       .query_count = job->queries,
+                                                       .scores = g_scores,
+                                                       .score_stride = SLAB,
+                                                       .ahead = scales + SCALES,
+                                                       .ahead_channel = (head + 1) % HEADS * SIZE};
+            job->kernels->code_score(&what);
+        }
+    g_sink = (double)g_scores[1];
+}
+
+/* ---- The list ------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 2, 3))) static void add(struct job job, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(job.name, sizeof(job.name), format, args);
+    va_end(args);
+    if (strstr(job.name, g_only) == NULL)
+        return;
+    job.series = calloc(1, sizeof(*job.series));
+    if (job.series == NULL || g_job_count == JOBS_MAX)
+        bench_die("no room for %s", job.name);
+    g_jobs[g_job_count++] = job;
+}
+
+static void jobs_make(void)
+{
+    static const char *const LEVELS[] = {"ref", "avx2", "avx512"};
+    static const struct {
+        const char *name;
+        const struct sc_kernels_rotary *rotary;
+    } TURNS[] = {{"", NULL}, {" turned", &HALF}, {" paired", &PAIRS}};
+    add((struct job){.run = copy_run}, "memcpy planes");
+    for (uint32_t level = 1; level <= sc_kernels_level_best(); level++) {
+        struct job job = {.kernels = sc_kernels_get(level), .dtype = SC_KERNELS_F16};
+        for (uint32_t t = 0; t < 3; t++) {
+            job.rotary = TURNS[t].rotary;
+            job.run = planes_encode_run;
+            add(job, "encode 3%s %s", TURNS[t].name, LEVELS[level]);
+            job.run = planes_decode_run;
+            for (job.dtype = SC_KERNELS_F16; job.dtype <= SC_KERNELS_BF16; job.dtype++)
+                add(job, "decode 3%s %s %s", TURNS[t].name,
+                    job.dtype == SC_KERNELS_F16 ? "f16" : "bf16", LEVELS[level]);
+            job.run = planes_score_run;
+            for (job.queries = 1; job.queries <= QUERIES; job.queries *= 4)
+                add(job, "score%d 3%s %s", (int)job.queries, TURNS[t].name, LEVELS[level]);
+        }
+        job.run = fours_encode_run;
+        add(job, "encode 4 %s", LEVELS[level]);
+        job.run = fours_decode_run;
+        add(job, "decode 4 f16 %s", LEVELS[level]);
+        job.run = fours_score_run;
+        for (job.queries = 1; job.queries <= QUERIES; job.queries *= 4)
+            add(job, "score%d 4 %s", (int)job.queries, LEVELS[level]);
+    }
+}
+
+/* Widths 0 1 2 3 3 4 5 6 of every eight channels of a group, by lot. */
+static void table_make(void)
+{
+    static const uint8_t WIDTHS[] = {0, 1, 2, 3, 3, 4, 5, 6};
+    for (uint64_t first = 0, turn = 0; first < CHANNELS; first += SC_KERNELS_PLANES_GROUP)
+        for (uint64_t i = 0; i < SC_KERNELS_PLANES_GROUP; i++) {
+            uint64_t other = bench_mix(turn++) % (i + 1);
+            g_to[first + i] = g_to[first + other];
+            g_to[first + other] = WIDTHS[i % 8];
+        }
+    if (!sc_kernels_planes_init(&g_planes, HEADS, SIZE, NULL, g_to, g_groups))
+        bench_die("no table");
+}
+
+static void buffers_make(void)
+{
+    uint64_t past = 4 * bench_cache_bytes(), seed = 1;
+    double frequencies[SIZE / 2];
+    g_windows = past / PART_BYTES + 2;
+    g_copies = past / CODE_BYTES + 1;
+    g_rows = g_all_rows = bench_huge_memory(g_windows * PART_BYTES, 0);
+    g_all_codes = bench_huge_memory((g_copies + 1) * CODE_BYTES, 0x55);
+    g_turns = bench_huge_memory(ROWS * SIZE * sizeof(float), 0);
+    g_queries = bench_huge_memory(QUERIES * SIZE * sizeof(float), 0);
+    g_scores = bench_huge_memory(QUERIES * SLAB * sizeof(float), 0);
+    for (uint64_t i = 0; i < g_windows * PART_BYTES / 2; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        uint16_t half = (uint16_t)(0x3400u | (seed >> 40 & 0x83ffu));
+        memcpy(g_all_rows + 2 * i, &half, sizeof(half));
+    }
+    for (uint64_t i = 0; i < QUERIES * SIZE; i++)
+        g_queries[i] = (float)(bench_mix(i) >> 40) * 0x1p-24f - 0.5f;
+    for (uint64_t i = 0; i < SIZE / 2; i++)
+        frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
+    for (uint64_t i = 0; i < ROWS; i++)
+        sc_kernels_rotary_turn(i, frequencies, SIZE, g_turns + i * SIZE);
+    table_make();
+    struct job job = {.kernels = sc_kernels_get(sc_kernels_level_best())};
+    g_codes = g_all_codes; /* scales that are numbers, in every copy */
+    planes_encode_run(&job);
+    for (uint64_t i = 1; i < g_copies; i++)
+        memcpy(g_all_codes + i * CODE_BYTES, g_all_codes, CODE_BYTES);
+}
+
+static void run_next(const struct job *job)
+{
+    g_turn++;
+    g_rows = g_all_rows + g_turn % g_windows * PART_BYTES;
+    g_codes = g_all_codes + g_turn % g_copies * CODE_BYTES;
+    job->run(job);
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t rounds = bench_option_u64(argc, argv, "--rounds", 15), turns = 0;
+    g_only = bench_option(argc, argv, "--only", ""); /* jobs whose names hold it */
+    buffers_make();
+    jobs_make();
+    for (uint32_t i = 0; i < g_job_count; i++)
+        *g_jobs[i].series = (struct bench_series){
+            .name = g_jobs[i].name, .unit = "byte", .work = (double)PART_BYTES};
+    for (uint64_t round = 0; round <= rounds; round++) { /* the first is not counted */
+        uint32_t order[JOBS_MAX];
+        for (uint32_t i = 0; i < g_job_count; i++) {
+            uint32_t other = (uint32_t)(bench_mix(turns++) % (i + 1));
+            order[i] = order[other];
+            order[other] = i;
+        }
+        for (uint32_t i = 0; i < g_job_count; i++) {
+            const struct job *job = &g_jobs[order[i]];
+            run_next(job);
+            uint64_t start_ns = bench_now_ns();
+            run_next(job);
+            uint64_t took_ns = bench_now_ns() - start_ns;
+            if (round > 0)
+                bench_series_add(job->series, took_ns);
+        }
+    }
+    for (uint32_t i = 0; i < g_job_count; i++) {
+        bench_series_print(g_jobs[i].series);
+        free(g_jobs[i].series);
+    }
+    return 0;
+}
