@@ -89,7 +89,7 @@ struct sc_kernels_planes_decode {
     uint32_t dst_dtype;
     const struct sc_kernels_rotary *rotary; /* NULL: not turned */
     const float *turns;                     /* [row_count][rotary->turned] */
-    bool streams; /* stores may go past the caches (avx512's do, where every dst lies on a line's
+    bool streams; /* stores may go past the caches (they do where every dst lies on a line's
                    * border); sc_stream_end is the caller's */
 };
 

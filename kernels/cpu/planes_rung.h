@@ -11,8 +11,8 @@
  * Written in the words of v8.h or v16.h, one of which is included before it. What is a rung's own,
  * planes_v8.h or planes_v16.h has:
  *
- *   SPREAD_ROWS         rows that group_spread takes;  PLANES_STREAMS  whether stores go past the
- *                       caches at all
+ *   SPREAD_ROWS         rows that group_spread takes
+ *   STREAM_ROWS         rows whose lines are made beside each other where stores go past the caches
  *   group_spread, codes_floats, pairs_both, pairs_swapped, line_put, plane_bits, bits_together
  *
  * Threads: any. Tests: tests/unit/kernels/test_planes.c */
@@ -182,17 +182,19 @@ INLINE void rows_decode(const struct planes_head *head, uint64_t row, uint64_t r
     range_decode(head, row, row_end, head->turned, head->size, TURNS_NONE, dtype, streams);
 }
 
-/* Stores that go past the caches are whole lines, in any order. Others are made row by row: rows
- * are mostly a multiple of 4 KiB apart, so that lines of more than a few push each other out. */
+/* Rows are mostly a multiple of 4 KiB apart, so that lines of more than a few push each other out
+ * of the first cache: what is not a whole line by one store is made row by row. */
 INLINE void head_decode(const struct planes_head *head, uint32_t turns, bool streams,
                         uint32_t dtype)
 {
-    if (streams) {
-        rows_decode(head, 0, head->count, turns, true, dtype);
-        return;
+    uint64_t some = streams ? STREAM_ROWS : 1;
+    for (uint64_t row = 0; row < head->count; row += some) {
+        uint64_t end = row + some < head->count ? row + some : head->count;
+        if (streams)
+            rows_decode(head, row, end, turns, true, dtype);
+        else
+            rows_decode(head, row, row + 1, turns, false, dtype);
     }
-    for (uint64_t row = 0; row < head->count; row++)
-        rows_decode(head, row, row + 1, turns, false, dtype);
 }
 
 /* As many rows that have a place as a tile takes, from *row on. */
@@ -237,8 +239,8 @@ static bool has_lines(const struct sc_kernels_planes_decode *what)
     if (what->rotary != NULL)
         turned = what->rotary->pairs == SC_KERNELS_ROTARY_HALF ? what->rotary->turned / 2
                                                                : what->rotary->turned;
-    bool has = PLANES_STREAMS && what->streams && turned * bytes % 64 == 0 &&
-               what->planes->head_size * bytes % 64 == 0;
+    bool has =
+        what->streams && turned * bytes % 64 == 0 && what->planes->head_size * bytes % 64 == 0;
     for (uint64_t i = 0; has && i < what->row_count; i++)
         has = (uintptr_t)what->dst[i] % 64 == 0;
     return has;

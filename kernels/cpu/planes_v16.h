@@ -9,8 +9,8 @@
 
 #include "kernels/cpu/planes_rung.h"
 
-#define PLANES_STREAMS true
-#define SPREAD_ROWS    8u
+#define SPREAD_ROWS 8u
+#define STREAM_ROWS PLANES_TILE
 
 /* Adds a group's planes to the codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
 INLINE void group_spread(const struct sc_kernels_planes_group *group, const uint8_t *const *rows,
@@ -64,19 +64,21 @@ INLINE floats pairs_swapped(floats x)
 /* A line, past the caches or not: one vector of float32, two of the others. */
 INLINE void line_put(uint8_t *dst, const floats *values, uint32_t dtype, bool streams)
 {
-    if (dtype == SC_KERNELS_F32) {
-        if (streams)
-            _mm512_stream_ps((float *)(void *)dst, values[0]);
-        else
-            _mm512_storeu_ps((float *)(void *)dst, values[0]);
-        return;
+    words line = VI(castps)(values[0]);
+    if (dtype == SC_KERNELS_F16) {
+        words low = _mm512_castsi256_si512(narrowed(values[0], dtype));
+        line = _mm512_inserti64x4(low, narrowed(values[1], dtype), 1);
+    } else if (dtype == SC_KERNELS_BF16) {
+        const words upper =
+            _mm512_add_epi32(/* words 1, 3, 5 .. of both */
+                             _mm512_set1_epi32(0x00030001),
+                             _mm512_mullo_epi32(lane_numbers(), _mm512_set1_epi32(0x00040004)));
+        line = _mm512_permutex2var_epi16(rounded_bf16(values[0]), upper, rounded_bf16(values[1]));
     }
-    words low = _mm512_castsi256_si512(narrowed(values[0], dtype));
-    words both = _mm512_inserti64x4(low, narrowed(values[1], dtype), 1);
     if (streams)
-        _mm512_stream_si512((void *)dst, both);
+        _mm512_stream_si512((void *)dst, line);
     else
-        _mm512_storeu_si512((void *)dst, both);
+        _mm512_storeu_si512((void *)dst, line);
 }
 
 /* Bit c: bit 7 - plane of the code of channel c of 64. */

@@ -12,8 +12,8 @@
 
 #include "kernels/cpu/planes_rung.h"
 
-#define PLANES_STREAMS false
-#define SPREAD_ROWS    4u
+#define SPREAD_ROWS 4u
+#define STREAM_ROWS 1u
 
 /* 32 channels of a plane: the byte that has a channel's bit, and which it is. A channel that has
  * none looks for a bit in 0. */
@@ -89,16 +89,22 @@ INLINE floats pairs_swapped(floats x)
     return _mm256_permute_ps(x, 0xb1);
 }
 
-/* One vector of float32, two of the others: whole registers. */
+/* One vector of float32, two of the others: half a line. */
 INLINE void line_put(uint8_t *dst, const floats *values, uint32_t dtype, bool streams)
 {
-    (void)streams;
-    if (dtype == SC_KERNELS_F32) {
-        values_store(dst, values[0], dtype);
-        return;
+    words both = VI(castps)(values[0]);
+    if (dtype == SC_KERNELS_F16) {
+        words low = _mm256_castsi128_si256(narrowed(values[0], dtype));
+        both = _mm256_inserti128_si256(low, narrowed(values[1], dtype), 1);
+    } else if (dtype == SC_KERNELS_BF16) {
+        words low = _mm256_srli_epi32(rounded_bf16(values[0]), 16);
+        words high = _mm256_srli_epi32(rounded_bf16(values[1]), 16);
+        both = _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
     }
-    words low = _mm256_castsi128_si256(narrowed(values[0], dtype));
-    _mm256_storeu_si256((void *)dst, _mm256_inserti128_si256(low, narrowed(values[1], dtype), 1));
+    if (streams)
+        _mm256_stream_si256((void *)dst, both);
+    else
+        _mm256_storeu_si256((void *)dst, both);
 }
 
 /* Bit c: bit 7 - plane of the code of channel c of 64. */

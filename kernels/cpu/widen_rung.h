@@ -52,14 +52,19 @@ INLINE floats widened_some(const uint8_t *row, uint64_t t, uint64_t end, uint32_
     return halves_widened(halves_load_some(row + 2 * t, left), dtype);
 }
 
+/* The nearest bf16, ties to even, in the upper half of each lane; below it is what is left. */
+INLINE words rounded_bf16(floats x)
+{
+    words bits = VI(castps)(x), odd = VI(and)(V(srli_epi32)(bits, 16), V(set1_epi32)(1));
+    return V(add_epi32)(bits, V(add_epi32)(odd, V(set1_epi32)(0x7fff)));
+}
+
 /* The nearest, ties to even. */
 INLINE halves narrowed(floats x, uint32_t dtype)
 {
     if (dtype == SC_KERNELS_F16)
         return V(cvtps_ph)(x, ROUND);
-    words bits = VI(castps)(x), odd = VI(and)(V(srli_epi32)(bits, 16), V(set1_epi32)(1));
-    bits = V(add_epi32)(bits, V(add_epi32)(odd, V(set1_epi32)(0x7fff)));
-    return halves_low(V(srli_epi32)(bits, 16));
+    return halves_low(V(srli_epi32)(rounded_bf16(x), 16));
 }
 
 INLINE void values_store(uint8_t *dst, floats values, uint32_t dtype)
