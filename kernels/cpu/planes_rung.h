@@ -37,6 +37,12 @@
 
 enum turns_are { TURNS_NONE, TURNS_HALF, TURNS_INTERLEAVED };
 
+/* name(..., turns) with `turns` as a constant. */
+#define BY_TURNS(turns, name, ...)                                                                 \
+    ((turns) == TURNS_NONE   ? name(__VA_ARGS__, TURNS_NONE)                                       \
+     : (turns) == TURNS_HALF ? name(__VA_ARGS__, TURNS_HALF)                                       \
+                             : name(__VA_ARGS__, TURNS_INTERLEAVED))
+
 /* A head of some rows. */
 struct planes_head {
     _Alignas(64) uint8_t codes[PLANES_TILE][HEAD_MOST];
@@ -436,185 +442,6 @@ static bool rung_planes_encode(const struct sc_kernels_planes_encode *what)
             memset(what->finer_codes, 0, what->row_count * finer->row_bytes);
     }
     return has_codes;
-}
-
-/* ---- Scores --------------------------------------------------------------------------------- */
-
-#define WANTED_TOGETHER 4u /* queries for which a value is made once */
-
-/* Some queries in the order in which a head's vectors are met: of TURNS_HALF one, then its
- * partners; 0 in lanes that were met before. */
-struct planes_wanted {
-    _Alignas(64) float queries[WANTED_TOGETHER][HEAD_MOST + 4 * LANES];
-};
-
-/* A vector from `at` on whose lanes below c are another's. */
-INLINE void vector_pack(const float *query, uint64_t at, uint64_t c, float *dst)
-{
-    memset(dst, 0, LANES * sizeof(*dst));
-    memcpy(dst + (c - at), query + c, (at + LANES - c) * sizeof(*dst));
-}
-
-INLINE uint64_t range_pack(const float *query, uint64_t first, uint64_t end, uint64_t partner,
-                           float *dst)
-{
-    uint64_t n = 0;
-    for (uint64_t c = first; c < end; c += LANES) {
-        uint64_t at = vector_at(c, end, LANES);
-        vector_pack(query, at, c, dst + LANES * n++);
-        if (partner > 0)
-            vector_pack(query + partner, at, c, dst + LANES * n++);
-    }
-    return n;
-}
-
-static void query_pack(const float *query, const struct planes_head *head, uint32_t turns,
-                       float *dst)
-{
-    uint64_t n = 0;
-    if (turns == TURNS_HALF)
-        n = range_pack(query, 0, head->turned / 2, head->turned / 2, dst);
-    if (turns == TURNS_INTERLEAVED)
-        n = range_pack(query, 0, head->turned, 0, dst);
-    range_pack(query, head->turned, head->size, 0, dst + n * LANES);
-}
-
-/* Adds channels [first, end) of LANES / queries keys, from `key` on. n: vectors met before. All but
- * head, wanted, first, end and key are constants where it is inlined. */
-INLINE uint64_t range_sum(const struct planes_head *head, const struct planes_wanted *wanted,
-                          uint64_t n, uint64_t first, uint64_t end, uint64_t key, uint32_t turns,
-                          uint32_t queries, floats *sums)
-{
-    uint64_t half = head->turned / 2;
-    uint32_t keys = LANES / queries;
-    for (uint64_t c = first; c < end; c += LANES) {
-        uint64_t at = vector_at(c, end, LANES), other = turns == TURNS_HALF ? at + half : at;
-        floats step = V(loadu_ps)(head->steps + at), base = V(loadu_ps)(head->bases + at);
-        floats step_b = V(loadu_ps)(head->steps + other), base_b = V(loadu_ps)(head->bases + other);
-        SC_UNROLL
-        for (uint32_t k = 0; k < keys; k++) {
-            const float *turn = head->turns[key + k] + (turns == TURNS_INTERLEAVED ? at / 2 : at);
-            floats a = codes_values(head, key + k, at, step, base), b = a;
-            if (turns == TURNS_HALF) {
-                floats x = a, y = codes_values(head, key + k, other, step_b, base_b);
-                floats cos = V(loadu_ps)(turn), sin = V(loadu_ps)(turn + half);
-                a = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
-                b = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
-            } else if (turns == TURNS_INTERLEAVED) {
-                floats cos = pairs_both(turn), sin = pairs_signed(pairs_both(turn + half));
-                a = V(fmadd_ps)(pairs_swapped(a), sin, V(mul_ps)(a, cos));
-            }
-            SC_UNROLL
-            for (uint32_t v = 0; v < queries; v++) {
-                floats *sum = &sums[v * keys + k];
-                *sum = V(fmadd_ps)(a, V(load_ps)(wanted->queries[v] + n * LANES), *sum);
-                if (turns == TURNS_HALF)
-                    *sum = V(fmadd_ps)(b, V(load_ps)(wanted->queries[v] + (n + 1) * LANES), *sum);
-            }
-        }
-        n += turns == TURNS_HALF ? 2 : 1;
-    }
-    return n;
-}
-
-/* Scores of a tile's keys. */
-INLINE void tile_score(const struct planes_head *head, const struct planes_wanted *wanted,
-                       uint32_t turns, uint32_t queries, uint64_t stride, float *ret_scores)
-{
-    uint32_t keys = LANES / queries;
-    for (uint64_t key = 0; key < head->count; key += keys) {
-        floats sums[LANES];
-        uint64_t n = 0, left = head->count - key;
-        SC_UNROLL
-        for (uint32_t i = 0; i < LANES; i++)
-            sums[i] = V(setzero_ps)();
-        if (turns == TURNS_HALF)
-            n = range_sum(head, wanted, 0, 0, head->turned / 2, key, TURNS_HALF, queries, sums);
-        if (turns == TURNS_INTERLEAVED)
-            n = range_sum(head, wanted, 0, 0, head->turned, key, TURNS_INTERLEAVED, queries, sums);
-        range_sum(head, wanted, n, head->turned, head->size, key, TURNS_NONE, queries, sums);
-        float values[LANES];
-        V(storeu_ps)(values, floats_sums(sums));
-        for (uint32_t v = 0; v < queries; v++)
-            for (uint32_t k = 0; k < keys && k < left; k++)
-                ret_scores[v * stride + key + k] = values[v * keys + k];
-    }
-}
-
-INLINE void turns_score(const struct planes_head *head, const struct planes_wanted *wanted,
-                        uint32_t queries, uint64_t stride, float *ret_scores, uint32_t turns)
-{
-    if (queries == 4)
-        tile_score(head, wanted, turns, 4, stride, ret_scores);
-    else if (queries == 2)
-        tile_score(head, wanted, turns, 2, stride, ret_scores);
-    else
-        tile_score(head, wanted, turns, 1, stride, ret_scores);
-}
-
-/* Asks for what is scored after this, of a tile's keys: the lines of a head's first and last byte,
- * which of up to 64 bytes are all. */
-INLINE void keys_ahead(const struct sc_kernels_planes_score *what, uint64_t key, uint64_t count)
-{
-    const struct sc_kernels_planes *planes = what->planes;
-    const struct sc_kernels_planes_group *first =
-        &planes->groups[what->ahead_head * planes->head_groups];
-    const struct sc_kernels_planes_group *last = first + planes->head_groups - 1;
-    const uint8_t *row = what->ahead + key * planes->row_bytes;
-    uint64_t end = last->offset + last->at[SC_KERNELS_PLANES - 1];
-    for (uint64_t i = 0; i < count; i++, row += planes->row_bytes) {
-        __builtin_prefetch(row + first->offset, 0, 2);
-        __builtin_prefetch(row + end, 0, 2);
-    }
-}
-
-/* Keys of a tile from `key` on, the last one again behind the slab's. */
-INLINE void keys_take(const struct sc_kernels_planes_score *what, uint64_t key,
-                      struct planes_head *ret_head)
-{
-    uint64_t left = what->row_count - key, turned = ret_head->turned;
-    ret_head->count = left < PLANES_TILE ? left : PLANES_TILE;
-    for (uint64_t i = 0; i < PLANES_TILE; i++) {
-        uint64_t row = key + (i < left ? i : left - 1);
-        ret_head->rows[i] = what->codes + row * what->planes->row_bytes;
-        ret_head->turns[i] = turned > 0 ? what->turns + row * turned : ret_head->steps;
-    }
-}
-
-static void rung_planes_score(const struct sc_kernels_planes_score *what)
-{
-    struct planes_wanted wanted;
-    struct planes_head head;
-    uint32_t turns = turns_of(what->rotary);
-    head.size = what->planes->head_size;
-    head.turned = what->rotary != NULL ? what->rotary->turned : 0;
-    if (!has_vectors(what->rotary, head.size)) {
-        sc_kernels_ref_planes_score(what);
-        return;
-    }
-    head_scales(what->planes, what->scales, what->head, &head);
-    for (uint64_t v = 0, count; v < what->query_count; v += count) {
-        uint64_t left = what->query_count - v;
-        count = left >= 4 ? 4 : left >= 2 ? 2 : 1;
-        for (uint64_t i = 0; i < count; i++)
-            query_pack(what->queries + (v + i) * what->head_padded, &head, turns,
-                       wanted.queries[i]);
-        for (uint64_t key = 0; key < what->row_count; key += PLANES_TILE) {
-            float *scores = what->scores + v * what->score_stride + key;
-            keys_take(what, key, &head);
-            keys_ahead(what, key, head.count);
-            head_spread(what->planes, head.rows, what->head, true, &head);
-            if (turns == TURNS_HALF)
-                turns_score(&head, &wanted, (uint32_t)count, what->score_stride, scores,
-                            TURNS_HALF);
-            else if (turns == TURNS_INTERLEAVED)
-                turns_score(&head, &wanted, (uint32_t)count, what->score_stride, scores,
-                            TURNS_INTERLEAVED);
-            else
-                turns_score(&head, &wanted, (uint32_t)count, what->score_stride, scores,
-                            TURNS_NONE);
-        }
-    }
 }
 
 #endif

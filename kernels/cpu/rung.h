@@ -10,6 +10,7 @@
 #include "kernels/cpu/code_rung.h"
 #include "kernels/cpu/order_rung.h"
 #include "kernels/cpu/planes_rung.h"
+#include "kernels/cpu/planes_score_rung.h"
 #include "kernels/cpu/score_rung.h"
 #include "kernels/cpu/turn_rung.h"
 #include "kernels/cpu/widen_rung.h"
