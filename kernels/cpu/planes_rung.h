@@ -139,7 +139,7 @@ INLINE void unit_decode(const struct planes_head *head, uint64_t row, uint64_t r
         SC_UNROLL
         for (uint32_t v = 0; v < vectors; v++) {
             uint64_t at = c + v * LANES;
-            const float *turn = head->turns[r] + (turns == TURNS_INTERLEAVED ? at / 2 : at);
+            const float *turn = head->turns[r] + at;
             a[v] = codes_values(head, r, at, steps[v], bases[v]);
             if (turns == TURNS_HALF) {
                 floats x = a[v], y = codes_values(head, r, at + half, steps[2 + v], bases[2 + v]);
@@ -147,7 +147,7 @@ INLINE void unit_decode(const struct planes_head *head, uint64_t row, uint64_t r
                 a[v] = V(fnmadd_ps)(y, sin, V(mul_ps)(x, cos));
                 b[v] = V(fmadd_ps)(x, sin, V(mul_ps)(y, cos));
             } else if (turns == TURNS_INTERLEAVED) {
-                floats cos = pairs_both(turn), sin = pairs_signed(pairs_both(turn + half));
+                floats cos = V(loadu_ps)(turn), sin = V(loadu_ps)(turn + 2 * half);
                 a[v] = V(fmadd_ps)(pairs_swapped(a[v]), sin, V(mul_ps)(a[v], cos));
             }
         }
@@ -252,9 +252,26 @@ static bool has_lines(const struct sc_kernels_planes_decode *what)
     return has;
 }
 
+/* Of TURNS_INTERLEAVED: what each channel of a tile's rows is multiplied with, once for all heads.
+ *   ret_pairs [PLANES_TILE][cos x turned, sin x turned], which become the rows' turns */
+INLINE void pairs_make(struct planes_head *head, float (*ret_pairs)[2 * HEAD_MOST])
+{
+    for (uint64_t r = 0; r < head->count; r++) {
+        for (uint64_t c = 0; c < head->turned; c += LANES) {
+            uint64_t at = vector_at(c, head->turned, LANES);
+            const float *turn = head->turns[r] + at / 2;
+            floats sin = pairs_signed(pairs_both(turn + head->turned / 2));
+            V(storeu_ps)(ret_pairs[r] + at, pairs_both(turn));
+            V(storeu_ps)(ret_pairs[r] + head->turned + at, sin);
+        }
+        head->turns[r] = ret_pairs[r];
+    }
+}
+
 static void rung_planes_decode(const struct sc_kernels_planes_decode *what)
 {
     const struct sc_kernels_planes *planes = what->planes;
+    float pairs[PLANES_TILE][2 * HEAD_MOST];
     struct planes_head head;
     if (!is_own(what->dst_dtype) || !has_vectors(what->rotary, planes->head_size)) {
         sc_kernels_ref_planes_decode(what);
@@ -266,6 +283,8 @@ static void rung_planes_decode(const struct sc_kernels_planes_decode *what)
     head.turned = what->rotary != NULL ? what->rotary->turned : 0;
     for (uint64_t row = 0; row < what->row_count;) {
         tile_take(what, &row, &head);
+        if (turns == TURNS_INTERLEAVED)
+            pairs_make(&head, pairs);
         for (uint64_t h = what->head_first; h < what->head_first + what->head_count; h++) {
             head_scales(what->finer != NULL ? what->finer : planes, what->scales, h, &head);
             tile_ahead(planes, head.rows, head.count, h);
