@@ -11,8 +11,8 @@
  *
  * Threads: eight, and the connector's. */
 #include "store/cache/hosted.h"
-#include "store/internal.h"
 #include "tests/unit/plugin/layered_fixture.h"
+#include "tests/unit/plugin/stage_actor.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -43,45 +43,21 @@ struct races {
 
 struct worker {
     struct races *races;
-    uint64_t number, random, round;
+    struct stage_actor actor;
     struct world world; /* a copy of its own: what memory it counts, the connector counts as well */
     pthread_t thread;
 };
 
 static uint64_t draw(struct worker *worker, uint64_t below)
 {
-    worker->random = rig_mix(worker->random);
-    return worker->random % below;
+    return actor_draw(&worker->actor, below);
 }
 
 #define COUNT(worker, member, n) (void)atomic_fetch_add(&(worker)->races->member, (n))
 
-_Noreturn static void wrong(const struct worker *worker, const char *what, spec_status status)
+static void wrong(const struct worker *worker, const char *what, spec_status status)
 {
-    print_error("SC_SEED=%" PRIu64 " thread %" PRIu64 " round %" PRIu64 ": %s (%s)\n",
-                worker->races->seed, worker->number, worker->round, what, sc_status_name(status));
-    abort(); /* not the test's thread */
-}
-
-static void caps_check(const struct worker *worker)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(worker->races->world.rig.conn->store, &stats);
-    if (stats.host_bytes_used > stats.host_bytes_max)
-        wrong(worker, "more than host_bytes", SPEC_OK);
-    if (stats.host_bytes_kept > stats.host_bytes_max / 4 * 3 + SC_IO_PAGE_BYTES)
-        wrong(worker, "more is kept than may be", SPEC_OK);
-    COUNT(worker, coarse, stats.coarse_pieces > 0);
-}
-
-static spec_status ticket_end(struct worker *worker, spec_ticket ticket)
-{
-    spec_status ended = SPEC_PENDING;
-    spec_status status =
-        sc_plugin_wait(worker->races->world.rig.conn, &ticket, 1, 60000 * MS, &ended, NULL);
-    if (status != SPEC_OK)
-        wrong(worker, "a ticket that does not end", status);
-    return ended;
+    actor_wrong(&worker->actor, what, status);
 }
 
 /* Rows [0, matched), each as its bit says. */
@@ -121,23 +97,18 @@ static bool load(struct worker *worker, spec_request request, uint64_t matched, 
     return status == SPEC_OK;
 }
 
+/* Returns the ticket; 0: none. */
 static spec_ticket stage(struct worker *worker, spec_request request)
 {
-    static const uint64_t DEADLINES[] = {0, 1, MS / 10, MS, 50 * MS, 0};
-    const struct spec_stage_params params = {.struct_size = sizeof(params),
-                                             .request = request,
-                                             .deadline_ns = DEADLINES[draw(worker, 6)]};
+    static const uint64_t DEADLINES[ACTOR_DEADLINES] = {0, 1, MS / 10, MS, 50 * MS, 0};
     spec_ticket ticket = 0;
-    spec_status status = sc_plugin_stage(worker->races->world.rig.conn, &params,
-                                         draw(worker, 8) > 0 ? &ticket : NULL, NULL);
-    if (status != SPEC_OK && status != SPEC_E_BUSY && status != SPEC_E_STALE)
-        wrong(worker, "stage", status);
+    (void)actor_stage(&worker->actor, request, DEADLINES, draw(worker, 8) > 0 ? &ticket : NULL);
     return ticket;
 }
 
 static void stage_end(struct worker *worker, spec_ticket ticket)
 {
-    spec_status ended = ticket_end(worker, ticket);
+    spec_status ended = actor_ticket_end(&worker->actor, ticket);
     if (ended != SPEC_OK && ended != SPEC_E_NO_SPACE && ended != SPEC_E_TIMEOUT &&
         ended != SPEC_E_DROPPED)
         wrong(worker, "how a stage ended", ended);
@@ -162,7 +133,7 @@ static void store(struct worker *worker, spec_request request, uint64_t from)
         rig_area_free(&area);
     }
     if (status == SPEC_OK && ticket != 0)
-        COUNT(worker, stored, ticket_end(worker, ticket) == SPEC_OK);
+        COUNT(worker, stored, actor_ticket_end(&worker->actor, ticket) == SPEC_OK);
 }
 
 static void forget_all(struct races *races)
@@ -210,9 +181,9 @@ static void run_round(struct worker *worker)
 static void *work(void *user)
 {
     struct worker *worker = user;
-    for (; worker->round < ROUNDS; worker->round++) {
+    for (; worker->actor.step < ROUNDS; worker->actor.step++) {
         run_round(worker);
-        caps_check(worker);
+        COUNT(worker, coarse, actor_caps(&worker->actor).coarse_pieces > 0);
     }
     return NULL;
 }
@@ -234,9 +205,9 @@ static void rows_make(struct races *races)
         }
 }
 
-static void run(uint64_t seed, struct races *sum)
+static void run(uint64_t seed, void *user)
 {
-    struct races *races = calloc(1, sizeof(*races));
+    struct races *sum = user, *races = calloc(1, sizeof(*races));
     struct worker workers[WORKERS];
     char extra[512];
     assert_non_null(races);
@@ -260,7 +231,7 @@ static void run(uint64_t seed, struct races *sum)
     plain.prompt = races->prompts[0];
     for (uint64_t w = 0; w < WORKERS; w++) {
         workers[w] = (struct worker){
-            .races = races, .number = w, .random = rig_mix(seed * 1000 + w), .world = plain};
+            .races = races, .actor = actor_of(&races->world.rig, seed, w, true), .world = plain};
         assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
     }
     for (uint64_t w = 0; w < WORKERS; w++)
@@ -281,11 +252,8 @@ static void run(uint64_t seed, struct races *sum)
 static void eight_threads_beside_all_that_changes_codes(void **state)
 {
     (void)state;
-    const char *seed = getenv("SC_SEED");
     struct races sum = {0};
-    for (uint64_t i = 1; i <= SEEDS; i++)
-        if (seed == NULL || strtoull(seed, NULL, 10) == i)
-            run(i, &sum);
+    (void)actor_seeds_run(SEEDS, run, &sum);
     print_message("loads %" PRIu64 ", stale %" PRIu64 ", gone %" PRIu64 ", staged %" PRIu64
                   ", stored %" PRIu64 ", coarse %" PRIu64 "\n",
                   sum.loads, sum.stale, sum.gone, sum.staged, sum.stored, sum.coarse);

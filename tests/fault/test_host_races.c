@@ -11,7 +11,7 @@
  * SC_SEED=N runs that seed alone; what threads do follows from it, when they do it does not.
  *
  * Threads: sixteen, and the connector's. */
-#include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/plugin/stage_actor.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -42,48 +42,20 @@ struct races {
 
 struct worker {
     struct races *races;
-    uint64_t number, random, round;
+    struct stage_actor actor;
     pthread_t thread;
 };
 
 static uint64_t draw(struct worker *worker, uint64_t below)
 {
-    worker->random = rig_mix(worker->random);
-    return worker->random % below;
+    return actor_draw(&worker->actor, below);
 }
 
 #define COUNT(worker, member, n) (void)atomic_fetch_add(&(worker)->races->member, (n))
 
-_Noreturn static void wrong(const struct worker *worker, const char *what, spec_status status)
+static void wrong(const struct worker *worker, const char *what, spec_status status)
 {
-    print_error("SC_SEED=%" PRIu64 " thread %" PRIu64 " round %" PRIu64 ": %s (%s)\n",
-                worker->races->seed, worker->number, worker->round, what, sc_status_name(status));
-    abort(); /* not the test's thread */
-}
-
-static void caps_check(const struct worker *worker)
-{
-    const spec_connector *conn = worker->races->rig.conn;
-    struct sc_store_stats stats;
-    sc_store_stats(conn->store, &stats);
-    if (stats.disk_bytes_used > stats.disk_bytes_max)
-        wrong(worker, "more than disk_bytes", SPEC_OK);
-    if (stats.host_bytes_used > stats.host_bytes_max ||
-        stats.host_bytes_max > conn->config.host_bytes)
-        wrong(worker, "more than host_bytes", SPEC_OK);
-    if (stats.host_bytes_kept > stats.host_bytes_max / 4 * 3 + SC_IO_PAGE_BYTES)
-        wrong(worker, "more is kept than may be", SPEC_OK);
-}
-
-/* How the ticket ends. */
-static spec_status ticket_end(struct worker *worker, spec_ticket ticket)
-{
-    spec_status ended = SPEC_PENDING;
-    spec_status status =
-        sc_plugin_wait(worker->races->rig.conn, &ticket, 1, 60000 * MS, &ended, NULL);
-    if (status != SPEC_OK)
-        wrong(worker, "a ticket that does not end", status);
-    return ended;
+    actor_wrong(&worker->actor, what, status);
 }
 
 /* false: the request is of before a reset. */
@@ -123,28 +95,22 @@ static void loads(struct worker *worker, spec_request request, const struct prom
     for (uint32_t layer = first; layer < end; layer++) {
         if (!load(worker, request, prompt, matched, layer))
             return;
-        caps_check(worker);
+        (void)actor_caps(&worker->actor);
     }
 }
 
 /* Returns the ticket; 0: none. */
 static spec_ticket stage(struct worker *worker, spec_request request)
 {
-    static const uint64_t DEADLINES[] = {0, 1, MS / 10, MS, 50 * MS, 0};
-    const struct spec_stage_params params = {.struct_size = sizeof(params),
-                                             .request = request,
-                                             .deadline_ns = DEADLINES[draw(worker, 6)]};
+    static const uint64_t DEADLINES[ACTOR_DEADLINES] = {0, 1, MS / 10, MS, 50 * MS, 0};
     spec_ticket ticket = 0;
-    spec_status status = sc_plugin_stage(worker->races->rig.conn, &params,
-                                         draw(worker, 8) > 0 ? &ticket : NULL, NULL);
-    if (status != SPEC_OK && status != SPEC_E_BUSY && status != SPEC_E_STALE)
-        wrong(worker, "stage", status);
+    (void)actor_stage(&worker->actor, request, DEADLINES, draw(worker, 8) > 0 ? &ticket : NULL);
     return ticket;
 }
 
 static void stage_end(struct worker *worker, spec_ticket ticket, bool is_released)
 {
-    spec_status ended = ticket_end(worker, ticket);
+    spec_status ended = actor_ticket_end(&worker->actor, ticket);
     bool may_drop = is_released || worker->races->seed % 2 == 1;
     if (ended != SPEC_OK && ended != SPEC_E_NO_SPACE && ended != SPEC_E_TIMEOUT &&
         !(ended == SPEC_E_DROPPED && may_drop))
@@ -163,7 +129,7 @@ static void store(struct worker *worker, spec_request request, const struct prom
                                  layer, &ticket);
     if (status != SPEC_OK || ticket == 0)
         return; /* a reset, no room, or a match that grew */
-    COUNT(worker, stored, ticket_end(worker, ticket) == SPEC_OK);
+    COUNT(worker, stored, actor_ticket_end(&worker->actor, ticket) == SPEC_OK);
 }
 
 static void run_round(struct worker *worker)
@@ -201,16 +167,16 @@ static void run_round(struct worker *worker)
 static void *work(void *user)
 {
     struct worker *worker = user;
-    for (; worker->round < ROUNDS; worker->round++) {
+    for (; worker->actor.step < ROUNDS; worker->actor.step++) {
         run_round(worker);
-        caps_check(worker);
+        (void)actor_caps(&worker->actor);
     }
     return NULL;
 }
 
-static void run(uint64_t seed, struct races *sum)
+static void run(uint64_t seed, void *user)
 {
-    struct races *races = calloc(1, sizeof(*races));
+    struct races *sum = user, *races = calloc(1, sizeof(*races));
     struct worker workers[WORKERS];
     char extra[512];
     assert_non_null(races);
@@ -225,8 +191,7 @@ static void run(uint64_t seed, struct races *sum)
     for (uint64_t p = 0; p < PROMPTS; p++)
         races->prompts[p] = rig_prompt(900 + p / 4, SHARED, p, TOKENS - 7 * (p % 4));
     for (uint64_t w = 0; w < WORKERS; w++) {
-        workers[w] =
-            (struct worker){.races = races, .number = w, .random = rig_mix(seed * 1000 + w)};
+        workers[w] = (struct worker){.races = races, .actor = actor_of(&races->rig, seed, w, true)};
         assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
     }
     for (uint64_t w = 0; w < WORKERS; w++)
@@ -250,11 +215,8 @@ static void run(uint64_t seed, struct races *sum)
 static void sixteen_threads_beside_writer_evictor_and_stager(void **state)
 {
     (void)state;
-    const char *seed = getenv("SC_SEED");
     struct races sum = {0};
-    for (uint64_t i = 1; i <= SEEDS; i++)
-        if (seed == NULL || strtoull(seed, NULL, 10) == i)
-            run(i, &sum);
+    (void)actor_seeds_run(SEEDS, run, &sum);
     print_message("loads %" PRIu64 ", rows of host memory %" PRIu64 ", staged %" PRIu64
                   ", pending %" PRIu64 ", stale %" PRIu64 ", stored %" PRIu64 "\n",
                   sum.loads, sum.hosted_rows, sum.staged, sum.pending, sum.stale, sum.stored);

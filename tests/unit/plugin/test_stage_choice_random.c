@@ -6,16 +6,15 @@
  * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
 #include "plugin/choose/select.h"
 #include "store/cache/hosted.h"
-#include "store/internal.h"
 #include "store/read/bring.h"
 #include "tests/unit/plugin/layered_fixture.h"
+#include "tests/unit/plugin/stage_actor.h"
 
 #include <inttypes.h>
 
 #define MATCHED 300u
 #define LAYERS  4u
 #define OPEN    4u
-#define TICKETS 12u
 #define STEPS   100u
 #define MS      UINT64_C(1000000)
 
@@ -47,11 +46,10 @@ struct open_request {
 };
 
 struct walk {
-    uint64_t seed, random, step;
+    struct stage_actor actor;
     struct world world;
     struct open_request open[OPEN];
-    spec_ticket tickets[TICKETS];
-    uint32_t ticket_count;
+    struct stage_tickets tickets;
     uint64_t loads, failed, staged, pending, coarse, rotten, merged;
     bool has_sets;
     bool grows; /* rows are stored a few a pass: pieces are of any length, until they are merged */
@@ -59,32 +57,10 @@ struct walk {
 
 static uint64_t draw(struct walk *w, uint64_t below)
 {
-    w->random = rig_mix(w->random);
-    return w->random % below;
+    return actor_draw(&w->actor, below);
 }
 
-#define CHECK(w, cond)                                                                             \
-    do {                                                                                           \
-        if (!(cond))                                                                               \
-            fail_msg("SC_SEED=%" PRIu64 " step %" PRIu64 ": %s", (w)->seed, (w)->step, #cond);     \
-    } while (0)
-
-static struct sc_store_stats stats_of(const struct walk *w)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(w->world.rig.conn->store, &stats);
-    return stats;
-}
-
-static void faults_off(struct walk *w)
-{
-    struct rig *rig = &w->world.rig;
-    static const enum sc_io_sim_fault ALL[] = {SC_SIM_READ_EIO, SC_SIM_FLIP};
-    for (uint32_t i = 0; i < 2; i++)
-        sc_io_sim_fault_nth(rig->disk, ALL[i], UINT64_MAX);
-    sc_io_sim_fault_ppm(rig->disk, SC_SIM_LATE, 0);
-    atomic_store(&rig->memory.countdown, -1);
-}
+#define CHECK(w, cond) ACTOR_CHECK(&(w)->actor, cond)
 
 /* What is missing of the first `end` tokens is stored. */
 static void store_to(struct walk *w, uint64_t end)
@@ -124,10 +100,10 @@ static void store_again(struct walk *w)
             store_to(w, found.matched_tokens + 1 + draw(w, draw(w, 2) == 0 ? 64 : 6));
     if (!w->grows)
         store_to(w, MATCHED);
-    struct sc_store_stats stats = stats_of(w);
+    struct sc_store_stats stats = actor_caps(&w->actor);
     for (uint32_t i = 0; i < 100 && stats.is_building; i++) { /* codes come behind */
         rig_pass_ns(&w->world.rig, MS);
-        stats = stats_of(w);
+        stats = actor_caps(&w->actor);
     }
 }
 
@@ -148,18 +124,8 @@ static void step_lookup(struct walk *w, struct open_request *open)
 
 static void step_stage(struct walk *w, const struct open_request *open)
 {
-    static const uint64_t DEADLINES[] = {0, 1, MS, 50 * MS, 400 * MS, 0};
-    const struct spec_stage_params params = {.struct_size = sizeof(params),
-                                             .request = open->request,
-                                             .deadline_ns = DEADLINES[draw(w, 6)]};
-    struct rig *rig = &w->world.rig;
-    spec_ticket ticket = 0;
-    spec_status status = sc_plugin_stage(rig->conn, &params,
-                                         w->ticket_count < TICKETS ? &ticket : NULL, &rig->error);
-    CHECK(w, status == SPEC_OK || status == SPEC_E_BUSY || status == SPEC_E_STALE);
-    if (ticket != 0)
-        w->tickets[w->ticket_count++] = ticket;
-    w->staged += status == SPEC_OK;
+    static const uint64_t DEADLINES[ACTOR_DEADLINES] = {0, 1, MS, 50 * MS, 400 * MS, 0};
+    w->staged += actor_stage_among(&w->actor, open->request, DEADLINES, &w->tickets);
 }
 
 /* Rows [from, matched), each as its bit says; chunks are coded as they were stored, if together. */
@@ -264,7 +230,7 @@ static void step_fault(struct walk *w)
         atomic_store(&rig->memory.countdown, (int64_t)draw(w, 8));
         break;
     default:
-        faults_off(w);
+        actor_faults_off(&w->actor);
         break;
     }
 }
@@ -303,19 +269,6 @@ static void step_rare(struct walk *w, const struct open_request *open)
     }
 }
 
-static void tickets_poll(struct walk *w, bool all_end)
-{
-    for (uint32_t i = 0; i < w->ticket_count;) {
-        spec_status status = SPEC_PENDING;
-        CHECK(w, sc_plugin_poll(w->world.rig.conn, &w->tickets[i], 1, &status, NULL) == SPEC_OK);
-        CHECK(w, !all_end || status != SPEC_PENDING);
-        if (status == SPEC_PENDING)
-            i++;
-        else
-            w->tickets[i] = w->tickets[--w->ticket_count];
-    }
-}
-
 static void run_step(struct walk *w)
 {
     struct open_request *open = &w->open[draw(w, OPEN)];
@@ -341,23 +294,21 @@ static void run_step(struct walk *w)
     else
         for (uint64_t i = draw(w, 8); i > 0; i--)
             (void)sc_exec_step_one(rig->conn->exec);
-    struct sc_store_stats stats = stats_of(w);
-    CHECK(w, stats.host_bytes_used <= stats.host_bytes_max);
-    CHECK(w, stats.host_bytes_kept <= stats.host_bytes_max / 4 * 3 + SC_IO_PAGE_BYTES);
+    struct sc_store_stats stats = actor_caps(&w->actor);
     w->coarse += stats.coarse_pieces > 0;
-    tickets_poll(w, false);
+    actor_tickets_poll(&w->actor, &w->tickets, false);
 }
 
 static void run_end(struct walk *w)
 {
     struct rig *rig = &w->world.rig;
-    faults_off(w);
+    actor_faults_off(&w->actor);
     w->merged = atomic_load(&rig->conn->stats.merged_chunks);
     if (draw(w, 6) > 0) { /* else it is closed as it is */
         rig_pass_ns(rig, 20000 * MS);
-        tickets_poll(w, true);
+        actor_tickets_poll(&w->actor, &w->tickets, true);
         sc_store_host_expire(rig->conn->store->host, sc_exec_now_ns(rig->conn->exec));
-        CHECK(w, stats_of(w).host_bytes_kept == 0); /* 10 s after the last of them */
+        CHECK(w, actor_caps(&w->actor).host_bytes_kept == 0); /* 10 s after the last of them */
         for (uint64_t count = 1; count <= MATCHED; count += 37) {
             struct prompt part = {count, w->world.prompt.tokens, w->world.prompt.history};
             struct spec_lookup_result result;
@@ -372,19 +323,18 @@ static void run_end(struct walk *w)
         CHECK(w, atomic_load(&rig->conn->poison.broken) == 0);
         CHECK(w, sc_plugin_reset(rig->conn, NULL) == SPEC_OK);
         rig_background(rig);
-        CHECK(w, stats_of(w).host_bytes_used == 0);
-        CHECK(w, stats_of(w).host_bytes_kept == 0);
+        CHECK(w, actor_caps(&w->actor).host_bytes_used == 0);
+        CHECK(w, actor_caps(&w->actor).host_bytes_kept == 0);
     }
     world_done(&w->world);
 }
 
-static void run(uint64_t seed, struct walk *sum)
+static void run(uint64_t seed, void *user)
 {
-    struct walk *w = calloc(1, sizeof(*w));
+    struct walk *sum = user, *w = calloc(1, sizeof(*w));
     char extra[512];
     assert_non_null(w);
-    w->seed = seed;
-    w->random = rig_mix(seed);
+    w->actor = actor_of(&w->world.rig, seed, 0, false);
     w->grows = seed % 6 == 1;
     w->has_sets = seed % 3 == 2;
     (void)snprintf(extra, sizeof(extra),
@@ -411,7 +361,7 @@ static void run(uint64_t seed, struct walk *sum)
     }
     if (w->grows)
         assert_int_equal(sc_plugin_reset(w->world.rig.conn, NULL), SPEC_OK);
-    for (w->step = 0; w->step < STEPS; w->step++)
+    for (; w->actor.step < STEPS; w->actor.step++)
         run_step(w);
     run_end(w);
     sum->loads += w->loads;
@@ -427,17 +377,13 @@ static void run(uint64_t seed, struct walk *sum)
 static void any_order_of_calls_and_faults_is_right(void **state)
 {
     (void)state;
-    const char *seed = getenv("SC_SEED"), *seeds = getenv("SC_SEEDS");
-    uint64_t first = seed != NULL ? strtoull(seed, NULL, 10) : 1;
-    uint64_t count = seed != NULL ? 1 : seeds != NULL ? strtoull(seeds, NULL, 10) : 42;
     struct walk sum = {0};
-    for (uint64_t i = first; i < first + count; i++)
-        run(i, &sum);
+    bool is_all = actor_seeds_run(42, run, &sum);
     print_message("loads %" PRIu64 " (failed %" PRIu64 "), staged %" PRIu64 ", pending %" PRIu64
                   ", with coarse pieces %" PRIu64 ", rotten %" PRIu64 ", merged %" PRIu64 "\n",
                   sum.loads, sum.failed, sum.staged, sum.pending, sum.coarse, sum.rotten,
                   sum.merged);
-    assert_true(seed != NULL || (sum.loads > 0 && sum.staged > 0 && sum.coarse > 0));
+    assert_true(!is_all || (sum.loads > 0 && sum.staged > 0 && sum.coarse > 0));
 }
 
 int main(void)

@@ -5,15 +5,13 @@
  * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
 #include "plugin/choose/select.h"
 #include "store/cache/hosted.h"
-#include "store/internal.h"
-#include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/plugin/stage_actor.h"
 
 #include <inttypes.h>
 
 #define LAYERS  3u
 #define PROMPTS 8u
 #define OPEN    5u
-#define TICKETS 16u
 #define STEPS   120u
 #define MS      UINT64_C(1000000)
 
@@ -33,43 +31,20 @@ struct open_request {
 };
 
 struct world {
-    uint64_t seed, random, step;
+    struct stage_actor actor;
     struct rig rig;
     struct prompt prompts[PROMPTS];
     struct open_request open[OPEN];
-    spec_ticket tickets[TICKETS];
-    uint32_t ticket_count;
+    struct stage_tickets tickets;
     uint64_t loads, hosted, staged, failed, pending;
 };
 
 static uint64_t draw(struct world *w, uint64_t below)
 {
-    w->random = rig_mix(w->random);
-    return w->random % below;
+    return actor_draw(&w->actor, below);
 }
 
-#define CHECK(w, cond)                                                                             \
-    do {                                                                                           \
-        if (!(cond))                                                                               \
-            fail_msg("SC_SEED=%" PRIu64 " step %" PRIu64 ": %s", (w)->seed, (w)->step, #cond);     \
-    } while (0)
-
-static struct sc_store_stats stats_of(const struct world *w)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(w->rig.conn->store, &stats);
-    return stats;
-}
-
-static void faults_off(struct world *w)
-{
-    static const enum sc_io_sim_fault ALL[] = {SC_SIM_READ_EIO, SC_SIM_WRITE_EIO, SC_SIM_NO_SPACE,
-                                               SC_SIM_FLIP};
-    for (uint32_t i = 0; i < 4; i++)
-        sc_io_sim_fault_nth(w->rig.disk, ALL[i], UINT64_MAX);
-    sc_io_sim_fault_ppm(w->rig.disk, SC_SIM_LATE, 0);
-    atomic_store(&w->rig.memory.countdown, -1);
-}
+#define CHECK(w, cond) ACTOR_CHECK(&(w)->actor, cond)
 
 /* What lookup says is what is there. */
 static void tiers_check(struct world *w, const struct spec_lookup_result *found)
@@ -112,17 +87,8 @@ static void step_lookup(struct world *w, struct open_request *open)
 
 static void step_stage(struct world *w, const struct open_request *open)
 {
-    static const uint64_t DEADLINES[] = {0, 1, MS, 50 * MS, 400 * MS, 0};
-    const struct spec_stage_params params = {.struct_size = sizeof(params),
-                                             .request = open->request,
-                                             .deadline_ns = DEADLINES[draw(w, 6)]};
-    spec_ticket ticket = 0;
-    spec_status status = sc_plugin_stage(w->rig.conn, &params,
-                                         w->ticket_count < TICKETS ? &ticket : NULL, &w->rig.error);
-    CHECK(w, status == SPEC_OK || status == SPEC_E_BUSY || status == SPEC_E_STALE);
-    if (ticket != 0)
-        w->tickets[w->ticket_count++] = ticket;
-    w->staged += status == SPEC_OK;
+    static const uint64_t DEADLINES[ACTOR_DEADLINES] = {0, 1, MS, 50 * MS, 400 * MS, 0};
+    w->staged += actor_stage_among(&w->actor, open->request, DEADLINES, &w->tickets);
 }
 
 static void step_load(struct world *w, const struct open_request *open)
@@ -213,7 +179,7 @@ static void step_fault(struct world *w)
         atomic_store(&w->rig.memory.countdown, (int64_t)draw(w, 8));
         break;
     default:
-        faults_off(w);
+        actor_faults_off(&w->actor);
         break;
     }
 }
@@ -243,19 +209,6 @@ static void step_rare(struct world *w, struct open_request *open)
     }
 }
 
-static void tickets_poll(struct world *w, bool all_end)
-{
-    for (uint32_t i = 0; i < w->ticket_count;) {
-        spec_status status = SPEC_PENDING;
-        CHECK(w, sc_plugin_poll(w->rig.conn, &w->tickets[i], 1, &status, NULL) == SPEC_OK);
-        CHECK(w, !all_end || status != SPEC_PENDING);
-        if (status == SPEC_PENDING)
-            i++;
-        else
-            w->tickets[i] = w->tickets[--w->ticket_count];
-    }
-}
-
 static void run_step(struct world *w)
 {
     struct open_request *open = &w->open[draw(w, OPEN)];
@@ -280,19 +233,17 @@ static void run_step(struct world *w)
     else
         for (uint64_t i = draw(w, 6); i > 0; i--)
             (void)sc_exec_step_one(w->rig.conn->exec);
-    struct sc_store_stats stats = stats_of(w);
-    CHECK(w, stats.host_bytes_used <= stats.host_bytes_max);
-    CHECK(w, stats.host_bytes_kept <= stats.host_bytes_max / 4 * 3 + SC_IO_PAGE_BYTES);
-    tickets_poll(w, false);
+    (void)actor_caps(&w->actor);
+    actor_tickets_poll(&w->actor, &w->tickets, false);
 }
 
 static void run_end(struct world *w)
 {
     spec_status status;
-    faults_off(w);
+    actor_faults_off(&w->actor);
     if (draw(w, 6) > 0) { /* else it is closed as it is */
         rig_pass_ns(&w->rig, 20000 * MS);
-        tickets_poll(w, true);
+        actor_tickets_poll(&w->actor, &w->tickets, true);
         for (uint32_t p = 0; p < PROMPTS; p++) {
             struct spec_lookup_result result;
             CHECK(w, rig_peek(&w->rig, &w->prompts[p], 0, &result) == SPEC_OK);
@@ -312,20 +263,19 @@ static void run_end(struct world *w)
         CHECK(w, atomic_load(&w->rig.conn->poison.broken) == 0);
         CHECK(w, sc_plugin_reset(w->rig.conn, NULL) == SPEC_OK);
         rig_background(&w->rig);
-        CHECK(w, stats_of(w).host_bytes_used == 0);
+        CHECK(w, actor_caps(&w->actor).host_bytes_used == 0);
     }
     for (uint32_t p = 0; p < PROMPTS; p++)
         rig_prompt_free(&w->prompts[p]);
     rig_done(&w->rig);
 }
 
-static void run(uint64_t seed, struct world *sum)
+static void run(uint64_t seed, void *user)
 {
-    struct world *w = calloc(1, sizeof(*w));
+    struct world *sum = user, *w = calloc(1, sizeof(*w));
     char extra[512];
     assert_non_null(w);
-    w->seed = seed;
-    w->random = rig_mix(seed);
+    w->actor = actor_of(&w->rig, seed, 0, false);
     (void)snprintf(extra, sizeof(extra),
                    "\"disk_bytes\": \"%s\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0, %s",
                    seed % 3 == 0 ? "4MiB" : "64MiB", WAYS[seed % 4]);
@@ -336,7 +286,7 @@ static void run(uint64_t seed, struct world *sum)
         w->prompts[p] = rig_prompt(30 + p / 4, 70, p, 160 - 9 * p);
     for (uint64_t p = 0; p < PROMPTS; p += 1 + draw(w, 2))
         (void)rig_fill(&w->rig, &w->prompts[p]);
-    for (w->step = 0; w->step < STEPS; w->step++)
+    for (; w->actor.step < STEPS; w->actor.step++)
         run_step(w);
     sum->loads += w->loads;
     sum->hosted += w->hosted;
@@ -350,16 +300,12 @@ static void run(uint64_t seed, struct world *sum)
 static void any_order_of_calls_and_faults_is_right(void **state)
 {
     (void)state;
-    const char *seed = getenv("SC_SEED"), *seeds = getenv("SC_SEEDS");
-    uint64_t first = seed != NULL ? strtoull(seed, NULL, 10) : 1;
-    uint64_t count = seed != NULL ? 1 : seeds != NULL ? strtoull(seeds, NULL, 10) : 40;
     struct world sum = {0};
-    for (uint64_t i = first; i < first + count; i++)
-        run(i, &sum);
+    bool is_all = actor_seeds_run(40, run, &sum);
     print_message("loads %" PRIu64 " (failed %" PRIu64 "), rows of host memory %" PRIu64
                   ", staged %" PRIu64 ", pending %" PRIu64 "\n",
                   sum.loads, sum.failed, sum.hosted, sum.staged, sum.pending);
-    assert_true(seed != NULL || (sum.loads > 0 && sum.hosted > 0 && sum.staged > 0));
+    assert_true(!is_all || (sum.loads > 0 && sum.hosted > 0 && sum.staged > 0));
 }
 
 int main(void)
