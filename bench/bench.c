@@ -72,6 +72,15 @@ uint64_t bench_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
+void bench_shuffle(uint32_t *ret_order, uint32_t count, uint64_t *turn)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t other = (uint32_t)(bench_mix((*turn)++) % (i + 1));
+        ret_order[i] = ret_order[other];
+        ret_order[other] = i;
+    }
+}
+
 void *bench_huge_memory(uint64_t bytes, int fill)
 {
     uint64_t whole_bytes = (bytes + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;

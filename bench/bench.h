@@ -29,6 +29,9 @@ _Noreturn void bench_die(const char *format, ...) __attribute__((format(printf, 
 uint64_t bench_command_ns(const char *command, const char *word);
 /* splitmix64: the same numbers in every run. */
 uint64_t bench_mix(uint64_t x);
+/* The numbers below count in an order by lot: who goes first varies. *turn: 0 at first; each order
+ * is another. */
+void bench_shuffle(uint32_t *ret_order, uint32_t count, uint64_t *turn);
 /* Memory that lies in huge pages where the kernel gives them, `bytes` of it filled, so that its
  * pages are there; ended by free. */
 void *bench_huge_memory(uint64_t bytes, int fill);

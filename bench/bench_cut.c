@@ -9,11 +9,11 @@
  *   recompute  no plugin: the whole prompt is computed
  *   load       fill "load": the whole match is loaded, layer by layer, beside the compute
  *   cut        fill "cut": what lookup promises is loaded, the rest computed and stored
- *   store      prompts that are not stored: all is computed, and stored, one after the other,
- * however slow the device is oracle     both ends, by the true numbers: the front is computed while
- * the tail is loaded until they meet, then the query is (nothing below it can be had) best the best
- * cut, by the true numbers The first requests of cut teach it how fast the device is; they are
- * counted apart.
+ *   store      prompts that are not stored are computed and stored, one after the other
+ *   oracle     both ends, by the true numbers: the front is computed while the tail is loaded until
+ *              they meet, then the query is (nothing below it can be had)
+ *   best       the best cut, by the true numbers
+ * The first requests of cut teach it how fast the device is; they are counted apart.
  *
  * Rows are --scale times as short, and the device as slow: the times are the same. No processor
  * time counts on the simulated clock.
@@ -289,8 +289,7 @@ static void run_cell(struct state *state, double factor)
     sc_io_sim_disk_close(state->disk);
     printf("{\"factor\": %g, \"bytes_per_s\": %.0f, \"recompute_ns\": %.0f, \"load_ns\": %.0f, "
            "\"cut_ns\": %.0f, \"store_ns\": %.0f, \"first_ns\": %.0f, \"oracle_ns\": %.0f, "
-           "\"best_ns\": %.0f, "
-           "\"promised\": %.0f, \"tokens\": %" PRIu64 ", \"token_ps\": %" PRIu64
+           "\"best_ns\": %.0f, \"promised\": %.0f, \"tokens\": %" PRIu64 ", \"token_ps\": %" PRIu64
            ", \"position_ps\": %" PRIu64 ", \"load_ps\": %" PRIu64 "}\n",
            factor, state->bytes_per_s * (double)state->scale, recompute, load, cut, store, first,
            oracle_ns(state), best_ns(state), promised, state->tokens, stats.compute_token_ps,

@@ -684,11 +684,7 @@ int main(int argc, char **argv)
     }
     for (uint64_t round = 0, turns = 0; round < rounds; round++) {
         uint32_t order[JOBS_MAX];
-        for (uint32_t i = 0; i < g_job_count; i++) { /* a turn of its own: who goes first varies */
-            uint32_t other = (uint32_t)(bench_mix(turns++) % (i + 1));
-            order[i] = order[other];
-            order[other] = i;
-        }
+        bench_shuffle(order, g_job_count, &turns);
         for (uint32_t i = 0; i < g_job_count; i++)
             sample(&g_jobs[order[i]], repeats[order[i]]);
     }

@@ -306,11 +306,7 @@ int main(int argc, char **argv)
             .name = g_jobs[i].name, .unit = "byte", .work = (double)PART_BYTES};
     for (uint64_t round = 0; round <= rounds; round++) { /* the first is not counted */
         uint32_t order[JOBS_MAX];
-        for (uint32_t i = 0; i < g_job_count; i++) {
-            uint32_t other = (uint32_t)(bench_mix(turns++) % (i + 1));
-            order[i] = order[other];
-            order[other] = i;
-        }
+        bench_shuffle(order, g_job_count, &turns);
         for (uint32_t i = 0; i < g_job_count; i++) {
             const struct job *job = &g_jobs[order[i]];
             run_next(job);
