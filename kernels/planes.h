@@ -2,9 +2,9 @@
  *
  *   group   64 channels of one KV head, the last of a head filled up with channels of no bits
  *   table   of each channel which planes are there, [from, to); plane 0 is the most significant bit
- *   row     [group 0: plane 0, plane 1 ..][group 1 ..] ...       plane: a bit of each channel that
- *                                                                has it, ascending, the lowest
- * first scales  [min: f16 x C][span: f16 x C]      C = heads * head_size, nothing filled up
+ *   row     [group 0: plane 0, plane 1 ..][group 1 ..] ...
+ *   plane   a bit of each channel that has it, ascending, in a byte the lowest bit first
+ *   scales  [min: f16 x C][span: f16 x C]             C = heads * head_size, nothing filled up
  *
  *   min = least, span = most - least, each rounded to f16                   (over the slab's rows)
  *   code  = clamp(floor((x - min) / (span / 256)), 0, 255), 0 where span is 0           in float32

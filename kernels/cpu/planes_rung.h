@@ -224,15 +224,19 @@ INLINE void tile_take(const struct sc_kernels_planes_decode *what, uint64_t *row
     }
 }
 
+/* Where a head's codes begin in a row; of the one behind the last: where the row ends. */
+static inline uint64_t head_at(const struct sc_kernels_planes *planes, uint64_t head)
+{
+    return head < planes->head_count ? planes->groups[head * planes->head_groups].offset
+                                     : planes->row_bytes;
+}
+
 /* Asks for a tile's codes of the head behind this one. */
 INLINE void tile_ahead(const struct sc_kernels_planes *planes, const uint8_t *const *rows,
                        uint64_t count, uint64_t head)
 {
     uint64_t next = head + 1 < planes->head_count ? head + 1 : head;
-    uint64_t at = planes->groups[next * planes->head_groups].offset;
-    uint64_t end = next + 1 < planes->head_count
-                       ? planes->groups[(next + 1) * planes->head_groups].offset
-                       : planes->row_bytes;
+    uint64_t at = head_at(planes, next), end = head_at(planes, next + 1);
     for (uint64_t r = 0; r < count; r++)
         for (uint64_t line = at; line < end; line += 64)
             __builtin_prefetch(rows[r] + line + 63, 0, 3);
@@ -427,10 +431,7 @@ static void planes_put(const struct sc_kernels_planes *planes, const struct plan
 static void codes_ahead(const struct sc_kernels_planes *planes, uint64_t head, uint64_t row_count,
                         uint8_t *dst)
 {
-    uint64_t at = planes->groups[head * planes->head_groups].offset;
-    uint64_t end = head + 1 < planes->head_count
-                       ? planes->groups[(head + 1) * planes->head_groups].offset
-                       : planes->row_bytes;
+    uint64_t at = head_at(planes, head), end = head_at(planes, head + 1);
     for (uint64_t i = 0; i < row_count; i++)
         for (uint64_t line = at; line < end; line += 64)
             __builtin_prefetch(dst + i * planes->row_bytes + line, 1, 3);

@@ -2,25 +2,10 @@
  *
  * Threads: any. Tests: tests/unit/kernels/test_code.c */
 #include "kernels/code.h"
+#include "kernels/ref/value.h"
 
 #include <math.h>
 #include <string.h>
-
-static float value_at(const uint8_t *row, uint64_t channel, uint32_t dtype)
-{
-    float value;
-    sc_kernels_ref_widen(&value, row + channel * sc_kernels_dtype_bytes(dtype), 1, dtype);
-    return value;
-}
-
-/* false: not finite. */
-static bool scale_put(uint8_t *dst, float value)
-{
-    float scale;
-    sc_kernels_dtypes[SC_KERNELS_F16].narrow(dst, &value, 1);
-    scale = value_at(dst, 0, SC_KERNELS_F16);
-    return fabsf(scale) < INFINITY;
-}
 
 /* Sets or adds up the planes of one code. */
 static void code_put(uint8_t *row, uint64_t padded, uint32_t bits, uint64_t channel, uint32_t code)

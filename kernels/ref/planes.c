@@ -2,18 +2,12 @@
  *
  * Threads: any. Tests: tests/unit/kernels/test_planes.c */
 #include "kernels/planes.h"
+#include "kernels/ref/value.h"
 
 #include <math.h>
 #include <string.h>
 
 #define GROUP SC_KERNELS_PLANES_GROUP
-
-static float value_at(const uint8_t *row, uint64_t channel, uint32_t dtype)
-{
-    float value;
-    sc_kernels_ref_widen(&value, row + channel * sc_kernels_dtype_bytes(dtype), 1, dtype);
-    return value;
-}
 
 static const struct sc_kernels_planes_group *group_of(const struct sc_kernels_planes *planes,
                                                       uint64_t channel)
@@ -69,13 +63,6 @@ static float back_at(const struct sc_kernels_planes_encode *what, uint64_t row, 
     float y = value_at(what->rows[row], channel - c + other, what->dtype);
     float along = x * turn[pair];
     return fmaf(-sign * y, turn[what->rotary->turned / 2 + pair], along);
-}
-
-/* false: not finite. */
-static bool scale_put(uint8_t *dst, float value)
-{
-    sc_kernels_dtypes[SC_KERNELS_F16].narrow(dst, &value, 1);
-    return fabsf(value_at(dst, 0, SC_KERNELS_F16)) < INFINITY;
 }
 
 static bool channel_scale(const struct sc_kernels_planes_encode *what, uint64_t channel)
