@@ -409,7 +409,8 @@ static bool memory_take(struct sc_store_stager *stager, const struct sc_store_st
         most = bytes > most ? bytes : most;
         struct sc_store_range whole;
         const struct sc_store_extent_entry *extent;
-        if (whole_of(store, &what->ranges[i], &whole, &entry, &extent))
+        if (what->wants.choice_from < store->shape.layer_count &&
+            whole_of(store, &what->ranges[i], &whole, &entry, &extent))
             bytes = sc_store_bring_bytes(store, &what->wants, &whole);
         most = bytes > most ? bytes : most;
     }

@@ -21,8 +21,9 @@
  * has run.
  * Does not: know requests, deadlines or tickets (plugin/request/stage.c), wait, retry.
  * Threads: begin, cancel any; steps the executor's, one at a time for each window.
- * Tests: tests/unit/plugin/test_stage.c, test_stage_meanwhile.c, test_stage_choice.c,
- * tests/fault/test_host_races.c */
+ * Tests: tests/unit/plugin/test_stage.c, test_stage_meanwhile.c, test_stage_random.c,
+ * test_stage_choice.c, test_stage_choice_random.c, tests/fault/test_host_races.c,
+ * test_choice_races.c */
 #ifndef SC_STORE_STAGER_H
 #define SC_STORE_STAGER_H
 
