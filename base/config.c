@@ -96,8 +96,6 @@ static bool is_in_range(const struct sc_config_row *key, uint64_t value)
         return false;
     if (key->multiple_of != 0 && value % key->multiple_of != 0)
         return false;
-    if (key->is_code_bits && value == 7)
-        return false;
     return !key->is_power_of_two || (value & (value - 1)) == 0;
 }
 
@@ -112,6 +110,20 @@ static bool read_choice(const struct sc_config_row *key, struct span span, uint6
     return false;
 }
 
+/* A number of halves, as "2.5": value is twice that. */
+static bool read_halves(struct span span, uint64_t *ret_value)
+{
+    struct span whole = span;
+    uint64_t value;
+    if (span.bytes > 2 && span.at[span.bytes - 2] == '.')
+        whole.bytes -= 2;
+    char last = whole.bytes < span.bytes ? span.at[span.bytes - 1] : '0';
+    if ((last != '0' && last != '5') || !read_digits(whole, &value) || value > UINT32_MAX)
+        return false;
+    *ret_value = 2 * value + (last == '5');
+    return true;
+}
+
 /* The number that a value stands for; false: of another type, or out of range. A quoted value comes
  * without its quotes. */
 static bool read_number(const struct sc_config_row *key, struct span span, bool is_quoted,
@@ -123,6 +135,8 @@ static bool read_number(const struct sc_config_row *key, struct span span, bool 
         *ret_value = SC_CONFIG_AUTO;
         return true;
     }
+    if (key->kind == KIND_HALVES)
+        return !is_quoted && read_halves(span, ret_value) && is_in_range(key, *ret_value);
     if (key->kind == KIND_SIZE && is_quoted)
         return read_size(span, ret_value) && is_in_range(key, *ret_value);
     return !is_quoted && read_digits(span, ret_value) && is_in_range(key, *ret_value);
@@ -180,7 +194,7 @@ static int quoted_bytes(struct span span, uint64_t bytes_max)
 static spec_status fail_value(const struct parse *parse, const struct sc_config_row *key,
                               struct span found)
 {
-    static const char *const nouns[] = {"", "a size ", "an integer ", ""};
+    static const char *const nouns[] = {"", "a size ", "an integer ", "", ""};
     const char *cut = found.bytes > FOUND_BYTES_MAX ? "..." : "";
     if (found.bytes > 0 && (found.at[0] == '{' || found.at[0] == '[')) {
         const char *container = found.at[0] == '{' ? "an object" : "an array";
@@ -432,6 +446,20 @@ static void preset_apply(const struct parse *parse)
         default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
 }
 
+/* Codes of even widths are of some widths only. */
+static spec_status check_widths(const struct parse *parse)
+{
+    const struct sc_config *config = parse->config;
+    const uint32_t halves[2] = {config->halves_k, config->halves_v};
+    for (uint32_t i = 0; i < 2 && config->widths == SC_WIDTHS_EVEN; i++)
+        if (halves[i] % 2 != 0 || halves[i] == 14)
+            return sc_fail(parse->reterr, SPEC_E_CONFIG,
+                           "config: layered.bits_%c: found %" PRIu32 "%s, expected 2, 3, 4, 5, 6 "
+                           "or 8 where layered.widths is even",
+                           i == 0 ? 'k' : 'v', halves[i] / 2, halves[i] % 2 != 0 ? ".5" : "");
+    return SPEC_OK;
+}
+
 bool sc_config_selects(const struct sc_config *config)
 {
     return config->budget != SPEC_BUDGET_RATIO || config->retain_ppm < 1000000;
@@ -466,8 +494,10 @@ static spec_status text_parse(const char *text, uint64_t bytes, struct sc_config
                        ", expected 0 or at least segment_bytes, %" PRIu64,
                        config.disk_bytes, config.segment_bytes);
     preset_apply(&parse);
-    *ret_config = config;
-    return SPEC_OK;
+    status = check_widths(&parse);
+    if (status == SPEC_OK)
+        *ret_config = config;
+    return status;
 }
 
 /* ---- The file ------------------------------------------------------------------------------- */

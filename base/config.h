@@ -36,6 +36,7 @@ enum sc_config_identify {
     SC_IDENTIFY_COARSE
 };
 enum sc_config_base { SC_BASE_NONE, SC_BASE_COARSE };
+enum sc_config_widths { SC_WIDTHS_EVEN, SC_WIDTHS_FREE };
 enum sc_config_codes { SC_CODES_AUTO, SC_CODES_NO, SC_CODES_YES };
 enum sc_config_similarity { SC_SIMILARITY_JACCARD, SC_SIMILARITY_MASS };
 enum sc_config_predictor {
@@ -83,7 +84,8 @@ struct sc_config {
     uint32_t identify;              /* "select.identify": enum sc_config_identify */
     uint32_t base;                  /* "select.base": enum sc_config_base */
     uint32_t codes;                 /* "layered.codes": enum sc_config_codes */
-    uint32_t bits_k, bits_v;        /* "layered.bits_k", "layered.bits_v": 2 .. 6, 8 */
+    uint32_t halves_k, halves_v;    /* "layered.bits_k", "layered.bits_v", in half bits: 4 .. 16 */
+    uint32_t widths;                /* "layered.widths": enum sc_config_widths */
     uint64_t exact_ppm;             /* "layered.exact_ppm" */
     uint64_t exact_first;           /* "layered.keep_first", "layered.keep_last": rows */
     uint64_t exact_last;

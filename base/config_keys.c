@@ -17,7 +17,10 @@
 #define PATH(name, least, most)    .kind = KIND_PATH, MEMBER(name), .min = (least), .max = (most)
 #define SIZE(name, least, most)    .kind = KIND_SIZE, MEMBER(name), .min = (least), .max = (most)
 #define INTEGER(name, least, most) .kind = KIND_INTEGER, MEMBER(name), .min = (least), .max = (most)
-#define CHOICE(name, ...)          .kind = KIND_CHOICE, MEMBER(name), .choices = {__VA_ARGS__}
+/* Numbers of halves: the member has twice as many. */
+#define HALVES(name, least, most)                                                                  \
+    .kind = KIND_HALVES, MEMBER(name), .min = 2 * (least), .max = 2 * (most)
+#define CHOICE(name, ...) .kind = KIND_CHOICE, MEMBER(name), .choices = {__VA_ARGS__}
 
 static const struct sc_config_row rows[] = {
     {{"path", "string", "required", "a directory's path, 1 .. 3840 bytes",
@@ -136,14 +139,19 @@ static const struct sc_config_row rows[] = {
       "What an item gets of rows that are not chosen. none: nothing. coarse: their codes' values, "
       "so that every row is there; the budget is layered.exact_ppm then."},
      CHOICE(base, "none", "coarse")},
-    {{"layered.bits_k", "integer", "4", "2, 3, 4, 5, 6 or 8",
-      "Bits of a value of K in the codes that are made from now on; half a bit a value of scales "
-      "comes on top."},
-     INTEGER(bits_k, 2, 8),
-     .is_code_bits = true},
-    {{"layered.bits_v", "integer", "2", "2, 3, 4, 5, 6 or 8", "The same of V."},
-     INTEGER(bits_v, 2, 8),
-     .is_code_bits = true},
+    {{"layered.bits_k", "number", "4", "2 .. 8 in steps of .5; with even widths 2, 3, 4, 5, 6 or 8",
+      "Bits of a value of K in the codes that are made from now on, on average; scales come on "
+      "top: "
+      "32 bits a channel of each piece of a chunk."},
+     HALVES(halves_k, 2, 8)},
+    {{"layered.bits_v", "number", "2", "2 .. 8 in steps of .5; with even widths 2, 3, 4, 5, 6 or 8",
+      "The same of V. Of free widths V has some where this is no whole number."},
+     HALVES(halves_v, 2, 8)},
+    {{"layered.widths", "choice", "even", "\"even\" or \"free\"",
+      "Bits of each channel in the codes that are made from now on. even: all the same. free: more "
+      "where ranges and queries say that errors count, and keys are coded as they were before the "
+      "rotary turn. Codes of either kind are read."},
+     CHOICE(widths, "even", "free")},
     {{"layered.exact_ppm", "integer", "50000", "0 .. 1000000",
       "select.base coarse: share of the rows that are delivered exactly, in millionths, rounded up "
       "to whole rows. 1000000: all of them, and no codes are read."},

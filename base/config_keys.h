@@ -18,12 +18,12 @@
 
 #define SC_CONFIG_CHOICES_MAX 24
 
-enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_CHOICE };
+enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_HALVES, KIND_CHOICE };
 
 /* What docs/config.md lists of a key. */
 struct sc_config_key {
     const char *path;    /* "io.backend" */
-    const char *type;    /* "size", "integer", "string", "choice" */
+    const char *type;    /* "size", "integer", "number", "string", "choice" */
     const char *initial; /* default as text; "required": there is none */
     const char *allowed; /* "1 .. 64"; errors quote it */
     const char *help;
@@ -37,7 +37,6 @@ struct sc_config_row {
     uint64_t min, max;
     uint64_t multiple_of; /* 0: any */
     bool is_power_of_two; /* only powers of two */
-    bool is_code_bits;    /* but 7 */
     bool has_auto;        /* "auto" is SC_CONFIG_AUTO: what it means is decided at open */
     bool is_initial_only; /* other values are unsupported in this version */
     const char *choices[SC_CONFIG_CHOICES_MAX]; /* KIND_CHOICE: the index is the value */

@@ -14,8 +14,10 @@
  *   mass@SHARE    impress with the fewest rows that hold the share of the importance, at most half
  *   layered:K+V@SHARE  layered KV: K bits of K's codes and V of V's, a share of the rows exact; 0
  *                 allowed (plugin only)
- *   mass or layered with /F-L behind it: the first F and the last L rows are always among them
- *   preset:NAME   the connector's preset of that name, as it is (plugin only)
+ *   freeCHUNK:K+V@SHARE  the same with free widths, in chunks of so many tokens; its store is its
+ *                 own, filled in the order of the file behind some text that it learns widths by
+ *   mass, layered or free with /F-L behind it: the first F and the last L rows are always among
+ * them preset:NAME   the connector's preset of that name, as it is (plugin only)
  *
  * --by plugin: rows come from the connector; each contender opens it anew over one store.
  * --by engine: the reference choice (choose.h), from memory.
@@ -46,7 +48,8 @@
 
 #define CONTENDERS_MAX 32u
 /* Sets are compared here, also of short matches, which a host would get whole. */
-#define ANY_LENGTH "\"min_tokens\": 0, \"min_share_ppm\": 0"
+#define TEACH_WINDOWS 8u
+#define ANY_LENGTH    "\"min_tokens\": 0, \"min_share_ppm\": 0"
 static const char *const PROBES[] = {", \"probe_heads\": 1", ", \"probe_heads\": 2",
                                      ", \"probe_heads\": 3"};
 
@@ -88,7 +91,8 @@ static struct kept kept_of(const char *name)
 {
     struct kept kept = {0};
     const char *text = strchr(name, '/');
-    bool may_keep = strncmp(name, "mass@", 5) == 0 || strncmp(name, "layered:", 8) == 0;
+    bool may_keep = strncmp(name, "mass@", 5) == 0 || strncmp(name, "layered:", 8) == 0 ||
+                    strncmp(name, "free", 4) == 0;
     if (text != NULL && (!may_keep || sscanf(text, "/%u-%u", &kept.first, &kept.last) != 2))
         bench_die("--contenders: %s: mass or layered with /FIRST-LAST is expected", name);
     return kept;
@@ -97,15 +101,24 @@ static struct kept kept_of(const char *name)
 static void set_layered(struct contender *contender, const char *name, double share,
                         struct kept kept)
 {
-    unsigned bits_k, bits_v;
-    if (sscanf(name, "layered:%u+%u@", &bits_k, &bits_v) != 2 || strchr(name, '@') == NULL ||
-        !(share >= 0 && share <= 1) || bits_k >= 10 || bits_v >= 10)
-        bench_die("--contenders: %s: layered:K+V@SHARE is expected, up to 9 bits and 1", name);
-    (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%u+%u", bits_k, bits_v);
+    double bits_k, bits_v;
+    const char *text = strchr(name, ':') + 1;
+    bool is_free = strncmp(name, "free", 4) == 0;
+    unsigned chunk = 64;
+    if (sscanf(text, "%lf+%lf@", &bits_k, &bits_v) != 2 || strchr(name, '@') == NULL ||
+        !(share >= 0 && share <= 1) || !(bits_k >= 0 && bits_k < 10) ||
+        !(bits_v >= 0 && bits_v < 10) || (is_free && sscanf(name, "free%u:", &chunk) != 1))
+        bench_die("--contenders: %s: layered:K+V@SHARE or freeCHUNK:K+V@SHARE is expected, up to 9 "
+                  "bits and 1",
+                  name);
+    (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%.*s",
+                   (int)(strchr(name, '@') - name < 14 ? strchr(name, '@') - name : 14), name);
     (void)snprintf(contender->json, sizeof(contender->json),
-                   "\"preset\": \"layered\", \"layered\": {\"bits_k\": %u, \"bits_v\": %u, "
+                   "\"preset\": \"layered\", \"chunk_tokens\": %u, \"select\": {" ANY_LENGTH "}, "
+                   "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"widths\": \"%s\", "
                    "\"exact_ppm\": %" PRIu64 ", \"keep_first\": %u, \"keep_last\": %u}",
-                   bits_k, bits_v, (uint64_t)(share * 1e6 + .5), kept.first, kept.last);
+                   chunk, bits_k, bits_v, is_free ? "free" : "even", (uint64_t)(share * 1e6 + .5),
+                   kept.first, kept.last);
 }
 
 static void set_contender(struct contender *contender, const char *name)
@@ -122,7 +135,7 @@ static void set_contender(struct contender *contender, const char *name)
         return;
     }
     struct kept kept = kept_of(name);
-    if (strncmp(name, "layered:", 8) == 0) {
+    if (strncmp(name, "layered:", 8) == 0 || strncmp(name, "free", 4) == 0) {
         set_layered(contender, name, value, kept);
         return;
     }
@@ -513,16 +526,42 @@ static struct eng_driver *open_driver(struct state *state, const char *suffix, c
     return driver;
 }
 
-/* Every prefix with its probe rows; one query token ends the pass. A match of a few tokens is
- * loaded whole: what is computed on chosen rows would not be stored. */
-static void fill_store(struct state *state)
+static void run_request(struct state *state, struct eng_driver *driver,
+                        const struct eng_request *request)
 {
     struct eng_error error;
-    struct eng_driver *driver =
-        open_driver(state, "", "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}", true);
+    struct eng_result result;
+    eval_must(eng_run(state->runner, request, eng_driver_source(driver), &result, &error), &error);
+    if (eng_driver_store_problem(driver) != NULL)
+        bench_die("%s", eng_driver_store_problem(driver));
+    eng_result_done(&result);
+}
+
+/* What a connector that learns of queries would have seen: half of the first prefix, and windows of
+ * the other half that read it. They are text, no questions. */
+static void teach(struct state *state, struct eng_driver *driver)
+{
+    const struct eval_entry *entry = &state->file.entries[0];
+    uint64_t half = entry->prefix.count / 2;
+    for (uint64_t i = 0; i < TEACH_WINDOWS; i++)
+        run_request(
+            state, driver,
+            &(struct eng_request){.prefix = entry->prefix.ids + 1,
+                                  .query = entry->prefix.ids + half + i * (half / TEACH_WINDOWS),
+                                  .prefix_count = half - 1,
+                                  .query_count = half / TEACH_WINDOWS,
+                                  .max_new = 1});
+}
+
+/* Every prefix with its probe rows; one query token ends the pass. A match of a few tokens is
+ * loaded whole: what is computed on chosen rows would not be stored. */
+static void fill_store(struct state *state, const char *suffix, const char *json, bool teaches)
+{
+    struct eng_driver *driver = open_driver(state, suffix, json, true);
+    if (teaches)
+        teach(state, driver);
     for (uint64_t e = 0; e < state->file.entry_count; e++) {
         struct eval_entry *entry = &state->file.entries[e];
-        struct eng_result result;
         const struct eng_request request = {.prefix = entry->prefix.ids,
                                             .query = entry->questions[0].query.ids,
                                             .prefix_count = entry->prefix.count,
@@ -530,11 +569,7 @@ static void fill_store(struct state *state)
                                             .max_new = 1};
         (void)fprintf(stderr, "storing prefix %" PRIu64 " of %" PRIu64 "\n", e + 1,
                       state->file.entry_count);
-        eval_must(eng_run(state->runner, &request, eng_driver_source(driver), &result, &error),
-                  &error);
-        if (eng_driver_store_problem(driver) != NULL)
-            bench_die("%s", eng_driver_store_problem(driver));
-        eng_result_done(&result);
+        run_request(state, driver, &request);
     }
     eng_driver_close(driver);
 }
@@ -575,11 +610,14 @@ static void copy_store(const struct state *state, const char *suffix)
 
 static void run_by_plugin(struct state *state)
 {
-    fill_store(state);
+    fill_store(state, "", "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}", false);
     give_lessons(state);
     for (uint64_t c = 0; c < state->contender_count; c++) {
         const struct contender *contender = &state->contenders[c];
-        copy_store(state, contender->suffix);
+        if (strncmp(contender->name, "free", 4) == 0)
+            fill_store(state, contender->suffix, contender->json, true);
+        else
+            copy_store(state, contender->suffix);
         struct eng_driver *driver = open_driver(state, contender->suffix, contender->json, false);
         eng_driver_settle(driver);
         (void)fprintf(stderr, "%s\n", contender->name);

@@ -402,12 +402,16 @@ static void decode_run(const struct job *job)
                                     .streams = true};
     for (uint64_t slab = 0; slab < SLABS; slab++)
         for (uint32_t part = 0; part < 2; part++) {
-            how.scales = block_at(part, slab);
-            how.codes = how.scales + sc_kernels_code_scale_bytes(CHANNELS);
-            how.bits = part == 0 ? 4 : 2;
-            const struct sc_store_tag_rows block = {
-                .base = 1, .position_first = slab, .row_bytes = block_bytes(how.bits), .count = 1};
-            sc_store_tag_make(&block, how.scales, g_tags);
+            const uint8_t *scales = block_at(part, slab);
+            how.coded =
+                (struct sc_kernels_coded){.scales = scales,
+                                          .codes = scales + sc_kernels_code_scale_bytes(CHANNELS),
+                                          .bits = part == 0 ? 4 : 2};
+            const struct sc_store_tag_rows block = {.base = 1,
+                                                    .position_first = slab,
+                                                    .row_bytes = block_bytes(how.coded.bits),
+                                                    .count = 1};
+            sc_store_tag_make(&block, scales, g_tags);
             sc_kernels_part_decode(&how, part, slab * SLAB_ROWS, SLAB_ROWS);
         }
     sc_stream_end();
@@ -419,8 +423,10 @@ static void coded_run(const struct job *job)
     struct sc_kernels_slab slabs[SLABS];
     for (uint64_t slab = 0; slab < SLABS; slab++)
         slabs[slab] = (struct sc_kernels_slab){
-            block_at(0, slab), block_at(0, slab) + sc_kernels_code_scale_bytes(CHANNELS),
-            slab * SLAB_ROWS, 4};
+            {.scales = block_at(0, slab),
+             .codes = block_at(0, slab) + sc_kernels_code_scale_bytes(CHANNELS),
+             .bits = 4},
+            slab * SLAB_ROWS};
     uint64_t head_bytes = 2 * HEAD_SIZE_MAX;
     struct sc_kernels_importance what = {
         .kernels = job->kernels,

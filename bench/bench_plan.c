@@ -195,15 +195,15 @@ static void store_pass(struct state *state, uint64_t first, uint64_t rows)
 }
 
 /* Codes that are as long as real ones; nobody decodes them. */
-static bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
-                   uint8_t *scales, uint8_t *codes)
+static bool encode(void *user, const struct sc_store_encode *what)
 {
     const struct sc_store_code_shape *shape = &((const struct state *)user)->shape;
-    uint64_t each = part == SC_STORE_PART_K ? shape->k_row_bytes : shape->v_row_bytes;
-    memcpy(scales, rows[0], shape->scale_bytes / 2); /* a row's K, or V, is half as long */
-    memcpy(scales + shape->scale_bytes / 2, rows[0], shape->scale_bytes / 2);
-    for (uint64_t i = 0; i < row_count; i++)
-        memcpy(codes + i * each, rows[i], each);
+    uint64_t each = what->part == SC_STORE_PART_K ? shape->k_row_bytes : shape->v_row_bytes;
+    uint64_t half = shape->scale_bytes / 2; /* a row's K, or V, is as long */
+    memcpy(what->scales, what->rows[0], half);
+    memcpy(what->scales + half, what->rows[0], half);
+    for (uint64_t i = 0; i < what->row_count; i++)
+        memcpy(what->codes + i * each, what->rows[i], each);
     return true;
 }
 

@@ -5,6 +5,7 @@
  * Threads: any. Tests: tests/unit/kernels/test_code.c, test_columns.c */
 #include "kernels/code.h"
 #include "kernels/columns.h"
+#include "kernels/planes.h"
 
 #include <stddef.h>
 
@@ -58,18 +59,105 @@ static void columns_decode(const struct sc_kernels_decode *how, struct sc_kernel
     }
 }
 
+/* ---- Of free widths ------------------------------------------------------------------------- */
+
+#define PLANES_ROWS 16u /* decoded at once, to be turned; a head of them is 16 KiB at most */
+
+/* A run's keys, at most PLANES_ROWS of them, head by head. what: has the codes of its first row */
+static void planes_run_decode(const struct sc_kernels_decode *how,
+                              struct sc_kernels_planes_decode *what,
+                              const struct sc_kernels_run *run)
+{
+    float values[PLANES_ROWS][SC_KERNELS_PLANES_HEAD]; /* or half of each, of 16 bits */
+    uint8_t *dst[PLANES_ROWS];
+    for (uint64_t i = 0; i < run->count; i++)
+        dst[i] = (uint8_t *)values[i];
+    what->dst = dst;
+    what->row_count = run->count;
+    what->head_count = 1;
+    for (uint64_t head = 0; head < how->head_count; head++) {
+        struct sc_kernels_slice slice = {how->kernels, how->memory, .head = head,
+                                         .count = how->head_size};
+        what->head_first = head;
+        how->kernels->planes_decode(what);
+        sc_kernels_columns_put(&slice, run, (const uint8_t *)values, sizeof(values[0]), false);
+    }
+}
+
+static void planes_skip(struct sc_kernels_planes_decode *what, uint64_t rows)
+{
+    what->codes += rows * what->planes->row_bytes;
+    if (what->rotary != NULL)
+        what->turns += rows * what->rotary->turned;
+}
+
+static void planes_columns_decode(const struct sc_kernels_decode *how,
+                                  struct sc_kernels_planes_decode *what, uint64_t token_first,
+                                  uint64_t token_count)
+{
+    uint64_t end = token_first + token_count;
+    what->streams = false;
+    for (uint64_t token = token_first; token < end;) {
+        uint64_t stop = end - token < PLANES_ROWS ? end : token + PLANES_ROWS;
+        struct sc_kernels_run run = sc_kernels_columns_run(how->memory, how->skipped, token, stop);
+        if (run.offset != UINT64_MAX)
+            planes_run_decode(how, what, &run);
+        planes_skip(what, run.count);
+        token += run.count;
+    }
+}
+
+static void planes_part_decode(const struct sc_kernels_decode *how, uint32_t part,
+                               uint64_t token_first, uint64_t token_count)
+{
+    uint64_t head_bytes = how->head_size * sc_kernels_dtype_bytes(how->dst_dtype);
+    bool whole = how->memory->head_stride_bytes == head_bytes;
+    uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
+    struct sc_kernels_planes_decode what = {.planes = how->coded.planes,
+                                            .scales = how->coded.scales,
+                                            .codes = how->coded.codes,
+                                            .head_count = whole ? how->head_count : 1,
+                                            .dst_dtype = how->dst_dtype,
+                                            .rotary = how->coded.rotary,
+                                            .turns = how->coded.turns,
+                                            .streams = how->streams};
+    if (part == 0 && sc_kernels_is_columns(how->memory)) {
+        planes_columns_decode(how, &what, token_first, token_count);
+        return;
+    }
+    what.dst = dst;
+    for (uint64_t done = 0, n; done < token_count; done += n, planes_skip(&what, n)) {
+        n = token_count - done;
+        n = what.row_count = n < SC_KERNELS_CODE_ROWS_MAX ? n : SC_KERNELS_CODE_ROWS_MAX;
+        for (uint64_t i = 0; i < n; i++)
+            dst[i] = token_at(how, part, token_first + done + i);
+        for (what.head_first = 0; what.head_first < how->head_count;
+             what.head_first += what.head_count) {
+            for (uint64_t i = 0; what.head_first > 0 && i < n; i++)
+                if (dst[i] != NULL)
+                    dst[i] += how->memory->head_stride_bytes;
+            how->kernels->planes_decode(&what);
+        }
+    }
+}
+
 void sc_kernels_part_decode(const struct sc_kernels_decode *how, uint32_t part,
                             uint64_t token_first, uint64_t token_count)
 {
-    struct sc_kernels_code code = {how->head_count * how->head_size, how->bits, how->dst_dtype};
+    if (how->coded.planes != NULL) {
+        planes_part_decode(how, part, token_first, token_count);
+        return;
+    }
+    struct sc_kernels_code code = {how->head_count * how->head_size, how->coded.bits,
+                                   how->dst_dtype};
     uint64_t row_bytes = sc_kernels_code_row_bytes(code.channels, code.bits);
     uint64_t head_bytes = how->head_size * sc_kernels_dtype_bytes(how->dst_dtype);
     bool whole = how->memory->head_stride_bytes == head_bytes;
     uint64_t runs = whole ? 1 : how->head_count, channels = code.channels / runs;
     uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
     struct sc_kernels_code_decode what = {.code = &code,
-                                          .scales = how->scales,
-                                          .codes = how->codes,
+                                          .scales = how->coded.scales,
+                                          .codes = how->coded.codes,
                                           .channel_count = channels,
                                           .dst = dst,
                                           .dst_dtype = how->dst_dtype,

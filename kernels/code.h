@@ -24,6 +24,9 @@
 
 #include <stdbool.h>
 
+struct sc_kernels_planes;
+struct sc_kernels_rotary;
+
 #define SC_KERNELS_CODE_UNIT     16u /* channels that are coded and decoded together */
 #define SC_KERNELS_CODE_ROWS_MAX 256u
 
@@ -90,14 +93,23 @@ struct sc_kernels_code_score {
     uint64_t ahead_channel; /* and from this channel on */
 };
 
+/* K or V of some rows of a slab, as codes of either kind. */
+struct sc_kernels_coded {
+    const uint8_t *scales, *codes; /* codes at the first of the rows */
+    uint32_t bits; /* of every channel, as above; where planes is not NULL: unused */
+    const struct sc_kernels_planes *planes; /* not NULL: of free widths (planes.h) */
+    const struct sc_kernels_rotary
+        *rotary;        /* of planes: they were turned back; NULL: they were not */
+    const float *turns; /* [rows][rotary->turned] from the first of the rows on */
+};
+
 /* Rows of a slab that are decoded into a memory, of their type or float32: a row a token, from
  * token_first on; negative slots are skipped. */
 struct sc_kernels_decode {
     const struct sc_kernels *kernels;
     const struct sc_kernels_memory *memory;
     uint64_t head_count, head_size;
-    const uint8_t *scales, *codes; /* of one part (0: K, 1: V); codes at the first wanted row */
-    uint32_t bits;                 /* of this part */
+    struct sc_kernels_coded coded; /* of one part (0: K, 1: V), from the first wanted row on */
     uint32_t dst_dtype;
     bool streams;            /* stores may go past the caches (base/stream.h) */
     const uint64_t *skipped; /* bits of tokens that are not written; NULL: none */

@@ -17,6 +17,7 @@
 #include "kernels/importance.h"
 #include "kernels/code.h"
 #include "kernels/columns.h"
+#include "kernels/planes.h"
 
 #include <math.h>
 #include <string.h>
@@ -138,13 +139,28 @@ static void tile_decode(const struct parts *parts, const struct sc_kernels_keys 
         dst[i] = (uint8_t *)(parts->tile + i * parts->head_padded);
     for (uint64_t key = first, s = slab_find(keys, first), stop; key < end; key = stop, s++) {
         const struct sc_kernels_slab *slab = &keys->slabs[s];
-        struct sc_kernels_code code = {keys->channels, slab->bits, keys->dtype};
+        const struct sc_kernels_coded *coded = &slab->coded;
+        struct sc_kernels_code code = {keys->channels, coded->bits, keys->dtype};
+        uint64_t row = key - slab->key_first;
         stop = s + 1 < keys->slab_count && slab[1].key_first < end ? slab[1].key_first : end;
+        if (coded->planes != NULL) {
+            what->kernels->planes_decode(&(struct sc_kernels_planes_decode){
+                .planes = coded->planes,
+                .scales = coded->scales,
+                .codes = coded->codes + row * coded->planes->row_bytes,
+                .row_count = stop - key,
+                .head_first = parts->kv_head,
+                .head_count = 1,
+                .dst = dst + (key - first),
+                .dst_dtype = SC_KERNELS_F32,
+                .rotary = coded->rotary,
+                .turns = sc_kernels_coded_turns(coded, row)});
+            continue;
+        }
         what->kernels->code_decode(&(struct sc_kernels_code_decode){
             .code = &code,
-            .scales = slab->scales,
-            .codes = slab->codes + (key - slab->key_first) *
-                                       sc_kernels_code_row_bytes(keys->channels, slab->bits),
+            .scales = coded->scales,
+            .codes = coded->codes + row * sc_kernels_code_row_bytes(keys->channels, coded->bits),
             .row_count = stop - key,
             .channel_first = parts->kv_head * what->head_size,
             .channel_count = what->head_size,
@@ -460,34 +476,69 @@ static void few_score(const struct few *few, const struct sc_kernels_keys *keys,
     }
 }
 
+static void slab_score(const struct few *few, const struct sc_kernels_slab *slab,
+                       const struct sc_kernels_slab *next)
+{
+    const struct sc_kernels_keys *keys = &few->what->prefix;
+    uint64_t head_size = few->what->head_size, first = few->head_first * head_size;
+    struct sc_kernels_code code = {keys->channels, slab->coded.bits, keys->dtype};
+    struct sc_kernels_code_score what = {
+        .code = &code,
+        .scales = slab->coded.scales,
+        .codes = slab->coded.codes,
+        .row_count = (next != slab ? next->key_first : keys->count) - slab->key_first,
+        .head_size = head_size,
+        .head_padded = few->head_padded,
+        .query_count = few->query_count,
+        .score_stride = few->stride};
+    for (uint64_t head = 0; head < few->head_count; head++) {
+        bool is_last = head + 1 == few->head_count;
+        what.channel_first = first + head * head_size;
+        what.ahead = is_last ? next->coded.codes : slab->coded.codes;
+        what.ahead_channel = is_last ? first : what.channel_first + head_size;
+        what.queries = few->queries + head * few->query_count * few->head_padded;
+        what.scores = few->scores + head * few->query_count * few->stride + slab->key_first;
+        few->what->kernels->code_score(&what);
+    }
+}
+
+/* The same of free widths. */
+static void slab_score_planes(const struct few *few, const struct sc_kernels_slab *slab,
+                              const struct sc_kernels_slab *next)
+{
+    struct sc_kernels_planes_score what = {
+        .planes = slab->coded.planes,
+        .scales = slab->coded.scales,
+        .codes = slab->coded.codes,
+        .row_count = (next != slab ? next->key_first : few->what->prefix.count) - slab->key_first,
+        .head_padded = few->head_padded,
+        .query_count = few->query_count,
+        .rotary = slab->coded.rotary,
+        .turns = slab->coded.turns,
+        .score_stride = few->stride};
+    for (uint64_t head = 0; head < few->head_count; head++) {
+        bool is_last = head + 1 == few->head_count;
+        what.head = few->head_first + head;
+        what.ahead = is_last ? next->coded.codes : slab->coded.codes;
+        what.ahead_head = is_last ? few->head_first : what.head + 1;
+        what.queries = few->queries + head * few->query_count * few->head_padded;
+        what.scores = few->scores + head * few->query_count * few->stride + slab->key_first;
+        few->what->kernels->planes_score(&what);
+    }
+}
+
 /* Keys that are codes, slab by slab, all heads of one before the next: their codes lie side by
  * side. */
 static void few_score_codes(const struct few *few)
 {
     const struct sc_kernels_keys *keys = &few->what->prefix;
-    uint64_t head_size = few->what->head_size, first = few->head_first * head_size;
     for (uint64_t s = 0; s < keys->slab_count; s++) {
         const struct sc_kernels_slab *slab = &keys->slabs[s];
         const struct sc_kernels_slab *next = s + 1 < keys->slab_count ? slab + 1 : slab;
-        struct sc_kernels_code code = {keys->channels, slab->bits, keys->dtype};
-        struct sc_kernels_code_score what = {
-            .code = &code,
-            .scales = slab->scales,
-            .codes = slab->codes,
-            .row_count = (next != slab ? next->key_first : keys->count) - slab->key_first,
-            .head_size = head_size,
-            .head_padded = few->head_padded,
-            .query_count = few->query_count,
-            .score_stride = few->stride};
-        for (uint64_t head = 0; head < few->head_count; head++) {
-            bool is_last = head + 1 == few->head_count;
-            what.channel_first = first + head * head_size;
-            what.ahead = is_last ? next->codes : slab->codes;
-            what.ahead_channel = is_last ? first : what.channel_first + head_size;
-            what.queries = few->queries + head * few->query_count * few->head_padded;
-            what.scores = few->scores + head * few->query_count * few->stride + slab->key_first;
-            few->what->kernels->code_score(&what);
-        }
+        if (slab->coded.planes != NULL)
+            slab_score_planes(few, slab, next);
+        else
+            slab_score(few, slab, next);
     }
 }
 

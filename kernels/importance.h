@@ -18,10 +18,9 @@
 
 #include "kernels/code.h"
 
-struct sc_kernels_slab { /* coarse K of consecutive keys (code.h) */
-    const uint8_t *scales, *codes;
-    uint64_t key_first; /* ascending from 0; a slab ends where the next begins */
-    uint32_t bits;
+struct sc_kernels_slab {           /* coarse K of consecutive keys */
+    struct sc_kernels_coded coded; /* rows: the keys */
+    uint64_t key_first;            /* ascending from 0; a slab ends where the next begins */
 };
 
 struct sc_kernels_keys { /* K of `count` tokens, all (or the first) KV heads, as memory.k_base says

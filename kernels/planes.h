@@ -9,8 +9,14 @@
  *   min = least, span = most - least, each rounded to f16                   (over the slab's rows)
  *   code  = clamp(floor((x - min) / (span / 256)), 0, 255), 0 where span is 0           in float32
  *   kept  = the code's bits of the planes that are there, the others 0
- *   value = fma(kept, span / 256, fma(2^(7 - to), span / 256, min)), rounded twice to float32,
+ *   value = fma(kept, gain * span / 256, fma(middle, span / 256, min)), rounded twice to float32,
  *           turned where keys were turned back (rotary.h), then the destination's type
+ *           bits of the code  0    1    2      3 and more
+ *           gain              1    5/8  29/32  1
+ *           middle            128  88   41     2^(7 - bits)
+ *
+ * A code of few bits stands for what its values are on average, not for the middle of its range: of
+ * 128 values of a normal distribution, .63 and .93 of the square error.
  *
  * So a narrower code is the beginning of a wider one. A base table has from = 0; a finer table of
  * the same channels goes on where it ends, and its row holds what is missing. Of no bits at all the
@@ -32,6 +38,10 @@
 #define SC_KERNELS_PLANES_AHEAD 7u   /* bytes behind a row that may be read */
 #define SC_KERNELS_PLANES_HEAD  256u /* channels of a head, at most */
 
+#define SC_KERNELS_PLANES_FEW 2
+static const float sc_kernels_planes_gains[SC_KERNELS_PLANES_FEW + 1] = {1, .625f, .90625f};
+static const float sc_kernels_planes_middles[SC_KERNELS_PLANES_FEW + 1] = {128, 88, 41};
+
 struct sc_kernels_planes_group {
     uint64_t masks[SC_KERNELS_PLANES]; /* bit c: channel c has the plane */
     /* Where in the plane a channel's bit is; 0x80: nowhere. */
@@ -52,6 +62,13 @@ struct sc_kernels_planes {
 static inline uint64_t sc_kernels_planes_head_groups(uint64_t head_size)
 {
     return (head_size + SC_KERNELS_PLANES_GROUP - 1) / SC_KERNELS_PLANES_GROUP;
+}
+
+/* Turns of the rows from `row` on; NULL where nothing is turned. */
+static inline const float *sc_kernels_coded_turns(const struct sc_kernels_coded *coded,
+                                                  uint64_t row)
+{
+    return coded->rotary != NULL ? coded->turns + row * coded->rotary->turned : NULL;
 }
 
 static inline uint64_t sc_kernels_planes_scale_bytes(const struct sc_kernels_planes *planes)

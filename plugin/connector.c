@@ -5,12 +5,12 @@
  * Threads: open any; close one, alone.
  * Tests: conformance (abi_012_* .. abi_015_*) */
 #include "plugin/connector.h"
-#include "kernels/code.h"
 #include "plugin/args/args.h"
 #include "plugin/args/dtype.h"
 #include "plugin/args/identify.h"
 #include "plugin/choose/delivery.h"
 #include "plugin/choose/select.h"
+#include "plugin/coding/coding.h"
 
 #include <sys/mman.h>
 
@@ -180,48 +180,6 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
     return SPEC_OK;
 }
 
-/* A slab's K or V. */
-static bool slab_encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
-                        uint8_t *scales, uint8_t *codes)
-{
-    const spec_connector *conn = user;
-    struct sc_kernels_code code = {.channels = conn->shape.kv_head_count * conn->shape.head_size,
-                                   .bits = part == SC_STORE_PART_K ? conn->config.bits_k
-                                                                   : conn->config.bits_v,
-                                   .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
-    return conn->kernels->code_encode(&code, rows, row_count, scales, codes);
-}
-
-/* Codes of other bits than the configured ones, too. */
-static bool codes_fit(void *user, const struct sc_store_code_shape *shape)
-{
-    const spec_connector *conn = user;
-    uint64_t channels = conn->shape.kv_head_count * conn->shape.head_size;
-    return sc_kernels_code_has(shape->bits_k) && sc_kernels_code_has(shape->bits_v) &&
-           shape->scale_bytes == sc_kernels_code_scale_bytes(channels) &&
-           shape->k_row_bytes == sc_kernels_code_row_bytes(channels, shape->bits_k) &&
-           shape->v_row_bytes == sc_kernels_code_row_bytes(channels, shape->bits_v);
-}
-
-/* How slabs are coded from now on. */
-static struct sc_store_codes codes_of(spec_connector *conn)
-{
-    const struct sc_config *config = &conn->config;
-    uint64_t channels = conn->shape.kv_head_count * conn->shape.head_size;
-    if (!sc_config_keeps_codes(config) || config->chunk_tokens > SC_KERNELS_CODE_ROWS_MAX)
-        return (struct sc_store_codes){.fits = codes_fit, .user = conn};
-    return (struct sc_store_codes){
-        .shape = {.bits_k = config->bits_k,
-                  .bits_v = config->bits_v,
-                  .scale_bytes = sc_kernels_code_scale_bytes(channels),
-                  .k_row_bytes = sc_kernels_code_row_bytes(channels, config->bits_k),
-                  .v_row_bytes = sc_kernels_code_row_bytes(channels, config->bits_v)},
-        .with_rows = true,
-        .encode = slab_encode,
-        .fits = codes_fit,
-        .user = conn};
-}
-
 /* No more than all requests can use at once, twice: loads that ended keep theirs while it is read
  * into. */
 static uint64_t sketch_bytes(const spec_connector *conn)
@@ -300,7 +258,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
                   .descriptor = descriptor},
         .sketch_bytes_max = sketch_bytes(conn),
         .probe_row_bytes = conn->choice.probe_row_bytes,
-        .codes = codes_of(conn),
+        .codes = sc_plugin_coding_codes(conn),
         .hot = {.ppm = conn->hot.scores != NULL ? (uint32_t)conn->config.hot_ppm : 0,
                 .choose = sc_plugin_hot_choose,
                 .user = conn},
@@ -353,6 +311,8 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         conn->choice.reads_codes ? model->kv_head_count : conn->choice.probe_heads;
     conn->kernels = sc_kernels_get(sc_kernels_level_best());
     status = check_scored(conn, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_coding_open(conn, model, reterr);
     if (status == SPEC_OK)
         status = make_fork_guard(conn, reterr);
     struct sc_exec_params exec = {.alloc = &conn->alloc,
@@ -464,6 +424,7 @@ static void destroy_connector(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->outbox.epoch_told);
     sc_alloc_free(&conn->alloc, conn->ghosts.ring);
     sc_alloc_free(&conn->alloc, conn->admit.words);
+    sc_plugin_coding_close(conn);
     if (conn->fork_guard != NULL)
         munmap(conn->fork_guard, SC_IO_PAGE_BYTES);
     pthread_mutex_destroy(&conn->commit_lock);

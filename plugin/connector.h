@@ -7,6 +7,7 @@
  *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
  *     saves     store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: ->
  *               records -> index.c -> ticket.c; provenance.c: what rows are worth
+ *     codes     coding/: which format, by which widths; tables, turns
  *     stages    stage.c: matches into host memory, ahead of their loads
  *   background  jobs.c, maintain.c: evict.c, coarse.c: room; merge.c: pieces that become one
  *   turn.c      every 25 ms: peers.c, ghosts.c, epoch.c, reset.c, outbox.c: other processes
@@ -55,6 +56,8 @@ enum {
     SC_PLUGIN_NOTE_TRUST = 1, /* choose/trust.c */
     SC_PLUGIN_NOTE_FILL = 2,  /* fill/note.h */
 };
+
+struct sc_plugin_coding; /* coding/coding.h */
 
 struct sc_plugin_dims { /* set by open, constant after */
     uint32_t layer_count;
@@ -115,6 +118,7 @@ struct spec_connector {
     struct sc_store *store;
     struct sc_radix *radix;
     const struct sc_kernels *kernels;
+    struct sc_plugin_coding *coding;
     struct sc_plugin_shape shape;
     struct sc_plugin_dims dims;
     struct sc_plugin_choice choice;

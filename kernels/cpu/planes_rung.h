@@ -94,9 +94,14 @@ INLINE void head_scales(const struct sc_kernels_planes *last, const uint8_t *sca
         floats span = widened(scales, channels + first + at, SC_KERNELS_F16);
         floats step = V(mul_ps)(span, V(set1_ps)(0x1p-8f));
         words up = V(sub_epi32)(V(set1_epi32)(127 + 7), bytes_words(last->to + first + at));
-        floats half = floats_of(V(slli_epi32)(up, 23)); /* 2^(7 - to) */
-        V(storeu_ps)(ret_head->steps + at, step);
-        V(storeu_ps)(ret_head->bases + at, V(fmadd_ps)(half, step, min));
+        floats gain = V(set1_ps)(1), middle = floats_of(V(slli_epi32)(up, 23)); /* 2^(7 - to) */
+        for (int32_t few = 1; few <= SC_KERNELS_PLANES_FEW; few++) {
+            words are = V(set1_epi32)(127 + 7 - few);
+            gain = where_equal(up, are, V(set1_ps)(sc_kernels_planes_gains[few]), gain);
+            middle = where_equal(up, are, V(set1_ps)(sc_kernels_planes_middles[few]), middle);
+        }
+        V(storeu_ps)(ret_head->steps + at, V(mul_ps)(step, gain));
+        V(storeu_ps)(ret_head->bases + at, V(fmadd_ps)(middle, step, min));
     }
 }
 

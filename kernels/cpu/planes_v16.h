@@ -49,6 +49,11 @@ INLINE floats codes_floats(const uint8_t *codes)
     return _mm512_cvtepi32_ps(bytes_words(codes));
 }
 
+INLINE floats where_equal(words a, words b, floats equal, floats other)
+{
+    return _mm512_mask_blend_ps(_mm512_cmpeq_epi32_mask(a, b), other, equal);
+}
+
 /* Each pair's number in both of its lanes, and the other number of each pair. */
 INLINE floats pairs_both(const float *pairs)
 {

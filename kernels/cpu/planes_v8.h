@@ -89,6 +89,11 @@ INLINE floats pairs_swapped(floats x)
     return _mm256_permute_ps(x, 0xb1);
 }
 
+INLINE floats where_equal(words a, words b, floats equal, floats other)
+{
+    return _mm256_blendv_ps(other, equal, _mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b)));
+}
+
 /* One vector of float32, two of the others: half a line. */
 INLINE void line_put(uint8_t *dst, const floats *values, uint32_t dtype, bool streams)
 {

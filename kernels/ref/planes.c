@@ -130,8 +130,10 @@ static float row_value(const struct row *row, uint64_t channel)
         code |= bits_at(row->finer, row->finer_codes, channel);
     float min = value_at(row->scales, channel, SC_KERNELS_F16);
     float step = value_at(row->scales, channels + channel, SC_KERNELS_F16) * 0x1p-8f;
-    float base = fmaf((float)(1u << (8 - to)) / 2, step, min);
-    return fmaf((float)code, step, base);
+    float gain = to <= SC_KERNELS_PLANES_FEW ? sc_kernels_planes_gains[to] : 1;
+    float middle =
+        to <= SC_KERNELS_PLANES_FEW ? sc_kernels_planes_middles[to] : (float)(1u << (8 - to)) / 2;
+    return fmaf((float)code, step * gain, fmaf(middle, step, min));
 }
 
 static float turned_value(const struct row *row, uint64_t channel,

@@ -41,8 +41,9 @@ struct sc_plugin_target {
      *   wanted  enum sc_store_part_wanted: what came of them */
     void (*place_rows)(const struct sc_plugin_placing *to, const struct sc_store_rows *rows,
                        uint64_t from, uint64_t count, uint32_t wanted, uint64_t at);
-    /* What the slab's rows are as codes, to tokens `at` and on, but those in `skipped` (bits). */
-    void (*place_codes)(const struct sc_plugin_placing *to, const struct sc_store_slab *slab,
+    /* What K's (parts[0]) and V's rows are as codes, to tokens `at` and on, but those in `skipped`
+     * (bits). */
+    void (*place_codes)(const struct sc_plugin_placing *to, const struct sc_kernels_coded parts[2],
                         uint64_t count, uint64_t at, const uint64_t *skipped);
     void (*fence)(const struct sc_plugin_memory *memory, enum sc_plugin_fence when);
     /* Sums of importance of KV heads [head_first, head_end), as sc_kernels_importance_heads has

@@ -52,24 +52,21 @@ static void host_place_rows(const struct sc_plugin_placing *to, const struct sc_
         sc_kernels_part_unpack(&to->how, 1, at, count, rows->v + from * rows->stride, rows->stride);
 }
 
-static void host_place_codes(const struct sc_plugin_placing *to, const struct sc_store_slab *slab,
-                             uint64_t count, uint64_t at, const uint64_t *skipped)
+static void host_place_codes(const struct sc_plugin_placing *to,
+                             const struct sc_kernels_coded parts[2], uint64_t count, uint64_t at,
+                             const uint64_t *skipped)
 {
     struct sc_kernels_decode how = {.kernels = to->how.kernels,
                                     .memory = to->how.memory,
                                     .head_count = to->how.head_count,
                                     .head_size = to->how.head_size,
-                                    .scales = slab->k_scales,
-                                    .codes = slab->k_codes,
-                                    .bits = slab->bits_k,
                                     .dst_dtype = dtype_there(to),
                                     .streams = to->how.streams,
                                     .skipped = skipped};
-    sc_kernels_part_decode(&how, 0, at, count);
-    how.scales = slab->v_scales;
-    how.codes = slab->v_codes;
-    how.bits = slab->bits_v;
-    sc_kernels_part_decode(&how, 1, at, count);
+    for (uint32_t part = 0; part < 2; part++) {
+        how.coded = parts[part];
+        sc_kernels_part_decode(&how, part, at, count);
+    }
 }
 
 /* The host's own stores are in order; those past the caches are not. */

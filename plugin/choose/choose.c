@@ -14,6 +14,7 @@
  * Threads: any, a scratch each. */
 #include "plugin/args/dtype.h"
 #include "plugin/choose/select.h"
+#include "plugin/coding/coding.h"
 
 #include <float.h>
 #include <math.h>
@@ -289,12 +290,13 @@ static uint64_t slabs_gather(const struct sc_plugin_scratch *scratch,
 {
     uint64_t keys = 0, count = 0;
     struct sc_store_slab slab;
-    for (uint64_t i = 0; i < request->range_count; i++) {
+    for (uint64_t i = 0, row = 0, rows; i < request->range_count; i++, row += rows) {
+        rows = request->ranges[i].row_count;
         if (!sc_store_slab_of(codes, i, &slab))
             continue;
-        scratch->slabs[count++] =
-            (struct sc_kernels_slab){slab.k_scales, slab.k_codes, keys, slab.bits_k};
-        keys += request->ranges[i].row_count;
+        scratch->slabs[count++] = (struct sc_kernels_slab){
+            sc_plugin_coded_k(scratch->conn, &slab, request->from_token + row, rows), keys};
+        keys += rows;
     }
     *ret_slab_count = count;
     return keys;
@@ -425,6 +427,7 @@ void sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch, struct sc_plug
 {
     const struct sc_plugin_want *want = &item->want;
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
+    sc_plugin_learn_queries(&scratch->conn->coding->learning, item->in.layer, &what.queries);
     const float *sums = sc_plugin_code_sums(scratch, &what, item->request,
                                             sc_store_sketch_keys(item->sketch), true);
     uint64_t count = want->is_layered ? want->row_count : set_rows(scratch, want, sums);

@@ -15,6 +15,7 @@
  * Tests: tests/unit/plugin/test_layered.c, test_ends.c, conformance (abi_150_* .. abi_156_*) */
 #include "plugin/args/provenance.h"
 #include "plugin/choose/delivery.h"
+#include "plugin/coding/coding.h"
 
 #include <string.h>
 
@@ -42,13 +43,18 @@ struct decoding {
 };
 
 /* skipped: rows that are not decoded */
-static void slab_decode(const struct sc_plugin_placing *to, const struct sc_plugin_item *item,
-                        uint64_t range, uint64_t row, const uint64_t *skipped)
+static void slab_decode(const spec_connector *conn, const struct sc_plugin_placing *to,
+                        const struct sc_plugin_item *item, uint64_t range, uint64_t row,
+                        const uint64_t *skipped)
 {
     uint64_t count = item->request->ranges[range].row_count;
     struct sc_store_slab slab;
-    if (sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab))
-        item->memory.target->place_codes(to, &slab, count, row, skipped);
+    if (!sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab))
+        return;
+    const struct sc_kernels_coded parts[2] = {
+        sc_plugin_coded_k(conn, &slab, item->want.first_position + row, count),
+        sc_plugin_coded_v(conn, &slab)};
+    item->memory.target->place_codes(to, parts, count, row, skipped);
 }
 
 /* reader: NULL, or until all that it reads is there. */
@@ -62,7 +68,7 @@ static void decode_some(struct decoding *decoding, const struct sc_store_reader 
            (range = atomic_fetch_add(&decoding->next, 1)) < request->range_count) {
         while (at < range)
             row += request->ranges[at++].row_count;
-        slab_decode(&to, item, range, row, decoding->exact);
+        slab_decode(decoding->conn, &to, item, range, row, decoding->exact);
     }
     item->memory.target->fence(&item->memory, SC_FENCE_PLACED);
 }
@@ -103,7 +109,7 @@ static void decode_missing(const spec_connector *conn, const struct sc_plugin_it
     }
     struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     for (uint64_t i = 0, row = 0; missing != 0 && i < request->range_count; i++) {
-        slab_decode(&to, item, i, row, set);
+        slab_decode(conn, &to, item, i, row, set);
         row += request->ranges[i].row_count;
     }
     item->memory.target->fence(&item->memory, SC_FENCE_PLACED);

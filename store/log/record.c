@@ -210,7 +210,7 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
         SC_STORE_FIELD_OPTIONAL("ptags", 0, UINT64_C(1) << 40),
         SC_STORE_FIELD_OPTIONAL("bitsk", 2, 8),
         SC_STORE_FIELD_OPTIONAL("bitsv", 2, 8),
-        SC_STORE_FIELD_OPTIONAL("group", 0, 0),
+        SC_STORE_FIELD_OPTIONAL("group", 0, 7),
         SC_STORE_FIELD_OPTIONAL("scale", 0, UINT64_C(1) << 32),
         SC_STORE_FIELD_OPTIONAL("kcode", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("vcode", 1, SC_STORE_K_ROW_BYTES_MAX),
@@ -246,7 +246,13 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
                                                          .bits_v = (uint32_t)own[8].value,
                                                          .scale_bytes = own[10].value,
                                                          .k_row_bytes = own[11].value,
-                                                         .v_row_bytes = own[12].value};
+                                                         .v_row_bytes = own[12].value,
+                                                         .form = (uint32_t)own[9].value};
+    if ((annex->code_shape.form & SC_STORE_FORM_K_TURNED) != 0 &&
+        (annex->code_shape.form & SC_STORE_FORM_K_FREE) == 0)
+        return false;
+    if (annex->code_shape.form != 0 && annex->code_shape.scale_bytes % 64 != 0)
+        return false;
     return annex->probe_offset % 8 == 0 && annex->probe_tag_offset % 8 == 0 &&
            annex->stride % 8 == 0 && own[14].value % 8 == 0 &&
            decode_parts(own[3].bytes, payload + bytes, annex);

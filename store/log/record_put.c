@@ -128,7 +128,7 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
     } else if (has_codes) {
         pack_uint(&packer, "bitsk", codes->bits_k);
         pack_uint(&packer, "bitsv", codes->bits_v);
-        pack_uint(&packer, "group", 0); /* a scale a channel and slab */
+        pack_uint(&packer, "group", codes->form);
         pack_uint(&packer, "scale", codes->scale_bytes);
         pack_uint(&packer, "kcode", codes->k_row_bytes);
         pack_uint(&packer, "vcode", codes->v_row_bytes);

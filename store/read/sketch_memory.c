@@ -134,13 +134,16 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
         return false;
     const struct sc_store_code_shape *shape = &coded->codes->code_shape;
     *ret_slab = (struct sc_store_slab){.bits_k = shape->bits_k,
-                                       .tier = coded->is_hosted ? SPEC_TIER_HOST : SC_STORE_TIER};
-    ret_slab->k_scales = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
+                                       .tier = coded->is_hosted ? SPEC_TIER_HOST : SC_STORE_TIER,
+                                       .shape = shape};
+    ret_slab->k_table = keys + coded->k_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->k_scales = ret_slab->k_table + sc_store_code_table_bytes(shape, true);
     ret_slab->k_codes = ret_slab->k_scales + shape->scale_bytes + coded->row * shape->k_row_bytes;
     if (!coded->has_v)
         return true;
     ret_slab->bits_v = shape->bits_v;
-    ret_slab->v_scales = keys + coded->v_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->v_table = keys + coded->v_at + SC_STORE_BLOCK_HEAD_BYTES;
+    ret_slab->v_scales = ret_slab->v_table + sc_store_code_table_bytes(shape, false);
     ret_slab->v_codes = ret_slab->v_scales + shape->scale_bytes + coded->row * shape->v_row_bytes;
     return true;
 }

@@ -19,16 +19,18 @@ static uint64_t piece_slots(const struct sc_store *store, uint64_t position, uin
     return chunk_of(store, position + row_count - 1) - chunk_of(store, position) + 1;
 }
 
-static uint64_t fixed_bytes(const struct sc_store_code_shape *shape)
+/* Of a block, beside its rows' codes. */
+static uint64_t fixed_bytes(const struct sc_store_code_shape *shape, bool is_k)
 {
-    return SC_STORE_BLOCK_BYTES + shape->scale_bytes;
+    return SC_STORE_BLOCK_BYTES + sc_store_code_table_bytes(shape, is_k) + shape->scale_bytes;
 }
 
 uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
                                     const struct sc_store_code_shape *shape, uint64_t position,
                                     uint64_t row_count)
 {
-    return sc_store_up(2 * piece_slots(store, position, row_count) * fixed_bytes(shape) +
+    uint64_t fixed = fixed_bytes(shape, true) + fixed_bytes(shape, false);
+    return sc_store_up(piece_slots(store, position, row_count) * fixed +
                            row_count * (shape->k_row_bytes + shape->v_row_bytes),
                        64);
 }
@@ -38,16 +40,18 @@ void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_e
                            const struct sc_store_piece_entry *piece,
                            struct sc_store_blocks *ret_blocks)
 {
-    uint64_t first = piece->first_position - piece->extent_row, fixed = fixed_bytes(shape);
+    uint64_t first = piece->first_position - piece->extent_row;
+    uint64_t fixed_k = fixed_bytes(shape, true);
+    uint64_t fixed_v = fixed_bytes(shape, false);
     uint64_t number = chunk_of(store, piece->first_position) - chunk_of(store, first);
     uint64_t slots = piece_slots(store, first, extent->row_count);
     uint64_t row = (uint64_t)piece->extent_row + piece->skip, rows = piece->row_count - piece->skip;
     *ret_blocks =
-        (struct sc_store_blocks){.k_at = number * fixed + row * shape->k_row_bytes,
-                                 .v_at = slots * fixed + extent->row_count * shape->k_row_bytes +
-                                         number * fixed + row * shape->v_row_bytes,
-                                 .k_bytes = fixed + rows * shape->k_row_bytes,
-                                 .v_bytes = fixed + rows * shape->v_row_bytes,
+        (struct sc_store_blocks){.k_at = number * fixed_k + row * shape->k_row_bytes,
+                                 .v_at = slots * fixed_k + extent->row_count * shape->k_row_bytes +
+                                         number * fixed_v + row * shape->v_row_bytes,
+                                 .k_bytes = fixed_k + rows * shape->k_row_bytes,
+                                 .v_bytes = fixed_v + rows * shape->v_row_bytes,
                                  .position = piece->first_position + piece->skip,
                                  .row_count = rows,
                                  .copy = copy,
@@ -81,17 +85,21 @@ static uint64_t checksum(const struct sc_store *store, const struct sc_store_blo
     return sum;
 }
 
-static void head_make(uint32_t part, uint32_t bits, uint64_t rows, bool is_raw,
-                      uint8_t ret_head[SC_STORE_BLOCK_HEAD_BYTES])
+static void head_make(const struct sc_store_code_shape *shape, uint32_t part, uint64_t rows,
+                      bool is_raw, uint8_t ret_head[SC_STORE_BLOCK_HEAD_BYTES])
 {
-    const uint8_t head[SC_STORE_BLOCK_HEAD_BYTES] = {part == SC_STORE_PART_K ? 3 : 4,
-                                                     (uint8_t)bits,
-                                                     0,
-                                                     is_raw,
-                                                     (uint8_t)rows,
-                                                     (uint8_t)(rows >> 8),
-                                                     0,
-                                                     0};
+    bool is_k = part == SC_STORE_PART_K;
+    uint32_t form = is_k ? shape->form & (SC_STORE_FORM_K_FREE | SC_STORE_FORM_K_TURNED)
+                         : (shape->form & SC_STORE_FORM_V_FREE) != 0;
+    const uint8_t head[SC_STORE_BLOCK_HEAD_BYTES] = {
+        is_k ? 3 : 4,
+        (uint8_t)(is_k ? shape->bits_k : shape->bits_v),
+        (uint8_t)form,
+        is_raw,
+        (uint8_t)rows,
+        (uint8_t)(rows >> 8),
+        0,
+        0};
     memcpy(ret_head, head, sizeof(head));
 }
 
@@ -99,12 +107,19 @@ void sc_store_block_make(const struct sc_store *store, const struct sc_store_blo
                          uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block)
 {
     const struct sc_store_codes *codes = &store->params.codes;
+    const struct sc_store_code_shape *shape = &codes->shape;
     bool is_k = part == SC_STORE_PART_K;
-    uint8_t *scales = block + SC_STORE_BLOCK_HEAD_BYTES;
-    bool has = codes->encode(codes->user, part, rows, blocks->row_count, scales,
-                             scales + codes->shape.scale_bytes);
-    head_make(part, is_k ? codes->shape.bits_k : codes->shape.bits_v, blocks->row_count, !has,
-              block);
+    uint8_t *table = block + SC_STORE_BLOCK_HEAD_BYTES;
+    uint8_t *scales = table + sc_store_code_table_bytes(shape, is_k);
+    const struct sc_store_encode what = {.layer = layer,
+                                         .part = part,
+                                         .position = blocks->position,
+                                         .rows = rows,
+                                         .row_count = blocks->row_count,
+                                         .table = table,
+                                         .scales = scales,
+                                         .codes = scales + shape->scale_bytes};
+    head_make(shape, part, blocks->row_count, !codes->encode(codes->user, &what), block);
     uint64_t sum = checksum(store, blocks, layer, part, block);
     memcpy(block + (is_k ? blocks->k_bytes : blocks->v_bytes) - 8, &sum, 8);
 }
@@ -114,12 +129,17 @@ enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                                                const struct sc_store_code_shape *shape,
                                                uint32_t layer, uint32_t part, const uint8_t *block)
 {
+    const struct sc_store_codes *codes = &store->params.codes;
     bool is_k = part == SC_STORE_PART_K;
     uint8_t head[SC_STORE_BLOCK_HEAD_BYTES];
     uint64_t sum;
     memcpy(&sum, block + (is_k ? blocks->k_bytes : blocks->v_bytes) - 8, 8);
     if (checksum(store, blocks, layer, part, block) != sum)
         return SC_STORE_BLOCK_BAD;
-    head_make(part, is_k ? shape->bits_k : shape->bits_v, blocks->row_count, false, head);
-    return memcmp(head, block, sizeof(head)) == 0 ? SC_STORE_BLOCK_CODED : SC_STORE_BLOCK_OTHER;
+    head_make(shape, part, blocks->row_count, false, head);
+    if (memcmp(head, block, sizeof(head)) != 0)
+        return SC_STORE_BLOCK_OTHER;
+    bool is_read = codes->reads == NULL || sc_store_code_table_bytes(shape, is_k) == 0 ||
+                   codes->reads(codes->user, part, shape, block + SC_STORE_BLOCK_HEAD_BYTES);
+    return is_read ? SC_STORE_BLOCK_CODED : SC_STORE_BLOCK_OTHER;
 }

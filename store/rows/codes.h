@@ -1,9 +1,11 @@
 /* Blocks of codes: where they stand in a layer of an extent's codes, how one is made and checked.
  *
  *   layer   [K block of piece 0][K block of piece 1] .. [V block of piece 0][V block of piece 1] ..
- *   block   [head 8][scales][codes, a row behind the other][checksum 8]
- *   head    type u8 (3 K, 4 V), bits u8, grouping u8 (0: a channel of the slab), raw u8 (0 or 1),
- *           rows u16, 0 u16
+ *   block   [head 8][table][scales][codes, a row behind the other][checksum 8]
+ *   head    type u8 (3 K, 4 V), bits u8, form u8 (of its part: 0, 1 a table, 3 and turned back),
+ *           raw u8 (0 or 1), rows u16, 0 u16
+ *   table   where the form says so: the widths of channels 2 i and 2 i + 1 in byte i, low half
+ * first
  *
  * A piece's number in its extent is the difference of two chunk numbers, so its place follows from
  * the piece alone. Rows that it skips have no codes.

@@ -195,7 +195,7 @@ static void rows_make(struct races *races)
     assert_int_equal(rig_part_bytes(&world->rig), ROW_BYTES);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t part = 0; part < 2; part++) {
-            uint32_t bits = (uint32_t)(part == 0 ? config->bits_k : config->bits_v);
+            uint32_t bits = (uint32_t)(part == 0 ? config->halves_k / 2 : config->halves_v / 2);
             struct slab slab = {.row_count = 0};
             for (uint64_t j = 0; j < MATCHED; j++) {
                 stored_row(world, j, layer, part, races->rows[1][layer][part][j]);

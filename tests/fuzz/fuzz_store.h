@@ -44,13 +44,12 @@ static inline void fuzz_on_written(struct sc_store_extent *extent, spec_status s
 }
 
 /* Codes of slabs are their first bytes. */
-static inline bool fuzz_encode(void *user, uint32_t part, const uint8_t *const *rows,
-                               uint64_t row_count, uint8_t *scales, uint8_t *codes)
+static inline bool fuzz_encode(void *user, const struct sc_store_encode *what)
 {
     (void)user;
-    memset(scales, (int)part, 16);
-    for (uint64_t i = 0; i < row_count; i++)
-        memcpy(codes + i * 8, rows[i], 8);
+    memset(what->scales, (int)what->part, 16);
+    for (uint64_t i = 0; i < what->row_count; i++)
+        memcpy(what->codes + i * 8, what->rows[i], 8);
     return true;
 }
 
@@ -117,7 +116,9 @@ static inline void fuzz_world_make(struct fuzz_world *world)
     params->space.descriptor = "{}";
     params->sketch_bytes_max = 1u << 20;
     params->codes = (struct sc_store_codes){
-        .shape = {4, 2, 16, 8, 8}, .with_rows = true, .encode = fuzz_encode};
+        .shape = {.bits_k = 4, .bits_v = 2, .scale_bytes = 16, .k_row_bytes = 8, .v_row_bytes = 8},
+        .with_rows = true,
+        .encode = fuzz_encode};
     params->on_written = fuzz_on_written;
     FUZZ_CHECK(sc_store_open(params, &store, NULL) == SPEC_OK);
     world->seed = sc_store_frame_seed(store->store_id, 0, 1);

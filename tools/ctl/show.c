@@ -370,6 +370,7 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
     } else if (is_codes) {
         add(line, "bits_k", u64(codes->bits_k));
         add(line, "bits_v", u64(codes->bits_v));
+        add(line, "form", u64(codes->form));
         add(line, "scale_bytes", u64(codes->scale_bytes));
         add(line, "k_code_bytes", u64(codes->k_row_bytes));
         add(line, "v_code_bytes", u64(codes->v_row_bytes));

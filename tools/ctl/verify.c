@@ -155,13 +155,14 @@ static bool piece_good(const struct ctl_space *space, const struct ctl_extent *e
 
 /* K's or V's block of a piece's codes: its checksum, and that it says what it should be. */
 static bool block_good(const struct ctl_space *space, const struct ctl_piece *piece, uint64_t copy,
-                       uint32_t layer, uint32_t part, uint64_t bits, const uint8_t *block,
-                       uint64_t bytes)
+                       uint32_t layer, uint32_t part, const struct sc_store_code_shape *shape,
+                       const uint8_t *block, uint64_t bytes)
 {
     uint64_t rows = piece->row_count - piece->skip, said, sum;
-    const uint8_t head[8] = {part == SC_STORE_PART_K_CODES ? 3 : 4,
-                             (uint8_t)bits,
-                             0,
+    bool is_k = part == SC_STORE_PART_K_CODES;
+    const uint8_t head[8] = {is_k ? 3 : 4,
+                             (uint8_t)(is_k ? shape->bits_k : shape->bits_v),
+                             (uint8_t)(is_k ? shape->form & 3u : shape->form >> 2),
                              block[3],
                              (uint8_t)rows,
                              (uint8_t)(rows >> 8),
@@ -188,17 +189,19 @@ static bool codes_good(const struct ctl_space *space, const struct ctl_extent *c
     uint64_t first = piece->first_position - piece->extent_row;
     uint64_t number = piece->first_position / chunk - first / chunk;
     uint64_t slots = (first + codes->row_count - 1) / chunk - first / chunk + 1;
-    uint64_t fixed = 16 + shape->scale_bytes, row = (uint64_t)piece->extent_row + piece->skip;
-    uint64_t k_at = number * fixed + row * shape->k_row_bytes;
-    uint64_t v_at = slots * fixed + codes->row_count * shape->k_row_bytes + number * fixed +
+    uint64_t row = (uint64_t)piece->extent_row + piece->skip;
+    uint64_t fixed_k = 16 + shape->scale_bytes + sc_store_code_table_bytes(shape, true);
+    uint64_t fixed_v = 16 + shape->scale_bytes + sc_store_code_table_bytes(shape, false);
+    uint64_t k_at = number * fixed_k + row * shape->k_row_bytes;
+    uint64_t v_at = slots * fixed_k + codes->row_count * shape->k_row_bytes + number * fixed_v +
                     row * shape->v_row_bytes;
-    uint64_t k_bytes = fixed + rows * shape->k_row_bytes;
-    uint64_t v_bytes = fixed + rows * shape->v_row_bytes;
+    uint64_t k_bytes = fixed_k + rows * shape->k_row_bytes;
+    uint64_t v_bytes = fixed_v + rows * shape->v_row_bytes;
     return number < slots && v_at + v_bytes <= codes->stride &&
-           block_good(space, piece, codes->copy, layer, SC_STORE_PART_K_CODES, shape->bits_k,
-                      bytes + k_at, k_bytes) &&
-           block_good(space, piece, codes->copy, layer, SC_STORE_PART_V_CODES, shape->bits_v,
-                      bytes + v_at, v_bytes);
+           block_good(space, piece, codes->copy, layer, SC_STORE_PART_K_CODES, shape, bytes + k_at,
+                      k_bytes) &&
+           block_good(space, piece, codes->copy, layer, SC_STORE_PART_V_CODES, shape, bytes + v_at,
+                      v_bytes);
 }
 
 /* The layer's tags as they stand; NULL: none. The caller frees them. */

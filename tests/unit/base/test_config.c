@@ -158,8 +158,14 @@ static const struct expected expected[] = {
      {0, 1, 2, 3},
      {"\"\"", "\"probes \"", "\"PROBES\"", "0", "1"}},
     {"select.base", MEMBER(base), 0, {"\"none\"", "\"coarse\""}, {0, 1}, {"\"fine\"", "1"}},
-    {"layered.bits_k", MEMBER(bits_k), 4, {"2", "6", "8"}, {2, 6, 8}, {"1", "7", "9"}},
-    {"layered.bits_v", MEMBER(bits_v), 2, {"2", "5", "8"}, {2, 5, 8}, {"1", "7", "9"}},
+    {"layered.bits_k",
+     MEMBER(halves_k),
+     8,
+     {"2", "6.0", "8"},
+     {4, 12, 16},
+     {"1", "7", "9", "4.", "4.25", "\"4\""}},
+    {"layered.bits_v", MEMBER(halves_v), 4, {"2.0", "5", "8"}, {4, 10, 16}, {"1.5", "2.5", "8.5"}},
+    {"layered.widths", MEMBER(widths), 0, {"\"even\"", "\"free\""}, {0, 1}, {"\"any\"", "1"}},
     {"layered.exact_ppm", MEMBER(exact_ppm), 50000, {"0", "1000000"}, {0, 1000000}, {"1000001"}},
     {"layered.keep_first", MEMBER(exact_first), 0, {"0", "9"}, {0, 9}, {"16777217"}},
     {"layered.keep_last", MEMBER(exact_last), 0, {"0", "9"}, {0, 9}, {"16777217"}},
@@ -628,8 +634,8 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         plain.base = (uint32_t)presets[c].base;
         plain.min_precision_ppm = presets[c].min_precision_ppm;
         plain.host_policy = (uint32_t)presets[c].host_policy;
-        plain.bits_k = presets[c].bits > 0 ? (uint32_t)presets[c].bits : plain.bits_k;
-        plain.bits_v = presets[c].bits > 0 ? (uint32_t)presets[c].bits : plain.bits_v;
+        plain.halves_k = presets[c].bits > 0 ? 2 * (uint32_t)presets[c].bits : plain.halves_k;
+        plain.halves_v = presets[c].bits > 0 ? 2 * (uint32_t)presets[c].bits : plain.halves_v;
         plain.exact_ppm = presets[c].exact_ppm;
         plain.select_min_tokens = presets[c].is_literature ? 0 : plain.select_min_tokens;
         plain.min_share_ppm = presets[c].is_literature ? 0 : plain.min_share_ppm;

@@ -294,15 +294,14 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
                                            .block_tokens = BLOCK,
                                            .block_stride_bytes = BLOCK * sizeof(out[0]),
                                            .slots = slots};
-        struct sc_kernels_decode how = {.kernels = sc_kernels_get(level),
-                                        .memory = &memory,
-                                        .head_count = HEADS,
-                                        .head_size = SIZE,
-                                        .scales = slab->scales,
-                                        .codes = slab->codes,
-                                        .bits = 4,
-                                        .dst_dtype = SC_KERNELS_F32,
-                                        .skipped = skipped};
+        struct sc_kernels_decode how = {
+            .kernels = sc_kernels_get(level),
+            .memory = &memory,
+            .head_count = HEADS,
+            .head_size = SIZE,
+            .coded = {.scales = slab->scales, .codes = slab->codes, .bits = 4},
+            .dst_dtype = SC_KERNELS_F32,
+            .skipped = skipped};
         sc_kernels_part_decode(&how, 1, 5, ROWS);
         for (uint64_t i = 0; i < ROWS; i++) {
             uint8_t *dst = (uint8_t *)row;

@@ -427,7 +427,7 @@ static void check_decode(enum layout layout, const struct shape *shape, uint64_t
         struct sc_kernels_decode how = {.kernels = sc_kernels_get(level),
                                         .head_count = shape->heads,
                                         .head_size = shape->size,
-                                        .bits = part == 0 ? 4 : 3,
+                                        .coded.bits = part == 0 ? 4 : 3,
                                         .dst_dtype = element == 2 ? SC_KERNELS_F16 : SC_KERNELS_F32,
                                         .streams = random_below(2)};
         struct place want = make(layout, shape, element, order);
@@ -445,10 +445,10 @@ static void check_decode(enum layout layout, const struct shape *shape, uint64_t
                 skipped[j / 64] |= UINT64_C(1) << (j % 64);
         for (uint64_t j = 0; order == RUNS && j < shape->tokens; j += 13)
             want.slots[j] = got.slots[j] = -1;
-        codes_make(shape, how.bits, &scales, &codes);
+        codes_make(shape, how.coded.bits, &scales, &codes);
         how.memory = &plain;
-        how.scales = scales;
-        how.codes = codes;
+        how.coded.scales = scales;
+        how.coded.codes = codes;
         sc_kernels_part_decode(&how, part, 0, shape->tokens);
         how.memory = &got.memory;
         how.skipped = skipped;
@@ -598,9 +598,7 @@ static void a_stride_that_is_not_needed_leads_nowhere(void **state)
                                     .memory = &memory,
                                     .head_count = 1,
                                     .head_size = 1,
-                                    .scales = scales,
-                                    .codes = codes,
-                                    .bits = 4,
+                                    .coded = {.scales = scales, .codes = codes, .bits = 4},
                                     .dst_dtype = SC_KERNELS_F32};
     sc_kernels_part_decode(&how, 1, 0, one.tokens);
     free(scales);

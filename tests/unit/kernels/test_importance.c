@@ -395,7 +395,8 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels,
         assert_true(sc_kernels_ref_code_encode(&code, src, rows, scales, codes));
         sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
             &code, scales, codes, rows, 0, channels, dst, SC_KERNELS_F32, false});
-        coded.slabs[s] = (struct sc_kernels_slab){scales, codes, first, BITS[s]};
+        coded.slabs[s] =
+            (struct sc_kernels_slab){{.scales = scales, .codes = codes, .bits = BITS[s]}, first};
         codes += rows * sc_kernels_code_row_bytes(channels, BITS[s]);
         ret_keys->slab_count = s + 1;
     }

@@ -76,8 +76,8 @@ static bool load_all(struct world *world, spec_request request, bool is_layered)
         }
         good = fire(world, &shot) == SPEC_OK;
         if (good && is_layered && world->rig.conn->config.chunk_tokens == 64) /* as the fixture's */
-            assert_rows(world, &shot, 0, world->rig.conn->config.bits_k,
-                        world->rig.conn->config.bits_v);
+            assert_rows(world, &shot, 0, world->rig.conn->config.halves_k / 2,
+                        world->rig.conn->config.halves_v / 2);
         shot_free(&shot);
     }
     return good;

@@ -49,11 +49,12 @@ static void door_place_rows(const struct sc_plugin_placing *to, const struct sc_
     door.rows++;
 }
 
-static void door_place_codes(const struct sc_plugin_placing *to, const struct sc_store_slab *slab,
-                             uint64_t count, uint64_t at, const uint64_t *skipped)
+static void door_place_codes(const struct sc_plugin_placing *to,
+                             const struct sc_kernels_coded parts[2], uint64_t count, uint64_t at,
+                             const uint64_t *skipped)
 {
     turn(to->memory, OPEN);
-    __real_sc_plugin_target_host.place_codes(to, slab, count, at, skipped);
+    __real_sc_plugin_target_host.place_codes(to, parts, count, at, skipped);
     turn(to->memory, CLOSE);
     door.codes++;
 }

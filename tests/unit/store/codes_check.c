@@ -1,30 +1,34 @@
 /* An encoder that any row changes, and what codes of a match must be; see codes_check.h. */
 #include "tests/unit/store/codes_check.h"
 
-bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
-            uint8_t *scales, uint8_t *codes)
+bool encode(void *user, const struct sc_store_encode *what)
 {
-    uint64_t bytes = part == SC_STORE_PART_K ? K_CODE_BYTES : V_CODE_BYTES;
+    uint64_t bytes = what->part == SC_STORE_PART_K ? K_CODE_BYTES : V_CODE_BYTES;
+    const uint8_t *const *rows = what->rows;
+    uint8_t *scales = what->scales;
     const struct world *world = user;
     uint64_t k_bytes = world->setup->k_row_bytes;
-    memset(scales, (int)part, SCALE_BYTES);
-    for (uint64_t i = 0; i < row_count; i++) {
+    memset(scales, (int)what->part, SCALE_BYTES);
+    for (uint64_t i = 0; i < what->row_count; i++) {
         for (uint64_t b = 0; b < bytes; b++)
-            codes[i * bytes + b] = (uint8_t)(rows[i][b % k_bytes] + i);
+            what->codes[i * bytes + b] = (uint8_t)(rows[i][b % k_bytes] + i);
         for (uint64_t b = 0; b < SCALE_BYTES; b++)
             scales[b] = (uint8_t)(scales[b] * 3 + rows[i][(100 + b) % k_bytes]);
     }
-    return part != SC_STORE_PART_K || rows[0][0] % 16 != 3;
+    return what->part != SC_STORE_PART_K || rows[0][0] % 16 != 3;
 }
 
 void keep_codes(struct world *world, bool keeps)
 {
     world->params.codes = (struct sc_store_codes){0};
     if (keeps)
-        world->params.codes =
-            (struct sc_store_codes){.shape = {4, 2, SCALE_BYTES, K_CODE_BYTES, V_CODE_BYTES},
-                                    .encode = encode,
-                                    .user = world};
+        world->params.codes = (struct sc_store_codes){.shape = {.bits_k = 4,
+                                                                .bits_v = 2,
+                                                                .scale_bytes = SCALE_BYTES,
+                                                                .k_row_bytes = K_CODE_BYTES,
+                                                                .v_row_bytes = V_CODE_BYTES},
+                                                      .encode = encode,
+                                                      .user = world};
 }
 
 bool expected(struct world *world, const struct world_piece *twin, uint32_t skip, uint32_t layer,
@@ -37,7 +41,13 @@ bool expected(struct world *world, const struct world_piece *twin, uint32_t skip
         row_fill(bytes[i], 2 * k_bytes, twin->key, layer, twin->first_position + i);
         rows[i - skip] = bytes[i] + (part == SC_STORE_PART_V ? k_bytes : 0);
     }
-    return encode(world, part, rows, twin->row_count - skip, scales, codes);
+    return encode(world, &(struct sc_store_encode){.layer = layer,
+                                                   .part = part,
+                                                   .position = twin->first_position + skip,
+                                                   .rows = rows,
+                                                   .row_count = twin->row_count - skip,
+                                                   .scales = scales,
+                                                   .codes = codes});
 }
 
 uint64_t codes_check(struct world *world, const struct match *match, uint32_t skip, uint32_t layer,

@@ -38,8 +38,7 @@
 
 /* Scales are a sum over all rows, codes the first bytes of each; K of 15 in 16 slabs has codes.
  * user: the world. */
-bool encode(void *user, uint32_t part, const uint8_t *const *rows, uint64_t row_count,
-            uint8_t *scales, uint8_t *codes);
+bool encode(void *user, const struct sc_store_encode *what);
 
 void keep_codes(struct world *world, bool keeps);
 

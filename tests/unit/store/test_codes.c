@@ -502,8 +502,11 @@ static void codes_of_other_bits_are_kept(void **state)
         world_close(world);
         world->params.codes.shape = (struct sc_store_code_shape){0};
         if (has_encoder == 1)
-            world->params.codes.shape =
-                (struct sc_store_code_shape){8, 3, SCALE_BYTES, K_CODE_BYTES, V_CODE_BYTES};
+            world->params.codes.shape = (struct sc_store_code_shape){.bits_k = 8,
+                                                                     .bits_v = 3,
+                                                                     .scale_bytes = SCALE_BYTES,
+                                                                     .k_row_bytes = K_CODE_BYTES,
+                                                                     .v_row_bytes = V_CODE_BYTES};
         world_open_ok(world);
         build_all(world, 0);
         assert_int_equal(built(world), 0);

@@ -619,7 +619,8 @@ static void annex_honest(struct forge *forge, bool is_codes)
     forge->extent = (struct sc_store_record_extent){
         .stride = is_codes ? 4224 : 1664, .part_count = 1, .parts = forge->parts};
     if (is_codes)
-        forge->extent.code_shape = (struct sc_store_code_shape){4, 2, 24, 48, 16};
+        forge->extent.code_shape = (struct sc_store_code_shape){
+            .bits_k = 4, .bits_v = 2, .scale_bytes = 24, .k_row_bytes = 48, .v_row_bytes = 16};
     forge->extent.probe_row_bytes = is_codes ? 0 : 18;
     forge->extent.probe_tag_offset = is_codes ? 0 : 1152;
 }
@@ -1324,7 +1325,11 @@ static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_annex(&writer, UINT64_MAX, &extent);
     assert_true(writer.used <= sc_store_record_bytes_parts(SC_LIMIT_LAYERS));
-    extent.code_shape = (struct sc_store_code_shape){big, big, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    extent.code_shape = (struct sc_store_code_shape){.bits_k = big,
+                                                     .bits_v = big,
+                                                     .scale_bytes = UINT64_MAX,
+                                                     .k_row_bytes = UINT64_MAX,
+                                                     .v_row_bytes = UINT64_MAX};
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_annex(&writer, UINT64_MAX, &extent);

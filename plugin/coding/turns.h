@@ -1,0 +1,33 @@
+/* How keys are turned by their position, kept for all requests and layers: a row of floats a
+ * position (kernels/rotary.h), made when it is first wanted.
+ *
+ * Holds: what get returned never changes, until close.
+ * Does not: hold memory for positions that nobody wanted (address space alone).
+ * Threads: any; who wants what another is making waits for him, some tens of microseconds.
+ * Tests: tests/unit/plugin/test_coding.c */
+#ifndef SC_PLUGIN_TURNS_H
+#define SC_PLUGIN_TURNS_H
+
+#include "abi/spec_connector.h"
+#include "base/alloc.h"
+#include "kernels/rotary.h"
+
+struct sc_plugin_turns {
+    struct sc_kernels_rotary rotary; /* turned 0: nothing is turned */
+    double *frequencies;             /* [turned / 2] */
+    float *rows;                     /* [capacity][turned] */
+    _Atomic uint8_t *states;         /* [capacity / a block's rows] */
+    uint64_t capacity;               /* positions */
+};
+
+/* Frequencies as the model says; of a scaling that is not known nothing is turned, and *ret_known
+ * is false. count: positions that requests may have. */
+spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc *alloc,
+                                 const struct spec_model *model, uint64_t count, bool *ret_known,
+                                 struct spec_error *reterr);
+void sc_plugin_turns_close(struct sc_plugin_turns *turns, struct sc_alloc *alloc);
+/* Rows of positions [first, + count); NULL: not all are below the capacity, or nothing is turned.
+ */
+const float *sc_plugin_turns_get(struct sc_plugin_turns *turns, uint64_t first, uint64_t count);
+
+#endif
