@@ -7,7 +7,8 @@
  *   score    1 and 4 queries a head; kernels alone, without a softmax               4 bits
  *
  * Codes and rows are found in memory: each run goes on in a window of buffers, and comes back to
- * one when four times the last cache went by. Turns are one for all layers: they stay in a cache.
+ * one when four times the last cache went by. What is decoded is never encoded: rows would drift
+ * until they have no codes. Turns are one for all layers: they stay in a cache.
  * Contenders are measured round by round, each in another order. A series is named JOB LEVEL.
  *
  * Threads: one. Tests: none (a measurement). */
@@ -49,7 +50,7 @@ static struct job g_jobs[JOBS_MAX];
 static uint32_t g_job_count;
 static const char *g_only;
 static uint8_t *g_all_rows, *g_all_codes;
-static uint8_t *g_rows, *g_codes; /* where this run has its windows */
+static uint8_t *g_sources, *g_rows, *g_codes; /* where this run has its windows */
 static uint64_t g_turn, g_windows, g_copies;
 static float *g_turns, *g_queries, *g_scores;
 static struct sc_kernels_planes g_planes;
@@ -64,13 +65,13 @@ static const struct sc_kernels_rotary PAIRS = {SC_KERNELS_ROTARY_INTERLEAVED, SI
 static void copy_run(const struct job *job)
 {
     (void)job;
-    memcpy(g_rows, g_all_rows + (g_turn + g_windows / 2) % g_windows * PART_BYTES, PART_BYTES);
+    memcpy(g_rows, g_sources, PART_BYTES);
 }
 
-static void rows_of(uint64_t slab, uint8_t **ret_rows)
+static void rows_of(uint64_t slab, uint8_t *first, uint8_t **ret_rows)
 {
     for (uint64_t i = 0; i < SLAB; i++)
-        ret_rows[i] = g_rows + (slab * SLAB + i) * 2 * CHANNELS;
+        ret_rows[i] = first + (slab * SLAB + i) * 2 * CHANNELS;
 }
 
 static void planes_encode_run(const struct job *job)
@@ -78,7 +79,7 @@ static void planes_encode_run(const struct job *job)
     uint8_t *rows[SLAB];
     for (uint64_t slab = 0; slab < SLABS; slab++) {
         uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-        rows_of(slab, rows);
+        rows_of(slab, g_sources, rows);
         const struct sc_kernels_planes_encode what = {.planes = &g_planes,
                                                       .rows = (const uint8_t *const *)rows,
                                                       .row_count = SLAB,
@@ -97,7 +98,7 @@ static void fours_encode_run(const struct job *job)
     uint8_t *rows[SLAB];
     for (uint64_t slab = 0; slab < SLABS; slab++) {
         uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-        rows_of(slab, rows);
+        rows_of(slab, g_sources, rows);
         if (!job->kernels->code_encode(&FOURS, (const uint8_t *const *)rows, SLAB, scales,
                                        scales + SCALES))
             bench_die("slab %d has no codes", (int)slab);
@@ -117,7 +118,7 @@ static void planes_decode_run(const struct job *job)
     uint8_t *rows[SLAB];
     for (uint64_t slab = 0; slab < SLABS; slab++) {
         const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-        rows_of(slab, rows);
+        rows_of(slab, g_rows, rows);
         block_check(scales, SCALES + SLAB * g_planes.row_bytes);
         const struct sc_kernels_planes_decode what = {.planes = &g_planes,
                                                       .scales = scales,
@@ -139,7 +140,7 @@ static void fours_decode_run(const struct job *job)
     uint8_t *rows[SLAB];
     for (uint64_t slab = 0; slab < SLABS; slab++) {
         const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-        rows_of(slab, rows);
+        rows_of(slab, g_rows, rows);
         block_check(scales, BLOCK_BYTES);
         job->kernels->code_decode(&(struct sc_kernels_code_decode){
             &FOURS, scales, scales + SCALES, SLAB, 0, CHANNELS, rows, SC_KERNELS_F16, true});
@@ -263,7 +264,7 @@ static void buffers_make(void)
     double frequencies[SIZE / 2];
     g_windows = past / PART_BYTES + 2;
     g_copies = past / CODE_BYTES + 1;
-    g_rows = g_all_rows = bench_huge_memory(g_windows * PART_BYTES, 0);
+    g_sources = g_all_rows = bench_huge_memory(2 * g_windows * PART_BYTES, 0);
     g_all_codes = bench_huge_memory((g_copies + 1) * CODE_BYTES, 0x55);
     g_turns = bench_huge_memory(ROWS * SIZE * sizeof(float), 0);
     g_queries = bench_huge_memory(QUERIES * SIZE * sizeof(float), 0);
@@ -290,7 +291,8 @@ static void buffers_make(void)
 static void run_next(const struct job *job)
 {
     g_turn++;
-    g_rows = g_all_rows + g_turn % g_windows * PART_BYTES;
+    g_sources = g_all_rows + g_turn % g_windows * PART_BYTES;
+    g_rows = g_sources + g_windows * PART_BYTES;
     g_codes = g_all_codes + g_turn % g_copies * CODE_BYTES;
     job->run(job);
 }
