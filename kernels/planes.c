@@ -14,6 +14,7 @@ static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *fro
     uint32_t at = 0;
     memset(group->masks, 0, sizeof(group->masks));
     memset(group->places, 0x80, sizeof(group->places));
+    memset(group->channels, 0, sizeof(group->channels));
     group->first = SC_KERNELS_PLANES;
     group->end = 0;
     for (uint32_t p = 0; p < SC_KERNELS_PLANES; p++) {
@@ -25,6 +26,7 @@ static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *fro
             if (p < first || p >= to[c])
                 continue;
             group->masks[p] |= UINT64_C(1) << c;
+            group->channels[p][place] = (uint8_t)c;
             group->places[p][c] = place++;
         }
         if (place % 8 != 0)

@@ -36,6 +36,8 @@ struct sc_kernels_planes_group {
     uint64_t masks[SC_KERNELS_PLANES]; /* bit c: channel c has the plane */
     /* Where in the plane a channel's bit is; 0x80: nowhere. */
     uint8_t places[SC_KERNELS_PLANES][SC_KERNELS_PLANES_GROUP];
+    /* The other way: of which channel a plane's bits are. */
+    uint8_t channels[SC_KERNELS_PLANES][SC_KERNELS_PLANES_GROUP];
     uint16_t at[SC_KERNELS_PLANES];   /* where the plane begins: bytes behind the group's */
     uint8_t bytes[SC_KERNELS_PLANES]; /* of the plane */
     uint32_t first, end;              /* planes outside of these are empty */
