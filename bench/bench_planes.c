@@ -43,6 +43,7 @@ struct job {
     const struct sc_kernels_rotary *rotary;
     uint32_t dtype;
     uint64_t queries;
+    bool has_tiles;
     struct bench_series *series;
 };
 
@@ -52,7 +53,7 @@ static const char *g_only;
 static uint8_t *g_all_rows, *g_all_codes;
 static uint8_t *g_sources, *g_rows, *g_codes; /* where this run has its windows */
 static uint64_t g_turn, g_windows, g_copies;
-static float *g_turns, *g_queries, *g_scores;
+static float *g_turns, *g_tiles, *g_queries, *g_scores;
 static struct sc_kernels_planes g_planes;
 static struct sc_kernels_planes_group g_groups[CHANNELS / SC_KERNELS_PLANES_GROUP];
 static uint8_t g_to[CHANNELS];
@@ -167,7 +168,11 @@ static void planes_score_run(const struct job *job)
                                                          .score_stride = SLAB,
                                                          .ahead = scales + SCALES +
                                                                   (head + 1) / HEADS * BLOCK_BYTES,
-                                                         .ahead_head = (head + 1) % HEADS};
+                                                         .ahead_head = (head + 1) % HEADS,
+                                                         .turn_tiles =
+                                                             job->has_tiles
+                                                                 ? g_tiles + slab * SLAB * SIZE
+                                                                 : NULL};
             job->kernels->planes_score(&what);
         }
     g_sink = (double)g_scores[1];
@@ -231,8 +236,12 @@ static void jobs_make(void)
                 add(job, "decode 3%s %s %s", TURNS[t].name,
                     job.dtype == SC_KERNELS_F16 ? "f16" : "bf16", LEVELS[level]);
             job.run = planes_score_run;
-            for (job.queries = 1; job.queries <= QUERIES; job.queries *= 4)
-                add(job, "score%d 3%s %s", (int)job.queries, TURNS[t].name, LEVELS[level]);
+            for (uint32_t n = 0; n < (t == 0 ? 2 : 4); n++) {
+                job.queries = n % 2 == 0 ? 1 : QUERIES;
+                job.has_tiles = n >= 2;
+                add(job, "score%d 3%s%s %s", (int)job.queries, TURNS[t].name, n < 2 ? "" : " tiles",
+                    LEVELS[level]);
+            }
         }
         job.run = fours_encode_run;
         add(job, "encode 4 %s", LEVELS[level]);
@@ -267,6 +276,7 @@ static void buffers_make(void)
     g_sources = g_all_rows = bench_huge_memory(2 * g_windows * PART_BYTES, 0);
     g_all_codes = bench_huge_memory((g_copies + 1) * CODE_BYTES, 0x55);
     g_turns = bench_huge_memory(ROWS * SIZE * sizeof(float), 0);
+    g_tiles = bench_huge_memory(ROWS * SIZE * sizeof(float), 0);
     g_queries = bench_huge_memory(QUERIES * SIZE * sizeof(float), 0);
     g_scores = bench_huge_memory(QUERIES * SLAB * sizeof(float), 0);
     for (uint64_t i = 0; i < g_windows * PART_BYTES / 2; i++) {
@@ -280,6 +290,7 @@ static void buffers_make(void)
         frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
     for (uint64_t i = 0; i < ROWS; i++)
         sc_kernels_rotary_turn(i, frequencies, SIZE, g_turns + i * SIZE);
+    sc_kernels_planes_turn_tiles(g_turns, ROWS, SIZE, g_tiles);
     table_make();
     struct job job = {.kernels = sc_kernels_get(sc_kernels_level_best())};
     g_codes = g_all_codes; /* scales that are numbers, in every copy */

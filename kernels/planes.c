@@ -63,3 +63,13 @@ bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_
         (struct sc_kernels_planes){head_count, head_size, head_groups, row_bytes, groups, to};
     return true;
 }
+
+void sc_kernels_planes_turn_tiles(const float *turns, uint64_t row_count, uint64_t turned,
+                                  float *ret_tiles)
+{
+    const uint64_t tile = SC_KERNELS_PLANES_TILE;
+    memset(ret_tiles, 0, sc_kernels_planes_tile_floats(row_count, turned) * sizeof(*ret_tiles));
+    for (uint64_t i = 0; i < row_count; i++)
+        for (uint64_t t = 0; t < turned; t++)
+            ret_tiles[(i / tile * turned + t) * tile + i % tile] = turns[i * turned + t];
+}

@@ -13,7 +13,7 @@
 
 #include "kernels/cpu/planes_rung.h"
 
-#define PLANES_TILE 32u
+#define PLANES_TILE SC_KERNELS_PLANES_TILE
 #define ROWS_FEW    8u /* are spread row by row */
 #define SPREAD_ROWS 4u
 #define STREAM_ROWS 1u
