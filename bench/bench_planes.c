@@ -7,7 +7,8 @@
  *   score    1 and 4 queries a head; kernels alone, without a softmax               4 bits
  *
  * Codes and rows are found in memory: each run goes on in a window of buffers, and comes back to
- * one when four times the last cache went by. Turns are one for all layers: they stay in a cache.
+ * one when four times the last cache went by. What is decoded is never encoded: rows would drift
+ * until they have no codes. Turns are one for all layers: they stay in a cache.
  * Contenders are measured round by round, each in another order. A series is named JOB LEVEL.
  *
  * Threads: one. Tests: none (a measurement). */
@@ -42,6 +43,7 @@ struct job {
     const struct sc_kernels_rotary *rotary;
     uint32_t dtype;
     uint64_t queries;
+    bool has_tiles;
     struct bench_series *series;
 };
 
@@ -49,9 +51,9 @@ static struct job g_jobs[JOBS_MAX];
 static uint32_t g_job_count;
 static const char *g_only;
 static uint8_t *g_all_rows, *g_all_codes;
-static uint8_t *g_rows, *g_codes; /* where this run has its windows */
+static uint8_t *g_sources, *g_rows, *g_codes; /* where this run has its windows */
 static uint64_t g_turn, g_windows, g_copies;
-static float *g_turns, *g_queries, *g_scores;
+static float *g_turns, *g_tiles, *g_queries, *g_scores;
 static struct sc_kernels_planes g_planes;
 static struct sc_kernels_planes_group g_groups[CHANNELS / SC_KERNELS_PLANES_GROUP];
 static uint8_t g_to[CHANNELS];
@@ -64,13 +66,13 @@ static const struct sc_kernels_rotary PAIRS = {SC_KERNELS_ROTARY_INTERLEAVED, SI
 static void copy_run(const struct job *job)
 {
     (void)job;
-    memcpy(g_rows, g_all_rows + (g_turn + g_windows / 2) % g_windows * PART_BYTES, PART_BYTES);
+    memcpy(g_rows, g_sources, PART_BYTES);
 }
 
-static void rows_of(uint64_t slab, uint8_t **ret_rows)
+static void rows_of(uint64_t slab, uint8_t *first, uint8_t **ret_rows)
 {
     for (uint64_t i = 0; i < SLAB; i++)
-        ret_rows[i] = g_rows + (slab * SLAB + i) * 2 * CHANNELS;
+        ret_rows[i] = first + (slab * SLAB + i) * 2 * CHANNELS;
 }
 
 static void planes_encode_run(const struct job *job)
@@ -78,7 +80,7 @@ static void planes_encode_run(const struct job *job)
     uint8_t *rows[SLAB];
     for (uint64_t slab = 0; slab < SLABS; slab++) {
         uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-        rows_of(slab, rows);
+        rows_of(slab, g_sources, rows);
         const struct sc_kernels_planes_encode what = {.planes = &g_planes,
                                                       .rows = (const uint8_t *const *)rows,
                                                       .row_count = SLAB,
@@ -97,7 +99,7 @@ static void fours_encode_run(const struct job *job)
     uint8_t *rows[SLAB];
     for (uint64_t slab = 0; slab < SLABS; slab++) {
         uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-        rows_of(slab, rows);
+        rows_of(slab, g_sources, rows);
         if (!job->kernels->code_encode(&FOURS, (const uint8_t *const *)rows, SLAB, scales,
                                        scales + SCALES))
             bench_die("slab %d has no codes", (int)slab);
@@ -117,7 +119,7 @@ static void planes_decode_run(const struct job *job)
     uint8_t *rows[SLAB];
     for (uint64_t slab = 0; slab < SLABS; slab++) {
         const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-        rows_of(slab, rows);
+        rows_of(slab, g_rows, rows);
         block_check(scales, SCALES + SLAB * g_planes.row_bytes);
         const struct sc_kernels_planes_decode what = {.planes = &g_planes,
                                                       .scales = scales,
@@ -139,7 +141,7 @@ static void fours_decode_run(const struct job *job)
     uint8_t *rows[SLAB];
     for (uint64_t slab = 0; slab < SLABS; slab++) {
         const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-        rows_of(slab, rows);
+        rows_of(slab, g_rows, rows);
         block_check(scales, BLOCK_BYTES);
         job->kernels->code_decode(&(struct sc_kernels_code_decode){
             &FOURS, scales, scales + SCALES, SLAB, 0, CHANNELS, rows, SC_KERNELS_F16, true});
@@ -166,7 +168,11 @@ static void planes_score_run(const struct job *job)
                                                          .score_stride = SLAB,
                                                          .ahead = scales + SCALES +
                                                                   (head + 1) / HEADS * BLOCK_BYTES,
-                                                         .ahead_head = (head + 1) % HEADS};
+                                                         .ahead_head = (head + 1) % HEADS,
+                                                         .turn_tiles =
+                                                             job->has_tiles
+                                                                 ? g_tiles + slab * SLAB * SIZE
+                                                                 : NULL};
             job->kernels->planes_score(&what);
         }
     g_sink = (double)g_scores[1];
@@ -230,8 +236,12 @@ static void jobs_make(void)
                 add(job, "decode 3%s %s %s", TURNS[t].name,
                     job.dtype == SC_KERNELS_F16 ? "f16" : "bf16", LEVELS[level]);
             job.run = planes_score_run;
-            for (job.queries = 1; job.queries <= QUERIES; job.queries *= 4)
-                add(job, "score%d 3%s %s", (int)job.queries, TURNS[t].name, LEVELS[level]);
+            for (uint32_t n = 0; n < (t == 0 ? 2 : 4); n++) {
+                job.queries = n % 2 == 0 ? 1 : QUERIES;
+                job.has_tiles = n >= 2;
+                add(job, "score%d 3%s%s %s", (int)job.queries, TURNS[t].name, n < 2 ? "" : " tiles",
+                    LEVELS[level]);
+            }
         }
         job.run = fours_encode_run;
         add(job, "encode 4 %s", LEVELS[level]);
@@ -263,9 +273,10 @@ static void buffers_make(void)
     double frequencies[SIZE / 2];
     g_windows = past / PART_BYTES + 2;
     g_copies = past / CODE_BYTES + 1;
-    g_rows = g_all_rows = bench_huge_memory(g_windows * PART_BYTES, 0);
+    g_sources = g_all_rows = bench_huge_memory(2 * g_windows * PART_BYTES, 0);
     g_all_codes = bench_huge_memory((g_copies + 1) * CODE_BYTES, 0x55);
     g_turns = bench_huge_memory(ROWS * SIZE * sizeof(float), 0);
+    g_tiles = bench_huge_memory(ROWS * SIZE * sizeof(float), 0);
     g_queries = bench_huge_memory(QUERIES * SIZE * sizeof(float), 0);
     g_scores = bench_huge_memory(QUERIES * SLAB * sizeof(float), 0);
     for (uint64_t i = 0; i < g_windows * PART_BYTES / 2; i++) {
@@ -279,6 +290,7 @@ static void buffers_make(void)
         frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
     for (uint64_t i = 0; i < ROWS; i++)
         sc_kernels_rotary_turn(i, frequencies, SIZE, g_turns + i * SIZE);
+    sc_kernels_planes_turn_tiles(g_turns, ROWS, SIZE, g_tiles);
     table_make();
     struct job job = {.kernels = sc_kernels_get(sc_kernels_level_best())};
     g_codes = g_all_codes; /* scales that are numbers, in every copy */
@@ -290,7 +302,8 @@ static void buffers_make(void)
 static void run_next(const struct job *job)
 {
     g_turn++;
-    g_rows = g_all_rows + g_turn % g_windows * PART_BYTES;
+    g_sources = g_all_rows + g_turn % g_windows * PART_BYTES;
+    g_rows = g_sources + g_windows * PART_BYTES;
     g_codes = g_all_codes + g_turn % g_copies * CODE_BYTES;
     job->run(job);
 }

@@ -14,6 +14,7 @@ static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *fro
     uint32_t at = 0;
     memset(group->masks, 0, sizeof(group->masks));
     memset(group->places, 0x80, sizeof(group->places));
+    memset(group->channels, 0, sizeof(group->channels));
     group->first = SC_KERNELS_PLANES;
     group->end = 0;
     for (uint32_t p = 0; p < SC_KERNELS_PLANES; p++) {
@@ -25,6 +26,7 @@ static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *fro
             if (p < first || p >= to[c])
                 continue;
             group->masks[p] |= UINT64_C(1) << c;
+            group->channels[p][place] = (uint8_t)c;
             group->places[p][c] = place++;
         }
         if (place % 8 != 0)
@@ -60,4 +62,14 @@ bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_
     *ret_planes =
         (struct sc_kernels_planes){head_count, head_size, head_groups, row_bytes, groups, to};
     return true;
+}
+
+void sc_kernels_planes_turn_tiles(const float *turns, uint64_t row_count, uint64_t turned,
+                                  float *ret_tiles)
+{
+    const uint64_t tile = SC_KERNELS_PLANES_TILE;
+    memset(ret_tiles, 0, sc_kernels_planes_tile_floats(row_count, turned) * sizeof(*ret_tiles));
+    for (uint64_t i = 0; i < row_count; i++)
+        for (uint64_t t = 0; t < turned; t++)
+            ret_tiles[(i / tile * turned + t) * tile + i % tile] = turns[i * turned + t];
 }

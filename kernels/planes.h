@@ -37,6 +37,7 @@
 #define SC_KERNELS_PLANES_GROUP 64u
 #define SC_KERNELS_PLANES_AHEAD 7u   /* bytes behind a row that may be read */
 #define SC_KERNELS_PLANES_HEAD  256u /* channels of a head, at most */
+#define SC_KERNELS_PLANES_TILE  32u  /* rows whose turns stand side by side, see turn_tiles */
 
 #define SC_KERNELS_PLANES_FEW 2
 static const float sc_kernels_planes_gains[SC_KERNELS_PLANES_FEW + 1] = {1, .625f, .90625f};
@@ -46,6 +47,8 @@ struct sc_kernels_planes_group {
     uint64_t masks[SC_KERNELS_PLANES]; /* bit c: channel c has the plane */
     /* Where in the plane a channel's bit is; 0x80: nowhere. */
     uint8_t places[SC_KERNELS_PLANES][SC_KERNELS_PLANES_GROUP];
+    /* The other way: of which channel a plane's bits are. */
+    uint8_t channels[SC_KERNELS_PLANES][SC_KERNELS_PLANES_GROUP];
     uint16_t at[SC_KERNELS_PLANES];   /* where the plane begins: bytes behind the group's */
     uint8_t bytes[SC_KERNELS_PLANES]; /* of the plane */
     uint32_t first, end;              /* planes outside of these are empty */
@@ -83,6 +86,18 @@ static inline uint64_t sc_kernels_planes_scale_bytes(const struct sc_kernels_pla
 bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_count,
                             uint64_t head_size, const uint8_t *from, const uint8_t *to,
                             struct sc_kernels_planes_group *groups);
+
+/* Turns as scores want them where vectors are keys: of SC_KERNELS_PLANES_TILE rows side by side.
+ *   turns  [row_count][turned]
+ *   ret_tiles [rows / TILE][turned][TILE], rows = row_count filled up to whole tiles with 0 */
+static inline uint64_t sc_kernels_planes_tile_floats(uint64_t row_count, uint64_t turned)
+{
+    uint64_t tiles = (row_count + SC_KERNELS_PLANES_TILE - 1) / SC_KERNELS_PLANES_TILE;
+    return tiles * turned * SC_KERNELS_PLANES_TILE;
+}
+
+void sc_kernels_planes_turn_tiles(const float *turns, uint64_t row_count, uint64_t turned,
+                                  float *ret_tiles);
 
 /* Codes of a slab, row_count from 1 to SC_KERNELS_CODE_ROWS_MAX. */
 struct sc_kernels_planes_encode {
@@ -126,6 +141,9 @@ struct sc_kernels_planes_score {
     uint64_t score_stride;
     const uint8_t *ahead; /* codes of as many keys, scored next: asked for meanwhile */
     uint64_t ahead_head;  /* and this head of them */
+    /* The turns of the same keys by sc_kernels_planes_turn_tiles, which are one for all heads and
+     * layers. NULL: a rung that wants them makes them in each call. */
+    const float *turn_tiles;
 };
 
 #endif

@@ -11,6 +11,7 @@
  * Written in the words of v8.h or v16.h, one of which is included before it. What is a rung's own,
  * planes_v8.h or planes_v16.h has:
  *
+ *   PLANES_TILE         rows of a tile; a multiple of SPREAD_ROWS
  *   SPREAD_ROWS         rows that group_spread takes
  *   STREAM_ROWS         rows whose lines are made beside each other where stores go past the caches
  *   group_spread, codes_floats, pairs_both, pairs_swapped, line_put, plane_bits, bits_together
@@ -32,8 +33,6 @@
 #else
 #include "kernels/cpu/planes_v16.h"
 #endif
-
-#define PLANES_TILE 16u /* rows; a multiple of SPREAD_ROWS */
 
 enum turns_are { TURNS_NONE, TURNS_HALF, TURNS_INTERLEAVED };
 
@@ -81,6 +80,17 @@ INLINE floats pairs_signed(floats sin)
     return floats_of(VI(xor)(VI(castps)(sin), even));
 }
 
+/* Where a head's codes begin in a row; of the one behind the last: where the row ends. */
+static inline uint64_t head_at(const struct sc_kernels_planes *planes, uint64_t head)
+{
+    return head < planes->head_count ? planes->groups[head * planes->head_groups].offset
+                                     : planes->row_bytes;
+}
+
+#if LANES == 8
+#include "kernels/cpu/planes_columns.h"
+#endif
+
 /* ---- Decoding ------------------------------------------------------------------------------- */
 
 /* span / 256, and what a code of 0 stands for. last: the table whose planes are the last */
@@ -114,6 +124,26 @@ INLINE void head_spread(const struct sc_kernels_planes *planes, const uint8_t *c
         for (uint64_t g = 0; g < planes->head_groups; g++)
             group_spread(&groups[g], rows + r, is_first,
                          ret_head->codes[r] + g * SC_KERNELS_PLANES_GROUP);
+}
+
+/* Codes of a tile, of one table or two. */
+INLINE void tile_spread(const struct sc_kernels_planes *planes,
+                        const struct sc_kernels_planes *finer, uint64_t head,
+                        struct planes_head *ret_head)
+{
+#if LANES == 8
+    struct planes_columns columns;
+    if (ret_head->count > ROWS_FEW) {
+        columns_spread(planes, ret_head->rows, head, true, &columns);
+        if (finer != NULL)
+            columns_spread(finer, ret_head->finer_rows, head, false, &columns);
+        rows_back(&columns, ret_head->size, ret_head->codes);
+        return;
+    }
+#endif
+    head_spread(planes, ret_head->rows, head, true, ret_head);
+    if (finer != NULL)
+        head_spread(finer, ret_head->finer_rows, head, false, ret_head);
 }
 
 /* Values of LANES channels of a row, as they were coded. */
@@ -198,13 +228,15 @@ INLINE void rows_decode(const struct planes_head *head, uint64_t row, uint64_t r
 INLINE void head_decode(const struct planes_head *head, uint32_t turns, bool streams,
                         uint32_t dtype)
 {
-    uint64_t some = streams ? STREAM_ROWS : 1;
-    for (uint64_t row = 0; row < head->count; row += some) {
-        uint64_t end = row + some < head->count ? row + some : head->count;
-        if (streams)
-            rows_decode(head, row, end, turns, true, dtype);
-        else
-            rows_decode(head, row, row + 1, turns, false, dtype);
+    if (!streams || STREAM_ROWS == 1) { /* whoever compiles it is to see that it is one row */
+        for (uint64_t row = 0; row < head->count; row++)
+            rows_decode(head, row, row + 1, turns, streams, dtype);
+        return;
+    }
+    for (uint64_t row = 0; row < head->count; row += STREAM_ROWS) {
+        uint64_t left = head->count - row;
+        rows_decode(head, row, row + (left < STREAM_ROWS ? left : STREAM_ROWS), turns, streams,
+                    dtype);
     }
 }
 
@@ -227,13 +259,6 @@ INLINE void tile_take(const struct sc_kernels_planes_decode *what, uint64_t *row
         ret_head->rows[i] = ret_head->rows[n - 1];
         ret_head->finer_rows[i] = ret_head->finer_rows[n - 1];
     }
-}
-
-/* Where a head's codes begin in a row; of the one behind the last: where the row ends. */
-static inline uint64_t head_at(const struct sc_kernels_planes *planes, uint64_t head)
-{
-    return head < planes->head_count ? planes->groups[head * planes->head_groups].offset
-                                     : planes->row_bytes;
 }
 
 /* Asks for a tile's codes of the head behind this one. */
@@ -297,9 +322,7 @@ static void rung_planes_decode(const struct sc_kernels_planes_decode *what)
         for (uint64_t h = what->head_first; h < what->head_first + what->head_count; h++) {
             head_scales(what->finer != NULL ? what->finer : planes, what->scales, h, &head);
             tile_ahead(planes, head.rows, head.count, h);
-            head_spread(planes, head.rows, h, true, &head);
-            if (what->finer != NULL)
-                head_spread(what->finer, head.finer_rows, h, false, &head);
+            tile_spread(planes, what->finer, h, &head);
             if (streams)
                 BY_DTYPE(what->dst_dtype, head_decode, &head, turns, true);
             else

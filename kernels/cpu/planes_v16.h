@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/planes_rung.h"
 
+#define PLANES_TILE 16u
 #define SPREAD_ROWS 8u
 #define STREAM_ROWS PLANES_TILE
 

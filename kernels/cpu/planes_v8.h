@@ -1,8 +1,9 @@
 /* Codes of free widths with AVX2: what of them is a rung's own.
  *
- *   spread     each byte takes the byte of its plane that has its bit, and looks at the bit. So
- *              neither here nor in drawing bits together is there a pdep or pext, which are
- *              hundreds of cycles on some processors with AVX2 (AMD's family 17h).
+ *   spread     of most tiles in columns (planes_columns.h), of a few rows here: each byte takes the
+ *              byte of its plane that has its bit, and looks at the bit. So neither here nor in
+ *              drawing bits together is there a pdep or pext, which are hundreds of cycles on some
+ *              processors with AVX2 (AMD's family 17h).
  *   together   half of what is to move by 1, 2, 4 .. 32 bits moves, by masks that are made once a
  *              plane and slab
  *
@@ -12,6 +13,8 @@
 
 #include "kernels/cpu/planes_rung.h"
 
+#define PLANES_TILE SC_KERNELS_PLANES_TILE
+#define ROWS_FEW    8u /* are spread row by row */
 #define SPREAD_ROWS 4u
 #define STREAM_ROWS 1u
 

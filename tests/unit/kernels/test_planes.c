@@ -485,9 +485,9 @@ static void a_table_of_parts_of_bytes_is_refused(void **state)
 
 /* Scores between others that stay; of each head alone. */
 static void scores_compare(const struct slab *slab, const struct made *made, uint64_t queries,
-                           uint64_t head, uint32_t level)
+                           uint64_t head, uint32_t level, const float *tiles)
 {
-    enum { QUERIES = 7, STRIDE = ROWS + 2, PADDED = SIZE_MOST + 16 };
+    enum { QUERIES = 9, STRIDE = ROWS + 2, PADDED = SIZE_MOST + 16 };
     static float values[ROWS][CHANNELS], wanted[QUERIES][PADDED], scores[QUERIES + 1][STRIDE];
     static const uint8_t GUARDS[4] = {GUARD, GUARD, GUARD, GUARD};
     uint64_t seed = slab->size + slab->rows;
@@ -514,7 +514,8 @@ static void scores_compare(const struct slab *slab, const struct made *made, uin
                                           .turns = slab->turns,
                                           .scores = scores[0] + 1,
                                           .score_stride = STRIDE,
-                                          .ahead = made->codes + 64});
+                                          .ahead = made->codes + 64,
+                                          .turn_tiles = tiles});
     for (uint32_t pass = 0; pass < 2; pass++)
         for (uint64_t v = 0; v <= QUERIES; v++)
             for (uint64_t i = 0; i < STRIDE; i++) {
@@ -540,14 +541,41 @@ static void every_rung_scores_codes_as_their_values(void **state)
 {
     (void)state;
     static struct made made;
+    static float tiles[3 * SC_KERNELS_PLANES_TILE * SIZE_MOST];
     for (uint32_t n = 0; n < SHAPES; n++) {
         struct shape shape = shape_of(n);
-        shape.rows = 1 + (shape.rows + n) % 40;
+        shape.rows = 1 + (shape.rows + n) % 80;
         struct slab *slab = slab_make(n, shape);
         assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
-        for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
-            scores_compare(slab, &made, 1 + n % 7, n / 2 % HEADS, level);
+        sc_kernels_planes_turn_tiles(slab->turns, shape.rows, shape.turned, tiles);
+        for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
+            scores_compare(slab, &made, 1 + n % 9, n / 2 % HEADS, level, NULL);
+            scores_compare(slab, &made, 1 + n % 9, n / 2 % HEADS, level, tiles);
+        }
         free(slab);
+    }
+}
+
+static void turn_tiles_are_the_turns_of_32_rows_side_by_side(void **state)
+{
+    (void)state;
+    enum { TURNED = 6, TILE = SC_KERNELS_PLANES_TILE, MOST = 3 * TILE };
+    static const uint64_t COUNTS[] = {0, 1, 31, 32, 33, 96};
+    static float turns[MOST * TURNED], tiles[MOST * TURNED + 1];
+    for (uint32_t i = 0; i < MOST * TURNED; i++)
+        turns[i] = 1.0f + (float)i;
+    for (uint32_t n = 0; n < COUNT(COUNTS); n++) {
+        uint64_t count = COUNTS[n], floats = sc_kernels_planes_tile_floats(count, TURNED);
+        assert_int_equal(floats, (count + TILE - 1) / TILE * TILE * TURNED);
+        memset(tiles, GUARD, sizeof(tiles));
+        sc_kernels_planes_turn_tiles(turns, count, TURNED, tiles);
+        for (uint64_t i = 0; i < floats; i++) {
+            uint64_t row = i / (TURNED * TILE) * TILE + i % TILE, turn = i / TILE % TURNED;
+            float expected = row < count ? turns[row * TURNED + turn] : 0;
+            assert_memory_equal(&tiles[i], &expected, sizeof(expected));
+        }
+        static const uint8_t GUARDS[4] = {GUARD, GUARD, GUARD, GUARD};
+        assert_memory_equal(&tiles[floats], GUARDS, sizeof(GUARDS));
     }
 }
 
@@ -561,6 +589,7 @@ int main(void)
         cmocka_unit_test(every_rung_decodes_the_same_values),
         cmocka_unit_test(a_slab_of_known_bytes_has_known_codes),
         cmocka_unit_test(a_table_of_parts_of_bytes_is_refused),
+        cmocka_unit_test(turn_tiles_are_the_turns_of_32_rows_side_by_side),
         cmocka_unit_test(every_rung_scores_codes_as_their_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,160 @@
+/* Codes of free widths with AVX2, a tile of rows at a time: bits are spread where a vector is one
+ * byte of all of the tile's rows.
+ *
+ *   row      a head's bytes                                  [row][byte]
+ *   column   a byte of each row, 8 channels of a plane       [byte][row]
+ *   codes    a channel's of each row                         [channel][row]
+ *
+ * The bits of a channel stand at one place of a column, in all rows alike: a shift, a mask and an
+ * addition spread 32 of them, and channels that have no bit in a plane cost nothing. Beside that
+ * turning bytes to columns, and codes back to rows, is a third.
+ *
+ * Included by planes_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
+#ifndef SC_KERNELS_CPU_PLANES_COLUMNS_H
+#define SC_KERNELS_CPU_PLANES_COLUMNS_H
+
+#include "kernels/cpu/planes_rung.h"
+
+struct planes_columns {
+    _Alignas(32) uint8_t bytes[HEAD_MOST][PLANES_TILE]; /* of a head of one table */
+    _Alignas(32) uint8_t codes[HEAD_MOST][PLANES_TILE];
+};
+
+/* 8 bytes of rows a, a + 1 | b, b + 1, byte by byte: of each byte both rows. */
+INLINE words rows_pairs(const uint8_t *const *rows, uint64_t at, uint32_t a, uint32_t b)
+{
+    const words pairs = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15));
+    __m128 low = _mm_castsi128_ps(_mm_loadl_epi64((const void *)(rows[a] + at)));
+    __m128 high = _mm_castsi128_ps(_mm_loadl_epi64((const void *)(rows[b] + at)));
+    low = _mm_loadh_pi(low, (const void *)(rows[a + 1] + at));
+    high = _mm_loadh_pi(high, (const void *)(rows[b + 1] + at));
+    words both = _mm256_set_m128i(_mm_castps_si128(high), _mm_castps_si128(low));
+    return _mm256_shuffle_epi8(both, pairs);
+}
+
+/* Columns of 8 bytes of each row. */
+INLINE void eight_turn(const uint8_t *const *rows, uint64_t at, uint8_t (*ret_columns)[PLANES_TILE])
+{
+    words twos[8], fours[8], eights[8];
+    SC_UNROLL
+    for (uint32_t i = 0; i < 8; i++)
+        twos[i] = rows_pairs(rows, at, 2 * i, 2 * i + 16);
+    SC_UNROLL
+    for (uint32_t i = 0; i < 4; i++) { /* bytes 0 .. 3, 4 .. 7 */
+        fours[i] = _mm256_unpacklo_epi16(twos[2 * i], twos[2 * i + 1]);
+        fours[4 + i] = _mm256_unpackhi_epi16(twos[2 * i], twos[2 * i + 1]);
+    }
+    SC_UNROLL
+    for (uint32_t i = 0; i < 4; i++) { /* rows below 8 of a half, and the others, of bytes 2 i .. */
+        const words *of = fours + 4 * (i / 2);
+        eights[i * 2] = i % 2 == 0 ? _mm256_unpacklo_epi32(of[0], of[1])
+                                   : _mm256_unpackhi_epi32(of[0], of[1]);
+        eights[i * 2 + 1] = i % 2 == 0 ? _mm256_unpacklo_epi32(of[2], of[3])
+                                       : _mm256_unpackhi_epi32(of[2], of[3]);
+    }
+    SC_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        words even = _mm256_unpacklo_epi64(eights[2 * i], eights[2 * i + 1]);
+        words odd = _mm256_unpackhi_epi64(eights[2 * i], eights[2 * i + 1]);
+        _mm256_store_si256((void *)ret_columns[2 * i], even);
+        _mm256_store_si256((void *)ret_columns[2 * i + 1], odd);
+    }
+}
+
+/* Bit k of each byte, where plane p has it in a code. Both are constants. */
+INLINE words column_bit(words column, uint32_t k, uint32_t p)
+{
+    words moved = k > 7 - p ? _mm256_srli_epi16(column, (int)(k - (7 - p)))
+                            : _mm256_slli_epi16(column, (int)(7 - p - k));
+    return _mm256_and_si256(moved, _mm256_set1_epi8((char)(0x80u >> p)));
+}
+
+/* Adds a plane of a group, or begins its channels' codes with it; p is a constant. */
+INLINE void plane_add(const struct sc_kernels_planes_group *group,
+                      const uint8_t (*columns)[PLANES_TILE], uint32_t p, bool begins,
+                      uint8_t (*ret_codes)[PLANES_TILE])
+{
+    for (uint32_t j = 0; j < group->bytes[p]; j++) {
+        words column = _mm256_load_si256((const void *)columns[group->at[p] + j]);
+        const uint8_t *channels = group->channels[p] + 8 * (uint64_t)j;
+        SC_UNROLL
+        for (uint32_t k = 0; k < 8; k++) {
+            words *codes = (void *)ret_codes[channels[k]], bit = column_bit(column, k, p);
+            _mm256_store_si256(codes,
+                               begins ? bit : _mm256_or_si256(bit, _mm256_load_si256(codes)));
+        }
+    }
+}
+
+/* Of a group the codes of all rows; columns: of the group */
+INLINE void group_add(const struct sc_kernels_planes_group *group,
+                      const uint8_t (*columns)[PLANES_TILE], bool is_first,
+                      uint8_t (*ret_codes)[PLANES_TILE])
+{
+    if (is_first) { /* plane 0 begins codes of the channels that it has */
+        for (uint64_t rest = ~group->masks[0]; rest != 0; rest &= rest - 1)
+            _mm256_store_si256((void *)ret_codes[__builtin_ctzll(rest)], _mm256_setzero_si256());
+        plane_add(group, columns, 0, true, ret_codes);
+    } else {
+        plane_add(group, columns, 0, false, ret_codes);
+    }
+    SC_UNROLL
+    for (uint32_t p = 1; p < SC_KERNELS_PLANES; p++)
+        if (p < group->end)
+            plane_add(group, columns, p, false, ret_codes);
+}
+
+/* Adds a table's planes of a head to the codes of a tile. */
+static void columns_spread(const struct sc_kernels_planes *planes, const uint8_t *const *rows,
+                           uint64_t head, bool is_first, struct planes_columns *ret_columns)
+{
+    const struct sc_kernels_planes_group *groups = planes->groups + head * planes->head_groups;
+    uint64_t first = head_at(planes, head), end = head_at(planes, head + 1);
+    for (uint64_t at = first; at < end; at += 8)
+        eight_turn(rows, at, ret_columns->bytes + (at - first));
+    for (uint64_t g = 0; g < planes->head_groups; g++)
+        group_add(&groups[g],
+                  (const uint8_t(*)[PLANES_TILE])ret_columns->bytes + (groups[g].offset - first),
+                  is_first, ret_columns->codes + g * SC_KERNELS_PLANES_GROUP);
+}
+
+/* 16 channels' codes of 8 rows below 16 and of those 16 behind them, back to rows. */
+INLINE void codes_back(const uint8_t (*codes)[PLANES_TILE], bool is_high, uint8_t *ret_codes)
+{
+    words v[8], w[8];
+    SC_UNROLL
+    for (uint32_t i = 0; i < 8; i++) { /* channels i, i + 8 */
+        words a = _mm256_load_si256((const void *)codes[i]);
+        words b = _mm256_load_si256((const void *)codes[i + 8]);
+        v[i] = is_high ? _mm256_unpackhi_epi8(a, b) : _mm256_unpacklo_epi8(a, b);
+    }
+    SC_UNROLL
+    for (uint32_t round = 0; round < 3; round++) { /* i, i + 4 ..; then i, i + 2 ..; then all */
+        SC_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            w[2 * i] = _mm256_unpacklo_epi8(v[i], v[i + 4]);
+            w[2 * i + 1] = _mm256_unpackhi_epi8(v[i], v[i + 4]);
+        }
+        SC_UNROLL
+        for (uint32_t i = 0; i < 8; i++)
+            v[i] = w[i];
+    }
+    SC_UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        uint8_t *to = ret_codes + i * (uint64_t)HEAD_MOST;
+        _mm_store_si128((void *)to, _mm256_castsi256_si128(v[i]));
+        _mm_store_si128((void *)(to + 16 * HEAD_MOST), _mm256_extracti128_si256(v[i], 1));
+    }
+}
+
+static void rows_back(const struct planes_columns *columns, uint64_t size,
+                      uint8_t (*ret_codes)[HEAD_MOST])
+{
+    for (uint64_t c = 0; c < size; c += 16) {
+        codes_back((const uint8_t(*)[PLANES_TILE])columns->codes + c, false, ret_codes[0] + c);
+        codes_back((const uint8_t(*)[PLANES_TILE])columns->codes + c, true, ret_codes[8] + c);
+    }
+}
+
+#endif
