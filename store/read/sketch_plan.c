@@ -3,9 +3,11 @@
  *   ranges   piece 7 rows 0..64 | piece 8 rows 0..64 | piece 3 rows 5..9
  *   runs     [ one extent, adjacent rows             ] [ another          ]
  *   blocks   [ rows 0..43 ][ 43..86 ][ 86..128 ]       [ 5..9 ]              of one size in a run
+ *            of codes: [tags of rows 0..128][codes of rows 0..64][of 64..128]   [tags][codes]
  *
- * Holds: blocks cover every row once, in order; each is complete in itself: no other is needed to
- * verify it, but where the codes of one range are more than a read takes.
+ * Holds: blocks cover every row once, in order, of codes and once more its tags; each is complete
+ * in itself: no other is needed to verify it, but where the codes of one range are more than a read
+ * takes.
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the sketch's lock.
  * Tests: tests/unit/store/test_sketch.c, test_codes.c */
