@@ -244,8 +244,9 @@ void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_
  * what flies into it has ended). Never blocks. */
 void sc_store_sketch_end(struct sc_store_sketch *sketch);
 uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
-/* What a load of codes takes of sketch_bytes_max at most for each of its reads, beside what it
- * reads of codes and tags: its three sections are rounded out to pages. */
+/* What a load of codes takes of sketch_bytes_max at most for each of its blocks of codes, beside
+ * what it reads of codes and tags: K's and V's are rounded out to pages, and so are the tags of a
+ * run, which has one block or more. */
 #define SC_STORE_SKETCH_SLACK_BYTES (6ull * 4096)
 /* What a load of so many rows takes of sketch_bytes_max. */
 uint64_t sc_store_sketch_bytes(uint64_t row_count, uint64_t probe_row_bytes, uint32_t layout);

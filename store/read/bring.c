@@ -29,8 +29,8 @@ struct sc_store_sketch_plan sc_store_bring_plan(const struct sc_store *store,
 static uint64_t bytes_of(const struct sc_store_sketch_plan *plan,
                          const struct sc_store_hosted_wish *wish)
 {
-    uint64_t bite = plan->is_codes ? sc_store_codes_bite(plan->store, wish->row_count) : 0;
-    uint64_t reads = bite > 0 ? wish->bytes / bite + 1 : 0;
+    uint64_t bite = sc_store_codes_frame_bytes(plan->store);
+    uint64_t reads = plan->is_codes ? wish->bytes / bite + 1 : 0;
     return 2 * wish->bytes + PIECE_MORE + reads * SC_STORE_SKETCH_SECTIONS * 2 * PAGE;
 }
 

@@ -15,10 +15,11 @@
  *
  * A load of codes has blocks of codes (store/rows/codes.h) in the place of probe rows, and those of
  * V in that of their tags; those of as many ranges as one read takes (codes_frame_bytes), or, where
- * the blocks of one range are more than that, a part of them after another. Each is read into an
- * area of whole pages of its own and stays there: only what comes in parts, and row tags, is copied
- * to where it is looked for. Who copies the last part verifies the whole. A range without good
- * codes is marked so and fails nothing.
+ * the blocks of one range are more than that, a part of them after another. Rows' tags are blocks
+ * of their own, before those: of a run's rows together, as they lie. Each is read into an area of
+ * whole pages of its own and stays there: only what comes in parts, and row tags, is copied to
+ * where it is looked for. Who copies the last of a range verifies it. A range without good codes is
+ * marked so and fails nothing.
  *
  * What host memory has of a range is not read: a task copies it to its place and verifies it there.
  * A slab that is gone by then, or fails, is read after all, by frames, once all else is planned.
@@ -47,10 +48,12 @@ struct sc_store_sketch_block {
     uint64_t extent_id, piece; /* of the first row */
     uint64_t copy;             /* of what has the probe rows */
     uint64_t extent_row, row_first, row_count;
+    uint64_t tag_count; /* rows whose tags it has, from row_first on */
     uint64_t probe_row_bytes, wanted_bytes; /* of each probe row: as it lies there; of it */
     uint32_t layer, part_count;
     bool is_codes;
-    uint64_t range_first, range_count; /* of codes; 0, 0: it has none, or is of probe rows */
+    uint64_t range_first, range_count; /* of codes, or of tags beside; 0, 0: it has none, or is of
+                                          probe rows */
     uint64_t k_at, v_at;               /* where the sections begin, in a layer of codes */
     uint64_t area;                     /* of codes: where it is read to, behind the run's start */
     /* The first two are empty when nothing is wanted; of codes, K's and V's blocks. */
@@ -81,6 +84,7 @@ struct sc_store_sketch_plan {
     const struct sc_store_extent_entry *extent;
     struct sc_store_probes probes;
     uint64_t row, left, step; /* of the run: its next row, rows that are left, a block's rows */
+    uint64_t tagged; /* of codes: rows from there on whose tags a block has, or that have none */
 
     struct sc_store_sketch_block block; /* the one that next made */
 };
@@ -109,7 +113,7 @@ struct sc_store_coded {        /* of a range, in memory */
                                            host memory has, never) */
     const struct sc_store_annex *codes; /* as they were when the load began; NULL: it has none */
     uint32_t row;                       /* of the coded rows, that the range begins with */
-    _Atomic uint32_t left;              /* reads of it that have not come */
+    _Atomic uint32_t left;              /* blocks of it, and of its tags, that have not come */
     bool is_good, has_v, is_coarse;
     bool is_hosted; /* they came from host memory */
 };
@@ -204,12 +208,11 @@ static inline uint64_t sc_store_sketch_tags_bytes(const struct sc_store *store, 
     return rows * store->shape.tags_per_row * 8;
 }
 
-/* Into how many reads the blocks of a range go, whose tags fit one. */
+/* Into how many reads the blocks of a range go. */
 static inline uint64_t sc_store_sketch_reads(const struct sc_store *store,
-                                             const struct sc_store_blocks *blocks,
-                                             uint64_t row_count, bool k_alone)
+                                             const struct sc_store_blocks *blocks, bool k_alone)
 {
-    uint64_t bite = sc_store_codes_bite(store, row_count);
+    uint64_t bite = sc_store_codes_frame_bytes(store);
     return (blocks->k_bytes + (k_alone ? 0 : blocks->v_bytes) + bite - 1) / bite;
 }
 

@@ -2,8 +2,9 @@
  *
  *   probe rows   [row 0][row 1]...[zeros to 64][row tags]
  *   codes        [struct sc_store_coded of range 0, 1 ...][area 0][area 1]...[K, V ...][row tags]
- *   area         [K 0][K 1].. [V 0][V 1].. [tags]    of one block, the pages as they were read;
- *                codes stay where they are, tags go to the rows' others
+ *   area         [K 0][K 1].. [V 0][V 1]..    of one block, the pages as they were read; codes
+ *                stay where they are
+ *                [tags]                       of a block of tags; they go to the rows' others
  *   K, V         of a range that comes in parts: put together here
  *
  * Holds: a probe row that is copied out agrees with its tag (namespace, piece, copy, layer,
@@ -62,10 +63,10 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sk
         rows += range->row_count;
         if (coded.codes != NULL) {
             const struct sc_store_extent_entry *extent;
-            uint64_t reads = sc_store_sketch_reads(store, &blocks, range->row_count, plan->k_alone);
+            uint64_t reads = sc_store_sketch_reads(store, &blocks, plan->k_alone);
             coded.row = range->row_first - sc_store_coded_piece(store, coded.piece, &extent)->skip;
             coded.has_v = !plan->k_alone;
-            atomic_init(&coded.left, (uint32_t)reads);
+            atomic_init(&coded.left, (uint32_t)reads + (coded.is_coarse ? 0 : 1)); /* its tags */
             if (reads > 1 || is_hosted) {
                 coded.k_at = at;
                 coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
@@ -245,7 +246,8 @@ static void coded_end(struct sc_store *store, struct sc_store_coded *coded,
            layer);
 }
 
-/* Codes of the block's ranges. The memory is held. Who brings the last of a range's verifies it. */
+/* Codes of the block's ranges, or their tags, which are copied. The memory is held. Who brings the
+ * last of a range's verifies it. */
 static void codes_take(struct sc_store *store, const struct sc_store_sketch_block *block,
                        const uint8_t *area, const struct sc_store_sketch_memory *memory)
 {
@@ -261,7 +263,9 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
         sc_store_codes_blocks(store, extent, coded->codes->copy, &coded->codes->code_shape, piece,
                               &blocks);
         const struct sc_store_sketch_section *k = &block->probes, *v = &block->probe_tags;
-        if (coded->k_at == 0) { /* they are whole, and stay where they were read */
+        if (block->tag_count > 0) {
+            /* they are where they belong already, and codes may be */
+        } else if (coded->k_at == 0) { /* they are whole, and stay where they were read */
             coded->k_at = (uint64_t)(area - run) + k->at + (blocks.k_at - block->k_at);
             coded->v_at = (uint64_t)(area - run) + v->at + (blocks.v_at - block->v_at);
         } else {
@@ -277,9 +281,9 @@ static void codes_take(struct sc_store *store, const struct sc_store_sketch_bloc
 static spec_status memory_fill(struct sc_store *store, const struct sc_store_sketch_block *block,
                                const uint8_t *frame, const struct sc_store_sketch_memory *memory)
 {
-    if (block->tags.end > block->tags.start)
+    if (block->tag_count > 0)
         memcpy(memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, block->row_first),
-               frame + block->tags.at, sc_store_sketch_tags_bytes(store, block->row_count));
+               frame + block->tags.at, sc_store_sketch_tags_bytes(store, block->tag_count));
     codes_take(store, block, frame, memory);
     if (block->wanted_bytes == 0 || probes_take(store, block, frame, memory->run)) {
         sc_store_sketch_give_block(store, block, frame, memory);

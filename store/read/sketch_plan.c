@@ -3,9 +3,11 @@
  *   ranges   piece 7 rows 0..64 | piece 8 rows 0..64 | piece 3 rows 5..9
  *   runs     [ one extent, adjacent rows             ] [ another          ]
  *   blocks   [ rows 0..43 ][ 43..86 ][ 86..128 ]       [ 5..9 ]              of one size in a run
+ *            of codes: [tags of rows 0..128][codes of rows 0..64][of 64..128]   [tags][codes]
  *
- * Holds: blocks cover every row once, in order; each is complete in itself: no other is needed to
- * verify it, but where the codes of one range are more than a read takes.
+ * Holds: blocks cover every row once, in order, of codes and once more its tags; each is complete
+ * in itself: no other is needed to verify it, but where the codes of one range are more than a read
+ * takes.
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the sketch's lock.
  * Tests: tests/unit/store/test_sketch.c, test_codes.c */
@@ -65,6 +67,7 @@ static bool run_open(struct sc_store_sketch_plan *plan)
     plan->left = left;
     plan->probes = sc_store_probes_of(extent);
     plan->step = rows_even(plan, &plan->probes, left);
+    plan->tagged = ranges[plan->range].is_coarse != 0 ? left : 0;
     return plan->step > 0;
 }
 
@@ -72,6 +75,7 @@ static void cursor_advance(struct sc_store_sketch_plan *plan, uint64_t count)
 {
     plan->row += count;
     plan->left -= count;
+    plan->tagged -= count < plan->tagged ? count : plan->tagged;
     plan->row_next += count;
     while (count > 0) {
         uint64_t left = plan->ranges[plan->range].row_count - plan->range_row;
@@ -156,9 +160,7 @@ const struct sc_store_annex *sc_store_sketch_codes_of(const struct sc_store *sto
     if (annex == NULL || range->row_count == 0 || range->row_first < piece->skip)
         return NULL;
     sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape, piece, ret_blocks);
-    bool fits =
-        sc_store_codes_fit(annex, ret_blocks) && sc_store_codes_bite(store, range->row_count) > 0;
-    return fits ? annex : NULL;
+    return sc_store_codes_fit(annex, ret_blocks) ? annex : NULL;
 }
 
 /* What codes the range is read with. */
@@ -181,10 +183,10 @@ static bool codes_plan_part(struct sc_store_sketch_plan *plan, const struct sc_s
     struct sc_store_blocks blocks;
     sc_store_codes_blocks(plan->store, plan->extent, annex->copy, &annex->code_shape,
                           sc_store_coded_piece(plan->store, range->piece, &same), &blocks);
-    if (sc_store_sketch_reads(plan->store, &blocks, range->row_count, plan->k_alone) == 1)
+    if (sc_store_sketch_reads(plan->store, &blocks, plan->k_alone) == 1)
         return false;
     uint64_t k = blocks.k_bytes, all = k + (plan->k_alone ? 0 : blocks.v_bytes);
-    uint64_t from = plan->codes_at, to = from + sc_store_codes_bite(plan->store, range->row_count);
+    uint64_t from = plan->codes_at, to = from + sc_store_codes_frame_bytes(plan->store);
     to = to < all ? to : all;
     block->k_at = blocks.k_at + (from < k ? from : k);
     block->v_at = blocks.v_at + (from > k ? from - k : 0);
@@ -210,7 +212,7 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
     const struct sc_store_annex *annex = annex_of(plan, first);
     if (annex != NULL && codes_plan_part(plan, annex))
         return;
-    for (; i < plan->range_count && rows < plan->left; i++) {
+    for (; i < plan->range_count && rows < plan->tagged; i++) {
         struct sc_store_blocks blocks = {0};
         if (ranges[i].row_count > 0 && annex_of(plan, i) != annex)
             break; /* none, or those of a follower that has read its log anew */
@@ -223,7 +225,6 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
         uint64_t v_at = i == first ? blocks.v_at : block->v_at;
         uint64_t bytes = blocks.k_at + blocks.k_bytes - k_at;
         bytes += plan->k_alone ? 0 : blocks.v_at + blocks.v_bytes - v_at;
-        bytes += sc_store_sketch_tags_bytes(store, rows + ranges[i].row_count);
         if (i > first && ranges[i].row_count > 0 && bytes > most)
             break;
         block->k_at = k_at;
@@ -237,6 +238,24 @@ static void codes_plan(struct sc_store_sketch_plan *plan)
     block->range_count = annex != NULL ? i - first : 0;
     if (annex != NULL)
         codes_sections(plan, annex, k_end - block->k_at, plan->k_alone ? 0 : v_end - block->v_at);
+}
+
+/* The block at the cursor, of the tags of a run's rows: of as many ranges as one read takes,
+ * however many blocks their codes are. Codes of wide rows take a block for a page of tags, or less;
+ * those of narrow rows are all in one, and tags would be an operation beside them in any case. */
+static void tags_plan(struct sc_store_sketch_plan *plan)
+{
+    struct sc_store_sketch_block *block = &plan->block;
+    uint64_t most = sc_store_codes_frame_bytes(plan->store);
+    uint64_t i = plan->range, rows = plan->ranges[i].row_count;
+    while (++i < plan->range_count && rows < plan->left &&
+           sc_store_sketch_tags_bytes(plan->store, rows + plan->ranges[i].row_count) <= most)
+        rows += plan->ranges[i].row_count;
+    plan->tagged = rows;
+    block->tag_count = rows;
+    block->row_count = 0; /* they come with their codes */
+    block->range_first = plan->range;
+    block->range_count = i - plan->range;
 }
 
 /* At most so many rows of the run, up to a range's end where one is near enough: so a block has
@@ -283,7 +302,7 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
     if (plan->left == 0 && !run_open(plan))
         return SPEC_E_CORRUPT; /* dropped since begin */
     const struct sc_store_extent_entry *extent = plan->extent;
-    struct sc_store_where layer =
+    struct sc_store_where tags =
         sc_store_layer_where(extent->parts, extent->part_count, extent->stride, plan->layer);
     const struct sc_store_probes *probes = &plan->probes;
     uint64_t row = plan->row, count = plan->left, piece;
@@ -298,26 +317,28 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
         .extent_row = row,
         .row_first = plan->row_next,
         .row_count = count,
+        .tag_count = count,
         .probe_row_bytes = probes->row_bytes,
         .wanted_bytes = plan->wanted_bytes,
         .layer = plan->layer,
-        .is_codes = plan->is_codes,
-        .tags = section_of(layer, extent->tag_offset, sc_store_sketch_tags_bytes(plan->store, 1),
-                           row, count)};
-    if (plan->is_codes) {
+        .is_codes = plan->is_codes};
+    if (plan->is_codes && plan->tagged == 0) {
+        tags_plan(plan);
+    } else if (plan->is_codes) {
+        block->tag_count = 0;
         codes_plan(plan);
-        count = block->row_count;
-        block->tags = section_of(layer, extent->tag_offset,
-                                 sc_store_sketch_tags_bytes(plan->store, 1), row, count);
     }
+    count = block->row_count;
     if (plan->wanted_bytes > 0) {
-        layer =
+        struct sc_store_where layer =
             sc_store_layer_where(probes->parts, probes->part_count, probes->stride, plan->layer);
         block->probes = section_of(layer, probes->offset, probes->row_bytes, row, count);
         block->probe_tags = section_of(layer, probes->tag_offset, 8, row, count);
     }
     if (plan->ranges[plan->range].is_coarse != 0)
-        block->tags.end = block->tags.start;
+        block->tag_count = 0;
+    block->tags = section_of(tags, extent->tag_offset, sc_store_sketch_tags_bytes(plan->store, 1),
+                             row, block->tag_count);
     /* A gap in codes would stay in the load's memory. */
     block_parts(block, plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES,
                 plan->is_codes ? 0 : GAP_BYTES);

@@ -63,13 +63,6 @@ uint64_t sc_store_codes_frame_bytes(const struct sc_store *store)
     return store->limits.op_bytes + SC_FRAMES_SLACK_BYTES - SC_STORE_SKETCH_SLACK_BYTES;
 }
 
-uint64_t sc_store_codes_bite(const struct sc_store *store, uint64_t row_count)
-{
-    uint64_t tags = row_count * store->shape.tags_per_row * 8;
-    uint64_t frame = sc_store_codes_frame_bytes(store);
-    return tags < frame ? frame - tags : 0;
-}
-
 static uint64_t checksum(const struct sc_store *store, const struct sc_store_blocks *blocks,
                          uint32_t layer, uint32_t part, const uint8_t *block)
 {

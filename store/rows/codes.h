@@ -47,13 +47,10 @@ static inline bool sc_store_codes_fit(const struct sc_store_annex *annex,
     return blocks->v_at + blocks->v_bytes <= annex->stride;
 }
 
-/* Bytes of blocks and row tags that one read takes, each section of them rounded out to pages: what
- * a frame has room for. */
+/* Bytes of blocks, or of row tags, that one read takes, each section of them rounded out to pages:
+ * what a frame has room for. They are more than a piece's K and V blocks where these were made, but
+ * io.op_bytes may be less today; and more than the tags of any piece. */
 uint64_t sc_store_codes_frame_bytes(const struct sc_store *store);
-/* Bytes of K's block (and then V's) that one read takes beside the tags of so many rows. They are
- * more than all where the blocks were made, but io.op_bytes may be less today. 0: no chunk has so
- * many. */
-uint64_t sc_store_codes_bite(const struct sc_store *store, uint64_t row_count);
 
 /* Makes K's or V's block (part) of the rows. */
 void sc_store_block_make(const struct sc_store *store, const struct sc_store_blocks *blocks,

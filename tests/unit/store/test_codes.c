@@ -351,6 +351,58 @@ static void a_piece_that_goes_during_a_load_fails_it(void **state)
         }
 }
 
+static struct sc_store_read_cost cost_of(const struct match *match, struct sc_store_sketch *sketch,
+                                         bool k_alone)
+{
+    struct sc_store_read_cost cost;
+    codes_load(match, sketch, 1, k_alone);
+    sc_store_sketch_cost(sketch, &cost);
+    return cost;
+}
+
+/* Tags of a run's rows are read once, however many reads its codes take. What they add is what is
+ * read of the same ranges beyond their codes alone. */
+static void tags_of_a_run_are_one_operation(void **state)
+{
+    (void)state;
+    static const uint64_t runs[] = {15 * 64, 23}; /* rows of an extent each */
+    for (uint32_t i = 0; i < 4; i++) {
+        struct world_setup setup = setups[i % 2];
+        setup.segment_bytes = 8u << 20; /* a layer is more than 2 MiB */
+        struct world *world = world_bare(&setup, 6);
+        uint64_t tag_bytes = setup.layout == SC_STORE_SPLIT ? 16 : 8;
+        world->params.sketch_bytes_max = 16u << 20;
+        for (uint64_t key = 1; key <= 2; key++)
+            assert_int_equal(world_store(world, key, 0, runs[key - 1]), SPEC_OK);
+        world->config.io_op_bytes = i < 2 ? 40u << 10 : SHORT_OP_BYTES; /* 24 KiB a read, or 4 */
+        reopen(world);
+        build_all(world, 0);
+        struct sc_store_sketch *sketch = sketch_make(world);
+        struct match match = {.count = 0};
+        match_key(world, &match, 1);
+        match_key(world, &match, 2);
+        uint64_t tag_reads = 1 + 1, rows = runs[0] + runs[1];
+        if (i >= 2)
+            tag_reads = (runs[0] * tag_bytes + 4095) / 4096 + 1;
+        for (uint32_t k_alone = 0; k_alone < 2; k_alone++) {
+            for (uint64_t r = 0; r < match.count; r++)
+                match.ranges[r].is_coarse = 1;
+            struct sc_store_read_cost codes = cost_of(&match, sketch, k_alone != 0);
+            for (uint64_t r = 0; r < match.count; r++)
+                match.ranges[r].is_coarse = 0;
+            struct sc_store_read_cost all = cost_of(&match, sketch, k_alone != 0);
+            assert_true(codes.op_count > tag_reads);
+            assert_int_equal(all.op_count, codes.op_count + tag_reads);
+            assert_int_equal(all.wanted_bytes, codes.wanted_bytes + rows * tag_bytes);
+            assert_true(all.read_bytes <=
+                        codes.read_bytes + rows * tag_bytes + tag_reads * 2 * 4096);
+            match_check(world, &match, 1, 0, sketch, true);
+        }
+        sc_store_sketch_close(sketch);
+        world_free(world);
+    }
+}
+
 /* Blocks that stand in each other's place fail: of another piece, layer, or part. */
 static void a_misdirected_block_is_never_believed(void **state)
 {
@@ -581,6 +633,7 @@ int main(void)
         cmocka_unit_test(reads_of_an_ended_load_keep_their_memory),
         cmocka_unit_test(queued_reads_of_ended_loads_keep_nothing),
         cmocka_unit_test(a_piece_that_goes_during_a_load_fails_it),
+        cmocka_unit_test(tags_of_a_run_are_one_operation),
         cmocka_unit_test(a_misdirected_block_is_never_believed),
         cmocka_unit_test(codes_give_their_pages_back_with_the_extent),
         cmocka_unit_test(codes_survive_every_fault),

@@ -136,6 +136,34 @@ static void the_second_sketch_reads_nothing(void **state)
         }
 }
 
+/* Codes and tags of a piece come in reads of their own. Whichever comes last, the slab has both. */
+static void a_slab_of_codes_waits_for_its_tags(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint64_t late = 0; late < 12; late++) {
+            struct world *world = world_make(&setups[i], late);
+            struct match match = {.count = 0};
+            world->params.sketch_bytes_max = 16u << 20;
+            world->config.host_bytes = 8u << 20;
+            world->config.io_op_bytes = 40u << 10; /* a run's codes are several reads */
+            keep_codes(world, true);
+            world_open_ok(world);
+            store_all(world);
+            match_key(world, &match, 1);
+            struct sc_store_sketch *sketch = sketch_make(world);
+            sc_io_sim_fault_scope(world->disk, "/seg-");
+            sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, late);
+            (void)look(world, &match, WANT_CODES, 1, sketch);
+            sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, UINT64_MAX);
+            uint64_t before = read_bytes(world);
+            assert_true(look(world, &match, WANT_CODES, 1, sketch) > 0);
+            assert_int_equal(read_bytes(world), before);
+            sc_store_sketch_close(sketch);
+            world_free(world);
+        }
+}
+
 /* K's codes are there when K and V's are wanted: the slab gives way to one that has both. */
 static void a_slab_gives_way_to_one_of_more(void **state)
 {
@@ -180,7 +208,9 @@ static void any_ranges_are_right_from_both(void **state)
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++)
         for (uint32_t s = 0; s < 3; s++) {
-            struct world *world = world_hosted(&setups[i], sizes[s], 20 + s);
+            struct world_setup setup = setups[i];
+            setup.op_bytes = s == 1 ? 40u << 10 : setup.op_bytes; /* a run's codes in many reads */
+            struct world *world = world_hosted(&setup, sizes[s], 20 + s);
             uint64_t random = 100 * i + s + 1, hosted = 0;
             if (world == NULL)
                 continue;
@@ -549,6 +579,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_sketch_reads_nothing),
+        cmocka_unit_test(a_slab_of_codes_waits_for_its_tags),
         cmocka_unit_test(a_slab_gives_way_to_one_of_more),
         cmocka_unit_test(any_ranges_are_right_from_both),
         cmocka_unit_test(rot_in_memory_is_read_over),
