@@ -452,7 +452,7 @@ static spec_status check_widths(const struct parse *parse)
     const struct sc_config *config = parse->config;
     const uint32_t halves[2] = {config->halves_k, config->halves_v};
     for (uint32_t i = 0; i < 2 && config->widths == SC_WIDTHS_EVEN; i++)
-        if (halves[i] % 2 != 0 || halves[i] == 14)
+        if (halves[i] % 2 != 0 || halves[i] == 14 || halves[i] == 2)
             return sc_fail(parse->reterr, SPEC_E_CONFIG,
                            "config: layered.bits_%c: found %" PRIu32 "%s, expected 2, 3, 4, 5, 6 "
                            "or 8 where layered.widths is even",

@@ -139,14 +139,14 @@ static const struct sc_config_row rows[] = {
       "What an item gets of rows that are not chosen. none: nothing. coarse: their codes' values, "
       "so that every row is there; the budget is layered.exact_ppm then."},
      CHOICE(base, "none", "coarse")},
-    {{"layered.bits_k", "number", "4", "2 .. 8 in steps of .5; with even widths 2, 3, 4, 5, 6 or 8",
+    {{"layered.bits_k", "number", "4", "1 .. 8 in steps of .5; with even widths 2, 3, 4, 5, 6 or 8",
       "Bits of a value of K in the codes that are made from now on, on average; scales come on "
       "top: "
       "32 bits a channel of each piece of a chunk."},
-     HALVES(halves_k, 2, 8)},
-    {{"layered.bits_v", "number", "2", "2 .. 8 in steps of .5; with even widths 2, 3, 4, 5, 6 or 8",
+     HALVES(halves_k, 1, 8)},
+    {{"layered.bits_v", "number", "2", "1 .. 8 in steps of .5; with even widths 2, 3, 4, 5, 6 or 8",
       "The same of V. Of free widths V has some where this is no whole number."},
-     HALVES(halves_v, 2, 8)},
+     HALVES(halves_v, 1, 8)},
     {{"layered.widths", "choice", "even", "\"even\" or \"free\"",
       "Bits of each channel in the codes that are made from now on. even: all the same. free: more "
       "where ranges and queries say that errors count, and keys are coded as they were before the "

@@ -101,6 +101,7 @@ struct sc_kernels_coded {
     const struct sc_kernels_rotary
         *rotary;        /* of planes: they were turned back; NULL: they were not */
     const float *turns; /* [rows][rotary->turned] from the first of the rows on */
+    const float *turn_tiles; /* the same by planes.h's turn_tiles; NULL: not at hand */
 };
 
 /* Rows of a slab that are decoded into a memory, of their type or float32: a row a token, from

@@ -515,6 +515,7 @@ static void slab_score_planes(const struct few *few, const struct sc_kernels_sla
         .query_count = few->query_count,
         .rotary = slab->coded.rotary,
         .turns = slab->coded.turns,
+        .turn_tiles = slab->coded.turn_tiles,
         .score_stride = few->stride};
     for (uint64_t head = 0; head < few->head_count; head++) {
         bool is_last = head + 1 == few->head_count;

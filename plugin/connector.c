@@ -211,6 +211,14 @@ static void on_note(const uint16_t *words, uint64_t count, void *user)
         sc_plugin_trusts_load(words, count, conn);
     else if (kind == SC_PLUGIN_NOTE_FILL && conn->ranks.rank == 0)
         sc_plugin_fill_heard(conn, words, count);
+    else if (kind == SC_PLUGIN_NOTE_WIDTHS)
+        sc_plugin_learnt_load(&conn->coding->learning, kind, words, count);
+}
+
+static void on_write(void *user, bool whatever_changed)
+{
+    sc_plugin_trusts_write(user, whatever_changed);
+    sc_plugin_coding_write(user);
 }
 
 static spec_status open_lab(spec_connector *conn, struct spec_error *reterr)
@@ -218,7 +226,7 @@ static spec_status open_lab(spec_connector *conn, struct spec_error *reterr)
     conn->lab = (struct sc_lab){.config = &conn->config,
                                 .log = &conn->log,
                                 .store = &conn->store,
-                                .on_write = sc_plugin_trusts_write,
+                                .on_write = on_write,
                                 .user = conn};
     if (!sc_plugin_can_select(conn))
         return SPEC_OK; /* nothing is ever scored, nor chosen by averages, nor guessed */

@@ -55,6 +55,7 @@
 enum {
     SC_PLUGIN_NOTE_TRUST = 1, /* choose/trust.c */
     SC_PLUGIN_NOTE_FILL = 2,  /* fill/note.h */
+    SC_PLUGIN_NOTE_WIDTHS = 3 /* coding/note.c */
 };
 
 struct sc_plugin_coding; /* coding/coding.h */

@@ -114,10 +114,31 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
                                     .rotary = coding->turns.rotary,
                                     .row_bytes = {is_free_k ? coding->made.k_row_bytes : 0,
                                                   is_free_v ? coding->made.v_row_bytes : 0}};
-    if (status == SPEC_OK)
-        return sc_plugin_learning_open(&coding->learning, &conn->alloc, reterr);
-    pthread_mutex_init(&coding->learning.lock, NULL);
-    return status;
+    pthread_mutex_init(&coding->write_lock, NULL);
+    spec_status learning = sc_plugin_learning_open(&coding->learning, &conn->alloc, reterr);
+    uint64_t words = sc_plugin_learnt_words(&coding->learning);
+    if (words > 0)
+        coding->words =
+            sc_alloc_array(&conn->alloc, SC_STORE_NOTE_HEAD + words, sizeof(*coding->words));
+    if (words > 0 && coding->words == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a note of widths");
+    return status != SPEC_OK ? status : learning;
+}
+
+void sc_plugin_coding_write(spec_connector *conn)
+{
+    struct sc_plugin_coding *coding = conn->coding;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (coding->words == NULL || conn->ranks.role != SPEC_ROLE_WRITER ||
+        !sc_store_takes_notes(conn->store))
+        return;
+    pthread_mutex_lock(&coding->write_lock);
+    if (sc_plugin_learnt_put(&coding->learning, SC_PLUGIN_NOTE_WIDTHS, &coding->written,
+                             coding->words + SC_STORE_NOTE_HEAD) &&
+        sc_store_note_put(conn->store, coding->words, sc_plugin_learnt_words(&coding->learning),
+                          &error) != SPEC_OK)
+        SC_LOG(&conn->log, SPEC_LOG_DEBUG, "widths are not written: %s", error.text);
+    pthread_mutex_unlock(&coding->write_lock);
 }
 
 void sc_plugin_coding_close(spec_connector *conn)
@@ -127,6 +148,8 @@ void sc_plugin_coding_close(spec_connector *conn)
     sc_plugin_learning_close(&conn->coding->learning, &conn->alloc);
     sc_plugin_tables_close(&conn->coding->tables, &conn->alloc);
     sc_plugin_turns_close(&conn->coding->turns, &conn->alloc);
+    sc_alloc_free(&conn->alloc, conn->coding->words);
+    pthread_mutex_destroy(&conn->coding->write_lock);
     sc_alloc_free(&conn->alloc, conn->coding);
 }
 
@@ -233,6 +256,7 @@ struct sc_kernels_coded sc_plugin_coded_k(const spec_connector *conn,
     if ((slab->shape->form & SC_STORE_FORM_K_TURNED) != 0) {
         coded.rotary = &coding->turns.rotary;
         coded.turns = sc_plugin_turns_get(&coding->turns, position, row_count);
+        coded.turn_tiles = sc_plugin_turns_tiles(&coding->turns, position);
     }
     return coded;
 }

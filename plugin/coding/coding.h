@@ -22,11 +22,16 @@ struct sc_plugin_coding {
     struct sc_plugin_turns turns;
     struct sc_plugin_tables tables;
     struct sc_plugin_learning learning;
+    pthread_mutex_t write_lock; /* of the two below */
+    uint16_t *words;            /* of a note; NULL: none is written */
+    uint64_t written;           /* what was known when it was written last */
 };
 
 spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model *model,
                                   struct spec_error *reterr);
 void sc_plugin_coding_close(spec_connector *conn);
+/* What was learnt, to the log, where something is new. Background threads and close. */
+void sc_plugin_coding_write(spec_connector *conn);
 /* What the store asks of it. */
 struct sc_store_codes sc_plugin_coding_codes(spec_connector *conn);
 /* A slab's K or V as kernels take them; position: of its first row, of row_count. */

@@ -161,7 +161,7 @@ const struct sc_plugin_table *sc_plugin_learn_first(struct sc_plugin_learning *l
         spans_add(learning, learnt, spans);
         weights_make(learning, learnt, part == 0);
         table = table_make(learning, learnt, part);
-        learnt->slabs_next = 8;
+        learnt->slabs_next = SC_PLUGIN_SLABS_NEXT;
     }
     pthread_mutex_unlock(&learning->lock);
     return table;

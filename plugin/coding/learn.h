@@ -22,6 +22,7 @@
 #include "plugin/coding/tables.h"
 #include "plugin/coding/turns.h"
 
+#define SC_PLUGIN_SLABS_NEXT     8u /* are seen until a table is looked at again */
 #define SC_PLUGIN_TABLES_A_LAYER 8u /* of each part, that one process makes */
 
 struct sc_plugin_learnt {                        /* of a layer and part */
@@ -65,5 +66,15 @@ void sc_plugin_learn_slab(struct sc_plugin_learning *learning, uint32_t layer, u
 /* Queries scored keys of the layer: [row][query head]. */
 void sc_plugin_learn_queries(struct sc_plugin_learning *learning, uint32_t layer,
                              const struct sc_kernels_queries *queries);
+
+/* ---- As words of a note in the store's log (note.c) ---- */
+
+/* How many; 0: one note does not hold them, or there is nothing to learn. */
+uint64_t sc_plugin_learnt_words(const struct sc_plugin_learning *learning);
+/* false: nothing is new since *written, or layers are without a table yet. */
+bool sc_plugin_learnt_put(struct sc_plugin_learning *learning, uint32_t kind, uint64_t *written,
+                          uint16_t *ret_words);
+void sc_plugin_learnt_load(struct sc_plugin_learning *learning, uint32_t kind,
+                           const uint16_t *words, uint64_t count);
 
 #endif

@@ -13,6 +13,8 @@
 #define BLOCK         64u                 /* positions that are made together */
 #define POSITIONS_MAX (UINT64_C(1) << 20) /* keys behind them have no codes */
 
+_Static_assert(BLOCK % SC_KERNELS_PLANES_TILE == 0, "tiles are of one block");
+
 enum { NOT_MADE, BEING_MADE, MADE };
 
 /* Llama 3's: wavelengths far beyond the first length of context are stretched by `factor`. */
@@ -57,10 +59,12 @@ spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc 
         return SPEC_OK;
     uint64_t pairs = model->head_size / 2, capacity = count < POSITIONS_MAX ? count : POSITIONS_MAX;
     capacity = (capacity + BLOCK - 1) / BLOCK * BLOCK;
-    void *rows = mmap(NULL, capacity * 2 * pairs * sizeof(float), PROT_READ | PROT_WRITE,
+    void *rows = mmap(NULL, 2 * capacity * model->head_size * sizeof(float), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (rows != MAP_FAILED)
+    if (rows != MAP_FAILED) {
         turns->rows = rows;
+        turns->tiles = turns->rows + capacity * model->head_size;
+    }
     turns->capacity = capacity;
     turns->rotary = (struct sc_kernels_rotary){
         model->rope_kind == SPEC_ROPE_HALF ? SC_KERNELS_ROTARY_HALF : SC_KERNELS_ROTARY_INTERLEAVED,
@@ -81,7 +85,7 @@ spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc 
 void sc_plugin_turns_close(struct sc_plugin_turns *turns, struct sc_alloc *alloc)
 {
     if (turns->rows != NULL)
-        munmap(turns->rows, turns->capacity * turns->rotary.turned * sizeof(float));
+        munmap(turns->rows, 2 * turns->capacity * turns->rotary.turned * sizeof(float));
     sc_alloc_free(alloc, turns->frequencies);
     sc_alloc_free(alloc, turns->states);
 }
@@ -94,11 +98,18 @@ static void block_make(struct sc_plugin_turns *turns, uint64_t block)
         for (uint64_t position = block * BLOCK; position < (block + 1) * BLOCK; position++)
             sc_kernels_rotary_turn(position, turns->frequencies, turned,
                                    turns->rows + position * turned);
+        sc_kernels_planes_turn_tiles(turns->rows + block * BLOCK * turned, BLOCK, turned,
+                                     turns->tiles + block * BLOCK * turned);
         atomic_store_explicit(&turns->states[block], MADE, memory_order_release);
         return;
     }
     while (atomic_load_explicit(&turns->states[block], memory_order_acquire) != MADE)
         sched_yield();
+}
+
+const float *sc_plugin_turns_tiles(const struct sc_plugin_turns *turns, uint64_t first)
+{
+    return first % SC_KERNELS_PLANES_TILE == 0 ? turns->tiles + first * turns->rotary.turned : NULL;
 }
 
 const float *sc_plugin_turns_get(struct sc_plugin_turns *turns, uint64_t first, uint64_t count)

@@ -10,12 +10,13 @@
 
 #include "abi/spec_connector.h"
 #include "base/alloc.h"
-#include "kernels/rotary.h"
+#include "kernels/planes.h"
 
 struct sc_plugin_turns {
     struct sc_kernels_rotary rotary; /* turned 0: nothing is turned */
     double *frequencies;             /* [turned / 2] */
     float *rows;                     /* [capacity][turned] */
+    float *tiles;                    /* the same, by sc_kernels_planes_turn_tiles */
     _Atomic uint8_t *states;         /* [capacity / a block's rows] */
     uint64_t capacity;               /* positions */
 };
@@ -29,5 +30,8 @@ void sc_plugin_turns_close(struct sc_plugin_turns *turns, struct sc_alloc *alloc
 /* Rows of positions [first, + count); NULL: not all are below the capacity, or nothing is turned.
  */
 const float *sc_plugin_turns_get(struct sc_plugin_turns *turns, uint64_t first, uint64_t count);
+
+/* Tiles of the same, of what get returned for that first position; NULL: it begins no tile. */
+const float *sc_plugin_turns_tiles(const struct sc_plugin_turns *turns, uint64_t first);
 
 #endif

@@ -208,8 +208,8 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
         SC_STORE_FIELD_OPTIONAL("prow", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("probe", 0, UINT64_C(1) << 40),
         SC_STORE_FIELD_OPTIONAL("ptags", 0, UINT64_C(1) << 40),
-        SC_STORE_FIELD_OPTIONAL("bitsk", 2, 8),
-        SC_STORE_FIELD_OPTIONAL("bitsv", 2, 8),
+        SC_STORE_FIELD_OPTIONAL("bitsk", 1, 8),
+        SC_STORE_FIELD_OPTIONAL("bitsv", 1, 8),
         SC_STORE_FIELD_OPTIONAL("group", 0, 7),
         SC_STORE_FIELD_OPTIONAL("scale", 0, UINT64_C(1) << 32),
         SC_STORE_FIELD_OPTIONAL("kcode", 1, SC_STORE_K_ROW_BYTES_MAX),
@@ -332,7 +332,7 @@ static bool decode_coarse(const uint8_t *payload, uint64_t bytes, struct sc_stor
 {
     struct sc_store_field fields[] = {
         SC_STORE_COMMON_FIELDS, SC_STORE_FIELD_UINT("at", 0, UINT64_MAX - 1),
-        SC_STORE_FIELD_UINT("bitsk", 2, 8), SC_STORE_FIELD_UINT("bitsv", 2, 8)};
+        SC_STORE_FIELD_UINT("bitsk", 1, 8), SC_STORE_FIELD_UINT("bitsv", 1, 8)};
     if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 3))
         return false;
     record->coarse =

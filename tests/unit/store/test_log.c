@@ -700,7 +700,7 @@ static void log_annexes_that_lie_harm_nothing(void **state)
         {.is_codes = true, .scale = UINT64_C(1) << 32},
         {.is_codes = true, .scale = UINT64_MAX},
         {.is_codes = true, .bits_k = 9},
-        {.is_codes = true, .bits_k = 1},
+        {.is_codes = true, .bits_k = 10},
         {.is_codes = true, .from = "bitsk", .to = "bitsx"}, /* a key is missing */
         {.is_codes = true, .from = "vcode", .to = "xcode"},
         {.is_codes = true, .from = "kcode0", .to = "kcode\xff"},
