@@ -319,7 +319,8 @@ struct spec_model {
     uint32_t tp_rank;
     uint32_t tp_size; /* 0 reads as 1 */
     double rope_theta;
-    double rope_scaling[8];        /* the scaling's parameters in the host's order; 0: none */
+    double rope_scaling[8];        /* the scaling's parameters in the host's order; 0: none. llama3:
+                                    * factor, low and high frequency factor, original length */
     const char *rope_scaling_kind; /* "llama3", ...; NULL or "": none */
     const float *kv_scales;        /* quantised KV: its scales; else NULL */
     uint64_t kv_scale_count;
