@@ -1,6 +1,7 @@
-/* Layered delivery of codes of free widths: every row is there, exact ones bit by bit as stored and
- * the others as ref/ says of the table that their block has; and so whatever the shape, the turn,
- * the layout, the tier and the process that coded them. What has no free widths has even ones.
+/* Layered delivery of codes of free widths: every row is there, exact ones bit
+ * by bit as stored and the others as ref/ says of the table that their block
+ * has; and so whatever the shape, the turn, the layout, the tier and the
+ * process that coded them. What has no free widths has even ones.
  *
  * Threads: the fixture's. */
 #include "kernels/planes.h"
@@ -29,7 +30,8 @@ struct shape {
     uint32_t form; /* that codes have to be of */
 };
 
-/* ---- What is expected ----------------------------------------------------------------------- */
+/* ---- What is expected
+ * ----------------------------------------------------------------------- */
 
 /* Of a chunk's rows of a layer what their block says, beside codes. */
 struct told {
@@ -37,7 +39,8 @@ struct told {
     uint8_t tables[2][CHANNELS_MAX / 2];
 };
 
-/* Of all ranges of a request, by a load of codes of our own; returns how many have codes. */
+/* Of all ranges of a request, by a load of codes of our own; returns how many
+ * have codes. */
 static uint64_t tables_read(struct world *world, spec_request handle, uint32_t layer,
                             struct told ret_told[SLABS_MAX])
 {
@@ -86,7 +89,8 @@ static double frequency_of(const struct rig_rope *rope, uint64_t head_size, uint
     return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
-/* Rows of a chunk by ref/; values are what the rows decode to, floats the same in float32. */
+/* Rows of a chunk by ref/; values are what the rows decode to, floats the same
+ * in float32. */
 struct chunk {
     uint64_t first, row_count, row_bytes;
     uint8_t bits_least, bits_most; /* of a channel */
@@ -198,7 +202,8 @@ static void chunk_make(const struct world *world, const struct shape *shape,
                     part == 0 && (told->form & SC_STORE_FORM_K_TURNED) != 0, rows);
 }
 
-/* All rows of the shot, each as its bit says; keys in float32 to ret_keys (NULL: not wanted). */
+/* All rows of the shot, each as its bit says; keys in float32 to ret_keys
+ * (NULL: not wanted). */
 static void assert_all(const struct world *world, const struct shape *shape,
                        const struct told *told, const struct shot *shot, uint64_t from,
                        float (*ret_keys)[CHANNELS_MAX])
@@ -219,7 +224,8 @@ static void assert_all(const struct world *world, const struct shape *shape,
             uint64_t row = from + j - first;
             const uint8_t *expected = is_exact(shot, j) ? chunk.rows[row] : chunk.values[row];
             if (memcmp(at + j * bytes, expected, bytes) != 0)
-                fail_msg("heads %u of %u, layer %u row %lu part %u (%s) is not what it should be",
+                fail_msg("heads %u of %u, layer %u row %lu part %u (%s) is not what it "
+                         "should be",
                          shape->heads, shape->head_size, shot->item.layer, j, part,
                          is_exact(shot, j) ? "exact" : "coarse");
             if (part == 0 && ret_keys != NULL)
@@ -231,7 +237,8 @@ static void assert_all(const struct world *world, const struct shape *shape,
         rig_is_poison((uint8_t *)shot->area.memory.v_base + shot->area.part_bytes, RIG_GUARD));
 }
 
-/* The set by the definition, in float64 over these keys. false: too close to tell. */
+/* The set by the definition, in float64 over these keys. false: too close to
+ * tell. */
 static bool is_the_best(const struct world *world, const struct shot *shot, uint64_t from,
                         float (*keys)[CHANNELS_MAX])
 {
@@ -267,14 +274,17 @@ static bool is_the_best(const struct world *world, const struct shot *shot, uint
     return true;
 }
 
-/* ---- Worlds --------------------------------------------------------------------------------- */
+/* ---- Worlds
+ * ---------------------------------------------------------------------------------
+ */
 
 static void text_make(const struct shape *shape, const char *widths, const char *more,
                       char text[512])
 {
     (void)snprintf(text, 512,
                    "\"preset\": \"layered\", \"chunk_tokens\": %u, \"store\": {\"layout\": "
-                   "\"%s\"%s}, \"layered\": {\"bits_k\": %u%s, \"bits_v\": %u%s, \"widths\": "
+                   "\"%s\"%s}, \"layered\": {\"bits_k\": %u%s, \"bits_v\": %u%s, "
+                   "\"widths\": "
                    "\"%s\"}",
                    shape->chunk, shape->layout, more, shape->halves_k / 2,
                    shape->halves_k % 2 != 0 ? ".5" : "", shape->halves_v / 2,
@@ -366,7 +376,9 @@ static struct seen all_check(struct world *world, const struct shape *shape)
     return seen;
 }
 
-/* ---- Shapes --------------------------------------------------------------------------------- */
+/* ---- Shapes
+ * ---------------------------------------------------------------------------------
+ */
 
 #define K      SC_STORE_FORM_K_FREE
 #define TURNED SC_STORE_FORM_K_TURNED
@@ -407,8 +419,9 @@ static void rows_are_exact_or_what_their_table_says(void **state)
     assert_true(all.told > 8 * all.untold);
 }
 
-/* Heads that no whole number of bytes is a plane of, or channels that no row of any width is whole
- * bytes of: widths are even, of the bits that even ones can have. */
+/* Heads that no whole number of bytes is a plane of, or channels that no row of
+ * any width is whole bytes of: widths are even, of the bits that even ones can
+ * have. */
 static void what_cannot_be_of_free_widths_is_even(void **state)
 {
     (void)state;
@@ -417,6 +430,7 @@ static void what_cannot_be_of_free_widths_is_even(void **state)
         {4, 1, 12, SPEC_DTYPE_F16, 64, 7, 5, 100, "split", &HALF, 0},
         {3, 1, 8, SPEC_DTYPE_F32, 64, 8, 6, 100, "paired", &NONE, 0},
         {1, 1, 272, SPEC_DTYPE_BF16, 64, 8, 6, 70, "paired", &INTERLEAVED, 0},
+        {3, 1, 8, SPEC_DTYPE_F16, 64, 14, 15, 100, "paired", &NONE, 0}, /* 7 is none of those */
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
         struct world world;
@@ -428,9 +442,11 @@ static void what_cannot_be_of_free_widths_is_even(void **state)
     }
 }
 
-/* ---- Other processes ------------------------------------------------------------------------ */
+/* ---- Other processes
+ * ------------------------------------------------------------------------ */
 
-/* What an earlier process coded by its tables is read by who has learned others, and by none. */
+/* What an earlier process coded by its tables is read by who has learned
+ * others, and by none. */
 static void codes_of_an_earlier_process_say_by_which_table(void **state)
 {
     (void)state;
@@ -489,7 +505,8 @@ static void what_was_stored_before_gets_free_codes(void **state)
     world_done(&world);
 }
 
-/* A reader beside the writer, which never coded anything, whatever its own widths. */
+/* A reader beside the writer, which never coded anything, whatever its own
+ * widths. */
 static void a_reader_takes_the_writers_tables(void **state)
 {
     (void)state;
@@ -512,9 +529,11 @@ static void a_reader_takes_the_writers_tables(void **state)
     world_done(&writer);
 }
 
-/* ---- Ways to the host ----------------------------------------------------------------------- */
+/* ---- Ways to the host
+ * ----------------------------------------------------------------------- */
 
-/* Codes in the host tier; and again of a store that is opened with one, after the disk was read. */
+/* Codes in the host tier; and again of a store that is opened with one, after
+ * the disk was read. */
 static void codes_of_the_host_tier_are_the_disks(void **state)
 {
     (void)state;
@@ -608,7 +627,8 @@ static void codes_alone_are_what_their_table_says(void **state)
     world_done(&world);
 }
 
-/* Two passes that end inside a chunk: each has a block of its own, and positions of its own. */
+/* Two passes that end inside a chunk: each has a block of its own, and
+ * positions of its own. */
 static void a_chunk_of_two_passes_has_two_blocks(void **state)
 {
     (void)state;
