@@ -373,8 +373,8 @@ struct coded {
         struct sc_kernels_planes planes;
         struct sc_kernels_planes_group groups[3 * SC_KERNELS_PLANES_HEAD / 64];
         uint8_t to[3 * SC_KERNELS_PLANES_HEAD];
-    } * free; /* [8], of slabs of free widths */
-    struct sc_kernels_rotary rotary;
+        struct sc_kernels_rotary rotary;
+    } * tables;   /* [8], of slabs of free widths */
     float *turns; /* of all keys */
 };
 
@@ -382,14 +382,14 @@ struct coded {
 static void planes_make(struct coded *coded, uint64_t s, struct sc_kernels_planes_encode what,
                         uint64_t channels, uint8_t *const *dst)
 {
-    struct planes_of *of = &coded->free[s];
+    struct planes_of *of = &coded->tables[s];
     uint64_t size = channels / 3, first = coded->slabs[s].key_first;
     struct sc_kernels_coded *made = &coded->slabs[s].coded;
     for (uint64_t c = 0; c < channels; c++) /* planes are of whole bytes */
         of->to[c] = (uint8_t)((c / 8 * 5 + s) % 9);
     assert_true(sc_kernels_planes_init(&of->planes, 3, size, NULL, of->to, of->groups));
     what.planes = made->planes = &of->planes;
-    what.rotary = made->rotary = s % 2 == 0 ? &coded->rotary : NULL;
+    what.rotary = made->rotary = s % 2 == 0 ? &of->rotary : NULL;
     what.turns = made->turns = s % 2 == 0 ? coded->turns + first * size : NULL;
     assert_true(sc_kernels_ref_planes_encode(&what));
     sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){.planes = what.planes,
@@ -406,15 +406,16 @@ static void planes_make(struct coded *coded, uint64_t s, struct sc_kernels_plane
 static void turns_make(struct coded *coded, uint64_t count, uint64_t size)
 {
     double frequencies[SC_KERNELS_PLANES_HEAD / 2];
-    coded->rotary = (struct sc_kernels_rotary){(uint32_t)(count % 2), (uint32_t)size};
+    for (uint64_t s = 0; s < 8; s++)
+        coded->tables[s].rotary = (struct sc_kernels_rotary){count % 2, (uint32_t)size};
     for (uint64_t i = 0; i < size / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / (double)size);
     for (uint64_t j = 0; j < count; j++)
         sc_kernels_rotary_turn(300 + j, frequencies, size, coded->turns + j * size);
 }
 
-/* free: bit s, slab s is of free widths. */
-static struct coded coded_make(const struct keys *keys, uint64_t channels, uint32_t free,
+/* wide: bit s, slab s is of free widths. */
+static struct coded coded_make(const struct keys *keys, uint64_t channels, uint32_t wide,
                                struct sc_kernels_keys *ret_keys)
 {
     static const uint64_t ENDS[] = {1, 65, 70, 134, 170, 234, 250};
@@ -423,11 +424,11 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels, uint3
     struct coded coded = {.scales = malloc(8 * sc_kernels_code_scale_bytes(channels)),
                           .codes = malloc(count * sc_kernels_code_row_bytes(channels, 8) + 7),
                           .values = malloc(count * channels * sizeof(float)),
-                          .free = calloc(8, sizeof(*coded.free)),
+                          .tables = calloc(8, sizeof(*coded.tables)),
                           .turns = malloc(count * channels * sizeof(float))};
     assert_true(coded.scales != NULL && coded.codes != NULL && coded.values != NULL);
-    assert_true(coded.free != NULL && coded.turns != NULL);
-    if (free != 0)
+    assert_true(coded.tables != NULL && coded.turns != NULL);
+    if (wide != 0)
         turns_make(&coded, count, channels / 3);
     uint8_t *codes = coded.codes;
     *ret_keys = keys->view;
@@ -444,7 +445,7 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels, uint3
         coded.slabs[s] =
             (struct sc_kernels_slab){{.scales = scales, .codes = codes, .bits = BITS[s]}, first};
         ret_keys->slab_count = s + 1;
-        if ((free >> s & 1) != 0) {
+        if ((wide >> s & 1) != 0) {
             planes_make(&coded, s,
                         (struct sc_kernels_planes_encode){.rows = src,
                                                           .row_count = rows,
@@ -452,7 +453,7 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels, uint3
                                                           .scales = scales,
                                                           .codes = codes},
                         channels, dst);
-            codes += rows * coded.free[s].planes.row_bytes;
+            codes += rows * coded.tables[s].planes.row_bytes;
             continue;
         }
         assert_true(sc_kernels_ref_code_encode(&code, src, rows, scales, codes));
@@ -535,7 +536,7 @@ static void codes_compare_all(uint32_t slabs)
         free(coded.scales);
         free(coded.codes);
         free(coded.values);
-        free(coded.free);
+        free(coded.tables);
         free(coded.turns);
         keys_free(&keys);
         keys_free(&queries);

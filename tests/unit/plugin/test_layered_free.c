@@ -300,7 +300,8 @@ static void world_init(struct world *world, const struct shape *shape, const cha
     rig_shape(&world->rig, LAYERS, shape->heads, shape->head_size, shape->dtype);
     world->rig.query_group = shape->group;
     world->rig.rope = *shape->rope;
-    world->prompt = rig_prompt(shape->matched + shape->heads, 0, 0, shape->matched + FRESH_ROWS);
+    world->prompt =
+        rig_prompt(shape->matched + shape->heads, 0, 0, shape->matched + 2 * FRESH_ROWS);
 }
 
 static void world_begin(struct world *world, const struct shape *shape, const char *text)
