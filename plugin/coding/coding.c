@@ -55,14 +55,22 @@ static bool table_reads(void *user, uint32_t part, const struct sc_store_code_sh
     return sc_plugin_tables_add(&conn->coding->tables, table, row_bytes) != NULL;
 }
 
+/* Of even codes that are configured as free ones, which may have any; 7 becomes 6. */
+static uint32_t even_bits(uint32_t halves)
+{
+    uint32_t bits = halves / 2;
+    return sc_kernels_code_has(bits) ? bits : bits - 1;
+}
+
 static struct sc_store_code_shape shape_of(const spec_connector *conn)
 {
     const struct sc_config *config = &conn->config;
     uint64_t channels = channels_of(conn);
     bool is_free = config->widths == SC_WIDTHS_FREE && may_be_free(conn);
-    struct sc_store_code_shape shape = {.bits_k = config->halves_k / 2,
-                                        .bits_v = config->halves_v / 2,
-                                        .scale_bytes = sc_kernels_code_scale_bytes(channels)};
+    struct sc_store_code_shape shape = {
+        .bits_k = is_free ? config->halves_k / 2 : even_bits(config->halves_k),
+        .bits_v = is_free ? config->halves_v / 2 : even_bits(config->halves_v),
+        .scale_bytes = sc_kernels_code_scale_bytes(channels)};
     if (is_free) {
         shape.form = SC_STORE_FORM_K_FREE;
         shape.form |= conn->coding->turns.rotary.turned > 0 ? SC_STORE_FORM_K_TURNED : 0;

@@ -285,7 +285,9 @@ bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint
         return annex->stride >= annex->hot_rows * 2 * k_row_bytes && hot_fits(annex, row_count);
     if (codes->bits_k != 0) /* where each block ends is looked at when it is read */
         return annex->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
-                                    2 * (16 + codes->scale_bytes);
+                                    2 * (16 + codes->scale_bytes) +
+                                    sc_store_code_table_bytes(codes, true) +
+                                    sc_store_code_table_bytes(codes, false);
     return annex->probe_row_bytes <= k_row_bytes &&
            annex->probe_tag_offset >= annex->probe_offset + row_count * annex->probe_row_bytes &&
            annex->stride >= annex->probe_tag_offset + row_count * 8;

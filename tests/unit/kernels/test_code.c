@@ -3,6 +3,7 @@
  * against their values in double. */
 #include "base/stream.h"
 #include "kernels/code.h"
+#include "kernels/planes.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -323,6 +324,98 @@ static void a_part_goes_to_the_places_of_its_memory(void **state)
     free(slab);
 }
 
+/* The same of free widths, from a token on; heads apart, or side by side (gap 0). */
+static void planes_place(uint32_t level, uint64_t gap, uint32_t dst_dtype, uint32_t part,
+                         const struct sc_kernels_coded *coded)
+{
+    enum { HEADS = 4, SIZE = 48, TOKENS = ROWS + 9, BLOCK = 7, SKIPPED = 17, FIRST = 5 };
+    static uint8_t out[TOKENS * HEADS * (SIZE + 16) * 4], row[HEADS * SIZE * 4];
+    static int64_t slots[TOKENS];
+    static uint64_t skipped[(TOKENS + 63) / 64];
+    uint64_t bytes = sc_kernels_dtype_bytes(dst_dtype), head = (SIZE + gap) * bytes;
+    uint64_t token = HEADS * head, row_bytes = coded->planes->row_bytes;
+    for (int64_t j = 0; j < TOKENS; j++)
+        slots[j] = j == 12 ? -1 : TOKENS - 1 - j;
+    skipped[SKIPPED / 64] = UINT64_C(1) << SKIPPED % 64;
+    memset(out, GUARD, sizeof(out));
+    struct sc_kernels_memory memory = {.k_base = out,
+                                       .v_base = out,
+                                       .token_stride_bytes = token,
+                                       .head_stride_bytes = head,
+                                       .block_tokens = BLOCK,
+                                       .block_stride_bytes = BLOCK * token,
+                                       .slots = slots};
+    struct sc_kernels_decode how = {.kernels = sc_kernels_get(level),
+                                    .memory = &memory,
+                                    .head_count = HEADS,
+                                    .head_size = SIZE,
+                                    .coded = *coded,
+                                    .dst_dtype = dst_dtype,
+                                    .skipped = skipped};
+    sc_kernels_part_decode(&how, part, FIRST, ROWS);
+    for (uint64_t j = 0; j < TOKENS; j++) {
+        uint8_t *dst = row, *at = out + (TOKENS - 1 - j) * token;
+        bool is_there = j >= FIRST && j < FIRST + ROWS && j != 12 && j != SKIPPED;
+        memset(row, GUARD, sizeof(row));
+        if (is_there)
+            sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){
+                .planes = coded->planes,
+                .scales = coded->scales,
+                .codes = coded->codes + (j - FIRST) * row_bytes,
+                .row_count = 1,
+                .head_count = HEADS,
+                .dst = &dst,
+                .dst_dtype = dst_dtype,
+                .rotary = coded->rotary,
+                .turns = sc_kernels_coded_turns(coded, j - FIRST)});
+        for (uint64_t h = 0; h < HEADS; h++) {
+            assert_memory_equal(at + h * head, row + h * SIZE * bytes, SIZE * bytes);
+            for (uint64_t b = 0; b < gap * bytes; b++)
+                assert_int_equal(at[h * head + SIZE * bytes + b], GUARD);
+        }
+    }
+}
+
+static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
+{
+    (void)state;
+    enum { HEADS = 4, SIZE = 48 };
+    struct slab *slab = slab_make(22, SC_KERNELS_BF16);
+    static uint8_t to[HEADS * SIZE], scales[HEADS * SIZE * 4], codes[ROWS * HEADS * SIZE + 7];
+    static float turns[ROWS * SIZE];
+    static struct sc_kernels_planes_group groups[HEADS];
+    struct sc_kernels_planes planes;
+    double frequencies[SIZE / 2];
+    for (uint64_t c = 0; c < HEADS * SIZE; c++) /* a plane has whole bytes */
+        to[c] = (uint8_t)(c % SIZE / 8 * 5 % 9);
+    assert_true(sc_kernels_planes_init(&planes, HEADS, SIZE, NULL, to, groups));
+    for (uint64_t i = 0; i < SIZE / 2; i++)
+        frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
+    for (uint64_t i = 0; i < ROWS; i++)
+        sc_kernels_rotary_turn(77 + i, frequencies, SIZE, turns + i * SIZE);
+    for (uint32_t pairs = 0; pairs < 3; pairs++) { /* 2: not turned */
+        const struct sc_kernels_rotary rotary = {pairs, SIZE};
+        const struct sc_kernels_coded coded = {
+            scales, codes, 0, &planes, pairs < 2 ? &rotary : NULL, pairs < 2 ? turns : NULL};
+        assert_true(sc_kernels_ref_planes_encode(
+            &(struct sc_kernels_planes_encode){.planes = &planes,
+                                               .rows = slab->rows,
+                                               .row_count = ROWS,
+                                               .dtype = SC_KERNELS_BF16,
+                                               .rotary = coded.rotary,
+                                               .turns = coded.turns,
+                                               .scales = scales,
+                                               .codes = codes}));
+        for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
+            for (uint64_t gap = 0; gap <= 16; gap += 16)
+                for (uint32_t part = 0; part < 2; part++) {
+                    planes_place(level, gap, SC_KERNELS_F32, part, &coded);
+                    planes_place(level, gap, SC_KERNELS_BF16, part, &coded);
+                }
+    }
+    free(slab);
+}
+
 /* Codes lie at the end of their memory, scores between others that stay. */
 static void scores_compare(const struct sc_kernels_code *code, uint64_t heads, uint64_t rows,
                            uint64_t queries)
@@ -411,6 +504,7 @@ int main(void)
         cmocka_unit_test(a_slab_of_known_bytes_has_known_codes),
         cmocka_unit_test(every_rung_scores_codes_as_their_values),
         cmocka_unit_test(a_part_goes_to_the_places_of_its_memory),
+        cmocka_unit_test(a_part_of_free_widths_goes_to_the_places_of_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * no element has keep their poison. */
 #include "kernels/columns.h"
 #include "kernels/importance.h"
+#include "kernels/planes.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -475,6 +476,111 @@ static void codes_are_decoded_into_columns(void **state)
     for_all(check_decode);
 }
 
+/* Codes of free widths, any, keys turned. */
+struct planes {
+    struct sc_kernels_planes planes;
+    struct sc_kernels_planes_group *groups;
+    struct sc_kernels_rotary rotary;
+    uint8_t *to, *scales, *codes;
+    float *turns;
+};
+
+static struct planes planes_make(const struct shape *shape)
+{
+    uint64_t channels = shape->heads * shape->size, halves = channels * 2;
+    uint64_t groups = shape->heads * sc_kernels_planes_head_groups(shape->size);
+    struct planes made = {.groups = must(malloc(groups * sizeof(*made.groups))),
+                          .to = must(malloc(channels)),
+                          .scales = must(malloc(channels * 4)),
+                          .codes = must(malloc(shape->tokens * channels + 7)),
+                          .turns = must(malloc(shape->tokens * shape->size * sizeof(float))),
+                          .rotary = {(uint32_t)random_below(2), (uint32_t)shape->size}};
+    for (uint64_t c = 0; c < channels; c++) /* planes are of whole bytes */
+        made.to[c] = c % 8 == 0 ? (uint8_t)random_below(9) : made.to[c - 1];
+    for (uint64_t i = 0; i < halves; i++) {
+        uint16_t half = (uint16_t)(0x3000 + random_below(0x800));
+        memcpy(made.scales + i * 2, &half, 2);
+    }
+    for (uint64_t i = 0; i < shape->tokens * channels + 7; i++)
+        made.codes[i] = (uint8_t)random_below(256);
+    for (uint64_t i = 0; i < shape->tokens * shape->size; i++)
+        made.turns[i] = (float)random_below(129) / 64 - 1;
+    assert_true(sc_kernels_planes_init(&made.planes, shape->heads, shape->size, NULL, made.to,
+                                       made.groups));
+    return made;
+}
+
+static void planes_unmake(struct planes *made)
+{
+    free(made->groups);
+    free(made->to);
+    free(made->scales);
+    free(made->codes);
+    free(made->turns);
+}
+
+/* Against ref/, which decodes all tokens into plain rows. */
+static void check_planes(enum layout layout, const struct shape *shape, uint64_t element,
+                         enum order order, uint32_t level)
+{
+    if (shape->tokens > SC_KERNELS_CODE_ROWS_MAX || shape->size % 8 != 0)
+        return;
+    struct planes made = planes_make(shape);
+    uint64_t row = shape->heads * shape->size * element;
+    uint8_t *rows = must(malloc(shape->tokens * row)), *dst[SC_KERNELS_CODE_ROWS_MAX];
+    for (uint64_t j = 0; j < shape->tokens; j++)
+        dst[j] = rows + j * row;
+    for (uint32_t part = 0; part < 2; part++) {
+        bool is_turned = part == 0 && random_below(4) != 0;
+        struct sc_kernels_decode how = {
+            .kernels = sc_kernels_get(level),
+            .head_count = shape->heads,
+            .head_size = shape->size,
+            .coded = {made.scales, made.codes, 0, &made.planes, is_turned ? &made.rotary : NULL,
+                      is_turned ? made.turns : NULL},
+            .dst_dtype = element == 2 ? SC_KERNELS_F16 + (uint32_t)random_below(2) : SC_KERNELS_F32,
+            .streams = random_below(2)};
+        struct place want = make(layout, shape, element, order);
+        struct place got = make(layout, shape, element, order);
+        uint64_t skipped[8] = {0};
+        memcpy(got.slots, want.slots, shape->tokens * sizeof(int64_t));
+        for (uint64_t j = 0; order != ANY && j < shape->tokens; j++)
+            if (random_below(10) == 0)
+                skipped[j / 64] |= UINT64_C(1) << (j % 64);
+        for (uint64_t j = 0; order == RUNS && j < shape->tokens; j += 13)
+            want.slots[j] = got.slots[j] = -1;
+        sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){.planes = &made.planes,
+                                                                        .scales = made.scales,
+                                                                        .codes = made.codes,
+                                                                        .row_count = shape->tokens,
+                                                                        .head_count = shape->heads,
+                                                                        .dst = dst,
+                                                                        .dst_dtype = how.dst_dtype,
+                                                                        .rotary = how.coded.rotary,
+                                                                        .turns = how.coded.turns});
+        how.memory = &got.memory;
+        how.skipped = skipped;
+        sc_kernels_part_decode(&how, part, 0, shape->tokens);
+        for (uint64_t j = 0; j < shape->tokens; j++)
+            for (uint64_t h = 0; h < shape->heads; h++)
+                for (uint64_t d = 0; d < shape->size; d++)
+                    if (!(skipped[j / 64] >> (j % 64) & 1) && want.slots[j] >= 0)
+                        memcpy(address(&want, part, j, h, d),
+                               dst[j] + (h * shape->size + d) * element, element);
+        assert_memory_equal(got.bytes, want.bytes, want.byte_count);
+        unmake(&want);
+        unmake(&got);
+    }
+    free(rows);
+    planes_unmake(&made);
+}
+
+static void codes_of_free_widths_are_decoded_into_columns(void **state)
+{
+    (void)state;
+    for_all(check_planes);
+}
+
 /* ---- Scores -------------------------------------------------------------------------------------
  */
 
@@ -639,6 +745,7 @@ int main(void)
         cmocka_unit_test(spans_follow_v_s_own_stride),
         cmocka_unit_test(compacting_moves_every_element),
         cmocka_unit_test(codes_are_decoded_into_columns),
+        cmocka_unit_test(codes_of_free_widths_are_decoded_into_columns),
         cmocka_unit_test(scores_of_columns_are_those_of_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * rung this machine has; guard bytes around what is written; exp2 against libm's. */
 #include "kernels/exp2.h"
 #include "kernels/importance.h"
+#include "kernels/planes.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -368,18 +369,67 @@ struct coded {
     uint8_t *scales, *codes;
     float *values;
     struct sc_kernels_slab slabs[8];
+    struct planes_of {
+        struct sc_kernels_planes planes;
+        struct sc_kernels_planes_group groups[3 * SC_KERNELS_PLANES_HEAD / 64];
+        uint8_t to[3 * SC_KERNELS_PLANES_HEAD];
+        struct sc_kernels_rotary rotary;
+    } * tables;   /* [8], of slabs of free widths */
+    float *turns; /* of all keys */
 };
 
-static struct coded coded_make(const struct keys *keys, uint64_t channels,
+/* A slab of free widths; every second one turned. what: rows, and where codes go */
+static void planes_make(struct coded *coded, uint64_t s, struct sc_kernels_planes_encode what,
+                        uint64_t channels, uint8_t *const *dst)
+{
+    struct planes_of *of = &coded->tables[s];
+    uint64_t size = channels / 3, first = coded->slabs[s].key_first;
+    struct sc_kernels_coded *made = &coded->slabs[s].coded;
+    for (uint64_t c = 0; c < channels; c++) /* planes are of whole bytes */
+        of->to[c] = (uint8_t)((c / 8 * 5 + s) % 9);
+    assert_true(sc_kernels_planes_init(&of->planes, 3, size, NULL, of->to, of->groups));
+    what.planes = made->planes = &of->planes;
+    what.rotary = made->rotary = s % 2 == 0 ? &of->rotary : NULL;
+    what.turns = made->turns = s % 2 == 0 ? coded->turns + first * size : NULL;
+    assert_true(sc_kernels_ref_planes_encode(&what));
+    sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){.planes = what.planes,
+                                                                    .scales = what.scales,
+                                                                    .codes = what.codes,
+                                                                    .row_count = what.row_count,
+                                                                    .head_count = 3,
+                                                                    .dst = dst,
+                                                                    .dst_dtype = SC_KERNELS_F32,
+                                                                    .rotary = what.rotary,
+                                                                    .turns = what.turns});
+}
+
+static void turns_make(struct coded *coded, uint64_t count, uint64_t size)
+{
+    double frequencies[SC_KERNELS_PLANES_HEAD / 2];
+    for (uint64_t s = 0; s < 8; s++)
+        coded->tables[s].rotary = (struct sc_kernels_rotary){count % 2, (uint32_t)size};
+    for (uint64_t i = 0; i < size / 2; i++)
+        frequencies[i] = pow(1e4, -2.0 * (double)i / (double)size);
+    for (uint64_t j = 0; j < count; j++)
+        sc_kernels_rotary_turn(300 + j, frequencies, size, coded->turns + j * size);
+}
+
+/* wide: bit s, slab s is of free widths. */
+static struct coded coded_make(const struct keys *keys, uint64_t channels, uint32_t wide,
                                struct sc_kernels_keys *ret_keys)
 {
     static const uint64_t ENDS[] = {1, 65, 70, 134, 170, 234, 250};
     static const uint32_t BITS[] = {4, 2, 5, 3, 8, 6, 4};
     uint64_t count = keys->view.count;
     struct coded coded = {.scales = malloc(8 * sc_kernels_code_scale_bytes(channels)),
-                          .codes = malloc(count * sc_kernels_code_row_bytes(channels, 8)),
-                          .values = malloc(count * channels * sizeof(float))};
+                          .codes = malloc(count * sc_kernels_code_row_bytes(channels, 8) + 7),
+                          .values = malloc(count * channels * sizeof(float)),
+                          .tables = calloc(8, sizeof(*coded.tables)),
+                          .turns = malloc(count * channels * sizeof(float))};
     assert_true(coded.scales != NULL && coded.codes != NULL && coded.values != NULL);
+    assert_true(coded.tables != NULL && coded.turns != NULL);
+    if (wide != 0)
+        turns_make(&coded, count, channels / 3);
     uint8_t *codes = coded.codes;
     *ret_keys = keys->view;
     for (uint64_t first = 0, s = 0; first < count; first = ENDS[s++]) {
@@ -392,13 +442,24 @@ static struct coded coded_make(const struct keys *keys, uint64_t channels,
             src[i] = key_at(&keys->view, 0, first + i);
             dst[i] = (uint8_t *)(coded.values + (first + i) * channels);
         }
+        coded.slabs[s] =
+            (struct sc_kernels_slab){{.scales = scales, .codes = codes, .bits = BITS[s]}, first};
+        ret_keys->slab_count = s + 1;
+        if ((wide >> s & 1) != 0) {
+            planes_make(&coded, s,
+                        (struct sc_kernels_planes_encode){.rows = src,
+                                                          .row_count = rows,
+                                                          .dtype = code.dtype,
+                                                          .scales = scales,
+                                                          .codes = codes},
+                        channels, dst);
+            codes += rows * coded.tables[s].planes.row_bytes;
+            continue;
+        }
         assert_true(sc_kernels_ref_code_encode(&code, src, rows, scales, codes));
         sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
             &code, scales, codes, rows, 0, channels, dst, SC_KERNELS_F32, false});
-        coded.slabs[s] =
-            (struct sc_kernels_slab){{.scales = scales, .codes = codes, .bits = BITS[s]}, first};
         codes += rows * sc_kernels_code_row_bytes(channels, BITS[s]);
-        ret_keys->slab_count = s + 1;
     }
     ret_keys->channels = channels;
     return coded;
@@ -437,9 +498,9 @@ static void coded_compare(struct sc_kernels_importance *what, uint64_t head,
     free(sums);
 }
 
-static void codes_are_scored_as_what_they_decode_to(void **state)
+/* slabs: bit s, slab s is of free widths, where the head size allows it. */
+static void codes_compare_all(uint32_t slabs)
 {
-    (void)state;
     static const uint64_t SIZES[] = {64, 16, 80, 8, 20, 128, 272};
     static const uint64_t GROUPS[] = {2, 2, 2, 1, 1}, ROW_COUNTS[] = {1, 3, 31, 1, 3};
     for (uint64_t i = 0; i < 7 * 5; i++) {
@@ -452,7 +513,8 @@ static void codes_are_scored_as_what_they_decode_to(void **state)
         struct keys keys = keys_make(&shape, shape.prefix), queries;
         uint64_t channels = shape.kv_heads * shape.head_size;
         struct sc_kernels_keys view;
-        struct coded coded = coded_make(&keys, channels, &view);
+        bool may = shape.head_size % 8 == 0 && shape.head_size <= SC_KERNELS_PLANES_HEAD;
+        struct coded coded = coded_make(&keys, channels, may ? slabs : 0, &view);
         struct shape of_queries = {
             .kv_heads = 3 * shape.group, .head_size = shape.head_size, .key_dtype = SC_KERNELS_F32};
         queries = keys_make(&of_queries, shape.rows);
@@ -474,9 +536,25 @@ static void codes_are_scored_as_what_they_decode_to(void **state)
         free(coded.scales);
         free(coded.codes);
         free(coded.values);
+        free(coded.tables);
+        free(coded.turns);
         keys_free(&keys);
         keys_free(&queries);
     }
+}
+
+static void codes_are_scored_as_what_they_decode_to(void **state)
+{
+    (void)state;
+    codes_compare_all(0);
+}
+
+static void codes_of_free_widths_are_scored_beside_even_ones(void **state)
+{
+    (void)state;
+    codes_compare_all(0xff);
+    codes_compare_all(0x55);
+    codes_compare_all(0xb6);
 }
 
 static void no_rows_give_zeros(void **state)
@@ -564,6 +642,7 @@ int main(void)
         cmocka_unit_test(heads_together_are_each_head_alone),
         cmocka_unit_test(heads_of_rows_without_gaps_are_each_head_alone),
         cmocka_unit_test(codes_are_scored_as_what_they_decode_to),
+        cmocka_unit_test(codes_of_free_widths_are_scored_beside_even_ones),
         cmocka_unit_test(no_rows_give_zeros),
         cmocka_unit_test(infinite_keys_give_nan_or_nothing_on_every_rung),
         cmocka_unit_test(exp2_is_within_two_units_and_never_denormal),

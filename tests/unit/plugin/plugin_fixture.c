@@ -134,14 +134,20 @@ void rig_free(void *block, uint64_t bytes, void *user)
 
 struct spec_model rig_model(const struct rig *rig)
 {
-    return (struct spec_model){.struct_size = sizeof(struct spec_model),
+    const struct rig_rope *rope = &rig->rope;
+    struct spec_model model = {.struct_size = sizeof(struct spec_model),
                                .layer_count = rig->layers,
                                .kv_head_count = rig->heads,
                                .query_head_count =
                                    rig->heads * (rig->query_group > 0 ? rig->query_group : 1),
                                .head_size = rig->head_size,
                                .kv_dtype = rig->dtype,
-                               .weights_id = {"rig", 3}};
+                               .weights_id = {"rig", 3},
+                               .rope_kind = rope->kind,
+                               .rope_theta = rope->theta,
+                               .rope_scaling_kind = rope->scaling_kind};
+    memcpy(model.rope_scaling, rope->scaling, sizeof(rope->scaling));
+    return model;
 }
 
 /* The members of a rig, with rows chosen of matches of any length (they are short in tests), and 8

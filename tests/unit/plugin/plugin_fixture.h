@@ -36,10 +36,17 @@ struct rig_memory { /* the host's allocator: counts, and fails the n-th */
     _Atomic uint64_t failed;
 };
 
+struct rig_rope { /* as struct spec_model has it */
+    uint32_t kind;
+    double theta, scaling[8];
+    const char *scaling_kind;
+};
+
 struct rig {
     bool is_sim;
     uint32_t layers, heads, head_size, dtype;
     uint32_t query_group;            /* query heads of a KV head; 0: one */
+    struct rig_rope rope;            /* of the model; 0: none */
     const char *extra;               /* members of the configuration beside path and back end */
     const char *backend;             /* not sim: NULL is pread */
     const char *stage;               /* stage_bytes; NULL: 16MiB */

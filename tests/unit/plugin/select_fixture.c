@@ -18,7 +18,8 @@ float world_kv(const struct world *world, uint64_t position, uint32_t layer, uin
                uint64_t head, uint64_t i)
 {
     uint64_t seed = rig_mix(world->prompt.history[position] + layer * 2 + part) + 131 * i;
-    return (float)world_blend(world, seed, head, 64) / 64;
+    float value = (float)world_blend(world, seed, head, 64) / 64;
+    return world->is_uneven ? ldexpf(value, -(int)(rig_mix(head * 1000 + i + part) % 4)) : value;
 }
 
 float world_query(const struct world *world, uint64_t position, uint32_t layer, uint64_t head,

@@ -22,7 +22,8 @@ struct world {
     uint64_t matched;
     uint32_t group; /* query heads of a KV head */
     int64_t agree;
-    float scale; /* of queries; 0: the default */
+    float scale;    /* of queries; 0: the default */
+    bool is_uneven; /* channels have ranges of their own: a value is 1, 1/2, 1/4 or 1/8 of n / 64 */
 };
 
 float world_kv(const struct world *world, uint64_t position, uint32_t layer, uint32_t part,

@@ -622,6 +622,185 @@ static void codes_are_seen_by_a_follower(void **state)
     build_trial_follower(&files);
 }
 
+/* ---- Tables --------------------------------------------------------------------------------- */
+
+#define FREE_SCALES 64u
+#define FREE_TABLE  (FREE_SCALES / 8)
+
+static uint8_t g_refused; /* tables of these bytes are not read; 0: all are */
+
+/* What a part of a layer's chunk has as its table: one of 120. */
+static uint8_t table_byte(uint32_t layer, uint32_t part, uint64_t position)
+{
+    return (uint8_t)(1 + (layer * 2 + (part == SC_STORE_PART_K)) * 16 + position / 64);
+}
+
+/* Codes are the first bytes of rows. */
+static bool free_encode(void *user, const struct sc_store_encode *what)
+{
+    (void)user;
+    uint64_t bytes = what->part == SC_STORE_PART_K ? K_CODE_BYTES : V_CODE_BYTES;
+    memset(what->table, table_byte(what->layer, what->part, what->position), FREE_TABLE);
+    memcpy(what->scales, what->rows[0] + 8, FREE_SCALES);
+    for (uint64_t i = 0; i < what->row_count; i++)
+        memcpy(what->codes + i * bytes, what->rows[i], bytes);
+    return true;
+}
+
+static bool free_reads(void *user, uint32_t part, const struct sc_store_code_shape *shape,
+                       const uint8_t *table)
+{
+    (void)user;
+    assert_int_equal(shape->form, SC_STORE_FORM_K_FREE | SC_STORE_FORM_V_FREE);
+    assert_true(part == SC_STORE_PART_K || part == SC_STORE_PART_V);
+    for (uint32_t i = 1; i < FREE_TABLE; i++)
+        assert_int_equal(table[i], table[0]);
+    return table[0] != g_refused;
+}
+
+static void reopen_free(struct world *world)
+{
+    world_close(world);
+    world->params.codes =
+        (struct sc_store_codes){.shape = {.bits_k = 4,
+                                          .bits_v = 2,
+                                          .scale_bytes = FREE_SCALES,
+                                          .k_row_bytes = K_CODE_BYTES,
+                                          .v_row_bytes = V_CODE_BYTES,
+                                          .form = SC_STORE_FORM_K_FREE | SC_STORE_FORM_V_FREE},
+                                .encode = free_encode,
+                                .reads = free_reads,
+                                .user = world};
+    world_open_ok(world);
+}
+
+/* The ranges of key 1 that have codes of a layer, as bits; each is what the encoder said. */
+static uint64_t free_check(struct world *world, uint32_t layer, bool k_alone)
+{
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct match match = {.count = 0};
+    static uint8_t row[2 * 2048];
+    uint64_t k_bytes = world->setup->k_row_bytes, found = 0;
+    match_key(world, &match, 1);
+    codes_load(&match, sketch, layer, k_alone);
+    for (uint64_t r = 0; r < match.count; r++) {
+        const struct world_piece *twin = match.twins[r];
+        struct sc_store_slab slab;
+        if (!sc_store_slab_of(sc_store_sketch_keys(sketch), r, &slab))
+            continue;
+        found |= UINT64_C(1) << r;
+        assert_int_equal(slab.shape->form, SC_STORE_FORM_K_FREE | SC_STORE_FORM_V_FREE);
+        for (uint32_t part = 0; part < (k_alone ? 1 : 2); part++) {
+            const uint8_t *table = part == 0 ? slab.k_table : slab.v_table;
+            const uint8_t *scales = part == 0 ? slab.k_scales : slab.v_scales;
+            const uint8_t *codes = part == 0 ? slab.k_codes : slab.v_codes;
+            uint64_t bytes = part == 0 ? K_CODE_BYTES : V_CODE_BYTES;
+            for (uint32_t i = 0; i < FREE_TABLE; i++)
+                assert_int_equal(table[i],
+                                 table_byte(layer, part == 0 ? SC_STORE_PART_K : SC_STORE_PART_V,
+                                            twin->first_position));
+            for (uint32_t i = 0; i < twin->row_count; i++) {
+                row_fill(row, 2 * k_bytes, twin->key, layer, twin->first_position + i);
+                const uint8_t *values = row + (part == 0 ? 0 : k_bytes);
+                if (i == 0)
+                    bytes_equal(scales, values + 8, FREE_SCALES);
+                bytes_equal(codes + i * bytes, values, bytes);
+            }
+        }
+    }
+    sc_store_sketch_close(sketch);
+    return found;
+}
+
+static uint64_t bad_blocks(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats.bad_blocks;
+}
+
+static struct world *world_free_widths(const struct world_setup *setup)
+{
+    struct world *world = world_bare(setup, 12);
+    g_refused = 0;
+    if (world == NULL)
+        return NULL;
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    reopen_free(world);
+    build_all(world, 0);
+    return world;
+}
+
+/* Tables go with their codes, whatever the layout, and operations that are shorter than blocks. */
+static void tables_stand_before_their_codes(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_free_widths(&setups[i]);
+        for (uint32_t opened = 0; world != NULL && opened < 2; opened++) {
+            for (uint32_t layer = 0; layer < setups[i].layers; layer++)
+                for (uint32_t k_alone = 0; k_alone < 2; k_alone++)
+                    assert_int_equal(free_check(world, layer, k_alone), 0x1f);
+            assert_int_equal(bad_blocks(world), 0);
+            space_check(world->store);
+            world->config.io_op_bytes = SHORT_OP_BYTES;
+            reopen_free(world);
+        }
+        if (world != NULL)
+            world_free(world);
+    }
+}
+
+/* A block whose table nobody can read has no codes; it is whole, and others' are read. */
+static void codes_by_a_table_that_is_not_read_are_none(void **state)
+{
+    (void)state;
+    struct world *world = world_free_widths(&setups[0]);
+    g_refused = table_byte(1, SC_STORE_PART_K, 128);
+    assert_int_equal(free_check(world, 0, false), 0x1f);
+    assert_int_equal(free_check(world, 1, false), 0x1f & ~(1u << 2));
+    assert_int_equal(free_check(world, 1, true), 0x1f & ~(1u << 2));
+    g_refused = table_byte(2, SC_STORE_PART_V, 256);
+    assert_int_equal(free_check(world, 2, false), 0x1f & ~(1u << 4));
+    assert_int_equal(free_check(world, 2, true), 0x1f); /* nobody asked for V's */
+    g_refused = 0;
+    for (uint32_t layer = 0; layer < 3; layer++)
+        assert_int_equal(free_check(world, layer, false), 0x1f);
+    assert_int_equal(bad_blocks(world), 0);
+    rows_ok(world, 1);
+    world_free(world);
+}
+
+static void a_damaged_table_is_never_read(void **state)
+{
+    (void)state;
+    struct world *world = world_free_widths(&setups[0]);
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
+    const struct sc_store_annex *annex = atomic_load(&extent->codes);
+    const struct sc_store_piece_entry *piece =
+        sc_store_table_piece(&world->store->table, world->pieces[1].id);
+    struct sc_store_blocks blocks;
+    sc_store_codes_blocks(world->store, extent, annex->copy, &annex->code_shape, piece, &blocks);
+    const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
+    uint64_t start = annex->parts[0].offset + annex->stride + SC_STORE_BLOCK_HEAD_BYTES, tried = 0;
+    for (uint32_t part = 0; part < 2; part++)
+        for (uint64_t b = 0; b < (uint64_t)FREE_TABLE * 8; b++) {
+            uint64_t at = start + (part == 0 ? blocks.k_at : blocks.v_at) + b / 8;
+            uint8_t byte;
+            assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
+            assert_int_equal(byte, table_byte(1, part == 0 ? SC_STORE_PART_K : SC_STORE_PART_V,
+                                              blocks.position));
+            byte ^= (uint8_t)(1u << b % 8);
+            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+            assert_int_equal(free_check(world, 1, false), 0x1f & ~(1u << 1));
+            assert_int_equal(bad_blocks(world), ++tried);
+            byte ^= (uint8_t)(1u << b % 8);
+            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+        }
+    assert_int_equal(free_check(world, 1, false), 0x1f);
+    world_free(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -640,6 +819,9 @@ int main(void)
         cmocka_unit_test(codes_that_were_passed_over_wait_for_the_next_start),
         cmocka_unit_test(codes_of_other_bits_are_kept),
         cmocka_unit_test(codes_that_do_not_fit_are_not_believed),
+        cmocka_unit_test(tables_stand_before_their_codes),
+        cmocka_unit_test(codes_by_a_table_that_is_not_read_are_none),
+        cmocka_unit_test(a_damaged_table_is_never_read),
 #ifndef SC_SANITIZED_THREAD
         cmocka_unit_test(codes_survive_every_fault_of_a_build),
         cmocka_unit_test(codes_cut_at_any_write_lose_nothing),

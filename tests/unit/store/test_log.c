@@ -682,7 +682,7 @@ static void log_annexes_that_lie_harm_nothing(void **state)
     static const struct {
         bool is_codes, is_believed;
         uint64_t offset, stride, scale, probe_row, probe_tags; /* 0: as it should be */
-        uint32_t bits_k, layers, segment;
+        uint32_t bits_k, layers, segment, form;
         const char *from, *to;
     } BENDS[] = {
         {.is_codes = true, .is_believed = true},
@@ -707,6 +707,20 @@ static void log_annexes_that_lie_harm_nothing(void **state)
         {.is_codes = true, .from = "kind\x03", .to = "kind\x02"}, /* of no kind, another one's */
         {.is_codes = true, .from = "kind\x03", .to = "kind\x01"},
         {.is_codes = true, .from = "kind\x03", .to = "kind\x7f"},
+        /* Tables of K, of K turned back, of V; each is an eighth of the scales. */
+        {.is_codes = true, .is_believed = true, .form = 1, .scale = 64, .stride = 4288},
+        {.is_codes = true, .is_believed = true, .form = 3, .scale = 64, .stride = 4288},
+        {.is_codes = true, .is_believed = true, .form = 4, .scale = 64, .stride = 4288},
+        {.is_codes = true, .is_believed = true, .form = 7, .scale = 64, .stride = 4288},
+        {.is_codes = true, .form = 2, .scale = 64, .stride = 4288}, /* turned without a table */
+        {.is_codes = true, .form = 6, .scale = 64, .stride = 4288},
+        {.is_codes = true, .form = 8, .scale = 64, .stride = 4288}, /* of no meaning */
+        {.is_codes = true, .form = 9, .scale = 64, .stride = 4288},
+        {.is_codes = true, .form = UINT32_MAX, .scale = 64, .stride = 4288},
+        {.is_codes = true, .form = 1}, /* a table of no whole words */
+        {.is_codes = true, .form = 4, .scale = 96, .stride = 8192},
+        {.is_codes = true, .form = 7, .scale = 64, .stride = 64 * 64 + 2 * 88 - 8}, /* no room */
+        {.is_codes = true, .form = 1, .scale = 64, .stride = 4288, .from = "group", .to = "groux"},
         {.from = "kind\x01", .to = "kind\x03"},
         {.from = "ptags", .to = "ptagx"},
         {.probe_row = 50},
@@ -728,12 +742,49 @@ static void log_annexes_that_lie_harm_nothing(void **state)
             annex->code_shape.scale_bytes = BENDS[i].scale;
         if (BENDS[i].bits_k > 0)
             annex->code_shape.bits_k = BENDS[i].bits_k;
+        annex->code_shape.form = BENDS[i].form;
         if (BENDS[i].probe_row > 0)
             annex->probe_row_bytes = BENDS[i].probe_row;
         if (BENDS[i].probe_tags > 0)
             annex->probe_tag_offset = BENDS[i].probe_tags;
         forge_annex(forge, 1, BENDS[i].from, BENDS[i].to);
         annex_check(forge, BENDS[i].is_believed ? 0 : 1);
+    }
+}
+
+static uint32_t form_of(struct world *world)
+{
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
+    const struct sc_store_annex *codes = atomic_load(&extent->codes);
+    assert_non_null(codes);
+    assert_int_equal(codes->code_shape.scale_bytes, 64);
+    return codes->code_shape.form;
+}
+
+/* As they were written, and in the log that is written anew. */
+static void log_forms_of_codes_are_kept(void **state)
+{
+    (void)state;
+    static const uint32_t FORMS[] = {0, 1, 3, 4, 5, 7};
+    for (uint32_t i = 0; i < sizeof(FORMS) / sizeof(FORMS[0]); i++) {
+        struct forge *forge = forge_make();
+        struct world *world = forge->world;
+        annex_honest(forge, true);
+        forge->extent.stride = 4288;
+        forge->extent.code_shape.scale_bytes = 64;
+        forge->extent.code_shape.form = FORMS[i];
+        forge_annex(forge, 1, NULL, NULL);
+        image_write(world, &forge->image);
+        for (uint32_t opened = 0; opened < 3; opened++) {
+            world_open_ok(world);
+            assert_int_equal(corrupt_records(world), 0);
+            assert_int_equal(form_of(world), FORMS[i]);
+            if (opened == 1)
+                assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+            world_close(world);
+        }
+        world_free(world);
+        free(forge);
     }
 }
 
@@ -1401,6 +1452,7 @@ int main(void)
         cmocka_unit_test(log_extents_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_sections_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_annexes_that_lie_harm_nothing),
+        cmocka_unit_test(log_forms_of_codes_are_kept),
         cmocka_unit_test(log_hot_blocks_that_lie_harm_nothing),
         cmocka_unit_test(log_annexes_beside_others_are_one_of_a_kind),
         cmocka_unit_test(log_provenances_that_do_not_exist_are_not_believed),

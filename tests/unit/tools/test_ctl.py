@@ -182,12 +182,12 @@ class Ctl(unittest.TestCase):
                 f.seek(at)
                 f.write(byte)
 
-    def store_with_codes(self):
+    def store_with_codes(self, **layered):
         """150 tokens whose codes were made when the store was opened again."""
         shutil.rmtree(self.path)
         config = {"path": self.path, "disk_bytes": "64MiB", "segment_bytes": "1MiB",
                   "fill": "load"}
-        after = {**config, "layered": {"codes": "yes", "bits_k": 5}}
+        after = {**config, "layered": {"codes": "yes", "bits_k": 5, **layered}}
         subprocess.run([BUILDER, PLUGIN, json.dumps(config), json.dumps(after)], check=True,
                        capture_output=True)
         dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
@@ -206,6 +206,35 @@ class Ctl(unittest.TestCase):
                                                 "records_not_believed")],
                          [3, 150, pages, [{"bits_k": 5, "bits_v": 2, "pieces": 3}], 0, 0])
         self.assertIn("3 of 5 bits K, 2 V", run("stat", self.path)[1])
+
+    def test_codes_of_free_widths_are_dumped_and_their_tables_verified(self):
+        codes = self.store_with_codes(widths="free", bits_k=4.5, bits_v=2.5)
+        self.assertEqual([codes[key] for key in ("bits_k", "bits_v", "scale_bytes", "k_code_bytes",
+                                                 "v_code_bytes")], [4, 2, 4 * 48, 27, 15])
+        self.assertEqual(codes["form"] & 5, 5)
+        found = self.json("verify")
+        self.assertEqual((found["bad"], found["blocks"]), ([], 2 * 3 * 2))
+        self.assertIn("3 of 4 bits K, 2 V", run("stat", self.path)[1])
+        place, table = codes["parts"][0], 48 // 2
+        fixed = 16 + table + codes["scale_bytes"]
+        path = glob.glob(self.path + "/rank-*")[0] + f"/seg-{place['segment']:08x}"
+        k_block, v_block = fixed + 64 * 27, 3 * fixed + 150 * 27 + fixed + 64 * 15  # of piece 1
+        for at in (k_block + 2, k_block + 8, k_block + 8 + table - 1, k_block + 8 + table,
+                   k_block + fixed + 64 * 27 - 9, v_block + 2, v_block + 8 + table // 2,
+                   v_block + fixed + 64 * 15 - 1):
+            with self.subTest(at), open(path, "r+b") as f:
+                at += place["offset"] + codes["stride"]  # layer 1
+                f.seek(at)
+                byte = f.read(1)
+                f.seek(at)
+                f.write(bytes([byte[0] ^ 4]))
+                f.flush()
+                bad = self.json("verify", code=1)["bad"]
+                self.assertEqual([(b["layer"], b["first_position"], b["what"]) for b in bad],
+                                 [(1, 64, "codes")])
+                f.seek(at)
+                f.write(byte)
+        self.assertEqual(self.json("verify")["bad"], [])
 
     def test_rows_that_were_evicted_are_told_and_not_verified(self):
         shutil.rmtree(self.path)

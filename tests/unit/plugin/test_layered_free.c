@@ -1,0 +1,687 @@
+/* Layered delivery of codes of free widths: every row is there, exact ones bit
+ * by bit as stored and the others as ref/ says of the table that their block
+ * has; and so whatever the shape, the turn, the layout, the tier and the
+ * process that coded them. What has no free widths has even ones.
+ *
+ * Threads: the fixture's. */
+#include "kernels/planes.h"
+#include "store/load.h"
+#include "tests/unit/plugin/layered_fixture.h"
+
+#define CHANNELS_MAX 512u
+#define CHUNK_MAX    256u
+#define SLABS_MAX    64u
+#define LAYERS       4u
+
+static const struct rig_rope HALF = {.kind = SPEC_ROPE_HALF, .theta = 10000};
+static const struct rig_rope INTERLEAVED = {.kind = SPEC_ROPE_INTERLEAVED, .theta = 500000};
+static const struct rig_rope LLAMA3 = {
+    .kind = SPEC_ROPE_HALF, .theta = 500000, .scaling = {8, 1, 4, 64}, .scaling_kind = "llama3"};
+static const struct rig_rope UNKNOWN = {
+    .kind = SPEC_ROPE_HALF, .theta = 10000, .scaling = {4, 32, 1, 4096}, .scaling_kind = "yarn"};
+static const struct rig_rope NONE = {.kind = SPEC_ROPE_NONE};
+
+struct shape {
+    uint32_t heads, group, head_size, dtype, chunk;
+    uint32_t halves_k, halves_v; /* of a bit */
+    uint64_t matched;
+    const char *layout;
+    const struct rig_rope *rope;
+    uint32_t form; /* that codes have to be of */
+};
+
+/* ---- What is expected
+ * ----------------------------------------------------------------------- */
+
+/* Of a chunk's rows of a layer what their block says, beside codes. */
+struct told {
+    uint32_t form, bits_k, bits_v;
+    uint8_t tables[2][CHANNELS_MAX / 2];
+};
+
+/* Of all ranges of a request, by a load of codes of our own; returns how many
+ * have codes. */
+static uint64_t tables_read(struct world *world, spec_request handle, uint32_t layer,
+                            struct told ret_told[SLABS_MAX])
+{
+    spec_connector *conn = world->rig.conn;
+    const struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
+    struct sc_store_sketch *sketch = NULL;
+    struct sc_store_slab slab;
+    uint64_t count = 0;
+    assert_in_range(request->range_count, 1, SLABS_MAX);
+    assert_int_equal(sc_store_sketch_open(conn->store, ROWS_MAX, &sketch, NULL), SPEC_OK);
+    assert_true(sc_store_sketch_begin(
+        sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                               .lane = SC_LANE_DEMAND,
+                                               .ranges = request->ranges,
+                                               .range_count = request->range_count,
+                                               .is_codes = true}));
+    assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
+    for (uint64_t r = 0; r < request->range_count; r++) {
+        ret_told[r] = (struct told){0};
+        if (!sc_store_slab_of(sc_store_sketch_keys(sketch), r, &slab))
+            continue;
+        ret_told[r].form = slab.shape->form;
+        ret_told[r].bits_k = slab.bits_k;
+        ret_told[r].bits_v = slab.bits_v;
+        memcpy(ret_told[r].tables[0], slab.k_table, sc_store_code_table_bytes(slab.shape, true));
+        memcpy(ret_told[r].tables[1], slab.v_table, sc_store_code_table_bytes(slab.shape, false));
+        count++;
+    }
+    sc_store_sketch_close(sketch);
+    return count;
+}
+
+/* As transformers has it, by wavelengths. */
+static double frequency_of(const struct rig_rope *rope, uint64_t head_size, uint64_t pair)
+{
+    double frequency = pow(rope->theta, -(double)(2 * pair) / (double)head_size);
+    if (rope->scaling_kind == NULL)
+        return frequency;
+    double factor = rope->scaling[0], low = rope->scaling[1], high = rope->scaling[2];
+    double length = rope->scaling[3], wavelength = 2 * M_PI / frequency;
+    if (wavelength < length / high)
+        return frequency;
+    if (wavelength > length / low)
+        return frequency / factor;
+    double smooth = (length / wavelength - low) / (high - low);
+    return (1 - smooth) * frequency / factor + smooth * frequency;
+}
+
+/* Rows of a chunk by ref/; values are what the rows decode to, floats the same
+ * in float32. */
+struct chunk {
+    uint64_t first, row_count, row_bytes;
+    uint8_t bits_least, bits_most; /* of a channel */
+    uint8_t rows[CHUNK_MAX][CHANNELS_MAX * 4];
+    float floats[CHUNK_MAX][CHANNELS_MAX];
+    uint8_t values[CHUNK_MAX][CHANNELS_MAX * 4];
+    float turns[CHUNK_MAX][CHANNELS_MAX];
+    uint8_t scales[CHANNELS_MAX * 4], codes[CHUNK_MAX * CHANNELS_MAX + 8];
+};
+
+static uint32_t kernels_dtype(uint32_t dtype)
+{
+    return dtype == SPEC_DTYPE_F32   ? SC_KERNELS_F32
+           : dtype == SPEC_DTYPE_F16 ? SC_KERNELS_F16
+                                     : SC_KERNELS_BF16;
+}
+
+static void even_decode(const struct world *world, struct chunk *chunk, uint32_t bits,
+                        const uint8_t *const *rows)
+{
+    const struct sc_kernels_code code = {(uint64_t)world->rig.heads * world->rig.head_size, bits,
+                                         kernels_dtype(world->rig.dtype)};
+    uint8_t *dst[2][CHUNK_MAX];
+    for (uint64_t i = 0; i < chunk->row_count; i++) {
+        dst[0][i] = chunk->values[i];
+        dst[1][i] = (uint8_t *)chunk->floats[i];
+    }
+    assert_true(
+        sc_kernels_ref_code_encode(&code, rows, chunk->row_count, chunk->scales, chunk->codes));
+    for (uint32_t way = 0; way < 2; way++)
+        sc_kernels_ref_code_decode(&(struct sc_kernels_code_decode){
+            &code, chunk->scales, chunk->codes, chunk->row_count, 0, code.channels, dst[way],
+            way == 0 ? code.dtype : SC_KERNELS_F32, false});
+}
+
+static void free_decode(const struct world *world, struct chunk *chunk, const uint8_t *table,
+                        uint64_t row_bytes, bool is_turned, const uint8_t *const *rows)
+{
+    static struct sc_kernels_planes_group groups[CHANNELS_MAX / 8];
+    uint64_t d = world->rig.head_size, heads = world->rig.heads;
+    const struct rig_rope *rope = &world->rig.rope;
+    const struct sc_kernels_rotary rotary = {
+        rope->kind == SPEC_ROPE_HALF ? SC_KERNELS_ROTARY_HALF : SC_KERNELS_ROTARY_INTERLEAVED,
+        (uint32_t)d};
+    struct sc_kernels_planes planes;
+    uint8_t to[CHANNELS_MAX], *dst[2][CHUNK_MAX];
+    static float turns[CHUNK_MAX * CHANNELS_MAX];
+    double frequencies[CHANNELS_MAX / 2];
+    chunk->bits_least = 8;
+    chunk->bits_most = 0;
+    for (uint64_t c = 0; c < heads * d; c++) {
+        to[c] = c % 2 == 0 ? table[c / 2] & 15 : table[c / 2] >> 4;
+        chunk->bits_least = to[c] < chunk->bits_least ? to[c] : chunk->bits_least;
+        chunk->bits_most = to[c] > chunk->bits_most ? to[c] : chunk->bits_most;
+    }
+    assert_true(sc_kernels_planes_init(&planes, heads, d, NULL, to, groups));
+    assert_int_equal(planes.row_bytes, row_bytes);
+    for (uint64_t i = 0; i < d / 2 && is_turned; i++)
+        frequencies[i] = frequency_of(rope, d, i);
+    for (uint64_t i = 0; i < chunk->row_count; i++) {
+        dst[0][i] = chunk->values[i];
+        dst[1][i] = (uint8_t *)chunk->floats[i];
+        if (is_turned)
+            sc_kernels_rotary_turn(chunk->first + i, frequencies, d, turns + i * d);
+    }
+    assert_true(sc_kernels_ref_planes_encode(
+        &(struct sc_kernels_planes_encode){.planes = &planes,
+                                           .rows = rows,
+                                           .row_count = chunk->row_count,
+                                           .dtype = kernels_dtype(world->rig.dtype),
+                                           .rotary = is_turned ? &rotary : NULL,
+                                           .turns = is_turned ? turns : NULL,
+                                           .scales = chunk->scales,
+                                           .codes = chunk->codes}));
+    for (uint32_t way = 0; way < 2; way++)
+        sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){
+            .planes = &planes,
+            .scales = chunk->scales,
+            .codes = chunk->codes,
+            .row_count = chunk->row_count,
+            .head_count = heads,
+            .dst = dst[way],
+            .dst_dtype = way == 0 ? kernels_dtype(world->rig.dtype) : SC_KERNELS_F32,
+            .rotary = is_turned ? &rotary : NULL,
+            .turns = is_turned ? turns : NULL});
+}
+
+static const uint32_t FREE[2] = {SC_STORE_FORM_K_FREE, SC_STORE_FORM_V_FREE};
+
+/* The chunk of a position, unless it is there. */
+static void chunk_make(const struct world *world, const struct shape *shape,
+                       const struct told *told, uint64_t first, uint32_t layer, uint32_t part,
+                       struct chunk *chunk)
+{
+    const uint8_t *rows[CHUNK_MAX];
+    uint64_t left = world->matched - first, channels = (uint64_t)shape->heads * shape->head_size;
+    assert_true(shape->chunk <= CHUNK_MAX && channels <= CHANNELS_MAX);
+    chunk->first = first;
+    chunk->row_count = left < shape->chunk ? left : shape->chunk;
+    for (uint64_t i = 0; i < chunk->row_count; i++) {
+        rows[i] = chunk->rows[i];
+        stored_row(world, first + i, layer, part, chunk->rows[i]);
+    }
+    if ((told->form & FREE[part]) == 0)
+        even_decode(world, chunk, part == 0 ? told->bits_k : told->bits_v, rows);
+    else
+        free_decode(world, chunk, told->tables[part],
+                    channels * (part == 0 ? shape->halves_k : shape->halves_v) / 16,
+                    part == 0 && (told->form & SC_STORE_FORM_K_TURNED) != 0, rows);
+}
+
+/* All rows of the shot, each as its bit says; keys in float32 to ret_keys
+ * (NULL: not wanted). */
+static void assert_all(const struct world *world, const struct shape *shape,
+                       const struct told *told, const struct shot *shot, uint64_t from,
+                       float (*ret_keys)[CHANNELS_MAX])
+{
+    static struct chunk chunk;
+    uint64_t rows = world->matched - from, bytes = rig_part_bytes(&world->rig);
+    assert_int_equal(shot->item.row_count, rows);
+    assert_int_equal(shot->item.exact_rows, exact_count(shot));
+    for (uint32_t part = 0; part < 2; part++) {
+        const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
+        chunk.row_count = 0;
+        for (uint64_t j = 0; j < rows; j++) {
+            uint64_t first = (from + j) / shape->chunk * shape->chunk;
+            if (chunk.row_count == 0 || chunk.first != first)
+                chunk_make(world, shape,
+                           &told[(first - from / shape->chunk * shape->chunk) / shape->chunk],
+                           first, shot->item.layer, part, &chunk);
+            uint64_t row = from + j - first;
+            const uint8_t *expected = is_exact(shot, j) ? chunk.rows[row] : chunk.values[row];
+            if (memcmp(at + j * bytes, expected, bytes) != 0)
+                fail_msg("heads %u of %u, layer %u row %lu part %u (%s) is not what it "
+                         "should be",
+                         shape->heads, shape->head_size, shot->item.layer, j, part,
+                         is_exact(shot, j) ? "exact" : "coarse");
+            if (part == 0 && ret_keys != NULL)
+                memcpy(ret_keys[j], chunk.floats[row], sizeof(chunk.floats[row]));
+        }
+    }
+    assert_true(rig_is_poison((uint8_t *)shot->area.memory.k_base - RIG_GUARD, RIG_GUARD));
+    assert_true(
+        rig_is_poison((uint8_t *)shot->area.memory.v_base + shot->area.part_bytes, RIG_GUARD));
+}
+
+/* The set by the definition, in float64 over these keys. false: too close to
+ * tell. */
+static bool is_the_best(const struct world *world, const struct shot *shot, uint64_t from,
+                        float (*keys)[CHANNELS_MAX])
+{
+    static double total[ROWS_MAX], logits[ROWS_MAX + FRESH_ROWS];
+    static bool in[ROWS_MAX];
+    uint64_t rows = world->matched - from, d = world->rig.head_size, group = world->group;
+    double gap = 1;
+    memset(total, 0, sizeof(total));
+    for (uint64_t n = 0; n < FRESH_ROWS * world->rig.heads * group; n++) {
+        uint64_t row = world->matched + n / (world->rig.heads * group);
+        uint64_t head = n / group % world->rig.heads, seen = row + 1 - from;
+        double most = -1e300, sum = 0;
+        for (uint64_t j = 0; j < seen; j++) {
+            double dot = 0;
+            for (uint64_t i = 0; i < d; i++)
+                dot +=
+                    (double)world_query(world, row, shot->item.layer, head * group + n % group, i) *
+                    (j < rows ? (double)keys[j][head * d + i]
+                              : (double)world_kv(world, from + j, shot->item.layer, 0, head, i));
+            logits[j] = dot / sqrt((double)d);
+            most = fmax(most, logits[j]);
+        }
+        for (uint64_t j = 0; j < seen; j++)
+            sum += exp(logits[j] - most);
+        for (uint64_t j = 0; j < rows; j++)
+            total[j] += exp(logits[j] - most) / sum;
+    }
+    reference_top(total, NULL, rows, shot->item.exact_rows, in, &gap);
+    if (gap < 1e-5)
+        return false;
+    for (uint64_t j = 0; j < rows; j++)
+        assert_int_equal(is_exact(shot, j), in[j]);
+    return true;
+}
+
+/* ---- Worlds
+ * ---------------------------------------------------------------------------------
+ */
+
+static void text_make(const struct shape *shape, const char *widths, const char *more,
+                      char text[512])
+{
+    (void)snprintf(text, 512,
+                   "\"preset\": \"layered\", \"chunk_tokens\": %u, \"store\": {\"layout\": "
+                   "\"%s\"%s}, \"layered\": {\"bits_k\": %u%s, \"bits_v\": %u%s, "
+                   "\"widths\": "
+                   "\"%s\"}",
+                   shape->chunk, shape->layout, more, shape->halves_k / 2,
+                   shape->halves_k % 2 != 0 ? ".5" : "", shape->halves_v / 2,
+                   shape->halves_v % 2 != 0 ? ".5" : "", widths);
+}
+
+/* Not opened. */
+static void world_init(struct world *world, const struct shape *shape, const char *text)
+{
+    *world = (struct world){
+        .matched = shape->matched, .group = shape->group, .agree = 3, .is_uneven = true};
+    rig_init(&world->rig, true, text);
+    rig_shape(&world->rig, LAYERS, shape->heads, shape->head_size, shape->dtype);
+    world->rig.query_group = shape->group;
+    world->rig.rope = *shape->rope;
+    world->prompt =
+        rig_prompt(shape->matched + shape->heads, 0, 0, shape->matched + 2 * FRESH_ROWS);
+}
+
+static void world_begin(struct world *world, const struct shape *shape, const char *text)
+{
+    world_init(world, shape, text);
+    rig_open(&world->rig);
+    world_store(world);
+    wait_for_codes(world);
+}
+
+static void reopen_as(struct world *world, const char *text)
+{
+    rig_close(&world->rig);
+    world->rig.extra = text;
+    rig_open(&world->rig);
+    wait_for_codes(world);
+}
+
+struct seen {
+    uint64_t told, untold, uneven, tiers[SPEC_TIERS];
+};
+
+/* Those of the configuration without halves; 7 is none of even ones. */
+static void even_bits_right(const struct shape *shape, const struct told *told)
+{
+    assert_int_equal(told->bits_k, shape->halves_k / 2 == 7 ? 6 : shape->halves_k / 2);
+    assert_int_equal(told->bits_v, shape->halves_v / 2 == 7 ? 6 : shape->halves_v / 2);
+}
+
+/* A layer of a request of its own. */
+static void layer_check(struct world *world, const struct shape *shape, uint32_t layer,
+                        uint64_t from, uint32_t ppm, struct seen *seen)
+{
+    static struct told told[SLABS_MAX];
+    static float keys[ROWS_MAX][CHANNELS_MAX];
+    spec_request request = look(world, from);
+    struct shot shot;
+    uint64_t rows = world->matched - from;
+    uint64_t slabs = (world->matched - 1) / shape->chunk - from / shape->chunk + 1;
+    shot_make(&shot, world, request, layer, from, ppm);
+    assert_int_equal(fire(world, &shot), SPEC_OK);
+    assert_int_equal(shot.item.exact_rows, (rows * ppm + 999999) / 1000000);
+    assert_int_equal(shot.item.result_flags, 0);
+    for (uint32_t t = 0; t < SPEC_TIERS; t++)
+        seen->tiers[t] += shot.item.tier_rows[t];
+    assert_int_equal(tables_read(world, request, layer, told), slabs);
+    assert_all(world, shape, told, &shot, from, keys);
+    for (uint64_t i = 0; i < slabs; i++) {
+        assert_int_equal(told[i].form, shape->form);
+        if (shape->form == 0)
+            even_bits_right(shape, &told[i]);
+        for (uint64_t b = 1; b < (uint64_t)shape->heads * shape->head_size / 2; b++)
+            seen->uneven += told[i].tables[0][b] != told[i].tables[0][0];
+    }
+    bool tells = is_the_best(world, &shot, from, keys);
+    seen->told += tells;
+    seen->untold += !tells;
+    assert_int_equal(shot.item.provenance.kind, SPEC_PROVENANCE_LOSSY);
+    assert_int_equal(shot.item.provenance.bits_k, told[0].bits_k);
+    assert_int_equal(shot.item.provenance.bits_v, told[0].bits_v);
+    shot_free(&shot);
+    rig_release(&world->rig, request);
+}
+
+static struct seen all_check(struct world *world, const struct shape *shape)
+{
+    static const uint32_t PPM[LAYERS] = {0, 50000, 250000, 900000};
+    struct seen seen = {0};
+    for (uint64_t from = 0; from < 12; from += 11)
+        for (uint32_t layer = 0; layer < LAYERS; layer++)
+            layer_check(world, shape, layer, from, PPM[layer], &seen);
+    assert_int_equal(atomic_load(&world->rig.conn->stats.coarse_forced_rows), 0);
+    return seen;
+}
+
+/* ---- Shapes
+ * ---------------------------------------------------------------------------------
+ */
+
+#define K      SC_STORE_FORM_K_FREE
+#define TURNED SC_STORE_FORM_K_TURNED
+#define V      SC_STORE_FORM_V_FREE
+
+static const struct shape BASE = {2, 2,   16,       SPEC_DTYPE_F16, 64,        6,
+                                  4, 300, "paired", &HALF,          K | TURNED};
+
+static void rows_are_exact_or_what_their_table_says(void **state)
+{
+    (void)state;
+    static const struct shape SHAPES[] = {
+        {3, 1, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &HALF, K | TURNED},
+        {4, 2, 16, SPEC_DTYPE_BF16, 16, 5, 5, 333, "paired", &INTERLEAVED, K | TURNED | V},
+        {2, 4, 8, SPEC_DTYPE_F32, 128, 6, 5, 300, "split", &LLAMA3, K | TURNED | V},
+        {1, 3, 48, SPEC_DTYPE_F16, 64, 16, 14, 65, "split", &NONE, K | V},
+        {1, 1, 64, SPEC_DTYPE_BF16, 16, 5, 4, 140, "split", &HALF, K | TURNED},
+        {2, 2, 72, SPEC_DTYPE_F16, 64, 7, 5, 130, "paired", &LLAMA3, K | TURNED | V},
+        {2, 1, 128, SPEC_DTYPE_F32, 256, 4, 15, 260, "paired", &INTERLEAVED, K | TURNED | V},
+        {2, 1, 256, SPEC_DTYPE_F16, 64, 5, 5, 100, "split", &HALF, K | TURNED | V},
+        {2, 2, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &UNKNOWN, K},
+    };
+    struct seen all = {0};
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
+        struct world world;
+        char text[512];
+        text_make(&SHAPES[i], "free", "", text);
+        world_begin(&world, &SHAPES[i], text);
+        struct seen seen = all_check(&world, &SHAPES[i]);
+        if (SHAPES[i].halves_k != 16 && SHAPES[i].head_size > 8 && seen.uneven == 0)
+            fail_msg("heads %u of %u: all widths are the same", SHAPES[i].heads,
+                     SHAPES[i].head_size);
+        all.told += seen.told;
+        all.untold += seen.untold;
+        world_done(&world);
+    }
+    print_message("%lu sets compared, %lu too close to tell\n", all.told, all.untold);
+    assert_true(all.told > 8 * all.untold);
+}
+
+/* Heads that no whole number of bytes is a plane of, or channels that no row of
+ * any width is whole bytes of: widths are even, of the bits that even ones can
+ * have. */
+static void what_cannot_be_of_free_widths_is_even(void **state)
+{
+    (void)state;
+    static const struct shape SHAPES[] = {
+        {3, 2, 20, SPEC_DTYPE_F16, 64, 8, 4, 100, "paired", &HALF, 0},
+        {4, 1, 12, SPEC_DTYPE_F16, 64, 7, 5, 100, "split", &HALF, 0},
+        {3, 1, 8, SPEC_DTYPE_F32, 64, 8, 6, 100, "paired", &NONE, 0},
+        {1, 1, 272, SPEC_DTYPE_BF16, 64, 8, 6, 70, "paired", &INTERLEAVED, 0},
+        {3, 1, 8, SPEC_DTYPE_F16, 64, 14, 15, 100, "paired", &NONE, 0}, /* 7 is none of those */
+    };
+    for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
+        struct world world;
+        char text[512];
+        text_make(&SHAPES[i], "free", "", text);
+        world_begin(&world, &SHAPES[i], text);
+        assert_int_equal(all_check(&world, &SHAPES[i]).uneven, 0);
+        world_done(&world);
+    }
+}
+
+/* ---- Other processes
+ * ------------------------------------------------------------------------ */
+
+/* What an earlier process coded by its tables is read by who has learned
+ * others, and by none. */
+static void codes_of_an_earlier_process_say_by_which_table(void **state)
+{
+    (void)state;
+    struct shape wider = BASE, even = BASE;
+    wider.halves_k = 9;
+    char texts[3][512];
+    struct world world;
+    text_make(&BASE, "free", "", texts[0]);
+    text_make(&wider, "free", "", texts[1]);
+    even.halves_k = 8;
+    text_make(&even, "even", "", texts[2]);
+    world_begin(&world, &BASE, texts[0]);
+    for (uint32_t way = 1; way <= 4; way++) {
+        struct sc_store_stats stats;
+        reopen_as(&world, texts[way % 3]);
+        (void)all_check(&world, &BASE);
+        sc_store_stats(world.rig.conn->store, &stats);
+        assert_int_equal(stats.built_pieces, 0);
+        if (way == 2)
+            assert_int_equal(sc_store_checkpoint(world.rig.conn->store, NULL), SPEC_OK);
+    }
+    world_done(&world);
+}
+
+/* Codes of even widths stay what they are where free ones are made. */
+static void even_codes_are_read_where_free_ones_are_made(void **state)
+{
+    (void)state;
+    struct shape even = BASE;
+    even.halves_k = 8;
+    even.form = 0;
+    char texts[2][512];
+    struct world world;
+    text_make(&even, "even", "", texts[0]);
+    text_make(&BASE, "free", "", texts[1]);
+    world_begin(&world, &even, texts[0]);
+    for (uint32_t way = 1; way <= 2; way++) {
+        reopen_as(&world, texts[way % 2]);
+        (void)all_check(&world, &even);
+    }
+    world_done(&world);
+}
+
+/* What was stored without codes gets them from who opens with free widths. */
+static void what_was_stored_before_gets_free_codes(void **state)
+{
+    (void)state;
+    char text[512];
+    struct world world;
+    text_make(&BASE, "free", "", text);
+    world_init(&world, &BASE, "\"preset\": \"as-like\"");
+    rig_open(&world.rig);
+    world_store(&world);
+    reopen_as(&world, text);
+    (void)all_check(&world, &BASE);
+    world_done(&world);
+}
+
+/* A reader beside the writer, which never coded anything, whatever its own
+ * widths. */
+static void a_reader_takes_the_writers_tables(void **state)
+{
+    (void)state;
+    char texts[2][512];
+    struct shape even = BASE;
+    struct world writer;
+    even.halves_k = 8;
+    text_make(&BASE, "free", "", texts[0]);
+    text_make(&even, "even", "", texts[1]);
+    world_begin(&writer, &BASE, texts[0]);
+    for (uint32_t way = 0; way < 2; way++) {
+        struct world reader = writer;
+        rig_beside(&reader.rig, &writer.rig, SPEC_ROLE_READER, 0);
+        reader.rig.extra = texts[way];
+        rig_open(&reader.rig);
+        rig_pass_ns(&reader.rig, 500000000); /* it follows */
+        (void)all_check(&reader, &BASE);
+        rig_leave(&reader.rig);
+    }
+    world_done(&writer);
+}
+
+/* ---- Ways to the host
+ * ----------------------------------------------------------------------- */
+
+/* Codes in the host tier; and again of a store that is opened with one, after
+ * the disk was read. */
+static void codes_of_the_host_tier_are_the_disks(void **state)
+{
+    (void)state;
+    static const char *const LAYOUTS[] = {"paired", "split"};
+    for (uint32_t way = 0; way < 2; way++) {
+        struct shape shape = BASE;
+        struct world world;
+        char text[600], most[512];
+        shape.layout = LAYOUTS[way];
+        shape.halves_v = 5;
+        shape.form |= V;
+        text_make(&shape, "free", "", most);
+        (void)snprintf(text, sizeof(text), "%s, \"host_bytes\": \"64MiB\"", most);
+        world_begin(&world, &shape, text);
+        (void)all_check(&world, &shape);
+        struct seen again = all_check(&world, &shape);
+        assert_true(again.tiers[SPEC_TIER_HOST] > 0);
+        reopen_as(&world, text);
+        (void)all_check(&world, &shape);
+        assert_true(all_check(&world, &shape).tiers[SPEC_TIER_HOST] > 0);
+        world_done(&world);
+    }
+}
+
+/* A match that is staged before anyone asks for its rows. */
+static void codes_that_are_staged_are_the_disks(void **state)
+{
+    (void)state;
+    struct world world;
+    char text[600], most[512];
+    text_make(&BASE, "free", "", most);
+    (void)snprintf(text, sizeof(text), "%s, \"host_bytes\": \"64MiB\"", most);
+    world_begin(&world, &BASE, text);
+    reopen_as(&world, text);
+    spec_request request = look(&world, 0);
+    spec_ticket ticket = 0;
+    struct spec_stage_params params = {.struct_size = sizeof(params), .request = request};
+    assert_int_equal(sc_plugin_stage(world.rig.conn, &params, &ticket, NULL), SPEC_OK);
+    assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
+    rig_release(&world.rig, request);
+    assert_true(all_check(&world, &BASE).tiers[SPEC_TIER_HOST] > 0);
+    world_done(&world);
+}
+
+/* Blocks that are more than an operation come in parts. */
+static void blocks_of_more_than_an_operation_come_in_parts(void **state)
+{
+    (void)state;
+    struct shape shape = {2,  1,   256,      SPEC_DTYPE_F16, 256,           16,
+                          15, 300, "paired", &HALF,          K | TURNED | V};
+    char text[512];
+    struct world world;
+    text_make(&shape, "free", "", text);
+    world_begin(&world, &shape, text);
+    (void)all_check(&world, &shape);
+    world.rig.op = "64KiB";
+    reopen_as(&world, text);
+    (void)all_check(&world, &shape);
+    world_done(&world);
+}
+
+/* Rows that gave up their exact bytes are what their codes say, and stay so. */
+static void codes_alone_are_what_their_table_says(void **state)
+{
+    (void)state;
+    char text[512];
+    struct world world;
+    text_make(&BASE, "free", ", \"coarse_only\": \"yes\"", text);
+    world_begin(&world, &BASE, text);
+    sc_plugin_evict_ask(world.rig.conn, 1);
+    rig_background(&world.rig);
+    for (uint32_t opened = 0; opened < 2; opened++) {
+        struct sc_store_stats stats;
+        sc_store_stats(world.rig.conn->store, &stats);
+        assert_int_equal(stats.coarse_pieces, 5);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            static struct told told[SLABS_MAX];
+            struct shot shot;
+            spec_request request = look(&world, 0);
+            shot_make(&shot, &world, request, layer, 0, 50000);
+            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_int_equal(shot.item.exact_rows, 0);
+            assert_int_equal(shot.item.provenance.held, SPEC_HELD_COARSE_ONLY);
+            assert_int_equal(tables_read(&world, request, layer, told), 5);
+            assert_all(&world, &BASE, told, &shot, 0, NULL);
+            shot_free(&shot);
+            rig_release(&world.rig, request);
+        }
+        reopen_as(&world, text);
+    }
+    world_done(&world);
+}
+
+/* Two passes that end inside a chunk: each has a block of its own, and
+ * positions of its own. */
+static void a_chunk_of_two_passes_has_two_blocks(void **state)
+{
+    (void)state;
+    struct shape shape = BASE;
+    char text[512];
+    struct world world;
+    struct shot shot;
+    static struct told told[SLABS_MAX];
+    static struct chunk chunk;
+    shape.matched = 100;
+    text_make(&shape, "free", "", text);
+    world_begin(&world, &shape, text);
+    spec_request request = look(&world, 0);
+    spec_ticket ticket = 0;
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        ticket = store_fresh(&world, request, layer);
+    assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
+    rig_release(&world.rig, request);
+    wait_for_codes(&world);
+    struct spec_lookup_result result;
+    assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, RIG_MAX, &result), SPEC_OK);
+    assert_int_equal(result.matched_tokens, 100 + FRESH_ROWS);
+    world.matched += FRESH_ROWS;
+    shot_make(&shot, &world, result.request, 1, 0, 0);
+    shot.item.queries = NULL;
+    shot.item.new_keys = NULL;
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    assert_int_equal(tables_read(&world, result.request, 1, told), 3);
+    chunk_make(&world, &shape, &told[2], 100, 1, 0, &chunk);
+    uint64_t bytes = rig_part_bytes(&world.rig);
+    for (uint64_t i = 0; i < FRESH_ROWS; i++)
+        assert_memory_equal((uint8_t *)shot.area.memory.k_base + (100 + i) * bytes, chunk.values[i],
+                            bytes);
+    shot_free(&shot);
+    rig_release(&world.rig, result.request);
+    world_done(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_exact_or_what_their_table_says),
+        cmocka_unit_test(what_cannot_be_of_free_widths_is_even),
+        cmocka_unit_test(codes_of_an_earlier_process_say_by_which_table),
+        cmocka_unit_test(even_codes_are_read_where_free_ones_are_made),
+        cmocka_unit_test(what_was_stored_before_gets_free_codes),
+        cmocka_unit_test(a_reader_takes_the_writers_tables),
+        cmocka_unit_test(codes_of_the_host_tier_are_the_disks),
+        cmocka_unit_test(codes_that_are_staged_are_the_disks),
+        cmocka_unit_test(blocks_of_more_than_an_operation_come_in_parts),
+        cmocka_unit_test(codes_alone_are_what_their_table_says),
+        cmocka_unit_test(a_chunk_of_two_passes_has_two_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
