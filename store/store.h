@@ -134,10 +134,10 @@ struct sc_store_codes {
     /* Whether codes of this shape, which the log tells of, are any that rows of this namespace can
      * have; those that are not are not believed. NULL: all may be. Whoever reads the log. */
     bool (*fits)(void *user, const struct sc_store_code_shape *shape);
-    /* Whether a block with this table can be decoded; others' codes are not used. NULL: any can.
-     * Any thread, never blocks long. */
+    /* Whether a block with this table, of rows from this position on, can be decoded; others' codes
+     * are not used. NULL: any can. Any thread, never blocks long. */
     bool (*reads)(void *user, uint32_t part, const struct sc_store_code_shape *shape,
-                  const uint8_t *table);
+                  const uint8_t *table, uint64_t position, uint64_t row_count);
     void *user;
 };
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define SINKS       4u  /* first positions, whose keys are like no others' */
-#define GENERATIONS 16u /* tables of a layer and part that are read: our own, other processes' */
+#define GENERATIONS 16u /* tables of a layer and part that are read, beside our own */
 
 static uint64_t channels_of(const spec_connector *conn)
 {
@@ -47,12 +47,25 @@ static bool codes_fit(void *user, const struct sc_store_code_shape *shape)
                      shape->v_row_bytes);
 }
 
+/* Nothing of ours makes turned codes of positions that have no turns, but a block may say it. */
 static bool table_reads(void *user, uint32_t part, const struct sc_store_code_shape *shape,
-                        const uint8_t *table)
+                        const uint8_t *table, uint64_t position, uint64_t row_count)
 {
     const spec_connector *conn = user;
-    uint64_t row_bytes = part == SC_STORE_PART_K ? shape->k_row_bytes : shape->v_row_bytes;
-    return sc_plugin_tables_add(&conn->coding->tables, table, row_bytes) != NULL;
+    struct sc_plugin_coding *coding = conn->coding;
+    bool is_k = part == SC_STORE_PART_K;
+    if (is_k && (shape->form & SC_STORE_FORM_K_TURNED) != 0 &&
+        !sc_plugin_turns_has(&coding->turns, position, row_count))
+        return false;
+    return sc_plugin_tables_add_other(&coding->tables, table,
+                                      is_k ? shape->k_row_bytes : shape->v_row_bytes) != NULL;
+}
+
+/* Bits of an even width: rounded down, to one that there is. */
+static uint32_t even_bits(uint32_t halves)
+{
+    uint32_t bits = halves / 2;
+    return sc_kernels_code_has(bits) ? bits : bits - 1;
 }
 
 /* Of even codes that are configured as free ones, which may have any; 7 becomes 6. */
@@ -76,6 +89,9 @@ static struct sc_store_code_shape shape_of(const spec_connector *conn)
         shape.form |= conn->coding->turns.rotary.turned > 0 ? SC_STORE_FORM_K_TURNED : 0;
         bool is_even = config->halves_v % 2 == 0 && sc_kernels_code_has(shape.bits_v);
         shape.form |= is_even ? 0 : SC_STORE_FORM_V_FREE;
+    } else {
+        shape.bits_k = even_bits(config->halves_k);
+        shape.bits_v = even_bits(config->halves_v);
     }
     shape.k_row_bytes = is_free ? channels * config->halves_k / 16
                                 : sc_kernels_code_row_bytes(channels, shape.bits_k);
@@ -95,10 +111,12 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
     if (coding == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "coding");
     bool is_used = conn->choice.reads_codes || sc_config_keeps_codes(config);
-    uint64_t capacity = is_used && may_be_free(conn) ? 2 * GENERATIONS * conn->dims.layer_count : 0;
+    uint64_t parts = is_used && may_be_free(conn) ? 2 * (uint64_t)conn->dims.layer_count : 0;
+    uint64_t capacity = parts * (GENERATIONS + SC_PLUGIN_TABLES_A_LAYER);
     spec_status status =
         sc_plugin_tables_open(&coding->tables, &conn->alloc, conn->shape.kv_head_count,
                               conn->shape.head_size, capacity, reterr);
+    coding->tables.others_most = parts * GENERATIONS; /* else we could code nothing ourselves */
     if (status == SPEC_OK && capacity > 0) {
         status = sc_plugin_turns_open(&coding->turns, &conn->alloc, model,
                                       config->max_request_tokens, &is_known, reterr);

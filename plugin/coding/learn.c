@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "kernels/allot.h"
 
+#include <float.h>
 #include <string.h>
 
 #define ROWS_A_CALL 16u    /* of queries that are looked at */
@@ -87,7 +88,7 @@ static void squares_level(float *squares, uint64_t count)
     float sum = 0;
     for (uint64_t c = 0; c < count; c++)
         sum += squares[c];
-    float mean = sum / (float)count, scale = mean > 0 ? 1 / mean : 0;
+    float mean = sum / (float)count, scale = mean > FLT_MIN ? 1 / mean : 0; /* a number */
     for (uint64_t c = 0; c < count; c++)
         squares[c] = squares[c] * scale + SHRINK;
 }

@@ -73,8 +73,8 @@ static struct sc_plugin_table *slot_fill(const struct sc_plugin_tables *tables,
     return table;
 }
 
-const struct sc_plugin_table *sc_plugin_tables_add(struct sc_plugin_tables *tables,
-                                                   const uint8_t *packed, uint64_t row_bytes)
+static const struct sc_plugin_table *
+table_add(struct sc_plugin_tables *tables, const uint8_t *packed, uint64_t row_bytes, bool is_other)
 {
     uint64_t place;
     if (tables->capacity == 0)
@@ -83,13 +83,28 @@ const struct sc_plugin_table *sc_plugin_tables_add(struct sc_plugin_tables *tabl
     if (table == NULL) {
         pthread_mutex_lock(&tables->lock);
         table = find_at(tables, packed, &place); /* another's, meanwhile */
-        if (table == NULL && tables->count < tables->capacity &&
-            (table = slot_fill(tables, packed, row_bytes)) != NULL)
+        bool has_room =
+            tables->count < tables->capacity && (!is_other || tables->others < tables->others_most);
+        if (table == NULL && has_room && (table = slot_fill(tables, packed, row_bytes)) != NULL) {
+            tables->others += is_other ? 1 : 0;
             atomic_store_explicit(&tables->places[place], (uint32_t)++tables->count,
                                   memory_order_release);
+        }
         pthread_mutex_unlock(&tables->lock);
     }
     return table != NULL && table->planes.row_bytes == row_bytes ? table : NULL;
+}
+
+const struct sc_plugin_table *sc_plugin_tables_add(struct sc_plugin_tables *tables,
+                                                   const uint8_t *packed, uint64_t row_bytes)
+{
+    return table_add(tables, packed, row_bytes, false);
+}
+
+const struct sc_plugin_table *sc_plugin_tables_add_other(struct sc_plugin_tables *tables,
+                                                         const uint8_t *packed, uint64_t row_bytes)
+{
+    return table_add(tables, packed, row_bytes, true);
 }
 
 spec_status sc_plugin_tables_open(struct sc_plugin_tables *tables, struct sc_alloc *alloc,
@@ -100,6 +115,7 @@ spec_status sc_plugin_tables_open(struct sc_plugin_tables *tables, struct sc_all
                                         .head_size = head_size,
                                         .packed_bytes = head_count * head_size / 2,
                                         .capacity = capacity > 0 ? capacity + 1 : 0,
+                                        .others_most = capacity,
                                         .place_mask = 1};
     pthread_mutex_init(&tables->lock, NULL);
     if (capacity == 0)

@@ -24,12 +24,14 @@ struct sc_plugin_tables {
     uint64_t capacity, place_mask;
     _Atomic uint32_t *places;           /* 0: free; else the table's number + 1 */
     uint8_t *slots;                     /* [capacity] */
-    uint64_t count;                     /* lock held */
+    uint64_t others_most;               /* tables that others made: the rest is our own's */
+    uint64_t count, others;             /* lock held */
     const struct sc_plugin_table *none; /* of no bits */
     pthread_mutex_t lock;
 };
 
-/* capacity 0: none can be had; else beside them the table of no bits, which is there. */
+/* capacity 0: none can be had; else beside them the table of no bits, which is there. Until
+ * others_most is set less, others' may be as many. */
 spec_status sc_plugin_tables_open(struct sc_plugin_tables *tables, struct sc_alloc *alloc,
                                   uint64_t head_count, uint64_t head_size, uint64_t capacity,
                                   struct spec_error *reterr);
@@ -40,6 +42,9 @@ const struct sc_plugin_table *sc_plugin_tables_find(struct sc_plugin_tables *tab
 /* NULL: it is no table, its rows have not row_bytes, or there is no room. */
 const struct sc_plugin_table *sc_plugin_tables_add(struct sc_plugin_tables *tables,
                                                    const uint8_t *packed, uint64_t row_bytes);
+/* The same of a table that another process made. */
+const struct sc_plugin_table *sc_plugin_tables_add_other(struct sc_plugin_tables *tables,
+                                                         const uint8_t *packed, uint64_t row_bytes);
 /* to [channels] -> ret_packed [channels / 2] */
 void sc_plugin_table_pack(const uint8_t *to, uint64_t channels, uint8_t *ret_packed);
 

@@ -4,6 +4,7 @@
 #include "plugin/coding/turns.h"
 
 #include "base/status.h"
+#include "kernels/code.h"
 
 #include <math.h>
 #include <sched.h>
@@ -57,7 +58,8 @@ spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc 
     *turns = (struct sc_plugin_turns){0};
     if (!is_turned(model, ret_known))
         return SPEC_OK;
-    uint64_t pairs = model->head_size / 2, capacity = count < POSITIONS_MAX ? count : POSITIONS_MAX;
+    uint64_t pairs = model->head_size / 2, capacity = count + SC_KERNELS_CODE_ROWS_MAX;
+    capacity = capacity < POSITIONS_MAX ? capacity : POSITIONS_MAX;
     capacity = (capacity + BLOCK - 1) / BLOCK * BLOCK;
     void *rows = mmap(NULL, 2 * capacity * model->head_size * sizeof(float), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -114,7 +116,7 @@ const float *sc_plugin_turns_tiles(const struct sc_plugin_turns *turns, uint64_t
 
 const float *sc_plugin_turns_get(struct sc_plugin_turns *turns, uint64_t first, uint64_t count)
 {
-    if (first > turns->capacity || count > turns->capacity - first)
+    if (!sc_plugin_turns_has(turns, first, count))
         return NULL;
     for (uint64_t block = first / BLOCK; block * BLOCK < first + count; block++)
         if (atomic_load_explicit(&turns->states[block], memory_order_acquire) != MADE)

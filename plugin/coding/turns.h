@@ -22,11 +22,18 @@ struct sc_plugin_turns {
 };
 
 /* Frequencies as the model says; of a scaling that is not known nothing is turned, and *ret_known
- * is false. count: positions that requests may have. */
+ * is false. count: positions that requests may have; what is coded with the last of them, some rows
+ * of a chunk, may be behind. */
 spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc *alloc,
                                  const struct spec_model *model, uint64_t count, bool *ret_known,
                                  struct spec_error *reterr);
 void sc_plugin_turns_close(struct sc_plugin_turns *turns, struct sc_alloc *alloc);
+/* Whether all of the positions [first, + count) are below the capacity. */
+static inline bool sc_plugin_turns_has(const struct sc_plugin_turns *turns, uint64_t first,
+                                       uint64_t count)
+{
+    return first <= turns->capacity && count <= turns->capacity - first;
+}
 /* Rows of positions [first, + count); NULL: not all are below the capacity, or nothing is turned.
  */
 const float *sc_plugin_turns_get(struct sc_plugin_turns *turns, uint64_t first, uint64_t count);

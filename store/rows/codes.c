@@ -133,6 +133,7 @@ enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
     if (memcmp(head, block, sizeof(head)) != 0)
         return SC_STORE_BLOCK_OTHER;
     bool is_read = codes->reads == NULL || sc_store_code_table_bytes(shape, is_k) == 0 ||
-                   codes->reads(codes->user, part, shape, block + SC_STORE_BLOCK_HEAD_BYTES);
+                   codes->reads(codes->user, part, shape, block + SC_STORE_BLOCK_HEAD_BYTES,
+                                blocks->position, blocks->row_count);
     return is_read ? SC_STORE_BLOCK_CODED : SC_STORE_BLOCK_OTHER;
 }

@@ -1,0 +1,688 @@
+/* Codes of free widths against models, tables and blocks that nobody should have: what is delivered
+ * as exact is exact, whatever else is there; and nothing is read or written beside what is ours. */
+#include "plugin/coding/coding.h"
+#include "store/internal.h"
+#include "store/rows/codes.h"
+#include "store/rows/tag.h"
+#include "store/rows/where.h"
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#include <math.h>
+
+#define FREE     "\"preset\": \"layered\", \"lease_ns_max\": 0, \"layered\": {\"widths\": \"free\"}"
+#define ROWS_MAX 512u
+
+static uint64_t seed_of(uint64_t fallback)
+{
+    const char *text = getenv("SC_SEED");
+    return text != NULL ? strtoull(text, NULL, 0) : fallback;
+}
+
+static uint64_t next(uint64_t *random)
+{
+    return *random = rig_mix(*random);
+}
+
+static void wait_for_codes(struct rig *rig)
+{
+    struct sc_store_stats stats;
+    do {
+        rig_pass_ns(rig, 1000000);
+        sc_store_stats(rig->conn->store, &stats);
+    } while (stats.is_building);
+}
+
+/* ---- Rows that were delivered --------------------------------------------------------------- */
+
+struct got {
+    uint64_t rows, exact, first;
+    uint64_t bits[8][ROWS_MAX / 64];
+    uint8_t *bytes; /* [layer][part][row] */
+};
+
+static const uint8_t *got_row(const struct rig *rig, const struct got *got, uint32_t layer,
+                              uint32_t part, uint64_t position)
+{
+    uint64_t bytes = rig_part_bytes(rig);
+    return got->bytes + ((2 * layer + part) * got->rows + position - got->first) * bytes;
+}
+
+static bool got_exact(const struct got *got, uint32_t layer, uint64_t position)
+{
+    uint64_t row = position - got->first;
+    return (got->bits[layer][row / 64] >> (row % 64) & 1) != 0;
+}
+
+/* Every row that is said to be exact is. */
+static struct got read_rows(struct rig *rig, const struct prompt *prompt, uint64_t from,
+                            uint32_t exact_ppm)
+{
+    struct spec_lookup_result result;
+    struct got got = {.first = from};
+    uint64_t values = (uint64_t)rig->heads * rig->head_size;
+    float *numbers = malloc(values * sizeof(*numbers));
+    uint64_t bytes = rig_part_bytes(rig);
+    uint8_t *expected = malloc(bytes);
+    struct spec_select select = {
+        .struct_size = sizeof(select), .given = SPEC_SELECT_EXACT, .exact_ppm = exact_ppm};
+    assert_int_equal(rig_try_lookup(rig, prompt, from, RIG_MAX, &result), SPEC_OK);
+    assert_true(result.matched_tokens > from && result.matched_tokens - from <= ROWS_MAX);
+    got.rows = result.matched_tokens - from;
+    got.bytes = malloc(rig->layers * 2 * got.rows * bytes);
+    assert_true(got.bytes != NULL && numbers != NULL && expected != NULL && rig->layers <= 8);
+    for (uint64_t i = 0; i < values; i++)
+        numbers[i] = (float)(rig_mix(i) % 17) / 8 - 1;
+    const struct spec_queries queries = {.struct_size = sizeof(queries),
+                                         .dtype = SPEC_DTYPE_F32,
+                                         .data = numbers,
+                                         .byte_count = values * sizeof(float),
+                                         .row_count = 1,
+                                         .row_stride_bytes = values * sizeof(float),
+                                         .head_stride_bytes = rig->head_size * sizeof(float),
+                                         .first_position = result.matched_tokens};
+    for (uint32_t layer = 0; layer < rig->layers; layer++) {
+        struct area area = rig_area(rig, got.rows);
+        struct spec_important item = {.struct_size = sizeof(item),
+                                      .request = result.request,
+                                      .layer = layer,
+                                      .queries = &queries,
+                                      .destination = &area.memory,
+                                      .exact_bits = got.bits[layer],
+                                      .exact_bit_words = ROWS_MAX / 64,
+                                      .select = &select};
+        assert_int_equal(sc_plugin_begin_layer(rig->conn, &result.request, 1, layer, NULL),
+                         SPEC_OK);
+        assert_int_equal(sc_plugin_prefetch_next(rig->conn, result.request, layer, NULL, NULL),
+                         SPEC_OK);
+        struct spec_error error = {.struct_size = sizeof(error)};
+        spec_status status = sc_plugin_get_important(rig->conn, &item, 1, &error);
+        if (status != SPEC_OK)
+            fail_msg("layer %u: %s", layer, error.text);
+        assert_true(rig_is_poison(area.bytes, RIG_GUARD));
+        got.exact += item.exact_rows;
+        for (uint64_t j = 0; j < 2 * got.rows; j++) {
+            uint64_t row = j / 2, part = j % 2;
+            const uint8_t *at =
+                (const uint8_t *)(part == 0 ? area.memory.k_base : area.memory.v_base) +
+                row * bytes;
+            memcpy(got.bytes + ((2 * layer + part) * got.rows + row) * bytes, at, bytes);
+            if (!got_exact(&got, layer, from + row))
+                continue;
+            rig_row(rig, prompt, from + row, layer, (uint32_t)part, expected);
+            assert_memory_equal(at, expected, bytes);
+        }
+        rig_area_free(&area);
+    }
+    free(expected);
+    free(numbers);
+    rig_release(rig, result.request);
+    return got;
+}
+
+/* All values are numbers near those that were stored: they lie in (-2, 2), turned within sqrt 2 of
+ * that. Returns rows that are codes' values. */
+static uint64_t assert_near(const struct rig *rig, const struct got *got)
+{
+    uint64_t values = rig_part_bytes(rig) / sc_plugin_dtype_bytes(rig->dtype), coarse = 0;
+    float *row = malloc(values * sizeof(*row));
+    assert_non_null(row);
+    for (uint32_t layer = 0; layer < rig->layers; layer++)
+        for (uint64_t p = got->first; p < got->first + got->rows; p++) {
+            if (got_exact(got, layer, p))
+                continue;
+            coarse++;
+            for (uint32_t part = 0; part < 2; part++) {
+                rig->conn->kernels->widen(row, got_row(rig, got, layer, part, p), values,
+                                          sc_plugin_kernels_dtype(rig->dtype));
+                for (uint64_t i = 0; i < values; i++)
+                    assert_true(fabsf(row[i]) < 6);
+            }
+        }
+    free(row);
+    return coarse;
+}
+
+/* Rows that both have as codes' values are the same bytes. */
+static void assert_same(const struct rig *rig, const struct got *a, const struct got *b)
+{
+    uint64_t first = a->first > b->first ? a->first : b->first;
+    uint64_t a_end = a->first + a->rows, b_end = b->first + b->rows;
+    for (uint32_t layer = 0; layer < rig->layers; layer++)
+        for (uint64_t p = first; p < a_end && p < b_end; p++)
+            for (uint32_t part = 0; part < 2; part++)
+                if (got_exact(a, layer, p) == got_exact(b, layer, p))
+                    assert_memory_equal(got_row(rig, a, layer, part, p),
+                                        got_row(rig, b, layer, part, p), rig_part_bytes(rig));
+}
+
+/* ---- Models --------------------------------------------------------------------------------- */
+
+struct shape {
+    uint32_t heads, head_size, dtype;
+    bool has_free; /* else its codes are even ones */
+};
+
+static void any_model_is_coded_as_it_can_be(void **state)
+{
+    (void)state;
+    static const struct shape SHAPES[] = {
+        {2, 4, SPEC_DTYPE_F16, false},    {1, 24, SPEC_DTYPE_F16, false},
+        {2, 264, SPEC_DTYPE_BF16, false}, {3, 5, SPEC_DTYPE_F16, false},
+        {1, 2, SPEC_DTYPE_F32, false},    {2, 8, SPEC_DTYPE_F16, true},
+        {1, 256, SPEC_DTYPE_BF16, true},  {2, 200, SPEC_DTYPE_F32, true},
+        {4, 72, SPEC_DTYPE_F16, true},    {1, 16, SPEC_DTYPE_F32, true}};
+    static const char *const BITS[] = {"7", "7.5", "2.5", "2", "6.5", "8"};
+    for (uint32_t s = 0; s < sizeof(SHAPES) / sizeof(SHAPES[0]); s++)
+        for (uint32_t b = 0; b < sizeof(BITS) / sizeof(BITS[0]); b++) {
+            struct rig rig;
+            char extra[200];
+            (void)snprintf(
+                extra, sizeof(extra),
+                "\"preset\": \"layered\", \"lease_ns_max\": 0, \"layered\": {\"widths\": "
+                "\"free\", \"bits_k\": %s, \"bits_v\": %s}",
+                BITS[b], BITS[(b + s) % 6]);
+            rig_init(&rig, true, extra);
+            rig_shape(&rig, 2, SHAPES[s].heads, SHAPES[s].head_size, SHAPES[s].dtype);
+            struct spec_model model = rig_model(&rig);
+            model.rope_kind = s % 2 == 0 ? SPEC_ROPE_HALF : SPEC_ROPE_INTERLEAVED;
+            model.rope_theta = 10000;
+            assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
+            struct prompt prompt = rig_prompt(s + 1, 0, 0, 150);
+            assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+            wait_for_codes(&rig);
+            struct got first = read_rows(&rig, &prompt, 0, 50000);
+            assert_int_not_equal(assert_near(&rig, &first), 0);
+            assert_int_equal((rig.conn->coding->made.form & SC_STORE_FORM_K_FREE) != 0,
+                             SHAPES[s].has_free);
+            rig_close(&rig);
+            assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
+            struct got again = read_rows(&rig, &prompt, 0, 50000);
+            assert_int_not_equal(assert_near(&rig, &again), 0);
+            assert_same(&rig, &first, &again);
+            struct got behind = read_rows(&rig, &prompt, 77, 50000);
+            assert_same(&rig, &first, &behind);
+            free(first.bytes);
+            free(again.bytes);
+            free(behind.bytes);
+            rig_prompt_free(&prompt);
+            rig_done(&rig);
+        }
+}
+
+static void any_rotary_parameters_are_turned_or_are_not(void **state)
+{
+    (void)state;
+    static const double VALUES[] = {0, 1,         -1,  0.5, 1e308, -1e308, 5e-324, NAN, INFINITY,
+                                    8, -INFINITY, 1e4, 32,  1e-9,  8192,   4,      1e6, 131072};
+    const uint64_t count = sizeof(VALUES) / sizeof(VALUES[0]);
+    uint64_t random = seed_of(1), turned = 0;
+    for (uint32_t i = 0; i < 3000; i++) {
+        struct spec_model model = {.head_size = (uint32_t)(next(&random) % 40),
+                                   .rope_kind = (uint32_t)(next(&random) % 3),
+                                   .rope_theta = VALUES[next(&random) % count],
+                                   .rope_scaling_kind = next(&random) % 4 > 0 ? "llama3" : NULL};
+        for (uint32_t s = 0; s < 8; s++)
+            model.rope_scaling[s] = VALUES[next(&random) % count];
+        if (model.head_size == 0)
+            continue;
+        struct sc_alloc alloc;
+        struct sc_plugin_turns turns;
+        bool is_known;
+        sc_alloc_init(&alloc);
+        assert_int_equal(
+            sc_plugin_turns_open(&turns, &alloc, &model, 1 + next(&random) % 3000, &is_known, NULL),
+            SPEC_OK);
+        uint64_t pairs = turns.rotary.turned / 2;
+        for (uint64_t p = 0; p < pairs; p++)
+            assert_true(turns.frequencies[p] >= 0 && turns.frequencies[p] <= 1);
+        uint64_t at = turns.capacity > 0 ? next(&random) % turns.capacity : 0;
+        const float *rows = pairs > 0 ? sc_plugin_turns_get(&turns, at, 1) : NULL;
+        for (uint64_t p = 0; p < pairs; p++)
+            assert_true(fabsf(rows[p] * rows[p] + rows[pairs + p] * rows[pairs + p] - 1) < 1e-5f);
+        turned += pairs > 0;
+        assert_null(sc_plugin_turns_get(&turns, turns.capacity, 1));
+        sc_plugin_turns_close(&turns, &alloc);
+        sc_alloc_done(&alloc);
+    }
+    assert_int_not_equal(turned, 0);
+}
+
+/* ---- Tables --------------------------------------------------------------------------------- */
+
+static void any_bytes_are_a_table_or_are_none(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t heads, size;
+    } SHAPES[] = {{1, 16}, {2, 8}, {3, 80}, {2, 128}};
+    uint64_t random = seed_of(2), tables_made = 0;
+    for (uint32_t s = 0; s < 4; s++) {
+        struct sc_alloc alloc;
+        struct sc_plugin_tables tables;
+        uint64_t channels = SHAPES[s].heads * SHAPES[s].size, made = 0;
+        uint8_t *packed = malloc(channels / 2), *to = malloc(channels);
+        assert_true(packed != NULL && to != NULL);
+        sc_alloc_init(&alloc);
+        assert_int_equal(
+            sc_plugin_tables_open(&tables, &alloc, SHAPES[s].heads, SHAPES[s].size, 20, NULL),
+            SPEC_OK);
+        for (uint32_t i = 0; i < 20000; i++) {
+            uint64_t bytes = 0, kind = next(&random) % 4;
+            for (uint64_t c = 0; c < channels; c += 8) /* eights of a width: whole bytes */
+                memset(to + c, (int)(next(&random) % (kind == 0 ? 16 : 9)), 8);
+            for (uint64_t c = 0; c < channels; c++)
+                bytes += to[c];
+            sc_plugin_table_pack(to, channels, packed);
+            if (kind == 1)
+                packed[next(&random) % (channels / 2)] ^= (uint8_t)(1u << next(&random) % 8);
+            bytes = kind == 2 ? next(&random) % 1000 : bytes / 8;
+            const struct sc_plugin_table *table = sc_plugin_tables_add(&tables, packed, bytes);
+            if (table == NULL)
+                continue;
+            made++;
+            assert_ptr_equal(sc_plugin_tables_find(&tables, packed), table);
+            assert_memory_equal(table->packed, packed, channels / 2);
+            assert_int_equal(table->planes.row_bytes, bytes);
+            for (uint64_t c = 0; c < channels; c++)
+                assert_true(table->planes.to[c] <= 8);
+        }
+        assert_true(tables.count <= 21);
+        tables_made += made;
+        sc_plugin_tables_close(&tables, &alloc);
+        sc_alloc_done(&alloc);
+        free(packed);
+        free(to);
+    }
+    assert_int_not_equal(tables_made, 0);
+}
+
+/* ---- No memory ------------------------------------------------------------------------------ */
+
+static void without_memory_it_opens_or_says_so(void **state)
+{
+    (void)state;
+    struct rig rig;
+    uint64_t refused = 0;
+    rig_init(&rig, true, FREE);
+    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
+    struct spec_model model = rig_model(&rig);
+    model.rope_kind = SPEC_ROPE_HALF;
+    model.rope_theta = 10000;
+    for (int64_t n = 0;; n++) {
+        atomic_store(&rig.memory.countdown, n);
+        uint64_t failed = atomic_load(&rig.memory.failed);
+        spec_status status = rig_try_open_model(&rig, &model);
+        atomic_store(&rig.memory.countdown, -1);
+        bool has_failed = atomic_load(&rig.memory.failed) > failed;
+        if (status == SPEC_OK)
+            rig_close(&rig);
+        assert_true(status == SPEC_OK || (has_failed && status == SPEC_E_NO_MEMORY));
+        assert_int_equal(atomic_load(&rig.memory.live_blocks), 0);
+        refused += status != SPEC_OK;
+        if (!has_failed)
+            break;
+    }
+    assert_true(refused > 10);
+    rig_done(&rig);
+}
+
+/* ---- Blocks --------------------------------------------------------------------------------- */
+
+static uint8_t block[128 << 10];
+
+/* The bytes of a block where they lie; the block's own checksum is made again when it is put. */
+struct place {
+    char path[96];
+    uint64_t at, bytes;
+    struct sc_store_blocks blocks;
+    const struct sc_store_annex *annex;
+    uint32_t layer, part;
+};
+
+static bool place_find(const struct rig *rig, uint64_t id, uint32_t layer, uint32_t part,
+                       struct place *ret_place)
+{
+    const struct sc_store *store = rig->conn->store;
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    if (piece == NULL || piece->extent == 0)
+        return false;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    const struct sc_store_annex *annex = extent != NULL ? atomic_load(&extent->codes) : NULL;
+    if (annex == NULL)
+        return false;
+    struct place place = {.annex = annex, .layer = layer, .part = part};
+    sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape, piece, &place.blocks);
+    struct sc_store_where where =
+        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
+    bool is_k = part == SC_STORE_PART_K;
+    place.at = where.offset + (is_k ? place.blocks.k_at : place.blocks.v_at);
+    place.bytes = is_k ? place.blocks.k_bytes : place.blocks.v_bytes;
+    (void)snprintf(place.path, sizeof(place.path), "/sim/store/rank-0000-of-0001/seg-%08x",
+                   where.segment);
+    *ret_place = place;
+    return place.bytes <= sizeof(block);
+}
+
+static void place_get(const struct rig *rig, const struct place *place)
+{
+    assert_true(sc_io_sim_disk_peek(rig->disk, place->path, place->at, block, place->bytes));
+}
+
+static void place_put(const struct rig *rig, const struct place *place)
+{
+    const struct sc_store *store = rig->conn->store;
+    const struct sc_store_tag_rows one = {
+        .base = sc_store_tag_base(
+            store->shape.digest, place->blocks.piece_hash, place->blocks.copy, place->layer,
+            place->part == SC_STORE_PART_K ? SC_STORE_PART_K_CODES : SC_STORE_PART_V_CODES),
+        .position_first = place->blocks.position,
+        .row_bytes = place->bytes - 8,
+        .count = 1};
+    uint64_t sum;
+    sc_store_tag_make(&one, block, &sum);
+    memcpy(block + place->bytes - 8, &sum, 8);
+    assert_true(sc_io_sim_disk_poke(rig->disk, place->path, place->at, block, place->bytes));
+}
+
+static void damage(const struct place *place, uint64_t *random)
+{
+    bool is_k = place->part == SC_STORE_PART_K;
+    uint64_t table = sc_store_code_table_bytes(&place->annex->code_shape, is_k), left;
+    uint64_t scales = place->annex->code_shape.scale_bytes;
+    switch (next(random) % 6) {
+    case 0: /* any widths */
+        for (uint64_t i = 0; i < table; i++)
+            block[8 + i] = (uint8_t)next(random);
+        break;
+    case 1: /* widths of others, of as many bytes, and of one more or less */
+        left = table > 0 ? next(random) % (table / 4) : 0;
+        for (uint64_t i = 0; i < 4; i++) {
+            uint8_t kept = block[8 + i];
+            block[8 + i] = block[8 + 4 * left + i];
+            block[8 + 4 * left + i] = kept;
+        }
+        if (next(random) % 2 == 0)
+            memset(block + 8, (int)(0x11 * (next(random) % 9)), 4);
+        break;
+    case 2: /* infinities, NaN */
+        for (uint64_t i = 0; i < scales; i += 2)
+            memcpy(block + 8 + table + i, (uint8_t[]){(uint8_t)next(random), 0x7c}, 2);
+        break;
+    case 3:
+        block[next(random) % 8] ^= (uint8_t)(1u << next(random) % 8);
+        break;
+    case 4:
+        for (uint64_t i = 8 + table; i < place->bytes - 8; i++)
+            block[i] = (uint8_t)next(random);
+        break;
+    default:
+        block[next(random) % place->bytes] ^= (uint8_t)(1u << next(random) % 8);
+    }
+}
+
+static const char *const KINDS[] = {
+    FREE,
+    "\"preset\": \"layered\", \"lease_ns_max\": 0, \"layered\": {\"widths\": \"free\", \"bits_k\": "
+    "2.5, \"bits_v\": 3.5}",
+    "\"preset\": \"layered\", \"lease_ns_max\": 0, \"store\": {\"layout\": \"split\"}, "
+    "\"layered\": "
+    "{\"widths\": \"free\", \"bits_k\": 7, \"bits_v\": 7}",
+    "\"preset\": \"layered\", \"lease_ns_max\": 0, \"chunk_tokens\": 16, \"host_bytes\": \"1MiB\", "
+    "\"layered\": {\"widths\": \"free\", \"bits_v\": 4.5}",
+    "\"preset\": \"layered\", \"lease_ns_max\": 0, \"chunk_tokens\": 256, \"layered\": "
+    "{\"widths\": "
+    "\"free\", \"bits_k\": 8, \"bits_v\": 2}"};
+
+/* Of a store whose secret is known: damage that no checksum finds. */
+static void blocks_of_any_bytes_are_decoded_or_are_not(void **state)
+{
+    (void)state;
+    static const uint32_t HEAD_SIZES[] = {80, 16, 128, 8, 200};
+    static const uint32_t DTYPES[] = {SPEC_DTYPE_F16, SPEC_DTYPE_BF16, SPEC_DTYPE_F32};
+    uint64_t random = seed_of(3), coarse = 0, changed = 0;
+    for (uint32_t round = 0; round < 20; round++) {
+        struct rig rig;
+        rig_init(&rig, true, KINDS[round % 5]);
+        rig_shape(&rig, 2, 2, HEAD_SIZES[next(&random) % 5], DTYPES[next(&random) % 3]);
+        struct spec_model model = rig_model(&rig);
+        model.rope_kind = (uint32_t)(next(&random) % 3);
+        model.rope_theta = 500000;
+        assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
+        struct prompt prompt = rig_prompt(round + 1, 0, 0, 300);
+        assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+        wait_for_codes(&rig);
+        for (uint32_t i = 0; i < 16; i++) {
+            struct place place;
+            for (uint64_t id = 1; id < 20; id++)
+                if (next(&random) % 2 == 0 &&
+                    place_find(&rig, id, (uint32_t)(next(&random) % 2),
+                               next(&random) % 2 == 0 ? SC_STORE_PART_K : SC_STORE_PART_V,
+                               &place)) {
+                    place_get(&rig, &place);
+                    damage(&place, &random);
+                    place_put(&rig, &place);
+                    changed++;
+                }
+            uint64_t from = next(&random) % 3 == 0 ? 0 : next(&random) % 290;
+            struct got got = read_rows(&rig, &prompt, from, (uint32_t)(next(&random) % 3 * 100000));
+            coarse += got.rows * 2 - got.exact;
+            free(got.bytes);
+        }
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+    assert_true(coarse > 0 && changed > 0);
+}
+
+/* ---- No room for tables --------------------------------------------------------------------- */
+
+/* Tables until no more fit; others' until no more of theirs do. */
+static void tables_fill(struct rig *rig, uint64_t row_bytes, bool are_others)
+{
+    struct sc_plugin_tables *tables = &rig->conn->coding->tables;
+    uint64_t channels = tables->head_count * tables->head_size, random = 9;
+    uint8_t to[1024], packed[512];
+    assert_true(channels <= sizeof(to));
+    while (are_others ? tables->others < tables->others_most : tables->count < tables->capacity) {
+        uint64_t left = row_bytes;
+        memset(to, 0, channels);
+        while (left > 0) {
+            uint64_t c = next(&random) % (channels / 8) * 8;
+            if (to[c] == 8)
+                continue;
+            for (uint64_t i = 0; i < 8; i++)
+                to[c + i]++;
+            left--;
+        }
+        sc_plugin_table_pack(to, channels, packed);
+        if (are_others)
+            (void)sc_plugin_tables_add_other(tables, packed, row_bytes);
+        else
+            (void)sc_plugin_tables_add(tables, packed, row_bytes);
+    }
+}
+
+static void open_coded(struct rig *rig, const struct prompt *prompt)
+{
+    rig_init(rig, true, FREE);
+    rig_shape(rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(rig);
+    assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
+    wait_for_codes(rig);
+}
+
+static void without_room_for_tables_rows_are_exact(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 300);
+    open_coded(&rig, &prompt);
+    struct got coded = read_rows(&rig, &prompt, 0, 50000);
+    assert_int_not_equal(assert_near(&rig, &coded), 0);
+    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, false);
+    struct got again = read_rows(&rig, &prompt, 0, 50000);
+    assert_same(&rig, &coded, &again);
+    assert_int_equal(coded.exact, again.exact);
+    rig_reopen(&rig); /* what it made is nobody's now */
+    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, false);
+    struct got none = read_rows(&rig, &prompt, 0, 50000);
+    assert_int_equal(none.exact, 3 * none.rows);
+    assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
+    wait_for_codes(&rig);
+    struct got others = read_rows(&rig, &other, 0, 50000);
+    assert_int_equal(others.exact, 3 * others.rows);
+    free(coded.bytes);
+    free(again.bytes);
+    free(none.bytes);
+    free(others.bytes);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&other);
+    rig_done(&rig);
+}
+
+/* Else a process that has read what many others stored could code nothing itself. */
+static void tables_of_others_leave_room_for_our_own(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 300);
+    open_coded(&rig, &prompt);
+    rig_reopen(&rig);
+    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
+    struct got none = read_rows(&rig, &prompt, 0, 50000);
+    assert_int_equal(none.exact, 3 * none.rows);
+    assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
+    wait_for_codes(&rig);
+    struct got own = read_rows(&rig, &other, 0, 50000);
+    assert_true(own.exact < own.rows);
+    assert_int_equal(assert_near(&rig, &own), 3 * own.rows - own.exact);
+    free(none.bytes);
+    free(own.bytes);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&other);
+    rig_done(&rig);
+}
+
+/* Rows that went are in their codes alone: what cannot decode them has nothing, and says so. */
+static void without_room_for_tables_rows_that_went_are_missed(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    rig_init(&rig, true, FREE ", \"store\": {\"coarse_only\": \"yes\"}");
+    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    wait_for_codes(&rig);
+    rig_background(&rig);
+    sc_plugin_evict_ask(rig.conn, 1);
+    rig_background(&rig);
+    struct got coded = read_rows(&rig, &prompt, 0, 1000000);
+    assert_int_equal(coded.exact, 0);
+    assert_int_equal(assert_near(&rig, &coded), 3 * coded.rows);
+    rig_reopen(&rig);
+    struct got again = read_rows(&rig, &prompt, 0, 0);
+    assert_same(&rig, &coded, &again);
+    rig_reopen(&rig);
+    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
+    struct spec_lookup_result result = rig_lookup(&rig, &prompt);
+    assert_int_not_equal(result.matched_tokens, 0);
+    assert_int_equal(rig_load(&rig, result.request, &prompt, 0, result.matched_tokens, 0),
+                     SPEC_E_CORRUPT);
+    rig_release(&rig, result.request);
+    free(coded.bytes);
+    free(again.bytes);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* ---- What is said of turns, and of queries -------------------------------------------------- */
+
+static void turned_codes_where_there_are_no_turns_are_not_read(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, FREE ", \"max_request_tokens\": 1000");
+    rig_shape(&rig, 1, 2, 32, SPEC_DTYPE_F16);
+    struct spec_model model = rig_model(&rig);
+    model.rope_kind = SPEC_ROPE_HALF;
+    model.rope_theta = 10000;
+    assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
+    const struct sc_store_codes codes = sc_plugin_coding_codes(rig.conn);
+    uint64_t capacity = rig.conn->coding->turns.capacity;
+    uint8_t table[32];
+    memset(table, 0x44, sizeof(table));
+    assert_true((codes.shape.form & SC_STORE_FORM_K_TURNED) != 0);
+    assert_true(capacity >= 1000 + SC_KERNELS_CODE_ROWS_MAX); /* a chunk that begins below */
+    static const uint64_t ROWS[] = {1, 63, 64, 256};
+    for (uint32_t i = 0; i < 4; i++) {
+        uint64_t rows = ROWS[i];
+        const uint64_t behind[] = {capacity - rows + 1, capacity,          capacity + 1,
+                                   UINT64_C(1) << 40,   UINT64_MAX - rows, UINT64_MAX};
+        assert_true(
+            codes.reads(codes.user, SC_STORE_PART_K, &codes.shape, table, capacity - rows, rows));
+        for (uint32_t b = 0; b < 6; b++)
+            assert_false(
+                codes.reads(codes.user, SC_STORE_PART_K, &codes.shape, table, behind[b], rows));
+    }
+    rig_done(&rig);
+}
+
+static void queries_of_nearly_nothing_teach_nothing(void **state)
+{
+    (void)state;
+    struct sc_alloc alloc;
+    struct sc_plugin_tables tables;
+    sc_alloc_init(&alloc);
+    assert_int_equal(sc_plugin_tables_open(&tables, &alloc, 1, 16, 20, NULL), SPEC_OK);
+    struct sc_plugin_learning learning = {.kernels = sc_kernels_get(sc_kernels_level_best()),
+                                          .tables = &tables,
+                                          .head_count = 1,
+                                          .head_size = 16,
+                                          .layer_count = 1,
+                                          .query_group = 1,
+                                          .row_bytes = {4, 0}};
+    assert_int_equal(sc_plugin_learning_open(&learning, &alloc, NULL), SPEC_OK);
+    uint8_t spans[32] = {0};
+    float numbers[16] = {0};
+    for (uint32_t c = 0; c < 8; c++) { /* 1, and nothing */
+        spans[2 * c + 1] = 0x3c;
+        numbers[c] = 1e-21f; /* its square is a subnormal number */
+    }
+    const struct sc_plugin_table *first = sc_plugin_learn_first(&learning, 0, 0, spans);
+    assert_non_null(first);
+    const struct sc_kernels_queries queries = {.data = (const uint8_t *)numbers,
+                                               .dtype = SC_KERNELS_F32,
+                                               .row_count = 1,
+                                               .row_stride_bytes = sizeof(numbers),
+                                               .head_stride_bytes = sizeof(numbers)};
+    for (uint32_t i = 0; i < 64; i++)
+        sc_plugin_learn_queries(&learning, 0, &queries);
+    for (uint32_t i = 0; i < 64; i++)
+        sc_plugin_learn_slab(&learning, 0, 0, spans);
+    assert_ptr_equal(sc_plugin_learnt_table(&learning, 0, 0), first);
+    assert_int_equal(learning.learnt[0].tables, 1);
+    for (uint32_t c = 0; c < 16; c++)
+        assert_true(isfinite(learning.weights[c]));
+    sc_plugin_learning_close(&learning, &alloc);
+    sc_plugin_tables_close(&tables, &alloc);
+    sc_alloc_done(&alloc);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_model_is_coded_as_it_can_be),
+        cmocka_unit_test(any_rotary_parameters_are_turned_or_are_not),
+        cmocka_unit_test(any_bytes_are_a_table_or_are_none),
+        cmocka_unit_test(without_memory_it_opens_or_says_so),
+        cmocka_unit_test(blocks_of_any_bytes_are_decoded_or_are_not),
+        cmocka_unit_test(without_room_for_tables_rows_are_exact),
+        cmocka_unit_test(tables_of_others_leave_room_for_our_own),
+        cmocka_unit_test(without_room_for_tables_rows_that_went_are_missed),
+        cmocka_unit_test(turned_codes_where_there_are_no_turns_are_not_read),
+        cmocka_unit_test(queries_of_nearly_nothing_teach_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
