@@ -50,8 +50,8 @@ def name_of(preset):
 
 
 def family_of(preset):
-    """Its name without the planner."""
-    return name_of(preset).split("+")[0]
+    """Its name without the planner; what is read is the same of all in it."""
+    return name_of(preset).split("+")[0] + (", free" if ", free" in preset else "")
 
 
 def config(store, preset):
@@ -59,6 +59,8 @@ def config(store, preset):
            "disk_bytes": "20GB", "stage_bytes": "512MiB"}
     if ", hints" in preset:
         out["prefetch"] = {"predictor": "hint"}
+    if ", free" in preset:
+        out |= {"chunk_tokens": 128, "layered": {"widths": "free", "bits_k": 3}}
     return json.dumps(out)
 
 

@@ -61,17 +61,11 @@ static bool table_reads(void *user, uint32_t part, const struct sc_store_code_sh
                                       is_k ? shape->k_row_bytes : shape->v_row_bytes) != NULL;
 }
 
-/* Bits of an even width: rounded down, to one that there is. */
+/* Of even codes that are configured as free ones, which may have any: rounded down to one that there
+ * is; 1 becomes 2. */
 static uint32_t even_bits(uint32_t halves)
 {
-    uint32_t bits = halves / 2;
-    return sc_kernels_code_has(bits) ? bits : bits - 1;
-}
-
-/* Of even codes that are configured as free ones, which may have any; 7 becomes 6. */
-static uint32_t even_bits(uint32_t halves)
-{
-    uint32_t bits = halves / 2;
+    uint32_t bits = halves < 4 ? 2 : halves / 2;
     return sc_kernels_code_has(bits) ? bits : bits - 1;
 }
 
@@ -89,9 +83,6 @@ static struct sc_store_code_shape shape_of(const spec_connector *conn)
         shape.form |= conn->coding->turns.rotary.turned > 0 ? SC_STORE_FORM_K_TURNED : 0;
         bool is_even = config->halves_v % 2 == 0 && sc_kernels_code_has(shape.bits_v);
         shape.form |= is_even ? 0 : SC_STORE_FORM_V_FREE;
-    } else {
-        shape.bits_k = even_bits(config->halves_k);
-        shape.bits_v = even_bits(config->halves_v);
     }
     shape.k_row_bytes = is_free ? channels * config->halves_k / 16
                                 : sc_kernels_code_row_bytes(channels, shape.bits_k);

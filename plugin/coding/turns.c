@@ -58,8 +58,9 @@ spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc 
     *turns = (struct sc_plugin_turns){0};
     if (!is_turned(model, ret_known))
         return SPEC_OK;
-    uint64_t pairs = model->head_size / 2, capacity = count + SC_KERNELS_CODE_ROWS_MAX;
-    capacity = capacity < POSITIONS_MAX ? capacity : POSITIONS_MAX;
+    uint64_t pairs = model->head_size / 2, capacity = POSITIONS_MAX;
+    if (count < POSITIONS_MAX - SC_KERNELS_CODE_ROWS_MAX)
+        capacity = count + SC_KERNELS_CODE_ROWS_MAX;
     capacity = (capacity + BLOCK - 1) / BLOCK * BLOCK;
     void *rows = mmap(NULL, 2 * capacity * model->head_size * sizeof(float), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -396,7 +396,11 @@ static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
     for (uint32_t pairs = 0; pairs < 3; pairs++) { /* 2: not turned */
         const struct sc_kernels_rotary rotary = {pairs, SIZE};
         const struct sc_kernels_coded coded = {
-            scales, codes, 0, &planes, pairs < 2 ? &rotary : NULL, pairs < 2 ? turns : NULL};
+            .scales = scales,
+            .codes = codes,
+            .planes = &planes,
+            .rotary = pairs < 2 ? &rotary : NULL,
+            .turns = pairs < 2 ? turns : NULL};
         assert_true(sc_kernels_ref_planes_encode(
             &(struct sc_kernels_planes_encode){.planes = &planes,
                                                .rows = slab->rows,

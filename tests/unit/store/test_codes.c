@@ -648,9 +648,11 @@ static bool free_encode(void *user, const struct sc_store_encode *what)
 }
 
 static bool free_reads(void *user, uint32_t part, const struct sc_store_code_shape *shape,
-                       const uint8_t *table)
+                       const uint8_t *table, uint64_t position, uint64_t row_count)
 {
     (void)user;
+    assert_in_range(row_count, 1, 256);
+    assert_true(position < UINT64_C(1) << 32);
     assert_int_equal(shape->form, SC_STORE_FORM_K_FREE | SC_STORE_FORM_V_FREE);
     assert_true(part == SC_STORE_PART_K || part == SC_STORE_PART_V);
     for (uint32_t i = 1; i < FREE_TABLE; i++)
