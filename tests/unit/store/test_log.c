@@ -676,15 +676,39 @@ static void annex_check(struct forge *forge, uint64_t lies)
     forge_check(forge, 1, lies);
 }
 
+struct bend { /* of an honest annex */
+    bool is_codes, is_believed;
+    uint64_t offset, stride, scale, probe_row, probe_tags; /* 0: as it should be */
+    uint32_t bits_k, layers, segment, form;
+    const char *from, *to;
+};
+
+static void annex_bend(struct forge *forge, const struct bend *bend)
+{
+    struct sc_store_record_extent *annex = &forge->extent;
+    annex_honest(forge, bend->is_codes);
+    forge->parts[0].segment = bend->segment;
+    if (bend->offset > 0)
+        forge->parts[0].offset = bend->offset;
+    if (bend->layers > 0)
+        forge->parts[0].layer_count = bend->layers;
+    if (bend->stride > 0)
+        annex->stride = bend->stride;
+    if (bend->scale > 0)
+        annex->code_shape.scale_bytes = bend->scale;
+    if (bend->bits_k > 0)
+        annex->code_shape.bits_k = bend->bits_k;
+    annex->code_shape.form = bend->form;
+    if (bend->probe_row > 0)
+        annex->probe_row_bytes = bend->probe_row;
+    if (bend->probe_tags > 0)
+        annex->probe_tag_offset = bend->probe_tags;
+}
+
 static void log_annexes_that_lie_harm_nothing(void **state)
 {
     (void)state;
-    static const struct {
-        bool is_codes, is_believed;
-        uint64_t offset, stride, scale, probe_row, probe_tags; /* 0: as it should be */
-        uint32_t bits_k, layers, segment, form;
-        const char *from, *to;
-    } BENDS[] = {
+    static const struct bend BENDS[] = {
         {.is_codes = true, .is_believed = true},
         {.is_believed = true},
         {.is_codes = true, .offset = 4096}, /* over the extent's own rows */
@@ -729,24 +753,7 @@ static void log_annexes_that_lie_harm_nothing(void **state)
     };
     for (uint32_t i = 0; i < sizeof(BENDS) / sizeof(BENDS[0]); i++) {
         struct forge *forge = forge_make();
-        struct sc_store_record_extent *annex = &forge->extent;
-        annex_honest(forge, BENDS[i].is_codes);
-        forge->parts[0].segment = BENDS[i].segment;
-        if (BENDS[i].offset > 0)
-            forge->parts[0].offset = BENDS[i].offset;
-        if (BENDS[i].layers > 0)
-            forge->parts[0].layer_count = BENDS[i].layers;
-        if (BENDS[i].stride > 0)
-            annex->stride = BENDS[i].stride;
-        if (BENDS[i].scale > 0)
-            annex->code_shape.scale_bytes = BENDS[i].scale;
-        if (BENDS[i].bits_k > 0)
-            annex->code_shape.bits_k = BENDS[i].bits_k;
-        annex->code_shape.form = BENDS[i].form;
-        if (BENDS[i].probe_row > 0)
-            annex->probe_row_bytes = BENDS[i].probe_row;
-        if (BENDS[i].probe_tags > 0)
-            annex->probe_tag_offset = BENDS[i].probe_tags;
+        annex_bend(forge, &BENDS[i]);
         forge_annex(forge, 1, BENDS[i].from, BENDS[i].to);
         annex_check(forge, BENDS[i].is_believed ? 0 : 1);
     }
