@@ -99,7 +99,8 @@ class Cell:
 
     def measure_real(self):
         where = os.path.join(self.build, "bench-store")
-        self.stores = {preset: f"{where}-{preset}" for preset in ("impress-itf", "layered", "layered, free")}
+        self.stores = {preset: f"{where}-{preset}"
+                       for preset in ("impress-itf", "layered", "layered, free")}
         try:
             for preset, store in self.stores.items():
                 shutil.rmtree(store, ignore_errors=True)

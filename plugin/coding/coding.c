@@ -61,8 +61,8 @@ static bool table_reads(void *user, uint32_t part, const struct sc_store_code_sh
                                       is_k ? shape->k_row_bytes : shape->v_row_bytes) != NULL;
 }
 
-/* Of even codes that are configured as free ones, which may have any: rounded down to one that there
- * is; 1 becomes 2. */
+/* Of even codes that are configured as free ones, which may have any: rounded down to one that is
+ * there; 1 becomes 2. */
 static uint32_t even_bits(uint32_t halves)
 {
     uint32_t bits = halves < 4 ? 2 : halves / 2;

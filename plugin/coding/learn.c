@@ -189,6 +189,7 @@ static void row_add(const struct sc_plugin_learning *learning, struct sc_plugin_
 {
     uint64_t size = learning->head_size;
     float values[SC_KERNELS_PLANES_HEAD];
+    bool says = false;
     for (uint64_t head = 0; head < learning->head_count * learning->query_group; head++) {
         float *sums = learnt->queries + head / learning->query_group * size;
         learning->kernels->widen(values,
@@ -196,9 +197,12 @@ static void row_add(const struct sc_plugin_learning *learning, struct sc_plugin_
                                      head * queries->head_stride_bytes,
                                  size, queries->dtype);
         for (uint64_t c = 0; c < size; c++)
-            sums[c] += values[c] * values[c] < 1e12f ? values[c] * values[c] : 0; /* NaN: 0 */
+            if (values[c] * values[c] < 1e12f) { /* it is a number, and can be counted */
+                sums[c] += values[c] * values[c];
+                says = true;
+            }
     }
-    learnt->rows++;
+    learnt->rows += says ? 1 : 0;
 }
 
 void sc_plugin_learn_queries(struct sc_plugin_learning *learning, uint32_t layer,
@@ -210,9 +214,10 @@ void sc_plugin_learn_queries(struct sc_plugin_learning *learning, uint32_t layer
     if (learnt == NULL || learning->row_bytes[0] == 0 ||
         pthread_mutex_trylock(&learning->lock) != 0)
         return;
+    uint64_t before = learnt->rows;
     for (uint64_t row = 0; row < count && learnt->rows < ROWS_MOST; row += step)
         row_add(learning, learnt, queries, row);
-    if (learnt->rows >= ROWS_FIRST && learnt->slabs_next > learnt->slabs + 1 && learnt->tables < 2)
-        learnt->slabs_next = learnt->slabs + 1; /* the first table knew of no queries */
+    if (before < ROWS_FIRST && learnt->rows >= ROWS_FIRST)
+        learnt->slabs_next = learnt->slabs + 1; /* the table knew of no queries */
     pthread_mutex_unlock(&learning->lock);
 }

@@ -4,9 +4,9 @@
 #include "plugin/coding/tables.h"
 
 #include "base/status.h"
+#include "hashing/digest.h"
 
 #include <string.h>
-#include <xxhash.h>
 
 #define LINE 64u
 
@@ -35,7 +35,7 @@ static struct sc_plugin_table *slot_at(const struct sc_plugin_tables *tables, ui
 static const struct sc_plugin_table *find_at(const struct sc_plugin_tables *tables,
                                              const uint8_t *packed, uint64_t *ret_place)
 {
-    uint64_t place = XXH3_64bits(packed, tables->packed_bytes) & tables->place_mask;
+    uint64_t place = sc_hash_bytes64(packed, tables->packed_bytes, 0) & tables->place_mask;
     for (uint32_t number;
          (number = atomic_load_explicit(&tables->places[place], memory_order_acquire)) != 0;
          place = (place + 1) & tables->place_mask) {

@@ -515,8 +515,8 @@ static void open_coded(struct rig *rig, const struct prompt *prompt)
     wait_for_codes(rig);
 }
 
-/* Coded by other widths from now on, so that the log's note of tables is of no use to it: those that
- * are stored are another's. */
+/* Coded by other widths from now on, so that the log's note of tables is of no use to it: those
+ * that are stored are another's. */
 static void reopen_untaught(struct rig *rig, const char *extra)
 {
     rig->extra = extra;
