@@ -15,6 +15,8 @@
     "\"layered\": {\"widths\": \"free\", \"bits_k\": 5.5}"
 #define ROWS_MAX 512u
 
+static uint64_t g_queries; /* which channels they look at */
+
 static uint64_t seed_of(uint64_t fallback)
 {
     const char *text = getenv("SC_SEED");
@@ -74,7 +76,8 @@ static struct got read_rows(struct rig *rig, const struct prompt *prompt, uint64
     got.bytes = malloc(rig->layers * 2 * got.rows * bytes);
     assert_true(got.bytes != NULL && numbers != NULL && expected != NULL && rig->layers <= 8);
     for (uint64_t i = 0; i < values; i++)
-        numbers[i] = (float)(rig_mix(i) % 17) / 8 - 1;
+        numbers[i] = ((float)(rig_mix(i) % 17) / 8 - 1) *
+                     (rig_mix(i / 8 + 1000 * g_queries) % 4 == 0 ? 100 : 1);
     const struct spec_queries queries = {.struct_size = sizeof(queries),
                                          .dtype = SPEC_DTYPE_F32,
                                          .data = numbers,
@@ -681,6 +684,199 @@ static void queries_of_nearly_nothing_teach_nothing(void **state)
     sc_alloc_done(&alloc);
 }
 
+/* ---- Tables that follow each other ---------------------------------------------------------- */
+
+/* Half bits of K and V, and whether widths are free, of one opening after another. */
+static const char *const TURNS[][3] = {
+    {"free", "4", "2"}, {"free", "4", "2"}, {"even", "4", "2"},   {"free", "2.5", "3.5"},
+    {"even", "8", "5"}, {"free", "8", "8"}, {"free", "6.5", "4"}, {"free", "4", "2"}};
+#define TURN_COUNT (sizeof(TURNS) / sizeof(TURNS[0]))
+
+/* What was read once is read again so, by whoever reads it, whatever was learnt since. */
+static void codes_are_what_they_were(void **state)
+{
+    (void)state;
+    static const char *const BESIDE[] = {"\"chunk_tokens\": 32",
+                                         "\"chunk_tokens\": 256, \"host_bytes\": \"2MiB\"",
+                                         "\"store\": {\"layout\": \"split\"}"};
+    uint64_t random = seed_of(5), tables_made = 0;
+    for (uint32_t kind = 0; kind < 3; kind++) {
+        struct rig rig, reader;
+        char extra[300];
+        struct prompt prompts[TURN_COUNT];
+        struct got firsts[TURN_COUNT];
+        rig_init(&rig, true, extra);
+        rig_shape(&rig, 2, 2, 72, kind == 1 ? SPEC_DTYPE_BF16 : SPEC_DTYPE_F16);
+        struct spec_model model = rig_model(&rig);
+        model.rope_kind = kind == 2 ? SPEC_ROPE_INTERLEAVED : SPEC_ROPE_HALF;
+        model.rope_theta = 10000;
+        for (uint32_t t = 0; t < TURN_COUNT; t++) {
+            (void)snprintf(extra, sizeof(extra),
+                           "\"preset\": \"layered\", %s, \"layered\": "
+                           "{\"widths\": \"%s\", \"bits_k\": %s, \"bits_v\": %s}",
+                           BESIDE[kind], TURNS[t][0], TURNS[t][1], TURNS[t][2]);
+            assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
+            for (uint32_t i = 0; i < 20 && t > 0; i++) { /* queries that are like no others */
+                g_queries = t;
+                struct got got = read_rows(&rig, &prompts[i % t], 0, 50000);
+                assert_same(&rig, &got, &firsts[i % t]);
+                free(got.bytes);
+            }
+            prompts[t] = rig_prompt(t + 1, 0, 0, 150 + next(&random) % 200);
+            assert_int_equal(rig_fill(&rig, &prompts[t]), SPEC_OK);
+            wait_for_codes(&rig);
+            firsts[t] = read_rows(&rig, &prompts[t], 0, 50000);
+            assert_true(assert_near(&rig, &firsts[t]) > firsts[t].rows);
+            for (uint32_t i = 0; i <= t; i++) {
+                uint64_t from = next(&random) % 149;
+                struct got got = read_rows(&rig, &prompts[i], from, 50000);
+                assert_same(&rig, &got, &firsts[i]);
+                free(got.bytes);
+            }
+            for (uint32_t l = 0; l < 2 * rig.layers && TURNS[t][0][0] == 'f'; l++)
+                tables_made += rig.conn->coding->learning.learnt[l].tables;
+            rig_beside(&reader, &rig, SPEC_ROLE_READER, 0);
+            assert_int_equal(rig_try_open_model(&reader, &model), SPEC_OK);
+            for (uint32_t i = 0; i <= t; i++) {
+                struct got got = read_rows(&reader, &prompts[i], 0, 50000);
+                assert_same(&reader, &got, &firsts[i]);
+                assert_int_equal(got.exact, firsts[i].exact);
+                free(got.bytes);
+            }
+            rig_leave(&reader);
+            rig_close(&rig);
+        }
+        g_queries = 0;
+        for (uint32_t t = 0; t < TURN_COUNT; t++) {
+            free(firsts[t].bytes);
+            rig_prompt_free(&prompts[t]);
+        }
+        rig_done(&rig);
+    }
+    assert_true(tables_made > 0);
+}
+
+/* ---- Many at once --------------------------------------------------------------------------- */
+
+#define THREADS  4u
+#define LAYERS   6u
+#define CHANNELS 64u
+
+struct many {
+    struct sc_plugin_tables tables;
+    struct sc_plugin_learning learning;
+    struct sc_plugin_turns turns;
+    _Atomic uint32_t ready;
+    const struct sc_plugin_table *first[THREADS][LAYERS][2];
+};
+struct one {
+    struct many *many;
+    uint32_t number;
+};
+
+static void table_is_right(struct many *many, const struct sc_plugin_table *table)
+{
+    uint64_t bits = 0;
+    uint8_t packed[CHANNELS / 2];
+    for (uint64_t c = 0; c < CHANNELS; c++)
+        bits += table->planes.to[c];
+    sc_plugin_table_pack(table->planes.to, CHANNELS, packed);
+    assert_int_equal(bits, table->planes.row_bytes * 8);
+    assert_memory_equal(packed, table->packed, sizeof(packed));
+    assert_ptr_equal(sc_plugin_tables_find(&many->tables, packed), table);
+}
+
+static void *one_run(void *user)
+{
+    const struct one *one = user;
+    struct many *many = one->many;
+    uint64_t random = one->number + 1;
+    atomic_fetch_add(&many->ready, 1);
+    while (atomic_load(&many->ready) < THREADS)
+        (void)sched_yield();
+    for (uint32_t i = 0; i < 400; i++) {
+        uint32_t layer = (uint32_t)(next(&random) % LAYERS), part = (uint32_t)(next(&random) % 2);
+        uint8_t spans[CHANNELS * 2], to[CHANNELS], packed[CHANNELS / 2];
+        float numbers[CHANNELS], turn[16];
+        for (uint32_t c = 0; c < CHANNELS; c++) {
+            uint16_t span = (uint16_t)(next(&random) % 0x7c00); /* finite */
+            memcpy(spans + 2 * c, &span, 2);
+            numbers[c] = (float)(next(&random) % 1000) - 500;
+        }
+        if (i < LAYERS * 2) {
+            layer = i / 2;
+            part = i % 2;
+            many->first[one->number][layer][part] =
+                sc_plugin_learn_first(&many->learning, layer, part, spans);
+        }
+        sc_plugin_learn_slab(&many->learning, layer, part, spans);
+        const struct sc_kernels_queries queries = {.data = (const uint8_t *)numbers,
+                                                   .dtype = SC_KERNELS_F32,
+                                                   .row_count = 1,
+                                                   .row_stride_bytes = sizeof(numbers),
+                                                   .head_stride_bytes = 16 * sizeof(float)};
+        sc_plugin_learn_queries(&many->learning, layer, &queries);
+        const struct sc_plugin_table *table = sc_plugin_learnt_table(&many->learning, layer, part);
+        if (table != NULL)
+            table_is_right(many, table);
+        for (uint32_t c = 0; c < CHANNELS; c += 8) /* as all threads make them, and some alone */
+            memset(to + c, (int)(rig_mix(i * 64 + c + (i % 8 == 0 ? random : 0)) % 9), 8);
+        sc_plugin_table_pack(to, CHANNELS, packed);
+        uint64_t bytes = 0;
+        for (uint32_t c = 0; c < CHANNELS; c += 8)
+            bytes += to[c];
+        table = sc_plugin_tables_add_other(&many->tables, packed, bytes);
+        if (table != NULL)
+            table_is_right(many, table);
+        uint64_t position = i * 17 % 3000;
+        const float *rows = sc_plugin_turns_get(&many->turns, position, 70);
+        sc_kernels_rotary_turn(position + 69, many->turns.frequencies, 16, turn);
+        assert_memory_equal(rows + 69 * 16, turn, sizeof(turn));
+    }
+    return NULL;
+}
+
+static void many_learn_code_and_read_at_once(void **state)
+{
+    (void)state;
+    struct sc_alloc alloc;
+    struct many many = {.ready = 0};
+    const struct spec_model model = {
+        .head_size = 16, .rope_kind = SPEC_ROPE_HALF, .rope_theta = 10000};
+    bool is_known;
+    sc_alloc_init(&alloc);
+    assert_int_equal(sc_plugin_tables_open(&many.tables, &alloc, 4, 16, 300, NULL), SPEC_OK);
+    many.tables.others_most = 300 - LAYERS * 2 * SC_PLUGIN_TABLES_A_LAYER;
+    assert_int_equal(sc_plugin_turns_open(&many.turns, &alloc, &model, 3200, &is_known, NULL),
+                     SPEC_OK);
+    many.learning = (struct sc_plugin_learning){.kernels = sc_kernels_get(sc_kernels_level_best()),
+                                                .tables = &many.tables,
+                                                .head_count = 4,
+                                                .head_size = 16,
+                                                .layer_count = LAYERS,
+                                                .query_group = 1,
+                                                .rotary = many.turns.rotary,
+                                                .row_bytes = {32, 20}};
+    assert_int_equal(sc_plugin_learning_open(&many.learning, &alloc, NULL), SPEC_OK);
+    pthread_t threads[THREADS];
+    struct one ones[THREADS];
+    for (uint32_t i = 0; i < THREADS; i++) {
+        ones[i] = (struct one){&many, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, one_run, &ones[i]), 0);
+    }
+    for (uint32_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        for (uint32_t part = 0; part < 2; part++)
+            for (uint32_t i = 0; i < THREADS; i++)
+                assert_non_null(many.first[i][layer][part]);
+    assert_true(many.tables.others <= many.tables.others_most);
+    sc_plugin_learning_close(&many.learning, &alloc);
+    sc_plugin_turns_close(&many.turns, &alloc);
+    sc_plugin_tables_close(&many.tables, &alloc);
+    sc_alloc_done(&alloc);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -694,6 +890,8 @@ int main(void)
         cmocka_unit_test(without_room_for_tables_rows_that_went_are_missed),
         cmocka_unit_test(turned_codes_where_there_are_no_turns_are_not_read),
         cmocka_unit_test(queries_of_nearly_nothing_teach_nothing),
+        cmocka_unit_test(codes_are_what_they_were),
+        cmocka_unit_test(many_learn_code_and_read_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
