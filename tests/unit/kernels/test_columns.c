@@ -536,8 +536,11 @@ static void check_planes(enum layout layout, const struct shape *shape, uint64_t
             .kernels = sc_kernels_get(level),
             .head_count = shape->heads,
             .head_size = shape->size,
-            .coded = {made.scales, made.codes, 0, &made.planes, is_turned ? &made.rotary : NULL,
-                      is_turned ? made.turns : NULL},
+            .coded = {.scales = made.scales,
+                      .codes = made.codes,
+                      .planes = &made.planes,
+                      .rotary = is_turned ? &made.rotary : NULL,
+                      .turns = is_turned ? made.turns : NULL},
             .dst_dtype = element == 2 ? SC_KERNELS_F16 + (uint32_t)random_below(2) : SC_KERNELS_F32,
             .streams = random_below(2)};
         struct place want = make(layout, shape, element, order);
