@@ -84,7 +84,7 @@ struct sc_config {
     uint32_t identify;              /* "select.identify": enum sc_config_identify */
     uint32_t base;                  /* "select.base": enum sc_config_base */
     uint32_t codes;                 /* "layered.codes": enum sc_config_codes */
-    uint32_t halves_k, halves_v;    /* "layered.bits_k", "layered.bits_v", in half bits: 4 .. 16 */
+    uint32_t halves_k, halves_v;    /* "layered.bits_k", "layered.bits_v", in half bits: 2 .. 16 */
     uint32_t widths;                /* "layered.widths": enum sc_config_widths */
     uint64_t exact_ppm;             /* "layered.exact_ppm" */
     uint64_t exact_first;           /* "layered.keep_first", "layered.keep_last": rows */

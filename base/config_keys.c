@@ -141,8 +141,7 @@ static const struct sc_config_row rows[] = {
      CHOICE(base, "none", "coarse")},
     {{"layered.bits_k", "number", "4", "1 .. 8 in steps of .5; with even widths 2, 3, 4, 5, 6 or 8",
       "Bits of a value of K in the codes that are made from now on, on average; scales come on "
-      "top: "
-      "32 bits a channel of each piece of a chunk."},
+      "top: 32 bits a channel of each piece of a chunk."},
      HALVES(halves_k, 1, 8)},
     {{"layered.bits_v", "number", "2", "1 .. 8 in steps of .5; with even widths 2, 3, 4, 5, 6 or 8",
       "The same of V. Of free widths V has some where this is no whole number."},

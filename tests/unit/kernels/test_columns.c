@@ -32,8 +32,7 @@ static void *must(void *memory)
     return memory;
 }
 
-/* ---- Turning ----------------------------------------------------------------------------------
- */
+/* ---- Turning -------------------------------------------------------------------------------- */
 
 static uint8_t *lines_make(uint64_t bytes)
 {
@@ -90,8 +89,7 @@ static void every_level_turns_as_the_reference(void **state)
                         check_turn(level, element, rows, columns, streams != 0);
 }
 
-/* ---- Memories ---------------------------------------------------------------------------------
- */
+/* ---- Memories ------------------------------------------------------------------------------- */
 
 struct shape {
     uint64_t tokens, heads, size;
@@ -248,8 +246,7 @@ static void for_all(check_fn *check)
                         check(layout, &SHAPES[s], element, order, level);
 }
 
-/* ---- Moving ------------------------------------------------------------------------------------
- */
+/* ---- Moving --------------------------------------------------------------------------------- */
 
 static void check_pack(enum layout layout, const struct shape *shape, uint64_t element,
                        enum order order, uint32_t level)
@@ -402,8 +399,20 @@ static void compacting_moves_every_element(void **state)
     for_all(check_compact);
 }
 
-/* ---- Codes --------------------------------------------------------------------------------------
- */
+/* ---- Codes ---------------------------------------------------------------------------------- */
+
+/* The same slots for both; some tokens are skipped, of runs some have no place. */
+static void some_skip(struct place *want, struct place *got, uint64_t tokens, enum order order,
+                      uint64_t ret_skipped[8])
+{
+    memset(ret_skipped, 0, 8 * sizeof(*ret_skipped));
+    memcpy(got->slots, want->slots, tokens * sizeof(int64_t));
+    for (uint64_t j = 0; order != ANY && j < tokens; j++)
+        if (random_below(10) == 0)
+            ret_skipped[j / 64] |= UINT64_C(1) << (j % 64);
+    for (uint64_t j = 0; order == RUNS && j < tokens; j += 13)
+        want->slots[j] = got->slots[j] = -1;
+}
 
 static void codes_make(const struct shape *shape, uint32_t bits, uint8_t **scales, uint8_t **codes)
 {
@@ -439,13 +448,8 @@ static void check_decode(enum layout layout, const struct shape *shape, uint64_t
                                           .v_base = rows + shape->heads * head,
                                           .token_stride_bytes = 2 * shape->heads * head,
                                           .head_stride_bytes = head};
-        uint64_t skipped[8] = {0};
-        memcpy(got.slots, want.slots, shape->tokens * sizeof(int64_t));
-        for (uint64_t j = 0; order != ANY && j < shape->tokens; j++)
-            if (random_below(10) == 0)
-                skipped[j / 64] |= UINT64_C(1) << (j % 64);
-        for (uint64_t j = 0; order == RUNS && j < shape->tokens; j += 13)
-            want.slots[j] = got.slots[j] = -1;
+        uint64_t skipped[8];
+        some_skip(&want, &got, shape->tokens, order, skipped);
         codes_make(shape, how.coded.bits, &scales, &codes);
         how.memory = &plain;
         how.coded.scales = scales;
@@ -545,13 +549,8 @@ static void check_planes(enum layout layout, const struct shape *shape, uint64_t
             .streams = random_below(2)};
         struct place want = make(layout, shape, element, order);
         struct place got = make(layout, shape, element, order);
-        uint64_t skipped[8] = {0};
-        memcpy(got.slots, want.slots, shape->tokens * sizeof(int64_t));
-        for (uint64_t j = 0; order != ANY && j < shape->tokens; j++)
-            if (random_below(10) == 0)
-                skipped[j / 64] |= UINT64_C(1) << (j % 64);
-        for (uint64_t j = 0; order == RUNS && j < shape->tokens; j += 13)
-            want.slots[j] = got.slots[j] = -1;
+        uint64_t skipped[8];
+        some_skip(&want, &got, shape->tokens, order, skipped);
         sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){.planes = &made.planes,
                                                                         .scales = made.scales,
                                                                         .codes = made.codes,
@@ -584,8 +583,7 @@ static void codes_of_free_widths_are_decoded_into_columns(void **state)
     for_all(check_planes);
 }
 
-/* ---- Scores -------------------------------------------------------------------------------------
- */
+/* ---- Scores --------------------------------------------------------------------------------- */
 
 static void keys_fill(const struct place *place, const struct shape *shape, uint8_t *rows)
 {
@@ -654,8 +652,7 @@ static void scores_of_columns_are_those_of_rows(void **state)
     for_all(check_scores);
 }
 
-/* ---- Numbers at their ends ----------------------------------------------------------------------
- */
+/* ---- Numbers at their ends ------------------------------------------------------------------ */
 
 /* The check lets a slot be any where block_stride_bytes is 0. */
 static void no_run_goes_behind_the_last_slot(void **state)

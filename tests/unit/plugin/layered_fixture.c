@@ -126,18 +126,14 @@ void assert_rows(const struct world *world, const struct shot *shot, uint64_t fr
     }
 }
 
-bool set_is_the_best(const struct world *world, const struct shot *shot, uint64_t from,
-                     uint32_t bits)
+bool set_is_the_best_of(const struct world *world, const struct shot *shot, uint64_t from,
+                        const float *keys, uint64_t stride)
 {
     uint64_t rows = world->matched - from, d = world->rig.head_size, heads = world->rig.heads;
-    static float keys[ROWS_MAX][64];
     static double total[ROWS_MAX], logits[ROWS_MAX + FRESH_ROWS];
     static bool in[ROWS_MAX];
-    struct slab slab = {.row_count = 0};
     double gap = 1;
     memset(total, 0, sizeof(total));
-    for (uint64_t j = 0; j < rows; j++)
-        decoded(world, from + j, shot->item.layer, 0, bits, &slab, SPEC_DTYPE_F32, keys[j]);
     for (uint64_t n = 0; n < FRESH_ROWS * heads * world->group; n++) {
         uint64_t row = world->matched + n / (heads * world->group);
         uint64_t head = n / world->group % heads, seen = row + 1 - from;
@@ -147,7 +143,7 @@ bool set_is_the_best(const struct world *world, const struct shot *shot, uint64_
             for (uint64_t i = 0; i < d; i++)
                 dot += (double)world_query(world, row, shot->item.layer,
                                            head * world->group + n % world->group, i) *
-                       (j < rows ? (double)keys[j][head * d + i]
+                       (j < rows ? (double)keys[j * stride + head * d + i]
                                  : (double)world_kv(world, from + j, shot->item.layer, 0, head, i));
             logits[j] = dot / sqrt((double)d);
             most = fmax(most, logits[j]);
@@ -163,6 +159,16 @@ bool set_is_the_best(const struct world *world, const struct shot *shot, uint64_
     for (uint64_t j = 0; j < rows; j++)
         assert_int_equal(is_exact(shot, j), in[j]);
     return true;
+}
+
+bool set_is_the_best(const struct world *world, const struct shot *shot, uint64_t from,
+                     uint32_t bits)
+{
+    static float keys[ROWS_MAX][64];
+    struct slab slab = {.row_count = 0};
+    for (uint64_t j = 0; j < world->matched - from; j++)
+        decoded(world, from + j, shot->item.layer, 0, bits, &slab, SPEC_DTYPE_F32, keys[j]);
+    return set_is_the_best_of(world, shot, from, keys[0], 64);
 }
 
 spec_ticket fire_first(struct world *world, struct shot *shot, spec_request request, uint32_t layer,

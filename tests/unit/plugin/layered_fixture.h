@@ -51,7 +51,11 @@ void decoded(const struct world *world, uint64_t position, uint32_t layer, uint3
 void assert_rows(const struct world *world, const struct shot *shot, uint64_t from, uint32_t bits_k,
                  uint32_t bits_v);
 
-/* The set by the definition, in float64 over decoded prefix keys. false: too close to tell. */
+/* The set by the definition, in float64 over prefix keys: row j's at keys + j * stride, [heads *
+ * head_size]. false: too close to tell. */
+bool set_is_the_best_of(const struct world *world, const struct shot *shot, uint64_t from,
+                        const float *keys, uint64_t stride);
+/* The same over keys that were decoded from even codes. */
 bool set_is_the_best(const struct world *world, const struct shot *shot, uint64_t from,
                      uint32_t bits);
 

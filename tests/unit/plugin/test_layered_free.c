@@ -30,8 +30,7 @@ struct shape {
     uint32_t form; /* that codes have to be of */
 };
 
-/* ---- What is expected
- * ----------------------------------------------------------------------- */
+/* ---- What is expected ----------------------------------------------------------------------- */
 
 /* Of a chunk's rows of a layer what their block says, beside codes. */
 struct told {
@@ -237,46 +236,7 @@ static void assert_all(const struct world *world, const struct shape *shape,
         rig_is_poison((uint8_t *)shot->area.memory.v_base + shot->area.part_bytes, RIG_GUARD));
 }
 
-/* The set by the definition, in float64 over these keys. false: too close to
- * tell. */
-static bool is_the_best(const struct world *world, const struct shot *shot, uint64_t from,
-                        float (*keys)[CHANNELS_MAX])
-{
-    static double total[ROWS_MAX], logits[ROWS_MAX + FRESH_ROWS];
-    static bool in[ROWS_MAX];
-    uint64_t rows = world->matched - from, d = world->rig.head_size, group = world->group;
-    double gap = 1;
-    memset(total, 0, sizeof(total));
-    for (uint64_t n = 0; n < FRESH_ROWS * world->rig.heads * group; n++) {
-        uint64_t row = world->matched + n / (world->rig.heads * group);
-        uint64_t head = n / group % world->rig.heads, seen = row + 1 - from;
-        double most = -1e300, sum = 0;
-        for (uint64_t j = 0; j < seen; j++) {
-            double dot = 0;
-            for (uint64_t i = 0; i < d; i++)
-                dot +=
-                    (double)world_query(world, row, shot->item.layer, head * group + n % group, i) *
-                    (j < rows ? (double)keys[j][head * d + i]
-                              : (double)world_kv(world, from + j, shot->item.layer, 0, head, i));
-            logits[j] = dot / sqrt((double)d);
-            most = fmax(most, logits[j]);
-        }
-        for (uint64_t j = 0; j < seen; j++)
-            sum += exp(logits[j] - most);
-        for (uint64_t j = 0; j < rows; j++)
-            total[j] += exp(logits[j] - most) / sum;
-    }
-    reference_top(total, NULL, rows, shot->item.exact_rows, in, &gap);
-    if (gap < 1e-5)
-        return false;
-    for (uint64_t j = 0; j < rows; j++)
-        assert_int_equal(is_exact(shot, j), in[j]);
-    return true;
-}
-
-/* ---- Worlds
- * ---------------------------------------------------------------------------------
- */
+/* ---- Worlds --------------------------------------------------------------------------------- */
 
 static void text_make(const struct shape *shape, const char *widths, const char *more,
                       char text[512])
@@ -356,7 +316,7 @@ static void layer_check(struct world *world, const struct shape *shape, uint32_t
         for (uint64_t b = 1; b < (uint64_t)shape->heads * shape->head_size / 2; b++)
             seen->uneven += told[i].tables[0][b] != told[i].tables[0][0];
     }
-    bool tells = is_the_best(world, &shot, from, keys);
+    bool tells = set_is_the_best_of(world, &shot, from, keys[0], CHANNELS_MAX);
     seen->told += tells;
     seen->untold += !tells;
     assert_int_equal(shot.item.provenance.kind, SPEC_PROVENANCE_LOSSY);
@@ -377,9 +337,7 @@ static struct seen all_check(struct world *world, const struct shape *shape)
     return seen;
 }
 
-/* ---- Shapes
- * ---------------------------------------------------------------------------------
- */
+/* ---- Shapes --------------------------------------------------------------------------------- */
 
 #define K      SC_STORE_FORM_K_FREE
 #define TURNED SC_STORE_FORM_K_TURNED
@@ -443,8 +401,7 @@ static void what_cannot_be_of_free_widths_is_even(void **state)
     }
 }
 
-/* ---- Other processes
- * ------------------------------------------------------------------------ */
+/* ---- Other processes ------------------------------------------------------------------------ */
 
 /* What an earlier process coded by its tables is read by who has learned
  * others, and by none. */
@@ -530,8 +487,7 @@ static void a_reader_takes_the_writers_tables(void **state)
     world_done(&writer);
 }
 
-/* ---- Ways to the host
- * ----------------------------------------------------------------------- */
+/* ---- Ways to the host ----------------------------------------------------------------------- */
 
 /* Codes in the host tier; and again of a store that is opened with one, after
  * the disk was read. */
