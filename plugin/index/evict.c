@@ -38,8 +38,15 @@ static void asked_raise(_Atomic uint64_t *asked, uint64_t amount)
         ;
 }
 
+/* Comes before what is asked for is told: who sees that sees at least this. */
+static void asked_now(spec_connector *conn)
+{
+    asked_raise(&conn->evict.asked_piece_end, sc_store_piece_next(conn->store));
+}
+
 void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows)
 {
+    asked_now(conn);
     asked_raise(&conn->evict.asked_bytes, sc_store_rows_bytes(conn->store, rows));
     sc_store_room_missed(conn->store, rows);
     sc_plugin_kick(conn, SC_JOB_EVICT);
@@ -47,6 +54,7 @@ void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows)
 
 void sc_plugin_evict_ask_least(spec_connector *conn)
 {
+    asked_now(conn);
     atomic_store(&conn->evict.asks_least, true);
     sc_plugin_kick(conn, SC_JOB_EVICT);
 }
@@ -126,7 +134,8 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
 }
 
 /* Bytes that shall go. *ret_piece_end: of pieces below it; what was stored just now, as a rule the
- * end of a request that goes on, is not for what may come, but for who found no room. */
+ * end of a request that goes on, is not for what may come, but for who found no room; and what was
+ * stored since then is not for him either: it may be his own, now that he found room. */
 static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_room *room,
                              uint64_t *ret_piece_end)
 {
@@ -134,6 +143,7 @@ static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_room *r
     uint64_t asked = atomic_exchange(&evict->asked_bytes, 0), to_be = room_to_be(room);
     bool asks = atomic_exchange(&evict->asks_least, false) || asked > 0;
     uint64_t least = asks ? room->bytes_max / LEAST_PART : 0, goal = asked;
+    evict->piece_end = asks ? atomic_load(&evict->asked_piece_end) : evict->piece_end;
     if (asked > room->bytes_max / 2)
         goal = room->bytes_max; /* it finds no runs beside what else lives */
     goal = goal > least ? goal : least;
@@ -144,7 +154,7 @@ static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_room *r
         asked = 0; /* what is on its way may do */
     evict->left_bytes = asked > evict->left_bytes ? asked : evict->left_bytes;
     more = more > evict->left_bytes ? more : evict->left_bytes;
-    *ret_piece_end = more > 0 ? UINT64_MAX : room->piece_new;
+    *ret_piece_end = more > 0 ? evict->piece_end : room->piece_new;
     return more > 0 ? more : share;
 }
 

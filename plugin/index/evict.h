@@ -19,6 +19,8 @@ struct sc_plugin_coarse { /* an extent that may give its rows up: codes are bein
 struct sc_plugin_evict {
     _Atomic uint64_t asked_bytes, asked_runs; /* any thread */
     _Atomic bool asks_least;                  /* likewise */
+    _Atomic uint64_t asked_piece_end;         /* likewise: what was stored later is no victim */
+    uint64_t piece_end;                       /* the job's: asked_piece_end of its goal */
     uint64_t goal_bytes;                      /* the job's: a pass needs so much at once */
     uint64_t left_bytes, left_runs;           /* the job's: beyond what is free or on its way */
     _Atomic uint64_t piece_new;               /* the room's, when nothing older was left */

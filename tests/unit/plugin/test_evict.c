@@ -114,6 +114,30 @@ static void the_oldest_goes_first_and_of_it_the_end(void **state)
     rig_done(&rig);
 }
 
+/* Who found no room takes it as soon as there is some, before eviction has looked whether it was
+ * enough: what he stored then is not what goes for him. */
+static void room_that_was_taken_meanwhile_was_enough(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    assert_int_equal(fill_one(&rig, 1, 900), SPEC_OK); /* 1.8 MiB of what a disk of 4 MiB has */
+    struct prompt prompt = rig_prompt(2, 0, 0, 900);
+    assert_int_not_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    rig_background(&rig); /* the first is gone */
+    /* As sc_plugin_evict_ask does, but for the job, which comes late. */
+    spec_connector *conn = rig.conn;
+    atomic_store(&conn->evict.asked_piece_end, sc_store_piece_next(conn->store));
+    atomic_store(&conn->evict.asked_bytes, sc_store_rows_bytes(conn->store, 900));
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    (void)sc_plugin_evict_some(conn);
+    rig_background(&rig);
+    assert_int_equal(rig_read(&rig, &prompt, NULL), 900);
+    rig_prompt_free(&prompt);
+    check_bounds(&rig);
+    rig_done(&rig);
+}
+
 /* What is free lies in runs that hold no layer of a long pass: it is stored in more extents. */
 static void a_long_pass_fits_into_short_runs(void **state)
 {
@@ -520,6 +544,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_store_keeps_whole_beginnings),
         cmocka_unit_test(the_oldest_goes_first_and_of_it_the_end),
+        cmocka_unit_test(room_that_was_taken_meanwhile_was_enough),
         cmocka_unit_test(a_long_pass_fits_into_short_runs),
         cmocka_unit_test(what_requests_hold_stays),
         cmocka_unit_test(what_is_evicted_is_reused_after_the_lease),
