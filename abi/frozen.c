@@ -26,7 +26,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 9);
+VALUE(SPEC_ABI_MINOR, 10);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -172,7 +172,8 @@ AT(spec_provenance, bits_v, 16, 4);
 AT(spec_provenance, exact_ppm, 20, 4);
 AT(spec_provenance, retain_ppm, 24, 4);
 AT(spec_provenance, metric, 28, 4);
-AT(spec_provenance, reserved, 32, 16);
+AT(spec_provenance, refined_ppm, 32, 4);
+AT(spec_provenance, reserved, 36, 12);
 
 SIZE(spec_layer_group, 64);
 AT(spec_layer_group, struct_size, 0, 4);
@@ -272,7 +273,7 @@ AT(spec_select, count, 32, 8);
 AT(spec_select, exact_ppm, 40, 4);
 AT(spec_select, reserved, 44, 4);
 
-SIZE(spec_important, 304);
+SIZE(spec_important, 328);
 AT(spec_important, struct_size, 0, 4);
 AT(spec_important, flags, 4, 4);
 AT(spec_important, request, 8, 8);
@@ -307,6 +308,9 @@ AT(spec_important, provenance, 232, 48);
 AT(spec_important, union_rows, 280, 8);
 AT(spec_important, unused_bytes, 288, 8);
 AT(spec_important, select, 296, 8);
+AT(spec_important, refined_bits, 304, 8);
+AT(spec_important, refined_bit_words, 312, 8);
+AT(spec_important, refined_rows, 320, 8);
 
 SIZE(spec_store_params, 64);
 AT(spec_store_params, struct_size, 0, 4);
@@ -345,7 +349,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 736);
+SIZE(spec_stats, 744);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -439,6 +443,7 @@ AT(spec_stats, load_token_ps, 704, 8);
 AT(spec_stats, place_token_ps, 712, 8);
 AT(spec_stats, hot_rows, 720, 8);
 AT(spec_stats, hot_bytes, 728, 8);
+AT(spec_stats, plane_rows, 736, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

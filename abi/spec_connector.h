@@ -49,6 +49,9 @@
  *          spec_lookup_params.retain_s and priority; stats from host_bytes_used on; compute or
  *          load: lookup may promise less than is stored (fill), the same in all ranks and readers;
  *          SPEC_STORE_LATER.
+ *          0.10 rows of layered deliveries may come refined, closer than codes and not exact:
+ *          spec_important.refined_rows and refined_bits, spec_provenance.refined_ppm (in the place
+ *          of a reserved word), spec_stats.plane_rows.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -62,7 +65,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 9u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
+#define SPEC_ABI_MINOR 10u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -253,7 +256,8 @@ struct spec_provenance {
     uint32_t exact_ppm;   /* lossy: share of exact rows */
     uint32_t retain_ppm;  /* pruned: share of kept rows */
     uint32_t metric;      /* pruned: SPEC_METRIC_* */
-    uint32_t reserved[4]; /* 0; since 0.8 */
+    uint32_t refined_ppm; /* since 0.10; lossy, as delivered: share of refined rows */
+    uint32_t reserved[3]; /* 0; since 0.8 */
 };
 #define SPEC_METRIC_H2O    0u
 #define SPEC_METRIC_LAST   1u
@@ -512,6 +516,12 @@ struct spec_important {
     uint64_t unused_bytes;            /* of bytes read ahead for this layer, the share of rows that
                                        * were not wanted (what pages add counts as the rows do) */
     const struct spec_select *select; /* in: for this item; NULL: as configured */
+    /* Since 0.10. Rows of a layered delivery that were asked for exactly and came refined
+     * (layered.exact): 8 bits of each value of K and 6 of V. None of them is counted, or has its
+     * bit, as exact. [ABI-198] */
+    uint64_t *refined_bits;     /* out: bit j = row j is refined; NULL: not wanted */
+    uint64_t refined_bit_words; /* in: uint64 words, >= ceil(R / 64) when refined_bits is given */
+    uint64_t refined_rows;
 };
 
 /* ---- store, tickets ------------------------------------------------------------------------- */
@@ -651,6 +661,8 @@ struct spec_stats {
     /* Since 0.9. Rows of layered and selected loads that came out of hot blocks; level: bytes of
      * those on disk, counted in disk_bytes_used. */
     uint64_t hot_rows, hot_bytes;
+    /* Since 0.10. Rows that were delivered refined (layered.planes). */
+    uint64_t plane_rows;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */

@@ -446,7 +446,9 @@ static void preset_apply(const struct parse *parse)
         default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
 }
 
-/* Codes of even widths are of some widths only. */
+#define PLANES_HALVES_V 10u /* less than V's 6 bits */
+
+/* Codes of even widths are of some widths only; planes go on where free ones end. */
 static spec_status check_widths(const struct parse *parse)
 {
     const struct sc_config *config = parse->config;
@@ -457,6 +459,16 @@ static spec_status check_widths(const struct parse *parse)
                            "config: layered.bits_%c: found %" PRIu32 "%s, expected 2, 3, 4, 5, 6 "
                            "or 8 where layered.widths is even",
                            i == 0 ? 'k' : 'v', halves[i] / 2, halves[i] % 2 != 0 ? ".5" : "");
+    bool has_planes = config->planes != SC_PLANES_NONE;
+    if (has_planes && config->widths != SC_WIDTHS_FREE)
+        return sc_fail(parse->reterr, SPEC_E_CONFIG,
+                       "config: layered.planes: found \"k8v6\", expected \"none\" where "
+                       "layered.widths is even");
+    if (has_planes && (config->halves_v % 2 != 0 || config->halves_v > PLANES_HALVES_V))
+        return sc_fail(parse->reterr, SPEC_E_CONFIG,
+                       "config: layered.bits_v: found %" PRIu32 "%s, expected 1, 2, 3, 4 or 5 "
+                       "where layered.planes is k8v6",
+                       config->halves_v / 2, config->halves_v % 2 != 0 ? ".5" : "");
     return SPEC_OK;
 }
 

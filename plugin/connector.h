@@ -72,6 +72,7 @@ struct sc_plugin_choice {                /* how rows are chosen; set by open, co
     uint32_t hint_heads;                 /* KV heads that hints are scored by */
     bool reads_codes;                    /* rows are chosen by codes, or delivered as such */
     bool takes_coarse;                   /* ranges that have codes alone are served */
+    bool refines, refines_always;        /* layered: by planes; else only where that pays */
     bool can_select;                     /* buffers were made; else all rows come, always */
     struct sc_plugin_scratch *scratches; /* [scratch_slots] */
     uint8_t *scratch_memory;
@@ -105,7 +106,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t speculated_bytes, unused_bytes;
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
     _Atomic uint64_t partial_layers, coarsened_chunks, refined_layers, refined_rows;
-    _Atomic uint64_t merged_chunks, hot_rows;
+    _Atomic uint64_t merged_chunks, hot_rows, plane_rows;
     _Atomic uint64_t unadmitted_chunks, over_budget_chunks;
     _Atomic uint64_t staged_bytes;
 };

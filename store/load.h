@@ -66,6 +66,11 @@ struct sc_store_picks {
     uint64_t count;
     uint32_t wanted;    /* enum sc_store_part_wanted */
     bool whole_slabs;   /* planner `chunk`: every operation takes the whole slab of its rows */
+    bool finer;         /* not of whole rows: what their codes lack, where the extent has that, and
+                         * rows else (and those of the host tier). Rows are more than 8 KiB, or
+                         * `finer_always`, or they are gone (is_coarse). The codes' values are the
+                         * consumer's to know */
+    bool finer_always;
     bool from_hot;      /* of hot blocks, some of sc_store_hot_rows', ascending: K and V, read one
                          * behind the other, gaps too. One that fails is not used any more, and the
                          * load ends with its status, which says nothing of the extent's own rows */
@@ -113,6 +118,9 @@ struct sc_store_rows {
     uint64_t stride;     /* from row to row: row_bytes, but of K or V apart, or alone */
     uint64_t row_first;  /* index in the order of the ranges */
     uint64_t row_count;
+    /* Not NULL: finer rows (store/rows/codes.h), of the codes of which a slab has this shape, at
+     * this very place (struct sc_store_slab), and of no others. */
+    const struct sc_store_code_shape *finer;
     uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
     uint32_t tier;         /* SPEC_TIER_*: where they came from, or what failed */
 };

@@ -99,10 +99,12 @@ static bool ranks_by_queries(const spec_connector *conn, const struct sc_plugin_
     return !sc_lab_is_blind(&conn->config, want->metric);
 }
 
-/* Layered: how many rows are exact. budget_bytes 0: no limit. */
+/* Layered: how many rows are exact, or refined; what refines a delivery reads rows alone.
+ * budget_bytes 0: no limit. */
 static void resolve_layered(const spec_connector *conn, const struct spec_select *select,
                             const struct sc_plugin_request *request, uint32_t layer,
-                            uint64_t budget_bytes, struct sc_plugin_want *ret_want)
+                            uint64_t budget_bytes, bool is_refining,
+                            struct sc_plugin_want *ret_want)
 {
     const struct sc_config *config = &conn->config;
     bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
@@ -115,7 +117,9 @@ static void resolve_layered(const spec_connector *conn, const struct spec_select
         .metric = (select->given & SPEC_SELECT_METRIC) ? select->metric : config->metric,
         .is_layered = true,
     };
-    uint64_t exact_most = total - request->coarse_rows; /* the others have codes alone */
+    uint64_t exact_most = total - request->coarse_rows; /* the others have codes alone, or */
+    if (!is_refining)
+        exact_most += request->planed_rows; /* what they lack */
     set_keep(request, kept ? select->keep_first : config->exact_first,
              kept ? select->keep_last : config->exact_last, &want);
     bool is_dense = layer < config->dense_layers;
@@ -125,7 +129,7 @@ static void resolve_layered(const spec_connector *conn, const struct spec_select
         want.row_count = budget_bytes / conn->dims.row_bytes;
         want.is_cut = true;
     }
-    want.selects = want.row_count < total;
+    want.selects = want.row_count < total || request->coarse_rows > 0;
     want.is_scored = want.selects && ranks_by_queries(conn, &want) &&
                      want.row_count > kept_rows(request, &want) && want.row_count < exact_most;
     *ret_want = want;
@@ -137,7 +141,7 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
 {
     const struct sc_config *config = &conn->config;
     if (config->base == SC_BASE_COARSE) {
-        resolve_layered(conn, select, request, layer, budget_bytes, ret_want);
+        resolve_layered(conn, select, request, layer, budget_bytes, false, ret_want);
         return;
     }
     bool given = (select->given & SPEC_SELECT_BUDGET) != 0;
@@ -212,7 +216,7 @@ spec_status sc_plugin_want_refine(const spec_connector *conn, struct sc_plugin_i
                        select.given, taken,
                        may_rank ? "budgets of rows are not layered's"
                                 : "the delivery's rows are ranked already");
-    resolve_layered(conn, &select, item->request, item->in.layer, 0, want);
+    resolve_layered(conn, &select, item->request, item->in.layer, 0, true, want);
     want->selects = true; /* as far as one call's items of a request go one by one */
     want->is_scored = rescores ? ranks_by_queries(conn, want) : want->is_scored && chooses;
     return SPEC_OK;

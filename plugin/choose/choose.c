@@ -327,12 +327,16 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
     const struct sc_plugin_request *request = item->request;
     const uint8_t *codes = sc_store_sketch_keys(item->sketch);
     struct sc_store_slab slab;
+    bool may_refine = scratch->conn->choice.refines && item->in.refine_of == 0;
     for (uint64_t row = 0; row < item->want.row_total; row++) /* NaN: queries were no numbers */
         scores[row] = isnan(scores[row]) ? -FLT_MAX : isinf(scores[row]) ? FLT_MAX : scores[row];
     item->forced_rows = 0;
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
-        bool is_coarse = request->ranges[i].is_coarse != 0;
-        if (!is_coarse && sc_store_slab_of(codes, i, &slab))
+        bool is_coarse = request->ranges[i].is_coarse != 0, has_codes = false;
+        const struct sc_kernels_planes *finer[2];
+        if (!is_coarse || may_refine)
+            has_codes = sc_store_slab_of(codes, i, &slab);
+        if (has_codes && (!is_coarse || sc_plugin_finer_of(scratch->conn, &slab, finer)))
             continue;
         for (uint64_t j = 0; j < request->ranges[i].row_count; j++)
             scores[row + j] = is_coarse ? -INFINITY : INFINITY;

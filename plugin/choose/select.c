@@ -35,7 +35,7 @@ spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reter
     uint64_t lists = 2 + 2 * guesses; /* a ranking, and behind all of those what is read of it */
     uint32_t *rows = sc_alloc(&conn->alloc, count * lists * tokens * sizeof(*rows));
     conn->requests.slots[0].set = rows;
-    uint64_t maps = 2 + conn->shape.kv_head_count;
+    uint64_t maps = 3 + conn->shape.kv_head_count; /* layered: set, guess, exact, refined */
     conn->requests.slots[0].bits = sc_alloc(&conn->alloc, count * maps * words * sizeof(uint64_t));
     if (conn->config.layout == SC_STORE_SPLIT)
         conn->choice.row_numbers = sc_alloc(&conn->alloc, tokens * sizeof(uint32_t));
@@ -217,7 +217,9 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         sc_plugin_reader_drop(rest);
         return;
     }
-    struct sc_store_picks picks = sc_plugin_picks_of(conn, rows, count);
+    struct sc_store_picks picks = item->route == SC_ROUTE_LAYERED
+                                      ? sc_plugin_picks_layered(conn, rows, count)
+                                      : sc_plugin_picks_of(conn, rows, count);
     sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
     sc_store_reader_tags(rest->reader, tags);
 }
@@ -245,7 +247,7 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     uint64_t *wanted = request->bits, *covered = NULL, words = sc_plugin_words_of(item);
     uint64_t total = item->want.row_total, count = 0;
     hot_drop(conn, item);
-    if (guess != NULL && item->sketch != NULL) {
+    if (guess != NULL && item->sketch != NULL && !guess->picks.finer) {
         covered = wanted + words;
         memset(wanted, 0xff, words * sizeof(*wanted));
         memset(covered, 0, words * sizeof(*covered));

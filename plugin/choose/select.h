@@ -73,6 +73,7 @@ struct sc_plugin_item {
     uint64_t taken[SPEC_TIERS];     /* rows that came, wanted or not, by the tier they came from */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
     uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */
+    uint64_t *refined; /* layered: bits of rows that stand there refined by planes */
     uint64_t forced_rows;           /* layered: of the set, because they have no codes */
     uint64_t deadline_ns;
     spec_status status;                  /* of choosing */

@@ -54,6 +54,25 @@ const struct sc_plugin_table *sc_plugin_tables_find(struct sc_plugin_tables *tab
     return tables->capacity > 0 ? find_at(tables, packed, &place) : NULL;
 }
 
+/* [groups][widths] */
+static uint64_t finer_bytes(const struct sc_plugin_tables *tables)
+{
+    return up(groups_bytes(tables)) + up(channels_of(tables));
+}
+
+/* K's (part 0) or V's missing bits, of channels that have `from`, into so much memory. */
+static bool finer_init(const struct sc_plugin_tables *tables, const uint8_t *from, uint32_t part,
+                       uint8_t *memory, struct sc_kernels_planes *ret_finer)
+{
+    uint8_t most = part == 0 ? SC_PLUGIN_FINER_K : SC_PLUGIN_FINER_V;
+    struct sc_kernels_planes_group *groups = (struct sc_kernels_planes_group *)(void *)memory;
+    uint8_t *to = memory + up(groups_bytes(tables));
+    for (uint64_t c = 0; c < channels_of(tables); c++)
+        to[c] = from[c] < most ? most : from[c];
+    return sc_kernels_planes_init(ret_finer, tables->head_count, tables->head_size, from, to,
+                                  groups);
+}
+
 /* Lock held. The next slot becomes the table; NULL: it is none. */
 static struct sc_plugin_table *slot_fill(const struct sc_plugin_tables *tables,
                                          const uint8_t *packed, uint64_t row_bytes)
@@ -62,6 +81,7 @@ static struct sc_plugin_table *slot_fill(const struct sc_plugin_tables *tables,
     uint8_t *at = (uint8_t *)table + up(sizeof(*table));
     struct sc_kernels_planes_group *groups = (struct sc_kernels_planes_group *)(void *)at;
     uint8_t *to = at + up(groups_bytes(tables)), *kept = to + up(channels_of(tables));
+    uint8_t *finer = kept + up(tables->packed_bytes);
     for (uint64_t c = 0; c < channels_of(tables); c++)
         to[c] = packed[c / 2] >> (c % 2 * 4) & 15;
     if (!sc_kernels_planes_init(&table->planes, tables->head_count, tables->head_size, NULL, to,
@@ -70,6 +90,9 @@ static struct sc_plugin_table *slot_fill(const struct sc_plugin_tables *tables,
         return NULL;
     memcpy(kept, packed, tables->packed_bytes);
     table->packed = kept;
+    for (uint32_t part = 0; part < 2; part++, finer += finer_bytes(tables))
+        if (tables->has_finer && !finer_init(tables, to, part, finer, &table->finer[part]))
+            return NULL;
     return table;
 }
 
@@ -109,20 +132,22 @@ const struct sc_plugin_table *sc_plugin_tables_add_other(struct sc_plugin_tables
 
 spec_status sc_plugin_tables_open(struct sc_plugin_tables *tables, struct sc_alloc *alloc,
                                   uint64_t head_count, uint64_t head_size, uint64_t capacity,
-                                  struct spec_error *reterr)
+                                  bool has_finer, struct spec_error *reterr)
 {
     *tables = (struct sc_plugin_tables){.head_count = head_count,
                                         .head_size = head_size,
                                         .packed_bytes = head_count * head_size / 2,
+                                        .has_finer = has_finer,
                                         .capacity = capacity > 0 ? capacity + 1 : 0,
                                         .others_most = capacity,
                                         .place_mask = 1};
     pthread_mutex_init(&tables->lock, NULL);
     if (capacity == 0)
         return SPEC_OK;
-    /* [the table][groups][widths][packed] */
+    /* [the table][groups][widths][packed], then K's and V's missing bits */
     tables->slot_bytes = up(sizeof(struct sc_plugin_table)) + up(groups_bytes(tables)) +
-                         up(channels_of(tables)) + up(tables->packed_bytes);
+                         up(channels_of(tables)) + up(tables->packed_bytes) +
+                         (has_finer ? 2 * finer_bytes(tables) : 0);
     while (tables->place_mask + 1 < 2 * tables->capacity)
         tables->place_mask = 2 * tables->place_mask + 1;
     tables->places = sc_alloc_array(alloc, tables->place_mask + 1, sizeof(*tables->places));

@@ -14,13 +14,20 @@
 
 #include <pthread.h>
 
+#define SC_PLUGIN_FINER_K 8u /* bits of a channel, refined (layered.planes k8v6) */
+#define SC_PLUGIN_FINER_V 6u
+
 struct sc_plugin_table {
     struct sc_kernels_planes planes;
     const uint8_t *packed; /* half a byte a channel, the lower channel in the low half */
+    /* What is missing of K up to 8 bits a channel, [0], of V up to 6 or as many as it has, [1];
+     * where tables have them. */
+    struct sc_kernels_planes finer[2];
 };
 
 struct sc_plugin_tables {
     uint64_t head_count, head_size, packed_bytes, slot_bytes;
+    bool has_finer;
     uint64_t capacity, place_mask;
     _Atomic uint32_t *places;           /* 0: free; else the table's number + 1 */
     uint8_t *slots;                     /* [capacity] */
@@ -34,7 +41,7 @@ struct sc_plugin_tables {
  * others_most is set less, others' may be as many. */
 spec_status sc_plugin_tables_open(struct sc_plugin_tables *tables, struct sc_alloc *alloc,
                                   uint64_t head_count, uint64_t head_size, uint64_t capacity,
-                                  struct spec_error *reterr);
+                                  bool has_finer, struct spec_error *reterr);
 void sc_plugin_tables_close(struct sc_plugin_tables *tables, struct sc_alloc *alloc);
 /* packed [channels / 2]. NULL: it was never added. */
 const struct sc_plugin_table *sc_plugin_tables_find(struct sc_plugin_tables *tables,

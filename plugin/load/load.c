@@ -197,6 +197,12 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: exact_bit_words is %" PRIu64 ", expected %" PRIu64,
                        in->exact_bit_words, words);
+    if (in->refined_bits != NULL && in->refined_bit_words < words)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: refined_bit_words is %" PRIu64 ", expected %" PRIu64,
+                       in->refined_bit_words, words);
+    if (in->refined_bits != NULL)
+        memset(in->refined_bits, 0, words * sizeof(*in->refined_bits));
     return in->refine_of != 0 ? check_refined(conn, ret_item, reterr)
                               : check_choice(conn, ret_item, reterr);
 }
@@ -286,6 +292,7 @@ static void clear_results(struct spec_important *in)
 {
     uint64_t first = offsetof(struct spec_important, status);
     memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
+    in->refined_rows = 0;
 }
 
 /* The item's layer is asked for, which ends its guess. What that reads is let go, unless the item

@@ -175,10 +175,10 @@ static void add_worth(const spec_connector *conn, struct sc_plugin_request *requ
 }
 
 /* Turns segments into the ranges of [from_token, matched_tokens). */
-static void make_ranges(struct sc_plugin_request *request)
+static void make_ranges(const spec_connector *conn, struct sc_plugin_request *request)
 {
     uint64_t piece_last = 0;
-    request->range_count = request->coarse_rows = 0;
+    request->range_count = request->coarse_rows = request->planed_rows = 0;
     for (uint64_t i = 0; request->matched_tokens > request->from_token; i++) {
         const struct sc_radix_segment *segment = &request->segments[i];
         if (segment->first >= request->matched_tokens)
@@ -189,7 +189,11 @@ static void make_ranges(struct sc_plugin_request *request)
             segment->first > request->from_token ? segment->first : request->from_token;
         piece_last = segment->value.piece > piece_last ? segment->value.piece : piece_last;
         bool is_coarse = (segment->value.flags & SC_PLUGIN_FLAG_COARSE) != 0;
-        request->coarse_rows += last > first && is_coarse ? last - first : 0;
+        uint64_t coarse_rows = last > first && is_coarse ? last - first : 0;
+        request->coarse_rows += coarse_rows;
+        if (coarse_rows > 0 && conn->choice.refines &&
+            sc_store_piece_is_finer(conn->store, segment->value.piece))
+            request->planed_rows += coarse_rows;
         if (last > first)
             request->ranges[request->range_count++] = (struct sc_store_range){
                 .piece = segment->value.piece,
@@ -280,7 +284,7 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
                             struct spec_lookup_result *ret_result)
 {
     add_worth(conn, request);
-    make_ranges(request);
+    make_ranges(conn, request);
     atomic_store(&request->submission, 0);
     request->failed_position = UINT64_MAX;
     request->failed_status = SPEC_OK;

@@ -132,7 +132,8 @@ struct sc_plugin_request {
     uint64_t stored_tokens; /* of the index, from 0, whatever was asked for */
     bool is_short;          /* the match: delivered whole, unless an item has a budget of its own */
     uint64_t range_count;
-    uint64_t coarse_rows; /* of the ranges' rows, those that have codes alone */
+    uint64_t coarse_rows; /* of the ranges' rows, those that have codes alone, */
+    uint64_t planed_rows; /* and of these, those that can be refined */
     struct sc_radix_ref pinned;
     struct spec_provenance provenance; /* the worst over the match */
     struct spec_provenance delivered;  /* the worst that get_important delivered; lookup zeroes */

@@ -216,14 +216,16 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
         SC_STORE_FIELD_OPTIONAL("vcode", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("hrows", 1, SC_STORE_ROWS_MAX),
         {SC_STORE_FIELD_KEY("hot"), .kind = 'b', .min = 8, .max = SC_STORE_HOT_BYTES_MAX,
-         .optional = true}};
+         .optional = true},
+        SC_STORE_FIELD_OPTIONAL("kfine", 1, SC_STORE_K_ROW_BYTES_MAX),
+        SC_STORE_FIELD_OPTIONAL("vfine", 1, SC_STORE_K_ROW_BYTES_MAX)};
     static const uint32_t kinds[] = {
         [4] = SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_PROBES,
         SC_STORE_ANNEX_CODES,        SC_STORE_ANNEX_CODES,  SC_STORE_ANNEX_CODES,
         SC_STORE_ANNEX_CODES,        SC_STORE_ANNEX_CODES,  SC_STORE_ANNEX_CODES,
         SC_STORE_ANNEX_HOT,          SC_STORE_ANNEX_HOT};
     const struct sc_store_field *own = &fields[SC_STORE_COMMON];
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 15))
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 17))
         return false;
     struct sc_store_record_extent *annex = &record->extent;
     uint64_t kind = own[0].value;
@@ -231,6 +233,8 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
         if (own[i].seen != (kind == kinds[i]))
             return false;
     if (kind != SC_STORE_ANNEX_PROBES && kind != SC_STORE_ANNEX_CODES && kind != SC_STORE_ANNEX_HOT)
+        return false;
+    if (own[15].seen != own[16].seen || (own[15].seen && kind != SC_STORE_ANNEX_CODES))
         return false;
     annex->copy = own[1].value;
     annex->stride = own[2].value;
@@ -247,7 +251,9 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
                                                          .scale_bytes = own[10].value,
                                                          .k_row_bytes = own[11].value,
                                                          .v_row_bytes = own[12].value,
-                                                         .form = (uint32_t)own[9].value};
+                                                         .form = (uint32_t)own[9].value,
+                                                         .k_finer_bytes = (uint32_t)own[15].value,
+                                                         .v_finer_bytes = (uint32_t)own[16].value};
     if ((annex->code_shape.form & SC_STORE_FORM_K_TURNED) != 0 &&
         (annex->code_shape.form & SC_STORE_FORM_K_FREE) == 0)
         return false;
@@ -287,7 +293,8 @@ bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint
         return annex->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
                                     2 * (16 + codes->scale_bytes) +
                                     sc_store_code_table_bytes(codes, true) +
-                                    sc_store_code_table_bytes(codes, false);
+                                    sc_store_code_table_bytes(codes, false) +
+                                    row_count * sc_store_finer_row_bytes(codes);
     return annex->probe_row_bytes <= k_row_bytes &&
            annex->probe_tag_offset >= annex->probe_offset + row_count * annex->probe_row_bytes &&
            annex->stride >= annex->probe_tag_offset + row_count * 8;

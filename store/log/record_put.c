@@ -112,10 +112,12 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
 {
     const struct sc_store_code_shape *codes = &annex->code_shape;
     bool has_codes = codes->bits_k != 0, is_hot = annex->hot_rows != 0;
+    bool has_finer = sc_store_finer_row_bytes(codes) > 0;
     msgpack_packer packer = pack_begin(writer,
-                                       has_codes ? 10
-                                       : is_hot  ? 6
-                                                 : 7,
+                                       has_finer   ? 12
+                                       : has_codes ? 10
+                                       : is_hot    ? 6
+                                                   : 7,
                                        SC_STORE_RECORD_ANNEX, extent_id);
     pack_uint(&packer, "kind",
               is_hot      ? SC_STORE_ANNEX_HOT
@@ -132,6 +134,10 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
         pack_uint(&packer, "scale", codes->scale_bytes);
         pack_uint(&packer, "kcode", codes->k_row_bytes);
         pack_uint(&packer, "vcode", codes->v_row_bytes);
+        if (has_finer) {
+            pack_uint(&packer, "kfine", codes->k_finer_bytes);
+            pack_uint(&packer, "vfine", codes->v_finer_bytes);
+        }
     } else {
         pack_uint(&packer, "prow", annex->probe_row_bytes);
         pack_uint(&packer, "probe", annex->probe_offset);

@@ -33,6 +33,16 @@ bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
     return true;
 }
 
+bool sc_store_piece_is_finer(const struct sc_store *store, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
+    if (entry == NULL)
+        return false;
+    const struct sc_store_annex *annex = atomic_load_explicit(
+        &sc_store_table_extent(&store->table, entry->extent)->codes, memory_order_acquire);
+    return annex != NULL && sc_store_finer_row_bytes(&annex->code_shape) > 0;
+}
+
 uint32_t sc_store_piece_rows(const struct sc_store *store, uint64_t piece)
 {
     const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);

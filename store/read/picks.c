@@ -5,6 +5,7 @@
 #include "store/read/picks.h"
 
 #include "store/read/plan.h"
+#include "store/rows/codes.h"
 #include "store/rows/hot.h"
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
@@ -82,6 +83,35 @@ static bool cursor_seek(struct sc_store_pick_plan *plan, uint64_t row)
     return plan->range < plan->range_count;
 }
 
+#define FINER_ROW_BYTES 8192u /* of a row of more, finer rows are read: fewer pages */
+
+/* Where the finer rows of the cursor's range lie, if they are what is read; `row`: of the extent,
+ * where the range begins. */
+static bool finer_open(struct sc_store_pick_plan *plan, const struct sc_store_piece_entry *piece)
+{
+    const struct sc_store *store = plan->store;
+    const struct sc_store_range *range = &plan->ranges[plan->range];
+    struct sc_store_pick_place *place = &plan->place;
+    const struct sc_store_annex *annex =
+        atomic_load_explicit(&place->extent->codes, memory_order_acquire);
+    bool is_wanted = range->is_coarse != 0 || plan->picks.finer_always ||
+                     store->shape.row_bytes > FINER_ROW_BYTES;
+    uint64_t bytes = annex != NULL ? sc_store_finer_row_bytes(&annex->code_shape) : 0;
+    if (!plan->picks.finer || !is_wanted || bytes == 0)
+        return false;
+    uint64_t at = sc_store_codes_finer_at(store, &annex->code_shape,
+                                          piece->first_position - piece->extent_row,
+                                          place->extent->row_count);
+    if (at + place->extent->row_count * bytes > annex->stride)
+        return false;
+    struct sc_store_where layer =
+        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, plan->layer);
+    place->finer = annex;
+    place->where = (struct sc_store_slab_where){
+        .segment = layer.segment, .half_count = 1, .base = {layer.offset + at}, .stride = bytes};
+    return true;
+}
+
 /* Finds out where the rows of the cursor's range lie; false: nowhere. */
 static bool place_open(struct sc_store_pick_plan *plan)
 {
@@ -102,6 +132,11 @@ static bool place_open(struct sc_store_pick_plan *plan)
         .slab_first = piece->extent_row,
         .slab_end = (uint64_t)piece->extent_row + piece->row_count,
     };
+    plan->is_open = finer_open(plan, piece);
+    if (plan->is_open)
+        return true;
+    if (range->is_coarse != 0)
+        return false; /* it has no rows */
     sc_store_slab_where(&store->shape, extent, plan->layer, piece, &place->where);
     if (plan->picks.wanted == SC_STORE_WANT_V)
         place->where.base[0] = place->where.base[1];
@@ -115,8 +150,9 @@ static bool place_open(struct sc_store_pick_plan *plan)
 static bool places_join(const struct sc_store_pick_plan *plan, const struct sc_store_pick_place *a,
                         const struct sc_store_pick_place *b)
 {
-    return a->extent == b->extent && a->shift == b->shift &&
-           (plan->store->shape.layout == SC_STORE_PAIRED || a->slab_first == b->slab_first);
+    return a->extent == b->extent && a->shift == b->shift && a->finer == b->finer &&
+           (plan->store->shape.layout == SC_STORE_PAIRED || a->finer != NULL ||
+            a->slab_first == b->slab_first);
 }
 
 /* ---- Operations ----------------------------------------------------------------------------- */
@@ -173,7 +209,8 @@ static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pi
         bool is_hosted = plan->range != range &&
                          sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range]);
         if (row >= end || is_hosted ||
-            (!plan->picks.whole_slabs && !row_joins(plan, place, first, *last, row)))
+            (!(plan->picks.whole_slabs && place->finer == NULL) &&
+             !row_joins(plan, place, first, *last, row)))
             return;
         range = plan->range;
         *last = row;
@@ -187,6 +224,7 @@ static void op_parts(const struct sc_store_pick_place *place, uint64_t first, ui
 {
     uint64_t before = 0;
     op->segment = place->where.segment;
+    op->finer = place->finer;
     op->part_count = place->where.half_count;
     for (uint32_t i = 0; i < place->where.half_count; i++) {
         struct sc_store_pages pages =
@@ -247,6 +285,8 @@ static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op
     const struct sc_store_shape *shape = &plan->store->shape;
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
     uint64_t first = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first, last = first;
+    if (range->is_coarse != 0)
+        return false;
     op->host = sc_store_hosted_get(plan->store, plan->layer, range);
     if (op->host.slab == NULL)
         return false;
@@ -382,7 +422,7 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
     }
     if (hosted_next(plan, ret_op))
         return true;
-    if (plan->picks.whole_slabs) {
+    if (plan->picks.whole_slabs && plan->place.finer == NULL) {
         slab_open(plan);
         slab_next(plan, ret_op);
         return true;

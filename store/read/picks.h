@@ -34,8 +34,9 @@
 struct sc_store_pick_place {
     const struct sc_store_extent_entry *extent;
     struct sc_store_slab_where where;
-    uint64_t shift;                /* extent row - logical row, modulo 2^64 */
-    uint64_t slab_first, slab_end; /* extent rows of the piece */
+    const struct sc_store_annex *finer; /* NULL: rows; else its finer rows, one half */
+    uint64_t shift;                     /* extent row - logical row, modulo 2^64 */
+    uint64_t slab_first, slab_end;      /* extent rows of the piece */
 };
 
 struct sc_store_pick_plan {
@@ -76,6 +77,7 @@ struct sc_store_pick_op {
     uint64_t range, range_first; /* of the first pick, as in the plan */
     uint64_t at[2];              /* where the first pick's row is, from the op's first byte */
     bool is_slab;                /* it reads all rows of the first pick's piece */
+    const struct sc_store_annex *finer; /* of its rows, as in the place */
     struct sc_store_hosted host; /* or from the slab's, if it is not NULL: then nothing is read, and
                                   * the slab is the caller's to unpin */
 };

@@ -156,11 +156,12 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_fligh
         .range_first = (uint32_t)plan->range_first,
         .at = {(uint32_t)(used + plan->at[0]), (uint32_t)(used + plan->at[1])},
         .status = plan->status,
-        .is_slab = plan->is_slab};
+        .is_slab = plan->is_slab,
+        .finer = plan->finer};
     reader->unit_next = (reader->unit_next + 1) % SC_READER_UNITS;
     slot->unit_count++;
     uint64_t wanted = sc_reader_picks_wanted(reader, plan->pick_first, plan->pick_count, NULL);
-    reader->flight.cost.wanted_bytes += wanted * sc_reader_pick_bytes(reader);
+    reader->flight.cost.wanted_bytes += wanted * sc_reader_pick_bytes(reader, plan->finer);
     reader->flight.cost.row_count += plan->pick_count;
     reader->has_op = false;
 }
@@ -468,7 +469,8 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
                 is_dropped = read->is_dropped = true;
         reader->flight.cost.row_count -= is_dropped ? unit->pick_count : 0;
         if (is_first)
-            reader->flight.cost.wanted_bytes -= (left - count) * sc_reader_pick_bytes(reader);
+            reader->flight.cost.wanted_bytes -=
+                (left - count) * sc_reader_pick_bytes(reader, unit->finer);
     }
     return total;
 }
@@ -548,6 +550,24 @@ static spec_status hot_fail(struct sc_store_reader *reader, spec_status status, 
     return sc_fail_errno(reterr, status, sys_errno, "hot block of extent %" PRIu64, extent);
 }
 
+/* What codes lack could not be read, or is not what was stored: that says nothing of the rows. */
+static spec_status finer_fail(struct sc_store_reader *reader, const struct sc_store_annex *annex,
+                              spec_status status, int32_t sys_errno, struct sc_store_rows *ret_rows,
+                              struct spec_error *reterr)
+{
+    struct sc_store *store = reader->flight.store;
+    uint64_t piece = reader->plan.ranges[reader->range].piece;
+    *ret_rows = (struct sc_store_rows){
+        .failed_range = reader->range, .tier = SC_STORE_TIER, .finer = &annex->code_shape};
+    sc_store_reader_cancel(reader);
+    sc_store_count(
+        status == SPEC_E_CORRUPT ? &store->counts.corrupt_rows : &store->counts.io_errors, 1);
+    SC_LOG(store->params.log, 1, "piece %" PRIu64 " layer %" PRIu32 ": what its codes lack %s",
+           piece, reader->plan.layer,
+           status == SPEC_E_CORRUPT ? "fails verification" : "cannot be read");
+    return sc_fail_errno(reterr, status, sys_errno, "missing bits of piece %" PRIu64, piece);
+}
+
 /* The load fails at the consumer's range. */
 static spec_status load_fail(struct sc_store_reader *reader, spec_status status, int32_t sys_errno,
                              struct sc_store_rows *ret_rows, struct spec_error *reterr)
@@ -557,6 +577,12 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
     const struct sc_store_range *ranges = reader->plan.ranges;
     if (reader->is_picks && reader->pick_plan.picks.from_hot)
         return hot_fail(reader, status, sys_errno, reterr);
+    if (reader->is_picks && reader->front != NULL) {
+        const struct sc_store_annex *finer =
+            sc_reader_unit_of(reader, reader->front, reader->slot_unit)->finer;
+        if (finer != NULL)
+            return finer_fail(reader, finer, status, sys_errno, ret_rows, reterr);
+    }
     while (reader->range < reader->plan.range_count && ranges[reader->range].row_count == 0)
         reader->range++;
     uint64_t range = reader->range, piece = ranges[range].piece;

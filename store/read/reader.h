@@ -20,6 +20,7 @@ struct sc_reader_unit { /* picks that lie in one read */
     uint32_t at[2];              /* its row, or K and V, in the frame */
     spec_status status;
     bool is_slab; /* all rows of the first pick's piece are there; the consumer's, once it landed */
+    const struct sc_store_annex *finer; /* they are finer rows, of this annex; or NULL */
 };
 
 struct sc_reader_slot {
@@ -83,10 +84,13 @@ static inline struct sc_reader_slot *sc_reader_slot_of(struct sc_flight_slot *sl
     return (struct sc_reader_slot *)(void *)slot;
 }
 
-/* Bytes of a picked row that are wanted. */
-static inline uint64_t sc_reader_pick_bytes(const struct sc_store_reader *reader)
+/* Bytes of a picked row that are wanted. finer: NULL, or the annex of its finer row. */
+static inline uint64_t sc_reader_pick_bytes(const struct sc_store_reader *reader,
+                                            const struct sc_store_annex *finer)
 {
     const struct sc_store_shape *shape = &reader->flight.store->shape;
+    if (finer != NULL)
+        return sc_store_finer_row_bytes(&finer->code_shape);
     return reader->pick_plan.picks.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
                                                                 : shape->k_row_bytes;
 }

@@ -10,6 +10,7 @@
  * Threads: the consumer's, without the lock.
  * Tests: tests/unit/store/test_store.c, test_picks.c */
 #include "store/read/reader.h"
+#include "store/rows/codes.h"
 #include "store/rows/tag.h"
 
 #include <string.h>
@@ -261,6 +262,19 @@ static bool picks_verify(const struct sc_store_reader *reader, uint64_t row, uin
            count;
 }
 
+/* Likewise finer rows, by the tags that they have themselves. */
+static bool finer_are_good(const struct sc_store_reader *reader, const struct sc_store_annex *annex,
+                           uint64_t row, uint64_t range_first, uint64_t count, const uint8_t *rows)
+{
+    const struct sc_store *store = reader->flight.store;
+    const struct sc_store_range *range = &reader->plan.ranges[reader->range];
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    uint64_t base = sc_store_tag_base(store->shape.digest, piece->hash, annex->copy,
+                                      reader->plan.layer, SC_STORE_PART_FINER);
+    uint64_t position = piece->first_position + range->row_first + (row - range_first);
+    return sc_store_finer_verify(&annex->code_shape, base, position, count, rows);
+}
+
 /* How many picks from `pick` on, of a unit that ends at `end`, are wanted rows in succession. */
 static uint64_t run_count(const struct sc_store_reader *reader, uint64_t pick, uint64_t end,
                           uint64_t most)
@@ -282,8 +296,11 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     const struct sc_store_shape *shape = &reader->flight.store->shape;
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
-    bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
-    uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
+    bool is_finer = unit->finer != NULL;
+    bool is_both = !is_finer && !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
+    uint64_t stride = is_finer    ? sc_store_finer_row_bytes(&unit->finer->code_shape)
+                      : is_paired ? shape->row_bytes
+                                  : shape->k_row_bytes;
     uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
     uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
     uint64_t away = picks->from_hot ? reader->slot_row : row - first;
@@ -296,13 +313,20 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
         bases_set(reader);
         uint64_t left = range_first + reader->plan.ranges[reader->range].row_count - (row + done);
         uint64_t now = left < count - done ? left : count - done;
-        if (!picks_verify(reader, row + done, range_first, now, part, at + done * stride) ||
-            (is_both && !picks_verify(reader, row + done, range_first, now, 1, v + done * stride)))
+        if (is_finer
+                ? !finer_are_good(reader, unit->finer, row + done, range_first, now,
+                                  at + done * stride)
+                : !picks_verify(reader, row + done, range_first, now, part, at + done * stride) ||
+                      (is_both &&
+                       !picks_verify(reader, row + done, range_first, now, 1, v + done * stride)))
             return SPEC_E_CORRUPT;
         done += now;
     }
     last_set(reader, at, is_both ? v : NULL, count * stride);
     *ret_rows = (struct sc_store_rows){.rows = at, .v = is_both ? v : at, .stride = stride};
+    ret_rows->finer = is_finer ? &unit->finer->code_shape : NULL;
+    if (is_finer)
+        return SPEC_OK;
     if (is_paired || (is_both && reader->rows_least == 0))
         *ret_rows = rows_together(reader, is_paired ? at : reader->rows);
     uint8_t *dst = reader->rows;
@@ -352,14 +376,15 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
     struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
     uint64_t pick = unit->pick_first + reader->slot_row;
     uint64_t count = run_count(reader, pick, unit->pick_first + unit->pick_count,
-                               bite_of(reader, sc_reader_pick_bytes(reader)));
+                               bite_of(reader, sc_reader_pick_bytes(reader, unit->finer)));
     bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
     uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
     uint64_t range_first = unit->range_first;
-    SC_ASSERT(store->params.poison, reader->pick_tags != NULL);
+    SC_ASSERT(store->params.poison, reader->pick_tags != NULL || unit->finer != NULL);
     reader->range = unit->range;
     range_seek(reader, sc_store_pick_row(&reader->pick_plan.picks, pick), &range_first);
-    spec_status status = reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
+    spec_status status =
+        unit->finer == NULL && reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
     if (status == SPEC_OK && unit->is_slab)
         slab_keep(reader, slot, unit);
     if (status == SPEC_OK)

@@ -48,7 +48,7 @@ struct sc_store_sketch_block {
     uint64_t extent_id, piece; /* of the first row */
     uint64_t copy;             /* of what has the probe rows */
     uint64_t extent_row, row_first, row_count;
-    uint64_t tag_count; /* rows whose tags it has, from row_first on */
+    uint64_t tag_count;                     /* rows whose tags it has, from row_first on */
     uint64_t probe_row_bytes, wanted_bytes; /* of each probe row: as it lies there; of it */
     uint32_t layer, part_count;
     bool is_codes;

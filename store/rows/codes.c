@@ -29,6 +29,14 @@ uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
                                     const struct sc_store_code_shape *shape, uint64_t position,
                                     uint64_t row_count)
 {
+    return sc_store_codes_finer_at(store, shape, position, row_count) +
+           sc_store_up(row_count * sc_store_finer_row_bytes(shape), 64);
+}
+
+uint64_t sc_store_codes_finer_at(const struct sc_store *store,
+                                 const struct sc_store_code_shape *shape, uint64_t position,
+                                 uint64_t row_count)
+{
     uint64_t fixed = fixed_bytes(shape, true) + fixed_bytes(shape, false);
     return sc_store_up(piece_slots(store, position, row_count) * fixed +
                            row_count * (shape->k_row_bytes + shape->v_row_bytes),
@@ -97,7 +105,8 @@ static void head_make(const struct sc_store_code_shape *shape, uint32_t part, ui
 }
 
 void sc_store_block_make(const struct sc_store *store, const struct sc_store_blocks *blocks,
-                         uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block)
+                         uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block,
+                         uint8_t *finer)
 {
     const struct sc_store_codes *codes = &store->params.codes;
     const struct sc_store_code_shape *shape = &codes->shape;
@@ -111,10 +120,63 @@ void sc_store_block_make(const struct sc_store *store, const struct sc_store_blo
                                          .row_count = blocks->row_count,
                                          .table = table,
                                          .scales = scales,
-                                         .codes = scales + shape->scale_bytes};
+                                         .codes = scales + shape->scale_bytes,
+                                         .finer = finer};
     head_make(shape, part, blocks->row_count, !codes->encode(codes->user, &what), block);
     uint64_t sum = checksum(store, blocks, layer, part, block);
     memcpy(block + (is_k ? blocks->k_bytes : blocks->v_bytes) - 8, &sum, 8);
+}
+
+void sc_store_finer_put(const struct sc_store *store, const struct sc_store_blocks *blocks,
+                        uint32_t part, const uint8_t *finer, uint8_t *rows)
+{
+    const struct sc_store_code_shape *shape = &store->params.codes.shape;
+    bool is_k = part == SC_STORE_PART_K;
+    uint64_t bytes = is_k ? shape->k_finer_bytes : shape->v_finer_bytes;
+    uint64_t at = is_k ? 0 : shape->k_finer_bytes, row_bytes = sc_store_finer_row_bytes(shape);
+    for (uint64_t i = 0; i < blocks->row_count; i++)
+        memcpy(rows + i * row_bytes + at, finer + i * bytes, bytes);
+}
+
+/* Of one finer row after the other: its tag stands behind it. */
+static struct sc_store_tag_rows finer_tagged(const struct sc_store_code_shape *shape, uint64_t base,
+                                             uint64_t position)
+{
+    return (struct sc_store_tag_rows){.base = base,
+                                      .position_first = position,
+                                      .row_bytes = sc_store_finer_row_bytes(shape) - 8,
+                                      .count = 1,
+                                      .tag_step = 1};
+}
+
+void sc_store_finer_tag(const struct sc_store *store, const struct sc_store_blocks *blocks,
+                        uint32_t layer, uint8_t *rows)
+{
+    const struct sc_store_code_shape *shape = &store->params.codes.shape;
+    uint64_t base = sc_store_tag_base(store->shape.digest, blocks->piece_hash, blocks->copy, layer,
+                                      SC_STORE_PART_FINER);
+    struct sc_store_tag_rows one = finer_tagged(shape, base, blocks->position);
+    for (uint64_t i = 0; i < blocks->row_count; i++, one.position_first++) {
+        uint8_t *row = rows + i * (one.row_bytes + 8);
+        uint64_t used = (uint64_t)shape->k_finer_bytes + shape->v_finer_bytes, tag;
+        memset(row + used, 0, one.row_bytes - used);
+        sc_store_tag_make(&one, row, &tag);
+        memcpy(row + one.row_bytes, &tag, 8);
+    }
+}
+
+bool sc_store_finer_verify(const struct sc_store_code_shape *shape, uint64_t base,
+                           uint64_t position, uint64_t count, const uint8_t *rows)
+{
+    struct sc_store_tag_rows one = finer_tagged(shape, base, position);
+    for (uint64_t i = 0; i < count; i++, one.position_first++) {
+        const uint8_t *row = rows + i * (one.row_bytes + 8);
+        uint64_t tag;
+        memcpy(&tag, row + one.row_bytes, 8);
+        if (sc_store_tag_verify(&one, row, &tag) != 1)
+            return false;
+    }
+    return true;
 }
 
 enum sc_store_block_state sc_store_block_check(const struct sc_store *store,

@@ -1,14 +1,16 @@
 /* Blocks of codes: where they stand in a layer of an extent's codes, how one is made and checked.
  *
  *   layer   [K block of piece 0][K block of piece 1] .. [V block of piece 0][V block of piece 1] ..
+ *           [zeros to 64][finer row 0][finer row 1] ..
  *   block   [head 8][table][scales][codes, a row behind the other][checksum 8]
  *   head    type u8 (3 K, 4 V), bits u8, form u8 (of its part: 0, 1 a table, 3 and turned back),
  *           raw u8 (0 or 1), rows u16, 0 u16
- *   table   where the form says so: the widths of channels 2 i and 2 i + 1 in byte i, low half
- * first
+ *   table   where the form says so: widths of channels 2 i (low half) and 2 i + 1 in byte i
+ *   finer   where the shape has them, a row of the extent: [K's missing bits][V's][zeros to 8][tag]
  *
  * A piece's number in its extent is the difference of two chunk numbers, so its place follows from
- * the piece alone. Rows that it skips have no codes.
+ * the piece alone. Rows that it skips have no codes. Missing bits belong to the codes of the same
+ * annex: to decode them by another's would be a lie, and their tags are of its copy.
  *
  * Holds: a block that is believed was made of this piece's rows, for this annex, at this layer,
  * with these bits.
@@ -23,10 +25,16 @@
 #define SC_STORE_BLOCK_HEAD_BYTES 8u
 #define SC_STORE_BLOCK_BYTES      16u /* of a block, beside scales and codes */
 
-/* Bytes of a layer: its blocks of all pieces, those that are gone too; rounded up to 64. */
+/* Bytes of a layer: its blocks of all pieces, those that are gone too, rounded up to 64, and finer
+ * rows, if there are any, likewise. position, row_count: of the extent. */
 uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
                                     const struct sc_store_code_shape *shape, uint64_t position,
                                     uint64_t row_count);
+
+/* Where finer rows begin, from the layer's start. */
+uint64_t sc_store_codes_finer_at(const struct sc_store *store,
+                                 const struct sc_store_code_shape *shape, uint64_t position,
+                                 uint64_t row_count);
 
 struct sc_store_blocks { /* of a piece */
     uint64_t k_at, v_at; /* from the layer's start */
@@ -52,9 +60,20 @@ static inline bool sc_store_codes_fit(const struct sc_store_annex *annex,
  * io.op_bytes may be less today; and more than the tags of any piece. */
 uint64_t sc_store_codes_frame_bytes(const struct sc_store *store);
 
-/* Makes K's or V's block (part) of the rows. */
+/* Makes K's or V's block (part) of the rows.
+ *   finer  their missing bits, one row behind the other; not used where the shape has none */
 void sc_store_block_make(const struct sc_store *store, const struct sc_store_blocks *blocks,
-                         uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block);
+                         uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block,
+                         uint8_t *finer);
+/* Finer rows of the piece: what block_make left of a part goes into them, and, of both, their tags.
+ *   rows  [row_count][sc_store_finer_row_bytes] */
+void sc_store_finer_put(const struct sc_store *store, const struct sc_store_blocks *blocks,
+                        uint32_t part, const uint8_t *finer, uint8_t *rows);
+void sc_store_finer_tag(const struct sc_store *store, const struct sc_store_blocks *blocks,
+                        uint32_t layer, uint8_t *rows);
+/* Whether `count` finer rows of these tags' base, of this position on, agree with their tags. */
+bool sc_store_finer_verify(const struct sc_store_code_shape *shape, uint64_t base,
+                           uint64_t position, uint64_t count, const uint8_t *rows);
 
 enum sc_store_block_state {
     SC_STORE_BLOCK_CODED,

@@ -76,7 +76,8 @@ EXACTLY = Select(given=SELECT_EXACT, exact_ppm=10**6)  # every row, whatever is 
 class Provenance(ctypes.Structure):
     _fields_ = [("kind", c_uint32), ("computed_on", c_uint32), ("held", c_uint32),
                 ("bits_k", c_uint32), ("bits_v", c_uint32), ("exact_ppm", c_uint32),
-                ("retain_ppm", c_uint32), ("metric", c_uint32), ("reserved", c_uint32 * 4)]
+                ("retain_ppm", c_uint32), ("metric", c_uint32), ("refined_ppm", c_uint32),
+                ("reserved", c_uint32 * 3)]
 
 
 class Model(Structure):
@@ -136,7 +137,9 @@ class Important(Structure):
                 ("io_exposed_ns", c_uint64), ("probe_ns", c_uint64),
                 ("tier_rows", c_uint64 * TIERS), ("prefetched_rows", c_uint64),
                 ("exact_rows", c_uint64), ("provenance", Provenance), ("union_rows", c_uint64),
-                ("unused_bytes", c_uint64), ("select", POINTER(Select))]
+                ("unused_bytes", c_uint64), ("select", POINTER(Select)),
+                ("refined_bits", c_void_p), ("refined_bit_words", c_uint64),
+                ("refined_rows", c_uint64)]
 
 
 class StoreParams(Structure):
@@ -169,7 +172,7 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     unadmitted_chunks over_budget_chunks budget_left code_write_bytes merge_write_bytes
     log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes stages_open lookups_cut
     tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
-    hot_rows hot_bytes""".split()
+    hot_rows hot_bytes plane_rows""".split()
 
 
 class Stats(Structure):

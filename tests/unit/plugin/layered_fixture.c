@@ -18,6 +18,8 @@ void shot_make(struct shot *shot, const struct world *world, spec_request reques
                                          .position_capacity = ROWS_MAX,
                                          .exact_bits = shot->exact,
                                          .exact_bit_words = (ROWS_MAX + 63) / 64,
+                                         .refined_bits = shot->refined,
+                                         .refined_bit_words = (ROWS_MAX + 63) / 64,
                                          .select = &shot->select};
 }
 
@@ -49,12 +51,27 @@ bool is_exact(const struct shot *shot, uint64_t row)
     return (shot->exact[row / 64] >> (row % 64) & 1) != 0;
 }
 
-uint64_t exact_count(const struct shot *shot)
+bool is_refined(const struct shot *shot, uint64_t row)
+{
+    return (shot->refined[row / 64] >> (row % 64) & 1) != 0;
+}
+
+static uint64_t bit_count(const uint64_t *bits)
 {
     uint64_t count = 0;
     for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
-        count += (uint64_t)__builtin_popcountll(shot->exact[w]);
+        count += (uint64_t)__builtin_popcountll(bits[w]);
     return count;
+}
+
+uint64_t exact_count(const struct shot *shot)
+{
+    return bit_count(shot->exact);
+}
+
+uint64_t refined_count(const struct shot *shot)
+{
+    return bit_count(shot->refined);
 }
 
 void stored_row(const struct world *world, uint64_t position, uint32_t layer, uint32_t part,
@@ -153,11 +170,12 @@ bool set_is_the_best_of(const struct world *world, const struct shot *shot, uint
         for (uint64_t j = 0; j < rows; j++)
             total[j] += exp(logits[j] - most) / sum;
     }
-    reference_top(total, NULL, rows, shot->item.exact_rows, in, &gap);
+    uint64_t count = shot->item.exact_rows + shot->item.refined_rows;
+    reference_top(total, NULL, rows, count, in, &gap);
     if (gap < 1e-5)
         return false;
     for (uint64_t j = 0; j < rows; j++)
-        assert_int_equal(is_exact(shot, j), in[j]);
+        assert_int_equal(is_exact(shot, j) || is_refined(shot, j), in[j]);
     return true;
 }
 

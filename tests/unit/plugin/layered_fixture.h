@@ -14,7 +14,7 @@ struct shot {
     struct area area;
     struct pass pass;
     uint32_t positions[ROWS_MAX];
-    uint64_t exact[(ROWS_MAX + 63) / 64];
+    uint64_t exact[(ROWS_MAX + 63) / 64], refined[(ROWS_MAX + 63) / 64];
 };
 
 void shot_make(struct shot *shot, const struct world *world, spec_request request, uint32_t layer,
@@ -26,7 +26,9 @@ spec_status fire(struct world *world, struct shot *shot);
 void wait_for_codes(struct world *world);
 
 bool is_exact(const struct shot *shot, uint64_t row);
+bool is_refined(const struct shot *shot, uint64_t row); /* never exact, too */
 uint64_t exact_count(const struct shot *shot);
+uint64_t refined_count(const struct shot *shot);
 
 /* A row as the host stored it. */
 void stored_row(const struct world *world, uint64_t position, uint32_t layer, uint32_t part,
@@ -51,8 +53,8 @@ void decoded(const struct world *world, uint64_t position, uint32_t layer, uint3
 void assert_rows(const struct world *world, const struct shot *shot, uint64_t from, uint32_t bits_k,
                  uint32_t bits_v);
 
-/* The set by the definition, in float64 over prefix keys: row j's at keys + j * stride, [heads *
- * head_size]. false: too close to tell. */
+/* The set, exact or refined, by the definition, in float64 over prefix keys: row j's at keys + j *
+ * stride, [heads * head_size]. false: too close to tell. */
 bool set_is_the_best_of(const struct world *world, const struct shot *shot, uint64_t from,
                         const float *keys, uint64_t stride);
 /* The same over keys that were decoded from even codes. */

@@ -5,7 +5,9 @@
  *
  * Threads: the fixture's. */
 #include "kernels/planes.h"
+#include "store/internal.h"
 #include "store/load.h"
+#include "store/rows/codes.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
 #define CHANNELS_MAX 512u
@@ -27,7 +29,8 @@ struct shape {
     uint64_t matched;
     const char *layout;
     const struct rig_rope *rope;
-    uint32_t form; /* that codes have to be of */
+    uint32_t form;      /* that codes have to be of */
+    const char *planes; /* NULL: none; else layered.exact, and planes are stored */
 };
 
 /* ---- What is expected ----------------------------------------------------------------------- */
@@ -95,9 +98,10 @@ struct chunk {
     uint8_t bits_least, bits_most; /* of a channel */
     uint8_t rows[CHUNK_MAX][CHANNELS_MAX * 4];
     float floats[CHUNK_MAX][CHANNELS_MAX];
-    uint8_t values[CHUNK_MAX][CHANNELS_MAX * 4];
+    uint8_t values[CHUNK_MAX][CHANNELS_MAX * 4], refined[CHUNK_MAX][CHANNELS_MAX * 4];
     float turns[CHUNK_MAX][CHANNELS_MAX];
     uint8_t scales[CHANNELS_MAX * 4], codes[CHUNK_MAX * CHANNELS_MAX + 8];
+    uint8_t finer_codes[CHUNK_MAX * CHANNELS_MAX + 8];
 };
 
 static uint32_t kernels_dtype(uint32_t dtype)
@@ -126,9 +130,13 @@ static void even_decode(const struct world *world, struct chunk *chunk, uint32_t
 }
 
 static void free_decode(const struct world *world, struct chunk *chunk, const uint8_t *table,
-                        uint64_t row_bytes, bool is_turned, const uint8_t *const *rows)
+                        uint64_t row_bytes, bool is_turned, uint8_t finer_to,
+                        const uint8_t *const *rows)
 {
-    static struct sc_kernels_planes_group groups[CHANNELS_MAX / 8];
+    static struct sc_kernels_planes_group groups[CHANNELS_MAX / 8], finer_groups[CHANNELS_MAX / 8];
+    struct sc_kernels_planes finer;
+    uint8_t wide[CHANNELS_MAX], *refined[CHUNK_MAX];
+    const uint8_t *finer_codes[CHUNK_MAX];
     uint64_t d = world->rig.head_size, heads = world->rig.heads;
     const struct rig_rope *rope = &world->rig.rope;
     const struct sc_kernels_rotary rotary = {
@@ -144,19 +152,25 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
         to[c] = c % 2 == 0 ? table[c / 2] & 15 : table[c / 2] >> 4;
         chunk->bits_least = to[c] < chunk->bits_least ? to[c] : chunk->bits_least;
         chunk->bits_most = to[c] > chunk->bits_most ? to[c] : chunk->bits_most;
+        wide[c] = to[c] < finer_to ? finer_to : to[c];
     }
     assert_true(sc_kernels_planes_init(&planes, heads, d, NULL, to, groups));
+    assert_true(sc_kernels_planes_init(&finer, heads, d, to, wide, finer_groups));
     assert_int_equal(planes.row_bytes, row_bytes);
     for (uint64_t i = 0; i < d / 2 && is_turned; i++)
         frequencies[i] = frequency_of(rope, d, i);
     for (uint64_t i = 0; i < chunk->row_count; i++) {
         dst[0][i] = chunk->values[i];
         dst[1][i] = (uint8_t *)chunk->floats[i];
+        refined[i] = chunk->refined[i];
+        finer_codes[i] = chunk->finer_codes + i * finer.row_bytes;
         if (is_turned)
             sc_kernels_rotary_turn(chunk->first + i, frequencies, d, turns + i * d);
     }
     assert_true(sc_kernels_ref_planes_encode(
         &(struct sc_kernels_planes_encode){.planes = &planes,
+                                           .finer = &finer,
+                                           .finer_codes = chunk->finer_codes,
                                            .rows = rows,
                                            .row_count = chunk->row_count,
                                            .dtype = kernels_dtype(world->rig.dtype),
@@ -164,15 +178,17 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
                                            .turns = is_turned ? turns : NULL,
                                            .scales = chunk->scales,
                                            .codes = chunk->codes}));
-    for (uint32_t way = 0; way < 2; way++)
+    for (uint32_t way = 0; way < 3; way++)
         sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){
             .planes = &planes,
+            .finer = way == 2 ? &finer : NULL,
             .scales = chunk->scales,
             .codes = chunk->codes,
+            .finer_codes = finer_codes,
             .row_count = chunk->row_count,
             .head_count = heads,
-            .dst = dst[way],
-            .dst_dtype = way == 0 ? kernels_dtype(world->rig.dtype) : SC_KERNELS_F32,
+            .dst = way == 2 ? refined : dst[way],
+            .dst_dtype = way != 1 ? kernels_dtype(world->rig.dtype) : SC_KERNELS_F32,
             .rotary = is_turned ? &rotary : NULL,
             .turns = is_turned ? turns : NULL});
 }
@@ -198,7 +214,8 @@ static void chunk_make(const struct world *world, const struct shape *shape,
     else
         free_decode(world, chunk, told->tables[part],
                     channels * (part == 0 ? shape->halves_k : shape->halves_v) / 16,
-                    part == 0 && (told->form & SC_STORE_FORM_K_TURNED) != 0, rows);
+                    part == 0 && (told->form & SC_STORE_FORM_K_TURNED) != 0, part == 0 ? 8 : 6,
+                    rows);
 }
 
 /* All rows of the shot, each as its bit says; keys in float32 to ret_keys
@@ -211,6 +228,7 @@ static void assert_all(const struct world *world, const struct shape *shape,
     uint64_t rows = world->matched - from, bytes = rig_part_bytes(&world->rig);
     assert_int_equal(shot->item.row_count, rows);
     assert_int_equal(shot->item.exact_rows, exact_count(shot));
+    assert_int_equal(shot->item.refined_rows, refined_count(shot));
     for (uint32_t part = 0; part < 2; part++) {
         const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
         chunk.row_count = 0;
@@ -221,12 +239,17 @@ static void assert_all(const struct world *world, const struct shape *shape,
                            &told[(first - from / shape->chunk * shape->chunk) / shape->chunk],
                            first, shot->item.layer, part, &chunk);
             uint64_t row = from + j - first;
-            const uint8_t *expected = is_exact(shot, j) ? chunk.rows[row] : chunk.values[row];
+            const uint8_t *expected = is_exact(shot, j)     ? chunk.rows[row]
+                                      : is_refined(shot, j) ? chunk.refined[row]
+                                                            : chunk.values[row];
+            assert_false(is_exact(shot, j) && is_refined(shot, j));
             if (memcmp(at + j * bytes, expected, bytes) != 0)
                 fail_msg("heads %u of %u, layer %u row %lu part %u (%s) is not what it "
                          "should be",
                          shape->heads, shape->head_size, shot->item.layer, j, part,
-                         is_exact(shot, j) ? "exact" : "coarse");
+                         is_exact(shot, j)     ? "exact"
+                         : is_refined(shot, j) ? "refined"
+                                               : "coarse");
             if (part == 0 && ret_keys != NULL)
                 memcpy(ret_keys[j], chunk.floats[row], sizeof(chunk.floats[row]));
         }
@@ -245,10 +268,12 @@ static void text_make(const struct shape *shape, const char *widths, const char 
                    "\"preset\": \"layered\", \"chunk_tokens\": %u, \"store\": {\"layout\": "
                    "\"%s\"%s}, \"layered\": {\"bits_k\": %u%s, \"bits_v\": %u%s, "
                    "\"widths\": "
-                   "\"%s\"}",
+                   "\"%s\"%s%s%s}",
                    shape->chunk, shape->layout, more, shape->halves_k / 2,
                    shape->halves_k % 2 != 0 ? ".5" : "", shape->halves_v / 2,
-                   shape->halves_v % 2 != 0 ? ".5" : "", widths);
+                   shape->halves_v % 2 != 0 ? ".5" : "", widths,
+                   shape->planes != NULL ? ", \"planes\": \"k8v6\", \"exact\": \"" : "",
+                   shape->planes != NULL ? shape->planes : "", shape->planes != NULL ? "\"" : "");
 }
 
 /* Not opened. */
@@ -303,7 +328,11 @@ static void layer_check(struct world *world, const struct shape *shape, uint32_t
     uint64_t slabs = (world->matched - 1) / shape->chunk - from / shape->chunk + 1;
     shot_make(&shot, world, request, layer, from, ppm);
     assert_int_equal(fire(world, &shot), SPEC_OK);
-    assert_int_equal(shot.item.exact_rows, (rows * ppm + 999999) / 1000000);
+    bool refines = shape->planes != NULL && strcmp(shape->planes, "planes") == 0;
+    uint64_t asked = (rows * ppm + 999999) / 1000000;
+    assert_int_equal(shot.item.exact_rows, refines ? 0 : asked);
+    assert_int_equal(shot.item.refined_rows, refines ? asked : 0);
+    assert_int_equal(shot.item.provenance.refined_ppm, refines ? asked * 1000000 / rows : 0);
     assert_int_equal(shot.item.result_flags, 0);
     for (uint32_t t = 0; t < SPEC_TIERS; t++)
         seen->tiers[t] += shot.item.tier_rows[t];
@@ -343,22 +372,32 @@ static struct seen all_check(struct world *world, const struct shape *shape)
 #define TURNED SC_STORE_FORM_K_TURNED
 #define V      SC_STORE_FORM_V_FREE
 
-static const struct shape BASE = {2, 2,   16,       SPEC_DTYPE_F16, 64,        6,
-                                  4, 300, "paired", &HALF,          K | TURNED};
+static const struct shape BASE = {2, 2,   16,       SPEC_DTYPE_F16, 64,         6,
+                                  4, 300, "paired", &HALF,          K | TURNED, NULL};
 
 static void rows_are_exact_or_what_their_table_says(void **state)
 {
     (void)state;
     static const struct shape SHAPES[] = {
-        {3, 1, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &HALF, K | TURNED},
-        {4, 2, 16, SPEC_DTYPE_BF16, 16, 5, 5, 333, "paired", &INTERLEAVED, K | TURNED | V},
-        {2, 4, 8, SPEC_DTYPE_F32, 128, 6, 5, 300, "split", &LLAMA3, K | TURNED | V},
-        {1, 3, 48, SPEC_DTYPE_F16, 64, 16, 14, 65, "split", &NONE, K | V},
-        {1, 1, 64, SPEC_DTYPE_BF16, 16, 5, 4, 140, "split", &HALF, K | TURNED},
-        {2, 2, 72, SPEC_DTYPE_F16, 64, 7, 5, 130, "paired", &LLAMA3, K | TURNED | V},
-        {2, 1, 128, SPEC_DTYPE_F32, 256, 4, 15, 260, "paired", &INTERLEAVED, K | TURNED | V},
-        {2, 1, 256, SPEC_DTYPE_F16, 64, 5, 5, 100, "split", &HALF, K | TURNED | V},
-        {2, 2, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &UNKNOWN, K},
+        {3, 1, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &HALF, K | TURNED, NULL},
+        {4, 2, 16, SPEC_DTYPE_BF16, 16, 5, 5, 333, "paired", &INTERLEAVED, K | TURNED | V, NULL},
+        {2, 4, 8, SPEC_DTYPE_F32, 128, 6, 5, 300, "split", &LLAMA3, K | TURNED | V, NULL},
+        {1, 3, 48, SPEC_DTYPE_F16, 64, 16, 14, 65, "split", &NONE, K | V, NULL},
+        {1, 1, 64, SPEC_DTYPE_BF16, 16, 5, 4, 140, "split", &HALF, K | TURNED, NULL},
+        {2, 2, 72, SPEC_DTYPE_F16, 64, 7, 5, 130, "paired", &LLAMA3, K | TURNED | V, NULL},
+        {2, 1, 128, SPEC_DTYPE_F32, 256, 4, 15, 260, "paired", &INTERLEAVED, K | TURNED | V, NULL},
+        {2, 1, 256, SPEC_DTYPE_F16, 64, 5, 5, 100, "split", &HALF, K | TURNED | V, NULL},
+        {2, 2, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &UNKNOWN, K, NULL},
+        {3, 1, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &HALF, K | TURNED | V, "planes"},
+        {3, 1, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &HALF, K | TURNED | V, "rows"},
+        {3, 1, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &HALF, K | TURNED | V, "auto"},
+        {4, 2, 16, SPEC_DTYPE_BF16, 16, 5, 2, 333, "paired", &INTERLEAVED, K | TURNED | V,
+         "planes"},
+        {2, 4, 8, SPEC_DTYPE_F32, 128, 6, 10, 300, "split", &LLAMA3, K | TURNED | V, "planes"},
+        {1, 3, 48, SPEC_DTYPE_F16, 64, 15, 6, 65, "split", &NONE, K | V, "planes"},
+        {2, 2, 72, SPEC_DTYPE_F16, 64, 7, 4, 130, "paired", &LLAMA3, K | TURNED | V, "planes"},
+        {2, 1, 128, SPEC_DTYPE_F32, 256, 4, 8, 260, "paired", &INTERLEAVED, K | TURNED | V,
+         "planes"},
     };
     struct seen all = {0};
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
@@ -385,11 +424,12 @@ static void what_cannot_be_of_free_widths_is_even(void **state)
 {
     (void)state;
     static const struct shape SHAPES[] = {
-        {3, 2, 20, SPEC_DTYPE_F16, 64, 8, 4, 100, "paired", &HALF, 0},
-        {4, 1, 12, SPEC_DTYPE_F16, 64, 7, 5, 100, "split", &HALF, 0},
-        {3, 1, 8, SPEC_DTYPE_F32, 64, 8, 6, 100, "paired", &NONE, 0},
-        {1, 1, 272, SPEC_DTYPE_BF16, 64, 8, 6, 70, "paired", &INTERLEAVED, 0},
-        {3, 1, 8, SPEC_DTYPE_F16, 64, 14, 15, 100, "paired", &NONE, 0}, /* 7 is none of those */
+        {3, 2, 20, SPEC_DTYPE_F16, 64, 8, 4, 100, "paired", &HALF, 0, NULL},
+        {4, 1, 12, SPEC_DTYPE_F16, 64, 7, 5, 100, "split", &HALF, 0, NULL},
+        {3, 1, 8, SPEC_DTYPE_F32, 64, 8, 6, 100, "paired", &NONE, 0, NULL},
+        {1, 1, 272, SPEC_DTYPE_BF16, 64, 8, 6, 70, "paired", &INTERLEAVED, 0, NULL},
+        {3, 1, 8, SPEC_DTYPE_F16, 64, 14, 15, 100, "paired", &NONE, 0,
+         NULL}, /* 7 is none of those */
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
         struct world world;
@@ -539,8 +579,8 @@ static void codes_that_are_staged_are_the_disks(void **state)
 static void blocks_of_more_than_an_operation_come_in_parts(void **state)
 {
     (void)state;
-    struct shape shape = {2,  1,   256,      SPEC_DTYPE_F16, 256,           16,
-                          15, 300, "paired", &HALF,          K | TURNED | V};
+    struct shape shape = {2,   1,        256,   SPEC_DTYPE_F16, 256, 16, 15,
+                          300, "paired", &HALF, K | TURNED | V, NULL};
     char text[512];
     struct world world;
     text_make(&shape, "free", "", text);
@@ -582,6 +622,215 @@ static void codes_alone_are_what_their_table_says(void **state)
         reopen_as(&world, text);
     }
     world_done(&world);
+}
+
+/* ---- Planes --------------------------------------------------------------------------------- */
+
+static const struct shape PLANED = {3,   1,        16,    SPEC_DTYPE_F16, 64,      6, 4,
+                                    300, "paired", &HALF, K | TURNED | V, "planes"};
+
+/* One layer of a request of its own, each row as its bits say. */
+static struct spec_important one_layer(struct world *world, const struct shape *shape,
+                                       uint32_t layer, uint32_t ppm)
+{
+    static struct told told[SLABS_MAX];
+    struct shot shot;
+    spec_request request = look(world, 0);
+    uint64_t slabs = (world->matched - 1) / shape->chunk + 1;
+    shot_make(&shot, world, request, layer, 0, ppm);
+    assert_int_equal(fire(world, &shot), SPEC_OK);
+    if (shot.item.exact_rows < world->matched)
+        assert_int_equal(tables_read(world, request, layer, told), slabs);
+    assert_all(world, shape, told, &shot, 0, NULL);
+    struct spec_important item = shot.item;
+    shot_free(&shot);
+    rig_release(&world->rig, request);
+    return item;
+}
+
+static void become_coarse(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_plugin_evict_ask(world->rig.conn, 1);
+    rig_background(&world->rig);
+    sc_store_stats(world->rig.conn->store, &stats);
+    assert_int_equal(stats.coarse_pieces, (world->matched - 1) / 64 + 1);
+}
+
+/* Rows that gave up their exact bytes are refined, all that are asked for. */
+static void rows_that_are_gone_are_refined(void **state)
+{
+    (void)state;
+    static const char *const LAYOUTS[] = {"paired", "split"}, *const EXACT[] = {"auto", "planes"};
+    for (uint32_t way = 0; way < 4; way++) {
+        struct shape shape = PLANED;
+        struct world world;
+        char text[512];
+        shape.layout = LAYOUTS[way % 2];
+        shape.planes = EXACT[way / 2];
+        text_make(&shape, "free", ", \"coarse_only\": \"yes\"", text);
+        world_begin(&world, &shape, text);
+        become_coarse(&world);
+        for (uint32_t opened = 0; opened < 2; opened++, reopen_as(&world, text))
+            for (uint32_t layer = 0; layer < LAYERS; layer++) {
+                static const uint32_t PPM[LAYERS] = {50000, 0, 1000000, 300000};
+                struct spec_important item = one_layer(&world, &shape, layer, PPM[layer]);
+                assert_int_equal(item.exact_rows, 0);
+                assert_int_equal(item.refined_rows, (300ull * PPM[layer] + 999999) / 1000000);
+                assert_int_equal(item.provenance.held, SPEC_HELD_COARSE_ONLY);
+            }
+        world_done(&world);
+    }
+}
+
+/* Changes a bit of what the codes of some rows of a layer lack; mask: a bit a row, modulo 64. */
+static void planes_damage(const struct world *world, uint32_t layer, uint64_t mask)
+{
+    static const char PATH[] = "/sim/store/rank-0000-of-0001/seg-00000000";
+    const struct sc_store *store = world->rig.conn->store;
+    uint64_t damaged = 0;
+    for (uint64_t id = 1; id < store->table.extent_next; id++) {
+        const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+        const struct sc_store_annex *annex = atomic_load(&extent->codes);
+        if (extent->row_count == 0 || annex == NULL)
+            continue;
+        uint64_t bytes = sc_store_finer_row_bytes(&annex->code_shape);
+        uint64_t first = sc_store_codes_finer_at(store, &annex->code_shape, 0, extent->row_count);
+        struct sc_store_where at =
+            sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
+        assert_int_equal(at.segment, 0);
+        for (uint64_t row = 0; row < extent->row_count; row++) {
+            uint8_t byte;
+            uint64_t where = at.offset + first + row * bytes + row % (bytes - 8);
+            assert_true(sc_io_sim_disk_peek(world->rig.disk, PATH, where, &byte, 1));
+            byte ^= (mask >> (row % 64) & 1) != 0 ? 4 : 0;
+            assert_true(sc_io_sim_disk_poke(world->rig.disk, PATH, where, &byte, 1));
+            damaged++;
+        }
+    }
+    assert_true(damaged >= world->matched);
+}
+
+/* What fails its tag refines nothing: rows come exactly instead, and where they are gone stay what
+ * their codes say. The match is as good as before. */
+static void missing_bits_that_are_damaged_refine_nothing(void **state)
+{
+    (void)state;
+    static const uint64_t MASKS[] = {UINT64_MAX, 1, 0x8000000000000001, 0x00ff00ff00ff00ff};
+    for (uint32_t way = 0; way < 8; way++) {
+        struct world world;
+        char text[512];
+        bool is_coarse = way >= 4;
+        text_make(&PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
+        world_begin(&world, &PLANED, text);
+        planes_damage(&world, 1, MASKS[way % 4]);
+        if (is_coarse)
+            become_coarse(&world);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct spec_important item = one_layer(&world, &PLANED, layer, 300000);
+            if (!is_coarse)
+                assert_int_equal(item.exact_rows + item.refined_rows, 90);
+            if (layer != 1)
+                assert_int_equal(item.refined_rows, 90);
+            else if (way % 4 == 0)
+                assert_int_equal(item.refined_rows, 0);
+            assert_int_equal(item.status, SPEC_OK);
+        }
+        assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
+        world_done(&world);
+    }
+}
+
+/* What is refined later comes exactly. */
+static void refined_rows_become_exact(void **state)
+{
+    (void)state;
+    static struct told told[SLABS_MAX];
+    char text[512];
+    struct world world;
+    text_make(&PLANED, "free", "", text);
+    world_begin(&world, &PLANED, text);
+    for (uint32_t way = 0; way < 2; way++) {
+        struct shot shot;
+        spec_request request = look(&world, 0);
+        assert_int_equal(tables_read(&world, request, 2, told), 5);
+        spec_ticket ticket = fire_first(&world, &shot, request, 2, 100000, 0);
+        assert_int_equal(shot.item.refined_rows, 30);
+        assert_int_equal(shot.item.exact_rows, 0);
+        assert_all(&world, &PLANED, told, &shot, 0, NULL);
+        static uint64_t first[(ROWS_MAX + 63) / 64];
+        memcpy(first, shot.refined, sizeof(first));
+        assert_int_equal(refine(&world, &shot, ticket, way == 0 ? 100000 : 1000000), SPEC_OK);
+        assert_int_equal(shot.item.exact_rows, way == 0 ? 30 : 300);
+        assert_int_equal(shot.item.refined_rows, 0);
+        for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
+            assert_int_equal(shot.exact[w] & first[w], first[w]);
+        assert_all(&world, &PLANED, told, &shot, 0, NULL);
+        shot_free(&shot);
+        rig_release(&world.rig, request);
+    }
+    world_done(&world);
+}
+
+/* What a guess reads ahead is what codes lack, too; and is of no use where all rows are wanted bit
+ * for bit. */
+static void guesses_of_missing_bits_are_right(void **state)
+{
+    (void)state;
+    static struct told told[SLABS_MAX];
+    char text[512];
+    struct world world;
+    uint64_t ahead = 0;
+    text_make(&PLANED, "free", "", text);
+    world_begin(&world, &PLANED, text);
+    for (uint32_t round = 0; round < 8; round++) {
+        spec_request request = look(&world, 0);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct shot shot;
+            bool is_whole = round >= 4 && layer % 2 == 1;
+            shot_make(&shot, &world, request, layer, 0, is_whole ? 1000000 : 100000);
+            if (layer > 0)
+                assert_int_equal(
+                    sc_plugin_prefetch_next(world.rig.conn, request, layer - 1, &shot.pass.q, NULL),
+                    SPEC_OK);
+            rig_pass_ns(&world.rig, 1000000000);
+            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_int_equal(shot.item.exact_rows, is_whole ? 300 : 0);
+            assert_int_equal(shot.item.refined_rows, is_whole ? 0 : 30);
+            ahead += is_whole ? 0 : shot.item.prefetched_rows;
+            assert_int_equal(tables_read(&world, request, layer, told), 5);
+            assert_all(&world, &PLANED, told, &shot, 0, NULL);
+            shot_free(&shot);
+        }
+        rig_release(&world.rig, request);
+    }
+    assert_true(ahead > 30);
+    world_done(&world);
+}
+
+/* Codes without planes stay as they are; what is stored from now on has them. A process that makes
+ * none, and knows of none, reads codes beside them. */
+static void planes_come_with_new_codes_alone(void **state)
+{
+    (void)state;
+    struct shape bare = PLANED;
+    char with[512], without[512];
+    struct world world;
+    bare.planes = NULL;
+    bare.form = K | TURNED;
+    text_make(&PLANED, "free", "", with);
+    text_make(&bare, "free", "", without);
+    for (uint32_t way = 0; way < 2; way++) {
+        const struct shape *made = way == 0 ? &bare : &PLANED;
+        world_begin(&world, made, way == 0 ? without : with);
+        reopen_as(&world, way == 0 ? with : without);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct spec_important item = one_layer(&world, made, layer, 100000);
+            assert_int_equal(item.refined_rows, 0);
+            assert_int_equal(item.exact_rows, 30);
+        }
+        world_done(&world);
+    }
 }
 
 /* Two passes that end inside a chunk: each has a block of its own, and
@@ -637,6 +886,11 @@ int main(void)
         cmocka_unit_test(codes_that_are_staged_are_the_disks),
         cmocka_unit_test(blocks_of_more_than_an_operation_come_in_parts),
         cmocka_unit_test(codes_alone_are_what_their_table_says),
+        cmocka_unit_test(rows_that_are_gone_are_refined),
+        cmocka_unit_test(missing_bits_that_are_damaged_refine_nothing),
+        cmocka_unit_test(refined_rows_become_exact),
+        cmocka_unit_test(guesses_of_missing_bits_are_right),
+        cmocka_unit_test(planes_come_with_new_codes_alone),
         cmocka_unit_test(a_chunk_of_two_passes_has_two_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
