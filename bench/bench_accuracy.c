@@ -16,8 +16,10 @@
  *                 allowed (plugin only)
  *   freeCHUNK:K+V@SHARE  the same with free widths, in chunks of so many tokens; its store is its
  *                 own, filled in the order of the file behind some text that it learns widths by
- *   mass, layered or free with /F-L behind it: the first F and the last L rows are always among
- * them preset:NAME   the connector's preset of that name, as it is (plugin only)
+ *   planesCHUNK:K+V@SHARE  the same, the share of rows refined to 8 bits of K and 6 of V
+ *   mass, layered, free or planes with /F-L behind it: the first F and the last L rows are always
+ *                 among them
+ *   preset:NAME   the connector's preset of that name, as it is (plugin only)
  *
  * --by plugin: rows come from the connector; each contender opens it anew over one store.
  * --by engine: the reference choice (choose.h), from memory.
@@ -87,12 +89,18 @@ struct kept {
     unsigned first, last;
 };
 
+/* Codes of free widths, and a store of its own. */
+static bool name_is_free(const char *name)
+{
+    return strncmp(name, "free", 4) == 0 || strncmp(name, "planes", 6) == 0;
+}
+
 static struct kept kept_of(const char *name)
 {
     struct kept kept = {0};
     const char *text = strchr(name, '/');
-    bool may_keep = strncmp(name, "mass@", 5) == 0 || strncmp(name, "layered:", 8) == 0 ||
-                    strncmp(name, "free", 4) == 0;
+    bool may_keep =
+        strncmp(name, "mass@", 5) == 0 || strncmp(name, "layered:", 8) == 0 || name_is_free(name);
     if (text != NULL && (!may_keep || sscanf(text, "/%u-%u", &kept.first, &kept.last) != 2))
         bench_die("--contenders: %s: mass or layered with /FIRST-LAST is expected", name);
     return kept;
@@ -103,22 +111,25 @@ static void set_layered(struct contender *contender, const char *name, double sh
 {
     double bits_k, bits_v;
     const char *text = strchr(name, ':') + 1;
-    bool is_free = strncmp(name, "free", 4) == 0;
+    bool is_free = name_is_free(name), has_planes = strncmp(name, "planes", 6) == 0;
     unsigned chunk = 64;
     if (sscanf(text, "%lf+%lf@", &bits_k, &bits_v) != 2 || strchr(name, '@') == NULL ||
         !(share >= 0 && share <= 1) || !(bits_k >= 0 && bits_k < 10) ||
-        !(bits_v >= 0 && bits_v < 10) || (is_free && sscanf(name, "free%u:", &chunk) != 1))
-        bench_die("--contenders: %s: layered:K+V@SHARE or freeCHUNK:K+V@SHARE is expected, up to 9 "
-                  "bits and 1",
+        !(bits_v >= 0 && bits_v < 10) ||
+        (is_free && sscanf(name, has_planes ? "planes%u:" : "free%u:", &chunk) != 1))
+        bench_die("--contenders: %s: layered:K+V@SHARE, freeCHUNK:K+V@SHARE or "
+                  "planesCHUNK:K+V@SHARE is expected, up to 9 bits and 1",
                   name);
     (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%.*s",
                    (int)(strchr(name, '@') - name < 14 ? strchr(name, '@') - name : 14), name);
     (void)snprintf(contender->json, sizeof(contender->json),
                    "\"preset\": \"layered\", \"chunk_tokens\": %u, \"select\": {" ANY_LENGTH "}, "
                    "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"widths\": \"%s\", "
-                   "\"exact_ppm\": %" PRIu64 ", \"keep_first\": %u, \"keep_last\": %u}",
-                   chunk, bits_k, bits_v, is_free ? "free" : "even", (uint64_t)(share * 1e6 + .5),
-                   kept.first, kept.last);
+                   "\"planes\": \"%s\", \"exact\": \"%s\", \"exact_ppm\": %" PRIu64
+                   ", \"keep_first\": %u, \"keep_last\": %u}",
+                   chunk, bits_k, bits_v, is_free ? "free" : "even", has_planes ? "k8v6" : "none",
+                   has_planes ? "planes" : "auto", (uint64_t)(share * 1e6 + .5), kept.first,
+                   kept.last);
 }
 
 static void set_contender(struct contender *contender, const char *name)
@@ -135,7 +146,7 @@ static void set_contender(struct contender *contender, const char *name)
         return;
     }
     struct kept kept = kept_of(name);
-    if (strncmp(name, "layered:", 8) == 0 || strncmp(name, "free", 4) == 0) {
+    if (strncmp(name, "layered:", 8) == 0 || name_is_free(name)) {
         set_layered(contender, name, value, kept);
         return;
     }
@@ -614,7 +625,7 @@ static void run_by_plugin(struct state *state)
     give_lessons(state);
     for (uint64_t c = 0; c < state->contender_count; c++) {
         const struct contender *contender = &state->contenders[c];
-        if (strncmp(contender->name, "free", 4) == 0)
+        if (name_is_free(contender->name))
             fill_store(state, contender->suffix, contender->json, true);
         else
             copy_store(state, contender->suffix);
