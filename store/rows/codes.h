@@ -58,6 +58,7 @@ void sc_store_block_make(const struct sc_store *store, const struct sc_store_blo
 
 enum sc_store_block_state {
     SC_STORE_BLOCK_CODED,
+    SC_STORE_BLOCK_UNREAD, /* good codes, which this process cannot read: another can */
     SC_STORE_BLOCK_OTHER, /* raw, or of other bits or rows: it has no codes to read */
     SC_STORE_BLOCK_BAD    /* it fails its checksum */
 };

@@ -578,35 +578,195 @@ static void tables_of_others_leave_room_for_our_own(void **state)
     rig_done(&rig);
 }
 
-/* Rows that went are in their codes alone: what cannot decode them has nothing, and says so. */
-static void without_room_for_tables_rows_that_went_are_missed(void **state)
+/* ---- Codes alone, and no room for their tables: a miss of this process alone */
+
+#define LEASED(bits)                                                                               \
+    "\"preset\": \"layered\", \"lease_ns_max\": 1000000000, "                                      \
+    "\"layered\": {\"widths\": \"free\", \"bits_k\": " bits "}"
+#define COARSE_OF(free) free ", \"store\": {\"coarse_only\": \"yes\"}"
+
+static void press(struct rig *rig)
+{
+    sc_plugin_evict_ask(rig->conn, 1);
+    rig_background(rig);
+}
+
+static void open_coarse(struct rig *rig, const struct prompt *prompt, const char *config)
+{
+    rig_init(rig, true, config);
+    rig_shape(rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(rig);
+    assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
+    wait_for_codes(rig);
+    rig_background(rig);
+    press(rig);
+}
+
+/* So many rows of the match in layer 0. *ret_failed: where it is void. */
+static spec_status load_status(struct rig *rig, const struct prompt *prompt, uint64_t *ret_matched,
+                               uint64_t *ret_failed)
+{
+    struct spec_lookup_result found = rig_lookup(rig, prompt);
+    *ret_matched = found.matched_tokens;
+    *ret_failed = UINT64_MAX;
+    if (found.matched_tokens == 0) {
+        rig_release(rig, found.request);
+        return SPEC_OK;
+    }
+    struct area area = rig_area(rig, found.matched_tokens);
+    const struct spec_select select = {.struct_size = sizeof(select),
+                                       .given = SPEC_SELECT_EXACT};
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = found.request,
+                                  .destination = &area.memory,
+                                  .select = &select};
+    spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
+    *ret_failed = item.failed_position;
+    if (status != SPEC_OK) { /* at every layer */
+        item.layer = 1;
+        assert_int_equal(sc_plugin_get_important(rig->conn, &item, 1, NULL), status);
+        assert_int_equal(item.failed_position, *ret_failed);
+    }
+    rig_area_free(&area);
+    rig_release(rig, found.request);
+    return status;
+}
+
+static uint64_t coarse_pieces(const struct rig *rig)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(rig->conn->store, &stats);
+    return stats.coarse_pieces;
+}
+
+/* The load says so, no later lookup promises them, and who has room reads them as ever. */
+static void without_room_for_tables_codes_alone_are_missed_and_stay(void **state)
 {
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
-    rig_init(&rig, true, FREE ", \"store\": {\"coarse_only\": \"yes\"}");
-    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
-    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-    wait_for_codes(&rig);
-    rig_background(&rig);
-    sc_plugin_evict_ask(rig.conn, 1);
-    rig_background(&rig);
+    uint64_t matched, failed;
+    open_coarse(&rig, &prompt, COARSE_OF(FREE));
     struct got coded = read_rows(&rig, &prompt, 0, 1000000);
     assert_int_equal(coded.exact, 0);
     assert_int_equal(assert_near(&rig, &coded), 3 * coded.rows);
-    rig_reopen(&rig);
+    uint64_t pieces = coarse_pieces(&rig);
+    assert_int_not_equal(pieces, 0);
+    for (uint32_t i = 0; i < 2; i++) { /* in each process anew */
+        reopen_untaught(&rig, COARSE_OF(FREE_WIDE));
+        tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
+        assert_int_equal(load_status(&rig, &prompt, &matched, &failed), SPEC_E_BUSY);
+        assert_int_equal(matched, 300);
+        assert_int_equal(failed, 0);
+        assert_int_equal(load_status(&rig, &prompt, &matched, &failed), SPEC_OK);
+        assert_int_equal(matched, 0);
+        rig_pass_ns(&rig, 1000000000);
+        rig_background(&rig);
+        assert_int_equal(atomic_load(&rig.conn->stats.corrupt_ranges), 0);
+        assert_int_equal(coarse_pieces(&rig), pieces);
+    }
+    reopen_untaught(&rig, COARSE_OF(FREE_WIDE));
     struct got again = read_rows(&rig, &prompt, 0, 0);
     assert_same(&rig, &coded, &again);
-    reopen_untaught(&rig, FREE_WIDE ", \"store\": {\"coarse_only\": \"yes\"}");
-    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
-    struct spec_lookup_result result = rig_lookup(&rig, &prompt);
-    assert_int_not_equal(result.matched_tokens, 0);
-    assert_int_equal(rig_load(&rig, result.request, &prompt, 0, result.matched_tokens, 0),
-                     SPEC_E_CORRUPT);
-    rig_release(&rig, result.request);
+    assert_int_equal(again.rows, coded.rows);
     free(coded.bytes);
     free(again.bytes);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* The match ends before the first of them; what is stored from there on takes their place. */
+static void without_room_for_tables_a_match_ends_before_codes_alone(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt whole = rig_prompt(1, 0, 0, 300);
+    struct prompt front = {128, whole.tokens, whole.history};
+    uint64_t matched, failed;
+    rig_init(&rig, true, COARSE_OF(FREE));
+    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &front), SPEC_OK);
+    wait_for_codes(&rig);
+    assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
+    wait_for_codes(&rig);
+    rig_background(&rig);
+    press(&rig);
+    struct got coded = read_rows(&rig, &whole, 0, 1000000);
+    assert_int_equal(coded.exact, 3 * 128); /* the end's rows went */
+    reopen_untaught(&rig, COARSE_OF(FREE_WIDE));
+    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
+    assert_int_equal(load_status(&rig, &whole, &matched, &failed), SPEC_E_BUSY);
+    assert_int_equal(failed, 128);
+    struct got rows = read_rows(&rig, &whole, 0, 0);
+    assert_int_equal(rows.rows, 128);
+    assert_int_equal(rows.exact, 3 * 128); /* no room for theirs either, and rows are there */
+    assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
+    wait_for_codes(&rig);
+    struct got stored = read_rows(&rig, &whole, 0, 1000000);
+    assert_int_equal(stored.exact, 3 * stored.rows);
+    assert_int_equal(stored.rows, 300);
+    free(coded.bytes);
+    free(rows.bytes);
+    free(stored.bytes);
+    rig_prompt_free(&whole);
+    rig_done(&rig);
+}
+
+/* A reader without room tells its writer nothing, and may stage them. */
+static void a_reader_without_room_for_tables_costs_no_codes(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    uint64_t matched, failed;
+    open_coarse(&writer, &prompt, COARSE_OF(LEASED("3")));
+    uint64_t pieces = coarse_pieces(&writer);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    reader.extra = COARSE_OF(LEASED("5.5"));
+    rig_open(&reader);
+    tables_fill(&reader, reader.conn->coding->made.k_row_bytes, true);
+    assert_int_equal(load_status(&reader, &prompt, &matched, &failed), SPEC_E_BUSY);
+    assert_int_equal(load_status(&reader, &prompt, &matched, &failed), SPEC_OK);
+    assert_int_equal(matched, 0);
+    rig_pass_ns(&reader, 100000000);
+    rig_pass_ns(&writer, 100000000);
+    rig_background(&writer);
+    assert_int_equal(coarse_pieces(&writer), pieces);
+    struct got got = read_rows(&writer, &prompt, 0, 0);
+    assert_int_equal(got.rows, 300);
+    free(got.bytes);
+    rig_leave(&reader);
+    rig_prompt_free(&prompt);
+    rig_done(&writer);
+}
+
+/* Nothing fails while they are brought into host memory, nor when that has them. */
+static void without_room_for_tables_codes_alone_may_be_staged(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    uint64_t matched, failed;
+    open_coarse(&rig, &prompt, COARSE_OF(FREE));
+    uint64_t pieces = coarse_pieces(&rig);
+    reopen_untaught(&rig, COARSE_OF(FREE_WIDE) ", \"host_bytes\": \"64MiB\"");
+    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
+    struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+    const struct spec_stage_params params = {.struct_size = sizeof(params),
+                                             .request = found.request};
+    spec_ticket ticket = 0;
+    assert_int_equal(sc_plugin_stage(rig.conn, &params, &ticket, NULL), SPEC_OK);
+    assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+    rig_release(&rig, found.request);
+    rig_background(&rig);
+    assert_int_equal(coarse_pieces(&rig), pieces);
+    assert_int_equal(load_status(&rig, &prompt, &matched, &failed), SPEC_E_BUSY);
+    assert_int_equal(matched, 300);
+    assert_int_equal(load_status(&rig, &prompt, &matched, &failed), SPEC_OK);
+    assert_int_equal(matched, 0);
+    rig_background(&rig);
+    assert_int_equal(coarse_pieces(&rig), pieces);
     rig_prompt_free(&prompt);
     rig_done(&rig);
 }
@@ -887,7 +1047,10 @@ int main(void)
         cmocka_unit_test(blocks_of_any_bytes_are_decoded_or_are_not),
         cmocka_unit_test(without_room_for_tables_rows_are_exact),
         cmocka_unit_test(tables_of_others_leave_room_for_our_own),
-        cmocka_unit_test(without_room_for_tables_rows_that_went_are_missed),
+        cmocka_unit_test(without_room_for_tables_codes_alone_are_missed_and_stay),
+        cmocka_unit_test(without_room_for_tables_a_match_ends_before_codes_alone),
+        cmocka_unit_test(a_reader_without_room_for_tables_costs_no_codes),
+        cmocka_unit_test(without_room_for_tables_codes_alone_may_be_staged),
         cmocka_unit_test(turned_codes_where_there_are_no_turns_are_not_read),
         cmocka_unit_test(queries_of_nearly_nothing_teach_nothing),
         cmocka_unit_test(codes_are_what_they_were),
