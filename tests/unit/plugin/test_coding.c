@@ -8,6 +8,9 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define HEADS    2u
 #define SIZE     64u
@@ -307,6 +310,51 @@ static void positions_beyond_the_capacity_have_none(void **state)
     assert_non_null(sc_plugin_turns_get(&turns, (1u << 20) - 3, 3));
     assert_null(sc_plugin_turns_get(&turns, (1u << 20) - 3, 4));
     sc_plugin_turns_close(&turns, &g_alloc);
+}
+
+/* In a child, since what it may map is limited: as many positions as a quarter of that holds. */
+static uint32_t opened_within(uint64_t bytes)
+{
+    struct spec_model model = model_of(SPEC_ROPE_HALF, 10000);
+    struct sc_plugin_turns turns;
+    bool is_known;
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long long pages = 0;
+    if (file == NULL || fscanf(file, "%llu", &pages) != 1)
+        return 1;
+    fclose(file);
+    uint64_t used = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    struct rlimit limit = {used + bytes, used + bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0)
+        return 2;
+    if (sc_plugin_turns_open(&turns, &g_alloc, &model, UINT64_MAX, &is_known, NULL) != SPEC_OK)
+        return 3;
+    uint64_t has = 2 * turns.capacity * SIZE * sizeof(float);
+    if (has > bytes / 4 || has < bytes / 12 || turns.rotary.turned != SIZE)
+        return 4;
+    if (sc_plugin_turns_get(&turns, turns.capacity - 1, 1) == NULL ||
+        sc_plugin_turns_get(&turns, turns.capacity, 1) != NULL)
+        return 5;
+    sc_plugin_turns_close(&turns, &g_alloc);
+    return 0;
+}
+
+static void under_a_limit_of_address_space_fewer_positions_have_turns(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* they map as they like */
+#endif
+    static const uint64_t BYTES[] = {UINT64_C(1) << 20, UINT64_C(100) << 20, UINT64_C(1) << 30};
+    for (uint32_t i = 0; i < 3; i++) {
+        int status;
+        pid_t child = fork();
+        if (child == 0)
+            _exit((int)opened_within(BYTES[i]));
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
 }
 
 static void nothing_is_turned(const struct spec_model *model, bool is_known)
@@ -747,6 +795,7 @@ int main(void)
         cmocka_unit_test(turns_are_the_kernels_of_the_models_frequencies),
         cmocka_unit_test(llama3_stretches_slow_pairs_alone),
         cmocka_unit_test(positions_beyond_the_capacity_have_none),
+        cmocka_unit_test(under_a_limit_of_address_space_fewer_positions_have_turns),
         cmocka_unit_test(what_is_not_known_is_not_turned),
         cmocka_unit_test(what_is_not_known_is_said_once),
         cmocka_unit_test(threads_that_want_the_same_turns_get_the_same),
