@@ -793,7 +793,10 @@ struct spec_api {
      * Layered (select.base "coarse"): all R rows, in ascending order of position; k_e = ceil(R *
      * exact_ppm / 10^6) of them bit-identical to what was stored, the others values of their codes
      * (docs/store-format.md), each rounded to the destination's type; exact_bits tells them apart
-     * [ABI-150]. Exact are the rows of highest importance, summed over all KV heads and computed
+     * [ABI-150]. Where widths are free (layered.widths), channels have bits of their own, by the
+     * table that each block of codes begins with, and keys that were turned back by the model's
+     * rotary parameters before they were coded are turned by them again, to the bit [ABI-196].
+     * Exact are the rows of highest importance, summed over all KV heads and computed
      * with the codes' values of the prefix's keys, where it has codes, and the exact new keys; ties
      * go to the lower position; without queries (select.identify "static"), by stored averages of
      * the importance that earlier items with queries found, or the lowest positions when there are
