@@ -176,7 +176,9 @@ static void any_model_is_coded_as_it_can_be(void **state)
         {2, 264, SPEC_DTYPE_BF16, false}, {3, 5, SPEC_DTYPE_F16, false},
         {1, 2, SPEC_DTYPE_F32, false},    {2, 8, SPEC_DTYPE_F16, true},
         {1, 256, SPEC_DTYPE_BF16, true},  {2, 200, SPEC_DTYPE_F32, true},
-        {4, 72, SPEC_DTYPE_F16, true},    {1, 16, SPEC_DTYPE_F32, true}};
+        {4, 72, SPEC_DTYPE_F16, true},    {1, 16, SPEC_DTYPE_F32, true},
+        {96, 8, SPEC_DTYPE_F16, true},    {2, 136, SPEC_DTYPE_BF16, true},
+        {14, 40, SPEC_DTYPE_F16, true},   {6, 88, SPEC_DTYPE_F32, true}};
     static const char *const BITS[] = {"7", "7.5", "2.5", "2", "6.5", "8"};
     for (uint32_t s = 0; s < sizeof(SHAPES) / sizeof(SHAPES[0]); s++)
         for (uint32_t b = 0; b < sizeof(BITS) / sizeof(BITS[0]); b++) {
@@ -771,6 +773,98 @@ static void without_room_for_tables_codes_alone_may_be_staged(void **state)
     rig_done(&rig);
 }
 
+/* ---- Several processes ----------------------------------------------------------------------- */
+
+/* A rank without room misses what it cannot read, and the other keeps what it has. */
+static void a_rank_without_room_for_tables_misses_alone(void **state)
+{
+    (void)state;
+    struct rig rigs[2];
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    uint64_t matched, failed, pieces[2];
+    rig_init(&rigs[0], true, COARSE_OF(LEASED("3")));
+    rig_shape(&rigs[0], 3, 2, 32, SPEC_DTYPE_F16);
+    rigs[0].rank_count = 2;
+    rig_beside(&rigs[1], &rigs[0], SPEC_ROLE_WRITER, 1);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_open(&rigs[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct spec_lookup_result found = rig_lookup(&rigs[i], &prompt);
+        assert_int_equal(rig_wait(&rigs[i], rig_store(&rigs[i], found.request, &prompt, 0, 300)),
+                         SPEC_OK);
+        rig_release(&rigs[i], found.request);
+        wait_for_codes(&rigs[i]);
+        rig_background(&rigs[i]);
+        press(&rigs[i]);
+        pieces[i] = coarse_pieces(&rigs[i]);
+        assert_int_not_equal(pieces[i], 0);
+    }
+    rig_close(&rigs[1]);
+    rigs[1].extra = COARSE_OF(LEASED("5.5"));
+    rig_open(&rigs[1]);
+    tables_fill(&rigs[1], rigs[1].conn->coding->made.k_row_bytes, true);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_pass_ns(&rigs[i], 30000000);
+    struct spec_lookup_result promised = rig_lookup(&rigs[0], &prompt);
+    assert_int_equal(promised.matched_tokens, 300);
+    rig_pass_ns(&rigs[0], 1000000); /* what it began to read, from the disk that both have */
+    assert_int_equal(load_status(&rigs[1], &prompt, &matched, &failed), SPEC_E_BUSY);
+    assert_int_equal(failed, 0);
+    assert_int_equal(load_status(&rigs[1], &prompt, &matched, &failed), SPEC_OK);
+    assert_int_equal(matched, 0);
+    const struct spec_attach_params params = {.struct_size = sizeof(params),
+                                              .lease = {promised.lease, sizeof(promised.lease)}};
+    struct spec_lookup_result attached = {.struct_size = sizeof(attached)};
+    assert_int_equal(sc_plugin_attach(rigs[1].conn, &params, &attached, NULL), SPEC_E_STALE);
+    rig_release(&rigs[0], promised.request);
+    for (uint32_t i = 0; i < 2; i++) {
+        rig_pass_ns(&rigs[i], 100000000);
+        rig_background(&rigs[i]);
+        assert_int_equal(coarse_pieces(&rigs[i]), pieces[i]);
+    }
+    struct got got = read_rows(&rigs[0], &prompt, 0, 0);
+    assert_int_equal(got.rows, 300);
+    free(got.bytes);
+    rig_leave(&rigs[1]);
+    rig_prompt_free(&prompt);
+    rig_done(&rigs[0]);
+}
+
+/* A reader beside a writer that goes on to other tables delivers what the writer does. */
+static void a_reader_follows_tables_as_they_come(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    uint64_t coarse = 0, tables = 0;
+    rig_init(&writer, true, LEASED("3"));
+    rig_shape(&writer, 2, 2, 32, SPEC_DTYPE_BF16);
+    rig_open(&writer);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    for (uint64_t i = 0; i < 24; i++) {
+        struct prompt prompt = rig_prompt(i + 1, 0, 0, 100 + 13 * i);
+        g_queries = i / 4;
+        assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
+        wait_for_codes(&writer);
+        rig_pass_ns(&reader, 60000000);
+        struct got theirs = read_rows(&writer, &prompt, 0, 50000);
+        struct got ours = read_rows(&reader, &prompt, 0, 50000);
+        assert_int_equal(theirs.rows, ours.rows);
+        assert_int_equal(theirs.exact, ours.exact);
+        assert_same(&writer, &theirs, &ours);
+        coarse += assert_near(&reader, &ours);
+        free(theirs.bytes);
+        free(ours.bytes);
+        rig_prompt_free(&prompt);
+    }
+    for (uint32_t layer = 0; layer < 2; layer++)
+        tables += writer.conn->coding->learning.learnt[2 * layer].tables;
+    assert_true(coarse > 0 && tables > 2);
+    g_queries = 0;
+    rig_leave(&reader);
+    rig_done(&writer);
+}
+
 /* ---- What is said of turns, and of queries -------------------------------------------------- */
 
 static void turned_codes_where_there_are_no_turns_are_not_read(void **state)
@@ -1051,6 +1145,8 @@ int main(void)
         cmocka_unit_test(without_room_for_tables_a_match_ends_before_codes_alone),
         cmocka_unit_test(a_reader_without_room_for_tables_costs_no_codes),
         cmocka_unit_test(without_room_for_tables_codes_alone_may_be_staged),
+        cmocka_unit_test(a_rank_without_room_for_tables_misses_alone),
+        cmocka_unit_test(a_reader_follows_tables_as_they_come),
         cmocka_unit_test(turned_codes_where_there_are_no_turns_are_not_read),
         cmocka_unit_test(queries_of_nearly_nothing_teach_nothing),
         cmocka_unit_test(codes_are_what_they_were),
