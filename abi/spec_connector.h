@@ -499,7 +499,8 @@ struct spec_important {
     uint32_t result_flags;    /* SPEC_IMPORTANT_* */
     uint64_t row_count;       /* rows delivered */
     uint64_t next_position;   /* = matched_tokens: where the first new token stands */
-    uint64_t failed_position; /* SPEC_E_CORRUPT / SPEC_E_IO: the match is void from here on */
+    uint64_t failed_position; /* SPEC_E_CORRUPT / SPEC_E_IO: the match is void from here on; BUSY:
+                               * so it is, or it is UINT64_MAX and it is not */
     float similarity;         /* of the probe heads' sets; 0: not probed */
     float threshold;
     uint64_t wanted_bytes; /* rows, tags, sketches this layer needed, before page rounding */
@@ -804,7 +805,10 @@ struct spec_api {
      * Layered (select.base "coarse"): all R rows, in ascending order of position; k_e = ceil(R *
      * exact_ppm / 10^6) of them bit-identical to what was stored, the others values of their codes
      * (docs/store-format.md), each rounded to the destination's type; exact_bits tells them apart
-     * [ABI-150]. Exact are the rows of highest importance, summed over all KV heads and computed
+     * [ABI-150]. Where widths are free (layered.widths), channels have bits of their own, by the
+     * table that each block of codes begins with, and keys that were turned back by the model's
+     * rotary parameters before they were coded are turned by them again, to the bit [ABI-196].
+     * Exact are the rows of highest importance, summed over all KV heads and computed
      * with the codes' values of the prefix's keys, where it has codes, and the exact new keys; ties
      * go to the lower position; without queries (select.identify "static"), by stored averages of
      * the importance that earlier items with queries found, or the lowest positions when there are
@@ -869,7 +873,10 @@ struct spec_api {
      * values of their codes whatever exact_ppm says: lookup has said so, held COARSE_ONLY, with the
      * codes' bits and exact_ppm 0, and so does the item [ABI-157]. With REQUIRE_EXACT, and where
      * select.base is not coarse, lookup's match ends before the first of them; what is stored from
-     * there on takes their place [ABI-158]. Of such rows, codes that fail are CORRUPT, as below.
+     * there on takes their place [ABI-158]. Of such rows, codes that fail are CORRUPT, as below;
+     * good ones that this process cannot read are BUSY: the match is void from failed_position on,
+     * no later lookup of this process promises that range until it is stored anew, and other
+     * processes keep it.
      * Rows that fail verification are never delivered: the item's status is CORRUPT (or IO), the
      * destination's rows are undefined, and the match is void from failed_position on at every
      * layer; the engine releases the request and starts the pass again, and no later lookup
@@ -883,7 +890,7 @@ struct spec_api {
      * Errors: INVALID (checked for all items before any is begun; count 0 or above 256; queries
      * NULL where scores are needed), UNSUPPORTED (CUDA memory; refine_of as above), STALE, CORRUPT,
      * IO, TIMEOUT, BUSY (submitted: [ABI-161]; or rows were evicted, and select.sketch_bytes has no
-     * room for their codes).
+     * room for their codes, or this process none for what these are read by).
      * Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */
     spec_status (*get_important)(spec_connector *conn, struct spec_important *items, uint64_t count,
                                  struct spec_error *reterr);

@@ -3,6 +3,7 @@
  * Holds, Does not, Threads, Tests: as coded.h. */
 #include "conformance/coded.h"
 #include "conformance/disk.h"
+#include "conformance/widths.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -30,10 +31,15 @@ static double rounded(double x, int digits, int exponent_min)
     return nearbyint(x / unit) * unit;
 }
 
+double coded_f16(double x)
+{
+    return rounded(x, 11, -14);
+}
+
 static double to_dtype(double x, uint32_t dtype)
 {
     float once = (float)x;
-    return dtype == SPEC_DTYPE_F16    ? rounded(once, 11, -14)
+    return dtype == SPEC_DTYPE_F16    ? coded_f16(once)
            : dtype == SPEC_DTYPE_BF16 ? rounded(once, 8, -126)
                                       : once;
 }
@@ -80,8 +86,8 @@ static struct scale scale_make(const struct coded *coded, uint64_t position, uin
         most = fmax(most, x);
     }
     float range = (float)most - (float)least;
-    return (struct scale){rounded(least, 11, -14),
-                          rounded(range / (float)(1u << coded->bits[value]), 11, -14), true};
+    return (struct scale){coded_f16(least),
+                          coded_f16(range / (float)(1u << coded->bits[value])), true};
 }
 
 struct scale coded_scale(const struct coded *coded, uint64_t position, uint32_t layer, int value,
@@ -109,6 +115,8 @@ static double decoded(const struct coded *coded, uint64_t position, uint32_t lay
                       uint32_t channel)
 {
     uint32_t size = coded->scene.fx->shape.head_size;
+    if (coded->widths != NULL && widths_has(coded->widths, value))
+        return coded->widths->numbers[layer][value][position][channel];
     struct scale scale = coded_scale(coded, position, layer, value, channel);
     double x =
         truth_number(&coded->scene.prompt, position, layer, value, channel / size, channel % size);
@@ -129,6 +137,14 @@ static bool is_lost(const struct coded *coded, uint64_t position, uint32_t layer
 
 void coded_configure(struct fixture *fx, uint32_t bits_k, uint32_t bits_v, const char *members)
 {
+    char layered[64];
+    (void)snprintf(layered, sizeof(layered), "\"bits_k\": %" PRIu32 ", \"bits_v\": %" PRIu32,
+                   bits_k, bits_v);
+    coded_configure_layered(fx, layered, members);
+}
+
+void coded_configure_layered(struct fixture *fx, const char *layered, const char *members)
+{
     static char text[4096];
     const char *extra = conf_options.extra;
     static const char *const TAKEN[] = {"\"preset\"", "\"select\"", "\"layered\"", "\"prefetch\""};
@@ -139,9 +155,8 @@ void coded_configure(struct fixture *fx, uint32_t bits_k, uint32_t bits_v, const
                            ? ""
                            : "\"select\": {\"sketch_bytes\": \"16MiB\"}, "; /* scenes are small */
     int length = snprintf(text, sizeof(text),
-                          "%s%s\"preset\": \"layered\", %s\"layered\": {\"bits_k\": %" PRIu32
-                          ", \"bits_v\": %" PRIu32 "}%s%s",
-                          extra, extra[0] != '\0' ? ", " : "", room, bits_k, bits_v,
+                          "%s%s\"preset\": \"layered\", %s\"layered\": {%s}%s%s", extra,
+                          extra[0] != '\0' ? ", " : "", room, layered,
                           members[0] != '\0' ? ", " : "", members);
     assert_true(length > 0 && (size_t)length < sizeof(text));
     fixture_reconfigure(fx, text);

@@ -42,6 +42,7 @@ struct coded {
 
     bool is_coarse; /* rows were evicted, codes were not */
     bool is_taught; /* averages are of the queries that an item without any would have */
+    struct widths *widths; /* of codes of free widths (widths.h); NULL: they are even */
 };
 
 struct shot {
@@ -61,6 +62,8 @@ extern const struct shape WIDE;
 
 /* ---- Numbers ---- */
 
+/* To the nearest that f16 has, ties to even. */
+double coded_f16(double x);
 /* A number that the dtype has. */
 void put_number(double x, uint32_t dtype, uint8_t *dst);
 /* The rows that are coded together: of the position's chunk, stored by its pass. */
@@ -74,6 +77,8 @@ uint32_t scale_code(double x, struct scale scale, uint32_t bits);
 /* Closes, opens with a configuration that makes codes; skips where the command line's says what is
  * chosen. members: more of the configuration, or "". */
 void coded_configure(struct fixture *fx, uint32_t bits_k, uint32_t bits_v, const char *members);
+/* The same; layered: members of "layered". */
+void coded_configure_layered(struct fixture *fx, const char *layered, const char *members);
 /* Until what was stored has its codes: they are made in the background. */
 void coded_settle(struct fixture *fx);
 /* A bit of V of a stored row turns over while the store is closed; how many copies of the row were

@@ -181,6 +181,25 @@ void disk_kept_free(struct disk_kept *kept)
     }
 }
 
+const uint8_t *disk_kept_find(const struct disk_kept *kept, const uint8_t *at,
+                              const uint8_t *bytes, uint64_t byte_count, uint64_t before,
+                              uint64_t behind)
+{
+    for (const struct disk_kept *file = kept->next; file != NULL; file = file->next) {
+        const uint8_t *end = file->bytes + file->byte_count;
+        bool is_here = at != NULL && at >= file->bytes && at < end;
+        if (at != NULL && !is_here)
+            continue;
+        const uint8_t *from = is_here ? at + 1 : file->bytes;
+        for (; (from = memmem(from, (size_t)(end - from), bytes, byte_count)) != NULL; from++)
+            if ((uint64_t)(from - file->bytes) >= before &&
+                (uint64_t)(end - from) - byte_count >= behind)
+                return from;
+        at = NULL; /* the next file is looked at from its beginning */
+    }
+    return NULL;
+}
+
 uint64_t disk_put_back(const struct fixture *fx, const struct disk_kept *kept, struct disk_row row)
 {
     static char path[4096];

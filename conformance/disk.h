@@ -4,7 +4,7 @@
  * Holds: what was not found is not changed; the count says how often it was.
  * Does not: know a store's format; look at a file that is not below the directory.
  * Threads: one. Tests: conformance/test_failure.c, test_field_reports.c, test_layered.c,
- * test_copies.c, and whoever calls coded_damage */
+ * test_copies.c, widths.c, and whoever calls coded_damage */
 #ifndef CONFORMANCE_DISK_H
 #define CONFORMANCE_DISK_H
 
@@ -33,6 +33,11 @@ uint64_t disk_flip(const struct fixture *fx, const uint8_t *bytes, uint64_t byte
 struct disk_kept;
 struct disk_kept *disk_keep(const struct fixture *fx);
 void disk_kept_free(struct disk_kept *kept);
+/* Where these bytes stand next in what was kept, behind `at` (NULL: first), with so many bytes
+ * before and behind them in their file. NULL: nowhere. */
+const uint8_t *disk_kept_find(const struct disk_kept *kept, const uint8_t *at,
+                              const uint8_t *bytes, uint64_t byte_count, uint64_t before,
+                              uint64_t behind);
 /* As if no write had reached them since: files that hold the row's K get back the bytes that were
  * kept of them, and zeros behind those. Other files stay. Returns how many there were. */
 uint64_t disk_put_back(const struct fixture *fx, const struct disk_kept *kept, struct disk_row row);

@@ -73,6 +73,7 @@ struct prompt {
     uint64_t salt;    /* of the truth */
     uint32_t numbers; /* 0: rows are any bytes; 1 ..: numbers that can be scored (choice.h) */
     bool is_uneven;   /* numbers: n / 64 / 2^(i % 8) where positive, so ranges take more digits */
+    bool is_steep;    /* numbers: n / 64 / 2^(i % 8), so channels are unlike each other */
     uint32_t *tokens;
     uint64_t *history;
 };

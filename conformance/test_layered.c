@@ -1,5 +1,5 @@
 /* All rows, the important ones exactly and the others as values of their codes: ABI-150 .. ABI-158,
- * ABI-194.
+ * ABI-194 .. ABI-196.
  *
  * Holds: a connector without codes is right when it delivers every row exactly, unless hits are
  * required.
@@ -7,6 +7,7 @@
 #include "conformance/coded.h"
 #include "conformance/disk.h"
 #include "conformance/suite.h"
+#include "conformance/widths.h"
 
 #include <string.h>
 
@@ -631,6 +632,103 @@ static void abi_158_who_needs_rows_misses_what_has_codes_alone(void **state)
     coded_close(&coded);
 }
 
+/* ---- 196 ---- */
+
+struct rope {
+    uint32_t kind;
+    double theta;
+    bool is_llama3;
+};
+
+/* Configured and described, not stored. */
+static struct coded free_open(struct fixture *fx, struct shape shape, const struct rope *rope,
+                              struct widths *widths, uint64_t seed)
+{
+    static const double LLAMA3[4] = {8, 1, 4, 8192};
+    fixture_shape(fx, shape);
+    fx->model.rope_kind = rope->kind;
+    fx->model.rope_theta = rope->theta;
+    if (rope->is_llama3) {
+        fx->model.rope_scaling_kind = "llama3";
+        memcpy(fx->model.rope_scaling, LLAMA3, sizeof(LLAMA3));
+    }
+    widths_configure(fx, widths->halves);
+    struct coded coded = coded_make(fx, seed, widths->halves[0] / 2, widths->halves[1] / 2, STORED);
+    coded.widths = widths;
+    coded.scene.prompt.is_steep = true;
+    return coded;
+}
+
+static void abi_196_codes_of_free_widths_are_turned_where_they_are_read_in_every_dtype(void **state)
+{
+    struct fixture *fx = *state;
+    static struct widths widths;
+    static const struct {
+        struct shape shape;
+        struct rope rope;
+        uint32_t halves[2];
+    } CASES[] = {
+        {{2, 4, 16, SPEC_DTYPE_F16}, {SPEC_ROPE_HALF, 10000, false}, {6, 4}},
+        {{2, 1, 64, SPEC_DTYPE_BF16}, {SPEC_ROPE_INTERLEAVED, 500000, false}, {7, 5}},
+        {{2, 2, 24, SPEC_DTYPE_F32}, {SPEC_ROPE_HALF, 500000, true}, {8, 3}},
+        {{2, 1, 128, SPEC_DTYPE_F16}, {SPEC_ROPE_NONE, 0, false}, {5, 8}},
+    };
+    for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        memcpy(widths.halves, CASES[i].halves, sizeof(widths.halves));
+        struct coded coded = free_open(fx, CASES[i].shape, &CASES[i].rope, &widths, 1700 + i);
+        coded_store(&coded);
+        if (!widths_read(&coded))
+            conf_skip("no codes of free widths were found");
+        assert_true(widths.least[0] < widths.most[0]); /* or there is little to turn wrong */
+        for (uint32_t s = 0; s < 4; s++)
+            for (uint32_t layer = 0; layer < 2; layer++) {
+                struct shot shot = shot_of(layer, SHARES[s]);
+                shot.is_hinted = true;
+                (void)fire(&coded, shot);
+                shot.dtype = SPEC_DTYPE_F32;
+                shot.layout = (enum layout)((2 * i + s) % LAYOUTS);
+                (void)fire(&coded, shot);
+                shot.ask.from = 21 + 32 * s;
+                (void)fire(&coded, shot);
+            }
+        coded_expect_sure(&coded);
+        coded_close(&coded);
+    }
+}
+
+/* Queries came between the passes: what is coded from then on may have other tables. */
+static void abi_196_each_block_is_read_by_the_table_that_it_begins_with(void **state)
+{
+    struct fixture *fx = *state;
+    static struct widths widths = {.halves = {6, 5}};
+    static const struct rope ROPE = {SPEC_ROPE_HALF, 10000, false};
+    struct coded coded = free_open(fx, WIDE, &ROPE, &widths, 1710);
+    coded.cut = 64;
+    (void)coded_store_part(&coded, coded.cut);
+    coded_settle(fx);
+    coded.scene.matched = coded.cut;
+    if (!widths_read(&coded))
+        conf_skip("no codes of free widths were found");
+    for (uint32_t i = 0; i < 4 * 3; i++) /* some rows of queries say nothing yet */
+        (void)fire(&coded, shot_of(i % 3, 50000));
+    assert_true(coded_store_part(&coded, STORED) <= coded.cut);
+    coded_settle(fx);
+    coded.scene.matched = STORED;
+    bool is_another = false;
+    for (uint32_t opened = 0; opened < 2 && widths_read(&coded); opened++)
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            struct shot shot = shot_of(layer, SHARES[opened]);
+            (void)fire(&coded, shot);
+            shot.ask.from = 70;
+            (void)fire(&coded, shot);
+            is_another |= memcmp(widths.tables[layer][0][0], widths.tables[layer][0][STORED - 1],
+                                 CHANNELS) != 0;
+        }
+    if (conf_options.require_hits)
+        assert_true(is_another);
+    coded_close(&coded);
+}
+
 const struct conf_test CONF_LAYERED[] = {
     BARE(abi_150_rows_are_stored_bytes_or_values_of_their_codes_in_every_dtype),
     BARE(abi_150_rows_lie_where_any_memory_says),
@@ -653,5 +751,7 @@ const struct conf_test CONF_LAYERED[] = {
     BARE(abi_058_a_changed_row_ends_a_layered_load),
     BARE(abi_157_rows_that_were_evicted_are_their_codes_values),
     BARE(abi_158_who_needs_rows_misses_what_has_codes_alone),
+    BARE(abi_196_codes_of_free_widths_are_turned_where_they_are_read_in_every_dtype),
+    BARE(abi_196_each_block_is_read_by_the_table_that_it_begins_with),
     END,
 };

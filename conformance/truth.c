@@ -99,7 +99,8 @@ double truth_number(const struct prompt *prompt, uint64_t position, uint32_t lay
 {
     uint64_t key = mix(prompt->history[position] ^ mix(layer * UINT64_C(2) + (uint64_t)value));
     double number = (double)number_of(prompt, key + i, head) / 64;
-    return prompt->is_uneven && number > 0 ? number / (1u << i % 8) : number;
+    bool is_less = prompt->is_steep || (prompt->is_uneven && number > 0);
+    return is_less ? number / (1u << i % 8) : number;
 }
 
 /* The number in the dtype, without rounding: it has at most 7 bits. */

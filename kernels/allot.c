@@ -6,14 +6,13 @@
 #include "kernels/planes.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define UNIT 8u /* channels */
 
-/* A byte that a row may have. */
+/* The next byte that a unit may get. */
 struct byte {
-    double gain; /* of error */
+    double gain, sum; /* of error; of the unit's weights */
     uint32_t plane, unit;
 };
 struct channel {
@@ -30,55 +29,97 @@ static double share_of(uint32_t bits)
 uint64_t sc_kernels_allot_scratch_bytes(uint64_t channels)
 {
     uint64_t units = channels / UNIT;
-    return units * SC_KERNELS_PLANES * sizeof(struct byte) + channels * sizeof(struct channel);
+    return units * sizeof(struct byte) + channels * sizeof(struct channel);
 }
 
-static int by_weight(const void *a, const void *b)
+/* ---- Order, in place: libc's qsort may allocate --------------------------------------------- */
+
+static bool is_heavier(const struct channel *a, const struct channel *b)
 {
-    const struct channel *x = a, *y = b;
-    if (x->weight != y->weight)
-        return x->weight > y->weight ? -1 : 1;
-    return x->at < y->at ? -1 : x->at > y->at;
+    return a->weight != b->weight ? a->weight > b->weight : a->at < b->at;
 }
 
-static int by_gain(const void *a, const void *b)
+/* By insertion: of a group. */
+static void channels_sort(struct channel *channels, uint64_t count)
 {
-    const struct byte *x = a, *y = b;
-    if (x->gain != y->gain)
-        return x->gain > y->gain ? -1 : 1;
-    if (x->plane != y->plane)
-        return x->plane < y->plane ? -1 : 1;
-    return x->unit < y->unit ? -1 : x->unit > y->unit;
+    for (uint64_t i = 1; i < count; i++) {
+        struct channel moved = channels[i];
+        uint64_t at = i;
+        for (; at > 0 && is_heavier(&moved, &channels[at - 1]); at--)
+            channels[at] = channels[at - 1];
+        channels[at] = moved;
+    }
+}
+
+static bool is_before(const struct byte *a, const struct byte *b)
+{
+    if (a->gain != b->gain)
+        return a->gain > b->gain;
+    return a->plane != b->plane ? a->plane < b->plane : a->unit < b->unit;
+}
+
+/* bytes [count] is a heap, the first byte on top, but for that at `at`, which may come later. */
+static void byte_sink(struct byte *bytes, uint64_t count, uint64_t at)
+{
+    struct byte moved = bytes[at];
+    for (uint64_t below; (below = 2 * at + 1) < count; at = below) {
+        if (below + 1 < count && is_before(&bytes[below + 1], &bytes[below]))
+            below++;
+        if (!is_before(&bytes[below], &moved))
+            break;
+        bytes[at] = bytes[below];
+    }
+    bytes[at] = moved;
+}
+
+/* ---- Widths --------------------------------------------------------------------------------- */
+
+/* Never more than that of the plane before. */
+static void gain_set(struct byte *byte)
+{
+    byte->gain = byte->sum * (share_of(byte->plane) - share_of(byte->plane + 1));
+}
+
+/* Units' first bytes as a heap. */
+static void bytes_make(const struct channel *order, uint64_t units, struct byte *ret_bytes)
+{
+    for (uint64_t unit = 0; unit < units; unit++) {
+        struct byte byte = {.unit = (uint32_t)unit};
+        for (uint64_t c = 0; c < UNIT; c++)
+            byte.sum += (double)order[unit * UNIT + c].weight;
+        gain_set(&byte);
+        ret_bytes[unit] = byte;
+    }
+    for (uint64_t at = units / 2; at-- > 0;)
+        byte_sink(ret_bytes, units, at);
 }
 
 void sc_kernels_allot(const float *weights, uint64_t head_count, uint64_t head_size,
                       uint64_t row_bytes, void *scratch, uint8_t *ret_to)
 {
-    uint64_t channels = head_count * head_size, count = channels / UNIT * SC_KERNELS_PLANES;
+    uint64_t channels = head_count * head_size, units = channels / UNIT;
     struct byte *bytes = scratch;
-    struct channel *order = (struct channel *)(void *)(bytes + count);
+    struct channel *order = (struct channel *)(void *)(bytes + units);
     for (uint64_t c = 0; c < channels; c++)
         order[c] = (struct channel){weights[c], (uint32_t)c};
     for (uint64_t head = 0; head < head_count; head++)
         for (uint64_t c = 0; c < head_size; c += SC_KERNELS_PLANES_GROUP) {
             uint64_t left = head_size - c;
-            qsort(order + head * head_size + c,
-                  left < SC_KERNELS_PLANES_GROUP ? left : SC_KERNELS_PLANES_GROUP, sizeof(*order),
-                  by_weight);
+            channels_sort(order + head * head_size + c,
+                          left < SC_KERNELS_PLANES_GROUP ? left : SC_KERNELS_PLANES_GROUP);
         }
-    for (uint64_t i = 0; i < count; i++) {
-        uint64_t unit = i / SC_KERNELS_PLANES, plane = i % SC_KERNELS_PLANES;
-        double sum = 0;
-        for (uint64_t c = 0; c < UNIT; c++)
-            sum += (double)order[unit * UNIT + c].weight;
-        double gain = sum * (share_of((uint32_t)plane) - share_of((uint32_t)plane + 1));
-        bytes[i] = (struct byte){gain, (uint32_t)plane, (uint32_t)unit};
-    }
-    qsort(bytes, count, sizeof(*bytes), by_gain); /* of a unit planes stay in their order */
+    bytes_make(order, units, bytes);
     memset(ret_to, 0, channels);
-    for (uint64_t i = 0; i < row_bytes; i++)
+    for (uint64_t i = 0; i < row_bytes; i++) {
         for (uint64_t c = 0; c < UNIT; c++)
-            ret_to[order[bytes[i].unit * UNIT + c].at]++;
+            ret_to[order[bytes[0].unit * UNIT + c].at]++;
+        if (++bytes[0].plane < SC_KERNELS_PLANES)
+            gain_set(&bytes[0]);
+        else
+            bytes[0] = bytes[--units];
+        if (units > 0)
+            byte_sink(bytes, units, 0);
+    }
 }
 
 double sc_kernels_allot_error(const float *weights, uint64_t channels, const uint8_t *to)

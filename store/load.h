@@ -242,6 +242,8 @@ struct sc_store_slab {
     const uint8_t *k_scales, *k_codes, *v_scales, *v_codes;
 };
 bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab);
+/* Of a range without a slab: it has good codes, but sc_store_codes.reads says no to them. */
+bool sc_store_slab_is_unread(const uint8_t *keys, uint64_t range);
 /* The keys, for a thread beside the sketch's owner: they stay as they are until leave, also when
  * the sketch is ended meanwhile. NULL: its state is not SPEC_OK, or it is of no rows. */
 const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch);

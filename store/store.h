@@ -491,6 +491,10 @@ spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t extent,
  * piece's codes alone. A request pins before it asks, and an evicting task marks before it
  * looks for pins: so one of them sees the other. Any thread. */
 bool sc_store_piece_is_coarse(const struct sc_store *store, uint64_t piece, uint64_t expiry_ns);
+/* This process cannot read the piece's codes, nor those of later pieces of its extent: to it they
+ * are as if there were none. Until close; nothing is written. Any thread. */
+void sc_store_piece_unread(struct sc_store *store, uint64_t piece);
+bool sc_store_piece_is_unread(const struct sc_store *store, uint64_t piece);
 /* How many extents were ever marked, or found so in the log. Any thread. */
 uint64_t sc_store_coarse_marks(const struct sc_store *store);
 

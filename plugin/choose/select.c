@@ -435,6 +435,13 @@ static uint64_t range_without(const spec_connector *conn, const struct sc_plugin
     return request->range_count;
 }
 
+/* The range has good codes, but this process cannot read them. */
+static bool is_unread(const struct sc_plugin_item *item, uint64_t range)
+{
+    return item->sketch != NULL &&
+           sc_store_slab_is_unread(sc_store_sketch_keys(item->sketch), range);
+}
+
 /* Where rows are gone, codes are there; else the request is void from the first range without on.
  */
 static spec_status coarse_check(spec_connector *conn, struct sc_plugin_item *item,
@@ -450,6 +457,13 @@ static spec_status coarse_check(spec_connector *conn, struct sc_plugin_item *ite
     if (!is_begun && sc_store_range_is_there(conn->store, &request->ranges[range]))
         return sc_fail(reterr, SPEC_E_BUSY,
                        "get_important: no memory is free for codes (select.sketch_bytes)");
+    if (is_unread(item, range)) {
+        sc_plugin_request_unread(conn, request, range, SPEC_E_BUSY);
+        return sc_fail(reterr, SPEC_E_BUSY,
+                       "request %#" PRIx64 ": rows were evicted, and this process has no room for "
+                       "their codes' tables, or no turns of their positions",
+                       item->in.request);
+    }
     status = status == SPEC_OK ? SPEC_E_CORRUPT : status;
     sc_plugin_request_fail(conn, request, range, status, SC_STORE_TIER);
     return sc_fail(reterr, status,

@@ -46,12 +46,9 @@ void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *
     sc_plugin_piece_fail(conn, request->segments[first].node, piece);
 }
 
-/* The match is void from the failed piece on; later lookups do not find it, unless it is one that
- * has codes by now, and rows were asked for on a promise that is over; or host memory had its rows
- * wrong, and has them no more: the next load reads those of the disk. After a reset nothing is
- * wrong with it: what the store had was void at once. */
-void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
-                            spec_status why, uint32_t tier)
+/* The match is void from the range's piece on. false: a reset is why. */
+static bool request_void(spec_connector *conn, struct sc_plugin_request *request,
+                         uint64_t range, spec_status why)
 {
     uint64_t first = segment_of(request, range);
     bool is_outrun = !sc_plugin_epoch_is_current(conn, request);
@@ -59,8 +56,32 @@ void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *requ
     request->failed_position = request->segments[first].first > request->from_token
                                    ? request->segments[first].first
                                    : request->from_token;
-    if (!is_outrun)
+    return !is_outrun;
+}
+
+/* The match is void from the failed piece on; later lookups do not find it, unless it is one that
+ * has codes by now, and rows were asked for on a promise that is over; or host memory had its rows
+ * wrong, and has them no more: the next load reads those of the disk. After a reset nothing is
+ * wrong with it: what the store had was void at once. */
+void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
+                            spec_status why, uint32_t tier)
+{
+    if (request_void(conn, request, range, why))
         sc_plugin_range_fail(conn, request, range, why, tier);
+}
+
+void sc_plugin_request_unread(spec_connector *conn, struct sc_plugin_request *request,
+                              uint64_t range, spec_status why)
+{
+    uint64_t piece = request->ranges[range].piece;
+    if (!request_void(conn, request, range, why))
+        return;
+    if (!sc_store_piece_is_unread(conn->store, piece))
+        SC_LOG(&conn->log, SPEC_LOG_WARN,
+               "piece %" PRIu64 " at token %" PRIu64
+               " has codes alone, which this process cannot read; others may",
+               piece, request->segments[segment_of(request, range)].first);
+    sc_store_piece_unread(conn->store, piece);
 }
 
 /* Moves a smoothed rate towards that of bytes that took so long. */

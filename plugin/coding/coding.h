@@ -7,7 +7,8 @@
  * namespace's; so nothing that is lost, late or another process's makes codes lie.
  *
  * Holds: what sc_store_codes.reads said yes to can be decoded until close.
- * Threads: any. Tests: tests/unit/plugin/test_coding.c, conformance (abi_150_* .. abi_156_*) */
+ * Threads: any.
+ * Tests: tests/unit/plugin/test_coding.c, conformance (abi_150_* .. abi_156_*, abi_196_*) */
 #ifndef SC_PLUGIN_CODING_H
 #define SC_PLUGIN_CODING_H
 

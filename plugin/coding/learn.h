@@ -29,8 +29,9 @@ struct sc_plugin_learnt {                        /* of a layer and part */
     const struct sc_plugin_table *_Atomic table; /* NULL: none yet */
     /* Lock held. */
     uint64_t slabs, rows;   /* that were seen: slabs of them, rows of queries */
+    uint64_t rows_noted;    /* of rows: that a note had, from which `queries` was filled */
     uint64_t slabs_next;    /* of slabs: the table is looked at again */
-    uint32_t tables;        /* made */
+    uint32_t tables;        /* made here */
     float *spans, *queries; /* [channels] sums of squares */
 };
 
@@ -71,9 +72,11 @@ void sc_plugin_learn_queries(struct sc_plugin_learning *learning, uint32_t layer
 
 /* How many; 0: one note does not hold them, or there is nothing to learn. */
 uint64_t sc_plugin_learnt_words(const struct sc_plugin_learning *learning);
-/* false: nothing is new since *written, or layers are without a table yet. */
+/* false: nothing is new since *written (0: since the note that was loaded last, if any was), or
+ * layers are without a table yet. */
 bool sc_plugin_learnt_put(struct sc_plugin_learning *learning, uint32_t kind, uint64_t *written,
                           uint16_t *ret_words);
+/* The last one that is loaded counts. */
 void sc_plugin_learnt_load(struct sc_plugin_learning *learning, uint32_t kind,
                            const uint16_t *words, uint64_t count);
 

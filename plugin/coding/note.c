@@ -6,7 +6,8 @@
  *   squares  the upper half of a float32
  *
  * What one record does not hold is left out: first the queries, then all. Nothing depends on it but
- * how soon a process codes well: blocks say by themselves how they are coded.
+ * how soon a process codes well: blocks say by themselves how they are coded. A log may tell of
+ * several: the last one counts. What was loaded is not written again.
  *
  * Holds: words that are not exactly such change nothing; what this process learnt is never
  * replaced. Threads: load: open's, or who follows; write: background threads and close. Tests:
@@ -76,6 +77,12 @@ static uint16_t *queries_put(const struct sc_plugin_learning *learning,
     return words;
 }
 
+/* Lock held. More than a few beside those of the note that there was. */
+static bool has_learnt_rows(const struct sc_plugin_learnt *learnt)
+{
+    return learnt->rows > 0 && learnt->rows >= 2 * learnt->rows_noted;
+}
+
 bool sc_plugin_learnt_put(struct sc_plugin_learning *learning, uint32_t kind, uint64_t *written,
                           uint16_t *ret_words)
 {
@@ -91,7 +98,7 @@ bool sc_plugin_learnt_put(struct sc_plugin_learning *learning, uint32_t kind, ui
         const struct sc_plugin_table *table = atomic_load(&learnt->table);
         if (learning->row_bytes[i % 2] > 0) {
             has_all &= table != NULL;
-            known += learnt->tables + (learnt->rows > 0);
+            known += learnt->tables + has_learnt_rows(learnt);
             if (table != NULL)
                 memcpy(words, table->packed, learning->tables->packed_bytes);
             words += learning->tables->packed_bytes / 2;
@@ -120,9 +127,10 @@ static void queries_take(const struct sc_plugin_learning *learning, struct sc_pl
                          const uint16_t *words)
 {
     uint64_t channels = channels_of(learning);
-    if (learnt->rows > 0 || words[0] == 0 || !queries_are_some(words + 1, channels))
+    bool is_own = learnt->rows != learnt->rows_noted;
+    if (is_own || words[0] == 0 || !queries_are_some(words + 1, channels))
         return;
-    learnt->rows = words[0];
+    learnt->rows = learnt->rows_noted = words[0];
     for (uint64_t c = 0; c < channels; c++) {
         uint32_t bits = (uint32_t)words[1 + c] << 16;
         float mean;
@@ -147,7 +155,7 @@ void sc_plugin_learnt_load(struct sc_plugin_learning *learning, uint32_t kind,
         if (learning->row_bytes[i % 2] > 0) {
             const struct sc_plugin_table *table = sc_plugin_tables_add(
                 learning->tables, (const uint8_t *)words, learning->row_bytes[i % 2]);
-            if (atomic_load(&learnt->table) == NULL && table != NULL) {
+            if (learnt->tables == 0 && table != NULL) { /* none was made here */
                 atomic_store_explicit(&learnt->table, table, memory_order_release);
                 learnt->slabs_next = SC_PLUGIN_SLABS_NEXT;
             }

@@ -13,6 +13,7 @@
 
 #define BLOCK         64u                 /* positions that are made together */
 #define POSITIONS_MAX (UINT64_C(1) << 20) /* keys behind them have no codes */
+#define SHARE         4u                  /* of the address space that is left: one */
 
 _Static_assert(BLOCK % SC_KERNELS_PLANES_TILE == 0, "tiles are of one block");
 
@@ -51,6 +52,31 @@ static bool is_turned(const struct spec_model *model, bool *ret_known)
     return *ret_known;
 }
 
+static void *map(uint64_t bytes, int access)
+{
+    void *at = mmap(NULL, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at != MAP_FAILED ? at : NULL;
+}
+
+/* Rows and tiles of *ret_capacity positions, or of half as many, as often as it takes. Of what
+ * address space is left the host keeps SHARE - 1 shares (RLIMIT_AS, vm.overcommit_memory 2). */
+static float *rows_map(uint64_t turned, uint64_t *ret_capacity)
+{
+    for (uint64_t capacity = *ret_capacity;; capacity = capacity / (2 * BLOCK) * BLOCK) {
+        uint64_t bytes = 2 * capacity * turned * sizeof(float);
+        if (capacity == 0)
+            return NULL;
+        void *room = map(SHARE * bytes, PROT_NONE);
+        if (room == NULL)
+            continue;
+        munmap(room, SHARE * bytes);
+        float *rows = map(bytes, PROT_READ | PROT_WRITE);
+        *ret_capacity = capacity;
+        if (rows != NULL)
+            return rows;
+    }
+}
+
 spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc *alloc,
                                  const struct spec_model *model, uint64_t count, bool *ret_known,
                                  struct spec_error *reterr)
@@ -62,12 +88,9 @@ spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc 
     if (count < POSITIONS_MAX - SC_KERNELS_CODE_ROWS_MAX)
         capacity = count + SC_KERNELS_CODE_ROWS_MAX;
     capacity = (capacity + BLOCK - 1) / BLOCK * BLOCK;
-    void *rows = mmap(NULL, 2 * capacity * model->head_size * sizeof(float), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (rows != MAP_FAILED) {
-        turns->rows = rows;
+    turns->rows = rows_map(model->head_size, &capacity);
+    if (turns->rows != NULL)
         turns->tiles = turns->rows + capacity * model->head_size;
-    }
     turns->capacity = capacity;
     turns->rotary = (struct sc_kernels_rotary){
         model->rope_kind == SPEC_ROPE_HALF ? SC_KERNELS_ROTARY_HALF : SC_KERNELS_ROTARY_INTERLEAVED,

@@ -2,7 +2,10 @@
  * position (kernels/rotary.h), made when it is first wanted.
  *
  * Holds: what get returned never changes, until close.
- * Does not: hold memory for positions that nobody wanted (address space alone).
+ * Does not: hold memory for positions that nobody wanted (address space alone, 8 bytes a channel of
+ *   a head and position). Where a quarter of the address space that the process has left is less
+ *   than that, fewer positions have turns, half or a quarter and so on: keys behind them get no
+ *   codes, and turned codes of them are not read here, their rows come exactly.
  * Threads: any; who wants what another is making waits for him, some tens of microseconds.
  * Tests: tests/unit/plugin/test_coding.c */
 #ifndef SC_PLUGIN_TURNS_H
@@ -23,7 +26,7 @@ struct sc_plugin_turns {
 
 /* Frequencies as the model says; of a scaling that is not known nothing is turned, and *ret_known
  * is false. count: positions that requests may have; what is coded with the last of them, some rows
- * of a chunk, may be behind. */
+ * of a chunk, may be behind. Errors: NO_MEMORY. */
 spec_status sc_plugin_turns_open(struct sc_plugin_turns *turns, struct sc_alloc *alloc,
                                  const struct spec_model *model, uint64_t count, bool *ret_known,
                                  struct spec_error *reterr);

@@ -20,21 +20,30 @@
 
 /* ---- Matches -------------------------------------------------------------------------------- */
 
-uint64_t sc_plugin_coarse_find(const spec_connector *conn, struct sc_plugin_request *request,
-                               uint64_t segment_count, uint64_t marks_before, uint64_t expiry_ns)
+void sc_plugin_coarse_find(const spec_connector *conn, struct sc_plugin_request *request,
+                           uint64_t segment_count, uint64_t marks_before, uint64_t expiry_ns)
 {
-    uint64_t marks = sc_store_coarse_marks(conn->store), first = UINT64_MAX;
+    uint64_t marks = sc_store_coarse_marks(conn->store);
     for (uint64_t i = 0; i < segment_count && marks > 0; i++) {
         struct sc_radix_value *value = &request->segments[i].value;
         bool may_be = value->flags != SPEC_PROVENANCE_EXACT || marks != marks_before;
-        if (!may_be || !sc_store_piece_is_coarse(conn->store, value->piece, expiry_ns))
-            continue;
-        value->flags |= SC_PLUGIN_FLAG_COARSE;
-        if (first == UINT64_MAX &&
-            request->segments[i].first + request->segments[i].count > request->from_token)
-            first = request->segments[i].first;
+        if (may_be && sc_store_piece_is_coarse(conn->store, value->piece, expiry_ns))
+            value->flags |= SC_PLUGIN_FLAG_COARSE;
     }
-    return first;
+}
+
+uint64_t sc_plugin_coarse_first(const spec_connector *conn, const struct sc_plugin_request *request,
+                                uint64_t segment_count, uint64_t from_token, bool needs_rows)
+{
+    uint64_t marks = sc_store_coarse_marks(conn->store);
+    for (uint64_t i = 0; i < segment_count && marks > 0; i++) {
+        const struct sc_radix_segment *segment = &request->segments[i];
+        if ((segment->value.flags & SC_PLUGIN_FLAG_COARSE) != 0 &&
+            segment->first + segment->count > from_token &&
+            (needs_rows || sc_store_piece_is_unread(conn->store, segment->value.piece)))
+            return segment->first;
+    }
+    return UINT64_MAX;
 }
 
 void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t mark)

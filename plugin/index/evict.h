@@ -38,10 +38,13 @@ bool sc_plugin_evict_some(spec_connector *conn); /* the job */
 
 /* coarse.c */
 /* Marks the request's segments, which are pinned, whose pieces give codes alone (to a lease that
- * ends at expiry_ns, if it is not 0), and returns where the first one behind from_token begins;
- * UINT64_MAX: none. marks_before: sc_store_coarse_marks before the match. */
-uint64_t sc_plugin_coarse_find(const spec_connector *conn, struct sc_plugin_request *request,
-                               uint64_t segment_count, uint64_t marks_before, uint64_t expiry_ns);
+ * ends at expiry_ns, if it is not 0). marks_before: sc_store_coarse_marks before the match. */
+void sc_plugin_coarse_find(const spec_connector *conn, struct sc_plugin_request *request,
+                           uint64_t segment_count, uint64_t marks_before, uint64_t expiry_ns);
+/* Where the first of the segments begins that ends behind from_token and was marked so, if rows are
+ * needed; else the first of those whose codes this process cannot read. UINT64_MAX: none. */
+uint64_t sc_plugin_coarse_first(const spec_connector *conn, const struct sc_plugin_request *request,
+                                uint64_t segment_count, uint64_t from_token, bool needs_rows);
 void sc_plugin_on_coarse(uint64_t piece, uint64_t mark, void *user);
 /* Runs of a piece without rows are lossy. The index' writer. */
 void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t mark);

@@ -160,14 +160,17 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
     }
     request_fill(request, lease, &attached, params->from_token);
     /* Of a promise that was made before rows went, they are there until it ends. */
-    uint64_t coarse = sc_plugin_coarse_find(conn, request, attached.match.segment_count, UINT64_MAX,
-                                            lease->expiry_ns);
-    if (coarse != UINT64_MAX && !conn->choice.takes_coarse) {
+    uint64_t count = attached.match.segment_count;
+    sc_plugin_coarse_find(conn, request, count, UINT64_MAX, lease->expiry_ns);
+    uint64_t coarse = sc_plugin_coarse_first(conn, request, count, request->from_token,
+                                             !conn->choice.takes_coarse);
+    if (coarse != UINT64_MAX) {
         sc_radix_unpin(conn->radix, attached.match.last);
         request->pinned = (struct sc_radix_ref){0};
         sc_plugin_request_unhold(request);
         return sc_fail(reterr, SPEC_E_STALE,
-                       "attach: from token %" PRIu64 " on, rows are not stored any more", coarse);
+                       "attach: from token %" PRIu64 " on, rows are not stored any more%s", coarse,
+                       conn->choice.takes_coarse ? ", and their codes cannot be read here" : "");
     }
     struct sc_radix_query query = sc_plugin_query_of(request);
     sc_plugin_peers_provenance(conn, &query, request->matched_tokens, &request->provenance);

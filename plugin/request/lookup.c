@@ -114,17 +114,6 @@ static spec_status read_marks(const struct spec_lookup_params *params,
     return SPEC_OK;
 }
 
-/* Where the first of the segments begins that have codes alone; UINT64_MAX: none. */
-static uint64_t coarse_first(const spec_connector *conn, const struct sc_plugin_request *request,
-                             uint64_t segment_count)
-{
-    uint64_t marks = sc_store_coarse_marks(conn->store);
-    for (uint64_t i = 0; i < segment_count && marks > 0; i++)
-        if (request->segments[i].value.flags & SC_PLUGIN_FLAG_COARSE)
-            return request->segments[i].first;
-    return UINT64_MAX;
-}
-
 static uint64_t position_least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -148,12 +137,14 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
         held_count = conn->requests.segment_capacity;
         end = request->segments[held_count - 1].first + request->segments[held_count - 1].count;
     }
-    uint64_t coarse = sc_plugin_coarse_find(conn, request, held_count, marks_before, 0);
+    sc_plugin_coarse_find(conn, request, held_count, marks_before, 0);
     bool needs_rows = is_exact || !conn->choice.takes_coarse;
+    uint64_t stored = sc_plugin_coarse_first(conn, request, held_count, 0, needs_rows);
+    uint64_t had =
+        sc_plugin_coarse_first(conn, request, held_count, request->from_token, needs_rows);
     end = sc_plugin_peers_match(conn, query, end);
-    request->stored_tokens =
-        needs_rows ? position_least(end, coarse_first(conn, request, held_count)) : end;
-    end = needs_rows ? position_least(end, coarse) : end;
+    request->stored_tokens = position_least(end, stored);
+    end = position_least(end, had);
     end =
         position_least(end, params->max_tokens != 0 ? params->max_tokens : params->token_count - 1);
     if (params->multiple_of > 1)

@@ -84,6 +84,9 @@ struct sc_store_extent_entry {
     uint32_t rows_next;           /* the next extent whose rows wait; 0: none */
     _Atomic uint32_t coarse_kept; /* it keeps its rows while this piece is live; 0: none */
     uint64_t rows_due_ns;         /* executor's clock */
+    /* This process cannot read the codes of pieces from here on; 0: of none that it tried. Any
+     * thread, relaxed; it says nothing of what other processes can. */
+    _Atomic uint64_t unread_from;
     /* Since when rows are void and codes are not (wall clock); 0: they are held. Changed by one
      * thread at a time, read by any. */
     _Atomic uint64_t coarse_ns;

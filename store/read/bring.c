@@ -98,7 +98,8 @@ spec_status sc_store_bring_end(struct sc_store_bring *bring, uint32_t i, bool co
         return SPEC_E_IO;
     struct sc_store_coded *coded = &((struct sc_store_coded *)(void *)bring->memory.run)[i];
     bool is_read = atomic_load(&coded->left) == 0;
-    return range->is_coarse != 0 && is_read && !coded->is_good ? SPEC_E_CORRUPT : SPEC_OK;
+    bool fails = range->is_coarse != 0 && is_read && !coded->is_good && !coded->is_unread;
+    return fails ? SPEC_E_CORRUPT : SPEC_OK;
 }
 
 /* ---- Reads ---------------------------------------------------------------------------------- */

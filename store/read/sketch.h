@@ -115,6 +115,7 @@ struct sc_store_coded {        /* of a range, in memory */
     uint32_t row;                       /* of the coded rows, that the range begins with */
     _Atomic uint32_t left;              /* blocks of it, and of its tags, that have not come */
     bool is_good, has_v, is_coarse;
+    bool is_unread; /* they are good, but not to this process */
     bool is_hosted; /* they came from host memory */
 };
 

@@ -170,6 +170,7 @@ static bool codes_take(const struct sc_store *store, const struct sc_store_sketc
     enum sc_store_block_state state =
         sc_store_sketch_coded_state(store, coded, &blocks, take->key.layer, memory->run);
     coded->is_good = state == SC_STORE_BLOCK_CODED;
+    coded->is_unread = state == SC_STORE_BLOCK_UNREAD;
     coded->is_hosted = state != SC_STORE_BLOCK_BAD;
     return coded->is_hosted;
 }

@@ -149,6 +149,11 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
     return true;
 }
 
+bool sc_store_slab_is_unread(const uint8_t *keys, uint64_t range)
+{
+    return sc_store_coded_of(keys, range)->is_unread;
+}
+
 /* ---- Copying out ---------------------------------------------------------------------------- */
 
 const struct sc_store_piece_entry *
@@ -236,6 +241,7 @@ static void coded_end(struct sc_store *store, struct sc_store_coded *coded,
     enum sc_store_block_state state =
         sc_store_sketch_coded_state(store, coded, blocks, layer, memory->run);
     coded->is_good = state == SC_STORE_BLOCK_CODED;
+    coded->is_unread = state == SC_STORE_BLOCK_UNREAD;
     if (state != SC_STORE_BLOCK_BAD) {
         sc_store_sketch_give_codes(store, coded, blocks, layer, memory);
         return;

@@ -77,6 +77,7 @@ bool sc_store_finer_verify(const struct sc_store_code_shape *shape, uint64_t bas
 
 enum sc_store_block_state {
     SC_STORE_BLOCK_CODED,
+    SC_STORE_BLOCK_UNREAD, /* good codes, which this process cannot read: another can */
     SC_STORE_BLOCK_OTHER, /* raw, or of other bits or rows: it has no codes to read */
     SC_STORE_BLOCK_BAD    /* it fails its checksum */
 };

@@ -121,6 +121,26 @@ bool sc_store_piece_is_coarse(const struct sc_store *store, uint64_t id, uint64_
     return coarse_ns < UINT64_MAX - lease_ns && expiry_ns > coarse_ns + lease_ns;
 }
 
+void sc_store_piece_unread(struct sc_store *store, uint64_t id)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    if (piece == NULL || piece->extent == 0)
+        return;
+    _Atomic uint64_t *from = &sc_store_table_extent(&store->table, piece->extent)->unread_from;
+    uint64_t old = atomic_load(from);
+    while ((old == 0 || id < old) && !atomic_compare_exchange_weak(from, &old, id))
+        ;
+}
+
+bool sc_store_piece_is_unread(const struct sc_store *store, uint64_t id)
+{
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    if (piece == NULL || piece->extent == 0)
+        return false;
+    uint64_t from = atomic_load(&sc_store_table_extent(&store->table, piece->extent)->unread_from);
+    return from != 0 && id >= from;
+}
+
 /* ---- The record ----------------------------------------------------------------------------- */
 
 /* Log lock held. */

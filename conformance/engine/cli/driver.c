@@ -400,7 +400,8 @@ static eng_status before_attention(void *user, const struct eng_attention_view *
     driver->window_ns = *asked_ns == 0 ? 0 : eng_clock_ns() - *asked_ns;
     *asked_ns = 0;
     spec_status status = deliver(driver, &item, &error);
-    if (status == SPEC_E_CORRUPT || status == SPEC_E_IO) {
+    bool is_void = status == SPEC_E_BUSY && item.failed_position != UINT64_MAX;
+    if (status == SPEC_E_CORRUPT || status == SPEC_E_IO || is_void) {
         (void)api->release(driver->conn, driver->handle, NULL);
         driver->handle = 0;
         return eng_fail(reterr, ENG_E_RESTART, "connector: get_important: %s", error.text);

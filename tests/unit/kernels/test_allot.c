@@ -17,7 +17,15 @@
 #define GUARD        0xa5
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static uint64_t g_random;
+static uint64_t g_random, g_sorted;
+
+/* libc's may allocate, and whoever learns holds a lock. */
+void qsort(void *array, size_t count, size_t bytes, int (*compare)(const void *, const void *));
+void qsort(void *array, size_t count, size_t bytes, int (*compare)(const void *, const void *))
+{
+    (void)array, (void)count, (void)bytes, (void)compare;
+    g_sorted++;
+}
 
 static uint64_t random_below(uint64_t end)
 {
@@ -223,6 +231,73 @@ static void bits_go_from_head_to_head(void **state)
         assert_true(c / 64 == 1 ? to[c] > 4 : to[c] < 4);
 }
 
+/* One byte of a row after another, to the unit that gains most, looked for among all. */
+static void allot_plainly(const float *weights, uint64_t heads, uint64_t size, uint64_t row_bytes,
+                          uint8_t *ret_to)
+{
+    static const double SHARES[] = {.444, .172, .061};
+    static uint64_t order[CHANNELS_MAX];
+    double shares[9];
+    uint64_t channels = heads * size;
+    for (uint32_t bits = 0; bits < 9; bits++)
+        shares[bits] = bits < 3 ? SHARES[bits] : ldexp(1, -2 * (int)bits);
+    for (uint64_t c = 0; c < channels; c++) {
+        uint64_t begin = c - c % size % 64, before = 0;
+        uint64_t end = begin - begin % size + size;
+        for (uint64_t i = begin; i < begin + 64 && i < end; i++)
+            before += weights[i] > weights[c] || (weights[i] == weights[c] && i < c);
+        order[begin + before] = c;
+    }
+    memset(ret_to, 0, channels);
+    for (uint64_t byte = 0; byte < row_bytes; byte++) {
+        uint64_t best = UINT64_MAX;
+        double best_gain = -1;
+        for (uint64_t unit = 0; unit < channels / 8; unit++) {
+            uint32_t bits = ret_to[order[unit * 8]];
+            double sum = 0;
+            for (uint64_t c = 0; c < 8; c++)
+                sum += (double)weights[order[unit * 8 + c]];
+            double gain = bits < 8 ? sum * (shares[bits] - shares[bits + 1]) : -1;
+            if (gain > best_gain ||
+                (gain == best_gain && bits < 8 && bits < ret_to[order[best * 8]])) {
+                best = unit;
+                best_gain = gain;
+            }
+        }
+        for (uint64_t c = 0; c < 8; c++)
+            ret_to[order[best * 8 + c]]++;
+    }
+}
+
+static void ties_go_to_the_plane_above_and_then_to_lower_channels(void **state)
+{
+    (void)state;
+    static const uint64_t SHAPES[][2] = {{1, 8}, {2, 16}, {3, 24}, {2, 72}, {4, 64}, {1, 256}};
+    float weights[CHANNELS_MAX];
+    uint8_t to[CHANNELS_MAX], expected[CHANNELS_MAX];
+    for (uint32_t s = 0; s < COUNT(SHAPES); s++)
+        for (enum weights kind = 0; kind < WEIGHTS; kind++) {
+            uint64_t channels = SHAPES[s][0] * SHAPES[s][1];
+            weights_draw(kind, channels, weights);
+            for (uint64_t bytes = 0; bytes <= channels; bytes += 1 + random_below(channels / 4)) {
+                allot(weights, SHAPES[s][0], SHAPES[s][1], bytes, to);
+                allot_plainly(weights, SHAPES[s][0], SHAPES[s][1], bytes, expected);
+                assert_memory_equal(to, expected, channels);
+            }
+        }
+}
+
+static void libcs_sort_is_not_called(void **state)
+{
+    (void)state;
+    float weights[CHANNELS_MAX];
+    uint8_t to[CHANNELS_MAX];
+    weights_draw(ANY, CHANNELS_MAX, weights);
+    g_sorted = 0;
+    allot(weights, CHANNELS_MAX / 128, 128, CHANNELS_MAX / 2, to);
+    assert_int_equal(g_sorted, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +307,8 @@ int main(void)
         cmocka_unit_test(no_table_of_heads_has_a_smaller_error),
         cmocka_unit_test(equal_weights_give_even_widths),
         cmocka_unit_test(bits_go_from_head_to_head),
+        cmocka_unit_test(ties_go_to_the_plane_above_and_then_to_lower_channels),
+        cmocka_unit_test(libcs_sort_is_not_called),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,9 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define HEADS    2u
 #define SIZE     64u
@@ -307,6 +310,51 @@ static void positions_beyond_the_capacity_have_none(void **state)
     assert_non_null(sc_plugin_turns_get(&turns, (1u << 20) - 3, 3));
     assert_null(sc_plugin_turns_get(&turns, (1u << 20) - 3, 4));
     sc_plugin_turns_close(&turns, &g_alloc);
+}
+
+/* In a child, since what it may map is limited: as many positions as a quarter of that holds. */
+static uint32_t opened_within(uint64_t bytes)
+{
+    struct spec_model model = model_of(SPEC_ROPE_HALF, 10000);
+    struct sc_plugin_turns turns;
+    bool is_known;
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long long pages = 0;
+    if (file == NULL || fscanf(file, "%llu", &pages) != 1)
+        return 1;
+    fclose(file);
+    uint64_t used = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    struct rlimit limit = {used + bytes, used + bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0)
+        return 2;
+    if (sc_plugin_turns_open(&turns, &g_alloc, &model, UINT64_MAX, &is_known, NULL) != SPEC_OK)
+        return 3;
+    uint64_t has = 2 * turns.capacity * SIZE * sizeof(float);
+    if (has > bytes / 4 || has < bytes / 12 || turns.rotary.turned != SIZE)
+        return 4;
+    if (sc_plugin_turns_get(&turns, turns.capacity - 1, 1) == NULL ||
+        sc_plugin_turns_get(&turns, turns.capacity, 1) != NULL)
+        return 5;
+    sc_plugin_turns_close(&turns, &g_alloc);
+    return 0;
+}
+
+static void under_a_limit_of_address_space_fewer_positions_have_turns(void **state)
+{
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* they map as they like */
+#endif
+    static const uint64_t BYTES[] = {UINT64_C(1) << 20, UINT64_C(100) << 20, UINT64_C(1) << 30};
+    for (uint32_t i = 0; i < 3; i++) {
+        int status;
+        pid_t child = fork();
+        if (child == 0)
+            _exit((int)opened_within(BYTES[i]));
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), 0);
+    }
 }
 
 static void nothing_is_turned(const struct spec_model *model, bool is_known)
@@ -736,6 +784,130 @@ static void threads_may_learn_beside_each_other(void **state)
     school_close(school);
 }
 
+/* ---- Notes ---------------------------------------------------------------------------------- */
+
+#define NOTE_KIND 3u
+
+static struct school *noted(const uint16_t *words, uint64_t count)
+{
+    struct school *school = school_open(40, 4, 0);
+    assert_int_equal(sc_plugin_learnt_words(&school->learning), count);
+    sc_plugin_learnt_load(&school->learning, NOTE_KIND, words, count);
+    return school;
+}
+
+static bool put(struct school *school, uint64_t *written, uint16_t *ret_words)
+{
+    return sc_plugin_learnt_put(&school->learning, NOTE_KIND, written, ret_words);
+}
+
+/* What a process has of a note is not written by it again, until it has learnt something itself. */
+static void what_a_note_says_is_not_noted_again(void **state)
+{
+    (void)state;
+    struct school *school = school_open(40, 4, 0);
+    uint64_t count = sc_plugin_learnt_words(&school->learning), written = 0;
+    uint16_t *words = malloc(count * sizeof(*words)), *again = malloc(count * sizeof(*again));
+    assert_true(words != NULL && again != NULL);
+    spans_set(school, 0, 0, 1, 1);
+    (void)first(school, 0, 0);
+    assert_false(put(school, &written, words)); /* a layer is without one */
+    (void)first(school, 1, 0);
+    queries_set(school, 8, 24, 30, 1);
+    sc_plugin_learn_queries(&school->learning, 0, &school->view);
+    assert_true(put(school, &written, words));
+    assert_false(put(school, &written, again));
+    school_close(school);
+    for (uint32_t times = 0; times < 2; times++) {
+        school = noted(words, count);
+        written = 0;
+        assert_false(put(school, &written, again));
+        assert_memory_equal(words, again, count * sizeof(*words));
+        assert_false(put(school, &written, again));
+        spans_set(school, 0, 0, 1, 1);
+        for (uint32_t i = 0; i < SC_PLUGIN_SLABS_NEXT; i++)
+            sc_plugin_learn_slab(&school->learning, 0, 0, school->spans);
+        assert_true(put(school, &written, again)); /* by the note's queries, another table */
+        assert_false(put(school, &written, again));
+        school_close(school);
+    }
+    school = noted(words, count); /* queries of the other layer, which the note has none of */
+    written = 0;
+    sc_plugin_learn_queries(&school->learning, 1, &school->view);
+    assert_true(put(school, &written, again));
+    school_close(school);
+    free(words);
+    free(again);
+}
+
+/* A log that was not written anew has them all. */
+static void the_last_note_counts(void **state)
+{
+    (void)state;
+    struct school *school = school_open(40, 4, 0);
+    uint64_t count = sc_plugin_learnt_words(&school->learning), written = 0;
+    uint16_t *old = malloc(count * sizeof(*old)), *last = malloc(count * sizeof(*last));
+    uint16_t *words = malloc(count * sizeof(*words));
+    assert_true(old != NULL && last != NULL && words != NULL);
+    spans_set(school, 0, 0, 1, 1);
+    (void)first(school, 0, 0);
+    (void)first(school, 1, 0);
+    queries_set(school, 0, 8, 5, 1);
+    sc_plugin_learn_queries(&school->learning, 1, &school->view);
+    assert_true(put(school, &written, old));
+    queries_set(school, 8, 24, 30, 1);
+    sc_plugin_learn_queries(&school->learning, 1, &school->view);
+    sc_plugin_learn_slab(&school->learning, 1, 0, school->spans);
+    assert_true(put(school, &written, last));
+    assert_memory_not_equal(old, last, count * sizeof(*old));
+    school_close(school);
+    school = noted(old, count);
+    sc_plugin_learnt_load(&school->learning, NOTE_KIND, last, count);
+    written = 0;
+    assert_false(put(school, &written, words));
+    assert_memory_equal(words, last, count * sizeof(*words));
+    sc_plugin_learn_queries(&school->learning, 1, &school->view); /* now it has its own */
+    sc_plugin_learnt_load(&school->learning, NOTE_KIND, old, count);
+    (void)put(school, &written, words);
+    assert_memory_not_equal(words + count - CHANNELS, old + count - CHANNELS,
+                            CHANNELS * sizeof(*words));
+    school_close(school);
+    free(old);
+    free(last);
+    free(words);
+}
+
+/* The whole way: nothing of it goes to the log again. */
+static void who_learns_nothing_writes_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    rig_init(&rig, true, "\"preset\": \"layered\", \"layered\": {\"widths\": \"free\"}");
+    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    for (uint32_t layer = 0; layer < 3; layer++) {
+        static const float QUERIES[32][4 * 32];
+        struct sc_kernels_queries view = {(const uint8_t *)QUERIES, sizeof(QUERIES[0]),
+                                          32 * sizeof(float), 32, SC_KERNELS_F32};
+        rig_background(&rig);
+        sc_plugin_learn_queries(&rig.conn->coding->learning, layer, &view);
+    }
+    for (uint32_t opened = 0; opened < 3; opened++) {
+        struct sc_store_stats before, after;
+        rig_reopen(&rig);
+        assert_non_null(sc_plugin_learnt_table(&rig.conn->coding->learning, 2, 0));
+        assert_true(rig.conn->coding->learning.learnt[0].rows > 0);
+        sc_store_stats(rig.conn->store, &before);
+        sc_plugin_coding_write(rig.conn);
+        sc_store_stats(rig.conn->store, &after);
+        assert_int_equal(before.log_bytes, after.log_bytes);
+    }
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -747,11 +919,15 @@ int main(void)
         cmocka_unit_test(turns_are_the_kernels_of_the_models_frequencies),
         cmocka_unit_test(llama3_stretches_slow_pairs_alone),
         cmocka_unit_test(positions_beyond_the_capacity_have_none),
+        cmocka_unit_test(under_a_limit_of_address_space_fewer_positions_have_turns),
         cmocka_unit_test(what_is_not_known_is_not_turned),
         cmocka_unit_test(what_is_not_known_is_said_once),
         cmocka_unit_test(threads_that_want_the_same_turns_get_the_same),
         cmocka_unit_test(the_first_table_is_of_the_first_spans),
         cmocka_unit_test(queries_make_another_table_where_it_pays),
+        cmocka_unit_test(what_a_note_says_is_not_noted_again),
+        cmocka_unit_test(the_last_note_counts),
+        cmocka_unit_test(who_learns_nothing_writes_nothing),
         cmocka_unit_test(a_table_that_hardly_pays_is_not_made),
         cmocka_unit_test(few_queries_say_nothing),
         cmocka_unit_test(a_layer_makes_a_bounded_number_of_tables),

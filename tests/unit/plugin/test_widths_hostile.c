@@ -176,7 +176,9 @@ static void any_model_is_coded_as_it_can_be(void **state)
         {2, 264, SPEC_DTYPE_BF16, false}, {3, 5, SPEC_DTYPE_F16, false},
         {1, 2, SPEC_DTYPE_F32, false},    {2, 8, SPEC_DTYPE_F16, true},
         {1, 256, SPEC_DTYPE_BF16, true},  {2, 200, SPEC_DTYPE_F32, true},
-        {4, 72, SPEC_DTYPE_F16, true},    {1, 16, SPEC_DTYPE_F32, true}};
+        {4, 72, SPEC_DTYPE_F16, true},    {1, 16, SPEC_DTYPE_F32, true},
+        {96, 8, SPEC_DTYPE_F16, true},    {2, 136, SPEC_DTYPE_BF16, true},
+        {14, 40, SPEC_DTYPE_F16, true},   {6, 88, SPEC_DTYPE_F32, true}};
     static const char *const BITS[] = {"7", "7.5", "2.5", "2", "6.5", "8"};
     for (uint32_t s = 0; s < sizeof(SHAPES) / sizeof(SHAPES[0]); s++)
         for (uint32_t b = 0; b < sizeof(BITS) / sizeof(BITS[0]); b++) {
@@ -578,37 +580,289 @@ static void tables_of_others_leave_room_for_our_own(void **state)
     rig_done(&rig);
 }
 
-/* Rows that went are in their codes alone: what cannot decode them has nothing, and says so. */
-static void without_room_for_tables_rows_that_went_are_missed(void **state)
+/* ---- Codes alone, and no room for their tables: a miss of this process alone */
+
+#define LEASED(bits)                                                                               \
+    "\"preset\": \"layered\", \"lease_ns_max\": 1000000000, "                                      \
+    "\"layered\": {\"widths\": \"free\", \"bits_k\": " bits "}"
+#define COARSE_OF(free) free ", \"store\": {\"coarse_only\": \"yes\"}"
+
+static void press(struct rig *rig)
+{
+    sc_plugin_evict_ask(rig->conn, 1);
+    rig_background(rig);
+}
+
+static void open_coarse(struct rig *rig, const struct prompt *prompt, const char *config)
+{
+    rig_init(rig, true, config);
+    rig_shape(rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(rig);
+    assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
+    wait_for_codes(rig);
+    rig_background(rig);
+    press(rig);
+}
+
+/* So many rows of the match in layer 0. *ret_failed: where it is void. */
+static spec_status load_status(struct rig *rig, const struct prompt *prompt, uint64_t *ret_matched,
+                               uint64_t *ret_failed)
+{
+    struct spec_lookup_result found = rig_lookup(rig, prompt);
+    *ret_matched = found.matched_tokens;
+    *ret_failed = UINT64_MAX;
+    if (found.matched_tokens == 0) {
+        rig_release(rig, found.request);
+        return SPEC_OK;
+    }
+    struct area area = rig_area(rig, found.matched_tokens);
+    const struct spec_select select = {.struct_size = sizeof(select),
+                                       .given = SPEC_SELECT_EXACT};
+    struct spec_important item = {.struct_size = sizeof(item),
+                                  .request = found.request,
+                                  .destination = &area.memory,
+                                  .select = &select};
+    spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
+    *ret_failed = item.failed_position;
+    if (status != SPEC_OK) { /* at every layer */
+        item.layer = 1;
+        assert_int_equal(sc_plugin_get_important(rig->conn, &item, 1, NULL), status);
+        assert_int_equal(item.failed_position, *ret_failed);
+    }
+    rig_area_free(&area);
+    rig_release(rig, found.request);
+    return status;
+}
+
+static uint64_t coarse_pieces(const struct rig *rig)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(rig->conn->store, &stats);
+    return stats.coarse_pieces;
+}
+
+/* The load says so, no later lookup promises them, and who has room reads them as ever. */
+static void without_room_for_tables_codes_alone_are_missed_and_stay(void **state)
 {
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
-    rig_init(&rig, true, FREE ", \"store\": {\"coarse_only\": \"yes\"}");
-    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
-    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-    wait_for_codes(&rig);
-    rig_background(&rig);
-    sc_plugin_evict_ask(rig.conn, 1);
-    rig_background(&rig);
+    uint64_t matched, failed;
+    open_coarse(&rig, &prompt, COARSE_OF(FREE));
     struct got coded = read_rows(&rig, &prompt, 0, 1000000);
     assert_int_equal(coded.exact, 0);
     assert_int_equal(assert_near(&rig, &coded), 3 * coded.rows);
-    rig_reopen(&rig);
+    uint64_t pieces = coarse_pieces(&rig);
+    assert_int_not_equal(pieces, 0);
+    for (uint32_t i = 0; i < 2; i++) { /* in each process anew */
+        reopen_untaught(&rig, COARSE_OF(FREE_WIDE));
+        tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
+        assert_int_equal(load_status(&rig, &prompt, &matched, &failed), SPEC_E_BUSY);
+        assert_int_equal(matched, 300);
+        assert_int_equal(failed, 0);
+        assert_int_equal(load_status(&rig, &prompt, &matched, &failed), SPEC_OK);
+        assert_int_equal(matched, 0);
+        rig_pass_ns(&rig, 1000000000);
+        rig_background(&rig);
+        assert_int_equal(atomic_load(&rig.conn->stats.corrupt_ranges), 0);
+        assert_int_equal(coarse_pieces(&rig), pieces);
+    }
+    reopen_untaught(&rig, COARSE_OF(FREE_WIDE));
     struct got again = read_rows(&rig, &prompt, 0, 0);
     assert_same(&rig, &coded, &again);
-    reopen_untaught(&rig, FREE_WIDE ", \"store\": {\"coarse_only\": \"yes\"}");
-    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
-    struct spec_lookup_result result = rig_lookup(&rig, &prompt);
-    assert_int_not_equal(result.matched_tokens, 0);
-    assert_int_equal(rig_load(&rig, result.request, &prompt, 0, result.matched_tokens, 0),
-                     SPEC_E_CORRUPT);
-    rig_release(&rig, result.request);
+    assert_int_equal(again.rows, coded.rows);
     free(coded.bytes);
     free(again.bytes);
     rig_prompt_free(&prompt);
     rig_done(&rig);
+}
+
+/* The match ends before the first of them; what is stored from there on takes their place. */
+static void without_room_for_tables_a_match_ends_before_codes_alone(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt whole = rig_prompt(1, 0, 0, 300);
+    struct prompt front = {128, whole.tokens, whole.history};
+    uint64_t matched, failed;
+    rig_init(&rig, true, COARSE_OF(FREE));
+    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    assert_int_equal(rig_fill(&rig, &front), SPEC_OK);
+    wait_for_codes(&rig);
+    assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
+    wait_for_codes(&rig);
+    rig_background(&rig);
+    press(&rig);
+    struct got coded = read_rows(&rig, &whole, 0, 1000000);
+    assert_int_equal(coded.exact, 3 * 128); /* the end's rows went */
+    reopen_untaught(&rig, COARSE_OF(FREE_WIDE));
+    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
+    assert_int_equal(load_status(&rig, &whole, &matched, &failed), SPEC_E_BUSY);
+    assert_int_equal(failed, 128);
+    struct got rows = read_rows(&rig, &whole, 0, 0);
+    assert_int_equal(rows.rows, 128);
+    assert_int_equal(rows.exact, 3 * 128); /* no room for theirs either, and rows are there */
+    assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
+    wait_for_codes(&rig);
+    struct got stored = read_rows(&rig, &whole, 0, 1000000);
+    assert_int_equal(stored.exact, 3 * stored.rows);
+    assert_int_equal(stored.rows, 300);
+    free(coded.bytes);
+    free(rows.bytes);
+    free(stored.bytes);
+    rig_prompt_free(&whole);
+    rig_done(&rig);
+}
+
+/* A reader without room tells its writer nothing, and may stage them. */
+static void a_reader_without_room_for_tables_costs_no_codes(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    uint64_t matched, failed;
+    open_coarse(&writer, &prompt, COARSE_OF(LEASED("3")));
+    uint64_t pieces = coarse_pieces(&writer);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    reader.extra = COARSE_OF(LEASED("5.5"));
+    rig_open(&reader);
+    tables_fill(&reader, reader.conn->coding->made.k_row_bytes, true);
+    assert_int_equal(load_status(&reader, &prompt, &matched, &failed), SPEC_E_BUSY);
+    assert_int_equal(load_status(&reader, &prompt, &matched, &failed), SPEC_OK);
+    assert_int_equal(matched, 0);
+    rig_pass_ns(&reader, 100000000);
+    rig_pass_ns(&writer, 100000000);
+    rig_background(&writer);
+    assert_int_equal(coarse_pieces(&writer), pieces);
+    struct got got = read_rows(&writer, &prompt, 0, 0);
+    assert_int_equal(got.rows, 300);
+    free(got.bytes);
+    rig_leave(&reader);
+    rig_prompt_free(&prompt);
+    rig_done(&writer);
+}
+
+/* Nothing fails while they are brought into host memory, nor when that has them. */
+static void without_room_for_tables_codes_alone_may_be_staged(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    uint64_t matched, failed;
+    open_coarse(&rig, &prompt, COARSE_OF(FREE));
+    uint64_t pieces = coarse_pieces(&rig);
+    reopen_untaught(&rig, COARSE_OF(FREE_WIDE) ", \"host_bytes\": \"64MiB\"");
+    tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
+    struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+    const struct spec_stage_params params = {.struct_size = sizeof(params),
+                                             .request = found.request};
+    spec_ticket ticket = 0;
+    assert_int_equal(sc_plugin_stage(rig.conn, &params, &ticket, NULL), SPEC_OK);
+    assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+    rig_release(&rig, found.request);
+    rig_background(&rig);
+    assert_int_equal(coarse_pieces(&rig), pieces);
+    assert_int_equal(load_status(&rig, &prompt, &matched, &failed), SPEC_E_BUSY);
+    assert_int_equal(matched, 300);
+    assert_int_equal(load_status(&rig, &prompt, &matched, &failed), SPEC_OK);
+    assert_int_equal(matched, 0);
+    rig_background(&rig);
+    assert_int_equal(coarse_pieces(&rig), pieces);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
+/* ---- Several processes ----------------------------------------------------------------------- */
+
+/* A rank without room misses what it cannot read, and the other keeps what it has. */
+static void a_rank_without_room_for_tables_misses_alone(void **state)
+{
+    (void)state;
+    struct rig rigs[2];
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    uint64_t matched, failed, pieces[2];
+    rig_init(&rigs[0], true, COARSE_OF(LEASED("3")));
+    rig_shape(&rigs[0], 3, 2, 32, SPEC_DTYPE_F16);
+    rigs[0].rank_count = 2;
+    rig_beside(&rigs[1], &rigs[0], SPEC_ROLE_WRITER, 1);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_open(&rigs[i]);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct spec_lookup_result found = rig_lookup(&rigs[i], &prompt);
+        assert_int_equal(rig_wait(&rigs[i], rig_store(&rigs[i], found.request, &prompt, 0, 300)),
+                         SPEC_OK);
+        rig_release(&rigs[i], found.request);
+        wait_for_codes(&rigs[i]);
+        rig_background(&rigs[i]);
+        press(&rigs[i]);
+        pieces[i] = coarse_pieces(&rigs[i]);
+        assert_int_not_equal(pieces[i], 0);
+    }
+    rig_close(&rigs[1]);
+    rigs[1].extra = COARSE_OF(LEASED("5.5"));
+    rig_open(&rigs[1]);
+    tables_fill(&rigs[1], rigs[1].conn->coding->made.k_row_bytes, true);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_pass_ns(&rigs[i], 30000000);
+    struct spec_lookup_result promised = rig_lookup(&rigs[0], &prompt);
+    assert_int_equal(promised.matched_tokens, 300);
+    rig_pass_ns(&rigs[0], 1000000); /* what it began to read, from the disk that both have */
+    assert_int_equal(load_status(&rigs[1], &prompt, &matched, &failed), SPEC_E_BUSY);
+    assert_int_equal(failed, 0);
+    assert_int_equal(load_status(&rigs[1], &prompt, &matched, &failed), SPEC_OK);
+    assert_int_equal(matched, 0);
+    const struct spec_attach_params params = {.struct_size = sizeof(params),
+                                              .lease = {promised.lease, sizeof(promised.lease)}};
+    struct spec_lookup_result attached = {.struct_size = sizeof(attached)};
+    assert_int_equal(sc_plugin_attach(rigs[1].conn, &params, &attached, NULL), SPEC_E_STALE);
+    rig_release(&rigs[0], promised.request);
+    for (uint32_t i = 0; i < 2; i++) {
+        rig_pass_ns(&rigs[i], 100000000);
+        rig_background(&rigs[i]);
+        assert_int_equal(coarse_pieces(&rigs[i]), pieces[i]);
+    }
+    struct got got = read_rows(&rigs[0], &prompt, 0, 0);
+    assert_int_equal(got.rows, 300);
+    free(got.bytes);
+    rig_leave(&rigs[1]);
+    rig_prompt_free(&prompt);
+    rig_done(&rigs[0]);
+}
+
+/* A reader beside a writer that goes on to other tables delivers what the writer does. */
+static void a_reader_follows_tables_as_they_come(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    uint64_t coarse = 0, tables = 0;
+    rig_init(&writer, true, LEASED("3"));
+    rig_shape(&writer, 2, 2, 32, SPEC_DTYPE_BF16);
+    rig_open(&writer);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    for (uint64_t i = 0; i < 24; i++) {
+        struct prompt prompt = rig_prompt(i + 1, 0, 0, 100 + 13 * i);
+        g_queries = i / 4;
+        assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
+        wait_for_codes(&writer);
+        rig_pass_ns(&reader, 60000000);
+        struct got theirs = read_rows(&writer, &prompt, 0, 50000);
+        struct got ours = read_rows(&reader, &prompt, 0, 50000);
+        assert_int_equal(theirs.rows, ours.rows);
+        assert_int_equal(theirs.exact, ours.exact);
+        assert_same(&writer, &theirs, &ours);
+        coarse += assert_near(&reader, &ours);
+        free(theirs.bytes);
+        free(ours.bytes);
+        rig_prompt_free(&prompt);
+    }
+    for (uint32_t layer = 0; layer < 2; layer++)
+        tables += writer.conn->coding->learning.learnt[2 * layer].tables;
+    assert_true(coarse > 0 && tables > 2);
+    g_queries = 0;
+    rig_leave(&reader);
+    rig_done(&writer);
 }
 
 /* ---- What is said of turns, and of queries -------------------------------------------------- */
@@ -887,7 +1141,12 @@ int main(void)
         cmocka_unit_test(blocks_of_any_bytes_are_decoded_or_are_not),
         cmocka_unit_test(without_room_for_tables_rows_are_exact),
         cmocka_unit_test(tables_of_others_leave_room_for_our_own),
-        cmocka_unit_test(without_room_for_tables_rows_that_went_are_missed),
+        cmocka_unit_test(without_room_for_tables_codes_alone_are_missed_and_stay),
+        cmocka_unit_test(without_room_for_tables_a_match_ends_before_codes_alone),
+        cmocka_unit_test(a_reader_without_room_for_tables_costs_no_codes),
+        cmocka_unit_test(without_room_for_tables_codes_alone_may_be_staged),
+        cmocka_unit_test(a_rank_without_room_for_tables_misses_alone),
+        cmocka_unit_test(a_reader_follows_tables_as_they_come),
         cmocka_unit_test(turned_codes_where_there_are_no_turns_are_not_read),
         cmocka_unit_test(queries_of_nearly_nothing_teach_nothing),
         cmocka_unit_test(codes_are_what_they_were),

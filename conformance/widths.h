@@ -1,0 +1,31 @@
+/* Codes of free widths: what they stand for, computed anew from the truth and from the tables that
+ * the store's blocks begin with (docs/store-format.md, Codes).
+ *
+ *   rows of a slab, turned back  ->  scales  ->  where these stand in a file: a block
+ *   block   [head][table][scales][codes]   ->  bits of each channel; codes, which are compared
+ *   codes by the table  ->  numbers, turned forth again
+ *
+ * Holds: turns are libm's cosine and sine of the angle in double, rounded once to float32.
+ * Does not: know how widths are chosen, nor where blocks stand: they are found by their scales.
+ * Threads: one. Tests: as fixture.h. */
+#ifndef CONFORMANCE_WIDTHS_H
+#define CONFORMANCE_WIDTHS_H
+
+#include "conformance/coded.h"
+
+struct widths {
+    uint32_t halves[2];                       /* bits a channel on average, of K, of V; in halves */
+    float numbers[3][2][ROWS_MAX][CHANNELS];  /* [layer][K, V][position], what codes stand for */
+    uint32_t least[2], most[2];               /* bits that a channel has, of all that was read */
+    uint8_t tables[3][2][ROWS_MAX][CHANNELS]; /* bits of each channel, of each row */
+};
+
+/* Whether the part has tables: K always, V where its bits are none that even codes have. */
+bool widths_has(const struct widths *widths, int value);
+/* Configures free widths, with no store open or one that is closed for it. */
+void widths_configure(struct fixture *fx, const uint32_t halves[2]);
+/* Finds the blocks of all rows that are matched and works out what their codes stand for; the store
+ * is closed for it, and opened again. False: they are not there (hits required: that fails). */
+bool widths_read(struct coded *coded);
+
+#endif
