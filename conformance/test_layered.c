@@ -652,7 +652,7 @@ static struct coded free_open(struct fixture *fx, struct shape shape, const stru
         fx->model.rope_scaling_kind = "llama3";
         memcpy(fx->model.rope_scaling, LLAMA3, sizeof(LLAMA3));
     }
-    widths_configure(fx, widths->halves);
+    widths_configure(fx, widths);
     struct coded coded = coded_make(fx, seed, widths->halves[0] / 2, widths->halves[1] / 2, STORED);
     coded.widths = widths;
     coded.scene.prompt.is_steep = true;
@@ -729,6 +729,50 @@ static void abi_196_each_block_is_read_by_the_table_that_it_begins_with(void **s
     coded_close(&coded);
 }
 
+/* ---- 198 ---- */
+
+/* Chosen rows come with what their codes lack, and are told apart from exact ones: in the bits, in
+ * the counts, and in the provenance. Bit-identical rows are to be had still. */
+static void abi_198_refined_rows_are_what_planes_say_and_are_not_told_as_exact(void **state)
+{
+    struct fixture *fx = *state;
+    static struct widths widths = {.has_planes = true};
+    static const struct {
+        struct shape shape;
+        struct rope rope;
+        uint32_t halves[2];
+    } CASES[] = {
+        {{2, 4, 16, SPEC_DTYPE_F16}, {SPEC_ROPE_HALF, 10000, false}, {6, 4}},
+        {{2, 1, 64, SPEC_DTYPE_BF16}, {SPEC_ROPE_INTERLEAVED, 500000, false}, {7, 2}},
+        {{2, 2, 24, SPEC_DTYPE_F32}, {SPEC_ROPE_NONE, 0, false}, {4, 10}},
+    };
+    uint64_t refined = 0;
+    for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        memcpy(widths.halves, CASES[i].halves, sizeof(widths.halves));
+        struct coded coded = free_open(fx, CASES[i].shape, &CASES[i].rope, &widths, 1720 + i);
+        coded_store(&coded);
+        if (!widths_read(&coded))
+            conf_skip("no codes of free widths were found");
+        for (uint32_t s = 0; s < 4; s++)
+            for (uint32_t layer = 0; layer < 2; layer++) {
+                struct shot shot = shot_of(layer, SHARES[s]);
+                struct spec_lookup_result found = fixture_find(fx, &coded.scene.prompt);
+                shot.dtype = s % 2 == 0 ? 0 : SPEC_DTYPE_F32;
+                shot.layout = (enum layout)((2 * i + s) % LAYOUTS);
+                (void)fire_in(&coded, &shot, &found);
+                bool is_all = SHARES[s] == PPM;
+                assert_true(shot.missed || !is_all || shot.answer.item.exact_rows == STORED);
+                refined += shot.missed ? 0 : shot.answer.item.refined_rows;
+                shot_free(&shot);
+                fixture_release(fx, found.request);
+            }
+        coded_expect_sure(&coded);
+        coded_close(&coded);
+    }
+    if (conf_options.require_hits)
+        assert_true(refined > 0);
+}
+
 const struct conf_test CONF_LAYERED[] = {
     BARE(abi_150_rows_are_stored_bytes_or_values_of_their_codes_in_every_dtype),
     BARE(abi_150_rows_lie_where_any_memory_says),
@@ -753,5 +797,6 @@ const struct conf_test CONF_LAYERED[] = {
     BARE(abi_158_who_needs_rows_misses_what_has_codes_alone),
     BARE(abi_196_codes_of_free_widths_are_turned_where_they_are_read_in_every_dtype),
     BARE(abi_196_each_block_is_read_by_the_table_that_it_begins_with),
+    BARE(abi_198_refined_rows_are_what_planes_say_and_are_not_told_as_exact),
     END,
 };
