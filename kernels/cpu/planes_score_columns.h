@@ -7,12 +7,14 @@
  *   of one query   sum += cos * along + sin * across                  (a, b: the pair's values)
  *                  along  = q_a a + q_b b          across = q_b a - q_a b
  *                  with steps and bases in the factors: 6 operations a pair, not 8
+ *   one, not turned, of many keys: see planes_score_tables.h
  *
  * Included by planes_score_rung.h. Threads: any. Tests: tests/unit/kernels/test_planes.c */
 #ifndef SC_KERNELS_CPU_PLANES_SCORE_COLUMNS_H
 #define SC_KERNELS_CPU_PLANES_SCORE_COLUMNS_H
 
 #include "kernels/cpu/planes_score_rung.h"
+#include "kernels/cpu/planes_score_tables.h"
 
 #define WANTED_TOGETHER 8u /* queries for which a tile is spread once */
 #define NUMBERS_FOR     4u /* queries for which a code becomes a number once, at most */
@@ -290,6 +292,17 @@ static __attribute__((noinline)) void ones_score(const struct columns_wanted *wa
     (void)some_score(wanted, tile, v, 1, 4);
 }
 
+/* One query, not turned, by what each bit weighs. */
+static void one_score(const struct sc_kernels_planes_score *what, struct columns_wanted *wanted)
+{
+    float weights[WEIGHTS_MOST];
+    struct score_tables tables;
+    wanted_take(what->queries, what->head_padded, 1, wanted);
+    tables_make(weights, bits_weigh(what->planes, what->head, wanted->queries[0], weights),
+                &tables);
+    tables_score(what, &tables, wanted->sums[0]);
+}
+
 static void rung_planes_score(const struct sc_kernels_planes_score *what)
 {
     struct columns_wanted wanted;
@@ -304,6 +317,10 @@ static void rung_planes_score(const struct sc_kernels_planes_score *what)
     }
     head_scales(what->planes, what->scales, what->head, &head);
     wanted_begin(&head, turns_of(what->rotary), &wanted);
+    if (head.turned == 0 && what->query_count == 1 && what->row_count >= TABLES_ROWS) {
+        one_score(what, &wanted);
+        return;
+    }
     for (uint64_t v = 0; v < what->query_count; v += wanted.count) {
         uint64_t left = what->query_count - v;
         wanted_take(what->queries + v * what->head_padded, what->head_padded,

@@ -1,6 +1,7 @@
 /* Scores of codes of free widths: what the rungs share. What is a rung's own is a file:
  *
  *   planes_score_columns.h   AVX2: a vector is a channel of some keys
+ *   planes_score_tables.h    AVX2, of one query that is not turned: a vector is some bits of 8 keys
  *   planes_score_rows.h      AVX-512: a vector is some channels of a key
  *
  * Written in the words of v8.h or v16.h, one of which is included before it.

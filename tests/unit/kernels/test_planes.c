@@ -556,6 +556,25 @@ static void every_rung_scores_codes_as_their_values(void **state)
     }
 }
 
+/* AVX2 has a way of its own for these. Heads of 2 bytes to 256, so of any rest of 16. */
+static void one_query_of_many_keys_is_scored_by_their_values(void **state)
+{
+    (void)state;
+    static const uint64_t COUNTS[] = {47, 48, 49, 63, 128, ROWS};
+    static struct made made;
+    for (uint32_t n = 0; n < SHAPES; n++) {
+        struct shape shape = shape_of(n);
+        shape.rows = COUNTS[n * 5 / 3 % COUNT(COUNTS)];
+        shape.turned = 0;
+        struct slab *slab = slab_make(n, shape);
+        assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
+        for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
+            for (uint64_t head = 0; head < HEADS; head++)
+                scores_compare(slab, &made, 1, head, level, NULL);
+        free(slab);
+    }
+}
+
 static void turn_tiles_are_the_turns_of_32_rows_side_by_side(void **state)
 {
     (void)state;
@@ -591,6 +610,7 @@ int main(void)
         cmocka_unit_test(a_table_of_parts_of_bytes_is_refused),
         cmocka_unit_test(turn_tiles_are_the_turns_of_32_rows_side_by_side),
         cmocka_unit_test(every_rung_scores_codes_as_their_values),
+        cmocka_unit_test(one_query_of_many_keys_is_scored_by_their_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
