@@ -218,6 +218,8 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
     struct sc_plugin_coding *coding = conn->coding;
     uint32_t part = what->part == SC_STORE_PART_K ? 0 : 1;
     bool is_even = part == 1 && coding->even_v != NULL;
+    if (!is_even)
+        sc_plugin_learn_due(&coding->learning, what->layer, part);
     const struct sc_plugin_table *table =
         is_even ? coding->even_v : sc_plugin_learnt_table(&coding->learning, what->layer, part);
     struct sc_kernels_planes_encode encode = {.rows = what->rows,

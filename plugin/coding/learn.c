@@ -168,6 +168,20 @@ const struct sc_plugin_table *sc_plugin_learn_first(struct sc_plugin_learning *l
     return table;
 }
 
+void sc_plugin_learn_due(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part)
+{
+    struct sc_plugin_learnt *learnt = learnt_of(learning, layer, part);
+    if (!atomic_load_explicit(&learnt->is_due, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&learning->lock);
+    if (learnt->slabs > 0) {
+        atomic_store_explicit(&learnt->is_due, false, memory_order_relaxed);
+        weights_make(learning, learnt, part == 0);
+        (void)table_make(learning, learnt, part);
+    }
+    pthread_mutex_unlock(&learning->lock);
+}
+
 void sc_plugin_learn_slab(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part,
                           const uint8_t *spans)
 {
@@ -217,7 +231,9 @@ void sc_plugin_learn_queries(struct sc_plugin_learning *learning, uint32_t layer
     uint64_t before = learnt->rows;
     for (uint64_t row = 0; row < count && learnt->rows < ROWS_MOST; row += step)
         row_add(learning, learnt, queries, row);
-    if (before < ROWS_FIRST && learnt->rows >= ROWS_FIRST)
-        learnt->slabs_next = learnt->slabs + 1; /* the table knew of no queries */
+    if (before < ROWS_FIRST && learnt->rows >= ROWS_FIRST) { /* the table knew of no queries */
+        learnt->slabs_next = learnt->slabs + 1;
+        atomic_store_explicit(&learnt->is_due, true, memory_order_relaxed);
+    }
     pthread_mutex_unlock(&learning->lock);
 }

@@ -27,6 +27,7 @@
 
 struct sc_plugin_learnt {                        /* of a layer and part */
     const struct sc_plugin_table *_Atomic table; /* NULL: none yet */
+    _Atomic bool is_due; /* queries came for the first time: the table is looked at before a slab */
     /* Lock held. */
     uint64_t slabs, rows;   /* that were seen: slabs of them, rows of queries */
     uint64_t rows_noted;    /* of rows: that a note had, from which `queries` was filled */
@@ -61,6 +62,8 @@ const struct sc_plugin_table *sc_plugin_learnt_table(const struct sc_plugin_lear
 const struct sc_plugin_table *sc_plugin_learn_first(struct sc_plugin_learning *learning,
                                                     uint32_t layer, uint32_t part,
                                                     const uint8_t *spans);
+/* In front of a slab: the table knows of queries that came for the first time since the last one. */
+void sc_plugin_learn_due(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part);
 /* A slab was coded. */
 void sc_plugin_learn_slab(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part,
                           const uint8_t *spans);

@@ -579,6 +579,35 @@ static void the_first_table_is_of_the_first_spans(void **state)
     school_close(school);
 }
 
+/* In front of the next slab, and only once. */
+static void queries_that_come_first_count_from_the_next_slab_on(void **state)
+{
+    (void)state;
+    struct school *school = school_open(20, 4, 3);
+    sc_plugin_learn_due(&school->learning, 0, 0);
+    assert_null(now(school, 0, 0));
+    queries_set(school, 8, 24, 30, 1);
+    sc_plugin_learn_queries(&school->learning, 1, &school->view);
+    sc_plugin_learn_due(&school->learning, 1, 0); /* there are no ranges yet */
+    assert_null(now(school, 1, 0));
+    spans_set(school, 0, 0, 1, 1);
+    const struct sc_plugin_table *even = first(school, 0, 0), *even_v = first(school, 0, 1);
+    sc_plugin_learn_due(&school->learning, 0, 0);
+    assert_ptr_equal(now(school, 0, 0), even);
+    sc_plugin_learn_queries(&school->learning, 0, &school->view);
+    assert_ptr_equal(now(school, 0, 0), even); /* a request waits for no table */
+    sc_plugin_learn_due(&school->learning, 0, 0);
+    sc_plugin_learn_due(&school->learning, 0, 1);
+    assert_ptr_equal(now(school, 0, 1), even_v);
+    const struct sc_plugin_table *next = now(school, 0, 0);
+    assert_ptr_not_equal(next, even);
+    queries_set(school, 0, 8, 300, 1);
+    sc_plugin_learn_queries(&school->learning, 0, &school->view);
+    sc_plugin_learn_due(&school->learning, 0, 0);
+    assert_ptr_equal(now(school, 0, 0), next);
+    school_close(school);
+}
+
 /* Channels that queries look at get bits, and so do those that turn with them; after the next slab,
  * and in the layer that they were of. */
 static void queries_make_another_table_where_it_pays(void **state)
@@ -924,6 +953,7 @@ int main(void)
         cmocka_unit_test(what_is_not_known_is_said_once),
         cmocka_unit_test(threads_that_want_the_same_turns_get_the_same),
         cmocka_unit_test(the_first_table_is_of_the_first_spans),
+        cmocka_unit_test(queries_that_come_first_count_from_the_next_slab_on),
         cmocka_unit_test(queries_make_another_table_where_it_pays),
         cmocka_unit_test(what_a_note_says_is_not_noted_again),
         cmocka_unit_test(the_last_note_counts),
