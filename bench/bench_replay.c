@@ -445,8 +445,9 @@ static void note(struct outcome *outcome, const struct spec_important *item)
     outcome->rows += item->row_count;
     outcome->prefetched_rows += item->prefetched_rows;
     outcome->union_rows += item->union_rows;
-    bool is_coarse = item->exact_rows > 0 && item->exact_rows < item->row_count; /* layered */
-    outcome->read_rows += is_coarse ? item->exact_rows : item->union_rows;
+    uint64_t chosen = item->exact_rows + item->refined_rows; /* layered */
+    bool is_coarse = chosen > 0 && item->exact_rows < item->row_count;
+    outcome->read_rows += is_coarse ? chosen : item->union_rows;
     outcome->fallbacks += (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
     outcome->denses += (item->result_flags & SPEC_IMPORTANT_DENSE) != 0;
 }

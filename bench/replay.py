@@ -51,7 +51,8 @@ def name_of(preset):
 
 def family_of(preset):
     """Its name without the planner; what is read is the same of all in it."""
-    return name_of(preset).split("+")[0] + (", free" if ", free" in preset else "")
+    return name_of(preset).split("+")[0] + "".join(
+        word for word in (", free", ", planes") if word in preset)
 
 
 def config(store, preset):
@@ -61,6 +62,8 @@ def config(store, preset):
         out["prefetch"] = {"predictor": "hint"}
     if ", free" in preset:
         out |= {"chunk_tokens": 128, "layered": {"widths": "free", "bits_k": 3}}
+    if ", planes" in preset:
+        out["layered"]["planes"] = "k8v6"
     return json.dumps(out)
 
 

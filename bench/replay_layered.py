@@ -40,11 +40,12 @@ ROUNDS = 3  # of real cells, all presets in turn
 PRESETS = {"layered": ("layered", True, "none"), "layered, hints": ("layered", True, "before"),
            "layered, one call": ("layered", True, "none"),
            "layered, free": ("layered, free", True, "none"),
+           "layered, free, planes": ("layered, free, planes", True, "none"),
            "as-like": ("impress-itf", False, "none"), "impress-itf": ("impress-itf", True, "none"),
            "impress-itf+range": ("impress-itf", True, "none"),
            "hinted": ("layered", True, "before")}
 # Where a layer is computed, the next one's destination is told ahead: layered by SPEC_ITEM_AHEAD,
-# unless "one call" is what is shown; a full load needs no queries, and nothing is left to do of it.
+# unless "one call" is what is shown, or planes, which one call alone reads; a full load needs no queries, and nothing is left to do of it.
 AHEAD = ("layered", "layered, free", "layered, hints", "as-like")
 HINT_RECALL = 0.8
 WINDOWS = ("no window", "window")
@@ -100,7 +101,8 @@ class Cell:
     def measure_real(self):
         where = os.path.join(self.build, "bench-store")
         self.stores = {preset: f"{where}-{preset}"
-                       for preset in ("impress-itf", "layered", "layered, free")}
+                       for preset in ("impress-itf", "layered", "layered, free",
+                                      "layered, free, planes")}
         try:
             for preset, store in self.stores.items():
                 shutil.rmtree(store, ignore_errors=True)
@@ -201,7 +203,7 @@ def head(cell):
 
 def table(cell):
     columns = f"{'ttft ms':>8} {'I/O ms':>8} {'x full':>6} {'share':>6}"
-    print(f"{'preset':17} {'MiB read':>8} {'ops':>6} {'amplif':>6} {'fallb':>5} {'bound':>6} | "
+    print(f"{'preset':21} {'MiB read':>8} {'ops':>6} {'amplif':>6} {'fallb':>5} {'bound':>6} | "
           f"{columns} | window: {columns} {'of load':>7} {'ahead':>5} {'waste':>5}")
     for preset, rounds in cell.rounds.items():
         none, half = (rounds[0][window] for window in WINDOWS)
@@ -212,7 +214,7 @@ def table(cell):
             gain = cell.ratio("as-like", preset, window)
             shown.append(f"{ttft / 1e6:8.2f} {exposed / 1e6:8.2f} {gain:6.2f} "
                          f"{gain / cell.bound(preset, window):6.2f}")
-        print(f"{preset:17} {none['read_bytes'] / each / 2**20:8.1f} {none['ops'] // each:6} "
+        print(f"{preset:21} {none['read_bytes'] / each / 2**20:8.1f} {none['ops'] // each:6} "
               f"{none['read_bytes'] / none['wanted_bytes']:6.2f} "
               f"{none['fallbacks'] / each / none['layers']:5.2f} "
               f"{cell.bound(preset, 'no window'):6.2f} | {shown[0]} |         {shown[1]} "
