@@ -45,7 +45,8 @@ PRESETS = {"layered": ("layered", True, "none"), "layered, hints": ("layered", T
            "impress-itf+range": ("impress-itf", True, "none"),
            "hinted": ("layered", True, "before")}
 # Where a layer is computed, the next one's destination is told ahead: layered by SPEC_ITEM_AHEAD,
-# unless "one call" is what is shown, or planes, which one call alone reads; a full load needs no queries, and nothing is left to do of it.
+# unless "one call" is what is shown, or planes, which one call alone reads; a full load needs no
+# queries, and nothing is left to do of it.
 AHEAD = ("layered", "layered, free", "layered, hints", "as-like")
 HINT_RECALL = 0.8
 WINDOWS = ("no window", "window")

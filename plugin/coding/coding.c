@@ -9,8 +9,9 @@
 
 #include <string.h>
 
-#define SINKS       4u  /* first positions, whose keys are like no others' */
-#define GENERATIONS 16u /* tables of a layer and part that are read, beside our own */
+#define SINKS        4u  /* first positions, whose keys are like no others' */
+#define GENERATIONS  16u /* others' tables of a layer and part that are read, beside our own */
+#define OTHERS_BYTES (256ull << 20) /* of all of those, but for one of each */
 
 static uint64_t channels_of(const spec_connector *conn)
 {
@@ -122,11 +123,16 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "coding");
     bool is_used = conn->choice.reads_codes || sc_config_keeps_codes(config);
     uint64_t parts = is_used && may_be_free(conn) ? 2 * (uint64_t)conn->dims.layer_count : 0;
-    uint64_t capacity = parts * (GENERATIONS + SC_PLUGIN_TABLES_A_LAYER);
-    spec_status status = sc_plugin_tables_open(&coding->tables, &conn->alloc,
-                                               conn->shape.kv_head_count, conn->shape.head_size,
-                                               capacity, config->planes != SC_PLANES_NONE, reterr);
-    coding->tables.others_most = parts * GENERATIONS; /* else we could code nothing ourselves */
+    bool has_finer = config->planes != SC_PLANES_NONE;
+    uint64_t others = OTHERS_BYTES / sc_plugin_tables_slot_bytes(conn->shape.kv_head_count,
+                                                                 conn->shape.head_size, has_finer);
+    others = others < parts * GENERATIONS ? others : parts * GENERATIONS;
+    others = others > parts ? others : parts;
+    uint64_t capacity = others + parts * SC_PLUGIN_TABLES_A_LAYER;
+    spec_status status =
+        sc_plugin_tables_open(&coding->tables, &conn->alloc, conn->shape.kv_head_count,
+                              conn->shape.head_size, capacity, has_finer, reterr);
+    coding->tables.others_most = others; /* else we could code nothing ourselves */
     if (status == SPEC_OK && capacity > 0) {
         status = sc_plugin_turns_open(&coding->turns, &conn->alloc, model,
                                       config->max_request_tokens, &is_known, reterr);

@@ -62,7 +62,8 @@ const struct sc_plugin_table *sc_plugin_learnt_table(const struct sc_plugin_lear
 const struct sc_plugin_table *sc_plugin_learn_first(struct sc_plugin_learning *learning,
                                                     uint32_t layer, uint32_t part,
                                                     const uint8_t *spans);
-/* In front of a slab: the table knows of queries that came for the first time since the last one. */
+/* In front of a slab: the table knows of queries that came for the first time since the last one.
+ */
 void sc_plugin_learn_due(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part);
 /* A slab was coded. */
 void sc_plugin_learn_slab(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part,

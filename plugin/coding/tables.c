@@ -26,6 +26,27 @@ static uint64_t groups_bytes(const struct sc_plugin_tables *tables)
            sizeof(struct sc_kernels_planes_group);
 }
 
+/* [groups][widths] */
+static uint64_t finer_bytes(const struct sc_plugin_tables *tables)
+{
+    return up(groups_bytes(tables)) + up(channels_of(tables));
+}
+
+/* [the table][groups][widths][packed], then K's and V's missing bits */
+static uint64_t slot_bytes_of(const struct sc_plugin_tables *tables)
+{
+    return up(sizeof(struct sc_plugin_table)) + up(groups_bytes(tables)) + up(channels_of(tables)) +
+           up(tables->packed_bytes) + (tables->has_finer ? 2 * finer_bytes(tables) : 0);
+}
+
+uint64_t sc_plugin_tables_slot_bytes(uint64_t head_count, uint64_t head_size, bool has_finer)
+{
+    return slot_bytes_of(&(struct sc_plugin_tables){.head_count = head_count,
+                                                    .head_size = head_size,
+                                                    .packed_bytes = head_count * head_size / 2,
+                                                    .has_finer = has_finer});
+}
+
 static struct sc_plugin_table *slot_at(const struct sc_plugin_tables *tables, uint64_t number)
 {
     return (struct sc_plugin_table *)(void *)(tables->slots + number * tables->slot_bytes);
@@ -52,12 +73,6 @@ const struct sc_plugin_table *sc_plugin_tables_find(struct sc_plugin_tables *tab
 {
     uint64_t place;
     return tables->capacity > 0 ? find_at(tables, packed, &place) : NULL;
-}
-
-/* [groups][widths] */
-static uint64_t finer_bytes(const struct sc_plugin_tables *tables)
-{
-    return up(groups_bytes(tables)) + up(channels_of(tables));
 }
 
 /* K's (part 0) or V's missing bits, of channels that have `from`, into so much memory. */
@@ -144,10 +159,7 @@ spec_status sc_plugin_tables_open(struct sc_plugin_tables *tables, struct sc_all
     pthread_mutex_init(&tables->lock, NULL);
     if (capacity == 0)
         return SPEC_OK;
-    /* [the table][groups][widths][packed], then K's and V's missing bits */
-    tables->slot_bytes = up(sizeof(struct sc_plugin_table)) + up(groups_bytes(tables)) +
-                         up(channels_of(tables)) + up(tables->packed_bytes) +
-                         (has_finer ? 2 * finer_bytes(tables) : 0);
+    tables->slot_bytes = slot_bytes_of(tables);
     while (tables->place_mask + 1 < 2 * tables->capacity)
         tables->place_mask = 2 * tables->place_mask + 1;
     tables->places = sc_alloc_array(alloc, tables->place_mask + 1, sizeof(*tables->places));

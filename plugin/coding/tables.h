@@ -37,6 +37,8 @@ struct sc_plugin_tables {
     pthread_mutex_t lock;
 };
 
+/* Bytes of memory that each of the capacity takes; of what is not used none are touched. */
+uint64_t sc_plugin_tables_slot_bytes(uint64_t head_count, uint64_t head_size, bool has_finer);
 /* capacity 0: none can be had; else beside them the table of no bits, which is there. Until
  * others_most is set less, others' may be as many. */
 spec_status sc_plugin_tables_open(struct sc_plugin_tables *tables, struct sc_alloc *alloc,
