@@ -518,7 +518,7 @@ struct spec_important {
                                        * were not wanted (what pages add counts as the rows do) */
     const struct spec_select *select; /* in: for this item; NULL: as configured */
     /* Since 0.10. Rows of a layered delivery that were asked for exactly and came refined
-     * (layered.exact): 8 bits of each value of K and 6 of V. None of them is counted, or has its
+     * (layered.exact): 8 bits of each value. None of them is counted, or has its
      * bit, as exact. [ABI-198] */
     uint64_t *refined_bits;     /* out: bit j = row j is refined; NULL: not wanted */
     uint64_t refined_bit_words; /* in: uint64 words, >= ceil(R / 64) when refined_bits is given */

@@ -446,7 +446,7 @@ static void preset_apply(const struct parse *parse)
         default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
 }
 
-#define PLANES_HALVES_V 10u /* less than V's 6 bits */
+#define PLANES_HALVES_V 14u /* less than all 8 bits */
 
 /* Codes of even widths are of some widths only; planes go on where free ones end. */
 static spec_status check_widths(const struct parse *parse)
@@ -462,12 +462,13 @@ static spec_status check_widths(const struct parse *parse)
     bool has_planes = config->planes != SC_PLANES_NONE;
     if (has_planes && config->widths != SC_WIDTHS_FREE)
         return sc_fail(parse->reterr, SPEC_E_CONFIG,
-                       "config: layered.planes: found \"k8v6\", expected \"none\" where "
+                       "config: layered.planes: found \"k8v8\", expected \"none\" where "
                        "layered.widths is even");
     if (has_planes && (config->halves_v % 2 != 0 || config->halves_v > PLANES_HALVES_V))
         return sc_fail(parse->reterr, SPEC_E_CONFIG,
-                       "config: layered.bits_v: found %" PRIu32 "%s, expected 1, 2, 3, 4 or 5 "
-                       "where layered.planes is k8v6",
+                       "config: layered.bits_v: found %" PRIu32
+                       "%s, expected a whole number up to 7 "
+                       "where layered.planes is k8v8",
                        config->halves_v / 2, config->halves_v % 2 != 0 ? ".5" : "");
     return SPEC_OK;
 }

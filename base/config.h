@@ -37,7 +37,7 @@ enum sc_config_identify {
 };
 enum sc_config_base { SC_BASE_NONE, SC_BASE_COARSE };
 enum sc_config_widths { SC_WIDTHS_EVEN, SC_WIDTHS_FREE };
-enum sc_config_planes { SC_PLANES_NONE, SC_PLANES_K8V6 };
+enum sc_config_planes { SC_PLANES_NONE, SC_PLANES_K8V8 };
 enum sc_config_exact { SC_EXACT_AUTO, SC_EXACT_ROWS, SC_EXACT_PLANES };
 enum sc_config_codes { SC_CODES_AUTO, SC_CODES_NO, SC_CODES_YES };
 enum sc_config_similarity { SC_SIMILARITY_JACCARD, SC_SIMILARITY_MASS };

@@ -151,14 +151,14 @@ static const struct sc_config_row rows[] = {
       "where ranges and queries say that errors count, and keys are coded as they were before the "
       "rotary turn. Codes of either kind are read."},
      CHOICE(widths, "even", "free")},
-    {{"layered.planes", "choice", "none", "\"none\" or \"k8v6\"",
-      "What is stored beside the codes that are made from now on. k8v6: of each row the bits that "
-      "its codes lack of 8 of K and 6 of V, so that a row can be refined by a third of its bytes. "
-      "Needs layered.widths free and whole layered.bits_v up to 5."},
-     CHOICE(planes, "none", "k8v6")},
+    {{"layered.planes", "choice", "none", "\"none\" or \"k8v8\"",
+      "What is stored beside the codes that are made from now on. k8v8: of each row the bits that "
+      "its codes lack of 8 a value, so that a row can be refined by a third of its bytes. "
+      "Needs layered.widths free and whole layered.bits_v up to 7."},
+     CHOICE(planes, "none", "k8v8")},
     {{"layered.exact", "choice", "auto", "\"auto\", \"rows\" or \"planes\"",
       "How the rows come that layered.exact_ppm asks for, where planes are stored. rows: bit for "
-      "bit. planes: refined to 8 bits of K and 6 of V. auto: refined where a row is more than "
+      "bit. planes: refined to 8 bits a value. auto: refined where a row is more than "
       "8 KiB, or gone (store.coarse_only)."},
      CHOICE(exact, "auto", "rows", "planes")},
     {{"layered.exact_ppm", "integer", "50000", "0 .. 1000000",

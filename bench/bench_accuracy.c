@@ -16,7 +16,7 @@
  *                 allowed (plugin only)
  *   freeCHUNK:K+V@SHARE  the same with free widths, in chunks of so many tokens; its store is its
  *                 own, filled in the order of the file behind some text that it learns widths by
- *   planesCHUNK:K+V@SHARE  the same, the share of rows refined to 8 bits of K and 6 of V
+ *   planesCHUNK:K+V@SHARE  the same, the share of rows refined to 8 bits a value
  *   mass, layered, free or planes with /F-L behind it: the first F and the last L rows are always
  *                 among them
  *   preset:NAME   the connector's preset of that name, as it is (plugin only)
@@ -133,7 +133,7 @@ static void set_layered(struct contender *contender, const char *name, double sh
                    "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"widths\": \"%s\", "
                    "\"planes\": \"%s\", \"exact\": \"%s\", \"exact_ppm\": %" PRIu64
                    ", \"keep_first\": %u, \"keep_last\": %u}",
-                   chunk, bits_k, bits_v, is_free ? "free" : "even", has_planes ? "k8v6" : "none",
+                   chunk, bits_k, bits_v, is_free ? "free" : "even", has_planes ? "k8v8" : "none",
                    has_planes ? "planes" : "auto", (uint64_t)(share * 1e6 + .5), kept.first,
                    kept.last);
 }

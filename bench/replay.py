@@ -63,7 +63,7 @@ def config(store, preset):
     if ", free" in preset:
         out |= {"chunk_tokens": 128, "layered": {"widths": "free", "bits_k": 3}}
     if ", planes" in preset:
-        out["layered"]["planes"] = "k8v6"
+        out["layered"]["planes"] = "k8v8"
     return json.dumps(out)
 
 

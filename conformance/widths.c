@@ -26,7 +26,7 @@ void widths_configure(struct fixture *fx, const struct widths *widths)
     (void)snprintf(layered, sizeof(layered),
                    "\"widths\": \"free\", \"bits_k\": %.1f, \"bits_v\": %.1f%s",
                    widths->halves[0] / 2.0, widths->halves[1] / 2.0,
-                   widths->has_planes ? ", \"planes\": \"k8v6\", \"exact\": \"planes\"" : "");
+                   widths->has_planes ? ", \"planes\": \"k8v8\", \"exact\": \"planes\"" : "");
     coded_configure_layered(fx, layered, "");
 }
 
@@ -116,7 +116,7 @@ static uint32_t code_of(const struct slab *slab, uint64_t row, uint32_t channel)
 /* What the channels' own codes stand for, before the turn. */
 static float number_of(const struct slab *slab, uint64_t row, uint32_t channel)
 {
-    static const float GAINS[] = {1, 5.0f / 8, 29.0f / 32}, MIDDLES[] = {128, 88, 41};
+    static const float GAINS[] = {1, 1, 17.0f / 16}, MIDDLES[] = {128, 64, 26};
     uint32_t bits = slab->bits[channel];
     float step = slab->span[channel] / 256, gain = bits < 3 ? GAINS[bits] : 1;
     float middle = bits < 3 ? MIDDLES[bits] : ldexpf(1, 7 - (int)bits);
@@ -196,7 +196,7 @@ static void slab_note(const struct slab *slab, struct widths *widths)
     int value = slab->value;
     wide = *slab;
     for (uint32_t c = 0; c < slab->channels; c++)
-        wide.bits[c] = value == 0 ? 8 : slab->bits[c] > 6 ? slab->bits[c] : 6;
+        wide.bits[c] = 8;
     for (uint64_t i = 0; i < slab->count; i++) {
         float *numbers = widths->numbers[slab->layer][value][slab->first + i];
         float *refined = widths->refined[slab->layer][value][slab->first + i];

@@ -15,7 +15,7 @@
 
 struct widths {
     uint32_t halves[2];                       /* bits a channel on average, of K, of V; in halves */
-    bool has_planes;                          /* and what codes lack of K 8 and V 6 bits */
+    bool has_planes;                          /* and what codes lack of 8 bits */
     float numbers[3][2][ROWS_MAX][CHANNELS];  /* [layer][K, V][position], what codes stand for */
     float refined[3][2][ROWS_MAX][CHANNELS];  /* and with what they lack */
     uint32_t least[2], most[2];               /* bits that a channel has, of all that was read */

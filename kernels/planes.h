@@ -12,11 +12,12 @@
  *   value = fma(kept, gain * span / 256, fma(middle, span / 256, min)), rounded twice to float32,
  *           turned where keys were turned back (rotary.h), then the destination's type
  *           bits of the code  0    1    2      3 and more
- *           gain              1    5/8  29/32  1
- *           middle            128  88   41     2^(7 - bits)
+ *           gain              1    1    17/16  1
+ *           middle            128  64   26     2^(7 - bits)
  *
- * A code of few bits stands for what its values are on average, not for the middle of its range: of
- * 128 values of a normal distribution, .63 and .93 of the square error.
+ * Codes of 2 bits lie a little further apart than their ranges' middles: so their values have no
+ * bias, slope 1 on what was coded. Means of ranges have .93 of the square error and are worse: sums
+ * over many rows average noise out, and a factor not (docs/decisions/0031).
  *
  * So a narrower code is the beginning of a wider one. A base table has from = 0; a finer table of
  * the same channels goes on where it ends, and its row holds what is missing. Of no bits at all the
@@ -40,8 +41,8 @@
 #define SC_KERNELS_PLANES_TILE  32u  /* rows whose turns stand side by side, see turn_tiles */
 
 #define SC_KERNELS_PLANES_FEW 2
-static const float sc_kernels_planes_gains[SC_KERNELS_PLANES_FEW + 1] = {1, .625f, .90625f};
-static const float sc_kernels_planes_middles[SC_KERNELS_PLANES_FEW + 1] = {128, 88, 41};
+static const float sc_kernels_planes_gains[SC_KERNELS_PLANES_FEW + 1] = {1, 1, 1.0625f};
+static const float sc_kernels_planes_middles[SC_KERNELS_PLANES_FEW + 1] = {128, 64, 26};
 
 struct sc_kernels_planes_group {
     uint64_t masks[SC_KERNELS_PLANES]; /* bit c: channel c has the plane */

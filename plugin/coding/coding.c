@@ -92,8 +92,8 @@ static struct sc_store_code_shape shape_of(const spec_connector *conn)
                             ? channels * config->halves_v / 16
                             : sc_kernels_code_row_bytes(channels, shape.bits_v);
     if (is_free && config->planes != SC_PLANES_NONE) {
-        shape.k_finer_bytes = (uint32_t)(channels * SC_PLUGIN_FINER_K / 8 - shape.k_row_bytes);
-        shape.v_finer_bytes = (uint32_t)(channels * SC_PLUGIN_FINER_V / 8 - shape.v_row_bytes);
+        shape.k_finer_bytes = (uint32_t)(channels * SC_PLUGIN_FINER / 8 - shape.k_row_bytes);
+        shape.v_finer_bytes = (uint32_t)(channels * SC_PLUGIN_FINER / 8 - shape.v_row_bytes);
     }
     return shape;
 }
@@ -247,7 +247,7 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
         return false;
     encode.planes = &table->planes;
     if (coding->made.k_finer_bytes > 0) {
-        encode.finer = &table->finer[part];
+        encode.finer = &table->finer;
         encode.finer_codes = what->finer;
     }
     memcpy(what->table, table->packed, coding->tables.packed_bytes);
@@ -332,8 +332,8 @@ bool sc_plugin_finer_of(const spec_connector *conn, const struct sc_store_slab *
     const uint32_t both = SC_STORE_FORM_K_FREE | SC_STORE_FORM_V_FREE;
     if (!tables->has_finer || slab->bits_v == 0 || (slab->shape->form & both) != both)
         return false;
-    ret_finer[0] = &sc_plugin_tables_find(tables, slab->k_table)->finer[0];
-    ret_finer[1] = &sc_plugin_tables_find(tables, slab->v_table)->finer[1];
+    ret_finer[0] = &sc_plugin_tables_find(tables, slab->k_table)->finer;
+    ret_finer[1] = &sc_plugin_tables_find(tables, slab->v_table)->finer;
     return ret_finer[0]->row_bytes == slab->shape->k_finer_bytes &&
            ret_finer[1]->row_bytes == slab->shape->v_finer_bytes;
 }

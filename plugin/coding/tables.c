@@ -26,17 +26,16 @@ static uint64_t groups_bytes(const struct sc_plugin_tables *tables)
            sizeof(struct sc_kernels_planes_group);
 }
 
-/* [groups][widths] */
 static uint64_t finer_bytes(const struct sc_plugin_tables *tables)
 {
     return up(groups_bytes(tables)) + up(channels_of(tables));
 }
 
-/* [the table][groups][widths][packed], then K's and V's missing bits */
+/* [the table][groups][widths][packed], then missing bits: [groups][widths] */
 static uint64_t slot_bytes_of(const struct sc_plugin_tables *tables)
 {
     return up(sizeof(struct sc_plugin_table)) + up(groups_bytes(tables)) + up(channels_of(tables)) +
-           up(tables->packed_bytes) + (tables->has_finer ? 2 * finer_bytes(tables) : 0);
+           up(tables->packed_bytes) + (tables->has_finer ? finer_bytes(tables) : 0);
 }
 
 uint64_t sc_plugin_tables_slot_bytes(uint64_t head_count, uint64_t head_size, bool has_finer)
@@ -75,15 +74,14 @@ const struct sc_plugin_table *sc_plugin_tables_find(struct sc_plugin_tables *tab
     return tables->capacity > 0 ? find_at(tables, packed, &place) : NULL;
 }
 
-/* K's (part 0) or V's missing bits, of channels that have `from`, into so much memory. */
-static bool finer_init(const struct sc_plugin_tables *tables, const uint8_t *from, uint32_t part,
-                       uint8_t *memory, struct sc_kernels_planes *ret_finer)
+/* Missing bits of channels that have `from`, into so much memory. */
+static bool finer_init(const struct sc_plugin_tables *tables, const uint8_t *from, uint8_t *memory,
+                       struct sc_kernels_planes *ret_finer)
 {
-    uint8_t most = part == 0 ? SC_PLUGIN_FINER_K : SC_PLUGIN_FINER_V;
     struct sc_kernels_planes_group *groups = (struct sc_kernels_planes_group *)(void *)memory;
     uint8_t *to = memory + up(groups_bytes(tables));
     for (uint64_t c = 0; c < channels_of(tables); c++)
-        to[c] = from[c] < most ? most : from[c];
+        to[c] = SC_PLUGIN_FINER;
     return sc_kernels_planes_init(ret_finer, tables->head_count, tables->head_size, from, to,
                                   groups);
 }
@@ -105,10 +103,8 @@ static struct sc_plugin_table *slot_fill(const struct sc_plugin_tables *tables,
         return NULL;
     memcpy(kept, packed, tables->packed_bytes);
     table->packed = kept;
-    for (uint32_t part = 0; part < 2; part++, finer += finer_bytes(tables))
-        if (tables->has_finer && !finer_init(tables, to, part, finer, &table->finer[part]))
-            return NULL;
-    return table;
+    bool is_whole = !tables->has_finer || finer_init(tables, to, finer, &table->finer);
+    return is_whole ? table : NULL;
 }
 
 static const struct sc_plugin_table *

@@ -14,15 +14,12 @@
 
 #include <pthread.h>
 
-#define SC_PLUGIN_FINER_K 8u /* bits of a channel, refined (layered.planes k8v6) */
-#define SC_PLUGIN_FINER_V 6u
+#define SC_PLUGIN_FINER 8u /* bits of a channel, refined (layered.planes k8v8) */
 
 struct sc_plugin_table {
     struct sc_kernels_planes planes;
-    const uint8_t *packed; /* half a byte a channel, the lower channel in the low half */
-    /* What is missing of K up to 8 bits a channel, [0], of V up to 6 or as many as it has, [1];
-     * where tables have them. */
-    struct sc_kernels_planes finer[2];
+    const uint8_t *packed;          /* half a byte a channel, the lower channel in the low half */
+    struct sc_kernels_planes finer; /* what is missing of 8 bits, where tables have that */
 };
 
 struct sc_plugin_tables {

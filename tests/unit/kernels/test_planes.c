@@ -191,7 +191,7 @@ static double most_off(const struct slab *slab, uint64_t channel, const uint8_t 
         most = fmax(most, back_of(slab, i, channel));
     }
     double size = fmax(fabs(least), fabs(most)), span = most - least;
-    static const double reach[] = {128, 88, 41, 16, 8, 4, 2, 1, .5}; /* of 256 */
+    static const double reach[] = {128, 64, 42, 16, 8, 4, 2, 1, .5}; /* of 256 */
     return span * reach[to[channel]] / 256 + (size + span) * 0x1p-10 + 0x1p-22;
 }
 

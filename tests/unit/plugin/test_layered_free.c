@@ -130,8 +130,7 @@ static void even_decode(const struct world *world, struct chunk *chunk, uint32_t
 }
 
 static void free_decode(const struct world *world, struct chunk *chunk, const uint8_t *table,
-                        uint64_t row_bytes, bool is_turned, uint8_t finer_to,
-                        const uint8_t *const *rows)
+                        uint64_t row_bytes, bool is_turned, const uint8_t *const *rows)
 {
     static struct sc_kernels_planes_group groups[CHANNELS_MAX / 8], finer_groups[CHANNELS_MAX / 8];
     struct sc_kernels_planes finer;
@@ -152,7 +151,7 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
         to[c] = c % 2 == 0 ? table[c / 2] & 15 : table[c / 2] >> 4;
         chunk->bits_least = to[c] < chunk->bits_least ? to[c] : chunk->bits_least;
         chunk->bits_most = to[c] > chunk->bits_most ? to[c] : chunk->bits_most;
-        wide[c] = to[c] < finer_to ? finer_to : to[c];
+        wide[c] = 8;
     }
     assert_true(sc_kernels_planes_init(&planes, heads, d, NULL, to, groups));
     assert_true(sc_kernels_planes_init(&finer, heads, d, to, wide, finer_groups));
@@ -214,8 +213,7 @@ static void chunk_make(const struct world *world, const struct shape *shape,
     else
         free_decode(world, chunk, told->tables[part],
                     channels * (part == 0 ? shape->halves_k : shape->halves_v) / 16,
-                    part == 0 && (told->form & SC_STORE_FORM_K_TURNED) != 0, part == 0 ? 8 : 6,
-                    rows);
+                    part == 0 && (told->form & SC_STORE_FORM_K_TURNED) != 0, rows);
 }
 
 /* All rows of the shot, each as its bit says; keys in float32 to ret_keys
@@ -272,7 +270,7 @@ static void text_make(const struct shape *shape, const char *widths, const char 
                    shape->chunk, shape->layout, more, shape->halves_k / 2,
                    shape->halves_k % 2 != 0 ? ".5" : "", shape->halves_v / 2,
                    shape->halves_v % 2 != 0 ? ".5" : "", widths,
-                   shape->planes != NULL ? ", \"planes\": \"k8v6\", \"exact\": \"" : "",
+                   shape->planes != NULL ? ", \"planes\": \"k8v8\", \"exact\": \"" : "",
                    shape->planes != NULL ? shape->planes : "", shape->planes != NULL ? "\"" : "");
 }
 
