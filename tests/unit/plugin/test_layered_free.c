@@ -833,6 +833,66 @@ static void planes_come_with_new_codes_alone(void **state)
     }
 }
 
+/* Of a match whose first pass has codes alone, and whose second has its rows, what was delivered is
+ * made exact by rows alone: none that is gone is asked for, however good its score. */
+static void rows_that_are_gone_are_not_made_exact(void **state)
+{
+    (void)state;
+    char text[512];
+    text_make(&PLANED, "free", ", \"coarse_only\": \"yes\"", text);
+    for (uint32_t way = 0; way < 6; way++) {
+        struct world world;
+        struct shot shot;
+        struct sc_store_stats stats;
+        spec_ticket ticket = 0;
+        bool is_ahead = way % 3 == 1, is_again = way % 3 == 2;
+        world_begin(&world, &PLANED, text);
+        become_coarse(&world);
+        spec_request first = look(&world, 0);
+        for (uint32_t layer = 0; layer < LAYERS; layer++)
+            ticket = store_fresh(&world, first, layer);
+        assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
+        rig_release(&world.rig, first);
+        wait_for_codes(&world);
+        world.matched += FRESH_ROWS;
+        struct spec_lookup_result found;
+        assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, RIG_MAX, &found), SPEC_OK);
+        const struct sc_plugin_request *request =
+            sc_plugin_request_find(world.rig.conn, found.request);
+        assert_int_equal(found.matched_tokens, world.matched);
+        assert_int_equal(request->coarse_rows, world.matched - FRESH_ROWS);
+        assert_int_equal(request->planed_rows, request->coarse_rows);
+        shot_make(&shot, &world, found.request, 1, 0, 100000);
+        shot.item.queries = is_ahead ? NULL : &shot.pass.q;
+        shot.item.new_keys = is_ahead ? NULL : &shot.pass.fresh.memory;
+        shot.item.flags = is_ahead ? SPEC_ITEM_AHEAD : 0;
+        shot.select.given |= SPEC_SELECT_KEEP;
+        shot.select.keep_first = 20;
+        assert_int_equal(sc_plugin_submit(world.rig.conn, &shot.item, 1, &ticket, NULL), SPEC_OK);
+        assert_int_equal(sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+        assert_true(shot.item.refined_rows >= 20);
+        for (uint32_t round = 0; round < 2; round++) {
+            aim(&shot, ticket, way < 3 ? 1000000 : 10000);
+            shot.item.flags = is_again ? SPEC_ITEM_RESCORE : 0;
+            shot.select.given = SPEC_SELECT_EXACT;
+            bool ranks = is_again || (is_ahead && round == 0);
+            shot.item.queries = ranks ? &shot.pass.q : NULL;
+            shot.item.new_keys = ranks ? &shot.pass.fresh.memory : NULL;
+            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_int_equal(shot.item.status, SPEC_OK);
+            assert_in_range(shot.item.exact_rows, way < 3 ? FRESH_ROWS : 1, FRESH_ROWS);
+            for (uint64_t j = 0; j < world.matched - FRESH_ROWS; j++)
+                assert_false(is_exact(&shot, j));
+        }
+        shot_free(&shot);
+        rig_release(&world.rig, found.request);
+        sc_store_stats(world.rig.conn->store, &stats);
+        assert_int_equal(stats.coarse_pieces, 5);
+        assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
+        world_done(&world);
+    }
+}
+
 /* Two passes that end inside a chunk: each has a block of its own, and
  * positions of its own. */
 static void a_chunk_of_two_passes_has_two_blocks(void **state)
@@ -891,6 +951,7 @@ int main(void)
         cmocka_unit_test(refined_rows_become_exact),
         cmocka_unit_test(guesses_of_missing_bits_are_right),
         cmocka_unit_test(planes_come_with_new_codes_alone),
+        cmocka_unit_test(rows_that_are_gone_are_not_made_exact),
         cmocka_unit_test(a_chunk_of_two_passes_has_two_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
