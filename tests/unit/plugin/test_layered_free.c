@@ -893,6 +893,61 @@ static void rows_that_are_gone_are_not_made_exact(void **state)
     }
 }
 
+/* Any one read of a load fails, or brings a wrong bit: what is delivered is what its bits say, as many
+ * rows as were asked for where they are there, and the match is void only where what failed was no
+ * row of planes. */
+static void reads_that_fail_leave_rows_right(void **state)
+{
+    (void)state;
+    static const char *const LAYOUTS[] = {"paired", "split"};
+    uint64_t delivered = 0, refined = 0, exact = 0;
+    for (uint32_t way = 0; way < 16; way++) {
+        struct shape shape = PLANED;
+        bool is_coarse = way % 4 >= 2, fired = true;
+        enum sc_io_sim_fault fault = way / 4 % 2 == 0 ? SC_SIM_READ_EIO : SC_SIM_FLIP;
+        char text[512];
+        shape.layout = LAYOUTS[way % 2];
+        text_make(&shape, "free",
+                  is_coarse ? ", \"coarse_only\": \"yes\"}, \"read\": {\"planner\": \"chunk\"" : "",
+                  text);
+        for (uint64_t n = 0; fired; n++) {
+            static struct told told[SLABS_MAX];
+            struct world world;
+            struct shot shot;
+            world_begin(&world, &shape, text);
+            if (is_coarse)
+                become_coarse(&world);
+            spec_request request = look(&world, 0);
+            assert_int_equal(tables_read(&world, request, 1, told), 5);
+            shot_make(&shot, &world, request, 1, 0, way >= 8 ? 20000 : 300000);
+            sc_io_sim_fault_scope(world.rig.disk, "seg-");
+            sc_io_sim_fault_nth(world.rig.disk, fault, n);
+            spec_status status = fire(&world, &shot);
+            fired = sc_io_sim_fault_fired(world.rig.disk, fault) > 0;
+            sc_io_sim_fault_nth(world.rig.disk, fault, UINT64_MAX);
+            if (status == SPEC_OK) {
+                assert_all(&world, &shape, told, &shot, 0, NULL);
+                if (!is_coarse)
+                    assert_true(shot.item.exact_rows + shot.item.refined_rows >=
+                                (way >= 8 ? 6 : 90));
+                assert_true(!is_coarse || shot.item.exact_rows == 0);
+                assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
+                delivered += fired;
+                refined += fired ? shot.item.refined_rows : 0;
+                exact += fired ? shot.item.exact_rows : 0;
+            } else {
+                assert_true(fired && is_coarse); /* of codes alone it was the codes */
+                assert_true(status == SPEC_E_IO || status == SPEC_E_CORRUPT);
+            }
+            shot_free(&shot);
+            rig_release(&world.rig, request);
+            world_done(&world);
+        }
+    }
+    print_message("%lu deliveries, %lu rows refined, %lu exact\n", delivered, refined, exact);
+    assert_true(delivered > 8 && refined > 0 && exact > 0);
+}
+
 /* Two passes that end inside a chunk: each has a block of its own, and
  * positions of its own. */
 static void a_chunk_of_two_passes_has_two_blocks(void **state)
@@ -952,6 +1007,7 @@ int main(void)
         cmocka_unit_test(guesses_of_missing_bits_are_right),
         cmocka_unit_test(planes_come_with_new_codes_alone),
         cmocka_unit_test(rows_that_are_gone_are_not_made_exact),
+        cmocka_unit_test(reads_that_fail_leave_rows_right),
         cmocka_unit_test(a_chunk_of_two_passes_has_two_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
