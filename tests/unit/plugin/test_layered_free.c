@@ -657,6 +657,41 @@ static void become_coarse(struct world *world)
     assert_int_equal(stats.coarse_pieces, (world->matched - 1) / 64 + 1);
 }
 
+/* Between the blocks and the finer rows stand zeros, not what memory had. */
+static void nothing_is_told_between_codes_and_what_they_lack(void **state)
+{
+    (void)state;
+    static const char PATH[] = "/sim/store/rank-0000-of-0001/seg-00000000";
+    char text[512];
+    struct world world;
+    uint64_t looked = 0;
+    text_make(&PLANED, "free", "", text);
+    world_begin(&world, &PLANED, text);
+    const struct sc_store *store = world.rig.conn->store;
+    for (uint64_t id = 1; id < store->table.piece_next; id++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+        const struct sc_store_extent_entry *extent =
+            sc_store_table_extent(&store->table, piece->extent);
+        const struct sc_store_annex *annex = atomic_load(&extent->codes);
+        struct sc_store_blocks blocks;
+        if (piece->extent_row + piece->row_count != extent->row_count || annex == NULL)
+            continue;
+        sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape, piece, &blocks);
+        uint64_t end = sc_store_codes_finer_at(store, &annex->code_shape, 0, extent->row_count);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct sc_store_where where =
+                sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
+            for (uint64_t at = blocks.v_at + blocks.v_bytes; at < end; at++, looked++) {
+                uint8_t byte;
+                assert_true(sc_io_sim_disk_peek(world.rig.disk, PATH, where.offset + at, &byte, 1));
+                assert_int_equal(byte, 0);
+            }
+        }
+    }
+    assert_true(looked > 0);
+    world_done(&world);
+}
+
 /* Rows that gave up their exact bytes are refined, all that are asked for. */
 static void rows_that_are_gone_are_refined(void **state)
 {
@@ -1001,6 +1036,7 @@ int main(void)
         cmocka_unit_test(codes_that_are_staged_are_the_disks),
         cmocka_unit_test(blocks_of_more_than_an_operation_come_in_parts),
         cmocka_unit_test(codes_alone_are_what_their_table_says),
+        cmocka_unit_test(nothing_is_told_between_codes_and_what_they_lack),
         cmocka_unit_test(rows_that_are_gone_are_refined),
         cmocka_unit_test(missing_bits_that_are_damaged_refine_nothing),
         cmocka_unit_test(refined_rows_become_exact),
