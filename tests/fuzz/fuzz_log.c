@@ -138,6 +138,7 @@ static void hot_look(struct sc_store *store, struct sc_store_sketch *sketch,
 /* Nor have they what codes lack, whatever the log says of its size. */
 static void finer_look(struct sc_store *store, struct sc_store_reader *reader)
 {
+    static const uint64_t tags[SC_STORE_ROWS_MAX]; /* of rows, where there is nothing finer */
     for (uint32_t i = 0; i < told_count && i < 16; i++) {
         struct sc_store_rows got;
         struct sc_store_range range = told[i];
@@ -148,6 +149,7 @@ static void finer_look(struct sc_store *store, struct sc_store_reader *reader)
                                              .whole_slabs = i % 3 == 0};
         (void)sc_store_piece_is_finer(store, range.piece);
         sc_store_reader_begin_picks(reader, i % 2, &range, 1, &picks, SC_LANE_DEMAND);
+        sc_store_reader_tags(reader, tags);
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, NULL) ==
                    SPEC_E_CORRUPT);
     }

@@ -10,7 +10,7 @@
 #include "store/rows/codes.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
-#define CHANNELS_MAX 512u
+#define CHANNELS_MAX 2048u
 #define CHUNK_MAX    256u
 #define SLABS_MAX    64u
 #define LAYERS       4u
@@ -983,6 +983,93 @@ static void reads_that_fail_leave_rows_right(void **state)
     assert_true(delivered > 8 && refined > 0 && exact > 0);
 }
 
+/* Rows of 16 KiB: `auto` refines those that are there, also where an operation is not much more than
+ * one; and under planner `chunk` reads no slabs for that. */
+static void large_rows_are_refined_where_it_saves(void **state)
+{
+    (void)state;
+    static const char *const PLANNERS[] = {"range", "chunk"};
+    for (uint32_t way = 0; way < 4; way++) {
+        struct shape shape = {8,  1,        256,   SPEC_DTYPE_F32, 16,    6, 4,
+                              70, "paired", &HALF, K | TURNED | V, "auto"};
+        char text[512], more[64];
+        struct world world;
+        shape.layout = way % 2 == 0 ? "paired" : "split";
+        (void)snprintf(more, sizeof(more), "}, \"read\": {\"planner\": \"%s\"", PLANNERS[way / 2]);
+        text_make(&shape, "free", more, text);
+        world_init(&world, &shape, text);
+        world.rig.op = "64KiB";
+        rig_open(&world.rig);
+        world_store(&world);
+        wait_for_codes(&world);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            static const uint32_t PPM[LAYERS] = {0, 100000, 900000, 1000000};
+            struct spec_important item = one_layer(&world, &shape, layer, PPM[layer]);
+            uint64_t asked = 70ull * PPM[layer] / 1000000;
+            assert_int_equal(item.refined_rows, layer == 3 ? 0 : asked);
+            assert_int_equal(item.exact_rows, layer == 3 ? 70 : 0);
+        }
+        world_done(&world);
+    }
+}
+
+/* A value that no code stands for makes its slab raw, in one layer, K or V: its rows come exactly,
+ * first of all, and beside them rows are refined. */
+static void a_raw_slab_is_exact_beside_planes(void **state)
+{
+    (void)state;
+    char text[512];
+    text_make(&PLANED, "free", "", text);
+    for (uint32_t part = 0; part < 2; part++) {
+        struct world world;
+        uint64_t bytes, where;
+        spec_ticket ticket = 0;
+        world_init(&world, &PLANED, text);
+        rig_open(&world.rig);
+        bytes = rig_part_bytes(&world.rig);
+        where = 130 * bytes + 7 * 2;
+        struct prompt stored = {world.matched, world.prompt.tokens, world.prompt.history};
+        spec_request request = rig_lookup(&world.rig, &stored).request;
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct area area = world_area(&world, 0, world.matched, layer);
+            uint8_t *base = part == 0 ? area.memory.k_base : area.memory.v_base;
+            if (layer == 1)
+                memset(base + where, 0x7f, 2); /* NaN */
+            struct spec_store_params params = {.struct_size = sizeof(params),
+                                               .request = request,
+                                               .layer = layer,
+                                               .token_count = world.matched,
+                                               .memory = &area.memory};
+            assert_int_equal(sc_plugin_store(world.rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
+            rig_area_free(&area);
+        }
+        assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
+        rig_release(&world.rig, request);
+        wait_for_codes(&world);
+        for (uint32_t ppm = 0; ppm <= 400000; ppm += 200000) {
+            static struct told told[SLABS_MAX];
+            struct shot shot;
+            request = look(&world, 0);
+            shot_make(&shot, &world, request, 1, 0, ppm);
+            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_int_equal(tables_read(&world, request, 1, told), 4);
+            assert_int_equal(shot.item.exact_rows, 64);
+            assert_int_equal(shot.item.refined_rows, ppm == 400000 ? 56 : 0);
+            for (uint64_t j = 128; j < 192; j++)
+                assert_true(is_exact(&shot, j));
+            uint8_t row[CHANNELS_MAX], *at = part == 0 ? shot.area.memory.k_base
+                                                       : shot.area.memory.v_base;
+            assert_int_equal(at[where], 0x7f);
+            stored_row(&world, 130, 1, part, row);
+            memcpy(at + where, row + 7 * 2, 2);
+            assert_all(&world, &PLANED, told, &shot, 0, NULL);
+            shot_free(&shot);
+            rig_release(&world.rig, request);
+        }
+        world_done(&world);
+    }
+}
+
 /* Two passes that end inside a chunk: each has a block of its own, and
  * positions of its own. */
 static void a_chunk_of_two_passes_has_two_blocks(void **state)
@@ -1044,6 +1131,8 @@ int main(void)
         cmocka_unit_test(planes_come_with_new_codes_alone),
         cmocka_unit_test(rows_that_are_gone_are_not_made_exact),
         cmocka_unit_test(reads_that_fail_leave_rows_right),
+        cmocka_unit_test(large_rows_are_refined_where_it_saves),
+        cmocka_unit_test(a_raw_slab_is_exact_beside_planes),
         cmocka_unit_test(a_chunk_of_two_passes_has_two_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
