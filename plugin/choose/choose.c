@@ -318,8 +318,8 @@ static void scores_spread(const struct sc_plugin_request *request, const uint8_t
     }
 }
 
-/* Scores as refining ranks by them: it reads rows alone, so what is gone is below all others, however
- * it was delivered. */
+/* Scores as refining ranks by them: it reads rows alone, so what is gone is below all others,
+ * however it was delivered. */
 static void ranking_keep(struct sc_plugin_item *item, const float *scores)
 {
     const struct sc_plugin_request *request = item->request;

@@ -36,7 +36,8 @@ static const char *const WAYS[] = {
     "\"preset\": \"layered\", \"layered\": {\"widths\": \"free\", "
     "\"planes\": \"k8v6\", \"exact\": \"planes\"}",
     "\"preset\": \"layered\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}, "
-    "\"layered\": {\"widths\": \"free\", \"planes\": \"k8v6\", \"exact\": \"planes\", \"bits_k\": 5.5, \"bits_v\": 3}",
+    "\"layered\": {\"widths\": \"free\", \"planes\": \"k8v6\", \"exact\": \"planes\", \"bits_k\": "
+    "5.5, \"bits_v\": 3}",
     "\"preset\": \"layered\", \"host_bytes\": \"192KiB\", \"read\": {\"planner\": \"chunk\"}, "
     "\"layered\": {\"widths\": \"free\", \"planes\": \"k8v6\"}",
 };
@@ -312,8 +313,8 @@ static void eight_threads_beside_all_that_changes_codes(void **state)
     (void)state;
     struct races sum = {0};
     bool is_all = actor_seeds_run(SEEDS, run, &sum);
-    print_message("loads %" PRIu64 ", rows refined %" PRIu64 ", stale %" PRIu64 ", gone %" PRIu64 ", staged %" PRIu64
-                  ", stored %" PRIu64 ", coarse %" PRIu64 "\n",
+    print_message("loads %" PRIu64 ", rows refined %" PRIu64 ", stale %" PRIu64 ", gone %" PRIu64
+                  ", staged %" PRIu64 ", stored %" PRIu64 ", coarse %" PRIu64 "\n",
                   sum.loads, sum.refined, sum.stale, sum.gone, sum.staged, sum.stored, sum.coarse);
     assert_true(sum.loads > 0 && sum.stored > 0);
     assert_true(!is_all || (sum.staged > 0 && sum.refined > 0));

@@ -39,7 +39,8 @@
 #define KINDS 6u
 
 #define PLANES                                                                                     \
-    "\"layered\": {\"widths\": \"free\", \"bits_k\": 7.5, \"bits_v\": 5, \"planes\": \"k8v6\", \"exact\": "   \
+    "\"layered\": {\"widths\": \"free\", \"bits_k\": 7.5, \"bits_v\": 5, \"planes\": \"k8v6\", "   \
+    "\"exact\": "                                                                                  \
     "\"planes\", \"exact_ppm\": 250000}"
 #define KINDS_EVEN 4u
 
@@ -170,7 +171,8 @@ static void check_rows(struct worker *worker, const struct load *load)
                 wrong(worker, "a position behind the match", in->status);
             row_of(rig, prompt, load->hold->epoch, position, in->layer, n % 2, row);
             at += j * bytes + head * some;
-            if (is_coarse ? !is_near(worker, at, row, bytes) : memcmp(at, row + head * some, some) != 0)
+            if (is_coarse ? !is_near(worker, at, row, bytes)
+                          : memcmp(at, row + head * some, some) != 0)
                 wrong(worker, "a row that is not what it should be", in->status);
             (void)atomic_fetch_add(is_coarse ? &worker->races->coarse : &worker->races->exact, 1);
         }

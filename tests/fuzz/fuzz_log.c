@@ -5,10 +5,10 @@
  * Holds: open succeeds, or refuses an unknown version; what it tells of is in range; a second open
  * tells of the same pieces, and so does one that hears of drops; averages are told of pieces that
  * were; loading what was told of gives no rows, no probe rows, no codes and nothing that codes
- * lack (none were ever written), and there is nothing to build some from; a checkpoint of it tells of them too. Beside
- * what was believed a store goes on: it stores rows and loads them right, codes them, gives rows up
- * and keeps codes, drops, resets; and once all pieces are dropped and no lease is left, every page
- * is free.
+ * lack (none were ever written), and there is nothing to build some from; a checkpoint of it tells
+ * of them too. Beside what was believed a store goes on: it stores rows and loads them right, codes
+ * them, gives rows up and keeps codes, drops, resets; and once all pieces are dropped and no lease
+ * is left, every page is free.
  * Accepted: a piece was told of.
  * Threads: one (the seeded loop). */
 #include "tests/fuzz/fuzz_store.h"

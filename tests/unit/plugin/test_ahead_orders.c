@@ -33,8 +33,7 @@ enum { RIGHT, NEGATED, NANS, KINDS }; /* queries */
 #define RUNS  10u
 #endif
 
-#define PLANES(exact)                                                                              \
-    ", \"widths\": \"free\", \"planes\": \"k8v6\", \"exact\": \"" exact "\""
+#define PLANES(exact) ", \"widths\": \"free\", \"planes\": \"k8v6\", \"exact\": \"" exact "\""
 
 static const struct {
     const char *preset, *layout, *more;

@@ -928,9 +928,9 @@ static void rows_that_are_gone_are_not_made_exact(void **state)
     }
 }
 
-/* Any one read of a load fails, or brings a wrong bit: what is delivered is what its bits say, as many
- * rows as were asked for where they are there, and the match is void only where what failed was no
- * row of planes. */
+/* Any one read of a load fails, or brings a wrong bit: what is delivered is what its bits say, as
+ * many rows as were asked for where they are there, and the match is void only where what failed
+ * was no row of planes. */
 static void reads_that_fail_leave_rows_right(void **state)
 {
     (void)state;
@@ -983,8 +983,8 @@ static void reads_that_fail_leave_rows_right(void **state)
     assert_true(delivered > 8 && refined > 0 && exact > 0);
 }
 
-/* Rows of 16 KiB: `auto` refines those that are there, also where an operation is not much more than
- * one; and under planner `chunk` reads no slabs for that. */
+/* Rows of 16 KiB: `auto` refines those that are there, also where an operation is not much more
+ * than one; and under planner `chunk` reads no slabs for that. */
 static void large_rows_are_refined_where_it_saves(void **state)
 {
     (void)state;
@@ -1057,8 +1057,8 @@ static void a_raw_slab_is_exact_beside_planes(void **state)
             assert_int_equal(shot.item.refined_rows, ppm == 400000 ? 56 : 0);
             for (uint64_t j = 128; j < 192; j++)
                 assert_true(is_exact(&shot, j));
-            uint8_t row[CHANNELS_MAX], *at = part == 0 ? shot.area.memory.k_base
-                                                       : shot.area.memory.v_base;
+            uint8_t row[CHANNELS_MAX],
+                *at = part == 0 ? shot.area.memory.k_base : shot.area.memory.v_base;
             assert_int_equal(at[where], 0x7f);
             stored_row(&world, 130, 1, part, row);
             memcpy(at + where, row + 7 * 2, 2);
@@ -1068,6 +1068,164 @@ static void a_raw_slab_is_exact_beside_planes(void **state)
         }
         world_done(&world);
     }
+}
+
+/* ---- Orders ---------------------------------------------------------------------------------- */
+
+struct orders {
+    struct world world;
+    struct shape shape;
+    uint64_t state, seed, delivered, late, refined, exact;
+};
+
+static uint64_t draw(struct orders *orders, uint64_t below)
+{
+    orders->state = rig_mix(orders->state);
+    return orders->state % below;
+}
+
+/* Four chunks, which may have codes alone, and FRESH_ROWS of another pass, which have rows. */
+static void orders_begin(struct orders *orders, char text[512])
+{
+    static const char *const EXACT[] = {"planes", "planes", "auto", "rows"};
+    static const char *const MORE[] = {"", "}, \"read\": {\"planner\": \"chunk\"",
+                                       "}, \"host_bytes\": \"64MiB\", \"read\": {",
+                                       "}, \"select\": {\"dense_layers\": 1"};
+    struct world *world = &orders->world;
+    spec_ticket ticket = 0;
+    char more[128];
+    orders->shape = PLANED;
+    orders->shape.matched = 256;
+    orders->shape.layout = draw(orders, 2) == 0 ? "paired" : "split";
+    orders->shape.planes = EXACT[draw(orders, 4)];
+    (void)snprintf(more, sizeof(more), ", \"coarse_only\": \"yes\"%s", MORE[draw(orders, 4)]);
+    text_make(&orders->shape, "free", more, text);
+    world_begin(world, &orders->shape, text);
+    if (draw(orders, 4) > 0)
+        become_coarse(world);
+    spec_request request = look(world, 0);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        ticket = store_fresh(world, request, layer);
+    assert_int_equal(rig_wait(&world->rig, ticket), SPEC_OK);
+    rig_release(&world->rig, request);
+    wait_for_codes(world);
+    world->matched += FRESH_ROWS;
+}
+
+/* What was refined and is not exact by now is refined still. */
+static void order_check(struct orders *orders, const struct told *told, struct shot *shot,
+                        uint64_t from, const uint64_t *refined)
+{
+    for (uint32_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
+        shot->refined[w] |= refined[w] & ~shot->exact[w];
+    shot->item.refined_rows = refined_count(shot);
+    assert_all(&orders->world, &orders->shape, told, shot, from, NULL);
+    orders->delivered++;
+    orders->refined += shot->item.refined_rows;
+    orders->exact += shot->item.exact_rows;
+}
+
+/* It writes no more into the destination. */
+static void late_check(struct orders *orders, const struct shot *shot)
+{
+    static uint8_t copy[ROWS_MAX * CHANNELS_MAX];
+    const uint8_t *base = shot->area.memory.k_base;
+    uint64_t bytes = shot->area.part_bytes;
+    assert_true(bytes <= sizeof(copy));
+    memcpy(copy, base, bytes);
+    rig_pass_ns(&orders->world.rig, 1000000000);
+    assert_memory_equal(copy, base, bytes);
+    orders->late++;
+}
+
+static void one_order(struct orders *orders, spec_request request, uint64_t from, uint32_t layer)
+{
+    static const uint64_t LATE_NS[] = {0, 0, 1, 100000, 500000, 1500000};
+    static const uint32_t PPM[] = {0, 50000, 300000, 1000000};
+    static struct told told[SLABS_MAX];
+    static struct shot shot;
+    struct world *world = &orders->world;
+    uint64_t refined[(ROWS_MAX + 63) / 64] = {0};
+    spec_ticket ticket = 0;
+    shot_make(&shot, world, request, layer, from, PPM[draw(orders, 4)]);
+    if (layer > 0 && draw(orders, 2) == 0)
+        assert_int_equal(
+            sc_plugin_prefetch_next(world->rig.conn, request, layer - 1, &shot.pass.q, NULL),
+            SPEC_OK);
+    rig_pass_ns(&world->rig, draw(orders, 3) * 100000);
+    bool is_ahead = draw(orders, 3) == 0;
+    shot.item.flags = is_ahead ? SPEC_ITEM_AHEAD : 0;
+    if (is_ahead && draw(orders, 2) == 0) {
+        shot.item.queries = NULL;
+        shot.item.new_keys = NULL;
+    }
+    if (draw(orders, 2) == 0) {
+        shot.select.given |= SPEC_SELECT_KEEP;
+        shot.select.keep_first = (uint32_t)draw(orders, 300);
+        shot.select.keep_last = (uint32_t)draw(orders, 40);
+    }
+    shot.item.budget_bytes = draw(orders, 4) == 0 ? 1 + draw(orders, 10000) : 0;
+    shot.item.deadline_ns = LATE_NS[draw(orders, 6)];
+    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot.item, 1, &ticket, NULL), SPEC_OK);
+    (void)sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL);
+    assert_true(shot.item.status == SPEC_OK || shot.item.status == SPEC_E_TIMEOUT);
+    if (shot.item.status == SPEC_OK)
+        (void)tables_read(world, request, layer, told);
+    for (uint32_t round = 0; shot.item.status == SPEC_OK; round++) {
+        order_check(orders, told, &shot, from, refined);
+        memcpy(refined, shot.refined, sizeof(refined));
+        if (round == 3)
+            break;
+        bool is_again = draw(orders, 2) == 0;
+        uint64_t late_ns = LATE_NS[draw(orders, 6)];
+        aim(&shot, ticket, PPM[draw(orders, 4)]);
+        shot.item.flags = is_again ? SPEC_ITEM_RESCORE : 0;
+        shot.select.given = SPEC_SELECT_EXACT;
+        shot.item.queries = is_ahead || is_again ? &shot.pass.q : NULL;
+        shot.item.new_keys = is_ahead || is_again ? &shot.pass.fresh.memory : NULL;
+        shot.item.budget_bytes = draw(orders, 4) == 0 ? 1 + draw(orders, 10000) : 0;
+        shot.item.deadline_ns = late_ns;
+        spec_status status = sc_plugin_get_important(world->rig.conn, &shot.item, 1, NULL);
+        if (status != SPEC_OK || shot.item.status != SPEC_OK)
+            fail_msg("seed %lu: layer %u: refined: %s", orders->seed, layer,
+                     sc_status_name(shot.item.status));
+    }
+    if (shot.item.status == SPEC_E_TIMEOUT)
+        late_check(orders, &shot);
+    shot_free(&shot);
+}
+
+/* Of matches that have codes alone in part, in any order: guesses, deliveries ahead or not, in time
+ * or not, refined and ranked anew. */
+static void any_order_gives_what_its_bits_say(void **state)
+{
+    (void)state;
+    static const uint64_t FROM[] = {0, 11, 70};
+    static struct orders orders;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        char text[512];
+        orders.state = orders.seed = seed;
+        orders_begin(&orders, text);
+        sc_io_sim_fault_late_ns(orders.world.rig.disk, 400000);
+        sc_io_sim_fault_ppm(orders.world.rig.disk, SC_SIM_LATE,
+                            (uint32_t)draw(&orders, 2) * 300000);
+        for (uint32_t i = 0; i < 6; i++) {
+            uint64_t from = FROM[draw(&orders, 3)];
+            struct spec_lookup_result found;
+            assert_int_equal(
+                rig_try_lookup(&orders.world.rig, &orders.world.prompt, from, RIG_MAX, &found),
+                SPEC_OK);
+            assert_int_equal(found.matched_tokens, orders.world.matched);
+            for (uint32_t layer = (uint32_t)draw(&orders, 2); layer < LAYERS; layer++)
+                one_order(&orders, found.request, from, layer);
+            rig_release(&orders.world.rig, found.request);
+        }
+        assert_int_equal(atomic_load(&orders.world.rig.conn->stats.corrupt_ranges), 0);
+        world_done(&orders.world);
+    }
+    print_message("%lu deliveries, %lu late, %lu rows refined, %lu exact\n", orders.delivered,
+                  orders.late, orders.refined, orders.exact);
+    assert_true(orders.delivered > 0 && orders.late > 0 && orders.refined > 0 && orders.exact > 0);
 }
 
 /* Two passes that end inside a chunk: each has a block of its own, and
@@ -1133,6 +1291,7 @@ int main(void)
         cmocka_unit_test(reads_that_fail_leave_rows_right),
         cmocka_unit_test(large_rows_are_refined_where_it_saves),
         cmocka_unit_test(a_raw_slab_is_exact_beside_planes),
+        cmocka_unit_test(any_order_gives_what_its_bits_say),
         cmocka_unit_test(a_chunk_of_two_passes_has_two_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
