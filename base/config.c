@@ -446,7 +446,8 @@ static void preset_apply(const struct parse *parse)
         default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
 }
 
-#define PLANES_HALVES_V 14u /* less than all 8 bits */
+#define PLANES_HALVES_K 15u /* less than all 8 bits: a finer row has something of both */
+#define PLANES_HALVES_V 14u
 
 /* Codes of even widths are of some widths only; planes go on where free ones end. */
 static spec_status check_widths(const struct parse *parse)
@@ -464,6 +465,10 @@ static spec_status check_widths(const struct parse *parse)
         return sc_fail(parse->reterr, SPEC_E_CONFIG,
                        "config: layered.planes: found \"k8v8\", expected \"none\" where "
                        "layered.widths is even");
+    if (has_planes && config->halves_k > PLANES_HALVES_K)
+        return sc_fail(parse->reterr, SPEC_E_CONFIG,
+                       "config: layered.bits_k: found 8, expected less where layered.planes is "
+                       "k8v8");
     if (has_planes && (config->halves_v % 2 != 0 || config->halves_v > PLANES_HALVES_V))
         return sc_fail(parse->reterr, SPEC_E_CONFIG,
                        "config: layered.bits_v: found %" PRIu32

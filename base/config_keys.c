@@ -154,7 +154,7 @@ static const struct sc_config_row rows[] = {
     {{"layered.planes", "choice", "none", "\"none\" or \"k8v8\"",
       "What is stored beside the codes that are made from now on. k8v8: of each row the bits that "
       "its codes lack of 8 a value, so that a row can be refined by a third of its bytes. "
-      "Needs layered.widths free and whole layered.bits_v up to 7."},
+      "Needs layered.widths free, layered.bits_k below 8 and whole layered.bits_v up to 7."},
      CHOICE(planes, "none", "k8v8")},
     {{"layered.exact", "choice", "auto", "\"auto\", \"rows\" or \"planes\"",
       "How the rows come that layered.exact_ppm asks for, where planes are stored. rows: bit for "

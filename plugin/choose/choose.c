@@ -318,6 +318,18 @@ static void scores_spread(const struct sc_plugin_request *request, const uint8_t
     }
 }
 
+/* Scores as refining ranks by them: it reads rows alone, so what is gone is below all others,
+ * however it was delivered. */
+static void ranking_keep(struct sc_plugin_item *item, const float *scores)
+{
+    const struct sc_plugin_request *request = item->request;
+    memcpy(item->ranking, scores, item->want.row_total * sizeof(*scores));
+    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
+        for (uint64_t j = 0; request->ranges[i].is_coarse != 0 && j < request->ranges[i].row_count;
+             j++)
+            item->ranking[row + j] = -INFINITY;
+}
+
 /* The set by scores[row_total]: rows without codes first, then those that are always kept (their
  * scores are infinite), then the others, and none of those that have codes alone: their score is
  * below that of any other. */
@@ -353,7 +365,7 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
     }
     item->row_count = count > item->forced_rows ? count : item->forced_rows;
     if (item->ranking != NULL)
-        memcpy(item->ranking, scores, item->want.row_total * sizeof(*scores));
+        ranking_keep(item, scores);
     if (item->row_count > 0)
         sc_kernels_topk(scratch->conn->kernels, scores, item->want.row_total, item->row_count,
                         ret_rows);

@@ -102,8 +102,8 @@ static bool finer_open(struct sc_store_pick_plan *plan, const struct sc_store_pi
     uint64_t at = sc_store_codes_finer_at(store, &annex->code_shape,
                                           piece->first_position - piece->extent_row,
                                           place->extent->row_count);
-    if (at + place->extent->row_count * bytes > annex->stride)
-        return false;
+    if (at + place->extent->row_count * bytes > annex->stride || bytes > store->limits.op_bytes)
+        return false; /* nothing of ours: no frame has room for one */
     struct sc_store_where layer =
         sc_store_layer_where(annex->parts, annex->part_count, annex->stride, plan->layer);
     place->finer = annex;

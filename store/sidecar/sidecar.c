@@ -302,6 +302,8 @@ static bool layer_open(struct sc_store_sidecar *sidecar)
         return false;
     bool has_gaps = sidecar->piece_count < sidecar->span_count; /* else only the end may be blank */
     memset(desk->layer + (has_gaps ? 0 : end), 0, sidecar->layer_bytes - (has_gaps ? 0 : end));
+    if (sidecar->finer_at >= 64) /* nor are blocks and finer rows close by each other */
+        memset(desk->layer + sidecar->finer_at - 64, 0, 64);
     sidecar->row = sidecar->span = sidecar->hot_row = 0;
     sidecar->waits = 0;
     sidecar->is_open = true;

@@ -4,11 +4,11 @@
  *
  * Holds: open succeeds, or refuses an unknown version; what it tells of is in range; a second open
  * tells of the same pieces, and so does one that hears of drops; averages are told of pieces that
- * were; loading what was told of gives no rows, no probe rows and no codes (none were ever
- * written), and there is nothing to build some from; a checkpoint of it tells of them too. Beside
- * what was believed a store goes on: it stores rows and loads them right, codes them, gives rows up
- * and keeps codes, drops, resets; and once all pieces are dropped and no lease is left, every page
- * is free.
+ * were; loading what was told of gives no rows, no probe rows, no codes and nothing that codes
+ * lack (none were ever written), and there is nothing to build some from; a checkpoint of it tells
+ * of them too. Beside what was believed a store goes on: it stores rows and loads them right, codes
+ * them, gives rows up and keeps codes, drops, resets; and once all pieces are dropped and no lease
+ * is left, every page is free.
  * Accepted: a piece was told of.
  * Threads: one (the seeded loop). */
 #include "tests/fuzz/fuzz_store.h"
@@ -135,6 +135,26 @@ static void hot_look(struct sc_store *store, struct sc_store_sketch *sketch,
     }
 }
 
+/* Nor have they what codes lack, whatever the log says of its size. */
+static void finer_look(struct sc_store *store, struct sc_store_reader *reader)
+{
+    static const uint64_t tags[SC_STORE_ROWS_MAX]; /* of rows, where there is nothing finer */
+    for (uint32_t i = 0; i < told_count && i < 16; i++) {
+        struct sc_store_rows got;
+        struct sc_store_range range = told[i];
+        range.is_coarse = i / 2 % 2;
+        const struct sc_store_picks picks = {.count = range.row_count,
+                                             .finer = true,
+                                             .finer_always = true,
+                                             .whole_slabs = i % 3 == 0};
+        (void)sc_store_piece_is_finer(store, range.piece);
+        sc_store_reader_begin_picks(reader, i % 2, &range, 1, &picks, SC_LANE_DEMAND);
+        sc_store_reader_tags(reader, tags);
+        FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, NULL) ==
+                   SPEC_E_CORRUPT);
+    }
+}
+
 /* It ends, and finds nothing to build from. */
 static void build(struct sc_store *store)
 {
@@ -183,6 +203,7 @@ static bool look(void)
     }
     codes_look(sketch);
     hot_look(store, sketch, reader);
+    finer_look(store, reader);
     sc_store_readers_close(reader, 1);
     sc_store_sketch_close(sketch);
     build(store);

@@ -143,6 +143,63 @@ void assert_rows(const struct world *world, const struct shot *shot, uint64_t fr
     }
 }
 
+static float half_value(const uint8_t *at)
+{
+    bool is_normal = (at[1] & 0x7c) != 0;
+    float value = (float)(((at[1] & 3) << 8 | at[0]) + (is_normal ? 1024 : 0));
+    return ldexpf((at[1] & 0x80) != 0 ? -value : value, (is_normal ? at[1] >> 2 & 31 : 1) - 25);
+}
+
+#define CHANNELS_MAX 64u
+
+/* Of the layer's K or V: rows as stored, and of each chunk what its values span. */
+static void spans_make(const struct world *world, uint32_t layer, uint32_t part,
+                       float (*ret_rows)[CHANNELS_MAX], float (*ret_spans)[CHANNELS_MAX])
+{
+    uint64_t channels = rig_part_bytes(&world->rig) / 2;
+    float least[CHANNELS_MAX];
+    uint8_t row[CHANNELS_MAX * 2];
+    assert_true(channels <= CHANNELS_MAX);
+    for (uint64_t i = 0; i < world->matched; i++) {
+        stored_row(world, i, layer, part, row);
+        for (uint64_t c = 0; c < channels; c++) {
+            float value = half_value(row + 2 * c), *span = &ret_spans[i / 64][c];
+            bool is_first = i % 64 == 0;
+            float most = is_first ? value : fmaxf(least[c] + *span, value);
+            least[c] = is_first ? value : fminf(least[c], value);
+            *span = most - least[c]; /* exact: values are multiples of 1 / 64 */
+            ret_rows[i][c] = value;
+        }
+    }
+}
+
+void assert_rows_near(const struct world *world, const struct shot *shot, uint64_t from)
+{
+    static float stored[ROWS_MAX][CHANNELS_MAX], spans[ROWS_MAX / 64 + 1][CHANNELS_MAX];
+    uint64_t bytes = rig_part_bytes(&world->rig), channels = bytes / 2;
+    assert_int_equal(shot->item.row_count, world->matched - from);
+    assert_int_equal(shot->item.exact_rows, exact_count(shot));
+    assert_int_equal(shot->item.refined_rows, refined_count(shot));
+    for (uint32_t part = 0; part < 2; part++) {
+        const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
+        spans_make(world, shot->item.layer, part, stored, spans);
+        for (uint64_t n = 0; n < (world->matched - from) * channels; n++) {
+            uint64_t j = n / channels, c = n % channels;
+            float right = stored[from + j][c], span = spans[(from + j) / 64][c];
+            const char *how = is_exact(shot, j)     ? "exact"
+                              : is_refined(shot, j) ? "refined"
+                                                    : "coarse";
+            float share = !is_refined(shot, j) ? 1 : part == 0 ? .5f / 256 : .5f / 64;
+            float most = span * share + ldexpf(fabsf(right), -9) + ldexpf(span, -10);
+            float value = half_value(at + j * bytes + 2 * c);
+            assert_false(is_exact(shot, j) && is_refined(shot, j));
+            if (!(fabsf(value - right) <= (is_exact(shot, j) ? 0 : most)))
+                fail_msg("layer %u row %lu part %u channel %lu (%s): %g, not %g", shot->item.layer,
+                         j, part, c, how, (double)value, (double)right);
+        }
+    }
+}
+
 bool set_is_the_best_of(const struct world *world, const struct shot *shot, uint64_t from,
                         const float *keys, uint64_t stride)
 {

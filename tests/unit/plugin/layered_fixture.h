@@ -53,6 +53,10 @@ void decoded(const struct world *world, uint64_t position, uint32_t layer, uint3
 void assert_rows(const struct world *world, const struct shot *shot, uint64_t from, uint32_t bits_k,
                  uint32_t bits_v);
 
+/* The same of codes of free widths that are not turned, of float16 and chunks of 64, whatever the
+ * tables: what is not exact is within its chunk's span, and refined within 8 bits of K, 6 of V. */
+void assert_rows_near(const struct world *world, const struct shot *shot, uint64_t from);
+
 /* The set, exact or refined, by the definition, in float64 over prefix keys: row j's at keys + j *
  * stride, [heads * head_size]. false: too close to tell. */
 bool set_is_the_best_of(const struct world *world, const struct shot *shot, uint64_t from,

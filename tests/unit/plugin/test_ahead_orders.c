@@ -33,23 +33,35 @@ enum { RIGHT, NEGATED, NANS, KINDS }; /* queries */
 #define RUNS  10u
 #endif
 
+#define PLANES(exact) ", \"widths\": \"free\", \"planes\": \"k8v8\", \"exact\": \"" exact "\""
+
 static const struct {
     const char *preset, *layout, *more;
     bool is_layered;
+    const char *planes; /* NULL: none, and codes are of even widths */
 } CASES[] = {
-    {"spec-itf", "paired", "", false},
-    {"spec-itf+range", "split", "", false},
-    {"spec-itf", "paired", ", \"prefetch\": {\"predictor\": \"static\"}", false},
-    {"spec-itf+range", "paired", ", \"prefetch\": {\"predictor\": \"sink\"}", false},
-    {"hinted", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", false},
+    {"spec-itf", "paired", "", false, NULL},
+    {"spec-itf+range", "split", "", false, NULL},
+    {"spec-itf", "paired", ", \"prefetch\": {\"predictor\": \"static\"}", false, NULL},
+    {"spec-itf+range", "paired", ", \"prefetch\": {\"predictor\": \"sink\"}", false, NULL},
+    {"hinted", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", false, NULL},
     {"hinted", "split",
-     ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", false},
-    {"layered", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true},
+     ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", false, NULL},
+    {"layered", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, NULL},
     {"layered", "split",
      ", \"prefetch\": {\"predictor\": \"layer\", \"min_precision_ppm\": 0}, \"read\": "
      "{\"planner\": "
      "\"chunk\"}",
-     true},
+     true, NULL},
+    {"layered", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, PLANES("planes")},
+    {"layered", "split",
+     ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", true,
+     PLANES("planes")},
+    {"layered", "paired",
+     ", \"prefetch\": {\"predictor\": \"layer\", \"min_precision_ppm\": 0}, \"read\": "
+     "{\"planner\": \"range\"}",
+     true, PLANES("planes")},
+    {"layered", "split", "", true, PLANES("auto")},
 };
 #define CASE_COUNT (sizeof(CASES) / sizeof(CASES[0]))
 
@@ -60,7 +72,7 @@ struct shots { /* an item and what it points to */
     struct spec_select select;
     struct area area;
     uint32_t positions[HEADS * ROWS];
-    uint64_t exact[(ROWS + 63) / 64];
+    uint64_t exact[(ROWS + 63) / 64], refined[(ROWS + 63) / 64];
     uint32_t held, kind, share; /* kind: of queries; share: of PPM, or SHARES: all rows */
 };
 
@@ -88,12 +100,13 @@ struct host {
     struct world *world;
     uint64_t seed, state;
     bool churns;                /* others store, so that what nobody holds goes; and resets come */
+    bool has_planes;            /* of a layered one */
     bool is_layered, is_broken; /* broken: an operation failed, or brought something else */
     struct pass passes[LAYERS][KINDS]; /* of queries */
     struct held held[REQUESTS];
     struct submitted submits[SUBMITS];
     struct known known[3][LAYERS][KINDS][SHARES + 1];
-    uint64_t late, full, stale;
+    uint64_t late, full, stale, refined;
     pthread_t thread;
 };
 
@@ -154,6 +167,8 @@ static void item_make(struct host *host, uint32_t held, uint32_t layer, struct s
                                     .position_capacity = HEADS * ROWS,
                                     .exact_bits = shots->exact,
                                     .exact_bit_words = (ROWS + 63) / 64,
+                                    .refined_bits = shots->refined,
+                                    .refined_bit_words = (ROWS + 63) / 64,
                                     .deadline_ns = draw(host, 2) == 0 ? LATE_NS[draw(host, 6)] : 0,
                                     .select = &shots->select};
 }
@@ -207,9 +222,17 @@ static void layered_check(struct host *host, const struct spec_important *item,
     memcpy(shot.positions, shots->positions, ROWS * sizeof(shot.positions[0]));
     memset(shot.exact, 0, sizeof(shot.exact));
     memcpy(shot.exact, shots->exact, sizeof(shots->exact));
+    memset(shot.refined, 0, sizeof(shot.refined));
+    memcpy(shot.refined, shots->refined, sizeof(shots->refined));
     pthread_mutex_lock(&checking);
-    assert_rows(host->world, &shot, host->held[shots->held].from, 4, 2);
+    if (host->has_planes)
+        assert_rows_near(host->world, &shot, host->held[shots->held].from);
+    else
+        assert_rows(host->world, &shot, host->held[shots->held].from, 4, 2);
     pthread_mutex_unlock(&checking);
+    host->refined += item->refined_rows;
+    for (uint32_t w = 0; w < (ROWS + 63) / 64; w++) /* which rows come how is not the choice's */
+        shot.exact[w] |= shot.refined[w];
     if ((item->result_flags & (SPEC_IMPORTANT_PARTIAL | SPEC_IMPORTANT_DENSE)) != 0 ||
         host->is_broken || host->churns)
         return;
@@ -217,10 +240,10 @@ static void layered_check(struct host *host, const struct spec_important *item,
     struct known *known = &host->known[from == 0    ? 0
                                        : from == 64 ? 1
                                                     : 2][item->layer][shots->kind][shots->share];
-    if (known->is_known && memcmp(known->bits[0], shots->exact, sizeof(shots->exact)) != 0)
+    if (known->is_known && memcmp(known->bits[0], shot.exact, sizeof(shots->exact)) != 0)
         fail_msg("seed %lu: layer %u: another choice than before", host->seed, item->layer);
     known->is_known = true;
-    memcpy(known->bits[0], shots->exact, sizeof(shots->exact));
+    memcpy(known->bits[0], shot.exact, sizeof(shots->exact));
 }
 
 static void item_check(struct host *host, const struct spec_important *item, struct shots *shots,
@@ -500,11 +523,14 @@ static void world_choose(struct host *host, char *config, uint64_t bytes)
     (void)snprintf(config, bytes,
                    "\"preset\": \"%s\", \"select\": {\"min_tokens\": 0, \"min_share_ppm\": 0}, "
                    "\"chunk_tokens\": %u, \"host_bytes\": %s, \"maintain\": {\"bytes_per_s\": 0}, "
-                   "\"store\": {\"layout\": \"%s\"}, \"layered\": {\"hot_ppm\": %u}%s",
+                   "\"store\": {\"layout\": \"%s\"%s}, \"layered\": {\"hot_ppm\": %u%s}%s",
                    CASES[which].preset, draw(host, 2) == 0 && !CASES[which].is_layered ? 16 : 64,
-                   draw(host, 3) == 0 ? "\"64MiB\"" : "0", CASES[which].layout, HOT[draw(host, 4)],
+                   draw(host, 3) == 0 ? "\"64MiB\"" : "0", CASES[which].layout,
+                   CASES[which].planes != NULL ? ", \"coarse_only\": \"yes\"" : "",
+                   HOT[draw(host, 4)], CASES[which].planes != NULL ? CASES[which].planes : "",
                    CASES[which].more);
     host->is_layered = CASES[which].is_layered;
+    host->has_planes = CASES[which].planes != NULL;
     *world = (struct world){.matched = ROWS, .group = 1, .agree = 3 + (int64_t)draw(host, 2) * 5};
 }
 
@@ -573,6 +599,7 @@ static void host_count(const struct host *host, uint64_t *ret_met)
     ret_met[0] += host->full;
     ret_met[1] += host->late;
     ret_met[2] += host->stale;
+    ret_met[6] += host->refined;
 }
 
 static void run(uint64_t seed, uint64_t *ret_met)
@@ -580,7 +607,7 @@ static void run(uint64_t seed, uint64_t *ret_met)
     static const uint64_t RATES[] = {0, 20000, 100000};
     static struct host host;
     static struct world world;
-    char config[640];
+    char config[1024];
     host = (struct host){.world = &world, .seed = seed, .state = seed};
     world_choose(&host, config, sizeof(config));
     rig_init(&world.rig, true, config);
@@ -615,18 +642,18 @@ static void run(uint64_t seed, uint64_t *ret_met)
 static void met_print(const uint64_t *met)
 {
     print_message("%lu delivered, %lu late, %lu stale, %lu hot rows, %lu bytes of guesses, %lu bad "
-                  "blocks\n",
-                  met[0], met[1], met[2], met[3], met[4], met[5]);
+                  "blocks, %lu rows refined\n",
+                  met[0], met[1], met[2], met[3], met[4], met[5], met[6]);
 }
 
 static void what_is_read_ahead_never_matters(void **state)
 {
     (void)state;
-    uint64_t met[6] = {0};
+    uint64_t met[7] = {0};
     for (uint64_t seed = 1; seed <= SEEDS; seed++)
         run(seed, met);
     met_print(met);
-    assert_true(met[1] > 0 && met[2] > 0 && met[3] > 0 && met[4] > 0);
+    assert_true(met[1] > 0 && met[2] > 0 && met[3] > 0 && met[4] > 0 && met[6] > 0);
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -646,9 +673,9 @@ static void nor_beside_others(void **state)
     (void)state;
     static struct host hosts[THREADS];
     static struct world world;
-    uint64_t met[6] = {0};
+    uint64_t met[7] = {0};
     for (uint64_t seed = 1; seed <= RUNS; seed++) {
-        char config[640];
+        char config[1024];
         hosts[0] = (struct host){.world = &world, .seed = seed, .state = seed};
         world_choose(&hosts[0], config, sizeof(config));
         rig_init(&world.rig, false, config);
@@ -676,7 +703,7 @@ static void a_close_ends_it_all(void **state)
     for (uint64_t seed = 500; seed < 500 + SEEDS / 4; seed++) {
         static struct host host;
         static struct world world;
-        char config[640];
+        char config[1024];
         host = (struct host){.world = &world, .seed = seed, .state = seed};
         world_choose(&host, config, sizeof(config));
         rig_init(&world.rig, seed % 2 == 0, config);

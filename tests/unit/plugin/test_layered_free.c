@@ -10,7 +10,7 @@
 #include "store/rows/codes.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
-#define CHANNELS_MAX 512u
+#define CHANNELS_MAX 2048u
 #define CHUNK_MAX    256u
 #define SLABS_MAX    64u
 #define LAYERS       4u
@@ -655,6 +655,41 @@ static void become_coarse(struct world *world)
     assert_int_equal(stats.coarse_pieces, (world->matched - 1) / 64 + 1);
 }
 
+/* Between the blocks and the finer rows stand zeros, not what memory had. */
+static void nothing_is_told_between_codes_and_what_they_lack(void **state)
+{
+    (void)state;
+    static const char PATH[] = "/sim/store/rank-0000-of-0001/seg-00000000";
+    char text[512];
+    struct world world;
+    uint64_t looked = 0;
+    text_make(&PLANED, "free", "", text);
+    world_begin(&world, &PLANED, text);
+    const struct sc_store *store = world.rig.conn->store;
+    for (uint64_t id = 1; id < store->table.piece_next; id++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+        const struct sc_store_extent_entry *extent =
+            sc_store_table_extent(&store->table, piece->extent);
+        const struct sc_store_annex *annex = atomic_load(&extent->codes);
+        struct sc_store_blocks blocks;
+        if (piece->extent_row + piece->row_count != extent->row_count || annex == NULL)
+            continue;
+        sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape, piece, &blocks);
+        uint64_t end = sc_store_codes_finer_at(store, &annex->code_shape, 0, extent->row_count);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct sc_store_where where =
+                sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
+            for (uint64_t at = blocks.v_at + blocks.v_bytes; at < end; at++, looked++) {
+                uint8_t byte;
+                assert_true(sc_io_sim_disk_peek(world.rig.disk, PATH, where.offset + at, &byte, 1));
+                assert_int_equal(byte, 0);
+            }
+        }
+    }
+    assert_true(looked > 0);
+    world_done(&world);
+}
+
 /* Rows that gave up their exact bytes are refined, all that are asked for. */
 static void rows_that_are_gone_are_refined(void **state)
 {
@@ -831,6 +866,366 @@ static void planes_come_with_new_codes_alone(void **state)
     }
 }
 
+/* Of a match whose first pass has codes alone, and whose second has its rows, what was delivered is
+ * made exact by rows alone: none that is gone is asked for, however good its score. */
+static void rows_that_are_gone_are_not_made_exact(void **state)
+{
+    (void)state;
+    char text[512];
+    text_make(&PLANED, "free", ", \"coarse_only\": \"yes\"", text);
+    for (uint32_t way = 0; way < 6; way++) {
+        struct world world;
+        struct shot shot;
+        struct sc_store_stats stats;
+        spec_ticket ticket = 0;
+        bool is_ahead = way % 3 == 1, is_again = way % 3 == 2;
+        world_begin(&world, &PLANED, text);
+        become_coarse(&world);
+        spec_request first = look(&world, 0);
+        for (uint32_t layer = 0; layer < LAYERS; layer++)
+            ticket = store_fresh(&world, first, layer);
+        assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
+        rig_release(&world.rig, first);
+        wait_for_codes(&world);
+        world.matched += FRESH_ROWS;
+        struct spec_lookup_result found;
+        assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, RIG_MAX, &found), SPEC_OK);
+        const struct sc_plugin_request *request =
+            sc_plugin_request_find(world.rig.conn, found.request);
+        assert_int_equal(found.matched_tokens, world.matched);
+        assert_int_equal(request->coarse_rows, world.matched - FRESH_ROWS);
+        assert_int_equal(request->planed_rows, request->coarse_rows);
+        shot_make(&shot, &world, found.request, 1, 0, 100000);
+        shot.item.queries = is_ahead ? NULL : &shot.pass.q;
+        shot.item.new_keys = is_ahead ? NULL : &shot.pass.fresh.memory;
+        shot.item.flags = is_ahead ? SPEC_ITEM_AHEAD : 0;
+        shot.select.given |= SPEC_SELECT_KEEP;
+        shot.select.keep_first = 20;
+        assert_int_equal(sc_plugin_submit(world.rig.conn, &shot.item, 1, &ticket, NULL), SPEC_OK);
+        assert_int_equal(sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+        assert_true(shot.item.refined_rows >= 20);
+        for (uint32_t round = 0; round < 2; round++) {
+            aim(&shot, ticket, way < 3 ? 1000000 : 10000);
+            shot.item.flags = is_again ? SPEC_ITEM_RESCORE : 0;
+            shot.select.given = SPEC_SELECT_EXACT;
+            bool ranks = is_again || (is_ahead && round == 0);
+            shot.item.queries = ranks ? &shot.pass.q : NULL;
+            shot.item.new_keys = ranks ? &shot.pass.fresh.memory : NULL;
+            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_int_equal(shot.item.status, SPEC_OK);
+            assert_in_range(shot.item.exact_rows, way < 3 ? FRESH_ROWS : 1, FRESH_ROWS);
+            for (uint64_t j = 0; j < world.matched - FRESH_ROWS; j++)
+                assert_false(is_exact(&shot, j));
+        }
+        shot_free(&shot);
+        rig_release(&world.rig, found.request);
+        sc_store_stats(world.rig.conn->store, &stats);
+        assert_int_equal(stats.coarse_pieces, 5);
+        assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
+        world_done(&world);
+    }
+}
+
+/* Any one read of a load fails, or brings a wrong bit: what is delivered is what its bits say, as
+ * many rows as were asked for where they are there, and the match is void only where what failed
+ * was no row of planes. */
+static void reads_that_fail_leave_rows_right(void **state)
+{
+    (void)state;
+    static const char *const LAYOUTS[] = {"paired", "split"};
+    uint64_t delivered = 0, refined = 0, exact = 0;
+    for (uint32_t way = 0; way < 16; way++) {
+        struct shape shape = PLANED;
+        bool is_coarse = way % 4 >= 2, fired = true;
+        enum sc_io_sim_fault fault = way / 4 % 2 == 0 ? SC_SIM_READ_EIO : SC_SIM_FLIP;
+        char text[512];
+        shape.layout = LAYOUTS[way % 2];
+        text_make(&shape, "free",
+                  is_coarse ? ", \"coarse_only\": \"yes\"}, \"read\": {\"planner\": \"chunk\"" : "",
+                  text);
+        for (uint64_t n = 0; fired; n++) {
+            static struct told told[SLABS_MAX];
+            struct world world;
+            struct shot shot;
+            world_begin(&world, &shape, text);
+            if (is_coarse)
+                become_coarse(&world);
+            spec_request request = look(&world, 0);
+            assert_int_equal(tables_read(&world, request, 1, told), 5);
+            shot_make(&shot, &world, request, 1, 0, way >= 8 ? 20000 : 300000);
+            sc_io_sim_fault_scope(world.rig.disk, "seg-");
+            sc_io_sim_fault_nth(world.rig.disk, fault, n);
+            spec_status status = fire(&world, &shot);
+            fired = sc_io_sim_fault_fired(world.rig.disk, fault) > 0;
+            sc_io_sim_fault_nth(world.rig.disk, fault, UINT64_MAX);
+            if (status == SPEC_OK) {
+                assert_all(&world, &shape, told, &shot, 0, NULL);
+                if (!is_coarse)
+                    assert_true(shot.item.exact_rows + shot.item.refined_rows >=
+                                (way >= 8 ? 6 : 90));
+                assert_true(!is_coarse || shot.item.exact_rows == 0);
+                assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
+                delivered += fired;
+                refined += fired ? shot.item.refined_rows : 0;
+                exact += fired ? shot.item.exact_rows : 0;
+            } else {
+                assert_true(fired && is_coarse); /* of codes alone it was the codes */
+                assert_true(status == SPEC_E_IO || status == SPEC_E_CORRUPT);
+            }
+            shot_free(&shot);
+            rig_release(&world.rig, request);
+            world_done(&world);
+        }
+    }
+    print_message("%lu deliveries, %lu rows refined, %lu exact\n", delivered, refined, exact);
+    assert_true(delivered > 8 && refined > 0 && exact > 0);
+}
+
+/* Rows of 16 KiB: `auto` refines those that are there, also where an operation is not much more
+ * than one; and under planner `chunk` reads no slabs for that. */
+static void large_rows_are_refined_where_it_saves(void **state)
+{
+    (void)state;
+    static const char *const PLANNERS[] = {"range", "chunk"};
+    for (uint32_t way = 0; way < 4; way++) {
+        struct shape shape = {8,  1,        256,   SPEC_DTYPE_F32, 16,    6, 4,
+                              70, "paired", &HALF, K | TURNED | V, "auto"};
+        char text[512], more[64];
+        struct world world;
+        shape.layout = way % 2 == 0 ? "paired" : "split";
+        (void)snprintf(more, sizeof(more), "}, \"read\": {\"planner\": \"%s\"", PLANNERS[way / 2]);
+        text_make(&shape, "free", more, text);
+        world_init(&world, &shape, text);
+        world.rig.op = "64KiB";
+        rig_open(&world.rig);
+        world_store(&world);
+        wait_for_codes(&world);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            static const uint32_t PPM[LAYERS] = {0, 100000, 900000, 1000000};
+            struct spec_important item = one_layer(&world, &shape, layer, PPM[layer]);
+            uint64_t asked = 70ull * PPM[layer] / 1000000;
+            assert_int_equal(item.refined_rows, layer == 3 ? 0 : asked);
+            assert_int_equal(item.exact_rows, layer == 3 ? 70 : 0);
+        }
+        world_done(&world);
+    }
+}
+
+/* A value that no code stands for makes its slab raw, in one layer, K or V: its rows come exactly,
+ * first of all, and beside them rows are refined. */
+static void a_raw_slab_is_exact_beside_planes(void **state)
+{
+    (void)state;
+    char text[512];
+    text_make(&PLANED, "free", "", text);
+    for (uint32_t part = 0; part < 2; part++) {
+        struct world world;
+        uint64_t bytes, where;
+        spec_ticket ticket = 0;
+        world_init(&world, &PLANED, text);
+        rig_open(&world.rig);
+        bytes = rig_part_bytes(&world.rig);
+        where = 130 * bytes + 7 * 2;
+        struct prompt stored = {world.matched, world.prompt.tokens, world.prompt.history};
+        spec_request request = rig_lookup(&world.rig, &stored).request;
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct area area = world_area(&world, 0, world.matched, layer);
+            uint8_t *base = part == 0 ? area.memory.k_base : area.memory.v_base;
+            if (layer == 1)
+                memset(base + where, 0x7f, 2); /* NaN */
+            struct spec_store_params params = {.struct_size = sizeof(params),
+                                               .request = request,
+                                               .layer = layer,
+                                               .token_count = world.matched,
+                                               .memory = &area.memory};
+            assert_int_equal(sc_plugin_store(world.rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
+            rig_area_free(&area);
+        }
+        assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
+        rig_release(&world.rig, request);
+        wait_for_codes(&world);
+        for (uint32_t ppm = 0; ppm <= 400000; ppm += 200000) {
+            static struct told told[SLABS_MAX];
+            struct shot shot;
+            request = look(&world, 0);
+            shot_make(&shot, &world, request, 1, 0, ppm);
+            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_int_equal(tables_read(&world, request, 1, told), 4);
+            assert_int_equal(shot.item.exact_rows, 64);
+            assert_int_equal(shot.item.refined_rows, ppm == 400000 ? 56 : 0);
+            for (uint64_t j = 128; j < 192; j++)
+                assert_true(is_exact(&shot, j));
+            uint8_t row[CHANNELS_MAX],
+                *at = part == 0 ? shot.area.memory.k_base : shot.area.memory.v_base;
+            assert_int_equal(at[where], 0x7f);
+            stored_row(&world, 130, 1, part, row);
+            memcpy(at + where, row + 7 * 2, 2);
+            assert_all(&world, &PLANED, told, &shot, 0, NULL);
+            shot_free(&shot);
+            rig_release(&world.rig, request);
+        }
+        world_done(&world);
+    }
+}
+
+/* ---- Orders ---------------------------------------------------------------------------------- */
+
+struct orders {
+    struct world world;
+    struct shape shape;
+    uint64_t state, seed, delivered, late, refined, exact;
+};
+
+static uint64_t draw(struct orders *orders, uint64_t below)
+{
+    orders->state = rig_mix(orders->state);
+    return orders->state % below;
+}
+
+/* Four chunks, which may have codes alone, and FRESH_ROWS of another pass, which have rows. */
+static void orders_begin(struct orders *orders, char text[512])
+{
+    static const char *const EXACT[] = {"planes", "planes", "auto", "rows"};
+    static const char *const MORE[] = {"", "}, \"read\": {\"planner\": \"chunk\"",
+                                       "}, \"host_bytes\": \"64MiB\", \"read\": {",
+                                       "}, \"select\": {\"dense_layers\": 1"};
+    struct world *world = &orders->world;
+    spec_ticket ticket = 0;
+    char more[128];
+    orders->shape = PLANED;
+    orders->shape.matched = 256;
+    orders->shape.layout = draw(orders, 2) == 0 ? "paired" : "split";
+    orders->shape.planes = EXACT[draw(orders, 4)];
+    (void)snprintf(more, sizeof(more), ", \"coarse_only\": \"yes\"%s", MORE[draw(orders, 4)]);
+    text_make(&orders->shape, "free", more, text);
+    world_begin(world, &orders->shape, text);
+    if (draw(orders, 4) > 0)
+        become_coarse(world);
+    spec_request request = look(world, 0);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        ticket = store_fresh(world, request, layer);
+    assert_int_equal(rig_wait(&world->rig, ticket), SPEC_OK);
+    rig_release(&world->rig, request);
+    wait_for_codes(world);
+    world->matched += FRESH_ROWS;
+}
+
+/* What was refined and is not exact by now is refined still. */
+static void order_check(struct orders *orders, const struct told *told, struct shot *shot,
+                        uint64_t from, const uint64_t *refined)
+{
+    for (uint32_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
+        shot->refined[w] |= refined[w] & ~shot->exact[w];
+    shot->item.refined_rows = refined_count(shot);
+    assert_all(&orders->world, &orders->shape, told, shot, from, NULL);
+    orders->delivered++;
+    orders->refined += shot->item.refined_rows;
+    orders->exact += shot->item.exact_rows;
+}
+
+/* It writes no more into the destination. */
+static void late_check(struct orders *orders, const struct shot *shot)
+{
+    static uint8_t copy[ROWS_MAX * CHANNELS_MAX];
+    const uint8_t *base = shot->area.memory.k_base;
+    uint64_t bytes = shot->area.part_bytes;
+    assert_true(bytes <= sizeof(copy));
+    memcpy(copy, base, bytes);
+    rig_pass_ns(&orders->world.rig, 1000000000);
+    assert_memory_equal(copy, base, bytes);
+    orders->late++;
+}
+
+static void one_order(struct orders *orders, spec_request request, uint64_t from, uint32_t layer)
+{
+    static const uint64_t LATE_NS[] = {0, 0, 1, 100000, 500000, 1500000};
+    static const uint32_t PPM[] = {0, 50000, 300000, 1000000};
+    static struct told told[SLABS_MAX];
+    static struct shot shot;
+    struct world *world = &orders->world;
+    uint64_t refined[(ROWS_MAX + 63) / 64] = {0};
+    spec_ticket ticket = 0;
+    shot_make(&shot, world, request, layer, from, PPM[draw(orders, 4)]);
+    if (layer > 0 && draw(orders, 2) == 0)
+        assert_int_equal(
+            sc_plugin_prefetch_next(world->rig.conn, request, layer - 1, &shot.pass.q, NULL),
+            SPEC_OK);
+    rig_pass_ns(&world->rig, draw(orders, 3) * 100000);
+    bool is_ahead = draw(orders, 3) == 0;
+    shot.item.flags = is_ahead ? SPEC_ITEM_AHEAD : 0;
+    if (is_ahead && draw(orders, 2) == 0) {
+        shot.item.queries = NULL;
+        shot.item.new_keys = NULL;
+    }
+    if (draw(orders, 2) == 0) {
+        shot.select.given |= SPEC_SELECT_KEEP;
+        shot.select.keep_first = (uint32_t)draw(orders, 300);
+        shot.select.keep_last = (uint32_t)draw(orders, 40);
+    }
+    shot.item.budget_bytes = draw(orders, 4) == 0 ? 1 + draw(orders, 10000) : 0;
+    shot.item.deadline_ns = LATE_NS[draw(orders, 6)];
+    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot.item, 1, &ticket, NULL), SPEC_OK);
+    (void)sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL);
+    assert_true(shot.item.status == SPEC_OK || shot.item.status == SPEC_E_TIMEOUT);
+    if (shot.item.status == SPEC_OK)
+        (void)tables_read(world, request, layer, told);
+    for (uint32_t round = 0; shot.item.status == SPEC_OK; round++) {
+        order_check(orders, told, &shot, from, refined);
+        memcpy(refined, shot.refined, sizeof(refined));
+        if (round == 3)
+            break;
+        bool is_again = draw(orders, 2) == 0;
+        uint64_t late_ns = LATE_NS[draw(orders, 6)];
+        aim(&shot, ticket, PPM[draw(orders, 4)]);
+        shot.item.flags = is_again ? SPEC_ITEM_RESCORE : 0;
+        shot.select.given = SPEC_SELECT_EXACT;
+        shot.item.queries = is_ahead || is_again ? &shot.pass.q : NULL;
+        shot.item.new_keys = is_ahead || is_again ? &shot.pass.fresh.memory : NULL;
+        shot.item.budget_bytes = draw(orders, 4) == 0 ? 1 + draw(orders, 10000) : 0;
+        shot.item.deadline_ns = late_ns;
+        spec_status status = sc_plugin_get_important(world->rig.conn, &shot.item, 1, NULL);
+        if (status != SPEC_OK || shot.item.status != SPEC_OK)
+            fail_msg("seed %lu: layer %u: refined: %s", orders->seed, layer,
+                     sc_status_name(shot.item.status));
+    }
+    if (shot.item.status == SPEC_E_TIMEOUT)
+        late_check(orders, &shot);
+    shot_free(&shot);
+}
+
+/* Of matches that have codes alone in part, in any order: guesses, deliveries ahead or not, in time
+ * or not, refined and ranked anew. */
+static void any_order_gives_what_its_bits_say(void **state)
+{
+    (void)state;
+    static const uint64_t FROM[] = {0, 11, 70};
+    static struct orders orders;
+    for (uint64_t seed = 1; seed <= 10; seed++) {
+        char text[512];
+        orders.state = orders.seed = seed;
+        orders_begin(&orders, text);
+        sc_io_sim_fault_late_ns(orders.world.rig.disk, 400000);
+        sc_io_sim_fault_ppm(orders.world.rig.disk, SC_SIM_LATE,
+                            (uint32_t)draw(&orders, 2) * 300000);
+        for (uint32_t i = 0; i < 6; i++) {
+            uint64_t from = FROM[draw(&orders, 3)];
+            struct spec_lookup_result found;
+            assert_int_equal(
+                rig_try_lookup(&orders.world.rig, &orders.world.prompt, from, RIG_MAX, &found),
+                SPEC_OK);
+            assert_int_equal(found.matched_tokens, orders.world.matched);
+            for (uint32_t layer = (uint32_t)draw(&orders, 2); layer < LAYERS; layer++)
+                one_order(&orders, found.request, from, layer);
+            rig_release(&orders.world.rig, found.request);
+        }
+        assert_int_equal(atomic_load(&orders.world.rig.conn->stats.corrupt_ranges), 0);
+        world_done(&orders.world);
+    }
+    print_message("%lu deliveries, %lu late, %lu rows refined, %lu exact\n", orders.delivered,
+                  orders.late, orders.refined, orders.exact);
+    assert_true(orders.delivered > 0 && orders.late > 0 && orders.refined > 0 && orders.exact > 0);
+}
+
 /* Two passes that end inside a chunk: each has a block of its own, and
  * positions of its own. */
 static void a_chunk_of_two_passes_has_two_blocks(void **state)
@@ -884,11 +1279,17 @@ int main(void)
         cmocka_unit_test(codes_that_are_staged_are_the_disks),
         cmocka_unit_test(blocks_of_more_than_an_operation_come_in_parts),
         cmocka_unit_test(codes_alone_are_what_their_table_says),
+        cmocka_unit_test(nothing_is_told_between_codes_and_what_they_lack),
         cmocka_unit_test(rows_that_are_gone_are_refined),
         cmocka_unit_test(missing_bits_that_are_damaged_refine_nothing),
         cmocka_unit_test(refined_rows_become_exact),
         cmocka_unit_test(guesses_of_missing_bits_are_right),
         cmocka_unit_test(planes_come_with_new_codes_alone),
+        cmocka_unit_test(rows_that_are_gone_are_not_made_exact),
+        cmocka_unit_test(reads_that_fail_leave_rows_right),
+        cmocka_unit_test(large_rows_are_refined_where_it_saves),
+        cmocka_unit_test(a_raw_slab_is_exact_beside_planes),
+        cmocka_unit_test(any_order_gives_what_its_bits_say),
         cmocka_unit_test(a_chunk_of_two_passes_has_two_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

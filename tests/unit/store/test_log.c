@@ -679,7 +679,7 @@ static void annex_check(struct forge *forge, uint64_t lies)
 struct bend { /* of an honest annex */
     bool is_codes, is_believed;
     uint64_t offset, stride, scale, probe_row, probe_tags; /* 0: as it should be */
-    uint32_t bits_k, layers, segment, form;
+    uint32_t bits_k, layers, segment, form, k_finer, v_finer;
     const char *from, *to;
 };
 
@@ -699,6 +699,8 @@ static void annex_bend(struct forge *forge, const struct bend *bend)
     if (bend->bits_k > 0)
         annex->code_shape.bits_k = bend->bits_k;
     annex->code_shape.form = bend->form;
+    annex->code_shape.k_finer_bytes = bend->k_finer;
+    annex->code_shape.v_finer_bytes = bend->v_finer;
     if (bend->probe_row > 0)
         annex->probe_row_bytes = bend->probe_row;
     if (bend->probe_tags > 0)
@@ -745,6 +747,29 @@ static void log_annexes_that_lie_harm_nothing(void **state)
         {.is_codes = true, .form = 4, .scale = 96, .stride = 8192},
         {.is_codes = true, .form = 7, .scale = 64, .stride = 64 * 64 + 2 * 88 - 8}, /* no room */
         {.is_codes = true, .form = 1, .scale = 64, .stride = 4288, .from = "group", .to = "groux"},
+        /* What codes lack: of both or of none, and with room for it, whatever its size. */
+        {.is_codes = true, .is_believed = true, .k_finer = 8, .v_finer = 8, .stride = 5760},
+        {.is_codes = true, .is_believed = true, .k_finer = 9, .v_finer = 7, .stride = 5760},
+        {.is_codes = true, .k_finer = 8, .v_finer = 8},
+        {.is_codes = true, .k_finer = 8, .v_finer = 8, .stride = 64 * 88 + 2 * 40 - 8},
+        {.is_codes = true, .k_finer = 9, .v_finer = 8, .stride = 5760},
+        {.is_codes = true, .k_finer = 8, .stride = 5760},
+        {.is_codes = true, .v_finer = 8, .stride = 5760},
+        {.is_codes = true, .k_finer = 16u << 20, .v_finer = 16u << 20, .stride = 5760},
+        {.is_codes = true, .k_finer = UINT32_MAX, .v_finer = 1, .stride = 5760},
+        {.is_codes = true, .k_finer = UINT32_MAX, .v_finer = UINT32_MAX, .stride = 5760},
+        {.is_codes = true,
+         .k_finer = 8,
+         .v_finer = 8,
+         .stride = 5760,
+         .from = "kfine",
+         .to = "xfine"},
+        {.is_codes = true,
+         .k_finer = 8,
+         .v_finer = 8,
+         .stride = 5760,
+         .from = "vfine",
+         .to = "xfine"},
         {.from = "kind\x01", .to = "kind\x03"},
         {.from = "ptags", .to = "ptagx"},
         {.probe_row = 50},
