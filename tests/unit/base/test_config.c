@@ -525,7 +525,8 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "config: layered.bits_v: found 2.5, expected a whole number up to 7 where "
          "layered.planes is k8v8"},
         {"layered", "{\"widths\": \"free\", \"planes\": \"k8v8\", \"bits_v\": 7.5}",
-         "config: layered.bits_v: found 7.5, expected a whole number up to 7 where layered.planes is k8v8"},
+         "config: layered.bits_v: found 7.5, expected a whole number up to 7 where layered.planes "
+         "is k8v8"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_refused(fx, with(fx, cases[i][0], cases[i][1]), SPEC_E_CONFIG, "config: ");

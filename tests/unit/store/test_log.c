@@ -707,80 +707,71 @@ static void annex_bend(struct forge *forge, const struct bend *bend)
         annex->probe_tag_offset = bend->probe_tags;
 }
 
+static const struct bend LIES[] = {
+    {.is_codes = true, .is_believed = true},
+    {.is_believed = true},
+    {.is_codes = true, .offset = 4096}, /* over the extent's own rows */
+    {.offset = 4096},
+    {.is_codes = true, .offset = (1u << 20) - 4096}, /* behind the segment's end */
+    {.is_codes = true, .offset = 128 * 4096 + 512},
+    {.is_codes = true, .segment = 3},
+    {.is_codes = true, .layers = 2},
+    {.is_codes = true, .layers = 4},
+    {.is_codes = true, .stride = 64 * 64 + 2 * 40 - 8}, /* less than the blocks are */
+    {.is_codes = true, .stride = 4228},
+    {.is_codes = true, .stride = UINT64_MAX - 7},
+    {.is_codes = true, .scale = UINT64_C(1) << 32},
+    {.is_codes = true, .scale = UINT64_MAX},
+    {.is_codes = true, .bits_k = 9},
+    {.is_codes = true, .bits_k = 10},
+    {.is_codes = true, .from = "bitsk", .to = "bitsx"}, /* a key is missing */
+    {.is_codes = true, .from = "vcode", .to = "xcode"},
+    {.is_codes = true, .from = "kcode0", .to = "kcode\xff"},
+    {.is_codes = true, .from = "kind\x03", .to = "kind\x02"}, /* of no kind, another one's */
+    {.is_codes = true, .from = "kind\x03", .to = "kind\x01"},
+    {.is_codes = true, .from = "kind\x03", .to = "kind\x7f"},
+    /* Tables of K, of K turned back, of V; each is an eighth of the scales. */
+    {.is_codes = true, .is_believed = true, .form = 1, .scale = 64, .stride = 4288},
+    {.is_codes = true, .is_believed = true, .form = 3, .scale = 64, .stride = 4288},
+    {.is_codes = true, .is_believed = true, .form = 4, .scale = 64, .stride = 4288},
+    {.is_codes = true, .is_believed = true, .form = 7, .scale = 64, .stride = 4288},
+    {.is_codes = true, .form = 2, .scale = 64, .stride = 4288}, /* turned without a table */
+    {.is_codes = true, .form = 6, .scale = 64, .stride = 4288},
+    {.is_codes = true, .form = 8, .scale = 64, .stride = 4288}, /* of no meaning */
+    {.is_codes = true, .form = 9, .scale = 64, .stride = 4288},
+    {.is_codes = true, .form = UINT32_MAX, .scale = 64, .stride = 4288},
+    {.is_codes = true, .form = 1}, /* a table of no whole words */
+    {.is_codes = true, .form = 4, .scale = 96, .stride = 8192},
+    {.is_codes = true, .form = 7, .scale = 64, .stride = 64 * 64 + 2 * 88 - 8}, /* no room */
+    {.is_codes = true, .form = 1, .scale = 64, .stride = 4288, .from = "group", .to = "groux"},
+    /* What codes lack: of both or of none, and with room for it, whatever its size. */
+    {.is_codes = true, .is_believed = true, .k_finer = 8, .v_finer = 8, .stride = 5760},
+    {.is_codes = true, .is_believed = true, .k_finer = 9, .v_finer = 7, .stride = 5760},
+    {.is_codes = true, .k_finer = 8, .v_finer = 8},
+    {.is_codes = true, .k_finer = 8, .v_finer = 8, .stride = 64 * 88 + 2 * 40 - 8},
+    {.is_codes = true, .k_finer = 9, .v_finer = 8, .stride = 5760},
+    {.is_codes = true, .k_finer = 8, .stride = 5760},
+    {.is_codes = true, .v_finer = 8, .stride = 5760},
+    {.is_codes = true, .k_finer = 16u << 20, .v_finer = 16u << 20, .stride = 5760},
+    {.is_codes = true, .k_finer = UINT32_MAX, .v_finer = 1, .stride = 5760},
+    {.is_codes = true, .k_finer = UINT32_MAX, .v_finer = UINT32_MAX, .stride = 5760},
+    {.is_codes = true, .k_finer = 8, .v_finer = 8, .stride = 5760, .from = "kfine", .to = "xfine"},
+    {.is_codes = true, .k_finer = 8, .v_finer = 8, .stride = 5760, .from = "vfine", .to = "xfine"},
+    {.from = "kind\x01", .to = "kind\x03"},
+    {.from = "ptags", .to = "ptagx"},
+    {.probe_row = 50},
+    {.probe_tags = 1144},
+    {.stride = 1656},
+};
+
 static void log_annexes_that_lie_harm_nothing(void **state)
 {
     (void)state;
-    static const struct bend BENDS[] = {
-        {.is_codes = true, .is_believed = true},
-        {.is_believed = true},
-        {.is_codes = true, .offset = 4096}, /* over the extent's own rows */
-        {.offset = 4096},
-        {.is_codes = true, .offset = (1u << 20) - 4096}, /* behind the segment's end */
-        {.is_codes = true, .offset = 128 * 4096 + 512},
-        {.is_codes = true, .segment = 3},
-        {.is_codes = true, .layers = 2},
-        {.is_codes = true, .layers = 4},
-        {.is_codes = true, .stride = 64 * 64 + 2 * 40 - 8}, /* less than the blocks are */
-        {.is_codes = true, .stride = 4228},
-        {.is_codes = true, .stride = UINT64_MAX - 7},
-        {.is_codes = true, .scale = UINT64_C(1) << 32},
-        {.is_codes = true, .scale = UINT64_MAX},
-        {.is_codes = true, .bits_k = 9},
-        {.is_codes = true, .bits_k = 10},
-        {.is_codes = true, .from = "bitsk", .to = "bitsx"}, /* a key is missing */
-        {.is_codes = true, .from = "vcode", .to = "xcode"},
-        {.is_codes = true, .from = "kcode0", .to = "kcode\xff"},
-        {.is_codes = true, .from = "kind\x03", .to = "kind\x02"}, /* of no kind, another one's */
-        {.is_codes = true, .from = "kind\x03", .to = "kind\x01"},
-        {.is_codes = true, .from = "kind\x03", .to = "kind\x7f"},
-        /* Tables of K, of K turned back, of V; each is an eighth of the scales. */
-        {.is_codes = true, .is_believed = true, .form = 1, .scale = 64, .stride = 4288},
-        {.is_codes = true, .is_believed = true, .form = 3, .scale = 64, .stride = 4288},
-        {.is_codes = true, .is_believed = true, .form = 4, .scale = 64, .stride = 4288},
-        {.is_codes = true, .is_believed = true, .form = 7, .scale = 64, .stride = 4288},
-        {.is_codes = true, .form = 2, .scale = 64, .stride = 4288}, /* turned without a table */
-        {.is_codes = true, .form = 6, .scale = 64, .stride = 4288},
-        {.is_codes = true, .form = 8, .scale = 64, .stride = 4288}, /* of no meaning */
-        {.is_codes = true, .form = 9, .scale = 64, .stride = 4288},
-        {.is_codes = true, .form = UINT32_MAX, .scale = 64, .stride = 4288},
-        {.is_codes = true, .form = 1}, /* a table of no whole words */
-        {.is_codes = true, .form = 4, .scale = 96, .stride = 8192},
-        {.is_codes = true, .form = 7, .scale = 64, .stride = 64 * 64 + 2 * 88 - 8}, /* no room */
-        {.is_codes = true, .form = 1, .scale = 64, .stride = 4288, .from = "group", .to = "groux"},
-        /* What codes lack: of both or of none, and with room for it, whatever its size. */
-        {.is_codes = true, .is_believed = true, .k_finer = 8, .v_finer = 8, .stride = 5760},
-        {.is_codes = true, .is_believed = true, .k_finer = 9, .v_finer = 7, .stride = 5760},
-        {.is_codes = true, .k_finer = 8, .v_finer = 8},
-        {.is_codes = true, .k_finer = 8, .v_finer = 8, .stride = 64 * 88 + 2 * 40 - 8},
-        {.is_codes = true, .k_finer = 9, .v_finer = 8, .stride = 5760},
-        {.is_codes = true, .k_finer = 8, .stride = 5760},
-        {.is_codes = true, .v_finer = 8, .stride = 5760},
-        {.is_codes = true, .k_finer = 16u << 20, .v_finer = 16u << 20, .stride = 5760},
-        {.is_codes = true, .k_finer = UINT32_MAX, .v_finer = 1, .stride = 5760},
-        {.is_codes = true, .k_finer = UINT32_MAX, .v_finer = UINT32_MAX, .stride = 5760},
-        {.is_codes = true,
-         .k_finer = 8,
-         .v_finer = 8,
-         .stride = 5760,
-         .from = "kfine",
-         .to = "xfine"},
-        {.is_codes = true,
-         .k_finer = 8,
-         .v_finer = 8,
-         .stride = 5760,
-         .from = "vfine",
-         .to = "xfine"},
-        {.from = "kind\x01", .to = "kind\x03"},
-        {.from = "ptags", .to = "ptagx"},
-        {.probe_row = 50},
-        {.probe_tags = 1144},
-        {.stride = 1656},
-    };
-    for (uint32_t i = 0; i < sizeof(BENDS) / sizeof(BENDS[0]); i++) {
+    for (uint32_t i = 0; i < sizeof(LIES) / sizeof(LIES[0]); i++) {
         struct forge *forge = forge_make();
-        annex_bend(forge, &BENDS[i]);
-        forge_annex(forge, 1, BENDS[i].from, BENDS[i].to);
-        annex_check(forge, BENDS[i].is_believed ? 0 : 1);
+        annex_bend(forge, &LIES[i]);
+        forge_annex(forge, 1, LIES[i].from, LIES[i].to);
+        annex_check(forge, LIES[i].is_believed ? 0 : 1);
     }
 }
 
