@@ -655,6 +655,18 @@ static void copy_store(const struct state *state, const char *suffix)
         bench_die("%s%s: the store could not be copied", state->store, suffix);
 }
 
+/* Every question, over what the contender's store has. */
+static void ask_all(struct state *state, const struct contender *contender)
+{
+    struct eng_driver *driver = open_driver(state, contender->suffix, contender->json, false);
+    eng_driver_settle(driver);
+    (void)fprintf(stderr, "%s\n", contender->name);
+    for (uint64_t e = 0; e < state->file.entry_count; e++)
+        for (uint64_t q = 0; q < state->file.entries[e].question_count; q++)
+            ask(state, &state->file.entries[e], q, contender, eng_driver_source(driver));
+    eng_driver_close(driver);
+}
+
 /* Each from a store of its own, which has had all prefixes. */
 static void run_on_small_disks(struct state *state)
 {
@@ -663,13 +675,7 @@ static void run_on_small_disks(struct state *state)
         if (c > 0)
             (void)snprintf(contender->suffix, sizeof(contender->suffix), "-small%u", (unsigned)c);
         fill_store(state, contender->suffix, contender->json, name_is_free(contender->name));
-        struct eng_driver *driver = open_driver(state, contender->suffix, contender->json, false);
-        eng_driver_settle(driver);
-        (void)fprintf(stderr, "%s\n", contender->name);
-        for (uint64_t e = 0; e < state->file.entry_count; e++)
-            for (uint64_t q = 0; q < state->file.entries[e].question_count; q++)
-                ask(state, &state->file.entries[e], q, contender, eng_driver_source(driver));
-        eng_driver_close(driver);
+        ask_all(state, contender);
     }
 }
 
@@ -687,14 +693,7 @@ static void run_by_plugin(struct state *state)
             fill_store(state, contender->suffix, contender->json, true);
         else
             copy_store(state, contender->suffix);
-        struct eng_driver *driver = open_driver(state, contender->suffix, contender->json, false);
-        eng_driver_settle(driver);
-        (void)fprintf(stderr, "%s\n", contender->name);
-        for (uint64_t e = 0; e < state->file.entry_count; e++)
-            for (uint64_t q = 0; q < state->file.entries[e].question_count; q++)
-                ask(state, &state->file.entries[e], q, &state->contenders[c],
-                    eng_driver_source(driver));
-        eng_driver_close(driver);
+        ask_all(state, contender);
     }
 }
 

@@ -659,26 +659,36 @@ static struct coded free_open(struct fixture *fx, struct shape shape, const stru
     return coded;
 }
 
+struct free_case {
+    struct shape shape;
+    struct rope rope;
+    uint32_t halves[2];
+};
+
+/* Stored, and what its codes stand for is known; or the test is skipped. */
+static struct coded free_stored(struct fixture *fx, const struct free_case *how,
+                                struct widths *widths, uint64_t seed)
+{
+    memcpy(widths->halves, how->halves, sizeof(widths->halves));
+    struct coded coded = free_open(fx, how->shape, &how->rope, widths, seed);
+    coded_store(&coded);
+    if (!widths_read(&coded))
+        conf_skip("no codes of free widths were found");
+    return coded;
+}
+
 static void abi_196_codes_of_free_widths_are_turned_where_they_are_read_in_every_dtype(void **state)
 {
     struct fixture *fx = *state;
     static struct widths widths;
-    static const struct {
-        struct shape shape;
-        struct rope rope;
-        uint32_t halves[2];
-    } CASES[] = {
+    static const struct free_case CASES[] = {
         {{2, 4, 16, SPEC_DTYPE_F16}, {SPEC_ROPE_HALF, 10000, false}, {6, 4}},
         {{2, 1, 64, SPEC_DTYPE_BF16}, {SPEC_ROPE_INTERLEAVED, 500000, false}, {7, 5}},
         {{2, 2, 24, SPEC_DTYPE_F32}, {SPEC_ROPE_HALF, 500000, true}, {8, 3}},
         {{2, 1, 128, SPEC_DTYPE_F16}, {SPEC_ROPE_NONE, 0, false}, {5, 8}},
     };
     for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        memcpy(widths.halves, CASES[i].halves, sizeof(widths.halves));
-        struct coded coded = free_open(fx, CASES[i].shape, &CASES[i].rope, &widths, 1700 + i);
-        coded_store(&coded);
-        if (!widths_read(&coded))
-            conf_skip("no codes of free widths were found");
+        struct coded coded = free_stored(fx, &CASES[i], &widths, 1700 + i);
         assert_true(widths.least[0] < widths.most[0]); /* or there is little to turn wrong */
         for (uint32_t s = 0; s < 4; s++)
             for (uint32_t layer = 0; layer < 2; layer++) {
@@ -737,22 +747,14 @@ static void abi_198_refined_rows_are_what_planes_say_and_are_not_told_as_exact(v
 {
     struct fixture *fx = *state;
     static struct widths widths = {.has_planes = true};
-    static const struct {
-        struct shape shape;
-        struct rope rope;
-        uint32_t halves[2];
-    } CASES[] = {
+    static const struct free_case CASES[] = {
         {{2, 4, 16, SPEC_DTYPE_F16}, {SPEC_ROPE_HALF, 10000, false}, {6, 4}},
         {{2, 1, 64, SPEC_DTYPE_BF16}, {SPEC_ROPE_INTERLEAVED, 500000, false}, {7, 2}},
         {{2, 2, 24, SPEC_DTYPE_F32}, {SPEC_ROPE_NONE, 0, false}, {4, 10}},
     };
     uint64_t refined = 0;
     for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        memcpy(widths.halves, CASES[i].halves, sizeof(widths.halves));
-        struct coded coded = free_open(fx, CASES[i].shape, &CASES[i].rope, &widths, 1720 + i);
-        coded_store(&coded);
-        if (!widths_read(&coded))
-            conf_skip("no codes of free widths were found");
+        struct coded coded = free_stored(fx, &CASES[i], &widths, 1720 + i);
         for (uint32_t s = 0; s < 4; s++)
             for (uint32_t layer = 0; layer < 2; layer++) {
                 struct shot shot = shot_of(layer, SHARES[s]);

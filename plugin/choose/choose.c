@@ -344,11 +344,10 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
         scores[row] = isnan(scores[row]) ? -FLT_MAX : isinf(scores[row]) ? FLT_MAX : scores[row];
     item->forced_rows = 0;
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
-        bool is_coarse = request->ranges[i].is_coarse != 0, has_codes = false;
+        bool is_coarse = request->ranges[i].is_coarse != 0;
         const struct sc_kernels_planes *finer[2];
-        if (!is_coarse || may_refine)
-            has_codes = sc_store_slab_of(codes, i, &slab);
-        if (has_codes && (!is_coarse || sc_plugin_finer_of(scratch->conn, &slab, finer)))
+        if (sc_store_slab_of(codes, i, &slab) &&
+            (!is_coarse || (may_refine && sc_plugin_finer_of(scratch->conn, &slab, finer))))
             continue;
         for (uint64_t j = 0; j < request->ranges[i].row_count; j++)
             scores[row + j] = is_coarse ? -INFINITY : INFINITY;

@@ -47,8 +47,8 @@ void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *
 }
 
 /* The match is void from the range's piece on. false: a reset is why. */
-static bool request_void(spec_connector *conn, struct sc_plugin_request *request,
-                         uint64_t range, spec_status why)
+static bool request_void(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
+                         spec_status why)
 {
     uint64_t first = segment_of(request, range);
     bool is_outrun = !sc_plugin_epoch_is_current(conn, request);
@@ -397,12 +397,14 @@ static uint64_t unrefined_rows(const struct sc_plugin_item *item, const uint64_t
                                uint32_t *ret_rows)
 {
     const struct sc_plugin_request *request = item->request;
-    uint64_t count = 0;
-    for (uint64_t i = 0, row = 0; i < request->range_count; i++)
-        for (uint64_t end = row + request->ranges[i].row_count; row < end; row++)
-            if (request->ranges[i].is_coarse == 0 && sc_plugin_bit_get(set, row) &&
-                !sc_plugin_bit_get(item->placed, row) && !sc_plugin_bit_get(item->refined, row))
-                ret_rows[count++] = (uint32_t)row;
+    uint64_t set_count = sc_plugin_rows_of(set, sc_plugin_words_of(item), ret_rows), count = 0;
+    for (uint64_t i = 0, range = 0, first = 0; i < set_count; i++) {
+        uint32_t row = ret_rows[i];
+        range_of(request, row, &range, &first);
+        if (request->ranges[range].is_coarse == 0 && !sc_plugin_bit_get(item->placed, row) &&
+            !sc_plugin_bit_get(item->refined, row))
+            ret_rows[count++] = row;
+    }
     return count;
 }
 

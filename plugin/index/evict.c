@@ -143,7 +143,8 @@ static uint64_t bytes_wanted(spec_connector *conn, const struct sc_store_room *r
     uint64_t asked = atomic_exchange(&evict->asked_bytes, 0), to_be = room_to_be(room);
     bool asks = atomic_exchange(&evict->asks_least, false) || asked > 0;
     uint64_t least = asks ? room->bytes_max / LEAST_PART : 0, goal = asked;
-    evict->piece_end = asks ? atomic_load(&evict->asked_piece_end) : evict->piece_end;
+    if (asks)
+        evict->piece_end = atomic_load(&evict->asked_piece_end);
     if (asked > room->bytes_max / 2)
         goal = room->bytes_max; /* it finds no runs beside what else lives */
     goal = goal > least ? goal : least;

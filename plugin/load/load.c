@@ -201,8 +201,6 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: refined_bit_words is %" PRIu64 ", expected %" PRIu64,
                        in->refined_bit_words, words);
-    if (in->refined_bits != NULL)
-        memset(in->refined_bits, 0, words * sizeof(*in->refined_bits));
     return in->refine_of != 0 ? check_refined(conn, ret_item, reterr)
                               : check_choice(conn, ret_item, reterr);
 }
@@ -288,11 +286,15 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
 }
 
 /* Results are zero unless they are set. */
-static void clear_results(struct spec_important *in)
+static void clear_results(struct sc_plugin_item *item)
 {
+    struct spec_important *in = &item->in;
+    uint64_t words = (sc_plugin_row_total(item->request) + 63) / 64;
     uint64_t first = offsetof(struct spec_important, status);
     memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
     in->refined_rows = 0;
+    if (in->refined_bits != NULL)
+        memset(in->refined_bits, 0, words * sizeof(*in->refined_bits));
 }
 
 /* The item's layer is asked for, which ends its guess. What that reads is let go, unless the item
@@ -339,7 +341,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         item->deadline_ns = SC_EXEC_FOREVER;
         if (within_ns != 0 && within_ns < SC_EXEC_FOREVER - begin_ns)
             item->deadline_ns = begin_ns + within_ns;
-        clear_results(&item->in);
+        clear_results(item);
         item->memory.target->fence(&item->memory, SC_FENCE_BEGIN);
         sc_plugin_delivery_begin(conn, item);
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)

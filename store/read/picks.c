@@ -85,8 +85,7 @@ static bool cursor_seek(struct sc_store_pick_plan *plan, uint64_t row)
 
 #define FINER_ROW_BYTES 8192u /* of a row of more, finer rows are read: fewer pages */
 
-/* Where the finer rows of the cursor's range lie, if they are what is read; `row`: of the extent,
- * where the range begins. */
+/* Where the finer rows of the cursor's range lie, if they are what is read. */
 static bool finer_open(struct sc_store_pick_plan *plan, const struct sc_store_piece_entry *piece)
 {
     const struct sc_store *store = plan->store;

@@ -313,12 +313,13 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
         bases_set(reader);
         uint64_t left = range_first + reader->plan.ranges[reader->range].row_count - (row + done);
         uint64_t now = left < count - done ? left : count - done;
-        if (is_finer
-                ? !finer_are_good(reader, unit->finer, row + done, range_first, now,
-                                  at + done * stride)
-                : !picks_verify(reader, row + done, range_first, now, part, at + done * stride) ||
-                      (is_both &&
-                       !picks_verify(reader, row + done, range_first, now, 1, v + done * stride)))
+        const uint8_t *rows = at + done * stride;
+        bool is_good = is_finer
+                           ? finer_are_good(reader, unit->finer, row + done, range_first, now, rows)
+                           : picks_verify(reader, row + done, range_first, now, part, rows);
+        if (is_both && is_good)
+            is_good = picks_verify(reader, row + done, range_first, now, 1, v + done * stride);
+        if (!is_good)
             return SPEC_E_CORRUPT;
         done += now;
     }

@@ -774,6 +774,30 @@ static void missing_bits_that_are_damaged_refine_nothing(void **state)
     }
 }
 
+/* A call that is refused has written nothing, also for its items that were right. */
+static void a_refused_call_leaves_refined_bits_alone(void **state)
+{
+    (void)state;
+    char text[512];
+    struct world world;
+    struct shot shots[2];
+    text_make(&PLANED, "free", "", text);
+    world_begin(&world, &PLANED, text);
+    spec_request request = look(&world, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        shot_make(&shots[i], &world, request, i, 0, 100000);
+    memset(shots[0].refined, 0xa5, sizeof(shots[0].refined));
+    struct spec_important items[2] = {shots[0].item, shots[1].item};
+    items[1].layer = LAYERS;
+    assert_int_equal(sc_plugin_get_important(world.rig.conn, items, 2, NULL), SPEC_E_INVALID);
+    for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
+        assert_int_equal(shots[0].refined[w], 0xa5a5a5a5a5a5a5a5);
+    shot_free(&shots[0]);
+    shot_free(&shots[1]);
+    rig_release(&world.rig, request);
+    world_done(&world);
+}
+
 /* What is refined later comes exactly. */
 static void refined_rows_become_exact(void **state)
 {
@@ -1282,6 +1306,7 @@ int main(void)
         cmocka_unit_test(nothing_is_told_between_codes_and_what_they_lack),
         cmocka_unit_test(rows_that_are_gone_are_refined),
         cmocka_unit_test(missing_bits_that_are_damaged_refine_nothing),
+        cmocka_unit_test(a_refused_call_leaves_refined_bits_alone),
         cmocka_unit_test(refined_rows_become_exact),
         cmocka_unit_test(guesses_of_missing_bits_are_right),
         cmocka_unit_test(planes_come_with_new_codes_alone),
