@@ -410,7 +410,8 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room);
 bool sc_store_is_paused(struct sc_store *store);
 /* So many rows would have been stored, had there been room: they count as demand. Any thread. */
 void sc_store_room_missed(struct sc_store *store, uint64_t rows);
-/* Bytes of pages that an extent of so many rows takes. */
+/* Bytes of pages that an extent of so many rows takes; room_bytes: with its codes. */
+uint64_t sc_store_room_bytes(const struct sc_store *store, uint64_t rows);
 uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows);
 /* How many tokens of a pass [first, first + count) the write budget allows now: all of them, or up
  * to a chunk's end. Their bytes are taken from it until they are given back, once the pass's
@@ -420,7 +421,8 @@ uint64_t sc_store_budget_take(struct sc_store *store, uint64_t first, uint64_t c
 void sc_store_budget_give(struct sc_store *store, uint64_t bytes);
 /* How long what is written anew in the background waits, so that passes go first; 0: not. */
 uint64_t sc_store_budget_wait_ns(struct sc_store *store);
-/* Bytes of pages that dropping the piece gives back at least, all layers. */
+/* Bytes of pages that dropping the piece gives back, all layers: at least those of its rows; where
+ * they are gone, its share of what the last piece of the extent gives back. */
 uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece);
 /* Drops pieces that no lookup of this connector can find (other namespaces', earlier epochs'), the
  * oldest first, until about `bytes` are given back; returns how many were. Executor thread. */

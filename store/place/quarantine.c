@@ -343,7 +343,7 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
         sc_store_table_extent(&store->table, entry->extent);
     struct span span = span_find(store, extent, piece, true);
     if (!has_rows(extent))
-        return span.alone ? annexes_kept(extent, NULL) * PAGE : 0;
+        return annexes_kept(extent, NULL) * PAGE / atomic_load(&extent->live_count);
     return piece_pages(store, extent, &span, NULL) * PAGE;
 }
 

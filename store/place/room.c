@@ -11,6 +11,7 @@
  * Threads: any; evicting on an executor's.
  * Tests: tests/unit/store/test_quarantine.c */
 #include "store/internal.h"
+#include "store/rows/codes.h"
 #include "store/rows/where.h"
 
 #define PAGE             ((uint64_t)SC_IO_PAGE_BYTES)
@@ -29,10 +30,16 @@ uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows)
     return sc_store_up(layer_bytes(store, rows) * store->shape.layer_count, PAGE);
 }
 
+uint64_t sc_store_room_bytes(const struct sc_store *store, uint64_t rows)
+{
+    uint64_t codes = sc_store_codes_layer_new(store, 0, rows) * store->shape.layer_count;
+    return sc_store_rows_bytes(store, rows) + sc_store_up(codes, PAGE);
+}
+
 void sc_store_room_missed(struct sc_store *store, uint64_t rows)
 {
     pthread_mutex_lock(&store->disk.lock);
-    sc_store_demand_add(store, sc_store_rows_bytes(store, rows));
+    sc_store_demand_add(store, sc_store_room_bytes(store, rows));
     pthread_mutex_unlock(&store->disk.lock);
 }
 
@@ -86,20 +93,26 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
     *ret_room = room;
 }
 
-/* Space lock held. All layers of `extents` extents of `rows` find a place each. Two extents share
- * no page, so several are counted in whole ones. */
-static bool rows_fit(struct sc_store *store, uint64_t rows, uint64_t extents)
+bool sc_store_layers_fit(struct sc_store *store, uint64_t bytes, uint64_t layers)
 {
-    uint64_t bytes = layer_bytes(store, rows), layers = extents * store->shape.layer_count;
     uint64_t room = sc_store_segment_room(store), most = store->params.config->segment_bytes;
     uint64_t count = 0, pages;
-    bytes = extents > 1 ? sc_store_up(bytes, PAGE) : bytes;
     for (; room >= SC_STORE_SEGMENT_MIN && count < layers; room -= room < most ? room : most)
         count += (room < most ? room : most) / bytes;
     for (uint64_t i = 0; i < store->disk.segment_count && count < layers; i++)
         if (segment_takes(store, i))
             count += sc_store_space_fit(&store->disk.space, i, bytes, layers - count, &pages);
     return count >= layers;
+}
+
+/* Space lock held. All layers of `extents` extents of `rows` find a place each, and their codes
+ * behind them. Two extents share no page, so several are counted in whole ones. */
+static bool rows_fit(struct sc_store *store, uint64_t rows, uint64_t extents)
+{
+    uint64_t bytes = layer_bytes(store, rows), layers = extents * store->shape.layer_count;
+    uint64_t codes = layers * sc_store_codes_layer_new(store, 0, rows);
+    bytes = extents > 1 ? sc_store_up(bytes, PAGE) : bytes;
+    return sc_store_layers_fit(store, bytes, layers + (codes + bytes - 1) / bytes);
 }
 
 uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)

@@ -33,6 +33,15 @@ uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
            sc_store_up(row_count * sc_store_finer_row_bytes(shape), 64);
 }
 
+uint64_t sc_store_codes_layer_new(const struct sc_store *store, uint64_t position,
+                                  uint64_t row_count)
+{
+    const struct sc_store_code_shape *shape = &store->params.codes.shape;
+    if (shape->bits_k == 0 || row_count == 0)
+        return 0;
+    return sc_store_codes_layer_bytes(store, shape, position, row_count);
+}
+
 uint64_t sc_store_codes_finer_at(const struct sc_store *store,
                                  const struct sc_store_code_shape *shape, uint64_t position,
                                  uint64_t row_count)

@@ -31,6 +31,10 @@ uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
                                     const struct sc_store_code_shape *shape, uint64_t position,
                                     uint64_t row_count);
 
+/* The same of an extent that is stored now; 0: it gets no codes. */
+uint64_t sc_store_codes_layer_new(const struct sc_store *store, uint64_t position,
+                                  uint64_t row_count);
+
 /* Where finer rows begin, from the layer's start. */
 uint64_t sc_store_codes_finer_at(const struct sc_store *store,
                                  const struct sc_store_code_shape *shape, uint64_t position,
@@ -78,8 +82,8 @@ bool sc_store_finer_verify(const struct sc_store_code_shape *shape, uint64_t bas
 enum sc_store_block_state {
     SC_STORE_BLOCK_CODED,
     SC_STORE_BLOCK_UNREAD, /* good codes, which this process cannot read: another can */
-    SC_STORE_BLOCK_OTHER, /* raw, or of other bits or rows: it has no codes to read */
-    SC_STORE_BLOCK_BAD    /* it fails its checksum */
+    SC_STORE_BLOCK_OTHER,  /* raw, or of other bits or rows: it has no codes to read */
+    SC_STORE_BLOCK_BAD     /* it fails its checksum */
 };
 enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                                                const struct sc_store_blocks *blocks,

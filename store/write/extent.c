@@ -14,6 +14,7 @@
 
 #include "store/cache/cache.h"
 #include "store/log/identity.h"
+#include "store/rows/codes.h"
 #include "store/write/keep.h"
 #include "store/write/live.h"
 
@@ -256,6 +257,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->provenance = pass->provenance;
     extent->user = pass->user;
     extent->is_annex = extent->is_raw = false;
+    extent->codes_stride = 0;
     extent->code_shape = (struct sc_store_code_shape){0};
     extent->hot_bits = NULL;
     extent->hot_words = extent->hot_rows = 0;
@@ -272,8 +274,9 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
 static spec_status extent_start(struct sc_store *store, struct sc_store_extent *extent,
                                 struct spec_error *reterr)
 {
-    spec_status status = sc_store_place_take(store, extent->place.stride, extent->log_bytes,
-                                             extent->parts, &extent->part_count, reterr);
+    spec_status status =
+        sc_store_place_take(store, extent->place.stride, extent->log_bytes, extent->codes_stride,
+                            extent->parts, &extent->part_count, reterr);
     if (status != SPEC_OK) {
         sc_store_extent_put(extent);
         return status;
@@ -309,6 +312,7 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
     extent->log_bytes = log_bytes +
                         sc_store_record_bytes_space(strlen(store->params.space.descriptor)) +
                         sc_store_record_bytes_parts(store->shape.layer_count);
+    extent->codes_stride = sc_store_codes_layer_new(store, pass->pieces[0].first_position, rows);
     status = extent_start(store, extent, reterr);
     if (status != SPEC_OK)
         return status;

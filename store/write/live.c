@@ -48,8 +48,10 @@ struct sc_store_live_job *sc_store_live_begin(struct sc_store *store,
 {
     struct sc_store_live *live = store->live;
     struct sc_store_live_job *found = NULL;
-    if (live == NULL)
+    if (live == NULL) {
+        sc_store_codes_due_give(store, extent->codes_stride);
         return NULL;
+    }
     pthread_mutex_lock(&live->lock);
     for (uint32_t i = 0; i < SC_STORE_LIVE_MAX && found == NULL && !live->is_closing; i++)
         found = live->jobs[i].is_used ? NULL : &live->jobs[i];
@@ -59,9 +61,12 @@ struct sc_store_live_job *sc_store_live_begin(struct sc_store *store,
         found->order = ++live->order;
         found->extent_id = 0;
         found->packed = 0;
+        found->codes_stride = extent->codes_stride;
         found->state = SC_STORE_LIVE_MAKING;
     }
     pthread_mutex_unlock(&live->lock);
+    if (found == NULL)
+        sc_store_codes_due_give(store, extent->codes_stride);
     if (found != NULL)
         entry_set(found, extent); /* it is not looked at before a layer is packed */
     return found;

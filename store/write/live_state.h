@@ -23,6 +23,7 @@ struct sc_store_live_job {
     struct sc_store_live *live;
     struct sc_store_piece_entry *pieces; /* [limits.pieces_max] */
     struct sc_store_part *parts;         /* [layer_count] */
+    uint64_t codes_stride;               /* until the annex has its places: its room is due */
 
     /* Guarded by lock. */
     bool is_used, is_left, is_lost, is_written;

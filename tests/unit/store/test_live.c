@@ -224,6 +224,47 @@ static void extents_side_by_side_are_coded(void **state)
     }
 }
 
+/* Until nothing fits any more, pass after pass and side by side: what found room has its codes,
+ * without the build, and what is kept for codes is given back in the end. */
+static void rows_leave_room_for_their_codes(void **state)
+{
+    (void)state;
+    struct world_setup setup = setups[0];
+    setup.disk_bytes = 8u << 20;
+    for (uint32_t i = 0; i < 24; i++) {
+        uint32_t at_once = 1 + i % 3, rows = 30 + 7 * i;
+        struct world *world = world_live(&setup, i);
+        spec_status status = SPEC_OK;
+        uint64_t key = 1;
+        while (status == SPEC_OK) {
+            struct pass *passes[3];
+            uint32_t begun = 0;
+            while (begun < at_once && status == SPEC_OK) {
+                passes[begun] = pass_make(world, key, 0, rows);
+                status = pass_begin(passes[begun]);
+                begun++;
+                key += status == SPEC_OK;
+            }
+            for (uint32_t p = 0; p < begun; p++) {
+                bool is_refused = status != SPEC_OK && p + 1 == begun;
+                while (!is_refused && passes[p]->layer < setup.layers)
+                    assert_int_equal(pass_put(passes[p]), SPEC_OK);
+                if (is_refused)
+                    pass_free(passes[p]);
+                else
+                    pass_end(passes[p]);
+            }
+            settle(world);
+            assert_int_equal(world->store->disk.codes_due, 0);
+        }
+        assert_int_equal(status, SPEC_E_NO_SPACE);
+        assert_true(key > 2);
+        assert_int_equal(stats_of(world).built_pieces, 0);
+        all_have_codes(world, key - 1);
+        world_free(world);
+    }
+}
+
 /* Somebody takes every frame, overwrites it and gives it back, after any number of steps: rows are
  * not held up, and codes are made of what was packed, or of what is on the disk. */
 static void frames_that_others_take_are_read_back(void **state)
@@ -668,6 +709,7 @@ int main(void)
         cmocka_unit_test(a_layer_is_coded_before_the_next_is_there),
         cmocka_unit_test(a_small_pool_is_left_to_rows),
         cmocka_unit_test(extents_side_by_side_are_coded),
+        cmocka_unit_test(rows_leave_room_for_their_codes),
         cmocka_unit_test(frames_that_others_take_are_read_back),
         cmocka_unit_test(a_window_that_is_not_written_is_not_read),
         cmocka_unit_test(a_read_back_ends_with_its_pass),
