@@ -121,7 +121,16 @@ static inline uint64_t sc_rank_used(enum sc_policy policy, uint64_t rank, uint64
 static inline uint64_t sc_rank_passed(enum sc_policy policy, uint64_t rank, uint64_t now)
 {
     uint64_t least = policy == SC_POLICY_VALUE ? now + SC_HEAT_ONE : now;
-    return rank > least ? rank : least;
+    return rank > least && policy != SC_POLICY_LRU ? rank : least;
+}
+
+/* Lru: what has given all that it can goes behind all that has not, and keeps its place among its
+ * like. Its next use makes it one of the others. */
+#define SC_RANK_SPENT (UINT64_C(1) << 62)
+
+static inline uint64_t sc_rank_spent(uint64_t rank)
+{
+    return rank | SC_RANK_SPENT;
 }
 
 /* Worth twice as much, or by lfu one use more. */

@@ -377,3 +377,16 @@ void sc_radix_pass_over(struct sc_radix *index, struct sc_radix_ref ref)
     if (node != NULL)
         sc_radix_node_pass_over(index, node);
 }
+
+void sc_radix_set_behind(struct sc_radix *index, struct sc_radix_ref ref)
+{
+    struct sc_radix_node *node = sc_radix_node_of(index, ref);
+    if (node != NULL)
+        sc_radix_rank_set(node, sc_rank_spent(sc_radix_rank(node)));
+}
+
+bool sc_radix_is_behind(struct sc_radix *index, struct sc_radix_ref ref)
+{
+    const struct sc_radix_node *node = sc_radix_node_of(index, ref);
+    return node != NULL && sc_radix_rank(node) >= SC_RANK_SPENT;
+}

@@ -4,19 +4,21 @@
  *            the first of them where rows are needed
  *   evict    oldest leaf -> up, as long as nothing else hangs on it -> the first extent that can:
  *            codes read back, a layer a step -> marked, runs lossy, pins looked at -> record
+ *            none can: the leaf goes behind all that were not asked; only they are evicted
  *
  *   root -- [ A A A A ] -- [ B B ]          A, B extents; the leaf is B's. B gives its rows up,
  *                                           later A; only then the leaf goes (decision 0010)
  *
- * Holds: an extent whose rows a request of this process may ask for keeps them; a leaf counts as
- * used when an extent above it gave its rows up.
+ * Holds: an extent whose rows a request of this process may ask for keeps them; no leaf goes while
+ * an extent can give its rows up (of what has not just come).
  * Does not: wait for leases (the store's quarantine does).
  * Threads: find_coarse any; some: the executor's, one at a time (the job of evict.c).
  * Tests: tests/unit/plugin/test_coarse.c, conformance (abi_157_*, abi_158_*) */
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
 
-#define STEPS_MAX 4096u /* runs that are looked at with the index' lock held */
+#define STEPS_MAX  4096u /* runs above a leaf that are looked at with the index' lock held, */
+#define LEAVES_MAX 16u   /* and leaves, one after the other */
 
 /* ---- Matches -------------------------------------------------------------------------------- */
 
@@ -64,17 +66,15 @@ void sc_plugin_on_coarse(uint64_t piece, uint64_t mark, void *user)
 
 /* ---- Which extent --------------------------------------------------------------------------- */
 
-/* Index lock held. On the way from the oldest leaf, of a piece below piece_end, to the root, as far
- * as nothing else hangs on it: the lowest extent all of whose pieces lie there. */
-static bool victim_find(spec_connector *conn, struct sc_plugin_coarse *coarse, uint64_t piece_end)
+/* Index lock held. On the way from the leaf to the root, as far as nothing else hangs on it: the
+ * lowest extent all of whose pieces lie there. */
+static bool extent_above(spec_connector *conn, struct sc_radix_segment at,
+                         struct sc_store_coarse_extent *ret_extent)
 {
-    struct sc_radix_segment at, above;
+    struct sc_radix_segment above;
     struct sc_store_coarse_extent found = {0};
     uint64_t count = 0;
     bool is_alone = true;
-    if (!sc_plugin_index_leaf(conn, piece_end, &at))
-        return false;
-    coarse->leaf = at.node;
     for (uint32_t i = 0; i < STEPS_MAX && is_alone; i++, at = above) {
         bool has_above = sc_radix_above(conn->radix, at.node, &above, &is_alone);
         if (has_above && above.value.piece == at.value.piece)
@@ -83,13 +83,35 @@ static bool victim_find(spec_connector *conn, struct sc_plugin_coarse *coarse, u
         count = next.id == found.id ? count + 1 : 1;
         found = next;
         if (found.id != 0 && count == found.live_count) {
-            coarse->extent = found;
+            *ret_extent = found;
             return !sc_radix_is_pinned(conn->radix, at.node);
         }
         if (!has_above)
             return false;
     }
     return false;
+}
+
+enum victim { NONE, FOUND, LATER };
+
+/* Index lock held. Of leaves of pieces below piece_end, the one that was used longest ago and has
+ * an extent that can; those that have none are set behind on the way. NONE: no leaf has one. LATER:
+ * many had none; the next ones have not been looked at. */
+static enum victim victim_find(spec_connector *conn, struct sc_plugin_coarse *coarse,
+                               uint64_t piece_end)
+{
+    struct sc_radix_segment leaf;
+    for (uint32_t i = 0; i < LEAVES_MAX; i++) {
+        if (!sc_plugin_index_leaf(conn, piece_end, &leaf))
+            return NONE;
+        coarse->leaf = leaf.node;
+        if (extent_above(conn, leaf, &coarse->extent))
+            return FOUND;
+        if (sc_radix_is_behind(conn->radix, leaf.node))
+            return NONE;
+        sc_radix_set_behind(conn->radix, leaf.node);
+    }
+    return LATER;
 }
 
 /* ---- Giving rows up ------------------------------------------------------------------------- */
@@ -152,10 +174,17 @@ static bool rows_give(spec_connector *conn, const struct sc_plugin_coarse *coars
         sc_store_coarse_unmark(conn->store, extent->id);
         (void)runs_set(conn, extent, false);
     }
-    sc_radix_pass_over(conn->radix, coarse->leaf);
+    if (!gives)
+        sc_radix_pass_over(conn->radix, coarse->leaf);
     pthread_mutex_unlock(&conn->index.lock);
     sc_count(&conn->stats.coarsened_chunks, gives ? pieces : 0);
     return gives;
+}
+
+bool sc_plugin_coarse_can(const spec_connector *conn, uint64_t piece)
+{
+    return conn->choice.takes_coarse && conn->config.coarse_only &&
+           sc_store_coarse_find(conn->store, piece).id != 0;
 }
 
 bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end)
@@ -165,12 +194,12 @@ bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end)
         return false;
     if (coarse->extent.id == 0) {
         pthread_mutex_lock(&conn->index.lock);
-        bool found = victim_find(conn, coarse, piece_end);
+        enum victim found = victim_find(conn, coarse, piece_end);
         pthread_mutex_unlock(&conn->index.lock);
-        coarse->extent.id = found ? coarse->extent.id : 0;
+        coarse->extent.id = found == FOUND ? coarse->extent.id : 0;
         coarse->layer = 0;
-        if (!found)
-            return false;
+        if (found != FOUND)
+            return found == LATER;
     }
     spec_status status = sc_store_coarse_check(conn->store, coarse->extent.id, coarse->layer);
     if (status != SPEC_OK) {

@@ -47,7 +47,7 @@ static void asked_now(spec_connector *conn)
 void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows)
 {
     asked_now(conn);
-    asked_raise(&conn->evict.asked_bytes, sc_store_rows_bytes(conn->store, rows));
+    asked_raise(&conn->evict.asked_bytes, sc_store_room_bytes(conn->store, rows));
     sc_store_room_missed(conn->store, rows);
     sc_plugin_kick(conn, SC_JOB_EVICT);
 }
@@ -98,11 +98,15 @@ void sc_plugin_evict_check(spec_connector *conn)
         sc_plugin_kick(conn, SC_JOB_EVICT);
 }
 
-/* The next leaf, of a piece below piece_end. The index's lock is held. */
-static bool leaf_evict(spec_connector *conn, uint64_t piece_end, struct sc_radix_evicted *ret)
+/* The next leaf, of a piece below piece_end; spares: not one that could give its rows up first. The
+ * index's lock is held. */
+static bool leaf_evict(spec_connector *conn, uint64_t piece_end, bool spares,
+                       struct sc_radix_evicted *ret)
 {
     struct sc_radix_segment leaf;
-    for (uint32_t i = 0; i < LEAVES && sc_plugin_index_leaf(conn, piece_end, &leaf); i++)
+    for (uint32_t i = 0; i < LEAVES && sc_plugin_index_leaf(conn, piece_end, &leaf) &&
+                         !(spares && sc_plugin_coarse_can(conn, leaf.value.piece));
+         i++)
         if (sc_radix_evict_leaf(conn->radix, leaf.node, ret)) /* else a reader has just pinned it */
             return true;
     return false;
@@ -117,7 +121,8 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
     struct sc_radix_evicted evicted;
     pthread_mutex_lock(&conn->index.lock);
     while (leaf_count < LEAVES && (leaf_count < runs || given < bytes) &&
-           leaf_evict(conn, leaf_count < runs ? UINT64_MAX : piece_end, &evicted)) {
+           leaf_evict(conn, leaf_count < runs ? UINT64_MAX : piece_end,
+                      leaf_count > 0 && leaf_count >= runs, &evicted)) {
         uint64_t piece = evicted.segment.value.piece;
         leaf_count++;
         if (evicted.rest.generation != 0) {

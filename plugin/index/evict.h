@@ -51,5 +51,7 @@ void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t ma
 /* A step of the eviction's, for pieces below piece_end: true: an extent gives its rows up, or
  * another step will. */
 bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end);
+/* Whether the piece has rows that could go while its codes stay. Any thread. */
+bool sc_plugin_coarse_can(const spec_connector *conn, uint64_t piece);
 
 #endif

@@ -23,10 +23,9 @@
 #define INDEX_BYTES_MAX   (UINT64_C(64) << 30) /* the most that the index can address */
 #define INDEX_BYTES_LEAST (UINT64_C(1) << 20)  /* the least, of each rank that is followed */
 #define DROPS_AT_ONCE     256u
-#define LEAVES_TRIED      64u
 
-/* Where leaves give their rows up before they go, one after the other gets its turn (coarse.c):
- * what is passed over has to go behind all others. */
+/* Where leaves give their rows up before they go (coarse.c), those that have none left go behind
+ * all others: an order that lru has. */
 static enum sc_policy policy_of(const spec_connector *conn)
 {
     return conn->config.coarse_only ? SC_POLICY_LRU : (enum sc_policy)conn->config.evict_policy;
@@ -302,16 +301,9 @@ bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
     sc_radix_clock_set(conn->radix, sc_exec_now_ns(conn->exec) / 1000000000u);
     if (policy_of(conn) != SC_POLICY_LRU)
         return sc_radix_victim_old(conn->radix, piece_end, ret_leaf);
-    if (sc_radix_victim_first(conn->radix, piece_end, ret_leaf))
-        return true;
-    if (!conn->config.coarse_only) /* all others were used later */
-        return false;
-    for (uint32_t i = 0; i < LEAVES_TRIED && sc_radix_victim(conn->radix, ret_leaf); i++) {
-        if (ret_leaf->value.piece < piece_end)
-            return true;
-        sc_radix_pass_over(conn->radix, ret_leaf->node); /* it is: its request goes on */
-    }
-    return false;
+    if (conn->config.coarse_only) /* what gave its rows up stands behind what has just come */
+        return sc_radix_victim_below(conn->radix, piece_end, ret_leaf);
+    return sc_radix_victim_first(conn->radix, piece_end, ret_leaf); /* all others: used later */
 }
 
 struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t first, uint64_t end,

@@ -158,6 +158,56 @@ static void what_stays_behind_changes_its_flags(void **state)
     fixture_close(&world.fx);
 }
 
+/* Runs that were set behind go after all others, in the order of their use; a use ends it, and the
+ * run above what goes inherits it. */
+static void what_is_set_behind_goes_last(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world);
+    struct sc_radix *index = world.fx.index;
+    struct sc_radix_segment leaf;
+    struct sc_radix_ref refs[4];
+    uint32_t tokens[4][CHUNK];
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t t = 0; t < CHUNK; t++)
+            tokens[i][t] = 1000 * (i + 1) + t;
+        struct sc_radix_inserted inserted;
+        struct sc_radix_insertion insertion = {.root = root_a,
+                                               .tokens = tokens[i],
+                                               .token_count = CHUNK,
+                                               .run_first = 0,
+                                               .value = {100 + i, 0, 0}};
+        assert_int_equal(sc_radix_insert(index, &insertion, &inserted, NULL), SPEC_OK);
+        refs[i] = inserted.last;
+    }
+    sc_radix_set_behind(index, refs[1]);
+    sc_radix_set_behind(index, refs[0]);
+    sc_radix_set_behind(index, refs[0]); /* once more changes nothing */
+    assert_true(sc_radix_is_behind(index, refs[0]));
+    assert_false(sc_radix_is_behind(index, refs[2]));
+    static const uint64_t ORDER[] = {102, 103, 100, 101};
+    struct prompt used = {root_a, tokens[0], CHUNK, NULL, 0};
+    for (uint32_t i = 0; i < 4; i++) {
+        struct sc_radix_evicted evicted;
+        if (i == 2) { /* the first of the last two is used: it goes behind no more, but last */
+            sc_radix_unpin(index, pin_of(&world.fx, &used).last);
+            assert_false(sc_radix_is_behind(index, refs[0]));
+            assert_true(sc_radix_victim(index, &leaf));
+            assert_int_equal(leaf.value.piece, 100); /* alone among those that were not set so */
+            sc_radix_set_behind(index, refs[0]);
+        }
+        assert_true(sc_radix_victim(index, &leaf));
+        assert_int_equal(leaf.value.piece, i < 2 ? ORDER[i] : ORDER[5 - i]);
+        assert_true(sc_radix_evict_leaf(index, leaf.node, &evicted));
+    }
+    const struct sc_radix_ref none = {0};
+    sc_radix_set_behind(index, none);
+    assert_false(sc_radix_is_behind(index, none));
+    fixture_check(&world.fx);
+    fixture_close(&world.fx);
+}
+
 /* [0, shared) stands with flags 0, the rest with 2; better ones come for [shared, end). */
 static void check_replaced(uint64_t shared, uint64_t end, bool pinned)
 {
@@ -354,6 +404,7 @@ int main(void)
         cmocka_unit_test(what_makes_way_can_be_kept),
         cmocka_unit_test(without_memory_the_worse_stays),
         cmocka_unit_test(what_stays_behind_changes_its_flags),
+        cmocka_unit_test(what_is_set_behind_goes_last),
         cmocka_unit_test(a_reader_sees_the_one_or_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

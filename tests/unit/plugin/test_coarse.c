@@ -919,7 +919,7 @@ static void rows_go_before_nodes_under_pressure(void **state)
     assert_true(with.coarsened >= 3 * 3 && with.evicted > 0);
     assert_true(with.coarse > 0 && with.exact > 0);
     assert_int_equal(without.coarse, 0);
-    assert_true(with.coarse + with.exact > without.exact);
+    assert_true(with.coarse + with.exact > 2 * without.exact); /* codes are a fifth of it */
 }
 
 /* Of a conversation whose turns are extents of their own, all rows go before its end does; a
