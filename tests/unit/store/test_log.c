@@ -1108,6 +1108,68 @@ static void log_ids_that_are_left_free_are_taken_once(void **state)
     }
 }
 
+/* ---- Two readers of one log -------------------------------------------------------------------
+ */
+
+static void alike_on_drop(uint64_t piece, uint64_t mark, void *user)
+{
+    struct world *world = user;
+    (void)piece;
+    (void)mark;
+    world->open_count--;
+}
+
+static void alike_on_epoch(uint64_t epoch, void *user)
+{
+    struct world *world = user;
+    (void)epoch;
+    world->open_count = 0;
+}
+
+/* Who hears of drops as they come and who must know of them first end with as many pieces, in that
+ * log, in what a checkpoint makes of it, and with one stored behind it. */
+static void alike_check(struct forge *forge, uint32_t told, uint64_t lies)
+{
+    struct world *world = forge->world;
+    for (uint32_t hears = 0; hears < 2; hears++) {
+        image_write(world, &forge->image);
+        world->params.on_drop = hears == 1 ? alike_on_drop : NULL;
+        world->params.on_epoch = hears == 1 ? alike_on_epoch : NULL;
+        for (uint32_t round = 0; round < 3; round++) {
+            world_open_ok(world);
+            assert_int_equal(world->open_count, told);
+            assert_int_equal(corrupt_records(world), round == 0 ? lies : 0);
+            assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+            world_close(world);
+        }
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 500 + hears, 0, 64), SPEC_OK);
+        world_close(world);
+        world_open_ok(world);
+        assert_int_equal(world->open_count, told + 1);
+        world_close(world);
+    }
+    world_free(world);
+    free(forge);
+}
+
+/* It is void from the epoch on, and its pages are another's before the drop record comes. */
+static void log_epochs_end_pieces_that_a_later_record_drops(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    late_put(forge, 2, 2, 64, false, 64);
+    uint64_t begin = sc_store_frame_begin(&forge->writer);
+    sc_store_record_put_epoch(&forge->writer, 1, 1, 1000);
+    forge_end(forge, begin);
+    late_put(forge, 3, 3, 64, false, 64);
+    late_drop(forge, 2);
+    alike_check(forge, 1, 0);
+}
+
+/* ---- Ids that do not come ---------------------------------------------------------------------
+ */
+
 /* Behind the last ids that there are, none is left free. */
 static void log_the_last_ids_leave_none_free(void **state)
 {
@@ -1482,6 +1544,7 @@ int main(void)
         cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_pieces_that_no_pass_leaves_are_not_believed),
         cmocka_unit_test(log_ids_that_are_left_free_are_taken_once),
+        cmocka_unit_test(log_epochs_end_pieces_that_a_later_record_drops),
         cmocka_unit_test(log_the_last_ids_leave_none_free),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),
         cmocka_unit_test(log_pieces_behind_their_extents_end_are_not_believed),
