@@ -60,6 +60,7 @@ struct copy {
     uint64_t late_count, late_room, late_next;
     struct late late;     /* the one whose piece may follow; extent 0: none */
     uint8_t *late_frames; /* [LATE_BYTES_MAX] NULL: there is none */
+    struct sc_store_part *late_parts; /* [SC_LIMIT_LAYERS] likewise */
     uint64_t *voids;      /* [void_count] ids of copied pieces that are not LIVE, ascending */
     uint64_t void_count, void_room, piece_count;
     struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
@@ -267,6 +268,27 @@ static bool late_add(struct copy *copy)
     return true;
 }
 
+/* The record is what the table knows of its extent, not another that lies under this id. (Segments
+ * have other numbers in the table.) */
+static bool late_is_believed(const struct copy *copy, struct sc_store_record *record,
+                             const uint8_t *payload, uint64_t bytes)
+{
+    const struct sc_store_record_extent *extent = &record->extent;
+    const struct sc_store_extent_entry *entry =
+        sc_store_table_extent(&copy->store->table, record->id);
+    record->extent.parts = copy->late_parts;
+    if (entry == NULL || !sc_store_record_decode(payload, bytes, record) ||
+        extent->copy != entry->copy || extent->space != entry->space ||
+        extent->row_count != entry->row_count || extent->stride != entry->stride ||
+        extent->row_offset != entry->row_offset || extent->leaves_ids ||
+        extent->part_count != entry->part_count)
+        return false;
+    for (uint32_t i = 0; i < extent->part_count; i++)
+        if (extent->parts[i].offset != entry->parts[i].offset)
+            return false;
+    return true;
+}
+
 /* Looks at a record of the old log. before: the chain in front of its frame. */
 static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t bytes,
                              uint64_t before, struct spec_error *reterr)
@@ -278,6 +300,9 @@ static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t
         return SPEC_OK;
     }
     if (record.type == SC_STORE_RECORD_EXTENT && record.id < copy->extent_next) {
+        late->extent = 0;
+        if (!late_is_believed(copy, &record, payload, bytes))
+            return SPEC_OK;
         *late = (struct late){.extent = record.id,
                               .offset = copy->at,
                               .bytes = SC_STORE_FRAME_BYTES + bytes,
@@ -455,7 +480,9 @@ static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
     struct sc_store *store = copy->store;
     uint64_t chain = copy->chain;
     copy->late_frames = sc_alloc(store->params.alloc, LATE_BYTES_MAX);
-    if (copy->late_frames == NULL)
+    copy->late_parts =
+        sc_alloc_array(store->params.alloc, SC_LIMIT_LAYERS, sizeof(*copy->late_parts));
+    if (copy->late_frames == NULL || copy->late_parts == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "frames of merged extents");
     spec_status status = copy_range(copy, copy->bulk_end, true, reterr);
     if (copy->late_count > 0)
@@ -614,6 +641,7 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
     sc_store_averages_done(&copy.averages, store->params.alloc);
     sc_alloc_free(store->params.alloc, copy.voids);
     sc_alloc_free(store->params.alloc, copy.lates);
+    sc_alloc_free(store->params.alloc, copy.late_parts);
     sc_alloc_free(store->params.alloc, copy.late_frames);
     sc_alloc_free(store->params.alloc, copy.extent);
     sc_alloc_free(store->params.alloc, copy.out);
