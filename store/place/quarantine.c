@@ -535,10 +535,13 @@ uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns)
 /* ---- Dropping ------------------------------------------------------------------------------- */
 
 /* Log lock held. LIVE -> DROPPED, or in a follower FREED: what it finds bad itself, or an epoch
- * ends, is not readable on a lease (store/log/table.h). false: it was not LIVE. */
+ * ends, is not readable on a lease (store/log/table.h). One that a replay knows to be DOOMED, its
+ * record read, goes as if it were LIVE: whoever hears of drops had it so. false: it was neither. */
 static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piece)
 {
-    if (piece == NULL || atomic_load(&piece->state) != SC_STORE_PIECE_LIVE)
+    uint32_t state = piece != NULL ? atomic_load(&piece->state) : SC_STORE_PIECE_NONE;
+    if (state != SC_STORE_PIECE_LIVE &&
+        (state != SC_STORE_PIECE_DOOMED || piece->extent == 0))
         return false;
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     bool writes = store->params.role == SC_STORE_WRITER;

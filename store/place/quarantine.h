@@ -49,8 +49,9 @@ uint64_t sc_store_quarantine_release_some(struct sc_store *store, uint64_t now_n
                                           uint64_t count_max);
 /* sc_store_pieces_drop; returns the bytes that it will give back. */
 uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *pieces, uint64_t count);
-/* Makes every LIVE piece of the namespace record `space` with an id below piece_end void, without
- * records: the log has said so at wall_ns in its own way. Returns how many. No lock held. */
+/* Makes every LIVE piece (in a replay DOOMED ones too) of the namespace record `space` with an id
+ * below piece_end void, without records: the log has said so at wall_ns in its own way. Returns how
+ * many. No lock held. */
 uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t piece_end,
                               uint64_t wall_ns);
 

@@ -60,6 +60,7 @@ struct copy {
     uint64_t late_count, late_room, late_next;
     struct late late;     /* the one whose piece may follow; extent 0: none */
     uint8_t *late_frames; /* [LATE_BYTES_MAX] NULL: there is none */
+    struct sc_store_part *parts; /* [SC_LIMIT_LAYERS] likewise */
     uint64_t *voids;      /* [void_count] ids of copied pieces that are not LIVE, ascending */
     uint64_t void_count, void_room, piece_count;
     struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
@@ -158,6 +159,27 @@ static bool left_is_void(const struct copy *copy, const struct sc_store_piece_en
            atomic_load(&left->state) == SC_STORE_PIECE_DROPPED;
 }
 
+/* Where extents stand out of order, two records may have one id: whether the one that waits for its
+ * pieces is what the table knows. (Segments have other numbers there.) */
+static bool extent_is_believed(const struct copy *copy, const struct sc_store_extent_entry *entry)
+{
+    struct sc_store_record record = {.extent.parts = copy->parts};
+    const struct sc_store_record_extent *extent = &record.extent;
+    if (copy->parts == NULL)
+        return true;
+    if (!sc_store_record_peek(copy->extent, copy->extent_bytes, &record) ||
+        !sc_store_record_decode(copy->extent, copy->extent_bytes, &record) ||
+        extent->copy != entry->copy || extent->space != entry->space ||
+        extent->row_count != entry->row_count || extent->stride != entry->stride ||
+        extent->row_offset != entry->row_offset || extent->part_count != entry->part_count ||
+        (extent->leaves_ids != entry->leaves_ids && record.id + 1 < SC_STORE_IDS))
+        return false;
+    for (uint32_t i = 0; i < extent->part_count; i++)
+        if (extent->parts[i].offset != entry->parts[i].offset)
+            return false;
+    return true;
+}
+
 /* LIVE, or its pages are held. A piece that is void in the table only (its drop record could not be
  * written) is held too: it lives again after a reopen. One that came since the new log's head was
  * written is kept whatever it is, for its id: the head does not say that it was given. */
@@ -174,8 +196,9 @@ static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *pay
         return SPEC_OK;
     struct sc_store_extent_entry *extent =
         sc_store_table_extent(&copy->store->table, copy->extent_id);
-    if (copy->extent_bytes > 0 && extent->copied == copy->number)
-        return SPEC_OK; /* a second record of the extent, which was never believed */
+    if (copy->extent_bytes > 0 &&
+        (extent->copied == copy->number || !extent_is_believed(copy, extent)))
+        return SPEC_OK; /* another record of the extent, which was never believed */
     copy->piece_last = id;
     spec_status status = SPEC_OK;
     if (is_void && !keeps && !void_note(copy, id)) /* else its drop record is kept anyway */
@@ -288,7 +311,10 @@ static spec_status late_note(struct copy *copy, const uint8_t *payload, uint64_t
     if (record.type == SC_STORE_RECORD_EXTENT)
         copy->extent_next = record.id + 1;
     bool is_piece = record.type == SC_STORE_RECORD_PIECE;
-    bool is_whole = is_piece && late->extent != 0 && record.id < copy->piece_next;
+    const struct sc_store_piece_entry *piece =
+        is_piece ? sc_store_table_piece(&copy->store->table, record.id) : NULL;
+    bool is_whole = piece != NULL && late->extent != 0 && piece->extent == late->extent &&
+                    record.id < copy->piece_next;
     late->bytes += SC_STORE_FRAME_BYTES + bytes;
     if (is_whole && late->bytes <= LATE_BYTES_MAX && !late_add(copy))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " merged extents", copy->late_room);
@@ -455,7 +481,8 @@ static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
     struct sc_store *store = copy->store;
     uint64_t chain = copy->chain;
     copy->late_frames = sc_alloc(store->params.alloc, LATE_BYTES_MAX);
-    if (copy->late_frames == NULL)
+    copy->parts = sc_alloc_array(store->params.alloc, SC_LIMIT_LAYERS, sizeof(*copy->parts));
+    if (copy->late_frames == NULL || copy->parts == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "frames of merged extents");
     spec_status status = copy_range(copy, copy->bulk_end, true, reterr);
     if (copy->late_count > 0)
@@ -614,6 +641,7 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
     sc_store_averages_done(&copy.averages, store->params.alloc);
     sc_alloc_free(store->params.alloc, copy.voids);
     sc_alloc_free(store->params.alloc, copy.lates);
+    sc_alloc_free(store->params.alloc, copy.parts);
     sc_alloc_free(store->params.alloc, copy.late_frames);
     sc_alloc_free(store->params.alloc, copy.extent);
     sc_alloc_free(store->params.alloc, copy.out);

@@ -93,14 +93,15 @@ static bool extent_believe(struct sc_store *store, struct sc_store_replay *repla
     return placed;
 }
 
-/* An id that comes next, or one that was left free: of an extent that pieces were merged into. */
-static bool id_take(struct sc_store_replay *replay, bool decodes, uint64_t *next, uint64_t *ret_id)
+/* An id that comes next, or one that was left free: of an extent that pieces were merged into.
+ * Either way the first record with an id is the one that has it, whatever it is worth. */
+static bool id_take(struct sc_store_replay *replay, uint64_t *next, uint64_t *ret_id)
 {
     uint64_t id = replay->record.id;
     if (sc_store_replay_id_take(next, replay->extent_base, id, ret_id))
         return true;
     *ret_id = id + replay->extent_base;
-    return decodes && sc_store_replay_late_extent(replay, id);
+    return sc_store_replay_late_extent(replay, id);
 }
 
 /* Whether ids behind it are left free: those of one that took such stand between others. */
@@ -116,7 +117,7 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
     struct sc_store_record_extent *extent = &replay->record.extent;
     struct sc_store_table *table = &store->table;
     uint64_t id, next = replay->extent_next;
-    if (!id_take(replay, decodes, &next, &id)) {
+    if (!id_take(replay, &next, &id)) {
         sc_store_replay_lie(store, "id out of order");
         return SPEC_OK;
     }
@@ -139,6 +140,10 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
     if (entry == NULL || !decodes) {
         sc_store_replay_lie(store, decodes ? "an id that was left out"
                                            : "a key is missing or out of range");
+        return SPEC_OK;
+    }
+    if (is_late && extent->leaves_ids) { /* a checkpoint may make it one that comes next */
+        sc_store_replay_lie(store, "an extent that took an id and leaves some");
         return SPEC_OK;
     }
     if (!extent_believe(store, replay))

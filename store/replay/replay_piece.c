@@ -3,7 +3,8 @@
  *   none -> LIVE -> DROPPED          none -> DOOMED -> DROPPED   a later record makes it void
  *       \-> REFUSED -> DROPPED       is not believed: it gets a drop record at the end
  *
- * Holds: an id that was told of never comes to mean other rows.
+ * Holds: an id that was told of never comes to mean other rows; DOOMED is LIVE that is not told
+ * of, in all that voids a piece.
  * Does not: read segments.
  * Threads, Tests: store/replay/replay.c */
 #include "store/place/coarse_mark.h"
@@ -188,16 +189,18 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
 }
 
 /* An id that comes next, maybe with one behind it that is left free, or one that was: of a piece
- * that others were merged into. *ret_count: ids that are new. */
+ * that others were merged into. *ret_count: ids that are new. One that comes next behind an extent
+ * that took an id, and is not that one's piece, is used up, and *ret_strays: a writer's first scan
+ * and a checkpoint, which know of no extents, count it too. */
 static bool id_take(struct sc_store_replay *replay, bool decodes, uint64_t *next, uint64_t *ret_id,
-                    uint64_t *ret_count)
+                    uint64_t *ret_count, bool *ret_strays)
 {
     uint64_t id = replay->record.id;
     bool is_next = true;
     *ret_count = 0;
     *ret_id = id + replay->piece_base;
-    if (replay->late_open != 0 && !sc_store_replay_late_piece(replay, decodes, id, &is_next))
-        return false;
+    *ret_strays =
+        replay->late_open != 0 && !sc_store_replay_late_piece(replay, decodes, id, &is_next);
     if (!is_next)
         return true;
     if (!sc_store_replay_id_take(next, replay->piece_base, id, ret_id))
@@ -213,7 +216,8 @@ spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
     struct sc_store_replay *replay = store->replay;
     struct sc_store_table *table = &store->table;
     uint64_t id, count, next = replay->piece_next;
-    if (!id_take(replay, decodes, &next, &id, &count)) {
+    bool strays;
+    if (!id_take(replay, decodes, &next, &id, &count, &strays)) {
         sc_store_replay_lie(store, "id out of order");
         return SPEC_OK;
     }
@@ -230,8 +234,9 @@ spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
     store->log.journal.pieces_read++;
     struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
     uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_DROPPED;
-    if (!decodes) {
-        sc_store_replay_lie(store, "a key is missing or out of range");
+    if (!decodes || strays) {
+        sc_store_replay_lie(store, strays ? "a piece behind another's extent"
+                                          : "a key is missing or out of range");
         if (state == SC_STORE_PIECE_NONE || state == SC_STORE_PIECE_DOOMED)
             atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
     } else if (state == SC_STORE_PIECE_LIVE) {

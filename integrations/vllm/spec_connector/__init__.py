@@ -10,6 +10,7 @@ imports vllm.
 """
 from .connector import Connector, Error, Model, Poisoned
 from .library import load
+from .rope import Rope
 
-__all__ = ["Connector", "Error", "Model", "load"]
+__all__ = ["Connector", "Error", "Model", "Rope", "load"]
 __version__ = "0.3.0"

@@ -11,6 +11,7 @@ import threading
 
 from . import abi
 from .library import load
+from .rope import Rope
 
 
 LEVELS = {abi.LOG_ERROR: logging.ERROR, abi.LOG_WARN: logging.WARNING, abi.LOG_INFO: logging.INFO,
@@ -39,8 +40,7 @@ class Model:
     head_size: int
     dtype: int
     weights_id: bytes
-    rope_kind: int = 0
-    rope_theta: float = 0.0
+    rope: Rope = Rope()
     revision: str = ""
     tp_rank: int = 0
     tp_size: int = 1
@@ -51,7 +51,9 @@ class Model:
         return abi.Model(
             layer_count=self.layers, kv_head_count=self.kv_heads,
             query_head_count=self.query_heads, head_size=self.head_size, kv_dtype=self.dtype,
-            rope_kind=self.rope_kind, rope_theta=self.rope_theta, tp_rank=self.tp_rank,
+            rope_kind=self.rope.kind, rope_theta=self.rope.theta,
+            rope_scaling=(ctypes.c_double * 8)(*self.rope.scaling),
+            rope_scaling_kind=self.rope.scaling_kind.encode() or None, tp_rank=self.tp_rank,
             tp_size=self.tp_size, revision=self.revision.encode(),
             weights_id=abi.Bytes(ctypes.addressof(keep), len(self.weights_id))), keep
 

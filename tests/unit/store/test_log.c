@@ -1053,7 +1053,7 @@ enum late_what {
     LATE_DROPPED,     /* nobody's any more */
     LATE_THEN_GONE,   /* dropped as any piece is */
     LATE_OVERLAPS,    /* in others' place: refused, and dropped */
-    LATE_LEAVES,      /* what took an id leaves none */
+    LATE_LEAVES,      /* what took an id leaves none: refused, and dropped */
     LATE_NO_LAST,     /* the last piece of what left them is not there: the next id */
     LATE_NO_LAST_LIES /* and no other */
 };
@@ -1077,7 +1077,7 @@ static void late_forge(struct forge *forge, enum late_what what)
         late_put(forge, 3, 3, 96, what == LATE_LEAVES, what == LATE_MANY ? 32 : 64);
     if (what == LATE_TWICE)
         late_put(forge, 3, 3, 112, false, 64);
-    if (what == LATE_LEAVES) /* so this one comes next, and that one never */
+    if (what == LATE_LEAVES) /* so this one comes next */
         late_put(forge, 5, 5, 112, false, 64);
     if (what == LATE_MANY) {
         forge->piece.id = 5;
@@ -1098,7 +1098,7 @@ static void log_ids_that_are_left_free_are_taken_once(void **state)
     } CASES[] = {
         {LATE_HONEST, 4, 0},       {LATE_NO_GAP, 3, 2},   {LATE_TWICE, 4, 2},  {LATE_TAKEN, 3, 1},
         {LATE_ELSEWHERE, 3, 1},    {LATE_MANY, 4, 1},     {LATE_NEXT, 3, 1},   {LATE_DROPPED, 3, 2},
-        {LATE_THEN_GONE, 3, 0},    {LATE_OVERLAPS, 3, 2}, {LATE_LEAVES, 5, 0}, {LATE_NO_LAST, 4, 0},
+        {LATE_THEN_GONE, 3, 0},    {LATE_OVERLAPS, 3, 2}, {LATE_LEAVES, 4, 2}, {LATE_NO_LAST, 4, 0},
         {LATE_NO_LAST_LIES, 3, 1},
     };
     for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
@@ -1107,6 +1107,145 @@ static void log_ids_that_are_left_free_are_taken_once(void **state)
         late_check(forge, CASES[i].told, CASES[i].lies);
     }
 }
+
+/* ---- Two readers of one log -------------------------------------------------------------------
+ */
+
+static void alike_on_drop(uint64_t piece, uint64_t mark, void *user)
+{
+    struct world *world = user;
+    (void)piece;
+    (void)mark;
+    world->open_count--;
+}
+
+static void alike_on_epoch(uint64_t epoch, void *user)
+{
+    struct world *world = user;
+    (void)epoch;
+    world->open_count = 0;
+}
+
+/* Who hears of drops as they come and who must know of them first end with as many pieces, in that
+ * log, in what a checkpoint makes of it, and with one stored behind it. */
+static void alike_check(struct forge *forge, uint32_t told, uint64_t lies)
+{
+    struct world *world = forge->world;
+    for (uint32_t hears = 0; hears < 2; hears++) {
+        image_write(world, &forge->image);
+        world->params.on_drop = hears == 1 ? alike_on_drop : NULL;
+        world->params.on_epoch = hears == 1 ? alike_on_epoch : NULL;
+        for (uint32_t round = 0; round < 3; round++) {
+            world_open_ok(world);
+            assert_int_equal(world->open_count, told);
+            assert_int_equal(corrupt_records(world), round == 0 ? lies : 0);
+            assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+            world_close(world);
+        }
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 500 + hears, 0, 64), SPEC_OK);
+        world_close(world);
+        world_open_ok(world);
+        assert_int_equal(world->open_count, told + 1);
+        world_close(world);
+    }
+    world_free(world);
+    free(forge);
+}
+
+/* It is void from the epoch on, and its pages are another's before the drop record comes. */
+static void log_epochs_end_pieces_that_a_later_record_drops(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    late_put(forge, 2, 2, 64, false, 64);
+    uint64_t begin = sc_store_frame_begin(&forge->writer);
+    sc_store_record_put_epoch(&forge->writer, 1, 1, 1000);
+    forge_end(forge, begin);
+    late_put(forge, 3, 3, 64, false, 64);
+    late_drop(forge, 2);
+    alike_check(forge, 1, 0);
+}
+
+/* A piece behind the one of an extent that took an id uses up its own, however large: what both
+ * scans of a writer's open take for the next id is the same. */
+static void log_pieces_that_stray_use_up_their_ids(void **state)
+{
+    (void)state;
+    static const uint64_t STRAYS[] = {9, 3 * SC_STORE_TABLE_SLAB};
+    for (uint32_t i = 0; i < sizeof(STRAYS) / sizeof(STRAYS[0]); i++) {
+        struct forge *forge = forge_make();
+        late_put(forge, 2, 2, 64, true, 64);
+        late_put(forge, 4, 4, 80, false, 64);
+        late_put(forge, 3, 3, 96, false, 64);
+        forge->piece.id = STRAYS[i];
+        forge_piece(forge);
+        late_drop(forge, 6); /* of none that is there */
+        late_put(forge, 5, 6, 112, false, 64);
+        late_put(forge, 6, 7, 128, false, 64);
+        late_drop(forge, 7);
+        alike_check(forge, 4, 3);
+    }
+}
+
+/* One that took an id and leaves some would leave them once what left it its own is gone; then the
+ * next extent would be taken for one of a single piece. */
+static void log_extents_that_took_an_id_and_leave_some_stay_lies(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    late_put(forge, 2, 2, 64, true, 64);
+    late_put(forge, 3, 3, 96, true, 64);
+    late_put(forge, 4, 4, 80, false, 32);
+    forge->piece.id = 5;
+    forge->piece.extent_row = forge->piece.first_position = 32;
+    hash_of(9, 64, forge->piece.hash);
+    forge_piece(forge);
+    late_drop(forge, 2);
+    alike_check(forge, 3, 2);
+}
+
+/* Two extents under one id, of which the first has it, and stays where it is: its piece comes next,
+ * or does not stand directly behind it. The second one is what a checkpoint moves. */
+static void twice_put(struct forge *forge, bool is_next)
+{
+    late_put(forge, 2, 2, 64, true, is_next ? 32 : 64);
+    if (is_next)
+        forge_extent(forge, 5); /* a lie: its place is taken; so that 3 comes late */
+    else
+        late_put(forge, 5, 5, 80, false, 64);
+    late_put(forge, 3, is_next ? 3 : 2, 96, false, 64);
+    if (!is_next) {
+        forge->piece.id = 3;
+        forge_piece(forge);
+    }
+    late_put(forge, 3, 3, 112, false, 32);
+    late_put(forge, 6, 6, 128, false, 64);
+}
+
+static void log_checkpoints_move_no_extent_that_was_not_believed(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 4; round++) {
+        struct forge *forge = forge_make();
+        twice_put(forge, round % 2 == 0);
+        if (round >= 2) {
+            alike_check(forge, round == 2 ? 4 : 5, 3);
+            continue;
+        }
+        image_write(forge->world, &forge->image);
+        world_open_ok(forge->world);
+        assert_int_equal(sc_store_piece_rows(forge->world->store, 3), 64);
+        assert_int_equal(sc_store_checkpoint(forge->world->store, NULL), SPEC_OK);
+        world_reopen(forge->world);
+        assert_int_equal(sc_store_piece_rows(forge->world->store, 3), 64);
+        world_free(forge->world);
+        free(forge);
+    }
+}
+
+/* ---- Ids that do not come ---------------------------------------------------------------------
+ */
 
 /* Behind the last ids that there are, none is left free. */
 static void log_the_last_ids_leave_none_free(void **state)
@@ -1482,6 +1621,10 @@ int main(void)
         cmocka_unit_test(log_pieces_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_pieces_that_no_pass_leaves_are_not_believed),
         cmocka_unit_test(log_ids_that_are_left_free_are_taken_once),
+        cmocka_unit_test(log_epochs_end_pieces_that_a_later_record_drops),
+        cmocka_unit_test(log_pieces_that_stray_use_up_their_ids),
+        cmocka_unit_test(log_extents_that_took_an_id_and_leave_some_stay_lies),
+        cmocka_unit_test(log_checkpoints_move_no_extent_that_was_not_believed),
         cmocka_unit_test(log_the_last_ids_leave_none_free),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),
         cmocka_unit_test(log_pieces_behind_their_extents_end_are_not_believed),

@@ -8,7 +8,7 @@ import os
 
 from vllm.logger import init_logger
 
-from .. import identity
+from .. import abi, identity, rope
 from ..connector import Connector, Identity, Model
 from .layout import DTYPES, row_dtype
 
@@ -64,10 +64,10 @@ def check(config, kv_config):
 ROPES = (None, "default", "linear", "llama3", "yarn", "mrope", "proportional")
 
 
-def is_known_rope(rope):
+def is_known_rope(turns):
     """Whether no length of the engine's takes part; parameters may come by kinds of layers."""
-    nested = [r for r in rope.values() if isinstance(r, dict)]
-    return all(r.get("rope_type") in ROPES for r in [rope, *nested])
+    nested = [t for t in turns.values() if isinstance(t, dict)]
+    return all(t.get("rope_type") in ROPES for t in [turns, *nested])
 
 
 # that read the weights from the model's folder, and nothing else
@@ -96,7 +96,7 @@ def describe(config, kv_config, rank):
     check_weights(config)
     model, parallel = config.model_config, config.parallel_config
     extra = config.kv_transfer_config.kv_connector_extra_config
-    rope = getattr(model.hf_text_config, "rope_parameters", None) or {}
+    turns = getattr(model.hf_text_config, "rope_parameters", None) or {}
     media = model.multimodal_config
     facts = {"config": model.hf_text_config.to_json_string(use_diff=False),
              "whole config": model.hf_config.to_json_string(use_diff=False),
@@ -107,11 +107,12 @@ def describe(config, kv_config, rank):
              "revision": model.revision, "layers": ",".join(layers),
              "kv_cache_dtype": config.cache_config.cache_dtype,
              # what the length that is served decides of the rotary turn (longrope, dynamic)
-             "length": "" if is_known_rope(rope) else model.max_model_len}
+             "length": "" if is_known_rope(turns) else model.max_model_len}
     return Model(
         layers=len(layers), kv_heads=spec.num_kv_heads,
         query_heads=model.get_num_attention_heads(parallel), head_size=spec.head_size,
-        dtype=DTYPES[row_dtype(config, spec)], tp_rank=rank, tp_size=parallel.tensor_parallel_size,
+        dtype=DTYPES[row_dtype(config, spec)], rope=rope.of(model.hf_text_config, spec.head_size),
+        tp_rank=rank, tp_size=parallel.tensor_parallel_size,
         weights_id=identity.weights_id(folder_of(model), facts, extra.get("weights") == "full"))
 
 
@@ -144,7 +145,11 @@ def open_connector(config, kv_config, rank, role):
             config.model_config.max_model_len + 256)
         settings.setdefault("layered", {}).setdefault("refine_bytes",
                                                       min(16 * rows, REFINE_BYTES_MAX))
-    return Connector(settings, describe(config, kv_config, rank), role=role, rank=rank,
+    model = describe(config, kv_config, rank)
+    said = rope.line(settings, model.rope)
+    if said and rank == 0 and role == abi.ROLE_WRITER:  # the scheduler has one of its own
+        logger.warning("spec_connector: %s", said)
+    return Connector(settings, model, role=role, rank=rank,
                      rank_count=config.parallel_config.tensor_parallel_size,
                      library=extra.get("library"), log=log_line)
 
