@@ -830,11 +830,13 @@ struct spec_api {
      * deadline_ns and budget_bytes end this call's reading as above (the best of the missing rows
      * go first), and exact_bits, exact_rows, PARTIAL and the provenance say what is there, however
      * often it is refined, also where the item's status is CORRUPT or IO: then the destination is
-     * what exact_bits say, and the match void as below [ABI-164]. A delivery can be refined until
-     * its request ends, another one of its layer or to its k_base begins, or its place is needed
-     * for others (layered.refine_bytes); then, and for another request's, refine_of is STALE; a
-     * ticket that was never given out, and another layer or destination than it delivered, are
-     * INVALID; where select.base is not coarse it is UNSUPPORTED [ABI-165].
+     * what exact_bits say, and the match void as below [ABI-164]. Rows that had come refined, and
+     * did not become exact, stay refined; refined_bits and refined_rows say so, each time
+     * [ABI-198]. A delivery can be refined until its request ends, another one of its layer or to
+     * its k_base begins, or its place is needed for others (layered.refine_bytes); then, and for
+     * another request's, refine_of is STALE; a ticket that was never given out, and another layer
+     * or destination than it delivered, are INVALID; where select.base is not coarse it is
+     * UNSUPPORTED [ABI-165].
      * Rescoring (refine_of with SPEC_ITEM_RESCORE, by either call): all rows are scored by the
      * item's queries and new_keys, with metric and keep, as if nothing had been delivered, and of
      * the k_e best by that those that are not exact yet are read and put over the values of codes;

@@ -775,6 +775,42 @@ static void abi_198_refined_rows_are_what_planes_say_and_are_not_told_as_exact(v
         assert_true(refined > 0);
 }
 
+/* Plain refining makes rows exact: what it leaves refined is that still, and is told of as before,
+ * however often. */
+static void abi_198_what_stays_refined_is_told_each_time(void **state)
+{
+    struct fixture *fx = *state;
+    static struct widths widths = {.has_planes = true};
+    static const struct free_case CASE = {
+        {2, 4, 16, SPEC_DTYPE_F16}, {SPEC_ROPE_HALF, 10000, false}, {6, 4}};
+    struct coded coded = free_stored(fx, &CASE, &widths, 1730);
+    uint64_t stayed = 0;
+    for (uint32_t layer = 0; layer < 2; layer++) {
+        static const uint32_t AIMS[] = {0, 50000, 200000, 600000, PPM};
+        struct shot shot = shot_of(layer, 300000);
+        struct spec_lookup_result found = fixture_find(fx, &coded.scene.prompt);
+        spec_ticket ticket;
+        (void)fire_first(&coded, &shot, &found, &ticket);
+        for (uint32_t i = 0; i < sizeof(AIMS) / sizeof(AIMS[0]) && !shot.missed; i++) {
+            uint64_t there[ROWS_MAX / 64];
+            for (uint32_t w = 0; w < ROWS_MAX / 64; w++)
+                there[w] = shot.bits[w] | shot.refined[w];
+            aim(&shot, ticket, AIMS[i], 0);
+            assert_ok(fx, refine(&coded, &shot, i % 2 == 0));
+            shot_expect_told(&coded, &shot);
+            for (uint32_t w = 0; w < ROWS_MAX / 64; w++)
+                assert_int_equal(there[w] & ~(shot.bits[w] | shot.refined[w]), 0);
+            stayed += shot.answer.item.refined_rows;
+            assert_true(AIMS[i] < PPM || shot.answer.item.exact_rows == STORED);
+        }
+        shot_free(&shot);
+        fixture_release(fx, found.request);
+    }
+    if (conf_options.require_hits)
+        assert_true(stayed > 0);
+    coded_close(&coded);
+}
+
 const struct conf_test CONF_LAYERED[] = {
     BARE(abi_150_rows_are_stored_bytes_or_values_of_their_codes_in_every_dtype),
     BARE(abi_150_rows_lie_where_any_memory_says),
@@ -800,5 +836,6 @@ const struct conf_test CONF_LAYERED[] = {
     BARE(abi_196_codes_of_free_widths_are_turned_where_they_are_read_in_every_dtype),
     BARE(abi_196_each_block_is_read_by_the_table_that_it_begins_with),
     BARE(abi_198_refined_rows_are_what_planes_say_and_are_not_told_as_exact),
+    BARE(abi_198_what_stays_refined_is_told_each_time),
     END,
 };

@@ -131,29 +131,50 @@ spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *
     return SPEC_OK;
 }
 
-static uint64_t exact_rows(const struct sc_plugin_item *item)
+static uint64_t bits_count(const struct sc_plugin_item *item, const uint64_t *bits)
 {
     uint64_t count = 0, words = sc_plugin_words_of(item);
-    if (item->delivery->is_whole)
-        return item->want.row_total;
-    for (uint64_t w = 0; w < words; w++)
-        count += (uint64_t)__builtin_popcountll(item->delivery->bits[w]);
+    for (uint64_t w = 0; bits != NULL && w < words; w++)
+        count += (uint64_t)__builtin_popcountll(bits[w]);
     return count;
+}
+
+static uint64_t exact_rows(const struct sc_plugin_item *item)
+{
+    return item->delivery->is_whole ? item->want.row_total
+                                    : bits_count(item, item->delivery->bits);
+}
+
+static uint64_t refined_rows(const struct sc_plugin_item *item)
+{
+    return item->delivery->is_whole ? 0 : bits_count(item, item->delivery->refined);
+}
+
+/* Of what became exact it is not said any more that it is refined. */
+static void refined_leave(const struct sc_plugin_item *item)
+{
+    struct sc_plugin_delivery *delivery = item->delivery;
+    uint64_t words = sc_plugin_words_of(item);
+    for (uint64_t w = 0; delivery->refined != NULL && !delivery->is_whole && w < words; w++)
+        delivery->refined[w] &= ~delivery->bits[w];
 }
 
 void sc_plugin_refine_tell(struct sc_plugin_item *item)
 {
     struct spec_important *in = &item->in;
     const struct sc_plugin_delivery *delivery = item->delivery;
-    uint64_t total = item->want.row_total;
+    uint64_t total = item->want.row_total, bytes = sc_plugin_words_of(item) * sizeof(uint64_t);
     if (delivery->is_void)
         return;
     sc_plugin_tell_all(item);
     in->exact_rows = exact_rows(item);
+    in->refined_rows = refined_rows(item);
     if (in->exact_bits != NULL && delivery->is_whole)
         sc_plugin_bits_all(in->exact_bits, total);
     else if (in->exact_bits != NULL)
-        memcpy(in->exact_bits, delivery->bits, sc_plugin_words_of(item) * sizeof(*delivery->bits));
+        memcpy(in->exact_bits, delivery->bits, bytes);
+    if (in->refined_bits != NULL && in->refined_rows > 0)
+        memcpy(in->refined_bits, delivery->refined, bytes);
     if (in->exact_rows < total)
         sc_plugin_layered_worth(item, delivery->bits_k, delivery->bits_v);
 }
@@ -166,6 +187,7 @@ spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item 
     item->placed = item->delivery->bits;
     if (item->set_count > 0)
         status = sc_plugin_rest_take(conn, item, reterr);
+    refined_leave(item);
     bool is_late = status == SPEC_E_TIMEOUT;
     sc_plugin_refine_tell(item);
     sc_plugin_tiers_tell(item, item->in.exact_rows - before);

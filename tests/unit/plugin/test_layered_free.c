@@ -798,7 +798,7 @@ static void a_refused_call_leaves_refined_bits_alone(void **state)
     world_done(&world);
 }
 
-/* What is refined later comes exactly. */
+/* What is refined plainly comes exactly; the others stay refined, and are told of. */
 static void refined_rows_become_exact(void **state)
 {
     (void)state;
@@ -807,7 +807,8 @@ static void refined_rows_become_exact(void **state)
     struct world world;
     text_make(&PLANED, "free", "", text);
     world_begin(&world, &PLANED, text);
-    for (uint32_t way = 0; way < 2; way++) {
+    for (uint32_t way = 0; way < 4; way++) {
+        static const uint32_t PPM[] = {100000, 1000000, 0, 20000}, EXACT[] = {30, 300, 0, 6};
         struct shot shot;
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 2, told), 5);
@@ -817,11 +818,12 @@ static void refined_rows_become_exact(void **state)
         assert_all(&world, &PLANED, told, &shot, 0, NULL);
         static uint64_t first[(ROWS_MAX + 63) / 64];
         memcpy(first, shot.refined, sizeof(first));
-        assert_int_equal(refine(&world, &shot, ticket, way == 0 ? 100000 : 1000000), SPEC_OK);
-        assert_int_equal(shot.item.exact_rows, way == 0 ? 30 : 300);
-        assert_int_equal(shot.item.refined_rows, 0);
+        assert_int_equal(refine(&world, &shot, ticket, PPM[way]), SPEC_OK);
+        assert_int_equal(shot.item.exact_rows, EXACT[way]);
+        assert_int_equal(shot.item.refined_rows, way < 2 ? 0 : 30 - EXACT[way]);
+        assert_int_equal(shot.item.provenance.refined_ppm, shot.item.refined_rows * 1000000 / 300);
         for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
-            assert_int_equal(shot.exact[w] & first[w], first[w]);
+            assert_int_equal((shot.exact[w] | shot.refined[w]) & first[w], first[w]);
         assert_all(&world, &PLANED, told, &shot, 0, NULL);
         shot_free(&shot);
         rig_release(&world.rig, request);
@@ -1134,13 +1136,15 @@ static void orders_begin(struct orders *orders, char text[512])
     world->matched += FRESH_ROWS;
 }
 
-/* What was refined and is not exact by now is refined still. */
+/* What was refined and is not exact by now is refined still, and told of. */
 static void order_check(struct orders *orders, const struct told *told, struct shot *shot,
                         uint64_t from, const uint64_t *refined)
 {
     for (uint32_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
-        shot->refined[w] |= refined[w] & ~shot->exact[w];
-    shot->item.refined_rows = refined_count(shot);
+        assert_int_equal(refined[w] & ~shot->exact[w] & ~shot->refined[w], 0);
+    if (shot->item.provenance.held != SPEC_HELD_COARSE_ONLY) /* else nothing is better than that */
+        assert_int_equal(shot->item.provenance.refined_ppm,
+                         shot->item.refined_rows * 1000000 / (orders->world.matched - from));
     assert_all(&orders->world, &orders->shape, told, shot, from, NULL);
     orders->delivered++;
     orders->refined += shot->item.refined_rows;
