@@ -414,7 +414,7 @@ static spec_status take_missing(spec_connector *conn, struct sc_plugin_item *ite
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t count = item->route == SC_ROUTE_LAYERED
+    uint64_t count = item->want.is_layered
                          ? unrefined_rows(item, request->bits, rest->rows)
                          : sc_plugin_hot_missing(item, request->bits, rest->rows);
     if (count == 0)
@@ -454,10 +454,12 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
     return status;
 }
 
-spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
+spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item, bool by_planes,
                                 struct spec_error *reterr)
 {
-    return take_rest(conn, item, &item->request->readers[SC_PLUGIN_REST], NULL, reterr);
+    spec_status status =
+        take_rest(conn, item, &item->request->readers[SC_PLUGIN_REST], NULL, reterr);
+    return status == SPEC_OK && by_planes ? take_missing(conn, item, NULL, reterr) : status;
 }
 
 spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item,
