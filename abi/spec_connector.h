@@ -830,11 +830,13 @@ struct spec_api {
      * deadline_ns and budget_bytes end this call's reading as above (the best of the missing rows
      * go first), and exact_bits, exact_rows, PARTIAL and the provenance say what is there, however
      * often it is refined, also where the item's status is CORRUPT or IO: then the destination is
-     * what exact_bits say, and the match void as below [ABI-164]. A delivery can be refined until
-     * its request ends, another one of its layer or to its k_base begins, or its place is needed
-     * for others (layered.refine_bytes); then, and for another request's, refine_of is STALE; a
-     * ticket that was never given out, and another layer or destination than it delivered, are
-     * INVALID; where select.base is not coarse it is UNSUPPORTED [ABI-165].
+     * what exact_bits say, and the match void as below [ABI-164]. Rows that had come refined, and
+     * did not become exact, stay refined; refined_bits and refined_rows say so, each time
+     * [ABI-198]. A delivery can be refined until its request ends, another one of its layer or to
+     * its k_base begins, or its place is needed for others (layered.refine_bytes); then, and for
+     * another request's, refine_of is STALE; a ticket that was never given out, and another layer
+     * or destination than it delivered, are INVALID; where select.base is not coarse it is
+     * UNSUPPORTED [ABI-165].
      * Rescoring (refine_of with SPEC_ITEM_RESCORE, by either call): all rows are scored by the
      * item's queries and new_keys, with metric and keep, as if nothing had been delivered, and of
      * the k_e best by that those that are not exact yet are read and put over the values of codes;
@@ -863,12 +865,15 @@ struct spec_api {
      * to others meanwhile, and where they cannot be had any more every row is read [ABI-166]. Until
      * then the destination is nothing to compute on: the item's own provenance says what it is
      * worth, and what is stored on the request is held to be computed on it only if its layer is
-     * stored before an item has refined it or delivered it anew [ABI-167]. At its
-     * deadline the rows that are there are exact, as above, and if no set was chosen by then the
-     * next item chooses; so metric and keep are no error in any item that refines it, and not
-     * looked at after the choice. SPEC_ITEM_AHEAD with refine_of or in get_important is INVALID;
-     * where select.base is not coarse UNSUPPORTED; BUSY where layered.refine_bytes keeps less than
-     * its rows need [ABI-168].
+     * stored before an item has refined it or delivered it anew [ABI-167]. At its deadline the rows
+     * that are there are exact, as above, and if no set was chosen by then the next item chooses;
+     * so metric and keep are no error in any item that refines it, and not looked at after the
+     * choice. SPEC_ITEM_AHEAD with refine_of or in get_important is INVALID; where select.base is
+     * not coarse UNSUPPORTED; BUSY where layered.refine_bytes keeps less than its rows need
+     * [ABI-168]. Where rows come refined (layered.exact), so do those that such an item chooses, or
+     * one with SPEC_ITEM_RESCORE, if they are neither exact nor refined yet and codes can be had:
+     * what is there is again as one call had delivered it, and none that is refined is taken back.
+     * A share of all rows is exact; so is what a delivery is refined plainly by [ABI-198].
      * Rows that were evicted for want of space while their codes were not (store.coarse_only) are
      * values of their codes whatever exact_ppm says: lookup has said so, held COARSE_ONLY, with the
      * codes' bits and exact_ppm 0, and so does the item [ABI-157]. With REQUIRE_EXACT, and where

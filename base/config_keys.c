@@ -173,8 +173,9 @@ static const struct sc_config_row rows[] = {
      INTEGER(exact_last, 0, SC_LIMIT_REQUEST_TOKENS)},
     {{"layered.refine_bytes", "size", "64MiB", "0 .. 1TiB",
       "select.base coarse: memory for what is known of submitted deliveries, so that refine_of may "
-      "make more of their rows exact: 12 bytes a row and layer, or 20 of a split layout, an equal "
-      "share for each request. The oldest are forgotten first. 0: none can be refined."},
+      "make more of their rows exact: 12 bytes a row and layer, or 20 of a split layout (and a "
+      "quarter of one more with layered.planes), an equal share for each request. The oldest are "
+      "forgotten first. 0: none can be refined."},
      SIZE(refine_bytes, 0, TIB)},
     {{"layered.hot_ppm", "integer", "0", "0 .. 1000000",
       "Where rows are chosen: share of the rows of each layer that a hot block holds, in "

@@ -466,11 +466,22 @@ void shot_expect_worth(const struct coded *coded, const struct shot *shot)
     assert_int_equal(item->provenance.refined_ppm, item->refined_rows * PPM / total);
 }
 
+/* No row is both. */
+static void expect_refined(const struct coded *coded, const struct shot *shot)
+{
+    uint64_t refined = 0;
+    for (uint64_t row = 0; row < ROWS_MAX; refined += shot_refined(shot, row++))
+        assert_false(shot_bit(shot, row) && shot_refined(shot, row));
+    assert_int_equal(shot->answer.item.refined_rows, refined);
+    assert_true(refined == 0 || (coded->widths != NULL && coded->widths->has_planes));
+}
+
 void shot_expect_told(const struct coded *coded, const struct shot *shot)
 {
     assert_int_equal(shot->answer.item.exact_rows, shot_count_bits(shot));
     if (shot->missed)
         return;
+    expect_refined(coded, shot);
     shot_expect_area(coded, shot);
     shot_expect_worth(coded, shot);
 }
@@ -546,11 +557,7 @@ void shot_expect(struct coded *coded, const struct shot *shot)
     assert_int_equal(item->row_count, total);
     assert_int_equal(item->next_position, coded->scene.matched);
     assert_int_equal(item->exact_rows, shot_count_bits(shot));
-    uint64_t refined = 0;
-    for (uint64_t j = 0; j < total; refined += shot_refined(shot, j++))
-        assert_false(shot_bit(shot, j) && shot_refined(shot, j));
-    assert_int_equal(item->refined_rows, refined);
-    assert_true(refined == 0 || (coded->widths != NULL && coded->widths->has_planes));
+    expect_refined(coded, shot);
     for (uint64_t j = 0; j < total; j++)
         assert_int_equal(shot->answer.positions[j], shot->ask.from + j);
     shot_expect_area(coded, shot);

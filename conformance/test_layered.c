@@ -775,6 +775,98 @@ static void abi_198_refined_rows_are_what_planes_say_and_are_not_told_as_exact(v
         assert_true(refined > 0);
 }
 
+/* Plain refining makes rows exact: what it leaves refined is that still, and is told of as before,
+ * however often. */
+static void abi_198_what_stays_refined_is_told_each_time(void **state)
+{
+    struct fixture *fx = *state;
+    static struct widths widths = {.has_planes = true};
+    static const struct free_case CASE = {
+        {2, 4, 16, SPEC_DTYPE_F16}, {SPEC_ROPE_HALF, 10000, false}, {6, 4}};
+    struct coded coded = free_stored(fx, &CASE, &widths, 1730);
+    uint64_t stayed = 0;
+    for (uint32_t layer = 0; layer < 2; layer++) {
+        static const uint32_t AIMS[] = {0, 50000, 200000, 600000, PPM};
+        struct shot shot = shot_of(layer, 300000);
+        struct spec_lookup_result found = fixture_find(fx, &coded.scene.prompt);
+        spec_ticket ticket;
+        (void)fire_first(&coded, &shot, &found, &ticket);
+        for (uint32_t i = 0; i < sizeof(AIMS) / sizeof(AIMS[0]) && !shot.missed; i++) {
+            uint64_t there[ROWS_MAX / 64];
+            for (uint32_t w = 0; w < ROWS_MAX / 64; w++)
+                there[w] = shot.bits[w] | shot.refined[w];
+            aim(&shot, ticket, AIMS[i], 0);
+            assert_ok(fx, refine(&coded, &shot, i % 2 == 0));
+            shot_expect_told(&coded, &shot);
+            for (uint32_t w = 0; w < ROWS_MAX / 64; w++)
+                assert_int_equal(there[w] & ~(shot.bits[w] | shot.refined[w]), 0);
+            stayed += shot.answer.item.refined_rows;
+            assert_true(AIMS[i] < PPM || shot.answer.item.exact_rows == STORED);
+        }
+        shot_free(&shot);
+        fixture_release(fx, found.request);
+    }
+    if (conf_options.require_hits)
+        assert_true(stayed > 0);
+    coded_close(&coded);
+}
+
+/* Told ahead of its queries, and chosen by them; then by the same ones for a larger share. */
+static void choose_late(struct coded *coded, uint32_t layer, uint32_t exact_ppm, uint64_t *refined)
+{
+    struct fixture *fx = coded->scene.fx;
+    struct shot shot = shot_of(layer, exact_ppm), once = shot_of(layer, exact_ppm);
+    struct spec_lookup_result found = fixture_find(fx, &coded->scene.prompt);
+    struct spec_lookup_result beside = fixture_find(fx, &coded->scene.prompt);
+    struct spec_important *item = &shot.answer.item;
+    spec_ticket ticket;
+    shot_make(coded, &shot, &found);
+    const struct spec_queries *queries = item->queries;
+    const struct spec_memory *new_keys = item->new_keys;
+    item->flags = SPEC_ITEM_AHEAD;
+    item->queries = NULL;
+    item->new_keys = NULL;
+    assert_ok(fx, fx->api->get_important_submit(fx->conn, item, 1, &ticket, &fx->error));
+    assert_ok(fx, fx->api->get_important_wait(fx->conn, ticket, UINT64_MAX, &fx->error));
+    shot_expect_told(coded, &shot);
+    for (uint32_t round = 0; round < 2; round++) {
+        aim(&shot, ticket, exact_ppm + round * 200000, 0);
+        item->flags = round > 0 ? SPEC_ITEM_RESCORE : 0;
+        item->queries = queries;
+        item->new_keys = new_keys;
+        assert_ok(fx, refine(coded, &shot, layer % 2 == round));
+        shot_expect(coded, &shot);
+        once.ask.select.exact_ppm = exact_ppm + round * 200000;
+        (void)fire_in(coded, &once, &beside);
+        assert_int_equal(item->refined_rows, once.answer.item.refined_rows);
+        assert_memory_equal(shot.bits, once.bits, sizeof(once.bits));
+        assert_memory_equal(shot.refined, once.refined, sizeof(once.refined));
+        assert_memory_equal(shot.answer.area.bytes, once.answer.area.bytes,
+                            once.answer.area.byte_count);
+        *refined += item->refined_rows;
+        shot_free(&once);
+    }
+    shot_free(&shot);
+    fixture_release(fx, beside.request);
+    fixture_release(fx, found.request);
+}
+
+static void abi_198_what_is_chosen_later_comes_as_one_call_has_it(void **state)
+{
+    struct fixture *fx = *state;
+    static struct widths widths = {.has_planes = true};
+    static const struct free_case CASE = {
+        {2, 4, 16, SPEC_DTYPE_F16}, {SPEC_ROPE_HALF, 10000, false}, {6, 4}};
+    struct coded coded = free_stored(fx, &CASE, &widths, 1740);
+    uint64_t refined = 0;
+    for (uint32_t layer = 0; layer < 2; layer++)
+        for (uint32_t s = 0; s < 3; s++)
+            choose_late(&coded, layer, 50000 + 200000 * s, &refined);
+    if (conf_options.require_hits)
+        assert_true(refined > 0);
+    coded_close(&coded);
+}
+
 const struct conf_test CONF_LAYERED[] = {
     BARE(abi_150_rows_are_stored_bytes_or_values_of_their_codes_in_every_dtype),
     BARE(abi_150_rows_lie_where_any_memory_says),
@@ -800,5 +892,7 @@ const struct conf_test CONF_LAYERED[] = {
     BARE(abi_196_codes_of_free_widths_are_turned_where_they_are_read_in_every_dtype),
     BARE(abi_196_each_block_is_read_by_the_table_that_it_begins_with),
     BARE(abi_198_refined_rows_are_what_planes_say_and_are_not_told_as_exact),
+    BARE(abi_198_what_stays_refined_is_told_each_time),
+    BARE(abi_198_what_is_chosen_later_comes_as_one_call_has_it),
     END,
 };

@@ -368,6 +368,9 @@ bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
                                struct sc_store_provenance *ret_provenance);
 /* Whether its extent has what its codes lack (store/rows/codes.h), as of now. Any thread. */
 bool sc_store_piece_is_finer(const struct sc_store *store, uint64_t piece);
+/* Whether some of that, of the piece's rows of a layer, could not be read, or failed its tag: it is
+ * read no more by this process. May be true of one in 64 others of that extent. Any thread. */
+bool sc_store_finer_failed(const struct sc_store *store, uint32_t layer, uint64_t piece);
 /* Where a live piece stands. */
 struct sc_store_piece_place {
     uint64_t first_position;

@@ -318,18 +318,6 @@ static void scores_spread(const struct sc_plugin_request *request, const uint8_t
     }
 }
 
-/* Scores as refining ranks by them: it reads rows alone, so what is gone is below all others,
- * however it was delivered. */
-static void ranking_keep(struct sc_plugin_item *item, const float *scores)
-{
-    const struct sc_plugin_request *request = item->request;
-    memcpy(item->ranking, scores, item->want.row_total * sizeof(*scores));
-    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
-        for (uint64_t j = 0; request->ranges[i].is_coarse != 0 && j < request->ranges[i].row_count;
-             j++)
-            item->ranking[row + j] = -INFINITY;
-}
-
 /* The set by scores[row_total]: rows without codes first, then those that are always kept (their
  * scores are infinite), then the others, and none of those that have codes alone: their score is
  * below that of any other. */
@@ -339,13 +327,15 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
     const struct sc_plugin_request *request = item->request;
     const uint8_t *codes = sc_store_sketch_keys(item->sketch);
     struct sc_store_slab slab;
-    bool may_refine = scratch->conn->choice.refines && item->in.refine_of == 0;
     for (uint64_t row = 0; row < item->want.row_total; row++) /* NaN: queries were no numbers */
         scores[row] = isnan(scores[row]) ? -FLT_MAX : isinf(scores[row]) ? FLT_MAX : scores[row];
     item->forced_rows = 0;
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
         bool is_coarse = request->ranges[i].is_coarse != 0;
         const struct sc_kernels_planes *finer[2];
+        bool may_refine = is_coarse && item->want.refines &&
+                          !sc_store_finer_failed(scratch->conn->store, item->in.layer,
+                                                 request->ranges[i].piece);
         if (sc_store_slab_of(codes, i, &slab) &&
             (!is_coarse || (may_refine && sc_plugin_finer_of(scratch->conn, &slab, finer))))
             continue;
@@ -364,7 +354,7 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
     }
     item->row_count = count > item->forced_rows ? count : item->forced_rows;
     if (item->ranking != NULL)
-        ranking_keep(item, scores);
+        memcpy(item->ranking, scores, item->want.row_total * sizeof(*scores));
     if (item->row_count > 0)
         sc_kernels_topk(scratch->conn->kernels, scores, item->want.row_total, item->row_count,
                         ret_rows);

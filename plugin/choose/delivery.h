@@ -26,6 +26,7 @@ struct sc_plugin_delivery {
     uint64_t *tags; /* [rows * tags a row] */
     float *scores;  /* [rows] */
     uint64_t *bits; /* of rows that are exact */
+    uint64_t *refined; /* of rows that are not, and came refined; NULL: none ever do */
 };
 
 struct sc_plugin_found {

@@ -46,6 +46,7 @@ struct sc_plugin_want {
     bool is_layered;                   /* row_count is of the exact rows, 0 allowed */
     bool is_known_only;                /* and only of those that need no queries */
     bool is_cut;                       /* budget_bytes allows fewer than were asked for */
+    bool refines;                      /* layered: rows may come refined, where they can */
 };
 
 /* Queries and new keys, checked. */
@@ -274,8 +275,9 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
  * or of a layered item to its own place. */
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr);
-/* The rows of the rest alone, each to its own place. */
-spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
+/* The rows of the rest alone, each to its own place. by_planes: they were begun as what their codes
+ * lack, by the item's sketch, and are request->bits: what is not refined then is read as rows. */
+spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item, bool by_planes,
                                 struct spec_error *reterr);
 /* Every row, each to its own place. */
 spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item,

@@ -278,14 +278,6 @@ static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *i
     return atomic_exchange(&conn->ahead.spared, piece) != piece ? SPEC_TIER_HOST : rows->tier;
 }
 
-/* Whether what failed is what codes lack, of rows that may be there, or are gone anyway. */
-static bool lacks_finer(const struct sc_plugin_request *request,
-                        const struct sc_plugin_reader *reader, const struct sc_store_rows *rows)
-{
-    return reader->load == SC_LOAD_PICKS && reader->picks.finer &&
-           (rows->finer != NULL || request->ranges[rows->failed_range].is_coarse != 0);
-}
-
 spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
                                   struct sc_plugin_reader *reader, const uint32_t *set,
                                   uint64_t set_count, struct spec_error *reterr)
@@ -330,8 +322,6 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     reader->layer = SC_PLUGIN_NO_LAYER; /* consumed; the same layer may be asked for again */
     if (status == SPEC_E_TIMEOUT)
         sc_store_reader_cancel(reader->reader);
-    else if (status != SPEC_OK && lacks_finer(request, reader, &rows))
-        status = SPEC_OK; /* take_missing reads rows, where there are any */
     else if (status != SPEC_OK && !reader->picks.from_hot) /* a hot block's failure is its own */
         sc_plugin_request_fail(conn, request, rows.failed_range, status,
                                failed_tier(conn, item, reader, status, &rows));
@@ -414,7 +404,7 @@ static spec_status take_missing(spec_connector *conn, struct sc_plugin_item *ite
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t count = item->route == SC_ROUTE_LAYERED
+    uint64_t count = item->want.is_layered
                          ? unrefined_rows(item, request->bits, rest->rows)
                          : sc_plugin_hot_missing(item, request->bits, rest->rows);
     if (count == 0)
@@ -454,10 +444,12 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
     return status;
 }
 
-spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
+spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item, bool by_planes,
                                 struct spec_error *reterr)
 {
-    return take_rest(conn, item, &item->request->readers[SC_PLUGIN_REST], NULL, reterr);
+    spec_status status =
+        take_rest(conn, item, &item->request->readers[SC_PLUGIN_REST], NULL, reterr);
+    return status == SPEC_OK && by_planes ? take_missing(conn, item, NULL, reterr) : status;
 }
 
 spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item,

@@ -13,6 +13,9 @@
  *   rescore  [whatever is exact] -> the item's queries score and choose -> as above; what is exact
  *            stays so
  *
+ * What an item ranks, it has codes for: where rows may come refined, those of its set do that are
+ * neither exact nor refined yet. A plain item reads rows.
+ *
  * Holds: a row's bit is set after its exact bytes stand in the destination; a delivery that a call
  * works at keeps its place; what another delivery wrote over is refined no more.
  * Does not: allocate after open; rank a second time unasked; keep queries, codes or rows.
@@ -23,6 +26,7 @@
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -72,18 +76,19 @@ static uint64_t rows_cut(spec_connector *conn, struct sc_plugin_item *item, uint
         return 0;
     for (uint64_t row = 0; row < item->want.row_total; row++)
         scratch->scores[row] = -INFINITY;
-    for (uint64_t i = 0; i < count; i++)
-        scratch->scores[rows[i]] = item->delivery->scores[rows[i]];
+    for (uint64_t i = 0; i < count; i++) /* before all that are not among them */
+        scratch->scores[rows[i]] = fmaxf(item->delivery->scores[rows[i]], -FLT_MAX);
     sc_kernels_topk(conn->kernels, scratch->scores, item->want.row_total, most, rows);
     sc_plugin_scratch_put(scratch);
     return most;
 }
 
-/* By what the item gives, and the delivery's ranking is that from now on. Without codes there is
- * none: a delivery ahead still waits for one, another keeps the one that it had. */
-static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item)
+/* By what the item gives, and the delivery's ranking is that from now on. Without codes, and where
+ * all rows are wanted, there is none: a delivery ahead still waits for one, another keeps the one
+ * that it had. */
+static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item, bool ranks)
 {
-    item->ranking = item->delivery->scores;
+    item->ranking = ranks ? item->delivery->scores : NULL;
     if (!sc_plugin_set_choose(conn, item)) { /* what stands there is what there is */
         item->want.is_cut = true;
         return 0;
@@ -92,18 +97,70 @@ static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item)
     return item->row_count;
 }
 
-/* The rows that shall be exact, into the request's set; how many. */
+/* The k best of the delivery's ranking that are not gone: this reads rows alone. */
+static uint64_t set_ranked(spec_connector *conn, struct sc_plugin_item *item, uint64_t k)
+{
+    const struct sc_plugin_request *request = item->request;
+    const float *scores = item->delivery->scores;
+    struct sc_plugin_scratch *scratch = NULL;
+    if (request->coarse_rows > 0) {
+        scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
+        if (scratch == NULL) { /* the deadline came before the ranking */
+            item->want.is_cut = true;
+            return 0;
+        }
+        for (uint64_t i = 0, row = 0; i < request->range_count; i++)
+            for (uint64_t end = row + request->ranges[i].row_count; row < end; row++)
+                scratch->scores[row] = request->ranges[i].is_coarse != 0
+                                           ? -INFINITY
+                                           : fmaxf(scores[row], -FLT_MAX);
+        scores = scratch->scores;
+    }
+    sc_kernels_topk(conn->kernels, scores, item->want.row_total, k, request->set);
+    if (scratch != NULL)
+        sc_plugin_scratch_put(scratch);
+    return k;
+}
+
+/* The rows that shall be exact, or refined, into the request's set; how many. */
 static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
 {
-    struct sc_plugin_request *request = item->request;
-    uint64_t total = item->want.row_total, k = item->want.row_count;
+    const struct sc_plugin_request *request = item->request;
+    uint64_t k = item->want.row_count, there = item->want.row_total - request->coarse_rows;
+    uint64_t planed = item->want.refines ? request->planed_rows : 0;
     if (k == 0)
         return 0;
-    bool is_open = item->delivery->is_ahead && k < total - request->coarse_rows;
+    bool is_open = item->delivery->is_ahead && (k < there || planed > 0);
     if (is_open || sc_plugin_rescores(&item->in)) /* else all need no ranking, or they have one */
-        return set_choose(conn, item);
-    sc_kernels_topk(conn->kernels, item->delivery->scores, total, k, request->set);
-    return k;
+        return set_choose(conn, item,
+                          k < there + planed || item->want.is_scored ||
+                              sc_plugin_rescores(&item->in));
+    return set_ranked(conn, item, k);
+}
+
+/* What is chosen now comes refined where it can; the codes with which it belongs are at hand. */
+static bool is_by_planes(const struct sc_plugin_item *item)
+{
+    return item->want.refines && item->sketch != NULL;
+}
+
+/* Begins reading item->set_count of rest->rows. By planes their bits are kept: those that nothing
+ * refines are read as rows. */
+static void rows_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
+{
+    struct sc_plugin_request *request = item->request;
+    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
+    uint64_t count = item->set_count;
+    if (!is_by_planes(item)) {
+        sc_plugin_rest_begin(conn, request, item->in.layer, count, item->delivery->tags, lane);
+        return;
+    }
+    memset(request->bits, 0, sc_plugin_words_of(item) * sizeof(*request->bits));
+    for (uint64_t i = 0; i < count; i++)
+        sc_plugin_bit_set(request->bits, rest->rows[i]);
+    struct sc_store_picks picks = sc_plugin_picks_layered(conn, rest->rows, count);
+    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
+    sc_store_reader_tags(rest->reader, item->delivery->tags);
 }
 
 spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *item,
@@ -122,38 +179,63 @@ spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *
     if (delivery->is_whole)
         return SPEC_OK;
     uint64_t k = set_of(conn, item);
+    bool by_planes = is_by_planes(item);
     for (uint64_t i = 0; i < k; i++)
-        if (!sc_plugin_bit_get(delivery->bits, request->set[i]))
+        if (!sc_plugin_bit_get(delivery->bits, request->set[i]) &&
+            !(by_planes && sc_plugin_bit_get(delivery->refined, request->set[i])))
             rows[count++] = request->set[i];
     item->set_count = rows_cut(conn, item, count, rows);
     if (item->set_count > 0)
-        sc_plugin_rest_begin(conn, request, item->in.layer, item->set_count, delivery->tags, lane);
+        rows_begin(conn, item, lane);
     return SPEC_OK;
+}
+
+static uint64_t bits_count(const struct sc_plugin_item *item, const uint64_t *bits)
+{
+    uint64_t count = 0, words = sc_plugin_words_of(item);
+    for (uint64_t w = 0; bits != NULL && w < words; w++)
+        count += (uint64_t)__builtin_popcountll(bits[w]);
+    return count;
 }
 
 static uint64_t exact_rows(const struct sc_plugin_item *item)
 {
-    uint64_t count = 0, words = sc_plugin_words_of(item);
-    if (item->delivery->is_whole)
-        return item->want.row_total;
-    for (uint64_t w = 0; w < words; w++)
-        count += (uint64_t)__builtin_popcountll(item->delivery->bits[w]);
-    return count;
+    return item->delivery->is_whole ? item->want.row_total
+                                    : bits_count(item, item->delivery->bits);
+}
+
+static uint64_t refined_rows(const struct sc_plugin_item *item)
+{
+    return item->delivery->is_whole ? 0 : bits_count(item, item->delivery->refined);
+}
+
+/* Of what became exact it is not said any more that it is refined. Returns how many rows that is.
+ */
+static uint64_t refined_leave(const struct sc_plugin_item *item)
+{
+    struct sc_plugin_delivery *delivery = item->delivery;
+    uint64_t words = sc_plugin_words_of(item), before = refined_rows(item);
+    for (uint64_t w = 0; delivery->refined != NULL && !delivery->is_whole && w < words; w++)
+        delivery->refined[w] &= ~delivery->bits[w];
+    return before - refined_rows(item);
 }
 
 void sc_plugin_refine_tell(struct sc_plugin_item *item)
 {
     struct spec_important *in = &item->in;
     const struct sc_plugin_delivery *delivery = item->delivery;
-    uint64_t total = item->want.row_total;
+    uint64_t total = item->want.row_total, bytes = sc_plugin_words_of(item) * sizeof(uint64_t);
     if (delivery->is_void)
         return;
     sc_plugin_tell_all(item);
     in->exact_rows = exact_rows(item);
+    in->refined_rows = refined_rows(item);
     if (in->exact_bits != NULL && delivery->is_whole)
         sc_plugin_bits_all(in->exact_bits, total);
     else if (in->exact_bits != NULL)
-        memcpy(in->exact_bits, delivery->bits, sc_plugin_words_of(item) * sizeof(*delivery->bits));
+        memcpy(in->exact_bits, delivery->bits, bytes);
+    if (in->refined_bits != NULL && in->refined_rows > 0)
+        memcpy(in->refined_bits, delivery->refined, bytes);
     if (in->exact_rows < total)
         sc_plugin_layered_worth(item, delivery->bits_k, delivery->bits_v);
 }
@@ -161,20 +243,26 @@ void sc_plugin_refine_tell(struct sc_plugin_item *item)
 spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr)
 {
-    uint64_t before = exact_rows(item);
+    uint64_t before = exact_rows(item), refined_before = refined_rows(item);
     spec_status status = SPEC_OK;
     item->placed = item->delivery->bits;
+    item->refined = item->delivery->refined;
+    item->request->lent = item->sketch;
     if (item->set_count > 0)
-        status = sc_plugin_rest_take(conn, item, reterr);
+        status = sc_plugin_rest_take(conn, item, is_by_planes(item), reterr);
+    item->request->lent = NULL;
+    refined_before -= refined_leave(item);
     bool is_late = status == SPEC_E_TIMEOUT;
     sc_plugin_refine_tell(item);
-    sc_plugin_tiers_tell(item, item->in.exact_rows - before);
+    uint64_t more = item->in.exact_rows - before;
+    uint64_t more_refined = item->in.refined_rows - refined_before;
+    sc_plugin_tiers_tell(item, more + more_refined);
     if (item->in.exact_rows == item->want.row_total - item->request->coarse_rows)
         item->delivery->is_ahead = false; /* nothing is left to choose */
     if (is_late || item->want.is_cut)
         item->in.result_flags |= SPEC_IMPORTANT_PARTIAL;
-    uint64_t more = item->in.exact_rows - before;
     sc_count(&conn->stats.refined_layers, 1);
     sc_count(&conn->stats.refined_rows, more);
+    sc_count(&conn->stats.plane_rows, more_refined);
     return is_late ? SPEC_OK : status;
 }

@@ -87,6 +87,9 @@ struct sc_store_extent_entry {
     /* This process cannot read the codes of pieces from here on; 0: of none that it tried. Any
      * thread, relaxed; it says nothing of what other processes can. */
     _Atomic uint64_t unread_from;
+    /* Layers of pieces of which this process reads no finer rows any more: rows/codes.c. Any
+     * thread, relaxed. */
+    _Atomic uint64_t finer_failed;
     /* Since when rows are void and codes are not (wall clock); 0: they are held. Changed by one
      * thread at a time, read by any. */
     _Atomic uint64_t coarse_ns;

@@ -96,7 +96,8 @@ static bool finer_open(struct sc_store_pick_plan *plan, const struct sc_store_pi
     bool is_wanted = range->is_coarse != 0 || plan->picks.finer_always ||
                      store->shape.row_bytes > FINER_ROW_BYTES;
     uint64_t bytes = annex != NULL ? sc_store_finer_row_bytes(&annex->code_shape) : 0;
-    if (!plan->picks.finer || !is_wanted || bytes == 0)
+    if (!plan->picks.finer || !is_wanted || bytes == 0 ||
+        sc_store_finer_failed(store, plan->layer, range->piece))
         return false;
     uint64_t at = sc_store_codes_finer_at(store, &annex->code_shape,
                                           piece->first_position - piece->extent_row,

@@ -550,24 +550,6 @@ static spec_status hot_fail(struct sc_store_reader *reader, spec_status status, 
     return sc_fail_errno(reterr, status, sys_errno, "hot block of extent %" PRIu64, extent);
 }
 
-/* What codes lack could not be read, or is not what was stored: that says nothing of the rows. */
-static spec_status finer_fail(struct sc_store_reader *reader, const struct sc_store_annex *annex,
-                              spec_status status, int32_t sys_errno, struct sc_store_rows *ret_rows,
-                              struct spec_error *reterr)
-{
-    struct sc_store *store = reader->flight.store;
-    uint64_t piece = reader->plan.ranges[reader->range].piece;
-    *ret_rows = (struct sc_store_rows){
-        .failed_range = reader->range, .tier = SC_STORE_TIER, .finer = &annex->code_shape};
-    sc_store_reader_cancel(reader);
-    sc_store_count(
-        status == SPEC_E_CORRUPT ? &store->counts.corrupt_rows : &store->counts.io_errors, 1);
-    SC_LOG(store->params.log, 1, "piece %" PRIu64 " layer %" PRIu32 ": what its codes lack %s",
-           piece, reader->plan.layer,
-           status == SPEC_E_CORRUPT ? "fails verification" : "cannot be read");
-    return sc_fail_errno(reterr, status, sys_errno, "missing bits of piece %" PRIu64, piece);
-}
-
 /* The load fails at the consumer's range. */
 static spec_status load_fail(struct sc_store_reader *reader, spec_status status, int32_t sys_errno,
                              struct sc_store_rows *ret_rows, struct spec_error *reterr)
@@ -577,12 +559,6 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
     const struct sc_store_range *ranges = reader->plan.ranges;
     if (reader->is_picks && reader->pick_plan.picks.from_hot)
         return hot_fail(reader, status, sys_errno, reterr);
-    if (reader->is_picks && reader->front != NULL) {
-        const struct sc_store_annex *finer =
-            sc_reader_unit_of(reader, reader->front, reader->slot_unit)->finer;
-        if (finer != NULL)
-            return finer_fail(reader, finer, status, sys_errno, ret_rows, reterr);
-    }
     while (reader->range < reader->plan.range_count && ranges[reader->range].row_count == 0)
         reader->range++;
     uint64_t range = reader->range, piece = ranges[range].piece;
@@ -679,24 +655,26 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     *ret_rows = (struct sc_store_rows){0};
     sc_reader_rows_leave(reader);
     for (;;) {
-        if (reader->front != NULL && sc_reader_rows_left(reader))
-            break; /* the usual case: no lock */
-        enum front front = front_await(reader, deadline_ns, &slot);
-        if (front == FRONT_NONE)
-            return SPEC_OK;
-        if (front == FRONT_LATE)
-            return sc_fail(reterr, SPEC_E_TIMEOUT, "rows did not come before the deadline");
-        spec_status status = front_open(reader, slot, ret_rows, reterr);
-        if (status != SPEC_OK)
-            return status;
+        while (reader->front == NULL || !sc_reader_rows_left(reader)) { /* seldom: no lock */
+            enum front front = front_await(reader, deadline_ns, &slot);
+            if (front == FRONT_NONE)
+                return SPEC_OK;
+            if (front == FRONT_LATE)
+                return sc_fail(reterr, SPEC_E_TIMEOUT, "rows did not come before the deadline");
+            spec_status status = front_open(reader, slot, ret_rows, reterr);
+            if (status != SPEC_OK)
+                return status;
+        }
+        int32_t sys_errno = reader->front->flight.sys_errno;
+        SC_ASSERT(reader->flight.store->params.poison, sink == NULL || !reader->is_picks);
+        spec_status status = reader->is_picks
+                                 ? sc_reader_picks_take(reader, reader->front, ret_rows)
+                                 : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
+        if (status == SPEC_OK)
+            break;
+        if (!reader->is_picks || !sc_reader_finer_leave(reader, status))
+            return load_fail(reader, status, sys_errno, ret_rows, reterr);
     }
-    int32_t sys_errno = reader->front->flight.sys_errno;
-    SC_ASSERT(reader->flight.store->params.poison, sink == NULL || !reader->is_picks);
-    spec_status status = reader->is_picks
-                             ? sc_reader_picks_take(reader, reader->front, ret_rows)
-                             : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
-    if (status != SPEC_OK)
-        return load_fail(reader, status, sys_errno, ret_rows, reterr);
     ret_rows->tier = front_tier(reader);
     return SPEC_OK;
 }

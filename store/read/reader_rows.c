@@ -288,6 +288,69 @@ static uint64_t run_count(const struct sc_store_reader *reader, uint64_t pick, u
     return count;
 }
 
+/* Verifies a run of finer rows of one unit: of *count as many as are good before one that fails. */
+static spec_status finer_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                              const struct sc_reader_unit *unit, uint64_t *count,
+                              struct sc_store_rows *ret_rows)
+{
+    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    const struct sc_store_annex *annex = unit->finer;
+    uint64_t stride = sc_store_finer_row_bytes(&annex->code_shape), done = 0, good;
+    uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
+    uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
+    const uint8_t *at = slot->flight.frame + unit->at[0] + (row - first) * stride;
+    reader->range = unit->range;
+    for (uint64_t now; done < *count; done += good) {
+        range_seek(reader, row + done, &range_first);
+        uint64_t left = range_first + reader->plan.ranges[reader->range].row_count - (row + done);
+        now = left < *count - done ? left : *count - done;
+        const uint8_t *rows = at + done * stride;
+        good = now;
+        if (finer_are_good(reader, annex, row + done, range_first, now, rows))
+            continue;
+        for (good = 0; good < now && finer_are_good(reader, annex, row + done + good, range_first,
+                                                    1, rows + good * stride);)
+            good++;
+        *count = done + good;
+    }
+    if (*count == 0)
+        return SPEC_E_CORRUPT;
+    last_set(reader, at, NULL, *count * stride);
+    *ret_rows = (struct sc_store_rows){
+        .rows = at, .v = at, .stride = stride, .finer = &annex->code_shape};
+    return SPEC_OK;
+}
+
+bool sc_reader_finer_leave(struct sc_store_reader *reader, spec_status status)
+{
+    struct sc_store *store = reader->flight.store;
+    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    const struct sc_reader_unit *unit =
+        sc_reader_unit_of(reader, reader->front, reader->slot_unit);
+    const struct sc_store_range *ranges = reader->plan.ranges;
+    uint64_t pick = unit->pick_first + reader->slot_row, end = pick + 1;
+    if (unit->finer == NULL && (!picks->finer || ranges[reader->range].is_coarse == 0))
+        return false;
+    if (unit->status != SPEC_OK)
+        end = unit->pick_first + unit->pick_count;
+    reader->slot_row = end - unit->pick_first;
+    if (unit->finer == NULL)
+        return true; /* it has no rows, nor what its codes lack */
+    sc_store_count(
+        status == SPEC_E_CORRUPT ? &store->counts.corrupt_rows : &store->counts.io_errors, 1);
+    uint64_t range_first = unit->range_first;
+    for (reader->range = unit->range; pick < end; pick++) {
+        range_seek(reader, sc_store_pick_row(picks, pick), &range_first);
+        if (sc_store_finer_fail(store, reader->plan.layer, ranges[reader->range].piece))
+            SC_LOG(store->params.log, 1,
+                   "piece %" PRIu64 " layer %" PRIu32
+                   ": what its codes lack %s, and is used no more",
+                   ranges[reader->range].piece, reader->plan.layer,
+                   status == SPEC_E_CORRUPT ? "fails verification" : "cannot be read");
+    }
+    return true;
+}
+
 /* Verifies a run of rows of one unit; for both halves of a split layout, puts them together. */
 static spec_status run_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                             const struct sc_reader_unit *unit, uint64_t count,
@@ -296,11 +359,8 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     const struct sc_store_shape *shape = &reader->flight.store->shape;
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
-    bool is_finer = unit->finer != NULL;
-    bool is_both = !is_finer && !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
-    uint64_t stride = is_finer    ? sc_store_finer_row_bytes(&unit->finer->code_shape)
-                      : is_paired ? shape->row_bytes
-                                  : shape->k_row_bytes;
+    bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
+    uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
     uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
     uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
     uint64_t away = picks->from_hot ? reader->slot_row : row - first;
@@ -314,9 +374,7 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
         uint64_t left = range_first + reader->plan.ranges[reader->range].row_count - (row + done);
         uint64_t now = left < count - done ? left : count - done;
         const uint8_t *rows = at + done * stride;
-        bool is_good = is_finer
-                           ? finer_are_good(reader, unit->finer, row + done, range_first, now, rows)
-                           : picks_verify(reader, row + done, range_first, now, part, rows);
+        bool is_good = picks_verify(reader, row + done, range_first, now, part, rows);
         if (is_both && is_good)
             is_good = picks_verify(reader, row + done, range_first, now, 1, v + done * stride);
         if (!is_good)
@@ -325,9 +383,6 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     }
     last_set(reader, at, is_both ? v : NULL, count * stride);
     *ret_rows = (struct sc_store_rows){.rows = at, .v = is_both ? v : at, .stride = stride};
-    ret_rows->finer = is_finer ? &unit->finer->code_shape : NULL;
-    if (is_finer)
-        return SPEC_OK;
     if (is_paired || (is_both && reader->rows_least == 0))
         *ret_rows = rows_together(reader, is_paired ? at : reader->rows);
     uint8_t *dst = reader->rows;
@@ -388,7 +443,9 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
         unit->finer == NULL && reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
     if (status == SPEC_OK && unit->is_slab)
         slab_keep(reader, slot, unit);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK && unit->finer != NULL)
+        status = finer_take(reader, slot, unit, &count, ret_rows);
+    else if (status == SPEC_OK)
         status = run_take(reader, slot, unit, count, ret_rows);
     if (is_timed)
         sc_store_count(&store->counts.verify_ns,

@@ -208,3 +208,31 @@ enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                                 blocks->position, blocks->row_count);
     return is_read ? SC_STORE_BLOCK_CODED : SC_STORE_BLOCK_UNREAD;
 }
+
+/* The place of a piece's layer in its extent's finer_failed. */
+static uint64_t finer_bit(const struct sc_store *store, const struct sc_store_extent_entry *extent,
+                          uint32_t layer, uint64_t piece)
+{
+    return UINT64_C(1) << (layer + (piece - extent->piece_first) * store->shape.layer_count) % 64;
+}
+
+bool sc_store_finer_failed(const struct sc_store *store, uint32_t layer, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
+    if (entry == NULL || entry->extent == 0)
+        return false;
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, entry->extent);
+    uint64_t failed = atomic_load_explicit(&extent->finer_failed, memory_order_relaxed);
+    return (failed & finer_bit(store, extent, layer, piece)) != 0;
+}
+
+bool sc_store_finer_fail(struct sc_store *store, uint32_t layer, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
+    if (entry == NULL || entry->extent == 0)
+        return false;
+    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, entry->extent);
+    uint64_t bit = finer_bit(store, extent, layer, piece);
+    return (atomic_fetch_or_explicit(&extent->finer_failed, bit, memory_order_relaxed) & bit) == 0;
+}

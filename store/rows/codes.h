@@ -90,4 +90,8 @@ enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                                                const struct sc_store_code_shape *shape,
                                                uint32_t layer, uint32_t part, const uint8_t *block);
 
+/* Finer rows of the piece's layer fail: sc_store_finer_failed from here on. true: they had not
+ * before. Any thread. */
+bool sc_store_finer_fail(struct sc_store *store, uint32_t layer, uint64_t piece);
+
 #endif

@@ -716,8 +716,10 @@ static void rows_that_are_gone_are_refined(void **state)
     }
 }
 
-/* Changes a bit of what the codes of some rows of a layer lack; mask: a bit a row, modulo 64. */
-static void planes_damage(const struct world *world, uint32_t layer, uint64_t mask)
+/* Changes a bit of what the codes of some rows of a layer lack, of [from, end) of an extent; mask:
+ * a bit a row, modulo 64. */
+static void planes_damage_of(const struct world *world, uint32_t layer, uint64_t mask,
+                             uint64_t from, uint64_t end)
 {
     static const char PATH[] = "/sim/store/rank-0000-of-0001/seg-00000000";
     const struct sc_store *store = world->rig.conn->store;
@@ -736,12 +738,106 @@ static void planes_damage(const struct world *world, uint32_t layer, uint64_t ma
             uint8_t byte;
             uint64_t where = at.offset + first + row * bytes + row % (bytes - 8);
             assert_true(sc_io_sim_disk_peek(world->rig.disk, PATH, where, &byte, 1));
-            byte ^= (mask >> (row % 64) & 1) != 0 ? 4 : 0;
+            byte ^= row >= from && row < end && (mask >> (row % 64) & 1) != 0 ? 4 : 0;
             assert_true(sc_io_sim_disk_poke(world->rig.disk, PATH, where, &byte, 1));
             damaged++;
         }
     }
     assert_true(damaged >= world->matched);
+}
+
+static void planes_damage(const struct world *world, uint32_t layer, uint64_t mask)
+{
+    planes_damage_of(world, layer, mask, 0, UINT64_MAX);
+}
+
+/* Of the layer, before its queries. */
+static spec_ticket fire_ahead(struct world *world, struct shot *shot, spec_request request,
+                              uint32_t layer)
+{
+    spec_ticket ticket;
+    shot_make(shot, world, request, layer, 0, 100000);
+    shot->item.flags = SPEC_ITEM_AHEAD;
+    shot->item.queries = NULL;
+    shot->item.new_keys = NULL;
+    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    assert_int_equal(shot->item.refined_rows, 0);
+    return ticket;
+}
+
+/* As aim, by the queries, also if a set was chosen before. */
+static void aim_by_queries(struct shot *shot, spec_ticket ticket, uint32_t ppm, uint32_t flags)
+{
+    aim(shot, ticket, ppm);
+    shot->item.flags = flags;
+    shot->item.queries = &shot->pass.q;
+    shot->item.new_keys = &shot->pass.fresh.memory;
+}
+
+static uint64_t corrupt_rows(const struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->rig.conn->store, &stats);
+    return stats.corrupt_rows;
+}
+
+/* One row that fails its tag: the others are refined, and it alone comes exactly, or stays what its
+ * codes say where it is gone. It is not tried again: its chunk's rows of that layer come exactly,
+ * or where they are gone others are refined. */
+static void one_bad_row_fails_alone(void **state)
+{
+    (void)state;
+    static struct told told[SLABS_MAX];
+    for (uint32_t way = 0; way < 8; way++) {
+        bool is_coarse = way % 2 == 1, is_ahead = way / 2 % 2 == 1;
+        char text[512];
+        struct world world;
+        struct shot shot;
+        uint64_t bad = 0;
+        struct shape shape = PLANED;
+        shape.layout = way < 4 ? "paired" : "split";
+        text_make(&shape, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
+        world_begin(&world, &shape, text);
+        if (is_coarse)
+            become_coarse(&world);
+        spec_request request = look(&world, 0);
+        assert_int_equal(tables_read(&world, request, 1, told), 5);
+        spec_ticket ticket = fire_first(&world, &shot, request, 1, 100000, 0);
+        assert_int_equal(shot.item.refined_rows, 30);
+        while (!is_refined(&shot, bad))
+            bad++;
+        shot_free(&shot);
+        planes_damage_of(&world, 1, UINT64_MAX, bad, bad + 1);
+        if (is_ahead) {
+            ticket = fire_ahead(&world, &shot, request, 1);
+            aim_by_queries(&shot, ticket, 100000, 0);
+        } else {
+            ticket = fire_first(&world, &shot, request, 1, 100000, 0);
+            aim_by_queries(&shot, ticket, 100000, SPEC_ITEM_RESCORE);
+        }
+        assert_int_equal(corrupt_rows(&world), is_ahead ? 0 : 1);
+        for (uint32_t round = 0; round < 3; round++) { /* of the request, and its delivery */
+            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_int_equal(corrupt_rows(&world), 1);
+            assert_true(shot.item.refined_rows >= 29);
+            assert_int_equal(shot.item.exact_rows, is_coarse ? 0 : 1);
+            assert_true(is_exact(&shot, bad) != is_coarse && !is_refined(&shot, bad));
+            assert_all(&world, &shape, told, &shot, 0, NULL);
+            aim_by_queries(&shot, ticket, 100000, SPEC_ITEM_RESCORE);
+        }
+        shot_free(&shot);
+        rig_release(&world.rig, request);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) { /* of another */
+            struct spec_important item = one_layer(&world, &shape, layer, 100000);
+            assert_true(layer == 1 || item.refined_rows == 30);
+            assert_true(layer != 1 || is_coarse || item.exact_rows > 0);
+            assert_int_equal(item.exact_rows + item.refined_rows, 30);
+        }
+        assert_int_equal(corrupt_rows(&world), 1);
+        assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
+        world_done(&world);
+    }
 }
 
 /* What fails its tag refines nothing: rows come exactly instead, and where they are gone stay what
@@ -765,8 +861,9 @@ static void missing_bits_that_are_damaged_refine_nothing(void **state)
                 assert_int_equal(item.exact_rows + item.refined_rows, 90);
             if (layer != 1)
                 assert_int_equal(item.refined_rows, 90);
-            else if (way % 4 == 0)
-                assert_int_equal(item.refined_rows, 0);
+            else
+                assert_true(way % 4 == 0 ? item.refined_rows == 0
+                                         : item.refined_rows > 0 && item.refined_rows < 90);
             assert_int_equal(item.status, SPEC_OK);
         }
         assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
@@ -798,7 +895,7 @@ static void a_refused_call_leaves_refined_bits_alone(void **state)
     world_done(&world);
 }
 
-/* What is refined later comes exactly. */
+/* What is refined plainly comes exactly; the others stay refined, and are told of. */
 static void refined_rows_become_exact(void **state)
 {
     (void)state;
@@ -807,7 +904,8 @@ static void refined_rows_become_exact(void **state)
     struct world world;
     text_make(&PLANED, "free", "", text);
     world_begin(&world, &PLANED, text);
-    for (uint32_t way = 0; way < 2; way++) {
+    for (uint32_t way = 0; way < 4; way++) {
+        static const uint32_t PPM[] = {100000, 1000000, 0, 20000}, EXACT[] = {30, 300, 0, 6};
         struct shot shot;
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 2, told), 5);
@@ -817,11 +915,12 @@ static void refined_rows_become_exact(void **state)
         assert_all(&world, &PLANED, told, &shot, 0, NULL);
         static uint64_t first[(ROWS_MAX + 63) / 64];
         memcpy(first, shot.refined, sizeof(first));
-        assert_int_equal(refine(&world, &shot, ticket, way == 0 ? 100000 : 1000000), SPEC_OK);
-        assert_int_equal(shot.item.exact_rows, way == 0 ? 30 : 300);
-        assert_int_equal(shot.item.refined_rows, 0);
+        assert_int_equal(refine(&world, &shot, ticket, PPM[way]), SPEC_OK);
+        assert_int_equal(shot.item.exact_rows, EXACT[way]);
+        assert_int_equal(shot.item.refined_rows, way < 2 ? 0 : 30 - EXACT[way]);
+        assert_int_equal(shot.item.provenance.refined_ppm, shot.item.refined_rows * 1000000 / 300);
         for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
-            assert_int_equal(shot.exact[w] & first[w], first[w]);
+            assert_int_equal((shot.exact[w] | shot.refined[w]) & first[w], first[w]);
         assert_all(&world, &PLANED, told, &shot, 0, NULL);
         shot_free(&shot);
         rig_release(&world.rig, request);
@@ -937,7 +1036,10 @@ static void rows_that_are_gone_are_not_made_exact(void **state)
             shot.item.new_keys = ranks ? &shot.pass.fresh.memory : NULL;
             assert_int_equal(fire(&world, &shot), SPEC_OK);
             assert_int_equal(shot.item.status, SPEC_OK);
-            assert_in_range(shot.item.exact_rows, way < 3 ? FRESH_ROWS : 1, FRESH_ROWS);
+            if (way >= 3 && ranks) /* refined, those that are gone too */
+                assert_true(shot.item.refined_rows >= 20);
+            else
+                assert_in_range(shot.item.exact_rows, way < 3 ? FRESH_ROWS : 1, FRESH_ROWS);
             for (uint64_t j = 0; j < world.matched - FRESH_ROWS; j++)
                 assert_false(is_exact(&shot, j));
         }
@@ -948,6 +1050,211 @@ static void rows_that_are_gone_are_not_made_exact(void **state)
         assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
         world_done(&world);
     }
+}
+
+/* Another layer's codes take the place of those of layer 0. */
+static void codes_leave(struct world *world, spec_request request)
+{
+    struct shot other;
+    shot_make(&other, world, request, SC_PLUGIN_SKETCHES, 0, 50000);
+    assert_int_equal(fire(world, &other), SPEC_OK);
+    shot_free(&other);
+}
+
+static uint64_t plane_rows(const struct world *world)
+{
+    return atomic_load(&world->rig.conn->stats.plane_rows);
+}
+
+/* Bits and bytes are those of one call, of a request of its own; so is what it says of them. */
+static void expect_one_call(struct world *world, const struct shot *shot, uint32_t ppm)
+{
+    struct shot once;
+    spec_request request = look(world, 0);
+    shot_make(&once, world, request, shot->item.layer, 0, ppm);
+    assert_int_equal(fire(world, &once), SPEC_OK);
+    assert_memory_equal(shot->exact, once.exact, sizeof(once.exact));
+    assert_memory_equal(shot->refined, once.refined, sizeof(once.refined));
+    assert_int_equal(shot->item.exact_rows, once.item.exact_rows);
+    assert_int_equal(shot->item.refined_rows, once.item.refined_rows);
+    assert_memory_equal(&shot->item.provenance, &once.item.provenance,
+                        sizeof(once.item.provenance));
+    assert_memory_equal(shot->area.memory.k_base, once.area.memory.k_base, once.area.part_bytes);
+    assert_memory_equal(shot->area.memory.v_base, once.area.memory.v_base, once.area.part_bytes);
+    shot_free(&once);
+    rig_release(&world->rig, request);
+}
+
+/* What came ahead and is chosen now, and what is ranked anew, is refined by what codes lack, as in
+ * one call; whoever goes on by a ranking, or wants all rows, has them exactly. */
+static void what_is_chosen_later_is_refined(void **state)
+{
+    (void)state;
+    static struct told told[SLABS_MAX];
+    for (uint32_t way = 0; way < 16; way++) {
+        struct shape shape = PLANED;
+        struct world world;
+        struct shot shot;
+        bool is_coarse = way % 4 >= 2, has_left = way % 8 >= 4;
+        char text[512];
+        shape.layout = way % 2 == 0 ? "paired" : "split";
+        shape.planes = way < 8 ? "planes" : "auto";
+        bool refines = way < 8 || is_coarse; /* `auto`: rows of 96 bytes come exactly */
+        text_make(&shape, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
+        world_begin(&world, &shape, text);
+        if (is_coarse)
+            become_coarse(&world);
+        spec_request request = look(&world, 0);
+        assert_int_equal(tables_read(&world, request, 0, told), 5);
+        spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
+        assert_all(&world, &shape, told, &shot, 0, NULL);
+        if (has_left)
+            codes_leave(&world, request);
+        uint64_t before = plane_rows(&world), tiered = 0;
+        aim_by_queries(&shot, ticket, 100000, 0);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_int_equal(shot.item.refined_rows, refines ? 30 : 0);
+        assert_int_equal(shot.item.exact_rows, refines ? 0 : 30);
+        assert_int_equal(plane_rows(&world) - before, shot.item.refined_rows);
+        for (uint32_t t = 0; t < SPEC_TIERS; t++)
+            tiered += shot.item.tier_rows[t];
+        assert_int_equal(tiered, 30);
+        assert_all(&world, &shape, told, &shot, 0, NULL);
+        expect_one_call(&world, &shot, 100000);
+        negate(&shot); /* another chunk's */
+        static uint64_t first[(ROWS_MAX + 63) / 64];
+        memcpy(first, shot.refined, sizeof(first));
+        aim_by_queries(&shot, ticket, 100000, SPEC_ITEM_RESCORE);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_true(shot.item.refined_rows + shot.item.exact_rows > 30);
+        assert_int_equal(shot.item.refined_rows == 0, !refines);
+        for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
+            assert_int_equal(first[w] & ~shot.refined[w], 0);
+        assert_all(&world, &shape, told, &shot, 0, NULL);
+        uint64_t there = shot.item.refined_rows + shot.item.exact_rows;
+        assert_int_equal(refine(&world, &shot, ticket, 50000), SPEC_E_INVALID); /* flags */
+        shot.item.flags = 0;
+        assert_int_equal(refine(&world, &shot, ticket, 50000), SPEC_OK);
+        assert_int_equal(shot.item.exact_rows + shot.item.refined_rows, there);
+        assert_true(is_coarse ? shot.item.exact_rows == 0 : shot.item.exact_rows >= 15);
+        assert_all(&world, &shape, told, &shot, 0, NULL);
+        aim_by_queries(&shot, ticket, 1000000, SPEC_ITEM_RESCORE);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_int_equal(shot.item.exact_rows, is_coarse ? 0 : 300);
+        assert_int_equal(shot.item.refined_rows, is_coarse ? there : 0);
+        assert_all(&world, &shape, told, &shot, 0, NULL);
+        shot_free(&shot);
+        rig_release(&world.rig, request);
+        assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
+        world_done(&world);
+    }
+}
+
+/* All extents have their codes from another annex from here on, of the very same bytes; called
+ * twice it is as it was. */
+static void annexes_swap(struct world *world, uint8_t (*others)[1024])
+{
+    struct sc_store *store = world->rig.conn->store;
+    for (uint64_t id = 1; id < store->table.extent_next; id++) {
+        struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+        struct sc_store_annex *annex = atomic_load(&extent->codes), *old = NULL;
+        if (annex == NULL)
+            continue;
+        assert_true(id < 16);
+        uint8_t *at = others[id];
+        if ((uint8_t *)annex == at) {
+            memcpy(&old, at + 1024 - sizeof(old), sizeof(old));
+            atomic_store(&extent->codes, old);
+            continue;
+        }
+        uint64_t bytes = sizeof(*annex) + annex->part_count * sizeof(annex->parts[0]);
+        assert_true(bytes + sizeof(annex) <= 1024);
+        memcpy(at, annex, bytes);
+        memcpy(at + 1024 - sizeof(annex), &annex, sizeof(annex));
+        atomic_store(&extent->codes, (struct sc_store_annex *)(void *)at);
+    }
+}
+
+/* What codes lack is decoded with those of the same annex and no others, whatever came between. */
+static void other_codes_refine_nothing(void **state)
+{
+    (void)state;
+    static struct told told[SLABS_MAX];
+    static _Alignas(64) uint8_t others[16][1024];
+    for (uint32_t way = 0; way < 4; way++) {
+        bool is_coarse = way % 2 == 1, has_left = way >= 2;
+        char text[512];
+        struct world world;
+        struct shot shot;
+        text_make(&PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
+        world_begin(&world, &PLANED, text);
+        if (is_coarse)
+            become_coarse(&world);
+        spec_request request = look(&world, 0);
+        assert_int_equal(tables_read(&world, request, 0, told), 5);
+        spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
+        if (has_left) /* they are read anew, and are those */
+            codes_leave(&world, request);
+        annexes_swap(&world, others);
+        aim_by_queries(&shot, ticket, 100000, 0);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        assert_int_equal(shot.item.refined_rows, has_left ? 30 : 0);
+        assert_int_equal(shot.item.exact_rows, has_left || is_coarse ? 0 : 30);
+        assert_all(&world, &PLANED, told, &shot, 0, NULL);
+        annexes_swap(&world, others);
+        shot_free(&shot);
+        rig_release(&world.rig, request);
+        world_done(&world);
+    }
+}
+
+/* Any one read of what refines fails, or brings a wrong bit, where codes are read again. */
+static void reads_that_fail_refine_what_they_can(void **state)
+{
+    (void)state;
+    static struct told told[SLABS_MAX];
+    uint64_t refined = 0, exact = 0, failed = 0;
+    for (uint32_t way = 0; way < 16; way++) {
+        bool is_coarse = way % 2 == 1, is_again = way / 2 % 2 == 1, has_left = way / 4 % 2 == 1;
+        bool fired = true;
+        enum sc_io_sim_fault fault = way < 8 ? SC_SIM_READ_EIO : SC_SIM_FLIP;
+        char text[512];
+        text_make(&PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
+        for (uint64_t n = 0; fired; n++) {
+            struct world world;
+            struct shot shot;
+            world_begin(&world, &PLANED, text);
+            if (is_coarse)
+                become_coarse(&world);
+            spec_request request = look(&world, 0);
+            assert_int_equal(tables_read(&world, request, 0, told), 5);
+            spec_ticket ticket = is_again
+                                     ? fire_first(&world, &shot, request, 0, 50000, 0)
+                                     : fire_ahead(&world, &shot, request, 0);
+            if (has_left)
+                codes_leave(&world, request);
+            negate(&shot);
+            aim_by_queries(&shot, ticket, 300000, is_again ? SPEC_ITEM_RESCORE : 0);
+            sc_io_sim_fault_scope(world.rig.disk, "seg-");
+            sc_io_sim_fault_nth(world.rig.disk, fault, n);
+            spec_status status = fire(&world, &shot);
+            fired = sc_io_sim_fault_fired(world.rig.disk, fault) > 0;
+            sc_io_sim_fault_nth(world.rig.disk, fault, UINT64_MAX);
+            assert_all(&world, &PLANED, told, &shot, 0, NULL); /* also if it failed */
+            assert_true(status == SPEC_OK || fired);
+            if (status == SPEC_OK && !is_coarse)
+                assert_true(shot.item.exact_rows + shot.item.refined_rows >= 90);
+            assert_true(!is_coarse || shot.item.exact_rows == 0);
+            failed += status != SPEC_OK;
+            refined += fired ? shot.item.refined_rows : 0;
+            exact += fired ? shot.item.exact_rows : 0;
+            shot_free(&shot);
+            rig_release(&world.rig, request);
+            world_done(&world);
+        }
+    }
+    print_message("%lu rows refined, %lu exact, %lu calls failed\n", refined, exact, failed);
+    assert_true(refined > 0 && exact > 0);
 }
 
 /* Any one read of a load fails, or brings a wrong bit: what is delivered is what its bits say, as
@@ -1134,13 +1441,15 @@ static void orders_begin(struct orders *orders, char text[512])
     world->matched += FRESH_ROWS;
 }
 
-/* What was refined and is not exact by now is refined still. */
+/* What was refined and is not exact by now is refined still, and told of. */
 static void order_check(struct orders *orders, const struct told *told, struct shot *shot,
                         uint64_t from, const uint64_t *refined)
 {
     for (uint32_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
-        shot->refined[w] |= refined[w] & ~shot->exact[w];
-    shot->item.refined_rows = refined_count(shot);
+        assert_int_equal(refined[w] & ~shot->exact[w] & ~shot->refined[w], 0);
+    if (shot->item.provenance.held != SPEC_HELD_COARSE_ONLY) /* else nothing is better than that */
+        assert_int_equal(shot->item.provenance.refined_ppm,
+                         shot->item.refined_rows * 1000000 / (orders->world.matched - from));
     assert_all(&orders->world, &orders->shape, told, shot, from, NULL);
     orders->delivered++;
     orders->refined += shot->item.refined_rows;
@@ -1306,11 +1615,15 @@ int main(void)
         cmocka_unit_test(nothing_is_told_between_codes_and_what_they_lack),
         cmocka_unit_test(rows_that_are_gone_are_refined),
         cmocka_unit_test(missing_bits_that_are_damaged_refine_nothing),
+        cmocka_unit_test(one_bad_row_fails_alone),
         cmocka_unit_test(a_refused_call_leaves_refined_bits_alone),
         cmocka_unit_test(refined_rows_become_exact),
         cmocka_unit_test(guesses_of_missing_bits_are_right),
         cmocka_unit_test(planes_come_with_new_codes_alone),
         cmocka_unit_test(rows_that_are_gone_are_not_made_exact),
+        cmocka_unit_test(what_is_chosen_later_is_refined),
+        cmocka_unit_test(other_codes_refine_nothing),
+        cmocka_unit_test(reads_that_fail_refine_what_they_can),
         cmocka_unit_test(reads_that_fail_leave_rows_right),
         cmocka_unit_test(large_rows_are_refined_where_it_saves),
         cmocka_unit_test(a_raw_slab_is_exact_beside_planes),

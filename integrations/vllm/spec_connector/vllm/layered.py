@@ -40,6 +40,13 @@ COUNTS = ("loads", "failed_loads", "layers", "rows", "exact_rows", "wanted_bytes
           "rescored_layers", "lossless_layers", "wait_ns", "choose_ns")
 
 
+def row_bits(address, words, count):
+    """Of exact_bits or refined_bits, a bool a row."""
+    octets = (ctypes.c_uint8 * (8 * words)).from_address(address)
+    bits = torch.frombuffer(octets, dtype=torch.uint8).unsqueeze(1)
+    return (bits >> torch.arange(8, dtype=torch.uint8) & 1).bool().flatten()[:count]
+
+
 @dataclasses.dataclass(eq=False)  # each is itself
 class Pending:
     """A load whose prompt, or the beginning of whose answer, is being computed."""
@@ -47,7 +54,7 @@ class Pending:
     request: int  # of the plugin
     place: object  # of rows.take(): where its rows come into in this step
     tickets: list  # by layer, of the submission that decoded it; 0: it cannot be completed
-    exact: list  # by layer, which rows are exact; of the writer's way alone
+    came: list  # by layer, which rows are exact, which refined; of the writer's way alone
     is_fresh: bool = True  # begun in this step
     rows: tuple = None  # (first, end) of the batch's rows in this step, and the request's length
     computed: int = 0  # of the request, after this step
@@ -268,8 +275,10 @@ class Layered:
                     keys = self.rows.outof([one.new_keys]).aim(layer)[0]
                 item.queries, item.new_keys = ctypes.pointer(asked), ctypes.pointer(keys)
             if not self.rows.is_in_place:
-                keep.append(torch.zeros(-(-one.count // 64), dtype=torch.int64))
-                item.exact_bits, item.exact_bit_words = keep[-1].data_ptr(), len(keep[-1])
+                words = -(-one.count // 64)
+                keep.append(torch.zeros((2, words), dtype=torch.int64))
+                item.exact_bits, item.exact_bit_words = keep[-1][0].data_ptr(), words
+                item.refined_bits, item.refined_bit_words = keep[-1][1].data_ptr(), words
         self.get(items)
         for item, one in zip(items, ready):
             if self.judge(item, one, layer) and not self.rows.is_in_place:
@@ -289,16 +298,16 @@ class Layered:
             self.get((abi.Important * 1).from_buffer(items, i * ctypes.sizeof(abi.Important)))
 
     def put(self, item, one, layer):
-        """Rows of staging go into the cache; of a later chunk, those that it made exact."""
-        words = (ctypes.c_uint8 * (8 * item.exact_bit_words)).from_address(item.exact_bits)
-        bits = torch.frombuffer(words, dtype=torch.uint8).unsqueeze(1)
-        exact = (bits >> torch.arange(8, dtype=torch.uint8) & 1).bool().flatten()[:one.count]
+        """Rows of staging go into the cache; of a later chunk, those that it made exact, or
+        refined."""
+        exact = row_bits(item.exact_bits, item.exact_bit_words, one.count)
+        refined = row_bits(item.refined_bits, item.refined_bit_words, one.count)
         if one.is_fresh:
             self.rows.arrived(layer, [one.place])
-            one.exact[layer] = exact
         else:
-            self.rows.put(layer, one.place, exact & ~one.exact[layer])
-            one.exact[layer] |= exact
+            before, was_refined = one.came[layer]
+            self.rows.put(layer, one.place, (exact & ~before) | (refined & ~was_refined))
+        one.came[layer] = exact, refined
 
     def judge(self, item, one, layer):
         """Whether its rows are there, and are to stay."""
