@@ -26,6 +26,7 @@ enum sc_config_preset {
     SC_PRESET_SPEC_ITF,
     SC_PRESET_HINTED,
     SC_PRESET_LAYERED,
+    SC_PRESET_LAYERED_EVEN,
     SC_PRESET_INT8,
     SC_PRESETS
 };

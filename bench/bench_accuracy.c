@@ -95,10 +95,15 @@ struct kept {
     unsigned first, last;
 };
 
-/* Codes of free widths, and a store of its own. */
 static bool name_is_free(const char *name)
 {
     return strncmp(name, "free", 4) == 0 || strncmp(name, "planes", 6) == 0;
+}
+
+/* Codes of free widths, which learn, and a store of its own. */
+static bool learns(const char *name)
+{
+    return name_is_free(name) || strcmp(name, "preset:layered") == 0;
 }
 
 static struct kept kept_of(const char *name)
@@ -128,14 +133,14 @@ static void set_layered(struct contender *contender, const char *name, double sh
                   name);
     (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%.*s",
                    (int)(strchr(name, '@') - name < 14 ? strchr(name, '@') - name : 14), name);
-    (void)snprintf(contender->json, sizeof(contender->json),
-                   "\"preset\": \"layered\", \"chunk_tokens\": %u, \"select\": {" ANY_LENGTH "}, "
-                   "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"widths\": \"%s\", "
-                   "\"planes\": \"%s\", \"exact\": \"%s\", \"exact_ppm\": %" PRIu64
-                   ", \"keep_first\": %u, \"keep_last\": %u}",
-                   chunk, bits_k, bits_v, is_free ? "free" : "even", has_planes ? "k8v8" : "none",
-                   has_planes ? "planes" : "auto", (uint64_t)(share * 1e6 + .5), kept.first,
-                   kept.last);
+    (void)snprintf(
+        contender->json, sizeof(contender->json),
+        "\"preset\": \"layered-even\", \"chunk_tokens\": %u, \"select\": {" ANY_LENGTH "}, "
+        "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"widths\": \"%s\", "
+        "\"planes\": \"%s\", \"exact\": \"%s\", \"exact_ppm\": %" PRIu64
+        ", \"keep_first\": %u, \"keep_last\": %u}",
+        chunk, bits_k, bits_v, is_free ? "free" : "even", has_planes ? "k8v8" : "none",
+        has_planes ? "planes" : "auto", (uint64_t)(share * 1e6 + .5), kept.first, kept.last);
 }
 
 static void set_contender(struct contender *contender, const char *name)
@@ -149,6 +154,8 @@ static void set_contender(struct contender *contender, const char *name)
     (void)snprintf(contender->name, sizeof(contender->name), "%s", name);
     if (strncmp(name, "preset:", 7) == 0) {
         (void)snprintf(contender->json, sizeof(contender->json), "\"preset\": \"%s\"", name + 7);
+        if (learns(name))
+            (void)snprintf(contender->suffix, sizeof(contender->suffix), "-preset");
         return;
     }
     struct kept kept = kept_of(name);
@@ -674,7 +681,7 @@ static void run_on_small_disks(struct state *state)
         struct contender *contender = &state->contenders[c];
         if (c > 0)
             (void)snprintf(contender->suffix, sizeof(contender->suffix), "-small%u", (unsigned)c);
-        fill_store(state, contender->suffix, contender->json, name_is_free(contender->name));
+        fill_store(state, contender->suffix, contender->json, learns(contender->name));
         ask_all(state, contender);
     }
 }
@@ -689,7 +696,7 @@ static void run_by_plugin(struct state *state)
     give_lessons(state);
     for (uint64_t c = 0; c < state->contender_count; c++) {
         const struct contender *contender = &state->contenders[c];
-        if (name_is_free(contender->name))
+        if (learns(contender->name))
             fill_store(state, contender->suffix, contender->json, true);
         else
             copy_store(state, contender->suffix);

@@ -51,8 +51,7 @@ def name_of(preset):
 
 def family_of(preset):
     """Its name without the planner; what is read is the same of all in it."""
-    return name_of(preset).split("+")[0] + "".join(
-        word for word in (", free", ", planes") if word in preset)
+    return name_of(preset).split("+")[0] + (", planes" if ", planes" in preset else "")
 
 
 def config(store, preset):
@@ -60,10 +59,8 @@ def config(store, preset):
            "disk_bytes": "20GB", "stage_bytes": "512MiB"}
     if ", hints" in preset:
         out["prefetch"] = {"predictor": "hint"}
-    if ", free" in preset:
-        out |= {"chunk_tokens": 128, "layered": {"widths": "free", "bits_k": 3}}
     if ", planes" in preset:
-        out["layered"]["planes"] = "k8v8"
+        out["layered"] = {"planes": "k8v8"}
     return json.dumps(out)
 
 

@@ -190,7 +190,7 @@ static void abi_180_configurations_that_choose_rows_or_code_them_are_unsupported
         "\"select\": {\"budget\": \"count\", \"count\": 10}",
         "\"preset\": \"impress-itf\"",
         "\"preset\": \"hinted\"",
-        "\"preset\": \"layered\"",
+        "\"preset\": \"layered-even\"",
         "\"preset\": \"spi\"",
         "\"select\": {\"base\": \"coarse\"}",
         "\"layered\": {\"codes\": \"yes\"}",

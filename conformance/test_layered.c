@@ -559,7 +559,7 @@ static bool coarse_open(struct fixture *fx, uint64_t seed, struct coded *ret_cod
     static const struct shape BIG = {2, 4, 16, SPEC_DTYPE_F32};
     fixture_shape(fx, BIG);
     coded_configure(fx, 4, 2, ""); /* skips where the command line chooses */
-    fixture_reconfigure(fx, "\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}, "
+    fixture_reconfigure(fx, "\"preset\": \"layered-even\", \"store\": {\"coarse_only\": \"yes\"}, "
                             "\"layered\": {\"bits_k\": 4, \"bits_v\": 2}, " FIXTURE_SMALL_STORE);
     *ret_coded = coded_make(fx, seed, 4, 2, STORED);
     coded_store(ret_coded);

@@ -29,16 +29,16 @@
 #define MS        UINT64_C(1000000)
 
 static const char *const WAYS[] = {
-    "\"preset\": \"layered\", \"host_bytes\": \"1MiB\"",
+    "\"preset\": \"layered-even\", \"host_bytes\": \"1MiB\"",
     "\"preset\": \"int8\", \"host_bytes\": \"192KiB\"",
-    "\"preset\": \"layered\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}",
+    "\"preset\": \"layered-even\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}",
     "\"preset\": \"int8\", \"host_bytes\": \"64MiB\", \"select\": {\"dense_layers\": 2}",
-    "\"preset\": \"layered\", \"layered\": {\"widths\": \"free\", "
+    "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\", "
     "\"planes\": \"k8v8\", \"exact\": \"planes\"}",
-    "\"preset\": \"layered\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}, "
+    "\"preset\": \"layered-even\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}, "
     "\"layered\": {\"widths\": \"free\", \"planes\": \"k8v8\", \"exact\": \"planes\", \"bits_k\": "
     "5.5, \"bits_v\": 3}",
-    "\"preset\": \"layered\", \"host_bytes\": \"192KiB\", \"read\": {\"planner\": \"chunk\"}, "
+    "\"preset\": \"layered-even\", \"host_bytes\": \"192KiB\", \"read\": {\"planner\": \"chunk\"}, "
     "\"layered\": {\"widths\": \"free\", \"planes\": \"k8v8\"}",
 };
 

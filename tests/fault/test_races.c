@@ -48,18 +48,19 @@ static const struct {
     const char *extra;
     bool is_layered;
 } WAYS[KINDS] = {
-    {COMMON "\"preset\": \"layered\", \"layered\": {\"bits_k\": 8, \"bits_v\": 8, \"exact_ppm\": "
-            "250000}",
+    {COMMON
+     "\"preset\": \"layered-even\", \"layered\": {\"bits_k\": 8, \"bits_v\": 8, \"exact_ppm\": "
+     "250000}",
      true},
     {COMMON "\"preset\": \"hinted\", \"store\": {\"pruned\": \"yes\"}", false},
     {COMMON
-     "\"preset\": \"layered\", \"store\": {\"layout\": \"split\"}, \"layered\": {\"bits_k\": "
+     "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}, \"layered\": {\"bits_k\": "
      "8, \"bits_v\": 8, \"exact_ppm\": 250000}",
      true},
     {COMMON "\"preset\": \"as-like\", \"store\": {\"pruned\": \"yes\", \"layout\": \"split\"}",
      false},
-    {COMMON "\"preset\": \"layered\", " PLANES, true},
-    {COMMON "\"preset\": \"layered\", \"store\": {\"layout\": \"split\"}, " PLANES, true},
+    {COMMON "\"preset\": \"layered-even\", " PLANES, true},
+    {COMMON "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}, " PLANES, true},
 };
 
 struct lease {

@@ -513,7 +513,7 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "config: preset: found \"01234567890123456789012345678901234567890123456..., "
          "expected \"recompute\", \"as-like\", \"as-h2o-lru\", \"as-h2o-lfu\", \"spi\", "
          "\"random\", "
-         "\"impress-itf\", \"spec-itf\", \"hinted\", \"layered\" or \"int8\", each also as "
+         "\"impress-itf\", \"spec-itf\", \"hinted\", \"layered\", \"layered-even\" or \"int8\", or "
          "\"NAME+range\""},
         {"store", "3", "config: store: found 3, expected an object"},
         {"store", "\"x\"", "config: store: found \"x\", expected an object"},
@@ -630,6 +630,8 @@ static const struct {
      0, 50000, false},
     {"layered", SC_PRESET_LAYERED, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 1, 1, 750000,
      0, 0, 50000, false},
+    {"layered-even", SC_PRESET_LAYERED_EVEN, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 1,
+     1, 750000, 0, 0, 50000, false},
     {"int8", SC_PRESET_INT8, 1000000, SC_IDENTIFY_COARSE, 0, 0, 0, 1, 1, 750000, 0, 8, 0, false},
 };
 
@@ -654,6 +656,10 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         plain.halves_k = presets[c].bits > 0 ? 2 * (uint32_t)presets[c].bits : plain.halves_k;
         plain.halves_v = presets[c].bits > 0 ? 2 * (uint32_t)presets[c].bits : plain.halves_v;
         plain.exact_ppm = presets[c].exact_ppm;
+        if (plain.preset == SC_PRESET_LAYERED) {
+            plain.widths = 1;
+            plain.halves_k = 2 * 3;
+        }
         plain.select_min_tokens = presets[c].is_literature ? 0 : plain.select_min_tokens;
         plain.min_share_ppm = presets[c].is_literature ? 0 : plain.min_share_ppm;
         plain.fill = presets[c].is_literature ? SC_FILL_LOAD : plain.fill;

@@ -525,9 +525,10 @@ static void what_is_read_ahead_changes_nothing(void **state)
 static void what_comes_ahead_changes_nothing(void **state)
 {
     static const char *const members[] = {
-        "\"preset\": \"layered\"", "\"preset\": \"layered\", \"submit\": {\"threads\": 0}",
-        "\"preset\": \"layered\", \"layered\": {\"exact_ppm\": 300000, \"refine_bytes\": 0}",
-        "\"preset\": \"layered\", \"layered\": {\"exact_ppm\": 1000000}"};
+        "\"preset\": \"layered-even\"",
+        "\"preset\": \"layered-even\", \"submit\": {\"threads\": 0}",
+        "\"preset\": \"layered-even\", \"layered\": {\"exact_ppm\": 300000, \"refine_bytes\": 0}",
+        "\"preset\": \"layered-even\", \"layered\": {\"exact_ppm\": 1000000}"};
     (void)state;
     for (int llama = 0; llama < 2; llama++) {
         struct fixture fx;

@@ -133,7 +133,7 @@ static void what_would_interpret_them_is_refused(void **state)
         {"\"preset\": \"spi\"", "select.retain_ppm"},
         {"\"preset\": \"random\"", "select.retain_ppm"},
         {"\"preset\": \"hinted\"", "select.identify"},
-        {"\"preset\": \"layered\"", "select.base"},
+        {"\"preset\": \"layered-even\"", "select.base"},
         {"\"layered\": {\"codes\": \"yes\"}", "layered.codes"},
         {"\"select\": {\"probe_heads\": 2, \"min_share_ppm\": 0}", "select.probe_heads"},
     };

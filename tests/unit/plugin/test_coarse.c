@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#define LAYERED  "\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}"
+#define LAYERED  "\"preset\": \"layered-even\", \"store\": {\"coarse_only\": \"yes\"}"
 #define LOSSLESS "\"preset\": \"as-like\""
 /* 256 rows of 256 bytes of K's codes, and as many of V's. */
 #define LONG_CODES                                                                                 \
@@ -911,7 +911,7 @@ static void rows_go_before_nodes_under_pressure(void **state)
 {
     (void)state;
     struct kept with = kept_under_pressure(LAYERED ", " SMALL);
-    struct kept without = kept_under_pressure("\"preset\": \"layered\", " SMALL);
+    struct kept without = kept_under_pressure("\"preset\": \"layered-even\", " SMALL);
     print_message(
         "of 6,000 tokens %lu are there, %lu of them with rows; %lu when rows and codes go "
         "together\n",
@@ -962,7 +962,7 @@ static void rows_go_only_where_it_was_asked_for(void **state)
 {
     (void)state;
     static const char *const EXTRA[] = {
-        "\"preset\": \"layered\", \"lease_ns_max\": 0",
+        "\"preset\": \"layered-even\", \"lease_ns_max\": 0",
         "\"preset\": \"as-like\", \"layered\": {\"codes\": \"yes\"}, \"store\": {\"coarse_only\": "
         "\"yes\"}, \"lease_ns_max\": 0",
     };

@@ -423,10 +423,11 @@ static void what_is_not_known_is_said_once(void **state)
         rig.rope = (struct rig_rope){
             .kind = SPEC_ROPE_HALF, .theta = 10000, .scaling_kind = CASES[i].scaling};
         struct spec_model model = rig_model(&rig);
-        (void)snprintf(config, sizeof(config),
-                       "{\"path\": \"%s\", \"preset\": \"layered\", \"stage_bytes\": \"16MiB\", "
-                       "\"host_bytes\": 0, \"layered\": {\"widths\": \"%s\"}}",
-                       rig.path, CASES[i].widths);
+        (void)snprintf(
+            config, sizeof(config),
+            "{\"path\": \"%s\", \"preset\": \"layered-even\", \"stage_bytes\": \"16MiB\", "
+            "\"host_bytes\": 0, \"layered\": {\"widths\": \"%s\"}}",
+            rig.path, CASES[i].widths);
         const struct spec_open_params params = {.struct_size = sizeof(params),
                                                 .config = config,
                                                 .model = &model,
@@ -912,7 +913,7 @@ static void who_learns_nothing_writes_nothing(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
-    rig_init(&rig, true, "\"preset\": \"layered\", \"layered\": {\"widths\": \"free\"}");
+    rig_init(&rig, true, "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\"}");
     rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
     rig_open(&rig);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);

@@ -23,10 +23,11 @@ static void rows_are_exact_where_bits_say_and_decoded_elsewhere(void **state)
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         struct world world;
         char extra[256];
-        (void)snprintf(extra, sizeof(extra),
-                       "\"preset\": \"layered\", \"store\": {\"layout\": \"%s\"}, \"layered\": "
-                       "{\"bits_k\": %u, \"bits_v\": %u}",
-                       CASES[i].layout, CASES[i].bits_k, CASES[i].bits_v);
+        (void)snprintf(
+            extra, sizeof(extra),
+            "\"preset\": \"layered-even\", \"store\": {\"layout\": \"%s\"}, \"layered\": "
+            "{\"bits_k\": %u, \"bits_v\": %u}",
+            CASES[i].layout, CASES[i].bits_k, CASES[i].bits_v);
         world_open(&world, extra, CASES[i].heads, CASES[i].group, CASES[i].head_size,
                    CASES[i].dtype, CASES[i].matched, 3);
         wait_for_codes(&world);
@@ -66,7 +67,7 @@ static void lookup_begins_the_first_codes(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     wait_for_codes(&world);
     spec_request request = look(&world, 0);
     rig_pass_ns(&world.rig, 1000000000);
@@ -88,7 +89,7 @@ static void all_exact_is_the_whole_load(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     wait_for_codes(&world);
     spec_request request = look(&world, 0);
     struct shot shot;
@@ -109,8 +110,8 @@ static void an_item_that_ends_early_says_so(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered\", \"prefetch\": {\"predictor\": \"none\"}", 2, 2, 16,
-               SPEC_DTYPE_F16, 200, 3);
+    world_open(&world, "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"none\"}", 2,
+               2, 16, SPEC_DTYPE_F16, 200, 3);
     wait_for_codes(&world);
     spec_request request = look(&world, 0);
     struct shot shot;
@@ -139,7 +140,7 @@ static void rows_without_codes_are_exact(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered\", \"layered\": {\"codes\": \"no\"}", 2, 2, 16,
+    world_open(&world, "\"preset\": \"layered-even\", \"layered\": {\"codes\": \"no\"}", 2, 2, 16,
                SPEC_DTYPE_F16, 200, 3);
     wait_for_codes(&world);
     spec_request request = look(&world, 0);
@@ -190,11 +191,11 @@ static void what_was_stored_before_gets_codes(void **state)
     (void)state;
     struct world world;
     world_open(&world, "\"preset\": \"as-like\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    reopen_as(&world, "\"preset\": \"layered\"");
+    reopen_as(&world, "\"preset\": \"layered-even\"");
     wait_for_codes(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 0);
-    reopen_as(&world, "\"preset\": \"layered\", \"layered\": {\"bits_k\": 8, \"bits_v\": 5}");
+    reopen_as(&world, "\"preset\": \"layered-even\", \"layered\": {\"bits_k\": 8, \"bits_v\": 5}");
     wait_for_codes(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 0);
@@ -210,7 +211,7 @@ static void what_was_passed_over_gets_codes_from_maintain(void **state)
     (void)state;
     struct world world;
     world_open(&world, "\"preset\": \"as-like\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    reopen_as(&world, "\"preset\": \"layered\"");
+    reopen_as(&world, "\"preset\": \"layered-even\"");
     sc_fault_arm(&world.rig.conn->fault, SC_FAULT_READ, 0); /* the run has not read yet */
     wait_for_codes(&world);
     assert_int_equal(atomic_load(&world.rig.conn->fault.fired[SC_FAULT_READ]), 1);
@@ -231,7 +232,7 @@ static void static_sets_begin_at_the_front(void **state)
     (void)state;
     struct world world;
     world_open(&world,
-               "\"preset\": \"layered\", \"select\": {\"identify\": \"static\"}, \"layered\": "
+               "\"preset\": \"layered-even\", \"select\": {\"identify\": \"static\"}, \"layered\": "
                "{\"keep_last\": 3}, \"prefetch\": {\"predictor\": \"none\"}",
                2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     wait_for_codes(&world);
@@ -256,7 +257,7 @@ static void what_is_stored_on_coarse_rows_is_lossy(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
     wait_for_codes(&world);
     struct spec_lookup_result result;
     assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, RIG_MAX, &result), SPEC_OK);
@@ -279,7 +280,7 @@ static void what_is_stored_on_coarse_rows_is_lossy(void **state)
 /* ---- Averages ------------------------------------------------------------------------------- */
 
 #define STATIC                                                                                     \
-    "\"preset\": \"layered\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "              \
+    "\"preset\": \"layered-even\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "         \
     "{\"predictor\": "                                                                             \
     "\"static\"}"
 
@@ -346,7 +347,8 @@ static void scores_teach_what_is_exact_without_queries(void **state)
         char layered[128], without[192];
         float before[200], after[200];
         (void)snprintf(layered, sizeof(layered),
-                       "\"preset\": \"layered\", \"store\": {\"layout\": \"%s\"}", LAYOUTS[way]);
+                       "\"preset\": \"layered-even\", \"store\": {\"layout\": \"%s\"}",
+                       LAYOUTS[way]);
         (void)snprintf(without, sizeof(without), STATIC ", \"store\": {\"layout\": \"%s\"}",
                        LAYOUTS[way]);
         world_open(&world, layered, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
@@ -396,7 +398,7 @@ static void a_choice_counts_once(void **state)
     for (uint32_t way = 0; way < 3; way++) { /* one; the other; eight of the other, then one */
         if (way > 0)
             world_done(&world);
-        world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+        world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         wait_for_codes(&world);
         for (uint32_t i = way == 2 ? 9 : 1; i-- > 0;)
             choose(&world, way == 1 || i > 0);
@@ -450,14 +452,14 @@ static void rows_without_codes_keep_their_averages(void **state)
     (void)state;
     struct world world = {.matched = 128, .group = 2, .agree = 3};
     float sums[200], before[200], after[200], moved = 0;
-    rig_init(&world.rig, true, "\"preset\": \"layered\"");
+    rig_init(&world.rig, true, "\"preset\": \"layered-even\"");
     rig_shape(&world.rig, 4, 2, 16, SPEC_DTYPE_F16);
     world.rig.query_group = 2;
     world.prompt = rig_prompt(9, 0, 0, 200 + FRESH_ROWS);
     rig_open(&world.rig);
     world_store(&world);
     wait_for_codes(&world);
-    reopen_as(&world, "\"preset\": \"layered\", \"layered\": {\"codes\": \"no\"}");
+    reopen_as(&world, "\"preset\": \"layered-even\", \"layered\": {\"codes\": \"no\"}");
     store_more(&world, 200);
     spec_request handle = look(&world, 0);
     struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);

@@ -263,7 +263,7 @@ static void text_make(const struct shape *shape, const char *widths, const char 
                       char text[512])
 {
     (void)snprintf(text, 512,
-                   "\"preset\": \"layered\", \"chunk_tokens\": %u, \"store\": {\"layout\": "
+                   "\"preset\": \"layered-even\", \"chunk_tokens\": %u, \"store\": {\"layout\": "
                    "\"%s\"%s}, \"layered\": {\"bits_k\": %u%s, \"bits_v\": %u%s, "
                    "\"widths\": "
                    "\"%s\"%s%s%s}",
@@ -1228,9 +1228,8 @@ static void reads_that_fail_refine_what_they_can(void **state)
                 become_coarse(&world);
             spec_request request = look(&world, 0);
             assert_int_equal(tables_read(&world, request, 0, told), 5);
-            spec_ticket ticket = is_again
-                                     ? fire_first(&world, &shot, request, 0, 50000, 0)
-                                     : fire_ahead(&world, &shot, request, 0);
+            spec_ticket ticket = is_again ? fire_first(&world, &shot, request, 0, 50000, 0)
+                                          : fire_ahead(&world, &shot, request, 0);
             if (has_left)
                 codes_leave(&world, request);
             negate(&shot);

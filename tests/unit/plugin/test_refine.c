@@ -51,10 +51,11 @@ static void submit_takes_what_get_important_takes(void **state)
 {
     (void)state;
     static const char *const EXTRA[] = {
-        "\"preset\": \"layered\"", "\"preset\": \"layered\", \"select\": {\"dense_layers\": 1}",
-        "\"preset\": \"layered\", \"select\": {\"metric\": \"random\"}",
-        "\"preset\": \"layered\", \"layered\": {\"keep_first\": 20}",
-        ("\"preset\": \"layered\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "
+        "\"preset\": \"layered-even\"",
+        "\"preset\": \"layered-even\", \"select\": {\"dense_layers\": 1}",
+        "\"preset\": \"layered-even\", \"select\": {\"metric\": \"random\"}",
+        "\"preset\": \"layered-even\", \"layered\": {\"keep_first\": 20}",
+        ("\"preset\": \"layered-even\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "
          "{\"predictor\": \"none\"}")};
     static const uint32_t PPM[] = {0, 50000, 1000000};
     uint32_t taken = 0, refused = 0;
@@ -103,7 +104,8 @@ static void all_layers_are_refined_later_and_nothing_is_allocated(void **state)
         struct world world;
         char extra[128];
         (void)snprintf(extra, sizeof(extra),
-                       "\"preset\": \"layered\", \"store\": {\"layout\": \"%s\"}", LAYOUTS[way]);
+                       "\"preset\": \"layered-even\", \"store\": {\"layout\": \"%s\"}",
+                       LAYOUTS[way]);
         world_open(&world, extra, 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
         wait_for_codes(&world);
         struct sc_alloc *alloc = &world.rig.conn->alloc;
@@ -156,7 +158,7 @@ static void the_oldest_delivery_makes_room(void **state)
     struct shot shots[3];
     spec_ticket tickets[3];
     world_open(&world,
-               "\"preset\": \"layered\", \"max_requests\": 2, \"layered\": "
+               "\"preset\": \"layered-even\", \"max_requests\": 2, \"layered\": "
                "{\"refine_bytes\": \"12KiB\"}",
                2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     wait_for_codes(&world);
@@ -192,7 +194,7 @@ static void a_delivery_that_fits_alone_has_room(void **state)
         struct world world;
         struct shot shot;
         world_open(&world,
-                   "\"preset\": \"layered\", \"max_requests\": 2, \"layered\": "
+                   "\"preset\": \"layered-even\", \"max_requests\": 2, \"layered\": "
                    "{\"refine_bytes\": \"8KiB\"}",
                    2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         wait_for_codes(&world);
@@ -219,7 +221,7 @@ static void items_of_one_call_are_refined_beside_others(void **state)
     struct shot shots[4];
     struct spec_important items[4];
     spec_ticket ticket;
-    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     wait_for_codes(&world);
     spec_request request = look(&world, 0);
     for (uint32_t i = 0; i < 4; i++) {
@@ -296,8 +298,9 @@ static void ahead_and_queries_later_are_one_call(void **state)
 {
     (void)state;
     static const char *const EXTRA[] = {
-        "\"preset\": \"layered\"", "\"preset\": \"layered\", \"store\": {\"layout\": \"split\"}",
-        "\"preset\": \"layered\", \"layered\": {\"keep_first\": 3, \"keep_last\": 4}"};
+        "\"preset\": \"layered-even\"",
+        "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}",
+        "\"preset\": \"layered-even\", \"layered\": {\"keep_first\": 3, \"keep_last\": 4}"};
     static const uint32_t PPM[] = {100000, 1000000, 0, 300000};
     for (uint32_t e = 0; e < 3; e++) {
         struct world world;
@@ -358,7 +361,7 @@ static void a_guess_brings_rows_and_decides_nothing(void **state)
     struct world world;
     struct shot shot, once;
     spec_ticket ticket;
-    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     wait_for_codes(&world);
     for (uint32_t way = 0; way < 2; way++) { /* the guess is right, or another's */
         spec_request request = look(&world, 0);
@@ -398,7 +401,7 @@ static void queries_of_a_choice_are_checked(void **state)
     (void)state;
     struct world world;
     uint32_t taken = 0, refused = 0;
-    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     wait_for_codes(&world);
     spec_request request = look(&world, 0), other = look(&world, 0);
     static const uint32_t PPM[] = {0, 50000, 1000000};
@@ -433,7 +436,7 @@ static void what_did_not_choose_leaves_it_to_the_next(void **state)
     (void)state;
     struct world world;
     struct shot shot, once;
-    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     wait_for_codes(&world);
     spec_request request = look(&world, 0), other = look(&world, 0);
     spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
@@ -470,7 +473,7 @@ static void without_memory_for_codes_a_choice_is_every_row(void **state)
         struct shot shot;
         char extra[128];
         (void)snprintf(extra, sizeof(extra),
-                       "\"preset\": \"layered\", \"select\": {\"sketch_bytes\": %lu}",
+                       "\"preset\": \"layered-even\", \"select\": {\"sketch_bytes\": %lu}",
                        round == 0 ? UINT64_C(1) << 20 : used);
         world_open(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         wait_for_codes(&world);
@@ -508,7 +511,7 @@ static void codes_of_two_more_layers_follow(void **state)
     (void)state;
     struct world world;
     struct shot shot;
-    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
+    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     wait_for_codes(&world);
     spec_request handle = look(&world, 0);
     const struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
@@ -540,9 +543,10 @@ static void what_cannot_be_ahead_is_refused(void **state)
         const char *extra;
         spec_status expected;
     } CASES[] = {
-        {"\"preset\": \"layered\"", SPEC_OK},
-        {"\"preset\": \"layered\", \"layered\": {\"refine_bytes\": 0}", SPEC_E_BUSY},
-        {"\"preset\": \"layered\", \"max_requests\": 2, \"layered\": {\"refine_bytes\": \"4KiB\"}",
+        {"\"preset\": \"layered-even\"", SPEC_OK},
+        {"\"preset\": \"layered-even\", \"layered\": {\"refine_bytes\": 0}", SPEC_E_BUSY},
+        {"\"preset\": \"layered-even\", \"max_requests\": 2, \"layered\": {\"refine_bytes\": "
+         "\"4KiB\"}",
          SPEC_E_BUSY},
         {"\"preset\": \"hinted\"", SPEC_E_UNSUPPORTED},
         {"\"preset\": \"as-like\"", SPEC_E_UNSUPPORTED},
@@ -573,7 +577,7 @@ static void what_came_ahead_is_not_computed_on(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
     wait_for_codes(&world);
     spec_request request = look(&world, 0);
     spec_ticket ticket = 0;
@@ -652,7 +656,7 @@ static void four_threads_refine_at_once(void **state)
     (void)state;
     struct world world = {.matched = 200, .group = 2, .agree = 3};
     struct refiner refiners[4];
-    rig_init(&world.rig, false, "\"preset\": \"layered\"");
+    rig_init(&world.rig, false, "\"preset\": \"layered-even\"");
     rig_shape(&world.rig, 4, 2, 16, SPEC_DTYPE_F16);
     world.rig.query_group = 2;
     world.prompt = rig_prompt(7, 0, 0, 200 + FRESH_ROWS);

@@ -175,7 +175,7 @@ static void truth_open(struct truth *truth, uint32_t way, bool is_sim)
                             .coarse = is_gone && way % 8 != 3 ? FRONT : 0};
     (void)snprintf(
         extra, sizeof(extra),
-        "\"preset\": \"layered\", \"max_requests\": 13, \"lease_ns_max\": 0, "
+        "\"preset\": \"layered-even\", \"max_requests\": 13, \"lease_ns_max\": 0, "
         "\"prefetch\": {\"predictor\": \"%s\"}, "
         "\"select\": {\"identify\": \"%s\", \"metric\": \"%s\", \"dense_layers\": %u, "
         "\"sketch_bytes\": \"%s\"}, "

@@ -193,7 +193,7 @@ static void prompts_that_are_large_for_the_disk(void **state)
     }
 }
 
-#define CODES_ONLY "\"preset\": \"layered\", \"store\": {\"coarse_only\": \"yes\"}, "
+#define CODES_ONLY "\"preset\": \"layered-even\", \"store\": {\"coarse_only\": \"yes\"}, "
 
 /* Rows of 1 KiB, of which a segment holds a prompt and a quarter: what is left in each is used,
  * though in short extents. Codes beside them, and codes alone, are a demand like rows, and of a
@@ -207,7 +207,7 @@ static void prompts_in_what_is_left_of_segments(void **state)
     } WAYS[] = {
         {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 800, 3, 43200},
         {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 400, 3, 21600},
-        {"\"preset\": \"layered\", \"disk_bytes\": \"16MiB\", " LEASE "1000000000", 150, 1,
+        {"\"preset\": \"layered-even\", \"disk_bytes\": \"16MiB\", " LEASE "1000000000", 150, 1,
          SECOND / 100, 3, 5700},
         {CODES_ONLY "\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 150, 1, SECOND / 100, 3,
          5700},

@@ -198,9 +198,10 @@ static void measure_loads(struct host *host)
 static void calls_take_little_of_a_small_stack(void **state)
 {
     (void)state;
-    static const char *const EXTRA[] = {"\"preset\": \"layered\"",
-                                        "\"preset\": \"layered\", \"submit\": {\"threads\": 0}",
-                                        "\"preset\": \"impress-itf\"", "\"preset\": \"as-like\""};
+    static const char *const EXTRA[] = {
+        "\"preset\": \"layered-even\"",
+        "\"preset\": \"layered-even\", \"submit\": {\"threads\": 0}", "\"preset\": \"impress-itf\"",
+        "\"preset\": \"as-like\""};
     if (IS_SANITIZED) {
         print_message("skipped: sanitizers make frames of the stack larger\n");
         skip();

@@ -228,7 +228,7 @@ static void without_room_the_front_is_there(void **state)
     for (uint32_t i = 0; i < 6 * 3; i++) {
         struct world world;
         char extra[200];
-        (void)snprintf(extra, sizeof(extra), "\"preset\": \"layered\", \"host_bytes\": %lu%s",
+        (void)snprintf(extra, sizeof(extra), "\"preset\": \"layered-even\", \"host_bytes\": %lu%s",
                        SIZES[i / 3], SHAPES[i % 3]);
         open_with(&world, extra, 0);
         spec_request request = look_and_land(&world);
@@ -454,7 +454,8 @@ static void others_load_meanwhile(void **state)
         struct world world = {.matched = MATCHED, .group = 2, .agree = 3};
         char extra[200];
         pthread_t threads[3];
-        (void)snprintf(extra, sizeof(extra), "\"preset\": \"layered\", \"host_bytes\": \"%s\"%s",
+        (void)snprintf(extra, sizeof(extra),
+                       "\"preset\": \"layered-even\", \"host_bytes\": \"%s\"%s",
                        n % 2 == 0 ? "64MiB" : "160KiB", SHAPES[n % 3]);
         rig_init(&world.rig, false, extra);
         rig_shape(&world.rig, LAYERS, 2, 16, SPEC_DTYPE_F16);

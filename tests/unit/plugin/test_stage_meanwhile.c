@@ -7,8 +7,8 @@
 #include "store/internal.h"
 #include "tests/unit/plugin/merge_fixture.h"
 
-#define COUNT  200u
-#define LAYERS 4u
+#define COUNT       200u
+#define LAYERS      4u
 #define CODES_BYTES 8192u
 
 static void open_with(struct rig *rig, const char *extra)
@@ -266,7 +266,7 @@ static void rows_that_went_are_not_of_the_host(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, 256);
     rig_init(&rig, true,
-             "\"host_bytes\": \"64MiB\", \"preset\": \"layered\", \"lease_ns_max\": 0, "
+             "\"host_bytes\": \"64MiB\", \"preset\": \"layered-even\", \"lease_ns_max\": 0, "
              "\"store\": {\"coarse_only\": \"yes\"}");
     rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
     rig_open(&rig);

@@ -9,9 +9,10 @@
 
 #include <math.h>
 
-#define FREE "\"preset\": \"layered\", \"lease_ns_max\": 0, \"layered\": {\"widths\": \"free\"}"
+#define FREE                                                                                       \
+    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"layered\": {\"widths\": \"free\"}"
 #define FREE_WIDE                                                                                  \
-    "\"preset\": \"layered\", \"lease_ns_max\": 0, "                                               \
+    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, "                                          \
     "\"layered\": {\"widths\": \"free\", \"bits_k\": 5.5}"
 #define ROWS_MAX 512u
 
@@ -186,7 +187,7 @@ static void any_model_is_coded_as_it_can_be(void **state)
             char extra[200];
             (void)snprintf(
                 extra, sizeof(extra),
-                "\"preset\": \"layered\", \"lease_ns_max\": 0, \"layered\": {\"widths\": "
+                "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"layered\": {\"widths\": "
                 "\"free\", \"bits_k\": %s, \"bits_v\": %s}",
                 BITS[b], BITS[(b + s) % 6]);
             rig_init(&rig, true, extra);
@@ -431,14 +432,16 @@ static void damage(const struct place *place, uint64_t *random)
 
 static const char *const KINDS[] = {
     FREE,
-    "\"preset\": \"layered\", \"lease_ns_max\": 0, \"layered\": {\"widths\": \"free\", \"bits_k\": "
+    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"layered\": {\"widths\": \"free\", "
+    "\"bits_k\": "
     "2.5, \"bits_v\": 3.5}",
-    "\"preset\": \"layered\", \"lease_ns_max\": 0, \"store\": {\"layout\": \"split\"}, "
+    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"store\": {\"layout\": \"split\"}, "
     "\"layered\": "
     "{\"widths\": \"free\", \"bits_k\": 7, \"bits_v\": 7}",
-    "\"preset\": \"layered\", \"lease_ns_max\": 0, \"chunk_tokens\": 16, \"host_bytes\": \"1MiB\", "
+    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"chunk_tokens\": 16, \"host_bytes\": "
+    "\"1MiB\", "
     "\"layered\": {\"widths\": \"free\", \"bits_v\": 4.5}",
-    "\"preset\": \"layered\", \"lease_ns_max\": 0, \"chunk_tokens\": 256, \"layered\": "
+    "\"preset\": \"layered-even\", \"lease_ns_max\": 0, \"chunk_tokens\": 256, \"layered\": "
     "{\"widths\": "
     "\"free\", \"bits_k\": 8, \"bits_v\": 2}"};
 
@@ -583,7 +586,7 @@ static void tables_of_others_leave_room_for_our_own(void **state)
 /* ---- Codes alone, and no room for their tables: a miss of this process alone */
 
 #define LEASED(bits)                                                                               \
-    "\"preset\": \"layered\", \"lease_ns_max\": 1000000000, "                                      \
+    "\"preset\": \"layered-even\", \"lease_ns_max\": 1000000000, "                                 \
     "\"layered\": {\"widths\": \"free\", \"bits_k\": " bits "}"
 #define COARSE_OF(free) free ", \"store\": {\"coarse_only\": \"yes\"}"
 
@@ -616,8 +619,7 @@ static spec_status load_status(struct rig *rig, const struct prompt *prompt, uin
         return SPEC_OK;
     }
     struct area area = rig_area(rig, found.matched_tokens);
-    const struct spec_select select = {.struct_size = sizeof(select),
-                                       .given = SPEC_SELECT_EXACT};
+    const struct spec_select select = {.struct_size = sizeof(select), .given = SPEC_SELECT_EXACT};
     struct spec_important item = {.struct_size = sizeof(item),
                                   .request = found.request,
                                   .destination = &area.memory,
@@ -966,7 +968,7 @@ static void codes_are_what_they_were(void **state)
         model.rope_theta = 10000;
         for (uint32_t t = 0; t < TURN_COUNT; t++) {
             (void)snprintf(extra, sizeof(extra),
-                           "\"preset\": \"layered\", %s, \"layered\": "
+                           "\"preset\": \"layered-even\", %s, \"layered\": "
                            "{\"widths\": \"%s\", \"bits_k\": %s, \"bits_v\": %s}",
                            BESIDE[kind], TURNS[t][0], TURNS[t][1], TURNS[t][2]);
             assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);

@@ -256,7 +256,7 @@ class Ctl(unittest.TestCase):
         self.assertEqual((found["bad"], found["rows"]), ([], 2 * (space["tokens"] - tokens)))
         dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
         coarse = [r for r in dump if r["type"] == "coarse"]
-        self.assertTrue(coarse and all((r["bits_k"], r["bits_v"]) == (4, 2) for r in coarse))
+        self.assertTrue(coarse and all((r["bits_k"], r["bits_v"]) == (3, 2) for r in coarse))
         gone = {r["id"] for r in coarse}
         extents = {r["extent"] for r in dump if r["type"] == "piece"}
         self.assertTrue(gone & extents)
