@@ -9,11 +9,12 @@
  * Readers only store a run's rank (base/policy.h says what it is made of) and raise its hint. A
  * heap is repaired when its top is asked for: a top whose rank is not that of its place is put in
  * order again, one whose hint is another heap's moves there. Ranks and hints only grow, so the
- * first top that is in order is the lowest of all. A pinned top is passed over: it goes to the end
- * of its heap; of the last heap it is looked at again a unit of time later.
+ * first top that is in order is the lowest of all; but what was set behind (lru) and used since, or
+ * found in use by the dozen, stays where it was put until all before it has gone. A pinned top is passed over: it
+ * goes to the end of its heap; of the last heap it is looked at again a unit of time later.
  *
  * Holds: every visible run (no root) without a visible child is here once, and nothing else; listed
- * <= rank, but in the last heap. The number of such runs grows by insertion only, so that only
+ * <= rank, but in the last heap, and of such. The number of such runs grows by insertion only, so that only
  * insertion needs room; each heap that there is has room for all of them.
  * Does not: allocate but in reserve.
  * Threads: writer. */
@@ -200,9 +201,10 @@ static bool top_settle(struct sc_radix *index, uint32_t number)
 }
 
 /* The top, which is in use or not below the caller's piece_end, makes way for the next; false:
- * there are too many of its kind. By lru what is in use goes behind all at once; else it is set
- * aside for the call, and one for which there is no room there is ranked higher each time (in the
- * last heap: looked at later), so that what hides behind it is found in the end. */
+ * there are too many of its kind. It is set aside for the call, also by lru, where what is in use
+ * goes behind all but what was set behind. One for which there is no room there is ranked higher
+ * each time (in the last heap: looked at later), so that what hides behind it is found in the end.
+ */
 static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, uint32_t *aside,
                           uint32_t *aside_count)
 {
@@ -213,7 +215,7 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
     bool is_lru = index->policy == SC_POLICY_LRU && !is_kept;
     if (holds)
         sc_radix_node_pass_over(index, top); /* else each call would meet all of its kind again */
-    if (has_room && !(holds && is_lru)) {
+    if (has_room) {
         pull(index, top, id);
         aside[(*aside_count)++] = id;
         return true;
@@ -222,6 +224,8 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
         sc_radix_rank_set(top, sc_rank_raised(index->policy, sc_radix_rank(top)));
     if (is_kept)
         top->listed = (top->listed > index->kept_now ? top->listed : index->kept_now) + 1;
+    else if (is_lru && holds && index->has_behind)
+        top->listed = sc_rank_spent(sc_radix_rank(top)); /* to the end, whatever its rank */
     else
         top->listed = sc_radix_rank(top);
     sift_down(index, heap, 0);
