@@ -10,12 +10,13 @@
  * heap is repaired when its top is asked for: a top whose rank is not that of its place is put in
  * order again, one whose hint is another heap's moves there. Ranks and hints only grow, so the
  * first top that is in order is the lowest of all; but what was set behind (lru) and used since, or
- * found in use by the dozen, stays where it was put until all before it has gone. A pinned top is passed over: it
- * goes to the end of its heap; of the last heap it is looked at again a unit of time later.
+ * found in use by the dozen, stays where it was put until all before it has gone. A pinned top is
+ * passed over: it goes to the end of its heap; of the last heap it is looked at again a unit of
+ * time later.
  *
  * Holds: every visible run (no root) without a visible child is here once, and nothing else; listed
- * <= rank, but in the last heap, and of such. The number of such runs grows by insertion only, so that only
- * insertion needs room; each heap that there is has room for all of them.
+ * <= rank, but in the last heap, and of those. The number of such runs grows by insertion only, so
+ * that only insertion needs room; each heap that there is has room for all of them.
  * Does not: allocate but in reserve.
  * Threads: writer. */
 #include "hashing/radix_internal.h"

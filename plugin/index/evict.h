@@ -51,6 +51,9 @@ void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t ma
 /* A step of the eviction's, for pieces below piece_end: true: an extent gives its rows up, or
  * another step will. */
 bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end);
+/* Whether the leaf has given what it can, or was put where it would stand then, and was not used
+ * since; true where no rows go alone. Index lock held. */
+bool sc_plugin_coarse_is_asked(const spec_connector *conn, struct sc_radix_ref leaf);
 /* Whether the piece has rows that could go while its codes stay. Any thread. */
 bool sc_plugin_coarse_can(const spec_connector *conn, uint64_t piece);
 

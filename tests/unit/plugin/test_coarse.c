@@ -957,6 +957,101 @@ static void a_conversation_gives_its_rows_up_before_its_end_goes(void **state)
     rig_done(&rig);
 }
 
+/* Prompts of seeds 0 .. count, all of whose rows went, in this order of use, and of the first one
+ * more. A new one of seed 100 is stored behind them. */
+static struct prompt open_spent(struct rig *rig, uint64_t count)
+{
+    rig_init(rig, true, LAYERED ", \"lease_ns_max\": 0");
+    rig_shape(rig, 3, 2, 128, SPEC_DTYPE_F16);
+    rig_open(rig);
+    for (uint64_t seed = 0; seed < count; seed++) {
+        struct prompt prompt = rig_prompt(seed, 0, 0, 150);
+        fill(rig, &prompt);
+        rig_prompt_free(&prompt);
+    }
+    while (stats_of(rig).evicted_chunks == 0)
+        press(rig);
+    assert_int_equal(stats_of(rig).coarsened_chunks, 3 * count);
+    struct prompt fresh = rig_prompt(100, 0, 0, 150);
+    fill(rig, &fresh);
+    return fresh;
+}
+
+static uint64_t tokens_kept(struct rig *rig, uint64_t seed)
+{
+    struct prompt prompt = rig_prompt(seed, 0, 0, 150);
+    struct spec_lookup_result result = rig_lookup(rig, &prompt);
+    rig_release(rig, result.request);
+    rig_prompt_free(&prompt);
+    return result.matched_tokens;
+}
+
+/* Who holds what was stored just now, and finds no room, has what gave its rows up evicted. */
+static void a_request_finds_room_behind_what_it_holds(void **state)
+{
+    (void)state;
+    for (uint64_t held = 0; held < 2; held++) { /* what is new, or has no rows itself */
+        struct rig rig;
+        struct prompt fresh = open_spent(&rig, 5);
+        struct prompt last = rig_prompt(4, 0, 0, 150);
+        struct spec_lookup_result holds = rig_lookup(&rig, held == 0 ? &fresh : &last);
+        assert_int_equal(holds.matched_tokens, 150);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t before = stats_of(&rig).evicted_chunks + stats_of(&rig).coarsened_chunks;
+            press(&rig);
+            assert_true(stats_of(&rig).evicted_chunks + stats_of(&rig).coarsened_chunks > before);
+        }
+        assert_true(stats_of(&rig).evicted_chunks > 3);
+        rig_release(&rig, holds.request);
+        assert_int_equal(tokens_kept(&rig, held == 0 ? 100 : 4), 150);
+        rig_check_index(&rig);
+        rig_prompt_free(&last);
+        rig_prompt_free(&fresh);
+        rig_done(&rig);
+    }
+}
+
+/* A full index has room made by what was used longest ago, whatever has rows. */
+static void a_full_index_keeps_what_was_stored_just_now(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt fresh = open_spent(&rig, 5);
+    uint64_t before = stats_of(&rig).evicted_chunks;
+    for (uint32_t i = 0; i < 8; i++) {
+        sc_plugin_evict_ask_runs(rig.conn);
+        rig_background(&rig);
+        assert_true(stats_of(&rig).evicted_chunks > before + i);
+    }
+    assert_int_equal(tokens_kept(&rig, 100), 150);
+    assert_int_equal(tokens_kept(&rig, 4), 150);
+    assert_int_equal(tokens_kept(&rig, 1), 0);
+    rig_prompt_free(&fresh);
+    rig_done(&rig);
+}
+
+/* What has no rows and is used stays longer than what was used before it, though much goes at
+ * once. */
+static void a_use_keeps_what_has_codes_alone(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt fresh = open_spent(&rig, 5);
+    assert_int_equal(tokens_kept(&rig, 2), 150);
+    press(&rig); /* the new one's rows */
+    uint64_t before = stats_of(&rig).evicted_chunks;
+    while (stats_of(&rig).evicted_chunks < before + 6) {
+        sc_plugin_evict_ask(rig.conn, 60);
+        rig_background(&rig);
+    }
+    assert_true(stats_of(&rig).evicted_chunks < before + 11);
+    assert_int_equal(tokens_kept(&rig, 100), 150);
+    assert_int_equal(tokens_kept(&rig, 2), 150);
+    assert_true(tokens_kept(&rig, 3) < 150);
+    rig_prompt_free(&fresh);
+    rig_done(&rig);
+}
+
 /* Off by default, and nothing to a connector that delivers rows. */
 static void rows_go_only_where_it_was_asked_for(void **state)
 {
@@ -1001,6 +1096,9 @@ int main(void)
         cmocka_unit_test(rows_that_fail_behind_codes_alone_fail_to_all),
         cmocka_unit_test(rows_go_before_nodes_under_pressure),
         cmocka_unit_test(a_conversation_gives_its_rows_up_before_its_end_goes),
+        cmocka_unit_test(a_request_finds_room_behind_what_it_holds),
+        cmocka_unit_test(a_full_index_keeps_what_was_stored_just_now),
+        cmocka_unit_test(a_use_keeps_what_has_codes_alone),
         cmocka_unit_test(rows_go_only_where_it_was_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
