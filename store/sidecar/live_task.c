@@ -329,6 +329,7 @@ void sc_store_live_close(struct sc_store *store)
 {
     struct sc_store_live *live = store->live;
     struct sc_alloc *alloc = store->params.alloc;
+    SC_ASSERT(store->params.poison, store->disk.codes_due == 0); /* else rows are refused */
     sc_store_cache_close(store->cache);
     store->cache = NULL;
     if (live == NULL)

@@ -87,6 +87,7 @@ static void settle(struct world *world)
     while ((busy = atomic_load(&world->store->busy)) != 0)
         (void)sc_exec_wait(world->exec, &world->store->busy, busy,
                            sc_exec_now_ns(world->exec) + 20000000);
+    assert_int_equal(world->store->disk.codes_due, 0);
 }
 
 static void all_have_codes(struct world *world, uint64_t key_last)
