@@ -233,20 +233,34 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
     return holds;
 }
 
-/* The same by looking at each: more are held than can be set aside. */
+/* The next place of the heap after those below `at`, which are left out; 0: there is none. */
+static uint64_t place_beside(const struct sc_radix_heap *heap, uint64_t at)
+{
+    while (at != 0 && (at % 2 == 0 || at + 1 == heap->count))
+        at = (at - 1) / 2;
+    return at != 0 ? at + 1 : 0;
+}
+
+/* The same by looking at each that stands before the one that is found: more are held, or are not
+ * below piece_end, than can be set aside. */
 static uint32_t lowest_seen(const struct sc_radix *index, uint32_t number, uint64_t piece_end)
 {
     const struct sc_radix_heap *heap = &index->heaps[number];
-    uint64_t lowest = UINT64_MAX;
+    uint64_t lowest = UINT64_MAX, at = 0;
     uint32_t found = 0;
-    for (uint64_t i = 0; i < heap->count; i++) {
-        const struct sc_radix_node *node = leaf_at(index, heap, i);
-        uint64_t key = key_of(node, number);
-        if ((found != 0 && key >= lowest) || is_held(node) ||
-            sc_radix_node_piece(node) >= piece_end)
-            continue;
-        found = heap->ids[i];
-        lowest = key;
+    bool goes_on = heap->count > 0;
+    while (goes_on) {
+        const struct sc_radix_node *node = leaf_at(index, heap, at);
+        uint64_t key = key_of(node, number), below = 2 * at + 1;
+        /* None below was listed before it; the last heap lists some behind what they are worth. */
+        bool is_behind = found != 0 && node->listed >= lowest && number != SC_RADIX_HEAP_KEPT;
+        if ((found == 0 || key < lowest) && !is_held(node) &&
+            sc_radix_node_piece(node) < piece_end) {
+            found = heap->ids[at];
+            lowest = key;
+        }
+        at = !is_behind && below < heap->count ? below : place_beside(heap, at);
+        goes_on = at != 0;
     }
     return found;
 }
@@ -270,6 +284,7 @@ static uint32_t lowest_of(struct sc_radix *index, uint32_t number, uint64_t piec
             steps++;
         }
     }
+    goes_on = goes_on || (index->has_behind && number != SC_RADIX_HEAP_KEPT);
     bool is_deep = found == 0 && goes_on && aside_count == SC_RADIX_ASIDE;
     while (aside_count > 0)
         push(index, aside[--aside_count]);

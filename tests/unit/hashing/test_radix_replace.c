@@ -249,6 +249,35 @@ static void what_is_in_use_hides_none_that_is_behind(void **state)
     }
 }
 
+/* However much has just come, what was set behind and is older is found. */
+static void what_has_just_come_hides_none_that_is_behind(void **state)
+{
+    (void)state;
+    enum { OLD = 5, ALL = 3 * SC_RADIX_ASIDE };
+    static uint32_t tokens[ALL][CHUNK];
+    for (uint32_t count = OLD + 1; count <= ALL; count += 11) {
+        struct world world;
+        struct sc_radix_ref refs[ALL];
+        struct sc_radix_segment leaf;
+        struct sc_radix_evicted evicted;
+        world_open(&world);
+        struct sc_radix *index = world.fx.index;
+        chunks_put(&world, count, tokens, refs);
+        for (uint32_t i = 0; i < OLD; i++)
+            sc_radix_set_behind(index, refs[OLD - 1 - i]);
+        for (uint32_t i = 0; i < OLD; i++) {
+            assert_true(sc_radix_victim_below(index, 100 + OLD, &leaf));
+            assert_int_equal(leaf.value.piece, 100 + i);
+            assert_true(sc_radix_evict_leaf(index, leaf.node, &evicted));
+        }
+        assert_false(sc_radix_victim_below(index, 100 + OLD, &leaf));
+        assert_true(sc_radix_victim(index, &leaf));
+        assert_int_equal(leaf.value.piece, 100 + OLD);
+        fixture_check(&world.fx);
+        fixture_close(&world.fx);
+    }
+}
+
 /* A prefix that was used after all below it went is not the first to go for their sake. */
 static void what_was_used_since_does_not_inherit(void **state)
 {
@@ -471,6 +500,7 @@ int main(void)
         cmocka_unit_test(what_stays_behind_changes_its_flags),
         cmocka_unit_test(what_is_set_behind_goes_last),
         cmocka_unit_test(what_is_in_use_hides_none_that_is_behind),
+        cmocka_unit_test(what_has_just_come_hides_none_that_is_behind),
         cmocka_unit_test(what_was_used_since_does_not_inherit),
         cmocka_unit_test(a_reader_sees_the_one_or_the_other),
     };
