@@ -46,8 +46,13 @@ static void asked_now(spec_connector *conn)
 
 void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows)
 {
+    struct sc_store_room room;
+    uint64_t bytes = sc_store_room_bytes(conn->store, rows);
+    sc_store_room(conn->store, &room);
+    if (bytes > room.bytes_max) /* it never fits: nothing goes for it */
+        return;
     asked_now(conn);
-    asked_raise(&conn->evict.asked_bytes, sc_store_room_bytes(conn->store, rows));
+    asked_raise(&conn->evict.asked_bytes, bytes);
     sc_store_room_missed(conn->store, rows);
     sc_plugin_kick(conn, SC_JOB_EVICT);
 }

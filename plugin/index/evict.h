@@ -28,7 +28,7 @@ struct sc_plugin_evict {
 };
 
 /* evict.c */
-/* A pass of so many rows found no room. */
+/* A pass of so many rows found no room. One that is more than the disk has asks for nothing. */
 void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows);
 void sc_plugin_evict_ask_runs(spec_connector *conn);  /* the index is full */
 void sc_plugin_evict_ask_least(spec_connector *conn); /* an eighth shall be free, whatever is new */

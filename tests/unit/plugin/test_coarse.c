@@ -1052,6 +1052,40 @@ static void a_use_keeps_what_has_codes_alone(void **state)
     rig_done(&rig);
 }
 
+/* A pass that would not fit with its codes though all else went finds no room, and costs nobody
+ * anything. */
+static void nothing_goes_for_what_never_fits(void **state)
+{
+    (void)state;
+    static const uint64_t COUNT[] = {1200, 1400, 3000}; /* of 3 KiB; 4 MiB are there for all */
+    struct rig rig;
+    rig_init(&rig, true, LAYERED ", " SMALL);
+    rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    struct prompt small = rig_prompt(1, 0, 0, 150);
+    fill(&rig, &small);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct prompt large = rig_prompt(2 + i, 0, 0, COUNT[i]);
+        for (uint32_t again = 0; again < 3; again++) {
+            assert_int_equal(rig_fill(&rig, &large), SPEC_E_NO_SPACE);
+            rig_background(&rig);
+        }
+        assert_int_equal(stats_of(&rig).evicted_chunks + stats_of(&rig).coarsened_chunks, 0);
+        rig_prompt_free(&large);
+    }
+    assert_int_equal(read_rows(&rig, &small, 1000000).exact, 150);
+    struct prompt fits = rig_prompt(7, 0, 0, 400); /* when the other has gone */
+    for (uint32_t i = 0; i < 3 && rig_fill(&rig, &fits) != SPEC_OK; i++)
+        rig_background(&rig);
+    wait_for_codes(&rig);
+    struct spec_lookup_result result = rig_lookup(&rig, &fits);
+    assert_int_equal(result.matched_tokens, 400);
+    rig_release(&rig, result.request);
+    rig_prompt_free(&fits);
+    rig_prompt_free(&small);
+    rig_done(&rig);
+}
+
 /* Off by default, and nothing to a connector that delivers rows. */
 static void rows_go_only_where_it_was_asked_for(void **state)
 {
@@ -1099,6 +1133,7 @@ int main(void)
         cmocka_unit_test(a_request_finds_room_behind_what_it_holds),
         cmocka_unit_test(a_full_index_keeps_what_was_stored_just_now),
         cmocka_unit_test(a_use_keeps_what_has_codes_alone),
+        cmocka_unit_test(nothing_goes_for_what_never_fits),
         cmocka_unit_test(rows_go_only_where_it_was_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
