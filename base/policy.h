@@ -133,6 +133,16 @@ static inline uint64_t sc_rank_spent(uint64_t rank)
     return rank | SC_RANK_SPENT;
 }
 
+/* The better of two runs' ranks. By lru what was used later: whether it is set behind is its. */
+static inline uint64_t sc_rank_best(enum sc_policy policy, uint64_t a, uint64_t b)
+{
+    uint64_t a_used = policy == SC_POLICY_LRU ? a & ~SC_RANK_SPENT : a;
+    uint64_t b_used = policy == SC_POLICY_LRU ? b & ~SC_RANK_SPENT : b;
+    if (a_used != b_used)
+        return a_used > b_used ? a : b;
+    return a > b ? a : b;
+}
+
 /* Worth twice as much, or by lfu one use more. */
 static inline uint64_t sc_rank_raised(enum sc_policy policy, uint64_t rank)
 {

@@ -265,7 +265,8 @@ uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, ui
  * Stale: no effect. Writer. */
 void sc_radix_pass_over(struct sc_radix *index, struct sc_radix_ref ref);
 /* By lru: the run goes behind all that were not set behind, and stays in the order of use among
- * those that were; a use ends it. What stands above inherits it. Stale: no effect. Writer. */
+ * those that were; a use ends it. What stands above inherits it, if it was not used since. Stale:
+ * no effect. Writer. */
 void sc_radix_set_behind(struct sc_radix *index, struct sc_radix_ref ref);
 /* Whether it was set behind, and not used since. Stale: false. Writer. */
 bool sc_radix_is_behind(struct sc_radix *index, struct sc_radix_ref ref);

@@ -9,12 +9,14 @@
  * Readers only store a run's rank (base/policy.h says what it is made of) and raise its hint. A
  * heap is repaired when its top is asked for: a top whose rank is not that of its place is put in
  * order again, one whose hint is another heap's moves there. Ranks and hints only grow, so the
- * first top that is in order is the lowest of all. A pinned top is passed over: it goes to the end
- * of its heap; of the last heap it is looked at again a unit of time later.
+ * first top that is in order is the lowest of all; but what was set behind (lru) and used since, or
+ * found in use by the dozen, stays where it was put until all before it has gone. A pinned top is
+ * passed over: it goes to the end of its heap; of the last heap it is looked at again a unit of
+ * time later.
  *
  * Holds: every visible run (no root) without a visible child is here once, and nothing else; listed
- * <= rank, but in the last heap. The number of such runs grows by insertion only, so that only
- * insertion needs room; each heap that there is has room for all of them.
+ * <= rank, but in the last heap, and of those. The number of such runs grows by insertion only, so
+ * that only insertion needs room; each heap that there is has room for all of them.
  * Does not: allocate but in reserve.
  * Threads: writer. */
 #include "hashing/radix_internal.h"
@@ -200,9 +202,10 @@ static bool top_settle(struct sc_radix *index, uint32_t number)
 }
 
 /* The top, which is in use or not below the caller's piece_end, makes way for the next; false:
- * there are too many of its kind. By lru what is in use goes behind all at once; else it is set
- * aside for the call, and one for which there is no room there is ranked higher each time (in the
- * last heap: looked at later), so that what hides behind it is found in the end. */
+ * there are too many of its kind. It is set aside for the call, also by lru, where what is in use
+ * goes behind all but what was set behind. One for which there is no room there is ranked higher
+ * each time (in the last heap: looked at later), so that what hides behind it is found in the end.
+ */
 static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, uint32_t *aside,
                           uint32_t *aside_count)
 {
@@ -213,7 +216,7 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
     bool is_lru = index->policy == SC_POLICY_LRU && !is_kept;
     if (holds)
         sc_radix_node_pass_over(index, top); /* else each call would meet all of its kind again */
-    if (has_room && !(holds && is_lru)) {
+    if (has_room) {
         pull(index, top, id);
         aside[(*aside_count)++] = id;
         return true;
@@ -222,26 +225,42 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
         sc_radix_rank_set(top, sc_rank_raised(index->policy, sc_radix_rank(top)));
     if (is_kept)
         top->listed = (top->listed > index->kept_now ? top->listed : index->kept_now) + 1;
+    else if (is_lru && holds && index->has_behind)
+        top->listed = sc_rank_spent(sc_radix_rank(top)); /* to the end, whatever its rank */
     else
         top->listed = sc_radix_rank(top);
     sift_down(index, heap, 0);
     return holds;
 }
 
-/* The same by looking at each: more are held than can be set aside. */
+/* The next place of the heap after those below `at`, which are left out; 0: there is none. */
+static uint64_t place_beside(const struct sc_radix_heap *heap, uint64_t at)
+{
+    while (at != 0 && (at % 2 == 0 || at + 1 == heap->count))
+        at = (at - 1) / 2;
+    return at != 0 ? at + 1 : 0;
+}
+
+/* The same by looking at each that stands before the one that is found: more are held, or are not
+ * below piece_end, than can be set aside. */
 static uint32_t lowest_seen(const struct sc_radix *index, uint32_t number, uint64_t piece_end)
 {
     const struct sc_radix_heap *heap = &index->heaps[number];
-    uint64_t lowest = UINT64_MAX;
+    uint64_t lowest = UINT64_MAX, at = 0;
     uint32_t found = 0;
-    for (uint64_t i = 0; i < heap->count; i++) {
-        const struct sc_radix_node *node = leaf_at(index, heap, i);
-        uint64_t key = key_of(node, number);
-        if ((found != 0 && key >= lowest) || is_held(node) ||
-            sc_radix_node_piece(node) >= piece_end)
-            continue;
-        found = heap->ids[i];
-        lowest = key;
+    bool goes_on = heap->count > 0;
+    while (goes_on) {
+        const struct sc_radix_node *node = leaf_at(index, heap, at);
+        uint64_t key = key_of(node, number), below = 2 * at + 1;
+        /* None below was listed before it; the last heap lists some behind what they are worth. */
+        bool is_behind = found != 0 && node->listed >= lowest && number != SC_RADIX_HEAP_KEPT;
+        if ((found == 0 || key < lowest) && !is_held(node) &&
+            sc_radix_node_piece(node) < piece_end) {
+            found = heap->ids[at];
+            lowest = key;
+        }
+        at = !is_behind && below < heap->count ? below : place_beside(heap, at);
+        goes_on = at != 0;
     }
     return found;
 }
@@ -265,6 +284,7 @@ static uint32_t lowest_of(struct sc_radix *index, uint32_t number, uint64_t piec
             steps++;
         }
     }
+    goes_on = goes_on || (index->has_behind && number != SC_RADIX_HEAP_KEPT);
     bool is_deep = found == 0 && goes_on && aside_count == SC_RADIX_ASIDE;
     while (aside_count > 0)
         push(index, aside[--aside_count]);

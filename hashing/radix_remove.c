@@ -66,8 +66,9 @@ static void leave_waiting(struct sc_radix *index, uint32_t id, struct sc_radix_n
 void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t rank)
 {
     struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
-    if (sc_radix_rank(parent) < rank)
-        sc_radix_rank_set(parent, rank);
+    uint64_t best = sc_rank_best(index->policy, sc_radix_rank(parent), rank);
+    if (best != sc_radix_rank(parent))
+        sc_radix_rank_set(parent, best);
     bool is_plain = !sc_radix_is_root(parent);
     bool is_visible = !sc_radix_is_hidden(parent);
     if (is_plain && is_visible && parent->leaf_at == 0 &&
@@ -135,8 +136,7 @@ static void dismantle(struct sc_radix *index, uint32_t top, const struct sc_radi
     uint64_t rank = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         struct sc_radix_node *node = sc_radix_node_at(index, id);
-        if (sc_radix_rank(node) > rank)
-            rank = sc_radix_rank(node);
+        rank = sc_rank_best(index->policy, rank, sc_radix_rank(node));
         hint = sc_radix_hint_best(hint, sc_radix_node_hint(node));
         if (sc_radix_is_root(node))
             forget_root(index, id, node);
@@ -182,8 +182,7 @@ static void hide(struct sc_radix *index, uint32_t top)
     uint64_t rank = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         const struct sc_radix_node *node = sc_radix_node_at(index, id);
-        if (sc_radix_rank(node) > rank)
-            rank = sc_radix_rank(node);
+        rank = sc_rank_best(index->policy, rank, sc_radix_rank(node));
         hint = sc_radix_hint_best(hint, sc_radix_node_hint(node));
         sc_radix_run_hide(index, id);
     }
@@ -381,8 +380,10 @@ void sc_radix_pass_over(struct sc_radix *index, struct sc_radix_ref ref)
 void sc_radix_set_behind(struct sc_radix *index, struct sc_radix_ref ref)
 {
     struct sc_radix_node *node = sc_radix_node_of(index, ref);
-    if (node != NULL)
-        sc_radix_rank_set(node, sc_rank_spent(sc_radix_rank(node)));
+    if (node == NULL)
+        return;
+    sc_radix_rank_set(node, sc_rank_spent(sc_radix_rank(node)));
+    index->has_behind = true;
 }
 
 bool sc_radix_is_behind(struct sc_radix *index, struct sc_radix_ref ref)

@@ -181,6 +181,12 @@ static bool rows_give(spec_connector *conn, const struct sc_plugin_coarse *coars
     return gives;
 }
 
+bool sc_plugin_coarse_is_asked(const spec_connector *conn, struct sc_radix_ref leaf)
+{
+    return !conn->choice.takes_coarse || !conn->config.coarse_only ||
+           sc_radix_is_behind(conn->radix, leaf);
+}
+
 bool sc_plugin_coarse_can(const spec_connector *conn, uint64_t piece)
 {
     return conn->choice.takes_coarse && conn->config.coarse_only &&

@@ -46,8 +46,13 @@ static void asked_now(spec_connector *conn)
 
 void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows)
 {
+    struct sc_store_room room;
+    uint64_t bytes = sc_store_room_bytes(conn->store, rows);
+    sc_store_room(conn->store, &room);
+    if (bytes > room.bytes_max) /* it never fits: nothing goes for it */
+        return;
     asked_now(conn);
-    asked_raise(&conn->evict.asked_bytes, sc_store_room_bytes(conn->store, rows));
+    asked_raise(&conn->evict.asked_bytes, bytes);
     sc_store_room_missed(conn->store, rows);
     sc_plugin_kick(conn, SC_JOB_EVICT);
 }
@@ -98,31 +103,52 @@ void sc_plugin_evict_check(spec_connector *conn)
         sc_plugin_kick(conn, SC_JOB_EVICT);
 }
 
-/* The next leaf, of a piece below piece_end; spares: not one that could give its rows up first. The
- * index's lock is held. */
-static bool leaf_evict(spec_connector *conn, uint64_t piece_end, bool spares,
-                       struct sc_radix_evicted *ret)
+/* How the next leaf is chosen. */
+struct choice {
+    uint64_t piece_end; /* of a piece below it */
+    bool spares;        /* not one that could give its rows up first, or was not asked: for bytes */
+    bool by_use;        /* whatever rows it has, what was used longest ago: for runs */
+    bool goes_on;       /* set: many were put in the order of use, another step looks at the rest */
+};
+
+/* The index's lock is held. */
+static bool leaf_evict(spec_connector *conn, struct choice *choice, struct sc_radix_evicted *ret)
 {
     struct sc_radix_segment leaf;
-    for (uint32_t i = 0; i < LEAVES && sc_plugin_index_leaf(conn, piece_end, &leaf) &&
-                         !(spares && sc_plugin_coarse_can(conn, leaf.value.piece));
-         i++)
+    for (uint32_t i = 0; i < LEAVES; i++) {
+        choice->goes_on = false;
+        if (!sc_plugin_index_leaf(conn, choice->piece_end, &leaf))
+            return false;
+        bool is_asked = sc_plugin_coarse_is_asked(conn, leaf.node);
+        if (choice->spares && (!is_asked || sc_plugin_coarse_can(conn, leaf.value.piece)))
+            return false;
+        if (choice->by_use && !is_asked) { /* it goes first, for its rows: runs it has no more of */
+            sc_radix_set_behind(conn->radix, leaf.node);
+            choice->goes_on = true;
+            continue;
+        }
         if (sc_radix_evict_leaf(conn->radix, leaf.node, ret)) /* else a reader has just pinned it */
             return true;
+    }
     return false;
 }
 
 /* Leaves until so many bytes and runs have gone, up to LEAVES, for bytes only those of pieces below
- * piece_end; returns how many. The commit's lock is held. */
+ * piece_end; returns how many. ret_goes_on: there are more to be looked at. The commit's lock is
+ * held. */
 static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs,
-                             uint64_t piece_end)
+                             uint64_t piece_end, bool *ret_goes_on)
 {
     uint64_t pieces[LEAVES], piece_count = 0, leaf_count = 0, given = 0;
     struct sc_radix_evicted evicted;
+    struct choice choice = {0};
     pthread_mutex_lock(&conn->index.lock);
-    while (leaf_count < LEAVES && (leaf_count < runs || given < bytes) &&
-           leaf_evict(conn, leaf_count < runs ? UINT64_MAX : piece_end,
-                      leaf_count > 0 && leaf_count >= runs, &evicted)) {
+    while (leaf_count < LEAVES && (leaf_count < runs || given < bytes)) {
+        choice.by_use = leaf_count < runs;
+        choice.piece_end = choice.by_use ? UINT64_MAX : piece_end;
+        choice.spares = leaf_count > 0 && !choice.by_use;
+        if (!leaf_evict(conn, &choice, &evicted))
+            break;
         uint64_t piece = evicted.segment.value.piece;
         leaf_count++;
         if (evicted.rest.generation != 0) {
@@ -133,6 +159,7 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
         given += sc_store_piece_bytes(conn->store, piece);
     }
     pthread_mutex_unlock(&conn->index.lock);
+    *ret_goes_on = choice.goes_on;
     sc_store_pieces_drop(conn->store, pieces, piece_count);
     sc_count(&conn->stats.evicted_chunks, piece_count);
     return leaf_count;
@@ -187,9 +214,9 @@ bool sc_plugin_evict_some(spec_connector *conn)
         gave = sc_plugin_coarse_some(conn, piece_end);
     if (goes && !gave) {
         pthread_mutex_lock(&conn->commit_lock);
-        leaf_count = evict_leaves(conn, bytes, runs, piece_end);
+        leaf_count = evict_leaves(conn, bytes, runs, piece_end, &gave);
         pthread_mutex_unlock(&conn->commit_lock);
-        bool none_is_old = leaf_count == 0 && before.piece_new != UINT64_MAX;
+        bool none_is_old = !gave && leaf_count == 0 && before.piece_new != UINT64_MAX;
         atomic_store(&evict->piece_new, none_is_old ? before.piece_new : 0);
     }
     sc_store_room(conn->store, &after);

@@ -28,7 +28,7 @@ struct sc_plugin_evict {
 };
 
 /* evict.c */
-/* A pass of so many rows found no room. */
+/* A pass of so many rows found no room. One that is more than the disk has asks for nothing. */
 void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows);
 void sc_plugin_evict_ask_runs(spec_connector *conn);  /* the index is full */
 void sc_plugin_evict_ask_least(spec_connector *conn); /* an eighth shall be free, whatever is new */
@@ -51,6 +51,9 @@ void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t ma
 /* A step of the eviction's, for pieces below piece_end: true: an extent gives its rows up, or
  * another step will. */
 bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end);
+/* Whether the leaf has given what it can, or was put where it would stand then, and was not used
+ * since; true where no rows go alone. Index lock held. */
+bool sc_plugin_coarse_is_asked(const spec_connector *conn, struct sc_radix_ref leaf);
 /* Whether the piece has rows that could go while its codes stay. Any thread. */
 bool sc_plugin_coarse_can(const spec_connector *conn, uint64_t piece);
 

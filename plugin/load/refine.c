@@ -111,9 +111,8 @@ static uint64_t set_ranked(spec_connector *conn, struct sc_plugin_item *item, ui
         }
         for (uint64_t i = 0, row = 0; i < request->range_count; i++)
             for (uint64_t end = row + request->ranges[i].row_count; row < end; row++)
-                scratch->scores[row] = request->ranges[i].is_coarse != 0
-                                           ? -INFINITY
-                                           : fmaxf(scores[row], -FLT_MAX);
+                scratch->scores[row] =
+                    request->ranges[i].is_coarse != 0 ? -INFINITY : fmaxf(scores[row], -FLT_MAX);
         scores = scratch->scores;
     }
     sc_kernels_topk(conn->kernels, scores, item->want.row_total, k, request->set);
@@ -135,7 +134,10 @@ static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
         return set_choose(conn, item,
                           k < there + planed || item->want.is_scored ||
                               sc_plugin_rescores(&item->in));
-    return set_ranked(conn, item, k);
+    /* Another item of the call may have chosen since this one was to: no codes are at hand now. */
+    item->want.refines = false;
+    k = k < there ? k : there;
+    return k > 0 ? set_ranked(conn, item, k) : 0;
 }
 
 /* What is chosen now comes refined where it can; the codes with which it belongs are at hand. */
@@ -200,8 +202,7 @@ static uint64_t bits_count(const struct sc_plugin_item *item, const uint64_t *bi
 
 static uint64_t exact_rows(const struct sc_plugin_item *item)
 {
-    return item->delivery->is_whole ? item->want.row_total
-                                    : bits_count(item, item->delivery->bits);
+    return item->delivery->is_whole ? item->want.row_total : bits_count(item, item->delivery->bits);
 }
 
 static uint64_t refined_rows(const struct sc_plugin_item *item)

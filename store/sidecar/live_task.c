@@ -59,19 +59,12 @@ static void job_done(struct sc_store_live_job *job)
     sc_store_cache_forget(live->store->cache, job->entry.copy, 0, UINT64_MAX);
 }
 
-/* The annex has its places, or never will. */
-static void due_give(struct sc_store_live_job *job)
-{
-    sc_store_codes_due_give(job->live->store, job->codes_stride);
-    job->codes_stride = 0;
-}
-
 /* The job has no annex any more. */
 static void job_over(struct sc_store_live_job *job, bool has_codes)
 {
     struct sc_store_live *live = job->live;
     job->state = SC_STORE_LIVE_OVER;
-    due_give(job);
+    sc_store_live_due_give(job);
     pthread_mutex_lock(&live->lock);
     job->is_lost = true;
     bool is_left = job->is_left;
@@ -121,7 +114,7 @@ static bool annex_begin(struct sc_store_live_job *job)
         sc_store_sidecar_span(sidecar, row, row + job->pieces[i].row_count, &job->pieces[i]);
     bool good = sc_store_sidecar_frames(sidecar) <= sc_store_sidecar_frames_most(store) &&
                 sc_store_sidecar_begin(sidecar, on_written, job, NULL) == SPEC_OK;
-    due_give(job);
+    sc_store_live_due_give(job);
     sidecar->annex = good ? sidecar->annex : NULL;
     return good;
 }
@@ -329,6 +322,7 @@ void sc_store_live_close(struct sc_store *store)
 {
     struct sc_store_live *live = store->live;
     struct sc_alloc *alloc = store->params.alloc;
+    SC_ASSERT(store->params.poison, store->disk.codes_due == 0); /* else rows are refused */
     sc_store_cache_close(store->cache);
     store->cache = NULL;
     if (live == NULL)

@@ -18,6 +18,16 @@ void sc_store_live_wake(struct sc_store_live *live)
     sc_exec_post(live->store->params.exec, &live->task, sc_store_live_lane(live->store));
 }
 
+void sc_store_live_due_give(struct sc_store_live_job *job)
+{
+    struct sc_store_live *live = job->live;
+    pthread_mutex_lock(&live->lock);
+    uint64_t codes_stride = job->codes_stride;
+    job->codes_stride = 0;
+    pthread_mutex_unlock(&live->lock);
+    sc_store_codes_due_give(live->store, codes_stride);
+}
+
 /* ---- Extents --------------------------------------------------------------------------------- */
 
 /* What the extent's commit will say of it. */
@@ -101,6 +111,8 @@ void sc_store_live_end(struct sc_store_live_job *job, uint64_t extent_id)
 {
     if (job == NULL)
         return;
+    if (extent_id == 0) /* not when the task's turn comes: what is due keeps rows of others out */
+        sc_store_live_due_give(job);
     pthread_mutex_lock(&job->live->lock);
     job->is_left = true;
     job->extent_id = extent_id;

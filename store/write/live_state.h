@@ -23,9 +23,9 @@ struct sc_store_live_job {
     struct sc_store_live *live;
     struct sc_store_piece_entry *pieces; /* [limits.pieces_max] */
     struct sc_store_part *parts;         /* [layer_count] */
-    uint64_t codes_stride;               /* until the annex has its places: its room is due */
 
     /* Guarded by lock. */
+    uint64_t codes_stride; /* until the annex has its places, or never will: its room is due */
     bool is_used, is_left, is_lost, is_written;
     uint64_t order; /* of begin */
     uint64_t extent_id;
@@ -62,5 +62,7 @@ static inline enum sc_exec_lane sc_store_live_lane(const struct sc_store *store)
 
 /* Lock held: the task has something to do. */
 void sc_store_live_wake(struct sc_store_live *live);
+/* The annex has its places, or never will. Once more: no effect. */
+void sc_store_live_due_give(struct sc_store_live_job *job);
 
 #endif

@@ -14,7 +14,10 @@
 #define LONG_CODES                                                                                 \
     LAYERED ", \"lease_ns_max\": 0, \"chunk_tokens\": 256, "                                       \
             "\"layered\": {\"bits_k\": 8, \"bits_v\": 8}"
-#define SMALL     "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0"
+#define SMALL "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0"
+#define LEASED                                                                                     \
+    "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", "                                      \
+    "\"lease_ns_max\": 2000000000"
 #define ROWS_MAX  512u
 #define CHUNK_MAX 256u
 
@@ -957,6 +960,233 @@ static void a_conversation_gives_its_rows_up_before_its_end_goes(void **state)
     rig_done(&rig);
 }
 
+/* Prompts of seeds 0 .. count, all of whose rows went, in this order of use, and of the first one
+ * more. A new one of seed 100 is stored behind them. */
+static struct prompt open_spent(struct rig *rig, uint64_t count)
+{
+    rig_init(rig, true, LAYERED ", \"lease_ns_max\": 0");
+    rig_shape(rig, 3, 2, 128, SPEC_DTYPE_F16);
+    rig_open(rig);
+    for (uint64_t seed = 0; seed < count; seed++) {
+        struct prompt prompt = rig_prompt(seed, 0, 0, 150);
+        fill(rig, &prompt);
+        rig_prompt_free(&prompt);
+    }
+    while (stats_of(rig).evicted_chunks == 0)
+        press(rig);
+    assert_int_equal(stats_of(rig).coarsened_chunks, 3 * count);
+    struct prompt fresh = rig_prompt(100, 0, 0, 150);
+    fill(rig, &fresh);
+    return fresh;
+}
+
+static uint64_t tokens_kept(struct rig *rig, uint64_t seed)
+{
+    struct prompt prompt = rig_prompt(seed, 0, 0, 150);
+    struct spec_lookup_result result = rig_lookup(rig, &prompt);
+    rig_release(rig, result.request);
+    rig_prompt_free(&prompt);
+    return result.matched_tokens;
+}
+
+/* Who holds what was stored just now, and finds no room, has what gave its rows up evicted. */
+static void a_request_finds_room_behind_what_it_holds(void **state)
+{
+    (void)state;
+    for (uint64_t held = 0; held < 2; held++) { /* what is new, or has no rows itself */
+        struct rig rig;
+        struct prompt fresh = open_spent(&rig, 5);
+        struct prompt last = rig_prompt(4, 0, 0, 150);
+        struct spec_lookup_result holds = rig_lookup(&rig, held == 0 ? &fresh : &last);
+        assert_int_equal(holds.matched_tokens, 150);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t before = stats_of(&rig).evicted_chunks + stats_of(&rig).coarsened_chunks;
+            press(&rig);
+            assert_true(stats_of(&rig).evicted_chunks + stats_of(&rig).coarsened_chunks > before);
+        }
+        assert_true(stats_of(&rig).evicted_chunks > 3);
+        rig_release(&rig, holds.request);
+        assert_int_equal(tokens_kept(&rig, held == 0 ? 100 : 4), 150);
+        rig_check_index(&rig);
+        rig_prompt_free(&last);
+        rig_prompt_free(&fresh);
+        rig_done(&rig);
+    }
+}
+
+/* A full index has room made by what was used longest ago, whatever has rows. */
+static void a_full_index_keeps_what_was_stored_just_now(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt fresh = open_spent(&rig, 5);
+    uint64_t before = stats_of(&rig).evicted_chunks;
+    for (uint32_t i = 0; i < 8; i++) {
+        sc_plugin_evict_ask_runs(rig.conn);
+        rig_background(&rig);
+        assert_true(stats_of(&rig).evicted_chunks > before + i);
+    }
+    assert_int_equal(tokens_kept(&rig, 100), 150);
+    assert_int_equal(tokens_kept(&rig, 4), 150);
+    assert_int_equal(tokens_kept(&rig, 1), 0);
+    rig_prompt_free(&fresh);
+    rig_done(&rig);
+}
+
+/* What has no rows and is used stays longer than what was used before it, though much goes at
+ * once. */
+static void a_use_keeps_what_has_codes_alone(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt fresh = open_spent(&rig, 5);
+    assert_int_equal(tokens_kept(&rig, 2), 150);
+    press(&rig); /* the new one's rows */
+    uint64_t before = stats_of(&rig).evicted_chunks;
+    while (stats_of(&rig).evicted_chunks < before + 6) {
+        sc_plugin_evict_ask(rig.conn, 60);
+        rig_background(&rig);
+    }
+    assert_true(stats_of(&rig).evicted_chunks < before + 11);
+    assert_int_equal(tokens_kept(&rig, 100), 150);
+    assert_int_equal(tokens_kept(&rig, 2), 150);
+    assert_true(tokens_kept(&rig, 3) < 150);
+    rig_prompt_free(&fresh);
+    rig_done(&rig);
+}
+
+/* A pass that would not fit with its codes though all else went finds no room, and costs nobody
+ * anything. */
+static void nothing_goes_for_what_never_fits(void **state)
+{
+    (void)state;
+    static const uint64_t COUNT[] = {1200, 1400, 3000}; /* of 3 KiB; 4 MiB are there for all */
+    struct rig rig;
+    rig_init(&rig, true, LAYERED ", " SMALL);
+    rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    struct prompt small = rig_prompt(1, 0, 0, 150);
+    fill(&rig, &small);
+    for (uint32_t i = 0; i < 3; i++) {
+        struct prompt large = rig_prompt(2 + i, 0, 0, COUNT[i]);
+        for (uint32_t again = 0; again < 3; again++) {
+            assert_int_equal(rig_fill(&rig, &large), SPEC_E_NO_SPACE);
+            rig_background(&rig);
+        }
+        assert_int_equal(stats_of(&rig).evicted_chunks + stats_of(&rig).coarsened_chunks, 0);
+        rig_prompt_free(&large);
+    }
+    assert_int_equal(read_rows(&rig, &small, 1000000).exact, 150);
+    struct prompt fits = rig_prompt(7, 0, 0, 400); /* when the other has gone */
+    for (uint32_t i = 0; i < 3 && rig_fill(&rig, &fits) != SPEC_OK; i++)
+        rig_background(&rig);
+    wait_for_codes(&rig);
+    struct spec_lookup_result result = rig_lookup(&rig, &fits);
+    assert_int_equal(result.matched_tokens, 400);
+    rig_release(&rig, result.request);
+    rig_prompt_free(&fits);
+    rig_prompt_free(&small);
+    rig_done(&rig);
+}
+
+static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt *prompt,
+                                           uint64_t random)
+{
+    static const uint64_t RETAIN[] = {0, 0, 0, 1, 60};
+    static const int64_t PRIORITY[] = {0, 0, 0, -1, 2};
+    struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                        .tokens = prompt->tokens,
+                                        .token_count = prompt->count,
+                                        .max_tokens = prompt->count,
+                                        .retain_s = RETAIN[random % 5],
+                                        .priority = PRIORITY[random / 8 % 5]};
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    return result;
+}
+
+/* Of a few conversations, of which three at a time begin alike, always of the same length. */
+static struct prompt random_prompt(uint64_t random)
+{
+    uint64_t seed = random % 7, branch = random / 8 % 3;
+    return rig_prompt(seed, 128, branch, 130 + (seed * 41 + branch * 17) % 120);
+}
+
+/* One of many things happens to a full disk. */
+static void random_step(struct rig *rig, uint64_t random, spec_request held[4])
+{
+    struct prompt prompt = random_prompt(random / 16);
+    uint64_t which = random % 16, at = random / 16 % 4;
+    if (which < 7) {
+        struct spec_lookup_result result = lookup_as(rig, &prompt, random / 32);
+        uint64_t first = result.matched_tokens;
+        if (first < prompt.count)
+            (void)rig_wait(rig,
+                           rig_store(rig, result.request, &prompt, first, prompt.count - first));
+        rig_release(rig, result.request);
+    } else if (which < 10) {
+        if (held[at] != 0)
+            rig_release(rig, held[at]);
+        held[at] = random / 64 % 2 == 0 ? 0 : lookup_as(rig, &prompt, random / 32).request;
+    } else if (which < 13) {
+        assert_int_equal(read_rows(rig, &prompt, random / 16 % 2 * 1000000).status, SPEC_OK);
+    } else if (which == 13) {
+        sc_plugin_evict_ask(rig->conn, 1 + random / 16 % 200);
+    } else if (which == 14) {
+        sc_plugin_evict_ask_runs(rig->conn);
+    } else if (random / 16 % 8 == 0) {
+        assert_int_equal(sc_plugin_reset(rig->conn, NULL), SPEC_OK);
+    } else {
+        rig_pass_ns(rig, random / 16 % 3 * 1000000000);
+    }
+    rig_prompt_free(&prompt);
+}
+
+/* Whatever has happened and is held: rows and codes are right, and once nothing is held there is
+ * room for more, and all that was kept for codes has been given back. */
+static void no_order_of_things_leaves_a_disk_full(void **state)
+{
+    (void)state;
+    uint64_t evicted = 0, coarsened = 0;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        struct rig rig;
+        spec_request held[4] = {0};
+        rig_init(&rig, true, seed % 2 == 0 ? LAYERED ", " SMALL : LAYERED ", " LEASED);
+        rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16);
+        rig_open(&rig);
+        uint64_t random = seed;
+        for (uint32_t i = 0; i < 120; i++) {
+            random = rig_mix(random + i);
+            random_step(&rig, random, held);
+            if (random >> 60 < 8)
+                rig_background(&rig);
+            struct sc_store_stats store;
+            sc_store_stats(rig.conn->store, &store);
+            assert_true(store.disk_bytes_used <= store.disk_bytes_max);
+        }
+        for (uint32_t i = 0; i < 4; i++)
+            if (held[i] != 0)
+                rig_release(&rig, held[i]);
+        struct prompt last = rig_prompt(99, 0, 0, 150);
+        spec_status status = SPEC_E_NO_SPACE;
+        for (uint32_t i = 0; i < 4 && status != SPEC_OK; i++) {
+            status = rig_fill(&rig, &last);
+            rig_background(&rig);
+            rig_pass_ns(&rig, 2500000000);
+        }
+        assert_int_equal(status, SPEC_OK);
+        wait_for_codes(&rig);
+        assert_int_equal(rig.conn->store->disk.codes_due, 0);
+        rig_check_index(&rig);
+        evicted += stats_of(&rig).evicted_chunks;
+        coarsened += stats_of(&rig).coarsened_chunks;
+        rig_prompt_free(&last);
+        rig_done(&rig);
+    }
+    print_message("%lu chunks gave their rows up, %lu went\n", coarsened, evicted);
+    assert_true(evicted > 100 && coarsened > 100);
+}
+
 /* Off by default, and nothing to a connector that delivers rows. */
 static void rows_go_only_where_it_was_asked_for(void **state)
 {
@@ -1001,6 +1231,11 @@ int main(void)
         cmocka_unit_test(rows_that_fail_behind_codes_alone_fail_to_all),
         cmocka_unit_test(rows_go_before_nodes_under_pressure),
         cmocka_unit_test(a_conversation_gives_its_rows_up_before_its_end_goes),
+        cmocka_unit_test(a_request_finds_room_behind_what_it_holds),
+        cmocka_unit_test(a_full_index_keeps_what_was_stored_just_now),
+        cmocka_unit_test(a_use_keeps_what_has_codes_alone),
+        cmocka_unit_test(nothing_goes_for_what_never_fits),
+        cmocka_unit_test(no_order_of_things_leaves_a_disk_full),
         cmocka_unit_test(rows_go_only_where_it_was_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1150,6 +1150,56 @@ static void what_is_chosen_later_is_refined(void **state)
     }
 }
 
+/* Two items of one call go on with a delivery that came ahead: the first chooses, so that the
+ * second has a ranking, of rows alone, when its turn comes. What has no rows is not asked for any,
+ * and stays. */
+static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
+{
+    (void)state;
+    static struct told told[SLABS_MAX];
+    for (uint32_t way = 0; way < 16; way++) {
+        bool is_coarse = way % 2 == 1, has_left = way / 2 % 2 == 1, is_most = way / 4 % 2 == 1;
+        bool is_submitted = way / 8 % 2 == 1;
+        char text[512];
+        struct world world;
+        struct shot shot;
+        text_make(&PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
+        world_begin(&world, &PLANED, text);
+        if (is_coarse)
+            become_coarse(&world);
+        spec_request request = look(&world, 0);
+        assert_int_equal(tables_read(&world, request, 0, told), 5);
+        spec_ticket ticket = fire_ahead(&world, &shot, request, 0), both;
+        if (has_left)
+            codes_leave(&world, request);
+        struct spec_select more = shot.select;
+        more.exact_ppm = is_most ? 900000 : 200000;
+        aim_by_queries(&shot, ticket, 100000, 0);
+        struct spec_important items[2] = {shot.item, shot.item};
+        items[0].exact_bits = items[0].refined_bits = NULL;
+        items[1].select = &more;
+        if (is_submitted) {
+            assert_int_equal(sc_plugin_submit(world.rig.conn, items, 2, &both, NULL), SPEC_OK);
+            assert_int_equal(sc_plugin_submit_wait(world.rig.conn, both, UINT64_MAX, NULL),
+                             SPEC_OK);
+        } else {
+            assert_int_equal(sc_plugin_get_important(world.rig.conn, items, 2, NULL), SPEC_OK);
+        }
+        assert_int_equal(items[0].status, SPEC_OK);
+        assert_int_equal(items[1].status, SPEC_OK);
+        shot.item = items[1];
+        assert_true(shot.item.exact_rows + shot.item.refined_rows >= 30);
+        assert_int_equal(shot.item.exact_rows == 0, is_coarse);
+        assert_all(&world, &PLANED, told, &shot, 0, NULL);
+        assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
+        shot_free(&shot);
+        rig_release(&world.rig, request);
+        request = look(&world, 0); /* nothing was dropped for it */
+        rig_release(&world.rig, request);
+        world_done(&world);
+    }
+}
+
 /* All extents have their codes from another annex from here on, of the very same bytes; called
  * twice it is as it was. */
 static void annexes_swap(struct world *world, uint8_t (*others)[1024])
@@ -1621,6 +1671,7 @@ int main(void)
         cmocka_unit_test(planes_come_with_new_codes_alone),
         cmocka_unit_test(rows_that_are_gone_are_not_made_exact),
         cmocka_unit_test(what_is_chosen_later_is_refined),
+        cmocka_unit_test(a_second_item_goes_on_by_the_ranking_of_the_first),
         cmocka_unit_test(other_codes_refine_nothing),
         cmocka_unit_test(reads_that_fail_refine_what_they_can),
         cmocka_unit_test(reads_that_fail_leave_rows_right),

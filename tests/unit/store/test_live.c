@@ -87,6 +87,7 @@ static void settle(struct world *world)
     while ((busy = atomic_load(&world->store->busy)) != 0)
         (void)sc_exec_wait(world->exec, &world->store->busy, busy,
                            sc_exec_now_ns(world->exec) + 20000000);
+    assert_int_equal(world->store->disk.codes_due, 0);
 }
 
 static void all_have_codes(struct world *world, uint64_t key_last)
@@ -489,6 +490,7 @@ static void a_pass_that_is_given_up_leaves_nothing(void **state)
                 sc_store_extent_abort(pass->extent);
             pass_wait(pass);
             pass_free(pass);
+            assert_int_equal(world->store->disk.codes_due, 0); /* whenever its task has its turn */
             assert_int_equal(world_store(world, 2, 0, 100), SPEC_OK);
             settle(world);
             assert_int_equal(stats_of(world).built_pieces, 0);
@@ -529,6 +531,66 @@ static void a_pass_whose_segment_cannot_be_made_is_given_up(void **state)
         space_check(world->store);
         world_free(world);
     }
+}
+
+/* More passes than there are jobs, each ended somewhere: committed, or given up before, between or
+ * behind its layers, while writes fail or not. What is due to codes is that of passes that go on,
+ * and nothing in the end. */
+static void whatever_ends_passes_gives_back_what_is_due(void **state)
+{
+    (void)state;
+    enum { PASSES = SC_STORE_LIVE_MAX + 8 };
+    uint64_t most = 0, refused = 0;
+    for (uint64_t seed = 0; seed < 24; seed++) {
+        struct world_setup setup = setups[seed % 4];
+        struct pass *passes[PASSES] = {NULL};
+        uint64_t random = seed;
+        setup.disk_bytes = seed % 3 == 0 ? 8u << 20 : setup.disk_bytes;
+        struct world *world = world_live(&setup, seed);
+        world_close(world);
+        world->params.fault = &world->fault;
+        world_open_ok(world);
+        if (seed % 5 == 1)
+            sc_fault_arm(&world->fault, SC_FAULT_WRITE, (int64_t)(3 * seed));
+        for (uint32_t i = 0; i < 40 * PASSES; i++) {
+            struct pass **pass = &passes[random_below(&random, PASSES)];
+            uint64_t which = random_below(&random, 8);
+            if (*pass == NULL) {
+                *pass = pass_make(world, 1 + i, 0, 1 + (uint32_t)random_below(&random, 120));
+                (*pass)->discards = random_below(&random, 4) == 0;
+                if (pass_begin(*pass) != SPEC_OK) {
+                    pass_free(*pass);
+                    *pass = NULL;
+                    refused++;
+                }
+            } else if ((*pass)->layer < setup.layers && which < 6) {
+                if (pass_put(*pass) != SPEC_OK)
+                    (*pass)->layer = setup.layers; /* it has ended */
+            } else {
+                if ((*pass)->layer < setup.layers)
+                    sc_store_extent_abort((*pass)->extent);
+                pass_wait(*pass);
+                pass_free(*pass);
+                *pass = NULL;
+            }
+            uint64_t due = world->store->disk.codes_due;
+            most = due > most ? due : most;
+            step_some(world, random_below(&random, 4));
+        }
+        for (uint32_t i = 0; i < PASSES; i++)
+            if (passes[i] != NULL) {
+                if (passes[i]->layer < setup.layers)
+                    sc_store_extent_abort(passes[i]->extent);
+                pass_wait(passes[i]);
+                pass_free(passes[i]);
+            }
+        sc_fault_arm(&world->fault, SC_FAULT_WRITE, INT64_MAX);
+        settle(world);
+        space_check(world->store);
+        world_free(world);
+    }
+    print_message("%lu bytes of a layer were due at most, %lu passes refused\n", most, refused);
+    assert_true(most > 0 && refused > 0);
 }
 
 /* Closed after any number of steps behind the commit. */
@@ -718,6 +780,7 @@ int main(void)
         cmocka_unit_test(what_is_present_elsewhere_is_not_coded),
         cmocka_unit_test(a_pass_that_is_given_up_leaves_nothing),
         cmocka_unit_test(a_pass_whose_segment_cannot_be_made_is_given_up),
+        cmocka_unit_test(whatever_ends_passes_gives_back_what_is_due),
         cmocka_unit_test(a_close_ends_it_anywhere),
         cmocka_unit_test(coding_survives_every_fault),
         cmocka_unit_test(a_cut_at_any_write_leaves_rows_or_both),
