@@ -631,7 +631,7 @@ def entries_of(session, name, model, quick):
         return recall_set(session, "recall_text_dev", ("512", "1024") if quick else
                           ("512", "1024", "2048"), 1 if quick else 12, 3 if quick else 8)
     if name == "recall_held":
-        return held_out(session, model, (512, 1024, 2048), 1 if quick else 4, 8)
+        return held_out(session, model, (512, 1024, 2048), 1 if quick else 12, 8)
     if name == "recall_ids_held":
         return held_out_ids((256, 512, 1024, 1900), 1 if quick else 12, 8)
     if name == "wikitext2":

@@ -61,7 +61,7 @@ static void blocks_come_with_the_second_request(void **state)
     (void)state;
     struct world world;
     char config[512];
-    config_of(config, sizeof(config), "layered", "paired", "", 100000);
+    config_of(config, sizeof(config), "layered-even", "paired", "", 100000);
     world_open(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     wait_for_codes(&world);
     load_all(&world, 50000);
@@ -87,7 +87,7 @@ static void a_configuration_without_has_none(void **state)
     (void)state;
     struct world world;
     char config[512];
-    config_of(config, sizeof(config), "layered", "paired", "", 0);
+    config_of(config, sizeof(config), "layered-even", "paired", "", 0);
     world_open(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     wait_for_codes(&world);
     for (uint32_t i = 0; i < 4; i++) {
@@ -190,9 +190,9 @@ static void nothing_is_delivered_differently(void **state)
         uint32_t heads, group, head_size, dtype;
         bool is_layered;
     } CASES[] = {
-        {"layered", "paired", "", 2, 2, 16, SPEC_DTYPE_F16, true},
-        {"layered", "split", "", 3, 1, 16, SPEC_DTYPE_F16, true},
-        {"layered", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", 4, 1, 16,
+        {"layered-even", "paired", "", 2, 2, 16, SPEC_DTYPE_F16, true},
+        {"layered-even", "split", "", 3, 1, 16, SPEC_DTYPE_F16, true},
+        {"layered-even", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", 4, 1, 16,
          SPEC_DTYPE_F16, true},
         {"hinted", "paired", "", 2, 2, 16, SPEC_DTYPE_F16, false},
         {"hinted", "split", ", \"prefetch\": {\"min_precision_ppm\": 0}", 2, 2, 16, SPEC_DTYPE_F16,
@@ -248,7 +248,7 @@ static void block_damage(struct world *world)
 static void a_damaged_block_costs_nothing_but_reads(void **state)
 {
     (void)state;
-    static const char *const PRESETS[] = {"layered", "hinted"};
+    static const char *const PRESETS[] = {"layered-even", "hinted"};
     for (uint32_t i = 0; i < 2; i++) {
         static struct twins twins;
         for (uint32_t t = 0; t < 2; t++) {
@@ -367,7 +367,8 @@ static void no_memory_for_blocks_is_no_open_or_no_block(void **state)
     (void)state;
     static struct world world;
     char config[512];
-    config_of(config, sizeof(config), "layered", "split", ", \"host_bytes\": \"4MiB\"", 100000);
+    config_of(config, sizeof(config), "layered-even", "split", ", \"host_bytes\": \"4MiB\"",
+              100000);
     world_open(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     wait_for_codes(&world);
     rig_close(&world.rig);
