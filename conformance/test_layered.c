@@ -553,7 +553,9 @@ static void abi_058_a_changed_row_ends_a_layered_load(void **state)
 
 /* ---- 157, 158 ---- */
 
-/* A scene whose rows were evicted, and codes were not. False: the connector kept them. */
+/* A scene whose rows were evicted, and codes were not. False: the connector kept them. What else is
+ * stored is any bits, which have no codes as a rule, so that it has to go whole; the scene is in
+ * use all the time, and does not go before it. */
 static bool coarse_open(struct fixture *fx, uint64_t seed, struct coded *ret_coded)
 {
     static const struct shape BIG = {2, 4, 16, SPEC_DTYPE_F32};
@@ -564,7 +566,9 @@ static bool coarse_open(struct fixture *fx, uint64_t seed, struct coded *ret_cod
     *ret_coded = coded_make(fx, seed, 4, 2, STORED);
     coded_store(ret_coded);
     for (uint64_t i = 0; i < 80 && fixture_stats(fx).coarsened_chunks == 0; i++) {
-        struct prompt other = prompt_make(seed * 100 + i, 384); /* the scene's is the oldest */
+        struct prompt other = prompt_make(seed * 100 + i, 384);
+        struct spec_lookup_result used = fixture_find(fx, &ret_coded->scene.prompt);
+        fixture_release(fx, used.request);
         (void)fixture_store_at_last(fx, &other);
         coded_settle(fx);
         prompt_free(&other);

@@ -2,7 +2,7 @@
 
 Each question is a suffix of its text (recall_text, 1,024 and 2,048 tokens, 96 a length). Measured
 beside the same engine's whole prefill: the first new token's distribution (KL), with rows from the
-engine's own prefix cache (noise) and layered (K 4 bits, V 2, 5 % exact); the choice among ten
+engine's own prefix cache (noise) and layered (preset layered, 5 % exact); the choice among ten
 continuations, by the prefix cache and layered; what the plugin wanted of the store. Then, through
 the same way with exact_ppm 1000000, logprobs that are bit-identical to lossless loads'; and four
 requests in one batch, of which two load: each answers as alone.

@@ -47,21 +47,22 @@ static const struct {
     {"hinted", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", false, NULL},
     {"hinted", "split",
      ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", false, NULL},
-    {"layered", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, NULL},
-    {"layered", "split",
+    {"layered-even", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, NULL},
+    {"layered-even", "split",
      ", \"prefetch\": {\"predictor\": \"layer\", \"min_precision_ppm\": 0}, \"read\": "
      "{\"planner\": "
      "\"chunk\"}",
      true, NULL},
-    {"layered", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, PLANES("planes")},
-    {"layered", "split",
+    {"layered-even", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true,
+     PLANES("planes")},
+    {"layered-even", "split",
      ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", true,
      PLANES("planes")},
-    {"layered", "paired",
+    {"layered-even", "paired",
      ", \"prefetch\": {\"predictor\": \"layer\", \"min_precision_ppm\": 0}, \"read\": "
      "{\"planner\": \"range\"}",
      true, PLANES("planes")},
-    {"layered", "split", "", true, PLANES("auto")},
+    {"layered-even", "split", "", true, PLANES("auto")},
 };
 #define CASE_COUNT (sizeof(CASES) / sizeof(CASES[0]))
 
