@@ -409,6 +409,8 @@ struct sc_store_room {
     bool is_paused;           /* sc_store_is_paused */
 };
 void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room);
+/* Its bytes_max alone, without a look at every segment. Any thread. */
+uint64_t sc_store_room_most(struct sc_store *store);
 /* The device failed lately: extents are refused, whatever is free. Any thread. */
 bool sc_store_is_paused(struct sc_store *store);
 /* So many rows would have been stored, had there been room: they count as demand. Any thread. */

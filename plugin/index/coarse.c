@@ -9,11 +9,11 @@
  *   root -- [ A A A A ] -- [ B B ]          A, B extents; the leaf is B's. B gives its rows up,
  *                                           later A; only then the leaf goes (decision 0010)
  *
- * Holds: an extent whose rows a request of this process may ask for keeps them; no leaf goes while
- * an extent can give its rows up (of what has not just come).
- * Does not: wait for leases (the store's quarantine does).
- * Threads: find_coarse any; some: the executor's, one at a time (the job of evict.c).
- * Tests: tests/unit/plugin/test_coarse.c, conformance (abi_157_*, abi_158_*) */
+ * Holds: an extent whose rows a request of this process may ask for keeps them; no leaf goes for
+ * bytes before each, but what has just come, was asked for rows since its last use. (Codes that
+ * come and pins that go later are seen when its turn to go has come.) Does not: wait for leases
+ * (the store's quarantine does). Threads: find_coarse any; some: the executor's, one at a time (the
+ * job of evict.c). Tests: tests/unit/plugin/test_coarse.c, conformance (abi_157_*, abi_158_*) */
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
 
@@ -181,22 +181,26 @@ static bool rows_give(spec_connector *conn, const struct sc_plugin_coarse *coars
     return gives;
 }
 
+/* Whether rows may go alone at all. */
+static bool is_on(const spec_connector *conn)
+{
+    return conn->choice.takes_coarse && conn->config.coarse_only;
+}
+
 bool sc_plugin_coarse_is_asked(const spec_connector *conn, struct sc_radix_ref leaf)
 {
-    return !conn->choice.takes_coarse || !conn->config.coarse_only ||
-           sc_radix_is_behind(conn->radix, leaf);
+    return !is_on(conn) || sc_radix_is_behind(conn->radix, leaf);
 }
 
 bool sc_plugin_coarse_can(const spec_connector *conn, uint64_t piece)
 {
-    return conn->choice.takes_coarse && conn->config.coarse_only &&
-           sc_store_coarse_find(conn->store, piece).id != 0;
+    return is_on(conn) && sc_store_coarse_find(conn->store, piece).id != 0;
 }
 
 bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end)
 {
     struct sc_plugin_coarse *coarse = &conn->evict.coarse;
-    if (!conn->choice.takes_coarse || !conn->config.coarse_only)
+    if (!is_on(conn))
         return false;
     if (coarse->extent.id == 0) {
         pthread_mutex_lock(&conn->index.lock);

@@ -46,10 +46,8 @@ static void asked_now(spec_connector *conn)
 
 void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows)
 {
-    struct sc_store_room room;
     uint64_t bytes = sc_store_room_bytes(conn->store, rows);
-    sc_store_room(conn->store, &room);
-    if (bytes > room.bytes_max) /* it never fits: nothing goes for it */
+    if (bytes > sc_store_room_most(conn->store)) /* it never fits: nothing goes for it */
         return;
     asked_now(conn);
     asked_raise(&conn->evict.asked_bytes, bytes);

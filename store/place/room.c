@@ -59,6 +59,26 @@ bool sc_store_is_paused(struct sc_store *store)
     return is_paused;
 }
 
+/* Space lock held. What segments can hold, and, of it, what those that may still be made can. */
+static uint64_t bytes_most(struct sc_store *store, uint64_t *ret_makeable)
+{
+    uint64_t makeable = sc_store_segment_room(store);
+    uint64_t rest = makeable % store->params.config->segment_bytes; /* in whole ones, and a last */
+    *ret_makeable = makeable - (rest < SC_STORE_SEGMENT_MIN ? rest : 0);
+    return store->disk.segment_bytes + *ret_makeable;
+}
+
+uint64_t sc_store_room_most(struct sc_store *store)
+{
+    uint64_t makeable;
+    if (store->params.role != SC_STORE_WRITER)
+        return 0;
+    pthread_mutex_lock(&store->disk.lock);
+    uint64_t bytes = bytes_most(store, &makeable);
+    pthread_mutex_unlock(&store->disk.lock);
+    return bytes;
+}
+
 void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
 {
     struct sc_store_room room = {0};
@@ -80,10 +100,8 @@ void sc_store_room(struct sc_store *store, struct sc_store_room *ret_room)
         pthread_mutex_unlock(&store->disk.lock);
     }
     pthread_mutex_lock(&store->disk.lock);
-    uint64_t makeable = sc_store_segment_room(store);
-    uint64_t rest = makeable % store->params.config->segment_bytes; /* in whole ones, and a last */
-    makeable -= rest < SC_STORE_SEGMENT_MIN ? rest : 0;
-    room.bytes_max = store->disk.segment_bytes + makeable;
+    uint64_t makeable;
+    room.bytes_max = bytes_most(store, &makeable);
     room.free_bytes += makeable;
     room.quarantine_bytes = store->quarantine.bytes;
     sc_store_demand_look(store, piece_next, &room.demand_bytes, &room.piece_new);

@@ -75,10 +75,10 @@ struct sc_store_live_job *sc_store_live_begin(struct sc_store *store,
         found->state = SC_STORE_LIVE_MAKING;
     }
     pthread_mutex_unlock(&live->lock);
-    if (found == NULL)
-        sc_store_codes_due_give(store, extent->codes_stride);
     if (found != NULL)
         entry_set(found, extent); /* it is not looked at before a layer is packed */
+    else
+        sc_store_codes_due_give(store, extent->codes_stride);
     return found;
 }
 
