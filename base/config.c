@@ -110,18 +110,23 @@ static bool read_choice(const struct sc_config_row *key, struct span span, uint6
     return false;
 }
 
-/* A number of halves, as "2.5": value is twice that. */
-static bool read_halves(struct span span, uint64_t *ret_value)
+/* A number in steps of a quarter, as "2.75": value is four times that. */
+static bool read_quarters(struct span span, uint64_t *ret_value)
 {
-    struct span whole = span;
-    uint64_t value;
-    if (span.bytes > 2 && span.at[span.bytes - 2] == '.')
-        whole.bytes -= 2;
-    char last = whole.bytes < span.bytes ? span.at[span.bytes - 1] : '0';
-    if ((last != '0' && last != '5') || !read_digits(whole, &value) || value > UINT32_MAX)
-        return false;
-    *ret_value = 2 * value + (last == '5');
-    return true;
+    static const char *const FRACTIONS[][3] = {{"", ".0", ".00"}, {".25"}, {".5", ".50"}, {".75"}};
+    for (uint32_t i = 0; i < 4; i++)
+        for (uint32_t k = 0; k < 3 && FRACTIONS[i][k] != NULL; k++) {
+            uint64_t bytes = strlen(FRACTIONS[i][k]), value;
+            if (span.bytes <= bytes)
+                continue;
+            const struct span whole = {span.at, span.bytes - bytes};
+            if (memcmp(whole.at + whole.bytes, FRACTIONS[i][k], bytes) != 0 ||
+                !read_digits(whole, &value) || value > UINT32_MAX)
+                continue;
+            *ret_value = 4 * value + i;
+            return true;
+        }
+    return false;
 }
 
 /* The number that a value stands for; false: of another type, or out of range. A quoted value comes
@@ -135,8 +140,8 @@ static bool read_number(const struct sc_config_row *key, struct span span, bool 
         *ret_value = SC_CONFIG_AUTO;
         return true;
     }
-    if (key->kind == KIND_HALVES)
-        return !is_quoted && read_halves(span, ret_value) && is_in_range(key, *ret_value);
+    if (key->kind == KIND_QUARTERS)
+        return !is_quoted && read_quarters(span, ret_value) && is_in_range(key, *ret_value);
     if (key->kind == KIND_SIZE && is_quoted)
         return read_size(span, ret_value) && is_in_range(key, *ret_value);
     return !is_quoted && read_digits(span, ret_value) && is_in_range(key, *ret_value);
@@ -446,35 +451,36 @@ static void preset_apply(const struct parse *parse)
         default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
 }
 
-#define PLANES_HALVES_K 15u /* less than all 8 bits: a finer row has something of both */
-#define PLANES_HALVES_V 14u
+#define PLANES_QUARTERS_K 31u /* less than all 8 bits: a finer row has something of both */
+#define PLANES_QUARTERS_V 28u
 
 /* Codes of even widths are of some widths only; planes go on where free ones end. */
 static spec_status check_widths(const struct parse *parse)
 {
     const struct sc_config *config = parse->config;
-    const uint32_t halves[2] = {config->halves_k, config->halves_v};
+    static const char *const FRACTIONS[] = {"", ".25", ".5", ".75"};
+    const uint32_t quarters[2] = {config->quarters_k, config->quarters_v};
     for (uint32_t i = 0; i < 2 && config->widths == SC_WIDTHS_EVEN; i++)
-        if (halves[i] % 2 != 0 || halves[i] == 14 || halves[i] == 2)
+        if (quarters[i] % 4 != 0 || quarters[i] == 28 || quarters[i] == 4)
             return sc_fail(parse->reterr, SPEC_E_CONFIG,
                            "config: layered.bits_%c: found %" PRIu32 "%s, expected 2, 3, 4, 5, 6 "
                            "or 8 where layered.widths is even",
-                           i == 0 ? 'k' : 'v', halves[i] / 2, halves[i] % 2 != 0 ? ".5" : "");
+                           i == 0 ? 'k' : 'v', quarters[i] / 4, FRACTIONS[quarters[i] % 4]);
     bool has_planes = config->planes != SC_PLANES_NONE;
     if (has_planes && config->widths != SC_WIDTHS_FREE)
         return sc_fail(parse->reterr, SPEC_E_CONFIG,
                        "config: layered.planes: found \"k8v8\", expected \"none\" where "
                        "layered.widths is even");
-    if (has_planes && config->halves_k > PLANES_HALVES_K)
+    if (has_planes && config->quarters_k > PLANES_QUARTERS_K)
         return sc_fail(parse->reterr, SPEC_E_CONFIG,
                        "config: layered.bits_k: found 8, expected less where layered.planes is "
                        "k8v8");
-    if (has_planes && (config->halves_v % 2 != 0 || config->halves_v > PLANES_HALVES_V))
+    if (has_planes && (config->quarters_v % 4 != 0 || config->quarters_v > PLANES_QUARTERS_V))
         return sc_fail(parse->reterr, SPEC_E_CONFIG,
                        "config: layered.bits_v: found %" PRIu32
                        "%s, expected a whole number up to 7 "
                        "where layered.planes is k8v8",
-                       config->halves_v / 2, config->halves_v % 2 != 0 ? ".5" : "");
+                       config->quarters_v / 4, FRACTIONS[config->quarters_v % 4]);
     return SPEC_OK;
 }
 

@@ -87,12 +87,12 @@ struct sc_config {
     uint32_t identify;              /* "select.identify": enum sc_config_identify */
     uint32_t base;                  /* "select.base": enum sc_config_base */
     uint32_t codes;                 /* "layered.codes": enum sc_config_codes */
-    uint32_t halves_k, halves_v;    /* "layered.bits_k", "layered.bits_v", in half bits: 2 .. 16 */
-    uint32_t widths;                /* "layered.widths": enum sc_config_widths */
-    uint32_t planes;                /* "layered.planes": enum sc_config_planes */
-    uint32_t exact;                 /* "layered.exact": enum sc_config_exact */
-    uint64_t exact_ppm;             /* "layered.exact_ppm" */
-    uint64_t exact_first;           /* "layered.keep_first", "layered.keep_last": rows */
+    uint32_t quarters_k, quarters_v; /* "layered.bits_k", "layered.bits_v", in quarters: 4 .. 32 */
+    uint32_t widths;                 /* "layered.widths": enum sc_config_widths */
+    uint32_t planes;                 /* "layered.planes": enum sc_config_planes */
+    uint32_t exact;                  /* "layered.exact": enum sc_config_exact */
+    uint64_t exact_ppm;              /* "layered.exact_ppm" */
+    uint64_t exact_first;            /* "layered.keep_first", "layered.keep_last": rows */
     uint64_t exact_last;
     uint64_t refine_bytes;          /* "layered.refine_bytes": 64 MiB, of all requests */
     uint64_t hot_ppm;               /* "layered.hot_ppm": 0: no hot blocks */

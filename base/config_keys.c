@@ -18,9 +18,9 @@
 #define PATH(name, least, most)    .kind = KIND_PATH, MEMBER(name), .min = (least), .max = (most)
 #define SIZE(name, least, most)    .kind = KIND_SIZE, MEMBER(name), .min = (least), .max = (most)
 #define INTEGER(name, least, most) .kind = KIND_INTEGER, MEMBER(name), .min = (least), .max = (most)
-/* Numbers of halves: the member has twice as many. */
-#define HALVES(name, least, most)                                                                  \
-    .kind = KIND_HALVES, MEMBER(name), .min = 2 * (least), .max = 2 * (most)
+/* Numbers in steps of a quarter: the member has four times as many. */
+#define QUARTERS(name, least, most)                                                                \
+    .kind = KIND_QUARTERS, MEMBER(name), .min = 4 * (least), .max = 4 * (most)
 #define CHOICE(name, ...) .kind = KIND_CHOICE, MEMBER(name), .choices = {__VA_ARGS__}
 
 static const struct sc_config_row rows[] = {
@@ -140,13 +140,15 @@ static const struct sc_config_row rows[] = {
       "What an item gets of rows that are not chosen. none: nothing. coarse: their codes' values, "
       "so that every row is there; the budget is layered.exact_ppm then."},
      CHOICE(base, "none", "coarse")},
-    {{"layered.bits_k", "number", "4", "1 .. 8 in steps of .5; with even widths 2, 3, 4, 5, 6 or 8",
+    {{"layered.bits_k", "number", "4",
+      "1 .. 8 in steps of .25; with even widths 2, 3, 4, 5, 6 or 8",
       "Bits of a value of K in the codes that are made from now on, on average; scales come on "
       "top: 32 bits a channel of each piece of a chunk."},
-     HALVES(halves_k, 1, 8)},
-    {{"layered.bits_v", "number", "2", "1 .. 8 in steps of .5; with even widths 2, 3, 4, 5, 6 or 8",
+     QUARTERS(quarters_k, 1, 8)},
+    {{"layered.bits_v", "number", "2",
+      "1 .. 8 in steps of .25; with even widths 2, 3, 4, 5, 6 or 8",
       "The same of V. Of free widths V has some where this is no whole number."},
-     HALVES(halves_v, 1, 8)},
+     QUARTERS(quarters_v, 1, 8)},
     {{"layered.widths", "choice", "even", "\"even\" or \"free\"",
       "Bits of each channel in the codes that are made from now on. even: all the same. free: more "
       "where ranges and queries say that errors count, and keys are coded as they were before the "

@@ -18,7 +18,7 @@
 
 #define SC_CONFIG_CHOICES_MAX 24
 
-enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_HALVES, KIND_CHOICE };
+enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_QUARTERS, KIND_CHOICE };
 
 /* What docs/config.md lists of a key. */
 struct sc_config_key {

@@ -63,7 +63,7 @@ static const char *const PROBES[] = {", \"probe_heads\": 1", ", \"probe_heads\":
 struct contender {
     char name[32];
     char json[512];  /* the connector's configuration beside path and disk_bytes */
-    char suffix[16]; /* of the store's path: codes of other bits are another store's */
+    char suffix[32]; /* of the store's path: codes of other bits are another store's */
     struct eng_choose_rule rule;
 };
 
@@ -132,7 +132,7 @@ static void set_layered(struct contender *contender, const char *name, double sh
                   "planesCHUNK:K+V@SHARE is expected, up to 9 bits and 1",
                   name);
     (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%.*s",
-                   (int)(strchr(name, '@') - name < 14 ? strchr(name, '@') - name : 14), name);
+                   (int)(strchr(name, '@') - name < 30 ? strchr(name, '@') - name : 30), name);
     (void)snprintf(
         contender->json, sizeof(contender->json),
         "\"preset\": \"layered-even\", \"chunk_tokens\": %u, \"select\": {" ANY_LENGTH "}, "

@@ -126,9 +126,9 @@ static uint64_t certain_bytes(const spec_connector *conn)
     uint64_t bytes = conn->config.layout == SC_STORE_SPLIT ? 16 : 8;
     if (!conn->choice.reads_codes)
         return bytes + conn->choice.probe_row_bytes;
-    uint64_t halves = conn->config.halves_k;
-    halves += conn->config.base == SC_BASE_COARSE ? conn->config.halves_v : 0;
-    return bytes + conn->shape.kv_head_count * conn->shape.head_size * halves / 16;
+    uint64_t quarters = conn->config.quarters_k;
+    quarters += conn->config.base == SC_BASE_COARSE ? conn->config.quarters_v : 0;
+    return bytes + conn->shape.kv_head_count * conn->shape.head_size * quarters / 32;
 }
 
 static bool it_pays(const spec_connector *conn, uint32_t layer, uint64_t row_total,

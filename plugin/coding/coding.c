@@ -64,9 +64,9 @@ static bool table_reads(void *user, uint32_t part, const struct sc_store_code_sh
 
 /* Of even codes that are configured as free ones, which may have any: rounded down to one that is
  * there; 1 becomes 2. */
-static uint32_t even_bits(uint32_t halves)
+static uint32_t even_bits(uint32_t quarters)
 {
-    uint32_t bits = halves < 4 ? 2 : halves / 2;
+    uint32_t bits = quarters < 8 ? 2 : quarters / 4;
     return sc_kernels_code_has(bits) ? bits : bits - 1;
 }
 
@@ -76,20 +76,20 @@ static struct sc_store_code_shape shape_of(const spec_connector *conn)
     uint64_t channels = channels_of(conn);
     bool is_free = config->widths == SC_WIDTHS_FREE && may_be_free(conn);
     struct sc_store_code_shape shape = {
-        .bits_k = is_free ? config->halves_k / 2 : even_bits(config->halves_k),
-        .bits_v = is_free ? config->halves_v / 2 : even_bits(config->halves_v),
+        .bits_k = is_free ? config->quarters_k / 4 : even_bits(config->quarters_k),
+        .bits_v = is_free ? config->quarters_v / 4 : even_bits(config->quarters_v),
         .scale_bytes = sc_kernels_code_scale_bytes(channels)};
     if (is_free) {
         shape.form = SC_STORE_FORM_K_FREE;
         shape.form |= conn->coding->turns.rotary.turned > 0 ? SC_STORE_FORM_K_TURNED : 0;
-        bool is_even = config->halves_v % 2 == 0 && sc_kernels_code_has(shape.bits_v) &&
+        bool is_even = config->quarters_v % 4 == 0 && sc_kernels_code_has(shape.bits_v) &&
                        config->planes == SC_PLANES_NONE;
         shape.form |= is_even ? 0 : SC_STORE_FORM_V_FREE;
     }
-    shape.k_row_bytes = is_free ? channels * config->halves_k / 16
+    shape.k_row_bytes = is_free ? channels * config->quarters_k / 32
                                 : sc_kernels_code_row_bytes(channels, shape.bits_k);
     shape.v_row_bytes = (shape.form & SC_STORE_FORM_V_FREE) != 0
-                            ? channels * config->halves_v / 16
+                            ? channels * config->quarters_v / 32
                             : sc_kernels_code_row_bytes(channels, shape.bits_v);
     if (is_free && config->planes != SC_PLANES_NONE) {
         shape.k_finer_bytes = (uint32_t)(channels * SC_PLUGIN_FINER / 8 - shape.k_row_bytes);

@@ -114,7 +114,7 @@ static double bytes_of(const spec_connector *conn, uint32_t kind)
     if (config->base == SC_BASE_COARSE) {
         double values = (double)conn->shape.kv_head_count * conn->shape.head_size;
         double codes = /* half a bit of scales each */
-            values * (config->halves_k + config->halves_v + 2) / 16;
+            values * (config->quarters_k + config->quarters_v + 4) / 32;
         return (codes + row * (double)config->exact_ppm * 1e-6) * layers;
     }
     double retained = config->budget == SPEC_BUDGET_COUNT ? 1 : (double)config->retain_ppm * 1e-6;

@@ -235,7 +235,7 @@ static void rows_make(struct races *races)
     races->is_free = config->widths == SC_WIDTHS_FREE;
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t part = 0; part < 2; part++) {
-            uint32_t bits = (uint32_t)(part == 0 ? config->halves_k / 2 : config->halves_v / 2);
+            uint32_t bits = (uint32_t)(part == 0 ? config->quarters_k / 4 : config->quarters_v / 4);
             struct slab slab = {.row_count = 0};
             for (uint64_t j = 0; j < MATCHED; j++) {
                 stored_row(world, j, layer, part, races->rows[1][layer][part][j]);
@@ -260,6 +260,27 @@ static void spans_make(struct races *races)
             *span = fmaxf(*span, away);
         }
     }
+}
+
+/* When nobody is beside: what is stored gets its codes, and its rows are refined by them, whatever
+ * threads left. */
+static void afterwards(struct worker *worker)
+{
+    struct races *races = worker->races;
+    struct world *world = &races->world;
+    struct prompt prompt = races->prompts[0];
+    struct spec_lookup_result found;
+    prompt.count = MATCHED;
+    assert_int_equal(sc_plugin_reset(world->rig.conn, NULL), SPEC_OK);
+    found = rig_lookup(&world->rig, &prompt);
+    store(worker, found.request, found.matched_tokens);
+    rig_release(&world->rig, found.request);
+    wait_for_codes(world);
+    forget_all(races);
+    found = rig_lookup(&world->rig, &prompt);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        assert_true(load(worker, found.request, found.matched_tokens, layer));
+    rig_release(&world->rig, found.request);
 }
 
 static void run(uint64_t seed, void *user)
@@ -294,6 +315,8 @@ static void run(uint64_t seed, void *user)
     }
     for (uint64_t w = 0; w < WORKERS; w++)
         assert_int_equal(pthread_join(workers[w].thread, NULL), 0);
+    if (races->is_free)
+        afterwards(&workers[0]);
     assert_int_equal(atomic_load(&races->world.rig.conn->poison.broken), 0);
     sum->loads += races->loads;
     sum->refined += races->refined;

@@ -159,12 +159,17 @@ static const struct expected expected[] = {
      {"\"\"", "\"probes \"", "\"PROBES\"", "0", "1"}},
     {"select.base", MEMBER(base), 0, {"\"none\"", "\"coarse\""}, {0, 1}, {"\"fine\"", "1"}},
     {"layered.bits_k",
-     MEMBER(halves_k),
+     MEMBER(quarters_k),
+     16,
+     {"2", "6.0", "8.00"},
+     {8, 24, 32},
+     {"1", "7", "9", "4.", "4.25", "4.2", "4.125", "0.75", "\"4\""}},
+    {"layered.bits_v",
+     MEMBER(quarters_v),
      8,
-     {"2", "6.0", "8"},
-     {4, 12, 16},
-     {"1", "7", "9", "4.", "4.25", "\"4\""}},
-    {"layered.bits_v", MEMBER(halves_v), 4, {"2.0", "5", "8"}, {4, 10, 16}, {"1.5", "2.5", "8.5"}},
+     {"2.0", "5", "8"},
+     {8, 20, 32},
+     {"1.75", "2.5", "8.25"}},
     {"layered.widths", MEMBER(widths), 0, {"\"even\"", "\"free\""}, {0, 1}, {"\"any\"", "1"}},
     {"layered.planes", MEMBER(planes), 0, {"\"none\"", "\"none\""}, {0, 0}, {"\"k8\"", "8"}},
     {"layered.exact",
@@ -653,12 +658,12 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         plain.base = (uint32_t)presets[c].base;
         plain.min_precision_ppm = presets[c].min_precision_ppm;
         plain.host_policy = (uint32_t)presets[c].host_policy;
-        plain.halves_k = presets[c].bits > 0 ? 2 * (uint32_t)presets[c].bits : plain.halves_k;
-        plain.halves_v = presets[c].bits > 0 ? 2 * (uint32_t)presets[c].bits : plain.halves_v;
+        plain.quarters_k = presets[c].bits > 0 ? 4 * (uint32_t)presets[c].bits : plain.quarters_k;
+        plain.quarters_v = presets[c].bits > 0 ? 4 * (uint32_t)presets[c].bits : plain.quarters_v;
         plain.exact_ppm = presets[c].exact_ppm;
         if (plain.preset == SC_PRESET_LAYERED) {
             plain.widths = 1;
-            plain.halves_k = 2 * 3;
+            plain.quarters_k = 4 * 3;
         }
         plain.select_min_tokens = presets[c].is_literature ? 0 : plain.select_min_tokens;
         plain.min_share_ppm = presets[c].is_literature ? 0 : plain.min_share_ppm;

@@ -34,7 +34,7 @@ static struct sc_kernels_code slab_code(const struct rig *rig, uint32_t part)
     const struct sc_config *config = &rig->conn->config;
     uint64_t channels = (uint64_t)rig->heads * rig->head_size;
     return (struct sc_kernels_code){
-        channels, part == 0 ? config->halves_k / 2 : config->halves_v / 2, SC_KERNELS_F16};
+        channels, part == 0 ? config->quarters_k / 4 : config->quarters_v / 4, SC_KERNELS_F16};
 }
 
 static void slab_make(const struct rig *rig, const struct prompt *prompt, uint64_t first,

@@ -25,7 +25,7 @@ static const struct rig_rope NONE = {.kind = SPEC_ROPE_NONE};
 
 struct shape {
     uint32_t heads, group, head_size, dtype, chunk;
-    uint32_t halves_k, halves_v; /* of a bit */
+    uint32_t quarters_k, quarters_v; /* of a bit */
     uint64_t matched;
     const char *layout;
     const struct rig_rope *rope;
@@ -212,7 +212,7 @@ static void chunk_make(const struct world *world, const struct shape *shape,
         even_decode(world, chunk, part == 0 ? told->bits_k : told->bits_v, rows);
     else
         free_decode(world, chunk, told->tables[part],
-                    channels * (part == 0 ? shape->halves_k : shape->halves_v) / 16,
+                    channels * (part == 0 ? shape->quarters_k : shape->quarters_v) / 32,
                     part == 0 && (told->form & SC_STORE_FORM_K_TURNED) != 0, rows);
 }
 
@@ -262,14 +262,15 @@ static void assert_all(const struct world *world, const struct shape *shape,
 static void text_make(const struct shape *shape, const char *widths, const char *more,
                       char text[512])
 {
+    static const char *const FRACTIONS[] = {"", ".25", ".5", ".75"};
     (void)snprintf(text, 512,
                    "\"preset\": \"layered-even\", \"chunk_tokens\": %u, \"store\": {\"layout\": "
                    "\"%s\"%s}, \"layered\": {\"bits_k\": %u%s, \"bits_v\": %u%s, "
                    "\"widths\": "
                    "\"%s\"%s%s%s}",
-                   shape->chunk, shape->layout, more, shape->halves_k / 2,
-                   shape->halves_k % 2 != 0 ? ".5" : "", shape->halves_v / 2,
-                   shape->halves_v % 2 != 0 ? ".5" : "", widths,
+                   shape->chunk, shape->layout, more, shape->quarters_k / 4,
+                   FRACTIONS[shape->quarters_k % 4], shape->quarters_v / 4,
+                   FRACTIONS[shape->quarters_v % 4], widths,
                    shape->planes != NULL ? ", \"planes\": \"k8v8\", \"exact\": \"" : "",
                    shape->planes != NULL ? shape->planes : "", shape->planes != NULL ? "\"" : "");
 }
@@ -310,8 +311,8 @@ struct seen {
 /* Those of the configuration without halves; 7 is none of even ones. */
 static void even_bits_right(const struct shape *shape, const struct told *told)
 {
-    assert_int_equal(told->bits_k, shape->halves_k / 2 == 7 ? 6 : shape->halves_k / 2);
-    assert_int_equal(told->bits_v, shape->halves_v / 2 == 7 ? 6 : shape->halves_v / 2);
+    assert_int_equal(told->bits_k, shape->quarters_k / 4 == 7 ? 6 : shape->quarters_k / 4);
+    assert_int_equal(told->bits_v, shape->quarters_v / 4 == 7 ? 6 : shape->quarters_v / 4);
 }
 
 /* A layer of a request of its own. */
@@ -370,31 +371,31 @@ static struct seen all_check(struct world *world, const struct shape *shape)
 #define TURNED SC_STORE_FORM_K_TURNED
 #define V      SC_STORE_FORM_V_FREE
 
-static const struct shape BASE = {2, 2,   16,       SPEC_DTYPE_F16, 64,         6,
-                                  4, 300, "paired", &HALF,          K | TURNED, NULL};
+static const struct shape BASE = {2, 2,   16,       SPEC_DTYPE_F16, 64,         12,
+                                  8, 300, "paired", &HALF,          K | TURNED, NULL};
 
 static void rows_are_exact_or_what_their_table_says(void **state)
 {
     (void)state;
     static const struct shape SHAPES[] = {
-        {3, 1, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &HALF, K | TURNED, NULL},
-        {4, 2, 16, SPEC_DTYPE_BF16, 16, 5, 5, 333, "paired", &INTERLEAVED, K | TURNED | V, NULL},
-        {2, 4, 8, SPEC_DTYPE_F32, 128, 6, 5, 300, "split", &LLAMA3, K | TURNED | V, NULL},
-        {1, 3, 48, SPEC_DTYPE_F16, 64, 16, 14, 65, "split", &NONE, K | V, NULL},
-        {1, 1, 64, SPEC_DTYPE_BF16, 16, 5, 4, 140, "split", &HALF, K | TURNED, NULL},
-        {2, 2, 72, SPEC_DTYPE_F16, 64, 7, 5, 130, "paired", &LLAMA3, K | TURNED | V, NULL},
-        {2, 1, 128, SPEC_DTYPE_F32, 256, 4, 15, 260, "paired", &INTERLEAVED, K | TURNED | V, NULL},
-        {2, 1, 256, SPEC_DTYPE_F16, 64, 5, 5, 100, "split", &HALF, K | TURNED | V, NULL},
-        {2, 2, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &UNKNOWN, K, NULL},
-        {3, 1, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &HALF, K | TURNED | V, "planes"},
-        {3, 1, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &HALF, K | TURNED | V, "rows"},
-        {3, 1, 16, SPEC_DTYPE_F16, 64, 6, 4, 300, "paired", &HALF, K | TURNED | V, "auto"},
-        {4, 2, 16, SPEC_DTYPE_BF16, 16, 5, 2, 333, "paired", &INTERLEAVED, K | TURNED | V,
+        {3, 1, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &HALF, K | TURNED, NULL},
+        {4, 2, 16, SPEC_DTYPE_BF16, 16, 11, 9, 333, "paired", &INTERLEAVED, K | TURNED | V, NULL},
+        {2, 4, 8, SPEC_DTYPE_F32, 128, 12, 10, 300, "split", &LLAMA3, K | TURNED | V, NULL},
+        {1, 3, 48, SPEC_DTYPE_F16, 64, 32, 28, 65, "split", &NONE, K | V, NULL},
+        {1, 1, 64, SPEC_DTYPE_BF16, 16, 10, 8, 140, "split", &HALF, K | TURNED, NULL},
+        {2, 2, 72, SPEC_DTYPE_F16, 64, 13, 11, 130, "paired", &LLAMA3, K | TURNED | V, NULL},
+        {2, 1, 128, SPEC_DTYPE_F32, 256, 8, 30, 260, "paired", &INTERLEAVED, K | TURNED | V, NULL},
+        {2, 1, 256, SPEC_DTYPE_F16, 64, 10, 10, 100, "split", &HALF, K | TURNED | V, NULL},
+        {2, 2, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &UNKNOWN, K, NULL},
+        {3, 1, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &HALF, K | TURNED | V, "planes"},
+        {3, 1, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &HALF, K | TURNED | V, "rows"},
+        {3, 1, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &HALF, K | TURNED | V, "auto"},
+        {4, 2, 16, SPEC_DTYPE_BF16, 16, 10, 4, 333, "paired", &INTERLEAVED, K | TURNED | V,
          "planes"},
-        {2, 4, 8, SPEC_DTYPE_F32, 128, 6, 10, 300, "split", &LLAMA3, K | TURNED | V, "planes"},
-        {1, 3, 48, SPEC_DTYPE_F16, 64, 15, 6, 65, "split", &NONE, K | V, "planes"},
-        {2, 2, 72, SPEC_DTYPE_F16, 64, 7, 4, 130, "paired", &LLAMA3, K | TURNED | V, "planes"},
-        {2, 1, 128, SPEC_DTYPE_F32, 256, 4, 8, 260, "paired", &INTERLEAVED, K | TURNED | V,
+        {2, 4, 8, SPEC_DTYPE_F32, 128, 12, 20, 300, "split", &LLAMA3, K | TURNED | V, "planes"},
+        {1, 3, 48, SPEC_DTYPE_F16, 64, 31, 12, 65, "split", &NONE, K | V, "planes"},
+        {2, 2, 72, SPEC_DTYPE_F16, 64, 15, 8, 130, "paired", &LLAMA3, K | TURNED | V, "planes"},
+        {2, 1, 128, SPEC_DTYPE_F32, 256, 8, 16, 260, "paired", &INTERLEAVED, K | TURNED | V,
          "planes"},
     };
     struct seen all = {0};
@@ -404,7 +405,7 @@ static void rows_are_exact_or_what_their_table_says(void **state)
         text_make(&SHAPES[i], "free", "", text);
         world_begin(&world, &SHAPES[i], text);
         struct seen seen = all_check(&world, &SHAPES[i]);
-        if (SHAPES[i].halves_k != 16 && SHAPES[i].head_size > 8 && seen.uneven == 0)
+        if (SHAPES[i].quarters_k != 32 && SHAPES[i].head_size > 8 && seen.uneven == 0)
             fail_msg("heads %u of %u: all widths are the same", SHAPES[i].heads,
                      SHAPES[i].head_size);
         all.told += seen.told;
@@ -422,11 +423,11 @@ static void what_cannot_be_of_free_widths_is_even(void **state)
 {
     (void)state;
     static const struct shape SHAPES[] = {
-        {3, 2, 20, SPEC_DTYPE_F16, 64, 8, 4, 100, "paired", &HALF, 0, NULL},
-        {4, 1, 12, SPEC_DTYPE_F16, 64, 7, 5, 100, "split", &HALF, 0, NULL},
-        {3, 1, 8, SPEC_DTYPE_F32, 64, 8, 6, 100, "paired", &NONE, 0, NULL},
-        {1, 1, 272, SPEC_DTYPE_BF16, 64, 8, 6, 70, "paired", &INTERLEAVED, 0, NULL},
-        {3, 1, 8, SPEC_DTYPE_F16, 64, 14, 15, 100, "paired", &NONE, 0,
+        {3, 2, 20, SPEC_DTYPE_F16, 64, 16, 8, 100, "paired", &HALF, 0, NULL},
+        {4, 1, 12, SPEC_DTYPE_F16, 64, 14, 10, 100, "split", &HALF, 0, NULL},
+        {3, 1, 8, SPEC_DTYPE_F32, 64, 16, 12, 100, "paired", &NONE, 0, NULL},
+        {1, 1, 272, SPEC_DTYPE_BF16, 64, 16, 12, 70, "paired", &INTERLEAVED, 0, NULL},
+        {3, 1, 8, SPEC_DTYPE_F16, 64, 28, 30, 100, "paired", &NONE, 0,
          NULL}, /* 7 is none of those */
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
@@ -447,12 +448,12 @@ static void codes_of_an_earlier_process_say_by_which_table(void **state)
 {
     (void)state;
     struct shape wider = BASE, even = BASE;
-    wider.halves_k = 9;
+    wider.quarters_k = 18;
     char texts[3][512];
     struct world world;
     text_make(&BASE, "free", "", texts[0]);
     text_make(&wider, "free", "", texts[1]);
-    even.halves_k = 8;
+    even.quarters_k = 16;
     text_make(&even, "even", "", texts[2]);
     world_begin(&world, &BASE, texts[0]);
     for (uint32_t way = 1; way <= 4; way++) {
@@ -472,7 +473,7 @@ static void even_codes_are_read_where_free_ones_are_made(void **state)
 {
     (void)state;
     struct shape even = BASE;
-    even.halves_k = 8;
+    even.quarters_k = 16;
     even.form = 0;
     char texts[2][512];
     struct world world;
@@ -509,7 +510,7 @@ static void a_reader_takes_the_writers_tables(void **state)
     char texts[2][512];
     struct shape even = BASE;
     struct world writer;
-    even.halves_k = 8;
+    even.quarters_k = 16;
     text_make(&BASE, "free", "", texts[0]);
     text_make(&even, "even", "", texts[1]);
     world_begin(&writer, &BASE, texts[0]);
@@ -538,7 +539,7 @@ static void codes_of_the_host_tier_are_the_disks(void **state)
         struct world world;
         char text[600], most[512];
         shape.layout = LAYOUTS[way];
-        shape.halves_v = 5;
+        shape.quarters_v = 10;
         shape.form |= V;
         text_make(&shape, "free", "", most);
         (void)snprintf(text, sizeof(text), "%s, \"host_bytes\": \"64MiB\"", most);

@@ -76,8 +76,8 @@ static bool load_all(struct world *world, spec_request request, bool is_layered)
         }
         good = fire(world, &shot) == SPEC_OK;
         if (good && is_layered && world->rig.conn->config.chunk_tokens == 64) /* as the fixture's */
-            assert_rows(world, &shot, 0, world->rig.conn->config.halves_k / 2,
-                        world->rig.conn->config.halves_v / 2);
+            assert_rows(world, &shot, 0, world->rig.conn->config.quarters_k / 4,
+                        world->rig.conn->config.quarters_v / 4);
         shot_free(&shot);
     }
     return good;

@@ -133,8 +133,8 @@ static void rows_check(struct walk *w, const struct shot *shot, const struct ope
 {
     const struct world *world = &w->world;
     uint64_t bytes = rig_part_bytes(&world->rig);
-    uint32_t bits[2] = {(uint32_t)world->rig.conn->config.halves_k / 2,
-                        (uint32_t)world->rig.conn->config.halves_v / 2};
+    uint32_t bits[2] = {(uint32_t)world->rig.conn->config.quarters_k / 4,
+                        (uint32_t)world->rig.conn->config.quarters_v / 4};
     struct slab slabs[2] = {{.row_count = 0}, {.row_count = 0}};
     uint8_t expected[1024];
     for (uint64_t j = 0; j < shot->item.row_count && w->has_sets; j++)
