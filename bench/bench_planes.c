@@ -5,6 +5,8 @@
  *                                                                                   same bytes
  *   encode   the same, from f16                                                     4 bits
  *   score    1 and 4 queries a head; kernels alone, without a softmax               4 bits
+ *   ask      1, 4 and 32 queries a head, what a layer is asked with: scores,        4 bits
+ *            softmax and sums
  *
  * Codes and rows are found in memory: each run goes on in a window of buffers, and comes back to
  * one when four times the last cache went by. What is decoded is never encoded: rows would drift
@@ -14,6 +16,7 @@
  * Threads: one. Tests: none (a measurement). */
 #include "base/stream.h"
 #include "bench/bench.h"
+#include "kernels/importance.h"
 #include "kernels/planes.h"
 #include "store/rows/tag.h"
 
@@ -33,6 +36,7 @@
 #define PART_BYTES  (2ull * ROWS * CHANNELS)
 #define SCALES      (4ull * CHANNELS)
 #define QUERIES     4u
+#define ASKED       32u /* by a question: some tokens of a group of heads */
 #define BLOCK_BYTES (SCALES + SLAB * CHANNELS / 2) /* of 4 bits, the larger ones */
 #define CODE_BYTES  (SLABS * BLOCK_BYTES)
 
@@ -43,7 +47,7 @@ struct job {
     const struct sc_kernels_rotary *rotary;
     uint32_t dtype;
     uint64_t queries;
-    bool has_tiles;
+    bool has_tiles, is_even;
     struct bench_series *series;
 };
 
@@ -53,7 +57,8 @@ static const char *g_only;
 static uint8_t *g_all_rows, *g_all_codes;
 static uint8_t *g_sources, *g_rows, *g_codes; /* where this run has its windows */
 static uint64_t g_turn, g_windows, g_copies;
-static float *g_turns, *g_tiles, *g_queries, *g_scores;
+static float *g_turns, *g_tiles, *g_queries, *g_scores, *g_one, *g_sums;
+static void *g_scratch;
 static struct sc_kernels_planes g_planes;
 static struct sc_kernels_planes_group g_groups[CHANNELS / SC_KERNELS_PLANES_GROUP];
 static uint8_t g_to[CHANNELS];
@@ -154,25 +159,22 @@ static void planes_score_run(const struct job *job)
     for (uint64_t slab = 0; slab < SLABS; slab++)
         for (uint64_t head = 0; head < HEADS; head++) {
             const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
-            const struct sc_kernels_planes_score what = {.planes = &g_planes,
-                                                         .scales = scales,
-                                                         .codes = scales + SCALES,
-                                                         .row_count = SLAB,
-                                                         .head = head,
-                                                         .queries = g_queries,
-                                                         .head_padded = SIZE,
-                                                         .query_count = job->queries,
-                                                         .rotary = job->rotary,
-                                                         .turns = g_turns + slab * SLAB * SIZE,
-                                                         .scores = g_scores,
-                                                         .score_stride = SLAB,
-                                                         .ahead = scales + SCALES +
-                                                                  (head + 1) / HEADS * BLOCK_BYTES,
-                                                         .ahead_head = (head + 1) % HEADS,
-                                                         .turn_tiles =
-                                                             job->has_tiles
-                                                                 ? g_tiles + slab * SLAB * SIZE
-                                                                 : NULL};
+            const struct sc_kernels_planes_score what = {
+                .planes = &g_planes,
+                .scales = scales,
+                .codes = scales + SCALES,
+                .row_count = SLAB,
+                .head = head,
+                .queries = g_queries,
+                .head_padded = SIZE,
+                .query_count = job->queries,
+                .rotary = job->rotary,
+                .turns = g_turns + slab * SLAB * SIZE,
+                .scores = g_scores,
+                .score_stride = SLAB,
+                .ahead = scales + SCALES + (head + 1) / HEADS * BLOCK_BYTES,
+                .ahead_head = (head + 1) % HEADS,
+                .turn_tiles = job->has_tiles ? g_tiles + slab * SLAB * SIZE : NULL};
             job->kernels->planes_score(&what);
         }
     g_sink = (double)g_scores[1];
@@ -201,6 +203,38 @@ static void fours_score_run(const struct job *job)
     g_sink = (double)g_scores[1];
 }
 
+/* What the queries of a question ask of a layer, its softmax and all: keys are decoded for many of
+ * them at once. */
+static void ask_run(const struct job *job)
+{
+    struct sc_kernels_slab slabs[SLABS];
+    uint64_t head_bytes = sizeof(float) * SIZE;
+    for (uint64_t slab = 0; slab < SLABS; slab++) {
+        const uint8_t *scales = g_codes + slab * BLOCK_BYTES;
+        slabs[slab] = (struct sc_kernels_slab){
+            {.scales = scales, .codes = scales + SCALES, .bits = 4}, slab * SLAB};
+        if (job->is_even)
+            continue;
+        slabs[slab].coded.planes = &g_planes;
+        slabs[slab].coded.rotary = job->rotary;
+        slabs[slab].coded.turns = g_turns + slab * SLAB * SIZE;
+        slabs[slab].coded.turn_tiles = g_tiles + slab * SLAB * SIZE;
+    }
+    const struct sc_kernels_importance what = {
+        .kernels = job->kernels,
+        .head_size = SIZE,
+        .group = 1,
+        .scale = 1 / sqrtf((float)SIZE),
+        .queries = {(const uint8_t *)g_queries, head_bytes, 0, job->queries, SC_KERNELS_F32},
+        .prefix = {.slabs = slabs,
+                   .slab_count = SLABS,
+                   .channels = CHANNELS,
+                   .count = ROWS,
+                   .dtype = SC_KERNELS_F16}};
+    sc_kernels_importance_sum(&what, 0, HEADS, g_scratch, g_one, g_sums);
+    g_sink = (double)g_sums[1];
+}
+
 /* ---- The list ------------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 2, 3))) static void add(struct job job, const char *format, ...)
@@ -224,6 +258,7 @@ static void jobs_make(void)
         const char *name;
         const struct sc_kernels_rotary *rotary;
     } TURNS[] = {{"", NULL}, {" turned", &HALF}, {" paired", &PAIRS}};
+    static const uint64_t ASKS[] = {1, QUERIES, ASKED};
     add((struct job){.run = copy_run}, "memcpy planes");
     for (uint32_t level = 1; level <= sc_kernels_level_best(); level++) {
         struct job job = {.kernels = sc_kernels_get(level), .dtype = SC_KERNELS_F16};
@@ -242,6 +277,11 @@ static void jobs_make(void)
                 add(job, "score%d 3%s%s %s", (int)job.queries, TURNS[t].name, n < 2 ? "" : " tiles",
                     LEVELS[level]);
             }
+            job.run = ask_run;
+            for (uint32_t n = 0; n < 3; n++) {
+                job.queries = ASKS[n];
+                add(job, "ask%d 3%s %s", (int)job.queries, TURNS[t].name, LEVELS[level]);
+            }
         }
         job.run = fours_encode_run;
         add(job, "encode 4 %s", LEVELS[level]);
@@ -250,6 +290,12 @@ static void jobs_make(void)
         job.run = fours_score_run;
         for (job.queries = 1; job.queries <= QUERIES; job.queries *= 4)
             add(job, "score%d 4 %s", (int)job.queries, LEVELS[level]);
+        job.run = ask_run;
+        job.is_even = true;
+        for (uint32_t n = 0; n < 3; n++) {
+            job.queries = ASKS[n];
+            add(job, "ask%d 4 %s", (int)job.queries, LEVELS[level]);
+        }
     }
 }
 
@@ -277,14 +323,17 @@ static void buffers_make(void)
     g_all_codes = bench_huge_memory((g_copies + 1) * CODE_BYTES, 0x55);
     g_turns = bench_huge_memory(ROWS * SIZE * sizeof(float), 0);
     g_tiles = bench_huge_memory(ROWS * SIZE * sizeof(float), 0);
-    g_queries = bench_huge_memory(QUERIES * SIZE * sizeof(float), 0);
+    g_queries = bench_huge_memory(ASKED * SIZE * sizeof(float), 0);
+    g_one = bench_huge_memory(ROWS * sizeof(float), 0);
+    g_sums = bench_huge_memory(ROWS * sizeof(float), 0);
+    g_scratch = bench_huge_memory(sc_kernels_importance_scratch_bytes(SIZE, ROWS, 0), 0);
     g_scores = bench_huge_memory(QUERIES * SLAB * sizeof(float), 0);
     for (uint64_t i = 0; i < g_windows * PART_BYTES / 2; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         uint16_t half = (uint16_t)(0x3400u | (seed >> 40 & 0x83ffu));
         memcpy(g_all_rows + 2 * i, &half, sizeof(half));
     }
-    for (uint64_t i = 0; i < QUERIES * SIZE; i++)
+    for (uint64_t i = 0; i < ASKED * SIZE; i++)
         g_queries[i] = (float)(bench_mix(i) >> 40) * 0x1p-24f - 0.5f;
     for (uint64_t i = 0; i < SIZE / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
