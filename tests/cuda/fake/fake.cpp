@@ -413,6 +413,7 @@ sc_cu_result f_cuDevicePrimaryCtxRetain(sc_cu_context *context, sc_cu_device dev
 sc_cu_result f_cuDevicePrimaryCtxRelease(sc_cu_device device)
 {
     HOST_CALL(cuDevicePrimaryCtxRelease);
+    unsafe_call("cuDevicePrimaryCtxRelease");
     CUctx_st *context = &state().contexts[device];
     if (context->retained == 0)
         die("a primary context is released more often than retained");
@@ -509,6 +510,7 @@ sc_cu_result f_cuModuleLoadDataEx(sc_cu_module *module, const void *image, unsig
 sc_cu_result f_cuModuleUnload(sc_cu_module module)
 {
     HOST_CALL(cuModuleUnload);
+    unsafe_call("cuModuleUnload");
     if (state().modules.erase(module) == 0)
         die("a module that does not exist");
     for (CUstream_st *s : all_streams())
