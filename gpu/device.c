@@ -81,11 +81,12 @@ spec_status sc_gpu_enter(struct sc_gpu_device *device, struct sc_gpu_entry *ret_
                    device->failed_text);
 }
 
-/* What is the host's is put back, if need be at the second try. */
+/* The mode is put back, if need be at the second try. A pop is not tried again: what it says may be
+ * an earlier error, and a second one would take the host's own context. */
 void sc_gpu_leave(struct sc_gpu_device *device, const struct sc_gpu_entry *entry)
 {
-    sc_cu_result code = SC_CU_NOT_READY;
-    for (int i = 0; entry->is_pushed && code != SC_CU_OK && i < 2; i++) {
+    sc_cu_result code = SC_CU_OK;
+    if (entry->is_pushed) {
         sc_cu_context context;
         code = device->cu->cuCtxPopCurrent(&context);
         (void)sc_gpu_check(device, code, "cuCtxPopCurrent", NULL);

@@ -331,7 +331,11 @@ int enqueue(CUstream_st *s, Op op)
     std::lock_guard<std::recursive_mutex> guard(state().lock);                                     \
     if (int refused = entered(#name, reaches_device))                                              \
     return refused
-#define HOST_CALL(name)   FAKE_CALL(name, false)
+#define HOST_CALL(name) FAKE_CALL(name, false)
+/* What ends something does so in any case: its code may be that of earlier work. */
+#define UNDO_CALL(name)                                                                            \
+    std::lock_guard<std::recursive_mutex> guard(state().lock);                                     \
+    const int answer = entered(#name, true)
 #define DEVICE_CALL(name) FAKE_CALL(name, true)
 
 /* ---- The driver, devices, contexts ---------------------------------------------------------- */
@@ -412,13 +416,13 @@ sc_cu_result f_cuDevicePrimaryCtxRetain(sc_cu_context *context, sc_cu_device dev
 
 sc_cu_result f_cuDevicePrimaryCtxRelease(sc_cu_device device)
 {
-    HOST_CALL(cuDevicePrimaryCtxRelease);
+    UNDO_CALL(cuDevicePrimaryCtxRelease);
     unsafe_call("cuDevicePrimaryCtxRelease");
     CUctx_st *context = &state().contexts[device];
     if (context->retained == 0)
         die("a primary context is released more often than retained");
     context->retained--;
-    return 0;
+    return answer;
 }
 
 sc_cu_result f_cuCtxPushCurrent(sc_cu_context context)
@@ -432,13 +436,13 @@ sc_cu_result f_cuCtxPushCurrent(sc_cu_context context)
 
 sc_cu_result f_cuCtxPopCurrent(sc_cu_context *context)
 {
-    HOST_CALL(cuCtxPopCurrent);
+    UNDO_CALL(cuCtxPopCurrent);
     if (current.empty())
         return SC_CU_INVALID_CONTEXT;
     if (context != nullptr)
         *context = current.back();
     current.pop_back();
-    return 0;
+    return answer;
 }
 
 sc_cu_result f_cuCtxGetCurrent(sc_cu_context *context)
@@ -509,7 +513,7 @@ sc_cu_result f_cuModuleLoadDataEx(sc_cu_module *module, const void *image, unsig
 
 sc_cu_result f_cuModuleUnload(sc_cu_module module)
 {
-    HOST_CALL(cuModuleUnload);
+    UNDO_CALL(cuModuleUnload);
     unsafe_call("cuModuleUnload");
     if (state().modules.erase(module) == 0)
         die("a module that does not exist");
@@ -518,7 +522,7 @@ sc_cu_result f_cuModuleUnload(sc_cu_module module)
             if (op.kind == Op::LAUNCH && op.function->module == module)
                 die("a module is unloaded while a kernel of it is queued");
     delete module;
-    return 0;
+    return answer;
 }
 
 void copy_run(void **arguments, const unsigned *, const unsigned *, unsigned, uint64_t)
@@ -608,7 +612,7 @@ sc_cu_result f_cuMemAlloc(sc_cu_ptr *at, size_t bytes)
 
 sc_cu_result f_cuMemFree(sc_cu_ptr at)
 {
-    HOST_CALL(cuMemFree);
+    UNDO_CALL(cuMemFree);
     unsafe_call("cuMemFree");
     auto first = reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(at) / PAGE * PAGE);
     auto i = state().device.find(first);
@@ -619,7 +623,7 @@ sc_cu_result f_cuMemFree(sc_cu_ptr at)
             run_until(s, s->enqueued);
     munmap(first, pages(i->second.bytes) + PAGE);
     state().device.erase(i);
-    return 0;
+    return answer;
 }
 
 sc_cu_result f_cuMemHostRegister(void *at, size_t bytes, unsigned flags)
@@ -639,7 +643,7 @@ sc_cu_result f_cuMemHostRegister(void *at, size_t bytes, unsigned flags)
 
 sc_cu_result f_cuMemHostUnregister(void *at)
 {
-    HOST_CALL(cuMemHostUnregister);
+    UNDO_CALL(cuMemHostUnregister);
     unsafe_call("cuMemHostUnregister");
     auto i = state().pinned.find(static_cast<const uint8_t *>(at));
     if (i == state().pinned.end())
@@ -652,7 +656,7 @@ sc_cu_result f_cuMemHostUnregister(void *at)
                  (op.is_to_host && is_inside(first, i->second, op.to, 1))))
                 die("host memory is unregistered while a copy of it is queued");
     state().pinned.erase(i);
-    return 0;
+    return answer;
 }
 
 sc_cu_result f_cuMemHostGetDevicePointer(sc_cu_ptr *device_at, void *at, unsigned)
@@ -765,9 +769,9 @@ sc_cu_result f_cuStreamCreate(sc_cu_stream *stream, unsigned)
 
 sc_cu_result f_cuStreamDestroy(sc_cu_stream stream)
 {
-    HOST_CALL(cuStreamDestroy);
+    UNDO_CALL(cuStreamDestroy);
     stream_of(stream, "cuStreamDestroy")->is_destroyed = true;
-    return 0;
+    return answer;
 }
 
 sc_cu_result f_cuStreamWaitEvent(sc_cu_stream stream, sc_cu_event event, unsigned)
@@ -816,10 +820,10 @@ sc_cu_result f_cuEventCreate(sc_cu_event *event, unsigned)
 
 sc_cu_result f_cuEventDestroy(sc_cu_event event)
 {
-    HOST_CALL(cuEventDestroy);
+    UNDO_CALL(cuEventDestroy);
     state().events.erase(event_of(event));
     delete event;
-    return 0;
+    return answer;
 }
 
 sc_cu_result f_cuEventRecord(sc_cu_event event, sc_cu_stream stream)

@@ -51,7 +51,9 @@ __attribute__((weak)) extern const struct fake_kernel *fake_kernels_linked(uint3
 
 /* From now on; seed chooses the stream that starves, and orders. */
 FAKE_API void fake_policy(enum fake_policy policy, uint64_t seed);
-/* The n-th call of that name from now (1: the next) fails once with code. n 0: none does. */
+/* The n-th call of that name from now (1: the next) fails once with code. n 0: none does. A call
+ * that ends something (destroy, free, pop, unregister) does so all the same, as real ones that
+ * answer with the error of earlier work. */
 FAKE_API void fake_fault(const char *name, int n, int code);
 FAKE_API int fake_fired(void); /* the fault was met */
 /* From now on every call that reaches the device answers code, and what was enqueued never runs: a
