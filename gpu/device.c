@@ -116,6 +116,8 @@ const struct sc_gpu_image *sc_gpu_image_choose(const struct sc_gpu_image *images
         bool fits = images[i].capability <= capability && images[i].byte_count > 0;
         if (images[i].kind == SC_GPU_CUBIN)
             fits = fits && images[i].capability / 10 == capability / 10;
+        if (images[i].kind == SC_GPU_PTX) /* the driver reads on to the NUL */
+            fits = fits && ((const char *)images[i].bytes)[images[i].byte_count - 1] == '\0';
         if (fits && is_better(&images[i], best))
             best = &images[i];
     }
@@ -199,24 +201,29 @@ static spec_status event_create(struct sc_gpu_device *device, sc_cu_event *ret_e
 }
 
 static spec_status lane_open(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
-                             struct spec_error *reterr)
+                             const struct sc_gpu_params *params, struct spec_error *reterr)
 {
     sc_cu_result code = device->cu->cuStreamCreate(&lane->stream, SC_CU_STREAM_NON_BLOCKING);
     if (code != SC_CU_OK) {
         lane->stream = NULL;
         return refused(device, code, "cuStreamCreate", reterr);
     }
-    return event_create(device, &lane->mark, reterr);
+    spec_status status = event_create(device, &lane->mark, reterr);
+    if (status == SPEC_OK)
+        status = sc_gpu_flights_open(device, &lane->flights, params->flight_count, params->hold_max,
+                                     reterr);
+    return status;
 }
 
-static spec_status slots_open(struct sc_gpu_device *device, struct spec_error *reterr)
+static spec_status slots_open(struct sc_gpu_device *device, const struct sc_gpu_params *params,
+                              struct spec_error *reterr)
 {
     spec_status status = SPEC_OK;
     for (uint32_t i = 0; i < device->slot_count && status == SPEC_OK; i++) {
         struct sc_gpu_slot *slot = &device->slots[i];
-        status = lane_open(device, &slot->copies, reterr);
+        status = lane_open(device, &slot->copies, params, reterr);
         if (status == SPEC_OK)
-            status = lane_open(device, &slot->kernels, reterr);
+            status = lane_open(device, &slot->kernels, params, reterr);
         if (status == SPEC_OK)
             status = event_create(device, &slot->begin, reterr);
         if (status == SPEC_OK)
@@ -251,7 +258,7 @@ static spec_status context_fill(struct sc_gpu_device *device, const struct sc_gp
                        device->ordinal, device->failed_text);
     spec_status status = module_load(device, params, reterr);
     if (status == SPEC_OK)
-        status = slots_open(device, reterr);
+        status = slots_open(device, params, reterr);
     if (status == SPEC_OK)
         status = stage_open(device, params, reterr);
     sc_gpu_leave(device, &entry);
@@ -304,8 +311,9 @@ static spec_status device_new(const struct sc_gpu_params *params, const struct s
 spec_status sc_gpu_device_attach(const struct sc_gpu_params *params,
                                  struct sc_gpu_device **ret_device, struct spec_error *reterr)
 {
-    if (params->slot_count == 0)
-        return sc_fail(reterr, SPEC_E_INVALID, "slot_count is 0");
+    if (params->slot_count == 0 || params->flight_count == 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "slot_count %u, flight_count %u", params->slot_count,
+                       params->flight_count);
     if (params->image_count == 0)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "built without kernels for CUDA");
     const struct sc_cu *cu;
@@ -344,8 +352,19 @@ static void streams_finish(struct sc_gpu_device *device)
         (void)cu->cuCtxSynchronize();
 }
 
-static void lane_close(const struct sc_cu *cu, struct sc_gpu_lane *lane)
+/* What flies comes back; a flight that never departed does now. */
+static void lane_land(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
 {
+    SC_ASSERT(device->poison, !lane->flights.is_boarding);
+    if (lane->flights.is_boarding)
+        (void)sc_gpu_flight_depart(device, lane, NULL);
+    (void)sc_gpu_flights_wait(device, lane, 0);
+}
+
+static void lane_close(struct sc_gpu_device *device, struct sc_gpu_lane *lane)
+{
+    const struct sc_cu *cu = device->cu;
+    sc_gpu_flights_close(device, &lane->flights, false);
     if (lane->mark != NULL)
         (void)cu->cuEventDestroy(lane->mark);
     if (lane->stream != NULL)
@@ -362,8 +381,10 @@ static void context_empty(struct sc_gpu_device *device)
     streams_finish(device);
     for (uint32_t i = 0; i < device->slot_count; i++) {
         struct sc_gpu_slot *slot = &device->slots[i];
-        lane_close(cu, &slot->copies);
-        lane_close(cu, &slot->kernels);
+        lane_land(device, &slot->copies);
+        lane_land(device, &slot->kernels);
+        lane_close(device, &slot->copies);
+        lane_close(device, &slot->kernels);
         if (slot->begin != NULL)
             (void)cu->cuEventDestroy(slot->begin);
         if (slot->end != NULL)
@@ -388,6 +409,10 @@ void sc_gpu_device_detach(struct sc_gpu_device *device)
         if (device->context != NULL)
             context_empty(device);
         pthread_mutex_destroy(&device->lock);
+    }
+    for (uint32_t i = 0; is_forked && i < device->slot_count; i++) {
+        sc_gpu_flights_close(device, &device->slots[i].copies.flights, true);
+        sc_gpu_flights_close(device, &device->slots[i].kernels.flights, true);
     }
     sc_gpu_stage_close(&device->stage, is_forked);
     sc_alloc_free(device->alloc, device->slots);

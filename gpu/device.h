@@ -26,6 +26,7 @@
 #include "base/assert.h"
 #include "base/status.h"
 #include "gpu/driver.h"
+#include "gpu/flight.h"
 #include "gpu/stage.h"
 
 #include <pthread.h>
@@ -54,6 +55,8 @@ struct sc_gpu_params {
     const char *const *kernels; /* [kernel_count] names; gpu/work.h launches by number */
     uint32_t kernel_count;
     uint32_t slot_count;   /* >= 1: submissions at a time */
+    uint32_t flight_count; /* >= 1: flights of a lane at a time */
+    uint32_t hold_max;     /* what a flight may hold beside a range */
     uint64_t stage_bytes;  /* device memory for staging; 0: none */
     uint64_t stage_ranges; /* of it in use at a time */
 };
@@ -62,6 +65,7 @@ struct sc_gpu_params {
 struct sc_gpu_lane {
     sc_cu_stream stream;
     sc_cu_event mark; /* where another lane waits for this one */
+    struct sc_gpu_flights flights;
 };
 
 struct sc_gpu_slot {
@@ -101,13 +105,14 @@ const struct sc_gpu_image *sc_gpu_image_choose(const struct sc_gpu_image *images
 /* Attaches. *ret_device is the caller's, to detach.
  * Errors: SPEC_E_UNSUPPORTED with the reason (those of gpu/library.h; built without kernels; no
  * such device; a capability below 7.5; no image that fits; what the driver refused, out of memory
- * too), SPEC_E_INVALID (no slot), SPEC_E_NO_MEMORY (the host's). An error leaves nothing behind.
- * Blocks: for as long as the driver takes, 50 to 150 ms and seconds where PTX is compiled (lead).
+ * too), SPEC_E_INVALID (no slot, no flight), SPEC_E_NO_MEMORY (the host's). An error leaves nothing
+ * behind. Blocks: for as long as the driver takes, 50 to 150 ms and seconds where PTX is compiled
+ * (lead).
  */
 spec_status sc_gpu_device_attach(const struct sc_gpu_params *params,
                                  struct sc_gpu_device **ret_device, struct spec_error *reterr);
-/* Waits for all that our streams still do, then frees it. Memory that was pinned was unpinned
- * (asserted). Takes NULL. */
+/* Waits for all that our streams still do, gives back what flew, then frees it all. Memory that was
+ * pinned was unpinned (asserted). Takes NULL. */
 void sc_gpu_device_detach(struct sc_gpu_device *device);
 
 /* What was current before enter. */

@@ -93,7 +93,7 @@ struct State {
     int policy = FAKE_EAGER, version = 13000, capability = 90, devices = FAKE_DEVICES;
     uint64_t rng = 1, starve = 0, calls = 0, enqueued = 0;
     std::string fault, missing;
-    int fault_n = 0, fault_code = 0, fired = 0, sticky = 0;
+    int fault_n = 0, fault_code = 0, fired = 0, sticky = 0, crash_n = 0, crash_code = 0;
     const void *image = nullptr;
 };
 
@@ -316,6 +316,16 @@ int entered(const char *name, bool reaches_device)
     return reaches_device ? st.sticky : 0;
 }
 
+/* What was enqueued never runs, and every call says why. */
+void die_context(int code)
+{
+    state().sticky = code;
+    for (CUstream_st *s : all_streams()) {
+        s->ops.clear();
+        s->run = s->enqueued;
+    }
+}
+
 int enqueue(CUstream_st *s, Op op)
 {
     if (s->is_capturing)
@@ -323,6 +333,8 @@ int enqueue(CUstream_st *s, Op op)
     s->ops.push_back(std::move(op));
     s->enqueued++;
     state().enqueued++;
+    if (state().crash_n > 0 && --state().crash_n == 0)
+        die_context(state().crash_code);
     progress();
     return 0;
 }
@@ -965,11 +977,14 @@ int fake_fired(void)
 void fake_sticky(int code)
 {
     FAKE_LOCK;
-    state().sticky = code;
-    for (CUstream_st *s : all_streams()) {
-        s->ops.clear();
-        s->run = s->enqueued;
-    }
+    die_context(code);
+}
+
+void fake_crash(int n, int code)
+{
+    FAKE_LOCK;
+    state().crash_n = n;
+    state().crash_code = code;
 }
 
 void fake_capture(sc_cu_stream stream, int on)

@@ -59,6 +59,8 @@ FAKE_API int fake_fired(void); /* the fault was met */
 /* From now on every call that reaches the device answers code, and what was enqueued never runs: a
  * context after a kernel crashed. 0: a new process, so to speak. */
 FAKE_API void fake_sticky(int code);
+/* The same, as soon as n more operations were enqueued. */
+FAKE_API void fake_crash(int n, int code);
 FAKE_API void fake_capture(sc_cu_stream stream, int on);
 FAKE_API void fake_version(int version);       /* what cuDriverGetVersion says; 13000 at first */
 FAKE_API void fake_capability(int capability); /* of all devices: 10 * major + minor */

@@ -40,6 +40,8 @@ static inline void attached_init(struct attached *it)
                                         .kernels = kernel_names,
                                         .kernel_count = 2,
                                         .slot_count = 2,
+                                        .flight_count = 8,
+                                        .hold_max = 4,
                                         .stage_bytes = 64u << 10,
                                         .stage_ranges = 16};
 }

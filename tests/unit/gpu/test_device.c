@@ -44,7 +44,7 @@ static void what_cannot_be_attached_says_why(void **state)
     it.params.images = &sm_80;
     refused(&it, SPEC_E_UNSUPPORTED, "no kernels for capability 9.0");
     attached_init(&it);
-    const struct sc_gpu_image broken = {80, SC_GPU_PTX, "??", 3};
+    const struct sc_gpu_image broken = {80, SC_GPU_PTX, "no image", 9};
     it.params.images = &broken;
     refused(&it, SPEC_E_UNSUPPORTED, "ptxas fatal : fake");
     attached_init(&it);
@@ -56,6 +56,8 @@ static void what_cannot_be_attached_says_why(void **state)
 static void a_device_gets_the_image_that_fits_best(void **state)
 {
     (void)state;
+    const struct sc_gpu_image endless = {80, SC_GPU_PTX, "PTX", 3}; /* without its NUL */
+    assert_null(sc_gpu_image_choose(&endless, 1, 90));
     static const struct sc_gpu_image all[] = {
         {80, SC_GPU_PTX, "", 1},    {75, SC_GPU_PTX, "", 1},     {100, SC_GPU_PTX, "", 1},
         {80, SC_GPU_CUBIN, "", 1},  {86, SC_GPU_CUBIN, "", 1},   {90, SC_GPU_CUBIN, "", 1},

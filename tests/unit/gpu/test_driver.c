@@ -2,7 +2,10 @@
  * does not compile. Where there is no toolkit, it is skipped. */
 #ifdef SC_HAS_CUDA_H
 #include <cuda.h>
+#if __has_include(<cudaTypedefs.h>)
 #include <cudaTypedefs.h>
+#define HAS_TYPEDEFS
+#endif
 #endif
 #include "gpu/driver.h"
 
@@ -24,11 +27,13 @@ SC_CU_CALLS(X)
 /* The version that is asked for is that of the declaration: cudaTypedefs.h has a type a version.
  * The macros of cuda.h that rename calls (cuMemAlloc to cuMemAlloc_v2) are in the way: the names
  * are joined before they are looked at. */
+#ifdef HAS_TYPEDEFS
 #define X(name, version, arguments)                                                                \
     _Static_assert(__builtin_types_compatible_p(CUresult(*) arguments, PFN_##name##_v##version),   \
                    #name " of version " #version);
 SC_CU_CALLS(X)
 #undef X
+#endif
 
 /* Our int is as wide as their enumerations. */
 _Static_assert(sizeof(CUresult) == sizeof(int), "CUresult");
