@@ -270,6 +270,17 @@ void run_until(CUstream_st *s, uint64_t at)
     s->is_running = false;
 }
 
+/* The stream that starves: one of those that exist and were used. */
+CUstream_st *starving()
+{
+    std::vector<CUstream_st *> used;
+    for (CUstream_st *s : all_streams())
+        if (!s->is_destroyed && s->enqueued > 0)
+            used.push_back(s);
+    return state().policy == FAKE_STARVE && !used.empty() ? used[state().starve % used.size()]
+                                                          : nullptr;
+}
+
 /* What the policy lets run by itself. */
 void progress()
 {
@@ -277,11 +288,12 @@ void progress()
     if (st.policy == FAKE_LAZY)
         return;
     std::vector<CUstream_st *> all = all_streams();
+    const CUstream_st *starved = starving();
     for (;;) {
         std::vector<CUstream_st *> can;
-        for (size_t i = 0; i < all.size(); i++)
-            if (is_ready(all[i]) && !(st.policy == FAKE_STARVE && i == st.starve % all.size()))
-                can.push_back(all[i]);
+        for (CUstream_st *s : all)
+            if (s != starved && is_ready(s))
+                can.push_back(s);
         if (can.empty() || (st.policy == FAKE_RANDOM && random64() % 3 == 0))
             return;
         run_one(can[st.policy == FAKE_EAGER ? 0 : random64() % can.size()]);
