@@ -83,7 +83,7 @@ static void attach_and_detach_leave_nothing(void **state)
         assert_int_equal(it.device->capability, 90);
         assert_int_equal(it.device->multiprocessors, 132);
         assert_string_equal(it.device->name, "fake device 0");
-        assert_ptr_equal(fake_image(), ptx_75);
+        assert_ptr_equal(fake_image(), kernels_ptx);
         assert_non_null(fake_leaks());
         attached_close(&it);
     }
