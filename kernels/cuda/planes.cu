@@ -2,7 +2,7 @@
  *
  * A run's bits of a plane are up to 8 that follow each other, somewhere in a row: two bytes, a
  * shift and a mask. Two products spread them to a byte each, and a byte permutation (PRMT), whose
- * selector is the table's, brings each channel its own: so 15 operations a run and plane, whatever
+ * selector is the table's, brings each channel its own: so 17 operations a run and plane, whatever
  * the widths (docs/decisions/0033-cuda-kernels.md).
  *
  * Tests: tests/unit/kernels/test_cuda_planes.c */
