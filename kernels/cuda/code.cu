@@ -16,8 +16,9 @@ SC_DEVICE void plane_load(const uint8_t *at, bool is_aligned, uint32_t word[WORD
         for (uint32_t i = 0; i < WORDS(WIDTH); i++)
             word[i] = sc_load2_any(at + 4 * i);
 #pragma unroll
-        for (uint32_t i = 0; i < WIDTH / 2; i++)
-            word[i] |= sc_load2_any(at + 4 * i + 2) << 16;
+        for (uint32_t i = 0; i < WORDS(WIDTH); i++)
+            if (2 * i + 1 < WIDTH)
+                word[i] |= sc_load2_any(at + 4 * i + 2) << 16;
     } else if (WIDTH == 8) {
         uint4 all = sc_load16(at);
         word[0] = all.x;
