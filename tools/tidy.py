@@ -34,14 +34,15 @@ SKIPPED_PATHS = {"models", "tests/data"}
 # The first table of docs/ARCHITECTURE.md: which folders a folder may include, beside itself.
 # ANY: measures or tests all.
 ANY = None
-BASE_LINKED = ("hashing", "store", "kernels", "plugin", "plugin/lab")
+BASE_LINKED = ("hashing", "store", "kernels", "gpu", "plugin", "plugin/lab")
 ALLOWED = {
     "abi": (),
     "base": ("abi",),
     "hashing": ("base",),
     "store": ("base",),
     "kernels": ("base",),
-    "plugin": ("abi", "base", "hashing", "store", "kernels", "plugin/lab"),
+    "gpu": ("base",),
+    "plugin": ("abi", "base", "hashing", "store", "kernels", "gpu", "plugin/lab"),
     "plugin/lab": ("base", "hashing", "store", "kernels"),
     "conformance/engine": ("abi",),
     "conformance": ("abi", "conformance/engine"),

@@ -1,0 +1,1082 @@
+/* The fake CUDA driver (fake.h says what holds).
+ *
+ *   stream   [ WAIT | COPY | LAUNCH | RECORD | ... ]   ops; `run` of `enqueued` have run
+ *   event    {stream, at}: done when that stream has run `at` ops
+ *
+ * An op may run when it is at the front of its stream and, a WAIT, its event is done. Who runs is a
+ * matter of the policy (progress), and of who waits (run_until), which runs what that needs and no
+ * more. A stream that was destroyed goes on, as a real one does.
+ * All but cuGetProcAddress_v2, cuDriverGetVersion and the fake_ functions is hidden. */
+#include "tests/cuda/fake/fake.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+struct CUctx_st {
+    int ordinal;
+    int retained;
+};
+struct CUfunc_st {
+    const fake_kernel *kernel;
+    CUmod_st *module;
+};
+struct CUmod_st {
+    CUctx_st *context;
+    std::map<std::string, CUfunc_st> functions;
+};
+struct CUevent_st {
+    CUctx_st *context;
+    CUstream_st *stream; /* null: never recorded, which counts as done */
+    uint64_t at;
+};
+
+namespace
+{
+
+struct Op {
+    enum Kind { COPY, LAUNCH, WAIT, RECORD } kind;
+    /* COPY: rows of width bytes; a plain copy has one. */
+    uint8_t *to;
+    const uint8_t *from;
+    size_t width, height, to_pitch, from_pitch;
+    bool is_from_host, is_to_host;
+    uint64_t hash;
+    /* LAUNCH */
+    const CUfunc_st *function;
+    unsigned grid[3], block[3], shared_bytes;
+    std::vector<std::vector<uint8_t>> arguments;
+    /* WAIT */
+    CUstream_st *stream;
+    uint64_t at;
+};
+
+} // namespace
+
+struct CUstream_st {
+    CUctx_st *context;
+    std::deque<Op> ops;
+    uint64_t enqueued, run;
+    bool is_capturing, is_running, is_destroyed;
+};
+
+namespace
+{
+
+constexpr size_t PAGE = 4096;
+constexpr int CAPTURE_UNSUPPORTED = 900;
+
+struct Allocation {
+    size_t bytes; /* from the first page on */
+    CUctx_st *context;
+};
+
+/* Leaks are asked for at the end, by a destructor: what it looks at is never destroyed. */
+struct State {
+    std::recursive_mutex lock;
+    CUctx_st contexts[FAKE_DEVICES] = {{0, 0}, {1, 0}};
+    CUstream_st null_streams[FAKE_DEVICES] = {};
+    std::map<const uint8_t *, Allocation> device; /* by their first page */
+    std::map<const uint8_t *, size_t> pinned;
+    std::vector<std::unique_ptr<CUstream_st>> streams; /* all that ever were, by age */
+    std::set<CUevent_st *> events;
+    std::set<CUmod_st *> modules;
+    int policy = FAKE_EAGER, version = 13000, capability = 90, devices = FAKE_DEVICES;
+    uint64_t rng = 1, starve = 0, calls = 0, enqueued = 0;
+    std::string fault, missing;
+    int fault_n = 0, fault_code = 0, fired = 0, sticky = 0, crash_n = 0, crash_code = 0;
+    const void *image = nullptr;
+};
+
+State &state()
+{
+    static State *const it = new State;
+    return *it;
+}
+
+thread_local std::vector<CUctx_st *> current;
+thread_local int capture_mode = 0; /* GLOBAL */
+thread_local std::string leaks_text;
+
+[[noreturn]] void die(const char *what)
+{
+    fprintf(stderr, "fake cuda: %s\n", what);
+    fflush(stderr);
+    _exit(FAKE_EXIT);
+}
+
+uint64_t random64()
+{
+    uint64_t &x = state().rng;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return x;
+}
+
+size_t pages(size_t bytes)
+{
+    return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
+/* Device memory is open while an operation runs. */
+struct Open {
+    Open()
+    {
+        protect(PROT_READ | PROT_WRITE);
+    }
+    ~Open()
+    {
+        protect(PROT_NONE);
+    }
+    static void protect(int how)
+    {
+        for (auto &a : state().device)
+            mprotect(const_cast<uint8_t *>(a.first), pages(a.second.bytes), how);
+    }
+};
+
+bool is_inside(const uint8_t *first, size_t bytes, const uint8_t *p, size_t n)
+{
+    return p >= first && n <= bytes && static_cast<size_t>(p - first) <= bytes - n;
+}
+
+bool is_pinned(const void *p, size_t n)
+{
+    auto i = state().pinned.upper_bound(static_cast<const uint8_t *>(p));
+    return i != state().pinned.begin() &&
+           (--i, is_inside(i->first, i->second, static_cast<const uint8_t *>(p), n));
+}
+
+const Allocation *allocation_of(sc_cu_ptr at, size_t n)
+{
+    auto p = reinterpret_cast<const uint8_t *>(static_cast<uintptr_t>(at));
+    auto i = state().device.upper_bound(p);
+    if (i == state().device.begin() || (--i, !is_inside(i->first, i->second.bytes, p, n)))
+        return nullptr;
+    return &i->second;
+}
+
+CUctx_st *context_now(const char *call)
+{
+    if (current.empty()) {
+        fprintf(stderr, "%s: ", call);
+        die("no context is current");
+    }
+    return current.back();
+}
+
+/* 0 and 1 are the legacy stream, 2 is a thread's own; here they are one a context. */
+CUstream_st *stream_of(sc_cu_stream s, const char *call)
+{
+    if (reinterpret_cast<uintptr_t>(s) <= 2)
+        return &state().null_streams[context_now(call)->ordinal];
+    for (auto &known : state().streams)
+        if (known.get() == s && !s->is_destroyed)
+            return s;
+    fprintf(stderr, "%s: ", call);
+    die("a stream that does not exist");
+}
+
+CUevent_st *event_of(sc_cu_event e)
+{
+    if (state().events.count(e) == 0)
+        die("an event that does not exist");
+    return e;
+}
+
+std::vector<CUstream_st *> all_streams()
+{
+    std::vector<CUstream_st *> all;
+    for (CUstream_st &s : state().null_streams)
+        all.push_back(&s);
+    for (auto &s : state().streams)
+        all.push_back(s.get());
+    return all;
+}
+
+uint64_t source_hash(const Op &op)
+{
+    uint64_t h = 1469598103934665603ull;
+    for (size_t y = 0; y < op.height; y++)
+        for (size_t x = 0; x < op.width; x++)
+            h = (h ^ op.from[y * op.from_pitch + x]) * 1099511628211ull;
+    return h;
+}
+
+void run_copy(const Op &op)
+{
+    if (op.is_from_host && source_hash(op) != op.hash)
+        die("the source of a host-to-device copy changed before the copy ran");
+    Open open;
+    for (size_t y = 0; y < op.height; y++)
+        memmove(op.to + y * op.to_pitch, op.from + y * op.from_pitch, op.width);
+}
+
+void run_launch(Op &op)
+{
+    std::vector<void *> arguments;
+    for (auto &a : op.arguments)
+        arguments.push_back(a.data());
+    uint64_t seed = state().policy == FAKE_EAGER ? 0 : random64() | 1;
+    Open open;
+    op.function->kernel->run(arguments.data(), op.grid, op.block, op.shared_bytes, seed);
+}
+
+bool is_ready(const CUstream_st *s)
+{
+    if (s->ops.empty() || s->is_running)
+        return false;
+    const Op &op = s->ops.front();
+    return op.kind != Op::WAIT || op.stream->run >= op.at;
+}
+
+void run_one(CUstream_st *s)
+{
+    Op op = std::move(s->ops.front());
+    s->ops.pop_front();
+    if (op.kind == Op::COPY)
+        run_copy(op);
+    else if (op.kind == Op::LAUNCH)
+        run_launch(op);
+    s->run++;
+}
+
+/* Runs what is needed for the stream to have run `at` operations, and no more. */
+void run_until(CUstream_st *s, uint64_t at)
+{
+    if (s->run >= at)
+        return;
+    if (s->is_running)
+        die("streams wait for each other in a circle");
+    s->is_running = true;
+    while (s->run < at) {
+        if (s->ops.empty())
+            die("an event waits for work that was never enqueued");
+        const Op &front = s->ops.front();
+        if (front.kind == Op::WAIT)
+            run_until(front.stream, front.at);
+        run_one(s);
+    }
+    s->is_running = false;
+}
+
+/* The stream that starves: one of those that exist and were used. */
+CUstream_st *starving()
+{
+    std::vector<CUstream_st *> used;
+    for (CUstream_st *s : all_streams())
+        if (!s->is_destroyed && s->enqueued > 0)
+            used.push_back(s);
+    return state().policy == FAKE_STARVE && !used.empty() ? used[state().starve % used.size()]
+                                                          : nullptr;
+}
+
+/* What the policy lets run by itself. */
+void progress()
+{
+    State &st = state();
+    if (st.policy == FAKE_LAZY)
+        return;
+    std::vector<CUstream_st *> all = all_streams();
+    const CUstream_st *starved = starving();
+    for (;;) {
+        std::vector<CUstream_st *> can;
+        for (CUstream_st *s : all)
+            if (s != starved && is_ready(s))
+                can.push_back(s);
+        if (can.empty() || (st.policy == FAKE_RANDOM && random64() % 3 == 0))
+            return;
+        run_one(can[st.policy == FAKE_EAGER ? 0 : random64() % can.size()]);
+    }
+}
+
+bool is_capturing_anywhere()
+{
+    for (CUstream_st *s : all_streams())
+        if (s->is_capturing)
+            return true;
+    return false;
+}
+
+/* A call that a capture in GLOBAL mode forbids to all threads that are not RELAXED. */
+void unsafe_call(const char *call)
+{
+    if (capture_mode != SC_CU_CAPTURE_MODE_RELAXED && is_capturing_anywhere()) {
+        fprintf(stderr, "%s: ", call);
+        die("a call that breaks somebody's capture");
+    }
+}
+
+int entered(const char *name, bool reaches_device)
+{
+    State &st = state();
+    st.calls++;
+    if (st.fault_n > 0 && st.fault == name && --st.fault_n == 0) {
+        st.fired = 1;
+        return st.fault_code;
+    }
+    return reaches_device ? st.sticky : 0;
+}
+
+/* What was enqueued never runs, and every call says why. */
+void die_context(int code)
+{
+    state().sticky = code;
+    for (CUstream_st *s : all_streams()) {
+        s->ops.clear();
+        s->run = s->enqueued;
+    }
+}
+
+int enqueue(CUstream_st *s, Op op)
+{
+    if (s->is_capturing)
+        die("work is put on a stream that is being captured");
+    s->ops.push_back(std::move(op));
+    s->enqueued++;
+    state().enqueued++;
+    if (state().crash_n > 0 && --state().crash_n == 0)
+        die_context(state().crash_code);
+    progress();
+    return 0;
+}
+
+#define FAKE_CALL(name, reaches_device)                                                            \
+    std::lock_guard<std::recursive_mutex> guard(state().lock);                                     \
+    if (int refused = entered(#name, reaches_device))                                              \
+    return refused
+#define HOST_CALL(name) FAKE_CALL(name, false)
+/* What ends something does so in any case: its code may be that of earlier work. */
+#define UNDO_CALL(name)                                                                            \
+    std::lock_guard<std::recursive_mutex> guard(state().lock);                                     \
+    const int answer = entered(#name, true)
+#define DEVICE_CALL(name) FAKE_CALL(name, true)
+
+/* ---- The driver, devices, contexts ---------------------------------------------------------- */
+
+sc_cu_result f_cuInit(unsigned)
+{
+    HOST_CALL(cuInit);
+    return state().devices > 0 ? 0 : SC_CU_NO_DEVICE;
+}
+
+sc_cu_result f_cuDriverGetVersion(int *version)
+{
+    HOST_CALL(cuDriverGetVersion);
+    *version = state().version;
+    return 0;
+}
+
+sc_cu_result f_cuGetErrorName(sc_cu_result code, const char **text)
+{
+    HOST_CALL(cuGetErrorName);
+    *text = code == SC_CU_OUT_OF_MEMORY   ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : code == SC_CU_LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
+                                          : nullptr;
+    return *text != nullptr ? 0 : SC_CU_INVALID_VALUE;
+}
+
+sc_cu_result f_cuGetErrorString(sc_cu_result code, const char **text)
+{
+    HOST_CALL(cuGetErrorString);
+    *text = code == SC_CU_OUT_OF_MEMORY   ? "out of memory"
+            : code == SC_CU_LAUNCH_FAILED ? "unspecified launch failure"
+                                          : nullptr;
+    return *text != nullptr ? 0 : SC_CU_INVALID_VALUE;
+}
+
+sc_cu_result f_cuDeviceGetCount(int *count)
+{
+    HOST_CALL(cuDeviceGetCount);
+    *count = state().devices;
+    return 0;
+}
+
+sc_cu_result f_cuDeviceGet(sc_cu_device *device, int ordinal)
+{
+    HOST_CALL(cuDeviceGet);
+    if (ordinal < 0 || ordinal >= state().devices)
+        return SC_CU_INVALID_DEVICE;
+    *device = ordinal;
+    return 0;
+}
+
+sc_cu_result f_cuDeviceGetName(char *name, int name_bytes, sc_cu_device device)
+{
+    HOST_CALL(cuDeviceGetName);
+    snprintf(name, static_cast<size_t>(name_bytes), "fake device %d", device);
+    return 0;
+}
+
+sc_cu_result f_cuDeviceGetAttribute(int *value, sc_cu_attribute attribute, sc_cu_device)
+{
+    HOST_CALL(cuDeviceGetAttribute);
+    *value = attribute == SC_CU_CAPABILITY_MAJOR   ? state().capability / 10
+             : attribute == SC_CU_CAPABILITY_MINOR ? state().capability % 10
+             : attribute == SC_CU_MULTIPROCESSORS  ? 132
+                                                   : 0;
+    return 0;
+}
+
+sc_cu_result f_cuDevicePrimaryCtxRetain(sc_cu_context *context, sc_cu_device device)
+{
+    DEVICE_CALL(cuDevicePrimaryCtxRetain);
+    unsafe_call("cuDevicePrimaryCtxRetain");
+    *context = &state().contexts[device];
+    (*context)->retained++;
+    state().null_streams[device].context = *context;
+    return 0;
+}
+
+sc_cu_result f_cuDevicePrimaryCtxRelease(sc_cu_device device)
+{
+    UNDO_CALL(cuDevicePrimaryCtxRelease);
+    unsafe_call("cuDevicePrimaryCtxRelease");
+    CUctx_st *context = &state().contexts[device];
+    if (context->retained == 0)
+        die("a primary context is released more often than retained");
+    context->retained--;
+    return answer;
+}
+
+sc_cu_result f_cuCtxPushCurrent(sc_cu_context context)
+{
+    HOST_CALL(cuCtxPushCurrent);
+    if (context == nullptr || context->retained == 0)
+        die("a context that does not exist becomes current");
+    current.push_back(context);
+    return 0;
+}
+
+sc_cu_result f_cuCtxPopCurrent(sc_cu_context *context)
+{
+    UNDO_CALL(cuCtxPopCurrent);
+    if (current.empty())
+        return SC_CU_INVALID_CONTEXT;
+    if (context != nullptr)
+        *context = current.back();
+    current.pop_back();
+    return answer;
+}
+
+sc_cu_result f_cuCtxGetCurrent(sc_cu_context *context)
+{
+    HOST_CALL(cuCtxGetCurrent);
+    *context = current.empty() ? nullptr : current.back();
+    return 0;
+}
+
+sc_cu_result f_cuCtxSynchronize(void)
+{
+    DEVICE_CALL(cuCtxSynchronize);
+    CUctx_st *context = context_now("cuCtxSynchronize");
+    for (CUstream_st *s : all_streams())
+        if (s->context == context && s->is_capturing)
+            return CAPTURE_UNSUPPORTED;
+    unsafe_call("cuCtxSynchronize");
+    for (CUstream_st *s : all_streams())
+        if (s->context == context)
+            run_until(s, s->enqueued);
+    return 0;
+}
+
+sc_cu_result f_cuThreadExchangeStreamCaptureMode(sc_cu_capture_mode *mode)
+{
+    HOST_CALL(cuThreadExchangeStreamCaptureMode);
+    if (*mode < 0 || *mode > SC_CU_CAPTURE_MODE_RELAXED)
+        return SC_CU_INVALID_VALUE;
+    std::swap(*mode, capture_mode);
+    return 0;
+}
+
+/* ---- Modules -------------------------------------------------------------------------------- */
+
+sc_cu_result load_refused(unsigned count, sc_cu_jit_option *options, void **values, int code)
+{
+    char *log = nullptr;
+    size_t bytes = 0;
+    for (unsigned i = 0; i < count; i++) {
+        if (options[i] == SC_CU_JIT_ERROR_LOG_BUFFER)
+            log = static_cast<char *>(values[i]);
+        if (options[i] == SC_CU_JIT_ERROR_LOG_SIZE_BYTES)
+            bytes = reinterpret_cast<uintptr_t>(values[i]);
+    }
+    if (log != nullptr)
+        snprintf(log, bytes, "ptxas fatal : fake\n");
+    return code;
+}
+
+sc_cu_result f_cuModuleLoadDataEx(sc_cu_module *module, const void *image, unsigned count,
+                                  sc_cu_jit_option *options, void **values)
+{
+    std::lock_guard<std::recursive_mutex> guard(state().lock);
+    if (int code = entered("cuModuleLoadDataEx", true))
+        return load_refused(count, options, values, code);
+    unsafe_call("cuModuleLoadDataEx");
+    CUctx_st *context = context_now("cuModuleLoadDataEx");
+    uint32_t magic;
+    memcpy(&magic, image, sizeof(magic));
+    bool is_fatbin = magic == 0xba55ed50u, is_cubin = magic == 0x464c457fu;
+    if (!is_fatbin && !is_cubin && memcmp(image, "//", 2) != 0)
+        return load_refused(count, options, values, SC_CU_INVALID_IMAGE);
+    state().image = image;
+    *module = new CUmod_st{context, {}};
+    state().modules.insert(*module);
+    return 0;
+}
+
+sc_cu_result f_cuModuleUnload(sc_cu_module module)
+{
+    UNDO_CALL(cuModuleUnload);
+    unsafe_call("cuModuleUnload");
+    if (state().modules.erase(module) == 0)
+        die("a module that does not exist");
+    for (CUstream_st *s : all_streams())
+        for (const Op &op : s->ops)
+            if (op.kind == Op::LAUNCH && op.function->module == module)
+                die("a module is unloaded while a kernel of it is queued");
+    delete module;
+    return answer;
+}
+
+void copy_run(void **arguments, const unsigned *, const unsigned *, unsigned, uint64_t)
+{
+    sc_cu_ptr to, from;
+    uint64_t bytes;
+    memcpy(&to, arguments[0], sizeof(to));
+    memcpy(&from, arguments[1], sizeof(from));
+    memcpy(&bytes, arguments[2], sizeof(bytes));
+    if (allocation_of(to, bytes) == nullptr)
+        die("fake_copy writes outside of device memory");
+    auto source = reinterpret_cast<const void *>(static_cast<uintptr_t>(from));
+    if (allocation_of(from, bytes) == nullptr && !is_pinned(source, bytes))
+        die("fake_copy reads what is neither device memory nor registered");
+    memmove(reinterpret_cast<void *>(static_cast<uintptr_t>(to)), source, bytes);
+}
+
+void fill_run(void **arguments, const unsigned *, const unsigned *, unsigned, uint64_t)
+{
+    sc_cu_ptr to;
+    uint64_t bytes;
+    uint32_t byte;
+    memcpy(&to, arguments[0], sizeof(to));
+    memcpy(&bytes, arguments[1], sizeof(bytes));
+    memcpy(&byte, arguments[2], sizeof(byte));
+    if (allocation_of(to, bytes) == nullptr)
+        die("fake_fill writes outside of device memory");
+    memset(reinterpret_cast<void *>(static_cast<uintptr_t>(to)), static_cast<int>(byte), bytes);
+}
+
+const size_t copy_bytes[] = {sizeof(sc_cu_ptr), sizeof(sc_cu_ptr), sizeof(uint64_t)};
+const size_t fill_bytes[] = {sizeof(sc_cu_ptr), sizeof(uint64_t), sizeof(uint32_t)};
+const fake_kernel own_kernels[] = {
+    {"fake_copy", 1024, 3, copy_bytes, copy_run},
+    {"fake_fill", 1024, 3, fill_bytes, fill_run},
+};
+
+const fake_kernel *kernel_of(const char *name)
+{
+    for (const fake_kernel &k : own_kernels)
+        if (strcmp(k.name, name) == 0)
+            return &k;
+    uint32_t count = 0;
+    const fake_kernel *linked =
+        fake_kernels_linked != nullptr ? fake_kernels_linked(&count) : nullptr;
+    for (uint32_t i = 0; i < count; i++)
+        if (strcmp(linked[i].name, name) == 0)
+            return &linked[i];
+    return nullptr;
+}
+
+sc_cu_result f_cuModuleGetFunction(sc_cu_function *function, sc_cu_module module, const char *name)
+{
+    HOST_CALL(cuModuleGetFunction);
+    if (state().modules.count(module) == 0)
+        die("a module that does not exist");
+    const fake_kernel *kernel = kernel_of(name);
+    if (kernel == nullptr)
+        return SC_CU_NOT_FOUND;
+    module->functions[name] = CUfunc_st{kernel, module};
+    *function = &module->functions[name];
+    return 0;
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+sc_cu_result f_cuMemAlloc(sc_cu_ptr *at, size_t bytes)
+{
+    DEVICE_CALL(cuMemAlloc);
+    unsafe_call("cuMemAlloc");
+    CUctx_st *context = context_now("cuMemAlloc");
+    if (bytes == 0)
+        return SC_CU_INVALID_VALUE;
+    size_t all = pages(bytes);
+    void *memory =
+        mmap(nullptr, all + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return SC_CU_OUT_OF_MEMORY;
+    /* The end is near the guard page, the beginning 256-aligned as a real one. */
+    uint8_t *first = static_cast<uint8_t *>(memory), *p = first + (all - bytes) / 256 * 256;
+    memset(first, FAKE_POISON, all);
+    mprotect(first, all + PAGE, PROT_NONE);
+    state().device[first] = Allocation{static_cast<size_t>(p + bytes - first), context};
+    *at = reinterpret_cast<uintptr_t>(p);
+    return 0;
+}
+
+sc_cu_result f_cuMemFree(sc_cu_ptr at)
+{
+    UNDO_CALL(cuMemFree);
+    unsafe_call("cuMemFree");
+    auto first = reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(at) / PAGE * PAGE);
+    auto i = state().device.find(first);
+    if (i == state().device.end())
+        die("device memory that does not exist is freed");
+    for (CUstream_st *s : all_streams()) /* the real one waits too */
+        if (s->context == i->second.context && !state().sticky)
+            run_until(s, s->enqueued);
+    munmap(first, pages(i->second.bytes) + PAGE);
+    state().device.erase(i);
+    return answer;
+}
+
+sc_cu_result f_cuMemHostRegister(void *at, size_t bytes, unsigned flags)
+{
+    DEVICE_CALL(cuMemHostRegister);
+    unsafe_call("cuMemHostRegister");
+    (void)context_now("cuMemHostRegister");
+    if (bytes == 0 || at == nullptr || (flags & SC_CU_HOSTREGISTER_DEVICEMAP) == 0)
+        return SC_CU_INVALID_VALUE;
+    auto first = static_cast<const uint8_t *>(at);
+    for (auto &p : state().pinned)
+        if (first < p.first + p.second && p.first < first + bytes)
+            return SC_CU_ALREADY_REGISTERED;
+    state().pinned[first] = bytes;
+    return 0;
+}
+
+sc_cu_result f_cuMemHostUnregister(void *at)
+{
+    UNDO_CALL(cuMemHostUnregister);
+    unsafe_call("cuMemHostUnregister");
+    auto i = state().pinned.find(static_cast<const uint8_t *>(at));
+    if (i == state().pinned.end())
+        return SC_CU_NOT_REGISTERED;
+    const uint8_t *first = i->first;
+    for (CUstream_st *s : all_streams())
+        for (const Op &op : s->ops)
+            if (op.kind == Op::COPY && !state().sticky &&
+                ((op.is_from_host && is_inside(first, i->second, op.from, 1)) ||
+                 (op.is_to_host && is_inside(first, i->second, op.to, 1))))
+                die("host memory is unregistered while a copy of it is queued");
+    state().pinned.erase(i);
+    return answer;
+}
+
+sc_cu_result f_cuMemHostGetDevicePointer(sc_cu_ptr *device_at, void *at, unsigned)
+{
+    HOST_CALL(cuMemHostGetDevicePointer);
+    if (!is_pinned(at, 1))
+        return SC_CU_INVALID_VALUE;
+    *device_at = reinterpret_cast<uintptr_t>(at);
+    return 0;
+}
+
+sc_cu_result f_cuPointerGetAttribute(void *value, sc_cu_pointer_attribute attribute, sc_cu_ptr at)
+{
+    HOST_CALL(cuPointerGetAttribute);
+    const Allocation *a = allocation_of(at, 1);
+    bool is_host = is_pinned(reinterpret_cast<const void *>(static_cast<uintptr_t>(at)), 1);
+    if (a == nullptr && !is_host)
+        return SC_CU_INVALID_VALUE;
+    unsigned kind = a != nullptr ? SC_CU_MEMORY_DEVICE : SC_CU_MEMORY_HOST;
+    int ordinal = a != nullptr ? a->context->ordinal : 0;
+    if (attribute == SC_CU_POINTER_MEMORY_TYPE)
+        memcpy(value, &kind, sizeof(kind));
+    else if (attribute == SC_CU_POINTER_ORDINAL)
+        memcpy(value, &ordinal, sizeof(ordinal));
+    else
+        return SC_CU_INVALID_VALUE;
+    return 0;
+}
+
+/* Its rows, host memory looked at row by row; 0, or the code of a refusal. */
+int copy_enqueue(CUstream_st *s, Op op)
+{
+    op.kind = Op::COPY;
+    if (op.width == 0 || op.height == 0)
+        return SC_CU_INVALID_VALUE;
+    for (size_t y = 0; y < op.height; y++) {
+        const uint8_t *from = op.from + y * op.from_pitch, *to = op.to + y * op.to_pitch;
+        if (op.is_from_host ? !is_pinned(from, op.width)
+                            : !allocation_of(reinterpret_cast<uintptr_t>(from), op.width))
+            die(op.is_from_host ? "an asynchronous copy from memory that is not registered"
+                                : "a copy from outside of device memory");
+        if (op.is_to_host ? !is_pinned(to, op.width)
+                          : !allocation_of(reinterpret_cast<uintptr_t>(to), op.width))
+            die(op.is_to_host ? "an asynchronous copy to memory that is not registered"
+                              : "a copy to outside of device memory");
+    }
+    if (op.is_from_host)
+        op.hash = source_hash(op);
+    for (size_t y = 0; op.is_to_host && y < op.height; y++)
+        memset(op.to + y * op.to_pitch, FAKE_POISON_H, op.width); /* who looks too early sees it */
+    return enqueue(s, std::move(op));
+}
+
+sc_cu_result f_cuMemcpyHtoDAsync(sc_cu_ptr to, const void *from, size_t bytes, sc_cu_stream stream)
+{
+    DEVICE_CALL(cuMemcpyHtoDAsync);
+    Op op = {};
+    op.to = reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(to));
+    op.from = static_cast<const uint8_t *>(from);
+    op.width = bytes;
+    op.height = 1;
+    op.is_from_host = true;
+    return copy_enqueue(stream_of(stream, "cuMemcpyHtoDAsync"), std::move(op));
+}
+
+sc_cu_result f_cuMemcpyDtoHAsync(void *to, sc_cu_ptr from, size_t bytes, sc_cu_stream stream)
+{
+    DEVICE_CALL(cuMemcpyDtoHAsync);
+    Op op = {};
+    op.to = static_cast<uint8_t *>(to);
+    op.from = reinterpret_cast<const uint8_t *>(static_cast<uintptr_t>(from));
+    op.width = bytes;
+    op.height = 1;
+    op.is_to_host = true;
+    return copy_enqueue(stream_of(stream, "cuMemcpyDtoHAsync"), std::move(op));
+}
+
+sc_cu_result f_cuMemcpy2DAsync(const sc_cu_copy_2d *copy, sc_cu_stream stream)
+{
+    DEVICE_CALL(cuMemcpy2DAsync);
+    if (copy->from_pitch < copy->width_bytes || copy->to_pitch < copy->width_bytes)
+        return SC_CU_INVALID_VALUE;
+    Op op = {};
+    op.is_from_host = copy->from_kind == SC_CU_MEMORY_HOST;
+    op.is_to_host = copy->to_kind == SC_CU_MEMORY_HOST;
+    uintptr_t from = op.is_from_host ? reinterpret_cast<uintptr_t>(copy->from_host)
+                                     : static_cast<uintptr_t>(copy->from_device);
+    uintptr_t to = op.is_to_host ? reinterpret_cast<uintptr_t>(copy->to_host)
+                                 : static_cast<uintptr_t>(copy->to_device);
+    op.from = reinterpret_cast<const uint8_t *>(from + copy->from_y * copy->from_pitch +
+                                                copy->from_x_bytes);
+    op.to = reinterpret_cast<uint8_t *>(to + copy->to_y * copy->to_pitch + copy->to_x_bytes);
+    op.from_pitch = copy->from_pitch;
+    op.to_pitch = copy->to_pitch;
+    op.width = copy->width_bytes;
+    op.height = copy->height;
+    return copy_enqueue(stream_of(stream, "cuMemcpy2DAsync"), std::move(op));
+}
+
+/* ---- Streams, events, launches -------------------------------------------------------------- */
+
+sc_cu_result f_cuStreamCreate(sc_cu_stream *stream, unsigned)
+{
+    DEVICE_CALL(cuStreamCreate);
+    CUctx_st *context = context_now("cuStreamCreate");
+    state().streams.emplace_back(new CUstream_st{context, {}, 0, 0, false, false, false});
+    *stream = state().streams.back().get();
+    return 0;
+}
+
+sc_cu_result f_cuStreamDestroy(sc_cu_stream stream)
+{
+    UNDO_CALL(cuStreamDestroy);
+    stream_of(stream, "cuStreamDestroy")->is_destroyed = true;
+    return answer;
+}
+
+sc_cu_result f_cuStreamWaitEvent(sc_cu_stream stream, sc_cu_event event, unsigned)
+{
+    DEVICE_CALL(cuStreamWaitEvent);
+    CUevent_st *e = event_of(event);
+    Op op = {};
+    op.kind = Op::WAIT;
+    op.stream = e->stream != nullptr ? e->stream : &state().null_streams[e->context->ordinal];
+    op.at = e->stream != nullptr ? e->at : 0;
+    return enqueue(stream_of(stream, "cuStreamWaitEvent"), std::move(op));
+}
+
+sc_cu_result f_cuStreamSynchronize(sc_cu_stream stream)
+{
+    DEVICE_CALL(cuStreamSynchronize);
+    unsafe_call("cuStreamSynchronize");
+    CUstream_st *s = stream_of(stream, "cuStreamSynchronize");
+    if (s->is_capturing)
+        die("a stream that is being captured is waited for");
+    run_until(s, s->enqueued);
+    return 0;
+}
+
+sc_cu_result f_cuStreamIsCapturing(sc_cu_stream stream, sc_cu_capture *status)
+{
+    DEVICE_CALL(cuStreamIsCapturing);
+    *status = stream_of(stream, "cuStreamIsCapturing")->is_capturing;
+    return 0;
+}
+
+sc_cu_result f_cuStreamGetCtx(sc_cu_stream stream, sc_cu_context *context)
+{
+    DEVICE_CALL(cuStreamGetCtx);
+    *context = stream_of(stream, "cuStreamGetCtx")->context;
+    return 0;
+}
+
+sc_cu_result f_cuEventCreate(sc_cu_event *event, unsigned)
+{
+    DEVICE_CALL(cuEventCreate);
+    *event = new CUevent_st{context_now("cuEventCreate"), nullptr, 0};
+    state().events.insert(*event);
+    return 0;
+}
+
+sc_cu_result f_cuEventDestroy(sc_cu_event event)
+{
+    UNDO_CALL(cuEventDestroy);
+    state().events.erase(event_of(event));
+    delete event;
+    return answer;
+}
+
+sc_cu_result f_cuEventRecord(sc_cu_event event, sc_cu_stream stream)
+{
+    DEVICE_CALL(cuEventRecord);
+    CUevent_st *e = event_of(event);
+    CUstream_st *s = stream_of(stream, "cuEventRecord");
+    if (s->context != e->context)
+        return SC_CU_INVALID_HANDLE;
+    e->stream = s;
+    e->at = s->enqueued + 1;
+    Op op = {};
+    op.kind = Op::RECORD;
+    return enqueue(s, std::move(op));
+}
+
+/* Under a policy that leaves work lying, who asks often enough is answered at last. */
+sc_cu_result f_cuEventQuery(sc_cu_event event)
+{
+    DEVICE_CALL(cuEventQuery);
+    unsafe_call("cuEventQuery");
+    CUevent_st *e = event_of(event);
+    progress();
+    if (e->stream == nullptr || e->stream->run >= e->at)
+        return 0;
+    if (random64() % 4 != 0)
+        return SC_CU_NOT_READY;
+    run_until(e->stream, e->at);
+    return 0;
+}
+
+sc_cu_result f_cuEventSynchronize(sc_cu_event event)
+{
+    DEVICE_CALL(cuEventSynchronize);
+    unsafe_call("cuEventSynchronize");
+    CUevent_st *e = event_of(event);
+    if (e->stream != nullptr)
+        run_until(e->stream, e->at);
+    return 0;
+}
+
+sc_cu_result f_cuLaunchKernel(sc_cu_function function, unsigned grid_x, unsigned grid_y,
+                              unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                              unsigned shared_bytes, sc_cu_stream stream, void **arguments, void **)
+{
+    DEVICE_CALL(cuLaunchKernel);
+    const fake_kernel *kernel = function->kernel;
+    uint64_t threads = static_cast<uint64_t>(block_x) * block_y * block_z;
+    if (threads == 0 || threads > kernel->threads_max || block_z > 64 || grid_x == 0 ||
+        grid_x > 0x7fffffffu || grid_y == 0 || grid_y > 65535 || grid_z == 0 || grid_z > 65535 ||
+        shared_bytes > 227u << 10)
+        return SC_CU_INVALID_VALUE;
+    Op op = {};
+    op.kind = Op::LAUNCH;
+    op.function = function;
+    op.grid[0] = grid_x, op.grid[1] = grid_y, op.grid[2] = grid_z;
+    op.block[0] = block_x, op.block[1] = block_y, op.block[2] = block_z;
+    op.shared_bytes = shared_bytes;
+    for (uint32_t i = 0; i < kernel->argument_count; i++) {
+        auto a = static_cast<const uint8_t *>(arguments[i]);
+        op.arguments.emplace_back(a, a + kernel->argument_bytes[i]);
+    }
+    return enqueue(stream_of(stream, "cuLaunchKernel"), std::move(op));
+}
+
+/* At the end of the process nothing may be left. */
+__attribute__((destructor)) void report()
+{
+    const char *left = fake_leaks();
+    if (left != nullptr) {
+        fprintf(stderr, "fake cuda: left at the end: %s\n", left);
+        fflush(stderr);
+        _exit(FAKE_EXIT);
+    }
+}
+
+} // namespace
+
+/* ---- What is seen from outside -------------------------------------------------------------- */
+
+extern "C" {
+
+FAKE_API sc_cu_result cuGetProcAddress_v2(const char *name, void **ret, int version, uint64_t,
+                                          int *found)
+{
+    static const struct {
+        const char *name;
+        int version;
+        void *call;
+    } table[] = {
+#define X(name, version, arguments) {#name, version, reinterpret_cast<void *>(f_##name)},
+        SC_CU_CALLS(X)
+#undef X
+    };
+    std::lock_guard<std::recursive_mutex> guard(state().lock);
+    for (auto &t : table)
+        if (strcmp(t.name, name) == 0 && t.version == version && state().missing != name) {
+            *ret = t.call;
+            if (found != nullptr)
+                *found = 0;
+            return 0;
+        }
+    *ret = nullptr;
+    if (found != nullptr)
+        *found = 1;
+    return SC_CU_NOT_FOUND;
+}
+
+FAKE_API sc_cu_result cuDriverGetVersion(int *version)
+{
+    return f_cuDriverGetVersion(version);
+}
+
+#define FAKE_LOCK std::lock_guard<std::recursive_mutex> guard(state().lock)
+
+void fake_policy(enum fake_policy policy, uint64_t seed)
+{
+    FAKE_LOCK;
+    state().policy = policy;
+    state().starve = seed;
+    state().rng = seed * 2654435761u + 88172645463325252ull;
+}
+
+void fake_fault(const char *name, int n, int code)
+{
+    FAKE_LOCK;
+    state().fault = name != nullptr ? name : "";
+    state().fault_n = n;
+    state().fault_code = code;
+    state().fired = 0;
+}
+
+int fake_fired(void)
+{
+    FAKE_LOCK;
+    return state().fired;
+}
+
+void fake_sticky(int code)
+{
+    FAKE_LOCK;
+    die_context(code);
+}
+
+void fake_crash(int n, int code)
+{
+    FAKE_LOCK;
+    state().crash_n = n;
+    state().crash_code = code;
+}
+
+void fake_capture(sc_cu_stream stream, int on)
+{
+    FAKE_LOCK;
+    stream_of(stream, "fake_capture")->is_capturing = on != 0;
+}
+
+void fake_version(int version)
+{
+    FAKE_LOCK;
+    state().version = version;
+}
+
+void fake_capability(int capability)
+{
+    FAKE_LOCK;
+    state().capability = capability;
+}
+
+void fake_devices(int count)
+{
+    FAKE_LOCK;
+    state().devices = count;
+}
+
+void fake_missing(const char *name)
+{
+    FAKE_LOCK;
+    state().missing = name != nullptr ? name : "";
+}
+
+const void *fake_image(void)
+{
+    FAKE_LOCK;
+    return state().image;
+}
+
+uint64_t fake_calls(void)
+{
+    FAKE_LOCK;
+    return state().calls;
+}
+
+uint64_t fake_enqueued(void)
+{
+    FAKE_LOCK;
+    return state().enqueued;
+}
+
+int fake_depth(void)
+{
+    return static_cast<int>(current.size());
+}
+
+int fake_mode(void)
+{
+    return capture_mode;
+}
+
+const char *fake_leaks(void)
+{
+    FAKE_LOCK;
+    State &st = state();
+    size_t contexts = 0, streams = 0;
+    for (CUctx_st &c : st.contexts)
+        contexts += static_cast<size_t>(c.retained);
+    for (auto &s : st.streams)
+        streams += !s->is_destroyed;
+    if (contexts + streams + st.modules.size() + st.events.size() + st.device.size() +
+            st.pinned.size() ==
+        0)
+        return nullptr;
+    char text[160];
+    snprintf(text, sizeof(text),
+             "%zu contexts, %zu modules, %zu streams, %zu events, %zu allocations, "
+             "%zu registrations",
+             contexts, st.modules.size(), streams, st.events.size(), st.device.size(),
+             st.pinned.size());
+    leaks_text = text;
+    return leaks_text.c_str();
+}
+}
