@@ -1,8 +1,8 @@
 # Helpers that every folder's CMakeLists.txt uses, so that flags stand in one place.
 
-set(SC_WARNINGS -Wall -Wextra -Wshadow $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes>
-    $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes> -Wpointer-arith -Wcast-qual -Wvla -Wundef
-    -Wformat=2 -Wwrite-strings -Wimplicit-fallthrough)
+set(SC_WARNINGS -Wall -Wextra -Wshadow -Wpointer-arith -Wcast-qual -Wvla -Wundef -Wformat=2
+    -Wwrite-strings -Wimplicit-fallthrough
+    $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes> $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>)
 
 # Flags that every target of ours has: warnings, the include root, GNU interfaces, sanitizers.
 function(sc_target_defaults target)

@@ -25,7 +25,7 @@ import sys
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
 
-C_SUFFIXES = (".c", ".h", ".cu", ".cuh")
+C_SUFFIXES = (".c", ".h", ".cu", ".cuh", ".cpp")
 CODE_SUFFIXES = C_SUFFIXES + (".py", ".sh", ".cmake")
 TEXT_SUFFIXES = CODE_SUFFIXES + (".md", ".txt", ".map", ".in", ".yml", ".yaml", ".supp")
 SKIPPED_NAMES = {".git", "build", ".cache", "__pycache__", "corpus", "corpora"}

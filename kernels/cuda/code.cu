@@ -1,0 +1,163 @@
+/* Codes of even widths (code.h) to values in a memory: see spec.h. Adds to ref/: the device.
+ *
+ * A unit is 16 channels of a row, as they are coded: of a plane of w bits it has 2 w bytes.
+ *
+ * Tests: tests/unit/kernels/test_cuda_code.c */
+#include "kernels/cuda/decode.h"
+
+/* 2 * WIDTH bytes of a plane, as words. */
+template <uint32_t WIDTH> SC_DEVICE void plane_load(const uint8_t *at, uint32_t word[4])
+{
+    if (sc_off(at, 2 * WIDTH) != 0) {
+#pragma unroll
+        for (uint32_t i = 0; i < WIDTH; i++)
+            word[i / 2] |= sc_load2_any(at + 2 * i) << i % 2 * 16;
+    } else if (WIDTH == 8) {
+        uint4 all = sc_load16(at);
+        word[0] = all.x;
+        word[1] = all.y;
+        word[2] = all.z;
+        word[3] = all.w;
+    } else if (WIDTH == 4) {
+        uint2 all = sc_load8(at);
+        word[0] = all.x;
+        word[1] = all.y;
+    } else {
+        word[0] = WIDTH == 2 ? sc_load4(at) : sc_load2(at);
+    }
+}
+
+/* Fields of WIDTH bits to a byte each, four at a time. */
+template <uint32_t WIDTH> SC_DEVICE uint32_t fields_spread(uint32_t fields)
+{
+    if (WIDTH == 8)
+        return fields;
+    if (WIDTH == 1)
+        return bits_spread(fields & 0xf);
+    if (WIDTH == 2) {
+        fields &= 0xff;
+        fields = (fields | fields << 12) & 0x000f000fu;
+        return (fields | fields << 6) & 0x03030303u;
+    }
+    fields &= 0xffff;
+    fields = (fields | fields << 8) & 0x00ff00ffu;
+    return (fields | fields << 4) & 0x0f0f0f0fu;
+}
+
+template <uint32_t WIDTH>
+SC_DEVICE void plane_add(const uint8_t *at, uint32_t shift, uint32_t code[4])
+{
+    uint32_t word[4] = {0, 0, 0, 0};
+    plane_load<WIDTH>(at, word);
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++)
+        code[i] |= fields_spread<WIDTH>(word[i * WIDTH / 8] >> i * WIDTH * 4 % 32) << shift;
+}
+
+/* The codes of a unit of one row. */
+SC_DEVICE void codes_of(const uint8_t *row, uint64_t padded, uint32_t bits, uint32_t unit,
+                        uint32_t code[4])
+{
+    uint32_t shift = 0;
+    if (bits & 8) {
+        plane_add<8>(row + unit * 16ull, shift, code);
+        row += padded;
+        shift += 8;
+    }
+    if (bits & 4) {
+        plane_add<4>(row + unit * 8ull, shift, code);
+        row += padded / 2;
+        shift += 4;
+    }
+    if (bits & 2) {
+        plane_add<2>(row + unit * 4ull, shift, code);
+        row += padded / 4;
+        shift += 2;
+    }
+    if (bits & 1)
+        plane_add<1>(row + unit * 2ull, shift, code);
+}
+
+/* Values of 8 channels from `channel` on, which may be of several heads. */
+SC_DEVICE void channels_store(const sc_cuda_code &what, const sc_cuda_part &part, uint8_t *row,
+                              uint32_t channel, Words made)
+{
+    uint32_t channels = what.head_count * what.head_size, bytes = element_bytes_of(what.dst_dtype);
+    uint32_t head = channel / what.head_size, first = channel % what.head_size;
+    uint32_t count = what.head_size - first < SC_CUDA_RUN ? what.head_size - first : SC_CUDA_RUN;
+#pragma unroll 1
+    for (uint32_t done = 0; done < SC_CUDA_RUN && channel + done < channels; done += count) {
+        if (done > 0) { /* the next head, from its first channel on */
+#pragma unroll 1
+            for (uint32_t c = 0; c < count; c++)
+#pragma unroll
+                for (uint32_t i = 0; i + 1 < SC_CUDA_RUN; i++)
+                    made.word[i] = made.word[i + 1];
+            head++;
+            first = 0;
+            count = SC_CUDA_RUN - done < what.head_size ? SC_CUDA_RUN - done : what.head_size;
+        }
+        run_store(row + head * what.memory.head_stride_bytes + first * part.element_stride_bytes,
+                  part.element_stride_bytes, bytes, count, made);
+    }
+}
+
+/* The scales of a unit's channels. */
+struct Scales {
+    float least[SC_CUDA_UNIT], step[SC_CUDA_UNIT];
+};
+
+SC_DEVICE void row_store(const sc_cuda_code &what, const sc_cuda_part &part, uint8_t *row,
+                         uint32_t unit, const uint32_t code[4], const Scales &scales)
+{
+#pragma unroll
+    for (uint32_t run = 0; run < 2; run++) {
+        float value[SC_CUDA_RUN];
+#pragma unroll
+        for (uint32_t c = 0; c < SC_CUDA_RUN; c++) {
+            uint32_t i = run * SC_CUDA_RUN + c;
+            value[c] = __fmaf_rn(__fadd_rn(code_float(code[i / 4], i), 0.5f), scales.step[i],
+                                 scales.least[i]);
+        }
+        channels_store(what, part, row, unit * SC_CUDA_UNIT + run * SC_CUDA_RUN,
+                       words_of(what.dst_dtype, value));
+    }
+}
+
+SC_KERNEL(sc_cuda_code_decode, sc_cuda_code, SC_CUDA_DECODE_THREADS)
+{
+    const sc_cuda_code_slab slab = what.slabs[blockIdx.x];
+    uint32_t units = (what.head_count * what.head_size + SC_CUDA_UNIT - 1) / SC_CUDA_UNIT;
+    uint64_t padded = (uint64_t)units * SC_CUDA_UNIT, row_bytes = padded * slab.bits / 8;
+    sc_cuda_part part = part_of(what.memory, slab.part);
+    Share share = share_of(units, slab.row_count, what.rows_each);
+    Scales scales;
+    if (share.is_none)
+        return;
+#pragma unroll
+    for (uint32_t c = 0; c < SC_CUDA_UNIT; c++) {
+        const uint8_t *at = slab.scales + 2 * (share.unit * (uint64_t)SC_CUDA_UNIT + c);
+        scales.least[c] = __uint_as_float(widen_f16(sc_load2_any(at)));
+        scales.step[c] = __uint_as_float(widen_f16(sc_load2_any(at + 2 * padded)));
+    }
+    for (uint32_t first = share.row; first < share.end; first += SHARE_ROWS * share.step) {
+        uint8_t *row[SHARE_ROWS];
+        uint32_t code[SHARE_ROWS][4] = {};
+#pragma unroll
+        for (uint32_t k = 0; k < SHARE_ROWS; k++) {
+            uint32_t i = first + k * share.step;
+            uint64_t token = slab.token_first + i;
+            row[k] = nullptr;
+            if (i < share.end && !is_skipped(what.skipped, token))
+                row[k] = token_at(what.memory, part, token);
+            if (row[k] != nullptr)
+                codes_of(slab.codes + i * row_bytes, padded, slab.bits, share.unit, code[k]);
+        }
+#pragma unroll 1
+        for (uint32_t k = 0; k < SHARE_ROWS; k++) {
+            if (row[0] != nullptr)
+                row_store(what, part, row[0], share.unit, code[0], scales);
+            rows_shift(row, code);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+/* What decoders of both kinds of codes have in common: which unit and rows a thread has, and how
+ * decoded values reach the memory. Codes stand four to a word, a byte each.
+ *
+ *   block   up to SC_CUDA_TILE units of a slab, and as many rows beside each other as it has
+ * threads thread  one unit; every so manieth row, SHARE_ROWS of them under way
+ *
+ * So what belongs to a channel (scales) is made once a thread, neighbours write neighbouring bytes,
+ * and no thread needs another one.
+ *
+ * Tests: tests/unit/kernels/test_cuda_code.c, test_cuda_planes.c */
+#ifndef SC_KERNELS_CUDA_DECODE_H
+#define SC_KERNELS_CUDA_DECODE_H
+
+#include "kernels/cuda/numbers.h"
+
+#define SHARE_ROWS 4u
+
+struct Share {
+    uint32_t unit;
+    uint32_t row, step, end; /* rows row, row + step, ... below end */
+    bool is_none;
+};
+
+SC_DEVICE Share share_of(uint32_t unit_count, uint32_t row_count, uint32_t rows_each)
+{
+    Share share = {0, 0, 1, 0, true};
+    uint32_t first = blockIdx.y * SC_CUDA_TILE, row = blockIdx.z * rows_each;
+    if (first >= unit_count || row >= row_count)
+        return share;
+    uint32_t width = unit_count - first < SC_CUDA_TILE ? unit_count - first : SC_CUDA_TILE;
+    share.step = blockDim.x / width;
+    share.unit = first + threadIdx.x % width;
+    share.row = row + threadIdx.x / width;
+    share.end = row_count - row < rows_each ? row_count : row + rows_each;
+    share.is_none = threadIdx.x / width >= share.step;
+    return share;
+}
+
+SC_DEVICE bool is_skipped(const uint64_t *skipped, uint64_t token)
+{
+    return skipped != nullptr &&
+           (sc_load4(reinterpret_cast<const uint8_t *>(skipped) + token / 32 * 4) >> token % 32 &
+            1) != 0;
+}
+
+/* The next of the rows under way to the front: one copy of what is done with a row, and no index
+ * that is not a constant (it would put them on a stack). */
+SC_DEVICE void rows_shift(uint8_t *row[SHARE_ROWS], uint32_t code[SHARE_ROWS][4])
+{
+#pragma unroll
+    for (uint32_t k = 0; k + 1 < SHARE_ROWS; k++) {
+        row[k] = row[k + 1];
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            code[k][i] = code[k + 1][i];
+    }
+}
+
+/* A code, which is byte c % 4 of the word, as a float: 2^23 has a unit of 1. */
+SC_DEVICE float code_float(uint32_t word, uint32_t c)
+{
+    return __fadd_rn(__uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440u | c % 4)), -8388608.0f);
+}
+
+/* 4 bits to the lowest bits of 4 bytes. */
+SC_DEVICE uint32_t bits_spread(uint32_t bits)
+{
+    return bits * 0x00204081u & 0x01010101u;
+}
+
+/* A run's values as they are stored: float32, or two to a word. */
+struct Words {
+    uint32_t word[SC_CUDA_RUN];
+};
+
+SC_DEVICE Words words_of(uint32_t dtype, const float value[SC_CUDA_RUN])
+{
+    Words made;
+#pragma unroll
+    for (uint32_t c = 0; c < SC_CUDA_RUN; c++)
+        made.word[c] = __float_as_uint(value[c]);
+    if (dtype == SC_CUDA_F32)
+        return made;
+#pragma unroll
+    for (uint32_t c = 0; c < SC_CUDA_RUN; c++)
+        made.word[c] = narrow(value[c], dtype);
+    return made;
+}
+
+/* Up to 8 values side by side, or strided. */
+SC_DEVICE void run_store(uint8_t *at, uint64_t element_stride, uint32_t bytes, uint32_t count,
+                         Words made)
+{
+    uint32_t *word = made.word;
+    bool is_whole = count == SC_CUDA_RUN && element_stride == bytes && sc_off(at, 16) == 0;
+    if (is_whole && bytes == 4) {
+        sc_store16(at, uint4{word[0], word[1], word[2], word[3]});
+        sc_store16(at + 16, uint4{word[4], word[5], word[6], word[7]});
+        return;
+    }
+    if (is_whole) {
+        sc_store16(at, uint4{word[0] | word[1] << 16, word[2] | word[3] << 16,
+                             word[4] | word[5] << 16, word[6] | word[7] << 16});
+        return;
+    }
+#pragma unroll 1
+    for (uint32_t c = 0; c < count; c++, at += element_stride) {
+        element_store(at, word[0], bytes);
+#pragma unroll
+        for (uint32_t i = 0; i + 1 < SC_CUDA_RUN; i++) /* no index that is not a constant */
+            word[i] = word[i + 1];
+    }
+}
+
+#endif

@@ -1,0 +1,6 @@
+/* All kernels as one module: what CMake builds images of, and tests emulate.
+ *
+ * Tests: tests/unit/kernels/test_cuda_*.c */
+#include "kernels/cuda/code.cu"
+#include "kernels/cuda/planes.cu"
+#include "kernels/cuda/rows.cu"
