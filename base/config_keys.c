@@ -259,6 +259,17 @@ static const struct sc_config_row rows[] = {
     {{"hint.rows", "integer", "64", "1 .. 4096",
       "Query rows of a hint that are used: the last ones."},
      INTEGER(hint_rows, 1, 4096)},
+    {{"gpu.device", "integer", "auto", "\"auto\", or 0 .. 63",
+      "The CUDA device that loads go to. auto: the one of the first destination that is on a "
+      "device, "
+      "which is attached then. A number: it is attached at open, which fails where that cannot "
+      "be."},
+     INTEGER(gpu_device, 0, 63),
+     .has_auto = true},
+    {{"gpu.stage_bytes", "size", "64MiB", "1MiB .. 1TiB",
+      "Pinned host memory, and as much of the device's, through which loads to a device go; taken "
+      "when it is attached, at least four of the pieces that rows and codes travel in."},
+     SIZE(gpu_stage_bytes, 1048576, TIB)},
     {{"submit.threads", "integer", "1", "0 .. 64",
       "Threads that do the work of get_important_submit; each does one call at a time. 0: submit "
       "begins the reads, and get_important_wait does the rest, whatever its timeout."},

@@ -292,6 +292,22 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
     return status;
 }
 
+/* Where a device is configured it is there when open returns, or open fails. */
+static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
+{
+    const struct sc_plugin_device_params params = {.alloc = &conn->alloc,
+                                                   .exec = conn->exec,
+                                                   .log = &conn->log,
+                                                   .poison = &conn->poison,
+                                                   .shape = &conn->shape,
+                                                   .request_count = conn->config.max_requests,
+                                                   .stage_bytes = conn->config.gpu_stage_bytes};
+    sc_plugin_device_open(&conn->device, &params);
+    if (conn->config.gpu_device == SC_CONFIG_AUTO)
+        return SPEC_OK;
+    return sc_plugin_device_attach(&conn->device, (int32_t)conn->config.gpu_device, reterr);
+}
+
 static spec_status open_parts(spec_connector *conn, const struct spec_open_params *params,
                               const struct spec_model *model, const struct sc_io_custom *custom,
                               struct spec_error *reterr)
@@ -344,6 +360,8 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     conn->index.is_opening = false;
     if (status == SPEC_OK)
         status = make_pools(conn, reterr);
+    if (status == SPEC_OK)
+        status = open_device(conn, reterr);
     if (status == SPEC_OK) { /* a reset that was mailed counts before the first lookup */
         sc_plugin_lease_seed_find(conn);
         atomic_store(&conn->ranks.pieces_followed, sc_store_piece_next(conn->store));
@@ -405,6 +423,7 @@ static void destroy_connector(spec_connector *conn)
         sc_plugin_jobs_close(conn);
     }
     sc_plugin_submit_close(conn);
+    sc_plugin_device_close(&conn->device);
     sc_plugin_batches_close(conn);
     if (conn->requests.readers != NULL)
         sc_store_readers_close(conn->requests.readers[0], reader_count(conn));

@@ -34,6 +34,7 @@
 #include "plugin/args/memory.h"
 #include "plugin/choose/hot.h"
 #include "plugin/choose/predict.h"
+#include "plugin/device/device.h"
 #include "plugin/fill/fill.h"
 #include "plugin/index/evict.h"
 #include "plugin/index/index.h"
@@ -144,6 +145,7 @@ struct spec_connector {
     struct sc_plugin_ahead ahead;
     struct sc_plugin_fill fill;
     struct sc_plugin_hot hot;
+    struct sc_plugin_device device;
     struct sc_lab lab; /* opened before the store, which tells it of averages */
 
     /* Saves. commit_lock: rank 5, never taken by a call that must not block: what is decided about

@@ -108,9 +108,24 @@ static void strides_resolve(struct spec_memory *memory, enum sc_plugin_memory_us
         memory->k_element_stride_bytes = sc_plugin_dtype_bytes(memory->dtype);
 }
 
-spec_status sc_plugin_memory_check(const struct spec_memory *host,
-                                   const struct sc_plugin_memory_need *need,
-                                   struct sc_plugin_memory *ret_memory, struct spec_error *reterr)
+/* What the device has to say of it; its text behind the memory's name. */
+static spec_status way_check(const struct sc_plugin_memory_need *need,
+                             const struct sc_plugin_memory_way *way,
+                             const struct spec_memory *memory, struct sc_plugin_memory *checked,
+                             struct spec_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = way->check(way->user, memory, checked, &error);
+    if (status == SPEC_OK)
+        return SPEC_OK;
+    return sc_fail(reterr, status, "%s: %s", need->name, error.text);
+}
+
+spec_status sc_plugin_memory_check_on(const struct spec_memory *host,
+                                      const struct sc_plugin_memory_need *need,
+                                      const struct sc_plugin_memory_way *way,
+                                      struct sc_plugin_memory *ret_memory,
+                                      struct spec_error *reterr)
 {
     const char *name = need->name;
     struct spec_memory memory;
@@ -118,10 +133,10 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host,
     spec_status status = sc_plugin_args_read(&memory, &sc_plugin_form_memory, host, name, reterr);
     if (status != SPEC_OK)
         return status;
-    if (memory.device == SPEC_DEVICE_CUDA)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: CUDA memory comes with the CUDA path",
-                       name);
-    if (memory.device != SPEC_DEVICE_HOST || memory.device_index != 0)
+    bool is_cuda = memory.device == SPEC_DEVICE_CUDA;
+    if (is_cuda && way == NULL)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: CUDA memory: only loads go there", name);
+    if (!is_cuda && (memory.device != SPEC_DEVICE_HOST || memory.device_index != 0))
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: device is %" PRIu32 ", expected SPEC_DEVICE_HOST with index 0", name,
                        memory.device);
@@ -161,8 +176,18 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host,
             memory.k_element_stride_bytes != element_bytes ? memory.k_element_stride_bytes : 0,
         .element_bytes = element_bytes,
     };
-    *ret_memory = checked;
-    return SPEC_OK;
+    if (is_cuda)
+        status = way_check(need, way, &memory, &checked, reterr);
+    if (status == SPEC_OK)
+        *ret_memory = checked;
+    return status;
+}
+
+spec_status sc_plugin_memory_check(const struct spec_memory *host,
+                                   const struct sc_plugin_memory_need *need,
+                                   struct sc_plugin_memory *ret_memory, struct spec_error *reterr)
+{
+    return sc_plugin_memory_check_on(host, need, NULL, ret_memory, reterr);
 }
 
 uint64_t sc_plugin_memory_digest(const struct sc_plugin_memory *memory, uint64_t token_count)

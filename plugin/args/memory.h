@@ -13,6 +13,8 @@
 #include <stdbool.h>
 
 struct sc_plugin_target;
+struct sc_plugin_course;
+struct sc_plugin_memory;
 
 struct sc_plugin_shape { /* of one token's K or V in this namespace */
     uint32_t kv_head_count;
@@ -24,6 +26,15 @@ enum sc_plugin_memory_use {
     SC_MEMORY_SOURCE,      /* store: the namespace's dtype, no negative slot */
     SC_MEMORY_DESTINATION, /* load: the namespace's dtype or wider, negative slots skip */
     SC_MEMORY_KEYS         /* K alone, to be read; the shape's dtype, no negative slot */
+};
+
+/* How memory of a device becomes a destination (device/course.h): checks what is the device's to
+ * check, of memory that is right otherwise, and sets target, course and stream. May block once, for
+ * as long as a driver takes to attach. */
+struct sc_plugin_memory_way {
+    spec_status (*check)(void *user, const struct spec_memory *host,
+                         struct sc_plugin_memory *memory, struct spec_error *reterr);
+    void *user;
 };
 
 /* What a description is needed for. */
@@ -39,12 +50,20 @@ struct sc_plugin_memory {                  /* that was checked */
     const struct sc_plugin_target *target; /* target.h */
     bool widens;                           /* what comes becomes float32 */
     bool has_negative_slot;
+    struct sc_plugin_course *course; /* of a device's; else NULL */
+    void *stream;                    /* likewise: the host's CUstream */
 };
 
-/* Reads and checks the host's description. */
+/* Reads and checks the host's description. Memory of a device is SPEC_E_UNSUPPORTED. */
 spec_status sc_plugin_memory_check(const struct spec_memory *host,
                                    const struct sc_plugin_memory_need *need,
                                    struct sc_plugin_memory *ret_memory, struct spec_error *reterr);
+/* The same, of memory that may be a device's. */
+spec_status sc_plugin_memory_check_on(const struct spec_memory *host,
+                                      const struct sc_plugin_memory_need *need,
+                                      const struct sc_plugin_memory_way *way,
+                                      struct sc_plugin_memory *ret_memory,
+                                      struct spec_error *reterr);
 /* Of all that says where tokens lie, but the bases: of memory that is described anew it tells
  * whether it is the same. */
 uint64_t sc_plugin_memory_digest(const struct sc_plugin_memory *memory, uint64_t token_count);

@@ -9,7 +9,7 @@
  * at the same time. A call is for a run of rows: what it costs is paid a run.
  * Does not: choose, read or verify; look at positions, slots and bits, which the host's memory has.
  * Threads: who loads for the item; place_codes and fence a second one beside him; BEGIN and END the
- * host's own, inside its call.
+ * host's own, inside its call; SETTLED whoever serves the item, once.
  * Tests: tests/unit/plugin/test_target.c */
 #ifndef SC_PLUGIN_TARGET_H
 #define SC_PLUGIN_TARGET_H
@@ -25,9 +25,10 @@ struct sc_plugin_placing {
 };
 
 enum sc_plugin_fence {
-    SC_FENCE_BEGIN,  /* the host's call: behind what it did to the memory before */
-    SC_FENCE_PLACED, /* what this thread placed is there for whom it tells of that next */
-    SC_FENCE_END     /* the host's call: before what it does to the memory next */
+    SC_FENCE_BEGIN,   /* the host's call: behind what it did to the memory before */
+    SC_FENCE_PLACED,  /* what this thread placed is there for whom it tells of that next */
+    SC_FENCE_SETTLED, /* nobody places for the item any more, and its status is to be told */
+    SC_FENCE_END      /* the host's call: before what it does to the memory next */
 };
 
 struct sc_plugin_target {
@@ -45,7 +46,10 @@ struct sc_plugin_target {
      * (bits). */
     void (*place_codes)(const struct sc_plugin_placing *to, const struct sc_kernels_coded parts[2],
                         uint64_t count, uint64_t at, const uint64_t *skipped);
-    void (*fence)(const struct sc_plugin_memory *memory, enum sc_plugin_fence when);
+    /* Not OK: what was placed since BEGIN may not be there, which the item fails with: SETTLED and
+     * END say so, with a text; what BEGIN and PLACED met SETTLED says. */
+    spec_status (*fence)(const struct sc_plugin_memory *memory, enum sc_plugin_fence when,
+                         struct spec_error *reterr);
     /* Sums of importance of KV heads [head_first, head_end), as sc_kernels_importance_heads has
      * them, by the keys that stand there: `what` says of its prefix how many.
      * NULL: it cannot be scored; its items' heads are never given rows of their own. */

@@ -70,11 +70,14 @@ static void host_place_codes(const struct sc_plugin_placing *to,
 }
 
 /* The host's own stores are in order; those past the caches are not. */
-static void host_fence(const struct sc_plugin_memory *memory, enum sc_plugin_fence when)
+static spec_status host_fence(const struct sc_plugin_memory *memory, enum sc_plugin_fence when,
+                              struct spec_error *reterr)
 {
     (void)memory;
+    (void)reterr;
     if (when == SC_FENCE_PLACED)
         sc_stream_end();
+    return SPEC_OK;
 }
 
 static void host_score(const struct sc_plugin_placing *to, const struct sc_kernels_importance *what,

@@ -71,7 +71,7 @@ static void decode_some(struct decoding *decoding, const struct sc_store_reader 
             row += request->ranges[at++].row_count;
         slab_decode(decoding->conn, &to, item, range, row, decoding->exact);
     }
-    item->memory.target->fence(&item->memory, SC_FENCE_PLACED);
+    (void)item->memory.target->fence(&item->memory, SC_FENCE_PLACED, NULL);
 }
 
 static void decode_step(struct sc_task *task)
@@ -113,7 +113,7 @@ static void decode_missing(const spec_connector *conn, const struct sc_plugin_it
         slab_decode(conn, &to, item, i, row, set);
         row += request->ranges[i].row_count;
     }
-    item->memory.target->fence(&item->memory, SC_FENCE_PLACED);
+    (void)item->memory.target->fence(&item->memory, SC_FENCE_PLACED, NULL);
 }
 
 /* Every row that has codes, and has not come exactly, as its codes' values; the others exactly.

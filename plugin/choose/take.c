@@ -202,7 +202,7 @@ static void place_finer(const spec_connector *conn, const struct sc_plugin_item 
             refined_part(sc_plugin_coded_v(conn, &slab), row - first, finer[1], finer_codes[1])};
         item->memory.target->place_codes(to, parts, n, row, NULL);
     }
-    item->memory.target->fence(&item->memory, SC_FENCE_PLACED);
+    (void)item->memory.target->fence(&item->memory, SC_FENCE_PLACED, NULL);
 }
 
 static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
@@ -404,9 +404,8 @@ static spec_status take_missing(spec_connector *conn, struct sc_plugin_item *ite
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t count = item->want.is_layered
-                         ? unrefined_rows(item, request->bits, rest->rows)
-                         : sc_plugin_hot_missing(item, request->bits, rest->rows);
+    uint64_t count = item->want.is_layered ? unrefined_rows(item, request->bits, rest->rows)
+                                           : sc_plugin_hot_missing(item, request->bits, rest->rows);
     if (count == 0)
         return SPEC_OK;
     sc_plugin_rest_begin(conn, request, item->in.layer, count, sc_store_sketch_tags(item->sketch),

@@ -13,6 +13,7 @@
 #include "plugin/choose/delivery.h"
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
+#include "plugin/device/course.h"
 
 #include <string.h>
 
@@ -97,8 +98,13 @@ static spec_status check_room(const spec_connector *conn, struct sc_plugin_item 
                               uint64_t position_count, struct spec_error *reterr)
 {
     const struct spec_important *in = &item->in;
-    const struct sc_plugin_memory_need need = {"get_important: destination", SC_MEMORY_DESTINATION,
-                                               &conn->shape, sc_plugin_row_total(item->request)};
+    struct sc_plugin_device_seat seat = {&conn->device,
+                                         (uint64_t)(item->request - conn->requests.slots)};
+    const struct sc_plugin_memory_need need = {"get_important: destination",
+                                               SC_MEMORY_DESTINATION,
+                                               &conn->shape,
+                                               sc_plugin_row_total(item->request),
+                                               {sc_plugin_course_check, &seat}};
     if (in->positions != NULL && in->position_capacity < position_count)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
@@ -342,7 +348,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         if (within_ns != 0 && within_ns < SC_EXEC_FOREVER - begin_ns)
             item->deadline_ns = begin_ns + within_ns;
         clear_results(item);
-        item->memory.target->fence(&item->memory, SC_FENCE_BEGIN);
+        (void)item->memory.target->fence(&item->memory, SC_FENCE_BEGIN, NULL); /* SETTLED tells */
         sc_plugin_delivery_begin(conn, item);
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;
@@ -383,6 +389,16 @@ static void items_start(spec_connector *conn, struct sc_plugin_item *work, uint6
     }
 }
 
+/* What a destination could not take fails the item, unless it has failed already. */
+static spec_status item_settle(const struct sc_plugin_item *item, struct spec_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = item->memory.target->fence(&item->memory, SC_FENCE_SETTLED, &error);
+    if (item->in.status != SPEC_OK || status == SPEC_OK)
+        return item->in.status;
+    return sc_fail(reterr, status, "get_important: destination: %s", error.text);
+}
+
 /* On the way to an item that is delivered errors may have been met: a deadline that left rows as
  * codes, a bad hot block. What reterr says is why the first item failed, if one did. */
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
@@ -395,6 +411,7 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
         struct spec_important *in = &work[i].in;
         struct spec_error error = {.struct_size = sizeof(error)};
         in->status = serve_item(conn, &work[i], &error);
+        in->status = item_settle(&work[i], &error);
         sc_plugin_delivery_end(&work[i]);
         if (first_status != SPEC_OK || in->status == SPEC_OK)
             continue;
@@ -428,7 +445,8 @@ void sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
                             struct sc_plugin_item *work, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
-        work[i].memory.target->fence(&work[i].memory, SC_FENCE_END);
+        spec_status ended = work[i].memory.target->fence(&work[i].memory, SC_FENCE_END, NULL);
+        work[i].in.status = work[i].in.status == SPEC_OK ? ended : work[i].in.status;
         if (!work[i].is_gone) {
             tell_request(&work[i]);
             tell_fill(conn, &work[i]);

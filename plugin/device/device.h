@@ -1,0 +1,107 @@
+/* The device that loads go to: attached when a destination first names it, and what carries rows
+ * and codes there.
+ *
+ *   stage   [box][box][box] ...      pinned memory of ours, and as much on the device
+ *   box     filled by a request's course (course.h) -> copied whole -> read by kernels -> free
+ *   slot    two streams; requests share a few
+ *
+ * Holds: a connector has one device at a time, and attaches once: why it could not is remembered,
+ * and told to each item that asks. From then on nothing is allocated. A box is somebody's until the
+ * device has read all of it, on a device that failed too.
+ * Does not: read, verify, choose, or wait for the host's stream.
+ * Threads: any; open and close one. Locks: attach (26), slots (29), boxes (58), tables (59).
+ * Tests: tests/unit/plugin/test_device.c */
+#ifndef SC_PLUGIN_DEVICE_H
+#define SC_PLUGIN_DEVICE_H
+
+#include "base/exec.h"
+#include "base/log.h"
+#include "gpu/device.h"
+#include "gpu/pin.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/planes.h"
+#include "plugin/args/memory.h"
+
+#define SC_PLUGIN_DEVICE_SLOTS  16u /* pairs of streams */
+#define SC_PLUGIN_DEVICE_TABLES 64u /* of widths, as the device reads them, that are kept */
+
+struct sc_plugin_course;
+
+struct sc_plugin_device_params {
+    struct sc_alloc *alloc;
+    struct sc_exec *exec;
+    struct sc_log *log;
+    struct sc_poison *poison;
+    const struct sc_plugin_shape *shape;
+    uint64_t request_count;
+    uint64_t stage_bytes; /* of host memory, and of the device's */
+};
+
+struct sc_plugin_box {
+    struct sc_plugin_device *device;
+    uint8_t *host;         /* pinned */
+    uint64_t at;           /* where the device has as many bytes */
+    _Atomic uint32_t left; /* flights that hold it */
+    struct sc_plugin_box *next;
+};
+
+struct sc_plugin_device_table {
+    const struct sc_kernels_planes *of; /* NULL: none yet */
+    const struct sc_kernels_rotary *rotary;
+    uint8_t *table; /* [table_bytes] */
+    uint64_t bytes;
+};
+
+struct sc_plugin_device {
+    /* Set by open, constant after. */
+    struct sc_plugin_device_params params;
+    uint64_t box_bytes, table_bytes; /* the largest of these */
+
+    pthread_mutex_t attach_lock;
+    _Atomic uint32_t state; /* enum in device.c; what follows is constant once it says attached */
+    char why[192];          /* it could not be; guarded by attach_lock */
+    struct sc_gpu_device *gpu;
+    struct sc_gpu_pin pin;
+    struct sc_gpu_range range;
+    uint8_t *host, *tables_memory;
+    struct sc_plugin_box *boxes;
+    uint64_t box_count;
+    struct sc_plugin_course *courses;                   /* [request_count] */
+    pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_SLOTS]; /* who enqueues, and what flies */
+
+    pthread_mutex_t box_lock;
+    struct sc_plugin_box *free;
+    _Atomic uint32_t box_word; /* moves when a box comes free */
+
+    pthread_mutex_t table_lock;
+    struct sc_plugin_device_table tables[SC_PLUGIN_DEVICE_TABLES];
+    uint32_t table_next;
+};
+
+/* Attaches nothing. */
+void sc_plugin_device_open(struct sc_plugin_device *device,
+                           const struct sc_plugin_device_params *params);
+/* Nobody loads any more. Waits for what the device still does. */
+void sc_plugin_device_close(struct sc_plugin_device *device);
+
+/* The device of that number is attached, by this call if none was. Blocks for as long as the driver
+ * takes then, 50 to 150 ms (lead).
+ * Errors: SPEC_E_UNSUPPORTED (with the reason: no driver, no such device, built without kernels, it
+ * failed since), SPEC_E_INVALID (the connector has another device), SPEC_E_NO_MEMORY. */
+spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ordinal,
+                                    struct spec_error *reterr);
+
+/* A box, the caller's. Waits for the device where all are in use: the caller has none. */
+struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32_t slot);
+/* Nothing of it was enqueued, or all that was is done. */
+void sc_plugin_box_give(struct sc_plugin_box *box);
+/* One of the flights that hold it has landed: a struct sc_gpu_hold's. */
+void sc_plugin_box_landed(void *box, void *user);
+
+/* The table of these widths, as kernels/cuda has it, into `to` [table_bytes], 16-byte aligned;
+ * returns how many bytes it has; 0: there is no such table. planes are constant until close. */
+uint64_t sc_plugin_device_table(struct sc_plugin_device *device,
+                                const struct sc_kernels_planes *planes,
+                                const struct sc_kernels_rotary *rotary, uint8_t *to);
+
+#endif
