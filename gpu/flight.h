@@ -9,14 +9,15 @@
  * what was enqueued is held even where a call in between failed: depart comes in any case.
  *
  * Holds: what a flight holds is given back exactly once, when the lane has done all that it was
- * given before depart, and not sooner; in the order of departure. On a device that has failed it is
- * given back after a wait for the lane's stream (where that fails too, for the context: one that
- * has crashed does nothing more). Nothing is allocated after open. Does not: know what a frame is;
- * wait, unless told to. Threads: begin, hold and depart are who has the slot's; reap and wait any
- * thread's, beside them and each other. What a flight holds is given back on the thread that reaps
- * or waits, under the lane's lock (rank 56): `give` may take locks above it (frames have 60) and
- * must not come back here. Tests: tests/unit/gpu/test_flight.c, test_load.c, and its mutants
- * (tests/unit/gpu/mutants/) */
+ * given before depart, and not sooner; in the order of departure. On a device that has failed it
+ * is given back after a wait for the lane's stream (where that fails too, for the context: one that
+ * has crashed does nothing more). Nothing is allocated after open.
+ * Does not: know what a frame is; wait, unless told to.
+ * Threads: begin, hold and depart are who has the slot's; reap and wait any thread's, beside them
+ * and each other. What a flight holds is given back on the thread that reaps or waits, under the
+ * lane's lock (rank 56): `give` may take locks above it (frames have 60), and must not come back
+ * here.
+ * Tests: tests/unit/gpu/test_flight.c, test_load.c, and the mutants of tests/unit/gpu/mutants/ */
 #ifndef SC_GPU_FLIGHT_H
 #define SC_GPU_FLIGHT_H
 

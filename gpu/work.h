@@ -6,14 +6,15 @@
  *                                           ^ mark
  *   copies               copy  copy --------'                            sc_gpu_follow
  *
- * All of it is inside an entry of the device (gpu/device.h), by whoever has the slot. Nothing
- * blocks or allocates.
+ * All of it is inside an entry of the device (gpu/device.h). Nothing blocks or allocates; a driver
+ * whose queue is full may make a call wait for room.
  *
  * Holds: a stream of the host's that is captured, or that is another context's, is INVALID and
  * nothing was enqueued on it; what a call got and could not enqueue is an error, and closes the
  * device.
  * Does not: keep memory in place until the work is done (gpu/flight.h); start before it is told.
  * Errors: SPEC_E_INVALID where said; SPEC_E_IO, the device is closed.
+ * Threads: a slot's, who has it; a stream of the host's, the host's own thread, inside its call.
  * Tests: tests/unit/gpu/test_device.c, test_load.c */
 #ifndef SC_GPU_WORK_H
 #define SC_GPU_WORK_H
@@ -21,8 +22,7 @@
 #include "gpu/device.h"
 
 /* A stream of the host's: NULL, or a handle of CUDA's, also a legacy or per-thread one.
- * Errors: SPEC_E_INVALID (it is being captured; it is no stream of this device's primary context).
- */
+ * Errors: SPEC_E_INVALID (it is being captured; it is not one of this device's primary context). */
 spec_status sc_gpu_stream_check(struct sc_gpu_device *device, sc_cu_stream stream,
                                 struct spec_error *reterr);
 /* Memory that a kernel of ours will follow: its first and last byte are on this device.

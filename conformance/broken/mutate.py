@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """mutate.py PATCH SOURCE OUTPUT: one mutant's source, made from the tree's.
 
-  PATCH   any text (its head: what is wrong, `Clause: ABI-nnn`), then a unified diff of one file
+  PATCH   any text (its head: what is wrong; `Clause: ABI-nnn`, or, where no clause can see it,
+          `Test: PROGRAM NAME`, one or more), then a unified diff of one file
 
 Holds: the lines that a hunk takes away, with those around them, stand in the source exactly once;
 line numbers do not matter.  Does not: guess; a hunk that does not fit, or fits twice, ends the
@@ -55,6 +56,11 @@ def read_clause(text):
     return match.group(1)
 
 
+def read_tests(text):
+    """[(program, test)] of the unit tests in a patch's head; none: a clause judges it."""
+    return re.findall(r"^Test: (\w+) (\w+)$", text, re.M)
+
+
 def main(argv):
     if len(argv) != 4:
         print("usage: mutate.py PATCH SOURCE OUTPUT", file=sys.stderr)
@@ -64,7 +70,8 @@ def main(argv):
             patch = file.read()
         with open(argv[2], encoding="utf-8") as file:
             source = file.read()
-        read_clause(patch)
+        if not read_tests(patch):
+            read_clause(patch)
         result = mutate(source, read_hunks(patch))
     except (OSError, ValueError) as error:
         print("mutate.py: %s does not fit %s: %s" % (argv[1], argv[2], error), file=sys.stderr)

@@ -45,6 +45,11 @@ class Mutate(unittest.TestCase):
         with self.assertRaises(ValueError):
             mutate.read_clause("Clause: 058\n")
 
+    def test_a_test_may_stand_there_instead(self):
+        self.assertEqual([("test_x", "a_b"), ("test_x", "c")],
+                         mutate.read_tests("Wrong.\nTest: test_x a_b\nTest: test_x c\n\n"))
+        self.assertEqual([], mutate.read_tests(HEAD + "Test: x\n"))
+
     def test_a_patch_that_does_not_fit_ends_the_build(self):
         with tempfile.TemporaryDirectory() as folder:
             patch, source, made = (os.path.join(folder, n) for n in ("p", "x.c", "made.c"))

@@ -94,22 +94,20 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
 }
 
 /* Whether so many positions, and all rows, can be returned. */
-static spec_status check_room(const spec_connector *conn, struct sc_plugin_item *item,
+static spec_status check_room(spec_connector *conn, struct sc_plugin_item *item,
                               uint64_t position_count, struct spec_error *reterr)
 {
     const struct spec_important *in = &item->in;
     struct sc_plugin_device_seat seat = {&conn->device,
                                          (uint64_t)(item->request - conn->requests.slots)};
-    const struct sc_plugin_memory_need need = {"get_important: destination",
-                                               SC_MEMORY_DESTINATION,
-                                               &conn->shape,
-                                               sc_plugin_row_total(item->request),
-                                               {sc_plugin_course_check, &seat}};
+    const struct sc_plugin_memory_need need = {"get_important: destination", SC_MEMORY_DESTINATION,
+                                               &conn->shape, sc_plugin_row_total(item->request)};
+    const struct sc_plugin_memory_way way = {sc_plugin_course_check, &seat};
     if (in->positions != NULL && in->position_capacity < position_count)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: position_capacity is %" PRIu64 ", expected %" PRIu64,
                        in->position_capacity, position_count);
-    return sc_plugin_memory_check(in->destination, &need, &item->memory, reterr);
+    return sc_plugin_memory_check_on(in->destination, &need, &way, &item->memory, reterr);
 }
 
 /* What the item wants, and whether it can be scored and returned. */

@@ -4,6 +4,7 @@
 
 #include "gpu/device.h"
 #include "tests/cuda/fake/fake.h"
+#include "tests/unit/gpu/kernels_ptx.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,9 +18,10 @@
 enum { COPY_KERNEL, FILL_KERNEL }; /* numbers in kernel_names */
 
 static const char *const kernel_names[] = {"fake_copy", "fake_fill"};
-static const char ptx_75[] = "// PTX, so to speak";
-static const struct sc_gpu_image images[] = {
-    {.capability = 75, .kind = SC_GPU_PTX, .bytes = ptx_75, .byte_count = sizeof(ptx_75)}};
+static const struct sc_gpu_image images[] = {{.capability = 75,
+                                              .kind = SC_GPU_PTX,
+                                              .bytes = kernels_ptx,
+                                              .byte_count = sizeof(kernels_ptx)}};
 
 struct attached {
     struct sc_alloc alloc;

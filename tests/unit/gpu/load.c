@@ -242,7 +242,7 @@ spec_status load_run(struct sc_gpu_device *device, struct sc_gpu_slot *slot,
     return status;
 }
 
-spec_status load_whole(struct load_host *host)
+spec_status load_whole(struct load_host *host, bool reads_first)
 {
     struct attached it;
     struct load_frames frames;
@@ -256,6 +256,8 @@ spec_status load_whole(struct load_host *host)
         if (status == SPEC_OK)
             status =
                 load_run(it.device, slot, &frames, host->rows, host->destination, host->stream);
+        if (status == SPEC_OK && reads_first)
+            load_host_check(host);
         load_frames_close(it.device, slot, &frames);
         sc_alloc_unseal(&it.alloc);
         assert_int_equal(atomic_load(&it.alloc.sealed_refusals), 0);

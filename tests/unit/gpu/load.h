@@ -40,8 +40,9 @@ void load_host_work_before(struct load_host *host);
 /* Its stream reads the destination; waits, and compares with what was to be loaded. */
 void load_host_check(struct load_host *host);
 
-/* Attach, pin, load by slot 0, land, unpin, detach, or as far as it goes. */
-spec_status load_whole(struct load_host *host);
+/* Attach, pin, load by slot 0, land, unpin, detach, or as far as it goes. reads_first: the host
+ * reads as soon as the load's calls have returned, when nobody of ours has waited for anything. */
+spec_status load_whole(struct load_host *host, bool reads_first);
 
 /* The middle: frames of one's own. `slot` of a device that is attached. */
 spec_status load_run(struct sc_gpu_device *device, struct sc_gpu_slot *slot,

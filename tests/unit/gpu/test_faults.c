@@ -18,7 +18,7 @@ static bool load_with_fault(const char *call, int n, int code, enum fake_policy 
     fake_policy(policy, (uint64_t)n);
     load_host_work_before(&host);
     fake_fault(call, n, code);
-    spec_status status = load_whole(&host);
+    spec_status status = load_whole(&host, false);
     bool is_met = fake_fired() != 0;
     fake_fault(NULL, 0, 0);
     if (status == SPEC_OK)
@@ -66,7 +66,7 @@ static void a_crashed_context_gives_everything_back(void **state)
         fake_policy(FAKE_LAZY, (uint64_t)n);
         load_host_work_before(&host);
         fake_crash(n, SC_CU_LAUNCH_FAILED);
-        spec_status status = load_whole(&host);
+        spec_status status = load_whole(&host, false);
         assert_int_equal(status, SPEC_E_IO);
         fake_sticky(0);
         fake_policy(FAKE_EAGER, 1);
