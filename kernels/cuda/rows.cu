@@ -131,8 +131,9 @@ SC_DEVICE Job job_of(const sc_cuda_rows &what, uint64_t row, uint32_t part)
         job.elements *= job.heads;
         job.heads = 1;
     }
-    job.packed = what.rows + row * what.row_stride_bytes;
-    if (what.at != nullptr) {
+    if (what.at == nullptr) {
+        job.packed = what.rows + row * what.row_stride_bytes;
+    } else {
         uint2 words = sc_load8(what.at + row);
         job.packed = reinterpret_cast<uint8_t *>((uint64_t)words.y << 32 | words.x);
     }

@@ -27,6 +27,14 @@
 #define HAS_ASAN 1
 #endif
 
+#if defined(SC_SANITIZED_THREAD)
+const char *__tsan_default_options(void);
+__attribute__((visibility("default"))) const char *__tsan_default_options(void)
+{
+    return "atexit_sleep_ms=0"; /* there are no other threads to wait for */
+}
+#endif
+
 static _Alignas(16) uint32_t out[BLOCKS * 256];
 
 static int run(const char *name, uint32_t count, uint64_t seed)
@@ -131,8 +139,10 @@ static void sanitizers_see_what_results_do_not_show(void **state)
     static const char *const RACES[] = {"emu_race", "emu_race_in_a_warp", "emu_race_of_blocks"};
     for (uint32_t i = 0; i < sizeof(RACES) / sizeof(RACES[0]); i++)
         for (uint64_t seed = 0; seed < 2; seed++) {
-            assert_int_not_equal(child_run(RACES[i], seed, said, sizeof(said)), 0);
-            assert_non_null(strstr(said, "data race"));
+            int code = child_run(RACES[i], seed, said, sizeof(said));
+            if (code == 0 || strstr(said, "data race") == NULL)
+                fail_msg("%s, order %u: exit status %d, said: %s", RACES[i], (unsigned)seed, code,
+                         said);
         }
     assert_int_equal(child_run("emu_sum", 1, said, sizeof(said)), 0);
     assert_int_equal(child_run("emu_exchange", 1, said, sizeof(said)), 0);

@@ -56,7 +56,8 @@ static struct device_slab *device_make(const struct slab *slab, const struct mad
                                      .part = part};
     device->slabs[1] = device->slabs[0];
     device->slabs[1].codes += cut * row_bytes;
-    device->slabs[1].finer_codes += is_finer ? cut : 0;
+    if (is_finer)
+        device->slabs[1].finer_codes += cut;
     device->slabs[1].turns += cut * turned;
     device->slabs[1].token_first = cut;
     device->slabs[1].row_count = (uint32_t)slab->rows - cut;

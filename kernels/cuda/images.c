@@ -1,0 +1,38 @@
+/* See images.h. Files and table are put here by the assembler, which alone knows their sizes; the
+ * list of them is CMake's (sc_cuda_image_files.h in the build folder).
+ *
+ * Threads: any. Tests: tests/unit/kernels/test_cuda_images.c */
+#include "kernels/cuda/images.h"
+
+#include <sc_cuda_image_files.h>
+#include <stddef.h>
+
+_Static_assert(SC_CUDA_IMAGE_FATBIN == 0 && SC_CUDA_IMAGE_CUBIN == 1 && SC_CUDA_IMAGE_PTX == 2,
+               "as cmake/CudaImages.cmake writes them");
+_Static_assert(offsetof(struct sc_cuda_image, bytes) == 0 &&
+                   offsetof(struct sc_cuda_image, size) == 8 &&
+                   offsetof(struct sc_cuda_image, capability) == 16 &&
+                   offsetof(struct sc_cuda_image, kind) == 20 && sizeof(struct sc_cuda_image) == 24,
+               "as the rows below");
+
+#define BYTES(name, capability, kind, path)                                                        \
+    ".balign 64\nsc_cuda_image_" #name ":\n.incbin \"" path "\"\nsc_cuda_image_" #name             \
+    "_end:\n.byte 0\n"
+#define ROW(name, capability, kind, path)                                                          \
+    ".quad sc_cuda_image_" #name "\n.quad sc_cuda_image_" #name "_end - sc_cuda_image_" #name      \
+    "\n.long " #capability "\n.long " #kind "\n"
+#define ONE(name, capability, kind, path) +1
+
+__asm__(".pushsection .rodata\n" SC_CUDA_IMAGE_FILES(
+    BYTES) ".popsection\n"
+           ".pushsection .data.rel.ro, \"aw\"\n.balign 8\n"
+           ".globl sc_cuda_image_rows\n.hidden sc_cuda_image_rows\nsc_cuda_image_rows:\n" /* */
+        SC_CUDA_IMAGE_FILES(ROW) ".quad 0\n.popsection\n");
+
+extern const struct sc_cuda_image sc_cuda_image_rows[] __attribute__((visibility("hidden")));
+
+const struct sc_cuda_image *sc_cuda_images(uint32_t *ret_count)
+{
+    *ret_count = 0 SC_CUDA_IMAGE_FILES(ONE);
+    return sc_cuda_image_rows;
+}
