@@ -428,8 +428,10 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
 /* Delivers; statuses and results stand in the items. Returns the first that is not SPEC_OK. */
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                   struct spec_error *reterr);
-/* Results to the host, and to the requests what was delivered to them. */
-void sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
-                            struct sc_plugin_item *work, uint64_t count);
+/* Results to the host, and to the requests what was delivered to them. served: the call's status
+ * until now; returns what it is, of the first item that fails. */
+spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
+                                   struct sc_plugin_item *work, uint64_t count,
+                                   spec_status served, struct spec_error *reterr);
 
 #endif
