@@ -285,6 +285,20 @@ static void course_flush(struct sc_plugin_course *course)
     course_fail(course, status, &error);
 }
 
+bool sc_plugin_courses_send(struct sc_plugin_device *device)
+{
+    bool is_sent = false;
+    for (uint64_t i = 0; i < device->params.request_count && !is_sent; i++) {
+        struct sc_plugin_course *course = &device->courses[i];
+        if (pthread_mutex_trylock(&course->lock) != 0)
+            continue;
+        is_sent = course->box != NULL;
+        course_flush(course);
+        pthread_mutex_unlock(&course->lock);
+    }
+    return is_sent;
+}
+
 /* ---- Filling -------------------------------------------------------------------------------- */
 
 /* Lock held. Bytes that a box has for more of this. */
