@@ -132,6 +132,9 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
     spec_status status = sc_gpu_device_attach(&params, &device->gpu, reterr);
     if (status == SPEC_OK)
         status = make_memory(device, reterr);
+    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* in leaving it, say */
+        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "CUDA device %" PRIu32 " is closed since %s",
+                         ordinal, device->gpu->failed_text);
     if (status != SPEC_OK)
         detach(device);
     return status;
@@ -144,7 +147,7 @@ static spec_status attach_once(struct sc_plugin_device *device, int32_t ordinal,
     uint32_t state = atomic_load_explicit(&device->state, memory_order_acquire);
     if (state == ATTACHED)
         return SPEC_OK;
-    if (state == REFUSED)
+    if (state == REFUSED && device->refused == ordinal)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s", device->why);
     spec_status status = attach(device, (uint32_t)ordinal, &error);
     if (status == SPEC_OK) {
@@ -157,6 +160,7 @@ static spec_status attach_once(struct sc_plugin_device *device, int32_t ordinal,
         memcpy(device->why, error.text,
                sizeof(error.text) < sizeof(device->why) ? sizeof(error.text)
                                                         : sizeof(device->why) - 1);
+        device->refused = ordinal;
         atomic_store_explicit(&device->state, REFUSED, memory_order_release);
         SC_LOG(device->params.log, SPEC_LOG_WARN, "no CUDA memory: %s", error.text);
     }

@@ -449,8 +449,8 @@ static spec_status item_end(struct sc_plugin_item *item, struct spec_error *ret_
 }
 
 spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
-                                   struct sc_plugin_item *work, uint64_t count,
-                                   spec_status served, struct spec_error *reterr)
+                                   struct sc_plugin_item *work, uint64_t count, spec_status served,
+                                   struct spec_error *reterr)
 {
     bool is_told = false; /* why the first that fails does */
     for (uint64_t i = 0; i < count; i++) {
