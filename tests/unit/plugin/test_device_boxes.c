@@ -257,6 +257,51 @@ static void boxes_that_are_half_full_go_off_for_who_needs_one(void **state)
     }
 }
 
+/* What the device refuses is told when the item settles, and to that item alone. */
+static void what_a_course_met_is_told_when_it_settles(void **state)
+{
+    (void)state;
+    struct pile pile;
+    struct filling filling;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    fake_policy(FAKE_EAGER, 1);
+    pile_open(&pile, FEW, 2, 8, 3);
+    filling_begin(&pile, &filling, 0);
+    const struct sc_plugin_target *target = filling.memory.target;
+    filling_place(&pile, &filling, 0);
+    fake_fault("cuMemcpyHtoDAsync", 1, SC_CU_OUT_OF_MEMORY);
+    (void)target->fence(&filling.memory, SC_FENCE_PLACED, NULL);
+    assert_true(fake_fired());
+    fake_fault(NULL, 0, 0);
+    assert_int_equal(target->fence(&filling.memory, SC_FENCE_SETTLED, &error), SPEC_E_IO);
+    assert_non_null(strstr(error.text, "cuMemcpyHtoDAsync"));
+    assert_int_equal(target->fence(&filling.memory, SC_FENCE_SETTLED, NULL), SPEC_OK);
+    assert_int_equal(target->fence(&filling.memory, SC_FENCE_END, &error), SPEC_E_UNSUPPORTED);
+    assert_true(there_is_untouched(&filling.load.there, &filling.load.area));
+    there_free(&filling.load.there);
+    rig_area_free(&filling.load.area);
+    pile_close(&pile);
+}
+
+/* The device's boxes have the layer before, which would stand there if kernels did not wait. */
+static void kernels_come_behind_their_copies(void **state)
+{
+    (void)state;
+    struct pile pile;
+    fake_policy(FAKE_EAGER, 1);
+    pile_open(&pile, FEW, 8, 128, 2200); /* five boxes */
+    for (uint32_t n = 0; n < 4; n++) {
+        struct load load;
+        load_make(&pile, &load, n % LAYERS);
+        fake_policy(n == 0 ? FAKE_EAGER : FAKE_LAZY, 1);
+        assert_int_equal(sc_plugin_get_important(pile.rig.conn, &load.item, 1, NULL), SPEC_OK);
+        load_check(&pile, &load);
+        load_free(&pile, &load);
+    }
+    fake_policy(FAKE_EAGER, 1);
+    pile_close(&pile);
+}
+
 /* A load that could not be put behind the host's work places nothing, and the next item of the same
  * request does. */
 static void what_has_not_begun_places_nothing(void **state)
@@ -296,6 +341,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(rows_larger_than_usual_have_larger_boxes),
         cmocka_unit_test(boxes_that_are_half_full_go_off_for_who_needs_one),
         cmocka_unit_test(what_has_not_begun_places_nothing),
+        cmocka_unit_test(what_a_course_met_is_told_when_it_settles),
+        cmocka_unit_test(kernels_come_behind_their_copies),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
