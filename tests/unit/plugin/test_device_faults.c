@@ -179,6 +179,8 @@ static void a_stream_that_is_captured_meanwhile_is_refused(void **state)
     assert_int_equal(status, SPEC_E_INVALID);
     assert_int_equal(error.code, status);
     there_put(&scene.there);
+    device_ok(scene.host.cu->cuStreamSynchronize(scene.host.stream));
+    device_ok(scene.host.cu->cuCtxSynchronize()); /* whatever there is runs */
     assert_true(there_is_untouched(&scene.there, &scene.shot.area));
     assert_goes_on(&scene);
     scene_end(&scene);

@@ -54,9 +54,10 @@ struct scene {
     struct device_host host;
     struct rig rig;
     uint64_t random;
+    bool values_turn; /* otherwise than keys */
     struct source source;
     struct table tables[2];
-    struct sc_kernels_rotary rotary;
+    struct sc_kernels_rotary rotary[2];
     struct course courses[COURSES];
 };
 
@@ -215,7 +216,7 @@ static struct sc_kernels_coded even_part(struct scene *scene, const struct cours
                                      .bits = BITS[draw(scene, 6)]};
 }
 
-/* Of K and V by one table: keys are turned, values are not. */
+/* Of K and V by one table: keys are turned; values are not, or in another way. */
 static struct sc_kernels_coded planes_part(struct scene *scene, const struct course *course,
                                            const struct table *table, uint32_t scales,
                                            uint32_t part, bool is_finer)
@@ -226,8 +227,8 @@ static struct sc_kernels_coded planes_part(struct scene *scene, const struct cou
                                      .planes = &table->planes};
     for (uint32_t i = 0; i < RUN_MAX; i++)
         source->finer_at[part][i] = source->finer[part][i];
-    if (part == 0) {
-        coded.rotary = &scene->rotary;
+    if (part == 0 || scene->values_turn) {
+        coded.rotary = &scene->rotary[part];
         coded.turns = source->turns;
     }
     if (is_finer) {
@@ -276,13 +277,14 @@ static void step(struct scene *scene, struct course *course)
     course->next += count;
 }
 
-static void run(enum fake_policy policy, uint64_t seed)
+static void run(enum fake_policy policy, uint64_t seed, bool values_turn)
 {
     static struct scene scene;
     memset(&scene, 0, sizeof(scene));
     scene.random = rig_mix(seed + 1000 * policy);
-    scene.rotary = (struct sc_kernels_rotary){
-        seed % 2 == 0 ? SC_KERNELS_ROTARY_HALF : SC_KERNELS_ROTARY_INTERLEAVED, ROTARY};
+    scene.values_turn = values_turn;
+    scene.rotary[seed % 2] = (struct sc_kernels_rotary){SC_KERNELS_ROTARY_HALF, ROTARY};
+    scene.rotary[1 - seed % 2] = (struct sc_kernels_rotary){SC_KERNELS_ROTARY_INTERLEAVED, ROTARY};
     fake_policy(policy, seed);
     device_host_open(&scene.host, 0);
     rig_init(&scene.rig, true,
@@ -308,13 +310,21 @@ static void what_is_placed_is_what_the_hosts_target_places(void **state)
     (void)state;
     for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++)
         for (uint64_t seed = 1; seed <= SEEDS; seed++)
-            run((enum fake_policy)policy, seed);
+            run((enum fake_policy)policy, seed, false);
+}
+
+static void one_table_may_turn_in_two_ways(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++)
+        run(FAKE_LAZY, seed, true);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_placed_is_what_the_hosts_target_places),
+        cmocka_unit_test(one_table_may_turn_in_two_ways),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
