@@ -1,5 +1,6 @@
 /* No driver: a load to a device is UNSUPPORTED and says why, each time; host memory is loaded as if
- * nobody had asked; a configured device fails open. Where a machine has a driver this is skipped. */
+ * nobody had asked; where a device is configured, open fails. Skipped on a machine with a driver.
+ */
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <dlfcn.h>
@@ -28,8 +29,7 @@ static void a_machine_without_a_driver_says_so(void **state)
     for (int i = 0; i < 3; i++) {
         struct spec_error error = {.struct_size = sizeof(error)};
         spec_ticket ticket = 0;
-        assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, &error),
-                         SPEC_E_UNSUPPORTED);
+        assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, &error), SPEC_E_UNSUPPORTED);
         assert_non_null(strstr(error.text, "no CUDA driver"));
         assert_int_equal(sc_plugin_submit(rig.conn, &item, 1, &ticket, NULL), SPEC_E_UNSUPPORTED);
         assert_int_equal(item.status, SPEC_PENDING); /* nothing was begun */
