@@ -52,6 +52,7 @@ struct sc_plugin_memory {                  /* that was checked */
     bool has_negative_slot;
     struct sc_plugin_course *course; /* of a device's; else NULL */
     void *stream;                    /* likewise: the host's CUstream */
+    spec_status begun;               /* what BEGIN said: if it is not OK, nothing is placed */
 };
 
 /* Reads and checks the host's description. Memory of a device is SPEC_E_UNSUPPORTED. */

@@ -47,7 +47,9 @@ struct sc_plugin_target {
     void (*place_codes)(const struct sc_plugin_placing *to, const struct sc_kernels_coded parts[2],
                         uint64_t count, uint64_t at, const uint64_t *skipped);
     /* Not OK: what was placed since BEGIN may not be there, which the item fails with: SETTLED and
-     * END say so, with a text; what BEGIN and PLACED met SETTLED says. */
+     * END say so, with a text. What BEGIN says the caller keeps in the memory's `begun`, and
+     * SETTLED says it again, or what PLACED met. END that is not OK has waited: nothing of the item
+     * is written any more. */
     spec_status (*fence)(const struct sc_plugin_memory *memory, enum sc_plugin_fence when,
                          struct spec_error *reterr);
     /* Sums of importance of KV heads [head_first, head_end), as sc_kernels_importance_heads has

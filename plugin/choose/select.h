@@ -74,7 +74,7 @@ struct sc_plugin_item {
     uint64_t taken[SPEC_TIERS];     /* rows that came, wanted or not, by the tier they came from */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
     uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */
-    uint64_t *refined; /* layered: bits of rows that stand there refined by planes */
+    uint64_t *refined;              /* layered: bits of rows that stand there refined by planes */
     uint64_t forced_rows;           /* layered: of the set, because they have no codes */
     uint64_t deadline_ns;
     spec_status status;                  /* of choosing */
@@ -428,8 +428,10 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
 /* Delivers; statuses and results stand in the items. Returns the first that is not SPEC_OK. */
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                   struct spec_error *reterr);
-/* Results to the host, and to the requests what was delivered to them. */
-void sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
-                            struct sc_plugin_item *work, uint64_t count);
+/* Results to the host, and to the requests what was delivered to them. served: the call's status
+ * until now; returns what it is, of the first item that fails. */
+spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
+                                   struct sc_plugin_item *work, uint64_t count, spec_status served,
+                                   struct spec_error *reterr);
 
 #endif

@@ -285,6 +285,20 @@ static void course_flush(struct sc_plugin_course *course)
     course_fail(course, status, &error);
 }
 
+bool sc_plugin_courses_send(struct sc_plugin_device *device)
+{
+    bool is_sent = false;
+    for (uint64_t i = 0; i < device->params.request_count && !is_sent; i++) {
+        struct sc_plugin_course *course = &device->courses[i];
+        if (pthread_mutex_trylock(&course->lock) != 0)
+            continue;
+        is_sent = course->box != NULL;
+        course_flush(course);
+        pthread_mutex_unlock(&course->lock);
+    }
+    return is_sent;
+}
+
 /* ---- Filling -------------------------------------------------------------------------------- */
 
 /* Lock held. Bytes that a box has for more of this. */
@@ -303,12 +317,13 @@ static void room_make(struct sc_plugin_course *course, uint64_t bytes)
     course->box = sc_plugin_box_take(course->device, course->slot);
 }
 
-/* Lock held. What comes goes there. */
-static void course_turn(struct sc_plugin_course *course, const struct sc_plugin_placing *to)
+/* Lock held. What comes goes there; false: nothing does, since the host's work is not behind it. */
+static bool course_turn(struct sc_plugin_course *course, const struct sc_plugin_placing *to)
 {
     if (course->to.memory != to->memory)
         course_flush(course);
     course->to = *to;
+    return to->memory->begun == SPEC_OK;
 }
 
 static int64_t slot_of(const struct sc_plugin_placing *to, uint64_t token)
@@ -327,8 +342,8 @@ static void cuda_place_rows(const struct sc_plugin_placing *to, const struct sc_
                                                  : SC_CUDA_K;
     uint64_t bytes = part_bytes * (is_both ? 2 : 1);
     pthread_mutex_lock(&course->lock);
-    course_turn(course, to);
-    for (uint64_t i = 0; i < count && course->status == SPEC_OK; i++) {
+    bool goes = course_turn(course, to);
+    for (uint64_t i = 0; goes && i < count && course->status == SPEC_OK; i++) {
         int64_t slot = slot_of(to, at + i);
         if (slot < 0)
             continue;
@@ -540,8 +555,8 @@ static void cuda_place_codes(const struct sc_plugin_placing *to,
 {
     struct sc_plugin_course *course = to->memory->course;
     pthread_mutex_lock(&course->lock);
-    course_turn(course, to);
-    for (uint32_t part = 0; part < 2; part++) {
+    bool goes = course_turn(course, to);
+    for (uint32_t part = 0; goes && part < 2; part++) {
         struct coded_rows rows = coded_rows_of(to, &parts[part], part);
         rows.skipped = skipped;
         part_place(course, rows, count, at);
@@ -596,26 +611,44 @@ static spec_status stream_order(struct sc_plugin_course *course,
     return status;
 }
 
+/* The host's stream goes on behind the load, or, where it cannot be told to, the load is over: what
+ * still flies would be written over what the host does next. */
+static spec_status load_end(struct sc_plugin_course *course, const struct sc_plugin_memory *memory,
+                            struct spec_error *reterr)
+{
+    struct sc_gpu_device *gpu = course->device->gpu;
+    spec_status status = stream_order(course, memory, SC_FENCE_END, reterr);
+    if (status != SPEC_OK)
+        (void)sc_gpu_flights_wait(gpu, &gpu->slots[course->slot].kernels, 0);
+    return status;
+}
+
+static spec_status fail_begun(const struct sc_plugin_course *course, spec_status begun,
+                              struct spec_error *reterr)
+{
+    const struct sc_gpu_device *gpu = course->device->gpu;
+    return sc_fail(reterr, begun, "the load could not be put behind the stream: %s",
+                   sc_gpu_has_failed(gpu) ? gpu->failed_text : "it is not one to wait for");
+}
+
 static spec_status cuda_fence(const struct sc_plugin_memory *memory, enum sc_plugin_fence when,
                               struct spec_error *reterr)
 {
     struct sc_plugin_course *course = memory->course;
-    struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = SPEC_OK;
     if (when == SC_FENCE_END)
-        return stream_order(course, memory, when, reterr);
+        return load_end(course, memory, reterr);
     if (when == SC_FENCE_BEGIN)
-        status = stream_order(course, memory, when, &error);
+        return stream_order(course, memory, when, reterr);
     pthread_mutex_lock(&course->lock);
-    course_fail(course, status, &error);
-    if (when != SC_FENCE_BEGIN)
-        course_flush(course);
-    status = course->status;
+    course_flush(course);
+    spec_status status = course->status;
     if (when == SC_FENCE_SETTLED && status != SPEC_OK)
         status = sc_fail(reterr, status, "%s", course->why);
     if (when == SC_FENCE_SETTLED)
         course->status = SPEC_OK; /* the next item's is its own */
     pthread_mutex_unlock(&course->lock);
+    if (when == SC_FENCE_SETTLED && memory->begun != SPEC_OK)
+        return fail_begun(course, memory->begun, reterr);
     return status;
 }
 

@@ -13,7 +13,7 @@
  * Does not: tell who places a call's rows twice; retry. What cannot be enqueued fails the item.
  * Threads: those that place for the request's item, one of its items at a time. One lock a course
  * (rank 28).
- * Tests: tests/unit/plugin/test_device.c */
+ * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_device_boxes.c */
 #ifndef SC_PLUGIN_COURSE_H
 #define SC_PLUGIN_COURSE_H
 
@@ -57,6 +57,9 @@ uint64_t sc_plugin_course_least(const struct sc_plugin_device *device);
 spec_status sc_plugin_courses_open(struct sc_plugin_device *device, struct spec_error *reterr);
 /* Takes half of what open made, or nothing. */
 void sc_plugin_courses_close(struct sc_plugin_device *device);
+/* What a course has in a box goes off, of the first that has one and that nobody works at; false:
+ * there is none. The caller may hold a course's lock, and its course has no box. */
+bool sc_plugin_courses_send(struct sc_plugin_device *device);
 
 /* A struct sc_plugin_memory_way's; user: a struct sc_plugin_device_seat. */
 struct sc_plugin_device_seat {

@@ -13,6 +13,7 @@
 #define IMAGES_MAX  8u
 #define BOX_WAIT_NS UINT64_C(1000000)
 #define ALIGN_BYTES 256u
+#define PAGE_BYTES  4096u /* whole pages are pinned */
 
 enum { NONE, ATTACHED, REFUSED };
 
@@ -41,6 +42,7 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
     device->table_bytes = (device->table_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     uint64_t least = sc_plugin_course_least(device);
     device->box_bytes = BOX_BYTES > least ? BOX_BYTES : least;
+    device->box_bytes = (device->box_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
 /* ---- Attaching ------------------------------------------------------------------------------ */
@@ -130,6 +132,9 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
     spec_status status = sc_gpu_device_attach(&params, &device->gpu, reterr);
     if (status == SPEC_OK)
         status = make_memory(device, reterr);
+    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* in leaving it, say */
+        status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "CUDA device %" PRIu32 " is closed since %s",
+                         ordinal, device->gpu->failed_text);
     if (status != SPEC_OK)
         detach(device);
     return status;
@@ -142,7 +147,7 @@ static spec_status attach_once(struct sc_plugin_device *device, int32_t ordinal,
     uint32_t state = atomic_load_explicit(&device->state, memory_order_acquire);
     if (state == ATTACHED)
         return SPEC_OK;
-    if (state == REFUSED)
+    if (state == REFUSED && device->refused == ordinal)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s", device->why);
     spec_status status = attach(device, (uint32_t)ordinal, &error);
     if (status == SPEC_OK) {
@@ -155,6 +160,7 @@ static spec_status attach_once(struct sc_plugin_device *device, int32_t ordinal,
         memcpy(device->why, error.text,
                sizeof(error.text) < sizeof(device->why) ? sizeof(error.text)
                                                         : sizeof(device->why) - 1);
+        device->refused = ordinal;
         atomic_store_explicit(&device->state, REFUSED, memory_order_release);
         SC_LOG(device->params.log, SPEC_LOG_WARN, "no CUDA memory: %s", error.text);
     }
@@ -224,7 +230,8 @@ static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_lane *la
     return flying > 0 && sc_gpu_flights_wait(device->gpu, lane, flying - 1) > 0;
 }
 
-/* Boxes that do not fly are being filled by others, who wait for the disk and for nobody here. */
+/* Where no box flies others fill them, who may wait for the disk, and so for workers that stand
+ * here or at a course's lock: what they have so far is sent off. Who has a box then works at it. */
 struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32_t slot)
 {
     struct sc_gpu_slot *own = &device->gpu->slots[slot];
@@ -237,7 +244,8 @@ struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32
         box = box_try(device);
         if (box != NULL)
             return box;
-        if (!oldest_await(device, &own->kernels) && !oldest_await(device, &own->copies))
+        if (!oldest_await(device, &own->kernels) && !oldest_await(device, &own->copies) &&
+            !sc_plugin_courses_send(device))
             (void)sc_exec_wait(device->params.exec, &device->box_word, seen,
                                sc_exec_now_ns(device->params.exec) + BOX_WAIT_NS);
     }

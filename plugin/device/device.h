@@ -6,11 +6,11 @@
  *   slot    two streams; requests share a few
  *
  * Holds: a connector has one device at a time, and attaches once: why it could not is remembered,
- * and told to each item that asks. From then on nothing is allocated. A box is somebody's until the
- * device has read all of it, on a device that failed too.
+ * and told to each item that asks for the same one. From then on nothing is allocated. A box is
+ * somebody's until the device has read all of it, on a device that failed too.
  * Does not: read, verify, choose, or wait for the host's stream.
  * Threads: any; open and close one. Locks: attach (26), slots (29), boxes (58), tables (59).
- * Tests: tests/unit/plugin/test_device.c */
+ * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_device_boxes.c */
 #ifndef SC_PLUGIN_DEVICE_H
 #define SC_PLUGIN_DEVICE_H
 
@@ -60,6 +60,7 @@ struct sc_plugin_device {
     pthread_mutex_t attach_lock;
     _Atomic uint32_t state; /* enum in device.c; what follows is constant once it says attached */
     char why[192];          /* it could not be; guarded by attach_lock */
+    int32_t refused;        /* likewise: which one */
     struct sc_gpu_device *gpu;
     struct sc_gpu_pin pin;
     struct sc_gpu_range range;

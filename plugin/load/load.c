@@ -346,7 +346,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         if (within_ns != 0 && within_ns < SC_EXEC_FOREVER - begin_ns)
             item->deadline_ns = begin_ns + within_ns;
         clear_results(item);
-        (void)item->memory.target->fence(&item->memory, SC_FENCE_BEGIN, NULL); /* SETTLED tells */
+        item->memory.begun = item->memory.target->fence(&item->memory, SC_FENCE_BEGIN, NULL);
         sc_plugin_delivery_begin(conn, item);
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;
@@ -439,12 +439,27 @@ static void tell_fill(spec_connector *conn, const struct sc_plugin_item *item)
         sc_plugin_fill_loaded(conn, item->request, item->in.layer, item->taken[SPEC_TIER_HOST]);
 }
 
-void sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
-                            struct sc_plugin_item *work, uint64_t count)
+/* The item's last word. *ret_error: why the destination does not have what was placed. */
+static spec_status item_end(struct sc_plugin_item *item, struct spec_error *ret_error)
 {
+    spec_status ended = item->memory.target->fence(&item->memory, SC_FENCE_END, ret_error);
+    if (item->in.status == SPEC_OK)
+        item->in.status = ended;
+    return item->in.status;
+}
+
+spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
+                                   struct sc_plugin_item *work, uint64_t count, spec_status served,
+                                   struct spec_error *reterr)
+{
+    bool is_told = false; /* why the first that fails does */
     for (uint64_t i = 0; i < count; i++) {
-        spec_status ended = work[i].memory.target->fence(&work[i].memory, SC_FENCE_END, NULL);
-        work[i].in.status = work[i].in.status == SPEC_OK ? ended : work[i].in.status;
+        struct spec_error error = {.struct_size = sizeof(error)};
+        bool was_served = work[i].in.status == SPEC_OK;
+        spec_status status = item_end(&work[i], &error);
+        if (was_served && status != SPEC_OK && !is_told)
+            served = sc_fail(reterr, status, "get_important: destination: %s", error.text);
+        is_told = is_told || status != SPEC_OK;
         if (!work[i].is_gone) {
             tell_request(&work[i]);
             tell_fill(conn, &work[i]);
@@ -452,6 +467,7 @@ void sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
         sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &work[i].in,
                              sizeof(work[i].in));
     }
+    return served;
 }
 
 spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
@@ -484,8 +500,7 @@ static spec_status items_do(spec_connector *conn, struct spec_important *items, 
     uint64_t took_ns = (sc_exec_now_ns(conn->exec) - begin_ns) / count;
     for (uint64_t i = 0; i < count; i++)
         sc_plugin_fill_call(work[i].request, took_ns, work[i].in.io_exposed_ns);
-    sc_plugin_items_report(conn, items, work, count);
-    return status;
+    return sc_plugin_items_report(conn, items, work, count, status, reterr);
 }
 
 spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,

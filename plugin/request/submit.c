@@ -170,14 +170,15 @@ static spec_status submission_report(struct sc_plugin_submission *submission, ui
         if (!work[i].is_gone) /* our threads did the work: the host waited, whatever for */
             sc_plugin_fill_call(work[i].request, took_ns, took_ns);
     }
-    sc_plugin_items_report(conn, submission->items, work, submission->count);
-    for (uint64_t i = 0; i < submission->count; i++)
-        if (!work[i].is_gone)
-            atomic_store(&work[i].request->submission, 0);
     spec_status status = submission->status;
     if (status != SPEC_OK)
         (void)sc_fail_errno(reterr, status, submission->error.sys_errno, "%s",
                             submission->error.text);
+    status =
+        sc_plugin_items_report(conn, submission->items, work, submission->count, status, reterr);
+    for (uint64_t i = 0; i < submission->count; i++)
+        if (!work[i].is_gone)
+            atomic_store(&work[i].request->submission, 0);
     atomic_store(&submission->word, generation << 32 | FREE);
     return status;
 }
