@@ -51,7 +51,8 @@
  *          SPEC_STORE_LATER.
  *          0.10 rows of layered deliveries may come refined, closer than codes and not exact:
  *          spec_important.refined_rows and refined_bits, spec_provenance.refined_ppm (in the place
- *          of a reserved word), spec_stats.plane_rows.
+ *          of a reserved word), spec_stats.plane_rows. Destinations of get_important may be CUDA
+ *          memory; that of stores, new keys and queries may not yet.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -169,7 +170,7 @@ struct spec_alloc {
 #define SPEC_DTYPE_BYTES    7u /* any other meaning, of one byte an element */
 
 #define SPEC_DEVICE_HOST 0u
-#define SPEC_DEVICE_CUDA 1u /* this version has no CUDA path: SPEC_E_UNSUPPORTED */
+#define SPEC_DEVICE_CUDA 1u /* destinations of get_important; elsewhere SPEC_E_UNSUPPORTED */
 
 /* K and V of a sequence of tokens in the caller's memory: described, never guessed from a shape.
  *
@@ -193,7 +194,21 @@ struct spec_alloc {
  * block_tokens, e = the element's size, D = head_size): token_stride_bytes e,
  * k_element_stride_bytes B * e, v_base k_base + B * D * e, v_token_stride_bytes D * e,
  * head_stride_bytes 2 * B * D * e, block_stride_bytes as many times that as there are heads. There
- * tokens whose slots follow each other are moved together, fast from 16 on. */
+ * tokens whose slots follow each other are moved together, fast from 16 on.
+ *
+ * CUDA memory: bases are addresses of the device device_index, whose primary context the stream (or
+ * NULL, the legacy default one) belongs to; slots are host memory. The driver is found when such
+ * memory is first named (libcuda.so.1, CUDA 12.0 or later), and a connector attaches one device
+ * then; where that cannot be, each item with device memory is UNSUPPORTED with the reason, and
+ * others are as ever. What is delivered there is what host memory would get, bit by bit; but rows
+ * of sets of single heads are not, such an item is delivered whole (SPEC_IMPORTANT_DENSE).
+ * [ABI-199] Work is ordered on the stream: what the call (or get_important_submit) finds there
+ * comes before anything is written, and what the host gives it after the call (or after
+ * get_important_wait) comes behind all that was delivered; neither waits for the stream. [ABI-200]
+ * A stream that is being captured, host memory, another device's and a second device are INVALID,
+ * nothing was enqueued, and the capture goes on. [ABI-201] When a call of the driver fails the
+ * item is IO with its name and code, this connector's later items with device memory are
+ * UNSUPPORTED with the same text, and the match stays. [ABI-202] */
 struct spec_memory {
     uint32_t struct_size;
     uint32_t device;      /* SPEC_DEVICE_* */
@@ -893,7 +908,8 @@ struct spec_api {
      * Returns SPEC_OK when every item's status is SPEC_OK, else the first failing item's status
      * (its text in reterr); the other items are complete all the same.
      * Errors: INVALID (checked for all items before any is begun; count 0 or above 256; queries
-     * NULL where scores are needed), UNSUPPORTED (CUDA memory; refine_of as above), STALE, CORRUPT,
+     * NULL where scores are needed), UNSUPPORTED (queries or new keys in CUDA memory; a destination
+     * there, with the reason; refine_of as above), STALE, CORRUPT,
      * IO, TIMEOUT, BUSY (submitted: [ABI-161]; or rows were evicted, and select.sketch_bytes has no
      * room for their codes, or this process none for what these are read by).
      * Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */

@@ -60,7 +60,8 @@ ROOMS = {"plugin/lab": "plugin/lab/lab.h"}
 # be called (store.h, load.h), and the state of all floors put together.
 FLOORS = {
     "store": ("io", "rows", "log", "place", "replay", "cache", "read", "write", "sidecar"),
-    "plugin": ("args", "device", "coding", "fill", "index", "save", "peers", "choose", "load", "request"),
+    "plugin": ("args", "device", "coding", "fill", "index", "save", "peers", "choose", "load",
+               "request"),
 }
 # Third-party headers, and the folders that may include them.
 THIRD_PARTY = (

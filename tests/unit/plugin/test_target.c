@@ -15,7 +15,7 @@ extern struct sc_plugin_target __wrap_sc_plugin_target_host; /* --wrap: memory.c
 static struct {
     uint8_t *at; /* closed memory */
     uint32_t rows, codes, scores, compacts;
-    char fences[16];
+    char fences[32];
 } door;
 
 static void turn(const struct sc_plugin_memory *memory, int how)
@@ -59,12 +59,17 @@ static void door_place_codes(const struct sc_plugin_placing *to,
     door.codes++;
 }
 
-static void door_fence(const struct sc_plugin_memory *memory, enum sc_plugin_fence when)
+static spec_status door_fence(const struct sc_plugin_memory *memory, enum sc_plugin_fence when,
+                              struct spec_error *reterr)
 {
+    static const char NAMES[] = {[SC_FENCE_BEGIN] = 'B',
+                                 [SC_FENCE_PLACED] = 'p',
+                                 [SC_FENCE_SETTLED] = 'S',
+                                 [SC_FENCE_END] = 'E'};
     uint64_t length = strlen(door.fences);
     assert_in_range(length, 0, sizeof(door.fences) - 2);
-    door.fences[length] = when == SC_FENCE_BEGIN ? 'B' : when == SC_FENCE_END ? 'E' : 'p';
-    __real_sc_plugin_target_host.fence(memory, when);
+    door.fences[length] = NAMES[when];
+    return __real_sc_plugin_target_host.fence(memory, when, reterr);
 }
 
 static void door_score(const struct sc_plugin_placing *to, const struct sc_kernels_importance *what,
@@ -144,8 +149,9 @@ static void assert_both(const struct shot *plain, const struct shot *closed)
     assert_int_equal(b->tier_rows[SPEC_TIER_DISK], b->union_rows);
     assert_int_equal(a->result_flags, b->result_flags);
     uint64_t length = strlen(door.fences);
-    assert_true(door.fences[0] == 'B' && door.fences[length - 1] == 'E');
-    assert_int_equal(strspn(door.fences + 1, "p"), length - 2);
+    assert_int_equal(door.fences[0], 'B');
+    assert_int_equal(strspn(door.fences + 1, "p"), length - 3);
+    assert_string_equal(door.fences + length - 2, "SE");
 }
 
 static void both_free(struct shot *plain, struct shot *closed)
