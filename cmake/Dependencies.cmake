@@ -26,10 +26,5 @@ find_package(PkgConfig REQUIRED)
 # BLAS is a contender in benchmarks only; nothing that is judged links it.
 find_library(SC_OPENBLAS NAMES openblas)
 
-# CUDA is detected and never needed: without it no GPU code is built, and CI says so.
+# nvcc is detected and never needed: cmake/CudaImages.cmake has other builders of kernels, or none.
 find_program(SC_NVCC nvcc PATHS /usr/local/cuda/bin)
-if(SC_NVCC)
-  message(STATUS "CUDA compiler: ${SC_NVCC}")
-else()
-  message(STATUS "CUDA compiler: none (GPU kernels are not built)")
-endif()

@@ -5,23 +5,30 @@
  * Tests: tests/unit/kernels/test_cuda_code.c */
 #include "kernels/cuda/decode.h"
 
-/* 2 * WIDTH bytes of a plane, as words. */
-template <uint32_t WIDTH> SC_DEVICE void plane_load(const uint8_t *at, uint32_t word[4])
+#define WORDS(width) ((width) < 4 ? 1 : (width) / 2) /* of 2 * width bytes */
+
+/* 2 * WIDTH bytes of a plane, as words, at an address that is a multiple of as many, or at any. */
+template <uint32_t WIDTH>
+SC_DEVICE void plane_load(const uint8_t *at, bool is_aligned, uint32_t word[WORDS(WIDTH)])
 {
-    if (sc_off(at, 2 * WIDTH) != 0) {
+    if (!is_aligned) {
 #pragma unroll
-        for (uint32_t i = 0; i < WIDTH; i++)
-            word[i / 2] |= sc_load2_any(at + 2 * i) << i % 2 * 16;
+        for (uint32_t i = 0; i < WORDS(WIDTH); i++)
+            word[i] = sc_load2_any(at + 4 * i);
+#pragma unroll
+        for (uint32_t i = 0; i < WORDS(WIDTH); i++)
+            if (2 * i + 1 < WIDTH)
+                word[i] |= sc_load2_any(at + 4 * i + 2) << 16;
     } else if (WIDTH == 8) {
         uint4 all = sc_load16(at);
         word[0] = all.x;
-        word[1] = all.y;
-        word[2] = all.z;
-        word[3] = all.w;
+        word[WORDS(WIDTH) > 1 ? 1 : 0] = all.y;
+        word[WORDS(WIDTH) > 2 ? 2 : 0] = all.z;
+        word[WORDS(WIDTH) > 3 ? 3 : 0] = all.w;
     } else if (WIDTH == 4) {
         uint2 all = sc_load8(at);
         word[0] = all.x;
-        word[1] = all.y;
+        word[WORDS(WIDTH) > 1 ? 1 : 0] = all.y;
     } else {
         word[0] = WIDTH == 2 ? sc_load4(at) : sc_load2(at);
     }
@@ -44,38 +51,49 @@ template <uint32_t WIDTH> SC_DEVICE uint32_t fields_spread(uint32_t fields)
     return (fields | fields << 4) & 0x0f0f0f0fu;
 }
 
+/* A plane of a unit of all rows: the loads first. */
 template <uint32_t WIDTH>
-SC_DEVICE void plane_add(const uint8_t *at, uint32_t shift, uint32_t code[4])
+SC_DEVICE void plane_add(const uint8_t *const row[SHARE_ROWS], uint64_t at, uint32_t shift,
+                         uint32_t code[SHARE_ROWS][4])
 {
-    uint32_t word[4] = {0, 0, 0, 0};
-    plane_load<WIDTH>(at, word);
+    uint32_t word[SHARE_ROWS][WORDS(WIDTH)], off = 0;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; i++)
-        code[i] |= fields_spread<WIDTH>(word[i * WIDTH / 8] >> i * WIDTH * 4 % 32) << shift;
+    for (uint32_t k = 0; k < SHARE_ROWS; k++)
+        off |= sc_off(row[k] + at, 2 * WIDTH);
+#pragma unroll
+    for (uint32_t k = 0; k < SHARE_ROWS; k++)
+        plane_load<WIDTH>(row[k] + at, off == 0, word[k]);
+#pragma unroll
+    for (uint32_t k = 0; k < SHARE_ROWS; k++)
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            code[k][i] |= fields_spread<WIDTH>(word[k][i * WIDTH / 8] >> i * WIDTH * 4 % 32)
+                          << shift;
 }
 
-/* The codes of a unit of one row. */
-SC_DEVICE void codes_of(const uint8_t *row, uint64_t padded, uint32_t bits, uint32_t unit,
-                        uint32_t code[4])
+/* The codes of a unit of some rows. */
+SC_DEVICE void codes_of(const uint8_t *const row[SHARE_ROWS], uint64_t padded, uint32_t bits,
+                        uint32_t unit, uint32_t code[SHARE_ROWS][4])
 {
     uint32_t shift = 0;
+    uint64_t at = 0;
     if (bits & 8) {
-        plane_add<8>(row + unit * 16ull, shift, code);
-        row += padded;
+        plane_add<8>(row, unit * 16ull, shift, code);
+        at += padded;
         shift += 8;
     }
     if (bits & 4) {
-        plane_add<4>(row + unit * 8ull, shift, code);
-        row += padded / 2;
+        plane_add<4>(row, at + unit * 8ull, shift, code);
+        at += padded / 2;
         shift += 4;
     }
     if (bits & 2) {
-        plane_add<2>(row + unit * 4ull, shift, code);
-        row += padded / 4;
+        plane_add<2>(row, at + unit * 4ull, shift, code);
+        at += padded / 4;
         shift += 2;
     }
     if (bits & 1)
-        plane_add<1>(row + unit * 2ull, shift, code);
+        plane_add<1>(row, at + unit * 2ull, shift, code);
 }
 
 /* Values of 8 channels from `channel` on, which may be of several heads. */
@@ -142,6 +160,7 @@ SC_KERNEL(sc_cuda_code_decode, sc_cuda_code, SC_CUDA_DECODE_THREADS)
     }
     for (uint32_t first = share.row; first < share.end; first += SHARE_ROWS * share.step) {
         uint8_t *row[SHARE_ROWS];
+        const uint8_t *from[SHARE_ROWS];
         uint32_t code[SHARE_ROWS][4] = {};
 #pragma unroll
         for (uint32_t k = 0; k < SHARE_ROWS; k++) {
@@ -150,9 +169,9 @@ SC_KERNEL(sc_cuda_code_decode, sc_cuda_code, SC_CUDA_DECODE_THREADS)
             row[k] = nullptr;
             if (i < share.end && !is_skipped(what.skipped, token))
                 row[k] = token_at(what.memory, part, token);
-            if (row[k] != nullptr)
-                codes_of(slab.codes + i * row_bytes, padded, slab.bits, share.unit, code[k]);
+            from[k] = row[k] != nullptr ? slab.codes + i * row_bytes : slab.codes;
         }
+        codes_of(from, padded, slab.bits, share.unit, code);
 #pragma unroll 1
         for (uint32_t k = 0; k < SHARE_ROWS; k++) {
             if (row[0] != nullptr)

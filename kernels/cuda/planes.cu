@@ -2,7 +2,7 @@
  *
  * A run's bits of a plane are up to 8 that follow each other, somewhere in a row: two bytes, a
  * shift and a mask. Two products spread them to a byte each, and a byte permutation (PRMT), whose
- * selector is the table's, brings each channel its own: so 15 operations a run and plane, whatever
+ * selector is the table's, brings each channel its own: so 17 operations a run and plane, whatever
  * the widths (docs/decisions/0033-cuda-kernels.md).
  *
  * Tests: tests/unit/kernels/test_cuda_planes.c */
@@ -48,35 +48,46 @@ SC_DEVICE Unit unit_of(const Table &table, uint32_t unit)
 
 /* ---- Bits ----------------------------------------------------------------------------------- */
 
-/* A run's bits of one plane, in the lowest bits of a byte each. */
-SC_DEVICE void run_add(const uint8_t *row, uint32_t where, uint32_t select, uint32_t shift,
+/* Two bytes that have a run's bits of a plane; the same twice where one has them. */
+SC_DEVICE uint32_t run_load(const uint8_t *row, uint32_t where)
+{
+    uint32_t over = (where >> 4 & 7) + (where & 15) > 8 ? 1 : 0;
+    const uint8_t *at = row + (where >> 8);
+    return sc_load1(at) | (uint32_t)sc_load1(at + over) << 8;
+}
+
+/* They go to the lowest bit of a byte each, and by the plane's weight to the codes. */
+SC_DEVICE void run_add(uint32_t bits, uint32_t where, uint32_t select, uint32_t shift,
                        uint32_t code[2])
 {
-    uint32_t bit = where >> 4 & 7, count = where & 15;
-    const uint8_t *at = row + (where >> 8);
-    if (count == 0)
-        return;
-    uint32_t bits = sc_load1(at);
-    if (bit + count > 8)
-        bits |= (uint32_t)sc_load1(at + 1) << 8;
-    bits = bits >> bit & ((1u << count) - 1);
+    bits = bits >> (where >> 4 & 7) & ((1u << (where & 15)) - 1);
     uint32_t low = bits_spread(bits & 15), high = bits_spread(bits >> 4);
     code[0] += __byte_perm(low, high, select & 0xffff) << shift;
     code[1] += __byte_perm(low, high, select >> 16) << shift;
 }
 
-/* What a table's planes say of a unit. rows: nullptr: none */
+/* What a table's planes say of a unit. ALL: every row is one, so that all loads of a plane are
+ * under way before the first is needed; else nullptr: none. */
+template <bool ALL>
 SC_DEVICE void planes_add(const Table &table, uint32_t unit, const uint8_t *const row[SHARE_ROWS],
                           uint32_t code[SHARE_ROWS][4])
 {
+#pragma unroll 1
     for (uint32_t p = table.first; p < table.end; p++) {
         uint4 word = sc_load16(table.planes + (p * (uint64_t)table.unit_count + unit) * 16);
+        uint32_t bits[SHARE_ROWS][2];
 #pragma unroll
         for (uint32_t k = 0; k < SHARE_ROWS; k++) {
-            if (row[k] == nullptr)
-                continue;
-            run_add(row[k], word.x, word.z, 7 - p, code[k]);
-            run_add(row[k], word.y, word.w, 7 - p, code[k] + 2);
+            bits[k][0] = bits[k][1] = 0;
+            if (ALL || row[k] != nullptr) {
+                bits[k][0] = run_load(row[k], word.x);
+                bits[k][1] = run_load(row[k], word.y);
+            }
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < SHARE_ROWS; k++) {
+            run_add(bits[k][0], word.x, word.z, 7 - p, code[k]);
+            run_add(bits[k][1], word.y, word.w, 7 - p, code[k] + 2);
         }
     }
 }
@@ -192,8 +203,10 @@ SC_DEVICE void row_store(const sc_cuda_planes &what, const sc_cuda_part &part, u
 
 /* The rows that are under way. */
 struct Rows {
-    uint8_t *dst[SHARE_ROWS]; /* nullptr: not written */
-    const uint8_t *codes[SHARE_ROWS], *finer[SHARE_ROWS];
+    uint8_t *dst[SHARE_ROWS];         /* nullptr: not written */
+    const uint8_t *codes[SHARE_ROWS]; /* of one that is not written: another's */
+    const uint8_t *finer[SHARE_ROWS]; /* nullptr: none, as of each that is not written */
+    bool is_none;                     /* no row is written */
 };
 
 SC_DEVICE Rows rows_of(const sc_cuda_planes &what, const sc_cuda_planes_slab &slab,
@@ -201,12 +214,14 @@ SC_DEVICE Rows rows_of(const sc_cuda_planes &what, const sc_cuda_planes_slab &sl
                        uint32_t row_bytes)
 {
     Rows rows;
+    rows.is_none = true;
 #pragma unroll
     for (uint32_t k = 0; k < SHARE_ROWS; k++) {
         uint32_t i = first + k * share.step;
         uint64_t token = slab.token_first + i;
         rows.dst[k] = nullptr;
-        rows.codes[k] = rows.finer[k] = nullptr;
+        rows.codes[k] = slab.codes;
+        rows.finer[k] = nullptr;
         if (i >= share.end || is_skipped(what.skipped, token))
             continue;
         if (slab.finer != nullptr) {
@@ -216,10 +231,12 @@ SC_DEVICE Rows rows_of(const sc_cuda_planes &what, const sc_cuda_planes_slab &sl
                 continue;
         }
         rows.dst[k] = token_at(what.memory, part, token);
-        if (rows.dst[k] != nullptr)
-            rows.codes[k] = slab.codes + (uint64_t)i * row_bytes;
-        else
+        if (rows.dst[k] == nullptr) {
             rows.finer[k] = nullptr;
+            continue;
+        }
+        rows.codes[k] = slab.codes + (uint64_t)i * row_bytes;
+        rows.is_none = false;
     }
     return rows;
 }
@@ -244,9 +261,11 @@ SC_KERNEL(sc_cuda_planes_decode, sc_cuda_planes, SC_CUDA_DECODE_THREADS)
     for (uint32_t first = share.row; first < share.end; first += SHARE_ROWS * share.step) {
         uint32_t code[SHARE_ROWS][4] = {};
         Rows rows = rows_of(what, slab, part, share, first, table.row_bytes);
-        planes_add(table, share.unit, rows.codes, code);
+        if (rows.is_none)
+            continue;
+        planes_add<true>(table, share.unit, rows.codes, code);
         if (slab.finer != nullptr)
-            planes_add(finer, share.unit, rows.finer, code);
+            planes_add<false>(finer, share.unit, rows.finer, code);
 #pragma unroll 1
         for (uint32_t k = 0; k < SHARE_ROWS; k++, rows_shift(rows.dst, code)) {
             float value[SC_CUDA_UNIT];

@@ -108,7 +108,8 @@ struct sc_cuda_unit {
     uint32_t to[2]; /* bits of a code with those before: 4 bits a channel */
 };
 
-/* Where a run's bits of a plane are in a row: `where` is [byte << 8 | bit << 4 | how many], and
+/* Where a run's bits of a plane are in a row: `where` is [byte << 8 | bit << 4 | how many], 0 where
+ * there are none, and
  * `select` has for each channel, 4 bits, which of them is its own; 7, which is then none: no one.
  */
 struct sc_cuda_unit_plane {

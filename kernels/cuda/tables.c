@@ -97,6 +97,8 @@ static void run_plane(const struct sc_kernels_planes_group *group, uint32_t plan
         bits += has_bit;
     }
     *ret_where = (group->offset + group->at[plane] + at / 8) << 8 | at % 8 << 4 | bits;
+    if (bits == 0)
+        *ret_where = 0; /* a byte is read all the same, and what begins here may be the row's end */
     *ret_select = select;
 }
 
