@@ -73,9 +73,10 @@ spec_status sc_plugin_course_check(void *user, const struct spec_memory *host,
     if (status != SPEC_OK)
         return status;
     status = sc_gpu_stream_check(device->gpu, host->stream, reterr);
-    if (status == SPEC_OK)
+    /* Of no bytes is a destination of no rows: of a request without a match. */
+    if (status == SPEC_OK && host->k_bytes > 0)
         status = sc_gpu_memory_check(device->gpu, (uintptr_t)host->k_base, host->k_bytes, reterr);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK && host->v_bytes > 0)
         status = sc_gpu_memory_check(device->gpu, (uintptr_t)host->v_base, host->v_bytes, reterr);
     sc_gpu_leave(device->gpu, &entry);
     memory->target = &sc_plugin_target_cuda;
