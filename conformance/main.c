@@ -1,7 +1,7 @@
 /* spec-conformance: judges a shared object through the ABI, from outside.
  *
  *   spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]
- *                       [--require-hits] [--patience SECONDS]
+ *                       [--require-hits] [--one-set] [--patience SECONDS]
  *                       [--limit SECONDS] [--part K/N] [--list]
  *
  *   for every test:  fork -> dlopen, open, test, close -> exit status
@@ -54,13 +54,14 @@ static int usage(void)
 {
     fprintf(stderr,
             "usage: spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]\n"
-            "                        [--require-hits] [--patience SECONDS]\n"
+            "                        [--require-hits] [--one-set] [--patience SECONDS]\n"
             "                        [--limit SECONDS] [--part K/N] [--list]\n"
             "  --config        members beside \"path\", e.g. '{\"disk_bytes\": \"1GiB\"}'\n"
             "  --dir           stores are made below it (default: $TMPDIR or /tmp)\n"
             "  --model         a model's directory for the engine-driven tests\n"
             "  --only          a clause (51, 051, ABI-051) or a test's name\n"
             "  --require-hits  a miss on what was stored fails\n"
+            "  --one-set       but sets of single heads may come whole, as on a device\n"
             "  --patience      how long what other processes do is awaited (default: 10)\n"
             "  --limit         a test that takes longer hangs, and fails (default: 240)\n"
             "  --part          the K-th, the (K+N)-th, ... of the tests: N runs have them all\n");
@@ -222,6 +223,8 @@ static bool parse(int argc, char **argv, struct run *run)
             run->list = true;
         else if (strcmp(argv[i], "--require-hits") == 0)
             conf_options.require_hits = true;
+        else if (strcmp(argv[i], "--one-set") == 0)
+            conf_options.one_set = true;
         else if (strcmp(argv[i], "--config") == 0 && has_value)
             conf_options.extra = members_of(argv[++i]);
         else if (strcmp(argv[i], "--dir") == 0 && has_value)

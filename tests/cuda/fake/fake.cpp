@@ -153,22 +153,27 @@ size_t pages(size_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-/* Device memory is open while an operation runs. */
+/* Device memory is open while operations run. What runs many opens it once for them all. */
 struct Open {
     Open()
     {
-        protect(PROT_READ | PROT_WRITE);
+        if (depth++ == 0)
+            protect(PROT_READ | PROT_WRITE);
     }
     ~Open()
     {
-        protect(PROT_NONE);
+        if (--depth == 0)
+            protect(PROT_NONE);
     }
+    static int depth; /* guarded by the state's lock */
     static void protect(int how)
     {
         for (auto &a : state().device)
             mprotect(const_cast<uint8_t *>(a.first), pages(a.second.bytes), how);
     }
 };
+
+int Open::depth;
 
 bool is_inside(const uint8_t *first, size_t bytes, const uint8_t *p, size_t n)
 {
@@ -284,6 +289,7 @@ void run_until(CUstream_st *s, uint64_t at)
     if (s->is_running)
         die("streams wait for each other in a circle");
     s->is_running = true;
+    Open open;
     while (s->run < at) {
         if (s->ops.empty())
             die("an event waits for work that was never enqueued");
@@ -314,6 +320,7 @@ void progress()
         return;
     std::vector<CUstream_st *> all = all_streams();
     const CUstream_st *starved = starving();
+    std::unique_ptr<Open> open;
     for (;;) {
         std::vector<CUstream_st *> can;
         for (CUstream_st *s : all)
@@ -321,6 +328,8 @@ void progress()
                 can.push_back(s);
         if (can.empty() || (st.policy == FAKE_RANDOM && random64() % 3 == 0))
             return;
+        if (open == nullptr)
+            open.reset(new Open);
         run_one(can[st.policy == FAKE_EAGER ? 0 : random64() % can.size()]);
     }
 }
