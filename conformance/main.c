@@ -59,7 +59,7 @@ static int usage(void)
             "  --config        members beside \"path\", e.g. '{\"disk_bytes\": \"1GiB\"}'\n"
             "  --dir           stores are made below it (default: $TMPDIR or /tmp)\n"
             "  --model         a model's directory for the engine-driven tests\n"
-            "  --only          a clause (51, 051, ABI-051) or a test's name\n"
+            "  --only          a clause (51, 051, ABI-051) or a test's name; several: 51,52\n"
             "  --require-hits  a miss on what was stored fails\n"
             "  --one-set       but sets of single heads may come whole, as on a device\n"
             "  --patience      how long what other processes do is awaited (default: 10)\n"
@@ -142,18 +142,28 @@ static void judge_test(struct run *run, const struct conf_test *test)
 
 /* ---- All of them ---- */
 
+/* word: a clause or a test's name, up to a comma or the end. */
+static bool is_named(const char *word, const char *name)
+{
+    const char *number = strncmp(word, "ABI-", 4) == 0 ? word + 4 : word;
+    size_t length = strcspn(word, ",");
+    char *end;
+    unsigned long clause = strtoul(number, &end, 10);
+    if (end != number && end == word + length)
+        return clause == strtoul(name + 4, NULL, 10);
+    return strlen(name) == length && strncmp(word, name, length) == 0;
+}
+
 static bool is_wanted(const struct run *run, const char *name)
 {
     if (run->only == NULL)
         return true;
-    const char *number = run->only;
-    if (strncmp(number, "ABI-", 4) == 0)
-        number += 4;
-    char *end;
-    unsigned long clause = strtoul(number, &end, 10);
-    if (end != number && *end == '\0')
-        return clause == strtoul(name + 4, NULL, 10);
-    return strcmp(run->only, name) == 0;
+    for (const char *word = run->only;; word += strcspn(word, ",") + 1) {
+        if (is_named(word, name))
+            return true;
+        if (word[strcspn(word, ",")] == '\0')
+            return false;
+    }
 }
 
 static unsigned run_all(struct run *run)

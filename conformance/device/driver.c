@@ -75,10 +75,15 @@ static void driver_open(void)
     driver.why = driver_find();
 }
 
-const struct sc_cu *conf_driver(const char **ret_why)
+bool conf_driver_is_forked(void)
 {
     (void)pthread_once(&driver.once, driver_open);
-    *ret_why =
-        driver.owner != getpid() ? "no CUDA device: the driver was loaded before fork" : driver.why;
+    return driver.owner != getpid();
+}
+
+const struct sc_cu *conf_driver(const char **ret_why)
+{
+    bool is_forked = conf_driver_is_forked();
+    *ret_why = is_forked ? "no CUDA device: the driver was loaded before fork" : driver.why;
     return *ret_why == NULL ? &driver.cu : NULL;
 }

@@ -9,10 +9,14 @@
 #ifndef CONFORMANCE_DEVICE_DRIVER_H
 #define CONFORMANCE_DEVICE_DRIVER_H
 
+#include <stdbool.h>
+
 #include "gpu/driver.h"
 
 /* NULL: there is no driver, no device, or this process is such a child; *ret_why says so. */
 const struct sc_cu *conf_driver(const char **ret_why);
+/* This process is a child that was forked after somebody had asked for the driver. */
+bool conf_driver_is_forked(void);
 /* A call of the driver's that is not in the table, or what else its library exports; NULL: none. */
 void *conf_driver_call(const char *name, int version);
 void *conf_driver_symbol(const char *name);

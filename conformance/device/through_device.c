@@ -17,7 +17,8 @@
  * then. Guards are looked at, and that current context and capture mode are as they were; what is
  * wrong ends the process with a line on stderr.
  * Does not: turn a description that it cannot follow (the real one says what is wrong with it), or
- * one in a child that was forked after the driver had been loaded: those go on as they are.
+ * one in a child that was forked after the driver had been loaded: those go on as they are. Where
+ * there is no driver the process ends at its first load, lest the host be judged for a device.
  * Threads: any. One lock a connector, not held inside calls of the real one.
  * Tests: tests/cuda (conformance_device), where spec-conformance judges it. */
 #include "conformance/device/driver.h"
@@ -180,6 +181,8 @@ static bool attach(struct spec_connector *conn)
     const char *why;
     sc_cu_device device;
     const struct sc_cu *cu = conf_driver(&why);
+    if (cu == NULL && !conf_driver_is_forked())
+        die(why);
     if (cu == NULL || conn->cu != NULL)
         return cu != NULL;
     conn->cu = cu;
