@@ -153,19 +153,16 @@ size_t pages(size_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-/* Device memory is open while operations run. What runs many opens it once for them all. */
+/* Device memory is open while an operation runs: all of it for a kernel, its own for a copy. */
 struct Open {
     Open()
     {
-        if (depth++ == 0)
-            protect(PROT_READ | PROT_WRITE);
+        protect(PROT_READ | PROT_WRITE);
     }
     ~Open()
     {
-        if (--depth == 0)
-            protect(PROT_NONE);
+        protect(PROT_NONE);
     }
-    static int depth; /* guarded by the state's lock */
     static void protect(int how)
     {
         for (auto &a : state().device)
@@ -173,7 +170,27 @@ struct Open {
     }
 };
 
-int Open::depth;
+struct OpenPiece {
+    OpenPiece(bool is_host, const uint8_t *at, size_t bytes)
+    {
+        if (is_host)
+            return;
+        first = reinterpret_cast<uintptr_t>(at) / PAGE * PAGE;
+        all = pages(reinterpret_cast<uintptr_t>(at) + bytes - first);
+        protect(PROT_READ | PROT_WRITE);
+    }
+    ~OpenPiece()
+    {
+        if (all > 0)
+            protect(PROT_NONE);
+    }
+    void protect(int how)
+    {
+        mprotect(reinterpret_cast<void *>(first), all, how);
+    }
+    uintptr_t first = 0;
+    size_t all = 0;
+};
 
 bool is_inside(const uint8_t *first, size_t bytes, const uint8_t *p, size_t n)
 {
@@ -247,7 +264,8 @@ void run_copy(const Op &op)
 {
     if (op.is_from_host && source_hash(op) != op.hash)
         die("the source of a host-to-device copy changed before the copy ran");
-    Open open;
+    OpenPiece to(op.is_to_host, op.to, (op.height - 1) * op.to_pitch + op.width);
+    OpenPiece from(op.is_from_host, op.from, (op.height - 1) * op.from_pitch + op.width);
     for (size_t y = 0; y < op.height; y++)
         memmove(op.to + y * op.to_pitch, op.from + y * op.from_pitch, op.width);
 }
@@ -289,7 +307,6 @@ void run_until(CUstream_st *s, uint64_t at)
     if (s->is_running)
         die("streams wait for each other in a circle");
     s->is_running = true;
-    Open open;
     while (s->run < at) {
         if (s->ops.empty())
             die("an event waits for work that was never enqueued");
@@ -320,7 +337,6 @@ void progress()
         return;
     std::vector<CUstream_st *> all = all_streams();
     const CUstream_st *starved = starving();
-    std::unique_ptr<Open> open;
     for (;;) {
         std::vector<CUstream_st *> can;
         for (CUstream_st *s : all)
@@ -328,8 +344,6 @@ void progress()
                 can.push_back(s);
         if (can.empty() || (st.policy == FAKE_RANDOM && random64() % 3 == 0))
             return;
-        if (open == nullptr)
-            open.reset(new Open);
         run_one(can[st.policy == FAKE_EAGER ? 0 : random64() % can.size()]);
     }
 }
