@@ -620,7 +620,7 @@ static void abi_202_a_call_of_the_driver_that_fails_ends_loads_to_the_device_alo
     }
     card_close(&card);
     if (arm == NULL)
-        conf_skip("this CUDA driver does not fail on demand");
+        conf_skip("no CUDA driver that fails on demand");
 }
 
 const struct conf_test CONF_DEVICE[] = {
