@@ -44,6 +44,7 @@ struct conf_options {
     const char *dir;       /* every test gets a directory below it */
     const char *model_dir; /* for engine-driven tests; NULL: the models of the tree */
     bool require_hits;
+    bool one_set; /* what would be sets of single heads may come whole: a device's (ABI-199) */
     uint32_t patience_s; /* how long what other processes do is awaited */
     struct conf_shared *shared;
 };

@@ -1,7 +1,7 @@
 /* spec-conformance: judges a shared object through the ABI, from outside.
  *
  *   spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]
- *                       [--require-hits] [--patience SECONDS]
+ *                       [--require-hits] [--one-set] [--patience SECONDS]
  *                       [--limit SECONDS] [--part K/N] [--list]
  *
  *   for every test:  fork -> dlopen, open, test, close -> exit status
@@ -36,7 +36,7 @@ static const struct conf_test *const GROUPS[] = {
     CONF_LATER,   CONF_ENGINE,  CONF_BATCH,  CONF_FIELD_REPORTS, CONF_PROCESS,    CONF_LEASE,
     CONF_RESET,   CONF_EVICT,   CONF_WORKER, CONF_SELECT,        CONF_PROVENANCE, CONF_LAYERED,
     CONF_REFINE,  CONF_AHEAD,   CONF_VALUE,  CONF_COPIES,        CONF_SCALE,      CONF_BYTES,
-    CONF_COLUMNS, CONF_RESCORE, CONF_STAGE,  CONF_WEAR,          CONF_CUT};
+    CONF_COLUMNS, CONF_RESCORE, CONF_STAGE,  CONF_WEAR,          CONF_CUT,        CONF_DEVICE};
 
 struct tally {
     unsigned passed, failed, skipped;
@@ -54,13 +54,14 @@ static int usage(void)
 {
     fprintf(stderr,
             "usage: spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]\n"
-            "                        [--require-hits] [--patience SECONDS]\n"
+            "                        [--require-hits] [--one-set] [--patience SECONDS]\n"
             "                        [--limit SECONDS] [--part K/N] [--list]\n"
             "  --config        members beside \"path\", e.g. '{\"disk_bytes\": \"1GiB\"}'\n"
             "  --dir           stores are made below it (default: $TMPDIR or /tmp)\n"
             "  --model         a model's directory for the engine-driven tests\n"
-            "  --only          a clause (51, 051, ABI-051) or a test's name\n"
+            "  --only          a clause (51, 051, ABI-051) or a test's name; several: 51,52\n"
             "  --require-hits  a miss on what was stored fails\n"
+            "  --one-set       but sets of single heads may come whole, as on a device\n"
             "  --patience      how long what other processes do is awaited (default: 10)\n"
             "  --limit         a test that takes longer hangs, and fails (default: 240)\n"
             "  --part          the K-th, the (K+N)-th, ... of the tests: N runs have them all\n");
@@ -141,18 +142,28 @@ static void judge_test(struct run *run, const struct conf_test *test)
 
 /* ---- All of them ---- */
 
+/* word: a clause or a test's name, up to a comma or the end. */
+static bool is_named(const char *word, const char *name)
+{
+    const char *number = strncmp(word, "ABI-", 4) == 0 ? word + 4 : word;
+    size_t length = strcspn(word, ",");
+    char *end;
+    unsigned long clause = strtoul(number, &end, 10);
+    if (end != number && end == word + length)
+        return clause == strtoul(name + 4, NULL, 10);
+    return strlen(name) == length && strncmp(word, name, length) == 0;
+}
+
 static bool is_wanted(const struct run *run, const char *name)
 {
     if (run->only == NULL)
         return true;
-    const char *number = run->only;
-    if (strncmp(number, "ABI-", 4) == 0)
-        number += 4;
-    char *end;
-    unsigned long clause = strtoul(number, &end, 10);
-    if (end != number && *end == '\0')
-        return clause == strtoul(name + 4, NULL, 10);
-    return strcmp(run->only, name) == 0;
+    for (const char *word = run->only;; word += strcspn(word, ",") + 1) {
+        if (is_named(word, name))
+            return true;
+        if (word[strcspn(word, ",")] == '\0')
+            return false;
+    }
 }
 
 static unsigned run_all(struct run *run)
@@ -222,6 +233,8 @@ static bool parse(int argc, char **argv, struct run *run)
             run->list = true;
         else if (strcmp(argv[i], "--require-hits") == 0)
             conf_options.require_hits = true;
+        else if (strcmp(argv[i], "--one-set") == 0)
+            conf_options.one_set = true;
         else if (strcmp(argv[i], "--config") == 0 && has_value)
             conf_options.extra = members_of(argv[++i]);
         else if (strcmp(argv[i], "--dir") == 0 && has_value)

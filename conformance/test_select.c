@@ -210,7 +210,7 @@ static void abi_065_probes_that_differ_give_each_head_its_own_rows(void **state)
                 parted += (scene_ask(&scene, &ask) & SPEC_IMPORTANT_FALLBACK) != 0;
             }
         if (conf_options.require_hits)
-            assert_true(parted * 2 > asked);
+            assert_true(conf_options.one_set ? parted == 0 : parted * 2 > asked);
         expect_sure(&scene);
         scene_close(&scene);
     }

@@ -26,15 +26,16 @@ spec_status sc_gpu_check(struct sc_gpu_device *device, sc_cu_result code, const 
 {
     if (code == SC_CU_OK)
         return SPEC_OK;
-    char text[160];
-    sc_gpu_result_text(device->cu, code, text, sizeof(text));
+    char result[160], text[sizeof(device->failed_text)];
+    sc_gpu_result_text(device->cu, code, result, sizeof(result));
+    snprintf(text, sizeof(text), "%s: %s", call, result);
     pthread_mutex_lock(&device->lock);
     if (!sc_gpu_has_failed(device)) {
         snprintf(device->failed_text, sizeof(device->failed_text), "%s", text);
         atomic_store_explicit(&device->failed, 1, memory_order_release);
     }
     pthread_mutex_unlock(&device->lock);
-    return sc_fail(reterr, SPEC_E_IO, "%s: %s", call, text);
+    return sc_fail(reterr, SPEC_E_IO, "%s", text);
 }
 
 /* What attach could not get. */

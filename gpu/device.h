@@ -93,7 +93,7 @@ struct sc_gpu_device {
 
     /* Any thread. failed_text is written under lock (rank 84) before failed is set, once. */
     pthread_mutex_t lock;
-    char failed_text[160];
+    char failed_text[192];
     _Atomic uint32_t failed;
     _Atomic uint64_t pins; /* ranges of host memory that are registered */
 };

@@ -45,7 +45,8 @@ ALLOWED = {
     "plugin": ("abi", "base", "hashing", "store", "kernels", "gpu", "plugin/lab"),
     "plugin/lab": ("base", "hashing", "store", "kernels"),
     "conformance/engine": ("abi",),
-    "conformance": ("abi", "conformance/engine"),
+    "conformance": ("abi", "conformance/engine", "conformance/device"),
+    "conformance/device": ("abi", "gpu"),
     "integrations": ("abi",),
     "examples": ("abi",),
     "tests/sim": ("abi", "base", "hashing", "store", "plugin"),
@@ -211,7 +212,7 @@ def c_functions(text):
 
 def folder_of(path):
     """The row of ALLOWED that a path belongs to."""
-    for inner in (*ROOMS, "conformance/engine", "tests/sim"):
+    for inner in (*ROOMS, "conformance/engine", "conformance/device", "tests/sim"):
         if path.startswith(inner + "/"):
             return inner
     return path.split("/", 1)[0] if "/" in path else ""

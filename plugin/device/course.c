@@ -73,9 +73,10 @@ spec_status sc_plugin_course_check(void *user, const struct spec_memory *host,
     if (status != SPEC_OK)
         return status;
     status = sc_gpu_stream_check(device->gpu, host->stream, reterr);
-    if (status == SPEC_OK)
+    /* Of no bytes is a destination of no rows: of a request without a match. */
+    if (status == SPEC_OK && host->k_bytes > 0)
         status = sc_gpu_memory_check(device->gpu, (uintptr_t)host->k_base, host->k_bytes, reterr);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK && host->v_bytes > 0)
         status = sc_gpu_memory_check(device->gpu, (uintptr_t)host->v_base, host->v_bytes, reterr);
     sc_gpu_leave(device->gpu, &entry);
     memory->target = &sc_plugin_target_cuda;
@@ -223,9 +224,11 @@ static spec_status kernels_launch(struct sc_plugin_course *course, struct work *
 {
     struct sc_gpu_device *gpu = course->device->gpu;
     struct sc_cuda_shape evens, frees, rows;
+    spec_status status = SPEC_OK;
+    /* Only what is there has a shape: elements of one byte have no codes, and no decoder. */
     bool fits = sc_cuda_code_shape(&work->evens, course->even_count, course->even_rows, &evens);
-    spec_status status =
-        launch(course, NUMBER_sc_cuda_code_decode, fits, &evens, &work->evens, reterr);
+    if (course->even_count > 0)
+        status = launch(course, NUMBER_sc_cuda_code_decode, fits, &evens, &work->evens, reterr);
     fits = sc_cuda_planes_shape(&work->frees, course->free_units, course->free_count,
                                 course->free_rows, &frees);
     if (status == SPEC_OK && course->free_count > 0)

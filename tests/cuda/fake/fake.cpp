@@ -97,22 +97,47 @@ struct State {
     const void *image = nullptr;
 };
 
-State &state()
-{
-    static State *const it = new State;
-    return *it;
-}
-
-thread_local std::vector<CUctx_st *> current;
-thread_local int capture_mode = 0; /* GLOBAL */
-thread_local std::string leaks_text;
-
 [[noreturn]] void die(const char *what)
 {
     fprintf(stderr, "fake cuda: %s\n", what);
     fflush(stderr);
     _exit(FAKE_EXIT);
 }
+
+void policy_set(State *it, int policy, uint64_t seed)
+{
+    it->policy = policy;
+    it->starve = seed;
+    it->rng = seed * 2654435761u + 88172645463325252ull;
+}
+
+/* SC_FAKE_CUDA=lazy:3 is a policy and its seed, for who cannot call fake_policy. */
+State *state_make()
+{
+    static const char *const names[] = {"eager", "lazy", "starve", "random"};
+    State *it = new State;
+    const char *said = getenv("SC_FAKE_CUDA");
+    if (said == nullptr)
+        return it;
+    size_t length = strcspn(said, ":");
+    for (int policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++)
+        if (strlen(names[policy]) == length && strncmp(said, names[policy], length) == 0) {
+            policy_set(it, policy,
+                       said[length] == ':' ? strtoull(said + length + 1, nullptr, 10) : 1);
+            return it;
+        }
+    die("SC_FAKE_CUDA is none of eager, lazy, starve, random, with :SEED");
+}
+
+State &state()
+{
+    static State *const it = state_make();
+    return *it;
+}
+
+thread_local std::vector<CUctx_st *> current;
+thread_local int capture_mode = 0; /* GLOBAL */
+thread_local std::string leaks_text;
 
 uint64_t random64()
 {
@@ -128,7 +153,7 @@ size_t pages(size_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-/* Device memory is open while an operation runs. */
+/* Device memory is open while an operation runs: all of it for a kernel, its own for a copy. */
 struct Open {
     Open()
     {
@@ -143,6 +168,28 @@ struct Open {
         for (auto &a : state().device)
             mprotect(const_cast<uint8_t *>(a.first), pages(a.second.bytes), how);
     }
+};
+
+struct OpenPiece {
+    OpenPiece(bool is_host, const uint8_t *at, size_t bytes)
+    {
+        if (is_host)
+            return;
+        first = reinterpret_cast<uintptr_t>(at) / PAGE * PAGE;
+        all = pages(reinterpret_cast<uintptr_t>(at) + bytes - first);
+        protect(PROT_READ | PROT_WRITE);
+    }
+    ~OpenPiece()
+    {
+        if (all > 0)
+            protect(PROT_NONE);
+    }
+    void protect(int how)
+    {
+        mprotect(reinterpret_cast<void *>(first), all, how);
+    }
+    uintptr_t first = 0;
+    size_t all = 0;
 };
 
 bool is_inside(const uint8_t *first, size_t bytes, const uint8_t *p, size_t n)
@@ -217,7 +264,8 @@ void run_copy(const Op &op)
 {
     if (op.is_from_host && source_hash(op) != op.hash)
         die("the source of a host-to-device copy changed before the copy ran");
-    Open open;
+    OpenPiece to(op.is_to_host, op.to, (op.height - 1) * op.to_pitch + op.width);
+    OpenPiece from(op.is_from_host, op.from, (op.height - 1) * op.from_pitch + op.width);
     for (size_t y = 0; y < op.height; y++)
         memmove(op.to + y * op.to_pitch, op.from + y * op.from_pitch, op.width);
 }
@@ -913,6 +961,35 @@ sc_cu_result f_cuLaunchKernel(sc_cu_function function, unsigned grid_x, unsigned
     return enqueue(stream_of(stream, "cuLaunchKernel"), std::move(op));
 }
 
+/* ---- What hosts call beside us -------------------------------------------------------------- */
+
+sc_cu_result f_cuStreamBeginCapture(sc_cu_stream stream, int)
+{
+    DEVICE_CALL(cuStreamBeginCapture);
+    CUstream_st *s = stream_of(stream, "cuStreamBeginCapture");
+    if (reinterpret_cast<uintptr_t>(stream) <= 1 || s->is_capturing)
+        return CAPTURE_UNSUPPORTED;
+    s->is_capturing = true;
+    return 0;
+}
+
+sc_cu_result f_cuStreamEndCapture(sc_cu_stream stream, void **graph)
+{
+    DEVICE_CALL(cuStreamEndCapture);
+    CUstream_st *s = stream_of(stream, "cuStreamEndCapture");
+    if (!s->is_capturing)
+        return SC_CU_INVALID_VALUE;
+    s->is_capturing = false;
+    *graph = s; /* of nothing; a handle as any */
+    return 0;
+}
+
+sc_cu_result f_cuGraphDestroy(void *graph)
+{
+    HOST_CALL(cuGraphDestroy);
+    return graph != nullptr ? 0 : SC_CU_INVALID_VALUE;
+}
+
 /* At the end of the process nothing may be left. */
 __attribute__((destructor)) void report()
 {
@@ -939,7 +1016,8 @@ FAKE_API sc_cu_result cuGetProcAddress_v2(const char *name, void **ret, int vers
         void *call;
     } table[] = {
 #define X(name, version, arguments) {#name, version, reinterpret_cast<void *>(f_##name)},
-        SC_CU_CALLS(X)
+        SC_CU_CALLS(X) X(cuStreamBeginCapture, 10010, ()) X(cuStreamEndCapture, 10000, ())
+            X(cuGraphDestroy, 10000, ())
 #undef X
     };
     std::lock_guard<std::recursive_mutex> guard(state().lock);
@@ -966,9 +1044,7 @@ FAKE_API sc_cu_result cuDriverGetVersion(int *version)
 void fake_policy(enum fake_policy policy, uint64_t seed)
 {
     FAKE_LOCK;
-    state().policy = policy;
-    state().starve = seed;
-    state().rng = seed * 2654435761u + 88172645463325252ull;
+    policy_set(&state(), policy, seed);
 }
 
 void fake_fault(const char *name, int n, int code)

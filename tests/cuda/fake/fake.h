@@ -49,7 +49,8 @@ struct fake_kernel {
  *   fake_fill(sc_cu_ptr to, uint64_t bytes, uint32_t byte) */
 __attribute__((weak)) extern const struct fake_kernel *fake_kernels_linked(uint32_t *ret_count);
 
-/* From now on; seed chooses the stream that starves, and orders. */
+/* From now on; seed chooses the stream that starves, and orders. At first it is what SC_FAKE_CUDA
+ * says (lazy:3 is FAKE_LAZY with seed 3), else FAKE_EAGER. */
 FAKE_API void fake_policy(enum fake_policy policy, uint64_t seed);
 /* The n-th call of that name from now (1: the next) fails once with code. n 0: none does. A call
  * that ends something (destroy, free, pop, unregister) does so all the same, as real ones that

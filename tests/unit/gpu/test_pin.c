@@ -60,7 +60,7 @@ static void what_cannot_be_pinned_says_why(void **state)
     refused(&it, memory + PAGE, PAGE, SPEC_E_UNSUPPORTED, "cannot be pinned: CUDA 712");
     assert_false(sc_gpu_has_failed(it.device)); /* a refusal closes nothing */
     (void)sc_gpu_check(it.device, SC_CU_LAUNCH_FAILED, "a call", NULL);
-    refused(&it, memory, PAGE, SPEC_E_UNSUPPORTED, "closed since CUDA 719");
+    refused(&it, memory, PAGE, SPEC_E_UNSUPPORTED, "closed since a call: CUDA 719");
     sc_gpu_unpin(&pin); /* on a closed device too */
     sc_alloc_free(&it.alloc, memory);
     attached_close(&it);

@@ -1,0 +1,725 @@
+/* A connector that stands before the real one, and turns each host destination of a load into
+ * memory of a CUDA device, and back: what judges loads to host memory judges loads to a device.
+ *
+ *   host    [ K .. V ]                                               [ K .. V ] what differs
+ *              | copy                                                     ^
+ *   up      [guard|K .. V|guard]                     down   [guard|K .. V|guard]
+ *              | our stream                                               ^ our stream
+ *   device  [guard|K .. V|guard]  <- the real connector's load, on our stream
+ *
+ * The real one is SC_THROUGH_CONNECTOR, or libspec_connector.so beside us or in ../lib. All else
+ * that an item names (slots, positions, exact_bits ..) is the host's own.
+ *
+ * Holds: the device has K and V as the host has them, overlaps and alignment to 256 bytes too, and
+ * before the load, in stream order, the host's bytes; nothing waits between that, the load and the
+ * copy back. A destination that comes again has the same device memory until its request ends, so
+ * that it can be refined. Only bytes that differ go to the host: others may be somebody else's by
+ * then. Guards are looked at, and that current context and capture mode are as they were; what is
+ * wrong ends the process with a line on stderr.
+ * Does not: turn a description that it cannot follow (the real one says what is wrong with it), or
+ * one in a child that was forked after the driver had been loaded: those go on as they are. Where
+ * there is no driver the process ends at its first load, lest the host be judged for a device.
+ * Threads: any. One lock a connector, not held inside calls of the real one.
+ * Tests: tests/cuda (conformance_device), where spec-conformance judges it. */
+#include "conformance/device/driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "abi/spec_connector.h"
+#include "abi/spec_load.h"
+
+#define ITEMS_MAX  256u
+#define GUARD      256u /* bytes, before and behind; and what alignment is kept to */
+#define PAGE       4096u
+#define BYTES_MAX  (UINT64_C(1) << 30) /* of a destination: one of more is not meant */
+#define GUARD_BYTE 0xc3
+#define NOT_TOLD   INT32_C(0x7d5a5a5a) /* a status that no call gives */
+
+#define END_OF(type, member) (offsetof(type, member) + sizeof(((type *)NULL)->member))
+
+/* ---- The real one --------------------------------------------------------------------------- */
+
+static struct {
+    pthread_once_t once;
+    struct spec_plugin plugin;
+} real = {.once = PTHREAD_ONCE_INIT};
+
+static bool real_try(const char *path)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (access(path, R_OK) != 0)
+        return false;
+    if (spec_load(path, &real.plugin, &error) == SPEC_OK)
+        return true;
+    fprintf(stderr, "through_device: %s\n", error.text);
+    return false;
+}
+
+static void real_open(void)
+{
+    static const char *const BESIDE[] = {"/libspec_connector.so", "/../lib/libspec_connector.so"};
+    const char *named = getenv("SC_THROUGH_CONNECTOR");
+    char path[4096];
+    Dl_info self;
+    if (named != NULL) {
+        (void)real_try(named);
+        return;
+    }
+    if (dladdr(BESIDE, &self) == 0)
+        return;
+    const char *slash = strrchr(self.dli_fname, '/');
+    int folder = slash != NULL ? (int)(slash - self.dli_fname) : 1;
+    for (size_t i = 0; i < sizeof(BESIDE) / sizeof(BESIDE[0]); i++) {
+        (void)snprintf(path, sizeof(path), "%.*s%s", folder, slash != NULL ? self.dli_fname : ".",
+                       BESIDE[i]);
+        if (real_try(path))
+            return;
+    }
+    fprintf(stderr, "through_device: no libspec_connector.so; SC_THROUGH_CONNECTOR names one\n");
+}
+
+__attribute__((destructor)) static void real_close(void)
+{
+    spec_unload(&real.plugin);
+}
+
+/* ---- Memory --------------------------------------------------------------------------------- */
+
+struct span { /* of host memory, and what stands for it */
+    uint8_t *host;
+    uint64_t bytes, whole_bytes; /* with guards */
+    uint64_t lead;               /* bytes before those that stand for host */
+    uint8_t *up, *down;          /* [whole_bytes] registered */
+    sc_cu_ptr at;                /* [whole_bytes] */
+};
+
+struct mirror { /* a destination's */
+    struct mirror *next;
+    const uint8_t *k_base, *v_base;
+    uint64_t k_bytes, v_bytes;
+    struct span spans[2];
+    uint32_t span_count; /* 1: K and V meet */
+    uint32_t uses;       /* by items whose call has not ended */
+    bool is_doomed;      /* goes with the last of those */
+    spec_request request;
+    spec_ticket ticket; /* of the last submission that went there */
+};
+
+/* A call's items, as the real one sees them. */
+struct flight {
+    struct flight *next;
+    spec_ticket ticket;
+    struct spec_important *host;
+    uint64_t count, stride;
+    uint8_t *items;                           /* [count * stride] */
+    struct spec_memory *memories;             /* [count] */
+    struct mirror *mirrors[ITEMS_MAX];        /* NULL: the host's destination itself */
+    bool is_guest[ITEMS_MAX];                 /* somebody else moves the mirror's bytes */
+    const struct spec_memory *own[ITEMS_MAX]; /* what the host named */
+};
+
+struct spec_connector {
+    spec_connector *real;
+    pthread_mutex_t lock;
+    /* Guarded by lock; cu, context and stream constant once there. */
+    const struct sc_cu *cu; /* NULL: nothing was loaded yet */
+    sc_cu_context context;
+    sc_cu_stream stream;
+    struct mirror *mirrors;
+    struct flight *flights; /* submitted */
+};
+
+_Noreturn static void die(const char *what)
+{
+    fprintf(stderr, "through_device: %s\n", what);
+    fflush(stderr);
+    abort();
+}
+
+static void must(sc_cu_result code, const char *call)
+{
+    if (code == SC_CU_OK)
+        return;
+    fprintf(stderr, "through_device: %s: CUDA %d\n", call, (int)code);
+    die("the driver failed");
+}
+#define MUST(conn, call, ...) must((conn)->cu->call(__VA_ARGS__), #call)
+
+static void *take(uint64_t bytes)
+{
+    uint64_t pages = (bytes + PAGE - 1) / PAGE * PAGE;
+    void *memory = aligned_alloc(PAGE, pages > 0 ? pages : PAGE);
+    if (memory == NULL)
+        die("no memory");
+    memset(memory, 0, pages > 0 ? pages : PAGE);
+    return memory;
+}
+
+static void enter(struct spec_connector *conn)
+{
+    MUST(conn, cuCtxPushCurrent, conn->context);
+}
+
+static void leave(struct spec_connector *conn)
+{
+    sc_cu_context popped;
+    MUST(conn, cuCtxPopCurrent, &popped);
+    if (popped != conn->context)
+        die("another context is current");
+}
+
+/* Lock held. The device is there; false: none is, or not in this process. */
+static bool attach(struct spec_connector *conn)
+{
+    const char *why;
+    sc_cu_device device;
+    const struct sc_cu *cu = conf_driver(&why);
+    if (cu == NULL && !conf_driver_is_forked())
+        die(why);
+    if (cu == NULL || conn->cu != NULL)
+        return cu != NULL;
+    conn->cu = cu;
+    MUST(conn, cuDeviceGet, &device, 0);
+    MUST(conn, cuDevicePrimaryCtxRetain, &conn->context, device);
+    enter(conn);
+    MUST(conn, cuStreamCreate, &conn->stream, SC_CU_STREAM_NON_BLOCKING);
+    leave(conn);
+    return true;
+}
+
+/* Entered. */
+static void span_open(struct spec_connector *conn, struct span *span, const uint8_t *from,
+                      const uint8_t *to)
+{
+    uintptr_t first = (uintptr_t)from;
+    memcpy(&span->host, &from, sizeof(from)); /* the host gave it to be written */
+    span->bytes = (uint64_t)(to - from);
+    span->lead = GUARD + first % GUARD;
+    span->whole_bytes = span->lead + span->bytes + GUARD;
+    span->up = take(span->whole_bytes);
+    span->down = take(span->whole_bytes);
+    MUST(conn, cuMemHostRegister, span->up, span->whole_bytes, SC_CU_HOSTREGISTER_DEVICEMAP);
+    MUST(conn, cuMemHostRegister, span->down, span->whole_bytes, SC_CU_HOSTREGISTER_DEVICEMAP);
+    MUST(conn, cuMemAlloc, &span->at, span->whole_bytes);
+}
+
+static void span_close(struct spec_connector *conn, struct span *span)
+{
+    MUST(conn, cuMemHostUnregister, span->up);
+    MUST(conn, cuMemHostUnregister, span->down);
+    MUST(conn, cuMemFree, span->at);
+    free(span->up);
+    free(span->down);
+}
+
+/* The host's bytes, into `up`; false: they are not there, whatever was described. */
+static bool span_read(struct span *span)
+{
+    struct iovec to = {span->up + span->lead, span->bytes}, from = {span->host, span->bytes};
+    memset(span->up, GUARD_BYTE, span->whole_bytes);
+    return span->bytes == 0 ||
+           process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)span->bytes;
+}
+
+static bool is_changed(const struct span *span, uint64_t from, uint64_t to)
+{
+    return memcmp(span->up + from, span->down + from, to - from) != 0;
+}
+
+/* `down` is there: to the host what was written. */
+static void span_write(struct span *span)
+{
+    uint64_t end = span->lead + span->bytes;
+    if (is_changed(span, 0, span->lead) || is_changed(span, end, span->whole_bytes))
+        die("bytes beside a destination were written");
+    for (uint64_t i = 0; i < span->bytes; i++)
+        if (span->up[span->lead + i] != span->down[span->lead + i])
+            span->host[i] = span->down[span->lead + i];
+}
+
+/* Lock held, entered. */
+static struct mirror *mirror_open(struct spec_connector *conn, const struct spec_memory *memory)
+{
+    struct mirror *mirror = take(sizeof(*mirror));
+    *mirror = (struct mirror){.next = conn->mirrors,
+                              .k_base = memory->k_base,
+                              .v_base = memory->v_base,
+                              .k_bytes = memory->k_bytes,
+                              .v_bytes = memory->v_bytes};
+    const uint8_t *k = memory->k_base, *v = memory->v_base;
+    const uint8_t *k_end = k + memory->k_bytes, *v_end = v + memory->v_bytes;
+    bool meet = k <= v_end && v <= k_end;
+    mirror->span_count = meet ? 1 : 2;
+    span_open(conn, &mirror->spans[0], meet && v < k ? v : k,
+              meet && v_end > k_end ? v_end : k_end);
+    if (!meet)
+        span_open(conn, &mirror->spans[1], v, v_end);
+    conn->mirrors = mirror;
+    return mirror;
+}
+
+/* Lock held, entered. Nobody uses it. */
+static void mirror_close(struct spec_connector *conn, struct mirror *mirror)
+{
+    struct mirror **at = &conn->mirrors;
+    while (*at != mirror)
+        at = &(*at)->next;
+    *at = mirror->next;
+    for (uint32_t i = 0; i < mirror->span_count; i++)
+        span_close(conn, &mirror->spans[i]);
+    free(mirror);
+}
+
+static void *mirror_address(const struct mirror *mirror, const uint8_t *host)
+{
+    const struct span *span = &mirror->spans[0];
+    if (mirror->span_count > 1 && host == mirror->v_base)
+        span = &mirror->spans[1];
+    return (void *)(uintptr_t)(span->at + span->lead + (uint64_t)(host - span->host));
+}
+
+static bool is_mirror_of(const struct mirror *mirror, const struct spec_memory *memory)
+{
+    return mirror->k_base == memory->k_base && mirror->v_base == memory->v_base &&
+           mirror->k_bytes == memory->k_bytes && mirror->v_bytes == memory->v_bytes;
+}
+
+/* Lock held. The one that stands for this memory: of the delivery that is refined, else one that
+ * nobody uses now; NULL: none. */
+static struct mirror *mirror_find(struct spec_connector *conn, const struct spec_memory *memory,
+                                  spec_ticket refine_of)
+{
+    struct mirror *found = NULL;
+    for (struct mirror *mirror = conn->mirrors; mirror != NULL; mirror = mirror->next) {
+        if (!is_mirror_of(mirror, memory) || mirror->is_doomed)
+            continue;
+        if (refine_of != 0 && mirror->ticket == refine_of)
+            return mirror;
+        if (mirror->uses == 0 && found == NULL)
+            found = mirror;
+    }
+    return found;
+}
+
+/* ---- Items ---------------------------------------------------------------------------------- */
+
+static struct spec_important *item_at(const struct flight *flight, uint64_t i)
+{
+    return (struct spec_important *)(void *)(flight->items + i * flight->stride);
+}
+
+static struct spec_important *host_item_at(const struct flight *flight, uint64_t i)
+{
+    return (struct spec_important *)(void *)((uint8_t *)flight->host + i * flight->stride);
+}
+
+/* The host's description whole, if it can be followed; what a short one lacks is 0. */
+static bool memory_read(const struct spec_memory *host, struct spec_memory *memory)
+{
+    *memory = (struct spec_memory){.struct_size = 0};
+    if (host == NULL || host->struct_size < END_OF(struct spec_memory, head_stride_bytes) ||
+        host->struct_size > sizeof(*memory) || host->struct_size % sizeof(uint64_t) != 0)
+        return false;
+    memcpy(memory, host, host->struct_size);
+    return memory->device == SPEC_DEVICE_HOST && memory->device_index == 0 &&
+           memory->stream == NULL && memory->k_base != NULL && memory->v_base != NULL &&
+           memory->k_bytes <= BYTES_MAX && memory->v_bytes <= BYTES_MAX &&
+           (uintptr_t)memory->k_base <= UINTPTR_MAX - memory->k_bytes &&
+           (uintptr_t)memory->v_base <= UINTPTR_MAX - memory->v_bytes;
+}
+
+/* Some of them go to a device. */
+static bool is_any_turned(const struct spec_important *items, uint64_t count)
+{
+    struct spec_memory memory;
+    for (uint64_t i = 0; i < count; i++) {
+        const uint8_t *at = (const uint8_t *)items + i * items->struct_size;
+        if (memory_read(((const struct spec_important *)(const void *)at)->destination, &memory))
+            return true;
+    }
+    return false;
+}
+
+/* Lock held, entered. The host's bytes go up; false: they cannot be read. */
+static bool mirror_send(struct spec_connector *conn, struct mirror *mirror)
+{
+    for (uint32_t i = 0; i < mirror->span_count; i++)
+        if (!span_read(&mirror->spans[i]))
+            return false;
+    for (uint32_t i = 0; i < mirror->span_count; i++) {
+        struct span *span = &mirror->spans[i];
+        MUST(conn, cuMemcpyHtoDAsync, span->at, span->up, span->whole_bytes, conn->stream);
+    }
+    return true;
+}
+
+/* Lock held, entered. Item i goes to a device, if its description can be followed. */
+static void item_turn(struct spec_connector *conn, struct flight *flight, uint64_t i)
+{
+    struct spec_important *item = item_at(flight, i);
+    struct spec_memory *memory = &flight->memories[i];
+    flight->own[i] = item->destination;
+    if (!memory_read(item->destination, memory))
+        return;
+    struct mirror *mirror = mirror_find(conn, memory, item->refine_of);
+    if (mirror == NULL)
+        mirror = mirror_open(conn, memory);
+    flight->is_guest[i] = mirror->uses > 0;
+    if (!flight->is_guest[i] && !mirror_send(conn, mirror)) {
+        mirror_close(conn, mirror);
+        return;
+    }
+    mirror->uses++;
+    mirror->request = item->request;
+    flight->mirrors[i] = mirror;
+    memory->struct_size = sizeof(*memory);
+    memory->device = SPEC_DEVICE_CUDA;
+    memory->k_base = mirror_address(mirror, mirror->k_base);
+    memory->v_base = mirror_address(mirror, mirror->v_base);
+    memory->stream = conn->stream;
+    item->destination = memory;
+}
+
+/* What a load is done with; NULL: as it is, by the real one. */
+static struct flight *flight_begin(struct spec_connector *conn, struct spec_important *items,
+                                   uint64_t count)
+{
+    if (conn == NULL || items == NULL || count == 0 || count > ITEMS_MAX ||
+        items->struct_size < END_OF(struct spec_important, row_count) ||
+        items->struct_size > sizeof(*items) || items->struct_size % sizeof(uint64_t) != 0 ||
+        !is_any_turned(items, count))
+        return NULL;
+    pthread_mutex_lock(&conn->lock);
+    if (!attach(conn)) {
+        pthread_mutex_unlock(&conn->lock);
+        return NULL;
+    }
+    struct flight *flight = take(sizeof(*flight));
+    flight->host = items;
+    flight->count = count;
+    flight->stride = items->struct_size;
+    flight->items = take(count * flight->stride);
+    flight->memories = take(count * sizeof(*flight->memories));
+    memcpy(flight->items, items, count * flight->stride);
+    enter(conn);
+    for (uint64_t i = 0; i < count; i++) {
+        item_turn(conn, flight, i);
+        item_at(flight, i)->status = NOT_TOLD;
+    }
+    leave(conn);
+    pthread_mutex_unlock(&conn->lock);
+    return flight;
+}
+
+/* Results to the host's items. */
+static void flight_tell(const struct flight *flight)
+{
+    for (uint64_t i = 0; i < flight->count; i++) {
+        struct spec_important *item = item_at(flight, i), *host = host_item_at(flight, i);
+        item->destination = flight->own[i];
+        if (item->status == NOT_TOLD)
+            item->status = host->status;
+        memcpy(host, item, flight->stride);
+    }
+}
+
+/* Lock held, entered. Nobody moves bytes there any more. */
+static void flight_free(struct spec_connector *conn, struct flight *flight)
+{
+    for (uint64_t i = 0; i < flight->count; i++) {
+        struct mirror *mirror = flight->mirrors[i];
+        if (mirror != NULL && --mirror->uses == 0 && mirror->is_doomed)
+            mirror_close(conn, mirror);
+    }
+    free(flight->items);
+    free(flight->memories);
+    free(flight);
+}
+
+/* The call has told its results: bytes come back, and all of it goes to the host. */
+static void flight_land(struct spec_connector *conn, struct flight *flight)
+{
+    pthread_mutex_lock(&conn->lock);
+    enter(conn);
+    for (uint64_t i = 0; i < flight->count; i++)
+        for (uint32_t s = 0; flight->mirrors[i] != NULL && !flight->is_guest[i] &&
+                             s < flight->mirrors[i]->span_count;
+             s++) {
+            struct span *span = &flight->mirrors[i]->spans[s];
+            MUST(conn, cuMemcpyDtoHAsync, span->down, span->at, span->whole_bytes, conn->stream);
+        }
+    MUST(conn, cuStreamSynchronize, conn->stream);
+    for (uint64_t i = 0; i < flight->count; i++)
+        for (uint32_t s = 0; flight->mirrors[i] != NULL && !flight->is_guest[i] &&
+                             s < flight->mirrors[i]->span_count;
+             s++)
+            span_write(&flight->mirrors[i]->spans[s]);
+    flight_tell(flight);
+    flight_free(conn, flight);
+    leave(conn);
+    pthread_mutex_unlock(&conn->lock);
+}
+
+/* What a call must leave as it was. */
+struct thread_state {
+    sc_cu_context context;
+    sc_cu_capture_mode mode;
+};
+
+static struct thread_state thread_state(const struct spec_connector *conn)
+{
+    struct thread_state state = {.mode = 0};
+    sc_cu_capture_mode mode = 0;
+    MUST(conn, cuCtxGetCurrent, &state.context);
+    MUST(conn, cuThreadExchangeStreamCaptureMode, &mode);
+    state.mode = mode;
+    MUST(conn, cuThreadExchangeStreamCaptureMode, &mode);
+    return state;
+}
+
+static void thread_expect(const struct spec_connector *conn, const struct thread_state *before)
+{
+    struct thread_state after = thread_state(conn);
+    if (after.context != before->context)
+        die("a call left another context current");
+    if (after.mode != before->mode)
+        die("a call left another capture mode");
+}
+
+/* ---- Loads ---------------------------------------------------------------------------------- */
+
+static spec_connector *real_of(const spec_connector *conn)
+{
+    return conn != NULL ? conn->real : NULL;
+}
+
+static spec_status through_get_important(spec_connector *conn, struct spec_important *items,
+                                         uint64_t count, struct spec_error *reterr)
+{
+    const struct spec_api *api = real.plugin.api;
+    struct flight *flight = flight_begin(conn, items, count);
+    if (flight == NULL)
+        return api->get_important(real_of(conn), items, count, reterr);
+    struct thread_state before = thread_state(conn);
+    spec_status status = api->get_important(
+        conn->real, (struct spec_important *)(void *)flight->items, count, reterr);
+    thread_expect(conn, &before);
+    flight_land(conn, flight);
+    return status;
+}
+
+static spec_status through_submit(spec_connector *conn, struct spec_important *items,
+                                  uint64_t count, spec_ticket *ret_ticket,
+                                  struct spec_error *reterr)
+{
+    const struct spec_api *api = real.plugin.api;
+    struct flight *flight = ret_ticket != NULL ? flight_begin(conn, items, count) : NULL;
+    if (flight == NULL)
+        return api->get_important_submit(real_of(conn), items, count, ret_ticket, reterr);
+    struct thread_state before = thread_state(conn);
+    spec_status status = api->get_important_submit(
+        conn->real, (struct spec_important *)(void *)flight->items, count, ret_ticket, reterr);
+    thread_expect(conn, &before);
+    if (status != SPEC_OK) {
+        flight_land(conn, flight);
+        return status;
+    }
+    pthread_mutex_lock(&conn->lock);
+    flight->ticket = *ret_ticket;
+    flight->next = conn->flights;
+    conn->flights = flight;
+    for (uint64_t i = 0; i < count; i++)
+        if (flight->mirrors[i] != NULL && !flight->is_guest[i])
+            flight->mirrors[i]->ticket = *ret_ticket;
+    pthread_mutex_unlock(&conn->lock);
+    return status;
+}
+
+/* Lock held. Where the flight of that ticket hangs; *: NULL: there is none. */
+static struct flight **flight_find(struct spec_connector *conn, spec_ticket ticket)
+{
+    struct flight **at = &conn->flights;
+    while (*at != NULL && (*at)->ticket != ticket)
+        at = &(*at)->next;
+    return at;
+}
+
+static spec_status through_wait(spec_connector *conn, spec_ticket ticket, uint64_t timeout_ns,
+                                struct spec_error *reterr)
+{
+    const struct spec_api *api = real.plugin.api;
+    const char *why;
+    struct flight *flight = NULL;
+    if (conn != NULL && conn->cu != NULL && conf_driver(&why) != NULL) {
+        pthread_mutex_lock(&conn->lock);
+        flight = *flight_find(conn, ticket);
+        pthread_mutex_unlock(&conn->lock);
+    }
+    if (flight == NULL)
+        return api->get_important_wait(real_of(conn), ticket, timeout_ns, reterr);
+    struct thread_state before = thread_state(conn);
+    spec_status status = api->get_important_wait(conn->real, ticket, timeout_ns, reterr);
+    thread_expect(conn, &before);
+    if (item_at(flight, 0)->status == NOT_TOLD)
+        return status; /* not reported: the items are the real one's still */
+    pthread_mutex_lock(&conn->lock);
+    *flight_find(conn, ticket) = flight->next;
+    pthread_mutex_unlock(&conn->lock);
+    flight_land(conn, flight);
+    return status;
+}
+
+static spec_status through_release(spec_connector *conn, spec_request request,
+                                   struct spec_error *reterr)
+{
+    const char *why;
+    spec_status status = real.plugin.api->release(real_of(conn), request, reterr);
+    if (status != SPEC_OK || conn == NULL || conn->cu == NULL || conf_driver(&why) == NULL)
+        return status;
+    pthread_mutex_lock(&conn->lock);
+    enter(conn);
+    for (struct mirror *mirror = conn->mirrors, *next; mirror != NULL; mirror = next) {
+        next = mirror->next;
+        if (mirror->request != request)
+            continue;
+        mirror->is_doomed = true;
+        if (mirror->uses == 0)
+            mirror_close(conn, mirror);
+    }
+    leave(conn);
+    pthread_mutex_unlock(&conn->lock);
+    return status;
+}
+
+/* ---- Open, close, and what goes on as it is ------------------------------------------------- */
+
+static spec_status through_open(const struct spec_open_params *params, spec_connector **ret_conn,
+                                struct spec_error *reterr)
+{
+    const struct spec_api *api = real.plugin.api;
+    if (ret_conn == NULL)
+        return api->open(params, NULL, reterr);
+    spec_connector *inner = NULL;
+    spec_status status = api->open(params, &inner, reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct spec_connector *conn = take(sizeof(*conn));
+    conn->real = inner;
+    pthread_mutex_init(&conn->lock, NULL);
+    *ret_conn = conn;
+    return status;
+}
+
+/* The real one is closed: nothing moves any more. */
+static void detach(struct spec_connector *conn)
+{
+    sc_cu_device device;
+    enter(conn);
+    MUST(conn, cuStreamSynchronize, conn->stream);
+    for (struct flight *flight = conn->flights, *next; flight != NULL; flight = next) {
+        next = flight->next;
+        flight_free(conn, flight);
+    }
+    while (conn->mirrors != NULL)
+        mirror_close(conn, conn->mirrors);
+    MUST(conn, cuStreamDestroy, conn->stream);
+    leave(conn);
+    MUST(conn, cuDeviceGet, &device, 0);
+    MUST(conn, cuDevicePrimaryCtxRelease, device);
+}
+
+static void through_close(spec_connector *conn)
+{
+    const char *why;
+    real.plugin.api->close(real_of(conn));
+    if (conn == NULL)
+        return;
+    if (conn->cu != NULL && conf_driver(&why) != NULL)
+        detach(conn);
+    pthread_mutex_destroy(&conn->lock);
+    free(conn);
+}
+
+/* clang-format off: a line a call */
+#define FORWARD(X)                                                                                 \
+    X(lookup,                                                                                      \
+      (spec_connector * conn, const struct spec_lookup_params *params,                             \
+       struct spec_lookup_result *ret_result, struct spec_error *reterr),                          \
+      (real_of(conn), params, ret_result, reterr))                                                 \
+    X(stage,                                                                                       \
+      (spec_connector * conn, const struct spec_stage_params *params, spec_ticket *ret_ticket,     \
+       struct spec_error *reterr),                                                                 \
+      (real_of(conn), params, ret_ticket, reterr))                                                 \
+    X(attach,                                                                                      \
+      (spec_connector * conn, const struct spec_attach_params *params,                             \
+       struct spec_lookup_result *ret_result, struct spec_error *reterr),                          \
+      (real_of(conn), params, ret_result, reterr))                                                 \
+    X(next_chunk,                                                                                  \
+      (spec_connector * conn, struct spec_next_chunk * chunk, struct spec_error * reterr),         \
+      (real_of(conn), chunk, reterr))                                                              \
+    X(begin_layer,                                                                                 \
+      (spec_connector * conn, const spec_request *requests, uint64_t count, uint32_t layer,        \
+       struct spec_error *reterr),                                                                 \
+      (real_of(conn), requests, count, layer, reterr))                                             \
+    X(prefetch_next,                                                                               \
+      (spec_connector * conn, spec_request request, uint32_t layer,                                \
+       const struct spec_queries *hint, struct spec_error *reterr),                                \
+      (real_of(conn), request, layer, hint, reterr))                                               \
+    X(store,                                                                                       \
+      (spec_connector * conn, const struct spec_store_params *params, uint64_t count,              \
+       spec_ticket *ret_tickets, struct spec_error *reterr),                                       \
+      (real_of(conn), params, count, ret_tickets, reterr))                                         \
+    X(store_abort,                                                                                 \
+      (spec_connector * conn, spec_request request, uint64_t from_token,                           \
+       struct spec_error * reterr),                                                                \
+      (real_of(conn), request, from_token, reterr))                                                \
+    X(poll,                                                                                        \
+      (spec_connector * conn, const spec_ticket *tickets, uint64_t count,                          \
+       spec_status *ret_statuses, struct spec_error *reterr),                                      \
+      (real_of(conn), tickets, count, ret_statuses, reterr))                                       \
+    X(wait,                                                                                        \
+      (spec_connector * conn, const spec_ticket *tickets, uint64_t count, uint64_t timeout_ns,     \
+       spec_status *ret_statuses, struct spec_error *reterr),                                      \
+      (real_of(conn), tickets, count, timeout_ns, ret_statuses, reterr))                           \
+    X(reset, (spec_connector * conn, struct spec_error * reterr), (real_of(conn), reterr))         \
+    X(stats, (spec_connector * conn, struct spec_stats * ret_stats, struct spec_error * reterr),   \
+      (real_of(conn), ret_stats, reterr))                                                          \
+    X(maintain,                                                                                    \
+      (spec_connector * conn, const struct spec_maintain_params *params,                           \
+       struct spec_error *reterr),                                                                 \
+      (real_of(conn), params, reterr))
+/* clang-format on */
+
+#define DEFINE(name, arguments, passed)                                                            \
+    static spec_status forward_##name arguments                                                    \
+    {                                                                                              \
+        return real.plugin.api->name passed;                                                       \
+    }
+FORWARD(DEFINE)
+
+static const struct spec_api API = {.struct_size = sizeof(struct spec_api),
+                                    .major = SPEC_ABI_MAJOR,
+                                    .minor = SPEC_ABI_MINOR,
+                                    .open = through_open,
+                                    .close = through_close,
+                                    .get_important = through_get_important,
+                                    .get_important_submit = through_submit,
+                                    .get_important_wait = through_wait,
+                                    .release = through_release,
+#define ENTRY(name, arguments, passed) .name = forward_##name,
+                                    FORWARD(ENTRY)
+#undef ENTRY
+};
+
+const struct spec_api *spec_connector_api(uint32_t major)
+{
+    (void)pthread_once(&real.once, real_open);
+    return major == SPEC_ABI_MAJOR && real.plugin.api != NULL ? &API : NULL;
+}

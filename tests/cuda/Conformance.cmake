@@ -1,0 +1,51 @@
+# The suite over CUDA memory, on the fake driver: with every destination of a load a device's
+# (conformance/device/through_device.c), and by the tests that name such memory themselves.
+#
+#   conformance_device_clauses.P  the clauses of device memory, under policy P
+#   conformance_device.K         all clauses, a policy and seed a part
+#   conformance_device_loads.P.S clauses of loads under policy P, seed S: what hangs on the order of
+#                                streams; not those whose time goes to the disk or other processes
+get_property(builder GLOBAL PROPERTY SC_CUDA_BUILT_BY)
+if(builder STREQUAL "none")
+  add_test(NAME conformance_device COMMAND "${CMAKE_COMMAND}" -E echo
+           "skipped: no CUDA compiler built kernels: nothing is delivered to a device")
+  set_tests_properties(conformance_device PROPERTIES SKIP_REGULAR_EXPRESSION "skipped: ")
+  return()
+endif()
+add_dependencies(spec-conformance through_device fake_cuda_kernels)
+
+# A small stage makes loads wait for boxes, and an attach cheap.
+set(device_config "{\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", \
+\"stage_bytes\": \"32MiB\", \"max_requests\": 16, \"max_request_tokens\": 8192, \
+\"gpu\": {\"stage_bytes\": \"8MiB\"}}")
+set(load_clauses 008 040 050 052 053 054 055 056 057 058 059 061 062 063 064 065 066 067 068 069
+    070 072 133 150 151 152 153 154 155 156 157 160 161 162 163 164 165 166 168 175 179 180 184 185
+    196 198 199 200 201 202)
+string(REPLACE ";" "," load_clauses "${load_clauses}")
+
+# sc_judge_device(NAME POLICY CONNECTOR arguments ..)
+function(sc_judge_device name policy connector)
+  add_test(NAME ${name} COMMAND spec-conformance "${connector}" --config "${device_config}"
+           --require-hits --patience 60 --limit 800
+           --dir "${CMAKE_CURRENT_BINARY_DIR}/stores-${name}" ${ARGN})
+  set_tests_properties(${name} PROPERTIES TIMEOUT 1800 COST 60 ENVIRONMENT
+    "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:fake_cuda_kernels>;SC_FAKE_CUDA=${policy};\
+SC_THROUGH_CONNECTOR=$<TARGET_FILE:spec_connector>")
+endfunction()
+
+foreach(policy eager lazy:1 starve:1 starve:3 random:1)
+  string(REPLACE ":" "." name "conformance_device_clauses.${policy}")
+  sc_judge_device(${name} ${policy} $<TARGET_FILE:spec_connector> --only 199,200,201,202)
+  # What takes no device's memory would be skipped.
+  set_tests_properties(${name} PROPERTIES FAIL_REGULAR_EXPRESSION "takes no CUDA memory")
+endforeach()
+set(parts lazy:1 starve:1 lazy:2 starve:2 lazy:3 starve:3)
+list(LENGTH parts count)
+foreach(policy ${parts})
+  math(EXPR part "${part} + 1")
+  sc_judge_device(conformance_device.${part} ${policy} $<TARGET_FILE:through_device> --one-set
+                  --part ${part}/${count})
+  string(REPLACE ":" "." name "conformance_device_loads.${policy}")
+  sc_judge_device(${name} ${policy} $<TARGET_FILE:through_device> --one-set --only ${load_clauses})
+  set_tests_properties(${name} PROPERTIES LABELS "slow;noasan")
+endforeach()
