@@ -334,7 +334,8 @@ static void a_worker_decodes_beside_the_caller(void **state)
     (void)state;
     struct races sum = {0};
 #ifdef SC_SANITIZED_THREAD
-    skip(); /* a kernel's threads are too many */
+    print_message("skipped: emulated threads of a layer's kernels are too many for TSan\n");
+    skip();
 #endif
     bool is_all = actor_seeds_run(2, run_large, &sum);
     print_message("to the device %" PRIu64 ", alike %" PRIu64 "\n", sum.there, sum.alike);
