@@ -257,6 +257,21 @@ void expect_match(const struct spec_lookup_result *found, uint64_t expected)
         conf_options.shared->misses++;
 }
 
+struct held hold(struct fixture *fx, uint64_t seed, uint64_t count)
+{
+    struct held held = {.prompt = prompt_make(seed, count)};
+    bool stored = fixture_store(fx, &held.prompt);
+    held.found = fixture_find(fx, &held.prompt);
+    expect_match(&held.found, stored ? count - 1 : 0);
+    return held;
+}
+
+void let_go(struct fixture *fx, struct held *held)
+{
+    fixture_release(fx, held->found.request);
+    prompt_free(&held->prompt);
+}
+
 /* ---- Storing ---- */
 
 spec_status fixture_put(struct fixture *fx, spec_request request, const struct prompt *prompt,

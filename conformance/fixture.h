@@ -190,6 +190,14 @@ void fixture_await_gone(struct fixture *fx, const struct prompt *prompt, uint64_
 /* matched is expected, or less (a miss is allowed unless require_hits). Counts. */
 void expect_match(const struct spec_lookup_result *found, uint64_t expected);
 
+/* A stored prompt, and a request for it until it is let go. */
+struct held {
+    struct prompt prompt;
+    struct spec_lookup_result found;
+};
+struct held hold(struct fixture *fx, uint64_t seed, uint64_t count);
+void let_go(struct fixture *fx, struct held *held);
+
 /* Members of a configuration: a store that a few prompts fill. */
 #define FIXTURE_SMALL_STORE                                                                        \
     "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"stage_bytes\": \"16MiB\", "          \

@@ -151,26 +151,6 @@ static spec_status load(struct fixture *fx, struct spec_important *item)
 
 /* ---- 199 ---- */
 
-struct held {
-    struct prompt prompt;
-    struct spec_lookup_result found;
-};
-
-static struct held hold(struct fixture *fx, uint64_t seed, uint64_t count)
-{
-    struct held held = {.prompt = prompt_make(seed, count)};
-    bool stored = fixture_store(fx, &held.prompt);
-    held.found = fixture_find(fx, &held.prompt);
-    expect_match(&held.found, stored ? count - 1 : 0);
-    return held;
-}
-
-static void let_go(struct fixture *fx, struct held *held)
-{
-    fixture_release(fx, held->found.request);
-    prompt_free(&held->prompt);
-}
-
 static void abi_199_without_a_device_its_memory_is_unsupported_and_host_loads_go_on(void **state)
 {
     struct fixture *fx = *state;

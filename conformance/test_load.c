@@ -8,27 +8,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* A stored prompt of 300 tokens and a request for it. */
-struct held {
-    struct prompt prompt;
-    struct spec_lookup_result found;
-};
-
-static struct held hold(struct fixture *fx, uint64_t seed, uint64_t count)
-{
-    struct held held = {.prompt = prompt_make(seed, count)};
-    bool stored = fixture_store(fx, &held.prompt);
-    held.found = fixture_find(fx, &held.prompt);
-    expect_match(&held.found, stored ? count - 1 : 0);
-    return held;
-}
-
-static void let_go(struct fixture *fx, struct held *held)
-{
-    fixture_release(fx, held->found.request);
-    prompt_free(&held->prompt);
-}
-
 /* ---- 040, 041 ---- */
 
 static void abi_040_layers_load_without_begin_layer_in_any_order(void **state)
