@@ -1,6 +1,6 @@
-# sc_mutate(PATCH SOURCE MADE): what conformance/broken/mutate.py makes of the file that a patch changes.
-# SOURCE: variable for the changed file's path in the tree. MADE: for where its changed copy is made. The
-# configuration is made anew where the patch changes.
+# sc_mutate(PATCH SOURCE MADE): what conformance/broken/mutate.py makes of the file that a patch
+# changes. SOURCE: variable for that file's path in the tree. MADE: for where its changed copy is
+# made. The configuration is made anew where the patch changes.
 find_program(SC_PYTHON3 python3)
 function(sc_mutate patch ret_source ret_made)
   set(mutate "${CMAKE_SOURCE_DIR}/conformance/broken/mutate.py")
