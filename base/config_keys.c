@@ -270,6 +270,11 @@ static const struct sc_config_row rows[] = {
       "Pinned host memory, and as much of the device's, through which loads to a device go; taken "
       "when it is attached, at least four of the pieces that rows and codes travel in."},
      SIZE(gpu_stage_bytes, 1048576, TIB)},
+    {{"gpu.query_bytes", "size", "16MiB", "4KiB .. 1TiB",
+      "Host memory that queries and new keys on a device come to, of one item; taken when it is "
+      "attached, as often as items are scored side by side (at most eight). An item with more is "
+      "SPEC_E_INVALID."},
+     SIZE(gpu_query_bytes, 4096, TIB)},
     {{"submit.threads", "integer", "1", "0 .. 64",
       "Threads that do the work of get_important_submit; each does one call at a time. 0: submit "
       "begins the reads, and get_important_wait does the rest, whatever its timeout."},

@@ -12,6 +12,7 @@
 #include "plugin/choose/select.h"
 
 #include <math.h>
+#include <string.h>
 
 #define PPM 1000000u
 
@@ -240,7 +241,7 @@ void sc_plugin_want_ahead(struct sc_plugin_item *item)
     item->want.is_known_only = true;
 }
 
-void sc_plugin_want_ranked(const spec_connector *conn, struct sc_plugin_item *item)
+void sc_plugin_want_ranked(spec_connector *conn, struct sc_plugin_item *item)
 {
     struct sc_plugin_want *want = &item->want;
     if (want->is_scored || !ranks_by_queries(conn, want) || !want->is_layered || !want->selects ||
@@ -268,20 +269,25 @@ float sc_plugin_queries_scale(const spec_connector *conn, const struct spec_quer
     return queries->scale > 0 ? queries->scale : 1.0f / sqrtf((float)conn->shape.head_size);
 }
 
-spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spec_queries *queries,
+static uint64_t query_heads(const spec_connector *conn, const struct spec_queries *queries)
+{
+    uint64_t heads = queries->heads == SPEC_QUERIES_PROBE ? conn->choice.probe_heads
+                                                          : conn->shape.kv_head_count;
+    return heads * conn->dims.query_group;
+}
+
+spec_status sc_plugin_queries_check(spec_connector *conn, const struct spec_queries *queries,
                                     const char *name, struct spec_error *reterr)
 {
-    if (queries->device == SPEC_DEVICE_CUDA)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: CUDA memory comes with the CUDA path",
-                       name);
     uint64_t element = sc_plugin_dtype_bytes(queries->dtype), end, heads_end;
-    if (queries->device != SPEC_DEVICE_HOST || queries->device_index != 0 ||
-        !sc_plugin_dtype_is_scored(queries->dtype) || queries->data == NULL ||
-        queries->row_count == 0 || queries->heads > SPEC_QUERIES_PROBE)
-        return sc_fail(
-            reterr, SPEC_E_INVALID,
-            "%s: host memory, a dtype of numbers, data, at least one row and known heads expected",
-            name);
+    bool is_cuda = queries->device == SPEC_DEVICE_CUDA;
+    bool is_host = queries->device == SPEC_DEVICE_HOST && queries->device_index == 0;
+    if (!(is_cuda || is_host) || !sc_plugin_dtype_is_scored(queries->dtype) ||
+        queries->data == NULL || queries->row_count == 0 || queries->heads > SPEC_QUERIES_PROBE)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: host or CUDA memory, a dtype of numbers, data, at least one row and "
+                       "known heads expected",
+                       name);
     if (((uintptr_t)queries->data | queries->row_stride_bytes | queries->head_stride_bytes) %
             element !=
         0)
@@ -291,9 +297,7 @@ spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spe
     if (!isfinite(queries->scale) || queries->scale < 0)
         return sc_fail(reterr, SPEC_E_INVALID, "%s: scale is %g, a finite one >= 0 expected", name,
                        (double)queries->scale);
-    uint64_t heads = (uint64_t)(queries->heads == SPEC_QUERIES_PROBE ? conn->choice.probe_heads
-                                                                     : conn->shape.kv_head_count) *
-                     conn->dims.query_group;
+    uint64_t heads = query_heads(conn, queries);
     if (heads > 0 &&
         (__builtin_mul_overflow(queries->row_count - 1u, queries->row_stride_bytes, &end) ||
          __builtin_mul_overflow(heads - 1, queries->head_stride_bytes, &heads_end) ||
@@ -303,14 +307,46 @@ spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spe
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: %" PRIu32 " rows of %" PRIu64 " heads reach beyond byte_count %" PRIu64,
                        name, queries->row_count, heads, queries->byte_count);
-    return SPEC_OK;
+    if (!is_cuda)
+        return SPEC_OK;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status =
+        sc_plugin_afar_check(&conn->device, queries->device_index, queries->stream, queries->data,
+                             queries->byte_count, &error);
+    return status == SPEC_OK ? status : sc_fail(reterr, status, "%s: %s", name, error.text);
+}
+
+static uint32_t slot_of(const spec_connector *conn, const struct sc_plugin_item *item)
+{
+    return sc_plugin_device_slot((uint64_t)(item->request - conn->requests.slots));
+}
+
+static struct sc_plugin_afar queries_afar(spec_connector *conn, const struct sc_plugin_item *item,
+                                          const struct spec_queries *queries)
+{
+    struct sc_plugin_afar afar = {.row_count = queries->row_count,
+                                  .head_count = query_heads(conn, queries),
+                                  .head_size = conn->shape.head_size,
+                                  .stream = queries->stream};
+    if (queries->device != SPEC_DEVICE_CUDA)
+        return (struct sc_plugin_afar){.device = NULL};
+    afar.device = &conn->device;
+    afar.slot = slot_of(conn, item);
+    memcpy(&afar.at.k_base, &queries->data, sizeof(afar.at.k_base)); /* it is only read */
+    afar.at.v_base = afar.at.k_base;
+    afar.at.token_stride_bytes = queries->row_stride_bytes;
+    afar.at.head_stride_bytes = queries->head_stride_bytes;
+    afar.at.element_bytes = sc_plugin_dtype_bytes(queries->dtype);
+    return afar;
 }
 
 /* The keys from where the match ends to the last query row. */
-static spec_status check_fresh(const spec_connector *conn, const struct spec_important *in,
+static spec_status check_fresh(spec_connector *conn, struct sc_plugin_item *item,
                                const struct spec_queries *queries, uint64_t count,
-                               struct sc_kernels_keys *ret_fresh, struct spec_error *reterr)
+                               struct spec_error *reterr)
 {
+    const struct spec_important *in = &item->in;
+    struct sc_plugin_scoring *scoring = &item->scoring;
     struct sc_plugin_shape shape = conn->shape;
     struct spec_memory memory;
     if (queries->heads == SPEC_QUERIES_PROBE)
@@ -328,15 +364,39 @@ static spec_status check_fresh(const spec_connector *conn, const struct spec_imp
     struct sc_plugin_memory keys;
     const struct sc_plugin_memory_need need = {"get_important: new_keys", SC_MEMORY_KEYS, &shape,
                                                count};
+    const struct sc_plugin_memory_way way = {sc_plugin_afar_memory_check, &conn->device};
     shape.dtype = memory.dtype;
-    status = sc_plugin_memory_check(in->new_keys, &need, &keys, reterr);
-    if (status == SPEC_OK)
-        *ret_fresh = (struct sc_kernels_keys){
-            .memory = keys.at, .count = count, .dtype = sc_plugin_kernels_dtype(memory.dtype)};
-    return status;
+    status = sc_plugin_memory_check_on(in->new_keys, &need, &way, &keys, reterr);
+    if (status != SPEC_OK)
+        return status;
+    scoring->fresh = (struct sc_kernels_keys){
+        .memory = keys.at, .count = count, .dtype = sc_plugin_kernels_dtype(memory.dtype)};
+    if (memory.device == SPEC_DEVICE_CUDA)
+        scoring->fresh_afar = (struct sc_plugin_afar){.device = &conn->device,
+                                                      .slot = slot_of(conn, item),
+                                                      .at = keys.at,
+                                                      .row_count = count,
+                                                      .head_count = shape.kv_head_count,
+                                                      .head_size = shape.head_size,
+                                                      .stream = keys.stream};
+    return SPEC_OK;
 }
 
-spec_status sc_plugin_scoring_check(const spec_connector *conn, struct sc_plugin_item *item,
+/* What lies on a device has a room of the host's. */
+static spec_status check_afar(const spec_connector *conn, const struct sc_plugin_scoring *scoring,
+                              struct spec_error *reterr)
+{
+    uint64_t bytes = sc_plugin_afar_bytes(&scoring->queries_afar) +
+                     sc_plugin_afar_bytes(&scoring->fresh_afar);
+    if (bytes <= conn->config.gpu_query_bytes)
+        return SPEC_OK;
+    return sc_fail(reterr, SPEC_E_INVALID,
+                   "get_important: queries and new keys in CUDA memory have %" PRIu64
+                   " bytes, gpu.query_bytes has room for %" PRIu64,
+                   bytes, conn->config.gpu_query_bytes);
+}
+
+spec_status sc_plugin_scoring_check(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr)
 {
     const struct spec_important *in = &item->in;
@@ -379,7 +439,53 @@ spec_status sc_plugin_scoring_check(const spec_connector *conn, struct sc_plugin
                                                    .head_stride_bytes = queries.head_stride_bytes,
                                                    .row_count = queries.row_count,
                                                    .dtype = sc_plugin_kernels_dtype(queries.dtype)};
+    scoring->queries_afar = queries_afar(conn, item, &queries);
     if (in->new_keys != NULL)
-        status = check_fresh(conn, in, &queries, end - base, &scoring->fresh, reterr);
-    return status;
+        status = check_fresh(conn, item, &queries, end - base, reterr);
+    return status == SPEC_OK ? check_afar(conn, scoring, reterr) : status;
+}
+
+void sc_plugin_scoring_begin(struct sc_plugin_item *item)
+{
+    sc_plugin_afar_begin(&item->scoring.queries_afar);
+    sc_plugin_afar_begin(&item->scoring.fresh_afar);
+}
+
+spec_status sc_plugin_scoring_fail(const struct sc_plugin_item *item, struct spec_error *reterr)
+{
+    const struct sc_plugin_scoring *scoring = &item->scoring;
+    if (scoring->lost == SPEC_OK)
+        return SPEC_OK;
+    return sc_plugin_afar_fail(scoring->queries_afar.device != NULL ? &scoring->queries_afar
+                                                                    : &scoring->fresh_afar,
+                               scoring->lost, reterr);
+}
+
+spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
+                                    struct sc_plugin_item *item, struct spec_error *reterr)
+{
+    const spec_connector *conn = scratch->conn;
+    struct sc_plugin_scoring *scoring = &item->scoring;
+    const struct sc_plugin_afar *queries = &scoring->queries_afar, *fresh = &scoring->fresh_afar;
+    uint8_t *room = sc_plugin_afar_room(&conn->device,
+                                        (uint64_t)(scratch - conn->choice.scratches));
+    uint64_t queries_bytes = sc_plugin_afar_bytes(queries);
+    if (queries->device != NULL) {
+        uint64_t head_bytes = queries->head_size * queries->at.element_bytes;
+        scoring->lost = sc_plugin_afar_bring(queries, room, reterr);
+        scoring->queries.data = room;
+        scoring->queries.head_stride_bytes = head_bytes;
+        scoring->queries.row_stride_bytes = queries->head_count * head_bytes;
+    }
+    if (scoring->lost == SPEC_OK && fresh->device != NULL) {
+        uint64_t head_bytes = fresh->head_size * fresh->at.element_bytes;
+        scoring->lost = sc_plugin_afar_bring(fresh, room + queries_bytes, reterr);
+        scoring->fresh.memory = (struct sc_kernels_memory){
+            .k_base = room + queries_bytes,
+            .v_base = room + queries_bytes,
+            .token_stride_bytes = fresh->head_count * head_bytes,
+            .head_stride_bytes = head_bytes,
+            .element_bytes = fresh->at.element_bytes};
+    }
+    return scoring->lost;
 }

@@ -57,10 +57,17 @@ static uint64_t lay_out(spec_connector *conn, uint8_t *memory, struct sc_plugin_
     return at;
 }
 
-spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr)
+uint32_t sc_plugin_scratch_count(const spec_connector *conn)
 {
     uint64_t wanted = conn->config.max_requests + UINT64_C(1); /* one for hints beside them */
-    uint32_t count = wanted < SCRATCHES_MAX ? (uint32_t)wanted : SCRATCHES_MAX;
+    if (!conn->choice.can_select)
+        return 0;
+    return wanted < SCRATCHES_MAX ? (uint32_t)wanted : SCRATCHES_MAX;
+}
+
+spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr)
+{
+    uint32_t count = sc_plugin_scratch_count(conn);
     uint64_t bytes = lay_out(conn, NULL, NULL);
     conn->choice.scratches = sc_alloc_array(&conn->alloc, count, sizeof(*conn->choice.scratches));
     conn->choice.scratch_memory = sc_alloc(&conn->alloc, count * bytes);

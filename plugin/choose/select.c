@@ -363,6 +363,11 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
     struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
     if (scratch == NULL)
         return fail_late(reterr);
+    spec_status status = sc_plugin_scoring_bring(scratch, item, reterr);
+    if (status != SPEC_OK) {
+        sc_plugin_scratch_put(scratch);
+        return status;
+    }
     const float *sums = NULL;
     uint64_t *bits = item->request->bits;
     uint32_t *set = item->request->set;
@@ -601,6 +606,11 @@ static spec_status choose_heads(spec_connector *conn, struct sc_plugin_item *ite
     struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
     if (scratch == NULL)
         return fail_late(reterr);
+    spec_status status = sc_plugin_scoring_bring(scratch, item, reterr);
+    if (status != SPEC_OK) {
+        sc_plugin_scratch_put(scratch);
+        return status;
+    }
     uint64_t begin_ns = sc_exec_now_ns(conn->exec), words = sc_plugin_words_of(item);
     uint64_t *any = request->bits;
     memset(any, 0, (2 + conn->shape.kv_head_count) * words * sizeof(*any));

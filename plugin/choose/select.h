@@ -21,6 +21,7 @@
 #include "kernels/importance.h"
 #include "plugin/args/target.h"
 #include "plugin/connector.h"
+#include "plugin/device/bring.h"
 
 enum sc_plugin_route {
     SC_ROUTE_WHOLE,   /* every row, as asked */
@@ -49,12 +50,15 @@ struct sc_plugin_want {
     bool refines;                      /* layered: rows may come refined, where they can */
 };
 
-/* Queries and new keys, checked. */
+/* Queries and new keys, checked. What lies on a device is where `queries` and `fresh` say only once
+ * it was brought (sc_plugin_scoring_bring), until the scratch is put. */
 struct sc_plugin_scoring {
     struct sc_kernels_queries queries;
     struct sc_kernels_keys fresh;
+    struct sc_plugin_afar queries_afar, fresh_afar;
     float scale; /* of scores */
     bool is_probes_only;
+    spec_status lost; /* not OK: what lies on a device could not be brought, and the item fails */
 };
 
 /* One item of a get_important. */
@@ -128,14 +132,23 @@ spec_status sc_plugin_queries_read(const struct spec_queries *host, const char *
                                    struct spec_queries *ret_queries, struct spec_error *reterr);
 /* What scores by them are multiplied by. */
 float sc_plugin_queries_scale(const spec_connector *conn, const struct spec_queries *queries);
-/* SPEC_E_INVALID: a member is wrong, or rows reach beyond byte_count. */
-spec_status sc_plugin_queries_check(const spec_connector *conn, const struct spec_queries *queries,
+/* SPEC_E_INVALID: a member is wrong, or rows reach beyond byte_count. Of CUDA memory as
+ * sc_plugin_afar_check. */
+spec_status sc_plugin_queries_check(spec_connector *conn, const struct spec_queries *queries,
                                     const char *name, struct spec_error *reterr);
 /* Whether the item can be scored as it wants; its scoring. */
-spec_status sc_plugin_scoring_check(const spec_connector *conn, struct sc_plugin_item *item,
+spec_status sc_plugin_scoring_check(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr);
+/* The host's call: what lies on a device is read behind what the host did to it before. */
+void sc_plugin_scoring_begin(struct sc_plugin_item *item);
+/* What lies on a device to the scratch's room. Waits for the host's streams. Not OK: scoring.lost,
+ * which fail tells again, too. */
+spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
+                                    struct sc_plugin_item *item, struct spec_error *reterr);
+spec_status sc_plugin_scoring_fail(const struct sc_plugin_item *item, struct spec_error *reterr);
 
 /* choose.c */
+uint32_t sc_plugin_scratch_count(const spec_connector *conn); /* that open makes */
 spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_scratches_close(spec_connector *conn);
 /* NULL: the deadline came first. */
@@ -388,7 +401,7 @@ spec_status sc_plugin_want_refine(const spec_connector *conn, struct sc_plugin_i
 /* A delivery ahead (SPEC_ITEM_AHEAD) has what is known to be exact without queries. */
 void sc_plugin_want_ahead(struct sc_plugin_item *item);
 /* Its rows may be refined: they are ranked by its queries, if it has such, however few it wants. */
-void sc_plugin_want_ranked(const spec_connector *conn, struct sc_plugin_item *item);
+void sc_plugin_want_ranked(spec_connector *conn, struct sc_plugin_item *item);
 
 /* select.c: the set by the item's queries, item->row_count rows, into the request's, and the scores
  * of all to item->ranking; where codes cannot be had any more, every row that there is. false: the

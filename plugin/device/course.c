@@ -42,7 +42,7 @@ spec_status sc_plugin_courses_open(struct sc_plugin_device *device, struct spec_
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "what %" PRIu64 " requests place", count);
     for (uint64_t i = 0; i < count; i++) {
         device->courses[i].device = device;
-        device->courses[i].slot = (uint32_t)(i % SC_PLUGIN_DEVICE_SLOTS);
+        device->courses[i].slot = sc_plugin_device_slot(i);
         pthread_mutex_init(&device->courses[i].lock, NULL);
     }
     return SPEC_OK;
@@ -139,13 +139,6 @@ static uint32_t dtype_there(const struct sc_plugin_placing *to)
     return to->how.widens ? (uint32_t)SC_CUDA_F32 : to->how.dtype;
 }
 
-/* A kernel's number is its place in the list of names. */
-enum {
-#define NUMBER(name, params, threads) NUMBER_##name,
-    SC_CUDA_KERNELS(NUMBER)
-#undef NUMBER
-};
-
 static spec_status launch(struct sc_plugin_course *course, uint32_t kernel, bool fits,
                           const struct sc_cuda_shape *shape, void *what, struct spec_error *reterr)
 {
@@ -228,15 +221,15 @@ static spec_status kernels_launch(struct sc_plugin_course *course, struct work *
     /* Only what is there has a shape: elements of one byte have no codes, and no decoder. */
     bool fits = sc_cuda_code_shape(&work->evens, course->even_count, course->even_rows, &evens);
     if (course->even_count > 0)
-        status = launch(course, NUMBER_sc_cuda_code_decode, fits, &evens, &work->evens, reterr);
+        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_code_decode, fits, &evens, &work->evens, reterr);
     fits = sc_cuda_planes_shape(&work->frees, course->free_units, course->free_count,
                                 course->free_rows, &frees);
     if (status == SPEC_OK && course->free_count > 0)
-        status = launch(course, NUMBER_sc_cuda_planes_decode, fits, &frees, &work->frees, reterr);
+        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_planes_decode, fits, &frees, &work->frees, reterr);
     if (status != SPEC_OK || course->row_count == 0)
         return status;
     fits = sc_cuda_rows_shape(&work->rows, false, gpu->multiprocessors * BLOCKS_SM, &rows);
-    return launch(course, NUMBER_sc_cuda_rows_place, fits, &rows, &work->rows, reterr);
+    return launch(course, SC_PLUGIN_KERNEL_sc_cuda_rows_place, fits, &rows, &work->rows, reterr);
 }
 
 /* Slot locked, device entered. The box is the flights' from here on. */

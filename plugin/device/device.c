@@ -41,6 +41,8 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
                                    SC_KERNELS_PLANES * sizeof(struct sc_cuda_unit_plane));
     device->table_bytes = (device->table_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     uint64_t least = sc_plugin_course_least(device);
+    uint64_t query_row = channels * params->query_group * sizeof(float);
+    least = least > query_row + PAGE_BYTES ? least : query_row + PAGE_BYTES;
     device->box_bytes = BOX_BYTES > least ? BOX_BYTES : least;
     device->box_bytes = (device->box_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
@@ -73,12 +75,13 @@ static void detach(struct sc_plugin_device *device)
         sc_gpu_stage_give(&device->gpu->stage, &device->range);
     sc_gpu_device_detach(device->gpu);
     sc_plugin_courses_close(device);
+    sc_alloc_free(alloc, device->rooms);
     sc_alloc_free(alloc, device->tables_memory);
     sc_alloc_free(alloc, device->boxes);
     sc_alloc_free(alloc, device->host);
     device->gpu = NULL;
     device->range = (struct sc_gpu_range){0};
-    device->tables_memory = device->host = NULL;
+    device->tables_memory = device->host = device->rooms = NULL;
     device->boxes = device->free = NULL;
 }
 
@@ -92,6 +95,11 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
         sc_alloc_aligned(alloc, SC_PLUGIN_DEVICE_TABLES * device->table_bytes, ALIGN_BYTES);
     if (device->host == NULL || device->boxes == NULL || device->tables_memory == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "gpu.stage_bytes: %" PRIu64 " bytes", bytes);
+    uint64_t rooms_bytes = device->params.room_count * device->params.room_bytes;
+    device->rooms = rooms_bytes > 0 ? sc_alloc_huge(alloc, rooms_bytes) : NULL;
+    if (device->rooms == NULL && rooms_bytes > 0)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "gpu.query_bytes: %" PRIu64 " bytes for %" PRIu64
+                       " scorings", rooms_bytes, device->params.room_count);
     spec_status status = sc_plugin_courses_open(device, reterr);
     if (status == SPEC_OK)
         status = sc_gpu_pin(device->gpu, device->host, bytes, &device->pin, reterr);

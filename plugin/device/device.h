@@ -25,6 +25,13 @@
 #define SC_PLUGIN_DEVICE_SLOTS  16u /* pairs of streams */
 #define SC_PLUGIN_DEVICE_TABLES 64u /* of widths, as the device reads them, that are kept */
 
+/* A kernel's number is its place in the list of names. */
+enum sc_plugin_kernel {
+#define SC_PLUGIN_KERNEL(name, params, threads) SC_PLUGIN_KERNEL_##name,
+    SC_CUDA_KERNELS(SC_PLUGIN_KERNEL)
+#undef SC_PLUGIN_KERNEL
+};
+
 struct sc_plugin_course;
 
 struct sc_plugin_device_params {
@@ -35,6 +42,9 @@ struct sc_plugin_device_params {
     const struct sc_plugin_shape *shape;
     uint64_t request_count;
     uint64_t stage_bytes; /* of host memory, and of the device's */
+    uint64_t query_group; /* query heads of a KV head */
+    uint64_t room_bytes;  /* of host memory, that queries and new keys of one scoring come to */
+    uint64_t room_count;  /* scorings side by side */
 };
 
 struct sc_plugin_box {
@@ -68,6 +78,7 @@ struct sc_plugin_device {
     struct sc_plugin_box *boxes;
     uint64_t box_count;
     struct sc_plugin_course *courses;                   /* [request_count] */
+    uint8_t *rooms;                                     /* [room_count][room_bytes] */
     pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_SLOTS]; /* who enqueues, and what flies */
 
     pthread_mutex_t box_lock;
@@ -78,6 +89,12 @@ struct sc_plugin_device {
     struct sc_plugin_device_table tables[SC_PLUGIN_DEVICE_TABLES];
     uint32_t table_next;
 };
+
+/* The slot of a request, which others may have too. */
+static inline uint32_t sc_plugin_device_slot(uint64_t request)
+{
+    return (uint32_t)(request % SC_PLUGIN_DEVICE_SLOTS);
+}
 
 /* Attaches nothing. */
 void sc_plugin_device_open(struct sc_plugin_device *device,

@@ -347,6 +347,7 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
             item->deadline_ns = begin_ns + within_ns;
         clear_results(item);
         item->memory.begun = item->memory.target->fence(&item->memory, SC_FENCE_BEGIN, NULL);
+        sc_plugin_scoring_begin(item);
         sc_plugin_delivery_begin(conn, item);
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;
@@ -387,14 +388,17 @@ static void items_start(spec_connector *conn, struct sc_plugin_item *work, uint6
     }
 }
 
-/* What a destination could not take fails the item, unless it has failed already. */
+/* What a destination could not take, or a device did not give, fails the item, unless it has failed
+ * already. */
 static spec_status item_settle(const struct sc_plugin_item *item, struct spec_error *reterr)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = item->memory.target->fence(&item->memory, SC_FENCE_SETTLED, &error);
-    if (item->in.status != SPEC_OK || status == SPEC_OK)
+    if (item->in.status != SPEC_OK)
         return item->in.status;
-    return sc_fail(reterr, status, "get_important: destination: %s", error.text);
+    if (status != SPEC_OK)
+        return sc_fail(reterr, status, "get_important: destination: %s", error.text);
+    return sc_plugin_scoring_fail(item, reterr);
 }
 
 /* On the way to an item that is delivered errors may have been met: a deadline that left rows as

@@ -95,3 +95,81 @@ void there_free(struct there *there)
     free(there->pinned);
     free(there->before);
 }
+
+struct plain_there plain_there_make(struct device_host *host, const uint8_t *from, uint64_t bytes)
+{
+    struct plain_there there = {.host = host, .bytes = (bytes + PAGE - 1) / PAGE * PAGE};
+    there.before = pinned_new(host, there.bytes);
+    there.junk = pinned_new(host, there.bytes);
+    memcpy(there.before, from, bytes);
+    for (uint64_t i = 0; i < there.bytes; i++)
+        there.junk[i] = (uint8_t)(i * 37 + 11);
+    device_ok(host->cu->cuMemAlloc(&there.at, there.bytes));
+    plain_there_put(&there);
+    return there;
+}
+
+static void plain_there_write(const struct plain_there *there, const uint8_t *from)
+{
+    const struct device_host *host = there->host;
+    device_ok(host->cu->cuMemcpyHtoDAsync(there->at, from, there->bytes, host->stream));
+}
+
+void plain_there_put(const struct plain_there *there)
+{
+    plain_there_write(there, there->before);
+}
+
+void plain_there_spoil(const struct plain_there *there)
+{
+    plain_there_write(there, there->junk);
+}
+
+void plain_there_free(struct plain_there *there)
+{
+    const struct sc_cu *cu = there->host->cu;
+    device_ok(cu->cuStreamSynchronize(there->host->stream));
+    device_ok(cu->cuMemFree(there->at));
+    device_ok(cu->cuMemHostUnregister(there->before));
+    device_ok(cu->cuMemHostUnregister(there->junk));
+    free(there->before);
+    free(there->junk);
+}
+
+struct pass_there pass_there_make(struct device_host *host, struct pass *pass, bool queries,
+                                  bool keys)
+{
+    struct pass_there there = {.has_queries = queries, .has_keys = keys};
+    if (queries) {
+        there.queries = plain_there_make(host, pass->queries, pass->q.byte_count);
+        pass->q.data = (const void *)(uintptr_t)there.queries.at;
+        pass->q.device = SPEC_DEVICE_CUDA;
+        pass->q.device_index = host->ordinal;
+        pass->q.stream = host->stream;
+    }
+    if (keys) { /* their V is nowhere: keys are enough */
+        pass->fresh.memory.v_base = pass->fresh.memory.k_base;
+        there.keys = there_make(host, &pass->fresh);
+        pass->fresh.memory.v_base = NULL;
+    }
+    return there;
+}
+
+void pass_there_spoil(const struct pass_there *there)
+{
+    if (there->has_queries)
+        plain_there_spoil(&there->queries);
+    if (there->has_keys)
+        device_ok(there->keys.host->cu->cuMemcpyHtoDAsync(
+            there->keys.at, there->keys.pinned, there->keys.bytes, there->keys.host->stream));
+}
+
+void pass_there_free(struct pass_there *there)
+{
+    if (there->has_queries)
+        plain_there_free(&there->queries);
+    if (there->has_keys) {
+        device_ok(there->keys.host->cu->cuStreamSynchronize(there->keys.host->stream));
+        there_free(&there->keys);
+    }
+}

@@ -48,4 +48,29 @@ void there_read(const struct there *there, struct area *area);
 bool there_is_untouched(const struct there *there, struct area *area);
 void there_free(struct there *there);
 
+/* Bytes of the host's that stand on the device, as there's do. */
+struct plain_there {
+    struct device_host *host;
+    uint64_t bytes;
+    uint8_t *before, *junk; /* pinned */
+    sc_cu_ptr at;
+};
+
+struct plain_there plain_there_make(struct device_host *host, const uint8_t *from, uint64_t bytes);
+/* The host's own work, behind what it has enqueued: other bytes come to stand there. */
+void plain_there_spoil(const struct plain_there *there);
+void plain_there_put(const struct plain_there *there);
+void plain_there_free(struct plain_there *there);
+
+/* A pass whose queries, new keys or both are on the device. */
+struct pass_there {
+    struct plain_there queries;
+    struct there keys;
+    bool has_queries, has_keys;
+};
+struct pass_there pass_there_make(struct device_host *host, struct pass *pass, bool queries,
+                                  bool keys);
+void pass_there_spoil(const struct pass_there *there);
+void pass_there_free(struct pass_there *there);
+
 #endif

@@ -1,0 +1,211 @@
+/* What is scored comes to the host: see bring.h. */
+#include "plugin/device/bring.h"
+
+#include "gpu/work.h"
+#include "plugin/device/course.h"
+
+#include <string.h>
+
+#define LINE_BYTES 64u
+#define UP(bytes)  (((bytes) + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES)
+#define BLOCKS_SM  4u
+
+spec_status sc_plugin_afar_check(struct sc_plugin_device *device, int32_t ordinal, void *stream,
+                                 const void *base, uint64_t bytes, struct spec_error *reterr)
+{
+    struct sc_gpu_entry entry;
+    spec_status status = sc_plugin_device_attach(device, ordinal, reterr);
+    if (status == SPEC_OK)
+        status = sc_gpu_enter(device->gpu, &entry, reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = sc_gpu_stream_check(device->gpu, stream, reterr);
+    if (status == SPEC_OK && bytes > 0)
+        status = sc_gpu_memory_check(device->gpu, (uintptr_t)base, bytes, reterr);
+    sc_gpu_leave(device->gpu, &entry);
+    return status;
+}
+
+spec_status sc_plugin_afar_memory_check(void *user, const struct spec_memory *host,
+                                        struct sc_plugin_memory *memory, struct spec_error *reterr)
+{
+    memory->stream = host->stream;
+    return sc_plugin_afar_check(user, host->device_index, host->stream, host->k_base, host->k_bytes,
+                                reterr);
+}
+
+uint8_t *sc_plugin_afar_room(const struct sc_plugin_device *device, uint64_t room)
+{
+    return device->rooms != NULL ? device->rooms + room * device->params.room_bytes : NULL;
+}
+
+static uint64_t row_bytes(const struct sc_plugin_afar *afar)
+{
+    return afar->head_count * afar->head_size * afar->at.element_bytes;
+}
+
+uint64_t sc_plugin_afar_bytes(const struct sc_plugin_afar *afar)
+{
+    return afar->device != NULL ? UP(afar->row_count * row_bytes(afar)) : 0;
+}
+
+void sc_plugin_afar_begin(struct sc_plugin_afar *afar)
+{
+    struct sc_plugin_device *device = afar->device;
+    struct sc_gpu_entry entry;
+    if (device == NULL)
+        return;
+    afar->begun = sc_gpu_enter(device->gpu, &entry, NULL);
+    if (afar->begun != SPEC_OK)
+        return;
+    pthread_mutex_lock(&device->slot_locks[afar->slot]);
+    afar->begun = sc_gpu_begin(device->gpu, &device->gpu->slots[afar->slot], afar->stream,
+                               SC_GPU_KERNELS, NULL);
+    pthread_mutex_unlock(&device->slot_locks[afar->slot]);
+    sc_gpu_leave(device->gpu, &entry);
+}
+
+/* Rows that one box brings: [their slots][the rows, packed]. */
+struct piece {
+    const struct sc_plugin_afar *afar;
+    struct sc_plugin_box *box;
+    uint64_t first, count;
+    uint64_t at;              /* of the packed rows in the box */
+    _Atomic uint32_t is_over; /* the device is through with the box */
+};
+
+static void piece_landed(void *held, void *user)
+{
+    struct piece *piece = held;
+    (void)user;
+    atomic_store_explicit(&piece->is_over, 1, memory_order_release); /* and may be gone */
+}
+
+static struct piece piece_of(const struct sc_plugin_afar *afar, struct sc_plugin_box *box,
+                             uint64_t first)
+{
+    struct piece piece = {.afar = afar, .box = box, .first = first};
+    uint64_t most =
+        (afar->device->box_bytes - LINE_BYTES) / (row_bytes(afar) + sizeof(int64_t));
+    uint64_t left = afar->row_count - first;
+    piece.count = left < most ? left : most;
+    piece.at = afar->at.slots != NULL ? UP(piece.count * sizeof(int64_t)) : 0;
+    return piece;
+}
+
+/* Slot locked, device entered, the flight boarding. */
+static spec_status piece_enqueue(const struct piece *piece, struct sc_gpu_lane *lane,
+                                 struct spec_error *reterr)
+{
+    const struct sc_plugin_afar *afar = piece->afar;
+    struct sc_gpu_device *gpu = afar->device->gpu;
+    struct sc_plugin_box *box = piece->box;
+    struct sc_cuda_rows rows = {.rows = (uint8_t *)(uintptr_t)(box->at + piece->at),
+                                .row_stride_bytes = row_bytes(afar),
+                                .token_first = piece->first,
+                                .row_count = (uint32_t)piece->count,
+                                .head_count = (uint32_t)afar->head_count,
+                                .head_size = (uint32_t)afar->head_size,
+                                .parts = SC_CUDA_K,
+                                .element_bytes = (uint32_t)afar->at.element_bytes,
+                                .there_bytes = (uint32_t)afar->at.element_bytes,
+                                .dtype = SC_CUDA_F32}; /* bytes: nothing is widened */
+    struct sc_cuda_shape shape;
+    void *what = &rows;
+    spec_status status = SPEC_OK;
+    bool fits = sc_cuda_memory_of(&afar->at, afar->at.element_bytes, &rows.memory);
+    if (fits && afar->at.slots != NULL) {
+        rows.memory.slots = (const int64_t *)(uintptr_t)box->at;
+        rows.token_first = 0;
+        memcpy(box->host, afar->at.slots + piece->first, piece->count * sizeof(int64_t));
+        status = sc_gpu_copy_in(gpu, lane, box->at, box->host, piece->count * sizeof(int64_t),
+                                reterr);
+    }
+    fits = fits && sc_cuda_rows_shape(&rows, true, gpu->multiprocessors * BLOCKS_SM, &shape);
+    if (!fits)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a shape that no kernel takes");
+    const struct sc_gpu_grid grid = {.blocks_x = shape.grid[0],
+                                     .blocks_y = shape.grid[1],
+                                     .blocks_z = shape.grid[2],
+                                     .threads = shape.block[0]};
+    if (status == SPEC_OK)
+        status = sc_gpu_launch(gpu, lane->stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, &grid, &what,
+                               reterr);
+    if (status == SPEC_OK)
+        status = sc_gpu_copy_out(gpu, lane, box->host + piece->at, box->at + piece->at,
+                                 piece->count * row_bytes(afar), reterr);
+    return status;
+}
+
+/* Slot locked, device entered. */
+static spec_status piece_send(struct piece *piece, struct sc_gpu_lane *lane,
+                              struct spec_error *reterr)
+{
+    struct sc_plugin_device *device = piece->afar->device;
+    const struct sc_gpu_hold hold = {.give = piece_landed, .held = piece};
+    struct spec_error late = {.struct_size = sizeof(late)};
+    while (!sc_gpu_flight_begin(device->gpu, lane))
+        (void)sc_gpu_flights_wait(device->gpu, lane, lane->flights.flight_count - 1);
+    bool is_held = sc_gpu_flight_hold(lane, &hold); /* a flight of its own has a place */
+    SC_ASSERT(device->params.poison, is_held);
+    spec_status status = piece_enqueue(piece, lane, reterr);
+    spec_status departed =
+        sc_gpu_flight_depart(device->gpu, lane, status == SPEC_OK ? reterr : &late);
+    return status == SPEC_OK ? departed : status;
+}
+
+/* Nothing of the piece is in the box's way any more: on a device that failed, too. */
+static void piece_await(struct piece *piece, struct sc_gpu_lane *lane)
+{
+    struct sc_gpu_device *gpu = piece->afar->device->gpu;
+    while (atomic_load_explicit(&piece->is_over, memory_order_acquire) == 0) {
+        uint64_t flying = sc_gpu_flights_flying(lane);
+        if (flying > 0)
+            (void)sc_gpu_flights_wait(gpu, lane, flying - 1);
+    }
+}
+
+static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_error *reterr)
+{
+    const struct sc_plugin_afar *afar = piece->afar;
+    struct sc_plugin_device *device = afar->device;
+    struct sc_gpu_lane *lane = &device->gpu->slots[afar->slot].kernels;
+    struct sc_gpu_entry entry;
+    spec_status status = sc_gpu_enter(device->gpu, &entry, reterr);
+    if (status != SPEC_OK)
+        return status;
+    pthread_mutex_lock(&device->slot_locks[afar->slot]);
+    status = piece_send(piece, lane, reterr);
+    pthread_mutex_unlock(&device->slot_locks[afar->slot]);
+    sc_gpu_leave(device->gpu, &entry);
+    piece_await(piece, lane);
+    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* before the bytes were there, maybe */
+        status = sc_fail(reterr, SPEC_E_IO, "%s", device->gpu->failed_text);
+    if (status == SPEC_OK)
+        memcpy(to + piece->first * row_bytes(afar), piece->box->host + piece->at,
+               piece->count * row_bytes(afar));
+    return status;
+}
+
+spec_status sc_plugin_afar_fail(const struct sc_plugin_afar *afar, spec_status status,
+                                struct spec_error *reterr)
+{
+    const struct sc_gpu_device *gpu = afar->device->gpu;
+    return sc_fail(reterr, status, "get_important: queries or new keys: %s",
+                   sc_gpu_has_failed(gpu) ? gpu->failed_text
+                                          : "the stream is not one to wait for");
+}
+
+spec_status sc_plugin_afar_bring(const struct sc_plugin_afar *afar, uint8_t *to,
+                                 struct spec_error *reterr)
+{
+    struct sc_plugin_device *device = afar->device;
+    spec_status status = afar->begun;
+    for (uint64_t first = 0; first < afar->row_count && status == SPEC_OK;) {
+        struct piece piece = piece_of(afar, sc_plugin_box_take(device, afar->slot), first);
+        status = piece_bring(&piece, to, reterr);
+        sc_plugin_box_give(piece.box);
+        first += piece.count;
+    }
+    return status == SPEC_OK ? status : sc_plugin_afar_fail(afar, status, reterr);
+}

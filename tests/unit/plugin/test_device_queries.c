@@ -1,0 +1,390 @@
+/* Queries and new keys on a device choose what the same in plain memory choose, whatever the
+ * destination is: every byte, every position and every bit of an item, in every policy of the fake
+ * driver (tests/cuda/fake/fake.h).
+ *
+ *   the host's stream   Q and new keys come to stand there | the load | other bytes over them
+ *
+ * Holds: what comes before a call on the host's stream is what is scored, what comes behind it is
+ * not. What is wrong is refused, with nothing enqueued; each call of the driver fails once, and the
+ * item has a status, or is right. */
+#include "tests/unit/plugin/device_fixture.h"
+
+#define MATCHED 130u
+#define LAYERS  3u
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static struct device_host host;
+
+struct way {
+    const char *extra;
+    uint32_t given;
+};
+
+static const struct way WAYS[] = {
+    {"\"preset\": \"impress-itf\", \"select\": {\"alpha_milli\": 1000}", SPEC_SELECT_BUDGET},
+    {"\"preset\": \"impress-itf\", \"select\": {\"identify\": \"keys\"}", SPEC_SELECT_BUDGET},
+    {"\"preset\": \"hinted\"", SPEC_SELECT_BUDGET},
+    {"\"preset\": \"layered-even\"", SPEC_SELECT_EXACT},
+    {"\"preset\": \"layered\"", SPEC_SELECT_EXACT},
+};
+
+static const struct rig_rope HALF = {.kind = SPEC_ROPE_HALF, .theta = 10000};
+
+static void way_open(struct world *world, const struct way *way, const char *more)
+{
+    char extra[512];
+    (void)snprintf(extra, sizeof(extra), "%s%s", way->extra, more);
+    *world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
+    rig_init(&world->rig, true, extra);
+    rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
+    world->rig.query_group = 2;
+    world->rig.rope = HALF;
+    world->prompt = rig_prompt(MATCHED + 3, 0, 0, MATCHED + FRESH_ROWS);
+    rig_open(&world->rig);
+    world_store(world);
+    wait_for_codes(world);
+}
+
+/* New keys the other way round, in blocks. */
+static void keys_dress(struct spec_memory *keys, int64_t slots[FRESH_ROWS])
+{
+    for (uint32_t j = 0; j < FRESH_ROWS; j++)
+        slots[j] = FRESH_ROWS - 1 - j;
+    keys->slots = slots;
+    keys->slot_count = FRESH_ROWS;
+    keys->block_tokens = 2;
+    keys->block_stride_bytes = 2 * keys->token_stride_bytes;
+}
+
+static void way_shot(struct shot *shot, const struct world *world, const struct way *way,
+                     spec_request request, uint32_t layer, int64_t *slots)
+{
+    shot_make(shot, world, request, layer, 0, 100000);
+    shot->select.given = way->given;
+    shot->select.retain_ppm = 200000;
+    if (slots != NULL)
+        keys_dress(&shot->pass.fresh.memory, slots);
+}
+
+static void assert_same(const struct shot *a, const struct shot *b, bool may_part)
+{
+    assert_int_equal(a->item.row_count, b->item.row_count);
+    assert_int_equal(a->item.exact_rows, b->item.exact_rows);
+    assert_memory_equal(a->exact, b->exact, sizeof(a->exact));
+    if (!may_part)
+        assert_int_equal(a->item.result_flags, b->item.result_flags);
+    assert_memory_equal(a->positions, b->positions, sizeof(a->positions));
+    assert_memory_equal(a->area.bytes, b->area.bytes, 3 * RIG_GUARD + 2 * a->area.part_bytes);
+}
+
+/* where: bits: queries, new keys, destination. */
+static void way_compare(struct world *world, const struct way *way, spec_request request,
+                        uint32_t layer, uint32_t where)
+{
+    int64_t slots[2][FRESH_ROWS];
+    bool is_dressed = layer % 2 == 1;
+    struct shot plain, asked;
+    way_shot(&plain, world, way, request, layer, is_dressed ? slots[0] : NULL);
+    assert_int_equal(fire(world, &plain), SPEC_OK);
+    way_shot(&asked, world, way, request, layer, is_dressed ? slots[1] : NULL);
+    struct pass_there pass = pass_there_make(&host, &asked.pass, where & 1, (where & 2) != 0);
+    struct there there = {.bytes = 0};
+    if ((where & 4) != 0)
+        there = there_make(&host, &asked.area);
+    spec_status status = fire(world, &asked);
+    pass_there_spoil(&pass);
+    if (status != SPEC_OK)
+        fail_msg("%s: %s", way->extra, world->rig.error.text);
+    if ((where & 4) != 0)
+        there_read(&there, &asked.area);
+    /* A device's heads get no rows of their own: all of them come. */
+    bool parts = (plain.item.result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
+    if (!parts || (where & 4) == 0)
+        assert_same(&plain, &asked, false);
+    pass_there_free(&pass);
+    if ((where & 4) != 0)
+        there_free(&there);
+    shot_free(&plain);
+    shot_free(&asked);
+}
+
+static void what_is_asked_there_is_what_is_asked_here(void **state)
+{
+    (void)state;
+    for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++)
+        for (uint32_t w = 0; w < COUNT(WAYS); w++) {
+            struct world world;
+            fake_policy((enum fake_policy)policy, w + 1);
+            device_host_open(&host, 0);
+            way_open(&world, &WAYS[w], "");
+            spec_request request = look(&world, 0);
+            for (uint32_t where = 1; where < 8; where++)
+                way_compare(&world, &WAYS[w], request, where % LAYERS, where);
+            rig_release(&world.rig, request);
+            world_done(&world);
+            device_host_close(&host);
+            device_assert_clean("queries");
+        }
+}
+
+/* ---- Submitted, ahead, scored anew ---------------------------------------------------------- */
+
+/* Delivered ahead, then chosen by queries of one memory. Returns the area's bytes. */
+static void ahead_fire(struct world *world, struct shot *shot, spec_request request, bool is_there,
+                       bool rescores)
+{
+    spec_ticket ticket;
+    way_shot(shot, world, &WAYS[4], request, 1, NULL);
+    const struct spec_queries *queries = shot->item.queries;
+    const struct spec_memory *keys = shot->item.new_keys;
+    shot->item.flags = SPEC_ITEM_AHEAD;
+    shot->item.queries = NULL;
+    shot->item.new_keys = NULL;
+    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    shot->item.flags = 0;
+    shot->item.queries = queries;
+    shot->item.new_keys = keys;
+    shot->item.refine_of = ticket;
+    struct pass_there pass = pass_there_make(&host, &shot->pass, is_there, is_there);
+    for (uint32_t i = 0; i < (rescores ? 2u : 1u); i++) {
+        spec_ticket refined;
+        shot->item.flags = i > 0 ? SPEC_ITEM_RESCORE : 0;
+        assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &refined, NULL),
+                         SPEC_OK);
+        assert_int_equal(sc_plugin_submit_wait(world->rig.conn, refined, UINT64_MAX, NULL),
+                         SPEC_OK);
+        assert_int_equal(shot->item.status, SPEC_OK);
+    }
+    pass_there_spoil(&pass);
+    pass_there_free(&pass);
+}
+
+static void what_is_ahead_is_chosen_by_queries_there(void **state)
+{
+    (void)state;
+    for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++) {
+        struct world world;
+        struct shot plain, asked;
+        fake_policy((enum fake_policy)policy, 3);
+        device_host_open(&host, 0);
+        way_open(&world, &WAYS[4], "");
+        spec_request request = look(&world, 0);
+        ahead_fire(&world, &plain, request, false, policy % 2);
+        ahead_fire(&world, &asked, request, true, policy % 2);
+        assert_same(&plain, &asked, false);
+        shot_free(&plain);
+        shot_free(&asked);
+        rig_release(&world.rig, request);
+        world_done(&world);
+        device_host_close(&host);
+        device_assert_clean("ahead");
+    }
+}
+
+/* ---- What is wrong -------------------------------------------------------------------------- */
+
+struct scene {
+    struct world world;
+    spec_request request;
+    struct shot shot;
+    struct pass_there pass;
+};
+
+static void scene_begin(struct scene *scene, const char *more, enum fake_policy policy)
+{
+    fake_policy(policy, 1);
+    device_host_open(&host, 0);
+    way_open(&scene->world, &WAYS[4], more);
+    scene->request = look(&scene->world, 0);
+    way_shot(&scene->shot, &scene->world, &WAYS[4], scene->request, 1, NULL);
+    scene->pass = pass_there_make(&host, &scene->shot.pass, true, true);
+}
+
+static spec_status fire_one(struct world *world, struct shot *shot)
+{
+    world->rig.error = (struct spec_error){.struct_size = sizeof(world->rig.error)};
+    return sc_plugin_get_important(world->rig.conn, &shot->item, 1, &world->rig.error);
+}
+
+static void scene_end(struct scene *scene)
+{
+    pass_there_free(&scene->pass);
+    shot_free(&scene->shot);
+    rig_release(&scene->world.rig, scene->request);
+    world_done(&scene->world);
+    device_host_close(&host);
+    device_assert_clean("scene");
+}
+
+static void assert_refused(struct scene *scene, spec_status expected, const char *text)
+{
+    uint64_t enqueued = fake_enqueued();
+    spec_status status = fire_one(&scene->world, &scene->shot);
+    if (status != expected || strstr(scene->world.rig.error.text, text) == NULL)
+        fail_msg("%s: %s, expected %s: %s", sc_status_name(status), scene->world.rig.error.text,
+                 sc_status_name(expected), text);
+    assert_int_equal(fake_enqueued(), enqueued);
+    assert_int_equal(fake_depth(), 1); /* the host's */
+    assert_int_equal(fake_mode(), 0);
+}
+
+static void what_is_wrong_is_refused(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_begin(&scene, "", FAKE_LAZY);
+    struct spec_queries *queries = &scene.shot.pass.q;
+    struct spec_memory *keys = &scene.shot.pass.fresh.memory;
+    fake_capture(host.stream, 1);
+    assert_refused(&scene, SPEC_E_INVALID, "queries");
+    keys->stream = NULL;
+    assert_refused(&scene, SPEC_E_INVALID, "queries");
+    queries->stream = NULL;
+    keys->stream = host.stream;
+    assert_refused(&scene, SPEC_E_INVALID, "new_keys");
+    fake_capture(host.stream, 0);
+    queries->stream = host.stream;
+    const void *data = queries->data;
+    queries->data = scene.shot.pass.queries; /* of the host */
+    assert_refused(&scene, SPEC_E_INVALID, "queries");
+    queries->data = data;
+    queries->byte_count += UINT64_C(1) << 32; /* beyond what was allocated */
+    assert_refused(&scene, SPEC_E_INVALID, "queries");
+    queries->byte_count -= UINT64_C(1) << 32;
+    void *base = keys->k_base;
+    keys->k_base = scene.shot.pass.fresh.bytes;
+    assert_refused(&scene, SPEC_E_INVALID, "new_keys");
+    keys->k_base = base;
+    queries->device_index = 1;
+    assert_refused(&scene, SPEC_E_INVALID, "device_index");
+    queries->device_index = 0;
+    assert_int_equal(fire_one(&scene.world, &scene.shot), SPEC_OK);
+    scene_end(&scene);
+}
+
+static void more_than_there_is_room_for_is_told(void **state)
+{
+    (void)state;
+    struct scene scene;
+    scene_begin(&scene, ", \"gpu\": {\"query_bytes\": 4096}", FAKE_LAZY);
+    scene.shot.pass.q.row_stride_bytes = 0; /* the same row again and again */
+    scene.shot.pass.q.first_position = MATCHED;
+    scene.shot.item.new_keys = NULL;
+    assert_int_equal(fire_one(&scene.world, &scene.shot), SPEC_OK);
+    scene.shot.pass.q.row_count = 4096 / (6 * 16 * 2);
+    assert_int_equal(fire_one(&scene.world, &scene.shot), SPEC_OK);
+    scene.shot.pass.q.row_count += 1;
+    assert_refused(&scene, SPEC_E_INVALID, "gpu.query_bytes");
+    scene_end(&scene);
+}
+
+/* Rows of more than a box: three boxes. */
+static void queries_of_several_boxes_are_brought_whole(void **state)
+{
+    (void)state;
+    struct scene scene;
+    struct shot plain;
+    uint64_t rows = 30000, row_bytes = 6 * 16 * 2; /* 5.8 MB */
+    scene_begin(&scene, ", \"max_request_tokens\": 65536", FAKE_LAZY);
+    pass_there_free(&scene.pass);
+    uint8_t *bytes = malloc(rows * row_bytes);
+    assert_non_null(bytes);
+    for (uint64_t i = 0; i < rows * row_bytes / 2; i++) {
+        uint16_t value = (uint16_t)(0x3000 + rig_mix(i) % 0x0c00); /* float16, 1/8 to 1 */
+        memcpy(bytes + 2 * i, &value, 2);
+    }
+    way_shot(&plain, &scene.world, &WAYS[4], scene.request, 1, NULL);
+    plain.item.new_keys = scene.shot.item.new_keys = NULL;
+    plain.pass.q.dtype = scene.shot.pass.q.dtype = SPEC_DTYPE_F16;
+    plain.pass.q.row_count = scene.shot.pass.q.row_count = (uint32_t)rows;
+    plain.pass.q.byte_count = scene.shot.pass.q.byte_count = rows * row_bytes;
+    plain.pass.q.row_stride_bytes = scene.shot.pass.q.row_stride_bytes = row_bytes;
+    plain.pass.q.head_stride_bytes = scene.shot.pass.q.head_stride_bytes = 32;
+    plain.pass.q.data = bytes;
+    assert_int_equal(fire(&scene.world, &plain), SPEC_OK);
+    struct plain_there there = plain_there_make(&host, bytes, rows * row_bytes);
+    scene.pass = (struct pass_there){.has_queries = true, .queries = there};
+    scene.shot.pass.q.data = (const void *)(uintptr_t)there.at;
+    assert_int_equal(fire(&scene.world, &scene.shot), SPEC_OK);
+    assert_same(&plain, &scene.shot, false);
+    shot_free(&plain);
+    free(bytes);
+    scene_end(&scene);
+}
+
+/* ---- A device that fails -------------------------------------------------------------------- */
+
+static const char *const CALLS[] = {
+#define X(name, version, arguments) #name,
+    SC_CU_CALLS(X)
+#undef X
+};
+
+/* After a failure host memory is asked and loaded as ever. */
+static void assert_goes_on(struct scene *scene, const struct shot *right)
+{
+    struct shot plain;
+    way_shot(&plain, &scene->world, &WAYS[4], scene->request, 1, NULL);
+    assert_int_equal(fire_one(&scene->world, &plain), SPEC_OK);
+    assert_same(right, &plain, false);
+    shot_free(&plain);
+}
+
+static bool fault_once(const char *name, int n, bool crashes)
+{
+    struct scene scene;
+    struct shot plain;
+    scene_begin(&scene, "", FAKE_LAZY);
+    way_shot(&plain, &scene.world, &WAYS[4], scene.request, 1, NULL);
+    assert_int_equal(fire_one(&scene.world, &plain), SPEC_OK);
+    if (crashes)
+        fake_crash(n, 719);
+    else
+        fake_fault(name, n, 2);
+    spec_status status = fire_one(&scene.world, &scene.shot);
+    bool met = crashes ? status != SPEC_OK : fake_fired() != 0;
+    fake_fault(name, 0, 0);
+    fake_sticky(0);
+    if (status == SPEC_OK)
+        assert_same(&plain, &scene.shot, false);
+    else if (status != SPEC_E_IO && status != SPEC_E_UNSUPPORTED && status != SPEC_E_INVALID)
+        fail_msg("%s %d: %s: %s", name, n, sc_status_name(status), scene.world.rig.error.text);
+    assert_goes_on(&scene, &plain);
+    shot_free(&plain);
+    scene_end(&scene);
+    return met;
+}
+
+static void every_call_fails_once(void **state)
+{
+    (void)state;
+    uint32_t faults = 0;
+    for (uint32_t c = 0; c < COUNT(CALLS); c++)
+        for (int n = 1; n < 200 && fault_once(CALLS[c], n, false); n++)
+            faults++;
+    assert_true(faults > 40);
+}
+
+static void a_context_dies_at_each_step(void **state)
+{
+    (void)state;
+    uint32_t deaths = 0;
+    for (int n = 1; n < 40 && fault_once("", n, true); n++)
+        deaths++;
+    assert_true(deaths >= 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_asked_there_is_what_is_asked_here),
+        cmocka_unit_test(what_is_ahead_is_chosen_by_queries_there),
+        cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(more_than_there_is_room_for_is_told),
+        cmocka_unit_test(queries_of_several_boxes_are_brought_whole),
+        cmocka_unit_test(every_call_fails_once),
+        cmocka_unit_test(a_context_dies_at_each_step),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
