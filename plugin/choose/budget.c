@@ -316,13 +316,14 @@ spec_status sc_plugin_queries_check(spec_connector *conn, const struct spec_quer
     return status == SPEC_OK ? status : sc_fail(reterr, status, "%s: %s", name, error.text);
 }
 
-static uint32_t slot_of(const spec_connector *conn, const struct sc_plugin_item *item)
+static uint32_t slot_of(const spec_connector *conn, const struct sc_plugin_request *request)
 {
-    return sc_plugin_device_slot((uint64_t)(item->request - conn->requests.slots));
+    return sc_plugin_device_slot((uint64_t)(request - conn->requests.slots));
 }
 
-static struct sc_plugin_afar queries_afar(spec_connector *conn, const struct sc_plugin_item *item,
-                                          const struct spec_queries *queries)
+struct sc_plugin_afar sc_plugin_queries_afar(spec_connector *conn,
+                                             const struct sc_plugin_request *request,
+                                             const struct spec_queries *queries)
 {
     struct sc_plugin_afar afar = {.row_count = queries->row_count,
                                   .head_count = query_heads(conn, queries),
@@ -331,7 +332,7 @@ static struct sc_plugin_afar queries_afar(spec_connector *conn, const struct sc_
     if (queries->device != SPEC_DEVICE_CUDA)
         return (struct sc_plugin_afar){.device = NULL};
     afar.device = &conn->device;
-    afar.slot = slot_of(conn, item);
+    afar.slot = slot_of(conn, request);
     memcpy(&afar.at.k_base, &queries->data, sizeof(afar.at.k_base)); /* it is only read */
     afar.at.v_base = afar.at.k_base;
     afar.at.token_stride_bytes = queries->row_stride_bytes;
@@ -373,7 +374,7 @@ static spec_status check_fresh(spec_connector *conn, struct sc_plugin_item *item
         .memory = keys.at, .count = count, .dtype = sc_plugin_kernels_dtype(memory.dtype)};
     if (memory.device == SPEC_DEVICE_CUDA)
         scoring->fresh_afar = (struct sc_plugin_afar){.device = &conn->device,
-                                                      .slot = slot_of(conn, item),
+                                                      .slot = slot_of(conn, item->request),
                                                       .at = keys.at,
                                                       .row_count = count,
                                                       .head_count = shape.kv_head_count,
@@ -439,7 +440,7 @@ spec_status sc_plugin_scoring_check(spec_connector *conn, struct sc_plugin_item 
                                                    .head_stride_bytes = queries.head_stride_bytes,
                                                    .row_count = queries.row_count,
                                                    .dtype = sc_plugin_kernels_dtype(queries.dtype)};
-    scoring->queries_afar = queries_afar(conn, item, &queries);
+    scoring->queries_afar = sc_plugin_queries_afar(conn, item->request, &queries);
     if (in->new_keys != NULL)
         status = check_fresh(conn, item, &queries, end - base, reterr);
     return status == SPEC_OK ? check_afar(conn, scoring, reterr) : status;

@@ -26,12 +26,21 @@
 
 enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
 
-#define NOW 1u /* a deadline that has passed */
+#define NOW     1u                /* a deadline that has passed */
+#define LOOK_NS UINT64_C(50000) /* for a hint that a device has not given yet */
 
 /* The one of this layer, or of another of its parity. */
 static struct sc_plugin_guess *guess_of(struct sc_plugin_request *request, uint32_t layer)
 {
     return &request->guesses[layer % SC_PLUGIN_AHEAD];
+}
+
+/* The device's memory of its hints. */
+static struct sc_plugin_device_hint *hint_there(const struct sc_plugin_guess *guess)
+{
+    const struct sc_plugin_request *request = guess->request;
+    uint64_t number = (uint64_t)(request - guess->conn->requests.slots) * SC_PLUGIN_AHEAD;
+    return &guess->conn->device.hints[number + (uint64_t)(guess - request->guesses)];
 }
 
 static bool state_move(struct sc_plugin_guess *guess, uint32_t from, uint32_t to)
@@ -132,8 +141,8 @@ static uint64_t rows_wanted(const struct sc_plugin_guess *guess, const struct sc
     return chosen < want->row_total ? chosen : want->row_total;
 }
 
-static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const uint8_t *keys,
-                      uint64_t *ret_k)
+static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const uint8_t *hint,
+                      const uint8_t *keys, uint64_t *ret_k)
 {
     struct sc_plugin_request *request = guess->request;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
@@ -148,7 +157,7 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
         .head_size = conn->shape.head_size,
         .group = conn->dims.query_group,
         .scale = guess->hint_scale,
-        .queries = {.data = guess->hint,
+        .queries = {.data = hint,
                     .row_stride_bytes =
                         conn->choice.hint_heads * conn->dims.query_group * head_bytes,
                     .head_stride_bytes = head_bytes,
@@ -204,6 +213,26 @@ static struct sc_store_sketch *sketch_of(struct sc_plugin_guess *guess)
     return guess->request->sketches[guess->layer % SC_PLUGIN_SKETCHES].sketch;
 }
 
+/* Where the hint's rows are; NULL: not there yet, or (is over) never. */
+static const uint8_t *hint_look(const struct sc_plugin_guess *guess, bool *ret_is_over)
+{
+    *ret_is_over = true;
+    return guess->hint_afar.device == NULL
+               ? guess->hint
+               : sc_plugin_hint_look(&guess->hint_afar, hint_there(guess), ret_is_over);
+}
+
+/* Nobody tells when the device is through: the task looks again. */
+static void task_later(struct sc_plugin_guess *guess)
+{
+    spec_connector *conn = guess->conn;
+    if (state_move(guess, RUNS, POSTED))
+        sc_exec_post_at(conn->exec, &guess->task, SC_LANE_SPECULATIVE,
+                        sc_exec_now_ns(conn->exec) + LOOK_NS);
+    else
+        task_end(guess, IDLE);
+}
+
 static void hint_step(struct sc_task *task)
 {
     struct sc_plugin_guess *guess = SC_TASK_OWNER(task, struct sc_plugin_guess, task);
@@ -220,9 +249,16 @@ static void hint_step(struct sc_task *task)
             task_post(guess);
         return;
     }
+    bool is_over;
+    const uint8_t *hint = hint_look(guess, &is_over);
+    if (!is_over) {
+        task_later(guess);
+        return;
+    }
     /* The host may end the sketch while the task ranks by it. */
-    const uint8_t *keys = status == SPEC_OK ? sc_store_sketch_keys_hold(sketch) : NULL;
-    bool ranked = keys != NULL && rank_hint(conn, guess, keys, &k);
+    const uint8_t *keys =
+        hint != NULL && status == SPEC_OK ? sc_store_sketch_keys_hold(sketch) : NULL;
+    bool ranked = keys != NULL && rank_hint(conn, guess, hint, keys, &k);
     if (keys != NULL)
         sc_store_sketch_keys_leave(sketch, keys);
     if (!ranked || !state_move(guess, RUNS, BEGINS)) {
@@ -283,22 +319,31 @@ bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *requ
 
 /* ---- Asking --------------------------------------------------------------------------------- */
 
-static void copy_hint(const spec_connector *conn, struct sc_plugin_guess *guess,
+/* Its last rows; false: a device does not give them now. */
+static bool take_hint(spec_connector *conn, struct sc_plugin_guess *guess,
                       const struct spec_queries *hint)
 {
     uint64_t rows =
         hint->row_count < conn->config.hint_rows ? hint->row_count : conn->config.hint_rows;
+    uint64_t first = hint->row_count - rows;
+    guess->hint_rows = rows;
+    guess->hint_dtype = hint->dtype;
+    guess->hint_scale = sc_plugin_queries_scale(conn, hint);
+    guess->hint_afar = sc_plugin_queries_afar(conn, guess->request, hint);
+    if (guess->hint_afar.device != NULL) {
+        guess->hint_afar.at.k_base += first * hint->row_stride_bytes;
+        guess->hint_afar.row_count = rows;
+        guess->hint_afar.head_count = conn->choice.hint_heads * conn->dims.query_group;
+        return sc_plugin_hint_send(&guess->hint_afar, hint_there(guess));
+    }
     uint64_t heads = conn->choice.hint_heads * conn->dims.query_group;
     uint64_t head_bytes = conn->shape.head_size * sc_plugin_dtype_bytes(hint->dtype);
-    const uint8_t *row =
-        (const uint8_t *)hint->data + (hint->row_count - rows) * hint->row_stride_bytes;
+    const uint8_t *row = (const uint8_t *)hint->data + first * hint->row_stride_bytes;
     uint8_t *dst = guess->hint;
     for (uint64_t i = 0; i < rows; i++, row += hint->row_stride_bytes)
         for (uint64_t h = 0; h < heads; h++, dst += head_bytes)
             memcpy(dst, row + h * hint->head_stride_bytes, head_bytes);
-    guess->hint_rows = rows;
-    guess->hint_dtype = hint->dtype;
-    guess->hint_scale = sc_plugin_queries_scale(conn, hint);
+    return true;
 }
 
 void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
@@ -336,7 +381,8 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
     if (hint == NULL || guess->hint == NULL ||
         request->sketches[layer % SC_PLUGIN_SKETCHES].layer != layer)
         return;
-    copy_hint(conn, guess, hint);
+    if (!take_hint(conn, guess, hint))
+        return;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, layer);
     guess->hint_ranks = rows_wanted(guess, &want);
     atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
@@ -480,14 +526,21 @@ void sc_plugin_guess_forget(struct sc_plugin_request *request)
     }
 }
 
+uint64_t sc_plugin_hint_bytes(const spec_connector *conn)
+{
+    if (conn->config.predictor != SC_PREDICT_HINT || conn->config.identify == SC_IDENTIFY_KEYS)
+        return 0;
+    return conn->config.hint_rows * (uint64_t)conn->choice.hint_heads * conn->dims.query_group *
+           conn->shape.head_size * sizeof(float);
+}
+
 spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr)
 {
     if (conn->config.predictor == SC_PREDICT_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
         return SPEC_OK;
-    uint64_t each = conn->config.hint_rows * (uint64_t)conn->choice.hint_heads *
-                    conn->dims.query_group * conn->shape.head_size * sizeof(float);
+    uint64_t each = sc_plugin_hint_bytes(conn);
     uint8_t *hints = NULL;
-    if (conn->config.predictor == SC_PREDICT_HINT && each > 0)
+    if (each > 0)
         hints = sc_alloc(&conn->alloc, SC_PLUGIN_AHEAD * conn->config.max_requests * each);
     uint64_t words = (conn->config.max_request_tokens + UINT64_C(63)) / 64, *slabs = NULL;
     bool by_slabs = conn->config.planner == SC_PLANNER_CHUNK;
@@ -496,8 +549,7 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
                          SC_PLUGIN_AHEAD * conn->config.max_requests * words * sizeof(*slabs));
     conn->requests.slots[0].guesses[0].hint = hints;
     conn->requests.slots[0].guesses[0].slabs = slabs;
-    if ((by_slabs && slabs == NULL) ||
-        (conn->config.predictor == SC_PREDICT_HINT && each > 0 && hints == NULL))
+    if ((by_slabs && slabs == NULL) || (each > 0 && hints == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "hints of %" PRIu32 " requests",
                        conn->config.max_requests);
     for (uint64_t i = 0; i < SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests; i++) {

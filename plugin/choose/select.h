@@ -21,7 +21,6 @@
 #include "kernels/importance.h"
 #include "plugin/args/target.h"
 #include "plugin/connector.h"
-#include "plugin/device/bring.h"
 
 enum sc_plugin_route {
     SC_ROUTE_WHOLE,   /* every row, as asked */
@@ -145,6 +144,10 @@ void sc_plugin_scoring_begin(struct sc_plugin_item *item);
  * which fail tells again, too. */
 spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
                                     struct sc_plugin_item *item, struct spec_error *reterr);
+/* Of queries in CUDA memory of this request, checked: as they lie there; else zero. */
+struct sc_plugin_afar sc_plugin_queries_afar(spec_connector *conn,
+                                             const struct sc_plugin_request *request,
+                                             const struct spec_queries *queries);
 spec_status sc_plugin_scoring_fail(const struct sc_plugin_item *item, struct spec_error *reterr);
 
 /* choose.c */
@@ -196,6 +199,7 @@ bool sc_plugin_probes_agree(struct sc_plugin_scratch *scratch, const struct sc_p
                             uint64_t k);
 
 /* guess.c */
+uint64_t sc_plugin_hint_bytes(const spec_connector *conn); /* of one at most; 0: none is taken */
 spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_guesses_close(spec_connector *conn);
 void sc_plugin_guess_forget(struct sc_plugin_request *request); /* a new request has the slot */

@@ -65,26 +65,27 @@ void sc_plugin_afar_begin(struct sc_plugin_afar *afar)
     sc_gpu_leave(device->gpu, &entry);
 }
 
-/* Rows that one box brings: [their slots][the rows, packed]. */
+/* Rows that are brought together, by pinned memory and as much of the device's:
+ * [their slots][the rows, packed]. */
 struct piece {
     const struct sc_plugin_afar *afar;
-    struct sc_plugin_box *box;
+    uint8_t *host;
+    uint64_t there;
     uint64_t first, count;
-    uint64_t at;              /* of the packed rows in the box */
-    _Atomic uint32_t is_over; /* the device is through with the box */
+    uint64_t at;            /* of the packed rows */
+    _Atomic uint32_t *over; /* 1: the device is through with that memory */
 };
 
 static void piece_landed(void *held, void *user)
 {
-    struct piece *piece = held;
     (void)user;
-    atomic_store_explicit(&piece->is_over, 1, memory_order_release); /* and may be gone */
+    atomic_store_explicit((_Atomic uint32_t *)held, 1, memory_order_release); /* and may be gone */
 }
 
-static struct piece piece_of(const struct sc_plugin_afar *afar, struct sc_plugin_box *box,
+static struct piece piece_of(const struct sc_plugin_afar *afar, const struct sc_plugin_box *box,
                              uint64_t first)
 {
-    struct piece piece = {.afar = afar, .box = box, .first = first};
+    struct piece piece = {.afar = afar, .host = box->host, .there = box->at, .first = first};
     uint64_t most =
         (afar->device->box_bytes - LINE_BYTES) / (row_bytes(afar) + sizeof(int64_t));
     uint64_t left = afar->row_count - first;
@@ -93,16 +94,15 @@ static struct piece piece_of(const struct sc_plugin_afar *afar, struct sc_plugin
     return piece;
 }
 
-/* Slot locked, device entered, the flight boarding. */
-static spec_status piece_enqueue(const struct piece *piece, struct sc_gpu_lane *lane,
-                                 struct spec_error *reterr)
+/* Slot locked, device entered. By a stream of ours, or the host's own. */
+static spec_status piece_pack(const struct piece *piece, sc_cu_stream stream,
+                              const int64_t *slots, struct spec_error *reterr)
 {
     const struct sc_plugin_afar *afar = piece->afar;
     struct sc_gpu_device *gpu = afar->device->gpu;
-    struct sc_plugin_box *box = piece->box;
-    struct sc_cuda_rows rows = {.rows = (uint8_t *)(uintptr_t)(box->at + piece->at),
+    struct sc_cuda_rows rows = {.rows = (uint8_t *)(uintptr_t)(piece->there + piece->at),
                                 .row_stride_bytes = row_bytes(afar),
-                                .token_first = piece->first,
+                                .token_first = slots != NULL ? 0 : piece->first,
                                 .row_count = (uint32_t)piece->count,
                                 .head_count = (uint32_t)afar->head_count,
                                 .head_size = (uint32_t)afar->head_size,
@@ -112,53 +112,76 @@ static spec_status piece_enqueue(const struct piece *piece, struct sc_gpu_lane *
                                 .dtype = SC_CUDA_F32}; /* bytes: nothing is widened */
     struct sc_cuda_shape shape;
     void *what = &rows;
-    spec_status status = SPEC_OK;
-    bool fits = sc_cuda_memory_of(&afar->at, afar->at.element_bytes, &rows.memory);
-    if (fits && afar->at.slots != NULL) {
-        rows.memory.slots = (const int64_t *)(uintptr_t)box->at;
-        rows.token_first = 0;
-        memcpy(box->host, afar->at.slots + piece->first, piece->count * sizeof(int64_t));
-        status = sc_gpu_copy_in(gpu, lane, box->at, box->host, piece->count * sizeof(int64_t),
-                                reterr);
-    }
-    fits = fits && sc_cuda_rows_shape(&rows, true, gpu->multiprocessors * BLOCKS_SM, &shape);
+    bool fits = sc_cuda_memory_of(&afar->at, afar->at.element_bytes, &rows.memory) &&
+                sc_cuda_rows_shape(&rows, true, gpu->multiprocessors * BLOCKS_SM, &shape);
     if (!fits)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a shape that no kernel takes");
     const struct sc_gpu_grid grid = {.blocks_x = shape.grid[0],
                                      .blocks_y = shape.grid[1],
                                      .blocks_z = shape.grid[2],
                                      .threads = shape.block[0]};
-    if (status == SPEC_OK)
-        status = sc_gpu_launch(gpu, lane->stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, &grid, &what,
-                               reterr);
-    if (status == SPEC_OK)
-        status = sc_gpu_copy_out(gpu, lane, box->host + piece->at, box->at + piece->at,
-                                 piece->count * row_bytes(afar), reterr);
-    return status;
+    rows.memory.slots = slots;
+    return sc_gpu_launch(gpu, stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, &grid, &what, reterr);
 }
 
-/* Slot locked, device entered. */
-static spec_status piece_send(struct piece *piece, struct sc_gpu_lane *lane,
+static spec_status piece_copy(const struct piece *piece, struct sc_gpu_lane *lane,
                               struct spec_error *reterr)
 {
+    return sc_gpu_copy_out(piece->afar->device->gpu, lane, piece->host + piece->at,
+                           piece->there + piece->at, piece->count * row_bytes(piece->afar),
+                           reterr);
+}
+
+/* Slot locked, device entered. The next flight of the lane boards; when it has landed, and it does
+ * in any case, `over` is 1. false: as many fly as there is room for. */
+static bool piece_board(const struct piece *piece, struct sc_gpu_lane *lane)
+{
     struct sc_plugin_device *device = piece->afar->device;
-    const struct sc_gpu_hold hold = {.give = piece_landed, .held = piece};
-    struct spec_error late = {.struct_size = sizeof(late)};
-    while (!sc_gpu_flight_begin(device->gpu, lane))
-        (void)sc_gpu_flights_wait(device->gpu, lane, lane->flights.flight_count - 1);
+    const struct sc_gpu_hold hold = {.give = piece_landed, .held = piece->over};
+    if (!sc_gpu_flight_begin(device->gpu, lane))
+        return false;
     bool is_held = sc_gpu_flight_hold(lane, &hold); /* a flight of its own has a place */
     SC_ASSERT(device->params.poison, is_held);
-    spec_status status = piece_enqueue(piece, lane, reterr);
-    spec_status departed =
-        sc_gpu_flight_depart(device->gpu, lane, status == SPEC_OK ? reterr : &late);
+    return true;
+}
+
+static spec_status piece_depart(const struct piece *piece, struct sc_gpu_lane *lane,
+                                spec_status status, struct spec_error *reterr)
+{
+    struct spec_error late = {.struct_size = sizeof(late)};
+    spec_status departed = sc_gpu_flight_depart(piece->afar->device->gpu, lane,
+                                                status == SPEC_OK ? reterr : &late);
     return status == SPEC_OK ? departed : status;
 }
 
-/* Nothing of the piece is in the box's way any more: on a device that failed, too. */
-static void piece_await(struct piece *piece, struct sc_gpu_lane *lane)
+/* Slot locked, device entered. */
+static spec_status piece_send(const struct piece *piece, struct sc_gpu_lane *lane,
+                              struct spec_error *reterr)
+{
+    const struct sc_plugin_afar *afar = piece->afar;
+    struct sc_gpu_device *gpu = afar->device->gpu;
+    const int64_t *slots = NULL;
+    spec_status status = SPEC_OK;
+    while (!piece_board(piece, lane))
+        (void)sc_gpu_flights_wait(gpu, lane, lane->flights.flight_count - 1);
+    if (afar->at.slots != NULL) {
+        uint64_t bytes = piece->count * sizeof(int64_t);
+        slots = (const int64_t *)(uintptr_t)piece->there;
+        memcpy(piece->host, afar->at.slots + piece->first, bytes);
+        status = sc_gpu_copy_in(gpu, lane, piece->there, piece->host, bytes, reterr);
+    }
+    if (status == SPEC_OK)
+        status = piece_pack(piece, lane->stream, slots, reterr);
+    if (status == SPEC_OK)
+        status = piece_copy(piece, lane, reterr);
+    return piece_depart(piece, lane, status, reterr);
+}
+
+/* The device is through with the piece: one that failed, too. */
+static void piece_await(const struct piece *piece, struct sc_gpu_lane *lane)
 {
     struct sc_gpu_device *gpu = piece->afar->device->gpu;
-    while (atomic_load_explicit(&piece->is_over, memory_order_acquire) == 0) {
+    while (atomic_load_explicit(piece->over, memory_order_acquire) == 0) {
         uint64_t flying = sc_gpu_flights_flying(lane);
         if (flying > 0)
             (void)sc_gpu_flights_wait(gpu, lane, flying - 1);
@@ -167,6 +190,7 @@ static void piece_await(struct piece *piece, struct sc_gpu_lane *lane)
 
 static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_error *reterr)
 {
+    _Atomic uint32_t over = 0;
     const struct sc_plugin_afar *afar = piece->afar;
     struct sc_plugin_device *device = afar->device;
     struct sc_gpu_lane *lane = &device->gpu->slots[afar->slot].kernels;
@@ -174,6 +198,7 @@ static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_err
     spec_status status = sc_gpu_enter(device->gpu, &entry, reterr);
     if (status != SPEC_OK)
         return status;
+    piece->over = &over;
     pthread_mutex_lock(&device->slot_locks[afar->slot]);
     status = piece_send(piece, lane, reterr);
     pthread_mutex_unlock(&device->slot_locks[afar->slot]);
@@ -182,7 +207,7 @@ static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_err
     if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* before the bytes were there, maybe */
         status = sc_fail(reterr, SPEC_E_IO, "%s", device->gpu->failed_text);
     if (status == SPEC_OK)
-        memcpy(to + piece->first * row_bytes(afar), piece->box->host + piece->at,
+        memcpy(to + piece->first * row_bytes(afar), piece->host + piece->at,
                piece->count * row_bytes(afar));
     return status;
 }
@@ -202,10 +227,60 @@ spec_status sc_plugin_afar_bring(const struct sc_plugin_afar *afar, uint8_t *to,
     struct sc_plugin_device *device = afar->device;
     spec_status status = afar->begun;
     for (uint64_t first = 0; first < afar->row_count && status == SPEC_OK;) {
-        struct piece piece = piece_of(afar, sc_plugin_box_take(device, afar->slot), first);
+        struct sc_plugin_box *box = sc_plugin_box_take(device, afar->slot);
+        struct piece piece = piece_of(afar, box, first);
         status = piece_bring(&piece, to, reterr);
-        sc_plugin_box_give(piece.box);
+        sc_plugin_box_give(box);
         first += piece.count;
     }
     return status == SPEC_OK ? status : sc_plugin_afar_fail(afar, status, reterr);
+}
+
+/* ---- Hints ---------------------------------------------------------------------------------- */
+
+/* Slot locked, device entered: nothing waits. Packed by the host's stream, which may then write
+ * over the hint. */
+static bool hint_enqueue(const struct piece *piece)
+{
+    const struct sc_plugin_afar *afar = piece->afar;
+    struct sc_gpu_device *gpu = afar->device->gpu;
+    struct sc_gpu_slot *slot = &gpu->slots[afar->slot];
+    struct sc_gpu_lane *lane = &slot->kernels;
+    if (!piece_board(piece, lane))
+        return false;
+    atomic_store_explicit(piece->over, 0, memory_order_relaxed);
+    spec_status status = piece_pack(piece, afar->stream, NULL, NULL);
+    if (status == SPEC_OK)
+        status = sc_gpu_begin(gpu, slot, afar->stream, SC_GPU_KERNELS, NULL);
+    if (status == SPEC_OK)
+        status = piece_copy(piece, lane, NULL);
+    return piece_depart(piece, lane, status, NULL) == SPEC_OK;
+}
+
+bool sc_plugin_hint_send(const struct sc_plugin_afar *afar, struct sc_plugin_device_hint *hint)
+{
+    struct sc_plugin_device *device = afar->device;
+    const struct piece piece = {.afar = afar,
+                                .host = hint->host,
+                                .there = hint->at,
+                                .count = afar->row_count,
+                                .over = &hint->over};
+    struct sc_gpu_entry entry;
+    (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[afar->slot].kernels);
+    if (!sc_plugin_hint_is_over(hint) || sc_gpu_enter(device->gpu, &entry, NULL) != SPEC_OK)
+        return false;
+    pthread_mutex_lock(&device->slot_locks[afar->slot]);
+    bool is_sent = hint_enqueue(&piece);
+    pthread_mutex_unlock(&device->slot_locks[afar->slot]);
+    sc_gpu_leave(device->gpu, &entry);
+    return is_sent;
+}
+
+const uint8_t *sc_plugin_hint_look(const struct sc_plugin_afar *afar,
+                                   const struct sc_plugin_device_hint *hint, bool *ret_is_over)
+{
+    struct sc_gpu_device *gpu = afar->device->gpu;
+    (void)sc_gpu_flights_reap(gpu, &gpu->slots[afar->slot].kernels);
+    *ret_is_over = sc_plugin_hint_is_over(hint);
+    return *ret_is_over && !sc_gpu_has_failed(gpu) ? hint->host : NULL;
 }

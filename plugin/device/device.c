@@ -75,6 +75,7 @@ static void detach(struct sc_plugin_device *device)
         sc_gpu_stage_give(&device->gpu->stage, &device->range);
     sc_gpu_device_detach(device->gpu);
     sc_plugin_courses_close(device);
+    sc_alloc_free(alloc, device->hints);
     sc_alloc_free(alloc, device->rooms);
     sc_alloc_free(alloc, device->tables_memory);
     sc_alloc_free(alloc, device->boxes);
@@ -83,18 +84,57 @@ static void detach(struct sc_plugin_device *device)
     device->range = (struct sc_gpu_range){0};
     device->tables_memory = device->host = device->rooms = NULL;
     device->boxes = device->free = NULL;
+    device->hints = NULL;
+}
+
+static uint64_t hint_stride(const struct sc_plugin_device *device)
+{
+    return (device->params.hint_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+}
+
+/* Of boxes, and behind them hints: whole pages. */
+static uint64_t pinned_bytes(const struct sc_plugin_device *device)
+{
+    uint64_t hints = device->params.hint_count * hint_stride(device);
+    return device->box_count * device->box_bytes +
+           (hints + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+static void share_out(struct sc_plugin_device *device)
+{
+    uint64_t behind = device->box_count * device->box_bytes;
+    for (uint64_t i = 0; i < device->box_count; i++) {
+        struct sc_plugin_box *box = &device->boxes[i];
+        box->device = device;
+        box->host = device->host + i * device->box_bytes;
+        box->at = device->range.at + i * device->box_bytes;
+        box->next = device->free;
+        device->free = box;
+    }
+    for (uint64_t i = 0; i < device->params.hint_count; i++) {
+        struct sc_plugin_device_hint *hint = &device->hints[i];
+        hint->host = device->host + behind + i * hint_stride(device);
+        hint->at = device->range.at + behind + i * hint_stride(device);
+        atomic_init(&hint->over, 1);
+    }
+    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_TABLES; i++)
+        device->tables[i].table = device->tables_memory + i * device->table_bytes;
 }
 
 static spec_status make_memory(struct sc_plugin_device *device, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = device->params.alloc;
-    uint64_t bytes = device->box_count * device->box_bytes;
+    uint64_t bytes = pinned_bytes(device), hint_count = device->params.hint_count;
     device->host = sc_alloc_huge(alloc, bytes);
     device->boxes = sc_alloc_array(alloc, device->box_count, sizeof(*device->boxes));
     device->tables_memory =
         sc_alloc_aligned(alloc, SC_PLUGIN_DEVICE_TABLES * device->table_bytes, ALIGN_BYTES);
     if (device->host == NULL || device->boxes == NULL || device->tables_memory == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "gpu.stage_bytes: %" PRIu64 " bytes", bytes);
+    if (hint_count > 0)
+        device->hints = sc_alloc_array(alloc, hint_count, sizeof(*device->hints));
+    if (hint_count > 0 && device->hints == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " hints", hint_count);
     uint64_t rooms_bytes = device->params.room_count * device->params.room_bytes;
     device->rooms = rooms_bytes > 0 ? sc_alloc_huge(alloc, rooms_bytes) : NULL;
     if (device->rooms == NULL && rooms_bytes > 0)
@@ -105,16 +145,8 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
         status = sc_gpu_pin(device->gpu, device->host, bytes, &device->pin, reterr);
     if (status == SPEC_OK && !sc_gpu_stage_take(&device->gpu->stage, bytes, &device->range))
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
-    for (uint64_t i = 0; status == SPEC_OK && i < device->box_count; i++) {
-        struct sc_plugin_box *box = &device->boxes[i];
-        box->device = device;
-        box->host = device->host + i * device->box_bytes;
-        box->at = device->range.at + i * device->box_bytes;
-        box->next = device->free;
-        device->free = box;
-    }
-    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_TABLES; i++)
-        device->tables[i].table = device->tables_memory + i * device->table_bytes;
+    if (status == SPEC_OK)
+        share_out(device);
     return status;
 }
 
@@ -135,7 +167,7 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
                                          .slot_count = SC_PLUGIN_DEVICE_SLOTS,
                                          .flight_count = FLIGHTS,
                                          .hold_max = 1,
-                                         .stage_bytes = device->box_count * device->box_bytes,
+                                         .stage_bytes = pinned_bytes(device),
                                          .stage_ranges = 1};
     spec_status status = sc_gpu_device_attach(&params, &device->gpu, reterr);
     if (status == SPEC_OK)

@@ -45,6 +45,8 @@ struct sc_plugin_device_params {
     uint64_t query_group; /* query heads of a KV head */
     uint64_t room_bytes;  /* of host memory, that queries and new keys of one scoring come to */
     uint64_t room_count;  /* scorings side by side */
+    uint64_t hint_bytes;  /* pinned, and of the device's: of one hint */
+    uint64_t hint_count;
 };
 
 struct sc_plugin_box {
@@ -54,6 +56,17 @@ struct sc_plugin_box {
     _Atomic uint32_t left; /* flights that hold it */
     struct sc_plugin_box *next;
 };
+
+struct sc_plugin_device_hint { /* a guess's: [hint_bytes] */
+    uint8_t *host;             /* pinned */
+    uint64_t at;               /* where the device has as many bytes */
+    _Atomic uint32_t over;     /* 1: the device is through with both */
+};
+
+static inline bool sc_plugin_hint_is_over(const struct sc_plugin_device_hint *hint)
+{
+    return atomic_load_explicit(&hint->over, memory_order_acquire) != 0;
+}
 
 struct sc_plugin_device_table {
     const struct sc_kernels_planes *of; /* NULL: none yet */
@@ -79,6 +92,7 @@ struct sc_plugin_device {
     uint64_t box_count;
     struct sc_plugin_course *courses;                   /* [request_count] */
     uint8_t *rooms;                                     /* [room_count][room_bytes] */
+    struct sc_plugin_device_hint *hints;                /* [hint_count] */
     pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_SLOTS]; /* who enqueues, and what flies */
 
     pthread_mutex_t box_lock;

@@ -182,6 +182,75 @@ static void what_is_ahead_is_chosen_by_queries_there(void **state)
     }
 }
 
+/* ---- Hints ---------------------------------------------------------------------------------- */
+
+struct ranking { /* that a hint led to */
+    uint64_t count;
+    uint32_t rows[MATCHED];
+};
+
+static struct ranking ranking_of(struct world *world, spec_request handle)
+{
+    const struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
+    struct ranking ranking = {.count = request->guesses[1].count};
+    memcpy(ranking.rows, request->readers[1].rows, ranking.count * sizeof(uint32_t));
+    return ranking;
+}
+
+/* Layer 0 is asked for, layer 1 hinted at with its own queries; once that has been looked at, if
+ * it waits, its ranking is told. Then layer 1 is asked for. */
+static struct ranking hint_fire(struct world *world, bool is_there, bool waits)
+{
+    struct shot shots[2];
+    struct ranking ranking = {.count = 0};
+    spec_request request = look(world, 0);
+    spec_connector *conn = world->rig.conn;
+    for (uint32_t layer = 0; layer < 2; layer++)
+        way_shot(&shots[layer], world, &WAYS[2], request, layer, NULL);
+    assert_int_equal(sc_plugin_begin_layer(conn, &request, 1, 0, NULL), SPEC_OK);
+    assert_int_equal(fire(world, &shots[0]), SPEC_OK);
+    struct spec_queries own = shots[1].pass.q; /* its item is asked in plain memory */
+    shots[1].item.queries = &own;
+    struct pass_there pass = pass_there_make(&host, &shots[1].pass, is_there, false);
+    assert_int_equal(sc_plugin_prefetch_next(conn, request, 0, &shots[1].pass.q, NULL), SPEC_OK);
+    pass_there_spoil(&pass);
+    if (is_there && waits)
+        device_ok(host.cu->cuStreamSynchronize(host.stream));
+    for (uint32_t i = 0; i < 100 && waits; i++)
+        rig_pass_ns(&world->rig, 100000);
+    if (waits)
+        ranking = ranking_of(world, request);
+    assert_int_equal(fire(world, &shots[1]), SPEC_OK);
+    pass_there_free(&pass);
+    rig_release(&world->rig, request);
+    shot_free(&shots[0]);
+    shot_free(&shots[1]);
+    return ranking;
+}
+
+static void a_hint_there_is_a_hint(void **state)
+{
+    (void)state;
+    for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++) {
+        struct world world;
+        fake_policy((enum fake_policy)policy, 5);
+        device_host_open(&host, 0);
+        way_open(&world, &WAYS[2], ", \"gpu\": {\"device\": 0}");
+        struct ranking plain = hint_fire(&world, false, true);
+        assert_true(plain.count > 0);
+        struct ranking asked = hint_fire(&world, true, true);
+        if (policy == FAKE_EAGER || asked.count > 0) { /* else nobody waited for what brings it */
+            assert_int_equal(asked.count, plain.count);
+            assert_memory_equal(asked.rows, plain.rows, plain.count * sizeof(uint32_t));
+        }
+        for (uint32_t i = 0; i < 4; i++)
+            (void)hint_fire(&world, true, false); /* some are on their way when others come */
+        world_done(&world);
+        device_host_close(&host);
+        device_assert_clean("hints");
+    }
+}
+
 /* ---- What is wrong -------------------------------------------------------------------------- */
 
 struct scene {
@@ -380,6 +449,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_asked_there_is_what_is_asked_here),
         cmocka_unit_test(what_is_ahead_is_chosen_by_queries_there),
+        cmocka_unit_test(a_hint_there_is_a_hint),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(more_than_there_is_room_for_is_told),
         cmocka_unit_test(queries_of_several_boxes_are_brought_whole),
