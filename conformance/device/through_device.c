@@ -1,5 +1,6 @@
-/* A connector that stands before the real one, and turns each host destination of a load into
- * memory of a CUDA device, and back: what judges loads to host memory judges loads to a device.
+/* A connector that stands before the real one, and turns each host destination of a load, its
+ * queries, its new keys and hints into memory of a CUDA device, and back: what judges loads to host
+ * memory judges loads to a device.
  *
  *   host    [ K .. V ]                                               [ K .. V ] what differs
  *              | copy                                                     ^
@@ -14,7 +15,8 @@
  * before the load, in stream order, the host's bytes; nothing waits between that, the load and the
  * copy back. A destination that comes again has the same device memory until its request ends, so
  * that it can be refined. Only bytes that differ go to the host: others may be somebody else's by
- * then. Guards are looked at, and that current context and capture mode are as they were; what is
+ * then. What is asked with goes up in the same order, and goes when the call has told its results;
+ * nobody writes there. Guards are looked at, and that current context and capture mode are as they were; what is
  * wrong ends the process with a line on stderr.
  * Does not: turn a description that it cannot follow (the real one says what is wrong with it), or
  * one in a child that was forked after the driver had been loaded: those go on as they are. Where
@@ -112,6 +114,13 @@ struct mirror { /* a destination's */
     spec_ticket ticket; /* of the last submission that went there */
 };
 
+/* What an item is asked with. host NULL: it is the host's own. */
+struct sources {
+    struct span queries, keys;
+    struct spec_queries asked; /* as the real one sees them */
+    struct spec_memory fresh;
+};
+
 /* A call's items, as the real one sees them. */
 struct flight {
     struct flight *next;
@@ -120,6 +129,7 @@ struct flight {
     uint64_t count, stride;
     uint8_t *items;                           /* [count * stride] */
     struct spec_memory *memories;             /* [count] */
+    struct sources *sources;                  /* [count] */
     struct mirror *mirrors[ITEMS_MAX];        /* NULL: the host's destination itself */
     bool is_guest[ITEMS_MAX];                 /* somebody else moves the mirror's bytes */
     const struct spec_memory *own[ITEMS_MAX]; /* what the host named */
@@ -320,8 +330,8 @@ static struct spec_important *host_item_at(const struct flight *flight, uint64_t
     return (struct spec_important *)(void *)((uint8_t *)flight->host + i * flight->stride);
 }
 
-/* The host's description whole, if it can be followed; what a short one lacks is 0. */
-static bool memory_read(const struct spec_memory *host, struct spec_memory *memory)
+/* The host's description whole, if K can be followed; what a short one lacks is 0. */
+static bool keys_read(const struct spec_memory *host, struct spec_memory *memory)
 {
     *memory = (struct spec_memory){.struct_size = 0};
     if (host == NULL || host->struct_size < END_OF(struct spec_memory, head_stride_bytes) ||
@@ -329,19 +339,38 @@ static bool memory_read(const struct spec_memory *host, struct spec_memory *memo
         return false;
     memcpy(memory, host, host->struct_size);
     return memory->device == SPEC_DEVICE_HOST && memory->device_index == 0 &&
-           memory->stream == NULL && memory->k_base != NULL && memory->v_base != NULL &&
-           memory->k_bytes <= BYTES_MAX && memory->v_bytes <= BYTES_MAX &&
-           (uintptr_t)memory->k_base <= UINTPTR_MAX - memory->k_bytes &&
+           memory->stream == NULL && memory->k_base != NULL && memory->k_bytes <= BYTES_MAX &&
+           (uintptr_t)memory->k_base <= UINTPTR_MAX - memory->k_bytes;
+}
+
+static bool memory_read(const struct spec_memory *host, struct spec_memory *memory)
+{
+    return keys_read(host, memory) && memory->v_base != NULL && memory->v_bytes <= BYTES_MAX &&
            (uintptr_t)memory->v_base <= UINTPTR_MAX - memory->v_bytes;
+}
+
+static bool queries_read(const struct spec_queries *host, struct spec_queries *queries)
+{
+    *queries = (struct spec_queries){.struct_size = 0};
+    if (host == NULL || host->struct_size < END_OF(struct spec_queries, head_stride_bytes) ||
+        host->struct_size > sizeof(*queries) || host->struct_size % sizeof(uint64_t) != 0)
+        return false;
+    memcpy(queries, host, host->struct_size);
+    return queries->device == SPEC_DEVICE_HOST && queries->device_index == 0 &&
+           queries->stream == NULL && queries->data != NULL && queries->byte_count <= BYTES_MAX &&
+           (uintptr_t)queries->data <= UINTPTR_MAX - queries->byte_count;
 }
 
 /* Some of them go to a device. */
 static bool is_any_turned(const struct spec_important *items, uint64_t count)
 {
     struct spec_memory memory;
+    struct spec_queries queries;
     for (uint64_t i = 0; i < count; i++) {
         const uint8_t *at = (const uint8_t *)items + i * items->struct_size;
-        if (memory_read(((const struct spec_important *)(const void *)at)->destination, &memory))
+        const struct spec_important *item = (const void *)at;
+        if (memory_read(item->destination, &memory) || queries_read(item->queries, &queries) ||
+            keys_read(item->new_keys, &memory))
             return true;
     }
     return false;
@@ -358,6 +387,74 @@ static bool mirror_send(struct spec_connector *conn, struct mirror *mirror)
         MUST(conn, cuMemcpyHtoDAsync, span->at, span->up, span->whole_bytes, conn->stream);
     }
     return true;
+}
+
+/* Lock held, entered. Bytes that are only read; false: they are not there. */
+static bool source_send(struct spec_connector *conn, struct span *span, const uint8_t *from,
+                        uint64_t bytes)
+{
+    span_open(conn, span, from, from + bytes);
+    if (!span_read(span)) {
+        span_close(conn, span);
+        *span = (struct span){.host = NULL};
+        return false;
+    }
+    MUST(conn, cuMemcpyHtoDAsync, span->at, span->up, span->whole_bytes, conn->stream);
+    return true;
+}
+
+static void *source_address(const struct span *span)
+{
+    return (void *)(uintptr_t)(span->at + span->lead);
+}
+
+static bool queries_turn(struct spec_connector *conn, struct span *span,
+                         struct spec_queries *queries)
+{
+    if (!source_send(conn, span, queries->data, queries->byte_count))
+        return false;
+    queries->struct_size = sizeof(*queries);
+    queries->device = SPEC_DEVICE_CUDA;
+    queries->data = source_address(span);
+    queries->stream = conn->stream;
+    return true;
+}
+
+/* Lock held, entered. What item i is asked with. */
+static void asked_turn(struct spec_connector *conn, struct sources *sources,
+                       struct spec_important *item)
+{
+    struct spec_memory *fresh = &sources->fresh;
+    if (queries_read(item->queries, &sources->asked) &&
+        queries_turn(conn, &sources->queries, &sources->asked))
+        item->queries = &sources->asked;
+    if (!keys_read(item->new_keys, fresh) ||
+        !source_send(conn, &sources->keys, fresh->k_base, fresh->k_bytes))
+        return;
+    fresh->struct_size = sizeof(*fresh);
+    fresh->device = SPEC_DEVICE_CUDA;
+    fresh->k_base = source_address(&sources->keys);
+    fresh->v_base = NULL; /* of new keys it is not looked at */
+    fresh->stream = conn->stream;
+    item->new_keys = fresh;
+}
+
+/* Entered. Its bytes come back, by the stream. */
+static void source_fetch(struct spec_connector *conn, const struct span *span)
+{
+    if (span->host != NULL)
+        MUST(conn, cuMemcpyDtoHAsync, span->down, span->at, span->whole_bytes, conn->stream);
+}
+
+/* Entered, the stream has been waited for. */
+static void source_close(struct spec_connector *conn, struct span *span, bool is_fetched)
+{
+    if (span->host == NULL)
+        return;
+    if (is_fetched && is_changed(span, 0, span->whole_bytes))
+        die("what is only to be read was written");
+    span_close(conn, span);
+    span->host = NULL;
 }
 
 /* Lock held, entered. Item i goes to a device, if its description can be followed. */
@@ -407,10 +504,12 @@ static struct flight *flight_begin(struct spec_connector *conn, struct spec_impo
     flight->stride = items->struct_size;
     flight->items = take(count * flight->stride);
     flight->memories = take(count * sizeof(*flight->memories));
+    flight->sources = take(count * sizeof(*flight->sources));
     memcpy(flight->items, items, count * flight->stride);
     enter(conn);
     for (uint64_t i = 0; i < count; i++) {
         item_turn(conn, flight, i);
+        asked_turn(conn, &flight->sources[i], item_at(flight, i));
         item_at(flight, i)->status = NOT_TOLD;
     }
     leave(conn);
@@ -424,6 +523,8 @@ static void flight_tell(const struct flight *flight)
     for (uint64_t i = 0; i < flight->count; i++) {
         struct spec_important *item = item_at(flight, i), *host = host_item_at(flight, i);
         item->destination = flight->own[i];
+        item->queries = host->queries;
+        item->new_keys = host->new_keys;
         if (item->status == NOT_TOLD)
             item->status = host->status;
         memcpy(host, item, flight->stride);
@@ -431,13 +532,16 @@ static void flight_tell(const struct flight *flight)
 }
 
 /* Lock held, entered. Nobody moves bytes there any more. */
-static void flight_free(struct spec_connector *conn, struct flight *flight)
+static void flight_free(struct spec_connector *conn, struct flight *flight, bool is_fetched)
 {
     for (uint64_t i = 0; i < flight->count; i++) {
         struct mirror *mirror = flight->mirrors[i];
         if (mirror != NULL && --mirror->uses == 0 && mirror->is_doomed)
             mirror_close(conn, mirror);
+        source_close(conn, &flight->sources[i].queries, is_fetched);
+        source_close(conn, &flight->sources[i].keys, is_fetched);
     }
+    free(flight->sources);
     free(flight->items);
     free(flight->memories);
     free(flight);
@@ -455,6 +559,10 @@ static void flight_land(struct spec_connector *conn, struct flight *flight)
             struct span *span = &flight->mirrors[i]->spans[s];
             MUST(conn, cuMemcpyDtoHAsync, span->down, span->at, span->whole_bytes, conn->stream);
         }
+    for (uint64_t i = 0; i < flight->count; i++) {
+        source_fetch(conn, &flight->sources[i].queries);
+        source_fetch(conn, &flight->sources[i].keys);
+    }
     MUST(conn, cuStreamSynchronize, conn->stream);
     for (uint64_t i = 0; i < flight->count; i++)
         for (uint32_t s = 0; flight->mirrors[i] != NULL && !flight->is_guest[i] &&
@@ -462,7 +570,7 @@ static void flight_land(struct spec_connector *conn, struct flight *flight)
              s++)
             span_write(&flight->mirrors[i]->spans[s]);
     flight_tell(flight);
-    flight_free(conn, flight);
+    flight_free(conn, flight, true);
     leave(conn);
     pthread_mutex_unlock(&conn->lock);
 }
@@ -598,6 +706,36 @@ static spec_status through_release(spec_connector *conn, spec_request request,
     return status;
 }
 
+/* A hint is the host's own again when the call returns, in the order of the stream. */
+static spec_status through_prefetch_next(spec_connector *conn, spec_request request, uint32_t layer,
+                                         const struct spec_queries *hint, struct spec_error *reterr)
+{
+    const struct spec_api *api = real.plugin.api;
+    struct spec_queries queries;
+    struct span span = {.host = NULL};
+    bool is_turned = false;
+    if (conn == NULL || !queries_read(hint, &queries))
+        return api->prefetch_next(real_of(conn), request, layer, hint, reterr);
+    pthread_mutex_lock(&conn->lock);
+    if (attach(conn)) {
+        enter(conn);
+        is_turned = queries_turn(conn, &span, &queries);
+        leave(conn);
+    }
+    pthread_mutex_unlock(&conn->lock);
+    if (!is_turned)
+        return api->prefetch_next(conn->real, request, layer, hint, reterr);
+    struct thread_state before = thread_state(conn);
+    spec_status status = api->prefetch_next(conn->real, request, layer, &queries, reterr);
+    thread_expect(conn, &before);
+    enter(conn);
+    source_fetch(conn, &span);
+    MUST(conn, cuStreamSynchronize, conn->stream);
+    source_close(conn, &span, true);
+    leave(conn);
+    return status;
+}
+
 /* ---- Open, close, and what goes on as it is ------------------------------------------------- */
 
 static spec_status through_open(const struct spec_open_params *params, spec_connector **ret_conn,
@@ -625,7 +763,7 @@ static void detach(struct spec_connector *conn)
     MUST(conn, cuStreamSynchronize, conn->stream);
     for (struct flight *flight = conn->flights, *next; flight != NULL; flight = next) {
         next = flight->next;
-        flight_free(conn, flight);
+        flight_free(conn, flight, false);
     }
     while (conn->mirrors != NULL)
         mirror_close(conn, conn->mirrors);
@@ -668,10 +806,6 @@ static void through_close(spec_connector *conn)
       (spec_connector * conn, const spec_request *requests, uint64_t count, uint32_t layer,        \
        struct spec_error *reterr),                                                                 \
       (real_of(conn), requests, count, layer, reterr))                                             \
-    X(prefetch_next,                                                                               \
-      (spec_connector * conn, spec_request request, uint32_t layer,                                \
-       const struct spec_queries *hint, struct spec_error *reterr),                                \
-      (real_of(conn), request, layer, hint, reterr))                                               \
     X(store,                                                                                       \
       (spec_connector * conn, const struct spec_store_params *params, uint64_t count,              \
        spec_ticket *ret_tickets, struct spec_error *reterr),                                       \
@@ -712,6 +846,7 @@ static const struct spec_api API = {.struct_size = sizeof(struct spec_api),
                                     .get_important = through_get_important,
                                     .get_important_submit = through_submit,
                                     .get_important_wait = through_wait,
+                                    .prefetch_next = through_prefetch_next,
                                     .release = through_release,
 #define ENTRY(name, arguments, passed) .name = forward_##name,
                                     FORWARD(ENTRY)
