@@ -127,6 +127,80 @@ static void what_is_asked_there_is_what_is_asked_here(void **state)
         }
 }
 
+/* ---- What is brought ------------------------------------------------------------------------ */
+
+struct lie { /* how rows lie there: [rows] slots of two heads of 16 elements */
+    uint64_t rows, element_bytes, gap; /* gap: bytes behind each head */
+    bool has_slots;
+};
+
+static const struct lie LIES[] = {
+    {1, 2, 0, false},     {7, 4, 4, false},  {7, 2, 6, true},
+    {90000, 2, 0, false}, /* 5.8 MB: three boxes */
+    {90000, 2, 2, true},
+};
+
+static void lie_compare(spec_connector *conn, const struct lie *lie)
+{
+    uint64_t head_bytes = 16 * lie->element_bytes, step = head_bytes + lie->gap;
+    uint64_t bytes = lie->rows * 2 * step;
+    uint8_t *from = malloc(bytes), *right = malloc(lie->rows * 2 * head_bytes);
+    uint8_t *found = malloc(lie->rows * 2 * head_bytes + 64);
+    int64_t *slots = malloc(lie->rows * sizeof(int64_t));
+    assert_true(from != NULL && right != NULL && found != NULL && slots != NULL);
+    for (uint64_t i = 0; i < bytes; i++)
+        from[i] = (uint8_t)rig_mix(i);
+    for (uint64_t i = 0; i < lie->rows; i++) {
+        slots[i] = (int64_t)((i * 77773) % lie->rows); /* a prime */
+        uint64_t slot = lie->has_slots ? (uint64_t)slots[i] : i;
+        for (uint64_t h = 0; h < 2; h++)
+            memcpy(right + (2 * i + h) * head_bytes, from + (2 * slot + h) * step, head_bytes);
+    }
+    struct plain_there there = plain_there_make(&host, from, bytes);
+    plain_there_spoil(&there);
+    plain_there_put(&there);
+    uint8_t *base = (uint8_t *)(uintptr_t)there.at;
+    struct sc_plugin_afar afar = {.device = &conn->device,
+                                  .slot = 3,
+                                  .at = {.k_base = base,
+                                         .v_base = base,
+                                         .token_stride_bytes = 2 * step,
+                                         .head_stride_bytes = step,
+                                         .slots = lie->has_slots ? slots : NULL,
+                                         .element_bytes = lie->element_bytes},
+                                  .row_count = lie->rows,
+                                  .head_count = 2,
+                                  .head_size = 16,
+                                  .stream = host.stream};
+    sc_plugin_afar_begin(&afar);
+    memset(found, 0x77, lie->rows * 2 * head_bytes + 64);
+    assert_int_equal(sc_plugin_afar_bring(&afar, found, NULL), SPEC_OK);
+    assert_memory_equal(found, right, lie->rows * 2 * head_bytes);
+    for (uint64_t i = 0; i < 64; i++)
+        assert_int_equal(found[lie->rows * 2 * head_bytes + i], 0x77);
+    plain_there_free(&there);
+    free(slots);
+    free(found);
+    free(right);
+    free(from);
+}
+
+static void what_is_brought_is_what_stands_there(void **state)
+{
+    (void)state;
+    for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++) {
+        struct world world;
+        fake_policy((enum fake_policy)policy, 2);
+        device_host_open(&host, 0);
+        way_open(&world, &WAYS[4], ", \"gpu\": {\"device\": 0}");
+        for (uint32_t i = 0; i < COUNT(LIES); i++)
+            lie_compare(world.rig.conn, &LIES[i]);
+        world_done(&world);
+        device_host_close(&host);
+        device_assert_clean("brought");
+    }
+}
+
 /* ---- Submitted, ahead, scored anew ---------------------------------------------------------- */
 
 /* Delivered ahead, then chosen by queries of one memory. Returns the area's bytes. */
@@ -348,40 +422,6 @@ static void more_than_there_is_room_for_is_told(void **state)
     scene_end(&scene);
 }
 
-/* Rows of more than a box: three boxes. */
-static void queries_of_several_boxes_are_brought_whole(void **state)
-{
-    (void)state;
-    struct scene scene;
-    struct shot plain;
-    uint64_t rows = 30000, row_bytes = 6 * 16 * 2; /* 5.8 MB */
-    scene_begin(&scene, ", \"max_request_tokens\": 65536", FAKE_LAZY);
-    pass_there_free(&scene.pass);
-    uint8_t *bytes = malloc(rows * row_bytes);
-    assert_non_null(bytes);
-    for (uint64_t i = 0; i < rows * row_bytes / 2; i++) {
-        uint16_t value = (uint16_t)(0x3000 + rig_mix(i) % 0x0c00); /* float16, 1/8 to 1 */
-        memcpy(bytes + 2 * i, &value, 2);
-    }
-    way_shot(&plain, &scene.world, &WAYS[4], scene.request, 1, NULL);
-    plain.item.new_keys = scene.shot.item.new_keys = NULL;
-    plain.pass.q.dtype = scene.shot.pass.q.dtype = SPEC_DTYPE_F16;
-    plain.pass.q.row_count = scene.shot.pass.q.row_count = (uint32_t)rows;
-    plain.pass.q.byte_count = scene.shot.pass.q.byte_count = rows * row_bytes;
-    plain.pass.q.row_stride_bytes = scene.shot.pass.q.row_stride_bytes = row_bytes;
-    plain.pass.q.head_stride_bytes = scene.shot.pass.q.head_stride_bytes = 32;
-    plain.pass.q.data = bytes;
-    assert_int_equal(fire(&scene.world, &plain), SPEC_OK);
-    struct plain_there there = plain_there_make(&host, bytes, rows * row_bytes);
-    scene.pass = (struct pass_there){.has_queries = true, .queries = there};
-    scene.shot.pass.q.data = (const void *)(uintptr_t)there.at;
-    assert_int_equal(fire(&scene.world, &scene.shot), SPEC_OK);
-    assert_same(&plain, &scene.shot, false);
-    shot_free(&plain);
-    free(bytes);
-    scene_end(&scene);
-}
-
 /* ---- A device that fails -------------------------------------------------------------------- */
 
 static const char *const CALLS[] = {
@@ -447,12 +487,12 @@ static void a_context_dies_at_each_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_brought_is_what_stands_there),
         cmocka_unit_test(what_is_asked_there_is_what_is_asked_here),
         cmocka_unit_test(what_is_ahead_is_chosen_by_queries_there),
         cmocka_unit_test(a_hint_there_is_a_hint),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(more_than_there_is_room_for_is_told),
-        cmocka_unit_test(queries_of_several_boxes_are_brought_whole),
         cmocka_unit_test(every_call_fails_once),
         cmocka_unit_test(a_context_dies_at_each_step),
     };
