@@ -51,8 +51,8 @@
  *          SPEC_STORE_LATER.
  *          0.10 rows of layered deliveries may come refined, closer than codes and not exact:
  *          spec_important.refined_rows and refined_bits, spec_provenance.refined_ppm (in the place
- *          of a reserved word), spec_stats.plane_rows. Destinations of get_important may be CUDA
- *          memory; that of stores, new keys and queries may not yet.
+ *          of a reserved word), spec_stats.plane_rows. Destinations of get_important, queries, new
+ *          keys and hints may be CUDA memory; sources of store may not yet.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -170,7 +170,7 @@ struct spec_alloc {
 #define SPEC_DTYPE_BYTES    7u /* any other meaning, of one byte an element */
 
 #define SPEC_DEVICE_HOST 0u
-#define SPEC_DEVICE_CUDA 1u /* destinations of get_important; elsewhere SPEC_E_UNSUPPORTED */
+#define SPEC_DEVICE_CUDA 1u /* destinations, queries, new keys; sources of store: UNSUPPORTED */
 
 /* K and V of a sequence of tokens in the caller's memory: described, never guessed from a shape.
  *
@@ -204,7 +204,8 @@ struct spec_alloc {
  * of sets of single heads are not, such an item is delivered whole (SPEC_IMPORTANT_DENSE).
  * [ABI-199] Work is ordered on the stream: what the call (or get_important_submit) finds there
  * comes before anything is written, and what the host gives it after the call (or after
- * get_important_wait) comes behind all that was delivered; neither waits for the stream. [ABI-200]
+ * get_important_wait) comes behind all that was delivered; neither waits for the stream, but for
+ * queries and new keys that lie there. [ABI-200]
  * A stream that is being captured, host memory, another device's and a second device are INVALID,
  * nothing was enqueued, and the capture goes on. [ABI-201] When a call of the driver fails the
  * item is IO with its name and code, this connector's later items with device memory are
@@ -233,7 +234,15 @@ struct spec_memory {
  *   q[i][g] = data + i * row_stride_bytes + g * head_stride_bytes, head_size elements
  * heads: SPEC_QUERIES_ALL, or SPEC_QUERIES_PROBE (the query heads of the first p KV heads only).
  * A score is q . k * scale, as the model's attention has it; 0: 1 / sqrt(head_size). A scale that
- * is negative or not finite is INVALID [ABI-179]. */
+ * is negative or not finite is INVALID [ABI-179].
+ *
+ * CUDA memory is as spec_memory's: queries, new keys and the destination of an item may each be the
+ * host's or the device's, on streams of their own. What get_important (or the submit) finds on the
+ * stream comes before they are read, and they are read when it (or the wait) returns; so it waits
+ * for that part of the stream, whatever its deadline is. An item's queries and new keys there are
+ * more than gpu.query_bytes: INVALID. A hint is copied in the stream's order, and nobody waits:
+ * what the host gives the stream after the call comes behind; one that cannot be had in time is
+ * none. [ABI-204] */
 #define SPEC_QUERIES_ALL   0u
 #define SPEC_QUERIES_PROBE 1u
 struct spec_queries {
@@ -908,11 +917,10 @@ struct spec_api {
      * Returns SPEC_OK when every item's status is SPEC_OK, else the first failing item's status
      * (its text in reterr); the other items are complete all the same.
      * Errors: INVALID (checked for all items before any is begun; count 0 or above 256; queries
-     * NULL where scores are needed), UNSUPPORTED (queries or new keys in CUDA memory; a destination
-     * there, with the reason; refine_of as above), STALE, CORRUPT,
-     * IO, TIMEOUT, BUSY (submitted: [ABI-161]; or rows were evicted, and select.sketch_bytes has no
-     * room for their codes, or this process none for what these are read by).
-     * Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */
+     * NULL where scores are needed), UNSUPPORTED (CUDA memory, with the reason; refine_of as
+     * above), STALE, CORRUPT, IO, TIMEOUT, BUSY (submitted: [ABI-161]; or rows were evicted, and
+     * select.sketch_bytes has no room for their codes, or this process none for what these are read
+     * by). Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */
     spec_status (*get_important)(spec_connector *conn, struct spec_important *items, uint64_t count,
                                  struct spec_error *reterr);
 
@@ -945,8 +953,9 @@ struct spec_api {
      * and says SPEC_OK [ABI-071]. A later call replaces speculation that has not started.
      *   hint  NULL, or approximate queries of layer + 1; copied (the last hint.rows rows). It
      *         decides what is read ahead, never what is delivered [ABI-072]
-     * Errors: INVALID (a hint of the probe heads alone where codes are scored, too), STALE, BUSY
-     * (submitted: [ABI-161]).  Threads: any.  Blocks: never.  Since: 0.1 */
+     * Errors: INVALID (a hint of the probe heads alone where codes are scored, too), UNSUPPORTED
+     * (a hint in CUDA memory, with the reason), STALE, BUSY (submitted: [ABI-161]).  Threads: any.
+     * Blocks: never, but to attach a device.  Since: 0.1 */
     spec_status (*prefetch_next)(spec_connector *conn, spec_request request, uint32_t layer,
                                  const struct spec_queries *hint, struct spec_error *reterr);
 

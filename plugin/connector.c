@@ -296,21 +296,19 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
 static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
 {
     uint64_t requests = conn->config.max_requests;
-    const struct sc_plugin_device_params params = {.alloc = &conn->alloc,
-                                                   .exec = conn->exec,
-                                                   .log = &conn->log,
-                                                   .poison = &conn->poison,
-                                                   .shape = &conn->shape,
-                                                   .request_count = conn->config.max_requests,
-                                                   .stage_bytes = conn->config.gpu_stage_bytes,
-                                                   .query_group = conn->dims.query_group,
-                                                   .room_bytes = conn->config.gpu_query_bytes,
-                                                   .room_count = sc_plugin_scratch_count(conn),
-                                                   .hint_bytes = sc_plugin_hint_bytes(conn),
-                                                   .hint_count =
-                                                       sc_plugin_hint_bytes(conn) > 0
-                                                           ? SC_PLUGIN_AHEAD * requests
-                                                           : 0};
+    const struct sc_plugin_device_params params = {
+        .alloc = &conn->alloc,
+        .exec = conn->exec,
+        .log = &conn->log,
+        .poison = &conn->poison,
+        .shape = &conn->shape,
+        .request_count = conn->config.max_requests,
+        .stage_bytes = conn->config.gpu_stage_bytes,
+        .query_group = conn->dims.query_group,
+        .room_bytes = conn->config.gpu_query_bytes,
+        .room_count = sc_plugin_scratch_count(conn),
+        .hint_bytes = sc_plugin_hint_bytes(conn),
+        .hint_count = sc_plugin_hint_bytes(conn) > 0 ? SC_PLUGIN_AHEAD * requests : 0};
     sc_plugin_device_open(&conn->device, &params);
     if (conn->config.gpu_device == SC_CONFIG_AUTO)
         return SPEC_OK;

@@ -16,13 +16,13 @@
  * copy back. A destination that comes again has the same device memory until its request ends, so
  * that it can be refined. Only bytes that differ go to the host: others may be somebody else's by
  * then. What is asked with goes up in the same order, and goes when the call has told its results;
- * nobody writes there. Guards are looked at, and that current context and capture mode are as they were; what is
- * wrong ends the process with a line on stderr.
- * Does not: turn a description that it cannot follow (the real one says what is wrong with it), or
- * one in a child that was forked after the driver had been loaded: those go on as they are. Where
- * there is no driver the process ends at its first load, lest the host be judged for a device.
- * Threads: any. One lock a connector, not held inside calls of the real one.
- * Tests: tests/cuda (conformance_device), where spec-conformance judges it. */
+ * nobody writes there. Guards are looked at, and that current context and capture mode are as they
+ * were; what is wrong ends the process with a line on stderr. Does not: turn a description that it
+ * cannot follow (the real one says what is wrong with it), or one in a child that was forked after
+ * the driver had been loaded: those go on as they are. Where there is no driver the process ends at
+ * its first load, lest the host be judged for a device. Threads: any. One lock a connector, not
+ * held inside calls of the real one. Tests: tests/cuda (conformance_device), where spec-conformance
+ * judges it. */
 #include "conformance/device/driver.h"
 
 #include <dlfcn.h>

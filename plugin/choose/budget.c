@@ -271,8 +271,8 @@ float sc_plugin_queries_scale(const spec_connector *conn, const struct spec_quer
 
 static uint64_t query_heads(const spec_connector *conn, const struct spec_queries *queries)
 {
-    uint64_t heads = queries->heads == SPEC_QUERIES_PROBE ? conn->choice.probe_heads
-                                                          : conn->shape.kv_head_count;
+    uint64_t heads =
+        queries->heads == SPEC_QUERIES_PROBE ? conn->choice.probe_heads : conn->shape.kv_head_count;
     return heads * conn->dims.query_group;
 }
 
@@ -310,9 +310,8 @@ spec_status sc_plugin_queries_check(spec_connector *conn, const struct spec_quer
     if (!is_cuda)
         return SPEC_OK;
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status =
-        sc_plugin_afar_check(&conn->device, queries->device_index, queries->stream, queries->data,
-                             queries->byte_count, &error);
+    spec_status status = sc_plugin_afar_check(&conn->device, queries->device_index, queries->stream,
+                                              queries->data, queries->byte_count, &error);
     return status == SPEC_OK ? status : sc_fail(reterr, status, "%s: %s", name, error.text);
 }
 
@@ -387,8 +386,8 @@ static spec_status check_fresh(spec_connector *conn, struct sc_plugin_item *item
 static spec_status check_afar(const spec_connector *conn, const struct sc_plugin_scoring *scoring,
                               struct spec_error *reterr)
 {
-    uint64_t bytes = sc_plugin_afar_bytes(&scoring->queries_afar) +
-                     sc_plugin_afar_bytes(&scoring->fresh_afar);
+    uint64_t bytes =
+        sc_plugin_afar_bytes(&scoring->queries_afar) + sc_plugin_afar_bytes(&scoring->fresh_afar);
     if (bytes <= conn->config.gpu_query_bytes)
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_INVALID,
@@ -468,8 +467,8 @@ spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
     const spec_connector *conn = scratch->conn;
     struct sc_plugin_scoring *scoring = &item->scoring;
     const struct sc_plugin_afar *queries = &scoring->queries_afar, *fresh = &scoring->fresh_afar;
-    uint8_t *room = sc_plugin_afar_room(&conn->device,
-                                        (uint64_t)(scratch - conn->choice.scratches));
+    uint8_t *room =
+        sc_plugin_afar_room(&conn->device, (uint64_t)(scratch - conn->choice.scratches));
     uint64_t queries_bytes = sc_plugin_afar_bytes(queries);
     if (queries->device != NULL) {
         uint64_t head_bytes = queries->head_size * queries->at.element_bytes;
@@ -481,12 +480,12 @@ spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
     if (scoring->lost == SPEC_OK && fresh->device != NULL) {
         uint64_t head_bytes = fresh->head_size * fresh->at.element_bytes;
         scoring->lost = sc_plugin_afar_bring(fresh, room + queries_bytes, reterr);
-        scoring->fresh.memory = (struct sc_kernels_memory){
-            .k_base = room + queries_bytes,
-            .v_base = room + queries_bytes,
-            .token_stride_bytes = fresh->head_count * head_bytes,
-            .head_stride_bytes = head_bytes,
-            .element_bytes = fresh->at.element_bytes};
+        scoring->fresh.memory =
+            (struct sc_kernels_memory){.k_base = room + queries_bytes,
+                                       .v_base = room + queries_bytes,
+                                       .token_stride_bytes = fresh->head_count * head_bytes,
+                                       .head_stride_bytes = head_bytes,
+                                       .element_bytes = fresh->at.element_bytes};
     }
     return scoring->lost;
 }

@@ -26,7 +26,7 @@
 
 enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
 
-#define NOW     1u                /* a deadline that has passed */
+#define NOW     1u              /* a deadline that has passed */
 #define LOOK_NS UINT64_C(50000) /* for a hint that a device has not given yet */
 
 /* The one of this layer, or of another of its parity. */

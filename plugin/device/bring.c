@@ -86,8 +86,7 @@ static struct piece piece_of(const struct sc_plugin_afar *afar, const struct sc_
                              uint64_t first)
 {
     struct piece piece = {.afar = afar, .host = box->host, .there = box->at, .first = first};
-    uint64_t most =
-        (afar->device->box_bytes - LINE_BYTES) / (row_bytes(afar) + sizeof(int64_t));
+    uint64_t most = (afar->device->box_bytes - LINE_BYTES) / (row_bytes(afar) + sizeof(int64_t));
     uint64_t left = afar->row_count - first;
     piece.count = left < most ? left : most;
     piece.at = afar->at.slots != NULL ? UP(piece.count * sizeof(int64_t)) : 0;
@@ -95,8 +94,8 @@ static struct piece piece_of(const struct sc_plugin_afar *afar, const struct sc_
 }
 
 /* Slot locked, device entered. By a stream of ours, or the host's own. */
-static spec_status piece_pack(const struct piece *piece, sc_cu_stream stream,
-                              const int64_t *slots, struct spec_error *reterr)
+static spec_status piece_pack(const struct piece *piece, sc_cu_stream stream, const int64_t *slots,
+                              struct spec_error *reterr)
 {
     const struct sc_plugin_afar *afar = piece->afar;
     struct sc_gpu_device *gpu = afar->device->gpu;
@@ -128,8 +127,7 @@ static spec_status piece_copy(const struct piece *piece, struct sc_gpu_lane *lan
                               struct spec_error *reterr)
 {
     return sc_gpu_copy_out(piece->afar->device->gpu, lane, piece->host + piece->at,
-                           piece->there + piece->at, piece->count * row_bytes(piece->afar),
-                           reterr);
+                           piece->there + piece->at, piece->count * row_bytes(piece->afar), reterr);
 }
 
 /* Slot locked, device entered. The next flight of the lane boards; when it has landed, and it does
@@ -149,8 +147,8 @@ static spec_status piece_depart(const struct piece *piece, struct sc_gpu_lane *l
                                 spec_status status, struct spec_error *reterr)
 {
     struct spec_error late = {.struct_size = sizeof(late)};
-    spec_status departed = sc_gpu_flight_depart(piece->afar->device->gpu, lane,
-                                                status == SPEC_OK ? reterr : &late);
+    spec_status departed =
+        sc_gpu_flight_depart(piece->afar->device->gpu, lane, status == SPEC_OK ? reterr : &late);
     return status == SPEC_OK ? departed : status;
 }
 
@@ -204,7 +202,7 @@ static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_err
     pthread_mutex_unlock(&device->slot_locks[afar->slot]);
     sc_gpu_leave(device->gpu, &entry);
     piece_await(piece, lane);
-    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* before the bytes were there, maybe */
+    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* maybe before they came */
         status = sc_fail(reterr, SPEC_E_IO, "%s", device->gpu->failed_text);
     if (status == SPEC_OK)
         memcpy(to + piece->first * row_bytes(afar), piece->host + piece->at,
@@ -217,8 +215,7 @@ spec_status sc_plugin_afar_fail(const struct sc_plugin_afar *afar, spec_status s
 {
     const struct sc_gpu_device *gpu = afar->device->gpu;
     return sc_fail(reterr, status, "get_important: queries or new keys: %s",
-                   sc_gpu_has_failed(gpu) ? gpu->failed_text
-                                          : "the stream is not one to wait for");
+                   sc_gpu_has_failed(gpu) ? gpu->failed_text : "the stream is not one to wait for");
 }
 
 spec_status sc_plugin_afar_bring(const struct sc_plugin_afar *afar, uint8_t *to,

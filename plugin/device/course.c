@@ -221,11 +221,13 @@ static spec_status kernels_launch(struct sc_plugin_course *course, struct work *
     /* Only what is there has a shape: elements of one byte have no codes, and no decoder. */
     bool fits = sc_cuda_code_shape(&work->evens, course->even_count, course->even_rows, &evens);
     if (course->even_count > 0)
-        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_code_decode, fits, &evens, &work->evens, reterr);
+        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_code_decode, fits, &evens, &work->evens,
+                        reterr);
     fits = sc_cuda_planes_shape(&work->frees, course->free_units, course->free_count,
                                 course->free_rows, &frees);
     if (status == SPEC_OK && course->free_count > 0)
-        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_planes_decode, fits, &frees, &work->frees, reterr);
+        status = launch(course, SC_PLUGIN_KERNEL_sc_cuda_planes_decode, fits, &frees, &work->frees,
+                        reterr);
     if (status != SPEC_OK || course->row_count == 0)
         return status;
     fits = sc_cuda_rows_shape(&work->rows, false, gpu->multiprocessors * BLOCKS_SM, &rows);

@@ -138,8 +138,9 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
     uint64_t rooms_bytes = device->params.room_count * device->params.room_bytes;
     device->rooms = rooms_bytes > 0 ? sc_alloc_huge(alloc, rooms_bytes) : NULL;
     if (device->rooms == NULL && rooms_bytes > 0)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "gpu.query_bytes: %" PRIu64 " bytes for %" PRIu64
-                       " scorings", rooms_bytes, device->params.room_count);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY,
+                       "gpu.query_bytes: %" PRIu64 " bytes for %" PRIu64 " scorings", rooms_bytes,
+                       device->params.room_count);
     spec_status status = sc_plugin_courses_open(device, reterr);
     if (status == SPEC_OK)
         status = sc_gpu_pin(device->gpu, device->host, bytes, &device->pin, reterr);

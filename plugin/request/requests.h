@@ -71,7 +71,7 @@ struct sc_plugin_guess {
     uint32_t hint_dtype;
     float hint_scale;
     struct sc_plugin_afar hint_afar; /* of a hint that lies on a device; else zero */
-    uint64_t hint_rows, hint_ranks; /* how many there are; how many rows are ranked by them */
+    uint64_t hint_rows, hint_ranks;  /* how many there are; how many rows are ranked by them */
     uint64_t count;  /* ranked rows, at the rows of the reader of the same parity; 0: none */
     bool is_whole;   /* heads are expected to disagree: all rows will be wanted */
     uint64_t *slabs; /* planner `chunk`: rows as bits, scratch; else NULL. Constant after open */

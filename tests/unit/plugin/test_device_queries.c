@@ -9,8 +9,8 @@
  * item has a status, or is right. */
 #include "tests/unit/plugin/device_fixture.h"
 
-#define MATCHED 130u
-#define LAYERS  3u
+#define MATCHED      130u
+#define LAYERS       3u
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static struct device_host host;
@@ -135,8 +135,8 @@ struct lie { /* how rows lie there: [rows] slots of two heads of 16 elements */
 };
 
 static const struct lie LIES[] = {
-    {1, 2, 0, false},     {7, 4, 4, false},  {7, 2, 6, true},
-    {90000, 2, 0, false}, /* 5.8 MB: three boxes */
+    {1, 2, 0, false},    {7, 4, 4, false},
+    {7, 2, 6, true},     {90000, 2, 0, false}, /* 5.8 MB: three boxes */
     {90000, 2, 2, true},
 };
 
