@@ -1,4 +1,5 @@
-/* Destinations in CUDA memory: ABI-199 .. ABI-202. Where there is no driver, what is said then.
+/* CUDA memory: destinations, ABI-199 .. ABI-202; queries, new keys and hints, ABI-204. Where there
+ * is no driver, what is said then.
  *
  *   area    [guard | what is described | guard] of the host
  *   there   as many bytes on the device, at the same alignment; up, down: registered, of the host
@@ -7,6 +8,7 @@
  * nobody waits. Guards are compared with all the rest.
  * Does not: show that a call does not wait for the stream; make a driver fail that is not made for
  * it. Threads: one. Tests: as fixture.h; on a fake driver, tests/cuda (conformance_device). */
+#include "conformance/choice.h"
 #include "conformance/device/driver.h"
 #include "conformance/suite.h"
 
@@ -605,6 +607,141 @@ static void abi_202_a_call_of_the_driver_that_fails_ends_loads_to_the_device_alo
         conf_skip("no CUDA driver that fails on demand");
 }
 
+/* ---- 204 ---- */
+
+#define MATCHED 170u
+
+/* Bytes of the host's on the device, of which only the host writes. */
+struct source {
+    const struct card *card;
+    uint64_t bytes;
+    uint8_t *up, *second;
+    sc_cu_ptr at;
+};
+
+static struct source source_make(const struct card *card, const void *from, uint64_t bytes)
+{
+    struct source source = {.card = card, .bytes = bytes};
+    source.up = pinned(card, bytes);
+    source.second = pinned(card, bytes);
+    memcpy(source.up, from, bytes);
+    memset(source.second, SECOND, bytes);
+    ok(card->cu->cuMemAlloc(&source.at, bytes));
+    return source;
+}
+
+static void source_put(const struct source *source, const uint8_t *kind)
+{
+    ok(source->card->cu->cuMemcpyHtoDAsync(source->at, kind, source->bytes, source->card->stream));
+}
+
+static void source_free(struct source *source)
+{
+    ok(source->card->cu->cuStreamSynchronize(source->card->stream));
+    unpinned(source->card, source->up);
+    unpinned(source->card, source->second);
+    ok(source->card->cu->cuMemFree(source->at));
+}
+
+static struct spec_queries queries_there(const struct source *source,
+                                         const struct spec_queries *host)
+{
+    struct spec_queries there = *host;
+    there.device = SPEC_DEVICE_CUDA;
+    there.data = (const void *)(uintptr_t)source->at;
+    there.stream = source->card->stream;
+    return there;
+}
+
+static struct scene asked_open(struct fixture *fx, uint32_t agree, uint64_t seed)
+{
+    static const struct shape SHAPE = {3, 4, 16, SPEC_DTYPE_F16};
+    fixture_shape(fx, SHAPE);
+    scene_configure(fx, 3, "", "");
+    return scene_open(fx, SHAPE, 3, agree, seed, MATCHED);
+}
+
+/* What the device had for an item is other bytes as soon as the call is over. */
+static void ask_there(struct scene *scene, const struct card *card, const struct ask *ask,
+                      bool has_queries, bool has_keys)
+{
+    struct fixture *fx = scene->fx;
+    struct spec_lookup_result found = scene_find(scene, 0);
+    struct answer answer = answer_make(scene, ask, &found);
+    struct source queries = source_make(card, answer.query_numbers, answer.queries.byte_count);
+    struct source keys = source_make(card, answer.new_keys.bytes, answer.new_keys.byte_count);
+    struct spec_queries asked = queries_there(&queries, &answer.queries);
+    struct spec_memory fresh = answer.new_keys.memory;
+    uint64_t first = (uint64_t)((const uint8_t *)fresh.k_base - answer.new_keys.bytes);
+    fresh.device = SPEC_DEVICE_CUDA;
+    fresh.k_base = (void *)(uintptr_t)(keys.at + first);
+    fresh.v_base = NULL;
+    fresh.stream = card->stream;
+    answer.item = answer_item(ask, &answer);
+    if (has_queries)
+        answer.item.queries = &asked;
+    if (has_keys)
+        answer.item.new_keys = &fresh;
+    source_put(&queries, queries.second);
+    source_put(&queries, queries.up);
+    source_put(&keys, keys.up);
+    assert_ok(fx, load(fx, &answer.item));
+    source_put(&queries, queries.second);
+    source_put(&keys, keys.second);
+    answer_expect(scene, ask, &answer);
+    source_free(&queries);
+    source_free(&keys);
+    answer_free(&answer);
+    fixture_release(fx, found.request);
+}
+
+static void abi_204_queries_and_new_keys_there_choose_what_the_hosts_do(void **state)
+{
+    struct fixture *fx = *state;
+    struct card card = card_open();
+    for (uint32_t agree = 0; agree <= 7; agree += 7) { /* heads that differ, and that agree */
+        struct scene scene = asked_open(fx, agree, 2040 + agree);
+        for (uint32_t i = 1; i < 4; i++)
+            for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+                struct ask ask = ask_ratio(layer, 60000 + 190000 * (i % 2));
+                ask_there(&scene, &card, &ask, i & 1, i >= 2);
+            }
+        scene_close(&scene);
+    }
+    card_close(&card);
+}
+
+static void abi_204_a_hint_there_is_copied_in_its_streams_order(void **state)
+{
+    struct fixture *fx = *state;
+    struct card card = card_open();
+    struct scene scene = asked_open(fx, 7, 2047);
+    for (uint32_t round = 0; round < 4; round++) {
+        struct spec_lookup_result found = scene_find(&scene, 0);
+        struct ask ask = ask_ratio(1, 250000);
+        struct answer answer = answer_make(&scene, &ask, &found);
+        struct source hint = source_make(&card, answer.query_numbers, answer.queries.byte_count);
+        struct spec_queries hinted = queries_there(&hint, &answer.queries);
+        answer.item = answer_item(&ask, &answer);
+        source_put(&hint, hint.up);
+        spec_status status =
+            fx->api->prefetch_next(fx->conn, found.request, 0, &hinted, &fx->error);
+        if (status == SPEC_E_UNSUPPORTED)
+            conf_skip("the connector takes no CUDA memory");
+        assert_ok(fx, status);
+        source_put(&hint, hint.second);
+        if (round % 2 == 1) /* with, and without, time for it to be of use */
+            ok(card.cu->cuStreamSynchronize(card.stream));
+        assert_ok(fx, fx->api->get_important(fx->conn, &answer.item, 1, &fx->error));
+        answer_expect(&scene, &ask, &answer);
+        source_free(&hint);
+        answer_free(&answer);
+        fixture_release(fx, found.request);
+    }
+    scene_close(&scene);
+    card_close(&card);
+}
+
 const struct conf_test CONF_DEVICE[] = {
     OPENED(abi_199_without_a_device_its_memory_is_unsupported_and_host_loads_go_on),
     OPENED(abi_199_a_device_gets_the_bytes_that_the_hosts_memory_gets),
@@ -616,5 +753,7 @@ const struct conf_test CONF_DEVICE[] = {
     OPENED(abi_201_memory_that_is_not_the_devices_is_invalid),
     OPENED(abi_201_another_device_and_a_second_one_are_invalid),
     OPENED(abi_202_a_call_of_the_driver_that_fails_ends_loads_to_the_device_alone),
+    BARE(abi_204_queries_and_new_keys_there_choose_what_the_hosts_do),
+    BARE(abi_204_a_hint_there_is_copied_in_its_streams_order),
     END,
 };

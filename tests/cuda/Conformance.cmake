@@ -35,7 +35,7 @@ endfunction()
 
 foreach(policy eager lazy:1 starve:1 starve:3 random:1)
   string(REPLACE ":" "." name "conformance_device_clauses.${policy}")
-  sc_judge_device(${name} ${policy} $<TARGET_FILE:spec_connector> --only 199,200,201,202)
+  sc_judge_device(${name} ${policy} $<TARGET_FILE:spec_connector> --only 199,200,201,202,204)
   # What takes no device's memory would be skipped.
   set_tests_properties(${name} PROPERTIES FAIL_REGULAR_EXPRESSION "takes no CUDA memory")
 endforeach()
