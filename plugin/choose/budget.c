@@ -467,6 +467,8 @@ spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
     const spec_connector *conn = scratch->conn;
     struct sc_plugin_scoring *scoring = &item->scoring;
     const struct sc_plugin_afar *queries = &scoring->queries_afar, *fresh = &scoring->fresh_afar;
+    if (queries->device == NULL && fresh->device == NULL)
+        return SPEC_OK; /* and perhaps no device is attached */
     uint8_t *room =
         sc_plugin_afar_room(&conn->device, (uint64_t)(scratch - conn->choice.scratches));
     uint64_t queries_bytes = sc_plugin_afar_bytes(queries);

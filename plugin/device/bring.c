@@ -36,7 +36,7 @@ spec_status sc_plugin_afar_memory_check(void *user, const struct spec_memory *ho
 
 uint8_t *sc_plugin_afar_room(const struct sc_plugin_device *device, uint64_t room)
 {
-    return device->rooms != NULL ? device->rooms + room * device->params.room_bytes : NULL;
+    return device->rooms + room * device->params.room_bytes;
 }
 
 static uint64_t row_bytes(const struct sc_plugin_afar *afar)

@@ -29,6 +29,7 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
     const struct sc_plugin_shape *shape = params->shape;
     uint64_t channels = (uint64_t)shape->kv_head_count * shape->head_size;
     device->params = *params;
+    device->params.room_bytes = (params->room_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     pthread_mutex_init(&device->attach_lock, NULL);
     pthread_mutex_init(&device->box_lock, NULL);
     pthread_mutex_init(&device->table_lock, NULL);

@@ -1,9 +1,10 @@
-/* Eight threads that load to a device and to host memory beside each other, and store, release and
- * reset between: one connector, one device, few boxes, few workers.
+/* Eight threads that load to a device and to host memory beside each other, asking from either, and
+ * store, release and reset between: one connector, one device, few boxes, few workers.
  *
- *   thread   lookup -> layers: to the device, or to plain memory; at once, or submitted (and
- *            released before the wait, now and then) -> what is missing is stored -> release
- *   between  resets, in every other run; the device does what it was given when it likes
+ *   thread   lookup -> layers: to the device, or to plain memory; queries and new keys of either;
+ * at once, or submitted (and released before the wait, now and then); a hint of the next layer ->
+ * what is missing is stored -> release between  resets, in every other run; the device does what it
+ * was given when it likes
  *
  * Holds: every exact row is what was stored, and whatever the device has of a load, behind it on
  * the thread's own stream, is bit for bit what plain memory gets where the same rows are exact,
@@ -49,7 +50,7 @@ struct races {
     struct size size;
     struct world world; /* its prompt is the first */
     struct prompt prompts[PROMPTS];
-    _Atomic uint64_t there, alike, submitted, released, stored, stale;
+    _Atomic uint64_t there, alike, submitted, released, stored, stale, hinted;
 };
 
 struct worker {
@@ -148,10 +149,30 @@ static void shot_begin(struct worker *worker, struct shot *shot, spec_request re
     rig_area_free(&shot->area);
 }
 
+/* A hint at the layer behind, on the device or not, that is other bytes as soon as it was given. */
+static void hint(struct worker *worker, spec_request request, uint64_t matched, uint32_t layer)
+{
+    struct shot shot;
+    if (request == 0 || layer + 1 >= worker->races->size.layers || draw(worker, 2) == 0)
+        return;
+    shot_begin(worker, &shot, request, matched, layer + 1, layer);
+    struct pass_there pass = pass_there_make(&worker->host, &shot.pass, draw(worker, 3) > 0, false);
+    spec_status status =
+        sc_plugin_prefetch_next(worker->world.rig.conn, request, layer, &shot.pass.q, NULL);
+    if (status != SPEC_OK && status != SPEC_E_STALE)
+        wrong(worker, "a hint that fails", status);
+    pass_there_spoil(&pass);
+    pass_there_free(&pass);
+    shot.area.bytes = NULL;
+    shot_free(&shot);
+    COUNT(worker, hinted, 1);
+}
+
 /* To the device, and in plain memory, in either order. false: the request is over. */
 static bool load(struct worker *worker, spec_request *request, uint64_t matched, uint32_t layer)
 {
     struct shot *shots = calloc(2, sizeof(*shots)); /* there, plain */
+    struct pass_there passes[2];
     spec_status statuses[2];
     uint64_t seed = draw(worker, UINT32_MAX), first = draw(worker, 2);
     ACTOR_CHECK(&worker->actor, shots != NULL);
@@ -159,6 +180,8 @@ static bool load(struct worker *worker, spec_request *request, uint64_t matched,
         shot_begin(worker, &shots[i], *request, matched, layer, seed);
         shots[i].area =
             i == 0 ? worker->area : rig_area(&worker->world.rig, worker->races->size.matched);
+        passes[i] = pass_there_make(&worker->host, &shots[i].pass, draw(worker, 2) == 0,
+                                    draw(worker, 2) == 0);
     }
     there_put(&worker->there);
     for (uint64_t n = 0; n < 2; n++) {
@@ -170,6 +193,7 @@ static bool load(struct worker *worker, spec_request *request, uint64_t matched,
         if (statuses[i] != SPEC_OK && statuses[i] != SPEC_E_STALE &&
             statuses[i] != SPEC_E_CORRUPT && statuses[i] != SPEC_E_BUSY)
             wrong(worker, "a load that fails", statuses[i]);
+        pass_there_spoil(&passes[i]);
     }
     there_read(&worker->there, &shots[0].area);
     for (uint64_t i = 0; i < 2; i++)
@@ -181,8 +205,10 @@ static bool load(struct worker *worker, spec_request *request, uint64_t matched,
     COUNT(worker, stale, statuses[0] == SPEC_E_STALE);
     bool is_over = *request == 0 || statuses[0] != SPEC_OK || statuses[1] != SPEC_OK;
     shots[0].area.bytes = NULL;
-    for (uint64_t i = 0; i < 2; i++)
+    for (uint64_t i = 0; i < 2; i++) {
+        pass_there_free(&passes[i]);
         shot_free(&shots[i]);
+    }
     free(shots);
     return !is_over;
 }
@@ -223,7 +249,9 @@ static void run_round(struct worker *worker)
         return;
     spec_request request = found.request;
     for (uint32_t layer = 0; layer < races->size.layers && found.matched_tokens > 0; layer++)
-        if (!load(worker, &request, found.matched_tokens, layer))
+        if (load(worker, &request, found.matched_tokens, layer))
+            hint(worker, request, found.matched_tokens, layer);
+        else
             break;
     if (request == 0)
         return;
@@ -274,6 +302,7 @@ static void races_sum(struct races *sum, const struct races *races)
     sum->released += races->released;
     sum->stored += races->stored;
     sum->stale += races->stale;
+    sum->hinted += races->hinted;
 }
 
 static void run_sized(uint64_t seed, const struct size *size, const char *way, struct races *sum)
@@ -322,9 +351,10 @@ static void eight_threads_load_to_a_device_and_to_host_memory(void **state)
     (void)state;
     struct races sum = {0};
     bool is_all = actor_seeds_run(SEEDS, run_small, &sum);
-    print_message("to the device %" PRIu64 ", alike %" PRIu64 ", submitted %" PRIu64
-                  ", released %" PRIu64 ", stored %" PRIu64 ", stale %" PRIu64 "\n",
-                  sum.there, sum.alike, sum.submitted, sum.released, sum.stored, sum.stale);
+    print_message(
+        "to the device %" PRIu64 ", alike %" PRIu64 ", submitted %" PRIu64 ", released %" PRIu64
+        ", stored %" PRIu64 ", stale %" PRIu64 ", hinted %" PRIu64 "\n",
+        sum.there, sum.alike, sum.submitted, sum.released, sum.stored, sum.stale, sum.hinted);
     assert_true(!is_all || (sum.there > 0 && sum.alike > 0));
     assert_true(!is_all || (sum.submitted > 0 && sum.released > 0 && sum.stored > 0));
 }

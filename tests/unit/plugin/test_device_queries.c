@@ -422,6 +422,30 @@ static void more_than_there_is_room_for_is_told(void **state)
     scene_end(&scene);
 }
 
+/* Where a set is known without them, queries that are no good are no error, and nobody reads them:
+ * here more than there is room for. */
+static void what_is_not_needed_is_not_brought(void **state)
+{
+    (void)state;
+    struct scene scene;
+    spec_ticket ticket;
+    scene_begin(&scene, ", \"gpu\": {\"query_bytes\": 4096}, \"max_request_tokens\": 16384",
+                FAKE_LAZY);
+    spec_connector *conn = scene.world.rig.conn;
+    scene.shot.pass.q.row_stride_bytes = 0;
+    scene.shot.item.new_keys = NULL;
+    scene.shot.select.exact_ppm = 0;
+    for (uint32_t rows = 5; rows <= 4096; rows += 4091) { /* some, and too many */
+        scene.shot.pass.q.row_count = rows;
+        scene.shot.item.refine_of = 0;
+        assert_int_equal(sc_plugin_submit(conn, &scene.shot.item, 1, &ticket, NULL), SPEC_OK);
+        assert_int_equal(sc_plugin_submit_wait(conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+        assert_int_equal(scene.shot.item.status, SPEC_OK);
+        assert_int_equal(scene.shot.item.exact_rows, 0);
+    }
+    scene_end(&scene);
+}
+
 /* ---- A device that fails -------------------------------------------------------------------- */
 
 static const char *const CALLS[] = {
@@ -453,7 +477,8 @@ static bool fault_once(const char *name, int n, bool crashes)
         fake_fault(name, n, 2);
     spec_status status = fire_one(&scene.world, &scene.shot);
     bool met = crashes ? status != SPEC_OK : fake_fired() != 0;
-    fake_fault(name, 0, 0);
+    fake_fault(NULL, 0, 0);
+    fake_crash(0, 0);
     fake_sticky(0);
     if (status == SPEC_OK)
         assert_same(&plain, &scene.shot, false);
@@ -484,6 +509,63 @@ static void a_context_dies_at_each_step(void **state)
     assert_true(deaths >= 4);
 }
 
+/* A hint that meets a failure is none, or is told; what is asked for is right, whichever it is. */
+static bool hint_fault(const char *name, int n, bool crashes)
+{
+    struct world world;
+    struct shot plain, asked;
+    fake_policy(FAKE_LAZY, 1);
+    device_host_open(&host, 0);
+    way_open(&world, &WAYS[2], ", \"gpu\": {\"device\": 0}");
+    spec_connector *conn = world.rig.conn;
+    spec_request request = look(&world, 0);
+    way_shot(&plain, &world, &WAYS[2], request, 1, NULL);
+    assert_int_equal(fire_one(&world, &plain), SPEC_OK);
+    way_shot(&asked, &world, &WAYS[2], request, 1, NULL);
+    struct spec_queries own = asked.pass.q;
+    asked.item.queries = &own;
+    struct pass_there pass = pass_there_make(&host, &asked.pass, true, false);
+    device_ok(host.cu->cuStreamSynchronize(host.stream));
+    assert_int_equal(sc_plugin_begin_layer(conn, &request, 1, 0, NULL), SPEC_OK);
+    if (crashes)
+        fake_crash(n, 719);
+    else
+        fake_fault(name, n, 2);
+    spec_status status = sc_plugin_prefetch_next(conn, request, 0, &asked.pass.q, NULL);
+    for (uint32_t i = 0; i < 10; i++)
+        rig_pass_ns(&world.rig, 100000);
+    bool is_met = crashes ? conn->device.gpu->failed_text[0] != 0 : fake_fired() != 0;
+    fake_fault(NULL, 0, 0);
+    fake_crash(0, 0);
+    fake_sticky(0);
+    if (status != SPEC_OK && status != SPEC_E_IO && status != SPEC_E_UNSUPPORTED &&
+        status != SPEC_E_INVALID)
+        fail_msg("%s %d: %s", name, n, sc_status_name(status));
+    assert_int_equal(fire_one(&world, &asked), SPEC_OK);
+    assert_same(&plain, &asked, false);
+    pass_there_free(&pass);
+    shot_free(&asked);
+    shot_free(&plain);
+    rig_release(&world.rig, request);
+    world_done(&world);
+    device_host_close(&host);
+    device_assert_clean("a hint that fails");
+    return is_met;
+}
+
+static void each_call_of_a_hint_may_fail(void **state)
+{
+    (void)state;
+    uint32_t faults = 0, deaths = 0;
+    for (uint32_t c = 0; c < COUNT(CALLS); c++)
+        for (int n = 1; n < 100 && hint_fault(CALLS[c], n, false); n++)
+            faults++;
+    for (int n = 1; n < 20 && hint_fault("", n, true); n++)
+        deaths++;
+    assert_true(faults >= 10);
+    assert_true(deaths >= 2); /* packed, copied */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,8 +575,10 @@ int main(void)
         cmocka_unit_test(a_hint_there_is_a_hint),
         cmocka_unit_test(what_is_wrong_is_refused),
         cmocka_unit_test(more_than_there_is_room_for_is_told),
+        cmocka_unit_test(what_is_not_needed_is_not_brought),
         cmocka_unit_test(every_call_fails_once),
         cmocka_unit_test(a_context_dies_at_each_step),
+        cmocka_unit_test(each_call_of_a_hint_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
