@@ -445,10 +445,16 @@ spec_status sc_plugin_scoring_check(spec_connector *conn, struct sc_plugin_item 
     return status == SPEC_OK ? check_afar(conn, scoring, reterr) : status;
 }
 
+/* Once, where both are on one stream. */
 void sc_plugin_scoring_begin(struct sc_plugin_item *item)
 {
-    sc_plugin_afar_begin(&item->scoring.queries_afar);
-    sc_plugin_afar_begin(&item->scoring.fresh_afar);
+    struct sc_plugin_afar *queries = &item->scoring.queries_afar;
+    struct sc_plugin_afar *fresh = &item->scoring.fresh_afar;
+    sc_plugin_afar_begin(queries);
+    if (queries->device != NULL && fresh->stream == queries->stream)
+        fresh->begun = queries->begun;
+    else
+        sc_plugin_afar_begin(fresh);
 }
 
 spec_status sc_plugin_scoring_fail(const struct sc_plugin_item *item, struct spec_error *reterr)

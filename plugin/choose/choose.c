@@ -340,9 +340,9 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
         bool is_coarse = request->ranges[i].is_coarse != 0;
         const struct sc_kernels_planes *finer[2];
-        bool may_refine =
-            is_coarse && item->want.refines &&
-            !sc_store_finer_failed(scratch->conn->store, item->in.layer, request->ranges[i].piece);
+        bool may_refine = is_coarse && item->want.refines &&
+                          !sc_store_finer_failed(scratch->conn->store, item->in.layer,
+                                                 request->ranges[i].piece);
         if (sc_store_slab_of(codes, i, &slab) &&
             (!is_coarse || (may_refine && sc_plugin_finer_of(scratch->conn, &slab, finer))))
             continue;
