@@ -301,7 +301,8 @@ static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
                                                    .poison = &conn->poison,
                                                    .shape = &conn->shape,
                                                    .request_count = conn->config.max_requests,
-                                                   .stage_bytes = conn->config.gpu_stage_bytes};
+                                                   .stage_bytes = conn->config.gpu_stage_bytes,
+                                                   .store_bytes = conn->config.gpu_store_bytes};
     sc_plugin_device_open(&conn->device, &params);
     if (conn->config.gpu_device == SC_CONFIG_AUTO)
         return SPEC_OK;
