@@ -260,8 +260,8 @@ static const struct sc_config_row rows[] = {
       "Query rows of a hint that are used: the last ones."},
      INTEGER(hint_rows, 1, 4096)},
     {{"gpu.device", "integer", "auto", "\"auto\", or 0 .. 63",
-      "The CUDA device that loads go to. auto: the one of the first destination that is on a "
-      "device, "
+      "The CUDA device that loads go to and stores come from. auto: the one of the first memory "
+      "that is on a device, "
       "which is attached then. A number: it is attached at open, which fails where that cannot "
       "be."},
      INTEGER(gpu_device, 0, 63),
@@ -275,6 +275,12 @@ static const struct sc_config_row rows[] = {
       "attached, as often as items are scored side by side (at most eight). An item with more is "
       "SPEC_E_INVALID."},
      SIZE(gpu_query_bytes, 4096, TIB)},
+    {{"gpu.store_bytes", "size", "64MiB", "1MiB .. 1TiB",
+      "The same for stores from a device, beside it: rows that the host's stream has yet to pack, "
+      "or that are on their way. A host that is a pass ahead of its device needs room for the "
+      "pass's "
+      "rows over all layers; what finds none is given up."},
+     SIZE(gpu_store_bytes, 1048576, TIB)},
     {{"submit.threads", "integer", "1", "0 .. 64",
       "Threads that do the work of get_important_submit; each does one call at a time. 0: submit "
       "begins the reads, and get_important_wait does the rest, whatever its timeout."},

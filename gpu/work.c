@@ -158,3 +158,9 @@ spec_status sc_gpu_launch(struct sc_gpu_device *device, sc_cu_stream stream, uin
                                    grid->shared_bytes, stream, arguments, NULL);
     return sc_gpu_check(device, code, "cuLaunchKernel", reterr);
 }
+
+void sc_gpu_stream_finish(struct sc_gpu_device *device, sc_cu_stream stream)
+{
+    if (device->cu->cuStreamSynchronize(stream) != SC_CU_OK)
+        (void)device->cu->cuCtxSynchronize(); /* where that fails too, nothing runs */
+}

@@ -71,4 +71,8 @@ spec_status sc_gpu_launch(struct sc_gpu_device *device, sc_cu_stream stream, uin
                           const struct sc_gpu_grid *grid, void **arguments,
                           struct spec_error *reterr);
 
+/* After an error, where no event can say it any more: what the stream was given touches nothing of
+ * ours from now on. Blocks until then. The stream is checked as by sc_gpu_stream_check. */
+void sc_gpu_stream_finish(struct sc_gpu_device *device, sc_cu_stream stream);
+
 #endif

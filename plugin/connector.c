@@ -304,6 +304,7 @@ static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
         .shape = &conn->shape,
         .request_count = conn->config.max_requests,
         .stage_bytes = conn->config.gpu_stage_bytes,
+        .store_bytes = conn->config.gpu_store_bytes,
         .query_group = conn->dims.query_group,
         .room_bytes = conn->config.gpu_query_bytes,
         .room_count = sc_plugin_scratch_count(conn),

@@ -135,7 +135,8 @@ spec_status sc_plugin_memory_check_on(const struct spec_memory *host,
         return status;
     bool is_cuda = memory.device == SPEC_DEVICE_CUDA;
     if (is_cuda && way == NULL)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: CUDA memory: only loads go there", name);
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "%s: CUDA memory: only loads go there, and stores come from it", name);
     if (!is_cuda && (memory.device != SPEC_DEVICE_HOST || memory.device_index != 0))
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: device is %" PRIu32 ", expected SPEC_DEVICE_HOST with index 0", name,

@@ -251,6 +251,8 @@ static bool hint_enqueue(const struct piece *piece)
         status = sc_gpu_begin(gpu, slot, afar->stream, SC_GPU_KERNELS, NULL);
     if (status == SPEC_OK)
         status = piece_copy(piece, lane, NULL);
+    if (status != SPEC_OK)
+        sc_gpu_stream_finish(gpu, afar->stream); /* it may pack, and no event is behind that */
     return piece_depart(piece, lane, status, NULL) == SPEC_OK;
 }
 

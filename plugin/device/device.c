@@ -4,6 +4,7 @@
 #include "kernels/cuda/images.h"
 #include "plugin/args/dtype.h"
 #include "plugin/device/course.h"
+#include "plugin/device/parcel.h"
 
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #define BOX_WAIT_NS UINT64_C(1000000)
 #define ALIGN_BYTES 256u
 #define PAGE_BYTES  4096u /* whole pages are pinned */
+#define SLOTS       (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES)
 
 enum { NONE, ATTACHED, REFUSED };
 
@@ -30,10 +32,12 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
     uint64_t channels = (uint64_t)shape->kv_head_count * shape->head_size;
     device->params = *params;
     device->params.room_bytes = (params->room_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    device->params.store_bytes = (params->store_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     pthread_mutex_init(&device->attach_lock, NULL);
     pthread_mutex_init(&device->box_lock, NULL);
     pthread_mutex_init(&device->table_lock, NULL);
-    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_SLOTS; i++)
+    pthread_mutex_init(&device->parcels.lock, NULL);
+    for (uint32_t i = 0; i < SLOTS; i++)
         pthread_mutex_init(&device->slot_locks[i], NULL);
     /* Two runs a unit, of which one may be short at each border of a head's groups. */
     uint64_t units = channels / SC_CUDA_RUN + 8ull * shape->kv_head_count;
@@ -71,6 +75,7 @@ static uint32_t images_of(struct sc_gpu_image ret_images[IMAGES_MAX])
 static void detach(struct sc_plugin_device *device)
 {
     struct sc_alloc *alloc = device->params.alloc;
+    sc_plugin_parcels_close(device);
     sc_gpu_unpin(&device->pin);
     if (device->gpu != NULL)
         sc_gpu_stage_give(&device->gpu->stage, &device->range);
@@ -93,17 +98,21 @@ static uint64_t hint_stride(const struct sc_plugin_device *device)
     return (device->params.hint_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-/* Of boxes, and behind them hints: whole pages. */
+/* Of boxes, behind them what stores have, and hints: whole pages. */
+static uint64_t hints_first(const struct sc_plugin_device *device)
+{
+    return device->box_count * device->box_bytes + device->params.store_bytes;
+}
+
 static uint64_t pinned_bytes(const struct sc_plugin_device *device)
 {
     uint64_t hints = device->params.hint_count * hint_stride(device);
-    return device->box_count * device->box_bytes +
-           (hints + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    return hints_first(device) + (hints + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
 }
 
 static void share_out(struct sc_plugin_device *device)
 {
-    uint64_t behind = device->box_count * device->box_bytes;
+    uint64_t behind = hints_first(device);
     for (uint64_t i = 0; i < device->box_count; i++) {
         struct sc_plugin_box *box = &device->boxes[i];
         box->device = device;
@@ -131,7 +140,8 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
     device->tables_memory =
         sc_alloc_aligned(alloc, SC_PLUGIN_DEVICE_TABLES * device->table_bytes, ALIGN_BYTES);
     if (device->host == NULL || device->boxes == NULL || device->tables_memory == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "gpu.stage_bytes: %" PRIu64 " bytes", bytes);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY,
+                       "gpu.stage_bytes, gpu.store_bytes: %" PRIu64 " bytes", bytes);
     if (hint_count > 0)
         device->hints = sc_alloc_array(alloc, hint_count, sizeof(*device->hints));
     if (hint_count > 0 && device->hints == NULL)
@@ -147,6 +157,8 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
         status = sc_gpu_pin(device->gpu, device->host, bytes, &device->pin, reterr);
     if (status == SPEC_OK && !sc_gpu_stage_take(&device->gpu->stage, bytes, &device->range))
         status = sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
+    if (status == SPEC_OK)
+        status = sc_plugin_parcels_open(device, device->box_count * device->box_bytes, reterr);
     if (status == SPEC_OK)
         share_out(device);
     return status;
@@ -166,7 +178,7 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
                                          .image_count = images_of(images),
                                          .kernels = KERNELS,
                                          .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
-                                         .slot_count = SC_PLUGIN_DEVICE_SLOTS,
+                                         .slot_count = SLOTS,
                                          .flight_count = FLIGHTS,
                                          .hold_max = 1,
                                          .stage_bytes = pinned_bytes(device),
@@ -232,13 +244,14 @@ void sc_plugin_device_close(struct sc_plugin_device *device)
     if (device->params.alloc == NULL)
         return; /* it was not opened */
     if (atomic_load(&device->state) == ATTACHED && !sc_gpu_is_forked(device->gpu))
-        for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_SLOTS; i++) {
+        for (uint32_t i = 0; i < SLOTS; i++) {
             (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].copies, 0);
             (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].kernels, 0);
         }
     detach(device);
-    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_SLOTS; i++)
+    for (uint32_t i = 0; i < SLOTS; i++)
         pthread_mutex_destroy(&device->slot_locks[i]);
+    pthread_mutex_destroy(&device->parcels.lock);
     pthread_mutex_destroy(&device->table_lock);
     pthread_mutex_destroy(&device->box_lock);
     pthread_mutex_destroy(&device->attach_lock);
@@ -256,7 +269,7 @@ static struct sc_plugin_box *box_try(struct sc_plugin_device *device)
     return box;
 }
 
-/* What has landed on any stream comes back. */
+/* What loads have on any stream comes back, if it has landed. */
 static void reap_all(struct sc_plugin_device *device)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_SLOTS; i++) {

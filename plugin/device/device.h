@@ -1,7 +1,7 @@
-/* The device that loads go to: attached when a destination first names it, and what carries rows
- * and codes there.
+/* The device that loads go to and stores come from: attached when memory on it is first named, and
+ * what carries rows and codes there.
  *
- *   stage   [box][box][box] ...      pinned memory of ours, and as much on the device
+ *   stage   [box][box][box] ... [ring of stores, parcel.h]   pinned, and as much on the device
  *   box     filled by a request's course (course.h) -> copied whole -> read by kernels -> free
  *   slot    two streams; requests share a few
  *
@@ -9,7 +9,8 @@
  * and told to each item that asks for the same one. From then on nothing is allocated. A box is
  * somebody's until the device has read all of it, on a device that failed too.
  * Does not: read, verify, choose, or wait for the host's stream.
- * Threads: any; open and close one. Locks: attach (26), slots (29), boxes (58), tables (59).
+ * Threads: any; open and close one. Locks: attach (26), slots (29), boxes and parcels
+ * (58), tables (59).
  * Tests: tests/unit/plugin/test_device_loads.c, test_device_faults.c, test_device_boxes.c */
 #ifndef SC_PLUGIN_DEVICE_H
 #define SC_PLUGIN_DEVICE_H
@@ -18,11 +19,13 @@
 #include "base/log.h"
 #include "gpu/device.h"
 #include "gpu/pin.h"
+#include "gpu/stage.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/planes.h"
 #include "plugin/args/memory.h"
 
-#define SC_PLUGIN_DEVICE_SLOTS  16u /* pairs of streams */
+#define SC_PLUGIN_DEVICE_SLOTS  16u /* pairs of streams, of loads */
+#define SC_PLUGIN_DEVICE_STORES 4u  /* behind them, of stores */
 #define SC_PLUGIN_DEVICE_TABLES 64u /* of widths, as the device reads them, that are kept */
 
 /* A kernel's number is its place in the list of names. */
@@ -33,6 +36,7 @@ enum sc_plugin_kernel {
 };
 
 struct sc_plugin_course;
+struct sc_plugin_parcel;
 
 struct sc_plugin_device_params {
     struct sc_alloc *alloc;
@@ -42,11 +46,24 @@ struct sc_plugin_device_params {
     const struct sc_plugin_shape *shape;
     uint64_t request_count;
     uint64_t stage_bytes; /* of host memory, and of the device's */
+    uint64_t store_bytes; /* beside them, likewise */
     uint64_t query_group; /* query heads of a KV head */
     uint64_t room_bytes;  /* of host memory, that queries and new keys of one scoring come to */
     uint64_t room_count;  /* scorings side by side */
     uint64_t hint_bytes;  /* pinned, and of the device's: of one hint */
     uint64_t hint_count;
+};
+
+/* What stores have on their way: parcel.h. */
+struct sc_plugin_parcels {
+    /* Set by attach, constant after. */
+    uint8_t *host;       /* pinned */
+    uint64_t host_bytes; /* where it begins in what is pinned: at as many bytes of the range */
+    struct sc_plugin_parcel *all;
+
+    struct sc_gpu_stage ring;      /* of addresses of the device; its own lock */
+    pthread_mutex_t lock;          /* rank 58 */
+    struct sc_plugin_parcel *free; /* guarded by it */
 };
 
 struct sc_plugin_box {
@@ -90,10 +107,12 @@ struct sc_plugin_device {
     uint8_t *host, *tables_memory;
     struct sc_plugin_box *boxes;
     uint64_t box_count;
-    struct sc_plugin_course *courses;                   /* [request_count] */
-    uint8_t *rooms;                                     /* [room_count][room_bytes] */
-    struct sc_plugin_device_hint *hints;                /* [hint_count] */
-    pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_SLOTS]; /* who enqueues, and what flies */
+    struct sc_plugin_course *courses;    /* [request_count] */
+    struct sc_plugin_parcels parcels;    /* of stores */
+    uint8_t *rooms;                      /* [room_count][room_bytes] */
+    struct sc_plugin_device_hint *hints; /* [hint_count] */
+    /* Of each: who enqueues, and what flies. */
+    pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES];
 
     pthread_mutex_t box_lock;
     struct sc_plugin_box *free;

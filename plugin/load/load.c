@@ -424,7 +424,7 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
 }
 
 /* Whatever is stored next is computed on this, or not stored. */
-static void tell_request(struct sc_plugin_item *item)
+static void tell_request(spec_connector *conn, struct sc_plugin_item *item)
 {
     bool is_ahead = sc_plugin_is_ahead(&item->in);
     bool is_coarse = is_ahead && item->delivered.kind != SPEC_PROVENANCE_EXACT;
@@ -434,7 +434,7 @@ static void tell_request(struct sc_plugin_item *item)
     if (!is_ahead) /* nothing is computed on that */
         sc_plugin_provenance_add(&item->request->delivered, &item->delivered);
     if (item->request->failed_position != UINT64_MAX)
-        sc_plugin_pass_void(item->request);
+        sc_plugin_pass_void(conn, item->request);
 }
 
 static void tell_fill(spec_connector *conn, const struct sc_plugin_item *item)
@@ -465,7 +465,7 @@ spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *
             served = sc_fail(reterr, status, "get_important: destination: %s", error.text);
         is_told = is_told || status != SPEC_OK;
         if (!work[i].is_gone) {
-            tell_request(&work[i]);
+            tell_request(conn, &work[i]);
             tell_fill(conn, &work[i]);
         }
         sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &work[i].in,

@@ -14,6 +14,7 @@
  * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
+#include "plugin/save/queue.h"
 
 #include <string.h>
 
@@ -29,6 +30,7 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
         conn->saves.slots[i].next = conn->saves.free;
         conn->saves.free = &conn->saves.slots[i];
     }
+    sc_plugin_queue_open(conn);
     return SPEC_OK;
 }
 
@@ -36,8 +38,13 @@ struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn)
 {
     sc_plugin_lock(conn, &conn->saves.lock);
     struct sc_plugin_save *save = conn->saves.free;
-    if (save != NULL)
+    if (save != NULL) {
         conn->saves.free = save->next;
+        save->refs = 1;
+        save->queued = 0;
+        save->is_putting = save->gives_up = save->has_ended = false;
+        save->lost = SPEC_OK;
+    }
     pthread_mutex_unlock(&conn->saves.lock);
     return save;
 }
@@ -45,8 +52,11 @@ struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn)
 void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save)
 {
     pthread_mutex_lock(&conn->saves.lock);
-    save->next = conn->saves.free;
-    conn->saves.free = save;
+    SC_ASSERT(&conn->poison, save->refs > 0);
+    if (--save->refs == 0) {
+        save->next = conn->saves.free;
+        conn->saves.free = save;
+    }
     pthread_mutex_unlock(&conn->saves.lock);
 }
 
@@ -250,7 +260,7 @@ void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, vo
     pthread_mutex_lock(&conn->saves.lock);
     SC_ASSERT(&conn->poison, save->extent == extent && save->state == SC_SAVE_WRITING);
     save->state = SC_SAVE_WRITTEN;
-    save->status = status;
+    save->status = status != SPEC_OK && save->lost != SPEC_OK ? save->lost : status;
     bool commits = queue_written(conn, save->request);
     pthread_mutex_unlock(&conn->saves.lock);
     while (commits && (save = commit_next(conn)) != NULL) {

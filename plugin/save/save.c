@@ -2,7 +2,7 @@
  *
  *   pass [first, first + count)   layers 0 .. L-1, a step each (store_call.c)
  *     -> saves: extents of <= SC_PLUGIN_SAVE_TOKENS rows, cut on the chunk grid
- *     -> each layer packed and queued; the last one leads to commit.c
+ *     -> each layer packed and queued; from a device by queue.c; the last one leads to commit.c
  *
  * Holds: a call waits for nothing but short locks; a lack of anything gives the pass up.
  * Does not: check what the host says (store_call.c); decide what becomes visible (commit.c).
@@ -13,6 +13,7 @@
 #include "plugin/args/dtype.h"
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
+#include "plugin/save/queue.h"
 
 #include <string.h>
 
@@ -60,8 +61,10 @@ static spec_status begin_save(spec_connector *conn, struct sc_plugin_request *re
     save->ticket = request->pass_ticket;
     save->state = SC_SAVE_WRITING;
     save->next = NULL;
+    save->refs = 2; /* the open pass's, and the ticket's part's: nobody else knows it yet */
     spec_status status = sc_store_extent_begin(conn->store, &pass, &save->extent, reterr);
     if (status != SPEC_OK) {
+        save->refs = 1;
         sc_plugin_save_put(conn, save);
         return status;
     }
@@ -134,17 +137,22 @@ static bool is_unwanted(const spec_connector *conn, const struct sc_plugin_reque
            token_count < conn->config.store_min_tokens || request->failed_position != UINT64_MAX;
 }
 
-#define NO_SAVE UINT64_MAX
-
 /* Gives the open pass up: no later layer is packed, and its saves from `from` on are discarded, but
- * the one that has `ended` by itself. */
-static void give_pass_up(struct sc_plugin_request *request, uint64_t from, uint64_t ended,
+ * those that have ended by themselves. */
+static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request, uint64_t from,
                          spec_status why)
 {
     for (uint64_t i = from; i < request->pass_saves; i++)
-        if (i != ended)
-            sc_store_extent_abort(request->pass[i]->extent);
+        sc_plugin_save_give_up(conn, request->pass[i], SPEC_OK);
     request->pass_status = why;
+}
+
+/* The host names the pass's saves no more: it is given up, or has its last layer. */
+static void let_saves_go(spec_connector *conn, struct sc_plugin_request *request)
+{
+    for (uint64_t i = 0; i < request->pass_saves; i++)
+        sc_plugin_save_put(conn, request->pass[i]);
+    request->pass_saves = 0;
 }
 
 /* Whether what the request computes may be stored, after all that was delivered to it. */
@@ -306,7 +314,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
             begun_end = request->pass[request->pass_saves - 1]->first +
                         request->pass[request->pass_saves - 1]->count;
         count_dropped(conn, begun_end, first + count);
-        give_pass_up(request, 0, NO_SAVE, sc_plugin_ticket_status(status));
+        give_pass_up(conn, request, 0, sc_plugin_ticket_status(status));
         if (status == SPEC_E_NO_SPACE && !is_paused)
             sc_plugin_evict_ask(conn, count);
     }
@@ -365,31 +373,57 @@ static struct sc_store_source source_of(struct pack_source *source)
                                     .user = source};
 }
 
+/* One layer of a save: at once, or by the queue. After an error the save has ended. */
+static spec_status put_layer(spec_connector *conn, const struct sc_plugin_request *request,
+                             struct sc_plugin_save *save, struct spec_error *reterr)
+{
+    uint32_t layer = request->step.params.layer;
+    struct pack_source from = {.conn = conn,
+                               .how.memory = &request->step.memory.at,
+                               .first = save->first - request->pass_first};
+    const struct sc_store_source source = source_of(&from);
+    spec_status status;
+    switch (sc_plugin_queue_putter(conn, save, &request->step.memory)) {
+    case SC_PUTTER_NONE:
+        return sc_fail(reterr, SPEC_E_DROPPED, "an earlier layer did not come");
+    case SC_PUTTER_HOST:
+        status = sc_store_extent_put_layer(save->extent, layer, &source, reterr);
+        if (status != SPEC_OK || layer + 1 == conn->dims.layer_count)
+            sc_plugin_save_end(conn, save);
+        return status;
+    case SC_PUTTER_QUEUE:
+    default: {
+        const struct sc_plugin_layer queued = {&request->step.memory, from.how, from.first, layer};
+        status = sc_plugin_queue_put(conn, save, &queued, reterr);
+        if (status != SPEC_OK)
+            sc_plugin_save_give_up(conn, save, sc_plugin_ticket_status(status));
+        return status;
+    }
+    }
+}
+
 void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
 {
     uint32_t layer = request->step.params.layer;
     bool last = layer + 1 == conn->dims.layer_count;
     if (request->pass_status == SPEC_OK && !is_good_enough(conn, request, &request->delivered))
-        give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED); /* a layer was delivered in part */
+        give_pass_up(conn, request, 0, SPEC_E_DROPPED); /* a layer was delivered in part */
     struct spec_provenance so_far = sc_plugin_provenance_so_far(request);
     for (uint64_t i = 0; i < request->pass_saves && request->pass_status == SPEC_OK; i++) {
         if (last) /* before it can be committed */
             request->pass[i]->provenance = so_far;
-        struct pack_source from = {.conn = conn,
-                                   .how.memory = &request->step.memory.at,
-                                   .first = request->pass[i]->first - request->pass_first};
-        const struct sc_store_source source = source_of(&from);
         struct spec_error why = {.struct_size = sizeof(why)};
-        spec_status status =
-            sc_store_extent_put_layer(request->pass[i]->extent, layer, &source, &why);
+        spec_status status = put_layer(conn, request, request->pass[i], &why);
         if (status == SPEC_OK)
             continue;
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s", layer,
                              why.text);
         /* With the last layer, those before the failed one have all they need. */
-        give_pass_up(request, last ? i + 1 : 0, i, sc_plugin_ticket_status(status));
+        give_pass_up(conn, request, last ? i : 0, sc_plugin_ticket_status(status));
     }
+    if (last || request->pass_status != SPEC_OK)
+        let_saves_go(conn, request);
 }
 
 /* Ids that came with the pass go with it: the step may be run again with others, and no save that
@@ -399,17 +433,17 @@ void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *reques
     if (request->pass_layer == 0)
         return;
     if (request->pass_status == SPEC_OK)
-        give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED);
+        give_pass_up(conn, request, 0, SPEC_E_DROPPED);
+    let_saves_go(conn, request);
     sc_plugin_pass_unpin(conn, request);
     sc_plugin_ticket_forget(conn, request->pass_ticket);
     request->token_count = request->pass_known;
     request->pass_layer = 0;
-    request->pass_saves = 0;
     sc_count(&conn->stats.aborted_stores, 1);
 }
 
-void sc_plugin_pass_void(struct sc_plugin_request *request)
+void sc_plugin_pass_void(spec_connector *conn, struct sc_plugin_request *request)
 {
     if (request->pass_layer > 0 && request->pass_status == SPEC_OK)
-        give_pass_up(request, 0, NO_SAVE, SPEC_E_DROPPED);
+        give_pass_up(conn, request, 0, SPEC_E_DROPPED);
 }

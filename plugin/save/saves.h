@@ -1,11 +1,12 @@
-/* Passes that are being stored: from the host's call (store_call.c), to extents (save.c), to
- * records and runs of the index (commit.c).
+/* Passes that are being stored: from the host's call (store_call.c), to extents (save.c; what comes
+ * from a device by a queue, queue.h), to records and runs of the index (commit.c).
  *
  * Threads: per member and call, below.
  * Tests: tests/unit/plugin/test_save.c */
 #ifndef SC_PLUGIN_SAVES_H
 #define SC_PLUGIN_SAVES_H
 
+#include "base/exec.h"
 #include "base/log.h"
 #include "store/store.h"
 
@@ -13,6 +14,7 @@
 #define SC_PLUGIN_PASS_SAVES  256u  /* extents of one pass at most */
 
 struct sc_plugin_request;
+struct sc_plugin_parcel;
 
 enum sc_plugin_save_state { SC_SAVE_WRITING, SC_SAVE_WRITTEN };
 
@@ -30,6 +32,25 @@ struct sc_plugin_save {
     struct sc_plugin_save *next; /* free list, the request's queue, or the queue of commits */
     uint32_t state;              /* enum sc_plugin_save_state */
     spec_status status;
+    uint32_t refs;    /* the host's open pass, the ticket's part, who puts a layer; 0: it is free */
+    uint64_t queued;  /* layers on their way to the extent, with the one that is put now */
+    uint64_t look;    /* queue.look, when one of them was seen */
+    bool is_putting;  /* the queue's task: it ends the extent if */
+    bool gives_up;    /* this says so */
+    bool has_ended;   /* the extent has no producer any more */
+    spec_status lost; /* why, where the store does not know; OK: it does */
+};
+
+/* queue.h: of layers, in the order of calls. */
+struct sc_plugin_queue {
+    spec_connector *conn; /* set by open, constant */
+    struct sc_task task;  /* posted, or runs, while is_active */
+    uint64_t wait_ns;     /* the task's: until it looks again */
+
+    /* Guarded by saves.lock. */
+    struct sc_plugin_parcel *head, *tail;
+    uint64_t look; /* how often it was looked through */
+    bool is_active;
 };
 
 struct sc_plugin_saves {
@@ -39,10 +60,11 @@ struct sc_plugin_saves {
     _Atomic uint64_t live;
     struct sc_log_limit lost; /* lines of those that were */
 
-    pthread_mutex_t lock; /* rank 20: saves, and who commits; a few instructions each */
+    pthread_mutex_t lock; /* rank 20: saves, layers on their way, who commits */
     struct sc_plugin_save *free;
     struct sc_plugin_save *commit_head, *commit_tail;
     bool is_committing;
+    struct sc_plugin_queue queue; /* its own groups */
 };
 
 /* store_call.c */
@@ -62,11 +84,13 @@ void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
 void sc_plugin_pass_unpin(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request);
 /* What the open pass is computed on is void: it goes on, and stores nothing. */
-void sc_plugin_pass_void(struct sc_plugin_request *request);
+void sc_plugin_pass_void(spec_connector *conn, struct sc_plugin_request *request);
 
 /* commit.c */
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr);
-struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn); /* NULL: all are in flight */
+/* With one hold; NULL: all are in flight. */
+struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn);
+/* A hold ends, and with the last one the save. */
 void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save);
 void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
                           void *user);

@@ -11,6 +11,7 @@
 #include "plugin/args/args.h"
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
+#include "plugin/device/course.h"
 
 #include <string.h>
 
@@ -89,8 +90,10 @@ static spec_status check_step(spec_connector *conn, const struct spec_store_para
         status = check_pass(conn, request, params, reterr);
     const struct sc_plugin_memory_need need = {"store: memory", SC_MEMORY_SOURCE, &conn->shape,
                                                params->token_count};
+    struct sc_plugin_device_seat seat = {&conn->device, (uint64_t)(request - conn->requests.slots)};
+    const struct sc_plugin_memory_way way = {sc_plugin_course_check, &seat};
     if (status == SPEC_OK)
-        status = sc_plugin_memory_check(params->memory, &need, &step->memory, reterr);
+        status = sc_plugin_memory_check_on(params->memory, &need, &way, &step->memory, reterr);
     if (status != SPEC_OK)
         return status;
     step->params = *params;

@@ -1,0 +1,278 @@
+/* Layers on their way to their extents: see queue.h. */
+#include "plugin/save/queue.h"
+
+#include "base/stream.h"
+#include "plugin/connector.h"
+#include "plugin/device/parcel.h"
+
+#include <string.h>
+
+#define LOOK_NS      UINT64_C(50000) /* after something came */
+#define LOOK_NS_MOST UINT64_C(1000000)
+
+/* ---- Ends ----------------------------------------------------------------------------------- */
+
+/* Lock held. What the save has under way is nobody's. */
+static void disown(struct sc_plugin_saves *saves, struct sc_plugin_save *save)
+{
+    for (struct sc_plugin_parcel *at = saves->queue.head; at != NULL && save->queued > 0;
+         at = at->next)
+        if (at->to == save) {
+            at->to = NULL;
+            save->queued--;
+        }
+}
+
+/* Lock held. */
+static void end(struct sc_plugin_saves *saves, struct sc_plugin_save *save)
+{
+    save->has_ended = true;
+    disown(saves, save);
+}
+
+void sc_plugin_save_end(spec_connector *conn, struct sc_plugin_save *save)
+{
+    sc_plugin_lock(conn, &conn->saves.lock);
+    end(&conn->saves, save);
+    pthread_mutex_unlock(&conn->saves.lock);
+}
+
+/* Lock held. true: the caller aborts the extent, without the lock. */
+static bool give_up(struct sc_plugin_saves *saves, struct sc_plugin_save *save, spec_status why)
+{
+    bool aborts = !save->has_ended && !save->is_putting;
+    if (!save->has_ended && !save->gives_up) {
+        save->gives_up = true;
+        save->lost = why;
+    }
+    if (aborts)
+        end(saves, save);
+    return aborts;
+}
+
+void sc_plugin_save_give_up(spec_connector *conn, struct sc_plugin_save *save, spec_status why)
+{
+    sc_plugin_lock(conn, &conn->saves.lock);
+    bool aborts = give_up(&conn->saves, save, why);
+    pthread_mutex_unlock(&conn->saves.lock);
+    if (aborts)
+        sc_store_extent_abort(save->extent);
+}
+
+/* ---- Into the queue ------------------------------------------------------------------------- */
+
+enum sc_plugin_putter sc_plugin_queue_putter(spec_connector *conn, struct sc_plugin_save *save,
+                                             const struct sc_plugin_memory *memory)
+{
+    sc_plugin_lock(conn, &conn->saves.lock);
+    enum sc_plugin_putter putter = SC_PUTTER_HOST;
+    if (memory->course != NULL || save->queued > 0)
+        putter = SC_PUTTER_QUEUE;
+    if (save->has_ended)
+        putter = SC_PUTTER_NONE;
+    pthread_mutex_unlock(&conn->saves.lock);
+    return putter;
+}
+
+/* Of a save that has ended meanwhile it is nobody's. */
+static void append(spec_connector *conn, struct sc_plugin_save *save,
+                   struct sc_plugin_parcel *parcel)
+{
+    struct sc_plugin_queue *queue = &conn->saves.queue;
+    sc_plugin_lock(conn, &conn->saves.lock);
+    bool is_idle = !queue->is_active;
+    queue->is_active = true;
+    parcel->to = save->has_ended ? NULL : save;
+    save->queued += save->has_ended ? 0 : 1;
+    if (queue->head == NULL)
+        queue->head = parcel;
+    else
+        queue->tail->next = parcel;
+    queue->tail = parcel;
+    pthread_mutex_unlock(&conn->saves.lock);
+    if (!is_idle)
+        return;
+    atomic_fetch_add_explicit(&conn->saves.live, 1, memory_order_relaxed);
+    sc_exec_post_at(conn->exec, &queue->task, SC_LANE_WRITER, sc_exec_now_ns(conn->exec) + LOOK_NS);
+}
+
+spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_save *save,
+                                const struct sc_plugin_layer *layer, struct spec_error *reterr)
+{
+    struct sc_plugin_parcel *parcel = sc_plugin_parcel_take(&conn->device, save->count);
+    if (parcel == NULL)
+        return sc_fail(reterr, SPEC_E_BUSY,
+                       "no room for %" PRIu64 " rows on their way (gpu.store_bytes %" PRIu64 ")",
+                       save->count, conn->config.gpu_store_bytes);
+    parcel->layer = layer->layer;
+    spec_status status = SPEC_OK;
+    if (layer->memory->course != NULL)
+        status = sc_plugin_parcel_send(parcel, &layer->how, layer->memory->stream, layer->first,
+                                       (uint64_t)(save->request - conn->requests.slots), reterr);
+    else
+        sc_kernels_rows_pack(&layer->how, layer->first, save->count, parcel->rows);
+    if (status == SPEC_OK)
+        append(conn, save, parcel);
+    else
+        sc_plugin_parcel_give(parcel);
+    return status;
+}
+
+/* ---- Out of it ------------------------------------------------------------------------------ */
+
+/* Lock held. The first that is there and has none of its save before it, taken out; NULL: none. */
+static struct sc_plugin_parcel *take_next(struct sc_plugin_saves *saves)
+{
+    struct sc_plugin_queue *queue = &saves->queue;
+    struct sc_plugin_parcel *before = NULL;
+    queue->look++;
+    for (struct sc_plugin_parcel *at = queue->head; at != NULL; before = at, at = at->next) {
+        struct sc_plugin_save *save = at->to;
+        bool is_first = save == NULL || save->look != queue->look;
+        if (save != NULL)
+            save->look = queue->look;
+        if (!is_first || !sc_plugin_parcel_is_there(at))
+            continue;
+        if (before == NULL)
+            queue->head = at->next;
+        else
+            before->next = at->next;
+        if (queue->tail == at)
+            queue->tail = before;
+        if (save != NULL)
+            save->is_putting = true;
+        return at;
+    }
+    return NULL;
+}
+
+struct parcel_source {
+    const spec_connector *conn;
+    const struct sc_plugin_parcel *parcel;
+};
+
+static void parcel_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
+                        uint8_t *dst)
+{
+    const struct parcel_source *source = user;
+    const spec_connector *conn = source->conn;
+    uint64_t row_bytes = conn->dims.row_bytes, k_bytes = conn->dims.k_row_bytes;
+    const uint8_t *from = source->parcel->rows + row_first * row_bytes;
+    uint64_t bytes = k_bytes;
+    if (part == SC_STORE_PART_ROW) {
+        memcpy(dst, from, row_count * row_bytes);
+        return;
+    }
+    if (part == SC_STORE_PART_PROBE)
+        bytes = sc_store_probe_row_bytes(conn->store);
+    if (part == SC_STORE_PART_V) {
+        from += k_bytes;
+        bytes = row_bytes - k_bytes;
+    }
+    for (uint64_t i = 0; i < row_count; i++)
+        memcpy(dst + i * bytes, from + i * row_bytes, bytes);
+}
+
+static void parcel_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
+{
+    const struct parcel_source *source = user;
+    uint64_t half = source->conn->dims.row_bytes / 2;
+    for (uint64_t i = 0; i < 2 * count; i++)
+        ret_spans[i] = source->parcel->rows + 2 * row * half + i * half;
+}
+
+/* The extent of a save whose turn it is gets a layer. ret_has_ended: it has no producer now. */
+static spec_status put_layer(spec_connector *conn, const struct sc_plugin_save *save,
+                             const struct sc_plugin_parcel *parcel, bool *ret_has_ended,
+                             struct spec_error *reterr)
+{
+    struct parcel_source from = {conn, parcel};
+    const struct sc_store_source source = {.pack = parcel_pack,
+                                           .spans = sc_stream_is_faster() ? parcel_spans : NULL,
+                                           .span_bytes = conn->dims.row_bytes / 2,
+                                           .user = &from};
+    spec_status status = sc_plugin_parcel_check(parcel, reterr);
+    *ret_has_ended = false;
+    if (status != SPEC_OK)
+        return status;
+    status = sc_store_extent_put_layer(save->extent, parcel->layer, &source, reterr);
+    *ret_has_ended = status != SPEC_OK || parcel->layer + 1 == conn->dims.layer_count;
+    return status;
+}
+
+/* What is there goes to its extent. The caller's hold of the save ends. */
+static void deliver(spec_connector *conn, struct sc_plugin_save *save,
+                    const struct sc_plugin_parcel *parcel)
+{
+    struct spec_error why = {.struct_size = sizeof(why)};
+    struct sc_store_extent *extent = save->extent;
+    bool has_ended;
+    spec_status status = put_layer(conn, save, parcel, &has_ended, &why);
+    if (status != SPEC_OK)
+        sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
+                             SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s",
+                             parcel->layer, why.text);
+    bool aborts = false;
+    pthread_mutex_lock(&conn->saves.lock);
+    save->is_putting = false;
+    save->queued--;
+    if (has_ended)
+        end(&conn->saves, save);
+    else if (status != SPEC_OK || save->gives_up)
+        aborts = give_up(&conn->saves, save, sc_plugin_ticket_status(status));
+    pthread_mutex_unlock(&conn->saves.lock);
+    if (aborts)
+        sc_store_extent_abort(extent);
+    sc_plugin_save_put(conn, save);
+}
+
+/* true: something came. */
+static bool deliver_next(spec_connector *conn)
+{
+    struct sc_plugin_save *save = NULL;
+    pthread_mutex_lock(&conn->saves.lock);
+    struct sc_plugin_parcel *parcel = take_next(&conn->saves);
+    if (parcel != NULL)
+        save = parcel->to;
+    if (save != NULL)
+        save->refs++; /* it may end with this layer */
+    pthread_mutex_unlock(&conn->saves.lock);
+    if (parcel == NULL)
+        return false;
+    if (save != NULL)
+        deliver(conn, save, parcel);
+    sc_plugin_parcel_give(parcel);
+    return true;
+}
+
+/* While it is active it counts as a save, so that close waits for it. */
+static void queue_step(struct sc_task *task)
+{
+    struct sc_plugin_queue *queue = SC_TASK_OWNER(task, struct sc_plugin_queue, task);
+    spec_connector *conn = queue->conn;
+    bool came = false;
+    sc_plugin_parcels_reap(&conn->device);
+    while (deliver_next(conn))
+        came = true;
+    pthread_mutex_lock(&conn->saves.lock);
+    bool goes_on = queue->head != NULL;
+    queue->is_active = goes_on;
+    pthread_mutex_unlock(&conn->saves.lock);
+    if (goes_on) {
+        uint64_t longer = queue->wait_ns * 2 < LOOK_NS_MOST ? queue->wait_ns * 2 : LOOK_NS_MOST;
+        queue->wait_ns = came ? LOOK_NS : longer;
+        sc_exec_post_at(conn->exec, task, SC_LANE_WRITER,
+                        sc_exec_now_ns(conn->exec) + queue->wait_ns);
+        return;
+    }
+    atomic_fetch_sub_explicit(&conn->saves.live, 1, memory_order_release);
+    atomic_fetch_add_explicit(&conn->saves.word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &conn->saves.word);
+}
+
+void sc_plugin_queue_open(spec_connector *conn)
+{
+    conn->saves.queue.conn = conn;
+    conn->saves.queue.task.step = queue_step;
+    conn->saves.queue.wait_ns = LOOK_NS;
+}
