@@ -3,7 +3,7 @@
  *
  *   stage   [box][box][box] ...      pinned memory of ours, and as much on the device
  *   box     filled by a request's course (course.h) -> copied whole -> read by kernels -> free
- *   slot    two streams; requests share a few
+ *   slot    two streams; requests share a few, and others for their hints
  *
  * Holds: a connector has one device at a time, and attaches once: why it could not is remembered,
  * and told to each item that asks for the same one. From then on nothing is allocated. A box is
@@ -22,7 +22,9 @@
 #include "kernels/planes.h"
 #include "plugin/args/memory.h"
 
-#define SC_PLUGIN_DEVICE_SLOTS  16u /* pairs of streams */
+#define SC_PLUGIN_DEVICE_SLOTS  16u /* pairs of streams, of loads */
+#define SC_PLUGIN_DEVICE_HINTS  8u  /* more of them, of hints: a load waits for no hint's stream */
+#define SC_PLUGIN_DEVICE_PAIRS  (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_HINTS)
 #define SC_PLUGIN_DEVICE_TABLES 64u /* of widths, as the device reads them, that are kept */
 
 /* A kernel's number is its place in the list of names. */
@@ -91,9 +93,9 @@ struct sc_plugin_device {
     struct sc_plugin_box *boxes;
     uint64_t box_count;
     struct sc_plugin_course *courses;                   /* [request_count] */
-    uint8_t *rooms;                                     /* [room_count][room_bytes] */
+    uint8_t *rooms;                                     /* [room_count][room_bytes, whole lines] */
     struct sc_plugin_device_hint *hints;                /* [hint_count] */
-    pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_SLOTS]; /* who enqueues, and what flies */
+    pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_PAIRS]; /* who enqueues, and what flies */
 
     pthread_mutex_t box_lock;
     struct sc_plugin_box *free;
@@ -108,6 +110,12 @@ struct sc_plugin_device {
 static inline uint32_t sc_plugin_device_slot(uint64_t request)
 {
     return (uint32_t)(request % SC_PLUGIN_DEVICE_SLOTS);
+}
+
+/* Of the hints of requests that have this slot. */
+static inline uint32_t sc_plugin_device_hint_slot(uint32_t slot)
+{
+    return SC_PLUGIN_DEVICE_SLOTS + slot % SC_PLUGIN_DEVICE_HINTS;
 }
 
 /* Attaches nothing. */
