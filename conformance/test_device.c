@@ -1,4 +1,4 @@
-/* Destinations in CUDA memory: ABI-199 .. ABI-202. Where there is no driver, what is said then.
+/* Destinations, queries, new keys and hints in CUDA memory: ABI-199 .. ABI-202, ABI-204. Where there is no driver, what is said then.
  *
  *   area    [guard | what is described | guard] of the host
  *   there   as many bytes on the device, at the same alignment; up, down: registered, of the host
@@ -7,6 +7,7 @@
  * nobody waits. Guards are compared with all the rest.
  * Does not: show that a call does not wait for the stream; make a driver fail that is not made for
  * it. Threads: one. Tests: as fixture.h; on a fake driver, tests/cuda (conformance_device). */
+#include "conformance/choice.h"
 #include "conformance/device/driver.h"
 #include "conformance/suite.h"
 
@@ -605,6 +606,205 @@ static void abi_202_a_call_of_the_driver_that_fails_ends_loads_to_the_device_alo
         conf_skip("no CUDA driver that fails on demand");
 }
 
+/* ---- 204 ---- */
+
+/* The host's bytes on the device, at the same alignment, when the stream comes to it. */
+struct source {
+    const struct card *card;
+    uint64_t bytes;
+    uint8_t *up, *second; /* pinned: what is meant, and what comes to stand there afterwards */
+    sc_cu_ptr at;
+};
+
+static struct source source_make(const struct card *card, const void *from, uint64_t bytes)
+{
+    struct source source = {.card = card, .bytes = bytes};
+    source.up = pinned(card, bytes);
+    source.second = pinned(card, bytes);
+    memcpy(source.up, from, bytes);
+    memset(source.second, SECOND, bytes);
+    ok(card->cu->cuMemAlloc(&source.at, bytes));
+    return source;
+}
+
+static void source_write(const struct source *source, const uint8_t *from)
+{
+    ok(source->card->cu->cuMemcpyHtoDAsync(source->at, from, source->bytes, source->card->stream));
+}
+
+/* Other bytes stood there, and the stream is busy before it gets those that are meant. */
+static void source_put(const struct source *source)
+{
+    source_write(source, source->second);
+    for (uint32_t i = 0; i < BUSY_COPIES; i++)
+        source_write(source, i % 2 == 0 ? source->up : source->second);
+    source_write(source, source->up);
+}
+
+static void source_free(struct source *source)
+{
+    ok(source->card->cu->cuStreamSynchronize(source->card->stream));
+    unpinned(source->card, source->up);
+    unpinned(source->card, source->second);
+    ok(source->card->cu->cuMemFree(source->at));
+}
+
+static void queries_turn(struct spec_queries *queries, const struct source *source)
+{
+    queries->device = SPEC_DEVICE_CUDA;
+    queries->data = (const void *)(uintptr_t)source->at;
+    queries->stream = source->card->stream;
+}
+
+enum where { QUERIES_THERE = 1, KEYS_THERE = 2 };
+
+/* One call, or its two halves; the sources are written over right behind the call. */
+static spec_status ask_once(struct fixture *fx, struct answer *answer, bool is_submitted,
+                            const struct source sources[2])
+{
+    spec_ticket ticket = 0;
+    if (is_submitted) {
+        spec_status status =
+            fx->api->get_important_submit(fx->conn, &answer->item, 1, &ticket, &fx->error);
+        if (status == SPEC_OK)
+            status = fx->api->get_important_wait(fx->conn, ticket, UINT64_MAX, &fx->error);
+        if (status != SPEC_E_UNSUPPORTED)
+            assert_ok(fx, status);
+    }
+    assert_ok(fx, ticket != 0 ? SPEC_OK : load(fx, &answer->item));
+    for (uint32_t i = 0; i < 2; i++)
+        source_write(&sources[i], sources[i].second);
+    return answer->item.status;
+}
+
+/* To the host's memory, as the same item asked with the host's. */
+static void ask_there(struct scene *scene, const struct card *card, const struct ask *ask,
+                      const struct answer *right, enum where where, bool is_submitted)
+{
+    struct fixture *fx = scene->fx;
+    struct spec_lookup_result found = scene_find(scene, 0);
+    struct answer answer = answer_make(scene, ask, &found);
+    struct area *keys = &answer.new_keys;
+    struct source sources[2] = {
+        source_make(card, answer.query_numbers, answer.queries.byte_count),
+        source_make(card, keys->memory.k_base, keys->memory.k_bytes)};
+    struct spec_memory there = keys->memory;
+    there.k_base = (void *)(uintptr_t)sources[1].at;
+    there.v_base = NULL; /* keys alone are read */
+    there.v_bytes = 0;
+    there.device = SPEC_DEVICE_CUDA;
+    there.stream = card->stream;
+    answer.item = answer_item(ask, &answer);
+    if ((where & QUERIES_THERE) != 0)
+        queries_turn(&answer.queries, &sources[0]);
+    if ((where & KEYS_THERE) != 0)
+        answer.item.new_keys = &there;
+    source_put(&sources[0]);
+    source_put(&sources[1]);
+    assert_int_equal(ask_once(fx, &answer, is_submitted, sources), SPEC_OK);
+    answer_expect(scene, ask, &answer);
+    if (right != NULL && found.matched_tokens > 0) {
+        answer_expect_same(scene, right, &answer);
+        assert_int_equal(answer.area.byte_count, right->area.byte_count);
+        assert_memory_equal(answer.area.bytes, right->area.bytes, right->area.byte_count);
+    }
+    source_free(&sources[0]);
+    source_free(&sources[1]);
+    answer_free(&answer);
+    fixture_release(fx, found.request);
+}
+
+#define MATCHED 170u
+
+/* probes: KV heads whose keys are looked at first. The heads' sets agree, or are each one's own. */
+static void abi_204_queries_and_new_keys_there_choose_what_the_hosts_do(void **state)
+{
+    struct fixture *fx = *state;
+    static const struct shape SHAPE = {3, 4, 16, SPEC_DTYPE_F16};
+    struct card card = card_open();
+    for (uint32_t agree = 0; agree < 8; agree += 7) {
+        fixture_shape(fx, SHAPE);
+        scene_configure(fx, 3, "", "");
+        struct scene scene = scene_open(fx, SHAPE, 3, agree, 2040 + agree, MATCHED);
+        for (uint32_t layer = 0; layer < SHAPE.layers; layer++) {
+            struct ask ask = ask_ratio(layer, 250000);
+            ask.heads = layer == 1 ? SPEC_QUERIES_PROBE : SPEC_QUERIES_ALL;
+            struct spec_lookup_result found = scene_find(&scene, 0);
+            struct answer right = answer_make(&scene, &ask, &found);
+            right.item = answer_item(&ask, &right);
+            assert_ok(fx, fx->api->get_important(fx->conn, &right.item, 1, &fx->error));
+            answer_expect(&scene, &ask, &right);
+            fixture_release(fx, found.request);
+            for (uint32_t where = QUERIES_THERE; where <= (QUERIES_THERE | KEYS_THERE); where++)
+                for (uint32_t submitted = 0; submitted < 2; submitted++)
+                    ask_there(&scene, &card, &ask, &right, (enum where)where, submitted != 0);
+            answer_free(&right);
+        }
+        scene_close(&scene);
+        fixture_close(fx);
+    }
+    card_close(&card);
+}
+
+/* The hint of a layer whose queries are these; then it is asked for by the host's. */
+static void hint_there(struct scene *scene, const struct card *card, const struct ask *ask,
+                       const struct answer *right, bool waits)
+{
+    struct fixture *fx = scene->fx;
+    struct spec_lookup_result found = scene_find(scene, 0);
+    struct answer answer = answer_make(scene, ask, &found);
+    struct source source = source_make(card, answer.query_numbers, answer.queries.byte_count);
+    struct spec_queries hint = answer.queries;
+    queries_turn(&hint, &source);
+    assert_ok(fx, fx->api->begin_layer(fx->conn, &found.request, 1, ask->layer - 1, &fx->error));
+    source_put(&source);
+    spec_status status =
+        fx->api->prefetch_next(fx->conn, found.request, ask->layer - 1, &hint, &fx->error);
+    source_write(&source, source.second);
+    if (status == SPEC_E_UNSUPPORTED)
+        conf_skip("the connector takes no CUDA memory");
+    assert_ok(fx, status);
+    if (waits)
+        ok(card->cu->cuStreamSynchronize(card->stream));
+    answer.item = answer_item(ask, &answer);
+    assert_ok(fx, fx->api->get_important(fx->conn, &answer.item, 1, &fx->error));
+    answer_expect(scene, ask, &answer);
+    if (found.matched_tokens > 0) {
+        answer_expect_same(scene, right, &answer);
+        assert_memory_equal(answer.area.bytes, right->area.bytes, right->area.byte_count);
+    }
+    source_free(&source);
+    answer_free(&answer);
+    fixture_release(fx, found.request);
+}
+
+static void abi_204_a_hint_is_copied_in_the_streams_order(void **state)
+{
+    struct fixture *fx = *state;
+    static const struct shape SHAPE = {3, 4, 16, SPEC_DTYPE_F16};
+    struct card card = card_open();
+    fixture_shape(fx, SHAPE);
+    scene_configure(fx, 3,
+                    "\"retain_ppm\": 250000, \"min_tokens\": 0}, \"prefetch\": "
+                    "{\"predictor\": \"hint\", \"min_precision_ppm\": 0",
+                    "");
+    struct scene scene = scene_open(fx, SHAPE, 3, 7, 2050, MATCHED);
+    for (uint32_t layer = 1; layer < SHAPE.layers; layer++) {
+        struct ask ask = ask_ratio(layer, 250000);
+        struct spec_lookup_result found = scene_find(&scene, 0);
+        struct answer right = answer_make(&scene, &ask, &found);
+        right.item = answer_item(&ask, &right);
+        assert_ok(fx, fx->api->get_important(fx->conn, &right.item, 1, &fx->error));
+        fixture_release(fx, found.request);
+        for (uint32_t round = 0; round < 8; round++)
+            hint_there(&scene, &card, &ask, &right, round % 2 == 0);
+        answer_free(&right);
+    }
+    scene_close(&scene);
+    fixture_close(fx);
+    card_close(&card);
+}
+
 const struct conf_test CONF_DEVICE[] = {
     OPENED(abi_199_without_a_device_its_memory_is_unsupported_and_host_loads_go_on),
     OPENED(abi_199_a_device_gets_the_bytes_that_the_hosts_memory_gets),
@@ -616,5 +816,7 @@ const struct conf_test CONF_DEVICE[] = {
     OPENED(abi_201_memory_that_is_not_the_devices_is_invalid),
     OPENED(abi_201_another_device_and_a_second_one_are_invalid),
     OPENED(abi_202_a_call_of_the_driver_that_fails_ends_loads_to_the_device_alone),
+    BARE(abi_204_queries_and_new_keys_there_choose_what_the_hosts_do),
+    BARE(abi_204_a_hint_is_copied_in_the_streams_order),
     END,
 };
