@@ -1,8 +1,10 @@
-/* Eight threads that load to a device and to host memory beside each other, and store, release and
- * reset between: one connector, one device, few boxes, few workers.
+/* Eight threads that load to a device and to host memory beside each other, ask with what lies in
+ * either, hint, and store, release and reset between: one connector, one device, few boxes, few
+ * workers.
  *
- *   thread   lookup -> layers: to the device, or to plain memory; at once, or submitted (and
- *            released before the wait, now and then) -> what is missing is stored -> release
+ *   thread   lookup -> layers: hinted at; to the device, or to plain memory; at once, or submitted
+ *            (and released before the wait, now and then); queries and new keys there or here,
+ *            written over behind it -> what is missing is stored -> release
  *   between  resets, in every other run; the device does what it was given when it likes
  *
  * Holds: every exact row is what was stored, and whatever the device has of a load, behind it on
@@ -24,7 +26,8 @@ static const char *const WAYS[] = {
     "\"preset\": \"layered\", \"layered\": {\"planes\": \"k8v8\", \"exact\": \"planes\"}",
     "\"preset\": \"as-like\"",
     "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}",
-    "\"preset\": \"layered\", \"host_bytes\": \"1MiB\", \"submit\": {\"threads\": 3}",
+    "\"preset\": \"layered\", \"host_bytes\": \"1MiB\", \"submit\": {\"threads\": 3}, "
+    "\"prefetch\": {\"predictor\": \"hint\"}",
     "\"preset\": \"as-like\", \"submit\": {\"threads\": 2}, \"host_bytes\": \"1MiB\"",
     "\"preset\": \"hinted\", \"submit\": {\"threads\": 0}",
 };
@@ -37,7 +40,7 @@ struct size {
 };
 
 #ifdef SC_SANITIZED_THREAD /* to TSan each of a kernel's threads is one: 100 us and more */
-static const struct size SMALL = {66, 1, WORKERS, PROMPTS, 1, 2, 16, "5MiB"};
+static const struct size SMALL = {66, 1, WORKERS, PROMPTS, 2, 2, 16, "5MiB"};
 #else
 static const struct size SMALL = {200, 8, WORKERS, PROMPTS, 4, 2, 16, "5MiB"};
 #endif
@@ -49,7 +52,7 @@ struct races {
     struct size size;
     struct world world; /* its prompt is the first */
     struct prompt prompts[PROMPTS];
-    _Atomic uint64_t there, alike, submitted, released, stored, stale;
+    _Atomic uint64_t there, alike, submitted, released, stored, stale, asked, hinted;
 };
 
 struct worker {
@@ -148,6 +151,39 @@ static void shot_begin(struct worker *worker, struct shot *shot, spec_request re
     rig_area_free(&shot->area);
 }
 
+/* Of the next layer, before this one is loaded, if there is one; what it is made of is written over
+ * and freed at once. */
+static void hint(struct worker *worker, spec_request request, uint64_t matched, uint32_t layer)
+{
+    if (layer + 1 >= worker->races->size.layers || draw(worker, 2) == 0)
+        return;
+    worker->world.matched = matched;
+    struct pass pass = world_pass(&worker->world, layer + 1, SPEC_DTYPE_F32);
+    struct pass_there there = pass_there_make(&worker->host, &pass, draw(worker, 4) > 0, false);
+    spec_status status =
+        sc_plugin_prefetch_next(worker->world.rig.conn, request, layer, &pass.q, NULL);
+    if (status != SPEC_OK && status != SPEC_E_STALE)
+        wrong(worker, "a hint that is refused", status);
+    COUNT(worker, hinted, status == SPEC_OK && there.has_queries);
+    pass_there_spoil(&there);
+    pass_there_free(&there);
+    pass_free(&pass);
+}
+
+/* At once, or submitted, with what lies there or here. */
+static spec_status fire_any(struct worker *worker, struct shot *shot, spec_request *request)
+{
+    uint64_t where = draw(worker, 4);
+    struct pass_there there =
+        pass_there_make(&worker->host, &shot->pass, (where & 1) != 0, (where & 2) != 0);
+    spec_status status =
+        draw(worker, 2) == 0 ? fire_late(worker, shot, request) : fire_now(worker, shot);
+    COUNT(worker, asked, status == SPEC_OK && where != 0);
+    pass_there_spoil(&there);
+    pass_there_free(&there);
+    return status;
+}
+
 /* To the device, and in plain memory, in either order. false: the request is over. */
 static bool load(struct worker *worker, spec_request *request, uint64_t matched, uint32_t layer)
 {
@@ -165,8 +201,7 @@ static bool load(struct worker *worker, spec_request *request, uint64_t matched,
         uint64_t i = n ^ first;
         statuses[i] = SPEC_E_STALE;
         if (*request != 0)
-            statuses[i] = draw(worker, 2) == 0 ? fire_late(worker, &shots[i], request)
-                                               : fire_now(worker, &shots[i]);
+            statuses[i] = fire_any(worker, &shots[i], request);
         if (statuses[i] != SPEC_OK && statuses[i] != SPEC_E_STALE &&
             statuses[i] != SPEC_E_CORRUPT && statuses[i] != SPEC_E_BUSY)
             wrong(worker, "a load that fails", statuses[i]);
@@ -222,9 +257,11 @@ static void run_round(struct worker *worker)
     if (rig_try_lookup(rig, &prompt, 0, RIG_MAX, &found) != SPEC_OK || found.request == 0)
         return;
     spec_request request = found.request;
-    for (uint32_t layer = 0; layer < races->size.layers && found.matched_tokens > 0; layer++)
+    for (uint32_t layer = 0; layer < races->size.layers && found.matched_tokens > 0; layer++) {
+        hint(worker, request, found.matched_tokens, layer);
         if (!load(worker, &request, found.matched_tokens, layer))
             break;
+    }
     if (request == 0)
         return;
     store(worker, request, found.matched_tokens);
@@ -274,6 +311,8 @@ static void races_sum(struct races *sum, const struct races *races)
     sum->released += races->released;
     sum->stored += races->stored;
     sum->stale += races->stale;
+    sum->asked += races->asked;
+    sum->hinted += races->hinted;
 }
 
 static void run_sized(uint64_t seed, const struct size *size, const char *way, struct races *sum)
@@ -323,10 +362,13 @@ static void eight_threads_load_to_a_device_and_to_host_memory(void **state)
     struct races sum = {0};
     bool is_all = actor_seeds_run(SEEDS, run_small, &sum);
     print_message("to the device %" PRIu64 ", alike %" PRIu64 ", submitted %" PRIu64
-                  ", released %" PRIu64 ", stored %" PRIu64 ", stale %" PRIu64 "\n",
-                  sum.there, sum.alike, sum.submitted, sum.released, sum.stored, sum.stale);
+                  ", released %" PRIu64 ", stored %" PRIu64 ", stale %" PRIu64 ", asked %" PRIu64
+                  ", hinted %" PRIu64 "\n",
+                  sum.there, sum.alike, sum.submitted, sum.released, sum.stored, sum.stale,
+                  sum.asked, sum.hinted);
     assert_true(!is_all || (sum.there > 0 && sum.alike > 0));
     assert_true(!is_all || (sum.submitted > 0 && sum.released > 0 && sum.stored > 0));
+    assert_true(!is_all || (sum.asked > 0 && sum.hinted > 0));
 }
 
 static void a_worker_decodes_beside_the_caller(void **state)
