@@ -1,5 +1,4 @@
-/* CUDA memory: destinations, ABI-199 .. ABI-202; queries, new keys and hints, ABI-204. Where there
- * is no driver, what is said then.
+/* Destinations, queries, new keys and hints in CUDA memory: ABI-199 .. ABI-202, ABI-204. Where there is no driver, what is said then.
  *
  *   area    [guard | what is described | guard] of the host
  *   there   as many bytes on the device, at the same alignment; up, down: registered, of the host
@@ -609,13 +608,11 @@ static void abi_202_a_call_of_the_driver_that_fails_ends_loads_to_the_device_alo
 
 /* ---- 204 ---- */
 
-#define MATCHED 170u
-
-/* Bytes of the host's on the device, of which only the host writes. */
+/* The host's bytes on the device, at the same alignment, when the stream comes to it. */
 struct source {
     const struct card *card;
     uint64_t bytes;
-    uint8_t *up, *second;
+    uint8_t *up, *second; /* pinned: what is meant, and what comes to stand there afterwards */
     sc_cu_ptr at;
 };
 
@@ -630,9 +627,18 @@ static struct source source_make(const struct card *card, const void *from, uint
     return source;
 }
 
-static void source_put(const struct source *source, const uint8_t *kind)
+static void source_write(const struct source *source, const uint8_t *from)
 {
-    ok(source->card->cu->cuMemcpyHtoDAsync(source->at, kind, source->bytes, source->card->stream));
+    ok(source->card->cu->cuMemcpyHtoDAsync(source->at, from, source->bytes, source->card->stream));
+}
+
+/* Other bytes stood there, and the stream is busy before it gets those that are meant. */
+static void source_put(const struct source *source)
+{
+    source_write(source, source->second);
+    for (uint32_t i = 0; i < BUSY_COPIES; i++)
+        source_write(source, i % 2 == 0 ? source->up : source->second);
+    source_write(source, source->up);
 }
 
 static void source_free(struct source *source)
@@ -643,102 +649,160 @@ static void source_free(struct source *source)
     ok(source->card->cu->cuMemFree(source->at));
 }
 
-static struct spec_queries queries_there(const struct source *source,
-                                         const struct spec_queries *host)
+static void queries_turn(struct spec_queries *queries, const struct source *source)
 {
-    struct spec_queries there = *host;
-    there.device = SPEC_DEVICE_CUDA;
-    there.data = (const void *)(uintptr_t)source->at;
-    there.stream = source->card->stream;
-    return there;
+    queries->device = SPEC_DEVICE_CUDA;
+    queries->data = (const void *)(uintptr_t)source->at;
+    queries->stream = source->card->stream;
 }
 
-static struct scene asked_open(struct fixture *fx, uint32_t agree, uint64_t seed)
+enum where { QUERIES_THERE = 1, KEYS_THERE = 2 };
+
+/* One call, or its two halves; the sources are written over right behind the call. */
+static spec_status ask_once(struct fixture *fx, struct answer *answer, bool is_submitted,
+                            const struct source sources[2])
 {
-    static const struct shape SHAPE = {3, 4, 16, SPEC_DTYPE_F16};
-    fixture_shape(fx, SHAPE);
-    scene_configure(fx, 3, "", "");
-    return scene_open(fx, SHAPE, 3, agree, seed, MATCHED);
+    spec_ticket ticket = 0;
+    if (is_submitted) {
+        spec_status status =
+            fx->api->get_important_submit(fx->conn, &answer->item, 1, &ticket, &fx->error);
+        if (status == SPEC_OK)
+            status = fx->api->get_important_wait(fx->conn, ticket, UINT64_MAX, &fx->error);
+        if (status != SPEC_E_UNSUPPORTED)
+            assert_ok(fx, status);
+    }
+    assert_ok(fx, ticket != 0 ? SPEC_OK : load(fx, &answer->item));
+    for (uint32_t i = 0; i < 2; i++)
+        source_write(&sources[i], sources[i].second);
+    return answer->item.status;
 }
 
-/* What the device had for an item is other bytes as soon as the call is over. */
+/* To the host's memory, as the same item asked with the host's. */
 static void ask_there(struct scene *scene, const struct card *card, const struct ask *ask,
-                      bool has_queries, bool has_keys)
+                      const struct answer *right, enum where where, bool is_submitted)
 {
     struct fixture *fx = scene->fx;
     struct spec_lookup_result found = scene_find(scene, 0);
     struct answer answer = answer_make(scene, ask, &found);
-    struct source queries = source_make(card, answer.query_numbers, answer.queries.byte_count);
-    struct source keys = source_make(card, answer.new_keys.bytes, answer.new_keys.byte_count);
-    struct spec_queries asked = queries_there(&queries, &answer.queries);
-    struct spec_memory fresh = answer.new_keys.memory;
-    uint64_t first = (uint64_t)((const uint8_t *)fresh.k_base - answer.new_keys.bytes);
-    fresh.device = SPEC_DEVICE_CUDA;
-    fresh.k_base = (void *)(uintptr_t)(keys.at + first);
-    fresh.v_base = NULL;
-    fresh.stream = card->stream;
+    struct area *keys = &answer.new_keys;
+    struct source sources[2] = {
+        source_make(card, answer.query_numbers, answer.queries.byte_count),
+        source_make(card, keys->memory.k_base, keys->memory.k_bytes)};
+    struct spec_memory there = keys->memory;
+    there.k_base = (void *)(uintptr_t)sources[1].at;
+    there.v_base = NULL; /* keys alone are read */
+    there.v_bytes = 0;
+    there.device = SPEC_DEVICE_CUDA;
+    there.stream = card->stream;
     answer.item = answer_item(ask, &answer);
-    if (has_queries)
-        answer.item.queries = &asked;
-    if (has_keys)
-        answer.item.new_keys = &fresh;
-    source_put(&queries, queries.second);
-    source_put(&queries, queries.up);
-    source_put(&keys, keys.up);
-    assert_ok(fx, load(fx, &answer.item));
-    source_put(&queries, queries.second);
-    source_put(&keys, keys.second);
+    if ((where & QUERIES_THERE) != 0)
+        queries_turn(&answer.queries, &sources[0]);
+    if ((where & KEYS_THERE) != 0)
+        answer.item.new_keys = &there;
+    source_put(&sources[0]);
+    source_put(&sources[1]);
+    assert_int_equal(ask_once(fx, &answer, is_submitted, sources), SPEC_OK);
     answer_expect(scene, ask, &answer);
-    source_free(&queries);
-    source_free(&keys);
+    if (right != NULL && found.matched_tokens > 0) {
+        answer_expect_same(scene, right, &answer);
+        assert_int_equal(answer.area.byte_count, right->area.byte_count);
+        assert_memory_equal(answer.area.bytes, right->area.bytes, right->area.byte_count);
+    }
+    source_free(&sources[0]);
+    source_free(&sources[1]);
     answer_free(&answer);
     fixture_release(fx, found.request);
 }
 
+#define MATCHED 170u
+
+/* probes: KV heads whose keys are looked at first. The heads' sets agree, or are each one's own. */
 static void abi_204_queries_and_new_keys_there_choose_what_the_hosts_do(void **state)
 {
     struct fixture *fx = *state;
+    static const struct shape SHAPE = {3, 4, 16, SPEC_DTYPE_F16};
     struct card card = card_open();
-    for (uint32_t agree = 0; agree <= 7; agree += 7) { /* heads that differ, and that agree */
-        struct scene scene = asked_open(fx, agree, 2040 + agree);
-        for (uint32_t i = 1; i < 4; i++)
-            for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
-                struct ask ask = ask_ratio(layer, 60000 + 190000 * (i % 2));
-                ask_there(&scene, &card, &ask, i & 1, i >= 2);
-            }
+    for (uint32_t agree = 0; agree < 8; agree += 7) {
+        fixture_shape(fx, SHAPE);
+        scene_configure(fx, 3, "", "");
+        struct scene scene = scene_open(fx, SHAPE, 3, agree, 2040 + agree, MATCHED);
+        for (uint32_t layer = 0; layer < SHAPE.layers; layer++) {
+            struct ask ask = ask_ratio(layer, 250000);
+            if (layer == 1 && agree > 0) /* else all rows would come */
+                ask.heads = SPEC_QUERIES_PROBE;
+            struct spec_lookup_result found = scene_find(&scene, 0);
+            struct answer right = answer_make(&scene, &ask, &found);
+            right.item = answer_item(&ask, &right);
+            assert_ok(fx, fx->api->get_important(fx->conn, &right.item, 1, &fx->error));
+            answer_expect(&scene, &ask, &right);
+            fixture_release(fx, found.request);
+            for (uint32_t where = QUERIES_THERE; where <= (QUERIES_THERE | KEYS_THERE); where++)
+                for (uint32_t submitted = 0; submitted < 2; submitted++)
+                    ask_there(&scene, &card, &ask, &right, (enum where)where, submitted != 0);
+            answer_free(&right);
+        }
         scene_close(&scene);
+        fixture_close(fx);
     }
     card_close(&card);
 }
 
-static void abi_204_a_hint_there_is_copied_in_its_streams_order(void **state)
+/* The hint of a layer whose queries are these; then it is asked for by the host's. */
+static void hint_there(struct scene *scene, const struct card *card, const struct ask *ask,
+                       const struct answer *right, bool waits)
+{
+    struct fixture *fx = scene->fx;
+    struct spec_lookup_result found = scene_find(scene, 0);
+    struct answer answer = answer_make(scene, ask, &found);
+    struct source source = source_make(card, answer.query_numbers, answer.queries.byte_count);
+    struct spec_queries hint = answer.queries;
+    queries_turn(&hint, &source);
+    assert_ok(fx, fx->api->begin_layer(fx->conn, &found.request, 1, ask->layer - 1, &fx->error));
+    source_put(&source);
+    spec_status status =
+        fx->api->prefetch_next(fx->conn, found.request, ask->layer - 1, &hint, &fx->error);
+    source_write(&source, source.second);
+    if (status == SPEC_E_UNSUPPORTED)
+        conf_skip("the connector takes no CUDA memory");
+    assert_ok(fx, status);
+    if (waits)
+        ok(card->cu->cuStreamSynchronize(card->stream));
+    answer.item = answer_item(ask, &answer);
+    assert_ok(fx, fx->api->get_important(fx->conn, &answer.item, 1, &fx->error));
+    answer_expect(scene, ask, &answer);
+    if (found.matched_tokens > 0) {
+        answer_expect_same(scene, right, &answer);
+        assert_memory_equal(answer.area.bytes, right->area.bytes, right->area.byte_count);
+    }
+    source_free(&source);
+    answer_free(&answer);
+    fixture_release(fx, found.request);
+}
+
+static void abi_204_a_hint_is_copied_in_the_streams_order(void **state)
 {
     struct fixture *fx = *state;
+    static const struct shape SHAPE = {3, 4, 16, SPEC_DTYPE_F16};
     struct card card = card_open();
-    struct scene scene = asked_open(fx, 7, 2047);
-    for (uint32_t round = 0; round < 4; round++) {
+    fixture_shape(fx, SHAPE);
+    scene_configure(fx, 3,
+                    "\"retain_ppm\": 250000, \"min_tokens\": 0}, \"prefetch\": "
+                    "{\"predictor\": \"hint\", \"min_precision_ppm\": 0",
+                    "");
+    struct scene scene = scene_open(fx, SHAPE, 3, 7, 2050, MATCHED);
+    for (uint32_t layer = 1; layer < SHAPE.layers; layer++) {
+        struct ask ask = ask_ratio(layer, 250000);
         struct spec_lookup_result found = scene_find(&scene, 0);
-        struct ask ask = ask_ratio(1, 250000);
-        struct answer answer = answer_make(&scene, &ask, &found);
-        struct source hint = source_make(&card, answer.query_numbers, answer.queries.byte_count);
-        struct spec_queries hinted = queries_there(&hint, &answer.queries);
-        answer.item = answer_item(&ask, &answer);
-        source_put(&hint, hint.up);
-        spec_status status =
-            fx->api->prefetch_next(fx->conn, found.request, 0, &hinted, &fx->error);
-        if (status == SPEC_E_UNSUPPORTED)
-            conf_skip("the connector takes no CUDA memory");
-        assert_ok(fx, status);
-        source_put(&hint, hint.second);
-        if (round % 2 == 1) /* with, and without, time for it to be of use */
-            ok(card.cu->cuStreamSynchronize(card.stream));
-        assert_ok(fx, fx->api->get_important(fx->conn, &answer.item, 1, &fx->error));
-        answer_expect(&scene, &ask, &answer);
-        source_free(&hint);
-        answer_free(&answer);
+        struct answer right = answer_make(&scene, &ask, &found);
+        right.item = answer_item(&ask, &right);
+        assert_ok(fx, fx->api->get_important(fx->conn, &right.item, 1, &fx->error));
         fixture_release(fx, found.request);
+        for (uint32_t round = 0; round < 8; round++)
+            hint_there(&scene, &card, &ask, &right, round % 2 == 0);
+        answer_free(&right);
     }
     scene_close(&scene);
+    fixture_close(fx);
     card_close(&card);
 }
 
@@ -754,6 +818,6 @@ const struct conf_test CONF_DEVICE[] = {
     OPENED(abi_201_another_device_and_a_second_one_are_invalid),
     OPENED(abi_202_a_call_of_the_driver_that_fails_ends_loads_to_the_device_alone),
     BARE(abi_204_queries_and_new_keys_there_choose_what_the_hosts_do),
-    BARE(abi_204_a_hint_there_is_copied_in_its_streams_order),
+    BARE(abi_204_a_hint_is_copied_in_the_streams_order),
     END,
 };

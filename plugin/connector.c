@@ -431,12 +431,12 @@ static void destroy_connector(spec_connector *conn)
         sc_plugin_jobs_close(conn);
     }
     sc_plugin_submit_close(conn);
-    sc_plugin_device_close(&conn->device);
     sc_plugin_batches_close(conn);
     if (conn->requests.readers != NULL)
         sc_store_readers_close(conn->requests.readers[0], reader_count(conn));
     sc_plugin_hot_close(conn);
     sc_plugin_select_close(conn);
+    sc_plugin_device_close(&conn->device); /* no task looks for a hint there any more */
     sc_plugin_deliveries_close(conn);
     if (conn->requests.slots != NULL) { /* the first of each is all of them */
         sc_alloc_free(&conn->alloc, conn->requests.slots[0].tokens);

@@ -235,13 +235,18 @@ spec_status sc_plugin_afar_bring(const struct sc_plugin_afar *afar, uint8_t *to,
 
 /* ---- Hints ---------------------------------------------------------------------------------- */
 
+static struct sc_gpu_slot *hint_slot(const struct sc_plugin_afar *afar)
+{
+    return &afar->device->gpu->slots[sc_plugin_device_hint_slot(afar->slot)];
+}
+
 /* Slot locked, device entered: nothing waits. Packed by the host's stream, which may then write
  * over the hint. */
 static bool hint_enqueue(const struct piece *piece)
 {
     const struct sc_plugin_afar *afar = piece->afar;
     struct sc_gpu_device *gpu = afar->device->gpu;
-    struct sc_gpu_slot *slot = &gpu->slots[afar->slot];
+    struct sc_gpu_slot *slot = hint_slot(afar);
     struct sc_gpu_lane *lane = &slot->kernels;
     if (!piece_board(piece, lane))
         return false;
@@ -265,12 +270,13 @@ bool sc_plugin_hint_send(const struct sc_plugin_afar *afar, struct sc_plugin_dev
                                 .count = afar->row_count,
                                 .over = &hint->over};
     struct sc_gpu_entry entry;
-    (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[afar->slot].kernels);
+    uint32_t slot = sc_plugin_device_hint_slot(afar->slot);
+    (void)sc_gpu_flights_reap(device->gpu, &hint_slot(afar)->kernels);
     if (!sc_plugin_hint_is_over(hint) || sc_gpu_enter(device->gpu, &entry, NULL) != SPEC_OK)
         return false;
-    pthread_mutex_lock(&device->slot_locks[afar->slot]);
+    pthread_mutex_lock(&device->slot_locks[slot]);
     bool is_sent = hint_enqueue(&piece);
-    pthread_mutex_unlock(&device->slot_locks[afar->slot]);
+    pthread_mutex_unlock(&device->slot_locks[slot]);
     sc_gpu_leave(device->gpu, &entry);
     return is_sent;
 }
@@ -279,7 +285,7 @@ const uint8_t *sc_plugin_hint_look(const struct sc_plugin_afar *afar,
                                    const struct sc_plugin_device_hint *hint, bool *ret_is_over)
 {
     struct sc_gpu_device *gpu = afar->device->gpu;
-    (void)sc_gpu_flights_reap(gpu, &gpu->slots[afar->slot].kernels);
+    (void)sc_gpu_flights_reap(gpu, &hint_slot(afar)->kernels);
     *ret_is_over = sc_plugin_hint_is_over(hint);
     return *ret_is_over && !sc_gpu_has_failed(gpu) ? hint->host : NULL;
 }

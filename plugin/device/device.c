@@ -15,7 +15,7 @@
 #define BOX_WAIT_NS UINT64_C(1000000)
 #define ALIGN_BYTES 256u
 #define PAGE_BYTES  4096u /* whole pages are pinned */
-#define SLOTS       (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES)
+#define LINE_BYTES  64u   /* numbers of any kind may stand at a room's begin */
 
 enum { NONE, ATTACHED, REFUSED };
 
@@ -31,13 +31,13 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
     const struct sc_plugin_shape *shape = params->shape;
     uint64_t channels = (uint64_t)shape->kv_head_count * shape->head_size;
     device->params = *params;
-    device->params.room_bytes = (params->room_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    device->params.room_bytes = (params->room_bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
     device->params.store_bytes = (params->store_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     pthread_mutex_init(&device->attach_lock, NULL);
     pthread_mutex_init(&device->box_lock, NULL);
     pthread_mutex_init(&device->table_lock, NULL);
     pthread_mutex_init(&device->parcels.lock, NULL);
-    for (uint32_t i = 0; i < SLOTS; i++)
+    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++)
         pthread_mutex_init(&device->slot_locks[i], NULL);
     /* Two runs a unit, of which one may be short at each border of a head's groups. */
     uint64_t units = channels / SC_CUDA_RUN + 8ull * shape->kv_head_count;
@@ -178,7 +178,7 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
                                          .image_count = images_of(images),
                                          .kernels = KERNELS,
                                          .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
-                                         .slot_count = SLOTS,
+                                         .slot_count = SC_PLUGIN_DEVICE_PAIRS,
                                          .flight_count = FLIGHTS,
                                          .hold_max = 1,
                                          .stage_bytes = pinned_bytes(device),
@@ -244,12 +244,12 @@ void sc_plugin_device_close(struct sc_plugin_device *device)
     if (device->params.alloc == NULL)
         return; /* it was not opened */
     if (atomic_load(&device->state) == ATTACHED && !sc_gpu_is_forked(device->gpu))
-        for (uint32_t i = 0; i < SLOTS; i++) {
+        for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
             (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].copies, 0);
             (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[i].kernels, 0);
         }
     detach(device);
-    for (uint32_t i = 0; i < SLOTS; i++)
+    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++)
         pthread_mutex_destroy(&device->slot_locks[i]);
     pthread_mutex_destroy(&device->parcels.lock);
     pthread_mutex_destroy(&device->table_lock);

@@ -3,7 +3,7 @@
  *
  *   stage   [box][box][box] ... [ring of stores, parcel.h]   pinned, and as much on the device
  *   box     filled by a request's course (course.h) -> copied whole -> read by kernels -> free
- *   slot    two streams; requests share a few
+ *   slot    two streams; requests share a few, and others for their hints
  *
  * Holds: a connector has one device at a time, and attaches once: why it could not is remembered,
  * and told to each item that asks for the same one. From then on nothing is allocated. A box is
@@ -26,6 +26,9 @@
 
 #define SC_PLUGIN_DEVICE_SLOTS  16u /* pairs of streams, of loads */
 #define SC_PLUGIN_DEVICE_STORES 4u  /* behind them, of stores */
+#define SC_PLUGIN_DEVICE_HINTS  8u  /* more of them, of hints: a load waits for no hint's stream */
+#define SC_PLUGIN_DEVICE_PAIRS                                                                     \
+    (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + SC_PLUGIN_DEVICE_HINTS)
 #define SC_PLUGIN_DEVICE_TABLES 64u /* of widths, as the device reads them, that are kept */
 
 /* A kernel's number is its place in the list of names. */
@@ -109,10 +112,10 @@ struct sc_plugin_device {
     uint64_t box_count;
     struct sc_plugin_course *courses;    /* [request_count] */
     struct sc_plugin_parcels parcels;    /* of stores */
-    uint8_t *rooms;                      /* [room_count][room_bytes] */
+    uint8_t *rooms;                      /* [room_count][room_bytes, whole lines] */
     struct sc_plugin_device_hint *hints; /* [hint_count] */
     /* Of each: who enqueues, and what flies. */
-    pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES];
+    pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_PAIRS];
 
     pthread_mutex_t box_lock;
     struct sc_plugin_box *free;
@@ -127,6 +130,12 @@ struct sc_plugin_device {
 static inline uint32_t sc_plugin_device_slot(uint64_t request)
 {
     return (uint32_t)(request % SC_PLUGIN_DEVICE_SLOTS);
+}
+
+/* Of the hints of requests that have this slot. */
+static inline uint32_t sc_plugin_device_hint_slot(uint32_t slot)
+{
+    return SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + slot % SC_PLUGIN_DEVICE_HINTS;
 }
 
 /* Attaches nothing. */

@@ -1,10 +1,11 @@
-/* Eight threads that load to a device and to host memory beside each other, asking from either, and
- * store, release and reset between: one connector, one device, few boxes, few workers.
+/* Eight threads that load to a device and to host memory beside each other, ask with what lies in
+ * either, hint, and store, release and reset between: one connector, one device, few boxes, few
+ * workers.
  *
- *   thread   lookup -> layers: to the device, or to plain memory; queries and new keys of either;
- * at once, or submitted (and released before the wait, now and then); a hint of the next layer ->
- * what is missing is stored -> release between  resets, in every other run; the device does what it
- * was given when it likes
+ *   thread   lookup -> layers: hinted at; to the device, or to plain memory; at once, or submitted
+ *            (and released before the wait, now and then); queries and new keys there or here,
+ *            written over behind it -> what is missing is stored -> release
+ *   between  resets, in every other run; the device does what it was given when it likes
  *
  * Holds: every exact row is what was stored, and whatever the device has of a load, behind it on
  * the thread's own stream, is bit for bit what plain memory gets where the same rows are exact,
@@ -25,7 +26,8 @@ static const char *const WAYS[] = {
     "\"preset\": \"layered\", \"layered\": {\"planes\": \"k8v8\", \"exact\": \"planes\"}",
     "\"preset\": \"as-like\"",
     "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}",
-    "\"preset\": \"layered\", \"host_bytes\": \"1MiB\", \"submit\": {\"threads\": 3}",
+    "\"preset\": \"layered\", \"host_bytes\": \"1MiB\", \"submit\": {\"threads\": 3}, "
+    "\"prefetch\": {\"predictor\": \"hint\"}",
     "\"preset\": \"as-like\", \"submit\": {\"threads\": 2}, \"host_bytes\": \"1MiB\"",
     "\"preset\": \"hinted\", \"submit\": {\"threads\": 0}",
 };
@@ -38,7 +40,7 @@ struct size {
 };
 
 #ifdef SC_SANITIZED_THREAD /* to TSan each of a kernel's threads is one: 100 us and more */
-static const struct size SMALL = {66, 1, WORKERS, PROMPTS, 1, 2, 16, "5MiB"};
+static const struct size SMALL = {66, 1, WORKERS, PROMPTS, 2, 2, 16, "5MiB"};
 #else
 static const struct size SMALL = {200, 8, WORKERS, PROMPTS, 4, 2, 16, "5MiB"};
 #endif
@@ -50,7 +52,7 @@ struct races {
     struct size size;
     struct world world; /* its prompt is the first */
     struct prompt prompts[PROMPTS];
-    _Atomic uint64_t there, alike, submitted, released, stored, stale, hinted;
+    _Atomic uint64_t there, alike, submitted, released, stored, stale, asked, hinted;
 };
 
 struct worker {
@@ -149,30 +151,43 @@ static void shot_begin(struct worker *worker, struct shot *shot, spec_request re
     rig_area_free(&shot->area);
 }
 
-/* A hint at the layer behind, on the device or not, that is other bytes as soon as it was given. */
+/* Of the next layer, before this one is loaded, if there is one; what it is made of is written over
+ * and freed at once. */
 static void hint(struct worker *worker, spec_request request, uint64_t matched, uint32_t layer)
 {
-    struct shot shot;
-    if (request == 0 || layer + 1 >= worker->races->size.layers || draw(worker, 2) == 0)
+    if (layer + 1 >= worker->races->size.layers || draw(worker, 2) == 0)
         return;
-    shot_begin(worker, &shot, request, matched, layer + 1, layer);
-    struct pass_there pass = pass_there_make(&worker->host, &shot.pass, draw(worker, 3) > 0, false);
+    worker->world.matched = matched;
+    struct pass pass = world_pass(&worker->world, layer + 1, SPEC_DTYPE_F32);
+    struct pass_there there = pass_there_make(&worker->host, &pass, draw(worker, 4) > 0, false);
     spec_status status =
-        sc_plugin_prefetch_next(worker->world.rig.conn, request, layer, &shot.pass.q, NULL);
+        sc_plugin_prefetch_next(worker->world.rig.conn, request, layer, &pass.q, NULL);
     if (status != SPEC_OK && status != SPEC_E_STALE)
-        wrong(worker, "a hint that fails", status);
-    pass_there_spoil(&pass);
-    pass_there_free(&pass);
-    shot.area.bytes = NULL;
-    shot_free(&shot);
-    COUNT(worker, hinted, 1);
+        wrong(worker, "a hint that is refused", status);
+    COUNT(worker, hinted, status == SPEC_OK && there.has_queries);
+    pass_there_spoil(&there);
+    pass_there_free(&there);
+    pass_free(&pass);
+}
+
+/* At once, or submitted, with what lies there or here. */
+static spec_status fire_any(struct worker *worker, struct shot *shot, spec_request *request)
+{
+    uint64_t where = draw(worker, 4);
+    struct pass_there there =
+        pass_there_make(&worker->host, &shot->pass, (where & 1) != 0, (where & 2) != 0);
+    spec_status status =
+        draw(worker, 2) == 0 ? fire_late(worker, shot, request) : fire_now(worker, shot);
+    COUNT(worker, asked, status == SPEC_OK && where != 0);
+    pass_there_spoil(&there);
+    pass_there_free(&there);
+    return status;
 }
 
 /* To the device, and in plain memory, in either order. false: the request is over. */
 static bool load(struct worker *worker, spec_request *request, uint64_t matched, uint32_t layer)
 {
     struct shot *shots = calloc(2, sizeof(*shots)); /* there, plain */
-    struct pass_there passes[2];
     spec_status statuses[2];
     uint64_t seed = draw(worker, UINT32_MAX), first = draw(worker, 2);
     ACTOR_CHECK(&worker->actor, shots != NULL);
@@ -180,20 +195,16 @@ static bool load(struct worker *worker, spec_request *request, uint64_t matched,
         shot_begin(worker, &shots[i], *request, matched, layer, seed);
         shots[i].area =
             i == 0 ? worker->area : rig_area(&worker->world.rig, worker->races->size.matched);
-        passes[i] = pass_there_make(&worker->host, &shots[i].pass, draw(worker, 2) == 0,
-                                    draw(worker, 2) == 0);
     }
     there_put(&worker->there);
     for (uint64_t n = 0; n < 2; n++) {
         uint64_t i = n ^ first;
         statuses[i] = SPEC_E_STALE;
         if (*request != 0)
-            statuses[i] = draw(worker, 2) == 0 ? fire_late(worker, &shots[i], request)
-                                               : fire_now(worker, &shots[i]);
+            statuses[i] = fire_any(worker, &shots[i], request);
         if (statuses[i] != SPEC_OK && statuses[i] != SPEC_E_STALE &&
             statuses[i] != SPEC_E_CORRUPT && statuses[i] != SPEC_E_BUSY)
             wrong(worker, "a load that fails", statuses[i]);
-        pass_there_spoil(&passes[i]);
     }
     there_read(&worker->there, &shots[0].area);
     for (uint64_t i = 0; i < 2; i++)
@@ -205,10 +216,8 @@ static bool load(struct worker *worker, spec_request *request, uint64_t matched,
     COUNT(worker, stale, statuses[0] == SPEC_E_STALE);
     bool is_over = *request == 0 || statuses[0] != SPEC_OK || statuses[1] != SPEC_OK;
     shots[0].area.bytes = NULL;
-    for (uint64_t i = 0; i < 2; i++) {
-        pass_there_free(&passes[i]);
+    for (uint64_t i = 0; i < 2; i++)
         shot_free(&shots[i]);
-    }
     free(shots);
     return !is_over;
 }
@@ -248,11 +257,11 @@ static void run_round(struct worker *worker)
     if (rig_try_lookup(rig, &prompt, 0, RIG_MAX, &found) != SPEC_OK || found.request == 0)
         return;
     spec_request request = found.request;
-    for (uint32_t layer = 0; layer < races->size.layers && found.matched_tokens > 0; layer++)
-        if (load(worker, &request, found.matched_tokens, layer))
-            hint(worker, request, found.matched_tokens, layer);
-        else
+    for (uint32_t layer = 0; layer < races->size.layers && found.matched_tokens > 0; layer++) {
+        hint(worker, request, found.matched_tokens, layer);
+        if (!load(worker, &request, found.matched_tokens, layer))
             break;
+    }
     if (request == 0)
         return;
     store(worker, request, found.matched_tokens);
@@ -302,6 +311,7 @@ static void races_sum(struct races *sum, const struct races *races)
     sum->released += races->released;
     sum->stored += races->stored;
     sum->stale += races->stale;
+    sum->asked += races->asked;
     sum->hinted += races->hinted;
 }
 
@@ -351,12 +361,14 @@ static void eight_threads_load_to_a_device_and_to_host_memory(void **state)
     (void)state;
     struct races sum = {0};
     bool is_all = actor_seeds_run(SEEDS, run_small, &sum);
-    print_message(
-        "to the device %" PRIu64 ", alike %" PRIu64 ", submitted %" PRIu64 ", released %" PRIu64
-        ", stored %" PRIu64 ", stale %" PRIu64 ", hinted %" PRIu64 "\n",
-        sum.there, sum.alike, sum.submitted, sum.released, sum.stored, sum.stale, sum.hinted);
+    print_message("to the device %" PRIu64 ", alike %" PRIu64 ", submitted %" PRIu64
+                  ", released %" PRIu64 ", stored %" PRIu64 ", stale %" PRIu64 ", asked %" PRIu64
+                  ", hinted %" PRIu64 "\n",
+                  sum.there, sum.alike, sum.submitted, sum.released, sum.stored, sum.stale,
+                  sum.asked, sum.hinted);
     assert_true(!is_all || (sum.there > 0 && sum.alike > 0));
     assert_true(!is_all || (sum.submitted > 0 && sum.released > 0 && sum.stored > 0));
+    assert_true(!is_all || (sum.asked > 0 && sum.hinted > 0));
 }
 
 static void a_worker_decodes_beside_the_caller(void **state)
