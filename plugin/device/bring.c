@@ -204,7 +204,7 @@ static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_err
     pthread_mutex_unlock(&device->slot_locks[afar->slot]);
     sc_gpu_leave(device->gpu, &entry);
     piece_await(piece, lane);
-    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* before the bytes were there, maybe */
+    if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* before they were there, maybe */
         status = sc_fail(reterr, SPEC_E_IO, "%s", device->gpu->failed_text);
     if (status == SPEC_OK)
         memcpy(to + piece->first * row_bytes(afar), piece->host + piece->at,

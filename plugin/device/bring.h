@@ -6,8 +6,8 @@
  *                                                          \
  *   who scores                                    waits ----'-> room   [rows][heads][head_size]
  *
- * Of hints nobody waits for the device: the host's own stream packs them, they have pinned memory of
- * their own, one hint a guess, and streams of their own, and are looked at later.
+ * Of hints nobody waits for the device: the host's own stream packs them; they have pinned memory
+ * of their own, one hint a guess, and streams of their own, and are looked at later.
  *
  * Holds: what is read of the device comes behind what the host's stream had been given at begin,
  *   and bring has waited when it returns: nothing of the host's is read any more. What could not be
@@ -55,8 +55,8 @@ spec_status sc_plugin_afar_fail(const struct sc_plugin_afar *afar, spec_status s
                                 struct spec_error *reterr);
 
 /* The afar's rows, few and without slots, to the hint's memory: they are packed by the host's own
- * stream, so that what it is given next may write over them. Waits for nothing. false: there will be none (the last one is still on its way; a device that failed;
- * too much is enqueued). */
+ * stream, so that what it is given next may write over them. Waits for nothing. false: there will
+ * be none (the last one is still on its way; a device that failed; too much is enqueued). */
 bool sc_plugin_hint_send(const struct sc_plugin_afar *afar, struct sc_plugin_device_hint *hint);
 /* The rows, packed, until the next send; NULL: they are not there yet, or (is over) never will be.
  */

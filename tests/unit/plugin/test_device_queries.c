@@ -9,8 +9,8 @@
  * item has a status, or is right. */
 #include "tests/unit/plugin/device_fixture.h"
 
-#define MATCHED 130u
-#define LAYERS  3u
+#define MATCHED      130u
+#define LAYERS       3u
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static struct device_host host;
@@ -135,8 +135,8 @@ struct lie { /* how rows lie there: [rows] slots of two heads of 16 elements */
 };
 
 static const struct lie LIES[] = {
-    {1, 2, 0, false},     {7, 4, 4, false},  {7, 2, 6, true},
-    {90000, 2, 0, false}, /* 5.8 MB: three boxes */
+    {1, 2, 0, false},    {7, 4, 4, false},
+    {7, 2, 6, true},     {90000, 2, 0, false}, /* 5.8 MB: three boxes */
     {90000, 2, 2, true},
 };
 
@@ -426,32 +426,67 @@ static void more_than_there_is_room_for_is_told(void **state)
 
 static void change(struct spec_queries *queries, struct spec_memory *keys, uint64_t drawn)
 {
-    static const uint64_t NUMBERS[] = {0,          1,          2,         4,          96,
-                                       192,        1152,       UINT32_MAX, UINT64_MAX, UINT64_MAX - 1,
-                                       1ull << 63, 1ull << 32, 1ull << 20, 64};
+    static const uint64_t NUMBERS[] = {
+        0,          1,          2,          4,          96,
+        192,        1152,       UINT32_MAX, UINT64_MAX, UINT64_MAX - 1,
+        1ull << 63, 1ull << 32, 1ull << 20, 64};
     static int64_t slots[FRESH_ROWS];
     uint64_t number = NUMBERS[(drawn >> 8) % COUNT(NUMBERS)];
     for (uint32_t i = 0; i < FRESH_ROWS; i++)
-        slots[i] = (drawn >> 16) % 2 == 0 ? (int64_t)((drawn >> (17 + i)) % FRESH_ROWS)
-                                          : (int64_t)number;
+        slots[i] =
+            (drawn >> 16) % 2 == 0 ? (int64_t)((drawn >> (17 + i)) % FRESH_ROWS) : (int64_t)number;
     switch (drawn % 18) {
-    case 0: queries->row_stride_bytes = number; break;
-    case 1: queries->head_stride_bytes = number; break;
-    case 2: queries->row_count = (uint32_t)number; break;
-    case 3: queries->byte_count = number; break;
-    case 4: queries->dtype = (uint32_t)(number % 12); break;
-    case 5: queries->heads = (uint32_t)(number % 3); break;
-    case 6: queries->first_position = number; break;
-    case 7: queries->device = (uint32_t)(1 + number % 3); break; /* 0: of the host, which it is not */
-    case 8: queries->device_index = (int32_t)number; break;
-    case 9: keys->token_stride_bytes = number; break;
-    case 10: keys->head_stride_bytes = number; break;
-    case 11: keys->k_bytes = number; break;
-    case 12: keys->k_element_stride_bytes = number; break;
-    case 13: keys->block_tokens = number; break;
-    case 14: keys->block_stride_bytes = number; break;
-    case 15: keys->v_base = (void *)(uintptr_t)number; break;
-    case 16: keys->dtype = (uint32_t)(number % 12); break;
+    case 0:
+        queries->row_stride_bytes = number;
+        break;
+    case 1:
+        queries->head_stride_bytes = number;
+        break;
+    case 2:
+        queries->row_count = (uint32_t)number;
+        break;
+    case 3:
+        queries->byte_count = number;
+        break;
+    case 4:
+        queries->dtype = (uint32_t)(number % 12);
+        break;
+    case 5:
+        queries->heads = (uint32_t)(number % 3);
+        break;
+    case 6:
+        queries->first_position = number;
+        break;
+    case 7:
+        queries->device = (uint32_t)(1 + number % 3);
+        break; /* 0: of the host, which it is not */
+    case 8:
+        queries->device_index = (int32_t)number;
+        break;
+    case 9:
+        keys->token_stride_bytes = number;
+        break;
+    case 10:
+        keys->head_stride_bytes = number;
+        break;
+    case 11:
+        keys->k_bytes = number;
+        break;
+    case 12:
+        keys->k_element_stride_bytes = number;
+        break;
+    case 13:
+        keys->block_tokens = number;
+        break;
+    case 14:
+        keys->block_stride_bytes = number;
+        break;
+    case 15:
+        keys->v_base = (void *)(uintptr_t)number;
+        break;
+    case 16:
+        keys->dtype = (uint32_t)(number % 12);
+        break;
     default:
         keys->slots = slots;
         keys->slot_count = (drawn >> 32) % 2 == 0 ? FRESH_ROWS : number;
@@ -502,8 +537,8 @@ static void any_description_is_taken_or_refused_as_the_hosts(void **state)
                 assert_same(&plain, &asked, false);
             taken += there_is == SPEC_OK;
             refused += there_is != SPEC_OK;
-            spec_status hinted = sc_plugin_prefetch_next(world.rig.conn, request, 0, &asked.pass.q,
-                                                         NULL);
+            spec_status hinted =
+                sc_plugin_prefetch_next(world.rig.conn, request, 0, &asked.pass.q, NULL);
             assert_true(hinted == SPEC_OK || there_is != SPEC_OK);
             pass_there_free(&there);
             shot_free(&plain);
@@ -541,9 +576,9 @@ static spec_status fire_half(struct world *world, struct shot *shot)
     world->rig.error = (struct spec_error){.struct_size = sizeof(world->rig.error)};
     spec_status status =
         sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, &world->rig.error);
-    return status != SPEC_OK ? status
-                             : sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX,
-                                                     &world->rig.error);
+    return status != SPEC_OK
+               ? status
+               : sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, &world->rig.error);
 }
 
 static bool fault_once(const char *name, int n, bool crashes)
@@ -557,8 +592,8 @@ static bool fault_once(const char *name, int n, bool crashes)
         fake_crash((n + 1) / 2, 719);
     else
         fake_fault(name, (n + 1) / 2, 2);
-    spec_status status = n % 2 == 0 ? fire_half(&scene.world, &scene.shot)
-                                    : fire_one(&scene.world, &scene.shot);
+    spec_status status =
+        n % 2 == 0 ? fire_half(&scene.world, &scene.shot) : fire_one(&scene.world, &scene.shot);
     bool met = crashes ? status != SPEC_OK : fake_fired() != 0;
     fake_fault(name, 0, 0);
     fake_sticky(0);
