@@ -1,4 +1,5 @@
-/* Destinations, queries, new keys and hints in CUDA memory: ABI-199 .. ABI-202, ABI-204. Where there is no driver, what is said then.
+/* Destinations, queries, new keys and hints in CUDA memory: ABI-199 .. ABI-202, ABI-204. Where
+ * there is no driver, what is said then.
  *
  *   area    [guard | what is described | guard] of the host
  *   there   as many bytes on the device, at the same alignment; up, down: registered, of the host
@@ -685,9 +686,8 @@ static void ask_there(struct scene *scene, const struct card *card, const struct
     struct spec_lookup_result found = scene_find(scene, 0);
     struct answer answer = answer_make(scene, ask, &found);
     struct area *keys = &answer.new_keys;
-    struct source sources[2] = {
-        source_make(card, answer.query_numbers, answer.queries.byte_count),
-        source_make(card, keys->memory.k_base, keys->memory.k_bytes)};
+    struct source sources[2] = {source_make(card, answer.query_numbers, answer.queries.byte_count),
+                                source_make(card, keys->memory.k_base, keys->memory.k_bytes)};
     struct spec_memory there = keys->memory;
     there.k_base = (void *)(uintptr_t)sources[1].at;
     there.v_base = NULL; /* keys alone are read */

@@ -26,8 +26,8 @@ static const char *const WAYS[] = {
     "\"preset\": \"layered\", \"layered\": {\"planes\": \"k8v8\", \"exact\": \"planes\"}",
     "\"preset\": \"as-like\"",
     "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}",
-    "\"preset\": \"layered\", \"host_bytes\": \"1MiB\", \"submit\": {\"threads\": 3}, "
-    "\"prefetch\": {\"predictor\": \"hint\"}",
+    ("\"preset\": \"layered\", \"host_bytes\": \"1MiB\", \"submit\": {\"threads\": 3}, "
+     "\"prefetch\": {\"predictor\": \"hint\"}"),
     "\"preset\": \"as-like\", \"submit\": {\"threads\": 2}, \"host_bytes\": \"1MiB\"",
     "\"preset\": \"hinted\", \"submit\": {\"threads\": 0}",
 };

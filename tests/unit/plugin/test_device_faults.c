@@ -270,23 +270,6 @@ static void a_wrong_ordinal_first_leaves_the_right_one(void **state)
 }
 
 /* Sources, and keys that are scored, are in host memory. */
-static void stores_do_not_come_from_there(void **state)
-{
-    (void)state;
-    struct scene scene;
-    spec_ticket ticket = 0;
-    scene_begin(&scene, PLANES, FAKE_LAZY);
-    struct spec_store_params params = {.struct_size = sizeof(params),
-                                       .request = scene.request,
-                                       .first_token = MATCHED,
-                                       .token_count = 1,
-                                       .memory = &scene.shot.area.memory};
-    assert_int_equal(sc_plugin_store(scene.world.rig.conn, &params, 1, &ticket, NULL),
-                     SPEC_E_UNSUPPORTED);
-    assert_goes_on(&scene);
-    scene_end(&scene);
-}
-
 /* ---- Faults --------------------------------------------------------------------------------- */
 
 /* What the connector still does after a load that ended so. */
@@ -626,7 +609,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stream_that_is_captured_meanwhile_is_refused),
         cmocka_unit_test(memory_that_is_not_the_devices_is_refused),
         cmocka_unit_test(a_wrong_ordinal_first_leaves_the_right_one),
-        cmocka_unit_test(stores_do_not_come_from_there),
         cmocka_unit_test(each_call_may_fail),
         cmocka_unit_test(each_call_of_a_load_may_fail),
         cmocka_unit_test(a_context_may_die_at_each_step),

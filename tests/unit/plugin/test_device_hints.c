@@ -13,9 +13,9 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#define MATCHED 130u
-#define LAYERS  3u
-#define ON_0    ", \"gpu\": {\"device\": 0}"
+#define MATCHED      130u
+#define LAYERS       3u
+#define ON_0         ", \"gpu\": {\"device\": 0}"
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static const char *const WAYS[] = {
@@ -102,8 +102,8 @@ static spec_status hint_give(const struct world *world, const struct hint *hint,
                              spec_request request)
 {
     uint32_t layer = hint->shot.item.layer;
-    spec_status status = sc_plugin_prefetch_next(world->rig.conn, request, layer - 1,
-                                                 &hint->shot.pass.q, NULL);
+    spec_status status =
+        sc_plugin_prefetch_next(world->rig.conn, request, layer - 1, &hint->shot.pass.q, NULL);
     pass_there_spoil(&hint->there);
     return status;
 }
@@ -148,7 +148,6 @@ static void close_waits_for_a_task_that_looks(void **state)
         end_world(&world, "close");
     }
 }
-
 
 /* ---- In the air ------------------------------------------------------------------------------ */
 
@@ -272,8 +271,8 @@ static bool hint_with_fault(const char *name, int n, int code, enum fake_policy 
     failing_begin(&failing, policy, n % 2 == 0);
     spec_connector *conn = failing.world.rig.conn;
     fake_fault(name, n / 2, code);
-    spec_status status = sc_plugin_prefetch_next(conn, failing.request, 0,
-                                                 &failing.hint.shot.pass.q, NULL);
+    spec_status status =
+        sc_plugin_prefetch_next(conn, failing.request, 0, &failing.hint.shot.pass.q, NULL);
     bool is_met = fake_fired() != 0;
     for (uint32_t i = 0; i < 20; i++)
         rig_pass_ns(&failing.world.rig, 100000);
