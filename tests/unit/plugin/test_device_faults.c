@@ -270,19 +270,11 @@ static void a_wrong_ordinal_first_leaves_the_right_one(void **state)
 }
 
 /* Sources, and keys that are scored, are in host memory. */
-static void only_loads_go_there(void **state)
+static void new_keys_may_not_lie_there(void **state)
 {
     (void)state;
     struct scene scene;
-    spec_ticket ticket = 0;
     scene_begin(&scene, PLANES, FAKE_LAZY);
-    struct spec_store_params params = {.struct_size = sizeof(params),
-                                       .request = scene.request,
-                                       .first_token = MATCHED,
-                                       .token_count = 1,
-                                       .memory = &scene.shot.area.memory};
-    assert_int_equal(sc_plugin_store(scene.world.rig.conn, &params, 1, &ticket, NULL),
-                     SPEC_E_UNSUPPORTED);
     const struct spec_memory *keys = scene.shot.item.new_keys;
     scene.shot.item.new_keys = &scene.shot.area.memory;
     assert_int_equal(fire_one(&scene.world, &scene.shot), SPEC_E_UNSUPPORTED);
@@ -630,7 +622,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_stream_that_is_captured_meanwhile_is_refused),
         cmocka_unit_test(memory_that_is_not_the_devices_is_refused),
         cmocka_unit_test(a_wrong_ordinal_first_leaves_the_right_one),
-        cmocka_unit_test(only_loads_go_there),
+        cmocka_unit_test(new_keys_may_not_lie_there),
         cmocka_unit_test(each_call_may_fail),
         cmocka_unit_test(each_call_of_a_load_may_fail),
         cmocka_unit_test(a_context_may_die_at_each_step),
