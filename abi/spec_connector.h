@@ -51,8 +51,8 @@
  *          SPEC_STORE_LATER.
  *          0.10 rows of layered deliveries may come refined, closer than codes and not exact:
  *          spec_important.refined_rows and refined_bits, spec_provenance.refined_ppm (in the place
- *          of a reserved word), spec_stats.plane_rows. Destinations of get_important, queries, new
- *          keys and hints may be CUDA memory; sources of store may not yet.
+ *          of a reserved word), spec_stats.plane_rows. Rows of get_important and store, queries, new
+ *          keys and hints may be CUDA memory.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -170,7 +170,7 @@ struct spec_alloc {
 #define SPEC_DTYPE_BYTES    7u /* any other meaning, of one byte an element */
 
 #define SPEC_DEVICE_HOST 0u
-#define SPEC_DEVICE_CUDA 1u /* destinations, queries, new keys; sources of store: UNSUPPORTED */
+#define SPEC_DEVICE_CUDA 1u /* rows of get_important and store; queries, new keys, hints */
 
 /* K and V of a sequence of tokens in the caller's memory: described, never guessed from a shape.
  *
@@ -209,7 +209,10 @@ struct spec_alloc {
  * A stream that is being captured, host memory, another device's and a second device are INVALID,
  * nothing was enqueued, and the capture goes on. [ABI-201] When a call of the driver fails the
  * item is IO with its name and code, this connector's later items with device memory are
- * UNSUPPORTED with the same text, and the match stays. [ABI-202] */
+ * UNSUPPORTED with the same text, and the match stays. [ABI-202] Of store such memory is the
+ * source: what its stream finds there, behind its earlier work, is stored, bit by bit as from host
+ * memory, and is the host's to write over in the stream's next work as soon as the call returns,
+ * which waits for no stream; slots are the host's at return. [ABI-203] */
 struct spec_memory {
     uint32_t struct_size;
     uint32_t device;      /* SPEC_DEVICE_* */
@@ -964,10 +967,11 @@ struct spec_api {
      * is begun, and an error return has changed nothing for any of them [ABI-181]. Of a request
      * layers ascend by one from 0, all with the same range; the next range begins where the last
      * ended, the first where the match ended, at stored_tokens, or earlier [ABI-080]. The source is
-     * free at return (host) [ABI-081]. A chunk becomes
-     * visible when all layers are written, never before [ABI-082]; the first complete copy wins
-     * [ABI-083]; KV of another dtype than the namespace's is INVALID [ABI-084]. Never waits for the
-     * device: when staging, disk_bytes or a pool is exhausted the range is given up, but for chunks
+     * free at return [ABI-081], one in CUDA memory in the order of its stream [ABI-203]; a pass may
+     * have layers of both. A chunk becomes visible when all layers are written, never before
+     * [ABI-082]; the first complete copy wins [ABI-083]; KV of another dtype than the namespace's
+     * is INVALID [ABI-084]. Never waits for the device: when staging (of CUDA memory:
+     * gpu.store_bytes), disk_bytes or a pool is exhausted the range is given up, but for chunks
      * that have all layers by then, the tickets say DROPPED, NO_SPACE or BUSY, and the host goes on
      * with its layers [ABI-085]. NaN and infinities are stored as they are [ABI-086]. A store that
      * is full makes room by evicting what was used longest ago and nobody holds, leaves first, so
@@ -1001,8 +1005,9 @@ struct spec_api {
      * takes the open pass's back [ABI-169].
      * Errors: INVALID (count 0 or above 256, a request that stands in the call twice, range, layer
      * order, dtype, memory, computed_on), STALE (one of the requests), BUSY (65,536 tickets were
-     * not asked for, max_request_tokens), UNSUPPORTED (a reader).  Threads: any.  Blocks: never
-     * longer than a copy.  Since: 0.1; an array since 0.8 */
+     * not asked for, max_request_tokens), UNSUPPORTED (a reader; no device, or one that failed), IO
+     * (a call of the driver failed).  Threads: any.  Blocks: never longer than a copy, but while a
+     * device is attached.  Since: 0.1; an array since 0.8; CUDA memory since 0.10 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
                          uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr);
 

@@ -1,5 +1,5 @@
-/* Destinations, queries, new keys and hints in CUDA memory: ABI-199 .. ABI-202, ABI-204. Where
- * there is no driver, what is said then.
+/* Rows, queries, new keys and hints in CUDA memory: ABI-199 .. ABI-204. Where there is no driver,
+ * what is said then.
  *
  *   area    [guard | what is described | guard] of the host
  *   there   as many bytes on the device, at the same alignment; up, down: registered, of the host
@@ -607,6 +607,65 @@ static void abi_202_a_call_of_the_driver_that_fails_ends_loads_to_the_device_alo
         conf_skip("no CUDA driver that fails on demand");
 }
 
+/* ---- 203 ---- */
+
+/* Of each layer: its rows go there, are stored, and are written over, and nobody waits; but those
+ * of every third one, which are the host's. false: it was given up. */
+static bool store_from(struct fixture *fx, struct card *card, spec_request request,
+                       const struct prompt *prompt, enum layout layout)
+{
+    spec_ticket ticket = 0;
+    struct area *areas = calloc(fx->shape.layers, sizeof(*areas));
+    struct there *theres = calloc(fx->shape.layers, sizeof(*theres));
+    assert_non_null(areas);
+    assert_non_null(theres);
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        areas[layer] = area_make(&fx->shape, layout, prompt->count);
+        theres[layer] = there_make(card, &areas[layer], card->stream);
+        struct there *there = &theres[layer];
+        bool is_host = layer % 3 == 2;
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .request = request,
+                                           .layer = layer,
+                                           .token_count = prompt->count,
+                                           .memory =
+                                               is_host ? &areas[layer].memory : &there->memory};
+        area_fill(&areas[layer], &fx->shape, prompt, 0, layer);
+        memcpy(there->up + there->lead, areas[layer].bytes, there->bytes);
+        there_poison(there, there->up);
+        spec_status status = fx->api->store(fx->conn, &params, 1, &ticket, &fx->error);
+        if (status == SPEC_E_UNSUPPORTED && layer == 0)
+            conf_skip("the connector takes no CUDA memory");
+        assert_ok(fx, status);
+        there_poison(there, there->second);
+        area_poison(&areas[layer]);
+    }
+    bool stored = fixture_wait(fx, ticket) == SPEC_OK;
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        there_free(&theres[layer]);
+        area_free(&areas[layer]);
+    }
+    free(theres);
+    free(areas);
+    return stored;
+}
+
+static void abi_203_a_source_is_stored_as_it_stood_in_its_streams_order(void **state)
+{
+    struct fixture *fx = *state;
+    struct card card = card_open();
+    for (enum layout layout = 0; layout < LAYOUTS; layout++) {
+        struct prompt prompt = prompt_make(2030 + (uint64_t)layout, 200);
+        struct spec_lookup_result found = fixture_find(fx, &prompt);
+        bool stored = store_from(fx, &card, found.request, &prompt, layout);
+        fixture_release(fx, found.request);
+        fixture_check(fx, &prompt, stored ? 199 : 0);
+        prompt_free(&prompt);
+    }
+    fixture_close(fx);
+    card_close(&card);
+}
+
 /* ---- 204 ---- */
 
 /* The host's bytes on the device, at the same alignment, when the stream comes to it. */
@@ -817,6 +876,7 @@ const struct conf_test CONF_DEVICE[] = {
     OPENED(abi_201_memory_that_is_not_the_devices_is_invalid),
     OPENED(abi_201_another_device_and_a_second_one_are_invalid),
     OPENED(abi_202_a_call_of_the_driver_that_fails_ends_loads_to_the_device_alone),
+    OPENED(abi_203_a_source_is_stored_as_it_stood_in_its_streams_order),
     BARE(abi_204_queries_and_new_keys_there_choose_what_the_hosts_do),
     BARE(abi_204_a_hint_is_copied_in_the_streams_order),
     END,

@@ -269,7 +269,6 @@ static void a_wrong_ordinal_first_leaves_the_right_one(void **state)
     scene_end(&scene);
 }
 
-/* Sources, and keys that are scored, are in host memory. */
 /* ---- Faults --------------------------------------------------------------------------------- */
 
 /* What the connector still does after a load that ended so. */
