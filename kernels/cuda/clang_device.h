@@ -89,4 +89,20 @@ SC_CLANG float __fmul_rn(float a, float b)
 {
     return __nvvm_mul_rn_f(a, b);
 }
+SC_CLANG float __fdiv_rn(float a, float b)
+{
+    return __nvvm_div_rn_f(a, b);
+}
+SC_CLANG void __syncthreads()
+{
+    __nvvm_barrier0();
+}
+SC_CLANG float __shfl_xor_sync(unsigned mask, float value, unsigned step)
+{
+    float result;
+    asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, %3;"
+                 : "=f"(result)
+                 : "f"(value), "r"(step), "r"(mask));
+    return result;
+}
 #endif

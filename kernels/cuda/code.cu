@@ -1,100 +1,7 @@
 /* Codes of even widths (code.h) to values in a memory: see spec.h. Adds to ref/: the device.
  *
- * A unit is 16 channels of a row, as they are coded: of a plane of w bits it has 2 w bytes.
- *
  * Tests: tests/unit/kernels/test_cuda_code.c */
-#include "kernels/cuda/decode.h"
-
-#define WORDS(width) ((width) < 4 ? 1 : (width) / 2) /* of 2 * width bytes */
-
-/* 2 * WIDTH bytes of a plane, as words, at an address that is a multiple of as many, or at any. */
-template <uint32_t WIDTH>
-SC_DEVICE void plane_load(const uint8_t *at, bool is_aligned, uint32_t word[WORDS(WIDTH)])
-{
-    if (!is_aligned) {
-#pragma unroll
-        for (uint32_t i = 0; i < WORDS(WIDTH); i++)
-            word[i] = sc_load2_any(at + 4 * i);
-#pragma unroll
-        for (uint32_t i = 0; i < WORDS(WIDTH); i++)
-            if (2 * i + 1 < WIDTH)
-                word[i] |= sc_load2_any(at + 4 * i + 2) << 16;
-    } else if (WIDTH == 8) {
-        uint4 all = sc_load16(at);
-        word[0] = all.x;
-        word[WORDS(WIDTH) > 1 ? 1 : 0] = all.y;
-        word[WORDS(WIDTH) > 2 ? 2 : 0] = all.z;
-        word[WORDS(WIDTH) > 3 ? 3 : 0] = all.w;
-    } else if (WIDTH == 4) {
-        uint2 all = sc_load8(at);
-        word[0] = all.x;
-        word[WORDS(WIDTH) > 1 ? 1 : 0] = all.y;
-    } else {
-        word[0] = WIDTH == 2 ? sc_load4(at) : sc_load2(at);
-    }
-}
-
-/* Fields of WIDTH bits to a byte each, four at a time. */
-template <uint32_t WIDTH> SC_DEVICE uint32_t fields_spread(uint32_t fields)
-{
-    if (WIDTH == 8)
-        return fields;
-    if (WIDTH == 1)
-        return bits_spread(fields & 0xf);
-    if (WIDTH == 2) {
-        fields &= 0xff;
-        fields = (fields | fields << 12) & 0x000f000fu;
-        return (fields | fields << 6) & 0x03030303u;
-    }
-    fields &= 0xffff;
-    fields = (fields | fields << 8) & 0x00ff00ffu;
-    return (fields | fields << 4) & 0x0f0f0f0fu;
-}
-
-/* A plane of a unit of all rows: the loads first. */
-template <uint32_t WIDTH>
-SC_DEVICE void plane_add(const uint8_t *const row[SHARE_ROWS], uint64_t at, uint32_t shift,
-                         uint32_t code[SHARE_ROWS][4])
-{
-    uint32_t word[SHARE_ROWS][WORDS(WIDTH)], off = 0;
-#pragma unroll
-    for (uint32_t k = 0; k < SHARE_ROWS; k++)
-        off |= sc_off(row[k] + at, 2 * WIDTH);
-#pragma unroll
-    for (uint32_t k = 0; k < SHARE_ROWS; k++)
-        plane_load<WIDTH>(row[k] + at, off == 0, word[k]);
-#pragma unroll
-    for (uint32_t k = 0; k < SHARE_ROWS; k++)
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            code[k][i] |= fields_spread<WIDTH>(word[k][i * WIDTH / 8] >> i * WIDTH * 4 % 32)
-                          << shift;
-}
-
-/* The codes of a unit of some rows. */
-SC_DEVICE void codes_of(const uint8_t *const row[SHARE_ROWS], uint64_t padded, uint32_t bits,
-                        uint32_t unit, uint32_t code[SHARE_ROWS][4])
-{
-    uint32_t shift = 0;
-    uint64_t at = 0;
-    if (bits & 8) {
-        plane_add<8>(row, unit * 16ull, shift, code);
-        at += padded;
-        shift += 8;
-    }
-    if (bits & 4) {
-        plane_add<4>(row, at + unit * 8ull, shift, code);
-        at += padded / 2;
-        shift += 4;
-    }
-    if (bits & 2) {
-        plane_add<2>(row, at + unit * 4ull, shift, code);
-        at += padded / 4;
-        shift += 2;
-    }
-    if (bits & 1)
-        plane_add<1>(row, at + unit * 2ull, shift, code);
-}
+#include "kernels/cuda/code_units.h"
 
 /* Values of 8 channels from `channel` on, which may be of several heads. */
 SC_DEVICE void channels_store(const sc_cuda_code &what, const sc_cuda_part &part, uint8_t *row,
@@ -120,23 +27,13 @@ SC_DEVICE void channels_store(const sc_cuda_code &what, const sc_cuda_part &part
     }
 }
 
-/* The scales of a unit's channels. */
-struct Scales {
-    float least[SC_CUDA_UNIT], step[SC_CUDA_UNIT];
-};
-
 SC_DEVICE void row_store(const sc_cuda_code &what, const sc_cuda_part &part, uint8_t *row,
                          uint32_t unit, const uint32_t code[4], const Scales &scales)
 {
 #pragma unroll
     for (uint32_t run = 0; run < 2; run++) {
         float value[SC_CUDA_RUN];
-#pragma unroll
-        for (uint32_t c = 0; c < SC_CUDA_RUN; c++) {
-            uint32_t i = run * SC_CUDA_RUN + c;
-            value[c] = __fmaf_rn(__fadd_rn(code_float(code[i / 4], i), 0.5f), scales.step[i],
-                                 scales.least[i]);
-        }
+        run_values(code, scales, run, value);
         channels_store(what, part, row, unit * SC_CUDA_UNIT + run * SC_CUDA_RUN,
                        words_of(what.dst_dtype, value));
     }
@@ -149,15 +46,9 @@ SC_KERNEL(sc_cuda_code_decode, sc_cuda_code, SC_CUDA_DECODE_THREADS)
     uint64_t padded = (uint64_t)units * SC_CUDA_UNIT, row_bytes = padded * slab.bits / 8;
     sc_cuda_part part = part_of(what.memory, slab.part);
     Share share = share_of(units, slab.row_count, what.rows_each);
-    Scales scales;
     if (share.is_none)
         return;
-#pragma unroll
-    for (uint32_t c = 0; c < SC_CUDA_UNIT; c++) {
-        const uint8_t *at = slab.scales + 2 * (share.unit * (uint64_t)SC_CUDA_UNIT + c);
-        scales.least[c] = __uint_as_float(widen_f16(sc_load2_any(at)));
-        scales.step[c] = __uint_as_float(widen_f16(sc_load2_any(at + 2 * padded)));
-    }
+    Scales scales = scales_of(slab.scales, padded, share.unit);
     for (uint32_t first = share.row; first < share.end; first += SHARE_ROWS * share.step) {
         uint8_t *row[SHARE_ROWS];
         const uint8_t *from[SHARE_ROWS];

@@ -45,7 +45,7 @@ SC_DEVICE bool is_skipped(const uint64_t *skipped, uint64_t token)
 
 /* The next of the rows under way to the front: one copy of what is done with a row, and no index
  * that is not a constant (it would put them on a stack). */
-SC_DEVICE void rows_shift(uint8_t *row[SHARE_ROWS], uint32_t code[SHARE_ROWS][4])
+template <class Row> SC_DEVICE void rows_shift(Row row[SHARE_ROWS], uint32_t code[SHARE_ROWS][4])
 {
 #pragma unroll
     for (uint32_t k = 0; k + 1 < SHARE_ROWS; k++) {

@@ -6,6 +6,8 @@
 #include <limits.h>
 
 #define GRID_YZ_MAX 65535u
+#define BLOCKS_AIM  264u /* of score_best: two for each of 132 multiprocessors */
+#define SPLITS_AIM  64u  /* each is a step of score_join, and 8 bytes a vector */
 
 _Static_assert((int)SC_CUDA_F32 == SC_KERNELS_F32 && (int)SC_CUDA_F16 == SC_KERNELS_F16 &&
                    (int)SC_CUDA_BF16 == SC_KERNELS_BF16,
@@ -15,8 +17,14 @@ _Static_assert(SC_CUDA_UNIT == SC_KERNELS_CODE_UNIT, "channels that are coded to
 _Static_assert(sizeof(struct sc_cuda_planes_table) == 16 && sizeof(struct sc_cuda_unit) == 16 &&
                    sizeof(struct sc_cuda_unit_plane) == 16,
                "records that a load of 16 bytes takes");
-_Static_assert(sizeof(struct sc_cuda_rows) <= 4096 && sizeof(struct sc_cuda_planes) <= 4096,
+_Static_assert(sizeof(struct sc_cuda_rows) <= 4096 && sizeof(struct sc_cuda_planes) <= 4096 &&
+                   sizeof(struct sc_cuda_score) <= 4096,
                "what a launch's parameters may have");
+
+static uint64_t ceil_of(uint64_t a, uint64_t b)
+{
+    return (a + b - 1) / b;
+}
 
 static bool is_element(uint64_t bytes)
 {
@@ -100,4 +108,112 @@ bool sc_cuda_planes_shape(const struct sc_cuda_planes *what, uint32_t unit_count
     return what->dst_dtype < SC_KERNELS_DTYPES && is_part(what->head_count, what->head_size) &&
            what->head_size <= SC_KERNELS_PLANES_HEAD &&
            decode_shape(unit_count, slab_count, rows_most, what->rows_each, ret_shape);
+}
+
+/* ---- Scores --------------------------------------------------------------------------------- */
+
+static uint64_t score_vectors(const struct sc_cuda_score *what)
+{
+    return (uint64_t)(what->queries.row_count - what->row_first) * what->group;
+}
+
+static uint64_t score_tile_keys(const struct sc_cuda_score *what)
+{
+    return what->head_size > SC_CUDA_SCORE_CHANNELS ? SC_CUDA_SCORE_KEYS / 2 : SC_CUDA_SCORE_KEYS;
+}
+
+static uint64_t score_tiles(const struct sc_cuda_score *what)
+{
+    return ceil_of(what->prefix.count, score_tile_keys(what)) +
+           ceil_of(what->fresh.count, score_tile_keys(what));
+}
+
+static bool score_has_keys(const struct sc_cuda_score *what)
+{
+    uint64_t head_end = (uint64_t)what->head_first + what->head_count;
+    if (what->prefix.count > INT_MAX || what->fresh.count > INT_MAX)
+        return false;
+    if (what->fresh.count > 0 &&
+        (what->fresh.count < what->queries.row_count || what->fresh.dtype >= SC_KERNELS_DTYPES))
+        return false;
+    if (what->slab_count == 0)
+        return what->prefix.dtype < SC_KERNELS_DTYPES;
+    return what->code_heads >= head_end && is_part(what->code_heads, what->head_size);
+}
+
+static bool is_score(const struct sc_cuda_score *what)
+{
+    uint64_t head_end = (uint64_t)what->head_first + what->head_count;
+    bool has_rows = what->row_first < what->queries.row_count ||
+                    (what->row_first == 0 && what->queries.row_count == 0);
+    return what->head_size > 0 && what->head_size <= SC_CUDA_SCORE_HEAD && what->head_count > 0 &&
+           what->group > 0 && head_end * what->group <= INT_MAX && has_rows &&
+           what->queries.dtype < SC_KERNELS_DTYPES && score_vectors(what) <= INT_MAX &&
+           score_has_keys(what);
+}
+
+uint32_t sc_cuda_score_tiles_each(const struct sc_cuda_score *what)
+{
+    if (!is_score(what))
+        return 0;
+    uint64_t blocks = ceil_of(score_vectors(what), SC_CUDA_SCORE_VECTORS) * what->head_count;
+    uint64_t splits = blocks > 0 ? ceil_of(BLOCKS_AIM, blocks) : 1;
+    splits = splits < SPLITS_AIM ? splits : SPLITS_AIM;
+    uint64_t each = ceil_of(score_tiles(what), splits);
+    return each > 0 ? (uint32_t)each : 1;
+}
+
+uint64_t sc_cuda_score_scratch_bytes(const struct sc_cuda_score *what)
+{
+    if (!is_score(what) || what->tiles_each == 0 || what->prefix.count == 0)
+        return 0;
+    return (ceil_of(score_tiles(what), what->tiles_each) + 1) * what->head_count *
+           score_vectors(what) * 2 * sizeof(float);
+}
+
+/* A grid of so many blocks, none where `is_nothing`. */
+static bool score_shape(const struct sc_cuda_score *what, bool is_nothing, const uint64_t grid[3],
+                        struct sc_cuda_shape *ret_shape)
+{
+    if (!is_score(what) || what->tiles_each == 0 || grid[0] > INT_MAX || grid[1] > GRID_YZ_MAX ||
+        grid[2] > GRID_YZ_MAX)
+        return false;
+    is_nothing |= what->prefix.count == 0;
+    *ret_shape = (struct sc_cuda_shape){
+        {is_nothing ? 0 : (uint32_t)grid[0], (uint32_t)grid[1], (uint32_t)grid[2]},
+        {SC_CUDA_SCORE_THREADS, 1, 1}};
+    return true;
+}
+
+bool sc_cuda_score_best_shape(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape)
+{
+    uint64_t vectors = score_vectors(what), each = what->tiles_each != 0 ? what->tiles_each : 1;
+    return score_shape(what, vectors == 0,
+                       (const uint64_t[]){what->head_count, ceil_of(vectors, SC_CUDA_SCORE_VECTORS),
+                                          ceil_of(score_tiles(what), each)},
+                       ret_shape);
+}
+
+bool sc_cuda_score_join_shape(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape)
+{
+    uint64_t vectors = score_vectors(what);
+    return score_shape(
+        what, vectors == 0,
+        (const uint64_t[]){ceil_of(vectors, SC_CUDA_SCORE_THREADS), what->head_count, 1},
+        ret_shape);
+}
+
+bool sc_cuda_score_columns_shape(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape)
+{
+    return score_shape(
+        what, false,
+        (const uint64_t[]){what->head_count, 1, ceil_of(what->prefix.count, score_tile_keys(what))},
+        ret_shape);
+}
+
+bool sc_cuda_score_total_shape(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape)
+{
+    return score_shape(what, false,
+                       (const uint64_t[]){ceil_of(what->prefix.count, SC_CUDA_SCORE_THREADS), 1, 1},
+                       ret_shape);
 }

@@ -35,6 +35,22 @@ bool sc_cuda_code_shape(const struct sc_cuda_code *what, uint32_t slab_count, ui
 bool sc_cuda_planes_shape(const struct sc_cuda_planes *what, uint32_t unit_count,
                           uint32_t slab_count, uint32_t rows_most, struct sc_cuda_shape *ret_shape);
 
+/* Scores: everything of *what but pointers and tiles_each is set. Launched one behind the other on
+ * one stream: best, join, columns and, where a sum over heads is wanted, total.
+ *
+ * tiles_each that gives a large device enough blocks. It decides in which order sums are added: of
+ * this shape alone, so that the same call has the same bits wherever it runs. 0: no such shape. */
+uint32_t sc_cuda_score_tiles_each(const struct sc_cuda_score *what);
+/* Of what->stats, with tiles_each set; 0: no such shape, or nothing is written there. */
+uint64_t sc_cuda_score_scratch_bytes(const struct sc_cuda_score *what);
+/* false: a head of more than SC_CUDA_SCORE_HEAD channels, no such type, fewer fresh keys than rows,
+ * slabs that have not all of the heads, tiles_each 0, or more than a grid or 32 bits hold. No query
+ * rows: sums are 0. */
+bool sc_cuda_score_best_shape(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape);
+bool sc_cuda_score_join_shape(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape);
+bool sc_cuda_score_columns_shape(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape);
+bool sc_cuda_score_total_shape(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape);
+
 /* Bytes of the table of a part; 0: a shape that no table holds. rotary: NULL: nothing turns. A
  * finer table is made with the rotary of the table that it goes on from. */
 uint64_t sc_cuda_planes_table_bytes(const struct sc_kernels_planes *planes,

@@ -33,6 +33,7 @@ template <class T> static inline void sc_store(void *at, T value, int line)
 #define sc_store4(at, ...)  sc_store<uint32_t>((at), __VA_ARGS__, __LINE__)
 #define sc_store8(at, ...)  sc_store<uint2>((at), __VA_ARGS__, __LINE__)
 #define sc_store16(at, ...) sc_store<uint4>((at), __VA_ARGS__, __LINE__)
+#define sc_shared16(at)     sc_load<uint4>((at), __LINE__)
 #else
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
@@ -47,7 +48,8 @@ typedef long int64_t;
 #if defined(__clang__) && !defined(__NVCC__) && !defined(__CUDACC_RTC__)
 #include "kernels/cuda/clang_device.h"
 #endif
-#define SC_DEVICE static __device__ __forceinline__
+#define SC_DEVICE             static __device__ __forceinline__
+#define SC_SHARED(T, name, n) __shared__ T name[n]
 SC_DEVICE uint32_t sc_load1(const void *at)
 {
     return __ldg(static_cast<const uint8_t *>(at));
@@ -67,6 +69,11 @@ SC_DEVICE uint2 sc_load8(const void *at)
 SC_DEVICE uint4 sc_load16(const void *at)
 {
     return __ldg(static_cast<const uint4 *>(at));
+}
+/* Of shared memory. */
+SC_DEVICE uint4 sc_shared16(const void *at)
+{
+    return *static_cast<const uint4 *>(at);
 }
 SC_DEVICE void sc_store1(void *at, uint32_t value)
 {

@@ -1,21 +1,27 @@
 /* What the CPU and the kernels both see: parameters, passed by value. C11 and CUDA C++.
  *
- *   kernel                 does                                               judged by
- *   sc_cuda_rows_place     packed rows to a memory; widens 16 bits to float32
- * sc_kernels_rows_unpack sc_cuda_rows_pack      a memory's rows, packed sc_kernels_rows_pack
- *   sc_cuda_code_decode    codes of even widths (code.h) to a memory sc_kernels_part_decode
- *   sc_cuda_planes_decode  codes of free widths (planes.h) to a memory sc_kernels_part_decode
+ *   kernel                 does  (in brackets: who judges it, of sc_kernels_)
+ *   sc_cuda_rows_place     packed rows to a memory; widens 16 bits to float32 (rows_unpack)
+ *   sc_cuda_rows_pack      a memory's rows, packed (rows_pack)
+ *   sc_cuda_code_decode    codes of even widths (code.h) to a memory (part_decode)
+ *   sc_cuda_planes_decode  codes of free widths (planes.h) to a memory (part_decode)
+ *   sc_cuda_score_best     softmax of queries over keys, of rows or codes: greatest and sum
+ *   sc_cuda_score_join     of all splits of the keys
+ *   sc_cuda_score_columns  then column sums over the prefix keys, a KV head's (importance)
+ *   sc_cuda_score_total    and those of several heads, added (importance_sum)
  *
  * Every pointer is one that the device can follow: device memory, or pinned memory of the CPU's by
  * its device address. They stay pointers: rebuilt from integers they would be loads of no known
  * address space (LD, not LDG). What is not a parameter but a table lies in such memory too, and is
  * not written while the kernel runs.
  *
- * Holds: the same bits as ref/, NaN payloads too; no byte outside of what a token's K and V cover
+ * Holds: the same bits as ref/, NaN payloads too, but of sums, which are within 1e-5 of the largest
+ * and the same in every run; no byte outside of what a token's K and V cover
  * is written; nothing outside of rows, codes, scales, turns and tables is read. The order of
  * threads changes nothing, where no two tokens have the same slot. Does not: check
  * (sc_cuda_memory_of and those beside it in kernels/cuda/launch.h do). Tests:
- * tests/unit/kernels/test_cuda_rows.c, test_cuda_code.c, test_cuda_planes.c */
+ * tests/unit/kernels/test_cuda_rows.c, test_cuda_code.c, test_cuda_planes.c,
+ * test_cuda_importance.c */
 #ifndef SC_KERNELS_CUDA_SPEC_H
 #define SC_KERNELS_CUDA_SPEC_H
 
@@ -137,9 +143,66 @@ struct sc_cuda_planes {
     uint32_t head_count, head_size, dst_dtype, rows_each;
 };
 
+/* ---- Scores -----------------------------------------------------------------------------------
+ *
+ * Query vector v of a KV head is row v / group, head v % group of its group. A *tile* is some keys
+ * of the prefix (SC_CUDA_SCORE_KEYS, of long heads half of them), or of the fresh ones; a *split*
+ * tiles_each tiles, prefix first.
+ *
+ *   score_best     {greatest score, sum of 2^(score - greatest)} of each split and vector, to stats
+ *   score_join     a vector's splits, joined in their order
+ *   score_columns  sums[head][key] = shares of the vectors, in order
+ *   score_total    total[key] = sums of the heads, in order
+ *
+ * one behind the other on one stream. Scores are in base 2, as in kernels/importance.c. */
+
+/* Codes of consecutive keys, of either kind: from key_first to where the next slab begins. */
+struct sc_cuda_score_slab {
+    const struct sc_cuda_planes_table *table; /* of free widths; nullptr: all have `bits` */
+    const uint8_t *scales, *codes;            /* at any address; codes at key_first */
+    const float *turns; /* [rows][table->turned]; not read where nothing turns */
+    uint32_t key_first; /* ascending from 0 */
+    uint32_t bits;
+};
+
+struct sc_cuda_score_queries {
+    const uint8_t *data; /* q[i][g] at i * row_stride_bytes + g * head_stride_bytes, any address */
+    uint64_t row_stride_bytes, head_stride_bytes;
+    uint32_t row_count, dtype;
+};
+
+struct sc_cuda_score_keys {
+    struct sc_cuda_memory memory; /* its K; no slot of theirs is negative */
+    uint32_t count, dtype;
+};
+
+struct sc_cuda_score {
+    struct sc_cuda_score_queries queries;
+    struct sc_cuda_score_keys prefix;       /* memory and dtype: where slab_count is 0 */
+    struct sc_cuda_score_keys fresh;        /* count 0: none; else at least row_count: row i sees
+                                             * 0 .. count - row_count + i */
+    const struct sc_cuda_score_slab *slabs; /* [slab_count] */
+    float *stats; /* [head_count][splits + 1][vector][2], 8-byte aligned; scratch */
+    float *sums;  /* [head_count][prefix.count], score_columns writes */
+    float *total; /* [prefix.count], score_total writes */
+    uint32_t slab_count;
+    uint32_t code_heads;             /* of a slab's row: all KV heads */
+    uint32_t head_first, head_count; /* KV heads that are scored */
+    uint32_t head_size, group;
+    uint32_t row_first;  /* of the queries; metric `last`: row_count - 1 */
+    uint32_t tiles_each; /* at least 1 */
+    float scale;
+};
+
+#define SC_CUDA_SCORE_KEYS     64u  /* of a tile */
+#define SC_CUDA_SCORE_CHANNELS 128u /* of a head, at most, whose tile has so many */
+#define SC_CUDA_SCORE_HEAD     256u /* channels of a head, at most */
+#define SC_CUDA_SCORE_VECTORS  256u /* that a block of score_best has, at most */
+
 #define SC_CUDA_TILE           64u /* units that a block of a decoder has */
 #define SC_CUDA_DECODE_THREADS 128u
 #define SC_CUDA_ROWS_THREADS   256u
+#define SC_CUDA_SCORE_THREADS  128u
 #define SC_CUDA_WARP           32u
 
 /* X(kernel, its one parameter, threads of a block): what a driver looks up, and checks. */
@@ -147,6 +210,10 @@ struct sc_cuda_planes {
     X(sc_cuda_rows_place, struct sc_cuda_rows, SC_CUDA_ROWS_THREADS)                               \
     X(sc_cuda_rows_pack, struct sc_cuda_rows, SC_CUDA_ROWS_THREADS)                                \
     X(sc_cuda_code_decode, struct sc_cuda_code, SC_CUDA_DECODE_THREADS)                            \
-    X(sc_cuda_planes_decode, struct sc_cuda_planes, SC_CUDA_DECODE_THREADS)
+    X(sc_cuda_planes_decode, struct sc_cuda_planes, SC_CUDA_DECODE_THREADS)                        \
+    X(sc_cuda_score_best, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                             \
+    X(sc_cuda_score_join, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                             \
+    X(sc_cuda_score_columns, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                          \
+    X(sc_cuda_score_total, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)
 
 #endif

@@ -1,0 +1,202 @@
+/* Codes of free widths (planes.h): a unit's codes, scales and turns, as whoever decodes them wants
+ * them.
+ *
+ * A run's bits of a plane are up to 8 that follow each other, somewhere in a row: two bytes, a
+ * shift and a mask. Two products spread them to a byte each, and a byte permutation (PRMT), whose
+ * selector is the table's, brings each channel its own: so 17 operations a run and plane, whatever
+ * the widths (docs/decisions/0033-cuda-kernels.md).
+ *
+ * Tests: tests/unit/kernels/test_cuda_planes.c, test_cuda_importance.c */
+#ifndef SC_KERNELS_CUDA_PLANES_UNITS_H
+#define SC_KERNELS_CUDA_PLANES_UNITS_H
+
+#include "kernels/cuda/decode.h"
+
+#define FEW_PAIRS 4u
+
+/* A table as it is in memory. */
+struct Table {
+    const uint8_t *units, *planes; /* records of 16 bytes */
+    uint32_t unit_count, row_bytes, turned, first, end;
+};
+
+struct Unit {
+    uint32_t head, turn;
+    uint32_t first[2], count[2], to[2];
+};
+
+SC_DEVICE Table table_of(const sc_cuda_planes_table *at)
+{
+    uint4 word = sc_load16(at);
+    Table table;
+    table.unit_count = word.x;
+    table.row_bytes = word.y;
+    table.turned = word.z;
+    table.first = word.w & 0xff;
+    table.end = word.w >> 8 & 0xff;
+    table.units = reinterpret_cast<const uint8_t *>(at) + sizeof(*at);
+    table.planes = table.units + table.unit_count * 16ull;
+    return table;
+}
+
+SC_DEVICE Unit unit_of(const Table &table, uint32_t unit)
+{
+    uint4 word = sc_load16(table.units + unit * 16ull);
+    return Unit{word.x & 0xffff,
+                word.y >> 16 & 0xff,
+                {word.x >> 16 & 0xff, word.x >> 24},
+                {word.y & 0xff, word.y >> 8 & 0xff},
+                {word.z, word.w}};
+}
+
+/* ---- Bits ----------------------------------------------------------------------------------- */
+
+/* Two bytes that have a run's bits of a plane; the same twice where one has them. */
+SC_DEVICE uint32_t run_load(const uint8_t *row, uint32_t where)
+{
+    uint32_t over = (where >> 4 & 7) + (where & 15) > 8 ? 1 : 0;
+    const uint8_t *at = row + (where >> 8);
+    return sc_load1(at) | (uint32_t)sc_load1(at + over) << 8;
+}
+
+/* They go to the lowest bit of a byte each, and by the plane's weight to the codes. */
+SC_DEVICE void run_add(uint32_t bits, uint32_t where, uint32_t select, uint32_t shift,
+                       uint32_t code[2])
+{
+    bits = bits >> (where >> 4 & 7) & ((1u << (where & 15)) - 1);
+    uint32_t low = bits_spread(bits & 15), high = bits_spread(bits >> 4);
+    code[0] += __byte_perm(low, high, select & 0xffff) << shift;
+    code[1] += __byte_perm(low, high, select >> 16) << shift;
+}
+
+/* What a table's planes say of a unit. ALL: every row is one, so that all loads of a plane are
+ * under way before the first is needed; else nullptr: none. */
+template <bool ALL>
+SC_DEVICE void planes_add(const Table &table, uint32_t unit, const uint8_t *const row[SHARE_ROWS],
+                          uint32_t code[SHARE_ROWS][4])
+{
+#pragma unroll 1
+    for (uint32_t p = table.first; p < table.end; p++) {
+        uint4 word = sc_load16(table.planes + (p * (uint64_t)table.unit_count + unit) * 16);
+        uint32_t bits[SHARE_ROWS][2];
+#pragma unroll
+        for (uint32_t k = 0; k < SHARE_ROWS; k++) {
+            bits[k][0] = bits[k][1] = 0;
+            if (ALL || row[k] != nullptr) {
+                bits[k][0] = run_load(row[k], word.x);
+                bits[k][1] = run_load(row[k], word.y);
+            }
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < SHARE_ROWS; k++) {
+            run_add(bits[k][0], word.x, word.z, 7 - p, code[k]);
+            run_add(bits[k][1], word.y, word.w, 7 - p, code[k] + 2);
+        }
+    }
+}
+
+/* ---- Values --------------------------------------------------------------------------------- */
+
+/* value = fma(code, factor, base) */
+struct Factors {
+    float factor[SC_CUDA_UNIT], base[SC_CUDA_UNIT];
+};
+
+/* kernels/planes.h: gains and middles, by the bits of a code. */
+SC_DEVICE float gain_of(uint32_t to)
+{
+    return to == 2 ? 1.0625f : 1.0f;
+}
+
+SC_DEVICE float middle_of(uint32_t to)
+{
+    return to == 2 ? 26.0f : __uint_as_float((127u + 7 - to) << 23);
+}
+
+SC_DEVICE Factors factors_of(const uint8_t *scales, uint32_t head_count, uint32_t head_size,
+                             const Unit &unit, const uint32_t to[2])
+{
+    Factors made;
+#pragma unroll
+    for (uint32_t i = 0; i < SC_CUDA_UNIT; i++) {
+        uint32_t run = i / SC_CUDA_RUN, c = i % SC_CUDA_RUN, bits = to[run] >> 4 * c & 15;
+        const uint8_t *at = scales + 2ull * (unit.head * head_size + unit.first[run] + c);
+        made.factor[i] = made.base[i] = 0;
+        if (c >= unit.count[run])
+            continue;
+        float least = __uint_as_float(widen_f16(sc_load2_any(at)));
+        float span = __uint_as_float(widen_f16(sc_load2_any(at + 2ull * head_count * head_size)));
+        float step = __fmul_rn(span, 0x1p-8f);
+        made.factor[i] = __fmul_rn(step, gain_of(bits));
+        made.base[i] = __fmaf_rn(middle_of(bits), step, least);
+    }
+    return made;
+}
+
+/* A row's values of a unit, before the turn. */
+SC_DEVICE void unit_values(const uint32_t code[4], const Factors &factors,
+                           float value[SC_CUDA_UNIT])
+{
+#pragma unroll
+    for (uint32_t i = 0; i < SC_CUDA_UNIT; i++)
+        value[i] = __fmaf_rn(code_float(code[i / 4], i), factors.factor[i], factors.base[i]);
+}
+
+/* 4 of a row's cos or sin, of which `count` are there. */
+SC_DEVICE void turns_load(const float *at, uint32_t count, float turn[FEW_PAIRS])
+{
+    if (count >= FEW_PAIRS && sc_off(at, 16) == 0) {
+        uint4 word = sc_load16(at);
+        turn[0] = __uint_as_float(word.x);
+        turn[1] = __uint_as_float(word.y);
+        turn[2] = __uint_as_float(word.z);
+        turn[3] = __uint_as_float(word.w);
+        return;
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < FEW_PAIRS; i++)
+        turn[i] = i < count ? __uint_as_float(sc_load4(at + i)) : 0;
+}
+
+SC_DEVICE void pair_turn(float *a, float *b, float cosine, float sine)
+{
+    float x = *a, y = *b;
+    *a = __fmaf_rn(-y, sine, __fmul_rn(x, cosine));
+    *b = __fmaf_rn(x, sine, __fmul_rn(y, cosine));
+}
+
+/* Pairs `pair` .. + 3 of a row's turn, `count` of which are there; step 1: a pair's values are
+ * SC_CUDA_RUN apart, 2: beside each other. */
+SC_DEVICE void pairs_turn(const float *turn, uint32_t turned, uint32_t pair, uint32_t count,
+                          uint32_t step, float *value)
+{
+    float cosine[FEW_PAIRS], sine[FEW_PAIRS];
+    turns_load(turn + pair, count, cosine);
+    turns_load(turn + turned / 2 + pair, count, sine);
+#pragma unroll
+    for (uint32_t i = 0; i < FEW_PAIRS; i++)
+        if (step == 1)
+            pair_turn(value + i, value + SC_CUDA_RUN + i, cosine[i], sine[i]);
+        else
+            pair_turn(value + 2 * i, value + 2 * i + 1, cosine[i], sine[i]);
+}
+
+SC_DEVICE void unit_turn(const Unit &unit, const float *turn, uint32_t turned,
+                         float value[SC_CUDA_UNIT])
+{
+    if (unit.turn == SC_CUDA_HALF) {
+        uint32_t count = unit.count[0];
+        pairs_turn(turn, turned, unit.first[0], count, 1, value);
+        if (count > FEW_PAIRS)
+            pairs_turn(turn, turned, unit.first[0] + FEW_PAIRS, count - FEW_PAIRS, 1,
+                       value + FEW_PAIRS);
+        return;
+    }
+#pragma unroll
+    for (uint32_t run = 0; run < 2; run++)
+        if (unit.count[run] > 0)
+            pairs_turn(turn, turned, unit.first[run] / 2, unit.count[run] / 2, 2,
+                       value + run * SC_CUDA_RUN);
+}
+
+#endif
