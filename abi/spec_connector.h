@@ -51,8 +51,8 @@
  *          SPEC_STORE_LATER.
  *          0.10 rows of layered deliveries may come refined, closer than codes and not exact:
  *          spec_important.refined_rows and refined_bits, spec_provenance.refined_ppm (in the place
- *          of a reserved word), spec_stats.plane_rows. Rows of get_important and store, queries, new
- *          keys and hints may be CUDA memory.
+ *          of a reserved word), spec_stats.plane_rows. Rows of get_important and store, queries,
+ *          new keys and hints may be CUDA memory.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
