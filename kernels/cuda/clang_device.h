@@ -93,10 +93,6 @@ SC_CLANG float __fdiv_rn(float a, float b)
 {
     return __nvvm_div_rn_f(a, b);
 }
-SC_CLANG void __syncthreads()
-{
-    __nvvm_barrier0();
-}
 SC_CLANG float __shfl_xor_sync(unsigned mask, float value, unsigned step)
 {
     float result;

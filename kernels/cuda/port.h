@@ -49,7 +49,8 @@ typedef long int64_t;
 #include "kernels/cuda/clang_device.h"
 #endif
 #define SC_DEVICE             static __device__ __forceinline__
-#define SC_SHARED(T, name, n) __shared__ T name[n]
+/* For accesses of 16 bytes, whatever T is. */
+#define SC_SHARED(T, name, n) alignas(16) __shared__ T name[n]
 SC_DEVICE uint32_t sc_load1(const void *at)
 {
     return __ldg(static_cast<const uint8_t *>(at));

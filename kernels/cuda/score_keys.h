@@ -93,13 +93,13 @@ SC_DEVICE void run_widen(const uint8_t *at, uint64_t element_stride, uint32_t dt
         value[7] = __uint_as_float(high.w);
         return;
     }
+#pragma unroll 1
+    for (uint32_t c = 0; c < SC_CUDA_RUN; c++) { /* no index that is not a constant */
+        uint32_t bits = c < count ? element_load_any(at + c * element_stride, bytes) : 0;
 #pragma unroll
-    for (uint32_t c = 0; c < SC_CUDA_RUN; c++) {
-        value[c] = 0;
-        if (c < count) {
-            uint32_t bits = element_load_any(at + c * element_stride, bytes);
-            value[c] = __uint_as_float(bytes == 2 ? widen(bits, dtype) : bits);
-        }
+        for (uint32_t i = 0; i + 1 < SC_CUDA_RUN; i++)
+            value[i] = value[i + 1];
+        value[SC_CUDA_RUN - 1] = __uint_as_float(bytes == 2 ? widen(bits, dtype) : bits);
     }
 }
 
@@ -114,16 +114,19 @@ SC_DEVICE void run_keep(float *to, uint32_t channel, uint32_t channels,
                                  __float_as_uint(value[6]), __float_as_uint(value[7])});
 }
 
-SC_DEVICE void rows_load(const sc_cuda_score &what, const sc_cuda_score_keys &from, const Lay &lay,
-                         uint32_t head, const KeyTile &tile, float *keys)
+SC_DEVICE void rows_load(const sc_cuda_score &what, const Lay &lay, uint32_t head,
+                         const KeyTile &tile, float *keys)
 {
+    sc_cuda_score_keys from = what.prefix;
+    if (tile.is_fresh) /* one copy of the code for both */
+        from = what.fresh;
     uint32_t runs = (lay.channels + SC_CUDA_RUN - 1) / SC_CUDA_RUN;
     sc_cuda_part part = part_of(from.memory, 0);
     part.base += head * from.memory.head_stride_bytes;
     for (uint32_t i = threadIdx.x; i < tile.count * runs; i += SC_CUDA_SCORE_THREADS) {
         uint32_t key = i / runs, channel = i % runs * SC_CUDA_RUN;
         const uint8_t *row = token_at(from.memory, part, tile.first + key);
-        float value[SC_CUDA_RUN];
+        float value[SC_CUDA_RUN] = {};
         run_widen(row + channel * part.element_stride_bytes, part.element_stride_bytes, from.dtype,
                   lesser(what.head_size - channel, SC_CUDA_RUN), value);
         run_keep(keys + key * lay.key_stride + channel, channel, lay.channels, value);
@@ -279,12 +282,10 @@ SC_DEVICE void codes_load(const sc_cuda_score &what, const Lay &lay, uint32_t he
 SC_DEVICE void tile_load(const sc_cuda_score &what, const Lay &lay, uint32_t head,
                          const KeyTile &tile, float *keys)
 {
-    if (tile.is_fresh)
-        rows_load(what, what.fresh, lay, head, tile, keys);
-    else if (what.slab_count > 0)
-        codes_load(what, lay, head, tile, keys);
+    if (tile.is_fresh || what.slab_count == 0)
+        rows_load(what, lay, head, tile, keys);
     else
-        rows_load(what, what.prefix, lay, head, tile, keys);
+        codes_load(what, lay, head, tile, keys);
 }
 
 #endif

@@ -40,7 +40,7 @@ struct size {
 };
 
 #ifdef SC_SANITIZED_THREAD /* to TSan each of a kernel's threads is one: 100 us and more */
-static const struct size SMALL = {66, 1, WORKERS, PROMPTS, 2, 2, 16, "5MiB"};
+static const struct size SMALL = {66, 1, WORKERS, PROMPTS, 1, 2, 16, "5MiB"};
 #else
 static const struct size SMALL = {200, 8, WORKERS, PROMPTS, 4, 2, 16, "5MiB"};
 #endif
@@ -368,7 +368,8 @@ static void eight_threads_load_to_a_device_and_to_host_memory(void **state)
                   sum.asked, sum.hinted);
     assert_true(!is_all || (sum.there > 0 && sum.alike > 0));
     assert_true(!is_all || (sum.submitted > 0 && sum.released > 0 && sum.stored > 0));
-    assert_true(!is_all || (sum.asked > 0 && sum.hinted > 0));
+    assert_true(!is_all || sum.asked > 0);
+    assert_true(!is_all || SMALL.layers == 1 || sum.hinted > 0); /* at the layer behind */
 }
 
 static void a_worker_decodes_beside_the_caller(void **state)

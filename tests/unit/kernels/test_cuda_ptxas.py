@@ -2,9 +2,10 @@
 """test_cuda_ptxas.py NVCC ROOT CLANG NVRTC: what compilers make of the CUDA kernels.
 
 ptxas for sm_80, sm_90 and sm_100: nothing is spilled, no stack frame, registers of a block fit, and
-at most 48 KiB of static shared memory.  PTX: rows and values are moved by 16 bytes; what is read is
-read by ld.global.  clang's PTX and NVRTC's images are accepted, where those are there.  One that is
-not is given as an empty word or NAME-NOTFOUND.
+at most 48 KiB of static shared memory.  PTX: rows and values are moved by 16 bytes, those that go
+through shared memory too; what is read is read by ld.global; no atomics.  clang's PTX and NVRTC's
+images are accepted, where those are there.  One that is not is given as an empty word or
+NAME-NOTFOUND.
 """
 import os
 import re
@@ -17,6 +18,7 @@ NVCC, ROOT, CLANG, NVRTC = "", "", "", ""
 TARGETS = ("sm_80", "sm_90", "sm_100")
 REGISTERS = 64 << 10
 SHARED_BYTES = 48 << 10
+SMALL = ("sc_cuda_score_join", "sc_cuda_score_total")  # 4 or 8 bytes a thread are all there is
 SHAPE_RE = re.compile(r"X\((sc_cuda_\w+), struct \w+, (\w+)\)")
 
 
@@ -89,10 +91,16 @@ class Compiled(unittest.TestCase):
             found = bodies(file.read())
         self.assertEqual(set(found), set(kernels()))
         for name, body in found.items():
-            self.assertRegex(body, r"st\.(global\.)?v4\.u32", name)
-            self.assertRegex(body, r"ld\.global\.nc\.v4\.u32", name)
+            if name not in SMALL:
+                self.assertRegex(body, r"st\.((global|shared)\.)?v4\.u32", name)
+                self.assertRegex(body, r"ld\.global\.nc\.v4\.u32", name)
             self.assertNotRegex(body, r"\.local\b", name)
-            self.assertNotRegex(body, r"\bld\.(u|s|b|f|v)", name + ": a load of no known space")
+            self.assertNotRegex(body, r"\bld\.(u|s\d|b|f|v)", name + ": a load of no known space")
+            if ".shared" in body:
+                self.assertRegex(body, r"ld\.shared\.v4\.(u32|f32)", name)
+                self.assertNotRegex(body, r"\.shared \.align [1248] ", name)
+                self.assertNotRegex(body, r"\bst\.(u|s\d|b|f|v)", name + ": no known space")
+            self.assertNotRegex(body, r"\batom\.|\bred\.", name)
             self.assertNotRegex(body, r"\bmad\.f32|cvt\.rn\.f16|fma\.rn\.ftz", name)
 
     def test_clang_makes_ptx_that_is_accepted(self):
