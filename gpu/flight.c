@@ -4,6 +4,7 @@
 
 #include "gpu/device.h"
 #include "gpu/library.h"
+#include "gpu/work.h"
 
 #include <string.h>
 
@@ -109,14 +110,6 @@ bool sc_gpu_flight_hold_range(struct sc_gpu_lane *lane, const struct sc_gpu_rang
     return true;
 }
 
-/* An event cannot be believed, or there is none: the lane does nothing more of what it was given.
- */
-static void lane_finish(const struct sc_gpu_device *device, const struct sc_gpu_lane *lane)
-{
-    if (device->cu->cuStreamSynchronize(lane->stream) != SC_CU_OK)
-        (void)device->cu->cuCtxSynchronize();
-}
-
 spec_status sc_gpu_flight_depart(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
                                  struct spec_error *reterr)
 {
@@ -129,7 +122,7 @@ spec_status sc_gpu_flight_depart(struct sc_gpu_device *device, struct sc_gpu_lan
         device, device->cu->cuEventRecord(flight->event, lane->stream), "cuEventRecord", reterr);
     flight->is_recorded = status == SPEC_OK;
     if (!flight->is_recorded)
-        lane_finish(device, lane);
+        sc_gpu_stream_finish(device, lane->stream);
     flights->is_boarding = false;
     atomic_fetch_add_explicit(&flights->departed, 1, memory_order_release);
     return status;
@@ -149,7 +142,7 @@ static bool has_landed(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
         return false;
     if (code != SC_CU_OK) {
         (void)sc_gpu_check(device, code, waits ? "cuEventSynchronize" : "cuEventQuery", NULL);
-        lane_finish(device, lane);
+        sc_gpu_stream_finish(device, lane->stream);
     }
     return true;
 }

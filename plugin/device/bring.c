@@ -2,7 +2,6 @@
 #include "plugin/device/bring.h"
 
 #include "gpu/work.h"
-#include "plugin/device/course.h"
 
 #include <string.h>
 
