@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """judge_mutant.py PROGRAM PATCH: each test that PATCH's head names finds the mutant PROGRAM.
 
-It fails by an assertion of its own, or because the fake driver ended the process with the rule that
-was broken: a crash or a hang alone would say that something is wrong, not that the test looked for
-it. That the real code passes is for the ctest of that program.
+It fails by an assertion of its own, or because the fake driver, or an invariant of the code itself
+(SC_ASSERT), ended the process and named the rule that was broken: a crash or a hang alone would say
+that something is wrong, not what. That the real code passes is for the ctest of that program.
 """
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -30,6 +31,8 @@ def what_found_it(program, test):
         found = re.search(r"^.*\[   LINE   \] --- .*: error: Failure!", report, re.M)
     if found is None and ended.returncode == FAKE_EXIT: # not because a test that failed left things
         found = re.search(r"^.*fake cuda: (?!left at the end).*$", report, re.M)
+    if found is None and ended.returncode == -signal.SIGABRT:
+        found = re.search(r"^.*: broken invariant: .*$", report, re.M)
     return (found.group(0).strip() if found else None), report
 
 
