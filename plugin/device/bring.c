@@ -1,7 +1,7 @@
 /* What is scored comes to the host: see bring.h. */
 #include "plugin/device/bring.h"
 
-#include "gpu/work.h"
+#include "plugin/device/lane.h"
 
 #include <string.h>
 
@@ -109,17 +109,11 @@ static spec_status piece_pack(const struct piece *piece, sc_cu_stream stream, co
                                 .there_bytes = (uint32_t)afar->at.element_bytes,
                                 .dtype = SC_CUDA_F32}; /* bytes: nothing is widened */
     struct sc_cuda_shape shape;
-    void *what = &rows;
     bool fits = sc_cuda_memory_of(&afar->at, afar->at.element_bytes, &rows.memory) &&
                 sc_cuda_rows_shape(&rows, true, gpu->multiprocessors * BLOCKS_SM, &shape);
-    if (!fits)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a shape that no kernel takes");
-    const struct sc_gpu_grid grid = {.blocks_x = shape.grid[0],
-                                     .blocks_y = shape.grid[1],
-                                     .blocks_z = shape.grid[2],
-                                     .threads = shape.block[0]};
     rows.memory.slots = slots;
-    return sc_gpu_launch(gpu, stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, &grid, &what, reterr);
+    return sc_plugin_lane_launch(afar->device, stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, fits,
+                                 &shape, &rows, reterr);
 }
 
 static spec_status piece_copy(const struct piece *piece, struct sc_gpu_lane *lane,
@@ -129,26 +123,10 @@ static spec_status piece_copy(const struct piece *piece, struct sc_gpu_lane *lan
                            piece->there + piece->at, piece->count * row_bytes(piece->afar), reterr);
 }
 
-/* Slot locked, device entered. The next flight of the lane boards; when it has landed, and it does
- * in any case, `over` is 1. false: as many fly as there is room for. */
-static bool piece_board(const struct piece *piece, struct sc_gpu_lane *lane)
+/* When its flight has landed, and it does in any case, `over` is 1. */
+static struct sc_gpu_hold piece_hold(const struct piece *piece)
 {
-    struct sc_plugin_device *device = piece->afar->device;
-    const struct sc_gpu_hold hold = {.give = piece_landed, .held = piece->over};
-    if (!sc_gpu_flight_begin(device->gpu, lane))
-        return false;
-    bool is_held = sc_gpu_flight_hold(lane, &hold); /* a flight of its own has a place */
-    SC_ASSERT(device->params.poison, is_held);
-    return true;
-}
-
-static spec_status piece_depart(const struct piece *piece, struct sc_gpu_lane *lane,
-                                spec_status status, struct spec_error *reterr)
-{
-    struct spec_error late = {.struct_size = sizeof(late)};
-    spec_status departed =
-        sc_gpu_flight_depart(piece->afar->device->gpu, lane, status == SPEC_OK ? reterr : &late);
-    return status == SPEC_OK ? departed : status;
+    return (struct sc_gpu_hold){.give = piece_landed, .held = piece->over};
 }
 
 /* Slot locked, device entered. */
@@ -158,9 +136,9 @@ static spec_status piece_send(const struct piece *piece, struct sc_gpu_lane *lan
     const struct sc_plugin_afar *afar = piece->afar;
     struct sc_gpu_device *gpu = afar->device->gpu;
     const int64_t *slots = NULL;
+    const struct sc_gpu_hold hold = piece_hold(piece);
     spec_status status = SPEC_OK;
-    while (!piece_board(piece, lane))
-        (void)sc_gpu_flights_wait(gpu, lane, lane->flights.flight_count - 1);
+    sc_plugin_lane_board_wait(afar->device, lane, &hold);
     if (afar->at.slots != NULL) {
         uint64_t bytes = piece->count * sizeof(int64_t);
         slots = (const int64_t *)(uintptr_t)piece->there;
@@ -171,7 +149,7 @@ static spec_status piece_send(const struct piece *piece, struct sc_gpu_lane *lan
         status = piece_pack(piece, lane->stream, slots, reterr);
     if (status == SPEC_OK)
         status = piece_copy(piece, lane, reterr);
-    return piece_depart(piece, lane, status, reterr);
+    return sc_plugin_lane_depart(afar->device, lane, status, reterr);
 }
 
 /* The device is through with the piece: one that failed, too. */
@@ -247,7 +225,8 @@ static bool hint_enqueue(const struct piece *piece)
     struct sc_gpu_device *gpu = afar->device->gpu;
     struct sc_gpu_slot *slot = hint_slot(afar);
     struct sc_gpu_lane *lane = &slot->kernels;
-    if (!piece_board(piece, lane))
+    const struct sc_gpu_hold hold = piece_hold(piece);
+    if (!sc_plugin_lane_board(afar->device, lane, &hold))
         return false;
     atomic_store_explicit(piece->over, 0, memory_order_relaxed);
     spec_status status = piece_pack(piece, afar->stream, NULL, NULL);
@@ -257,7 +236,7 @@ static bool hint_enqueue(const struct piece *piece)
         status = piece_copy(piece, lane, NULL);
     if (status != SPEC_OK)
         sc_gpu_stream_finish(gpu, afar->stream); /* it may pack, and no event is behind that */
-    return piece_depart(piece, lane, status, NULL) == SPEC_OK;
+    return sc_plugin_lane_depart(afar->device, lane, status, NULL) == SPEC_OK;
 }
 
 bool sc_plugin_hint_send(const struct sc_plugin_afar *afar, struct sc_plugin_device_hint *hint)

@@ -1,9 +1,9 @@
 /* Filling boxes, sending them off, and the table of a device's memory: see course.h. */
 #include "plugin/device/course.h"
 
-#include "gpu/work.h"
 #include "kernels/code.h"
 #include "plugin/args/dtype.h"
+#include "plugin/device/lane.h"
 
 #include <string.h>
 
@@ -139,20 +139,11 @@ static uint32_t dtype_there(const struct sc_plugin_placing *to)
     return to->how.widens ? (uint32_t)SC_CUDA_F32 : to->how.dtype;
 }
 
-static spec_status launch(struct sc_plugin_course *course, uint32_t kernel, bool fits,
+static spec_status launch(struct sc_plugin_course *course, enum sc_plugin_kernel kernel, bool fits,
                           const struct sc_cuda_shape *shape, void *what, struct spec_error *reterr)
 {
-    struct sc_gpu_device *gpu = course->device->gpu;
-    const struct sc_gpu_grid grid = {.blocks_x = shape->grid[0],
-                                     .blocks_y = shape->grid[1],
-                                     .blocks_z = shape->grid[2],
-                                     .threads = shape->block[0]};
-    if (!fits)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a shape that no kernel takes");
-    if (shape->grid[0] == 0)
-        return SPEC_OK;
-    return sc_gpu_launch(gpu, gpu->slots[course->slot].kernels.stream, kernel, &grid, &what,
-                         reterr);
+    void *stream = course->device->gpu->slots[course->slot].kernels.stream;
+    return sc_plugin_lane_launch(course->device, stream, kernel, fits, shape, what, reterr);
 }
 
 /* All of these have their places in the box before the first is launched. */
@@ -201,17 +192,6 @@ static struct work work_make(struct sc_plugin_course *course)
     return work;
 }
 
-/* Slot locked, device entered. The next flight of the lane boards, and holds the box. */
-static void flight_board(struct sc_plugin_course *course, struct sc_gpu_lane *lane)
-{
-    struct sc_gpu_device *gpu = course->device->gpu;
-    const struct sc_gpu_hold hold = {.give = sc_plugin_box_landed, .held = course->box};
-    while (!sc_gpu_flight_begin(gpu, lane))
-        (void)sc_gpu_flights_wait(gpu, lane, lane->flights.flight_count - 1);
-    bool is_held = sc_gpu_flight_hold(lane, &hold); /* a flight of its own has a place */
-    SC_ASSERT(course->device->params.poison, is_held);
-}
-
 static spec_status kernels_launch(struct sc_plugin_course *course, struct work *work,
                                   struct spec_error *reterr)
 {
@@ -241,20 +221,18 @@ static spec_status box_send(struct sc_plugin_course *course, struct work *work,
     struct sc_gpu_device *gpu = course->device->gpu;
     struct sc_gpu_lane *copies = &gpu->slots[course->slot].copies;
     struct sc_gpu_lane *kernels = &gpu->slots[course->slot].kernels;
-    struct spec_error late = {.struct_size = sizeof(late)};
+    const struct sc_gpu_hold hold = {.give = sc_plugin_box_landed, .held = course->box};
     atomic_store(&course->box->left, 2);
-    flight_board(course, copies);
+    sc_plugin_lane_board_wait(course->device, copies, &hold);
     spec_status status =
         sc_gpu_copy_in(gpu, copies, course->box->at, course->box->host, course->used, reterr);
-    spec_status departed = sc_gpu_flight_depart(gpu, copies, status == SPEC_OK ? reterr : &late);
-    status = status == SPEC_OK ? departed : status;
-    flight_board(course, kernels);
+    status = sc_plugin_lane_depart(course->device, copies, status, reterr);
+    sc_plugin_lane_board_wait(course->device, kernels, &hold);
     if (status == SPEC_OK)
         status = sc_gpu_follow(gpu, kernels, copies, reterr);
     if (status == SPEC_OK)
         status = kernels_launch(course, work, reterr);
-    departed = sc_gpu_flight_depart(gpu, kernels, status == SPEC_OK ? reterr : &late);
-    return status == SPEC_OK ? departed : status;
+    return sc_plugin_lane_depart(course->device, kernels, status, reterr);
 }
 
 /* Lock held. What is in the box goes off, whatever becomes of it. */
