@@ -88,6 +88,7 @@ struct sc_config {
     uint64_t gpu_device;            /* "gpu.device": SC_CONFIG_AUTO, or an ordinal */
     uint64_t gpu_stage_bytes;       /* "gpu.stage_bytes" */
     uint64_t gpu_query_bytes;       /* "gpu.query_bytes" */
+    uint64_t gpu_score_bytes;       /* "gpu.score_bytes" */
     uint64_t gpu_store_bytes;       /* "gpu.store_bytes" */
     uint32_t base;                  /* "select.base": enum sc_config_base */
     uint32_t codes;                 /* "layered.codes": enum sc_config_codes */

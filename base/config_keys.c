@@ -275,6 +275,11 @@ static const struct sc_config_row rows[] = {
       "attached, as often as items are scored side by side (at most eight). An item with more is "
       "SPEC_E_INVALID."},
      SIZE(gpu_query_bytes, 4096, TIB)},
+    {{"gpu.score_bytes", "size", "128MiB", "0 .. 1TiB",
+      "Memory of the device in which rows are scored, of all items side by side: what their keys "
+      "are chosen by (codes, or probe heads' keys) and a few numbers a query. Taken when it is "
+      "attached. An item that needs more is scored by the host's processor; 0: each is."},
+     SIZE(gpu_score_bytes, 0, TIB)},
     {{"gpu.store_bytes", "size", "64MiB", "1MiB .. 1TiB",
       "The same for stores from a device, beside it: rows that the host's stream has yet to pack, "
       "or that are on their way. A host that is a pass ahead of its device needs room for the "

@@ -2,8 +2,8 @@
  *
  *   host call -> entry.c (checks, fork and poison guard, log)
  *     requests  lookup.c, attach.c: tokens or a lease -> index -> ranges of pieces; request.c
- *     loads     load.c; submit.c: in two halves; batch.c. Which rows: budget.c, choose.c, select.c,
- *               union.c, guess.c, lab/. reads.c -> take.c -> target_host.c
+ *     loads     load.c; submit.c: in two halves; batch.c. Which rows: budget.c, sums.c, choose.c,
+ *               select.c, union.c, guess.c, lab/. reads.c -> take.c -> target_host.c
  *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
  *     saves     store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: ->
  *               records -> index.c -> ticket.c; provenance.c: what rows are worth

@@ -315,7 +315,7 @@ spec_status sc_plugin_queries_check(spec_connector *conn, const struct spec_quer
     return status == SPEC_OK ? status : sc_fail(reterr, status, "%s: %s", name, error.text);
 }
 
-static uint32_t slot_of(const spec_connector *conn, const struct sc_plugin_request *request)
+uint32_t sc_plugin_request_slot(const spec_connector *conn, const struct sc_plugin_request *request)
 {
     return sc_plugin_device_slot((uint64_t)(request - conn->requests.slots));
 }
@@ -331,7 +331,7 @@ struct sc_plugin_afar sc_plugin_queries_afar(spec_connector *conn,
     if (queries->device != SPEC_DEVICE_CUDA)
         return (struct sc_plugin_afar){.device = NULL};
     afar.device = &conn->device;
-    afar.slot = slot_of(conn, request);
+    afar.slot = sc_plugin_request_slot(conn, request);
     memcpy(&afar.at.k_base, &queries->data, sizeof(afar.at.k_base)); /* it is only read */
     afar.at.v_base = afar.at.k_base;
     afar.at.token_stride_bytes = queries->row_stride_bytes;
@@ -372,13 +372,14 @@ static spec_status check_fresh(spec_connector *conn, struct sc_plugin_item *item
     scoring->fresh = (struct sc_kernels_keys){
         .memory = keys.at, .count = count, .dtype = sc_plugin_kernels_dtype(memory.dtype)};
     if (memory.device == SPEC_DEVICE_CUDA)
-        scoring->fresh_afar = (struct sc_plugin_afar){.device = &conn->device,
-                                                      .slot = slot_of(conn, item->request),
-                                                      .at = keys.at,
-                                                      .row_count = count,
-                                                      .head_count = shape.kv_head_count,
-                                                      .head_size = shape.head_size,
-                                                      .stream = keys.stream};
+        scoring->fresh_afar =
+            (struct sc_plugin_afar){.device = &conn->device,
+                                    .slot = sc_plugin_request_slot(conn, item->request),
+                                    .at = keys.at,
+                                    .row_count = count,
+                                    .head_count = shape.kv_head_count,
+                                    .head_size = shape.head_size,
+                                    .stream = keys.stream};
     return SPEC_OK;
 }
 
@@ -457,40 +458,72 @@ void sc_plugin_scoring_begin(struct sc_plugin_item *item)
         sc_plugin_afar_begin(fresh);
 }
 
-spec_status sc_plugin_scoring_fail(const struct sc_plugin_item *item, struct spec_error *reterr)
+spec_status sc_plugin_scoring_fail(const spec_connector *conn, const struct sc_plugin_item *item,
+                                   struct spec_error *reterr)
 {
-    const struct sc_plugin_scoring *scoring = &item->scoring;
-    if (scoring->lost == SPEC_OK)
+    spec_status lost = item->scoring.lost;
+    return lost == SPEC_OK ? lost : sc_plugin_afar_fail(&conn->device, lost, reterr);
+}
+
+/* Where the scratch's item has its rows of a device's. */
+static uint8_t *room_of(const struct sc_plugin_scratch *scratch)
+{
+    const spec_connector *conn = scratch->conn;
+    return sc_plugin_afar_room(&conn->device, (uint64_t)(scratch - conn->choice.scratches));
+}
+
+/* Queries that are there, to `room`, as they lie in it then. */
+static spec_status queries_bring(const struct sc_plugin_afar *queries, uint8_t *room,
+                                 uint32_t dtype, struct sc_kernels_queries *ret_queries,
+                                 struct spec_error *reterr)
+{
+    uint64_t head_bytes = queries->head_size * queries->at.element_bytes;
+    *ret_queries = (struct sc_kernels_queries){.data = room,
+                                               .row_stride_bytes = queries->head_count * head_bytes,
+                                               .head_stride_bytes = head_bytes,
+                                               .row_count = queries->row_count,
+                                               .dtype = dtype};
+    return sc_plugin_afar_bring(queries, room, reterr);
+}
+
+spec_status sc_plugin_scoring_sample(const struct sc_plugin_scratch *scratch,
+                                     struct sc_plugin_item *item, uint64_t step,
+                                     struct sc_kernels_queries *ret_queries,
+                                     struct spec_error *reterr)
+{
+    struct sc_plugin_scoring *scoring = &item->scoring;
+    struct sc_plugin_afar some = scoring->queries_afar;
+    uint64_t count = (scoring->queries.row_count + step - 1) / step;
+    if (some.device == NULL) {
+        *ret_queries = scoring->queries;
+        ret_queries->row_stride_bytes *= step;
+        ret_queries->row_count = count;
         return SPEC_OK;
-    return sc_plugin_afar_fail(scoring->queries_afar.device != NULL ? &scoring->queries_afar
-                                                                    : &scoring->fresh_afar,
-                               scoring->lost, reterr);
+    }
+    some.at.token_stride_bytes *= step;
+    some.row_count = count;
+    scoring->lost =
+        queries_bring(&some, room_of(scratch), scoring->queries.dtype, ret_queries, reterr);
+    return scoring->lost;
 }
 
 spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
                                     struct sc_plugin_item *item, struct spec_error *reterr)
 {
-    const spec_connector *conn = scratch->conn;
     struct sc_plugin_scoring *scoring = &item->scoring;
     const struct sc_plugin_afar *queries = &scoring->queries_afar, *fresh = &scoring->fresh_afar;
     if (queries->device == NULL && fresh->device == NULL)
         return SPEC_OK; /* and perhaps no device is attached */
-    uint8_t *room =
-        sc_plugin_afar_room(&conn->device, (uint64_t)(scratch - conn->choice.scratches));
-    uint64_t queries_bytes = sc_plugin_afar_bytes(queries);
-    if (queries->device != NULL) {
-        uint64_t head_bytes = queries->head_size * queries->at.element_bytes;
-        scoring->lost = sc_plugin_afar_bring(queries, room, reterr);
-        scoring->queries.data = room;
-        scoring->queries.head_stride_bytes = head_bytes;
-        scoring->queries.row_stride_bytes = queries->head_count * head_bytes;
-    }
+    uint8_t *room = room_of(scratch), *behind = room + sc_plugin_afar_bytes(queries);
+    if (queries->device != NULL)
+        scoring->lost =
+            queries_bring(queries, room, scoring->queries.dtype, &scoring->queries, reterr);
     if (scoring->lost == SPEC_OK && fresh->device != NULL) {
         uint64_t head_bytes = fresh->head_size * fresh->at.element_bytes;
-        scoring->lost = sc_plugin_afar_bring(fresh, room + queries_bytes, reterr);
+        scoring->lost = sc_plugin_afar_bring(fresh, behind, reterr);
         scoring->fresh.memory =
-            (struct sc_kernels_memory){.k_base = room + queries_bytes,
-                                       .v_base = room + queries_bytes,
+            (struct sc_kernels_memory){.k_base = behind,
+                                       .v_base = behind,
                                        .token_stride_bytes = fresh->head_count * head_bytes,
                                        .head_stride_bytes = head_bytes,
                                        .element_bytes = fresh->at.element_bytes};

@@ -20,7 +20,6 @@
 #include <math.h>
 #include <string.h>
 
-#define SHARED_VALUES  (1u << 20) /* of keys: fewer are scored before a worker wakes */
 #define HEADS_TOGETHER 8u /* scored in one pass: at 128 16-bit values a head 2 KiB of a row */
 #define SCRATCHES_MAX  8u /* callers block until one is returned; holders never block */
 
@@ -202,25 +201,6 @@ static double mass_similarity(const struct sc_plugin_scratch *scratch, uint64_t 
     return sum / (double)probes;
 }
 
-float *sc_plugin_probe_sums(struct sc_plugin_scratch *scratch, struct sc_kernels_importance *what,
-                            const uint8_t *keys, uint64_t row_total)
-{
-    const spec_connector *conn = scratch->conn;
-    uint64_t probes = conn->choice.probe_heads;
-    float *total = scratch->sums + probes * row_total;
-    what->prefix = (struct sc_kernels_keys){
-        .memory = {.k_base = (uint8_t *)(uintptr_t)keys, /* read only */
-                   .token_stride_bytes = conn->choice.probe_row_bytes,
-                   .head_stride_bytes = conn->choice.probe_row_bytes / probes},
-        .count = row_total,
-        .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
-    memset(total, 0, row_total * sizeof(float));
-    sc_kernels_importance_heads(what, 0, probes, scratch->importance, scratch->sums);
-    for (uint64_t h = 0; h < probes; h++)
-        sc_kernels_add(conn->kernels, total, scratch->sums + h * row_total, row_total);
-    return total;
-}
-
 void sc_plugin_rank(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
                     const float *sums, uint64_t k, uint32_t *ret_rows)
 {
@@ -273,57 +253,28 @@ bool sc_plugin_probes_agree(struct sc_plugin_scratch *scratch, const struct sc_p
     return heads_agree(scratch, want, k, NULL, &similarity, &threshold);
 }
 
-bool sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
-                                const uint8_t *keys, uint32_t *ret_rows)
+spec_status sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch,
+                                       struct sc_plugin_item *item, const uint8_t *keys,
+                                       uint32_t *ret_rows, bool *ret_agree,
+                                       struct spec_error *reterr)
 {
     const struct sc_plugin_want *want = &item->want;
     double similarity, threshold;
+    const float *total;
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
-    const float *total = sc_plugin_probe_sums(scratch, &what, keys, want->row_total);
+    spec_status status =
+        sc_plugin_probe_sums(scratch, item, &what, keys, want->row_total, &total, reterr);
+    if (status != SPEC_OK)
+        return status;
     uint64_t k = set_rows(scratch, want, total);
-    bool agree = heads_agree(scratch, want, k, ret_rows, &similarity, &threshold);
+    *ret_agree = heads_agree(scratch, want, k, ret_rows, &similarity, &threshold);
     item->row_count = k;
     item->in.similarity = (float)similarity;
     item->in.threshold = (float)threshold;
-    return agree;
+    return SPEC_OK;
 }
 
 /* ---- Codes ---------------------------------------------------------------------------------- */
-
-/* The slabs that have codes, as the kernels take them; returns how many keys they have. */
-static uint64_t slabs_gather(const struct sc_plugin_scratch *scratch,
-                             const struct sc_plugin_request *request, const uint8_t *codes,
-                             uint64_t *ret_slab_count)
-{
-    uint64_t keys = 0, count = 0;
-    struct sc_store_slab slab;
-    for (uint64_t i = 0, row = 0, rows; i < request->range_count; i++, row += rows) {
-        rows = request->ranges[i].row_count;
-        if (!sc_store_slab_of(codes, i, &slab))
-            continue;
-        scratch->slabs[count++] = (struct sc_kernels_slab){
-            sc_plugin_coded_k(scratch->conn, &slab, request->from_token + row, rows), keys};
-        keys += rows;
-    }
-    *ret_slab_count = count;
-    return keys;
-}
-
-/* Scores of the rows with codes, which stand one behind the other, to their places; 0 elsewhere. */
-static void scores_spread(const struct sc_plugin_request *request, const uint8_t *codes,
-                          const float *scores, float *ret_scores)
-{
-    struct sc_store_slab slab;
-    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
-        uint64_t count = request->ranges[i].row_count;
-        if (sc_store_slab_of(codes, i, &slab)) {
-            memcpy(ret_scores + row, scores, count * sizeof(*scores));
-            scores += count;
-        } else {
-            memset(ret_scores + row, 0, count * sizeof(*scores));
-        }
-    }
-}
 
 /* The set by scores[row_total]: rows without codes first, then those that are always kept (their
  * scores are infinite), then the others, and none of those that have codes alone: their score is
@@ -340,9 +291,9 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
         bool is_coarse = request->ranges[i].is_coarse != 0;
         const struct sc_kernels_planes *finer[2];
-        bool may_refine = is_coarse && item->want.refines &&
-                          !sc_store_finer_failed(scratch->conn->store, item->in.layer,
-                                                 request->ranges[i].piece);
+        bool may_refine =
+            is_coarse && item->want.refines &&
+            !sc_store_finer_failed(scratch->conn->store, item->in.layer, request->ranges[i].piece);
         if (sc_store_slab_of(codes, i, &slab) &&
             (!is_coarse || (may_refine && sc_plugin_finer_of(scratch->conn, &slab, finer))))
             continue;
@@ -367,84 +318,38 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
                         ret_rows);
 }
 
-/* The upper half of the heads, which a worker may take from the caller. */
-struct upper_half {
-    struct sc_task task;
-    const struct sc_kernels_importance *what;
-    struct sc_plugin_scratch *scratch;
-    _Atomic uint32_t ended;
-};
-
-static void upper_step(struct sc_task *task)
+/* Some of the rows teach which channels count. */
+static spec_status queries_teach(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                 struct spec_error *reterr)
 {
-    struct upper_half *upper = SC_TASK_OWNER(task, struct upper_half, task);
-    struct sc_exec *exec = upper->scratch->conn->exec; /* ended: the caller's frame may be gone */
-    _Atomic uint32_t *ended = &upper->ended;
-    uint64_t heads = upper->scratch->conn->shape.kv_head_count;
-    sc_kernels_importance_sum(upper->what, heads / 2, heads, upper->scratch->importance,
-                              upper->scratch->sums, upper->scratch->scores);
-    atomic_store(ended, 1);
-    sc_exec_wake(exec, ended);
+    struct sc_plugin_learning *learning = &scratch->conn->coding->learning;
+    struct sc_kernels_queries some;
+    uint64_t step = sc_plugin_learn_step(learning, item->in.layer, item->scoring.queries.row_count);
+    if (step == 0)
+        return SPEC_OK;
+    spec_status status = sc_plugin_scoring_sample(scratch, item, step, &some, reterr);
+    if (status == SPEC_OK)
+        sc_plugin_learn_queries(learning, item->in.layer, &some);
+    return status;
 }
 
-/* Both halves, each in its own order whoever computes it, so that sums depend on nothing else.
- * helper: a second scratch, or NULL. Returns where the upper heads' are; the lower ones' stand in
- * scratch->scores. */
-static const float *halves_sum(struct sc_plugin_scratch *scratch, struct sc_plugin_scratch *helper,
-                               const struct sc_kernels_importance *what)
-{
-    spec_connector *conn = scratch->conn;
-    uint64_t heads = conn->shape.kv_head_count;
-    struct upper_half upper = {.task.step = upper_step, .what = what, .scratch = helper};
-    if (helper != NULL)
-        sc_exec_post(conn->exec, &upper.task, SC_LANE_DEMAND);
-    sc_kernels_importance_sum(what, 0, heads / 2, scratch->importance, scratch->sums,
-                              scratch->scores);
-    if (helper == NULL || sc_exec_cancel(conn->exec, &upper.task)) {
-        sc_kernels_importance_sum(what, heads / 2, heads, scratch->importance, scratch->sums,
-                                  scratch->granules);
-        return scratch->granules;
-    }
-    while (atomic_load(&upper.ended) == 0)
-        (void)sc_exec_wait(conn->exec, &upper.ended, 0, SC_EXEC_FOREVER);
-    return helper->scores;
-}
-
-float *sc_plugin_code_sums(struct sc_plugin_scratch *scratch, struct sc_kernels_importance *what,
-                           const struct sc_plugin_request *request, const uint8_t *codes,
-                           bool may_share)
-{
-    spec_connector *conn = scratch->conn;
-    uint64_t rows = sc_plugin_row_total(request), slab_count;
-    uint64_t keys = slabs_gather(scratch, request, codes, &slab_count);
-    uint64_t channels = conn->shape.kv_head_count * conn->shape.head_size;
-    struct sc_plugin_scratch *helper = NULL;
-    what->prefix = (struct sc_kernels_keys){.slabs = scratch->slabs,
-                                            .slab_count = slab_count,
-                                            .channels = channels,
-                                            .count = keys,
-                                            .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
-    if (may_share && !sc_exec_is_loop(conn->exec) && keys * channels >= SHARED_VALUES)
-        helper = sc_plugin_scratch_take(conn, 1); /* a deadline that has passed */
-    const float *upper = halves_sum(scratch, helper, what);
-    sc_kernels_add(conn->kernels, scratch->scores, upper, keys);
-    if (helper != NULL)
-        sc_plugin_scratch_put(helper);
-    scores_spread(request, codes, scratch->scores, scratch->sums + rows);
-    return scratch->sums + rows;
-}
-
-void sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
-                               uint32_t *ret_rows)
+spec_status sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch,
+                                      struct sc_plugin_item *item, uint32_t *ret_rows,
+                                      struct spec_error *reterr)
 {
     const struct sc_plugin_want *want = &item->want;
+    const float *sums;
+    spec_status status = queries_teach(scratch, item, reterr);
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
-    sc_plugin_learn_queries(&scratch->conn->coding->learning, item->in.layer, &what.queries);
-    const float *sums = sc_plugin_code_sums(scratch, &what, item->request,
-                                            sc_store_sketch_keys(item->sketch), true);
+    if (status == SPEC_OK)
+        status = sc_plugin_code_sums(scratch, item, &what, item->request,
+                                     sc_store_sketch_keys(item->sketch), &sums, reterr);
+    if (status != SPEC_OK)
+        return status;
     uint64_t count = want->is_layered ? want->row_count : set_rows(scratch, want, sums);
     (void)ranked_scores(scratch, want, sums);
     coded_set(scratch, item, scratch->scores, count, ret_rows);
+    return SPEC_OK;
 }
 
 void sc_plugin_choose_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
@@ -483,14 +388,19 @@ bool sc_plugin_choose_by_lab(struct sc_plugin_scratch *scratch, struct sc_plugin
 
 /* ---- All heads, of the sketch --------------------------------------------------------------- */
 
-void sc_plugin_choose_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
-                             const uint8_t *keys)
+spec_status sc_plugin_choose_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                    const uint8_t *keys, struct spec_error *reterr)
 {
     const struct sc_plugin_want *want = &item->want;
+    const float *total;
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
-    const float *total = sc_plugin_probe_sums(scratch, &what, keys, want->row_total);
+    spec_status status =
+        sc_plugin_probe_sums(scratch, item, &what, keys, want->row_total, &total, reterr);
+    if (status != SPEC_OK)
+        return status;
     item->row_count = set_rows(scratch, want, total);
     sets_make(scratch, want, item->row_count);
+    return SPEC_OK;
 }
 
 /* ---- All heads, where the rows are ---------------------------------------------------------- */

@@ -164,9 +164,11 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
                     .row_count = guess->hint_rows,
                     .dtype = sc_plugin_kernels_dtype(guess->hint_dtype)},
         .last_row = want.metric == SPEC_METRIC_LAST};
-    const float *sums = conn->choice.reads_codes
-                            ? sc_plugin_code_sums(scratch, &what, request, keys, false)
-                            : sc_plugin_probe_sums(scratch, &what, keys, want.row_total);
+    const float *sums;
+    if (conn->choice.reads_codes)
+        (void)sc_plugin_code_sums(scratch, NULL, &what, request, keys, &sums, NULL);
+    else
+        (void)sc_plugin_probe_sums(scratch, NULL, &what, keys, want.row_total, &sums, NULL);
     *ret_k = guess->hint_ranks;
     guess->is_whole =
         !sc_plugin_probes_are_all(conn) && !sc_plugin_probes_agree(scratch, &want, *ret_k);

@@ -356,6 +356,30 @@ static spec_status sketch_await(spec_connector *conn, struct sc_plugin_item *ite
 
 enum choice { BY_PROBES, BY_KEYS, BY_CODES, BY_LAB, BY_PLACE };
 
+/* The set, in the request's, or the heads' (*ret_one_set false), of the scratch. */
+static spec_status choose_by(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                             enum choice choice, bool *ret_one_set, struct spec_error *reterr)
+{
+    uint32_t *set = item->request->set;
+    *ret_one_set = choice != BY_KEYS;
+    switch (choice) {
+    case BY_PLACE:
+        sc_plugin_choose_kept(scratch, item, set);
+        return SPEC_OK;
+    case BY_LAB:
+        *ret_one_set = sc_plugin_choose_by_lab(scratch, item, set);
+        return SPEC_OK;
+    case BY_CODES:
+        return sc_plugin_choose_by_codes(scratch, item, set, reterr);
+    case BY_KEYS:
+        return sc_plugin_choose_by_all(scratch, item, sc_store_sketch_keys(item->sketch), reterr);
+    case BY_PROBES:
+        break;
+    }
+    return sc_plugin_choose_by_probes(scratch, item, sc_store_sketch_keys(item->sketch), set,
+                                      ret_one_set, reterr);
+}
+
 /* From the sketch that is there, or without it. */
 static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
                               bool may_part, struct spec_error *reterr)
@@ -363,26 +387,17 @@ static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item,
     struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
     if (scratch == NULL)
         return fail_late(reterr);
-    spec_status status = sc_plugin_scoring_bring(scratch, item, reterr);
+    const float *sums = NULL;
+    uint64_t *bits = item->request->bits;
+    uint32_t *set = item->request->set;
+    bool one_set, has_sums = choice == BY_PROBES || choice == BY_KEYS;
+    spec_status status = choose_by(scratch, item, choice, &one_set, reterr);
     if (status != SPEC_OK) {
         sc_plugin_scratch_put(scratch);
         return status;
     }
-    const float *sums = NULL;
-    uint64_t *bits = item->request->bits;
-    uint32_t *set = item->request->set;
-    bool one_set = choice != BY_KEYS, has_sums = choice == BY_PROBES || choice == BY_KEYS;
-    if (choice == BY_PLACE)
-        sc_plugin_choose_kept(scratch, item, set);
-    else if (choice == BY_CODES)
-        sc_plugin_choose_by_codes(scratch, item, set);
-    else if (choice == BY_LAB)
-        may_part = one_set = sc_plugin_choose_by_lab(scratch, item, set);
-    else if (choice == BY_KEYS)
-        sc_plugin_choose_by_all(scratch, item, sc_store_sketch_keys(item->sketch));
-    else
-        one_set =
-            sc_plugin_choose_by_probes(scratch, item, sc_store_sketch_keys(item->sketch), set);
+    if (choice == BY_LAB)
+        may_part = one_set;
     if (has_sums) /* behind each head's own (sc_plugin_probe_sums) */
         sums = scratch->sums + conn->choice.probe_heads * item->want.row_total;
     else if (choice == BY_CODES)

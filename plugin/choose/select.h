@@ -2,7 +2,7 @@
  *
  *   item --budget.c--> want (k of R rows)      sketch: probe rows, row tags   (two layers ahead)
  *                        \                        /
- *                         choose.c: scores -> sets -> one set, or one a head
+ *             sums.c: sums of importance; choose.c: ranks -> sets -> one set, or one a head
  *                                  /                        \
  *           PICKS: rows of the set are read      HEADS: all rows come into the destination (of a
  *           (what a guess read ahead counts)     split layout K, then V of the union), each head is
@@ -140,15 +140,25 @@ spec_status sc_plugin_scoring_check(spec_connector *conn, struct sc_plugin_item 
                                     struct spec_error *reterr);
 /* The host's call: what lies on a device is read behind what the host did to it before. */
 void sc_plugin_scoring_begin(struct sc_plugin_item *item);
-/* What lies on a device to the scratch's room. Waits for the host's streams. Not OK: scoring.lost,
- * which fail tells again, too. */
+/* The request's slot of a device. */
+uint32_t sc_plugin_request_slot(const spec_connector *conn,
+                                const struct sc_plugin_request *request);
+/* What lies on a device to the scratch's room, for this processor to score it. Waits for the host's
+ * streams. Not OK: scoring.lost, which fail tells again, too. */
 spec_status sc_plugin_scoring_bring(const struct sc_plugin_scratch *scratch,
                                     struct sc_plugin_item *item, struct spec_error *reterr);
 /* Of queries in CUDA memory of this request, checked: as they lie there; else zero. */
 struct sc_plugin_afar sc_plugin_queries_afar(spec_connector *conn,
                                              const struct sc_plugin_request *request,
                                              const struct spec_queries *queries);
-spec_status sc_plugin_scoring_fail(const struct sc_plugin_item *item, struct spec_error *reterr);
+/* Each step-th row of its queries, from the first on, in host memory until the scratch is put or
+ * brings others. Waits and fails as bring does. */
+spec_status sc_plugin_scoring_sample(const struct sc_plugin_scratch *scratch,
+                                     struct sc_plugin_item *item, uint64_t step,
+                                     struct sc_kernels_queries *ret_queries,
+                                     struct spec_error *reterr);
+spec_status sc_plugin_scoring_fail(const spec_connector *conn, const struct sc_plugin_item *item,
+                                   struct spec_error *reterr);
 
 /* choose.c */
 uint32_t sc_plugin_scratch_count(const spec_connector *conn); /* that open makes */
@@ -157,27 +167,27 @@ void sc_plugin_scratches_close(spec_connector *conn);
 /* NULL: the deadline came first. */
 struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t deadline_ns);
 void sc_plugin_scratch_put(const struct sc_plugin_scratch *scratch);
-/* By probes; keys [R][probe row]. Sets item->row_count, similarity, threshold. true: one set for
- * all heads, in ret_rows [R], ascending; false: heads differ. */
-bool sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
-                                const uint8_t *keys, uint32_t *ret_rows);
-/* By codes of all heads' keys: one set. Rows without codes are in it, item->forced_rows of them. */
-void sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
-                               uint32_t *ret_rows);
-/* Sums of importance over all heads; of rows without codes 0. In the scratch's sums.
- *   codes  of the request's ranges (sc_store_sketch_keys);  may_share: not on a worker */
-float *sc_plugin_code_sums(struct sc_plugin_scratch *scratch, struct sc_kernels_importance *what,
-                           const struct sc_plugin_request *request, const uint8_t *codes,
-                           bool may_share);
+/* By probes; keys [R][probe row]. Sets item->row_count, similarity, threshold. *ret_agree: one set
+ * for all heads, in ret_rows [R], ascending; else heads differ. Errors: as scoring_bring. */
+spec_status sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch,
+                                       struct sc_plugin_item *item, const uint8_t *keys,
+                                       uint32_t *ret_rows, bool *ret_agree,
+                                       struct spec_error *reterr);
+/* By codes of all heads' keys: one set. Rows without codes are in it, item->forced_rows of them.
+ * Errors: as scoring_bring. */
+spec_status sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch,
+                                      struct sc_plugin_item *item, uint32_t *ret_rows,
+                                      struct spec_error *reterr);
 /* Layered without scores: rows without codes, those that are always kept, then the lowest. */
 void sc_plugin_choose_kept(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                            uint32_t *ret_rows);
 /* Without keys (sc_lab_can_score); false: the lab knows nothing. */
 bool sc_plugin_choose_by_lab(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                              uint32_t *ret_rows);
-/* Every head's set of row_count rows, where all are probes, into scratch->sets. */
-void sc_plugin_choose_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
-                             const uint8_t *keys);
+/* Every head's set of row_count rows, where all are probes, into scratch->sets. Errors: as
+ * scoring_bring. */
+spec_status sc_plugin_choose_by_all(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                    const uint8_t *keys, struct spec_error *reterr);
 /* How many rows each head gets, of all heads' keys in the destination. */
 uint64_t sc_plugin_choose_count(struct sc_plugin_scratch *scratch,
                                 const struct sc_plugin_item *item);
@@ -189,14 +199,24 @@ void sc_plugin_choose_head(struct sc_plugin_scratch *scratch, const struct sc_pl
 /* The first k rows by sums of importance, best first. Uses ranked, scores, granules. */
 void sc_plugin_rank(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
                     const float *sums, uint64_t k, uint32_t *ret_rows);
-/* Sums of importance of a layer, over the probe heads, into their place behind each head's own;
- * `what` without its prefix, keys [R][probe row]. */
-float *sc_plugin_probe_sums(struct sc_plugin_scratch *scratch, struct sc_kernels_importance *what,
-                            const uint8_t *keys, uint64_t row_total);
 /* Whether the probe heads' sets of k rows, of the sums that probe_sums left, would stand for all
  * heads; else the layer is read whole. Uses all of the scratch but sums. */
 bool sc_plugin_probes_agree(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
                             uint64_t k);
+
+/* sums.c: `what` without its prefix. item: whose queries and new keys they are, which may lie on a
+ * device; NULL: a hint's, on a worker. Errors: as scoring_bring, of an item; else none. */
+/* Over all heads; of rows without codes 0. In the scratch's sums.
+ *   codes  of the request's ranges (sc_store_sketch_keys) */
+spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                struct sc_kernels_importance *what,
+                                const struct sc_plugin_request *request, const uint8_t *codes,
+                                const float **ret_sums, struct spec_error *reterr);
+/* Over the probe heads, behind each head's own, in the scratch's sums; keys [R][probe row]. */
+spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+                                 struct sc_kernels_importance *what, const uint8_t *keys,
+                                 uint64_t row_total, const float **ret_total,
+                                 struct spec_error *reterr);
 
 /* guess.c */
 uint64_t sc_plugin_hint_bytes(const spec_connector *conn); /* of one at most; 0: none is taken */

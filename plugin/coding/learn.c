@@ -219,17 +219,25 @@ static void row_add(const struct sc_plugin_learning *learning, struct sc_plugin_
     learnt->rows += says ? 1 : 0;
 }
 
+uint64_t sc_plugin_learn_step(struct sc_plugin_learning *learning, uint32_t layer, uint64_t count)
+{
+    if (learning->learnt == NULL || learning->row_bytes[0] == 0 ||
+        pthread_mutex_trylock(&learning->lock) != 0)
+        return 0;
+    bool is_enough = learnt_of(learning, layer, 0)->rows >= ROWS_MOST;
+    pthread_mutex_unlock(&learning->lock);
+    uint64_t step = count > ROWS_A_CALL ? count / ROWS_A_CALL : 1;
+    return is_enough ? 0 : step;
+}
+
 void sc_plugin_learn_queries(struct sc_plugin_learning *learning, uint32_t layer,
                              const struct sc_kernels_queries *queries)
 {
-    struct sc_plugin_learnt *learnt =
-        learning->learnt != NULL ? learnt_of(learning, layer, 0) : NULL;
-    uint64_t count = queries->row_count, step = count > ROWS_A_CALL ? count / ROWS_A_CALL : 1;
-    if (learnt == NULL || learning->row_bytes[0] == 0 ||
-        pthread_mutex_trylock(&learning->lock) != 0)
+    if (pthread_mutex_trylock(&learning->lock) != 0)
         return;
+    struct sc_plugin_learnt *learnt = learnt_of(learning, layer, 0);
     uint64_t before = learnt->rows;
-    for (uint64_t row = 0; row < count && learnt->rows < ROWS_MOST; row += step)
+    for (uint64_t row = 0; row < queries->row_count && learnt->rows < ROWS_MOST; row++)
         row_add(learning, learnt, queries, row);
     if (before < ROWS_FIRST && learnt->rows >= ROWS_FIRST) { /* the table knew of no queries */
         learnt->slabs_next = learnt->slabs + 1;

@@ -68,7 +68,9 @@ void sc_plugin_learn_due(struct sc_plugin_learning *learning, uint32_t layer, ui
 /* A slab was coded. */
 void sc_plugin_learn_slab(struct sc_plugin_learning *learning, uint32_t layer, uint32_t part,
                           const uint8_t *spans);
-/* Queries scored keys of the layer: [row][query head]. */
+/* Of so many rows of queries every which one is looked at, from the first on; 0: none is now. */
+uint64_t sc_plugin_learn_step(struct sc_plugin_learning *learning, uint32_t layer, uint64_t count);
+/* Queries scored keys of the layer: [row][query head], those rows. */
 void sc_plugin_learn_queries(struct sc_plugin_learning *learning, uint32_t layer,
                              const struct sc_kernels_queries *queries);
 

@@ -75,12 +75,6 @@ struct piece {
     _Atomic uint32_t *over; /* 1: the device is through with that memory */
 };
 
-static void piece_landed(void *held, void *user)
-{
-    (void)user;
-    atomic_store_explicit((_Atomic uint32_t *)held, 1, memory_order_release); /* and may be gone */
-}
-
 static struct piece piece_of(const struct sc_plugin_afar *afar, const struct sc_plugin_box *box,
                              uint64_t first)
 {
@@ -123,12 +117,6 @@ static spec_status piece_copy(const struct piece *piece, struct sc_gpu_lane *lan
                            piece->there + piece->at, piece->count * row_bytes(piece->afar), reterr);
 }
 
-/* When its flight has landed, and it does in any case, `over` is 1. */
-static struct sc_gpu_hold piece_hold(const struct piece *piece)
-{
-    return (struct sc_gpu_hold){.give = piece_landed, .held = piece->over};
-}
-
 /* Slot locked, device entered. */
 static spec_status piece_send(const struct piece *piece, struct sc_gpu_lane *lane,
                               struct spec_error *reterr)
@@ -136,7 +124,7 @@ static spec_status piece_send(const struct piece *piece, struct sc_gpu_lane *lan
     const struct sc_plugin_afar *afar = piece->afar;
     struct sc_gpu_device *gpu = afar->device->gpu;
     const int64_t *slots = NULL;
-    const struct sc_gpu_hold hold = piece_hold(piece);
+    const struct sc_gpu_hold hold = sc_plugin_lane_hold(piece->over);
     spec_status status = SPEC_OK;
     sc_plugin_lane_board_wait(afar->device, lane, &hold);
     if (afar->at.slots != NULL) {
@@ -150,17 +138,6 @@ static spec_status piece_send(const struct piece *piece, struct sc_gpu_lane *lan
     if (status == SPEC_OK)
         status = piece_copy(piece, lane, reterr);
     return sc_plugin_lane_depart(afar->device, lane, status, reterr);
-}
-
-/* The device is through with the piece: one that failed, too. */
-static void piece_await(const struct piece *piece, struct sc_gpu_lane *lane)
-{
-    struct sc_gpu_device *gpu = piece->afar->device->gpu;
-    while (atomic_load_explicit(piece->over, memory_order_acquire) == 0) {
-        uint64_t flying = sc_gpu_flights_flying(lane);
-        if (flying > 0)
-            (void)sc_gpu_flights_wait(gpu, lane, flying - 1);
-    }
 }
 
 static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_error *reterr)
@@ -178,7 +155,7 @@ static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_err
     status = piece_send(piece, lane, reterr);
     pthread_mutex_unlock(&device->slot_locks[afar->slot]);
     sc_gpu_leave(device->gpu, &entry);
-    piece_await(piece, lane);
+    sc_plugin_lane_await(device, lane, &over);
     if (status == SPEC_OK && sc_gpu_has_failed(device->gpu)) /* maybe before they came */
         status = sc_fail(reterr, SPEC_E_IO, "%s", device->gpu->failed_text);
     if (status == SPEC_OK)
@@ -187,12 +164,14 @@ static spec_status piece_bring(struct piece *piece, uint8_t *to, struct spec_err
     return status;
 }
 
-spec_status sc_plugin_afar_fail(const struct sc_plugin_afar *afar, spec_status status,
+spec_status sc_plugin_afar_fail(const struct sc_plugin_device *device, spec_status status,
                                 struct spec_error *reterr)
 {
-    const struct sc_gpu_device *gpu = afar->device->gpu;
-    return sc_fail(reterr, status, "get_important: queries or new keys: %s",
-                   sc_gpu_has_failed(gpu) ? gpu->failed_text : "the stream is not one to wait for");
+    const char *why = status == SPEC_E_INVALID ? "the stream is not one to wait for"
+                                               : "a shape that no kernel takes";
+    if (sc_gpu_has_failed(device->gpu))
+        why = device->gpu->failed_text;
+    return sc_fail(reterr, status, "get_important: queries or new keys: %s", why);
 }
 
 spec_status sc_plugin_afar_bring(const struct sc_plugin_afar *afar, uint8_t *to,
@@ -207,7 +186,7 @@ spec_status sc_plugin_afar_bring(const struct sc_plugin_afar *afar, uint8_t *to,
         sc_plugin_box_give(box);
         first += piece.count;
     }
-    return status == SPEC_OK ? status : sc_plugin_afar_fail(afar, status, reterr);
+    return status == SPEC_OK ? status : sc_plugin_afar_fail(device, status, reterr);
 }
 
 /* ---- Hints ---------------------------------------------------------------------------------- */
@@ -225,7 +204,7 @@ static bool hint_enqueue(const struct piece *piece)
     struct sc_gpu_device *gpu = afar->device->gpu;
     struct sc_gpu_slot *slot = hint_slot(afar);
     struct sc_gpu_lane *lane = &slot->kernels;
-    const struct sc_gpu_hold hold = piece_hold(piece);
+    const struct sc_gpu_hold hold = sc_plugin_lane_hold(piece->over);
     if (!sc_plugin_lane_board(afar->device, lane, &hold))
         return false;
     atomic_store_explicit(piece->over, 0, memory_order_relaxed);

@@ -1,4 +1,5 @@
-/* Queries and new keys that lie on the device: they come to host memory, where they are scored.
+/* Queries and new keys that lie on the device and that it does not score itself (score.h): they
+ * come to host memory.
  *
  *   the host's stream   ..Q of the layer  E0                      | its next work
  *                                          \
@@ -49,8 +50,8 @@ void sc_plugin_afar_begin(struct sc_plugin_afar *afar);
  * whatever a deadline says. Errors: IO (the device is closed), what begin said. */
 spec_status sc_plugin_afar_bring(const struct sc_plugin_afar *afar, uint8_t *to,
                                  struct spec_error *reterr);
-/* Why bring was not OK, once more. */
-spec_status sc_plugin_afar_fail(const struct sc_plugin_afar *afar, spec_status status,
+/* Why bring or begin was not OK, once more. */
+spec_status sc_plugin_afar_fail(const struct sc_plugin_device *device, spec_status status,
                                 struct spec_error *reterr);
 
 /* The afar's rows, few and without slots, to the hint's memory: they are packed by the host's own

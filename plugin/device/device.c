@@ -32,6 +32,7 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
     uint64_t channels = (uint64_t)shape->kv_head_count * shape->head_size;
     device->params = *params;
     device->params.room_bytes = (params->room_bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
+    device->params.score_bytes = params->score_bytes / ALIGN_BYTES * ALIGN_BYTES;
     device->params.store_bytes = (params->store_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     pthread_mutex_init(&device->attach_lock, NULL);
     pthread_mutex_init(&device->box_lock, NULL);
@@ -77,8 +78,11 @@ static void detach(struct sc_plugin_device *device)
     struct sc_alloc *alloc = device->params.alloc;
     sc_plugin_parcels_close(device);
     sc_gpu_unpin(&device->pin);
-    if (device->gpu != NULL)
+    sc_gpu_stage_close(&device->scores, device->gpu != NULL && sc_gpu_is_forked(device->gpu));
+    if (device->gpu != NULL) {
+        sc_gpu_stage_give(&device->gpu->stage, &device->score_range);
         sc_gpu_stage_give(&device->gpu->stage, &device->range);
+    }
     sc_gpu_device_detach(device->gpu);
     sc_plugin_courses_close(device);
     sc_alloc_free(alloc, device->hints);
@@ -87,7 +91,8 @@ static void detach(struct sc_plugin_device *device)
     sc_alloc_free(alloc, device->boxes);
     sc_alloc_free(alloc, device->host);
     device->gpu = NULL;
-    device->range = (struct sc_gpu_range){0};
+    device->range = device->score_range = (struct sc_gpu_range){0};
+    device->scores = (struct sc_gpu_stage){0};
     device->tables_memory = device->host = device->rooms = NULL;
     device->boxes = device->free = NULL;
     device->hints = NULL;
@@ -131,6 +136,20 @@ static void share_out(struct sc_plugin_device *device)
         device->tables[i].table = device->tables_memory + i * device->table_bytes;
 }
 
+/* What scores stand in, of the device's memory alone. */
+static spec_status scores_open(struct sc_plugin_device *device, struct spec_error *reterr)
+{
+    const struct sc_plugin_device_params *params = &device->params;
+    if (params->score_bytes > 0 &&
+        !sc_gpu_stage_take(&device->gpu->stage, params->score_bytes, &device->score_range))
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "no staging on the device");
+    if (!sc_gpu_stage_open(&device->scores, params->alloc, params->poison, device->score_range.at,
+                           params->score_bytes, params->room_count))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "what %" PRIu64 " scorings stand in",
+                       params->room_count);
+    return SPEC_OK;
+}
+
 static spec_status make_memory(struct sc_plugin_device *device, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = device->params.alloc;
@@ -160,6 +179,8 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
     if (status == SPEC_OK)
         status = sc_plugin_parcels_open(device, device->box_count * device->box_bytes, reterr);
     if (status == SPEC_OK)
+        status = scores_open(device, reterr);
+    if (status == SPEC_OK)
         share_out(device);
     return status;
 }
@@ -181,8 +202,9 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
                                          .slot_count = SC_PLUGIN_DEVICE_PAIRS,
                                          .flight_count = FLIGHTS,
                                          .hold_max = 1,
-                                         .stage_bytes = pinned_bytes(device),
-                                         .stage_ranges = 1};
+                                         .stage_bytes = pinned_bytes(device) + ALIGN_BYTES +
+                                                        device->params.score_bytes,
+                                         .stage_ranges = 2};
     spec_status status = sc_gpu_device_attach(&params, &device->gpu, reterr);
     if (status == SPEC_OK)
         status = make_memory(device, reterr);

@@ -53,6 +53,7 @@ struct sc_plugin_device_params {
     uint64_t query_group; /* query heads of a KV head */
     uint64_t room_bytes;  /* of host memory, that queries and new keys of one scoring come to */
     uint64_t room_count;  /* scorings side by side */
+    uint64_t score_bytes; /* of the device's: what scores stand in while they are made */
     uint64_t hint_bytes;  /* pinned, and of the device's: of one hint */
     uint64_t hint_count;
 };
@@ -114,6 +115,9 @@ struct sc_plugin_device {
     struct sc_plugin_parcels parcels;    /* of stores */
     uint8_t *rooms;                      /* [room_count][room_bytes, whole lines] */
     struct sc_plugin_device_hint *hints; /* [hint_count] */
+    struct sc_gpu_range score_range;
+    struct sc_gpu_stage scores;  /* of its addresses; its own lock */
+    _Atomic uint32_t score_word; /* moves when some of it comes free */
     /* Of each: who enqueues, and what flies. */
     pthread_mutex_t slot_locks[SC_PLUGIN_DEVICE_PAIRS];
 

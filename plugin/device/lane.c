@@ -27,6 +27,27 @@ spec_status sc_plugin_lane_depart(struct sc_plugin_device *device, struct sc_gpu
     return status == SPEC_OK ? departed : status;
 }
 
+static void landed(void *held, void *user)
+{
+    (void)user;
+    atomic_store_explicit((_Atomic uint32_t *)held, 1, memory_order_release); /* and may be gone */
+}
+
+struct sc_gpu_hold sc_plugin_lane_hold(_Atomic uint32_t *over)
+{
+    return (struct sc_gpu_hold){.give = landed, .held = over};
+}
+
+void sc_plugin_lane_await(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
+                          const _Atomic uint32_t *over)
+{
+    while (atomic_load_explicit(over, memory_order_acquire) == 0) {
+        uint64_t flying = sc_gpu_flights_flying(lane);
+        if (flying > 0)
+            (void)sc_gpu_flights_wait(device->gpu, lane, flying - 1);
+    }
+}
+
 spec_status sc_plugin_lane_launch(struct sc_plugin_device *device, void *stream,
                                   enum sc_plugin_kernel kernel, bool fits,
                                   const struct sc_cuda_shape *shape, void *what,

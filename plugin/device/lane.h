@@ -1,4 +1,5 @@
-/* What all that goes over a device's lanes does alike: boarding a flight, departing, launching.
+/* What all that goes over a device's lanes does alike: boarding a flight, departing, being awaited,
+ * launching.
  *
  *   board -> copies, kernels (gpu/work.h) -> depart
  *
@@ -23,6 +24,12 @@ void sc_plugin_lane_board_wait(struct sc_plugin_device *device, struct sc_gpu_la
  * departing says. */
 spec_status sc_plugin_lane_depart(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
                                   spec_status status, struct spec_error *reterr);
+/* What a flight holds whose landing somebody awaits: *over, 0 before, becomes 1 when it has landed,
+ * and it does in any case; then nothing follows the pointer any more. */
+struct sc_gpu_hold sc_plugin_lane_hold(_Atomic uint32_t *over);
+/* Until it has. Without the lock. Waits in the driver for what the lane's stream was given. */
+void sc_plugin_lane_await(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
+                          const _Atomic uint32_t *over);
 /* A kernel with its one parameter, of a grid that kernels/cuda/launch.h made, or refused (fits).
  * Errors: UNSUPPORTED (it was refused); IO, the device is closed. */
 spec_status sc_plugin_lane_launch(struct sc_plugin_device *device, void *stream,

@@ -390,7 +390,8 @@ static void items_start(spec_connector *conn, struct sc_plugin_item *work, uint6
 
 /* What a destination could not take, or a device did not give, fails the item, unless it has failed
  * already. */
-static spec_status item_settle(const struct sc_plugin_item *item, struct spec_error *reterr)
+static spec_status item_settle(const spec_connector *conn, const struct sc_plugin_item *item,
+                               struct spec_error *reterr)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = item->memory.target->fence(&item->memory, SC_FENCE_SETTLED, &error);
@@ -398,7 +399,7 @@ static spec_status item_settle(const struct sc_plugin_item *item, struct spec_er
         return item->in.status;
     if (status != SPEC_OK)
         return sc_fail(reterr, status, "get_important: destination: %s", error.text);
-    return sc_plugin_scoring_fail(item, reterr);
+    return sc_plugin_scoring_fail(conn, item, reterr);
 }
 
 /* On the way to an item that is delivered errors may have been met: a deadline that left rows as
@@ -413,7 +414,7 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
         struct spec_important *in = &work[i].in;
         struct spec_error error = {.struct_size = sizeof(error)};
         in->status = serve_item(conn, &work[i], &error);
-        in->status = item_settle(&work[i], &error);
+        in->status = item_settle(conn, &work[i], &error);
         sc_plugin_delivery_end(&work[i]);
         if (first_status != SPEC_OK || in->status == SPEC_OK)
             continue;

@@ -158,13 +158,37 @@ static const char *rig_members(const char *extra, char *text, uint64_t capacity)
     static const char GROUP[] = "\"select\": {", ANY[] = "\"min_tokens\": 0, \"min_share_ppm\": 0";
     static const char ROOM[] = ", \"sketch_bytes\": \"8MiB\"";
     const char *group = strstr(extra, GROUP);
-    if (extra[0] == 0 || strstr(extra, "min_share_ppm") != NULL)
+    if (strstr(extra, "min_share_ppm") != NULL)
         return extra;
     if (group == NULL)
         (void)snprintf(text, capacity, "%s, %s%s%s}", extra, GROUP, ANY, ROOM);
     else
         (void)snprintf(text, capacity, "%.*s%s%s%s, %s", (int)(group - extra), extra, GROUP, ANY,
                        strstr(extra, "sketch_bytes") == NULL ? ROOM : "", group + strlen(GROUP));
+    return text;
+}
+
+/* The members, with little memory of a device, but for what they say themselves: the fake driver
+ * touches all of it at every attach, and guards it at every operation. */
+static const char *rig_gpu(const char *extra, char *text, uint64_t capacity)
+{
+    static const char GROUP[] = "\"gpu\": {";
+    static const char *const KEYS[] = {"stage_bytes", "store_bytes", "score_bytes", "query_bytes"};
+    static const char *const BYTES[] = {"4MiB", "4MiB", "1MiB", "1MiB"};
+    const char *group = strstr(extra, GROUP), *inside = "}", *next = "";
+    char added[160] = "";
+    uint64_t before = group != NULL ? (uint64_t)(group - extra) : strlen(extra);
+    if (group != NULL) {
+        inside = group + strlen(GROUP);
+        next = inside[0] == '}' ? "" : ", ";
+    }
+    for (uint64_t i = 0, used = 0; i < sizeof(KEYS) / sizeof(KEYS[0]); i++)
+        if (group == NULL || strstr(inside, KEYS[i]) == NULL)
+            used += (uint64_t)snprintf(added + used, sizeof(added) - used, "%s\"%s\": \"%s\"",
+                                       used > 0 ? ", " : "", KEYS[i], BYTES[i]);
+    (void)snprintf(text, capacity, "%.*s%s%s%s%s%s", (int)before, extra,
+                   group == NULL && before > 0 ? ", " : "", GROUP, added, added[0] != 0 ? next : "",
+                   inside);
     return text;
 }
 
@@ -183,17 +207,18 @@ spec_status rig_try_open_model(struct rig *rig, const struct spec_model *model)
 {
     struct spec_alloc alloc = {
         .struct_size = sizeof(alloc), .alloc = rig_alloc, .free = rig_free, .user = &rig->memory};
-    char members[768], requests[96];
-    (void)snprintf(
-        rig->config, sizeof(rig->config),
-        "{\"path\": \"%s\", \"stage_bytes\": \"%s\", \"io\": {\"backend\": "
-        "\"%s\", \"op_bytes\": \"%s\"}%s%s%s%s%s}",
-        rig->path, rig->stage != NULL ? rig->stage : "16MiB",
-        rig->backend != NULL ? rig->backend : "pread", rig->op != NULL ? rig->op : "1MiB",
-        strstr(rig->extra, "\"fill\"") != NULL ? "" : ", \"fill\": \"load\"",
-        strstr(rig->extra, "\"host_bytes\"") != NULL ? "" : ", \"host_bytes\": 0",
-        rig_requests(rig->extra, requests, sizeof(requests)), rig->extra[0] != 0 ? ", " : "",
-        rig_members(rig->extra, members, sizeof(members)));
+    char gpu[768], members[1024], requests[96];
+    const char *extra = rig_gpu(rig->extra, gpu, sizeof(gpu));
+    (void)snprintf(rig->config, sizeof(rig->config),
+                   "{\"path\": \"%s\", \"stage_bytes\": \"%s\", \"io\": {\"backend\": "
+                   "\"%s\", \"op_bytes\": \"%s\"}%s%s%s, %s}",
+                   rig->path, rig->stage != NULL ? rig->stage : "16MiB",
+                   rig->backend != NULL ? rig->backend : "pread",
+                   rig->op != NULL ? rig->op : "1MiB",
+                   strstr(rig->extra, "\"fill\"") != NULL ? "" : ", \"fill\": \"load\"",
+                   strstr(rig->extra, "\"host_bytes\"") != NULL ? "" : ", \"host_bytes\": 0",
+                   rig_requests(rig->extra, requests, sizeof(requests)),
+                   rig_members(extra, members, sizeof(members)));
     struct spec_open_params params = {.struct_size = sizeof(params),
                                       .role = rig->role,
                                       .rank = rig->rank,

@@ -55,7 +55,7 @@ struct rig {
     struct rig_memory memory;
     struct sc_alloc disk_alloc;
     struct sc_io_sim_disk *disk;
-    char dir[64], path[96], config[1152];
+    char dir[64], path[96], config[1600];
     spec_connector *conn;
     struct spec_error error;
 };

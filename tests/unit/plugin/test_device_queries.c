@@ -5,8 +5,8 @@
  *   the host's stream   Q and new keys come to stand there | the load | other bytes over them
  *
  * Holds: what comes before a call on the host's stream is what is scored, what comes behind it is
- * not. What is wrong is refused, with nothing enqueued; each call of the driver fails once, and the
- * item has a status, or is right. */
+ * not, by the device or, where it may not, by the host's processor. What is wrong is refused, with
+ * nothing enqueued; each call of the driver fails once, and the item has a status, or is right. */
 #include "tests/unit/plugin/device_fixture.h"
 
 #define MATCHED      130u
@@ -14,6 +14,7 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static struct device_host host;
+static bool scores_here; /* the device has no room to score in: what is asked comes to the host */
 
 struct way {
     const char *extra;
@@ -32,8 +33,16 @@ static const struct rig_rope HALF = {.kind = SPEC_ROPE_HALF, .theta = 10000};
 
 static void way_open(struct world *world, const struct way *way, const char *more)
 {
+    static const char GPU[] = ", \"gpu\": {", NO_ROOM[] = "\"score_bytes\": 0";
     char extra[512];
-    (void)snprintf(extra, sizeof(extra), "%s%s", way->extra, more);
+    const char *gpu = strstr(more, GPU);
+    if (!scores_here)
+        (void)snprintf(extra, sizeof(extra), "%s%s", way->extra, more);
+    else if (gpu == NULL)
+        (void)snprintf(extra, sizeof(extra), "%s%s%s%s}", way->extra, more, GPU, NO_ROOM);
+    else
+        (void)snprintf(extra, sizeof(extra), "%s%.*s%s%s, %s", way->extra, (int)(gpu - more), more,
+                       GPU, NO_ROOM, gpu + strlen(GPU));
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
     rig_init(&world->rig, true, extra);
     rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
@@ -108,9 +117,16 @@ static void way_compare(struct world *world, const struct way *way, spec_request
     shot_free(&asked);
 }
 
-static void what_is_asked_there_is_what_is_asked_here(void **state)
+/* Of heads that differ, and of none but the probes', no kernel scores what stands at its place. */
+static void assert_scored_where(const struct world *world, const struct way *way)
 {
-    (void)state;
+    bool may_part = strstr(way->extra, "\"keys\"") != NULL;
+    if (!may_part)
+        assert_int_equal(world->rig.conn->device.scores.taken > 0, !scores_here);
+}
+
+static void ask_all(void)
+{
     for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++)
         for (uint32_t w = 0; w < COUNT(WAYS); w++) {
             struct world world;
@@ -120,11 +136,26 @@ static void what_is_asked_there_is_what_is_asked_here(void **state)
             spec_request request = look(&world, 0);
             for (uint32_t where = 1; where < 8; where++)
                 way_compare(&world, &WAYS[w], request, where % LAYERS, where);
+            assert_scored_where(&world, &WAYS[w]);
             rig_release(&world.rig, request);
             world_done(&world);
             device_host_close(&host);
             device_assert_clean("queries");
         }
+}
+
+static void what_is_asked_there_is_what_is_asked_here(void **state)
+{
+    (void)state;
+    ask_all();
+}
+
+static void it_is_also_where_the_device_may_not_score(void **state)
+{
+    (void)state;
+    scores_here = true;
+    ask_all();
+    scores_here = false;
 }
 
 /* ---- What is brought ------------------------------------------------------------------------ */
@@ -646,9 +677,17 @@ static void a_context_dies_at_each_step(void **state)
 {
     (void)state;
     uint32_t deaths = 0;
-    for (int n = 1; n < 40 && fault_once("", n, true); n++)
+    for (int n = 1; n < 60 && fault_once("", n, true); n++)
         deaths++;
     assert_true(deaths >= 4);
+}
+
+static void it_does_so_where_the_device_may_not_score(void **state)
+{
+    scores_here = true;
+    every_call_fails_once(state);
+    a_context_dies_at_each_step(state);
+    scores_here = false;
 }
 
 /* A hint that meets a failure is none, or is told; what is asked for is right, whichever it is. */
@@ -708,11 +747,12 @@ static void each_call_of_a_hint_may_fail(void **state)
     assert_true(deaths >= 2); /* packed, copied */
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_brought_is_what_stands_there),
         cmocka_unit_test(what_is_asked_there_is_what_is_asked_here),
+        cmocka_unit_test(it_is_also_where_the_device_may_not_score),
         cmocka_unit_test(what_is_ahead_is_chosen_by_queries_there),
         cmocka_unit_test(a_hint_there_is_a_hint),
         cmocka_unit_test(what_is_wrong_is_refused),
@@ -721,7 +761,10 @@ int main(void)
         cmocka_unit_test(any_description_is_taken_or_refused_as_the_hosts),
         cmocka_unit_test(every_call_fails_once),
         cmocka_unit_test(a_context_dies_at_each_step),
+        cmocka_unit_test(it_does_so_where_the_device_may_not_score),
         cmocka_unit_test(each_call_of_a_hint_may_fail),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
