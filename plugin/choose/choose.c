@@ -261,9 +261,10 @@ spec_status sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch,
     const struct sc_plugin_want *want = &item->want;
     double similarity, threshold;
     const float *total;
+    const struct sc_plugin_asker asker = {.item = item};
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
     spec_status status =
-        sc_plugin_probe_sums(scratch, item, &what, keys, want->row_total, &total, reterr);
+        sc_plugin_probe_sums(scratch, &asker, &what, keys, want->row_total, &total, reterr);
     if (status != SPEC_OK)
         return status;
     uint64_t k = set_rows(scratch, want, total);
@@ -339,10 +340,11 @@ spec_status sc_plugin_choose_by_codes(struct sc_plugin_scratch *scratch,
 {
     const struct sc_plugin_want *want = &item->want;
     const float *sums;
+    const struct sc_plugin_asker asker = {.item = item};
     spec_status status = queries_teach(scratch, item, reterr);
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
     if (status == SPEC_OK)
-        status = sc_plugin_code_sums(scratch, item, &what, item->request,
+        status = sc_plugin_code_sums(scratch, &asker, &what, item->request,
                                      sc_store_sketch_keys(item->sketch), &sums, reterr);
     if (status != SPEC_OK)
         return status;
@@ -393,9 +395,10 @@ spec_status sc_plugin_choose_by_all(struct sc_plugin_scratch *scratch, struct sc
 {
     const struct sc_plugin_want *want = &item->want;
     const float *total;
+    const struct sc_plugin_asker asker = {.item = item};
     struct sc_kernels_importance what = importance_of(scratch->conn, item);
     spec_status status =
-        sc_plugin_probe_sums(scratch, item, &what, keys, want->row_total, &total, reterr);
+        sc_plugin_probe_sums(scratch, &asker, &what, keys, want->row_total, &total, reterr);
     if (status != SPEC_OK)
         return status;
     item->row_count = set_rows(scratch, want, total);

@@ -164,11 +164,19 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
                     .row_count = guess->hint_rows,
                     .dtype = sc_plugin_kernels_dtype(guess->hint_dtype)},
         .last_row = want.metric == SPEC_METRIC_LAST};
+    struct sc_plugin_afar there = {.device = NULL};
+    if (guess->hint_afar.device != NULL)
+        there = sc_plugin_hint_afar(&guess->hint_afar, hint_there(guess));
+    const struct sc_plugin_asker asker = {.hint = &there};
     const float *sums;
-    if (conn->choice.reads_codes)
-        (void)sc_plugin_code_sums(scratch, NULL, &what, request, keys, &sums, NULL);
-    else
-        (void)sc_plugin_probe_sums(scratch, NULL, &what, keys, want.row_total, &sums, NULL);
+    spec_status status =
+        conn->choice.reads_codes
+            ? sc_plugin_code_sums(scratch, &asker, &what, request, keys, &sums, NULL)
+            : sc_plugin_probe_sums(scratch, &asker, &what, keys, want.row_total, &sums, NULL);
+    if (status != SPEC_OK) {
+        sc_plugin_scratch_put(scratch);
+        return false;
+    }
     *ret_k = guess->hint_ranks;
     guess->is_whole =
         !sc_plugin_probes_are_all(conn) && !sc_plugin_probes_agree(scratch, &want, *ret_k);

@@ -204,16 +204,23 @@ void sc_plugin_rank(struct sc_plugin_scratch *scratch, const struct sc_plugin_wa
 bool sc_plugin_probes_agree(struct sc_plugin_scratch *scratch, const struct sc_plugin_want *want,
                             uint64_t k);
 
-/* sums.c: `what` without its prefix. item: whose queries and new keys they are, which may lie on a
- * device; NULL: a hint's, on a worker. Errors: as scoring_bring, of an item; else none. */
-/* Over all heads; of rows without codes 0. In the scratch's sums.
+/* sums.c: whose queries `what` has: an item's, some of which may lie on a device; or, item NULL, a
+ * hint's, on a worker, which may lie there as well. */
+struct sc_plugin_asker {
+    struct sc_plugin_item *item;
+    const struct sc_plugin_afar *hint;
+};
+/* Sums of importance over all heads; of rows without codes 0. In the scratch's sums. `what` is
+ * without its prefix. Errors: as scoring_bring, of an item; of a hint, IO.
  *   codes  of the request's ranges (sc_store_sketch_keys) */
-spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch,
+                                const struct sc_plugin_asker *asker,
                                 struct sc_kernels_importance *what,
                                 const struct sc_plugin_request *request, const uint8_t *codes,
                                 const float **ret_sums, struct spec_error *reterr);
 /* Over the probe heads, behind each head's own, in the scratch's sums; keys [R][probe row]. */
-spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
+                                 const struct sc_plugin_asker *asker,
                                  struct sc_kernels_importance *what, const uint8_t *keys,
                                  uint64_t row_total, const float **ret_total,
                                  struct spec_error *reterr);

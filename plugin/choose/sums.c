@@ -19,35 +19,54 @@
 
 /* ---- Who computes --------------------------------------------------------------------------- */
 
-static bool has_some_there(const struct sc_plugin_item *item)
+static const struct sc_plugin_afar none_there = {.device = NULL};
+
+/* What lies on a device of who asks; false: nothing does. */
+static bool is_there(spec_connector *conn, const struct sc_plugin_asker *asker,
+                     struct sc_plugin_score *ret_score)
 {
-    return item != NULL &&
-           (item->memory.course != NULL || item->scoring.queries_afar.device != NULL ||
-            item->scoring.fresh_afar.device != NULL);
+    const struct sc_plugin_item *item = asker->item;
+    *ret_score = (struct sc_plugin_score){.device = &conn->device, .fresh = &none_there};
+    if (item == NULL) {
+        ret_score->queries = asker->hint;
+        ret_score->slot = asker->hint->slot;
+        ret_score->never_waits = true; /* a worker does not */
+        return asker->hint->device != NULL;
+    }
+    ret_score->queries = &item->scoring.queries_afar;
+    ret_score->fresh = &item->scoring.fresh_afar;
+    ret_score->slot = sc_plugin_request_slot(conn, item->request);
+    return item->memory.course != NULL || ret_score->queries->device != NULL ||
+           ret_score->fresh->device != NULL;
 }
 
-/* true: the device has done it, or cannot any more (*ret_status). Else what the item has there was
- * brought, or could not be. `what` has its prefix; ret_sums [row total], or of each head. */
-static bool device_sums(const struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
-                        struct sc_kernels_importance *what, bool is_total, uint64_t head_count,
-                        float *ret_sums, spec_status *ret_status, struct spec_error *reterr)
+/* true: the device has done it, or cannot any more (*ret_status). Else this processor does, and
+ * what an item has there was brought, or could not be. `what` has its prefix; ret_sums [its
+ * count], or of each head. */
+static bool device_sums(const struct sc_plugin_scratch *scratch,
+                        const struct sc_plugin_asker *asker, struct sc_kernels_importance *what,
+                        bool is_total, uint64_t head_count, float *ret_sums,
+                        spec_status *ret_status, struct spec_error *reterr)
 {
-    spec_connector *conn = scratch->conn;
+    struct sc_plugin_item *item = asker->item;
+    struct sc_plugin_score score;
     *ret_status = SPEC_OK;
-    if (!has_some_there(item))
+    if (!is_there(scratch->conn, asker, &score))
         return false;
-    const struct sc_plugin_score score = {.device = &conn->device,
-                                          .slot = sc_plugin_request_slot(conn, item->request),
-                                          .what = what,
-                                          .queries = &item->scoring.queries_afar,
-                                          .fresh = &item->scoring.fresh_afar,
-                                          .head_count = head_count,
-                                          .is_total = is_total};
+    score.what = what;
+    score.head_count = head_count;
+    score.is_total = is_total;
     if (sc_plugin_score_takes(&score)) {
-        *ret_status = sc_plugin_score_sum(&score, ret_sums, reterr);
-        item->scoring.lost = *ret_status;
+        spec_status status = sc_plugin_score_sum(&score, ret_sums, reterr);
+        if (item == NULL && status == SPEC_E_BUSY)
+            return false; /* its rows are in host memory, too */
+        if (item != NULL)
+            item->scoring.lost = status;
+        *ret_status = status;
         return true;
     }
+    if (item == NULL)
+        return false;
     *ret_status = sc_plugin_scoring_bring(scratch, item, reterr);
     what->queries = item->scoring.queries;
     what->fresh = item->scoring.fresh;
@@ -56,7 +75,8 @@ static bool device_sums(const struct sc_plugin_scratch *scratch, struct sc_plugi
 
 /* ---- Probes --------------------------------------------------------------------------------- */
 
-spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
+                                 const struct sc_plugin_asker *asker,
                                  struct sc_kernels_importance *what, const uint8_t *keys,
                                  uint64_t row_total, const float **ret_total,
                                  struct spec_error *reterr)
@@ -72,7 +92,7 @@ spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch, struct sc_pl
         .count = row_total,
         .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
     *ret_total = total;
-    bool is_done = device_sums(scratch, item, what, false, probes, scratch->sums, &status, reterr);
+    bool is_done = device_sums(scratch, asker, what, false, probes, scratch->sums, &status, reterr);
     if (status != SPEC_OK)
         return status;
     if (!is_done)
@@ -178,7 +198,8 @@ static void codes_score(struct sc_plugin_scratch *scratch, const struct sc_kerne
         sc_plugin_scratch_put(helper);
 }
 
-spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
+spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch,
+                                const struct sc_plugin_asker *asker,
                                 struct sc_kernels_importance *what,
                                 const struct sc_plugin_request *request, const uint8_t *codes,
                                 const float **ret_sums, struct spec_error *reterr)
@@ -194,12 +215,12 @@ spec_status sc_plugin_code_sums(struct sc_plugin_scratch *scratch, struct sc_plu
                                             .count = keys,
                                             .dtype = sc_plugin_kernels_dtype(conn->shape.dtype)};
     *ret_sums = scratch->sums + rows;
-    bool is_done = device_sums(scratch, item, what, true, conn->shape.kv_head_count,
+    bool is_done = device_sums(scratch, asker, what, true, conn->shape.kv_head_count,
                                scratch->scores, &status, reterr);
     if (status != SPEC_OK)
         return status;
     if (!is_done)
-        codes_score(scratch, what, item != NULL);
+        codes_score(scratch, what, asker->item != NULL);
     scores_spread(request, codes, scratch->scores, scratch->sums + rows);
     return SPEC_OK;
 }

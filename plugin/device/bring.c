@@ -246,3 +246,16 @@ const uint8_t *sc_plugin_hint_look(const struct sc_plugin_afar *afar,
     *ret_is_over = sc_plugin_hint_is_over(hint);
     return *ret_is_over && !sc_gpu_has_failed(gpu) ? hint->host : NULL;
 }
+
+struct sc_plugin_afar sc_plugin_hint_afar(const struct sc_plugin_afar *afar,
+                                          const struct sc_plugin_device_hint *hint)
+{
+    struct sc_plugin_afar there = *afar;
+    uint64_t head_bytes = afar->head_size * afar->at.element_bytes;
+    there.slot = sc_plugin_device_score_slot(afar->slot);
+    there.at.k_base = there.at.v_base = (uint8_t *)(uintptr_t)hint->at;
+    there.at.head_stride_bytes = head_bytes;
+    there.at.token_stride_bytes = afar->head_count * head_bytes;
+    there.begun = SPEC_OK;
+    return there;
+}

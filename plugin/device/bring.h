@@ -62,5 +62,8 @@ bool sc_plugin_hint_send(const struct sc_plugin_afar *afar, struct sc_plugin_dev
  */
 const uint8_t *sc_plugin_hint_look(const struct sc_plugin_afar *afar,
                                    const struct sc_plugin_device_hint *hint, bool *ret_is_over);
+/* The same rows as they lie on the device, with nothing to be waited for; of none: none. */
+struct sc_plugin_afar sc_plugin_hint_afar(const struct sc_plugin_afar *afar,
+                                          const struct sc_plugin_device_hint *hint);
 
 #endif

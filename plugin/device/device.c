@@ -281,7 +281,7 @@ void sc_plugin_device_close(struct sc_plugin_device *device)
 
 /* ---- Boxes ---------------------------------------------------------------------------------- */
 
-static struct sc_plugin_box *box_try(struct sc_plugin_device *device)
+struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device)
 {
     pthread_mutex_lock(&device->box_lock);
     struct sc_plugin_box *box = device->free;
@@ -291,10 +291,12 @@ static struct sc_plugin_box *box_try(struct sc_plugin_device *device)
     return box;
 }
 
-/* What loads have on any stream comes back, if it has landed. */
+/* What boxes went off on comes back, on any stream, if it has landed. */
 static void reap_all(struct sc_plugin_device *device)
 {
-    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_SLOTS; i++) {
+    for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
+        if (i == SC_PLUGIN_DEVICE_SLOTS) /* stores and hints have memory of their own */
+            i = sc_plugin_device_score_slot(0);
         (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].copies);
         (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].kernels);
     }
@@ -314,11 +316,11 @@ struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32
     struct sc_gpu_slot *own = &device->gpu->slots[slot];
     for (;;) {
         uint32_t seen = atomic_load_explicit(&device->box_word, memory_order_acquire);
-        struct sc_plugin_box *box = box_try(device);
+        struct sc_plugin_box *box = sc_plugin_box_try(device);
         if (box != NULL)
             return box;
         reap_all(device);
-        box = box_try(device);
+        box = sc_plugin_box_try(device);
         if (box != NULL)
             return box;
         if (!oldest_await(device, &own->kernels) && !oldest_await(device, &own->copies) &&

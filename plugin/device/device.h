@@ -27,8 +27,11 @@
 #define SC_PLUGIN_DEVICE_SLOTS  16u /* pairs of streams, of loads */
 #define SC_PLUGIN_DEVICE_STORES 4u  /* behind them, of stores */
 #define SC_PLUGIN_DEVICE_HINTS  8u  /* more of them, of hints: a load waits for no hint's stream */
+#define SC_PLUGIN_DEVICE_SCORES                                                                    \
+    2u /* and more, of hints' scores: they wait for no stream of a host's */
 #define SC_PLUGIN_DEVICE_PAIRS                                                                     \
-    (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + SC_PLUGIN_DEVICE_HINTS)
+    (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + SC_PLUGIN_DEVICE_HINTS +                   \
+     SC_PLUGIN_DEVICE_SCORES)
 #define SC_PLUGIN_DEVICE_TABLES 64u /* of widths, as the device reads them, that are kept */
 
 /* A kernel's number is its place in the list of names. */
@@ -142,6 +145,12 @@ static inline uint32_t sc_plugin_device_hint_slot(uint32_t slot)
     return SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + slot % SC_PLUGIN_DEVICE_HINTS;
 }
 
+/* Where those are scored, once they have landed. */
+static inline uint32_t sc_plugin_device_score_slot(uint32_t slot)
+{
+    return SC_PLUGIN_DEVICE_PAIRS - SC_PLUGIN_DEVICE_SCORES + slot % SC_PLUGIN_DEVICE_SCORES;
+}
+
 /* Attaches nothing. */
 void sc_plugin_device_open(struct sc_plugin_device *device,
                            const struct sc_plugin_device_params *params);
@@ -157,6 +166,8 @@ spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ord
 
 /* A box, the caller's. Waits for the device where all are in use: the caller has none. */
 struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32_t slot);
+/* The same without waiting; NULL: none is free. */
+struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device);
 /* Nothing of it was enqueued, or all that was is done. */
 void sc_plugin_box_give(struct sc_plugin_box *box);
 /* One of the flights that hold it has landed: a struct sc_gpu_hold's. */

@@ -238,14 +238,18 @@ bool sc_plugin_score_takes(const struct sc_plugin_score *score)
 
 /* ---- Rooms ---------------------------------------------------------------------------------- */
 
-/* Who has a room waits for boxes and the device alone, and gives it back. */
-static void room_take(struct sc_plugin_device *device, uint64_t bytes,
+/* Who has a room waits for boxes and the device alone, and gives it back. false: there is none now,
+ * and the score never waits. */
+static bool room_take(const struct sc_plugin_score *score, uint64_t bytes,
                       struct sc_gpu_range *ret_range)
 {
+    struct sc_plugin_device *device = score->device;
     for (;;) {
         uint32_t seen = atomic_load_explicit(&device->score_word, memory_order_acquire);
         if (sc_gpu_stage_take(&device->scores, bytes, ret_range))
-            return;
+            return true;
+        if (score->never_waits)
+            return false;
         (void)sc_exec_wait(device->params.exec, &device->score_word, seen,
                            sc_exec_now_ns(device->params.exec) + ROOM_WAIT_NS);
     }
@@ -256,6 +260,17 @@ static void room_give(struct sc_plugin_device *device, const struct sc_gpu_range
     sc_gpu_stage_give(&device->scores, range);
     (void)atomic_fetch_add_explicit(&device->score_word, 1, memory_order_release);
     sc_exec_wake(device->params.exec, &device->score_word);
+}
+
+static struct sc_plugin_box *box_take(const struct sc_plugin_score *score)
+{
+    return score->never_waits ? sc_plugin_box_try(score->device)
+                              : sc_plugin_box_take(score->device, score->slot);
+}
+
+static spec_status fail_busy(struct spec_error *reterr)
+{
+    return sc_fail(reterr, SPEC_E_BUSY, "no room to score in on the device now");
 }
 
 /* ---- Up ------------------------------------------------------------------------------------- */
@@ -304,7 +319,7 @@ static void cargo_send(struct cargo *cargo)
 }
 
 /* Where bytes for that place are written: *bytes, or as many as there is room for, `least` or more.
- * What is skipped goes up as it is. */
+ * What is skipped goes up as it is. NULL: there is no box, and nothing goes up any more. */
 static uint8_t *cargo_room(struct cargo *cargo, uint64_t at, uint64_t least, uint64_t *bytes)
 {
     struct sc_plugin_device *device = cargo->score->device;
@@ -312,7 +327,11 @@ static uint8_t *cargo_room(struct cargo *cargo, uint64_t at, uint64_t least, uin
     if (cargo->box != NULL && at - cargo->at + least > room)
         cargo_send(cargo);
     if (cargo->box == NULL) {
-        cargo->box = sc_plugin_box_take(device, cargo->score->slot);
+        cargo->box = box_take(cargo->score);
+        if (cargo->box == NULL) {
+            cargo->status = cargo->status != SPEC_OK ? cargo->status : fail_busy(cargo->reterr);
+            return NULL;
+        }
         cargo->at = at;
         cargo->skew = at % ALIGN;
     }
@@ -328,6 +347,8 @@ static void cargo_put(struct cargo *cargo, uint64_t at, const void *from, uint64
     while (bytes > 0) {
         uint64_t some = bytes;
         uint8_t *to = cargo_room(cargo, at, 1, &some);
+        if (to == NULL)
+            return;
         memcpy(to, next, some);
         at += some;
         next += some;
@@ -358,6 +379,8 @@ static void slabs_put(struct cargo *cargo, const struct plan *plan)
         if (places.table_bytes > 0) {
             uint64_t bytes = places.table_bytes;
             uint8_t *to = cargo_room(cargo, places.table, bytes, &bytes);
+            if (to == NULL)
+                return;
             (void)sc_plugin_device_table(plan->score->device, coded->planes, coded->rotary, to);
         }
         cargo_put(cargo, places.scales, coded->scales, places.scale_bytes);
@@ -375,6 +398,8 @@ static void queries_put(struct cargo *cargo, const struct plan *plan)
     for (uint64_t row = 0; row < from->row_count; row++) {
         uint64_t bytes = row_bytes;
         uint8_t *to = cargo_room(cargo, plan->queries_at + row * row_bytes, bytes, &bytes);
+        if (to == NULL)
+            return;
         for (uint64_t h = 0; h < heads; h++)
             memcpy(to + h * head_bytes,
                    from->data + row * from->row_stride_bytes + h * from->head_stride_bytes,
@@ -395,6 +420,8 @@ static void fresh_put(struct cargo *cargo, const struct plan *plan)
     for (uint64_t row = 0, some; row < what->fresh.count; row += some) {
         uint64_t bytes = (what->fresh.count - row) * row_bytes;
         uint8_t *to = cargo_room(cargo, plan->fresh_at + row * row_bytes, row_bytes, &bytes);
+        if (to == NULL)
+            return;
         some = bytes / row_bytes;
         sc_kernels_part_pack(&how, 0, row, some, to);
         cargo->used -= bytes - some * row_bytes;
@@ -497,7 +524,9 @@ static spec_status sums_fetch(const struct plan *plan, float *ret_sums, struct s
     uint64_t count = heads * score->what->prefix.count, most = device->box_bytes / sizeof(float);
     spec_status status = SPEC_OK;
     for (uint64_t first = 0, some; first < count && status == SPEC_OK; first += some) {
-        struct sc_plugin_box *box = sc_plugin_box_take(device, score->slot);
+        struct sc_plugin_box *box = box_take(score);
+        if (box == NULL)
+            return fail_busy(reterr);
         some = count - first < most ? count - first : most;
         status = piece_fetch(plan, box, first, some, reterr);
         if (status == SPEC_OK)
@@ -518,12 +547,13 @@ spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_
     if (score->fresh->device != NULL && score->fresh->begun != SPEC_OK)
         return sc_plugin_afar_fail(device, score->fresh->begun, reterr);
     (void)plan_make(&plan, score, ALIGN);
-    room_take(device, plan.end, &range);
+    if (!room_take(score, plan.end, &range))
+        return fail_busy(reterr);
     (void)plan_make(&plan, score, range.at);
     spec_status status = send(&plan, reterr);
     if (status == SPEC_OK)
         status = sums_fetch(&plan, ret_sums, reterr);
-    if (status != SPEC_OK) /* what went up may still be on its way to the room */
+    if (status != SPEC_OK) /* what goes up may still be on its way to the room */
         (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[score->slot].copies, 0);
     room_give(device, &range);
     return status;

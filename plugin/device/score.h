@@ -11,7 +11,7 @@
  *   order of every addition: the same question, the same bits. When it returns, the device is
  *   through with all that is the host's, or has failed.
  * Does not: choose by sums.
- * Threads: any, several side by side; waits for the device, whatever a deadline says.
+ * Threads: any, several side by side; waits for the slot's streams, whatever a deadline says.
  * Tests: tests/unit/plugin/test_device_scores.c */
 #ifndef SC_PLUGIN_SCORE_H
 #define SC_PLUGIN_SCORE_H
@@ -26,12 +26,14 @@ struct sc_plugin_score {
     const struct sc_plugin_afar *queries, *fresh;
     uint64_t head_count; /* KV heads from the first on that are scored */
     bool is_total;       /* their sums are added, in order */
+    bool never_waits;    /* for room or boxes, which may wait for a host's stream */
 };
 
 /* Whether the device can: a shape that kernels take, and gpu.score_bytes that hold it. */
 bool sc_plugin_score_takes(const struct sc_plugin_score *score);
 /* ret_sums: [prefix.count] if is_total, else [head_count][prefix.count]. The device takes it.
- * Errors: IO (the device is closed), what begin said of queries or new keys. */
+ * Errors: IO (the device is closed), what begin said of queries or new keys; BUSY, if it never
+ * waits: there is no room, or no box. */
 spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_sums,
                                 struct spec_error *reterr);
 

@@ -333,9 +333,8 @@ static struct ranking hint_fire(struct world *world, bool is_there, bool waits)
     return ranking;
 }
 
-static void a_hint_there_is_a_hint(void **state)
+static void hint_all(void)
 {
-    (void)state;
     for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++) {
         struct world world;
         fake_policy((enum fake_policy)policy, 5);
@@ -347,6 +346,7 @@ static void a_hint_there_is_a_hint(void **state)
         if (policy == FAKE_EAGER || asked.count > 0) { /* else nobody waited for what brings it */
             assert_int_equal(asked.count, plain.count);
             assert_memory_equal(asked.rows, plain.rows, plain.count * sizeof(uint32_t));
+            assert_int_equal(world.rig.conn->device.scores.taken > 0, !scores_here);
         }
         for (uint32_t i = 0; i < 4; i++)
             (void)hint_fire(&world, true, false); /* some are on their way when others come */
@@ -354,6 +354,15 @@ static void a_hint_there_is_a_hint(void **state)
         device_host_close(&host);
         device_assert_clean("hints");
     }
+}
+
+static void a_hint_there_is_a_hint(void **state)
+{
+    (void)state;
+    hint_all();
+    scores_here = true;
+    hint_all();
+    scores_here = false;
 }
 
 /* ---- What is wrong -------------------------------------------------------------------------- */

@@ -362,6 +362,60 @@ static void what_no_room_holds_is_not_taken(void **state)
     scene_free(wide);
 }
 
+/* With all boxes but `left` taken, in an order of the host's stream. */
+static spec_status score_with(struct stand *stand, const struct scene *scene, uint64_t left,
+                              float *ret_sums)
+{
+    struct sc_plugin_device *device = &stand->rig.conn->device;
+    struct sc_plugin_box *taken = NULL, *box;
+    struct sc_plugin_afar none = {.device = NULL};
+    const struct sc_plugin_score asked = {.device = device,
+                                          .slot = sc_plugin_device_score_slot(0),
+                                          .what = &scene->what,
+                                          .queries = &none,
+                                          .fresh = &none,
+                                          .head_count = scene->how->heads,
+                                          .is_total = scene->how->is_total,
+                                          .never_waits = true};
+    for (uint64_t i = left; i < device->box_count; i++) {
+        box = sc_plugin_box_try(device);
+        assert_non_null(box);
+        box->next = taken;
+        taken = box;
+    }
+    spec_status status = sc_plugin_score_sum(&asked, ret_sums, NULL);
+    while ((box = taken) != NULL) {
+        taken = box->next;
+        sc_plugin_box_give(box);
+    }
+    return status;
+}
+
+static void what_never_waits_is_told_at_once(void **state)
+{
+    (void)state;
+    struct scene *scene = scene_make(&QUESTIONS[6]);
+    uint64_t count = sum_count(scene->how);
+    float *right = ref_sums(scene), *found = malloc(count * sizeof(float));
+    struct stand stand;
+    struct sc_gpu_range range;
+    assert_non_null(found);
+    fake_policy(FAKE_LAZY, 1);
+    stand_open(&stand, true, "\"8MiB\"");
+    struct sc_plugin_device *device = &stand.rig.conn->device;
+    assert_true(sc_gpu_stage_take(&device->scores, device->params.score_bytes, &range));
+    assert_int_equal(score_with(&stand, scene, device->box_count, found), SPEC_E_BUSY);
+    sc_gpu_stage_give(&device->scores, &range);
+    for (uint64_t left = 0; left < 3; left++) /* it takes three, none of which comes back before */
+        assert_int_equal(score_with(&stand, scene, left, found), SPEC_E_BUSY);
+    assert_int_equal(score_with(&stand, scene, device->box_count, found), SPEC_OK);
+    sums_compare(found, right, count);
+    stand_close(&stand);
+    free(found);
+    free(right);
+    scene_free(scene);
+}
+
 struct asker {
     struct stand stand; /* its rig is a copy */
     const struct scene *scene;
@@ -421,6 +475,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_the_hosts),
         cmocka_unit_test(what_no_room_holds_is_not_taken),
+        cmocka_unit_test(what_never_waits_is_told_at_once),
         cmocka_unit_test(who_finds_no_room_waits),
     };
     if (argc > 1)
