@@ -286,13 +286,19 @@ void warp_complete(unsigned mask, unsigned first, unsigned end)
     warp_numbers[first / 32]++;
 }
 
-/* Somebody of the warp has come to a collective, or ended. */
-void warp_resolve(unsigned first)
+/* A fiber has come to a collective, or ended. */
+void warp_resolve(unsigned comer)
 {
+    unsigned first = comer / 32 * 32;
     unsigned end = first + 32 < fiber_count ? first + 32 : fiber_count;
+    if (fibers[comer].state == AT_WARP) {
+        if (warp_is_complete(fibers[comer], first, end))
+            warp_complete(fibers[comer].mask, first, end);
+        return;
+    }
     for (unsigned i = first; i < end; i++)
-        if (fibers[i].state == AT_WARP && warp_is_complete(fibers[i], first, end))
-            warp_complete(fibers[i].mask, first, end);
+        if (fibers[i].state == AT_WARP && (fibers[i].mask >> comer % 32 & 1))
+            fail_at(&fibers[i], "a warp collective names a lane that has ended");
 }
 
 /* ---- Blocks --------------------------------------------------------------------------------- */
@@ -403,7 +409,7 @@ void block_run()
         to_fiber(&fibers[i]);
         live -= fibers[i].state == ENDED;
         if (fibers[i].state == AT_WARP || fibers[i].state == ENDED)
-            warp_resolve(i / 32 * 32);
+            warp_resolve(i);
     }
     block_end();
     counts.blocks++;

@@ -153,27 +153,39 @@ size_t pages(size_t bytes)
     return (bytes + PAGE - 1) / PAGE * PAGE;
 }
 
-/* Device memory is open while an operation runs: all of it for a kernel, its own for a copy. */
-struct Open {
-    Open()
+/* Device memory is open while operations run: of a copy its own, and all of it from the first
+ * kernel on until the host has its turn again, since closing it costs more than most kernels. */
+struct Run {
+    Run()
     {
-        protect(PROT_READ | PROT_WRITE);
+        depth++;
     }
-    ~Open()
+    ~Run()
     {
-        protect(PROT_NONE);
+        if (--depth == 0 && is_open)
+            protect(PROT_NONE);
+    }
+    static void open()
+    {
+        if (!is_open)
+            protect(PROT_READ | PROT_WRITE);
     }
     static void protect(int how)
     {
+        is_open = how != PROT_NONE;
         for (auto &a : state().device)
             mprotect(const_cast<uint8_t *>(a.first), pages(a.second.bytes), how);
     }
+    static unsigned depth;
+    static bool is_open;
 };
+unsigned Run::depth;
+bool Run::is_open;
 
 struct OpenPiece {
     OpenPiece(bool is_host, const uint8_t *at, size_t bytes)
     {
-        if (is_host)
+        if (is_host || Run::is_open)
             return;
         first = reinterpret_cast<uintptr_t>(at) / PAGE * PAGE;
         all = pages(reinterpret_cast<uintptr_t>(at) + bytes - first);
@@ -276,7 +288,7 @@ void run_launch(Op &op)
     for (auto &a : op.arguments)
         arguments.push_back(a.data());
     uint64_t seed = state().policy == FAKE_EAGER ? 0 : random64() | 1;
-    Open open;
+    Run::open();
     op.function->kernel->run(arguments.data(), op.grid, op.block, op.shared_bytes, seed);
 }
 
@@ -307,6 +319,7 @@ void run_until(CUstream_st *s, uint64_t at)
     if (s->is_running)
         die("streams wait for each other in a circle");
     s->is_running = true;
+    Run run;
     while (s->run < at) {
         if (s->ops.empty())
             die("an event waits for work that was never enqueued");
@@ -337,6 +350,7 @@ void progress()
         return;
     std::vector<CUstream_st *> all = all_streams();
     const CUstream_st *starved = starving();
+    Run run;
     for (;;) {
         std::vector<CUstream_st *> can;
         for (CUstream_st *s : all)
