@@ -261,8 +261,7 @@ static void none_left(const void *given, uint64_t bytes)
 }
 
 /* A table of `count` entries, each `bytes` long, whose pointers are made the twin's by `each`. */
-static void reach_table(void *pointer, uint64_t count, uint64_t bytes,
-                        void (*each)(void *entry))
+static void reach_table(void *pointer, uint64_t count, uint64_t bytes, void (*each)(void *entry))
 {
     void *at;
     memcpy(&at, pointer, sizeof(at));
