@@ -13,6 +13,8 @@
 #define IMAGES_MAX   8u
 #define BOUNCE_BYTES (64ull << 20) /* of each direction */
 #define ALIGN_BYTES  64u
+#define FATBIN       0xba55ed50u /* how files begin */
+#define CUBIN        0x464c457fu
 
 struct block {
     uint8_t *at; /* NULL: none */
@@ -30,6 +32,7 @@ static struct {
     struct sc_poison poison;
     struct sc_gpu_device *device;
     struct sc_gpu_pin pin;
+    uint8_t *image;  /* a file's bytes, or NULL */
     uint8_t *bounce; /* [2][BOUNCE_BYTES]: there, back */
     uint64_t bounce_used;
     struct block blocks[BLOCKS_MAX];
@@ -53,6 +56,31 @@ static uint32_t images_of(struct sc_gpu_image ret_images[IMAGES_MAX])
             .bytes = images[i].bytes,
             .byte_count = images[i].size + (images[i].kind == SC_CUDA_IMAGE_PTX ? 1 : 0)};
     return count;
+}
+
+/* A file as an image. It is read once a process, and stays. */
+static uint32_t image_read(const char *path, struct sc_gpu_image *ret_image)
+{
+    uint32_t magic = 0;
+    FILE *file = fopen(path, "rb");
+    const char *slash = strrchr(path, '/'), *of = strstr(slash != NULL ? slash : path, "sm_");
+    assert_true(file != NULL && fseek(file, 0, SEEK_END) == 0);
+    long bytes = ftell(file);
+    assert_true(bytes > 0 && fseek(file, 0, SEEK_SET) == 0);
+    real.image = calloc((size_t)bytes + 1, 1); /* PTX ends with a NUL */
+    assert_non_null(real.image);
+    assert_int_equal(fread(real.image, 1, (size_t)bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+    memcpy(&magic, real.image, sizeof(magic));
+    *ret_image = (struct sc_gpu_image){.capability = of != NULL ? (uint32_t)atoi(of + 3) : 80,
+                                       .kind = magic == FATBIN  ? SC_GPU_FATBIN
+                                               : magic == CUBIN ? SC_GPU_CUBIN
+                                                                : SC_GPU_PTX,
+                                       .bytes = real.image,
+                                       .byte_count = (uint64_t)bytes};
+    ret_image->byte_count += ret_image->kind == SC_GPU_PTX ? 1 : 0;
+    printf("image %s\n", path);
+    return 1;
 }
 
 static void must(spec_status status, const struct spec_error *error)
@@ -82,12 +110,14 @@ int real_open(void **state)
     };
     struct spec_error error = {.struct_size = sizeof(error)};
     struct sc_gpu_image images[IMAGES_MAX];
+    const char *path = getenv("SC_TEST_IMAGE");
     (void)state;
     sc_alloc_init(&real.alloc);
     const struct sc_gpu_params params = {.alloc = &real.alloc,
                                          .poison = &real.poison,
                                          .images = images,
-                                         .image_count = images_of(images),
+                                         .image_count = path != NULL ? image_read(path, images)
+                                                                     : images_of(images),
                                          .kernels = KERNELS,
                                          .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
                                          .slot_count = 1,
@@ -113,6 +143,7 @@ int real_close(void **state)
     sc_gpu_unpin(&real.pin);
     sc_gpu_device_detach(real.device);
     sc_alloc_free(&real.alloc, real.bounce);
+    free(real.image);
     return atomic_load(&real.poison.broken) == 0 && atomic_load(&real.alloc.live_blocks) == 0 ? 0
                                                                                               : -1;
 }

@@ -30,8 +30,9 @@
 
 #include "kernels/cuda/launch.h"
 
-/* A group's setup and teardown: the device is attached. Where there is none that can be, says why
- * and ends the process with 0. */
+/* A group's setup and teardown: the device is attached, with the product's images, or with the one
+ * in the file that SC_TEST_IMAGE names: of sm_NN as its path says, else of any device from 8.0 on.
+ * Where there is none that can be, says why and ends the process with 0. */
 int real_open(void **state);
 int real_close(void **state);
 
