@@ -15,8 +15,6 @@ struct copies {
     uint64_t bytes;
 };
 
-static double found_fma_per_ns;
-
 static void device_run(struct rig *rig, void *job, uint64_t turn)
 {
     const struct copies *it = job;
@@ -99,11 +97,6 @@ static void fma_run(struct rig *rig, void *job, uint64_t turn)
     ceilings_fma_run(rig, it->to, it->multiply_adds);
 }
 
-double ceilings_fma_per_ns(void)
-{
-    return found_fma_per_ns;
-}
-
 /* Each chain comes near 2: sums are known but for what rounding leaves. */
 static void fma_check(struct rig *rig, const float *found, uint32_t threads, uint32_t steps)
 {
@@ -132,7 +125,6 @@ static void fma_measure(struct rig *rig)
     rig_race(rig, &(struct rig_way){"fma", fma_run, &it, 2}, 1, rig->sizes.rounds, &times);
     rig_get(rig, found, it.to, threads * sizeof(float));
     fma_check(rig, found, threads, (uint32_t)rig->sizes.ffma_steps);
-    found_fma_per_ns = it.multiply_adds / rig_median(&times);
     struct rig_samples rates = {.count = times.count};
     for (uint64_t i = 0; i < times.count; i++)
         rates.of[i] = 2e-3 * it.multiply_adds / times.of[i];

@@ -19,8 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define EXACT_PPM  50000u
-#define HOST_SLACK (UINT64_C(256) << 20) /* of the tier, beside the rows */
+#define EXACT_PPM   50000u
+#define HOST_SLACK  (UINT64_C(256) << 20) /* of the tier, beside the rows */
+#define SMALL_BYTES (UINT64_C(16) << 20)  /* a store of fewer needs little of anything */
 
 struct loads {
     const struct spec_api *api;
@@ -103,6 +104,11 @@ static const uint8_t *stored_row(const struct loads *it, uint64_t layer, uint64_
 
 /* ---- The connector -------------------------------------------------------------------------- */
 
+static bool is_small(const struct loads *it)
+{
+    return it->bytes < SMALL_BYTES;
+}
+
 static void print_log(int32_t level, const char *line, void *user)
 {
     (void)user;
@@ -120,9 +126,9 @@ static void connector_open(struct rig *rig, struct loads *it, const char *store,
                                .kv_dtype = SPEC_DTYPE_BF16,
                                .weights_id = {"bench-cuda", 10}};
     (void)snprintf(it->config, sizeof(it->config), "{\"path\": \"%s/%s\", %s%s}", rig->dir, store,
-                   rig->sizes.is_tiny ? "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", "
-                                        "\"stage_bytes\": \"32MiB\", \"max_requests\": 8, "
-                                      : "\"disk_bytes\": \"8GiB\", \"stage_bytes\": \"256MiB\", ",
+                   is_small(it) ? "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", "
+                                  "\"stage_bytes\": \"32MiB\", \"max_requests\": 8, "
+                                : "\"disk_bytes\": \"8GiB\", \"stage_bytes\": \"256MiB\", ",
                    extra);
     struct spec_open_params params = {.struct_size = sizeof(params),
                                       .role = SPEC_ROLE_WRITER,
@@ -443,7 +449,7 @@ static void calls(struct rig *rig, struct loads *it)
         extra, sizeof(extra),
         "\"fill\": \"load\", \"preset\": \"layered-even\", \"prefetch\": {\"predictor\": "
         "\"none\"}, \"select\": {\"sketch_bytes\": \"%s\"}, \"host_bytes\": %" PRIu64,
-        rig->sizes.is_tiny ? "16MiB" : "256MiB", 2 * it->bytes + HOST_SLACK);
+        is_small(it) ? "16MiB" : "256MiB", 2 * it->bytes + HOST_SLACK);
     connector_open(rig, it, "layered", extra);
     calls_prepare(rig, it);
     store_all(it);

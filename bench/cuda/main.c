@@ -7,9 +7,10 @@
  *   beside     a product while layers are placed
  *   connector  through the ABI: from the drive, from the host tier, a call with all in memory
  *
- *   --dir DIR     where stores are made (a new folder)       --csv FILE   figures, a line each
+ *   --dir DIR     where stores are made (a new folder)       --csv FILE   gets a line a figure
  *   --commit ID   for the CSV                                --parts a,b  some of the above
- *   --size full   quick: fewer rounds and layers; tiny: a few rows, nothing is judged
+ *   --size full   quick: fewer rounds and layers; not judged: tiny: a few rows; shapes: full's,
+ * once each, for a fake driver before a real one
  *
  * Shapes: rows of Llama-3-8B (8 KV heads of 128, 4 query heads each, bf16) and of OPT-6.7B (32 KV
  * heads of 128, f16), 8,192 tokens. Ends with 0, or 1 where a figure does not hold. Where there is
@@ -59,8 +60,17 @@ static struct rig_sizes sizes_of(const char *name)
         sizes.product_depth = 64;
         sizes.ffma_steps = 20;
         sizes.is_tiny = true;
+    } else if (strcmp(name, "shapes") == 0) {
+        sizes.copy_bytes = 64u << 20;
+        sizes.layers = 2;
+        sizes.query_rows = 16;
+        sizes.rounds = sizes.load_rounds = 1;
+        sizes.product_side = 256;
+        sizes.product_depth = 256;
+        sizes.ffma_steps = 1;
+        sizes.is_tiny = true;
     } else if (strcmp(name, "full") != 0) {
-        bench_die("--size %s: expected full, quick or tiny", name);
+        bench_die("--size %s: expected full, quick, shapes or tiny", name);
     }
     return sizes;
 }

@@ -13,8 +13,6 @@ void part_beside(struct rig *rig);   /* beside.c: a product while a layer is pla
  * call with everything in memory. */
 void part_connector(struct rig *rig);
 
-/* Multiply-adds a second of the device, as part_ceilings found them; 0: it has not run. */
-double ceilings_fma_per_ns(void);
 /* A run that does so many of them, on the rig's stream. to: a float for each thread of the device
  * memory that ceilings_fma_threads() asks for. */
 uint32_t ceilings_fma_threads(const struct rig *rig);

@@ -381,6 +381,56 @@ static void figure_print(const struct rig *rig, const struct rig_figure *figure)
     (void)fflush(stdout);
 }
 
+/* A field of a CSV line: commas and quotes are none of its text. */
+static void field(FILE *file, const char *text)
+{
+    (void)fputc('"', file);
+    for (; *text != '\0'; text++)
+        (void)fputc(*text == '"' || *text == '\n' ? '\'' : *text, file);
+    (void)fputc('"', file);
+}
+
+/* A line as soon as it is known: a program that ends early leaves what it has. */
+static void figure_write(const struct rig *rig, const struct rig_figure *figure)
+{
+    char date[16];
+    time_t now = time(NULL);
+    struct tm day;
+    FILE *file = fopen(rig->csv, "a");
+    if (file == NULL)
+        bench_die("%s cannot be written", rig->csv);
+    (void)strftime(date, sizeof(date), "%Y-%m-%d", gmtime_r(&now, &day));
+    if (fseek(file, 0, SEEK_END) == 0 && ftell(file) == 0)
+        (void)fprintf(file, "device,driver,date,commit,figure,unit,bound,floor,aim,value,min,max,"
+                            "verdict,note\n");
+    field(file, rig->device->name);
+    (void)fprintf(file, ",%d.%d,%s,%s,", rig->driver_version / 1000,
+                  rig->driver_version % 1000 / 10, date, rig->commit);
+    field(file, figure->name);
+    if (!figure->is_there)
+        (void)fprintf(file, ",,,,,,,,not measured,");
+    else if (rig->sizes.is_tiny)
+        (void)fprintf(file, ",,,,,,,,works,");
+    else if (figure->floor == 0)
+        (void)fprintf(file, ",%s,,,,%.6g,%.6g,%.6g,told,", figure->unit, figure->value, figure->min,
+                      figure->max);
+    else
+        (void)fprintf(file, ",%s,%s,%g,%g,%.6g,%.6g,%.6g,\"%s\",", figure->unit,
+                      figure->is_at_most ? "most" : "least", figure->floor, figure->aim,
+                      figure->value, figure->min, figure->max, verdict(rig, figure));
+    field(file, figure->note);
+    (void)fputc('\n', file);
+    if (fclose(file) != 0)
+        bench_die("%s was not written whole", rig->csv);
+}
+
+static void figure_done(const struct rig *rig, const struct rig_figure *figure)
+{
+    figure_print(rig, figure);
+    if (rig->csv != NULL)
+        figure_write(rig, figure);
+}
+
 static struct rig_figure *figure_new(struct rig *rig, const char *name, const char *note)
 {
     if (rig->figure_count == RIG_FIGURES_MAX)
@@ -407,7 +457,7 @@ static void judge(struct rig *rig, const char *name, const char *unit, double fl
         figure->min = in_order.of[0];
         figure->max = in_order.of[in_order.count - 1];
     }
-    figure_print(rig, figure);
+    figure_done(rig, figure);
 }
 
 void rig_judge(struct rig *rig, const char *name, const char *unit, double floor, double aim,
@@ -433,49 +483,7 @@ void rig_tell_rate(struct rig *rig, const char *name, const struct rig_samples *
 
 void rig_tell_none(struct rig *rig, const char *name, const char *why)
 {
-    figure_print(rig, figure_new(rig, name, why));
-}
-
-/* A field of a CSV line: commas and quotes are none of its text. */
-static void field(FILE *file, const char *text)
-{
-    (void)fputc('"', file);
-    for (; *text != '\0'; text++)
-        (void)fputc(*text == '"' || *text == '\n' ? '\'' : *text, file);
-    (void)fputc('"', file);
-}
-
-static void figures_write(const struct rig *rig)
-{
-    char date[16];
-    time_t now = time(NULL);
-    struct tm day;
-    FILE *file = fopen(rig->csv, "w");
-    if (file == NULL)
-        bench_die("%s cannot be written", rig->csv);
-    (void)strftime(date, sizeof(date), "%Y-%m-%d", gmtime_r(&now, &day));
-    (void)fprintf(file, "device,driver,date,commit,figure,unit,bound,floor,aim,value,min,max,"
-                        "verdict,note\n");
-    for (uint32_t i = 0; i < rig->figure_count; i++) {
-        const struct rig_figure *figure = &rig->figures[i];
-        field(file, rig->device->name);
-        (void)fprintf(file, ",%d.%d,%s,%s,", rig->driver_version / 1000,
-                      rig->driver_version % 1000 / 10, date, rig->commit);
-        field(file, figure->name);
-        if (!figure->is_there)
-            (void)fprintf(file, ",,,,,,,,not measured,");
-        else if (figure->floor == 0)
-            (void)fprintf(file, ",%s,,,,%.6g,%.6g,%.6g,told,", figure->unit, figure->value,
-                          figure->min, figure->max);
-        else
-            (void)fprintf(file, ",%s,%s,%g,%g,%.6g,%.6g,%.6g,\"%s\",", figure->unit,
-                          figure->is_at_most ? "most" : "least", figure->floor, figure->aim,
-                          figure->value, figure->min, figure->max, verdict(rig, figure));
-        field(file, figure->note);
-        (void)fputc('\n', file);
-    }
-    if (fclose(file) != 0)
-        bench_die("%s was not written whole", rig->csv);
+    figure_done(rig, figure_new(rig, name, why));
 }
 
 uint32_t rig_figures_end(struct rig *rig)
@@ -489,8 +497,6 @@ uint32_t rig_figures_end(struct rig *rig)
         printf("%" PRIu32 " figures: all ways work, nothing is judged\n", rig->figure_count);
         return 0;
     }
-    if (rig->csv != NULL)
-        figures_write(rig);
     if (rig->sizes.is_quick)
         return 0;
     printf("%" PRIu32 " figures judged, %" PRIu32 " do not hold\n", judged, failed);

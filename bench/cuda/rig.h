@@ -90,7 +90,7 @@ struct rig_calls {
 
 struct rig {
     struct rig_sizes sizes;
-    const char *dir, *csv, *commit; /* csv: a path, or NULL */
+    const char *dir, *csv, *commit; /* csv: a path, of lines that are added to; or NULL */
     struct sc_alloc alloc;
     struct sc_poison poison;
     struct sc_gpu_device *device;
@@ -165,7 +165,7 @@ void rig_tell_rate(struct rig *rig, const char *name, const struct rig_samples *
                    const char *note);
 /* It was not measured. */
 void rig_tell_none(struct rig *rig, const char *name, const char *why);
-/* All figures as CSV; how many do not hold. */
+/* How many do not hold. */
 uint32_t rig_figures_end(struct rig *rig);
 
 #endif

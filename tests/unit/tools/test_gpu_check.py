@@ -4,6 +4,7 @@ fake driver that has all kernels: every part runs on a little, what fails is tol
 status, and without a driver nothing is judged.
 
 The fake stands in for a driver; a script, for compute-sanitizer."""
+import csv
 import os
 import shutil
 import subprocess
@@ -56,13 +57,22 @@ class Packed(unittest.TestCase):
         self.assertEqual(status, 0, summary)
         for part, count in (("gpu/ on this driver", 1), ("test_cuda_device_rows", 5),
                             ("test_cuda_device_importance", 1), ("test_cuda_device_rows by", 1),
-                            ("bench cuda", 1), ("conformance: clauses of device memory", 1),
+                            ("bench cuda: ", 6), ("conformance: clauses of device memory", 1),
                             ("conformance through the device, part", 2), ("memcheck of", 2),
                             ("racecheck of", 2), ("synccheck of", 2)):
             lines = [line for line in summary.splitlines()
                      if line.startswith("passed ") and part in line]
             self.assertGreaterEqual(len(lines), count, (part, summary))
         self.assertIn("all passed", summary)
+        out = os.path.join(self.folder, "out")
+        name, = (name for name in os.listdir(out) if name.startswith("cuda-"))
+        self.assertRegex(name, r"^cuda-fake-device-0-[0-9a-z-]+\.csv$")
+        with open(os.path.join(out, name), encoding="utf8") as file:
+            figures = list(csv.DictReader(file))
+        self.assertEqual(len(figures), 24)
+        for figure in figures:
+            self.assertEqual((figure["device"], figure["driver"], figure["verdict"],
+                              figure["value"]), ("fake device 0", "13.0", "works", ""))
 
     def test_what_fails_or_hangs_is_told_and_is_the_status(self):
         broken = os.path.join(self.folder, "broken")
