@@ -9,8 +9,8 @@
  *
  *   --dir DIR     where stores are made (a new folder)       --csv FILE   gets a line a figure
  *   --commit ID   for the CSV                                --parts a,b  some of the above
- *   --size full   quick: fewer rounds and layers; not judged: tiny: a few rows; shapes: full's,
- * once each, for a fake driver before a real one
+ *   --size full   quick (fewer rounds and layers, not judged), tiny (a few rows, not timed), or
+ *                 shapes (full's, once each, not timed: for a fake driver before a real one)
  *
  * Shapes: rows of Llama-3-8B (8 KV heads of 128, 4 query heads each, bf16) and of OPT-6.7B (32 KV
  * heads of 128, f16), 8,192 tokens. Ends with 0, or 1 where a figure does not hold. Where there is
