@@ -52,10 +52,16 @@ function(sc_cuda_has_clang ret_has)
   endif()
 endfunction()
 
-# Sets ret_files to the images, and writes their list into `folder`.
+# Sets ret_files to the images, and writes their list into `folder`. A third argument: another
+# source than the product's, of a program that has kernels of its own (bench/cuda).
 function(sc_cuda_images folder ret_files)
+  set(source "${SC_CUDA_SOURCE}")
+  if(ARGC GREATER 2)
+    set(source "${ARGV2}")
+  endif()
+  get_filename_component(beside "${source}" DIRECTORY)
   file(GLOB inputs CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu"
-       "${CMAKE_SOURCE_DIR}/kernels/cuda/*.h")
+       "${CMAKE_SOURCE_DIR}/kernels/cuda/*.h" "${beside}/*.cu" "${beside}/*.h")
   sc_cuda_has_nvcc(has_nvcc)
   sc_cuda_has_nvrtc(has_nvrtc targets)
   sc_cuda_has_clang(has_clang)
@@ -81,7 +87,7 @@ function(sc_cuda_images folder ret_files)
     endforeach()
     add_custom_command(OUTPUT ${files} DEPENDS ${inputs} VERBATIM
       COMMAND "${SC_NVCC}" ${SC_CUDA_NVCC_FLAGS} -fatbin --compress-mode=size ${gencode}
-              -gencode arch=compute_80,code=compute_80 -o ${files} "${SC_CUDA_SOURCE}")
+              -gencode arch=compute_80,code=compute_80 -o ${files} "${source}")
   elseif(builder STREQUAL "nvrtc")
     foreach(target ${targets})
       list(APPEND files "${folder}/kernels_sm_${target}.cubin")
@@ -91,12 +97,13 @@ function(sc_cuda_images folder ret_files)
     string(APPEND rows "X(ptx, 80, 2, \"${folder}/kernels_compute_80.ptx\")")
     set(script "${CMAKE_SOURCE_DIR}/kernels/cuda/nvrtc_build.py")
     add_custom_command(OUTPUT ${files} DEPENDS ${inputs} "${script}" VERBATIM
-      COMMAND "${SC_PYTHON3}" "${script}" "${SC_NVRTC}" "${CMAKE_SOURCE_DIR}" "${folder}")
+      COMMAND "${SC_PYTHON3}" "${script}" "${SC_NVRTC}" "${CMAKE_SOURCE_DIR}" "${folder}"
+              "${source}")
   elseif(builder STREQUAL "clang")
     set(files "${folder}/kernels_clang.ptx")
     set(rows "X(ptx, 80, 2, \"${files}\")")
     add_custom_command(OUTPUT ${files} DEPENDS ${inputs} VERBATIM
-      COMMAND "${SC_CLANG_CUDA}" ${SC_CUDA_CLANG_FLAGS} -S -o ${files} "${SC_CUDA_SOURCE}")
+      COMMAND "${SC_CLANG_CUDA}" ${SC_CUDA_CLANG_FLAGS} -S -o ${files} "${source}")
   endif()
   file(CONFIGURE OUTPUT "${folder}/sc_cuda_image_files.h"
        CONTENT "#define SC_CUDA_IMAGE_FILES(X) ${rows}\n")

@@ -1,11 +1,21 @@
 /* See images.h. Files and table are put here by the assembler, which alone knows their sizes; the
- * list of them is CMake's (sc_cuda_image_files.h in the build folder).
+ * list of them is CMake's (sc_cuda_image_files.h in the build folder). A program with kernels of
+ * its own compiles this once more, with a list of its own, and gives the function another name.
  *
  * Threads: any. Tests: tests/unit/kernels/test_cuda_images.c */
 #include "kernels/cuda/images.h"
 
 #include <sc_cuda_image_files.h>
 #include <stddef.h>
+
+#if !defined(SC_CUDA_IMAGES)
+#define SC_CUDA_IMAGES sc_cuda_images
+#endif
+#define JOINED(a, b)  a##b
+#define JOIN(a, b)    JOINED(a, b)
+#define WRITTEN(name) #name
+#define WRITE(name)   WRITTEN(name)
+#define ROWS          JOIN(SC_CUDA_IMAGES, _rows)
 
 _Static_assert(SC_CUDA_IMAGE_FATBIN == 0 && SC_CUDA_IMAGE_CUBIN == 1 && SC_CUDA_IMAGE_PTX == 2,
                "as cmake/CudaImages.cmake writes them");
@@ -26,13 +36,14 @@ _Static_assert(offsetof(struct sc_cuda_image, bytes) == 0 &&
 __asm__(".pushsection .rodata\n" SC_CUDA_IMAGE_FILES(
     BYTES) ".popsection\n"
            ".pushsection .data.rel.ro, \"aw\"\n.balign 8\n"
-           ".globl sc_cuda_image_rows\n.hidden sc_cuda_image_rows\nsc_cuda_image_rows:\n" /* */
+           ".globl " WRITE(ROWS) "\n.hidden " WRITE(ROWS) "\n" WRITE(ROWS) ":\n" /* */
         SC_CUDA_IMAGE_FILES(ROW) ".quad 0\n.popsection\n");
 
-extern const struct sc_cuda_image sc_cuda_image_rows[] __attribute__((visibility("hidden")));
+extern const struct sc_cuda_image ROWS[] __attribute__((visibility("hidden")));
 
-const struct sc_cuda_image *sc_cuda_images(uint32_t *ret_count)
+const struct sc_cuda_image *SC_CUDA_IMAGES(uint32_t *ret_count);
+const struct sc_cuda_image *SC_CUDA_IMAGES(uint32_t *ret_count)
 {
     *ret_count = 0 SC_CUDA_IMAGE_FILES(ONE);
-    return sc_cuda_image_rows;
+    return ROWS;
 }

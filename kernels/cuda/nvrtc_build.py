@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""nvrtc_build.py LIBRARY ROOT OUTPUT_DIR: kernels/cuda/kernels.cu by NVRTC alone, without nvcc.
+"""nvrtc_build.py LIBRARY ROOT OUTPUT_DIR [SOURCE]: kernels by NVRTC alone, without nvcc; those of
+kernels/cuda/kernels.cu, where no other source in the tree is named.
 nvrtc_build.py LIBRARY: the targets that it would build, `90;80`, of those that the library knows.
 
 Writes kernels_sm_NN.cubin for each, and kernels_compute_80.ptx.  Exit 1: NVRTC's log.
@@ -11,6 +12,7 @@ import sys
 
 CUBINS = (80, 90, 100, 120)
 PTX = 80
+SOURCE = "kernels/cuda/kernels.cu"
 OPTIONS = ["-std=c++17", "--fmad=false"]
 
 
@@ -41,9 +43,9 @@ def text_of(nvrtc, program, what):
     return text.raw
 
 
-def build(nvrtc, root, target, what):
-    """target: sm_90 or compute_80; what: CUBIN or PTX."""
-    source = b'#include "kernels/cuda/kernels.cu"\n'
+def build(nvrtc, root, path, target, what):
+    """path: of the source, from the root; target: sm_90 or compute_80; what: CUBIN or PTX."""
+    source = b'#include "%s"\n' % path.encode()
     program = ctypes.c_void_p()
     check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None),
           "nvrtcCreateProgram")
@@ -57,20 +59,21 @@ def build(nvrtc, root, target, what):
 
 
 def main(argv):
-    if len(argv) not in (2, 4):
-        print("usage: nvrtc_build.py LIBRARY [ROOT OUTPUT_DIR]", file=sys.stderr)
+    if len(argv) not in (2, 4, 5):
+        print("usage: nvrtc_build.py LIBRARY [ROOT OUTPUT_DIR [SOURCE]]", file=sys.stderr)
         return 2
     try:
         nvrtc = ctypes.CDLL(argv[1])
         if len(argv) == 2:
             print(";".join(str(target) for target in known_targets(nvrtc)))
             return 0
-        root, output = argv[2:]
+        root, output = argv[2:4]
+        path = os.path.relpath(argv[4], root) if len(argv) == 5 else SOURCE
         for target in known_targets(nvrtc):
             with open(os.path.join(output, "kernels_sm_%d.cubin" % target), "wb") as file:
-                file.write(build(nvrtc, root, "sm_%d" % target, "CUBIN"))
+                file.write(build(nvrtc, root, path, "sm_%d" % target, "CUBIN"))
         with open(os.path.join(output, "kernels_compute_%d.ptx" % PTX), "wb") as file:
-            file.write(build(nvrtc, root, "compute_%d" % PTX, "PTX").rstrip(b"\0"))
+            file.write(build(nvrtc, root, path, "compute_%d" % PTX, "PTX").rstrip(b"\0"))
     except (Failed, OSError, AttributeError) as error:
         print("nvrtc_build.py: %s" % error, file=sys.stderr)
         return 1

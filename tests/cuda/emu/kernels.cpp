@@ -3,10 +3,10 @@
  * Threads: any. Tests: tests/unit/kernels/test_cuda_*.c */
 #include "tests/cuda/emu/emu.h"
 
-#include "kernels/cuda/spec.h"
+#include "tests/cuda/emu/kernels.h"
 
 #define DECLARE(name, params, threads) extern "C" void name(const params what);
-SC_CUDA_KERNELS(DECLARE)
+SC_EMU_KERNELS(DECLARE)
 
 #define ROW(name, params, threads)                                                                 \
     {#name,                                                                                        \
@@ -15,7 +15,7 @@ SC_CUDA_KERNELS(DECLARE)
      {sizeof(params)},                                                                             \
      threads},
 
-static const struct emu_kernel kernels[] = {SC_CUDA_KERNELS(ROW)};
+static const struct emu_kernel kernels[] = {SC_EMU_KERNELS(ROW)};
 
 const struct emu_kernel *emu_kernel_find(const char *name)
 {

@@ -977,6 +977,48 @@ sc_cu_result f_cuLaunchKernel(sc_cu_function function, unsigned grid_x, unsigned
 
 /* ---- What hosts call beside us -------------------------------------------------------------- */
 
+/* There is no time here: what happened took a millisecond. */
+sc_cu_result f_cuEventElapsedTime(float *milliseconds, sc_cu_event first, sc_cu_event last)
+{
+    DEVICE_CALL(cuEventElapsedTime);
+    for (CUevent_st *e : {event_of(first), event_of(last)}) {
+        if (e->stream == nullptr)
+            return SC_CU_INVALID_HANDLE;
+        if (e->stream->run < e->at)
+            return SC_CU_NOT_READY;
+    }
+    *milliseconds = 1;
+    return 0;
+}
+
+sc_cu_result f_cuMemcpyDtoDAsync(sc_cu_ptr to, sc_cu_ptr from, size_t bytes, sc_cu_stream stream)
+{
+    DEVICE_CALL(cuMemcpyDtoDAsync);
+    Op op = {};
+    op.to = reinterpret_cast<uint8_t *>(static_cast<uintptr_t>(to));
+    op.from = reinterpret_cast<const uint8_t *>(static_cast<uintptr_t>(from));
+    op.width = bytes;
+    op.height = 1;
+    return copy_enqueue(stream_of(stream, "cuMemcpyDtoDAsync"), std::move(op));
+}
+
+/* From the host to the device alone; never on a legacy stream. */
+sc_cu_result f_cuMemcpyBatchAsync(sc_cu_ptr *to, sc_cu_ptr *from, size_t *bytes, size_t count,
+                                  void *attributes, size_t *first_of, size_t attribute_count,
+                                  size_t *, sc_cu_stream stream)
+{
+    DEVICE_CALL(cuMemcpyBatchAsync);
+    if (reinterpret_cast<uintptr_t>(stream) <= 2 || count == 0 || attributes == nullptr ||
+        attribute_count != 1 || first_of[0] != 0)
+        return SC_CU_INVALID_VALUE;
+    for (size_t i = 0; i < count; i++)
+        if (sc_cu_result code = f_cuMemcpyHtoDAsync(
+                to[i], reinterpret_cast<const void *>(static_cast<uintptr_t>(from[i])), bytes[i],
+                stream))
+            return code;
+    return 0;
+}
+
 sc_cu_result f_cuStreamBeginCapture(sc_cu_stream stream, int)
 {
     DEVICE_CALL(cuStreamBeginCapture);
@@ -1031,7 +1073,8 @@ FAKE_API sc_cu_result cuGetProcAddress_v2(const char *name, void **ret, int vers
     } table[] = {
 #define X(name, version, arguments) {#name, version, reinterpret_cast<void *>(f_##name)},
         SC_CU_CALLS(X) X(cuStreamBeginCapture, 10010, ()) X(cuStreamEndCapture, 10000, ())
-            X(cuGraphDestroy, 10000, ())
+            X(cuGraphDestroy, 10000, ()) X(cuEventElapsedTime, 2000, ())
+                X(cuMemcpyDtoDAsync, 3020, ()) X(cuMemcpyBatchAsync, 12080, ())
 #undef X
     };
     std::lock_guard<std::recursive_mutex> guard(state().lock);

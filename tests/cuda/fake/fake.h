@@ -8,7 +8,7 @@
  * is enqueued on a stream that is being captured, nor an unsafe call made beside a capture by a
  * thread whose capture mode is not RELAXED; nothing uses what was destroyed, or has no context.
  * The target of a device-to-host copy is poisoned until the copy runs.
- * Does not: have weak memory, time, or peer copies.
+ * Does not: have weak memory, time (all takes a millisecond), or peer copies.
  * Threads: any, one at a time (one lock, under which kernels run too).
  * Tests: tests/unit/gpu/test_fake.c, and whoever links it. */
 #ifndef TESTS_CUDA_FAKE_H

@@ -1,20 +1,79 @@
-/* Emulated kernels as tests of kernels/cuda/ run them, and memories of every layout, twice: one
- * that ref/ writes and one that the kernel writes. All bytes of both are compared, what nobody may
- * write too; ASan sees what lies outside.
+/* Kernels as tests of kernels/cuda/ run them, and memories of every layout, twice: one that ref/
+ * writes and one that the kernel writes. All bytes of both are compared, what nobody may write too.
+ *
+ * Each test is two programs. One emulates its kernels (tests/cuda/emu/), where ASan sees what lies
+ * outside; the other one (SC_ON_DEVICE) launches the product's images on a device
+ * (tests/cuda/real/), to which all that malloc gave goes by itself, and anything else once it was
+ * lent.
  *
  * Threads: one. */
 #ifndef SC_TESTS_UNIT_KERNELS_CUDA_RUN_H
 #define SC_TESTS_UNIT_KERNELS_CUDA_RUN_H
 
-#include "kernels/cuda/launch.h"
+#if defined(SC_ON_DEVICE)
+#include "tests/cuda/real/run.h"
+#define malloc(bytes)                    real_malloc(bytes)
+#define calloc(count, bytes)             real_calloc(count, bytes)
+#define aligned_alloc(align, bytes)      real_aligned_alloc(align, bytes)
+#define posix_memalign(to, align, bytes) real_posix_memalign(to, align, bytes)
+#define free(at)                         real_free(at)
+#else
 #include "tests/cuda/emu/run.h"
+#endif
+#include "kernels/cuda/launch.h"
 #include "tests/unit/kernels/slab.h"
 
 #if defined(SC_SANITIZED_THREAD)
 #define ORDERS 3u /* a fiber costs up to 300 us there */
+#elif defined(SC_ON_DEVICE)
+#define ORDERS 2u /* it has one of its own */
 #else
 #define ORDERS 16u
 #endif
+
+#if defined(SC_ON_DEVICE)
+#define cuda_open  real_open /* of a group of tests */
+#define cuda_close real_close
+
+/* Whether case n is run, where only some of them are: n % every == one. */
+static inline bool is_due(uint64_t n, uint64_t every, uint64_t one)
+{
+    return !real_is_sampled() || n % every == one;
+}
+
+/* What malloc did not give is there for the next launch. */
+static inline void lend(const void *at, uint64_t bytes)
+{
+    real_lend(at, bytes);
+}
+
+static inline void launch(const char *name, const void *params, uint64_t param_bytes,
+                          const struct sc_cuda_shape *shape, uint64_t seed)
+{
+    (void)seed;
+    real_launch(name, params, param_bytes, shape);
+}
+#else
+#define cuda_open  NULL
+#define cuda_close NULL
+
+static inline bool is_due(uint64_t n, uint64_t every, uint64_t one)
+{
+#if defined(SC_SANITIZED_THREAD)
+    return n % every == one;
+#else
+    (void)n;
+    (void)every;
+    (void)one;
+    return true;
+#endif
+}
+
+static inline void lend(const void *at, uint64_t bytes)
+{
+    (void)at;
+    (void)bytes;
+}
 
 static inline void launch(const char *name, const void *params, uint64_t param_bytes,
                           const struct sc_cuda_shape *shape, uint64_t seed)
@@ -31,6 +90,7 @@ static inline void launch(const char *name, const void *params, uint64_t param_b
     if (shape->grid[0] > 0)
         assert_int_equal(emu_run(kernel, arguments, shape->grid, shape->block, 0, seed), 0);
 }
+#endif
 
 /* ---- Memories ------------------------------------------------------------------------------- */
 

@@ -453,11 +453,7 @@ static void rest_of(struct score_case *how, uint64_t n)
     }
 }
 
-#if defined(SC_SANITIZED_THREAD)
-#define FEW(n) ((n) % 32 == 3) /* a fiber costs up to 300 us there */
-#else
-#define FEW(n) true
-#endif
+#define FEW(n) is_due(n, 32, 3)
 
 static void rows_are_scored_as_ref_scores_them(void **state)
 {
@@ -718,5 +714,5 @@ int main(void)
         cmocka_unit_test(a_grid_has_what_there_is),
         cmocka_unit_test(what_no_kernel_can_do_is_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, cuda_open, cuda_close);
 }
