@@ -41,7 +41,7 @@ struct spec_connector {
     struct mirror *mirrors;
     struct flight *flights; /* submitted */
     struct sent *sent;      /* sources of stores, of which the stream may not have come by */
-    uint64_t sent_bytes;
+    uint64_t sent_bytes, sent_count;
 };
 
 struct span { /* of host memory, and what stands for it */

@@ -7,10 +7,9 @@
  * layers of both come behind each other in a pass.
  *
  * Holds: nobody waits for the stream between or behind these, but now and then, when a lot was sent
- * (KEPT_BYTES), which is what host memory here costs; what was only to be read is as it was when
- * the store is through with it.
- * Does not: turn a description that it cannot follow: it goes on as it is.
- * Threads, Tests: as through_device.c. */
+ * (KEPT_BYTES, KEPT_CALLS), since it is all kept until then; what was only to be read is as it was
+ * when the store is through with it. Does not: turn a description that it cannot follow: it goes on
+ * as it is. Threads, Tests: as through_device.c. */
 #include "conformance/device/stores.h"
 
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 
 #define PARAMS_MAX 256u
 #define KEPT_BYTES (UINT64_C(32) << 20)
+#define KEPT_CALLS 64u
 
 struct source {
     struct span spans[2];
@@ -130,7 +130,7 @@ static void sent_end(struct spec_connector *conn, struct sent *sent)
     free(sent->params);
     sent->next = conn->sent;
     conn->sent = sent;
-    if (conn->sent_bytes < KEPT_BYTES)
+    if (conn->sent_bytes < KEPT_BYTES && ++conn->sent_count < KEPT_CALLS)
         return;
     MUST(conn, cuStreamSynchronize, conn->stream);
     stores_reap(conn);
@@ -151,7 +151,7 @@ void stores_reap(struct spec_connector *conn)
         free(sent->sources);
         free(sent);
     }
-    conn->sent_bytes = 0;
+    conn->sent_bytes = conn->sent_count = 0;
 }
 
 spec_status stores_store(const struct spec_api *api, struct spec_connector *conn,
