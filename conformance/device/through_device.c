@@ -1,6 +1,6 @@
 /* A connector that stands before the real one, and turns each host destination of a load, its
- * queries, its new keys and hints into memory of a CUDA device, and back: what judges loads to host
- * memory judges loads to a device.
+ * queries, its new keys, hints and the sources of stores into memory of a CUDA device, and back:
+ * what judges loads to host memory and stores from it judges those of a device (stores: stores.c).
  *
  *   host    [ K .. V ]                                               [ K .. V ] what differs
  *              | copy                                                     ^
@@ -17,34 +17,26 @@
  * that it can be refined. Only bytes that differ go to the host: others may be somebody else's by
  * then. What is asked with goes up in the same order, and goes when the call has told its results;
  * nobody writes there. Guards are looked at, and that current context and capture mode are as they
- * were; what is wrong ends the process with a line on stderr. Does not: turn a description that it
- * cannot follow (the real one says what is wrong with it), or one in a child that was forked after
- * the driver had been loaded: those go on as they are. Where there is no driver the process ends at
- * its first load, lest the host be judged for a device. Threads: any. One lock a connector, not
- * held inside calls of the real one. Tests: tests/cuda (conformance_device), where spec-conformance
- * judges it. */
-#include "conformance/device/driver.h"
+ * were; what is wrong ends the process with a line on stderr.
+ * Does not: turn a description that it cannot follow (the real one says what is wrong with it), or
+ * one in a child that was forked after the driver had been loaded: those go on as they are. Where
+ * there is no driver the process ends at its first load or store, lest the host be judged for a
+ * device.
+ * Threads: any. One lock a connector, not held inside calls of the real one.
+ * Tests: tests/cuda (conformance_device), where spec-conformance judges it. */
+#include "conformance/device/span.h"
+#include "conformance/device/stores.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include "abi/spec_connector.h"
 #include "abi/spec_load.h"
 
-#define ITEMS_MAX  256u
-#define GUARD      256u /* bytes, before and behind; and what alignment is kept to */
-#define PAGE       4096u
-#define BYTES_MAX  (UINT64_C(1) << 30) /* of a destination: one of more is not meant */
-#define GUARD_BYTE 0xc3
-#define NOT_TOLD   INT32_C(0x7d5a5a5a) /* a status that no call gives */
-
-#define END_OF(type, member) (offsetof(type, member) + sizeof(((type *)NULL)->member))
+#define ITEMS_MAX 256u
+#define NOT_TOLD  INT32_C(0x7d5a5a5a) /* a status that no call gives */
 
 /* ---- The real one --------------------------------------------------------------------------- */
 
@@ -94,14 +86,6 @@ __attribute__((destructor)) static void real_close(void)
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
-struct span { /* of host memory, and what stands for it */
-    uint8_t *host;
-    uint64_t bytes, whole_bytes; /* with guards */
-    uint64_t lead;               /* bytes before those that stand for host */
-    uint8_t *up, *down;          /* [whole_bytes] registered */
-    sc_cu_ptr at;                /* [whole_bytes] */
-};
-
 struct mirror { /* a destination's */
     struct mirror *next;
     const uint8_t *k_base, *v_base;
@@ -135,119 +119,11 @@ struct flight {
     const struct spec_memory *own[ITEMS_MAX]; /* what the host named */
 };
 
-struct spec_connector {
-    spec_connector *real;
-    pthread_mutex_t lock;
-    /* Guarded by lock; cu, context and stream constant once there. */
-    const struct sc_cu *cu; /* NULL: nothing was loaded yet */
-    sc_cu_context context;
-    sc_cu_stream stream;
-    struct mirror *mirrors;
-    struct flight *flights; /* submitted */
-};
-
-_Noreturn static void die(const char *what)
-{
-    fprintf(stderr, "through_device: %s\n", what);
-    fflush(stderr);
-    abort();
-}
-
-static void must(sc_cu_result code, const char *call)
-{
-    if (code == SC_CU_OK)
-        return;
-    fprintf(stderr, "through_device: %s: CUDA %d\n", call, (int)code);
-    die("the driver failed");
-}
-#define MUST(conn, call, ...) must((conn)->cu->call(__VA_ARGS__), #call)
-
-static void *take(uint64_t bytes)
-{
-    uint64_t pages = (bytes + PAGE - 1) / PAGE * PAGE;
-    void *memory = aligned_alloc(PAGE, pages > 0 ? pages : PAGE);
-    if (memory == NULL)
-        die("no memory");
-    memset(memory, 0, pages > 0 ? pages : PAGE);
-    return memory;
-}
-
-static void enter(struct spec_connector *conn)
-{
-    MUST(conn, cuCtxPushCurrent, conn->context);
-}
-
-static void leave(struct spec_connector *conn)
-{
-    sc_cu_context popped;
-    MUST(conn, cuCtxPopCurrent, &popped);
-    if (popped != conn->context)
-        die("another context is current");
-}
-
-/* Lock held. The device is there; false: none is, or not in this process. */
-static bool attach(struct spec_connector *conn)
-{
-    const char *why;
-    sc_cu_device device;
-    const struct sc_cu *cu = conf_driver(&why);
-    if (cu == NULL && !conf_driver_is_forked())
-        die(why);
-    if (cu == NULL || conn->cu != NULL)
-        return cu != NULL;
-    conn->cu = cu;
-    MUST(conn, cuDeviceGet, &device, 0);
-    MUST(conn, cuDevicePrimaryCtxRetain, &conn->context, device);
-    enter(conn);
-    MUST(conn, cuStreamCreate, &conn->stream, SC_CU_STREAM_NON_BLOCKING);
-    leave(conn);
-    return true;
-}
-
-/* Entered. */
-static void span_open(struct spec_connector *conn, struct span *span, const uint8_t *from,
-                      const uint8_t *to)
-{
-    uintptr_t first = (uintptr_t)from;
-    memcpy(&span->host, &from, sizeof(from)); /* the host gave it to be written */
-    span->bytes = (uint64_t)(to - from);
-    span->lead = GUARD + first % GUARD;
-    span->whole_bytes = span->lead + span->bytes + GUARD;
-    span->up = take(span->whole_bytes);
-    span->down = take(span->whole_bytes);
-    MUST(conn, cuMemHostRegister, span->up, span->whole_bytes, SC_CU_HOSTREGISTER_DEVICEMAP);
-    MUST(conn, cuMemHostRegister, span->down, span->whole_bytes, SC_CU_HOSTREGISTER_DEVICEMAP);
-    MUST(conn, cuMemAlloc, &span->at, span->whole_bytes);
-}
-
-static void span_close(struct spec_connector *conn, struct span *span)
-{
-    MUST(conn, cuMemHostUnregister, span->up);
-    MUST(conn, cuMemHostUnregister, span->down);
-    MUST(conn, cuMemFree, span->at);
-    free(span->up);
-    free(span->down);
-}
-
-/* The host's bytes, into `up`; false: they are not there, whatever was described. */
-static bool span_read(struct span *span)
-{
-    struct iovec to = {span->up + span->lead, span->bytes}, from = {span->host, span->bytes};
-    memset(span->up, GUARD_BYTE, span->whole_bytes);
-    return span->bytes == 0 ||
-           process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)span->bytes;
-}
-
-static bool is_changed(const struct span *span, uint64_t from, uint64_t to)
-{
-    return memcmp(span->up + from, span->down + from, to - from) != 0;
-}
-
 /* `down` is there: to the host what was written. */
 static void span_write(struct span *span)
 {
     uint64_t end = span->lead + span->bytes;
-    if (is_changed(span, 0, span->lead) || is_changed(span, end, span->whole_bytes))
+    if (span_is_changed(span, 0, span->lead) || span_is_changed(span, end, span->whole_bytes))
         die("bytes beside a destination were written");
     for (uint64_t i = 0; i < span->bytes; i++)
         if (span->up[span->lead + i] != span->down[span->lead + i])
@@ -263,14 +139,7 @@ static struct mirror *mirror_open(struct spec_connector *conn, const struct spec
                               .v_base = memory->v_base,
                               .k_bytes = memory->k_bytes,
                               .v_bytes = memory->v_bytes};
-    const uint8_t *k = memory->k_base, *v = memory->v_base;
-    const uint8_t *k_end = k + memory->k_bytes, *v_end = v + memory->v_bytes;
-    bool meet = k <= v_end && v <= k_end;
-    mirror->span_count = meet ? 1 : 2;
-    span_open(conn, &mirror->spans[0], meet && v < k ? v : k,
-              meet && v_end > k_end ? v_end : k_end);
-    if (!meet)
-        span_open(conn, &mirror->spans[1], v, v_end);
+    mirror->span_count = spans_open(conn, mirror->spans, memory);
     conn->mirrors = mirror;
     return mirror;
 }
@@ -285,14 +154,6 @@ static void mirror_close(struct spec_connector *conn, struct mirror *mirror)
     for (uint32_t i = 0; i < mirror->span_count; i++)
         span_close(conn, &mirror->spans[i]);
     free(mirror);
-}
-
-static void *mirror_address(const struct mirror *mirror, const uint8_t *host)
-{
-    const struct span *span = &mirror->spans[0];
-    if (mirror->span_count > 1 && host == mirror->v_base)
-        span = &mirror->spans[1];
-    return (void *)(uintptr_t)(span->at + span->lead + (uint64_t)(host - span->host));
 }
 
 static bool is_mirror_of(const struct mirror *mirror, const struct spec_memory *memory)
@@ -330,25 +191,6 @@ static struct spec_important *host_item_at(const struct flight *flight, uint64_t
     return (struct spec_important *)(void *)((uint8_t *)flight->host + i * flight->stride);
 }
 
-/* The host's description whole, if K can be followed; what a short one lacks is 0. */
-static bool keys_read(const struct spec_memory *host, struct spec_memory *memory)
-{
-    *memory = (struct spec_memory){.struct_size = 0};
-    if (host == NULL || host->struct_size < END_OF(struct spec_memory, head_stride_bytes) ||
-        host->struct_size > sizeof(*memory) || host->struct_size % sizeof(uint64_t) != 0)
-        return false;
-    memcpy(memory, host, host->struct_size);
-    return memory->device == SPEC_DEVICE_HOST && memory->device_index == 0 &&
-           memory->stream == NULL && memory->k_base != NULL && memory->k_bytes <= BYTES_MAX &&
-           (uintptr_t)memory->k_base <= UINTPTR_MAX - memory->k_bytes;
-}
-
-static bool memory_read(const struct spec_memory *host, struct spec_memory *memory)
-{
-    return keys_read(host, memory) && memory->v_base != NULL && memory->v_bytes <= BYTES_MAX &&
-           (uintptr_t)memory->v_base <= UINTPTR_MAX - memory->v_bytes;
-}
-
 static bool queries_read(const struct spec_queries *host, struct spec_queries *queries)
 {
     *queries = (struct spec_queries){.struct_size = 0};
@@ -357,7 +199,8 @@ static bool queries_read(const struct spec_queries *host, struct spec_queries *q
         return false;
     memcpy(queries, host, host->struct_size);
     return queries->device == SPEC_DEVICE_HOST && queries->device_index == 0 &&
-           queries->stream == NULL && queries->data != NULL && queries->byte_count <= BYTES_MAX &&
+           queries->stream == NULL && queries->data != NULL &&
+           queries->byte_count <= SPAN_BYTES_MAX &&
            (uintptr_t)queries->data <= UINTPTR_MAX - queries->byte_count;
 }
 
@@ -382,10 +225,8 @@ static bool mirror_send(struct spec_connector *conn, struct mirror *mirror)
     for (uint32_t i = 0; i < mirror->span_count; i++)
         if (!span_read(&mirror->spans[i]))
             return false;
-    for (uint32_t i = 0; i < mirror->span_count; i++) {
-        struct span *span = &mirror->spans[i];
-        MUST(conn, cuMemcpyHtoDAsync, span->at, span->up, span->whole_bytes, conn->stream);
-    }
+    for (uint32_t i = 0; i < mirror->span_count; i++)
+        span_send(conn, &mirror->spans[i]);
     return true;
 }
 
@@ -399,13 +240,31 @@ static bool source_send(struct spec_connector *conn, struct span *span, const ui
         *span = (struct span){.host = NULL};
         return false;
     }
-    MUST(conn, cuMemcpyHtoDAsync, span->at, span->up, span->whole_bytes, conn->stream);
+    span_send(conn, span);
     return true;
 }
 
 static void *source_address(const struct span *span)
 {
     return (void *)(uintptr_t)(span->at + span->lead);
+}
+
+/* Entered. Its bytes come back, by the stream. */
+static void source_fetch(struct spec_connector *conn, const struct span *span)
+{
+    if (span->host != NULL)
+        span_fetch(conn, span);
+}
+
+/* Entered, the stream has been waited for. */
+static void source_close(struct spec_connector *conn, struct span *span, bool is_fetched)
+{
+    if (span->host == NULL)
+        return;
+    if (is_fetched && span_is_changed(span, 0, span->whole_bytes))
+        die("what is only to be read was written");
+    span_close(conn, span);
+    span->host = NULL;
 }
 
 static bool queries_turn(struct spec_connector *conn, struct span *span,
@@ -439,24 +298,6 @@ static void asked_turn(struct spec_connector *conn, struct sources *sources,
     item->new_keys = fresh;
 }
 
-/* Entered. Its bytes come back, by the stream. */
-static void source_fetch(struct spec_connector *conn, const struct span *span)
-{
-    if (span->host != NULL)
-        MUST(conn, cuMemcpyDtoHAsync, span->down, span->at, span->whole_bytes, conn->stream);
-}
-
-/* Entered, the stream has been waited for. */
-static void source_close(struct spec_connector *conn, struct span *span, bool is_fetched)
-{
-    if (span->host == NULL)
-        return;
-    if (is_fetched && is_changed(span, 0, span->whole_bytes))
-        die("what is only to be read was written");
-    span_close(conn, span);
-    span->host = NULL;
-}
-
 /* Lock held, entered. Item i goes to a device, if its description can be followed. */
 static void item_turn(struct spec_connector *conn, struct flight *flight, uint64_t i)
 {
@@ -478,8 +319,8 @@ static void item_turn(struct spec_connector *conn, struct flight *flight, uint64
     flight->mirrors[i] = mirror;
     memory->struct_size = sizeof(*memory);
     memory->device = SPEC_DEVICE_CUDA;
-    memory->k_base = mirror_address(mirror, mirror->k_base);
-    memory->v_base = mirror_address(mirror, mirror->v_base);
+    memory->k_base = spans_address(mirror->spans, mirror->span_count, memory->k_base, false);
+    memory->v_base = spans_address(mirror->spans, mirror->span_count, memory->v_base, true);
     memory->stream = conn->stream;
     item->destination = memory;
 }
@@ -494,7 +335,7 @@ static struct flight *flight_begin(struct spec_connector *conn, struct spec_impo
         !is_any_turned(items, count))
         return NULL;
     pthread_mutex_lock(&conn->lock);
-    if (!attach(conn)) {
+    if (!conn_attach(conn)) {
         pthread_mutex_unlock(&conn->lock);
         return NULL;
     }
@@ -506,13 +347,13 @@ static struct flight *flight_begin(struct spec_connector *conn, struct spec_impo
     flight->memories = take(count * sizeof(*flight->memories));
     flight->sources = take(count * sizeof(*flight->sources));
     memcpy(flight->items, items, count * flight->stride);
-    enter(conn);
+    conn_enter(conn);
     for (uint64_t i = 0; i < count; i++) {
         item_turn(conn, flight, i);
         asked_turn(conn, &flight->sources[i], item_at(flight, i));
         item_at(flight, i)->status = NOT_TOLD;
     }
-    leave(conn);
+    conn_leave(conn);
     pthread_mutex_unlock(&conn->lock);
     return flight;
 }
@@ -551,19 +392,18 @@ static void flight_free(struct spec_connector *conn, struct flight *flight, bool
 static void flight_land(struct spec_connector *conn, struct flight *flight)
 {
     pthread_mutex_lock(&conn->lock);
-    enter(conn);
+    conn_enter(conn);
     for (uint64_t i = 0; i < flight->count; i++)
         for (uint32_t s = 0; flight->mirrors[i] != NULL && !flight->is_guest[i] &&
                              s < flight->mirrors[i]->span_count;
-             s++) {
-            struct span *span = &flight->mirrors[i]->spans[s];
-            MUST(conn, cuMemcpyDtoHAsync, span->down, span->at, span->whole_bytes, conn->stream);
-        }
+             s++)
+            span_fetch(conn, &flight->mirrors[i]->spans[s]);
     for (uint64_t i = 0; i < flight->count; i++) {
         source_fetch(conn, &flight->sources[i].queries);
         source_fetch(conn, &flight->sources[i].keys);
     }
     MUST(conn, cuStreamSynchronize, conn->stream);
+    stores_reap(conn);
     for (uint64_t i = 0; i < flight->count; i++)
         for (uint32_t s = 0; flight->mirrors[i] != NULL && !flight->is_guest[i] &&
                              s < flight->mirrors[i]->span_count;
@@ -571,34 +411,8 @@ static void flight_land(struct spec_connector *conn, struct flight *flight)
             span_write(&flight->mirrors[i]->spans[s]);
     flight_tell(flight);
     flight_free(conn, flight, true);
-    leave(conn);
+    conn_leave(conn);
     pthread_mutex_unlock(&conn->lock);
-}
-
-/* What a call must leave as it was. */
-struct thread_state {
-    sc_cu_context context;
-    sc_cu_capture_mode mode;
-};
-
-static struct thread_state thread_state(const struct spec_connector *conn)
-{
-    struct thread_state state = {.mode = 0};
-    sc_cu_capture_mode mode = 0;
-    MUST(conn, cuCtxGetCurrent, &state.context);
-    MUST(conn, cuThreadExchangeStreamCaptureMode, &mode);
-    state.mode = mode;
-    MUST(conn, cuThreadExchangeStreamCaptureMode, &mode);
-    return state;
-}
-
-static void thread_expect(const struct spec_connector *conn, const struct thread_state *before)
-{
-    struct thread_state after = thread_state(conn);
-    if (after.context != before->context)
-        die("a call left another context current");
-    if (after.mode != before->mode)
-        die("a call left another capture mode");
 }
 
 /* ---- Loads ---------------------------------------------------------------------------------- */
@@ -692,7 +506,7 @@ static spec_status through_release(spec_connector *conn, spec_request request,
     if (status != SPEC_OK || conn == NULL || conn->cu == NULL || conf_driver(&why) == NULL)
         return status;
     pthread_mutex_lock(&conn->lock);
-    enter(conn);
+    conn_enter(conn);
     for (struct mirror *mirror = conn->mirrors, *next; mirror != NULL; mirror = next) {
         next = mirror->next;
         if (mirror->request != request)
@@ -701,7 +515,7 @@ static spec_status through_release(spec_connector *conn, spec_request request,
         if (mirror->uses == 0)
             mirror_close(conn, mirror);
     }
-    leave(conn);
+    conn_leave(conn);
     pthread_mutex_unlock(&conn->lock);
     return status;
 }
@@ -717,10 +531,10 @@ static spec_status through_prefetch_next(spec_connector *conn, spec_request requ
     if (conn == NULL || !queries_read(hint, &queries))
         return api->prefetch_next(real_of(conn), request, layer, hint, reterr);
     pthread_mutex_lock(&conn->lock);
-    if (attach(conn)) {
-        enter(conn);
+    if (conn_attach(conn)) {
+        conn_enter(conn);
         is_turned = queries_turn(conn, &span, &queries);
-        leave(conn);
+        conn_leave(conn);
     }
     pthread_mutex_unlock(&conn->lock);
     if (!is_turned)
@@ -728,12 +542,19 @@ static spec_status through_prefetch_next(spec_connector *conn, spec_request requ
     struct thread_state before = thread_state(conn);
     spec_status status = api->prefetch_next(conn->real, request, layer, &queries, reterr);
     thread_expect(conn, &before);
-    enter(conn);
+    conn_enter(conn);
     source_fetch(conn, &span);
     MUST(conn, cuStreamSynchronize, conn->stream);
     source_close(conn, &span, true);
-    leave(conn);
+    conn_leave(conn);
     return status;
+}
+
+static spec_status through_store(spec_connector *conn, const struct spec_store_params *params,
+                                 uint64_t count, spec_ticket *ret_tickets,
+                                 struct spec_error *reterr)
+{
+    return stores_store(real.plugin.api, conn, params, count, ret_tickets, reterr);
 }
 
 /* ---- Open, close, and what goes on as it is ------------------------------------------------- */
@@ -758,19 +579,17 @@ static spec_status through_open(const struct spec_open_params *params, spec_conn
 /* The real one is closed: nothing moves any more. */
 static void detach(struct spec_connector *conn)
 {
-    sc_cu_device device;
-    enter(conn);
+    conn_enter(conn);
     MUST(conn, cuStreamSynchronize, conn->stream);
+    stores_reap(conn);
     for (struct flight *flight = conn->flights, *next; flight != NULL; flight = next) {
         next = flight->next;
         flight_free(conn, flight, false);
     }
     while (conn->mirrors != NULL)
         mirror_close(conn, conn->mirrors);
-    MUST(conn, cuStreamDestroy, conn->stream);
-    leave(conn);
-    MUST(conn, cuDeviceGet, &device, 0);
-    MUST(conn, cuDevicePrimaryCtxRelease, device);
+    conn_leave(conn);
+    conn_detach(conn);
 }
 
 static void through_close(spec_connector *conn)
@@ -806,10 +625,6 @@ static void through_close(spec_connector *conn)
       (spec_connector * conn, const spec_request *requests, uint64_t count, uint32_t layer,        \
        struct spec_error *reterr),                                                                 \
       (real_of(conn), requests, count, layer, reterr))                                             \
-    X(store,                                                                                       \
-      (spec_connector * conn, const struct spec_store_params *params, uint64_t count,              \
-       spec_ticket *ret_tickets, struct spec_error *reterr),                                       \
-      (real_of(conn), params, count, ret_tickets, reterr))                                         \
     X(store_abort,                                                                                 \
       (spec_connector * conn, spec_request request, uint64_t from_token,                           \
        struct spec_error * reterr),                                                                \
@@ -848,6 +663,7 @@ static const struct spec_api API = {.struct_size = sizeof(struct spec_api),
                                     .get_important_wait = through_wait,
                                     .prefetch_next = through_prefetch_next,
                                     .release = through_release,
+                                    .store = through_store,
 #define ENTRY(name, arguments, passed) .name = forward_##name,
                                     FORWARD(ENTRY)
 #undef ENTRY

@@ -62,7 +62,8 @@ void sc_plugin_save_give_up(spec_connector *conn, struct sc_plugin_save *save, s
 /* ---- Into the queue ------------------------------------------------------------------------- */
 
 enum sc_plugin_putter sc_plugin_queue_putter(spec_connector *conn, struct sc_plugin_save *save,
-                                             const struct sc_plugin_memory *memory)
+                                             const struct sc_plugin_memory *memory,
+                                             spec_status *ret_why)
 {
     sc_plugin_lock(conn, &conn->saves.lock);
     enum sc_plugin_putter putter = SC_PUTTER_HOST;
@@ -70,6 +71,7 @@ enum sc_plugin_putter sc_plugin_queue_putter(spec_connector *conn, struct sc_plu
         putter = SC_PUTTER_QUEUE;
     if (save->has_ended)
         putter = SC_PUTTER_NONE;
+    *ret_why = save->lost != SPEC_OK ? save->lost : SPEC_E_DROPPED;
     pthread_mutex_unlock(&conn->saves.lock);
     return putter;
 }

@@ -34,10 +34,11 @@ struct sc_plugin_layer {
 
 void sc_plugin_queue_open(spec_connector *conn);
 /* Who puts the save's next layer, which is in that memory; none: it has ended, for what became of
- * an earlier one. */
+ * an earlier one (ret_why: as a ticket says it). */
 enum sc_plugin_putter { SC_PUTTER_NONE, SC_PUTTER_HOST, SC_PUTTER_QUEUE };
 enum sc_plugin_putter sc_plugin_queue_putter(spec_connector *conn, struct sc_plugin_save *save,
-                                             const struct sc_plugin_memory *memory);
+                                             const struct sc_plugin_memory *memory,
+                                             spec_status *ret_why);
 /* Errors: BUSY (no room: gpu.store_bytes), those of sc_plugin_parcel_send; the save is as it was.
  * Blocks: never, but as that one does. */
 spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_save *save,

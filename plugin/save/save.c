@@ -138,12 +138,15 @@ static bool is_unwanted(const spec_connector *conn, const struct sc_plugin_reque
 }
 
 /* Gives the open pass up: no later layer is packed, and its saves from `from` on are discarded, but
- * those that have ended by themselves. */
+ * those that have ended by themselves. The ticket keeps the first failure, which is another save's
+ * than the one that found no room, say: they all tell why. Of space that is missing each would ask
+ * for some to be made. */
 static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request, uint64_t from,
                          spec_status why)
 {
+    spec_status told = why == SPEC_E_BUSY || why == SPEC_E_IO ? why : SPEC_OK;
     for (uint64_t i = from; i < request->pass_saves; i++)
-        sc_plugin_save_give_up(conn, request->pass[i], SPEC_OK);
+        sc_plugin_save_give_up(conn, request->pass[i], told);
     request->pass_status = why;
 }
 
@@ -382,10 +385,10 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
                                .how.memory = &request->step.memory.at,
                                .first = save->first - request->pass_first};
     const struct sc_store_source source = source_of(&from);
-    spec_status status;
-    switch (sc_plugin_queue_putter(conn, save, &request->step.memory)) {
+    spec_status status, why;
+    switch (sc_plugin_queue_putter(conn, save, &request->step.memory, &why)) {
     case SC_PUTTER_NONE:
-        return sc_fail(reterr, SPEC_E_DROPPED, "an earlier layer did not come");
+        return sc_fail(reterr, why, "an earlier layer did not come");
     case SC_PUTTER_HOST:
         status = sc_store_extent_put_layer(save->extent, layer, &source, reterr);
         if (status != SPEC_OK || layer + 1 == conn->dims.layer_count)

@@ -1,10 +1,13 @@
-# The suite over CUDA memory, on the fake driver: with every destination of a load a device's
-# (conformance/device/through_device.c), and by the tests that name such memory themselves.
+# The suite over CUDA memory, on the fake driver: with every destination of a load and every source
+# of a store a device's (conformance/device/through_device.c), and by the tests that name such
+# memory themselves.
 #
 #   conformance_device_clauses.P  the clauses of device memory, under policy P
 #   conformance_device.K         all clauses, a policy and seed a part
 #   conformance_device_loads.P.S clauses of loads under policy P, seed S: what hangs on the order of
 #                                streams; not those whose time goes to the disk or other processes
+#   conformance_device_stores.P  clauses of stores, likewise; .mixed: of each request every other
+#                                layer is the host's
 get_property(builder GLOBAL PROPERTY SC_CUDA_BUILT_BY)
 if(builder STREQUAL "none")
   add_test(NAME conformance_device COMMAND "${CMAKE_COMMAND}" -E echo
@@ -22,6 +25,9 @@ set(load_clauses 008 040 050 052 053 054 055 056 057 058 059 061 062 063 064 065
     070 072 133 150 151 152 153 154 155 156 157 160 161 162 163 164 165 166 168 175 179 180 184 185
     196 198 199 200 201 202 203 204)
 string(REPLACE ";" "," load_clauses "${load_clauses}")
+set(store_clauses 080 081 082 083 084 085 086 087 089 090 091 100 101 110 111 120 121 122 123
+    134 135 138 139 169 181 182 184 188 190)
+string(REPLACE ";" "," store_clauses "${store_clauses}")
 
 # sc_judge_device(NAME POLICY CONNECTOR arguments ..)
 function(sc_judge_device name policy connector)
@@ -52,3 +58,13 @@ foreach(policy ${parts})
   sc_judge_device(${name} ${policy} $<TARGET_FILE:through_device> --one-set --only ${load_clauses})
   set_tests_properties(${name} PROPERTIES LABELS "slow;noasan")
 endforeach()
+foreach(policy eager random:1 random:2)
+  string(REPLACE ":" "." name "conformance_device_stores.${policy}")
+  sc_judge_device(${name} ${policy} $<TARGET_FILE:through_device> --one-set --only ${store_clauses})
+  set_tests_properties(${name} PROPERTIES LABELS "slow;noasan")
+endforeach()
+sc_judge_device(conformance_device_stores.mixed random:3 $<TARGET_FILE:through_device> --one-set
+                --only ${store_clauses})
+set_property(TEST conformance_device_stores.mixed APPEND PROPERTY ENVIRONMENT
+             "SC_THROUGH_STORES=mixed")
+set_tests_properties(conformance_device_stores.mixed PROPERTIES LABELS noasan)

@@ -66,7 +66,7 @@ struct CUstream_st {
     CUctx_st *context;
     std::deque<Op> ops;
     uint64_t enqueued, run;
-    bool is_capturing, is_running, is_destroyed;
+    bool is_capturing, is_running, is_destroyed, is_held;
 };
 
 namespace
@@ -294,7 +294,7 @@ void run_launch(Op &op)
 
 bool is_ready(const CUstream_st *s)
 {
-    if (s->ops.empty() || s->is_running)
+    if (s->ops.empty() || s->is_running || s->is_held)
         return false;
     const Op &op = s->ops.front();
     return op.kind != Op::WAIT || op.stream->run >= op.at;
@@ -311,11 +311,30 @@ void run_one(CUstream_st *s)
     s->run++;
 }
 
+/* It cannot have run `at` operations before a stream that is held goes on. */
+bool is_stuck(const CUstream_st *s, uint64_t at)
+{
+    if (s->run >= at)
+        return false;
+    if (s->is_held)
+        return true;
+    uint64_t number = s->run;
+    for (const Op &op : s->ops) {
+        if (number++ == at)
+            return false;
+        if (op.kind == Op::WAIT && is_stuck(op.stream, op.at))
+            return true;
+    }
+    return false;
+}
+
 /* Runs what is needed for the stream to have run `at` operations, and no more. */
 void run_until(CUstream_st *s, uint64_t at)
 {
     if (s->run >= at)
         return;
+    if (s->is_held)
+        die("somebody waits for a stream that is held");
     if (s->is_running)
         die("streams wait for each other in a circle");
     s->is_running = true;
@@ -848,7 +867,7 @@ sc_cu_result f_cuStreamCreate(sc_cu_stream *stream, unsigned)
 {
     DEVICE_CALL(cuStreamCreate);
     CUctx_st *context = context_now("cuStreamCreate");
-    state().streams.emplace_back(new CUstream_st{context, {}, 0, 0, false, false, false});
+    state().streams.emplace_back(new CUstream_st{context, {}, 0, 0, false, false, false, false});
     *stream = state().streams.back().get();
     return 0;
 }
@@ -935,7 +954,7 @@ sc_cu_result f_cuEventQuery(sc_cu_event event)
     progress();
     if (e->stream == nullptr || e->stream->run >= e->at)
         return 0;
-    if (random64() % 4 != 0)
+    if (random64() % 4 != 0 || is_stuck(e->stream, e->at))
         return SC_CU_NOT_READY;
     run_until(e->stream, e->at);
     return 0;
@@ -1136,6 +1155,13 @@ void fake_capture(sc_cu_stream stream, int on)
 {
     FAKE_LOCK;
     stream_of(stream, "fake_capture")->is_capturing = on != 0;
+}
+
+void fake_hold(sc_cu_stream stream, int on)
+{
+    FAKE_LOCK;
+    stream_of(stream, "fake_hold")->is_held = on != 0;
+    progress();
 }
 
 void fake_version(int version)

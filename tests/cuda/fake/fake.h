@@ -63,6 +63,9 @@ FAKE_API void fake_sticky(int code);
 /* The same, as soon as n more operations were enqueued. */
 FAKE_API void fake_crash(int n, int code);
 FAKE_API void fake_capture(sc_cu_stream stream, int on);
+/* What the stream was given and is given does not run, as behind a host function that does not
+ * return; who waits for it (a free of memory does, too) ends the process. */
+FAKE_API void fake_hold(sc_cu_stream stream, int on);
 FAKE_API void fake_version(int version);       /* what cuDriverGetVersion says; 13000 at first */
 FAKE_API void fake_capability(int capability); /* of all devices: 10 * major + minor */
 FAKE_API void fake_devices(int count);         /* at most FAKE_DEVICES */
