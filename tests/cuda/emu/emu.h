@@ -4,7 +4,8 @@
  *
  *   fiber    runs until a barrier, a warp collective or its end; then a seed says who runs
  *   barrier  every thread of the block, at the same line
- *   warp     every lane of the mask, at the same line and with the same mask
+ *   warp     every lane of the mask, at the same line and with the same mask; products of matrices
+ *            by all 32, whose fragments lie as the PTX ISA has them (kernels/cuda/tensor.h)
  *   shared   SC_SHARED arrays: heap blocks of their own (ASan sees their ends), poisoned per block
  *   TSan     each thread is a TSan fiber: barriers and __syncwarp are the only happens-before, so
  * it is a check for races inside a block, and between blocks, which have no order at all
