@@ -196,7 +196,9 @@ SC_DEVICE void codes_score(const sc_cuda_score &what, const TensorLay &lay, cons
     float most[2] = {}, still[2] = {};
     Power power[2];
 #pragma unroll 1
-    for (uint32_t c = own; c < lay.channels; c += STEP_CHANNELS) {
+    for (uint32_t first = 0; first < lay.channels;
+         first += STEP_CHANNELS) { /* as often in all lanes */
+        uint32_t c = first + own;
         float by[SC_CUDA_RUN], rest[SC_CUDA_RUN], x[SC_CUDA_RUN];
         eight_of(factor + c, by);
         eight_of(middle + c, rest);
@@ -216,7 +218,9 @@ SC_DEVICE void codes_score(const sc_cuda_score &what, const TensorLay &lay, cons
         still[r] = quad_sum(still[r]);
     }
 #pragma unroll 1
-    for (uint32_t c = own; c < lay.channels; c += STEP_CHANNELS) {
+    for (uint32_t first = 0; first < lay.channels;
+         first += STEP_CHANNELS) { /* as often in all lanes */
+        uint32_t c = first + own;
         float by[SC_CUDA_RUN], x[SC_CUDA_RUN];
         Words2 high, low;
         eight_of(factor + c, by);
@@ -246,7 +250,9 @@ SC_DEVICE void rows_score(const sc_cuda_score &what, const TensorLay &lay, const
     const uint16_t *key = keys + lane / 4 * lay.stride;
     float scale = __fmul_rn(what.scale, LOG2_E);
 #pragma unroll 1
-    for (uint32_t c = own; c < lay.channels; c += STEP_CHANNELS) {
+    for (uint32_t first = 0; first < lay.channels;
+         first += STEP_CHANNELS) { /* as often in all lanes */
+        uint32_t c = first + own;
         Words2 word;
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++)
