@@ -31,7 +31,7 @@ all_seconds=${SC_GPU_SECONDS:-530}
 tiny=${SC_GPU_TINY:-0}
 failed=0
 kernels="test_cuda_device_rows test_cuda_device_code test_cuda_device_planes
-         test_cuda_device_importance"
+         test_cuda_device_importance test_cuda_device_tensor"
 
 few=$kernels # where there is little time, or a checker makes each launch slow
 [ "$tiny" = 1 ] && few="test_cuda_device_rows test_cuda_device_code"

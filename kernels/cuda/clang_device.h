@@ -5,11 +5,11 @@
 #ifndef SC_KERNELS_CUDA_CLANG_DEVICE_H
 #define SC_KERNELS_CUDA_CLANG_DEVICE_H
 
-#define __global__           __attribute__((global))
-#define __device__           __attribute__((device))
-#define __shared__           __attribute__((shared))
-#define __launch_bounds__(n) __attribute__((launch_bounds(n)))
-#define __forceinline__      inline __attribute__((always_inline))
+#define __global__             __attribute__((global))
+#define __device__             __attribute__((device))
+#define __shared__             __attribute__((shared))
+#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+#define __forceinline__        inline __attribute__((always_inline))
 
 struct uint2 {
     unsigned x, y;

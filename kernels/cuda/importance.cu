@@ -12,61 +12,13 @@
  *   ascending, lanes by a butterfly, vector groups and splits ascending. A row whose softmax is not
  *   a number makes every sum of its head NaN, as on the CPU.
  * Tests: tests/unit/kernels/test_cuda_importance.c */
-#include "kernels/cuda/score_keys.h"
-#include "kernels/exp2_terms.h"
+#include "kernels/cuda/score_soft.h"
 
 #define EACH       4u /* keys, and vectors, of a thread */
 #define KEY_FLOATS (SC_CUDA_SCORE_KEYS * (SC_CUDA_SCORE_CHANNELS + 4)) /* 32 * 260 are fewer */
-#define QUERIES    2048u                        /* channels of query vectors, of all of a tile */
-#define PIECES     (QUERIES + 4 * 64)           /* with what lies between the vectors */
-#define INFINITE   __uint_as_float(0x7f800000u) /* no header has it everywhere */
-#define ALL_LANES  0xffffffffu
-#define LOG2_E     1.44269504088896341f
-#define JOIN_AHEAD 4u /* splits whose loads are under way */
-
-/* exp2.h: of x <= 0, or NaN. */
-SC_DEVICE float exp2_of(float x)
-{
-    float rounded = __fadd_rn(x, SC_KERNELS_EXP2_ROUND);
-    float f = __fadd_rn(x, -__fadd_rn(rounded, -SC_KERNELS_EXP2_ROUND));
-    float p = __fmaf_rn(SC_KERNELS_EXP2_P5, f, SC_KERNELS_EXP2_P4);
-    p = __fmaf_rn(p, f, SC_KERNELS_EXP2_P3);
-    p = __fmaf_rn(p, f, SC_KERNELS_EXP2_P2);
-    p = __fmaf_rn(p, f, SC_KERNELS_EXP2_P1);
-    p = __fmaf_rn(p, f, 1.0f);
-    /* The lowest bits of `rounded` are a whole number, those of 1.5 * 2^23 are 0. */
-    float power = __uint_as_float(__float_as_uint(p) + (__float_as_uint(rounded) << 23));
-    if (x < SC_KERNELS_EXP2_LEAST)
-        return 0;
-    return x <= 0 ? power : x;
-}
-
-/* The greatest so far, and the sum of 2^(score - greatest). */
-struct Soft {
-    float best, sum;
-};
-
-/* What is subtracted from scores: of none at all, 0. */
-SC_DEVICE float base_of(float best)
-{
-    return best == -INFINITE ? 0.0f : best;
-}
-
-SC_DEVICE float greater(float a, float b) /* NaN in b takes no part */
-{
-    return b > a ? b : a;
-}
-
-/* a's keys come first. */
-SC_DEVICE Soft soft_join(const Soft &a, const Soft &b)
-{
-    Soft both;
-    both.best = greater(a.best, b.best);
-    float base = base_of(both.best);
-    both.sum = __fadd_rn(__fmul_rn(a.sum, exp2_of(__fadd_rn(a.best, -base))),
-                         __fmul_rn(b.sum, exp2_of(__fadd_rn(b.best, -base))));
-    return both;
-}
+#define QUERIES    2048u              /* channels of query vectors, of all of a tile */
+#define PIECES     (QUERIES + 4 * 64) /* with what lies between the vectors */
+#define JOIN_AHEAD 4u                 /* splits whose loads are under way */
 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
@@ -88,17 +40,6 @@ SC_DEVICE Own own_of(const Lay &lay)
     own.vectors = own.vector_groups * EACH;
     own.piece = QUERIES / own.vectors;
     return own;
-}
-
-SC_DEVICE uint32_t vectors_of(const sc_cuda_score &what)
-{
-    return (what.queries.row_count - what.row_first) * what.group;
-}
-
-/* Fresh keys that a query vector sees. */
-SC_DEVICE uint32_t seen_of(const sc_cuda_score &what, uint32_t vector)
-{
-    return what.fresh.count - what.queries.row_count + what.row_first + vector / what.group + 1;
 }
 
 /* Channels first .. first + piece - 1 of vectors vector .. + count - 1, times scale; 0 where there
@@ -219,18 +160,6 @@ SC_DEVICE void tile_soften(const sc_cuda_score &what, const Own &own, const KeyT
             sum[v] = soft.sum;
         }
     }
-}
-
-SC_DEVICE uint32_t splits_of(const sc_cuda_score &what, const Lay &lay)
-{
-    uint32_t tiles = tiles_of(what.prefix.count, lay) + tiles_of(what.fresh.count, lay);
-    return (tiles + what.tiles_each - 1) / what.tiles_each;
-}
-
-/* Statistics of a split of a head of this launch; split `splits`: what score_join makes of all. */
-SC_DEVICE float *stats_of(const sc_cuda_score &what, uint32_t head, uint32_t splits, uint32_t split)
-{
-    return what.stats + (head * (splits + 1ull) + split) * vectors_of(what) * 2;
 }
 
 /* grid: (heads, blocks of SC_CUDA_SCORE_VECTORS vectors, splits) */

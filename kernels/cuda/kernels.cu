@@ -3,5 +3,6 @@
  * Tests: tests/unit/kernels/test_cuda_*.c */
 #include "kernels/cuda/code.cu"
 #include "kernels/cuda/importance.cu"
+#include "kernels/cuda/importance_tensor.cu"
 #include "kernels/cuda/planes.cu"
 #include "kernels/cuda/rows.cu"

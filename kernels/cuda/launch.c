@@ -5,9 +5,10 @@
 
 #include <limits.h>
 
-#define GRID_YZ_MAX 65535u
-#define BLOCKS_AIM  264u /* of score_best: two for each of 132 multiprocessors */
-#define SPLITS_AIM  64u  /* each is a step of score_join, and 8 bytes a vector */
+#define GRID_YZ_MAX       65535u
+#define BLOCKS_AIM        264u /* of score_best: two for each of 132 multiprocessors */
+#define TENSOR_CAPABILITY 80u  /* of mma.m16n8k16, and the least that images are built for */
+#define SPLITS_AIM        64u  /* each is a step of score_join, and 8 bytes a vector */
 
 _Static_assert((int)SC_CUDA_F32 == SC_KERNELS_F32 && (int)SC_CUDA_F16 == SC_KERNELS_F16 &&
                    (int)SC_CUDA_BF16 == SC_KERNELS_BF16,
@@ -216,4 +217,19 @@ bool sc_cuda_score_total_shape(const struct sc_cuda_score *what, struct sc_cuda_
     return score_shape(what, false,
                        (const uint64_t[]){ceil_of(what->prefix.count, SC_CUDA_SCORE_THREADS), 1, 1},
                        ret_shape);
+}
+
+/* Products of rows are exact in one step where both sides have the same 16 bits. */
+static bool is_tensor_rows(const struct sc_cuda_score *what, const struct sc_cuda_score_keys *rows)
+{
+    return rows->dtype == what->queries.dtype && rows->dtype != SC_CUDA_F32;
+}
+
+bool sc_cuda_score_has_tensor(const struct sc_cuda_score *what, bool has_tables,
+                              uint32_t capability)
+{
+    bool is_coded = what->slab_count > 0;
+    return is_score(what) && capability >= TENSOR_CAPABILITY && !has_tables &&
+           (is_coded || what->prefix.count == 0 || is_tensor_rows(what, &what->prefix)) &&
+           (what->fresh.count == 0 || is_tensor_rows(what, &what->fresh));
 }

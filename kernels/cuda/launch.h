@@ -51,6 +51,15 @@ bool sc_cuda_score_join_shape(const struct sc_cuda_score *what, struct sc_cuda_s
 bool sc_cuda_score_columns_shape(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape);
 bool sc_cuda_score_total_shape(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape);
 
+/* Whether sc_cuda_score_best_tensor and sc_cuda_score_columns_tensor may be launched in place of
+ * sc_cuda_score_best and sc_cuda_score_columns: in the same shapes, with the same scratch, both or
+ * neither. capability: the device's, 10 * major + minor; has_tables: some slab has codes of free
+ * widths. Prefix: codes of even widths, or rows; rows, of the prefix or new ones, of the 16 bits
+ * that queries have too. false: a capability below 8.0, keys of float32, rows of another type than
+ * queries', tables, or no such shape. */
+bool sc_cuda_score_has_tensor(const struct sc_cuda_score *what, bool has_tables,
+                              uint32_t capability);
+
 /* Bytes of the table of a part; 0: a shape that no table holds. rotary: NULL: nothing turns. A
  * finer table is made with the rotary of the table that it goes on from. */
 uint64_t sc_cuda_planes_table_bytes(const struct sc_kernels_planes *planes,

@@ -102,6 +102,10 @@ SC_DEVICE void sc_store16(void *at, uint4 value)
 #define SC_KERNEL(name, params, threads)                                                           \
     extern "C" __global__ void __launch_bounds__(threads) name(const params what)
 
+/* Of which a multiprocessor shall have `blocks` at once: so many registers each may take. */
+#define SC_KERNEL_BESIDE(name, params, threads, blocks)                                            \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const params what)
+
 /* 0: aligned to `bytes`, a power of two. */
 SC_DEVICE uint32_t sc_off(const void *at, uint32_t bytes)
 {

@@ -9,6 +9,8 @@
  *   sc_cuda_score_join     of all splits of the keys
  *   sc_cuda_score_columns  then column sums over the prefix keys, a KV head's (importance)
  *   sc_cuda_score_total    and those of several heads, added (importance_sum)
+ *   sc_cuda_score_best_tensor, sc_cuda_score_columns_tensor
+ *                          the same by tensor cores, where sc_cuda_score_has_tensor says so
  *
  * Every pointer is one that the device can follow: device memory, or pinned memory of the CPU's by
  * its device address. They stay pointers: rebuilt from integers they would be loads of no known
@@ -21,7 +23,7 @@
  * threads changes nothing, where no two tokens have the same slot. Does not: check
  * (sc_cuda_memory_of and those beside it in kernels/cuda/launch.h do). Tests:
  * tests/unit/kernels/test_cuda_rows.c, test_cuda_code.c, test_cuda_planes.c,
- * test_cuda_importance.c */
+ * test_cuda_importance.c, test_cuda_tensor.c */
 #ifndef SC_KERNELS_CUDA_SPEC_H
 #define SC_KERNELS_CUDA_SPEC_H
 
@@ -154,7 +156,8 @@ struct sc_cuda_planes {
  *   score_columns  sums[head][key] = shares of the vectors, in order
  *   score_total    total[key] = sums of the heads, in order
  *
- * one behind the other on one stream. Scores are in base 2, as in kernels/importance.c. */
+ * one behind the other on one stream. Scores are in base 2, as in kernels/importance.c. The first
+ * and the third by tensor cores or not, both the same way: their scores differ in the last bits. */
 
 /* Codes of consecutive keys, of either kind: from key_first to where the next slab begins. */
 struct sc_cuda_score_slab {
@@ -214,6 +217,8 @@ struct sc_cuda_score {
     X(sc_cuda_score_best, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                             \
     X(sc_cuda_score_join, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                             \
     X(sc_cuda_score_columns, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                          \
-    X(sc_cuda_score_total, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)
+    X(sc_cuda_score_total, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                            \
+    X(sc_cuda_score_best_tensor, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)                      \
+    X(sc_cuda_score_columns_tensor, struct sc_cuda_score, SC_CUDA_SCORE_THREADS)
 
 #endif

@@ -92,6 +92,7 @@ struct plan {
     struct slab_walk slabs;                           /* at the first of them */
     uint64_t rows_at, queries_at, fresh_at, slots_at; /* 0: it does not go up */
     uint64_t end;
+    bool has_tables;
     struct sc_cuda_score work;
 };
 
@@ -198,6 +199,7 @@ static bool plan_prefix(struct plan *plan)
     for (uint64_t i = 0; i < prefix->slab_count; i++)
         if (!walk_slab(&walk, prefix, i, &places))
             return false;
+    plan->has_tables = walk.table_count > 0;
     plan->end = walk.at;
     return true;
 }
@@ -460,19 +462,23 @@ static spec_status kernels_launch(const struct plan *plan, struct sc_gpu_slot *s
     void *stream = slot->kernels.stream;
     struct sc_cuda_score work = plan->work;
     struct sc_cuda_shape shape;
+    enum sc_plugin_kernel best = SC_PLUGIN_KERNEL_sc_cuda_score_best;
+    enum sc_plugin_kernel columns = SC_PLUGIN_KERNEL_sc_cuda_score_columns;
+    if (sc_cuda_score_has_tensor(&work, plan->has_tables, device->gpu->capability)) {
+        best = SC_PLUGIN_KERNEL_sc_cuda_score_best_tensor;
+        columns = SC_PLUGIN_KERNEL_sc_cuda_score_columns_tensor;
+    }
     spec_status status = sc_gpu_follow(device->gpu, &slot->kernels, &slot->copies, reterr);
     bool fits = sc_cuda_score_best_shape(&work, &shape);
     if (status == SPEC_OK)
-        status = sc_plugin_lane_launch(device, stream, SC_PLUGIN_KERNEL_sc_cuda_score_best, fits,
-                                       &shape, &work, reterr);
+        status = sc_plugin_lane_launch(device, stream, best, fits, &shape, &work, reterr);
     fits = sc_cuda_score_join_shape(&work, &shape);
     if (status == SPEC_OK)
         status = sc_plugin_lane_launch(device, stream, SC_PLUGIN_KERNEL_sc_cuda_score_join, fits,
                                        &shape, &work, reterr);
     fits = sc_cuda_score_columns_shape(&work, &shape);
     if (status == SPEC_OK)
-        status = sc_plugin_lane_launch(device, stream, SC_PLUGIN_KERNEL_sc_cuda_score_columns, fits,
-                                       &shape, &work, reterr);
+        status = sc_plugin_lane_launch(device, stream, columns, fits, &shape, &work, reterr);
     fits = sc_cuda_score_total_shape(&work, &shape);
     if (status == SPEC_OK && plan->score->is_total)
         status = sc_plugin_lane_launch(device, stream, SC_PLUGIN_KERNEL_sc_cuda_score_total, fits,

@@ -7,8 +7,9 @@
  *   queries and new keys of the device's are read where they lie, behind what their stream had been
  *   given (bring.h: begin)
  *
- * Holds: whether the device scores follows from shapes and the configuration alone, and so does the
- *   order of every addition: the same question, the same bits. When it returns, the device is
+ * Holds: whether the device scores, and by tensor cores or not, follows from shapes, the
+ *   configuration and what the device is, and so does the order of every addition: the same
+ *   question, the same bits. When it returns, the device is
  *   through with all that is the host's, or has failed.
  * Does not: choose by sums.
  * Threads: any, several side by side; waits for the slot's streams, whatever a deadline says.

@@ -89,6 +89,7 @@ const emu_kernel *kernel;
 void *const *kernel_params;
 size_t dynamic_bytes;
 bool is_in_order;
+enum emu_mma mma_how = EMU_MMA_NEAREST;
 uint64_t random_state;
 struct emu_counts counts;
 
@@ -265,6 +266,95 @@ unsigned source_of(const Fiber &fiber, unsigned lane)
     return from > 31 ? lane : from;
 }
 
+/* ---- Products of matrices ------------------------------------------------------------------- */
+
+float widened(unsigned half, Collective what)
+{
+    if (what == MMA_BF16)
+        return __uint_as_float(half << 16);
+    unsigned sign = (half & 0x8000u) << 16, exponent = half >> 10 & 0x1f, fraction = half & 0x3ff;
+    if (exponent == 0x1f)
+        return __uint_as_float(sign | 0x7f800000u | fraction << 13);
+    float value = exponent == 0 ? ldexpf(static_cast<float>(fraction), -24)
+                                : ldexpf(static_cast<float>(fraction + 1024), (int)exponent - 25);
+    return sign != 0 ? -value : value;
+}
+
+/* 2^exponent of a double; those that are out of its range cannot come. */
+double power(int exponent)
+{
+    uint64_t bits = static_cast<uint64_t>(exponent + 1023) << 52;
+    double value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* c + terms, by what a device's adders keep. */
+float added_truncated(const double *terms, unsigned count, float c)
+{
+    double all[9] = {static_cast<double>(c)}, most = 0;
+    int64_t whole = 0;
+    memcpy(all + 1, terms, count * sizeof(*terms));
+    for (unsigned i = 0; i <= count; i++)
+        most = fabs(all[i]) > most ? fabs(all[i]) : most;
+    for (unsigned i = 0; i <= count; i++)
+        if (!std::isfinite(all[i])) {
+            double sum = 0;
+            for (unsigned k = 0; k <= count; k++)
+                sum += all[k];
+            return static_cast<float>(sum);
+        }
+    if (most == 0)
+        return 0;
+    int exponent = 0;
+    (void)frexp(most, &exponent);
+    for (unsigned i = 0; i <= count; i++)
+        whole += static_cast<int64_t>(all[i] * power(24 - exponent)); /* toward 0 */
+    double sum = static_cast<double>(whole) * power(exponent - 24);
+    float nearest = static_cast<float>(sum);
+    return fabs(static_cast<double>(nearest)) > fabs(sum) ? nextafterf(nearest, 0) : nearest;
+}
+
+/* Row `row` times column `column`, added to c. terms: of the 16 in their order. */
+float product_add(const double terms[16], float c)
+{
+    if (mma_how == EMU_MMA_TRUNCATED)
+        return added_truncated(terms + 8, 8, added_truncated(terms, 8, c));
+    for (unsigned k = 0; k < 16; k++)
+        c = static_cast<float>(static_cast<double>(c) + terms[k]);
+    return c;
+}
+
+/* in: where each lane's matrices are; results go back there. */
+void matrices_multiply(const uint64_t in[32], Collective what)
+{
+    float a[16][16], b[16][8], c[16][8];
+    Matrices *lane[32];
+    for (unsigned i = 0; i < 32; i++) {
+        unsigned g = i / 4, t = i % 4;
+        lane[i] = reinterpret_cast<Matrices *>(static_cast<uintptr_t>(in[i]));
+        for (unsigned word = 0; word < 4; word++)
+            for (unsigned half = 0; half < 2; half++)
+                a[g + word % 2 * 8][2 * t + word / 2 * 8 + half] =
+                    widened(lane[i]->a[word] >> half * 16 & 0xffff, what);
+        for (unsigned word = 0; word < 2; word++)
+            for (unsigned half = 0; half < 2; half++)
+                b[2 * t + word * 8 + half][g] =
+                    widened(lane[i]->b[word] >> half * 16 & 0xffff, what);
+    }
+    for (unsigned row = 0; row < 16; row++)
+        for (unsigned column = 0; column < 8; column++) {
+            double terms[16]; /* exact: 11 bits times 11 */
+            for (unsigned k = 0; k < 16; k++)
+                terms[k] = static_cast<double>(a[row][k]) * static_cast<double>(b[k][column]);
+            unsigned owner = row % 8 * 4 + column / 2, i = row / 8 * 2 + column % 2;
+            c[row][column] = product_add(terms, lane[owner]->c[i]);
+        }
+    for (unsigned i = 0; i < 32; i++)
+        for (unsigned k = 0; k < 4; k++)
+            lane[i]->c[k] = c[i / 4 + k / 2 * 8][i % 4 * 2 + k % 2];
+}
+
 void warp_complete(unsigned mask, unsigned first, unsigned end)
 {
     uint64_t in[32] = {0};
@@ -286,14 +376,32 @@ void warp_complete(unsigned mask, unsigned first, unsigned end)
     warp_numbers[first / 32]++;
 }
 
+void mma_complete(unsigned first, unsigned end)
+{
+    uint64_t in[32];
+    if (end - first < 32)
+        fail_at(&fibers[first], "a product of matrices by less than a warp");
+    for (unsigned lane = 0; lane < 32; lane++)
+        in[lane] = fibers[first + lane].in;
+    matrices_multiply(in, fibers[first].what);
+    for (unsigned lane = 0; lane < 32; lane++)
+        make_ready(first + lane);
+    warp_numbers[first / 32]++;
+}
+
 /* A fiber has come to a collective, or ended. */
 void warp_resolve(unsigned comer)
 {
     unsigned first = comer / 32 * 32;
     unsigned end = first + 32 < fiber_count ? first + 32 : fiber_count;
-    if (fibers[comer].state == AT_WARP) {
-        if (warp_is_complete(fibers[comer], first, end))
-            warp_complete(fibers[comer].mask, first, end);
+    Fiber &fiber = fibers[comer];
+    if (fiber.state == AT_WARP) {
+        if (!warp_is_complete(fiber, first, end))
+            return;
+        if (fiber.what == MMA_F16 || fiber.what == MMA_BF16)
+            mma_complete(first, end);
+        else
+            warp_complete(fiber.mask, first, end);
         return;
     }
     for (unsigned i = first; i < end; i++)
@@ -474,6 +582,33 @@ uint64_t warp(int line, unsigned mask, uint64_t value, Collective what, unsigned
     return fiber->out;
 }
 
+unsigned pack_f16(float low, float high)
+{
+    const float value[2] = {low, high};
+    unsigned word = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned bits = __float_as_uint(value[i]), sign = bits >> 16 & 0x8000u, half;
+        double size = fabs(static_cast<double>(value[i]));
+        int exponent = 0;
+        if (std::isnan(value[i])) {
+            half = 0x7fff; /* of all */
+        } else if (size >= 65520.0) {
+            half = sign | 0x7c00;
+        } else {
+            (void)frexp(size, &exponent);
+            exponent =
+                exponent < -13 || size == 0 ? -13 : exponent; /* a unit is 2^(exponent - 11) */
+            double units = nearbyint(ldexp(size, 11 - exponent));
+            /* A normal number has 1024 .. 2048 units: the first 1024 and a carry are its exponent's
+             */
+            half = sign |
+                   ((static_cast<unsigned>(exponent + 13) << 10) + static_cast<unsigned>(units));
+        }
+        word |= half << 16 * i;
+    }
+    return word;
+}
+
 void *shared(int id, size_t bytes, int line)
 {
     for (const Shared &known : shareds)
@@ -528,6 +663,11 @@ int emu_run(const struct emu_kernel *what, void *const *params, const uint32_t g
     counts.launches++;
     kernel = nullptr;
     return 0;
+}
+
+void emu_mma_set(enum emu_mma how)
+{
+    mma_how = how;
 }
 
 struct emu_counts emu_counts_get(void)

@@ -4,7 +4,8 @@
  *
  *   fiber    runs until a barrier, a warp collective or its end; then a seed says who runs
  *   barrier  every thread of the block, at the same line
- *   warp     every lane of the mask, at the same line and with the same mask
+ *   warp     every lane of the mask, at the same line and with the same mask; products of matrices
+ *            by all 32, whose fragments lie as the PTX ISA has them (kernels/cuda/tensor.h)
  *   shared   SC_SHARED arrays: heap blocks of their own (ASan sees their ends), poisoned per block
  *   TSan     each thread is a TSan fiber: barriers and __syncwarp are the only happens-before, so
  * it is a check for races inside a block, and between blocks, which have no order at all
@@ -47,7 +48,7 @@ struct Thread {
 extern Thread *current;
 extern dim3 block_index, block_dim, grid_dim;
 
-enum Collective { IDX, UP, DOWN, XOR, BALLOT, SYNCWARP };
+enum Collective { IDX, UP, DOWN, XOR, BALLOT, SYNCWARP, MMA_F16, MMA_BF16 };
 enum Joined { ANY, ALL, COUNT };
 
 int sync(int line, int predicate, Joined joined);
@@ -62,6 +63,23 @@ template <class T> inline void check(const void *at, int line)
     if (reinterpret_cast<uintptr_t>(at) % sizeof(T) != 0)
         fail("an access is not aligned to its size", line);
 }
+
+/* A lane's part of a product of matrices, as kernels/cuda/tensor.h has it. */
+struct Matrices {
+    unsigned a[4], b[2];
+    float c[4];
+};
+
+/* c += a * b. */
+inline void mma(int line, Collective what, const unsigned a[4], unsigned b_low, unsigned b_high,
+                float c[4])
+{
+    Matrices own = {{a[0], a[1], a[2], a[3]}, {b_low, b_high}, {c[0], c[1], c[2], c[3]}};
+    (void)warp(line, 0xffffffffu, reinterpret_cast<uintptr_t>(&own), what, 0);
+    memcpy(c, own.c, sizeof(own.c));
+}
+
+unsigned pack_f16(float low, float high); /* cvt.rn.f16x2.f32 */
 
 template <class T>
 inline T shuffle(int line, unsigned mask, T value, Collective what, unsigned argument)

@@ -36,6 +36,13 @@ struct emu_kernel {
 int emu_run(const struct emu_kernel *kernel, void *const *params, const uint32_t grid[3],
             const uint32_t block[3], uint64_t shared_bytes, uint64_t seed);
 
+/* How products of matrices (tensor cores) are added; EMU_MMA_NEAREST until another one is set.
+ *   NEAREST   in float32, one after the other
+ *   TRUNCATED in steps of 8, each aligned to the greatest of its terms and cut to 24 bits, sum too:
+ *             no better than any tensor core of capability 8.0 or more is found to be */
+enum emu_mma { EMU_MMA_NEAREST, EMU_MMA_TRUNCATED };
+void emu_mma_set(enum emu_mma how);
+
 /* The product's kernels (kernels/cuda/spec.h); NULL: none of that name. */
 const struct emu_kernel *emu_kernel_find(const char *name);
 

@@ -1,4 +1,4 @@
-/* Kernels that are wrong in what the emulation must see, and two that are right.
+/* Kernels that are wrong in what the emulation must see, and four that are right.
  *
  * Threads: as run.h. Tests: tests/unit/kernels/test_cuda_emu.c */
 #ifndef SC_TESTS_CUDA_EMU_WRONG_H
@@ -14,6 +14,9 @@ struct emu_wrong {
 #define EMU_WRONG_KERNELS(X)                                                                       \
     X(emu_sum)                                                                                     \
     X(emu_exchange)                                                                                \
+    X(emu_product)                                                                                 \
+    X(emu_product_rounded)                                                                         \
+    X(emu_product_by_half_a_warp)                                                                  \
     X(emu_barrier_in_a_branch)                                                                     \
     X(emu_exit_before_barrier)                                                                     \
     X(emu_lane_has_ended)                                                                          \

@@ -41,6 +41,13 @@ static inline bool is_due(uint64_t n, uint64_t every, uint64_t one)
     return !real_is_sampled() || n % every == one;
 }
 
+/* How a device adds is its own. */
+enum emu_mma { EMU_MMA_NEAREST, EMU_MMA_TRUNCATED };
+static inline void emu_mma_set(enum emu_mma how)
+{
+    (void)how;
+}
+
 /* What malloc did not give is there for the next launch. */
 static inline void lend(const void *at, uint64_t bytes)
 {

@@ -65,6 +65,35 @@ static void right_kernels_give_their_results_in_every_order(void **state)
     }
 }
 
+static void products_of_matrices_have_their_lanes(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < ORDERS; seed++) {
+        emu_mma_set(seed % 2 == 0 ? EMU_MMA_NEAREST : EMU_MMA_TRUNCATED);
+        assert_int_equal(run("emu_product", 0, seed), 0);
+        for (uint32_t i = 0; i < 256; i++) {
+            uint32_t row = i % 128 / 8, column = i % 8, sum = row + 100 * column;
+            for (uint32_t k = 0; k < 16; k++)
+                sum += (16 * row + k) * (3 * k + 5 * column);
+            assert_int_equal(out[i], sum);
+        }
+    }
+}
+
+static void products_are_added_as_it_is_set(void **state)
+{
+    (void)state;
+    emu_mma_set(EMU_MMA_NEAREST);
+    assert_int_equal(run("emu_product_rounded", 0, 0), 0);
+    for (uint32_t i = 0; i < 32; i++)
+        assert_int_equal(out[i], 0x3f800001);
+    emu_mma_set(EMU_MMA_TRUNCATED);
+    assert_int_equal(run("emu_product_rounded", 0, 0), 0);
+    for (uint32_t i = 0; i < 32; i++)
+        assert_int_equal(out[i], 0x3f800000);
+    emu_mma_set(EMU_MMA_NEAREST);
+}
+
 /* The exit status of a process that runs the kernel; what it says on stderr. */
 static int child_run(const char *name, uint64_t seed, char *ret_said, size_t said_bytes)
 {
@@ -101,6 +130,7 @@ static void each_mistake_is_named(void **state)
         {"emu_lane_outside_the_mask", "is not in the mask that it names"},
         {"emu_shuffle_of_a_stranger", "reads a lane that takes no part"},
         {"emu_warp_waits_for_barrier", "waits for lanes that are elsewhere"},
+        {"emu_product_by_half_a_warp", "names a lane that has ended"},
         {"emu_unaligned", "is not aligned to its size"},
         {"emu_much_shared", "more than 227 KiB of shared memory"},
     };
@@ -179,6 +209,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_kernels_give_their_results_in_every_order),
+        cmocka_unit_test(products_of_matrices_have_their_lanes),
+        cmocka_unit_test(products_are_added_as_it_is_set),
         cmocka_unit_test(each_mistake_is_named),
         cmocka_unit_test(a_race_shows_in_results),
         cmocka_unit_test(sanitizers_see_what_results_do_not_show),

@@ -1,0 +1,84 @@
+/* What all score kernels have in common (importance.cu, importance_tensor.cu): the softmax of a
+ * vector over splits of the keys, which new keys a vector sees, and where statistics are.
+ *
+ * Holds: both ways to make scores leave the same statistics in the same places, so that score_join
+ *   and score_total are one kernel each.
+ * Tests: tests/unit/kernels/test_cuda_importance.c, test_cuda_tensor.c */
+#ifndef SC_KERNELS_CUDA_SCORE_SOFT_H
+#define SC_KERNELS_CUDA_SCORE_SOFT_H
+
+#include "kernels/cuda/score_keys.h"
+#include "kernels/exp2_terms.h"
+
+#define INFINITE  __uint_as_float(0x7f800000u) /* no header has it everywhere */
+#define ALL_LANES 0xffffffffu
+#define LOG2_E    1.44269504088896341f
+
+/* exp2.h: of x <= 0, or NaN. */
+SC_DEVICE float exp2_of(float x)
+{
+    float rounded = __fadd_rn(x, SC_KERNELS_EXP2_ROUND);
+    float f = __fadd_rn(x, -__fadd_rn(rounded, -SC_KERNELS_EXP2_ROUND));
+    float p = __fmaf_rn(SC_KERNELS_EXP2_P5, f, SC_KERNELS_EXP2_P4);
+    p = __fmaf_rn(p, f, SC_KERNELS_EXP2_P3);
+    p = __fmaf_rn(p, f, SC_KERNELS_EXP2_P2);
+    p = __fmaf_rn(p, f, SC_KERNELS_EXP2_P1);
+    p = __fmaf_rn(p, f, 1.0f);
+    /* The lowest bits of `rounded` are a whole number, those of 1.5 * 2^23 are 0. */
+    float power = __uint_as_float(__float_as_uint(p) + (__float_as_uint(rounded) << 23));
+    if (x < SC_KERNELS_EXP2_LEAST)
+        return 0;
+    return x <= 0 ? power : x;
+}
+
+/* The greatest so far, and the sum of 2^(score - greatest). */
+struct Soft {
+    float best, sum;
+};
+
+/* What is subtracted from scores: of none at all, 0. */
+SC_DEVICE float base_of(float best)
+{
+    return best == -INFINITE ? 0.0f : best;
+}
+
+SC_DEVICE float greater(float a, float b) /* NaN in b takes no part */
+{
+    return b > a ? b : a;
+}
+
+/* a's keys come first. */
+SC_DEVICE Soft soft_join(const Soft &a, const Soft &b)
+{
+    Soft both;
+    both.best = greater(a.best, b.best);
+    float base = base_of(both.best);
+    both.sum = __fadd_rn(__fmul_rn(a.sum, exp2_of(__fadd_rn(a.best, -base))),
+                         __fmul_rn(b.sum, exp2_of(__fadd_rn(b.best, -base))));
+    return both;
+}
+
+SC_DEVICE uint32_t vectors_of(const sc_cuda_score &what)
+{
+    return (what.queries.row_count - what.row_first) * what.group;
+}
+
+/* Fresh keys that a query vector sees. */
+SC_DEVICE uint32_t seen_of(const sc_cuda_score &what, uint32_t vector)
+{
+    return what.fresh.count - what.queries.row_count + what.row_first + vector / what.group + 1;
+}
+
+SC_DEVICE uint32_t splits_of(const sc_cuda_score &what, const Lay &lay)
+{
+    uint32_t tiles = tiles_of(what.prefix.count, lay) + tiles_of(what.fresh.count, lay);
+    return (tiles + what.tiles_each - 1) / what.tiles_each;
+}
+
+/* Statistics of a split of a head of this launch; split `splits`: what score_join makes of all. */
+SC_DEVICE float *stats_of(const sc_cuda_score &what, uint32_t head, uint32_t splits, uint32_t split)
+{
+    return what.stats + (head * (splits + 1ull) + split) * vectors_of(what) * 2;
+}
+
+#endif
