@@ -43,7 +43,8 @@ static void a_pass_of_several_extents_arrives_whole(void **state)
     for (uint32_t policy = FAKE_LAZY; policy <= FAKE_RANDOM; policy++) {
         struct desk desk;
         fake_policy((enum fake_policy)policy, policy);
-        desk_open(&desk, "\"preset\": \"as-like\"", 2 * SC_PLUGIN_SAVE_TOKENS + 100);
+        desk_open(&desk, "\"preset\": \"as-like\", \"gpu\": {\"store_bytes\": \"16MiB\"}",
+                  2 * SC_PLUGIN_SAVE_TOKENS + 100);
         desk_store_pass(&desk, PAGED);
         desk_assert_stored(&desk);
         desk_close(&desk);
