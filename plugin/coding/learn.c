@@ -233,7 +233,8 @@ uint64_t sc_plugin_learn_step(struct sc_plugin_learning *learning, uint32_t laye
 void sc_plugin_learn_queries(struct sc_plugin_learning *learning, uint32_t layer,
                              const struct sc_kernels_queries *queries)
 {
-    if (pthread_mutex_trylock(&learning->lock) != 0)
+    if (learning->learnt == NULL || learning->row_bytes[0] == 0 ||
+        pthread_mutex_trylock(&learning->lock) != 0)
         return;
     struct sc_plugin_learnt *learnt = learnt_of(learning, layer, 0);
     uint64_t before = learnt->rows;
