@@ -109,7 +109,7 @@ static uint64_t query_row_bytes(const struct sc_plugin_score *score)
            sc_kernels_dtype_bytes(score->what->queries.dtype);
 }
 
-/* Queries and new keys that lie side by side, as they go up. */
+/* Queries of the host, side by side as they go up. */
 static void plan_packed(struct plan *plan)
 {
     const struct sc_plugin_score *score = plan->score;
