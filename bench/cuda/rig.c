@@ -1,7 +1,7 @@
 /* Device, memory, races and figures of bench cuda: see rig.h. */
 #include "bench/cuda/rig.h"
 
-#include "kernels/cuda/images.h"
+#include "plugin/device/images.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -9,7 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-#define IMAGES_MAX     8u
 #define FLIGHTS        64u
 #define WARM_ROUNDS    2u
 #define PAGE_BYTES     4096u
@@ -39,22 +38,6 @@ void rig_check(struct rig *rig, sc_cu_result code, const char *call)
         bench_die("%s: %s", call, sc_gpu_result_text(rig->cu, code, text, sizeof(text)));
 }
 
-static uint32_t images_of(const struct sc_cuda_image *images, uint32_t count,
-                          struct sc_gpu_image ret_images[IMAGES_MAX])
-{
-    static const uint32_t KINDS[] = {[SC_CUDA_IMAGE_FATBIN] = SC_GPU_FATBIN,
-                                     [SC_CUDA_IMAGE_CUBIN] = SC_GPU_CUBIN,
-                                     [SC_CUDA_IMAGE_PTX] = SC_GPU_PTX};
-    count = count < IMAGES_MAX ? count : IMAGES_MAX;
-    for (uint32_t i = 0; i < count; i++)
-        ret_images[i] = (struct sc_gpu_image){
-            .capability = images[i].capability,
-            .kind = KINDS[images[i].kind],
-            .bytes = images[i].bytes,
-            .byte_count = images[i].size + (images[i].kind == SC_CUDA_IMAGE_PTX ? 1 : 0)};
-    return count;
-}
-
 /* A call of the driver's that struct sc_cu has not; NULL: nor has the driver. */
 static void *call_find(const char *name, int version)
 {
@@ -82,10 +65,10 @@ static void calls_find(struct rig *rig)
 
 static void own_load(struct rig *rig)
 {
-    struct sc_gpu_image images[IMAGES_MAX];
+    struct sc_gpu_image images[SC_PLUGIN_IMAGES];
     uint32_t count;
     const struct sc_cuda_image *all = bench_cuda_images(&count);
-    count = images_of(all, count, images);
+    count = sc_plugin_images_of(all, count, images);
     const struct sc_gpu_image *image = sc_gpu_image_choose(images, count, rig->device->capability);
     if (image == NULL)
         bench_die("no image of the bench's own kernels fits %s", rig->device->name);
@@ -99,14 +82,14 @@ static void own_load(struct rig *rig)
 bool rig_open(struct rig *rig, char *ret_why, uint64_t why_bytes)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    struct sc_gpu_image images[IMAGES_MAX];
+    struct sc_gpu_image images[SC_PLUGIN_IMAGES];
     uint32_t count;
     const struct sc_cuda_image *all = sc_cuda_images(&count);
     sc_alloc_init(&rig->alloc);
     const struct sc_gpu_params params = {.alloc = &rig->alloc,
                                          .poison = &rig->poison,
                                          .images = images,
-                                         .image_count = images_of(all, count, images),
+                                         .image_count = sc_plugin_images_of(all, count, images),
                                          .kernels = PRODUCT,
                                          .kernel_count = RIG_PRODUCT_KERNELS,
                                          .slot_count = 1,

@@ -1,9 +1,9 @@
 /* Attaching, boxes and tables: see device.h. */
 #include "plugin/device/device.h"
 
-#include "kernels/cuda/images.h"
 #include "plugin/args/dtype.h"
 #include "plugin/device/course.h"
+#include "plugin/device/images.h"
 #include "plugin/device/parcel.h"
 
 #include <string.h>
@@ -11,7 +11,6 @@
 #define BOX_BYTES   (2ull << 20)
 #define BOXES_MIN   4u
 #define FLIGHTS     32u /* of a stream */
-#define IMAGES_MAX  8u
 #define BOX_WAIT_NS UINT64_C(1000000)
 #define ALIGN_BYTES 256u
 #define PAGE_BYTES  4096u /* whole pages are pinned */
@@ -54,23 +53,6 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
 }
 
 /* ---- Attaching ------------------------------------------------------------------------------ */
-
-static uint32_t images_of(struct sc_gpu_image ret_images[IMAGES_MAX])
-{
-    static const uint32_t KINDS[] = {[SC_CUDA_IMAGE_FATBIN] = SC_GPU_FATBIN,
-                                     [SC_CUDA_IMAGE_CUBIN] = SC_GPU_CUBIN,
-                                     [SC_CUDA_IMAGE_PTX] = SC_GPU_PTX};
-    uint32_t count;
-    const struct sc_cuda_image *images = sc_cuda_images(&count);
-    count = count < IMAGES_MAX ? count : IMAGES_MAX;
-    for (uint32_t i = 0; i < count; i++)
-        ret_images[i] = (struct sc_gpu_image){
-            .capability = images[i].capability,
-            .kind = KINDS[images[i].kind],
-            .bytes = images[i].bytes,
-            .byte_count = images[i].size + (images[i].kind == SC_CUDA_IMAGE_PTX ? 1 : 0)};
-    return count;
-}
 
 /* What attach made, wholly or in part. Nothing flies. */
 static void detach(struct sc_plugin_device *device)
@@ -189,14 +171,14 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
 static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
                           struct spec_error *reterr)
 {
-    struct sc_gpu_image images[IMAGES_MAX];
+    struct sc_gpu_image images[SC_PLUGIN_IMAGES];
     device->box_count = device->params.stage_bytes / device->box_bytes;
     device->box_count = device->box_count > BOXES_MIN ? device->box_count : BOXES_MIN;
     const struct sc_gpu_params params = {.alloc = device->params.alloc,
                                          .poison = device->params.poison,
                                          .ordinal = ordinal,
                                          .images = images,
-                                         .image_count = images_of(images),
+                                         .image_count = sc_plugin_images(images),
                                          .kernels = KERNELS,
                                          .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
                                          .slot_count = SC_PLUGIN_DEVICE_PAIRS,

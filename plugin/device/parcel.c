@@ -1,8 +1,8 @@
 /* Packing on the host's stream, copying on ours: see parcel.h. */
 #include "plugin/device/parcel.h"
 
-#include "gpu/work.h"
 #include "plugin/args/dtype.h"
+#include "plugin/device/lane.h"
 
 #include <string.h>
 
@@ -136,19 +136,10 @@ static spec_status work_make(struct sc_plugin_parcel *parcel, const struct sc_ke
  * has room. */
 static uint32_t lane_board(struct sc_plugin_parcel *parcel, struct sc_gpu_slot *slot)
 {
-    struct sc_gpu_device *gpu = parcel->device->gpu;
     const struct sc_gpu_hold hold = {.give = parcel_landed, .held = parcel};
-    struct sc_gpu_lane *lane = &slot->copies;
-    bool boards = sc_gpu_flight_begin(gpu, lane);
-    if (!boards) {
-        lane = &slot->kernels;
-        boards = sc_gpu_flight_begin(gpu, lane);
-    }
-    if (!boards)
-        return 0;
-    bool is_held = sc_gpu_flight_hold(lane, &hold); /* a flight of its own has a place */
-    SC_ASSERT(parcel->device->params.poison, is_held);
-    return lane == &slot->copies ? SC_GPU_COPIES : SC_GPU_KERNELS;
+    if (sc_plugin_lane_board(parcel->device, &slot->copies, &hold))
+        return SC_GPU_COPIES;
+    return sc_plugin_lane_board(parcel->device, &slot->kernels, &hold) ? SC_GPU_KERNELS : 0;
 }
 
 /* Slot locked, device entered, the flight boards. It departs. */
@@ -158,19 +149,15 @@ static spec_status enqueue(struct sc_plugin_parcel *parcel, struct sc_gpu_slot *
 {
     struct sc_gpu_device *gpu = parcel->device->gpu;
     struct sc_gpu_lane *lane = which == SC_GPU_COPIES ? &slot->copies : &slot->kernels;
-    const struct sc_gpu_grid grid = {.blocks_x = shape->grid[0], .threads = shape->block[0]};
-    struct spec_error late = {.struct_size = sizeof(late)};
-    void *arguments = work;
     atomic_store_explicit(&parcel->flies, 1, memory_order_relaxed);
-    spec_status status =
-        sc_gpu_launch(gpu, stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, &grid, &arguments, reterr);
+    spec_status status = sc_plugin_lane_launch(
+        parcel->device, stream, SC_PLUGIN_KERNEL_sc_cuda_rows_pack, true, shape, work, reterr);
     if (status == SPEC_OK)
         status = sc_gpu_begin(gpu, slot, stream, which, reterr); /* E0, behind the kernel */
     if (status == SPEC_OK)
         status = sc_gpu_copy_out(gpu, lane, parcel->rows, parcel->range.at,
                                  parcel->row_count * parcel->row_bytes, reterr);
-    spec_status departed = sc_gpu_flight_depart(gpu, lane, status == SPEC_OK ? reterr : &late);
-    status = status == SPEC_OK ? departed : status;
+    status = sc_plugin_lane_depart(parcel->device, lane, status, reterr);
     if (status == SPEC_OK)
         return SPEC_OK;
     sc_gpu_stream_finish(gpu, stream); /* the kernel may be there, and no event behind it */

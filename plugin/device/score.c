@@ -12,6 +12,14 @@
 
 /* ---- Where things lie ----------------------------------------------------------------------- */
 
+/* So many bytes, where the last ones ended; none: 0. */
+static uint64_t place(uint64_t *end, uint64_t bytes)
+{
+    uint64_t at = *end;
+    *end += UP(bytes);
+    return bytes > 0 ? at : 0;
+}
+
 /* A slab's places on the device; 0: it has no such thing. */
 struct slab_places {
     uint64_t table, scales, codes, turns;
@@ -28,14 +36,6 @@ struct slab_walk {
     uint64_t tables[TABLES];
 };
 
-/* So many bytes in the walk's order; none: 0. */
-static uint64_t walk_bytes(struct slab_walk *walk, uint64_t bytes)
-{
-    uint64_t at = walk->at;
-    walk->at += UP(bytes);
-    return bytes > 0 ? at : 0;
-}
-
 /* false: a table that does not exist. */
 static bool walk_table(struct slab_walk *walk, const struct sc_kernels_coded *coded,
                        struct slab_places *places)
@@ -46,7 +46,7 @@ static bool walk_table(struct slab_walk *walk, const struct sc_kernels_coded *co
             return true;
         }
     places->table_bytes = sc_cuda_planes_table_bytes(coded->planes, coded->rotary);
-    places->table = walk_bytes(walk, places->table_bytes);
+    places->table = place(&walk->at, places->table_bytes);
     if (walk->table_count < TABLES) {
         walk->of[walk->table_count] = coded->planes;
         walk->turn[walk->table_count] = coded->rotary;
@@ -78,9 +78,9 @@ static bool walk_slab(struct slab_walk *walk, const struct sc_kernels_keys *keys
         places->scale_bytes = sc_kernels_code_scale_bytes(keys->channels);
         places->code_bytes = rows * sc_kernels_code_row_bytes(keys->channels, coded->bits);
     }
-    places->scales = walk_bytes(walk, places->scale_bytes);
-    places->codes = walk_bytes(walk, places->code_bytes);
-    places->turns = walk_bytes(walk, places->turn_bytes);
+    places->scales = place(&walk->at, places->scale_bytes);
+    places->codes = place(&walk->at, places->code_bytes);
+    places->turns = place(&walk->at, places->turn_bytes);
     return is_known;
 }
 
@@ -95,13 +95,6 @@ struct plan {
     bool has_tables;
     struct sc_cuda_score work;
 };
-
-static uint64_t plan_bytes(struct plan *plan, uint64_t bytes)
-{
-    uint64_t at = plan->end;
-    plan->end += UP(bytes);
-    return bytes > 0 ? at : 0;
-}
 
 static uint64_t query_row_bytes(const struct sc_plugin_score *score)
 {
@@ -118,7 +111,7 @@ static void plan_packed(struct plan *plan)
     struct sc_cuda_score_queries *queries = &plan->work.queries;
     queries->row_stride_bytes = query_row_bytes(score);
     queries->head_stride_bytes = head_bytes;
-    plan->queries_at = plan_bytes(plan, queries->row_count * queries->row_stride_bytes);
+    plan->queries_at = place(&plan->end, queries->row_count * queries->row_stride_bytes);
     queries->data = (const uint8_t *)(uintptr_t)plan->queries_at;
 }
 
@@ -163,13 +156,13 @@ static bool plan_fresh(struct plan *plan)
     if (fresh->count == 0)
         return true;
     if (score->fresh->device == NULL) {
-        plan->fresh_at = plan_bytes(plan, fresh->count * score->head_count * head_bytes);
+        plan->fresh_at = place(&plan->end, fresh->count * score->head_count * head_bytes);
         there = (struct sc_kernels_memory){.k_base = (uint8_t *)(uintptr_t)plan->fresh_at,
                                            .v_base = (uint8_t *)(uintptr_t)plan->fresh_at,
                                            .token_stride_bytes = score->head_count * head_bytes,
                                            .head_stride_bytes = head_bytes};
     } else if (there.slots != NULL) {
-        plan->slots_at = plan_bytes(plan, fresh->count * sizeof(int64_t));
+        plan->slots_at = place(&plan->end, fresh->count * sizeof(int64_t));
         there.slots = (const int64_t *)(uintptr_t)plan->slots_at;
     }
     return sc_cuda_memory_of(&there, element, &plan->work.fresh.memory);
@@ -184,12 +177,12 @@ static bool plan_prefix(struct plan *plan)
     plan->work.prefix.dtype = prefix->dtype;
     if (prefix->slabs == NULL) {
         struct sc_kernels_memory there = prefix->memory; /* rows behind each other */
-        plan->rows_at = plan_bytes(plan, prefix->count * there.token_stride_bytes);
+        plan->rows_at = place(&plan->end, prefix->count * there.token_stride_bytes);
         there.k_base = there.v_base = (uint8_t *)(uintptr_t)plan->rows_at;
         return sc_cuda_memory_of(&there, sc_kernels_dtype_bytes(prefix->dtype),
                                  &plan->work.prefix.memory);
     }
-    plan->slabs_at = plan_bytes(plan, prefix->slab_count * sizeof(struct sc_cuda_score_slab));
+    plan->slabs_at = place(&plan->end, prefix->slab_count * sizeof(struct sc_cuda_score_slab));
     plan->slabs =
         (struct slab_walk){.at = plan->end, .table_most = plan->score->device->table_bytes};
     plan->work.slabs = (const void *)(uintptr_t)plan->slabs_at;
@@ -224,9 +217,9 @@ static bool plan_make(struct plan *plan, const struct sc_plugin_score *score, ui
     if (work->tiles_each == 0)
         return false;
     uint64_t column = what->prefix.count * sizeof(float);
-    work->stats = (float *)(uintptr_t)plan_bytes(plan, sc_cuda_score_scratch_bytes(work));
-    work->sums = (float *)(uintptr_t)plan_bytes(plan, score->head_count * column);
-    work->total = (float *)(uintptr_t)plan_bytes(plan, column);
+    work->stats = (float *)(uintptr_t)place(&plan->end, sc_cuda_score_scratch_bytes(work));
+    work->sums = (float *)(uintptr_t)place(&plan->end, score->head_count * column);
+    work->total = (float *)(uintptr_t)place(&plan->end, column);
     struct sc_cuda_shape shape;
     return sc_cuda_score_best_shape(work, &shape) && sc_cuda_score_join_shape(work, &shape) &&
            sc_cuda_score_columns_shape(work, &shape) && sc_cuda_score_total_shape(work, &shape);
@@ -459,30 +452,26 @@ static spec_status kernels_launch(const struct plan *plan, struct sc_gpu_slot *s
                                   struct spec_error *reterr)
 {
     struct sc_plugin_device *device = plan->score->device;
-    void *stream = slot->kernels.stream;
     struct sc_cuda_score work = plan->work;
-    struct sc_cuda_shape shape;
-    enum sc_plugin_kernel best = SC_PLUGIN_KERNEL_sc_cuda_score_best;
-    enum sc_plugin_kernel columns = SC_PLUGIN_KERNEL_sc_cuda_score_columns;
-    if (sc_cuda_score_has_tensor(&work, plan->has_tables, device->gpu->capability)) {
-        best = SC_PLUGIN_KERNEL_sc_cuda_score_best_tensor;
-        columns = SC_PLUGIN_KERNEL_sc_cuda_score_columns_tensor;
-    }
+    bool is_tensor = sc_cuda_score_has_tensor(&work, plan->has_tables, device->gpu->capability);
+    const struct {
+        enum sc_plugin_kernel kernel;
+        bool (*shape)(const struct sc_cuda_score *what, struct sc_cuda_shape *ret_shape);
+    } steps[] = {{is_tensor ? SC_PLUGIN_KERNEL_sc_cuda_score_best_tensor
+                            : SC_PLUGIN_KERNEL_sc_cuda_score_best,
+                  sc_cuda_score_best_shape},
+                 {SC_PLUGIN_KERNEL_sc_cuda_score_join, sc_cuda_score_join_shape},
+                 {is_tensor ? SC_PLUGIN_KERNEL_sc_cuda_score_columns_tensor
+                            : SC_PLUGIN_KERNEL_sc_cuda_score_columns,
+                  sc_cuda_score_columns_shape},
+                 {SC_PLUGIN_KERNEL_sc_cuda_score_total, sc_cuda_score_total_shape}};
     spec_status status = sc_gpu_follow(device->gpu, &slot->kernels, &slot->copies, reterr);
-    bool fits = sc_cuda_score_best_shape(&work, &shape);
-    if (status == SPEC_OK)
-        status = sc_plugin_lane_launch(device, stream, best, fits, &shape, &work, reterr);
-    fits = sc_cuda_score_join_shape(&work, &shape);
-    if (status == SPEC_OK)
-        status = sc_plugin_lane_launch(device, stream, SC_PLUGIN_KERNEL_sc_cuda_score_join, fits,
-                                       &shape, &work, reterr);
-    fits = sc_cuda_score_columns_shape(&work, &shape);
-    if (status == SPEC_OK)
-        status = sc_plugin_lane_launch(device, stream, columns, fits, &shape, &work, reterr);
-    fits = sc_cuda_score_total_shape(&work, &shape);
-    if (status == SPEC_OK && plan->score->is_total)
-        status = sc_plugin_lane_launch(device, stream, SC_PLUGIN_KERNEL_sc_cuda_score_total, fits,
-                                       &shape, &work, reterr);
+    for (uint32_t i = 0; status == SPEC_OK && i < (plan->score->is_total ? 4u : 3u); i++) {
+        struct sc_cuda_shape shape;
+        bool fits = steps[i].shape(&work, &shape);
+        status = sc_plugin_lane_launch(device, slot->kernels.stream, steps[i].kernel, fits, &shape,
+                                       &work, reterr);
+    }
     return status;
 }
 

@@ -4,13 +4,12 @@
 #include "gpu/device.h"
 #include "gpu/pin.h"
 #include "gpu/work.h"
-#include "kernels/cuda/images.h"
+#include "plugin/device/images.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
 #define BLOCKS_MAX   4096u
-#define IMAGES_MAX   8u
 #define BOUNCE_BYTES (64ull << 20) /* of each direction */
 #define ALIGN_BYTES  64u
 #define FATBIN       0xba55ed50u /* how files begin */
@@ -40,23 +39,6 @@ static struct {
 } real;
 
 /* ---- The device ----------------------------------------------------------------------------- */
-
-static uint32_t images_of(struct sc_gpu_image ret_images[IMAGES_MAX])
-{
-    static const uint32_t KINDS[] = {[SC_CUDA_IMAGE_FATBIN] = SC_GPU_FATBIN,
-                                     [SC_CUDA_IMAGE_CUBIN] = SC_GPU_CUBIN,
-                                     [SC_CUDA_IMAGE_PTX] = SC_GPU_PTX};
-    uint32_t count;
-    const struct sc_cuda_image *images = sc_cuda_images(&count);
-    count = count < IMAGES_MAX ? count : IMAGES_MAX;
-    for (uint32_t i = 0; i < count; i++)
-        ret_images[i] = (struct sc_gpu_image){
-            .capability = images[i].capability,
-            .kind = KINDS[images[i].kind],
-            .bytes = images[i].bytes,
-            .byte_count = images[i].size + (images[i].kind == SC_CUDA_IMAGE_PTX ? 1 : 0)};
-    return count;
-}
 
 /* A file as an image. It is read once a process, and stays. */
 static uint32_t image_read(const char *path, struct sc_gpu_image *ret_image)
@@ -109,7 +91,7 @@ int real_open(void **state)
 #undef NAME
     };
     struct spec_error error = {.struct_size = sizeof(error)};
-    struct sc_gpu_image images[IMAGES_MAX];
+    struct sc_gpu_image images[SC_PLUGIN_IMAGES];
     const char *path = getenv("SC_TEST_IMAGE");
     (void)state;
     sc_alloc_init(&real.alloc);
@@ -117,7 +99,7 @@ int real_open(void **state)
                                          .poison = &real.poison,
                                          .images = images,
                                          .image_count = path != NULL ? image_read(path, images)
-                                                                     : images_of(images),
+                                                                     : sc_plugin_images(images),
                                          .kernels = KERNELS,
                                          .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
                                          .slot_count = 1,
