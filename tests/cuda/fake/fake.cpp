@@ -73,6 +73,7 @@ namespace
 {
 
 constexpr size_t PAGE = 4096;
+constexpr size_t HUGE_PAGE = size_t{2} << 20; /* opened and closed at the price of one page */
 constexpr int CAPTURE_UNSUPPORTED = 900;
 
 struct Allocation {
@@ -187,14 +188,30 @@ struct OpenPiece {
     {
         if (is_host || Run::is_open)
             return;
-        first = reinterpret_cast<uintptr_t>(at) / PAGE * PAGE;
-        all = pages(reinterpret_cast<uintptr_t>(at) + bytes - first);
+        auto p = reinterpret_cast<uintptr_t>(at);
+        first = p / PAGE * PAGE;
+        size_t end = first + pages(p + bytes - first);
+        widen(at, &first, &end);
+        all = end - first;
         protect(PROT_READ | PROT_WRITE);
     }
     ~OpenPiece()
     {
         if (all > 0)
             protect(PROT_NONE);
+    }
+    /* To whole huge pages, which a piece of one would split for good. */
+    static void widen(const uint8_t *at, uintptr_t *first, size_t *end)
+    {
+        auto i = state().device.upper_bound(at);
+        if (i == state().device.begin() || (--i)->second.bytes < HUGE_PAGE)
+            return;
+        auto from = reinterpret_cast<uintptr_t>(i->first);
+        size_t most = from + pages(i->second.bytes);
+        if (*end > most)
+            return;
+        *first = from + (*first - from) / HUGE_PAGE * HUGE_PAGE;
+        *end = std::min(most, from + (*end - from + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
     }
     void protect(int how)
     {
@@ -694,6 +711,25 @@ sc_cu_result f_cuModuleGetFunction(sc_cu_function *function, sc_cu_module module
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
+/* nullptr: none. align  of whole pages */
+uint8_t *map_pages(size_t bytes, size_t align)
+{
+    void *memory = mmap(nullptr, bytes + align - PAGE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return nullptr;
+    auto at = static_cast<uint8_t *>(memory);
+    uint8_t *first = at + (align - reinterpret_cast<uintptr_t>(at) % align) % align;
+    uint8_t *end = first + bytes, *all_end = at + bytes + align - PAGE;
+    if (first > at)
+        munmap(at, static_cast<size_t>(first - at));
+    if (all_end > end)
+        munmap(end, static_cast<size_t>(all_end - end));
+    if (align == HUGE_PAGE)
+        madvise(first, bytes, MADV_HUGEPAGE); /* where there are none it is slower, no more */
+    return first;
+}
+
 sc_cu_result f_cuMemAlloc(sc_cu_ptr *at, size_t bytes)
 {
     DEVICE_CALL(cuMemAlloc);
@@ -702,12 +738,11 @@ sc_cu_result f_cuMemAlloc(sc_cu_ptr *at, size_t bytes)
     if (bytes == 0)
         return SC_CU_INVALID_VALUE;
     size_t all = pages(bytes);
-    void *memory =
-        mmap(nullptr, all + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    uint8_t *first = map_pages(all + PAGE, all >= HUGE_PAGE ? HUGE_PAGE : PAGE);
+    if (first == nullptr)
         return SC_CU_OUT_OF_MEMORY;
     /* The end is near the guard page, the beginning 256-aligned as a real one. */
-    uint8_t *first = static_cast<uint8_t *>(memory), *p = first + (all - bytes) / 256 * 256;
+    uint8_t *p = first + (all - bytes) / 256 * 256;
     memset(first, FAKE_POISON, all);
     mprotect(first, all + PAGE, PROT_NONE);
     state().device[first] = Allocation{static_cast<size_t>(p + bytes - first), context};
