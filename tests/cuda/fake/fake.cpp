@@ -9,10 +9,13 @@
  * All but cuGetProcAddress_v2, cuDriverGetVersion and the fake_ functions is hidden. */
 #include "tests/cuda/fake/fake.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -88,7 +91,8 @@ struct State {
     CUstream_st null_streams[FAKE_DEVICES] = {};
     std::map<const uint8_t *, Allocation> device; /* by their first page */
     std::map<const uint8_t *, size_t> pinned;
-    std::vector<std::unique_ptr<CUstream_st>> streams; /* all that ever were, by age */
+    std::vector<std::unique_ptr<CUstream_st>> streams; /* that have, or may get work, by age */
+    std::vector<std::unique_ptr<CUstream_st>> spent;   /* destroyed, idle: events name them */
     std::set<CUevent_st *> events;
     std::set<CUmod_st *> modules;
     int policy = FAKE_EAGER, version = 13000, capability = 90, devices = FAKE_DEVICES;
@@ -911,6 +915,13 @@ sc_cu_result f_cuStreamDestroy(sc_cu_stream stream)
 {
     UNDO_CALL(cuStreamDestroy);
     stream_of(stream, "cuStreamDestroy")->is_destroyed = true;
+    auto &all = state().streams;
+    auto is_spent = [](const std::unique_ptr<CUstream_st> &s) {
+        return s->is_destroyed && s->run == s->enqueued;
+    };
+    auto first = std::stable_partition(all.begin(), all.end(), std::not_fn(is_spent));
+    std::move(first, all.end(), std::back_inserter(state().spent));
+    all.erase(first, all.end());
     return answer;
 }
 
