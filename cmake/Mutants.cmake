@@ -17,3 +17,14 @@ function(sc_mutate patch ret_source ret_made)
   set(${ret_source} "${source}" PARENT_SCOPE)
   set(${ret_made} "${made}" PARENT_SCOPE)
 endfunction()
+
+# sc_compile_once(TARGET SOURCES source .. LINKS library ..): objects that several mutants link, which
+# none of them changes.
+function(sc_compile_once target)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  if(NOT TARGET ${target})
+    add_library(${target} OBJECT ${ARG_SOURCES})
+    sc_target_defaults(${target})
+    target_link_libraries(${target} PRIVATE ${ARG_LINKS})
+  endif()
+endfunction()
