@@ -87,8 +87,7 @@ static bool claim(struct sc_plugin_mirror_run *up, const struct sc_store_run *ru
         (void)sc_gpu_flights_reap(gpu, &gpu->slots[other].copies);
         word = atomic_load_explicit(&up->word, memory_order_acquire);
     }
-    return word == own || word == (own | IS_THERE) ||
-           (word >> SERIAL_SHIFT == run->serial && (word & IS_THERE) != 0);
+    return word == own || (word & IS_THERE) != 0;
 }
 
 bool sc_plugin_mirror_up(struct sc_plugin_device *device, uint32_t slot, const uint8_t *at,
