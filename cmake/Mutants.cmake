@@ -18,7 +18,7 @@ function(sc_mutate patch ret_source ret_made)
   set(${ret_made} "${made}" PARENT_SCOPE)
 endfunction()
 
-# sc_compile_once(TARGET SOURCES source .. LINKS library ..): objects that several mutants link, which
+# sc_compile_once(TARGET SOURCES source .. LINKS library ..): objects that several mutants link, and
 # none of them changes.
 function(sc_compile_once target)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})

@@ -2,9 +2,9 @@
  * that works on it. Of the product only store/ includes this. Which room is on which floor:
  * docs/ARCHITECTURE.md.
  *
- * Locks, by rank: a flight's own (30), the spare frame's (35), the pool's of sketches (36), space
- * (40), log (50), live (54), cache (55), wear (58), frames (60), the back end's (62 and more). The
- * log lock is never held while space is taken: space freed by a drop is given back after it.
+ * Locks, by rank: a flight's own (30), the spare frame's (35), space (40), log (50), live (54),
+ * cache (55), wear (58), frames (60), the pool's of sketches (61), the back end's (62 and more).
+ * The log lock is never held while space is taken: space freed by a drop is given back after it.
  *
  * Threads: per member, below.
  * Tests: tests/unit/store/, tests/fault/ */

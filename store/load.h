@@ -64,15 +64,15 @@ struct sc_store_picks {
                            * this order; ascending neighbours share operations. Kept by pointer.
                            * NULL: 0, 1 .. count - 1 (so all K of a split layout are read) */
     uint64_t count;
-    uint32_t wanted;    /* enum sc_store_part_wanted */
-    bool whole_slabs;   /* planner `chunk`: every operation takes the whole slab of its rows */
-    bool finer;         /* not of whole rows: what their codes lack, where the extent has that, and
-                         * rows else (and those of the host tier). Rows are more than 8 KiB, or
-                         * `finer_always`, or they are gone (is_coarse). The codes' values are the
-                         * consumer's to know. What fails of that is left out, and only that:
-                         * reader_next does not give it, nor what is gone and has none; it is
-                         * counted, and no load of this process reads it again
-                         * (sc_store_finer_failed) */
+    uint32_t wanted;  /* enum sc_store_part_wanted */
+    bool whole_slabs; /* planner `chunk`: every operation takes the whole slab of its rows */
+    bool finer;       /* not of whole rows: what their codes lack, where the extent has that, and
+                       * rows else (and those of the host tier). Rows are more than 8 KiB, or
+                       * `finer_always`, or they are gone (is_coarse). The codes' values are the
+                       * consumer's to know. What fails of that is left out, and only that:
+                       * reader_next does not give it, nor what is gone and has none; it is
+                       * counted, and no load of this process reads it again
+                       * (sc_store_finer_failed) */
     bool finer_always;
     bool from_hot;      /* of hot blocks, some of sc_store_hot_rows', ascending: K and V, read one
                          * behind the other, gaps too. One that fails is not used any more, and the
@@ -257,6 +257,25 @@ void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_
  * what flies into it has ended). Never blocks. */
 void sc_store_sketch_end(struct sc_store_sketch *sketch);
 uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
+
+#define SC_STORE_RUN_BYTES (64ull << 10) /* runs begin and end at multiples of it */
+
+/* What all sketches stand in, from open to close. *ret_bytes 0: there is none. */
+uint8_t *sc_store_sketches_at(const struct sc_store *store, uint64_t *ret_bytes);
+/* A load's part of that, which is whole and stays as it is while somebody holds it, as the sketch
+ * does until end. */
+struct sc_store_run {
+    uint8_t *at;
+    uint64_t bytes;
+    uint64_t serial; /* no other load's, at any time; above 0 */
+};
+/* By any byte of it, which the caller knows to be held. false: no sketch's, or it is not whole.
+ * Takes no lock. */
+bool sc_store_run_of(const struct sc_store *store, const uint8_t *at, struct sc_store_run *ret_run);
+/* A run that is held is held once more. Any thread. */
+void sc_store_run_hold(struct sc_store *store, const struct sc_store_run *run);
+void sc_store_run_leave(struct sc_store *store, const struct sc_store_run *run);
+
 /* What a load of codes takes of sketch_bytes_max at most for each of its blocks of codes, beside
  * what it reads of codes and tags: K's and V's are rounded out to pages, and so are the tags of a
  * run, which has one block or more. */

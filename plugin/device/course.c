@@ -4,6 +4,7 @@
 #include "kernels/code.h"
 #include "plugin/args/dtype.h"
 #include "plugin/device/lane.h"
+#include "plugin/device/mirror.h"
 
 #include <string.h>
 
@@ -361,27 +362,14 @@ static uint64_t table_at(struct sc_plugin_course *course, const struct sc_kernel
     return at;
 }
 
-/* Lock held. Where the device has these scales: many runs of few rows have the same. */
-static const uint8_t *scales_at(struct sc_plugin_course *course, const uint8_t *scales,
-                                uint64_t bytes)
-{
-    for (uint32_t i = 0; i < course->scale_count; i++)
-        if (course->scales_of[i] == scales)
-            return (const uint8_t *)(uintptr_t)course->scales_at[i];
-    uint64_t at = course->box->at + box_put(course, scales, bytes);
-    uint32_t i = course->scale_count < SC_PLUGIN_COURSE_SCALES ? course->scale_count++
-                                                               : SC_PLUGIN_COURSE_SCALES - 1;
-    course->scales_of[i] = scales;
-    course->scales_at[i] = at;
-    return (const uint8_t *)(uintptr_t)at;
-}
-
 /* Rows of a part of a slab. */
 struct coded_rows {
     const struct sc_kernels_coded *coded;
     uint64_t first, count; /* of the coded rows */
     uint64_t token;        /* of the first */
     const uint64_t *skipped;
+    const struct sc_store_run
+        *run; /* whose twin has its scales and codes; NULL: the box gets them */
     uint32_t part;
     /* What it takes: all of it once, and each row. */
     uint64_t scale_bytes, row_bytes, turn_bytes, finer_bytes;
@@ -402,6 +390,33 @@ static struct coded_rows coded_rows_of(const struct sc_plugin_placing *to,
     rows.turn_bytes = coded->rotary != NULL ? coded->rotary->turned * sizeof(float) : 0;
     rows.finer_bytes = coded->finer != NULL ? coded->finer->row_bytes : 0;
     return rows;
+}
+
+/* Lock held. Where the device has these scales: many runs of few rows have the same. */
+static const uint8_t *scales_at(struct sc_plugin_course *course, const struct coded_rows *rows)
+{
+    const uint8_t *scales = rows->coded->scales;
+    if (rows->run != NULL)
+        return (const uint8_t *)(uintptr_t)sc_plugin_mirror_of(course->device, scales);
+    for (uint32_t i = 0; i < course->scale_count; i++)
+        if (course->scales_of[i] == scales)
+            return (const uint8_t *)(uintptr_t)course->scales_at[i];
+    uint64_t at = course->box->at + box_put(course, scales, rows->scale_bytes);
+    uint32_t i = course->scale_count < SC_PLUGIN_COURSE_SCALES ? course->scale_count++
+                                                               : SC_PLUGIN_COURSE_SCALES - 1;
+    course->scales_of[i] = scales;
+    course->scales_at[i] = at;
+    return (const uint8_t *)(uintptr_t)at;
+}
+
+/* Lock held. Where the device has the codes of the rows. */
+static const uint8_t *codes_at(struct sc_plugin_course *course, const struct coded_rows *rows)
+{
+    const uint8_t *codes = rows->coded->codes + rows->first * rows->row_bytes;
+    uint64_t at = rows->run != NULL
+                      ? sc_plugin_mirror_of(course->device, codes)
+                      : course->box->at + box_put(course, codes, rows->count * rows->row_bytes);
+    return (const uint8_t *)(uintptr_t)at;
 }
 
 /* Lock held. Their slots, none where a row is skipped, into the box; the token of the first. false:
@@ -444,14 +459,11 @@ static void free_put(struct sc_plugin_course *course, const struct coded_rows *r
     uint64_t base = course->box->at;
     struct sc_cuda_planes_slab slab = {
         .table = (const void *)(uintptr_t)table_at(course, coded->planes, coded->rotary),
-        .scales = scales_at(course, coded->scales, rows->scale_bytes),
+        .scales = scales_at(course, rows),
+        .codes = codes_at(course, rows),
         .token_first = token,
         .row_count = (uint32_t)rows->count,
         .part = rows->part};
-    slab.codes =
-        (const uint8_t *)(uintptr_t)(base + box_put(course,
-                                                    coded->codes + rows->first * rows->row_bytes,
-                                                    rows->count * rows->row_bytes));
     if (rows->turn_bytes > 0)
         slab.turns =
             (const float *)(uintptr_t)(base + box_put(course,
@@ -474,16 +486,12 @@ static void free_put(struct sc_plugin_course *course, const struct coded_rows *r
 
 static void even_put(struct sc_plugin_course *course, const struct coded_rows *rows, uint64_t token)
 {
-    const struct sc_kernels_coded *coded = rows->coded;
-    struct sc_cuda_code_slab slab = {.scales = scales_at(course, coded->scales, rows->scale_bytes),
+    struct sc_cuda_code_slab slab = {.scales = scales_at(course, rows),
+                                     .codes = codes_at(course, rows),
                                      .token_first = token,
                                      .row_count = (uint32_t)rows->count,
                                      .part = (uint16_t)rows->part,
-                                     .bits = (uint16_t)coded->bits};
-    slab.codes =
-        (const uint8_t *)(uintptr_t)(course->box->at +
-                                     box_put(course, coded->codes + rows->first * rows->row_bytes,
-                                             rows->count * rows->row_bytes));
+                                     .bits = (uint16_t)rows->coded->bits};
     course->evens[course->even_count++] = slab;
     if (course->even_rows < rows->count)
         course->even_rows = (uint32_t)rows->count;
@@ -493,8 +501,11 @@ static void even_put(struct sc_plugin_course *course, const struct coded_rows *r
 static uint64_t rows_room(struct sc_plugin_course *course, const struct coded_rows *rows,
                           uint64_t left)
 {
-    uint64_t once = UP(rows->scale_bytes) + 8 * ALIGN;
-    uint64_t each = sizeof(int64_t) + rows->row_bytes + rows->turn_bytes;
+    uint64_t once = 8 * ALIGN, each = sizeof(int64_t) + rows->turn_bytes;
+    if (rows->run == NULL) {
+        once += UP(rows->scale_bytes);
+        each += rows->row_bytes;
+    }
     if (rows->coded->planes != NULL)
         once += 2 * course->device->table_bytes;
     if (rows->finer_bytes > 0)
@@ -503,6 +514,15 @@ static uint64_t rows_room(struct sc_plugin_course *course, const struct coded_ro
     room_make(course, once + worth * each);
     uint64_t count = (room_of(course) - once) / each;
     return count < left ? count : left;
+}
+
+/* Lock held. The box, which its kernels leave last, holds the run. */
+static void run_hold(struct sc_plugin_course *course, const struct sc_store_run *run)
+{
+    if (run == NULL || course->box->run.at != NULL)
+        return;
+    sc_store_run_hold(course->device->params.store, run);
+    course->box->run = *run;
 }
 
 static void part_place(struct sc_plugin_course *course, struct coded_rows rows, uint64_t count,
@@ -514,6 +534,7 @@ static void part_place(struct sc_plugin_course *course, struct coded_rows rows, 
             course->free_count == SC_PLUGIN_COURSE_SLABS)
             course_flush(course);
         rows.count = rows_room(course, &rows, count - done);
+        run_hold(course, rows.run);
         rows.first = done;
         rows.token = at + done;
         if (!slots_put(course, &rows, &token))
@@ -525,6 +546,21 @@ static void part_place(struct sc_plugin_course *course, struct coded_rows rows, 
     }
 }
 
+/* Lock held. The run that the codes are in is up, and no other than the box's. */
+static bool codes_up(struct sc_plugin_course *course, const uint8_t *codes,
+                     struct sc_store_run *ret_run)
+{
+    struct sc_plugin_device *device = course->device;
+    const struct sc_store_run *has = course->box != NULL ? &course->box->run : NULL;
+    if (device->mirror.base == NULL || !sc_store_run_of(device->params.store, codes, ret_run))
+        return false;
+    if (has != NULL && has->at != NULL && has->serial == ret_run->serial)
+        return true;
+    if (has != NULL && has->at != NULL)
+        course_flush(course);
+    return sc_plugin_mirror_up(device, course->slot, codes, false, ret_run);
+}
+
 static void cuda_place_codes(const struct sc_plugin_placing *to,
                              const struct sc_kernels_coded parts[2], uint64_t count, uint64_t at,
                              const uint64_t *skipped)
@@ -534,7 +570,9 @@ static void cuda_place_codes(const struct sc_plugin_placing *to,
     bool goes = course_turn(course, to);
     for (uint32_t part = 0; goes && part < 2; part++) {
         struct coded_rows rows = coded_rows_of(to, &parts[part], part);
+        struct sc_store_run run;
         rows.skipped = skipped;
+        rows.run = codes_up(course, parts[part].codes, &run) ? &run : NULL;
         part_place(course, rows, count, at);
     }
     pthread_mutex_unlock(&course->lock);

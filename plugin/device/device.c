@@ -4,6 +4,7 @@
 #include "plugin/args/dtype.h"
 #include "plugin/device/course.h"
 #include "plugin/device/images.h"
+#include "plugin/device/mirror.h"
 #include "plugin/device/parcel.h"
 
 #include <string.h>
@@ -54,12 +55,23 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
 
 /* ---- Attaching ------------------------------------------------------------------------------ */
 
+uint64_t sc_plugin_device_mirror_bytes(const struct sc_plugin_device *device)
+{
+    uint64_t bytes = 0;
+    if (device->params.has_mirror)
+        (void)sc_store_sketches_at(device->params.store, &bytes);
+    return bytes;
+}
+
 /* What attach made, wholly or in part. Nothing flies. */
 static void detach(struct sc_plugin_device *device)
 {
     struct sc_alloc *alloc = device->params.alloc;
     sc_plugin_parcels_close(device);
     sc_gpu_unpin(&device->pin);
+    if (device->gpu != NULL)
+        sc_gpu_stage_give(&device->gpu->stage, &device->mirror.range);
+    sc_plugin_mirror_close(device);
     sc_gpu_stage_close(&device->scores, device->gpu != NULL && sc_gpu_is_forked(device->gpu));
     if (device->gpu != NULL) {
         sc_gpu_stage_give(&device->gpu->stage, &device->score_range);
@@ -163,6 +175,8 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
     if (status == SPEC_OK)
         status = scores_open(device, reterr);
     if (status == SPEC_OK)
+        status = sc_plugin_mirror_open(device, reterr);
+    if (status == SPEC_OK)
         share_out(device);
     return status;
 }
@@ -185,8 +199,9 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
                                          .flight_count = FLIGHTS,
                                          .hold_max = 1,
                                          .stage_bytes = pinned_bytes(device) + ALIGN_BYTES +
-                                                        device->params.score_bytes,
-                                         .stage_ranges = 2};
+                                                        device->params.score_bytes + ALIGN_BYTES +
+                                                        sc_plugin_device_mirror_bytes(device),
+                                         .stage_ranges = 3};
     spec_status status = sc_gpu_device_attach(&params, &device->gpu, reterr);
     if (status == SPEC_OK)
         status = make_memory(device, reterr);
@@ -273,7 +288,7 @@ struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device)
     return box;
 }
 
-/* What boxes went off on comes back, on any stream, if it has landed. */
+/* What boxes went off on, and runs, comes back, on any stream, if it has landed. */
 static void reap_all(struct sc_plugin_device *device)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
@@ -282,6 +297,13 @@ static void reap_all(struct sc_plugin_device *device)
         (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].copies);
         (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].kernels);
     }
+}
+
+void sc_plugin_mirror_reap(struct sc_plugin_device *device)
+{
+    if (atomic_load_explicit(&device->state, memory_order_acquire) == ATTACHED &&
+        device->mirror.base != NULL)
+        reap_all(device);
 }
 
 /* The oldest of the lane's flights has landed; false: none flies. */
@@ -315,6 +337,9 @@ struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32
 void sc_plugin_box_give(struct sc_plugin_box *box)
 {
     struct sc_plugin_device *device = box->device;
+    if (box->run.at != NULL)
+        sc_store_run_leave(device->params.store, &box->run);
+    box->run.at = NULL;
     pthread_mutex_lock(&device->box_lock);
     box->next = device->free;
     device->free = box;

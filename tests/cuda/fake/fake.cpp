@@ -96,7 +96,7 @@ struct State {
     std::set<CUevent_st *> events;
     std::set<CUmod_st *> modules;
     int policy = FAKE_EAGER, version = 13000, capability = 90, devices = FAKE_DEVICES;
-    uint64_t rng = 1, starve = 0, calls = 0, enqueued = 0;
+    uint64_t rng = 1, starve = 0, calls = 0, enqueued = 0, bytes_in = 0;
     std::string fault, missing;
     int fault_n = 0, fault_code = 0, fired = 0, sticky = 0, crash_n = 0, crash_code = 0;
     const void *image = nullptr;
@@ -847,8 +847,10 @@ int copy_enqueue(CUstream_st *s, Op op)
             die(op.is_to_host ? "an asynchronous copy to memory that is not registered"
                               : "a copy to outside of device memory");
     }
-    if (op.is_from_host)
+    if (op.is_from_host) {
         op.hash = source_hash(op);
+        state().bytes_in += op.width * op.height;
+    }
     for (size_t y = 0; op.is_to_host && y < op.height; y++)
         memset(op.to + y * op.to_pitch, FAKE_POISON_H, op.width); /* who looks too early sees it */
     return enqueue(s, std::move(op));
@@ -1244,6 +1246,12 @@ uint64_t fake_calls(void)
 {
     FAKE_LOCK;
     return state().calls;
+}
+
+uint64_t fake_bytes_in(void)
+{
+    FAKE_LOCK;
+    return state().bytes_in;
 }
 
 uint64_t fake_enqueued(void)

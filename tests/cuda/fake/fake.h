@@ -73,6 +73,7 @@ FAKE_API void fake_missing(const char *name);  /* a call that this driver lacks;
 FAKE_API const void *fake_image(void);         /* the one that was loaded last */
 FAKE_API uint64_t fake_calls(void);            /* of the driver, by any thread */
 FAKE_API uint64_t fake_enqueued(void);         /* operations, on any stream */
+FAKE_API uint64_t fake_bytes_in(void);         /* of copies from host memory that were enqueued */
 FAKE_API int fake_depth(void);                 /* contexts pushed by this thread */
 FAKE_API int fake_mode(void);                  /* this thread's capture mode */
 /* What exists, as a text, NULL where nothing does: contexts, modules, streams, events, allocations,

@@ -57,10 +57,14 @@ static const struct way WAYS[] = {
 
 static const struct rig_rope HALF = {.kind = SPEC_ROPE_HALF, .theta = 10000};
 
-static void way_open(struct world *world, const struct way *way)
+/* mirrors: codes go up as they are, and once; else in boxes. */
+static void way_open(struct world *world, const struct way *way, bool mirrors)
 {
+    char extra[256];
+    (void)snprintf(extra, sizeof(extra), "%s, \"gpu\": {\"mirror\": \"%s\"}", way->extra,
+                   mirrors ? "yes" : "no");
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 8, .is_uneven = true};
-    rig_init(&world->rig, true, way->extra);
+    rig_init(&world->rig, true, extra);
     rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
     world->rig.query_group = 2;
     world->rig.rope = HALF;
@@ -138,7 +142,7 @@ static void a_load_is_what_the_hosts_memory_gets(void **state)
             struct world world;
             fake_policy((enum fake_policy)policy, w + 1);
             host_open();
-            way_open(&world, &WAYS[w]);
+            way_open(&world, &WAYS[w], (policy + w) % 2 == 0);
             spec_request request = look(&world, 0);
             for (uint32_t layer = 0; layer < LAYERS; layer++)
                 way_compare(&world, &WAYS[w], request, layer, (layer + w) % 3);
@@ -199,7 +203,7 @@ static void ahead_and_refined_go_there_too(void **state)
             struct world world;
             fake_policy((enum fake_policy)policy, w + 1);
             host_open();
-            way_open(&world, &WAYS[w]);
+            way_open(&world, &WAYS[w], (policy + w) % 2 == 0);
             ahead_compare(&world, &WAYS[w]);
             world_done(&world);
             host_close();

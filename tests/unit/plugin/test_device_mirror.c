@@ -1,0 +1,269 @@
+/* Keys and codes go up once, as they are, and what the device reads of them stays until it has: see
+ * plugin/device/mirror.h. That loads and choices are those of the host's memory either way,
+ * test_device_loads.c and test_device_queries.c say.
+ *
+ * Holds: a stream that is held (fake_hold) runs nothing, and who waits for it ends the process. */
+#include "tests/unit/plugin/device_fixture.h"
+
+#include "gpu/work.h"
+#include "plugin/device/mirror.h"
+
+#define MATCHED      390u
+#define LAYERS       3u
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static struct device_host host;
+
+static const struct rig_rope HALF = {.kind = SPEC_ROPE_HALF, .theta = 10000};
+
+static void open_with(struct world *world, const char *extra)
+{
+    device_host_open(&host, 0);
+    *world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
+    rig_init(&world->rig, true, extra);
+    rig_shape(&world->rig, LAYERS, 4, 32, SPEC_DTYPE_F16);
+    world->rig.query_group = 2;
+    world->rig.rope = HALF;
+    world->prompt = rig_prompt(MATCHED + 3, 0, 0, MATCHED + FRESH_ROWS);
+    rig_open(&world->rig);
+    world_store(world);
+    wait_for_codes(world);
+}
+
+static void close_all(struct world *world)
+{
+    world_done(world);
+    device_host_close(&host);
+    device_assert_clean("mirror");
+}
+
+static void shot_of(struct shot *shot, const struct world *world, spec_request request,
+                    uint32_t layer)
+{
+    shot_make(shot, world, request, layer, 0, 100000);
+    shot->select.given = SPEC_SELECT_EXACT;
+}
+
+/* The run of the layer's sketch, held by it. */
+static struct sc_store_run run_of(struct world *world, spec_request handle, uint32_t layer)
+{
+    spec_connector *conn = world->rig.conn;
+    struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
+    struct sc_plugin_sketch *sketch = &request->sketches[layer % SC_PLUGIN_SKETCHES];
+    struct sc_store_run run = {.at = NULL};
+    assert_int_equal(sketch->layer, layer);
+    assert_true(sc_store_run_of(conn->store, sc_store_sketch_keys(sketch->sketch), &run));
+    return run;
+}
+
+/* ---- Once ----------------------------------------------------------------------------------- */
+
+/* Bytes that go up for a layer whose queries and destination are there, beside the queries. */
+static uint64_t fire_bytes(struct world *world, spec_request request, uint32_t layer)
+{
+    struct shot shot;
+    shot_of(&shot, world, request, layer);
+    shot.select.exact_ppm = 0; /* no rows */
+    struct pass_there pass = pass_there_make(&host, &shot.pass, true, false);
+    struct there there = there_make(&host, &shot.area);
+    uint64_t before = fake_bytes_in();
+    assert_int_equal(fire(world, &shot), SPEC_OK);
+    uint64_t bytes = fake_bytes_in() - before;
+    there_read(&there, &shot.area);
+    there_free(&there);
+    pass_there_free(&pass);
+    shot_free(&shot);
+    return bytes;
+}
+
+static void codes_go_up_once(void **state)
+{
+    static const char *const PRESETS[] = {"layered-even", "layered"};
+    (void)state;
+    fake_policy(FAKE_LAZY, 1);
+    for (uint32_t p = 0; p < COUNT(PRESETS); p++) {
+        struct world world;
+        char extra[96];
+        uint64_t bytes[2];
+        (void)snprintf(extra, sizeof(extra), "\"preset\": \"%s\", \"gpu\": {\"mirror\": \"no\"}",
+                       PRESETS[p]);
+        open_with(&world, extra);
+        spec_request request = look(&world, 0);
+        bytes[0] = fire_bytes(&world, request, 1);
+        rig_release(&world.rig, request);
+        close_all(&world);
+        (void)snprintf(extra, sizeof(extra), "\"preset\": \"%s\"", PRESETS[p]);
+        open_with(&world, extra);
+        request = look(&world, 0);
+        bytes[1] = fire_bytes(&world, request, 1);
+        struct sc_store_run run = run_of(&world, request, 1);
+        uint64_t again = fire_bytes(&world, request, 1);
+        assert_int_equal(bytes[1], run.bytes + again); /* what boxes have each time */
+        /* Of 4 heads of 32 channels, in 2 bits or more: K's twice and V's. */
+        assert_true(bytes[0] >= again + MATCHED * 3 * (4 * 32 * 2 / 8));
+        rig_release(&world.rig, request);
+        close_all(&world);
+    }
+}
+
+/* ---- For as long as it is read -------------------------------------------------------------- */
+
+/* A layer is on its way behind the host's work, its request is gone, and others, in whose memory it
+ * might have stood, go up: what arrives is what was asked for. */
+static void what_is_read_stays(void **state)
+{
+    static const char *const PRESETS[] = {"layered-even", "layered"};
+    (void)state;
+    for (uint32_t p = 0; p < COUNT(PRESETS); p++) {
+        struct world world;
+        struct shot plain, shots[LAYERS];
+        struct there there[LAYERS];
+        struct sc_store_run runs[LAYERS];
+        char extra[128];
+        (void)snprintf(extra, sizeof(extra),
+                       "\"preset\": \"%s\", \"select\": {\"sketch_bytes\": \"512KiB\"}, \"gpu\": "
+                       "{\"device\": 0}",
+                       PRESETS[p]);
+        fake_policy(FAKE_EAGER, 1);
+        open_with(&world, extra);
+        spec_connector *conn = world.rig.conn;
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            spec_ticket ticket;
+            spec_request request = look(&world, 0);
+            shot_of(&shots[layer], &world, request, layer);
+            there[layer] = there_make(&host, &shots[layer].area);
+            shots[layer].item.flags = SPEC_ITEM_AHEAD;
+            shots[layer].item.queries = NULL;
+            if (layer == 0)
+                fake_hold(host.stream, 1);
+            assert_int_equal(sc_plugin_submit(conn, &shots[layer].item, 1, &ticket, NULL), SPEC_OK);
+            assert_int_equal(sc_plugin_submit_wait(conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+            runs[layer] = run_of(&world, request, layer);
+            rig_release(&world.rig, request);
+        }
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct sc_store_run now;
+            assert_true(sc_store_run_of(conn->store, runs[layer].at, &now));
+            assert_int_equal(now.serial, runs[layer].serial); /* nobody else's */
+        }
+        fake_hold(host.stream, 0);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            spec_ticket ticket;
+            spec_request request = look(&world, 0);
+            there_read(&there[layer], &shots[layer].area);
+            shot_of(&plain, &world, request, layer);
+            plain.item.flags = SPEC_ITEM_AHEAD;
+            plain.item.queries = NULL;
+            assert_int_equal(sc_plugin_submit(conn, &plain.item, 1, &ticket, NULL), SPEC_OK);
+            assert_int_equal(sc_plugin_submit_wait(conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+            assert_memory_equal(plain.area.bytes, shots[layer].area.bytes,
+                                3 * RIG_GUARD + 2 * plain.area.part_bytes);
+            rig_release(&world.rig, request);
+            there_free(&there[layer]);
+            shot_free(&plain);
+            shot_free(&shots[layer]);
+        }
+        sc_plugin_mirror_reap(&conn->device);
+        assert_int_equal(sc_store_sketch_bytes_used(conn->store), 0);
+        close_all(&world);
+    }
+}
+
+/* ---- Whose it is to bring ------------------------------------------------------------------- */
+
+static void who_brings_it_is_followed(void **state)
+{
+    struct world world;
+    struct shot shot;
+    struct sc_store_run found;
+    (void)state;
+    fake_policy(FAKE_EAGER, 1);
+    open_with(&world, "\"preset\": \"layered-even\", "
+                      "\"gpu\": {\"device\": 0}");
+    struct sc_plugin_device *device = &world.rig.conn->device;
+    const uint8_t *somewhere = (const uint8_t *)&shot;
+    assert_false(sc_plugin_mirror_up(device, 3, somewhere, false, &found));
+    spec_request request = look(&world, 0);
+    shot_of(&shot, &world, request, 1);
+    assert_int_equal(fire(&world, &shot), SPEC_OK); /* of the host alone: nothing goes up */
+    struct sc_store_run run = run_of(&world, request, 1);
+    const uint8_t *inside = run.at + run.bytes - 1;
+    void *held = device->gpu->slots[3].copies.stream;
+    fake_hold(held, 1);
+    uint64_t before = fake_bytes_in();
+    assert_true(sc_plugin_mirror_up(device, 3, run.at, false, &found));
+    assert_memory_equal(&found, &run, sizeof(run));
+    assert_int_equal(fake_bytes_in(), before + run.bytes);
+    assert_true(sc_plugin_mirror_up(device, 3, inside, false, &found)); /* behind its own copies */
+    assert_true(sc_plugin_mirror_up(device, 3, inside, true, &found));
+    assert_false(sc_plugin_mirror_up(device, 4, inside, false, &found)); /* it is not there yet */
+    assert_false(sc_plugin_mirror_up(device, 4, inside, true, &found));
+    fake_hold(held, 0);
+    device_ok(host.cu->cuStreamSynchronize(held));
+    assert_true(sc_plugin_mirror_up(device, 4, inside, true, &found)); /* and nobody had looked */
+    assert_int_equal(fake_bytes_in(), before + run.bytes);
+    shot_free(&shot);
+    rig_release(&world.rig, request);
+
+    /* The next one at that place is another. */
+    request = look(&world, 0);
+    shot_of(&shot, &world, request, 1);
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    struct sc_store_run next = run_of(&world, request, 1);
+    assert_ptr_equal(next.at, run.at);
+    assert_true(next.serial > run.serial);
+    before = fake_bytes_in();
+    assert_true(sc_plugin_mirror_up(device, 4, next.at, false, &found));
+    assert_int_equal(fake_bytes_in(), before + next.bytes);
+    shot_free(&shot);
+    rig_release(&world.rig, request);
+    close_all(&world);
+}
+
+/* Where all of a slot's flights are in the air, who never waits goes without, and leaves nothing.
+ */
+static void who_never_waits_goes_without(void **state)
+{
+    struct world world;
+    struct shot shot;
+    struct sc_store_run found;
+    (void)state;
+    fake_policy(FAKE_EAGER, 1);
+    open_with(&world, "\"preset\": \"layered-even\", \"gpu\": {\"device\": 0}");
+    struct sc_plugin_device *device = &world.rig.conn->device;
+    struct sc_gpu_lane *lane = &device->gpu->slots[5].copies;
+    spec_request request = look(&world, 0);
+    shot_of(&shot, &world, request, 1);
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    struct sc_store_run run = run_of(&world, request, 1);
+    fake_hold(lane->stream, 1);
+    while (sc_gpu_flight_begin(device->gpu, lane)) {
+        struct sc_gpu_entry entry;
+        assert_int_equal(sc_gpu_enter(device->gpu, &entry, NULL), SPEC_OK);
+        assert_int_equal(
+            sc_gpu_copy_in(device->gpu, lane, device->range.at, device->host, 64, NULL), SPEC_OK);
+        assert_int_equal(sc_gpu_flight_depart(device->gpu, lane, NULL), SPEC_OK);
+        sc_gpu_leave(device->gpu, &entry);
+    }
+    uint64_t before = fake_bytes_in();
+    assert_false(sc_plugin_mirror_up(device, 5, run.at, true, &found));
+    assert_true(sc_plugin_mirror_up(device, 6, run.at, true, &found));
+    assert_int_equal(fake_bytes_in(), before + run.bytes);
+    fake_hold(lane->stream, 0);
+    shot_free(&shot);
+    rig_release(&world.rig, request);
+    sc_plugin_mirror_reap(device);
+    assert_int_equal(sc_store_sketch_bytes_used(world.rig.conn->store), 0);
+    close_all(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(codes_go_up_once),
+        cmocka_unit_test(what_is_read_stays),
+        cmocka_unit_test(who_brings_it_is_followed),
+        cmocka_unit_test(who_never_waits_goes_without),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
