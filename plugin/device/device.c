@@ -263,7 +263,7 @@ void sc_plugin_device_close(struct sc_plugin_device *device)
 
 /* ---- Boxes ---------------------------------------------------------------------------------- */
 
-struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device)
+static struct sc_plugin_box *box_pop(struct sc_plugin_device *device)
 {
     pthread_mutex_lock(&device->box_lock);
     struct sc_plugin_box *box = device->free;
@@ -284,6 +284,15 @@ static void reap_all(struct sc_plugin_device *device)
     }
 }
 
+struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device)
+{
+    struct sc_plugin_box *box = box_pop(device);
+    if (box != NULL)
+        return box;
+    reap_all(device); /* nobody else may look: who never waits, and asks alone */
+    return box_pop(device);
+}
+
 /* The oldest of the lane's flights has landed; false: none flies. */
 static bool oldest_await(struct sc_plugin_device *device, struct sc_gpu_lane *lane)
 {
@@ -299,10 +308,6 @@ struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32
     for (;;) {
         uint32_t seen = atomic_load_explicit(&device->box_word, memory_order_acquire);
         struct sc_plugin_box *box = sc_plugin_box_try(device);
-        if (box != NULL)
-            return box;
-        reap_all(device);
-        box = sc_plugin_box_try(device);
         if (box != NULL)
             return box;
         if (!oldest_await(device, &own->kernels) && !oldest_await(device, &own->copies) &&

@@ -166,7 +166,7 @@ spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ord
 
 /* A box, the caller's. Waits for the device where all are in use: the caller has none. */
 struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32_t slot);
-/* The same without waiting; NULL: none is free. */
+/* The same without waiting; NULL: none is free, nor one of those that went off and have landed. */
 struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device);
 /* Nothing of it was enqueued, or all that was is done. */
 void sc_plugin_box_give(struct sc_plugin_box *box);
