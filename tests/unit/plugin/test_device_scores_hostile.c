@@ -30,15 +30,15 @@ static const struct question SMALL = {.keys = CODES,
                                       .fresh_dtype = SC_KERNELS_F16,
                                       .is_total = true};
 /* 4.6 MB: three boxes. */
-__attribute__((unused)) static const struct question LARGE = {.keys = ROWS,
-                                                              .count = 4500,
-                                                              .heads = 2,
-                                                              .size = 128,
-                                                              .group = 1,
-                                                              .rows = 2,
-                                                              .dtype = SC_KERNELS_F32,
-                                                              .query_dtype = SC_KERNELS_F16,
-                                                              .is_total = true};
+static const struct question LARGE = {.keys = ROWS,
+                                      .count = 4500,
+                                      .heads = 2,
+                                      .size = 128,
+                                      .group = 1,
+                                      .rows = 2,
+                                      .dtype = SC_KERNELS_F32,
+                                      .query_dtype = SC_KERNELS_F16,
+                                      .is_total = true};
 
 /* Nobody but hints asks, and no hint waits: what earlier ones sent off is free once it has landed,
  * though nobody looks. */
@@ -202,12 +202,488 @@ static void numbers_of_all_kinds(void **state)
     }
 }
 
+/* ---- What ends in the middle of one --------------------------------------------------------- */
+
+/* All room to score in, or all boxes, are somebody's until a task of the connector's comes to it:
+ * virtual time, so that it comes when somebody waits, and not before. */
+struct end {
+    struct sc_task task;
+    struct world *world;
+    spec_connector *conn;
+    struct sc_gpu_range range;
+    struct sc_plugin_box *boxes;
+    void (*act)(struct end *end); /* before they come free; NULL: nothing */
+    struct shot *shot;
+    bool has_come;
+};
+
+static void end_step(struct sc_task *task)
+{
+    struct end *end = SC_TASK_OWNER(task, struct end, task);
+    struct sc_plugin_box *box;
+    if (end->act != NULL)
+        end->act(end);
+    sc_gpu_stage_give(&end->conn->device.scores, &end->range);
+    while ((box = end->boxes) != NULL) {
+        end->boxes = box->next;
+        sc_plugin_box_give(box);
+    }
+    end->has_come = true;
+}
+
+static void end_begin(struct end *end, spec_connector *conn, bool room, uint64_t boxes)
+{
+    struct sc_plugin_device *device = &conn->device;
+    *end = (struct end){.task.step = end_step, .conn = conn};
+    if (room)
+        assert_true(sc_gpu_stage_take(&device->scores, device->params.score_bytes, &end->range));
+    for (uint64_t i = 0; i < boxes; i++) {
+        struct sc_plugin_box *box = sc_plugin_box_try(device);
+        assert_non_null(box);
+        box->next = end->boxes;
+        end->boxes = box;
+    }
+    sc_exec_post_at(conn->exec, &end->task, SC_LANE_DEMAND,
+                    sc_exec_now_ns(conn->exec) + UINT64_C(5000000));
+}
+
+/* What a hint's streams score takes neither room nor a box that somebody has, however soon they
+ * come free: a worker that waited could wait for the host that waits for it. */
+static void a_hint_waits_for_nothing(void **state)
+{
+    (void)state;
+    struct scene *scene = scene_make(&LARGE);
+    uint64_t count = sum_count(scene->how);
+    float *found = malloc(count * sizeof(float));
+    struct stand stand;
+    assert_non_null(found);
+    fake_policy(FAKE_LAZY, 1);
+    stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"8MiB\"");
+    spec_connector *conn = stand.rig.conn;
+    for (uint64_t left = 0; left <= conn->device.box_count; left++) {
+        bool is_room = left == conn->device.box_count; /* then boxes are free, and it needs three */
+        struct end end;
+        if (left == 3)
+            continue;
+        end_begin(&end, conn, is_room, conn->device.box_count - left);
+        assert_int_equal(stand_hint(&stand, scene, found), SPEC_E_BUSY);
+        assert_false(end.has_come);
+        rig_pass_ns(&stand.rig, 10000000);
+        assert_true(end.has_come);
+    }
+    assert_int_equal(stand_hint(&stand, scene, found), SPEC_OK);
+    stand_close(&stand);
+    free(found);
+    scene_free(scene);
+}
+
+#define MATCHED  130u
+#define LAYERS   2u
+#define SMALLEST ", \"gpu\": {\"device\": 0, \"stage_bytes\": \"1MiB\", \"score_bytes\": \"64KiB\"}"
+
+static const char *const WAYS[] = {
+    "\"preset\": \"layered-even\"",
+    "\"preset\": \"layered\"",
+    "\"preset\": \"hinted\"",
+};
+
+/* A connector with a device, a host, and one item that lies there. */
+struct show {
+    struct device_host host;
+    struct world world;
+    spec_request request;
+    struct shot shot;
+    struct pass_there pass;
+};
+
+static void shot_of(struct shot *shot, const struct world *world, spec_request request,
+                    uint32_t exact_ppm)
+{
+    bool is_layered = world->rig.conn->config.base == SC_BASE_COARSE;
+    shot_make(shot, world, request, 1, 0, exact_ppm);
+    shot->select.given = is_layered ? SPEC_SELECT_EXACT : SPEC_SELECT_BUDGET;
+    shot->select.retain_ppm = exact_ppm > 0 ? exact_ppm : 1;
+}
+
+static void show_open(struct show *show, bool is_sim, const char *way, const char *more,
+                      uint64_t matched)
+{
+    static char extra[512]; /* the rig keeps it */
+    struct world *world = &show->world;
+    (void)snprintf(extra, sizeof(extra), "%s%s", way, more);
+    device_host_open(&show->host, 0);
+    *world = (struct world){.matched = matched, .group = 2, .agree = 3, .is_uneven = true};
+    rig_init(&world->rig, is_sim, extra);
+    rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
+    world->rig.query_group = 2;
+    world->prompt = rig_prompt(matched + 3, 0, 0, matched + FRESH_ROWS);
+    rig_open(&world->rig);
+    world_store(world);
+    wait_for_codes(world);
+    show->request = look(world, 0);
+}
+
+static void show_shot(struct show *show, uint32_t exact_ppm)
+{
+    shot_of(&show->shot, &show->world, show->request, exact_ppm);
+    show->pass = pass_there_make(&show->host, &show->shot.pass, true, true);
+}
+
+static void show_shot_free(struct show *show)
+{
+    pass_there_free(&show->pass);
+    shot_free(&show->shot);
+}
+
+static void show_close(struct show *show)
+{
+    if (show->world.rig.conn != NULL) {
+        rig_release(&show->world.rig, show->request);
+        stand_assert_idle(show->world.rig.conn);
+    }
+    world_done(&show->world);
+    device_host_close(&show->host);
+    device_assert_clean("a show");
+}
+
+/* Of plain memory, whose bytes the found one has. */
+static void assert_is_plain(struct show *show, const struct shot *found, uint32_t exact_ppm)
+{
+    struct shot plain;
+    shot_of(&plain, &show->world, show->request, exact_ppm);
+    assert_int_equal(fire(&show->world, &plain), SPEC_OK);
+    assert_int_equal(plain.item.row_count, found->item.row_count);
+    assert_int_equal(plain.item.exact_rows, found->item.exact_rows);
+    assert_memory_equal(plain.exact, found->exact, sizeof(plain.exact));
+    assert_memory_equal(plain.positions, found->positions, sizeof(plain.positions));
+    assert_memory_equal(plain.area.bytes, found->area.bytes,
+                        3 * RIG_GUARD + 2 * plain.area.part_bytes);
+    shot_free(&plain);
+}
+
+/* The item is served while all room is somebody's until that end comes. */
+static spec_status show_fire(struct show *show, void (*act)(struct end *end), uint64_t deadline_ns)
+{
+    spec_connector *conn = show->world.rig.conn;
+    struct end end;
+    spec_ticket ticket;
+    show->shot.item.deadline_ns = deadline_ns;
+    end_begin(&end, conn, true, 0);
+    end.act = act;
+    end.shot = &show->shot;
+    assert_int_equal(sc_plugin_submit(conn, &show->shot.item, 1, &ticket, NULL), SPEC_OK);
+    spec_status status = sc_plugin_submit_wait(conn, ticket, UINT64_MAX, NULL);
+    fake_sticky(0);
+    pass_there_spoil(&show->pass); /* it is the host's again */
+    assert_true(status == SPEC_E_TIMEOUT || atomic_load(&conn->device.scores.refused) > 0);
+    rig_pass_ns(&show->world.rig, 10000000);
+    assert_true(end.has_come);
+    return status;
+}
+
+_Noreturn static void be_a_child(struct end *end)
+{
+    const struct spec_api *api = spec_connector_api(SPEC_ABI_MAJOR);
+    struct spec_important *item = &end->shot->item;
+    uint64_t calls = fake_calls();
+    spec_ticket ticket;
+    int code = api->get_important(end->conn, item, 1, NULL) != SPEC_E_FORKED;
+    code |= api->get_important_submit(end->conn, item, 1, &ticket, NULL) != SPEC_E_FORKED ? 2 : 0;
+    code |= api->release(end->conn, item->request, NULL) != SPEC_E_FORKED ? 4 : 0;
+    api->close(end->conn);
+    code |= fake_calls() != calls ? 8 : 0;
+    _exit(code);
+}
+
+static void act_fork(struct end *end)
+{
+    int code = -1;
+    pid_t child = fork();
+    if (child == 0)
+        be_a_child(end);
+    assert_int_equal(waitpid(child, &code, 0), child);
+    assert_int_equal(code, 0);
+}
+
+static void act_release(struct end *end)
+{
+    assert_int_equal(sc_plugin_release(end->conn, end->shot->item.request, NULL), SPEC_OK);
+}
+
+static void act_crash(struct end *end)
+{
+    (void)end;
+    fake_sticky(719);
+}
+
+static void a_child_that_is_forked_in_the_middle_touches_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t w = 0; w < COUNT(WAYS); w++) {
+        struct show show;
+        fake_policy(FAKE_LAZY, w + 1);
+        show_open(&show, true, WAYS[w], SMALLEST, MATCHED);
+        show_shot(&show, 200000);
+        assert_int_equal(show_fire(&show, act_fork, 0), SPEC_OK);
+        assert_is_plain(&show, &show.shot, 200000);
+        show_shot_free(&show);
+        show_close(&show);
+    }
+}
+
+/* Rows that are exact are what was stored; what came late is told, or comes coarse. */
+static void a_deadline_may_pass_while_one_waits_for_room(void **state)
+{
+    (void)state;
+    for (uint32_t w = 0; w < COUNT(WAYS); w++)
+        for (uint64_t deadline_ns = 1; deadline_ns <= 100000000; deadline_ns *= 100) {
+            struct show show;
+            fake_policy(FAKE_LAZY, w + 1);
+            show_open(&show, true, WAYS[w], SMALLEST, MATCHED);
+            show_shot(&show, 200000);
+            spec_status status = show_fire(&show, NULL, deadline_ns);
+            if (deadline_ns > 10000000) {
+                assert_int_equal(status, SPEC_OK);
+                assert_is_plain(&show, &show.shot, 200000);
+            } else if (status != SPEC_E_TIMEOUT) {
+                assert_int_equal(status, SPEC_OK);
+                if (w == 0)
+                    assert_rows(&show.world, &show.shot, 0, 4, 2);
+            }
+            show_shot_free(&show);
+            show_shot(&show, 200000);
+            assert_int_equal(fire(&show.world, &show.shot), SPEC_OK);
+            assert_is_plain(&show, &show.shot, 200000);
+            show_shot_free(&show);
+            show_close(&show);
+        }
+}
+
+static void a_request_may_go_while_one_waits_for_room(void **state)
+{
+    (void)state;
+    for (uint32_t w = 0; w < COUNT(WAYS); w++) {
+        struct show show;
+        fake_policy(FAKE_LAZY, w + 1);
+        show_open(&show, true, WAYS[w], SMALLEST, MATCHED);
+        show_shot(&show, 200000);
+        spec_status status = show_fire(&show, act_release, 0);
+        assert_true(status == SPEC_OK || status == SPEC_E_STALE);
+        show.request = look(&show.world, 0);
+        if (status == SPEC_OK)
+            assert_is_plain(&show, &show.shot, 200000);
+        show_shot_free(&show);
+        show_close(&show);
+    }
+}
+
+static void a_device_may_fail_while_one_waits_for_room(void **state)
+{
+    (void)state;
+    for (uint32_t w = 0; w < COUNT(WAYS); w++) {
+        struct show show;
+        fake_policy(FAKE_LAZY, w + 1);
+        show_open(&show, true, WAYS[w], SMALLEST, MATCHED);
+        show_shot(&show, 200000);
+        spec_status status = show_fire(&show, act_crash, 0);
+        assert_true(status == SPEC_E_IO || status == SPEC_E_UNSUPPORTED);
+        show_shot_free(&show);
+        shot_of(&show.shot, &show.world, show.request, 200000);
+        assert_int_equal(fire(&show.world, &show.shot), SPEC_OK);
+        assert_is_plain(&show, &show.shot, 200000);
+        shot_free(&show.shot);
+        show_close(&show);
+    }
+}
+
+/* ---- Streams -------------------------------------------------------------------------------- */
+
+/* Between the submit and its wait the stream is captured, or another one, or it is gone. */
+static void streams_may_be_captured_or_gone_behind_the_submit(void **state)
+{
+    (void)state;
+    for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++)
+        for (uint32_t how = 0; how < 3; how++) {
+            struct show show;
+            spec_ticket ticket;
+            sc_cu_stream stream, other;
+            fake_policy((enum fake_policy)policy, how + 1);
+            show_open(&show, true, WAYS[0], SMALLEST, MATCHED);
+            const struct sc_cu *cu = show.host.cu;
+            spec_connector *conn = show.world.rig.conn;
+            show_shot(&show, 200000);
+            device_ok(cu->cuStreamCreate(&stream, SC_CU_STREAM_NON_BLOCKING));
+            device_ok(cu->cuStreamCreate(&other, SC_CU_STREAM_NON_BLOCKING));
+            pass_there_spoil(&show.pass);
+            device_ok(cu->cuStreamSynchronize(show.host.stream));
+            device_ok(cu->cuMemcpyHtoDAsync(show.pass.queries.at, show.pass.queries.before,
+                                            show.pass.queries.bytes, stream));
+            device_ok(cu->cuMemcpyHtoDAsync(show.pass.keys.at, show.pass.keys.before,
+                                            show.pass.keys.bytes, stream));
+            show.shot.pass.q.stream = show.shot.pass.fresh.memory.stream = stream;
+            assert_int_equal(sc_plugin_submit(conn, &show.shot.item, 1, &ticket, NULL), SPEC_OK);
+            if (how < 2)
+                fake_capture(how == 0 ? stream : other, 1);
+            else
+                device_ok(cu->cuStreamDestroy(stream));
+            assert_int_equal(sc_plugin_submit_wait(conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+            if (how < 2)
+                fake_capture(how == 0 ? stream : other, 0);
+            assert_is_plain(&show, &show.shot, 200000);
+            if (how < 2)
+                device_ok(cu->cuStreamDestroy(stream));
+            device_ok(cu->cuStreamDestroy(other));
+            show_shot_free(&show);
+            show_close(&show);
+        }
+}
+
+/* ---- Sets ----------------------------------------------------------------------------------- */
+
+/* Chunks of 64 tokens, one row more or less, and shares from none to all: the set of plain memory,
+ * by both kinds of kernels. */
+static void a_set_does_not_hang_on_who_scores(void **state)
+{
+    (void)state;
+    static const uint64_t MATCHES[] = {1, 63, 64, 65, 129};
+    static const uint32_t SHARES[] = {0, 1, 500000, 1000000};
+    uint32_t taken = 0;
+    for (uint32_t w = 0; w < COUNT(WAYS); w++)
+        for (uint32_t m = 0; m < COUNT(MATCHES); m++) {
+            struct show show;
+            fake_policy((enum fake_policy)((w + m) % 4), m + 1);
+            show_open(&show, true, WAYS[w], SMALLEST, MATCHES[m]);
+            struct sc_gpu_device *gpu = show.world.rig.conn->device.gpu;
+            for (uint32_t i = 0; i < 2 * COUNT(SHARES); i++) {
+                gpu->capability = i % 2 == 0 ? 75 : 90;
+                show_shot(&show, SHARES[i / 2]);
+                struct there there = there_make(&show.host, &show.shot.area);
+                assert_int_equal(fire(&show.world, &show.shot), SPEC_OK);
+                pass_there_spoil(&show.pass);
+                there_read(&there, &show.shot.area);
+                assert_is_plain(&show, &show.shot, SHARES[i / 2]);
+                there_free(&there);
+                show_shot_free(&show);
+            }
+            taken += show.world.rig.conn->device.scores.taken > 0;
+            show_close(&show);
+        }
+    assert_true(taken > COUNT(MATCHES));
+}
+
+/* ---- Several at once ------------------------------------------------------------------------ */
+
+struct asker {
+    struct stand stand; /* its rig is a copy */
+    const struct scene *scene;
+    const float *right;
+    pthread_t thread;
+};
+
+static void *ask(void *user)
+{
+    struct asker *asker = user;
+    uint64_t count = sum_count(asker->scene->how);
+    float *found = malloc(count * sizeof(float));
+    assert_non_null(found);
+    device_host_open(&asker->stand.host, 0);
+    stand_score(&asker->stand, asker->scene, 1, found);
+    sums_compare(found, asker->right, count);
+    device_host_close(&asker->stand.host);
+    free(found);
+    return NULL;
+}
+
+/* Each needs three boxes, of which there are four, and one for what comes back; room is for all. */
+static void as_few_boxes_as_there_may_be(void **state)
+{
+    (void)state;
+    enum { ASKERS = 3 };
+    struct scene *scene = scene_make(&LARGE);
+    float *right = ref_sums(scene);
+    struct asker askers[ASKERS];
+    struct stand stand;
+    fake_policy(FAKE_LAZY, 1);
+    stand_open(&stand, false, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"32MiB\"");
+    assert_int_equal(stand.rig.conn->device.box_count, 4);
+    for (uint32_t i = 0; i < ASKERS; i++) {
+        askers[i] = (struct asker){.stand = stand, .scene = scene, .right = right};
+        assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
+    }
+    for (uint32_t i = 0; i < ASKERS; i++)
+        assert_int_equal(pthread_join(askers[i].thread, NULL), 0);
+    stand_close(&stand);
+    free(right);
+    scene_free(scene);
+}
+
+/* Gives the room back some time after somebody else began to wait for it. */
+static void *give_late(void *user)
+{
+    struct end *end = user;
+    struct sc_gpu_stage *scores = &end->conn->device.scores;
+    while (atomic_load(&scores->refused) == 0)
+        usleep(100);
+    usleep(10000); /* what ends meanwhile has come as far as it gets */
+    sc_gpu_stage_give(scores, &end->range);
+    return NULL;
+}
+
+/* A thread of ours waits for room when everything is reset, or the connector closes. */
+static void a_reset_or_close_while_one_waits_for_room(void **state)
+{
+    (void)state;
+    for (uint32_t how = 0; how < 4; how++) { /* bits: close, released before */
+        struct show show;
+        struct end end = {.act = NULL};
+        pthread_t thread;
+        spec_ticket ticket;
+        fake_policy(FAKE_EAGER, 1);
+        show_open(&show, false, WAYS[how / 2], ", \"submit\": {\"threads\": 1}" SMALLEST, MATCHED);
+        spec_connector *conn = end.conn = show.world.rig.conn;
+        show_shot(&show, 200000);
+        assert_true(
+            sc_gpu_stage_take(&conn->device.scores, conn->device.params.score_bytes, &end.range));
+        assert_int_equal(sc_plugin_submit(conn, &show.shot.item, 1, &ticket, NULL), SPEC_OK);
+        while (atomic_load(&conn->device.scores.refused) == 0)
+            usleep(100);
+        assert_int_equal(pthread_create(&thread, NULL, give_late, &end), 0);
+        if ((how & 2) != 0)
+            assert_int_equal(sc_plugin_release(conn, show.request, NULL), SPEC_OK);
+        if ((how & 1) != 0) {
+            rig_close(&show.world.rig);
+        } else {
+            assert_int_equal(sc_plugin_reset(conn, NULL), SPEC_OK);
+            spec_status status = sc_plugin_submit_wait(conn, ticket, UINT64_MAX, NULL);
+            assert_true(status == SPEC_OK || status == SPEC_E_STALE);
+            if ((how & 2) == 0)
+                rig_release(&show.world.rig, show.request);
+            assert_int_equal(pthread_join(thread, NULL), 0);
+            stand_assert_idle(conn);
+            rig_close(&show.world.rig);
+        }
+        if ((how & 1) != 0)
+            assert_int_equal(pthread_join(thread, NULL), 0);
+        show_shot_free(&show);
+        show_close(&show);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hint_finds_the_boxes_of_those_before_it),
         cmocka_unit_test(shapes_at_the_borders),
         cmocka_unit_test(numbers_of_all_kinds),
+        cmocka_unit_test(a_hint_waits_for_nothing),
+        cmocka_unit_test(a_child_that_is_forked_in_the_middle_touches_nothing),
+        cmocka_unit_test(a_deadline_may_pass_while_one_waits_for_room),
+        cmocka_unit_test(a_request_may_go_while_one_waits_for_room),
+        cmocka_unit_test(a_device_may_fail_while_one_waits_for_room),
+        cmocka_unit_test(streams_may_be_captured_or_gone_behind_the_submit),
+        cmocka_unit_test(a_set_does_not_hang_on_who_scores),
+        cmocka_unit_test(as_few_boxes_as_there_may_be),
+        cmocka_unit_test(a_reset_or_close_while_one_waits_for_room),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
