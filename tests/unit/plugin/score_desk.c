@@ -16,29 +16,81 @@ static void *numbers(uint64_t count, uint32_t dtype, uint64_t seed)
     return made;
 }
 
-static uint64_t slabs_make(struct scene *scene)
+static uint8_t *bytes_new(uint64_t bytes)
+{
+    uint8_t *made = calloc(bytes + SC_KERNELS_PLANES_AHEAD, 1);
+    assert_non_null(made);
+    return made;
+}
+
+/* Runs of eight channels have 2 to 5 bits, begun elsewhere in each table. */
+static const struct sc_kernels_planes *planes_of(struct scene *scene, uint64_t table)
+{
+    const struct question *how = scene->how;
+    uint64_t channels = how->heads * how->size;
+    uint64_t groups = how->heads * sc_kernels_planes_head_groups(how->size);
+    struct sc_kernels_planes *planes = &scene->planes[table];
+    if (scene->widths[table] != NULL)
+        return planes;
+    scene->widths[table] = bytes_new(channels);
+    for (uint64_t c = 0; c < channels; c++)
+        scene->widths[table][c] = (uint8_t)(2 + (c / 8 + table) % 4);
+    scene->groups[table] = calloc(groups, sizeof(*scene->groups[table]));
+    assert_non_null(scene->groups[table]);
+    assert_true(sc_kernels_planes_init(planes, how->heads, how->size, NULL, scene->widths[table],
+                                       scene->groups[table]));
+    return planes;
+}
+
+/* Of those rows, and the codes' and scales' memory. */
+static void slab_encode(struct scene *scene, uint64_t number, const uint8_t *const *rows,
+                        uint64_t row_count)
 {
     static const uint32_t WIDTHS[] = {4, 2, 5, 3, 8, 6};
     const struct question *how = scene->how;
-    uint64_t channels = how->heads * how->size, count = 0;
-    uint64_t row_bytes = channels * sc_kernels_dtype_bytes(how->dtype);
+    const struct sc_kernels *kernels = scene->what.kernels;
+    uint64_t channels = how->heads * how->size;
+    struct sc_kernels_coded *coded = &scene->slabs[number].coded;
+    struct sc_kernels_code code = {channels, WIDTHS[number % COUNT(WIDTHS)], how->dtype};
+    uint64_t scale_bytes = sc_kernels_code_scale_bytes(channels);
+    uint64_t code_bytes = row_count * sc_kernels_code_row_bytes(channels, code.bits);
+    bool is_free = how->keys == FREE, is_coded;
+    if (is_free) {
+        coded->planes = planes_of(scene, number % SCENE_TABLES);
+        scale_bytes = sc_kernels_planes_scale_bytes(coded->planes);
+        code_bytes = row_count * coded->planes->row_bytes;
+    } else {
+        coded->bits = code.bits;
+    }
+    uint8_t *scales = scene->coded[2 * number] = bytes_new(scale_bytes);
+    uint8_t *codes = scene->coded[2 * number + 1] = bytes_new(code_bytes);
+    const struct sc_kernels_planes_encode free_ones = {.planes = coded->planes,
+                                                       .rows = rows,
+                                                       .row_count = row_count,
+                                                       .dtype = how->dtype,
+                                                       .scales = scales,
+                                                       .codes = codes};
+    is_coded = is_free ? kernels->planes_encode(&free_ones)
+                       : kernels->code_encode(&code, rows, row_count, scales, codes);
+    assert_true(is_coded);
+    coded->scales = scales;
+    coded->codes = codes;
+}
+
+static uint64_t slabs_make(struct scene *scene)
+{
+    const struct question *how = scene->how;
+    uint64_t count = 0;
+    uint64_t row_bytes = how->heads * how->size * sc_kernels_dtype_bytes(how->dtype);
     for (uint64_t first = 0, end; first < how->count; first = end, count++) {
         const uint8_t *rows[SC_KERNELS_CODE_ROWS_MAX];
-        uint32_t bits = WIDTHS[count % COUNT(WIDTHS)];
-        struct sc_kernels_code code = {channels, bits, how->dtype};
         assert_true(count < SCENE_SLABS);
-        end = first + 1 + 37 * count % 200;
+        end = first + 1 + (how->keys == FREE ? count % 7 : 37 * count % 200);
         end = end < how->count ? end : how->count;
         for (uint64_t i = first; i < end; i++)
             rows[i - first] = scene->keys + i * row_bytes;
-        uint8_t *scales = malloc(sc_kernels_code_scale_bytes(channels));
-        uint8_t *codes = malloc((end - first) * sc_kernels_code_row_bytes(channels, bits));
-        assert_true(scales != NULL && codes != NULL);
-        assert_true(scene->what.kernels->code_encode(&code, rows, end - first, scales, codes));
-        scene->slabs[count] = (struct sc_kernels_slab){
-            .coded = {.scales = scales, .codes = codes, .bits = bits}, .key_first = first};
-        scene->coded[2 * count] = scales;
-        scene->coded[2 * count + 1] = codes;
+        slab_encode(scene, count, rows, end - first);
+        scene->slabs[count].key_first = first;
     }
     return count;
 }
@@ -71,7 +123,7 @@ struct scene *scene_make(const struct question *how)
                                             .element_bytes = sc_kernels_dtype_bytes(how->dtype)},
                                  .count = how->count,
                                  .dtype = how->dtype};
-    if (how->keys == CODES) {
+    if (how->keys != ROWS) {
         scene->what.prefix.slab_count = slabs_make(scene);
         scene->what.prefix.slabs = scene->slabs;
         scene->what.prefix.channels = how->heads * how->size;
@@ -101,6 +153,10 @@ void scene_free(struct scene *scene)
 {
     for (uint32_t i = 0; i < 2 * SCENE_SLABS; i++)
         free(scene->coded[i]);
+    for (uint32_t i = 0; i < SCENE_TABLES; i++) {
+        free(scene->groups[i]);
+        free(scene->widths[i]);
+    }
     free(scene->keys);
     free(scene->queries);
     free(scene->fresh);

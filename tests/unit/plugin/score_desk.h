@@ -14,8 +14,9 @@
 
 #define SCENE_TOLERANCE 1e-5 /* of the largest sum */
 #define SCENE_SLABS     64u
+#define SCENE_TABLES    20u /* of widths; slabs have them in turn */
 
-enum keys { ROWS, CODES };
+enum keys { ROWS, CODES, FREE }; /* FREE: codes of free widths, not turned */
 
 struct question {
     enum keys keys;
@@ -34,6 +35,9 @@ struct scene {
     int64_t *slots;
     struct sc_kernels_slab slabs[SCENE_SLABS];
     uint8_t *coded[2 * SCENE_SLABS];
+    struct sc_kernels_planes planes[SCENE_TABLES];
+    struct sc_kernels_planes_group *groups[SCENE_TABLES];
+    uint8_t *widths[SCENE_TABLES];
 };
 
 struct scene *scene_make(const struct question *how);

@@ -95,6 +95,8 @@ static const struct question BORDERS[] = {
     SHAPE(CODES, 70, 13, 7, 1, 1, 0, MIXED2, false, false, false, 0),
     SHAPE(ROWS, 3, 1, 8, 1, 1, 300, F16S, true, true, true, 0), /* more new keys than old ones */
     SHAPE(CODES, 700, 1, 8, 1, 1, 1, F16S, false, false, true, 0),
+    SHAPE(FREE, 130, 3, 16, 2, 2, 2, F16S, false, true, true, 0), /* more tables than go once */
+    SHAPE(FREE, 33, 2, 8, 1, 1, 1, MIXED2, true, false, false, 2),
 };
 
 /* One of each in a policy and places of its own; both kinds of kernels. */
@@ -103,12 +105,13 @@ static void shapes_at_the_borders(void **state)
     (void)state;
     static const uint32_t CAPABILITIES[] = {75, 80, 90};
     for (uint32_t c = 0; c < COUNT(CAPABILITIES); c++) {
+        struct scene *scenes[COUNT(BORDERS)];
         struct stand stand;
         fake_policy((enum fake_policy)(FAKE_LAZY + c), c + 1);
         stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"2MiB\"");
         stand.rig.conn->device.gpu->capability = CAPABILITIES[c]; /* images begin at 8.0 */
         for (uint32_t q = 0; q < COUNT(BORDERS); q++) {
-            struct scene *scene = scene_make(&BORDERS[q]);
+            struct scene *scene = scenes[q] = scene_make(&BORDERS[q]);
             uint64_t count = sum_count(scene->how);
             float *right = ref_sums(scene), *found = malloc((count + 1) * sizeof(float));
             float *again = malloc(count * sizeof(float));
@@ -122,9 +125,10 @@ static void shapes_at_the_borders(void **state)
             free(again);
             free(found);
             free(right);
-            scene_free(scene);
         }
         stand_close(&stand);
+        for (uint32_t q = 0; q < COUNT(BORDERS); q++)
+            scene_free(scenes[q]); /* a table of widths is known by its address until close */
     }
 }
 
@@ -571,6 +575,34 @@ static void a_set_does_not_hang_on_who_scores(void **state)
     assert_true(taken > COUNT(MATCHES));
 }
 
+/* Where room is for nothing, or a page, who asks is served all the same, and by whom follows from
+ * that alone. */
+static void the_smallest_rooms(void **state)
+{
+    (void)state;
+    static const char *const ROOMS[] = {"0", "1", "255", "256", "4096", "1048576"};
+    for (uint32_t r = 0; r < COUNT(ROOMS); r++) {
+        struct show show;
+        char more[160];
+        (void)snprintf(more, sizeof(more),
+                       ", \"gpu\": {\"device\": 0, \"stage_bytes\": \"1MiB\", "
+                       "\"score_bytes\": %s}",
+                       ROOMS[r]);
+        fake_policy((enum fake_policy)(r % 4), r + 1);
+        show_open(&show, true, WAYS[r % COUNT(WAYS)], more, MATCHED);
+        for (uint32_t i = 0; i < 2; i++) {
+            show_shot(&show, 200000);
+            assert_int_equal(fire(&show.world, &show.shot), SPEC_OK);
+            pass_there_spoil(&show.pass);
+            assert_is_plain(&show, &show.shot, 200000);
+            show_shot_free(&show);
+        }
+        uint64_t taken = show.world.rig.conn->device.scores.taken;
+        assert_int_equal(taken, r == COUNT(ROOMS) - 1 ? 2 : 0);
+        show_close(&show);
+    }
+}
+
 /* ---- Several at once ------------------------------------------------------------------------ */
 
 struct asker {
@@ -682,6 +714,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_device_may_fail_while_one_waits_for_room),
         cmocka_unit_test(streams_may_be_captured_or_gone_behind_the_submit),
         cmocka_unit_test(a_set_does_not_hang_on_who_scores),
+        cmocka_unit_test(the_smallest_rooms),
         cmocka_unit_test(as_few_boxes_as_there_may_be),
         cmocka_unit_test(a_reset_or_close_while_one_waits_for_room),
     };
