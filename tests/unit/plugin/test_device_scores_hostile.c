@@ -281,6 +281,61 @@ static void a_hint_waits_for_nothing(void **state)
     scene_free(scene);
 }
 
+/* Each call of the driver fails once, or the context dies at a step: sums are right or there is a
+ * status, and what it had comes back. */
+static bool fault_once(const struct scene *scene, const float *right, const char *name, int n)
+{
+    uint64_t count = sum_count(scene->how);
+    float *found = malloc(count * sizeof(float));
+    struct stand stand;
+    assert_non_null(found);
+    fake_policy((enum fake_policy)(n % 4), (uint64_t)n);
+    stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"8MiB\"");
+    struct sc_gpu_device *gpu = stand.rig.conn->device.gpu;
+    if (name == NULL)
+        fake_crash(n, 719);
+    else
+        fake_fault(name, n, 2);
+    spec_status status = stand_hint(&stand, scene, found);
+    bool is_met = name == NULL ? sc_gpu_has_failed(gpu) : fake_fired() != 0;
+    fake_fault(NULL, 0, 0);
+    fake_crash(0, 0);
+    fake_sticky(0);
+    if (status == SPEC_OK)
+        sums_compare(found, right, count);
+    else
+        assert_true(status == SPEC_E_IO || status == SPEC_E_UNSUPPORTED);
+    assert_true(is_met || status == SPEC_OK);
+    spec_status again = stand_hint(&stand, scene, found);
+    assert_int_equal(again, sc_gpu_has_failed(gpu) ? SPEC_E_UNSUPPORTED : SPEC_OK);
+    stand_close(&stand);
+    free(found);
+    return is_met;
+}
+
+static void each_call_of_the_driver_may_fail(void **state)
+{
+    (void)state;
+    static const char *const CALLS[] = {
+#define X(name, version, arguments) #name,
+        SC_CU_CALLS(X)
+#undef X
+    };
+    uint32_t faults = 0, deaths = 0;
+    struct scene *scene = scene_make(&SMALL);
+    float *right = ref_sums(scene);
+    for (uint32_t c = 0; c < COUNT(CALLS); c++)
+        for (int n = 1; n < 60 && fault_once(scene, right, CALLS[c], n); n++)
+            faults++;
+    for (int n = 1; n < 60 && fault_once(scene, right, NULL, n); n++)
+        deaths++;
+    print_message("%" PRIu32 " calls failed, %" PRIu32 " steps\n", faults, deaths);
+    assert_true(faults >= 15);
+    assert_true(deaths >= 5); /* up, four kernels, back */
+    free(right);
+    scene_free(scene);
+}
+
 #define MATCHED  130u
 #define LAYERS   2u
 #define SMALLEST ", \"gpu\": {\"device\": 0, \"stage_bytes\": \"1MiB\", \"score_bytes\": \"64KiB\"}"
@@ -575,6 +630,38 @@ static void a_set_does_not_hang_on_who_scores(void **state)
     assert_true(taken > COUNT(MATCHES));
 }
 
+/* Of one head, of all, at the first row or the last: the same set, or the same status. */
+static void queries_that_are_no_numbers(void **state)
+{
+    (void)state;
+    static const float VALUES[] = {NAN, INFINITY, -INFINITY, 65504.0f};
+    for (uint32_t w = 0; w < COUNT(WAYS); w++) {
+        struct show show;
+        fake_policy((enum fake_policy)w, w + 1);
+        show_open(&show, true, WAYS[w], SMALLEST, MATCHED);
+        for (uint32_t n = 0; n < 3 * COUNT(VALUES); n++) {
+            struct shot plain;
+            uint64_t values = FRESH_ROWS * 6 * 16, first = n % 3 == 1 ? values - 1 : 0;
+            uint64_t end = n % 3 == 2 ? values : first + 1;
+            shot_of(&plain, &show.world, show.request, 200000);
+            shot_of(&show.shot, &show.world, show.request, 200000);
+            for (uint64_t i = first; i < end; i++) {
+                strange_put(plain.pass.queries + 2 * i, SC_KERNELS_F16, VALUES[n / 3]);
+                strange_put(show.shot.pass.queries + 2 * i, SC_KERNELS_F16, VALUES[n / 3]);
+            }
+            show.pass = pass_there_make(&show.host, &show.shot.pass, true, true);
+            spec_status status = fire(&show.world, &plain);
+            assert_int_equal(fire(&show.world, &show.shot), status);
+            assert_memory_equal(plain.exact, show.shot.exact, sizeof(plain.exact));
+            assert_memory_equal(plain.area.bytes, show.shot.area.bytes,
+                                3 * RIG_GUARD + 2 * plain.area.part_bytes);
+            show_shot_free(&show);
+            shot_free(&plain);
+        }
+        show_close(&show);
+    }
+}
+
 /* Where room is for nothing, or a page, who asks is served all the same, and by whom follows from
  * that alone. */
 static void the_smallest_rooms(void **state)
@@ -708,12 +795,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(shapes_at_the_borders),
         cmocka_unit_test(numbers_of_all_kinds),
         cmocka_unit_test(a_hint_waits_for_nothing),
+        cmocka_unit_test(each_call_of_the_driver_may_fail),
         cmocka_unit_test(a_child_that_is_forked_in_the_middle_touches_nothing),
         cmocka_unit_test(a_deadline_may_pass_while_one_waits_for_room),
         cmocka_unit_test(a_request_may_go_while_one_waits_for_room),
         cmocka_unit_test(a_device_may_fail_while_one_waits_for_room),
         cmocka_unit_test(streams_may_be_captured_or_gone_behind_the_submit),
         cmocka_unit_test(a_set_does_not_hang_on_who_scores),
+        cmocka_unit_test(queries_that_are_no_numbers),
         cmocka_unit_test(the_smallest_rooms),
         cmocka_unit_test(as_few_boxes_as_there_may_be),
         cmocka_unit_test(a_reset_or_close_while_one_waits_for_room),
