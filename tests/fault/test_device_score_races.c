@@ -267,7 +267,7 @@ static void items_share_room_for_one(void **state)
         }
         for (uint32_t i = 0; i < ASKERS; i++)
             assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
-        assert_true(world.rig.conn->device.scores.taken > 0);
+        assert_true(hosts[0].resets || world.rig.conn->device.scores.taken > 0);
         stand_assert_idle(world.rig.conn);
         world_done(&world);
         fake_policy(FAKE_EAGER, 1);
