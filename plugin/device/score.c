@@ -541,6 +541,8 @@ spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_
         return sc_plugin_afar_fail(device, score->queries->begun, reterr);
     if (score->fresh->device != NULL && score->fresh->begun != SPEC_OK)
         return sc_plugin_afar_fail(device, score->fresh->begun, reterr);
+    if (score->what->prefix.count == 0)
+        return SPEC_OK; /* no kernel would come behind what goes up, and nobody wait for it */
     (void)plan_make(&plan, score, ALIGN);
     if (!room_take(score, plan.end, &range))
         return fail_busy(reterr);

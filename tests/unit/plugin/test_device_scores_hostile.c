@@ -132,6 +132,36 @@ static void shapes_at_the_borders(void **state)
     }
 }
 
+/* A layer none of whose rows have codes yet: nothing is scored, and what would have gone up for it
+ * does not come to stand in the room of who scores next. */
+static void no_keys_at_all(void **state)
+{
+    (void)state;
+    struct question none = SMALL;
+    none.count = 0;
+    struct scene *empty = scene_make(&none), *scene = scene_make(&SMALL);
+    uint64_t count = sum_count(scene->how);
+    float *right = ref_sums(scene), *found = malloc(count * sizeof(float));
+    assert_non_null(found);
+    empty->what.prefix.slabs = empty->slabs;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        struct stand stand;
+        fake_policy(seed == 0 ? FAKE_LAZY : FAKE_RANDOM, seed);
+        stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"1MiB\"");
+        struct sc_gpu_slot *slots = stand.rig.conn->device.gpu->slots;
+        stand_score(&stand, empty, (uint32_t)seed % 4, found);
+        if (seed == 0)
+            assert_int_equal(sc_gpu_flights_flying(&slots[3].copies), 0);
+        assert_int_equal(stand_hint(&stand, scene, found), SPEC_OK);
+        sums_compare(found, right, count);
+        stand_close(&stand);
+    }
+    free(found);
+    free(right);
+    scene_free(scene);
+    scene_free(empty);
+}
+
 /* ---- Numbers -------------------------------------------------------------------------------- */
 
 /* What stands at one place of a scene's queries, keys or new keys. */
@@ -364,8 +394,8 @@ static void shot_of(struct shot *shot, const struct world *world, spec_request r
     shot->select.retain_ppm = exact_ppm > 0 ? exact_ppm : 1;
 }
 
-static void show_open(struct show *show, bool is_sim, const char *way, const char *more,
-                      uint64_t matched)
+static void show_open_early(struct show *show, bool is_sim, const char *way, const char *more,
+                            uint64_t matched)
 {
     static char extra[512]; /* the rig keeps it */
     struct world *world = &show->world;
@@ -378,8 +408,16 @@ static void show_open(struct show *show, bool is_sim, const char *way, const cha
     world->prompt = rig_prompt(matched + 3, 0, 0, matched + FRESH_ROWS);
     rig_open(&world->rig);
     world_store(world);
-    wait_for_codes(world);
-    show->request = look(world, 0);
+    show->request = look(world, 0); /* before there are codes */
+}
+
+static void show_open(struct show *show, bool is_sim, const char *way, const char *more,
+                      uint64_t matched)
+{
+    show_open_early(show, is_sim, way, more, matched);
+    rig_release(&show->world.rig, show->request);
+    wait_for_codes(&show->world);
+    show->request = look(&show->world, 0);
 }
 
 static void show_shot(struct show *show, uint32_t exact_ppm)
@@ -662,6 +700,35 @@ static void queries_that_are_no_numbers(void **state)
     }
 }
 
+/* Asked for before rows have codes, and when they have: each time the set of plain memory, by
+ * queries of the host's for a destination that is there. */
+static void a_layer_that_has_no_codes_yet(void **state)
+{
+    (void)state;
+    for (uint32_t w = 0; w < COUNT(WAYS); w++) {
+        struct show show;
+        fake_policy((enum fake_policy)w, w + 1);
+        show_open_early(&show, true, WAYS[w], SMALLEST, MATCHED);
+        const spec_connector *conn = show.world.rig.conn;
+        for (uint32_t n = 0; n < 6; n++) {
+            shot_of(&show.shot, &show.world, show.request, 200000);
+            struct there there = there_make(&show.host, &show.shot.area);
+            assert_int_equal(fire(&show.world, &show.shot), SPEC_OK);
+            there_read(&there, &show.shot.area);
+            assert_is_plain(&show, &show.shot, 200000);
+            assert_int_equal(conn->device.scores.taken > 0, n == 5);
+            there_free(&there);
+            shot_free(&show.shot);
+            if (n != 4)
+                continue;
+            wait_for_codes(&show.world);
+            rig_release(&show.world.rig, show.request); /* which has a sketch without them */
+            show.request = look(&show.world, 0);
+        }
+        show_close(&show);
+    }
+}
+
 /* Where room is for nothing, or a page, who asks is served all the same, and by whom follows from
  * that alone. */
 static void the_smallest_rooms(void **state)
@@ -793,6 +860,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hint_finds_the_boxes_of_those_before_it),
         cmocka_unit_test(shapes_at_the_borders),
+        cmocka_unit_test(no_keys_at_all),
         cmocka_unit_test(numbers_of_all_kinds),
         cmocka_unit_test(a_hint_waits_for_nothing),
         cmocka_unit_test(each_call_of_the_driver_may_fail),
@@ -803,6 +871,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(streams_may_be_captured_or_gone_behind_the_submit),
         cmocka_unit_test(a_set_does_not_hang_on_who_scores),
         cmocka_unit_test(queries_that_are_no_numbers),
+        cmocka_unit_test(a_layer_that_has_no_codes_yet),
         cmocka_unit_test(the_smallest_rooms),
         cmocka_unit_test(as_few_boxes_as_there_may_be),
         cmocka_unit_test(a_reset_or_close_while_one_waits_for_room),
