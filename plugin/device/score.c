@@ -314,17 +314,19 @@ static void cargo_send(struct cargo *cargo)
 }
 
 /* Where bytes for that place are written: *bytes, or as many as there is room for, `least` or more.
- * What is skipped goes up as it is. NULL: there is no box, and nothing goes up any more. */
+ * What is skipped goes up as it is. NULL: nothing goes up any more. */
 static uint8_t *cargo_room(struct cargo *cargo, uint64_t at, uint64_t least, uint64_t *bytes)
 {
     struct sc_plugin_device *device = cargo->score->device;
     uint64_t room = device->box_bytes - ALIGN;
     if (cargo->box != NULL && at - cargo->at + least > room)
         cargo_send(cargo);
+    if (cargo->status != SPEC_OK)
+        return NULL;
     if (cargo->box == NULL) {
         cargo->box = box_take(cargo->score);
         if (cargo->box == NULL) {
-            cargo->status = cargo->status != SPEC_OK ? cargo->status : fail_busy(cargo->reterr);
+            cargo->status = fail_busy(cargo->reterr);
             return NULL;
         }
         cargo->at = at;

@@ -65,6 +65,40 @@ static void a_hint_finds_the_boxes_of_those_before_it(void **state)
     scene_free(scene);
 }
 
+/* A hint that found no box is over: it takes none for what is left, though one has come free. */
+static void a_hint_without_a_box_gives_up(void **state)
+{
+    (void)state;
+    struct question how = SMALL;
+    struct stand stand;
+    struct sc_plugin_box *box, *taken = NULL;
+    float *found = calloc(how.count, sizeof(float));
+    assert_non_null(found);
+    how.fresh = 0;
+    how.rows = 12000; /* 2.3 MB: the first box goes off, and there is no other */
+    struct scene *scene = scene_make(&how);
+    fake_policy(FAKE_LAZY, 1);
+    stand_open(&stand, true, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"32MiB\"");
+    struct sc_plugin_device *device = &stand.rig.conn->device;
+    assert_true(stand_takes(&stand, scene));
+    for (uint64_t i = 1; i < device->box_count; i++) {
+        box = sc_plugin_box_try(device);
+        assert_non_null(box);
+        box->next = taken;
+        taken = box;
+    }
+    uint32_t given = atomic_load(&device->box_word);
+    assert_int_equal(stand_hint(&stand, scene, found), SPEC_E_BUSY);
+    assert_int_equal(atomic_load(&device->box_word), given + 1); /* the one that went off */
+    while ((box = taken) != NULL) {
+        taken = box->next;
+        sc_plugin_box_give(box);
+    }
+    stand_close(&stand);
+    scene_free(scene);
+    free(found);
+}
+
 /* ---- Shapes --------------------------------------------------------------------------------- */
 
 #define SHAPE(keys, count, heads, size, group, rows, fresh, types, last, slots, total, gap)        \
@@ -859,6 +893,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_hint_finds_the_boxes_of_those_before_it),
+        cmocka_unit_test(a_hint_without_a_box_gives_up),
         cmocka_unit_test(shapes_at_the_borders),
         cmocka_unit_test(no_keys_at_all),
         cmocka_unit_test(numbers_of_all_kinds),
