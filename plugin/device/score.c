@@ -233,8 +233,8 @@ bool sc_plugin_score_takes(const struct sc_plugin_score *score)
 
 /* ---- Rooms ---------------------------------------------------------------------------------- */
 
-/* Who has a room waits for boxes and the device alone, and gives it back. false: there is none now,
- * and the score never waits. */
+/* Who has a room waits for boxes and the device alone (his host's stream, too), and gives it back.
+ * false: there is none now, and the score never waits. */
 static bool room_take(const struct sc_plugin_score *score, uint64_t bytes,
                       struct sc_gpu_range *ret_range)
 {
