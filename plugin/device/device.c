@@ -278,7 +278,7 @@ static void reap_all(struct sc_plugin_device *device)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
         if (i == SC_PLUGIN_DEVICE_SLOTS) /* stores and hints have memory of their own */
-            i = sc_plugin_device_score_slot(0);
+            i = sc_plugin_device_ask_slot(0);
         (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].copies);
         (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].kernels);
     }

@@ -3,7 +3,7 @@
  *
  *   stage   [box][box][box] ... [ring of stores, parcel.h]   pinned, and as much on the device
  *   box     filled by a request's course (course.h) -> copied whole -> read by kernels -> free
- *   slot    two streams; requests share a few, and others for their hints
+ *   slot    two streams; requests share a few, and others for what they are asked with, for hints
  *
  * Holds: a connector has one device at a time, and attaches once: why it could not is remembered,
  * and told to each item that asks for the same one. From then on nothing is allocated. A box is
@@ -27,11 +27,13 @@
 #define SC_PLUGIN_DEVICE_SLOTS  16u /* pairs of streams, of loads */
 #define SC_PLUGIN_DEVICE_STORES 4u  /* behind them, of stores */
 #define SC_PLUGIN_DEVICE_HINTS  8u  /* more of them, of hints: a load waits for no hint's stream */
+#define SC_PLUGIN_DEVICE_ASKS                                                                      \
+    16u /* and of what items are asked with: who scores waits for no destination's stream */
 #define SC_PLUGIN_DEVICE_SCORES                                                                    \
     2u /* and more, of hints' scores: they wait for no stream of a host's */
 #define SC_PLUGIN_DEVICE_PAIRS                                                                     \
     (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + SC_PLUGIN_DEVICE_HINTS +                   \
-     SC_PLUGIN_DEVICE_SCORES)
+     SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES)
 #define SC_PLUGIN_DEVICE_TABLES 64u /* of widths, as the device reads them, that are kept */
 
 /* A kernel's number is its place in the list of names. */
@@ -137,6 +139,13 @@ struct sc_plugin_device {
 static inline uint32_t sc_plugin_device_slot(uint64_t request)
 {
     return (uint32_t)(request % SC_PLUGIN_DEVICE_SLOTS);
+}
+
+/* Where what a request is asked with is scored, or brought from. */
+static inline uint32_t sc_plugin_device_ask_slot(uint64_t request)
+{
+    return SC_PLUGIN_DEVICE_PAIRS - SC_PLUGIN_DEVICE_SCORES - SC_PLUGIN_DEVICE_ASKS +
+           (uint32_t)(request % SC_PLUGIN_DEVICE_ASKS);
 }
 
 /* Of the hints of requests that have this slot. */

@@ -669,6 +669,46 @@ static void streams_may_be_captured_or_gone_behind_the_submit(void **state)
         }
 }
 
+/* What is asked with is the host's, or lies there on a stream of its own; it is scored there, or
+ * comes to the host: the call is through, in both halves, while the destination's stream stands
+ * still (who waits for it ends the process). */
+static void nobody_waits_for_the_destination(void **state)
+{
+    (void)state;
+    static const char NO_ROOM[] =
+        ", \"gpu\": {\"device\": 0, \"stage_bytes\": \"1MiB\", \"score_bytes\": 0}";
+    for (uint32_t how = 0; how < 8 * COUNT(WAYS); how++) { /* bits: submitted, there, no room */
+        bool is_there = (how & 2) != 0;
+        struct show show;
+        struct device_host other; /* its stream */
+        spec_ticket ticket;
+        fake_policy(FAKE_EAGER, 1);
+        show_open(&show, true, WAYS[how / 8], (how & 4) != 0 ? NO_ROOM : SMALLEST, MATCHED);
+        device_host_open(&other, 0);
+        spec_connector *conn = show.world.rig.conn;
+        shot_of(&show.shot, &show.world, show.request, 200000);
+        struct there there = there_make(&show.host, &show.shot.area);
+        struct pass_there pass = pass_there_make(&other, &show.shot.pass, is_there, is_there);
+        device_ok(show.host.cu->cuStreamSynchronize(show.host.stream));
+        fake_hold(show.host.stream, 1);
+        if ((how & 1) == 0) {
+            assert_int_equal(fire(&show.world, &show.shot), SPEC_OK);
+        } else {
+            assert_int_equal(sc_plugin_submit(conn, &show.shot.item, 1, &ticket, NULL), SPEC_OK);
+            assert_int_equal(sc_plugin_submit_wait(conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+        }
+        pass_there_spoil(&pass);
+        fake_hold(show.host.stream, 0);
+        there_read(&there, &show.shot.area);
+        assert_is_plain(&show, &show.shot, 200000);
+        pass_there_free(&pass);
+        device_host_close(&other);
+        there_free(&there);
+        shot_free(&show.shot);
+        show_close(&show);
+    }
+}
+
 /* ---- Sets ----------------------------------------------------------------------------------- */
 
 /* Chunks of 64 tokens, one row more or less, and shares from none to all: the set of plain memory,
@@ -904,6 +944,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_request_may_go_while_one_waits_for_room),
         cmocka_unit_test(a_device_may_fail_while_one_waits_for_room),
         cmocka_unit_test(streams_may_be_captured_or_gone_behind_the_submit),
+        cmocka_unit_test(nobody_waits_for_the_destination),
         cmocka_unit_test(a_set_does_not_hang_on_who_scores),
         cmocka_unit_test(queries_that_are_no_numbers),
         cmocka_unit_test(a_layer_that_has_no_codes_yet),
