@@ -28,7 +28,7 @@
 #define SC_PLUGIN_DEVICE_STORES 4u  /* behind them, of stores */
 #define SC_PLUGIN_DEVICE_HINTS  8u  /* more of them, of hints: a load waits for no hint's stream */
 #define SC_PLUGIN_DEVICE_ASKS                                                                      \
-    16u /* and of what items are asked with: who scores waits for no destination's stream */
+    8u /* and of what items are asked with: who scores waits for no destination's stream */
 #define SC_PLUGIN_DEVICE_SCORES                                                                    \
     2u /* and more, of hints' scores: they wait for no stream of a host's */
 #define SC_PLUGIN_DEVICE_PAIRS                                                                     \
