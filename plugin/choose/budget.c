@@ -317,7 +317,7 @@ spec_status sc_plugin_queries_check(spec_connector *conn, const struct spec_quer
 
 uint32_t sc_plugin_request_slot(const spec_connector *conn, const struct sc_plugin_request *request)
 {
-    return sc_plugin_device_slot((uint64_t)(request - conn->requests.slots));
+    return sc_plugin_device_ask_slot((uint64_t)(request - conn->requests.slots));
 }
 
 struct sc_plugin_afar sc_plugin_queries_afar(spec_connector *conn,

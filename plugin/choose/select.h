@@ -140,7 +140,7 @@ spec_status sc_plugin_scoring_check(spec_connector *conn, struct sc_plugin_item 
                                     struct spec_error *reterr);
 /* The host's call: what lies on a device is read behind what the host did to it before. */
 void sc_plugin_scoring_begin(struct sc_plugin_item *item);
-/* The request's slot of a device. */
+/* The slot of a device that the request is scored on. */
 uint32_t sc_plugin_request_slot(const spec_connector *conn,
                                 const struct sc_plugin_request *request);
 /* What lies on a device to the scratch's room, for this processor to score it. Waits for the host's

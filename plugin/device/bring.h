@@ -26,7 +26,7 @@
 /* Rows that lie there. Zero: none do. */
 struct sc_plugin_afar {
     struct sc_plugin_device *device; /* NULL: they are host memory */
-    uint32_t slot;                   /* of the device: the request's */
+    uint32_t slot;                   /* of the device: where the request asks */
     struct sc_kernels_memory at;     /* K alone is looked at; slots are host memory */
     uint64_t row_count, head_count, head_size;
     void *stream;      /* the host's CUstream */

@@ -278,7 +278,7 @@ void sc_plugin_device_close(struct sc_plugin_device *device)
 
 /* ---- Boxes ---------------------------------------------------------------------------------- */
 
-struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device)
+static struct sc_plugin_box *box_pop(struct sc_plugin_device *device)
 {
     pthread_mutex_lock(&device->box_lock);
     struct sc_plugin_box *box = device->free;
@@ -293,7 +293,7 @@ static void reap_all(struct sc_plugin_device *device)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
         if (i == SC_PLUGIN_DEVICE_SLOTS) /* stores and hints have memory of their own */
-            i = sc_plugin_device_score_slot(0);
+            i = sc_plugin_device_ask_slot(0);
         (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].copies);
         (void)sc_gpu_flights_reap(device->gpu, &device->gpu->slots[i].kernels);
     }
@@ -304,6 +304,15 @@ void sc_plugin_mirror_reap(struct sc_plugin_device *device)
     if (atomic_load_explicit(&device->state, memory_order_acquire) == ATTACHED &&
         device->mirror.base != NULL)
         reap_all(device);
+}
+
+struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device)
+{
+    struct sc_plugin_box *box = box_pop(device);
+    if (box != NULL)
+        return box;
+    reap_all(device); /* nobody else may look: who never waits, and asks alone */
+    return box_pop(device);
 }
 
 /* The oldest of the lane's flights has landed; false: none flies. */
@@ -321,10 +330,6 @@ struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32
     for (;;) {
         uint32_t seen = atomic_load_explicit(&device->box_word, memory_order_acquire);
         struct sc_plugin_box *box = sc_plugin_box_try(device);
-        if (box != NULL)
-            return box;
-        reap_all(device);
-        box = sc_plugin_box_try(device);
         if (box != NULL)
             return box;
         if (!oldest_await(device, &own->kernels) && !oldest_await(device, &own->copies) &&

@@ -4,7 +4,7 @@
  *   stage   [box][box][box] ... [ring of stores, parcel.h]   pinned, and as much on the device
  *   mirror  a twin of the memory that sketches stand in (mirror.h)
  *   box     filled by a request's course (course.h) -> copied whole -> read by kernels -> free
- *   slot    two streams; requests share a few, and others for their hints
+ *   slot    two streams; requests share a few, and others for what they are asked with, for hints
  *
  * Holds: a connector has one device at a time, and attaches once: why it could not is remembered,
  * and told to each item that asks for the same one. From then on nothing is allocated. A box is
@@ -29,11 +29,13 @@
 #define SC_PLUGIN_DEVICE_SLOTS  16u /* pairs of streams, of loads */
 #define SC_PLUGIN_DEVICE_STORES 4u  /* behind them, of stores */
 #define SC_PLUGIN_DEVICE_HINTS  8u  /* more of them, of hints: a load waits for no hint's stream */
+#define SC_PLUGIN_DEVICE_ASKS                                                                      \
+    8u /* and of what items are asked with: who scores waits for no destination's stream */
 #define SC_PLUGIN_DEVICE_SCORES                                                                    \
     2u /* and more, of hints' scores: they wait for no stream of a host's */
 #define SC_PLUGIN_DEVICE_PAIRS                                                                     \
     (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + SC_PLUGIN_DEVICE_HINTS +                   \
-     SC_PLUGIN_DEVICE_SCORES)
+     SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES)
 #define SC_PLUGIN_DEVICE_TABLES 64u /* of widths, as the device reads them, that are kept */
 
 /* A kernel's number is its place in the list of names. */
@@ -157,6 +159,13 @@ static inline uint32_t sc_plugin_device_slot(uint64_t request)
     return (uint32_t)(request % SC_PLUGIN_DEVICE_SLOTS);
 }
 
+/* Where what a request is asked with is scored, or brought from. */
+static inline uint32_t sc_plugin_device_ask_slot(uint64_t request)
+{
+    return SC_PLUGIN_DEVICE_PAIRS - SC_PLUGIN_DEVICE_SCORES - SC_PLUGIN_DEVICE_ASKS +
+           (uint32_t)(request % SC_PLUGIN_DEVICE_ASKS);
+}
+
 /* Of the hints of requests that have this slot. */
 static inline uint32_t sc_plugin_device_hint_slot(uint32_t slot)
 {
@@ -186,7 +195,7 @@ spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ord
 
 /* A box, the caller's. Waits for the device where all are in use: the caller has none. */
 struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32_t slot);
-/* The same without waiting; NULL: none is free. */
+/* The same without waiting; NULL: none is free, nor one of those that went off and have landed. */
 struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device);
 /* Nothing of it was enqueued, or all that was is done. The run it holds is let go. */
 void sc_plugin_box_give(struct sc_plugin_box *box);

@@ -248,8 +248,8 @@ bool sc_plugin_score_takes(const struct sc_plugin_score *score)
 
 /* ---- Rooms ---------------------------------------------------------------------------------- */
 
-/* Who has a room waits for boxes and the device alone, and gives it back. false: there is none now,
- * and the score never waits. */
+/* Who has a room waits for boxes and the device alone (his host's stream, too), and gives it back.
+ * false: there is none now, and the score never waits. */
 static bool room_take(const struct sc_plugin_score *score, uint64_t bytes,
                       struct sc_gpu_range *ret_range)
 {
@@ -329,17 +329,19 @@ static void cargo_send(struct cargo *cargo)
 }
 
 /* Where bytes for that place are written: *bytes, or as many as there is room for, `least` or more.
- * What is skipped goes up as it is. NULL: there is no box, and nothing goes up any more. */
+ * What is skipped goes up as it is. NULL: nothing goes up any more. */
 static uint8_t *cargo_room(struct cargo *cargo, uint64_t at, uint64_t least, uint64_t *bytes)
 {
     struct sc_plugin_device *device = cargo->score->device;
     uint64_t room = device->box_bytes - ALIGN;
     if (cargo->box != NULL && at - cargo->at + least > room)
         cargo_send(cargo);
+    if (cargo->status != SPEC_OK)
+        return NULL;
     if (cargo->box == NULL) {
         cargo->box = box_take(cargo->score);
         if (cargo->box == NULL) {
-            cargo->status = cargo->status != SPEC_OK ? cargo->status : fail_busy(cargo->reterr);
+            cargo->status = fail_busy(cargo->reterr);
             return NULL;
         }
         cargo->at = at;
@@ -579,6 +581,8 @@ spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_
         return sc_plugin_afar_fail(device, score->queries->begun, reterr);
     if (score->fresh->device != NULL && score->fresh->begun != SPEC_OK)
         return sc_plugin_afar_fail(device, score->fresh->begun, reterr);
+    if (score->what->prefix.count == 0)
+        return SPEC_OK; /* no kernel would come behind what goes up, and nobody wait for it */
     bool has_twin = keys_up(score);
     (void)plan_make(&plan, score, has_twin, ALIGN);
     if (!room_take(score, plan.end, &range))
@@ -588,10 +592,9 @@ spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_
     if (status == SPEC_OK)
         status = sums_fetch(&plan, ret_sums, reterr);
     struct sc_gpu_lane *copies = &device->gpu->slots[score->slot].copies;
-    if (status == SPEC_OK)
-        (void)sc_gpu_flights_reap(device->gpu,
-                                  copies); /* they have: the kernels were behind them */
-    else                                   /* what goes up may still be on its way to the room */
+    if (status == SPEC_OK) /* they have landed: the kernels were behind them */
+        (void)sc_gpu_flights_reap(device->gpu, copies);
+    else /* what goes up may still be on its way to the room */
         (void)sc_gpu_flights_wait(device->gpu, copies, 0);
     room_give(device, &range);
     return status;

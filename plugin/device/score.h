@@ -22,7 +22,7 @@
 
 struct sc_plugin_score {
     struct sc_plugin_device *device; /* attached */
-    uint32_t slot;                   /* of it: the request's */
+    uint32_t slot;                   /* of it: where the request asks */
     /* Its prefix is host memory. Queries and new keys, too, or they are where these two say. */
     const struct sc_kernels_importance *what;
     const struct sc_plugin_afar *queries, *fresh;
