@@ -592,10 +592,10 @@ spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_
     if (status == SPEC_OK)
         status = sums_fetch(&plan, ret_sums, reterr);
     struct sc_gpu_lane *copies = &device->gpu->slots[score->slot].copies;
-    if (status == SPEC_OK) /* they have landed: the kernels were behind them */
-        (void)sc_gpu_flights_reap(device->gpu, copies);
-    else /* what goes up may still be on its way to the room */
+    if (status != SPEC_OK) /* what goes up may still be on its way to the room */
         (void)sc_gpu_flights_wait(device->gpu, copies, 0);
+    else if (has_twin) /* the kernels were behind it: now others may read it, too */
+        (void)sc_gpu_flights_reap(device->gpu, copies);
     room_give(device, &range);
     return status;
 }
