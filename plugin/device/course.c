@@ -368,8 +368,7 @@ struct coded_rows {
     uint64_t first, count; /* of the coded rows */
     uint64_t token;        /* of the first */
     const uint64_t *skipped;
-    const struct sc_store_run
-        *run; /* whose twin has its scales and codes; NULL: the box gets them */
+    const struct sc_store_run *run; /* whose twin has them; NULL: they go into the box */
     uint32_t part;
     /* What it takes: all of it once, and each row. */
     uint64_t scale_bytes, row_bytes, turn_bytes, finer_bytes;
