@@ -35,8 +35,8 @@ struct sc_plugin_score {
 /* Whether the device can: a shape that kernels take, and gpu.score_bytes that hold it. */
 bool sc_plugin_score_takes(const struct sc_plugin_score *score);
 /* ret_sums: [prefix.count] if is_total, else [head_count][prefix.count]. The device takes it.
- * Errors: IO or UNSUPPORTED (the device is closed), what begin said of queries or new keys; BUSY, if
- * it never waits: there is no room, or no box. */
+ * Errors: IO or UNSUPPORTED (the device is closed), what begin said of queries or new keys; BUSY,
+ * if it never waits: there is no room, or no box. */
 spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_sums,
                                 struct spec_error *reterr);
 
