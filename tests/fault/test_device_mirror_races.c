@@ -17,7 +17,7 @@
 #define LAYERS  2u
 #define ASKERS  6u
 #define SLOTS   4u /* of which two are two askers' each */
-#define TURNS   60u
+#define TURNS   20u
 #define ROUNDS  12u
 #define LOOKED  4096u /* bytes from a place of the run on */
 
