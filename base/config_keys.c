@@ -268,9 +268,8 @@ static const struct sc_config_row rows[] = {
      .has_auto = true},
     {{"gpu.mirror", "choice", "yes", "\"no\" or \"yes\"",
       "yes: as much of the device's memory as select.sketch_bytes is taken when it is attached, "
-      "and "
-      "that host memory is pinned: keys and codes go up once, straight from where they were read "
-      "to, and are scored and decoded there. no: each use sends them up again, in pieces."},
+      "and that host memory is pinned: keys and codes go up once, straight from where they were "
+      "read to, and are scored and decoded there. no: each use sends them up again, in pieces."},
      CHOICE(gpu_mirror, "no", "yes")},
     {{"gpu.stage_bytes", "size", "64MiB", "1MiB .. 1TiB",
       "Pinned host memory, and as much of the device's, through which loads to a device go; taken "

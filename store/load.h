@@ -64,15 +64,15 @@ struct sc_store_picks {
                            * this order; ascending neighbours share operations. Kept by pointer.
                            * NULL: 0, 1 .. count - 1 (so all K of a split layout are read) */
     uint64_t count;
-    uint32_t wanted;  /* enum sc_store_part_wanted */
-    bool whole_slabs; /* planner `chunk`: every operation takes the whole slab of its rows */
-    bool finer;       /* not of whole rows: what their codes lack, where the extent has that, and
-                       * rows else (and those of the host tier). Rows are more than 8 KiB, or
-                       * `finer_always`, or they are gone (is_coarse). The codes' values are the
-                       * consumer's to know. What fails of that is left out, and only that:
-                       * reader_next does not give it, nor what is gone and has none; it is
-                       * counted, and no load of this process reads it again
-                       * (sc_store_finer_failed) */
+    uint32_t wanted;    /* enum sc_store_part_wanted */
+    bool whole_slabs;   /* planner `chunk`: every operation takes the whole slab of its rows */
+    bool finer;         /* not of whole rows: what their codes lack, where the extent has that, and
+                         * rows else (and those of the host tier). Rows are more than 8 KiB, or
+                         * `finer_always`, or they are gone (is_coarse). The codes' values are the
+                         * consumer's to know. What fails of that is left out, and only that:
+                         * reader_next does not give it, nor what is gone and has none; it is
+                         * counted, and no load of this process reads it again
+                         * (sc_store_finer_failed) */
     bool finer_always;
     bool from_hot;      /* of hot blocks, some of sc_store_hot_rows', ascending: K and V, read one
                          * behind the other, gaps too. One that fails is not used any more, and the

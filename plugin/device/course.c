@@ -550,12 +550,12 @@ static bool codes_up(struct sc_plugin_course *course, const uint8_t *codes,
                      struct sc_store_run *ret_run)
 {
     struct sc_plugin_device *device = course->device;
-    const struct sc_store_run *has = course->box != NULL ? &course->box->run : NULL;
+    bool holds = course->box != NULL && course->box->run.at != NULL;
     if (device->mirror.base == NULL || !sc_store_run_of(device->params.store, codes, ret_run))
         return false;
-    if (has != NULL && has->at != NULL && has->serial == ret_run->serial)
+    if (holds && course->box->run.serial == ret_run->serial)
         return true;
-    if (has != NULL && has->at != NULL)
+    if (holds)
         course_flush(course);
     return sc_plugin_mirror_up(device, course->slot, codes, false, ret_run);
 }

@@ -69,14 +69,13 @@ static void detach(struct sc_plugin_device *device)
     struct sc_alloc *alloc = device->params.alloc;
     sc_plugin_parcels_close(device);
     sc_gpu_unpin(&device->pin);
-    if (device->gpu != NULL)
-        sc_gpu_stage_give(&device->gpu->stage, &device->mirror.range);
-    sc_plugin_mirror_close(device);
     sc_gpu_stage_close(&device->scores, device->gpu != NULL && sc_gpu_is_forked(device->gpu));
     if (device->gpu != NULL) {
         sc_gpu_stage_give(&device->gpu->stage, &device->score_range);
         sc_gpu_stage_give(&device->gpu->stage, &device->range);
+        sc_gpu_stage_give(&device->gpu->stage, &device->mirror.range);
     }
+    sc_plugin_mirror_close(device);
     sc_gpu_device_detach(device->gpu);
     sc_plugin_courses_close(device);
     sc_alloc_free(alloc, device->hints);

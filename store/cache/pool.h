@@ -9,13 +9,12 @@
  *
  * Holds: a run is given out again when the last of its holders has left it; nothing is allocated,
  * and nothing given back to the system, between open and close.
+ * A run is *settled* when nobody writes to it any more, until its last holder leaves: then whoever
+ * holds it may copy it elsewhere. Its serial tells it from whatever has the place next.
  * Does not: know what is in it, clear it, wait, or move what is taken.
- * A run is *settled* when nobody writes to it any more, until its last holder leaves: then it may
- * be copied elsewhere, once, by whoever holds it. Its serial tells it from whatever has the place
- * next.
- *
  * Threads: any; one lock (rank 61: flights of a device leave under theirs), nothing is done under
- * it but words of a bitmap. Tests: tests/unit/store/test_pool.c */
+ * it but words of a bitmap.
+ * Tests: tests/unit/store/test_pool.c */
 #ifndef SC_STORE_POOL_H
 #define SC_STORE_POOL_H
 
