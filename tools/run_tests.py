@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """run_tests.py: builds and tests every stage of ./check, and sums up what happened.
 
-usage: tools/run_tests.py [--quick] [--only STAGE[,STAGE]]
+usage: tools/run_tests.py [--quick] [--only STAGE[,STAGE]] [--cuda BUILDER]
 
-  stage   build directory   compiler, flags                    tests
-  gcc     build/            gcc, RelWithDebInfo                all
-  clang   build/clang       clang, Release                     all but: slow, once, judge
-  asan    build/asan        clang, address and undefined       all but those labelled noasan
-  tsan    build/tsan        clang, thread                      those labelled tsan, built alone
+  stage   build directory   compiler, flags               CUDA by  tests
+  gcc     build/            gcc, RelWithDebInfo           auto     all
+  clang   build/clang       clang, Release                clang    all but: slow, once, judge
+  asan    build/asan        clang, address and undefined  clang    all but those labelled noasan
+  tsan    build/tsan        clang, thread                 clang    those labelled tsan, built alone
+
+CUDA by: who builds the kernels' images, SC_CUDA_BUILDER of cmake/CudaImages.cmake. --cuda names one
+for all stages: with `none` the device's tests skip, and the rest must pass as it is.
 
 While a stage is tested the next ones are built below it (nice 10): many tests wait more than they
 work, for leases and disks. For the same reason three tests a core run at a time, and when the last
@@ -41,16 +44,17 @@ BUILD_NICE = 10  # below the tests of the stage before
 EXPECTED_SKIPS = os.path.join(ROOT, "tools", "expected-skips.txt")
 
 Stage = collections.namedtuple(
-    "Stage", "name folder compiler cxx build_type sanitize ctest targets")
+    "Stage", "name folder compiler cxx build_type sanitize cuda ctest targets")
 STAGES = (
-    Stage("gcc", "build", "gcc", "g++", "RelWithDebInfo", "", (), ()),
-    Stage("clang", "build/clang", "clang", "clang++", "Release", "", ("-LE", "slow|once|judge"),
-          ()),
-    Stage("asan", "build/asan", "clang", "clang++", "RelWithDebInfo", "address,undefined",
+    Stage("gcc", "build", "gcc", "g++", "RelWithDebInfo", "", "auto", (), ()),
+    Stage("clang", "build/clang", "clang", "clang++", "Release", "", "clang",
+          ("-LE", "slow|once|judge"), ()),
+    Stage("asan", "build/asan", "clang", "clang++", "RelWithDebInfo", "address,undefined", "clang",
           ("-LE", "noasan"), ()),
-    Stage("tsan", "build/tsan", "clang", "clang++", "RelWithDebInfo", "thread", ("-L", "tsan"),
-          ("tsan_tests",)),
+    Stage("tsan", "build/tsan", "clang", "clang++", "RelWithDebInfo", "thread", "clang",
+          ("-L", "tsan"), ("tsan_tests",)),
 )
+CUDA_BUILDERS = ("auto", "nvcc", "nvrtc", "clang", "none")
 
 # outcome: "passed", "failed" or "skipped"; reason: why it skipped; tail: output of a failure.
 Case = collections.namedtuple("Case", "name outcome reason tail")
@@ -225,10 +229,11 @@ def is_foreign(folder, compiler, cxx):
             or os.path.basename(cached(folder, "CMAKE_CXX_COMPILER") or cxx) != cxx)
 
 
-def configure_command(folder, compiler, cxx, build_type, sanitize):
+def configure_command(folder, compiler, cxx, build_type, sanitize, cuda):
     command = ["cmake", "--no-warn-unused-cli", "-S", ROOT, "-B", os.path.join(ROOT, folder),
                "-G", "Ninja", "-DCMAKE_C_COMPILER=%s" % compiler, "-DCMAKE_CXX_COMPILER=%s" % cxx,
                "-DCMAKE_BUILD_TYPE=%s" % build_type, "-DSC_SANITIZE=%s" % sanitize,
+               "-DSC_CUDA_BUILDER=%s" % cuda,
                "-DSC_ASSERT_ABORTS=%s" % ("OFF" if build_type == "Release" else "ON"),
                "-DSC_MUTANTS=%s" % ("ON" if compiler == "gcc" else "OFF"), "-DSC_WERROR=ON"]
     if is_foreign(folder, compiler, cxx):
@@ -238,14 +243,15 @@ def configure_command(folder, compiler, cxx, build_type, sanitize):
     return command
 
 
-def build(folder, compiler, cxx, build_type, sanitize="", targets=(), shows=True):
+def build(folder, compiler, cxx, build_type, sanitize="", targets=(), shows=True, cuda="auto"):
     """Configures and builds; shows: ninja's own progress, on a terminal. Returns (None, "") or (the
     step that failed, its log's tail)."""
     os.makedirs(os.path.join(ROOT, folder), exist_ok=True)
     log = os.path.join(ROOT, folder, "check-build.log")
     if os.path.exists(log):
         os.remove(log)
-    status, text = run_logged(configure_command(folder, compiler, cxx, build_type, sanitize), log)
+    status, text = run_logged(configure_command(folder, compiler, cxx, build_type, sanitize,
+                                                cuda), log)
     if status != 0:
         return "configure", tail_of(text)
     if is_foreign(folder, compiler, cxx) or cached(folder, "SC_SANITIZE") != sanitize:
@@ -325,7 +331,7 @@ def build_stage(stage, shows):
     start = time.monotonic()
     say("== %s: build (%s)" % (stage.name, stage.folder))
     step, tail = build(stage.folder, stage.compiler, stage.cxx, stage.build_type, stage.sanitize,
-                       stage.targets, shows)
+                       stage.targets, shows, stage.cuda)
     result.build_s = time.monotonic() - start
     if step:
         say(tail)
@@ -438,6 +444,9 @@ def parse_args(argv):
                         help="gcc only, without the tests labelled slow")
     parser.add_argument("--only", default="", metavar="STAGE[,STAGE]",
                         help="stages among: %s" % " ".join(s.name for s in STAGES))
+    parser.add_argument("--cuda", metavar="BUILDER", choices=CUDA_BUILDERS,
+                        help="who builds CUDA kernels, in all stages: %s"
+                        % " ".join(CUDA_BUILDERS))
     args = parser.parse_args(argv)
     names = [name for name in args.only.split(",") if name]
     for name in names:
@@ -446,7 +455,10 @@ def parse_args(argv):
                          % (name, " ".join(s.name for s in STAGES)))
     if args.quick and not names:
         names = ["gcc"]
-    return [s for s in STAGES if not names or s.name in names], not args.quick
+    stages = [s for s in STAGES if not names or s.name in names]
+    if args.cuda:
+        stages = [s._replace(cuda=args.cuda) for s in stages]
+    return stages, not args.quick
 
 
 def main(argv):

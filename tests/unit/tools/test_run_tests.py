@@ -172,6 +172,16 @@ class Arguments(unittest.TestCase):
         self.assertEqual([s.name for s in stages], ["gcc", "clang", "asan", "tsan"])
         self.assertNotIn("slow", run_tests.ctest_command(stages[0], "j", slow))
 
+    def test_kernels_are_built_by_two_compilers_or_by_the_one_that_is_named(self):
+        stages, _ = run_tests.parse_args([])
+        self.assertEqual([s.cuda for s in stages], ["auto", "clang", "clang", "clang"])
+        stages, _ = run_tests.parse_args(["--cuda", "none", "--only", "gcc,asan"])
+        self.assertEqual([(s.name, s.cuda) for s in stages], [("gcc", "none"), ("asan", "none")])
+        with unittest.mock.patch.object(run_tests, "run_logged") as logged:
+            logged.return_value = (1, "")
+            run_tests.build_stage(stages[0], False)
+        self.assertIn("-DSC_CUDA_BUILDER=none", logged.call_args[0][0])
+
 
 class Folders(unittest.TestCase):
     """A build directory is what its stage says, or the stage fails."""
