@@ -6,12 +6,15 @@
  *
  * Holds: between what a test gives its stream before a load, the load, and what it gives it behind,
  * nobody waits. Guards are compared with all the rest.
- * Does not: show that a call does not wait for the stream; make a driver fail that is not made for
- * it. Threads: one. Tests: as fixture.h; on a fake driver, tests/cuda (conformance_device). */
+ * Does not: make a driver fail that is not made for it. A connector that waits for a stream that is
+ * held does not come back (main.c's limit).
+ * Threads: one. Tests: as fixture.h; on a fake driver, tests/cuda (conformance_device). */
 #include "conformance/choice.h"
+#include "conformance/coded.h"
 #include "conformance/device/driver.h"
 #include "conformance/suite.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -380,6 +383,98 @@ static void abi_200_the_halves_of_a_load_stand_where_submit_and_wait_are(void **
     between_free(&between);
     let_go(fx, &held);
     fixture_close(fx);
+    card_close(&card);
+}
+
+typedef void (*hold_stream)(sc_cu_stream stream, int on); /* of a driver made for tests */
+typedef sc_cu_result (*wait_value)(sc_cu_stream stream, sc_cu_ptr at, uint32_t value,
+                                   unsigned flags);
+
+/* What stops the card's stream: nothing of it goes on until it is let go. */
+struct stop {
+    const struct card *card;
+    hold_stream hold; /* or, of a real driver, */
+    wait_value wait;  /* until the round has come to the word */
+    uint8_t *page;    /* the word is its first one */
+    uint32_t round;
+};
+
+static _Atomic uint32_t *stop_word(const struct stop *stop)
+{
+    return (_Atomic uint32_t *)(void *)stop->page;
+}
+
+static struct stop stop_make(const struct card *card)
+{
+    struct stop stop = {.card = card};
+    void *hold = conf_driver_symbol("fake_hold");
+    void *wait = conf_driver_call("cuStreamWaitValue32", 12000);
+    memcpy(&stop.hold, &hold, sizeof(hold));
+    memcpy(&stop.wait, &wait, sizeof(wait));
+    if (stop.hold == NULL && stop.wait == NULL)
+        conf_skip("no CUDA driver whose streams can be held");
+    stop.page = pinned(card, PAGE);
+    atomic_store(stop_word(&stop), 0);
+    return stop;
+}
+
+static void stop_free(struct stop *stop)
+{
+    unpinned(stop->card, stop->page);
+}
+
+static void stop_hold(struct stop *stop)
+{
+    if (stop->hold != NULL)
+        stop->hold(stop->card->stream, 1);
+    else
+        ok(stop->wait(stop->card->stream, (sc_cu_ptr)(uintptr_t)stop->page, ++stop->round, 0));
+}
+
+static void stop_let_go(struct stop *stop)
+{
+    if (stop->hold != NULL)
+        stop->hold(stop->card->stream, 0);
+    else
+        atomic_store(stop_word(stop), stop->round);
+}
+
+/* All rows, and rows chosen by the host's queries: the call is through, in both halves, while the
+ * destination's stream stands still. */
+static void abi_200_no_call_waits_for_a_destinations_stream(void **state)
+{
+    struct fixture *fx = *state;
+    struct card card = card_open();
+    struct stop stop = stop_make(&card);
+    struct coded coded = coded_open(fx, WIDE, 2003, 4, 2);
+    for (uint32_t way = 0; way < 12; way++) {
+        struct shot shot = shot_of(way / 4, (way & 1) != 0 ? 200000 : 0);
+        struct spec_lookup_result found = scene_find(&coded.scene, 0);
+        spec_ticket ticket = 0;
+        shot_make(&coded, &shot, &found);
+        struct there there = there_make(&card, &shot.answer.area, card.stream);
+        shot.answer.item.destination = &there.memory;
+        there_poison(&there, there.up);
+        stop_hold(&stop);
+        if ((way & 2) == 0) {
+            assert_ok(fx, load(fx, &shot.answer.item));
+        } else {
+            assert_ok(fx, fx->api->get_important_submit(fx->conn, &shot.answer.item, 1, &ticket,
+                                                        &fx->error));
+            assert_ok(fx, fx->api->get_important_wait(fx->conn, ticket, UINT64_MAX, &fx->error));
+        }
+        there_fetch(&there);
+        stop_let_go(&stop);
+        there_read(&there);
+        shot_expect(&coded, &shot);
+        there_free(&there);
+        shot_free(&shot);
+        fixture_release(fx, found.request);
+    }
+    coded_expect_sure(&coded);
+    coded_close(&coded);
+    fixture_close(fx);
+    stop_free(&stop);
     card_close(&card);
 }
 
@@ -872,6 +967,7 @@ const struct conf_test CONF_DEVICE[] = {
     OPENED(abi_200_a_load_stands_in_its_place_among_its_streams_work),
     OPENED(abi_200_items_of_one_call_stand_on_streams_of_their_own),
     OPENED(abi_200_the_halves_of_a_load_stand_where_submit_and_wait_are),
+    BARE(abi_200_no_call_waits_for_a_destinations_stream),
     OPENED(abi_201_a_stream_that_is_captured_is_invalid_and_the_capture_goes_on),
     OPENED(abi_201_memory_that_is_not_the_devices_is_invalid),
     OPENED(abi_201_another_device_and_a_second_one_are_invalid),
