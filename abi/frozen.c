@@ -26,7 +26,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 10);
+VALUE(SPEC_ABI_MINOR, 11);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -101,6 +101,7 @@ VALUE(SPEC_SELECT_KEEP, 4);
 VALUE(SPEC_SELECT_EXACT, 8);
 VALUE(SPEC_ITEM_AHEAD, 1);
 VALUE(SPEC_ITEM_RESCORE, 2);
+VALUE(SPEC_ITEM_TAIL, 4);
 VALUE(SPEC_CHUNK_COMPUTE, 0);
 VALUE(SPEC_CHUNK_MET, 1);
 VALUE(SPEC_STORE_LATER, 1);

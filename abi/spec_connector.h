@@ -53,6 +53,8 @@
  *          spec_important.refined_rows and refined_bits, spec_provenance.refined_ppm (in the place
  *          of a reserved word), spec_stats.plane_rows. Rows of get_important and store, queries,
  *          new keys and hints may be CUDA memory.
+ *          0.11 next_chunk and SPEC_ITEM_TAIL act: a prompt is computed from its beginning while it
+ *          is loaded from its end; fill "ends".
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -65,8 +67,8 @@
 extern "C" {
 #endif
 
-#define SPEC_ABI_MAJOR 0u /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 10u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
+#define SPEC_ABI_MAJOR 0u  /* changes when an old host must refuse us */
+#define SPEC_ABI_MINOR 11u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -118,7 +120,7 @@ struct spec_error {
  *   spec_lookup_params token_count                 spec_lookup_result matched_tokens
  *   spec_select count           spec_important row_count          spec_store_params memory
  *   spec_attach_params lease    spec_maintain_params flags        spec_stats matched_tokens
- *   spec_layer_group dtype
+ *   spec_layer_group dtype      spec_next_chunk token_count
  * Of a spec_error, the members that struct_size has whole are written, and of text what it has
  * room for. [ABI-001] Reserved members must be 0, and that is checked: SPEC_E_INVALID. [ABI-002]
  * Arrays of structures are walked by the first element's struct_size; all have the same, else
@@ -496,6 +498,10 @@ struct spec_select {
 #define SPEC_ITEM_AHEAD 1u
 /* Of an item with refine_of and queries, since 0.8: rows are ranked anew, by these queries. */
 #define SPEC_ITEM_RESCORE 2u
+/* Of get_important_submit, since 0.11, of all items of the call: the layers 0, 1 .. of one request,
+ * all of them. Rows of the match are loaded from its end on, all layers of some tokens before those
+ * in front of them, until they meet what next_chunk gave out to be computed. */
+#define SPEC_ITEM_TAIL 4u
 
 /* One request at one layer. In and out in one structure, since an array of them is submitted
  * before the first is waited for. Row j of the destination is the j-th returned position. The
@@ -594,9 +600,9 @@ struct spec_next_chunk {
     uint32_t struct_size;
     uint32_t state; /* out: SPEC_CHUNK_* */
     spec_request request;
-    uint64_t budget_tokens;
-    uint64_t first_token; /* out */
-    uint64_t token_count; /* out */
+    uint64_t budget_tokens; /* above 0 */
+    uint64_t first_token;   /* out: of the range; MET: where they met */
+    uint64_t token_count;   /* out; MET: 0 */
 };
 
 #define SPEC_MAINTAIN_REORDER    1u
@@ -794,8 +800,19 @@ struct spec_api {
     spec_status (*attach)(spec_connector *conn, const struct spec_attach_params *params,
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
-    /* Compute-or-load: the range <= budget that the engine shall compute next, or "met". [ABI-132]
-     * Errors: INVALID, STALE, UNSUPPORTED (0.6).  Threads: any.  Blocks: never.  Since: 0.1 */
+    /* Compute or load from both ends (Cake): the next tokens of the match, from from_token on, that
+     * the engine computes instead of having them loaded: up to budget_tokens, ending on the chunk
+     * grid where that is not nothing. It may be called before a submission with SPEC_ITEM_TAIL,
+     * while one runs, and after it was reported. Such a submission loads from matched_tokens down:
+     * a token is given out, or loaded, never both; what is being read when the engine comes there
+     * is given out, but for what is being placed. MET: all tokens have been given out or taken to
+     * be loaded; those above first_token are there when get_important_wait says so, and not before
+     * [ABI-132]. A range that fails, a deadline, and rows that are gone end the loading side alone:
+     * what it has delivered is good, what it had not is given out, by this call, once it is known,
+     * also where it has said MET before. So a host asks until it is MET, waits, and asks until it
+     * is MET again [ABI-206].
+     * Errors: INVALID (budget_tokens 0), STALE.  Threads: any, for one request one at a time; the
+     * request may be submitted.  Blocks: never.  Since: 0.11 (before: UNSUPPORTED) */
     spec_status (*next_chunk)(spec_connector *conn, struct spec_next_chunk *chunk,
                               struct spec_error *reterr);
 
@@ -944,6 +961,18 @@ struct spec_api {
      * not waited for); wait: INVALID (the ticket), TIMEOUT (nothing was written), and those of the
      * items as get_important.  Threads: any; of a request's calls, wait is one.  Blocks: submit
      * never, wait until ready or timeout_ns from now (UINT64_MAX: for ever).
+     * With SPEC_ITEM_TAIL the destinations have room for all R rows, row j being token from_token +
+     * j, and those that next_chunk gives out are the host's own to write, meanwhile. wait reports
+     * when the loading side has met the other or has ended: of each item row_count rows were
+     * delivered, the last ones of the match, next_position - row_count is the first of them, each
+     * bit-identical to what was stored. Rows in front of that are as the host wrote them, or, if it
+     * has not, undefined. That holds too where the status is CORRUPT or IO (the match is void from
+     * failed_position on, as ever, but these rows are good), and at an item's deadline, which
+     * ends the loading, SPEC_OK and PARTIAL. Of a destination on a device that failed nothing was
+     * delivered. Rows of which the store has codes alone are never delivered: the loading ends
+     * above them. Queries, new_keys, select, positions, bits, budget_bytes and refine_of with it,
+     * other flags, other items beside it, or not every layer once and in order, are INVALID
+     * [ABI-205].
      * Since: 0.6 (before: UNSUPPORTED) */
     spec_status (*get_important_submit)(spec_connector *conn, struct spec_important *items,
                                         uint64_t count, spec_ticket *ret_ticket,

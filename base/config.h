@@ -50,7 +50,7 @@ enum sc_config_predictor {
     SC_PREDICT_LAYER,
     SC_PREDICT_HINT
 };
-enum sc_config_fill { SC_FILL_LOAD, SC_FILL_CUT };
+enum sc_config_fill { SC_FILL_LOAD, SC_FILL_CUT, SC_FILL_ENDS };
 enum sc_config_rule { SC_RULE_CONTENTION, SC_RULE_PRECISION };
 enum sc_config_planner { SC_PLANNER_CHUNK, SC_PLANNER_RANGE };
 enum sc_config_admit { SC_ADMIT_ALL, SC_ADMIT_SECOND };

@@ -87,13 +87,15 @@ static const struct sc_config_row rows[] = {
       "The largest single read or write."},
      SIZE(io_op_bytes, 64 * KIB, 8 * MIB),
      .multiple_of = 4 * KIB},
-    {{"fill", "choice", "cut", "\"load\" or \"cut\"",
-      "How much of a match lookup promises. load: all of it. cut: the beginning that is worth "
+    {{"fill", "choice", "cut", "\"load\", \"cut\" or \"ends\"",
+      "How much of a match lookup promises. load: all of it. ends: all of it, and nothing is read "
+      "before a load asks, for engines that compute from the front while they load from the back "
+      "(next_chunk). cut: the beginning that is worth "
       "loading, so that loading it and computing the rest, which go on side by side, end soonest; "
       "all of it until both were measured. Rank 0's writer measures, also for the next open; a set "
       "of ranks, and readers, cut by what its log says. The same in all processes of a store, as "
       "`compute.tokens_per_s`."},
-     CHOICE(fill, "load", "cut")},
+     CHOICE(fill, "load", "cut", "ends")},
     {{"compute.tokens_per_s", "integer", "0", "0 .. 1000000000",
       "fill cut: how fast the engine computes the tokens of a prompt, until passes that were "
       "stored "

@@ -255,21 +255,11 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     return SPEC_OK;
 }
 
-/* ---- Calls that later features fill: the arguments are not looked at ---- */
-
-static spec_status fail_unsupported(spec_connector *conn, const char *feature,
-                                    struct spec_error *reterr)
-{
-    ENTER(conn, reterr);
-    return sc_fail(reterr, SPEC_E_UNSUPPORTED, "version %u.%u has no %s yet", SPEC_ABI_MAJOR,
-                   SPEC_ABI_MINOR, feature);
-}
-
 static spec_status entry_next_chunk(spec_connector *conn, struct spec_next_chunk *chunk,
                                     struct spec_error *reterr)
 {
-    (void)chunk;
-    return fail_unsupported(conn, "compute-or-load", reterr);
+    ENTER(conn, reterr);
+    return sc_plugin_next_chunk(conn, chunk, reterr);
 }
 
 static const struct spec_api API = {

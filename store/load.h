@@ -140,6 +140,12 @@ void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least);
 spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
                                  const struct sc_store_sink *sink, struct sc_store_rows *ret_rows,
                                  struct spec_error *reterr);
+/* Waits until reader_next will not wait: rows are there, the load failed or is complete; or until
+ * the deadline, true as well. false: *word is not `seen` any more. One thread at a time. */
+bool sc_store_reader_wait(struct sc_store_reader *reader, uint64_t deadline_ns,
+                          const _Atomic uint64_t *word, uint64_t seen);
+/* Whoever waits there looks at his word again. Any thread, after changing it. */
+void sc_store_reader_nudge(struct sc_store_reader *reader);
 /* Whether what is left of the load has come, or failed: reader_next will not wait. */
 bool sc_store_reader_is_there(const struct sc_store_reader *reader);
 /* Ends a load early; frames in flight are recycled when they complete. Never blocks. */

@@ -148,7 +148,7 @@ void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item 
         if (delivery->layer == item->in.layer || delivery->k_base == item->memory.at.k_base)
             delivery->is_void = true;
     }
-    if (item->ticket == 0 || conn->requests.delivery_bytes == 0)
+    if (item->ticket == 0 || conn->requests.delivery_bytes == 0 || sc_plugin_is_tail(&item->in))
         return;
     uint64_t rows = rows_kept(item), tag_bytes = tag_bytes_of(conn, rows);
     uint64_t score_bytes = score_bytes_of(rows);

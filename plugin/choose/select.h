@@ -117,6 +117,12 @@ static inline bool sc_plugin_rescores(const struct spec_important *in)
     return (in->flags & SPEC_ITEM_RESCORE) != 0;
 }
 
+/* One of all layers of a request, loaded from the match's end on (load/ends.h). */
+static inline bool sc_plugin_is_tail(const struct spec_important *in)
+{
+    return (in->flags & SPEC_ITEM_TAIL) != 0;
+}
+
 /* budget.c: SPEC_E_INVALID where the host's structures are wrong. */
 spec_status sc_plugin_want_resolve(const spec_connector *conn, struct sc_plugin_item *item,
                                    struct spec_error *reterr);
@@ -310,6 +316,9 @@ struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                                               const struct sc_plugin_item *item);
 /* Tells the host from where `count` delivered rows came: as those that were taken did. */
 void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count);
+/* What a load cost that is over, to the item, its request and the connector. */
+void sc_plugin_cost_add(spec_connector *conn, struct sc_plugin_item *item,
+                        const struct sc_store_read_cost *cost);
 /* Consumes a reader into tokens of the item's memory: row i of the layer to token i, or, with a
  * set, to the rank of its row there. Adds its cost to the results. */
 spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,

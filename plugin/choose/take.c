@@ -205,8 +205,8 @@ static void place_finer(const spec_connector *conn, const struct sc_plugin_item 
     (void)item->memory.target->fence(&item->memory, SC_FENCE_PLACED, NULL);
 }
 
-static void add_cost(spec_connector *conn, struct sc_plugin_item *item,
-                     const struct sc_store_read_cost *cost)
+void sc_plugin_cost_add(spec_connector *conn, struct sc_plugin_item *item,
+                        const struct sc_store_read_cost *cost)
 {
     item->in.wanted_bytes += cost->wanted_bytes;
     item->in.read_bytes += cost->read_bytes;
@@ -313,7 +313,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     }
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);
-    add_cost(conn, item, &cost);
+    sc_plugin_cost_add(conn, item, &cost);
     sc_plugin_fill_read(request, &cost);
     hosted_rows = item->taken[SPEC_TIER_HOST] - hosted_rows;
     if (status == SPEC_OK && is_whole && !item->was_started)

@@ -14,6 +14,7 @@
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
 #include "plugin/device/course.h"
+#include "plugin/load/ends.h"
 
 #include <string.h>
 
@@ -149,17 +150,36 @@ static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *it
     return sc_plugin_scoring_check(conn, item, reterr);
 }
 
+/* Rows as they were stored, from the end on. */
+static spec_status check_tail_kind(const struct sc_plugin_item *item, uint64_t i,
+                                   struct spec_error *reterr)
+{
+    const struct spec_important *in = &item->in;
+    if (in->flags != SPEC_ITEM_TAIL || !item->is_submitted || in->queries != NULL ||
+        in->new_keys != NULL || in->select != NULL || in->positions != NULL ||
+        in->exact_bits != NULL || in->refined_bits != NULL || in->budget_bytes != 0 ||
+        in->refine_of != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64 "]: SPEC_ITEM_TAIL is for "
+                       "get_important_submit, and for a destination and a deadline alone",
+                       i);
+    return SPEC_OK;
+}
+
 /* Inputs that say of which kind the item is. */
 static spec_status check_kind(const spec_connector *conn, const struct sc_plugin_item *item,
                               uint64_t i, struct spec_error *reterr)
 {
     const struct spec_important *in = &item->in;
     bool is_ahead = sc_plugin_is_ahead(in);
-    if ((in->flags & ~(SPEC_ITEM_AHEAD | SPEC_ITEM_RESCORE)) != 0 || in->reserved != 0)
+    if ((in->flags & ~(SPEC_ITEM_AHEAD | SPEC_ITEM_RESCORE | SPEC_ITEM_TAIL)) != 0 ||
+        in->reserved != 0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64 "]: flags is %#" PRIx32
                        ", SPEC_ITEM_* expected, reserved %" PRIu32 ", 0 expected",
                        i, in->flags, in->reserved);
+    if (sc_plugin_is_tail(in))
+        return check_tail_kind(item, i, reterr);
     if (is_ahead && (in->refine_of != 0 || !item->is_submitted))
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64
@@ -176,6 +196,14 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
                        "]: refine_of and SPEC_ITEM_AHEAD: only where select.base is coarse",
                        i);
     return SPEC_OK;
+}
+
+static spec_status check_tail(spec_connector *conn, struct sc_plugin_item *item,
+                              struct spec_error *reterr)
+{
+    item->want.row_total = item->want.row_count = sc_plugin_row_total(item->request);
+    item->want.first_position = item->request->from_token;
+    return check_room(conn, item, 0, reterr);
 }
 
 static spec_status check_item(spec_connector *conn, struct spec_important *items, uint64_t i,
@@ -196,6 +224,8 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
         return sc_plugin_stale(in->request, reterr);
     if (sc_plugin_is_submitted(ret_item->request))
         return sc_plugin_submitted(in->request, reterr);
+    if (sc_plugin_is_tail(in))
+        return check_tail(conn, ret_item, reterr);
     uint64_t words = (sc_plugin_row_total(ret_item->request) + 63) / 64;
     if (in->exact_bits != NULL && in->exact_bit_words < words)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -360,6 +390,10 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         item->route = item->want.selects    ? SC_ROUTE_PICKS
                       : item->want.is_short ? SC_ROUTE_DENSE
                                             : SC_ROUTE_WHOLE;
+        if (sc_plugin_is_tail(&item->in)) {
+            sc_plugin_tail_begin(item->request);
+            continue;
+        }
         /* What is submitted is waited for from when it is served. */
         bool is_awaited = i == 0 && !item->is_submitted;
         if (has_loads(item->request) && !item->want.selects)
@@ -402,6 +436,24 @@ static spec_status item_settle(const spec_connector *conn, const struct sc_plugi
     return sc_plugin_scoring_fail(conn, item, reterr);
 }
 
+/* What one of the destinations did not get, none has: a token is there in all layers, or in none.
+ */
+static spec_status tail_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                              struct spec_error *reterr)
+{
+    spec_status status = sc_plugin_tail_load(conn, work, count, reterr);
+    bool was_served = status == SPEC_OK;
+    for (uint64_t i = 0; i < count; i++) {
+        struct spec_error error = {.struct_size = sizeof(error)};
+        spec_status settled = item_settle(conn, &work[i], &error);
+        if (was_served && status == SPEC_OK && settled != SPEC_OK)
+            status = sc_fail_errno(reterr, settled, error.sys_errno, "%s", error.text);
+    }
+    if (was_served && status != SPEC_OK)
+        sc_plugin_tail_void(work, count, status);
+    return status;
+}
+
 /* On the way to an item that is delivered errors may have been met: a deadline that left rows as
  * codes, a bad hot block. What reterr says is why the first item failed, if one did. */
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
@@ -409,6 +461,8 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
 {
     spec_status first_status = SPEC_OK;
     struct spec_error begun = {.struct_size = sizeof(begun)};
+    if (sc_plugin_is_tail(&work->in))
+        return tail_serve(conn, work, count, reterr);
     items_start(conn, work, count, &begun);
     for (uint64_t i = 0; i < count; i++) {
         struct spec_important *in = &work[i].in;
@@ -440,7 +494,8 @@ static void tell_request(spec_connector *conn, struct sc_plugin_item *item)
 
 static void tell_fill(spec_connector *conn, const struct sc_plugin_item *item)
 {
-    if (item->in.status == SPEC_OK && item->in.refine_of == 0 && item->in.row_count > 0)
+    bool is_layer = item->in.refine_of == 0 && !sc_plugin_is_tail(&item->in);
+    if (item->in.status == SPEC_OK && is_layer && item->in.row_count > 0)
         sc_plugin_fill_loaded(conn, item->request, item->in.layer, item->taken[SPEC_TIER_HOST]);
 }
 
@@ -458,13 +513,19 @@ spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *
                                    struct spec_error *reterr)
 {
     bool is_told = false; /* why the first that fails does */
+    spec_status lost = SPEC_OK;
     for (uint64_t i = 0; i < count; i++) {
         struct spec_error error = {.struct_size = sizeof(error)};
         bool was_served = work[i].in.status == SPEC_OK;
         spec_status status = item_end(&work[i], &error);
         if (was_served && status != SPEC_OK && !is_told)
             served = sc_fail(reterr, status, "get_important: destination: %s", error.text);
+        lost = was_served && lost == SPEC_OK ? status : lost;
         is_told = is_told || status != SPEC_OK;
+    }
+    if (sc_plugin_is_tail(&work->in) && lost != SPEC_OK && !work->is_gone)
+        sc_plugin_tail_void(work, count, lost);
+    for (uint64_t i = 0; i < count; i++) {
         if (!work[i].is_gone) {
             tell_request(conn, &work[i]);
             tell_fill(conn, &work[i]);
@@ -487,6 +548,8 @@ spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *i
         struct sc_plugin_item *item = ret_work != NULL ? &ret_work[i] : &one;
         *item = (struct sc_plugin_item){.is_submitted = is_submitted};
         spec_status status = check_item(conn, items, i, item, reterr);
+        if (status == SPEC_OK && ret_work != NULL)
+            status = sc_plugin_tail_check(conn, ret_work, i, count, reterr);
         if (status != SPEC_OK)
             return status;
     }

@@ -38,6 +38,12 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
  * good. Whose turn it is calls it, between items: see request.c. */
 void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request);
 
+/* ends.c */
+spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *chunk,
+                                 struct spec_error *reterr);
+/* A new request has the slot: nothing of its match is given out or loaded. */
+void sc_plugin_ends_forget(struct sc_plugin_request *request);
+
 /* batch.c */
 spec_status sc_plugin_batches_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_batches_close(spec_connector *conn);

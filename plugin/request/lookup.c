@@ -289,10 +289,11 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     request->refused_from = UINT64_MAX;
     request->is_short = sc_plugin_match_is_short(conn, request);
     sc_count(&conn->stats.requests_open, 1);
+    sc_plugin_ends_forget(request);
     sc_plugin_fill_forget(request);
     sc_plugin_guess_forget(request);
     sc_plugin_deliveries_forget(request);
-    if (request->range_count > 0 && conn->choice.can_select)
+    if (request->range_count > 0 && conn->choice.can_select && conn->config.fill != SC_FILL_ENDS)
         for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->dims.layer_count; layer++)
             sc_plugin_select_ahead(conn, request, layer, false);
     atomic_store_explicit(&request->state, SC_REQUEST_OPEN, memory_order_release);

@@ -100,6 +100,7 @@ struct sc_plugin_request {
     _Atomic uint32_t staged;     /* its match is being staged: the slot + 1; 0: it is not */
     _Atomic uint64_t taken;      /* when, by conn->requests.taken */
     _Atomic uint64_t piece_last; /* the highest id of its ranges; UINT64_MAX until they are made */
+    _Atomic uint64_t ends;       /* given out to be computed, being loaded: ends.h */
     _Atomic uint64_t tail;       /* the piece stored last, if others began its chunk; else 0 */
 
     /* Set by open, constant after: the arrays. */

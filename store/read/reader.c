@@ -614,9 +614,15 @@ static void front_release(struct sc_store_reader *reader, struct sc_flight_batch
 
 enum front { FRONT_NONE, FRONT_READY, FRONT_LATE };
 
-/* Waits for the front slot. FRONT_NONE: no load, or it is complete. FRONT_LATE: the time is up. */
+struct word { /* what ends a wait by not being what was seen; at NULL: nothing does */
+    const _Atomic uint64_t *at;
+    uint64_t seen;
+};
+
+/* Waits for the front slot. FRONT_NONE: no load, or it is complete. FRONT_LATE: the time is up, or
+ * the word has changed. */
 static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_ns,
-                              struct sc_reader_slot **ret_slot)
+                              const struct word *word, struct sc_reader_slot **ret_slot)
 {
     struct sc_flight *flight = &reader->flight;
     struct sc_flight_batch batch;
@@ -632,7 +638,8 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
             break;
         }
         front = *ret_slot != NULL && (*ret_slot)->flight.is_landed ? FRONT_READY : FRONT_LATE;
-        if (front == FRONT_READY || !in_time)
+        bool is_off = word->at != NULL && atomic_load(word->at) != word->seen;
+        if (front == FRONT_READY || !in_time || is_off)
             break;
         in_time = sc_flight_wait(flight, deadline_ns, &batch);
         front = FRONT_NONE;
@@ -640,6 +647,23 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
     pthread_mutex_unlock(&flight->lock);
     sc_flight_submit(flight, &batch);
     return front;
+}
+
+bool sc_store_reader_wait(struct sc_store_reader *reader, uint64_t deadline_ns,
+                          const _Atomic uint64_t *word, uint64_t seen)
+{
+    const struct word until = {word, seen};
+    struct sc_reader_slot *slot = NULL;
+    bool is_open = reader->front != NULL && sc_reader_rows_left(reader);
+    return is_open || front_await(reader, deadline_ns, &until, &slot) != FRONT_LATE ||
+           atomic_load(word) == seen;
+}
+
+void sc_store_reader_nudge(struct sc_store_reader *reader)
+{
+    pthread_mutex_lock(&reader->flight.lock);
+    sc_flight_signal(&reader->flight);
+    pthread_mutex_unlock(&reader->flight.lock);
 }
 
 void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least)
@@ -651,12 +675,13 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
                                  const struct sc_store_sink *sink, struct sc_store_rows *ret_rows,
                                  struct spec_error *reterr)
 {
+    const struct word none = {NULL, 0};
     struct sc_reader_slot *slot = NULL;
     *ret_rows = (struct sc_store_rows){0};
     sc_reader_rows_leave(reader);
     for (;;) {
         while (reader->front == NULL || !sc_reader_rows_left(reader)) { /* seldom: no lock */
-            enum front front = front_await(reader, deadline_ns, &slot);
+            enum front front = front_await(reader, deadline_ns, &none, &slot);
             if (front == FRONT_NONE)
                 return SPEC_OK;
             if (front == FRONT_LATE)
