@@ -254,13 +254,14 @@ static spec_status parts_take(struct tail *tail, struct spec_error *reterr)
 static void items_tell(const struct tail *tail, spec_status status, bool is_late)
 {
     const struct sc_plugin_request *request = tail->request;
-    uint64_t back = back_of(atomic_load(&request->ends));
+    /* Of a block that is still claimed not all layers have come. */
+    uint64_t first = tail->is_claimed ? tail->taken.row_end : tail->first;
     for (uint64_t i = 0; i < tail->layers; i++) {
         struct spec_important *in = &tail->work[i].in;
         in->status = status;
         in->next_position = request->matched_tokens;
         in->failed_position = request->failed_position;
-        in->row_count = in->union_rows = in->exact_rows = sc_plugin_row_total(request) - back;
+        in->row_count = in->union_rows = in->exact_rows = sc_plugin_row_total(request) - first;
         in->provenance = request->provenance;
         in->result_flags = is_late ? SPEC_IMPORTANT_PARTIAL : 0;
         sc_plugin_tiers_tell(&tail->work[i], in->row_count);
@@ -290,8 +291,6 @@ spec_status sc_plugin_tail_load(spec_connector *conn, struct sc_plugin_item *wor
     tail.begun = tail.taken = block_below(&tail, request->range_count, tail.first);
     if (status == SPEC_OK)
         status = parts_take(&tail, reterr);
-    if (tail.is_claimed) /* and not all layers of it have come */
-        (void)back_move(request, tail.taken.row_end);
     for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
         sc_plugin_reader_drop(&request->readers[i]);
     if (status == SPEC_E_CORRUPT || status == SPEC_E_IO) {
@@ -307,9 +306,13 @@ spec_status sc_plugin_tail_load(spec_connector *conn, struct sc_plugin_item *wor
     return status;
 }
 
+void sc_plugin_tail_end(const struct sc_plugin_item *work)
+{
+    (void)back_move(work->request, sc_plugin_row_total(work->request) - work->in.row_count);
+}
+
 void sc_plugin_tail_void(struct sc_plugin_item *work, uint64_t count, spec_status status)
 {
-    (void)back_move(work->request, sc_plugin_row_total(work->request));
     for (uint64_t i = 0; i < count; i++) {
         work[i].in.row_count = work[i].in.union_rows = work[i].in.exact_rows = 0;
         work[i].in.status = status;

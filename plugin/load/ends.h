@@ -6,7 +6,8 @@
  *   the tail                                      <-  [back, R) is loaded, or being placed
  *
  * Holds: a row is given out or claimed to be loaded, never both; what is claimed was verified
- * before, at its first layer. What does not come is given back: back rises to where all came.
+ * before, at its first layer. What does not come is given back when the tail is reported: back
+ * rises to where all came.
  * Does not: estimate anything; read a row twice.
  * Threads: next_chunk any, one at a time for a request; the tail its submission's.
  * Tests: tests/unit/plugin/test_tail.c, conformance (abi_132_*, abi_205_*, abi_206_*) */
@@ -25,6 +26,9 @@ void sc_plugin_tail_begin(struct sc_plugin_request *request);
  * which is that of all. */
 spec_status sc_plugin_tail_load(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                 struct spec_error *reterr);
+/* The first item's destination, and so all, is the host's again: what was claimed and did not come
+ * is given back. Not before: a device may still be writing rows of it. */
+void sc_plugin_tail_end(const struct sc_plugin_item *work);
 /* Nothing was delivered after all, with this status. */
 void sc_plugin_tail_void(struct sc_plugin_item *work, uint64_t count, spec_status status);
 

@@ -523,8 +523,10 @@ spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *
         lost = was_served && lost == SPEC_OK ? status : lost;
         is_told = is_told || status != SPEC_OK;
     }
-    if (sc_plugin_is_tail(&work->in) && lost != SPEC_OK && !work->is_gone)
+    if (sc_plugin_is_tail(&work->in) && lost != SPEC_OK)
         sc_plugin_tail_void(work, count, lost);
+    if (sc_plugin_is_tail(&work->in) && !work->is_gone)
+        sc_plugin_tail_end(work);
     for (uint64_t i = 0; i < count; i++) {
         if (!work[i].is_gone) {
             tell_request(conn, &work[i]);

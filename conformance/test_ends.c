@@ -1,0 +1,321 @@
+/* Computing from the front while loading from the back: ABI-132, ABI-205, ABI-206.
+ *
+ *   desk   a request's match, an area a layer; what is "computed" are rows of another truth of the
+ *          same tokens, so that it shows which side wrote a row
+ *
+ * Holds: every byte of every area is compared, between the two ends as well once they have met.
+ * Does not, Threads, Tests: as fixture.h. */
+#include "conformance/disk.h"
+#include "conformance/suite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYERS_MAX 8u
+#define TOKENS     500u
+
+struct desk {
+    struct fixture *fx;
+    struct prompt prompt, other; /* `other`: what is computed */
+    struct spec_lookup_result found;
+    uint64_t from, front; /* positions: the request's first, the next to be given out */
+    struct area areas[LAYERS_MAX];
+    struct spec_important items[LAYERS_MAX];
+    spec_ticket ticket;
+};
+
+/* Rows of 8 KiB, so that they come in several operations. */
+static struct desk desk_make(struct fixture *fx, uint64_t seed)
+{
+    static const struct shape SHAPE = {2, 8, 128, SPEC_DTYPE_F32};
+    if (fx->conn == NULL) {
+        fixture_shape(fx, SHAPE);
+        fixture_open(fx);
+    }
+    struct desk desk = {.fx = fx, .prompt = prompt_make(seed, TOKENS)};
+    desk.other = prompt_make(seed, TOKENS);
+    prompt_salt(&desk.other, seed + 1);
+    assert_true(fx->shape.layers <= LAYERS_MAX);
+    (void)fixture_store(fx, &desk.prompt);
+    return desk;
+}
+
+static void desk_free(struct desk *desk)
+{
+    prompt_free(&desk->prompt);
+    prompt_free(&desk->other);
+}
+
+/* expected: so many tokens are promised. */
+static void desk_look(struct desk *desk, enum layout layout, uint64_t from, uint64_t expected)
+{
+    struct fixture *fx = desk->fx;
+    struct spec_lookup_params params = lookup_params(&desk->prompt);
+    params.from_token = desk->from = desk->front = from;
+    desk->found = fixture_lookup(fx, &params);
+    expect_match(&desk->found, expected);
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+        desk->areas[layer] = area_make(&fx->shape, layout, desk->found.matched_tokens - from);
+        desk->items[layer] = important(desk->found.request, layer, &desk->areas[layer].memory);
+        desk->items[layer].flags = SPEC_ITEM_TAIL;
+    }
+}
+
+static void desk_leave(struct desk *desk)
+{
+    for (uint32_t layer = 0; layer < desk->fx->shape.layers; layer++)
+        area_free(&desk->areas[layer]);
+    fixture_release(desk->fx, desk->found.request);
+}
+
+static void desk_submit(struct desk *desk)
+{
+    struct fixture *fx = desk->fx;
+    assert_ok(fx, fx->api->get_important_submit(fx->conn, desk->items, fx->shape.layers,
+                                                &desk->ticket, &fx->error));
+}
+
+static spec_status desk_wait(struct desk *desk)
+{
+    struct fixture *fx = desk->fx;
+    return fx->api->get_important_wait(fx->conn, desk->ticket, CONF_WAIT_NS, &fx->error);
+}
+
+static void put_row(struct desk *desk, struct area *area, const struct prompt *prompt,
+                    uint64_t position, uint32_t layer)
+{
+    const struct shape *shape = &desk->fx->shape;
+    uint8_t *row = malloc(row_bytes(shape));
+    assert_non_null(row);
+    for (int value = 0; value < 2; value++) {
+        truth_row(shape, prompt, position, layer, value, row);
+        for (uint32_t head = 0; head < shape->heads; head++)
+            area_put(area, position - desk->from, head, value, row + head * head_bytes(shape));
+    }
+    free(row);
+}
+
+/* Asks, and computes what is given out; false: MET. */
+static bool desk_compute(struct desk *desk, uint64_t budget)
+{
+    struct fixture *fx = desk->fx;
+    struct spec_next_chunk chunk = {
+        .struct_size = sizeof(chunk), .request = desk->found.request, .budget_tokens = budget};
+    assert_ok(fx, fx->api->next_chunk(fx->conn, &chunk, &fx->error));
+    assert_int_equal(chunk.first_token, desk->front);
+    assert_int_equal(chunk.state, chunk.token_count > 0 ? SPEC_CHUNK_COMPUTE : SPEC_CHUNK_MET);
+    assert_true(chunk.token_count <= budget);
+    assert_true(chunk.first_token + chunk.token_count <= desk->found.matched_tokens);
+    for (uint64_t i = 0; i < chunk.token_count; i++)
+        for (uint32_t layer = 0; layer < fx->shape.layers; layer++)
+            put_row(desk, &desk->areas[layer], &desk->other, desk->front + i, layer);
+    desk->front += chunk.token_count;
+    return chunk.token_count > 0;
+}
+
+/* What was reported, with this status; returns the first position that was loaded. */
+static uint64_t desk_told(struct desk *desk, spec_status status)
+{
+    uint64_t end = desk->found.matched_tokens, rows = desk->items[0].row_count;
+    assert_true(rows <= end - desk->front);
+    for (uint32_t layer = 0; layer < desk->fx->shape.layers; layer++) {
+        assert_int_equal(desk->items[layer].status, status);
+        assert_int_equal(desk->items[layer].row_count, rows);
+        assert_int_equal(desk->items[layer].next_position, end);
+    }
+    return end - rows;
+}
+
+/* They have met: what was given out is as it was computed, the rest as it was stored, and beside
+ * them nothing was written. */
+static void desk_expect(struct desk *desk)
+{
+    for (uint32_t layer = 0; layer < desk->fx->shape.layers; layer++) {
+        struct area *area = &desk->areas[layer], right = area_twin(area);
+        for (uint64_t p = desk->from; p < desk->found.matched_tokens; p++)
+            put_row(desk, &right, p < desk->front ? &desk->other : &desk->prompt, p, layer);
+        assert_memory_equal(area->bytes, right.bytes, area->byte_count);
+        free(right.bytes);
+    }
+}
+
+/* ---- 132 ---- */
+
+static void abi_132_a_token_is_given_out_or_loaded_and_never_both(void **state)
+{
+    struct fixture *fx = *state;
+    static const uint64_t BUDGETS[] = {1, 17, 64, 100, 512};
+    struct desk desk = desk_make(fx, 1320);
+    for (uint32_t i = 0; i < 40; i++) {
+        desk_look(&desk, (enum layout)(i % LAYOUTS), i % 3 * 50, TOKENS - 1);
+        if (i % 4 == 1)
+            (void)desk_compute(&desk, 30); /* before there is another end */
+        desk_submit(&desk);
+        if (i % 8 < 6)
+            while (desk_compute(&desk, BUDGETS[i % 5]))
+                continue;
+        assert_ok(fx, desk_wait(&desk));
+        assert_int_equal(desk_told(&desk, SPEC_OK), desk.front);
+        assert_false(desk_compute(&desk, 512));
+        desk_expect(&desk);
+        desk_leave(&desk);
+    }
+    desk_free(&desk);
+}
+
+static void abi_132_without_a_match_both_ends_have_met(void **state)
+{
+    struct fixture *fx = *state;
+    struct desk stored = desk_make(fx, 1321);
+    struct desk desk = {.fx = fx, .prompt = prompt_make(1329, TOKENS)};
+    desk_free(&stored);
+    desk_look(&desk, LAYOUT_PACKED, 0, 0);
+    assert_false(desk_compute(&desk, 64));
+    desk_submit(&desk);
+    assert_false(desk_compute(&desk, 64));
+    assert_ok(fx, desk_wait(&desk));
+    assert_int_equal(desk_told(&desk, SPEC_OK), 0);
+    desk_leave(&desk);
+    desk_free(&desk);
+}
+
+static void abi_132_what_is_no_range_is_invalid_and_a_released_request_stale(void **state)
+{
+    struct fixture *fx = *state;
+    struct desk desk = desk_make(fx, 1322);
+    desk_look(&desk, LAYOUT_PACKED, 0, TOKENS - 1);
+    struct spec_next_chunk chunk = {
+        .struct_size = sizeof(chunk), .request = desk.found.request, .token_count = 77};
+    assert_status(fx->api->next_chunk(fx->conn, &chunk, &fx->error), SPEC_E_INVALID);
+    assert_status(fx->api->next_chunk(fx->conn, NULL, &fx->error), SPEC_E_INVALID);
+    chunk.budget_tokens = 64;
+    chunk.request++;
+    assert_status(fx->api->next_chunk(fx->conn, &chunk, &fx->error), SPEC_E_STALE);
+    desk_leave(&desk);
+    chunk.request--;
+    assert_status(fx->api->next_chunk(fx->conn, &chunk, &fx->error), SPEC_E_STALE);
+    assert_int_equal(chunk.token_count, 77);
+    desk_free(&desk);
+}
+
+/* ---- 205 ---- */
+
+static void abi_205_what_nobody_computes_is_loaded(void **state)
+{
+    struct fixture *fx = *state;
+    struct desk desk = desk_make(fx, 2050);
+    for (uint32_t i = 0; i < 2 * LAYOUTS; i++) {
+        desk_look(&desk, (enum layout)(i % LAYOUTS), i % 2 * 101, TOKENS - 1);
+        desk_submit(&desk);
+        assert_ok(fx, desk_wait(&desk));
+        assert_int_equal(desk_told(&desk, SPEC_OK), desk.from);
+        desk_expect(&desk);
+        desk_leave(&desk);
+    }
+    desk_free(&desk);
+}
+
+/* However soon it comes, what is said to be there is, and the rest is given out. */
+static void abi_205_a_deadline_ends_the_loading_alone(void **state)
+{
+    struct fixture *fx = *state;
+    struct desk desk = desk_make(fx, 2051);
+    for (uint64_t ns = 1; ns < 100000000; ns *= 10) {
+        desk_look(&desk, LAYOUT_VLLM, 0, TOKENS - 1);
+        for (uint32_t layer = 0; layer < fx->shape.layers; layer++)
+            desk.items[layer].deadline_ns = ns;
+        desk_submit(&desk);
+        assert_ok(fx, desk_wait(&desk));
+        uint64_t first = desk_told(&desk, SPEC_OK);
+        bool is_partial = (desk.items[0].result_flags & SPEC_IMPORTANT_PARTIAL) != 0;
+        assert_true(first == 0 || is_partial);
+        while (desk_compute(&desk, 64))
+            continue;
+        assert_int_equal(desk.front, first);
+        desk_expect(&desk);
+        desk_leave(&desk);
+    }
+    desk_free(&desk);
+}
+
+static void abi_205_a_tail_is_all_layers_of_one_request_in_order(void **state)
+{
+    struct fixture *fx = *state;
+    struct desk desk = desk_make(fx, 2052);
+    uint32_t layers = fx->shape.layers;
+    desk_look(&desk, LAYOUT_PACKED, 0, TOKENS - 1);
+    struct spec_important good[LAYERS_MAX];
+    memcpy(good, desk.items, sizeof(good));
+    struct spec_select select = {.struct_size = sizeof(select)};
+    for (uint32_t wrong = 0; wrong < 7; wrong++) {
+        struct spec_important *last = &desk.items[layers - 1];
+        memcpy(desk.items, good, sizeof(good));
+        last->layer = wrong == 0 ? 0 : last->layer;
+        last->flags = wrong == 1 ? 0 : wrong == 2 ? SPEC_ITEM_TAIL | SPEC_ITEM_AHEAD : last->flags;
+        last->budget_bytes = wrong == 3;
+        last->select = wrong == 4 ? &select : NULL;
+        last->refine_of = wrong == 5;
+        assert_status(fx->api->get_important_submit(fx->conn, desk.items, layers - (wrong == 6),
+                                                    &desk.ticket, &fx->error),
+                      SPEC_E_INVALID);
+    }
+    memcpy(desk.items, good, sizeof(good));
+    assert_status(fx->api->get_important(fx->conn, desk.items, layers, &fx->error), SPEC_E_INVALID);
+    desk_submit(&desk);
+    assert_ok(fx, desk_wait(&desk));
+    desk_expect(&desk);
+    desk_leave(&desk);
+    desk_free(&desk);
+}
+
+/* ---- 206 ---- */
+
+/* A row of one layer is damaged: what lies above its block was loaded and is good, in all layers;
+ * the rest is given out, also where it was said that the ends have met. */
+static void abi_206_what_fails_is_given_out_and_the_rest_is_good(void **state)
+{
+    struct fixture *fx = *state;
+    static const uint64_t AT[] = {0, 130, 300, 498};
+    for (uint32_t i = 0; i < 12; i++) {
+        struct desk desk = desk_make(fx, 2060 + 10 * i);
+        uint64_t at = AT[i % 4];
+        fixture_close(fx);
+        uint64_t copies =
+            disk_damage(fx, (struct disk_row){&desk.prompt, at, i % fx->shape.layers}, DISK_FLIP);
+        assert_true(copies > 0 || !conf_options.require_hits);
+        fixture_open(fx);
+        desk_look(&desk, LAYOUT_VLLM, 0, TOKENS - 1);
+        bool is_met = i % 3 == 0;
+        desk_submit(&desk);
+        if (is_met)
+            while (desk_compute(&desk, 8))
+                continue;
+        spec_status status = desk_wait(&desk);
+        assert_true(status == SPEC_OK || status == SPEC_E_CORRUPT);
+        assert_true(status == SPEC_E_CORRUPT || copies == 0 || desk.front > at ||
+                    desk.found.matched_tokens <= at);
+        uint64_t first = desk_told(&desk, status);
+        assert_true(status == SPEC_OK || first > at);
+        assert_true(status == SPEC_OK || desk.items[0].failed_position <= at);
+        while (desk_compute(&desk, 64))
+            continue;
+        assert_int_equal(desk.front, first);
+        desk_expect(&desk);
+        desk_leave(&desk);
+        struct spec_lookup_result again = fixture_find(fx, &desk.prompt);
+        assert_true(status == SPEC_OK || again.matched_tokens <= at);
+        fixture_release(fx, again.request);
+        desk_free(&desk);
+    }
+}
+
+const struct conf_test CONF_ENDS[] = {
+    BARE(abi_132_a_token_is_given_out_or_loaded_and_never_both),
+    BARE(abi_132_without_a_match_both_ends_have_met),
+    BARE(abi_132_what_is_no_range_is_invalid_and_a_released_request_stale),
+    BARE(abi_205_what_nobody_computes_is_loaded),
+    BARE(abi_205_a_deadline_ends_the_loading_alone),
+    BARE(abi_205_a_tail_is_all_layers_of_one_request_in_order),
+    BARE(abi_206_what_fails_is_given_out_and_the_rest_is_good),
+    END,
+};
