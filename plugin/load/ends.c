@@ -269,54 +269,71 @@ static void items_tell(const struct tail *tail, spec_status status, bool is_late
     }
 }
 
-spec_status sc_plugin_tail_load(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
-                                struct spec_error *reterr)
+static spec_status tail_load(struct tail *tail, struct spec_error *reterr)
 {
-    struct sc_plugin_request *request = work->request;
-    struct tail tail = {.conn = conn,
-                        .request = request,
-                        .work = work,
-                        .layers = count,
-                        .rows_least = block_rows(conn),
-                        .deadline_ns = work->deadline_ns};
-    for (uint64_t i = 1; i < count; i++)
-        if (work[i].deadline_ns < tail.deadline_ns)
-            tail.deadline_ns = work[i].deadline_ns;
-    spec_status status = SPEC_OK;
+    struct sc_plugin_request *request = tail->request;
+    spec_request handle = tail->work->in.request;
     if (request->failed_position != UINT64_MAX)
-        status = sc_fail(reterr, request->failed_status,
-                         "request %#" PRIx64 " is void from token %" PRIu64 " on", work->in.request,
-                         (uint64_t)request->failed_position);
-    tail.first = sc_plugin_row_total(request);
-    tail.begun = tail.taken = block_below(&tail, request->range_count, tail.first);
-    if (status == SPEC_OK)
-        status = parts_take(&tail, reterr);
+        return sc_fail(reterr, request->failed_status,
+                       "request %#" PRIx64 " is void from token %" PRIu64 " on", handle,
+                       (uint64_t)request->failed_position);
+    spec_status status = parts_take(tail, reterr);
     for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
         sc_plugin_reader_drop(&request->readers[i]);
-    if (status == SPEC_E_CORRUPT || status == SPEC_E_IO) {
-        if (request->failed_position == UINT64_MAX)
-            sc_plugin_request_fail(conn, request, tail.failed_range, status, tail.failed_tier);
-        sc_plugin_loads_end(conn, request);
-        if (request->failed_status == SPEC_E_STALE)
-            status = sc_plugin_stale(work->in.request, reterr);
-    }
-    bool is_late = status == SPEC_E_TIMEOUT;
-    status = is_late ? SPEC_OK : status;
-    items_tell(&tail, status, is_late);
-    return status;
+    if (status != SPEC_E_CORRUPT && status != SPEC_E_IO)
+        return status;
+    sc_plugin_request_fail(tail->conn, request, tail->failed_range, status, tail->failed_tier);
+    sc_plugin_loads_end(tail->conn, request);
+    return request->failed_status == SPEC_E_STALE ? sc_plugin_stale(handle, reterr) : status;
 }
 
-void sc_plugin_tail_end(const struct sc_plugin_item *work)
+/* Whether every destination has what was placed; if not, none has: a token is there in all layers,
+ * or in none. Returns the status of all. */
+static spec_status tail_fence(struct sc_plugin_item *work, uint64_t count,
+                              enum sc_plugin_fence when, struct spec_error *reterr)
 {
-    (void)back_move(work->request, sc_plugin_row_total(work->request) - work->in.row_count);
-}
-
-void sc_plugin_tail_void(struct sc_plugin_item *work, uint64_t count, spec_status status)
-{
+    spec_status status = work->in.status, lost = SPEC_OK;
     for (uint64_t i = 0; i < count; i++) {
+        struct spec_error error = {.struct_size = sizeof(error)};
+        spec_status fenced = work[i].memory.target->fence(&work[i].memory, when, &error);
+        if (fenced != SPEC_OK && lost == SPEC_OK && status == SPEC_OK)
+            status = sc_fail(reterr, fenced, "get_important: destination: %s", error.text);
+        lost = lost == SPEC_OK ? fenced : lost;
+    }
+    for (uint64_t i = 0; i < count && lost != SPEC_OK; i++) {
         work[i].in.row_count = work[i].in.union_rows = work[i].in.exact_rows = 0;
         work[i].in.status = status;
     }
+    return status;
+}
+
+spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                                 struct spec_error *reterr)
+{
+    struct tail tail = {.conn = conn,
+                        .request = work->request,
+                        .work = work,
+                        .layers = count,
+                        .rows_least = block_rows(conn),
+                        .deadline_ns = work->deadline_ns,
+                        .first = sc_plugin_row_total(work->request)};
+    for (uint64_t i = 1; i < count; i++)
+        if (work[i].deadline_ns < tail.deadline_ns)
+            tail.deadline_ns = work[i].deadline_ns;
+    tail.begun = tail.taken = block_below(&tail, work->request->range_count, tail.first);
+    spec_status status = tail_load(&tail, reterr);
+    bool is_late = status == SPEC_E_TIMEOUT;
+    items_tell(&tail, is_late ? SPEC_OK : status, is_late);
+    return tail_fence(work, count, SC_FENCE_SETTLED, reterr);
+}
+
+spec_status sc_plugin_tail_end(struct sc_plugin_item *work, uint64_t count, spec_status served,
+                               struct spec_error *reterr)
+{
+    spec_status ended = tail_fence(work, count, SC_FENCE_END, reterr);
+    if (!work->is_gone)
+        (void)back_move(work->request, sc_plugin_row_total(work->request) - work->in.row_count);
+    return served != SPEC_OK ? served : ended;
 }
 
 void sc_plugin_tail_begin(struct sc_plugin_request *request)
