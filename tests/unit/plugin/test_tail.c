@@ -8,6 +8,8 @@
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
 
 #define LAYERS 3u
 #define ROWS   500u
@@ -378,6 +380,45 @@ static void a_read_that_fails_ends_the_loading_alone(void **state)
     assert_true(failed > 40 && partly > 20);
 }
 
+/* A device may still be writing rows of the block that failed: only the wait gives them back. */
+static void what_failed_is_given_out_when_it_is_reported_and_not_before(void **state)
+{
+    (void)state;
+    uint32_t taken = 0;
+    for (uint64_t n = 0; n < 12; n++) {
+        struct desk desk;
+        desk_open(&desk, false, WAYS[2].extra, n);
+        char path[160];
+        (void)snprintf(path, sizeof(path), "%s/rank-0000-of-0001/seg-00000000", desk.rig.path);
+        FILE *file = fopen(path, "r+b");
+        assert_non_null(file);
+        assert_int_equal(fseek(file, (long)(2000000 + n * 333000), SEEK_SET), 0);
+        for (uint64_t i = 0; i < 4096; i++)
+            assert_int_not_equal(fputc(0xee, file), EOF);
+        assert_int_equal(fclose(file), 0);
+        desk_look(&desk);
+        assert_int_equal(desk_submit(&desk), SPEC_OK);
+        struct sc_plugin_request *request = sc_plugin_request_find(desk.rig.conn, desk.request);
+        while (atomic_load(&request->turn) != 0) /* until the work is done */
+            sched_yield();
+        while (desk_compute(&desk, 100))
+            continue;
+        uint64_t early = desk.front;
+        spec_status status = desk_wait(&desk);
+        uint64_t loaded = desk.items[0].row_count;
+        assert_int_equal(status, SPEC_E_CORRUPT);
+        while (desk_compute(&desk, 100))
+            continue;
+        assert_int_equal(desk.front, ROWS - loaded);
+        desk_expect(&desk, status, loaded);
+        assert_true(desk.front - early <= 20); /* a block */
+        taken += desk.front > early;           /* not if layer 0 failed, which comes first */
+        desk_leave(&desk);
+        desk_close(&desk);
+    }
+    assert_true(taken >= 8);
+}
+
 /* ---- Ends ----------------------------------------------------------------------------------- */
 
 /* Released or reset while the device stands: STALE, and nothing is left behind. */
@@ -473,6 +514,7 @@ int main(void)
         cmocka_unit_test(a_device_that_stands_still_costs_nothing),
         cmocka_unit_test(at_its_deadline_what_is_there_counts),
         cmocka_unit_test(a_read_that_fails_ends_the_loading_alone),
+        cmocka_unit_test(what_failed_is_given_out_when_it_is_reported_and_not_before),
         cmocka_unit_test(released_or_reset_meanwhile_it_is_stale),
         cmocka_unit_test(what_is_no_tail_is_invalid),
     };
