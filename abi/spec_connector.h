@@ -54,7 +54,7 @@
  *          of a reserved word), spec_stats.plane_rows. Rows of get_important and store, queries,
  *          new keys and hints may be CUDA memory.
  *          0.11 next_chunk and SPEC_ITEM_TAIL act: a prompt is computed from its beginning while it
- *          is loaded from its end; fill "ends".
+ *          is loaded from its end; fill "ends"; stats from given_tokens on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -697,6 +697,9 @@ struct spec_stats {
     uint64_t hot_rows, hot_bytes;
     /* Since 0.10. Rows that were delivered refined (layered.planes). */
     uint64_t plane_rows;
+    /* Since 0.11. From both ends: tokens that next_chunk gave out to be computed, and tokens that
+     * were loaded from the back. */
+    uint64_t given_tokens, tail_tokens;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */

@@ -81,6 +81,7 @@ spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *c
         sc_store_reader_nudge(request->readers[i].reader); /* what it waits for is given out */
     next.first_token = request->from_token + front_of(ends);
     next.token_count = end - front_of(ends);
+    sc_count(&conn->stats.given_tokens, next.token_count);
     next.state = next.token_count > 0 ? SPEC_CHUNK_COMPUTE : SPEC_CHUNK_MET;
     sc_plugin_args_write(chunk, &next, sizeof(next));
     return SPEC_OK;
@@ -327,10 +328,11 @@ spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *wo
     return tail_fence(work, count, SC_FENCE_SETTLED, reterr);
 }
 
-spec_status sc_plugin_tail_end(struct sc_plugin_item *work, uint64_t count, spec_status served,
-                               struct spec_error *reterr)
+spec_status sc_plugin_tail_end(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                               spec_status served, struct spec_error *reterr)
 {
     spec_status ended = tail_fence(work, count, SC_FENCE_END, reterr);
+    sc_count(&conn->stats.tail_tokens, work->in.row_count);
     if (!work->is_gone)
         (void)back_move(work->request, sc_plugin_row_total(work->request) - work->in.row_count);
     return served != SPEC_OK ? served : ended;

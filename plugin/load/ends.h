@@ -29,7 +29,7 @@ spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *wo
 /* The host's call: the destinations are the host's again, and what was claimed and did not come is
  * given back. Not before: a device may still be writing rows of it. served: what serve returned.
  * Returns what the call does. */
-spec_status sc_plugin_tail_end(struct sc_plugin_item *work, uint64_t count, spec_status served,
-                               struct spec_error *reterr);
+spec_status sc_plugin_tail_end(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                               spec_status served, struct spec_error *reterr);
 
 #endif

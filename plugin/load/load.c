@@ -510,7 +510,7 @@ spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *
                                    struct sc_plugin_item *work, uint64_t count, spec_status served,
                                    struct spec_error *reterr)
 {
-    served = sc_plugin_is_tail(&work->in) ? sc_plugin_tail_end(work, count, served, reterr)
+    served = sc_plugin_is_tail(&work->in) ? sc_plugin_tail_end(conn, work, count, served, reterr)
                                           : items_end(work, count, served, reterr);
     for (uint64_t i = 0; i < count; i++) {
         if (!work[i].is_gone) {

@@ -242,6 +242,8 @@ static void both_ends_at_once(void **state)
             desk_leave(&desk);
         }
         assert_int_equal(computed + loaded, 40 * ROWS);
+        assert_int_equal(atomic_load(&desk.rig.conn->stats.given_tokens), computed);
+        assert_int_equal(atomic_load(&desk.rig.conn->stats.tail_tokens), loaded);
         desk_close(&desk);
     }
 }
