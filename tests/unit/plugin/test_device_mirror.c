@@ -220,6 +220,36 @@ static void who_brings_it_is_followed(void **state)
     close_all(&world);
 }
 
+/* Who brought it up leaves at once, no box has it, and its request is gone. */
+static void what_goes_up_stays_until_it_has(void **state)
+{
+    struct world world;
+    struct shot shot;
+    struct sc_store_run found, now;
+    (void)state;
+    fake_policy(FAKE_EAGER, 1);
+    open_with(&world, "\"preset\": \"layered-even\", \"gpu\": {\"device\": 0}");
+    spec_connector *conn = world.rig.conn;
+    void *held = conn->device.gpu->slots[3].copies.stream;
+    spec_request request = look(&world, 0);
+    shot_of(&shot, &world, request, 1);
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    struct sc_store_run run = run_of(&world, request, 1);
+    fake_hold(held, 1);
+    assert_true(sc_plugin_mirror_up(&conn->device, 3, run.at, false, &found));
+    shot_free(&shot);
+    rig_release(&world.rig, request);
+    sc_plugin_mirror_reap(&conn->device);
+    assert_int_equal(sc_store_sketch_bytes_used(conn->store), run.bytes);
+    assert_true(sc_store_run_of(conn->store, run.at, &now));
+    assert_int_equal(now.serial, run.serial);
+    fake_hold(held, 0);
+    device_ok(host.cu->cuStreamSynchronize(held));
+    sc_plugin_mirror_reap(&conn->device);
+    assert_int_equal(sc_store_sketch_bytes_used(conn->store), 0);
+    close_all(&world);
+}
+
 /* Where all of a slot's flights are in the air, who never waits goes without, and leaves nothing.
  */
 static void who_never_waits_goes_without(void **state)
@@ -263,6 +293,7 @@ int main(void)
         cmocka_unit_test(codes_go_up_once),
         cmocka_unit_test(what_is_read_stays),
         cmocka_unit_test(who_brings_it_is_followed),
+        cmocka_unit_test(what_goes_up_stays_until_it_has),
         cmocka_unit_test(who_never_waits_goes_without),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
