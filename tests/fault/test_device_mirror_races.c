@@ -11,14 +11,13 @@
 #include "plugin/device/mirror.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #define MATCHED 200u
 #define LAYERS  2u
 #define ASKERS  6u
 #define SLOTS   4u /* of which two are two askers' each */
-#define TURNS   20u
-#define ROUNDS  12u
+#define TURNS   60u
+#define TAKEN   5u    /* turns of a request: then the next one's come */
 #define LOOKED  4096u /* bytes from a place of the run on */
 
 static struct device_host host;
@@ -26,9 +25,9 @@ static struct device_host host;
 struct scene {
     struct world world;
     pthread_mutex_t lock;
-    struct sc_store_run
-        runs[LAYERS];      /* guarded by it, of the request of the moment; at NULL: none */
-    _Atomic uint32_t over; /* askers */
+    pthread_cond_t moved;             /* what follows, which the lock guards */
+    struct sc_store_run runs[LAYERS]; /* of the request of the moment; at NULL: none */
+    uint32_t taken, over;             /* turns of the moment; askers */
 };
 
 struct asker {
@@ -37,15 +36,21 @@ struct asker {
     pthread_t thread;
 };
 
-/* The run of the moment, held. false: there is none. */
-static bool run_take(struct scene *scene, uint32_t layer, struct sc_store_run *ret_run)
+/* A run of the moment, held: the layer's, or where that has none another's. Waits for one. */
+static void run_take(struct scene *scene, uint32_t layer, struct sc_store_run *ret_run)
 {
     pthread_mutex_lock(&scene->lock);
-    *ret_run = scene->runs[layer];
-    if (ret_run->at != NULL)
-        sc_store_run_hold(scene->world.rig.conn->store, ret_run);
+    for (ret_run->at = NULL;;) {
+        for (uint32_t i = 0; i < LAYERS && ret_run->at == NULL && scene->taken < TAKEN; i++)
+            *ret_run = scene->runs[(layer + i) % LAYERS];
+        if (ret_run->at != NULL)
+            break;
+        pthread_cond_wait(&scene->moved, &scene->lock);
+    }
+    sc_store_run_hold(scene->world.rig.conn->store, ret_run);
+    scene->taken++;
+    pthread_cond_broadcast(&scene->moved);
     pthread_mutex_unlock(&scene->lock);
-    return ret_run->at != NULL;
 }
 
 /* Bytes of the twin, as the slot's kernels would read them. */
@@ -79,8 +84,7 @@ static void *ask(void *user)
     uint32_t slot = asker->number % SLOTS;
     for (uint32_t turn = 0; turn < TURNS; turn++) {
         struct sc_store_run run, found;
-        while (!run_take(scene, (asker->number + turn) % LAYERS, &run))
-            sched_yield(); /* the next request's comes */
+        run_take(scene, (asker->number + turn) % LAYERS, &run);
         const uint8_t *at = run.at + rig_mix(turn) % (run.bytes - LOOKED);
         if (sc_plugin_mirror_up(device, slot, at, turn % 3 == 0, &found)) {
             struct sc_plugin_box *box = sc_plugin_box_take(device, slot);
@@ -96,7 +100,10 @@ static void *ask(void *user)
         if (turn % 7 == 0)
             sc_plugin_mirror_reap(device);
     }
-    atomic_fetch_add(&scene->over, 1);
+    pthread_mutex_lock(&scene->lock);
+    scene->over++;
+    pthread_cond_broadcast(&scene->moved);
+    pthread_mutex_unlock(&scene->lock);
     return NULL;
 }
 
@@ -106,28 +113,44 @@ static spec_request request_open(struct scene *scene)
     struct world *world = &scene->world;
     spec_connector *conn = world->rig.conn;
     spec_request handle = look(world, 0);
+    struct sc_store_run runs[LAYERS];
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct shot shot;
-        struct sc_store_run run;
         shot_make(&shot, world, handle, layer, 0, 100000);
         shot.select.given = SPEC_SELECT_EXACT;
         assert_int_equal(fire(world, &shot), SPEC_OK);
         const struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
         struct sc_store_sketch *sketch = request->sketches[layer % SC_PLUGIN_SKETCHES].sketch;
-        if (!sc_store_run_of(conn->store, sc_store_sketch_keys(sketch), &run))
-            run.at = NULL; /* no memory was free: those before it are held */
-        pthread_mutex_lock(&scene->lock);
-        scene->runs[layer] = run;
-        pthread_mutex_unlock(&scene->lock);
+        if (!sc_store_run_of(conn->store, sc_store_sketch_keys(sketch), &runs[layer]))
+            runs[layer].at = NULL; /* no memory was free: those before it are held */
         shot_free(&shot);
     }
+    pthread_mutex_lock(&scene->lock);
+    memcpy(scene->runs, runs, sizeof(runs));
+    pthread_cond_broadcast(&scene->moved);
+    pthread_mutex_unlock(&scene->lock);
     return handle;
+}
+
+/* Until its turns are taken, not over; true: all are. */
+static bool request_use(struct scene *scene)
+{
+    bool has_run = false;
+    pthread_mutex_lock(&scene->lock);
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
+        has_run = has_run || scene->runs[layer].at != NULL;
+    while (has_run && scene->taken < TAKEN && scene->over < ASKERS)
+        pthread_cond_wait(&scene->moved, &scene->lock);
+    bool is_over = scene->over == ASKERS;
+    pthread_mutex_unlock(&scene->lock);
+    return is_over;
 }
 
 static void request_close(struct scene *scene, spec_request handle)
 {
     pthread_mutex_lock(&scene->lock);
     memset(scene->runs, 0, sizeof(scene->runs));
+    scene->taken = 0;
     pthread_mutex_unlock(&scene->lock);
     rig_release(&scene->world.rig, handle);
 }
@@ -139,6 +162,7 @@ static void scene_run(enum fake_policy policy)
     uint32_t up = 0;
     memset(&scene, 0, sizeof(scene));
     pthread_mutex_init(&scene.lock, NULL);
+    pthread_cond_init(&scene.moved, NULL);
     fake_policy(policy, 1);
     device_host_open(&host, 0);
     scene.world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
@@ -157,7 +181,7 @@ static void scene_run(enum fake_policy policy)
         askers[i] = (struct asker){.scene = &scene, .number = i};
         assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
     }
-    for (uint32_t round = 0; round < ROUNDS || atomic_load(&scene.over) < ASKERS; round++) {
+    while (!request_use(&scene)) {
         request_close(&scene, handle);
         handle = request_open(&scene);
     }
@@ -174,6 +198,7 @@ static void scene_run(enum fake_policy policy)
     world_done(&scene.world);
     device_host_close(&host);
     device_assert_clean("mirror races");
+    pthread_cond_destroy(&scene.moved);
     pthread_mutex_destroy(&scene.lock);
 }
 
