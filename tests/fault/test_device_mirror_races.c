@@ -1,10 +1,10 @@
 /* Runs go up beside each other: threads on slots of their own, and on the same ones, want the run
  * of the moment on the device, while requests come and go, whose runs take each other's places.
  *
- * Holds: who is told that a run is up finds its bytes in the twin, behind its slot's copies; when
- * all have left, nothing is held. What threads do follows from their number, when they do it does
- * not.
- * Threads: a few, and the one whose requests they are. */
+ * Holds: who is told that a run is up finds its bytes in the twin, behind its slot's copies, unless
+ * the device is closed; when all have left, nothing is held, on a device that is closed too. What
+ * threads do follows from their number, when they do it does not. Threads: a few, and the one whose
+ * requests they are. */
 #include "tests/unit/plugin/device_fixture.h"
 
 #include "plugin/device/lane.h"
@@ -53,15 +53,16 @@ static void run_take(struct scene *scene, uint32_t layer, struct sc_store_run *r
     pthread_mutex_unlock(&scene->lock);
 }
 
-/* Bytes of the twin, as the slot's kernels would read them. */
-static void twin_read(struct sc_plugin_device *device, uint32_t slot, const uint8_t *at,
+/* Bytes of the twin, as the slot's kernels would read them. false: the device is closed. */
+static bool twin_read(struct sc_plugin_device *device, uint32_t slot, const uint8_t *at,
                       struct sc_plugin_box *box)
 {
     struct sc_gpu_slot *lanes = &device->gpu->slots[slot];
     struct sc_gpu_entry entry;
     _Atomic uint32_t over = 0;
     const struct sc_gpu_hold hold = sc_plugin_lane_hold(&over);
-    assert_int_equal(sc_gpu_enter(device->gpu, &entry, NULL), SPEC_OK);
+    if (sc_gpu_enter(device->gpu, &entry, NULL) != SPEC_OK)
+        return false;
     pthread_mutex_lock(&device->slot_locks[slot]);
     sc_plugin_lane_board_wait(device, &lanes->kernels, &hold);
     spec_status status = sc_gpu_follow(device->gpu, &lanes->kernels, &lanes->copies, NULL);
@@ -71,8 +72,8 @@ static void twin_read(struct sc_plugin_device *device, uint32_t slot, const uint
     status = sc_plugin_lane_depart(device, &lanes->kernels, status, NULL);
     pthread_mutex_unlock(&device->slot_locks[slot]);
     sc_gpu_leave(device->gpu, &entry);
-    assert_int_equal(status, SPEC_OK);
     sc_plugin_lane_await(device, &lanes->kernels, &over);
+    return status == SPEC_OK && !sc_gpu_has_failed(device->gpu);
 }
 
 static void *ask(void *user)
@@ -89,10 +90,13 @@ static void *ask(void *user)
         if (sc_plugin_mirror_up(device, slot, at, turn % 3 == 0, &found)) {
             struct sc_plugin_box *box = sc_plugin_box_take(device, slot);
             assert_int_equal(found.serial, run.serial);
-            twin_read(device, slot, at, box);
-            assert_memory_equal(box->host, at, LOOKED);
+            if (twin_read(device, slot, at, box)) {
+                assert_memory_equal(box->host, at, LOOKED);
+                asker->up++;
+            } else {
+                assert_true(sc_gpu_has_failed(device->gpu));
+            }
             sc_plugin_box_give(box);
-            asker->up++;
         } else {
             asker->boxed++;
         }
@@ -155,7 +159,8 @@ static void request_close(struct scene *scene, spec_request handle)
     rig_release(&scene->world.rig, handle);
 }
 
-static void scene_run(enum fake_policy policy)
+/* call: that fails once, so that the device is closed; NULL: none. */
+static void scene_run(enum fake_policy policy, const char *call)
 {
     static struct scene scene;
     struct asker askers[ASKERS];
@@ -177,6 +182,8 @@ static void scene_run(enum fake_policy policy)
     wait_for_codes(&scene.world);
     spec_request handle = request_open(&scene);
     assert_non_null(scene.runs[0].at);
+    if (call != NULL)
+        fake_fault(call, 20, 700);
     for (uint32_t i = 0; i < ASKERS; i++) {
         askers[i] = (struct asker){.scene = &scene, .number = i};
         assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
@@ -190,6 +197,8 @@ static void scene_run(enum fake_policy policy)
         up += askers[i].up;
     }
     assert_true(up > 0);
+    assert_int_equal(fake_fired(), call != NULL);
+    fake_fault("cuInit", 0, 0);
     request_close(&scene, handle);
     struct sc_plugin_device *device = &scene.world.rig.conn->device;
     for (uint32_t slot = 0; slot < SLOTS; slot++)
@@ -206,13 +215,25 @@ static void runs_go_up_beside_each_other(void **state)
 {
     (void)state;
     for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++)
-        scene_run((enum fake_policy)policy);
+        scene_run((enum fake_policy)policy, NULL);
+}
+
+static void a_device_is_closed_beside_them(void **state)
+{
+    static const char *const CALLS[] = {
+        "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",  "cuEventRecord",    "cuStreamWaitEvent",
+        "cuEventQuery",      "cuEventSynchronize", "cuCtxPushCurrent", "cuCtxPopCurrent"};
+    (void)state;
+    for (uint32_t policy = FAKE_LAZY; policy <= FAKE_RANDOM; policy += 2)
+        for (uint32_t i = 0; i < sizeof(CALLS) / sizeof(CALLS[0]); i++)
+            scene_run((enum fake_policy)policy, CALLS[i]);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_go_up_beside_each_other),
+        cmocka_unit_test(a_device_is_closed_beside_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
