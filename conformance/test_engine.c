@@ -5,6 +5,8 @@
  *   first run  a process of its own: computed, prefix stored
  *   then       a new process image of the connector: prefix loaded, query computed
  *
+ * and from both ends: the prefix's front computed while its back is loaded; any tokens a time.
+ *
  * Holds, Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
 
@@ -61,7 +63,8 @@ static void engine_close(struct engine *engine)
     eng_model_close(engine->model);
 }
 
-static struct eng_driver *driver_open(struct engine *engine)
+/* fill_tokens 0: layer by layer, else from both ends. */
+static struct eng_driver *driver_open_as(struct engine *engine, uint64_t fill_tokens)
 {
     char config[8192];
     struct eng_driver *driver = NULL;
@@ -71,9 +74,16 @@ static struct eng_driver *driver_open(struct engine *engine)
                                        .model_dir = engine->model_dir,
                                        .model = engine->model,
                                        .kv_dtype = engine->dtype,
+                                       .fill = fill_tokens > 0 ? ENG_FILL_ENDS : ENG_FILL_LOAD,
+                                       .fill_tokens = fill_tokens,
                                        .store = true};
     must(engine, eng_driver_open(&params, &driver, &engine->error));
     return driver;
+}
+
+static struct eng_driver *driver_open(struct engine *engine)
+{
+    return driver_open_as(engine, 0);
 }
 
 static struct eng_result run(struct engine *engine, struct eng_driver *driver,
@@ -85,7 +95,10 @@ static struct eng_result run(struct engine *engine, struct eng_driver *driver,
                                   .query_count = PREFIX + QUERY - prefix_count,
                                   .max_new = MAX_NEW,
                                   .pass_tokens = 33};
+    const struct eng_kv *kv = eng_runner_kv(engine->runner);
     struct eng_result result;
+    memset(kv->base, 0xa5,
+           kv->base_bytes); /* rows of an earlier run are not taken for this one's */
     must(engine,
          eng_run(engine->runner, &request, driver == NULL ? NULL : eng_driver_source(driver),
                  &result, &engine->error));
@@ -242,10 +255,58 @@ static void abi_020_llama_that_parts_at_any_offset_has_the_same_bits(void **stat
     check_divergence(*state, LLAMA_MODELS[0], ENG_F32);
 }
 
+/* ---- Both ends ---- */
+
+static void check_ends(struct fixture *fx, const char *name)
+{
+    static const enum eng_dtype DTYPES[] = {ENG_F32, ENG_F16, ENG_BF16};
+    static const uint64_t TOKENS[] = {1, 17, 64, 512};
+    char dir[4096];
+    (void)snprintf(dir, sizeof(dir), "%s/tests/data/golden/%s", SC_SOURCE_DIR, name);
+    if (access(dir, R_OK) != 0)
+        conf_skip("the tree's models are absent");
+    for (size_t i = 0; i < 3; i++) {
+        struct engine engine = {0};
+        engine_open(&engine, fx, dir, DTYPES[i]);
+        struct trace alone = trace_run(&engine, NULL, engine.tokens, PREFIX);
+        struct eng_driver *driver = driver_open(&engine);
+        struct trace first = trace_run(&engine, driver, engine.tokens, PREFIX);
+        bool stored = eng_driver_store_problem(driver) == NULL;
+        trace_free(&first);
+        eng_driver_close(driver);
+        for (size_t t = 0; t < 4; t++) {
+            driver = driver_open_as(&engine, TOKENS[t]);
+            for (int again = 0; again < 2; again++) {
+                struct trace met = trace_run(&engine, driver, engine.tokens, PREFIX);
+                count_match(&met, stored ? PREFIX : 0);
+                assert_int_equal(met.result.front_tokens + met.result.tail_tokens,
+                                 met.result.matched_tokens);
+                expect_same(&engine, &met, &alone);
+                trace_free(&met);
+            }
+            eng_driver_close(driver);
+        }
+        trace_free(&alone);
+        engine_close(&engine);
+    }
+}
+
+static void abi_132_opt_from_both_ends_has_the_same_bits(void **state)
+{
+    check_ends(*state, OPT_MODELS[0]);
+}
+
+static void abi_132_llama_from_both_ends_has_the_same_bits(void **state)
+{
+    check_ends(*state, LLAMA_MODELS[0]);
+}
+
 const struct conf_test CONF_ENGINE[] = {
     BARE(abi_051_opt_in_a_fresh_process_has_the_same_bits),
     BARE(abi_051_llama_in_a_fresh_process_has_the_same_bits),
     BARE(abi_020_opt_that_parts_at_any_offset_has_the_same_bits),
     BARE(abi_020_llama_that_parts_at_any_offset_has_the_same_bits),
+    BARE(abi_132_opt_from_both_ends_has_the_same_bits),
+    BARE(abi_132_llama_from_both_ends_has_the_same_bits),
     END,
 };

@@ -67,15 +67,15 @@ static void make_prompt(struct fixture *fx, uint32_t number)
 }
 
 static void open_recipe(struct fixture *fx, struct recipe recipe, enum eng_dtype dtype,
-                        const char *extra)
+                        const char *more)
 {
     struct eng_error error;
     recipe.positions = 512;
     strcpy(fx->folder, "/tmp/spec-driver-XXXXXX");
     assert_non_null(mkdtemp(fx->folder));
     make_model(fx->folder, &recipe);
-    (void)snprintf(fx->config, sizeof(fx->config), "{\"path\": \"%s/store\", \"fill\": \"load\"%s}",
-                   fx->folder, extra);
+    (void)snprintf(fx->config, sizeof(fx->config), "{\"path\": \"%s/store\", %s}", fx->folder,
+                   more);
     must(eng_model_open(fx->folder, 2, &fx->model, &error), &error);
     fx->vocab = eng_model_config(fx->model)->vocab;
     must(eng_runner_open(fx->model, dtype, 512, &fx->runner, &error), &error);
@@ -86,7 +86,7 @@ static void open_recipe(struct fixture *fx, struct recipe recipe, enum eng_dtype
 
 static void open_fixture(struct fixture *fx, bool llama, enum eng_dtype dtype)
 {
-    open_recipe(fx, llama ? recipe_llama() : recipe_opt(), dtype, "");
+    open_recipe(fx, llama ? recipe_llama() : recipe_opt(), dtype, "\"fill\": \"load\"");
 }
 
 /* Rows of 1 KiB in float32; small blocks, and nothing stays in memory. */
@@ -96,7 +96,8 @@ static void open_wide_fixture(struct fixture *fx)
     recipe.kv_heads = 2;
     recipe.head_dim = 64;
     open_recipe(fx, recipe, ENG_F32,
-                ", \"chunk_tokens\": 16, \"host_bytes\": 0, \"io\": {\"op_bytes\": \"64KiB\"}");
+                "\"fill\": \"ends\", \"chunk_tokens\": 16, \"host_bytes\": 0, \"io\": "
+                "{\"op_bytes\": \"64KiB\"}");
 }
 
 static void close_fixture(struct fixture *fx)
