@@ -584,7 +584,7 @@ static void the_program_drives_both_ends(void **state)
     const char *common = "--model " GOLDEN " --prefix-ids 5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,"
                          "20,21,22,23,24 --query-ids 9,10 --max-new 3";
     const char *connector = "--connector " SC_BINARY_DIR "/lib/libspec_connector.so "
-                            "--config '{\"path\": \"store\", \"fill\": \"ends\"}'";
+                            "--config '{\"path\": \"store\", \"preset\": \"cake\"}'";
     char message[512], line[1024], path[128];
     (void)state;
     (void)snprintf(line, sizeof(line), "%s --logits last", common);
