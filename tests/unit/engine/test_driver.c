@@ -624,6 +624,7 @@ static void both_ends_give_the_bits_of_computing(void **state)
                     assert_true(result.tail_tokens >= PREFIX_COUNT - BUDGETS[i / 2]);
                 eng_result_done(&result);
                 assert_int_equal(stats_of(driver).stored_tokens, 0);
+                assert_int_equal(stats_of(driver).duplicate_chunks, 0);
                 assert_null(eng_driver_store_problem(driver));
                 eng_driver_close(driver);
             }
