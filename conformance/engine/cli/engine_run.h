@@ -60,8 +60,7 @@ struct eng_result {
     bool ended; /* the last token is an end-of-sequence one */
 };
 
-/* Where a request's prefix may come from: a connector's driver. Members may not be NULL, but front.
- */
+/* Where a request's prefix may come from: a connector's driver. None but front may be NULL. */
 struct eng_source {
     void *user;
     struct eng_hooks hooks; /* of every pass of the request, decoding too */
@@ -72,7 +71,7 @@ struct eng_source {
                         struct eng_error *reterr);
     /* NULL, or asked after begin until it gives 0: the next tokens of the match, from its first one
      * on, that are computed although they matched, in one pass, for which no hook is called. Their
-     * rows come to stand in kv, as ever; what it says 0 over has all rows of the match. */
+     * rows come to stand in kv, as ever; with 0 it has put all others of the match there. */
     eng_status (*front)(void *user, struct eng_kv *kv, uint64_t *ret_count,
                         struct eng_error *reterr);
     /* After decoding, or after a failure: waits for what is still written, ends the request and

@@ -462,6 +462,7 @@ struct paced {
     const struct eng_source *inner;
     const struct eng_driver *driver;
     uint64_t asks, given, matched, layers, demanded_rows;
+    bool gives_up; /* behind the first range */
 };
 
 static struct spec_stats stats_of(const struct eng_driver *driver)
@@ -489,6 +490,8 @@ static eng_status paced_front(void *user, struct eng_kv *kv, uint64_t *ret_count
                               struct eng_error *reterr)
 {
     struct paced *paced = user;
+    if (paced->gives_up && paced->asks == 1)
+        return eng_fail(reterr, ENG_E_SYSTEM, "given up");
     for (struct spec_stats now; paced->asks == 1;) {
         now = stats_of(paced->driver);
         if (now.corrupt_ranges > 0 || now.demanded_rows - paced->demanded_rows >=
@@ -680,6 +683,37 @@ static void a_deadline_of_both_ends_changes_no_bit(void **state)
     }
 }
 
+/* A prompt that fails meanwhile has its loading waited for: more of them than the plugin has
+ * submissions, and the next one is loaded still. */
+static void a_prompt_given_up_leaves_nothing_loading(void **state)
+{
+    (void)state;
+    struct fixture fx = {0};
+    struct paced paced;
+    uint64_t restarts;
+    open_fixture(&fx, true, ENG_F32);
+    struct alone alone = run_alone(&fx);
+    assert_int_equal(matched_fresh(&fx, ENG_F32, 0, &restarts), 0);
+    struct eng_driver *driver = open_ends(&fx, ENG_F32, 1, 0);
+    for (uint32_t i = 0; i < 70; i++) {
+        struct eng_error error;
+        struct eng_result result;
+        struct eng_request request = {
+            .prefix = fx.tokens, .prefix_count = PREFIX_COUNT, .max_new = 1};
+        const struct eng_source *source = pace(&paced, &fx, driver);
+        paced.gives_up = true;
+        eng_status status = eng_run(fx.runner, &request, source, &result, &error);
+        if (status == ENG_OK) /* all was loaded before the first range was asked for */
+            eng_result_done(&result);
+    }
+    struct eng_result result = run_ends(&fx, pace(&paced, &fx, driver), &alone);
+    assert_true(result.tail_tokens >= PREFIX_COUNT - 1);
+    eng_result_done(&result);
+    eng_driver_close(driver);
+    alone_done(&alone);
+    close_fixture(&fx);
+}
+
 /* Rows of 1 KiB in pieces of 17, of which 64 KiB are a block: what lies above the damaged one was
  * loaded, and what had been taken of it is given back; the prompt does not fail. */
 static void a_flipped_bit_is_given_back_and_computed(void **state)
@@ -767,6 +801,7 @@ int main(void)
         cmocka_unit_test(both_ends_give_the_bits_of_computing),
         cmocka_unit_test(both_ends_store_what_lies_behind_the_match),
         cmocka_unit_test(a_deadline_of_both_ends_changes_no_bit),
+        cmocka_unit_test(a_prompt_given_up_leaves_nothing_loading),
         cmocka_unit_test(a_flipped_bit_is_given_back_and_computed),
         cmocka_unit_test(a_plugin_without_both_ends_is_one_line),
         cmocka_unit_test(wrong_plugins_and_configurations_are_one_line),
