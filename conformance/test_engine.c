@@ -5,6 +5,8 @@
  *   first run  a process of its own: computed, prefix stored
  *   then       a new process image of the connector: prefix loaded, query computed
  *
+ * and from both ends: the prefix's front computed while its back is loaded; any tokens a time.
+ *
  * Holds, Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
 
@@ -61,7 +63,8 @@ static void engine_close(struct engine *engine)
     eng_model_close(engine->model);
 }
 
-static struct eng_driver *driver_open(struct engine *engine)
+/* fill_tokens 0: layer by layer, else from both ends. */
+static struct eng_driver *driver_open_as(struct engine *engine, uint64_t fill_tokens)
 {
     char config[8192];
     struct eng_driver *driver = NULL;
@@ -71,12 +74,19 @@ static struct eng_driver *driver_open(struct engine *engine)
                                        .model_dir = engine->model_dir,
                                        .model = engine->model,
                                        .kv_dtype = engine->dtype,
+                                       .fill = fill_tokens > 0 ? ENG_FILL_ENDS : ENG_FILL_LOAD,
+                                       .fill_tokens = fill_tokens,
                                        .store = true};
     must(engine, eng_driver_open(&params, &driver, &engine->error));
     return driver;
 }
 
-static struct eng_result run(struct engine *engine, struct eng_driver *driver,
+static struct eng_driver *driver_open(struct engine *engine)
+{
+    return driver_open_as(engine, 0);
+}
+
+static struct eng_result run(struct engine *engine, const struct eng_source *source,
                              const uint32_t *tokens, uint64_t prefix_count)
 {
     struct eng_request request = {.prefix = tokens,
@@ -85,10 +95,11 @@ static struct eng_result run(struct engine *engine, struct eng_driver *driver,
                                   .query_count = PREFIX + QUERY - prefix_count,
                                   .max_new = MAX_NEW,
                                   .pass_tokens = 33};
+    const struct eng_kv *kv = eng_runner_kv(engine->runner);
     struct eng_result result;
-    must(engine,
-         eng_run(engine->runner, &request, driver == NULL ? NULL : eng_driver_source(driver),
-                 &result, &engine->error));
+    memset(kv->base, 0xa5,
+           kv->base_bytes); /* rows of an earlier run are not taken for this one's */
+    must(engine, eng_run(engine->runner, &request, source, &result, &engine->error));
     return result;
 }
 
@@ -99,10 +110,10 @@ struct trace {
     uint64_t cache_bytes;
 };
 
-static struct trace trace_run(struct engine *engine, struct eng_driver *driver,
-                              const uint32_t *tokens, uint64_t prefix_count)
+static struct trace trace_source(struct engine *engine, const struct eng_source *source,
+                                 const uint32_t *tokens, uint64_t prefix_count)
 {
-    struct trace trace = {.result = run(engine, driver, tokens, prefix_count)};
+    struct trace trace = {.result = run(engine, source, tokens, prefix_count)};
     const struct eng_kv *kv = eng_runner_kv(engine->runner);
     uint64_t bytes = (PREFIX + QUERY) * kv->row_bytes;
     trace.cache_bytes = 2 * kv->layers * bytes;
@@ -114,6 +125,13 @@ static struct trace trace_run(struct engine *engine, struct eng_driver *driver,
         memcpy(trace.cache + (2 * layer + 1) * bytes, eng_kv_v(kv, layer, 0), bytes);
     }
     return trace;
+}
+
+static struct trace trace_run(struct engine *engine, const struct eng_driver *driver,
+                              const uint32_t *tokens, uint64_t prefix_count)
+{
+    return trace_source(engine, driver == NULL ? NULL : eng_driver_source(driver), tokens,
+                        prefix_count);
 }
 
 static void trace_free(struct trace *trace)
@@ -147,7 +165,7 @@ static void first_run(void *user)
 {
     struct engine *engine = user;
     struct eng_driver *driver = driver_open(engine);
-    struct eng_result result = run(engine, driver, engine->tokens, PREFIX);
+    struct eng_result result = run(engine, eng_driver_source(driver), engine->tokens, PREFIX);
     if (eng_driver_store_problem(driver) != NULL)
         fprintf(stderr, "engine: %s\n", eng_driver_store_problem(driver));
     eng_result_done(&result);
@@ -242,10 +260,107 @@ static void abi_020_llama_that_parts_at_any_offset_has_the_same_bits(void **stat
     check_divergence(*state, LLAMA_MODELS[0], ENG_F32);
 }
 
+/* ---- Both ends ---- */
+
+/* A driver's source that leaves the loading side a moment after the first range, so that it has
+ * something to do; nothing is asked of how far it comes. */
+struct slow {
+    struct eng_source source;
+    const struct eng_source *inner;
+    bool is_first;
+};
+
+static eng_status slow_begin(void *user, const struct eng_request *request, const uint32_t *tokens,
+                             uint64_t token_count, struct eng_result *result, uint64_t *ret_matched,
+                             struct eng_error *reterr)
+{
+    struct slow *slow = user;
+    slow->is_first = true;
+    return slow->inner->begin(slow->inner->user, request, tokens, token_count, result, ret_matched,
+                              reterr);
+}
+
+static eng_status slow_front(void *user, struct eng_kv *kv, uint64_t *ret_count,
+                             struct eng_error *reterr)
+{
+    uint32_t tries = 0;
+    struct slow *slow = user;
+    if (!slow->is_first)
+        (void)conf_wait(&tries);
+    slow->is_first = false;
+    return slow->inner->front(slow->inner->user, kv, ret_count, reterr);
+}
+
+static eng_status slow_settle(void *user, struct eng_result *result, struct eng_error *reterr)
+{
+    const struct slow *slow = user;
+    return slow->inner->settle(slow->inner->user, result, reterr);
+}
+
+static const struct eng_source *slow_make(struct slow *slow, const struct eng_source *inner)
+{
+    *slow = (struct slow){.source = *inner, .inner = inner};
+    slow->source.user = slow;
+    slow->source.begin = slow_begin;
+    slow->source.front = slow_front;
+    slow->source.settle = slow_settle;
+    return &slow->source;
+}
+
+static void check_ends(struct fixture *fx, const char *name)
+{
+    static const enum eng_dtype DTYPES[] = {ENG_F32, ENG_F16, ENG_BF16};
+    static const uint64_t TOKENS[] = {1, 17, 64, 512};
+    char dir[4096];
+    (void)snprintf(dir, sizeof(dir), "%s/tests/data/golden/%s", SC_SOURCE_DIR, name);
+    if (access(dir, R_OK) != 0)
+        conf_skip("the tree's models are absent");
+    for (size_t i = 0; i < 3; i++) {
+        struct engine engine = {0};
+        engine_open(&engine, fx, dir, DTYPES[i]);
+        struct trace alone = trace_run(&engine, NULL, engine.tokens, PREFIX);
+        struct eng_driver *driver = driver_open(&engine);
+        struct trace first = trace_run(&engine, driver, engine.tokens, PREFIX);
+        bool stored = eng_driver_store_problem(driver) == NULL;
+        trace_free(&first);
+        eng_driver_close(driver);
+        for (size_t t = 0; t < 4; t++) {
+            driver = driver_open_as(&engine, TOKENS[t]);
+            for (int again = 0; again < 2; again++) {
+                struct slow slow;
+                const struct eng_source *source = eng_driver_source(driver);
+                if (again > 0)
+                    source = slow_make(&slow, source);
+                struct trace met = trace_source(&engine, source, engine.tokens, PREFIX);
+                count_match(&met, stored ? PREFIX : 0);
+                assert_int_equal(met.result.front_tokens + met.result.tail_tokens,
+                                 met.result.matched_tokens);
+                expect_same(&engine, &met, &alone);
+                trace_free(&met);
+            }
+            eng_driver_close(driver);
+        }
+        trace_free(&alone);
+        engine_close(&engine);
+    }
+}
+
+static void abi_132_opt_from_both_ends_has_the_same_bits(void **state)
+{
+    check_ends(*state, OPT_MODELS[0]);
+}
+
+static void abi_132_llama_from_both_ends_has_the_same_bits(void **state)
+{
+    check_ends(*state, LLAMA_MODELS[0]);
+}
+
 const struct conf_test CONF_ENGINE[] = {
     BARE(abi_051_opt_in_a_fresh_process_has_the_same_bits),
     BARE(abi_051_llama_in_a_fresh_process_has_the_same_bits),
     BARE(abi_020_opt_that_parts_at_any_offset_has_the_same_bits),
     BARE(abi_020_llama_that_parts_at_any_offset_has_the_same_bits),
+    BARE(abi_132_opt_from_both_ends_has_the_same_bits),
+    BARE(abi_132_llama_from_both_ends_has_the_same_bits),
     END,
 };

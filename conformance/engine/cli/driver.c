@@ -17,6 +17,11 @@
  * would drop what comes too fast. Only prompts cut into many passes wait before they end. */
 #define PASSES_MAX 16u
 
+#define FILL_TOKENS 512u
+
+/* ABSENT: none could be submitted, so that all is computed. */
+enum tail_state { TAIL_NONE, TAIL_RUNS, TAIL_TOLD, TAIL_ABSENT };
+
 struct eng_driver {
     struct spec_plugin plugin;
     spec_connector *conn;
@@ -46,7 +51,12 @@ struct eng_driver {
     struct spec_memory ahead_memory;
     spec_ticket ahead_ticket; /* 0: nothing was told */
     bool ahead_runs;          /* the ticket is to be waited for */
-    spec_ticket *tickets;     /* [PASSES_MAX] */
+    enum tail_state tail;     /* both ends: what is loaded from the back */
+    spec_ticket tail_ticket;
+    uint64_t tail_first;               /* told: rows from here on are there */
+    struct spec_important *tail_items; /* [layers] where both ends are driven */
+    struct spec_memory *tail_memory;   /* [layers] */
+    spec_ticket *tickets;              /* [PASSES_MAX] */
     spec_status *statuses;
     uint64_t ticket_count;
     uint32_t *positions; /* [position_capacity]: KV heads x matched */
@@ -97,6 +107,9 @@ static eng_status begin_request(void *user, const struct eng_request *request,
     driver->selective = driver->is_whole = false;
     driver->asked_ns[0] = driver->asked_ns[1] = 0;
     driver->ahead_ticket = 0;
+    driver->tail = TAIL_NONE;
+    driver->tail_first = found.matched_tokens;
+    result->front_tokens = result->tail_tokens = result->returned_tokens = 0;
     driver->source.hooks.hint = driver->params.hint == ENG_HINT_NONE ? NULL : give_hint;
     driver->problem[0] = '\0';
     *ret_matched = found.matched_tokens;
@@ -104,11 +117,11 @@ static eng_status begin_request(void *user, const struct eng_request *request,
 }
 
 /* True while a pass runs that asks for the prefix's rows: the prompt's first, which is the only one
- * where they all came; else each of the prompt's. */
+ * where they all came; else each of the prompt's. None where they came from both ends. */
 static bool loads(const struct eng_driver *driver)
 {
-    return driver->handle != 0 && driver->matched > 0 && driver->position < driver->prompt_end &&
-           (driver->pass == 0 || driver->selective);
+    return driver->params.fill == ENG_FILL_LOAD && driver->handle != 0 && driver->matched > 0 &&
+           driver->position < driver->prompt_end && (driver->pass == 0 || driver->selective);
 }
 
 static eng_status before_layer(void *user, uint64_t layer, struct eng_error *reterr)
@@ -536,6 +549,138 @@ static eng_status after_layer(void *user, uint64_t layer, uint64_t pass_index,
     return status;
 }
 
+/* ---- Both ends ------------------------------------------------------------------------------ */
+
+static eng_status fail_ends(struct eng_error *reterr, spec_status status, const char *call,
+                            const struct spec_error *error)
+{
+    if (status != SPEC_E_UNSUPPORTED)
+        return fail(reterr, call, error);
+    return eng_fail(reterr, ENG_E_SYSTEM,
+                    "connector: %s: %s; both ends take a plugin that has next_chunk and "
+                    "SPEC_ITEM_TAIL",
+                    call, error->text);
+}
+
+/* All layers, from the last row of the match on. */
+static eng_status submit_tail(struct eng_driver *driver, const struct eng_kv *kv,
+                              struct eng_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    for (uint64_t layer = 0; layer < driver->layers; layer++) {
+        driver->tail_memory[layer] =
+            describe(driver, eng_kv_k(kv, layer, 0), eng_kv_v(kv, layer, 0), driver->matched);
+        driver->tail_items[layer] =
+            (struct spec_important){.struct_size = sizeof(*driver->tail_items),
+                                    .flags = SPEC_ITEM_TAIL,
+                                    .request = driver->handle,
+                                    .layer = (uint32_t)layer,
+                                    .destination = &driver->tail_memory[layer],
+                                    .deadline_ns = driver->params.fill_deadline_ns};
+    }
+    spec_status status = driver->plugin.api->get_important_submit(
+        driver->conn, driver->tail_items, driver->layers, &driver->tail_ticket, &error);
+    driver->tail = status == SPEC_OK ? TAIL_RUNS : TAIL_ABSENT;
+    if (status == SPEC_OK || status == SPEC_E_BUSY) /* BUSY: all is computed then */
+        return ENG_OK;
+    return fail_ends(reterr, status, "get_important_submit", &error);
+}
+
+static eng_status ask_chunk(struct eng_driver *driver, struct spec_next_chunk *ret_chunk,
+                            struct eng_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t budget = driver->params.fill_tokens;
+    *ret_chunk = (struct spec_next_chunk){.struct_size = sizeof(*ret_chunk),
+                                          .request = driver->handle,
+                                          .budget_tokens = budget == 0 ? FILL_TOKENS : budget};
+    spec_status status = driver->plugin.api->next_chunk(driver->conn, ret_chunk, &error);
+    return status == SPEC_OK ? ENG_OK : fail_ends(reterr, status, "next_chunk", &error);
+}
+
+/* What came of each layer. The wait for it is all that loading cost the prompt. */
+static void take_tail(struct eng_driver *driver, uint64_t waited_ns)
+{
+    driver->result->io_exposed_ns += waited_ns;
+    for (uint64_t layer = 0; layer < driver->layers; layer++) {
+        struct spec_important *item = &driver->tail_items[layer];
+        uint64_t rows = item->row_count < driver->matched ? item->row_count : driver->matched;
+        uint64_t first = driver->matched - rows;
+        if (layer == 0 || first > driver->tail_first)
+            driver->tail_first = first;
+        for (uint64_t i = 0; i < rows; i++)
+            driver->positions[i] = (uint32_t)(first + i);
+        item->row_count = item->next_position = rows; /* of these, no other was left out */
+        item->io_exposed_ns = 0;
+        add_cost(driver->result, item);
+        trace_layer(driver, item);
+    }
+    driver->result->tail_tokens = driver->matched - driver->tail_first;
+}
+
+/* What failed is computed instead: no failure of the prompt. */
+static eng_status await_tail(struct eng_driver *driver, struct eng_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t begin_ns = eng_clock_ns();
+    spec_status status = driver->plugin.api->get_important_wait(driver->conn, driver->tail_ticket,
+                                                                UINT64_MAX, &error);
+    driver->tail = TAIL_TOLD;
+    if (status != SPEC_OK && status != SPEC_E_CORRUPT && status != SPEC_E_IO)
+        return fail(reterr, "get_important_wait", &error);
+    take_tail(driver, eng_clock_ns() - begin_ns);
+    return ENG_OK;
+}
+
+/* Both ends have met: every row of the match is there. */
+static eng_status end_front(const struct eng_driver *driver, struct eng_kv *kv,
+                            struct eng_error *reterr)
+{
+    if (kv->rows[0] != driver->tail_first)
+        return eng_fail(reterr, ENG_E_SYSTEM,
+                        "connector: next_chunk: MET at %" PRIu64
+                        ", rows were delivered from %" PRIu64 " on",
+                        kv->rows[0], driver->tail_first);
+    for (uint64_t layer = 0; layer < driver->layers; layer++)
+        eng_kv_set_prefix(kv, layer, driver->matched, driver->matched);
+    return ENG_OK;
+}
+
+static eng_status next_front(void *user, struct eng_kv *kv, uint64_t *ret_count,
+                             struct eng_error *reterr)
+{
+    struct eng_driver *driver = user;
+    struct spec_next_chunk chunk = {0};
+    eng_status status = ENG_OK;
+    *ret_count = 0;
+    if (driver->handle == 0 || driver->matched == 0)
+        return ENG_OK;
+    if (driver->tail == TAIL_NONE)
+        status = submit_tail(driver, kv, reterr);
+    if (status == ENG_OK)
+        status = ask_chunk(driver, &chunk, reterr);
+    if (status == ENG_OK && chunk.token_count == 0 && driver->tail == TAIL_RUNS) {
+        status = await_tail(driver, reterr);
+        if (status == ENG_OK)
+            status = ask_chunk(driver, &chunk, reterr);
+    }
+    if (status != ENG_OK)
+        return status;
+    if (chunk.first_token != kv->rows[0])
+        return eng_fail(reterr, ENG_E_SYSTEM,
+                        "connector: next_chunk: a range from %" PRIu64
+                        " on, expected from %" PRIu64,
+                        chunk.first_token, kv->rows[0]);
+    if (chunk.token_count == 0)
+        return end_front(driver, kv, reterr);
+    driver->result->front_tokens += chunk.token_count;
+    driver->result->returned_tokens += driver->tail == TAIL_TOLD ? chunk.token_count : 0;
+    *ret_count = chunk.token_count;
+    return ENG_OK;
+}
+
+/* ---- The last hook -------------------------------------------------------------------------- */
+
 static eng_status settle_request(void *user, struct eng_result *result, struct eng_error *reterr)
 {
     struct eng_driver *driver = user;
@@ -547,6 +692,10 @@ static eng_status settle_request(void *user, struct eng_result *result, struct e
         driver->plugin.api->release(driver->conn, driver->handle, &error) != SPEC_OK)
         status = fail(reterr, "release", &error);
     driver->handle = 0;
+    if (driver->tail == TAIL_RUNS) /* given up, too; the release has ended it */
+        (void)driver->plugin.api->get_important_wait(driver->conn, driver->tail_ticket, UINT64_MAX,
+                                                     NULL);
+    driver->tail = TAIL_NONE;
     eng_status waited = await_tickets(driver, status == ENG_OK ? reterr : NULL);
     return status == ENG_OK ? waited : status;
 }
@@ -636,17 +785,19 @@ static void set_source(struct eng_driver *driver)
     enum eng_hint hint = driver->params.hint;
     bool before = hint == ENG_HINT_BEFORE || hint == ENG_HINT_BOTH;
     bool after = hint == ENG_HINT_AFTER || hint == ENG_HINT_BOTH;
-    driver->source = (struct eng_source){.user = driver,
-                                         .hooks = {.user = driver,
-                                                   .before_layer = before_layer,
-                                                   .hint_heads = driver->probe_queries,
-                                                   .hint_before = before,
-                                                   .hint_after = after,
-                                                   .before_attention = before_attention,
-                                                   .after_attention = after_attention,
-                                                   .after_layer = after_layer},
-                                         .begin = begin_request,
-                                         .settle = settle_request};
+    driver->source =
+        (struct eng_source){.user = driver,
+                            .hooks = {.user = driver,
+                                      .before_layer = before_layer,
+                                      .hint_heads = driver->probe_queries,
+                                      .hint_before = before,
+                                      .hint_after = after,
+                                      .before_attention = before_attention,
+                                      .after_attention = after_attention,
+                                      .after_layer = after_layer},
+                            .begin = begin_request,
+                            .front = driver->params.fill == ENG_FILL_ENDS ? next_front : NULL,
+                            .settle = settle_request};
 }
 
 eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_driver **ret_driver,
@@ -659,6 +810,8 @@ eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_dr
     driver->layers = config->layers;
     driver->tickets = calloc(PASSES_MAX, sizeof(*driver->tickets));
     driver->statuses = calloc(PASSES_MAX, sizeof(*driver->statuses));
+    driver->tail_items = calloc(config->layers, sizeof(*driver->tail_items));
+    driver->tail_memory = calloc(config->layers, sizeof(*driver->tail_memory));
     driver->kv_heads = config->kv_heads;
     driver->query_heads = config->heads;
     driver->head_dim = config->head_dim;
@@ -676,10 +829,15 @@ eng_status eng_driver_open(const struct eng_driver_params *params, struct eng_dr
     set_source(driver);
     eng_status status = ENG_OK;
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (driver->tickets == NULL || driver->statuses == NULL)
+    if (driver->tickets == NULL || driver->statuses == NULL || driver->tail_items == NULL ||
+        driver->tail_memory == NULL)
         status = eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for tickets");
     else if (spec_load(params->connector, &driver->plugin, &error) != SPEC_OK)
         status = eng_fail(reterr, ENG_E_INPUT, "connector %s", error.text);
+    else if (params->fill == ENG_FILL_ENDS && driver->plugin.api->next_chunk == NULL)
+        status = eng_fail(reterr, ENG_E_INPUT,
+                          "connector %s: its table has no next_chunk, which both ends take",
+                          params->connector);
     else
         status = open_connector(driver, params, reterr);
     if (status != ENG_OK) {
@@ -710,6 +868,8 @@ void eng_driver_close(struct eng_driver *driver)
     free(driver->tickets);
     free(driver->statuses);
     free(driver->positions);
+    free(driver->tail_items);
+    free(driver->tail_memory);
     free(driver);
 }
 

@@ -11,6 +11,10 @@
  *   after_layer      store of the prefix's new rows
  *   settle           wait for tickets, release
  *
+ * Both ends (fill): between begin and the passes, which load nothing then,
+ *   front            get_important_submit of all layers (SPEC_ITEM_TAIL), once; next_chunk, whose
+ *                    tokens are computed; at MET get_important_wait, and next_chunk to MET again
+ *
  * A layer of the cache: room for all R matched rows, of which the connector fills the first k, then
  * the prompt's new rows. When fewer than R come, every pass of the prompt asks anew and what came
  * is replaced; decoding goes on with the last pass's rows.
@@ -58,10 +62,13 @@ struct eng_driver_params {
     const struct spec_select *select; /* for every get_important, copied; NULL: as configured */
     bool ahead; /* layered: a layer's place is told while the one below is computed; no hint then */
     enum eng_hint hint;
-    uint64_t probe_heads; /* as select.probe_heads is configured; 0 reads as 3 */
-    bool probe_queries;   /* queries of the probe heads alone */
-    bool no_new_keys;     /* scores run over the prefix alone */
-    /* Called after each get_important; may be NULL. */
+    enum eng_fill fill;        /* ENDS: whole rows, whatever is said of choosing them */
+    uint64_t fill_tokens;      /* computed at a time from the front; 0 reads as 512 */
+    uint64_t fill_deadline_ns; /* of the loading; 0: none */
+    uint64_t probe_heads;      /* as select.probe_heads is configured; 0 reads as 3 */
+    bool probe_queries;        /* queries of the probe heads alone */
+    bool no_new_keys;          /* scores run over the prefix alone */
+    /* Called after each get_important, which both ends have none of; may be NULL. */
     eng_status (*observe)(void *user, const struct eng_selection *selection,
                           struct eng_error *reterr);
     void *observe_user;

@@ -196,6 +196,27 @@ eng_status eng_run_hold(struct eng_runner *runner, const uint32_t *prefix, uint6
     return status;
 }
 
+/* What a source that matched these tokens wants computed of them. */
+static eng_status run_front(struct eng_runner *runner, const struct eng_source *source,
+                            const uint32_t *tokens, uint64_t matched, struct eng_error *reterr)
+{
+    for (uint64_t first = 0;;) {
+        uint64_t count = 0;
+        eng_status status = source->front(source->user, &runner->kv, &count, reterr);
+        if (status != ENG_OK || count == 0)
+            return status;
+        if (count > matched - first)
+            return eng_fail(reterr, ENG_E_INVALID,
+                            "a source that matched %" PRIu64 " tokens gave %" PRIu64
+                            " to compute from %" PRIu64 " on",
+                            matched, count, first);
+        status = run_passes(runner, tokens, first, first + count, count, NULL, NULL, NULL, reterr);
+        if (status != ENG_OK)
+            return status;
+        first += count;
+    }
+}
+
 /* From ids to first logits. A source whose promised rows are lost is asked again, at last not. */
 static eng_status run_prompt(struct eng_runner *runner, const struct eng_request *request,
                              const struct eng_source *source, const uint32_t *tokens,
@@ -217,8 +238,11 @@ static eng_status run_prompt(struct eng_runner *runner, const struct eng_request
             return status;
         result->matched_tokens = matched;
         result->new_tokens = count - matched;
-        status = run_passes(runner, tokens, matched, count, request->pass_tokens, result->logits,
-                            request, ask ? &source->hooks : NULL, reterr);
+        if (ask && source->front != NULL)
+            status = run_front(runner, source, tokens, matched, reterr);
+        if (status == ENG_OK)
+            status = run_passes(runner, tokens, matched, count, request->pass_tokens,
+                                result->logits, request, ask ? &source->hooks : NULL, reterr);
         if (status != ENG_E_RESTART || !ask)
             return status;
         result->restarts++;

@@ -23,6 +23,10 @@
 /* When a source is given hints: from the hidden state before a layer's attention, after it. */
 enum eng_hint { ENG_HINT_NONE, ENG_HINT_BEFORE, ENG_HINT_AFTER, ENG_HINT_BOTH };
 
+/* How a match's rows come: layer by layer, before each attention; or from its last row on, while
+ * the first ones are computed, until both have met. */
+enum eng_fill { ENG_FILL_LOAD, ENG_FILL_ENDS };
+
 #define ENG_TIERS 4 /* gpu, host, disk, remote */
 
 struct eng_request {
@@ -38,7 +42,10 @@ struct eng_request {
 
 struct eng_result {
     uint64_t matched_tokens; /* of the prompt, taken from the source (or held) */
-    uint64_t new_tokens;     /* of the prompt, computed */
+    uint64_t new_tokens;     /* of the prompt, behind them: computed */
+    /* Of the matched tokens, where the source has a front: those that were computed after all,
+     * those whose rows came, and of the computed ones those that were to come and did not. */
+    uint64_t front_tokens, tail_tokens, returned_tokens;
     uint64_t ttft_ns, lookup_ns, probe_ns, io_exposed_ns, compute_ns, decode_ns;
     uint64_t bytes_wanted, bytes_read, io_ops;
     uint64_t tier_hits[ENG_TIERS]; /* rows by the tier they came from */
@@ -53,7 +60,7 @@ struct eng_result {
     bool ended; /* the last token is an end-of-sequence one */
 };
 
-/* Where a request's prefix may come from: a connector's driver. Members may not be NULL. */
+/* Where a request's prefix may come from: a connector's driver. None but front may be NULL. */
 struct eng_source {
     void *user;
     struct eng_hooks hooks; /* of every pass of the request, decoding too */
@@ -61,6 +68,11 @@ struct eng_source {
      * token_count. Called again after a pass that ended with ENG_E_RESTART. */
     eng_status (*begin)(void *user, const struct eng_request *request, const uint32_t *tokens,
                         uint64_t token_count, struct eng_result *result, uint64_t *ret_matched,
+                        struct eng_error *reterr);
+    /* NULL, or asked after begin until it gives 0: the next tokens of the match, from its first one
+     * on, that are computed although they matched, in one pass, for which no hook is called. Their
+     * rows come to stand in kv, as ever; with 0 it has put all others of the match there. */
+    eng_status (*front)(void *user, struct eng_kv *kv, uint64_t *ret_count,
                         struct eng_error *reterr);
     /* After decoding, or after a failure: waits for what is still written, ends the request and
      * fills in what it cost. */

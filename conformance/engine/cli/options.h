@@ -34,6 +34,9 @@ struct eng_options {
     const char *select; /* JSON, as select_text.h reads it */
     enum eng_hint hint;
     bool ahead; /* destinations are told before queries */
+    enum eng_fill fill;
+    uint64_t fill_tokens;      /* 0: the driver's default */
+    uint64_t fill_deadline_us; /* 0: none */
     uint64_t probe_heads;
     bool probe_queries;
     bool has_prefix;

@@ -94,6 +94,9 @@ static struct json_object *json_request(const struct eng_request *request,
     json_add_u64(entry, "query_tokens", request->query_count);
     json_add_u64(entry, "matched_tokens", result->matched_tokens);
     json_add_u64(entry, "new_tokens", result->new_tokens);
+    json_add_u64(entry, "match_computed", result->front_tokens);
+    json_add_u64(entry, "match_loaded", result->tail_tokens);
+    json_add_u64(entry, "match_given_back", result->returned_tokens);
     json_add_u64(entry, "ttft_ns", result->ttft_ns);
     json_add_u64(entry, "lookup_ns", result->lookup_ns);
     json_add_u64(entry, "probe_ns", result->probe_ns);
@@ -213,6 +216,15 @@ static void print_selection(const struct eng_result *result)
                  result->rows_prefetched, result->rows_union);
 }
 
+/* How a match was filled from both ends. */
+static void print_ends(const struct eng_result *result)
+{
+    (void)printf("        of %" PRIu64 " matched %" PRIu64 " computed (%" PRIu64
+                 " of them given back), %" PRIu64 " loaded\n",
+                 result->matched_tokens, result->front_tokens, result->returned_tokens,
+                 result->tail_tokens);
+}
+
 eng_status eng_report_add(struct eng_report *report, const struct eng_request *request,
                           const struct eng_result *result, struct eng_error *reterr)
 {
@@ -226,6 +238,8 @@ eng_status eng_report_add(struct eng_report *report, const struct eng_request *r
     free(text);
     if (result->fallback_layers + result->dense_layers > 0)
         print_selection(result);
+    if (result->front_tokens + result->tail_tokens > 0)
+        print_ends(result);
     if (ferror(stdout) != 0)
         return eng_fail(reterr, ENG_E_SYSTEM, "standard output: cannot write: %s", strerror(errno));
     return ENG_OK;

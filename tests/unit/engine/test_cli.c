@@ -74,6 +74,14 @@ static void takes_several_queries_behind_one_option(void **state)
     assert_int_equal(options.probe_heads, 2);
     assert_true(options.probe_queries);
     eng_options_done(&options);
+    assert_int_equal(parse("--model m --connector s --config {} --prefix p --fill ends "
+                           "--fill-tokens 17 --fill-deadline-us 300",
+                           &options, &error),
+                     ENG_OK);
+    assert_int_equal(options.fill, ENG_FILL_ENDS);
+    assert_int_equal(options.fill_tokens, 17);
+    assert_int_equal(options.fill_deadline_us, 300);
+    eng_options_done(&options);
 }
 
 static void refuses_wrong_command_lines(void **state)
@@ -103,6 +111,16 @@ static void refuses_wrong_command_lines(void **state)
         {"--model m --prefix p --hint before", "belong to --connector"},
         {"--model m --prefix p --ahead", "belongs to --connector"},
         {"--model m --prefix p --connector c --config {} --ahead --hint before", "give one"},
+        {"--model m --prefix p --fill ends", "belongs to --connector"},
+        {"--model m --prefix p --connector c --config {} --fill both", "load or ends"},
+        {"--model m --prefix p --connector c --config {} --fill ends --rho .5", "whole rows"},
+        {"--model m --prefix p --connector c --config {} --fill ends --ahead", "whole rows"},
+        {"--model m --prefix p --connector c --config {} --fill ends --hint both", "whole rows"},
+        {"--model m --prefix p --connector c --config {} --fill ends --fill-tokens 0",
+         "--fill-tokens is 0"},
+        {"--model m --prefix p --connector c --config {} --fill-tokens 5", "belong to --fill ends"},
+        {"--model m --prefix p --connector c --config {} --fill load --fill-deadline-us 5",
+         "belong to --fill ends"},
         {"--model m --prefix p --connector s --config c --hint soon", "none, before, after"},
         {"--model m --prefix p --connector s --config c --queries some", "all or probe"},
         {"--model m --prefix p --connector s", "needs --config"},
@@ -275,6 +293,7 @@ static void passes_and_a_resident_prefix_change_no_bit(void **state)
 struct memory_source {
     struct eng_kv stored;
     uint64_t matched, losses, begins, settles;
+    uint64_t fronts, front_total; /* of memory_front */
 };
 
 static eng_status memory_begin(void *user, const struct eng_request *request,
@@ -354,6 +373,74 @@ static void a_source_supplies_the_prefix_and_may_lose_it(void **state)
     }
     struct eng_result result;
     memory.matched = PREFIX_TOKENS + QUERY_TOKENS; /* nothing would be left to compute */
+    assert_int_equal(eng_run(world.runner, &world.request, &source, &result, &error),
+                     ENG_E_INVALID);
+    eng_kv_done(&memory.stored);
+    world_close(&world);
+}
+
+/* Gives 20 tokens, then as many as make front_total, then the rest of the match itself. */
+static eng_status memory_front(void *user, struct eng_kv *kv, uint64_t *ret_count,
+                               struct eng_error *reterr)
+{
+    struct memory_source *source = user;
+    const uint64_t counts[] = {20, source->front_total - 20, 0};
+    (void)reterr;
+    *ret_count = counts[source->fronts++];
+    if (*ret_count > 0)
+        return ENG_OK;
+    for (uint64_t layer = 0; layer < kv->layers; layer++) {
+        uint64_t row = source->front_total, rows = source->matched - row;
+        assert_int_equal(kv->rows[layer], row);
+        memcpy(eng_kv_k(kv, layer, row), eng_kv_k(&source->stored, layer, row),
+               rows * kv->row_bytes);
+        memcpy(eng_kv_v(kv, layer, row), eng_kv_v(&source->stored, layer, row),
+               rows * kv->row_bytes);
+        eng_kv_set_prefix(kv, layer, source->matched, source->matched);
+    }
+    return ENG_OK;
+}
+
+static eng_status none_of_the_match(void *user, uint64_t layer, uint64_t pass_index,
+                                    const struct eng_pass *pass, struct eng_error *reterr)
+{
+    const struct memory_source *source = user;
+    (void)layer;
+    (void)pass_index;
+    (void)reterr;
+    assert_true(pass->first_position >= source->matched);
+    return ENG_OK;
+}
+
+static void a_source_has_the_front_of_its_match_computed(void **state)
+{
+    static const uint64_t totals[] = {21, 50, PREFIX_TOKENS};
+    (void)state;
+    struct world world;
+    struct eng_result result;
+    struct eng_error error = {0};
+    world_open(&world);
+    struct memory_source memory = {.matched = PREFIX_TOKENS};
+    assert_int_equal(
+        eng_kv_init(&memory.stored, eng_model_config(world.model), ENG_F16, 100, &error), ENG_OK);
+    eng_kv_copy(&memory.stored, eng_runner_kv(world.runner), PREFIX_TOKENS);
+    const struct eng_source source = {.user = &memory,
+                                      .hooks = {.user = &memory, .after_layer = none_of_the_match},
+                                      .begin = memory_begin,
+                                      .front = memory_front,
+                                      .settle = memory_settle};
+    for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++) {
+        memory.front_total = totals[i];
+        memory.fronts = 0;
+        assert_int_equal(eng_run(world.runner, &world.request, &source, &result, &error), ENG_OK);
+        assert_int_equal(memory.fronts, 3);
+        assert_int_equal(result.matched_tokens, PREFIX_TOKENS);
+        assert_int_equal(result.new_tokens, QUERY_TOKENS);
+        assert_same_answer(&world, &result);
+        eng_result_done(&result);
+    }
+    memory.front_total = PREFIX_TOKENS + 1; /* more than matched */
+    memory.fronts = 0;
     assert_int_equal(eng_run(world.runner, &world.request, &source, &result, &error),
                      ENG_E_INVALID);
     eng_kv_done(&memory.stored);
@@ -489,6 +576,49 @@ static void the_program_traces_layers_of_a_hit(void **state)
     assert_int_equal(system(command), 0);
 }
 
+/* Both ends: the logits are those without a connector, and the counts add up to the match. */
+static void the_program_drives_both_ends(void **state)
+{
+    static uint8_t logits[2][1 << 16];
+    static const char *const budgets[] = {"1", "17", "64", "512"};
+    const char *common = "--model " GOLDEN " --prefix-ids 5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,"
+                         "20,21,22,23,24 --query-ids 9,10 --max-new 3";
+    const char *connector = "--connector " SC_BINARY_DIR "/lib/libspec_connector.so "
+                            "--config '{\"path\": \"store\", \"preset\": \"cake\"}'";
+    char message[512], line[1024], path[128];
+    (void)state;
+    (void)snprintf(line, sizeof(line), "%s --logits last", common);
+    assert_int_equal(program(line, message, sizeof(message)), 0);
+    uint64_t bytes = file_read("last", logits[0], sizeof(logits[0]));
+    (void)snprintf(line, sizeof(line), "%s %s", common, connector);
+    assert_int_equal(program(line, message, sizeof(message)), 0);
+    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+        struct json_object *json = NULL;
+        struct eng_error error = {0};
+        (void)snprintf(line, sizeof(line),
+                       "%s %s --fill ends --fill-tokens %s --logits last --json json --trace trace",
+                       common, connector, budgets[i]);
+        assert_int_equal(program(line, message, sizeof(message)), 0);
+        assert_string_equal(message, "");
+        assert_int_equal(file_read("last", logits[1], sizeof(logits[1])), bytes);
+        assert_memory_equal(logits[0], logits[1], bytes);
+        (void)snprintf(path, sizeof(path), "%s/json", folder);
+        assert_int_equal(eng_json_load(path, &json, &error), ENG_OK);
+        struct json_object *request =
+            json_object_array_get_idx(eng_json_member(json, "requests"), 0);
+        assert_int_equal(json_object_get_uint64(eng_json_member(request, "matched_tokens")), 20);
+        assert_int_equal(json_object_get_uint64(eng_json_member(request, "match_computed")) +
+                             json_object_get_uint64(eng_json_member(request, "match_loaded")),
+                         20);
+        assert_int_equal(json_object_get_uint64(eng_json_member(request, "match_given_back")), 0);
+        json_object_put(json);
+        logits[1][file_read("out", logits[1], sizeof(logits[1]) - 1)] = '\0';
+        assert_non_null(strstr((char *)logits[1], "of 20 matched "));
+    }
+    (void)snprintf(line, sizeof(line), "rm -r %s/store", folder);
+    assert_int_equal(system(line), 0);
+}
+
 static void the_program_answers_bad_input_with_one_line(void **state)
 {
     static const struct {
@@ -545,9 +675,11 @@ int main(void)
         cmocka_unit_test(reads_lists_of_ids),
         cmocka_unit_test(passes_and_a_resident_prefix_change_no_bit),
         cmocka_unit_test(a_source_supplies_the_prefix_and_may_lose_it),
+        cmocka_unit_test(a_source_has_the_front_of_its_match_computed),
         cmocka_unit_test(the_program_writes_logits_and_json),
         cmocka_unit_test(the_program_tokenizes_json_lines),
         cmocka_unit_test(the_program_traces_layers_of_a_hit),
+        cmocka_unit_test(the_program_drives_both_ends),
         cmocka_unit_test(the_program_answers_bad_input_with_one_line),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
