@@ -15,6 +15,7 @@
 #include "plugin/choose/submission.h"
 
 #define BLOCK_SHARE 8u /* of the rows that are left, a block is so much at most */
+#define RANGE_SHARE 8u /* of its budget, a range is so much at the least */
 
 static uint64_t front_of(uint64_t ends)
 {
@@ -34,6 +35,7 @@ static uint64_t ends_of(uint64_t front, uint64_t back)
 void sc_plugin_ends_forget(struct sc_plugin_request *request)
 {
     atomic_store(&request->ends, sc_plugin_row_total(request));
+    atomic_store(&request->given_rows, 0);
 }
 
 /* Moves the back; false: the front has come past it meanwhile. It never comes past one that is
@@ -49,6 +51,29 @@ static bool back_move(struct sc_plugin_request *request, uint64_t back)
 }
 
 /* ---- From the front ------------------------------------------------------------------------- */
+
+/* Rows that were given out since the tail began and computed, as far as that is sure: not those of
+ * the last range. */
+static uint64_t computed_of(struct sc_plugin_request *request, uint64_t ends, uint64_t given_rows)
+{
+    uint64_t before = atomic_load(&request->given_before) + given_rows;
+    return front_of(ends) > before ? front_of(ends) - before : 0;
+}
+
+/* While a tail runs, a range is no more than the front's share of what is left, by what both sides
+ * have done so far, but an eighth of its budget at the least. While a longer one is computed the
+ * tail would have nothing left to load. */
+static uint64_t budget_of(struct sc_plugin_request *request, uint64_t ends, uint64_t budget)
+{
+    uint64_t computed = computed_of(request, ends, 0);
+    uint64_t loaded = sc_plugin_row_total(request) - back_of(ends);
+    if (computed == 0 || loaded == 0 || atomic_load(&request->submission) == 0)
+        return budget;
+    uint64_t share = (back_of(ends) - front_of(ends)) * computed / (computed + loaded);
+    uint64_t least = budget / RANGE_SHARE + (budget < RANGE_SHARE);
+    share = share > least ? share : least;
+    return share < budget ? share : budget;
+}
 
 /* Where the next range ends: on the grid, if that leaves any of it. */
 static uint64_t range_end(const spec_connector *conn, const struct sc_plugin_request *request,
@@ -79,12 +104,13 @@ spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *c
         return sc_plugin_stale(next.request, reterr);
     uint64_t ends = atomic_load(&request->ends), end;
     do {
-        end = range_end(conn, request, ends, next.budget_tokens);
+        end = range_end(conn, request, ends, budget_of(request, ends, next.budget_tokens));
     } while (!atomic_compare_exchange_weak(&request->ends, &ends, ends_of(end, back_of(ends))));
     for (uint32_t i = 0; i < SC_PLUGIN_READERS && end == back_of(ends); i++)
         sc_store_reader_nudge(request->readers[i].reader); /* what it waits for is given out */
     next.first_token = request->from_token + front_of(ends);
     next.token_count = end - front_of(ends);
+    atomic_store(&request->given_rows, next.token_count);
     next.state = next.token_count > 0 ? SPEC_CHUNK_COMPUTE : SPEC_CHUNK_MET;
     sc_plugin_args_write(chunk, &next, sizeof(next));
     return SPEC_OK;
@@ -171,11 +197,26 @@ static bool part_await(struct tail *tail, struct sc_store_reader *reader)
     }
 }
 
-/* Rows of it are there: what the front has left of it is ours. */
+/* Whether the front computes all that is left before the block has come, by what both sides have done
+ * so far; of the block one layer has come. */
+static bool block_is_late(const struct tail *tail, uint64_t ends)
+{
+    struct sc_plugin_request *request = tail->request;
+    uint64_t given_rows = atomic_load(&request->given_rows);
+    uint64_t computed = computed_of(request, ends, given_rows);
+    uint64_t rows = tail->taken.row_end - tail->taken.row;
+    uint64_t loaded = sc_plugin_row_total(request) - tail->taken.row_end;
+    uint64_t left = tail->taken.row_end - front_of(ends) + given_rows / 2;
+    return rows * computed * tail->layers >= left * (loaded * tail->layers + rows);
+}
+
+/* Rows of it are there: what the front has left of it is ours, unless they come too late. */
 static bool block_claim(struct tail *tail)
 {
     uint64_t ends = atomic_load(&tail->request->ends), first;
     do {
+        if (front_of(ends) < back_of(ends) && block_is_late(tail, ends))
+            return false;
         first = front_of(ends) > tail->taken.row ? front_of(ends) : tail->taken.row;
         if (first >= back_of(ends))
             return false;
@@ -331,6 +372,7 @@ void sc_plugin_tail_void(struct sc_plugin_item *work, uint64_t count, spec_statu
 
 void sc_plugin_tail_begin(struct sc_plugin_request *request)
 {
+    atomic_store(&request->given_before, front_of(atomic_load(&request->ends)));
     (void)back_move(request, sc_plugin_row_total(request));
 }
 
