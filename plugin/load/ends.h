@@ -7,8 +7,9 @@
  *
  * Holds: a row is given out or claimed to be loaded, never both; what is claimed was verified
  * before, at its first layer. What does not come is given back when the tail is reported: back
- * rises to where all came.
- * Does not: estimate anything; read a row twice.
+ * rises to where all came. Near where they meet neither takes more than it does in time, by what
+ * both have done since the tail began.
+ * Does not: look at a clock; read a row twice.
  * Threads: next_chunk any, one at a time for a request; the tail its submission's.
  * Tests: tests/unit/plugin/test_tail.c, conformance (abi_132_*, abi_205_*, abi_206_*) */
 #ifndef SC_PLUGIN_ENDS_H
