@@ -23,7 +23,7 @@
  * 64 rows as without. Two things are not as without: rows are whole elements, and the 4 KiB that an
  * operation's ends add are a sixteenth of it, not a 250th. So the device's rate is made to fit: a
  * token takes as long, and with --over N a load takes N millionths of what its rows' bytes take,
- * which bench/run measures with --scale 1 on a short prompt. No processor time counts on the
+ * which bench/run measures with --scale 1 on 1,536 tokens. No processor time counts on the
  * simulated clock.
  * All layers share one destination: what is loaded is judged by tests, not here.
  *
@@ -46,6 +46,7 @@
 #define TOKEN_SIZE (512u << 10)
 #define STEP       512u /* tokens of an engine's step with the whole GPU */
 #define FILL_STEP  512u
+#define FIT        1536u /* tokens, on which the device's rate is made to fit */
 
 struct state {
     const struct spec_api *api;
@@ -409,7 +410,7 @@ static void run_cell(struct state *state, struct cell *cell)
  * short rows takes more. */
 static void fit_device(struct state *state, uint64_t over_ppm)
 {
-    struct cell cell = {.tokens = state->tokens < 2048 ? state->tokens : 2048, .mbit = 1000};
+    struct cell cell = {.tokens = state->tokens < FIT ? state->tokens : FIT, .mbit = 1000};
     open_connector(state, "ends", device_rate(state, cell.mbit));
     double took_ns = (double)run_tail(state, &cell, 0).ns;
     state->api->close(state->conn);
