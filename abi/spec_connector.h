@@ -808,12 +808,12 @@ struct spec_api {
      * sooner than computing: a token is given out, or loaded, never both; what is being read when
      * the engine comes there is given out, but for what is being placed. MET: all tokens have been
      * given out or taken to be loaded; those above first_token are there when get_important_wait
-     * says so, and not before [ABI-132]. A range that fails, a deadline, and rows that are gone end the loading side alone:
-     * what it has delivered is good, and what it had taken and has not is given out once the wait
-     * has reported, after MET. So a host asks until it is MET, waits, and asks until it is MET
-     * again [ABI-206].
-     * Errors: INVALID (budget_tokens 0), STALE.  Threads: any, for one request one at a time; the
-     * request may be submitted.  Blocks: never.  Since: 0.11 (before: UNSUPPORTED) */
+     * says so, and not before [ABI-132]. A range that fails, a deadline, and rows that are gone end
+     * the loading side alone: what it has delivered is good, and what it had taken and has not is
+     * given out once the wait has reported, after MET. So a host asks until it is MET, waits, and
+     * asks until it is MET again [ABI-206]. Errors: INVALID (budget_tokens 0), STALE.  Threads:
+     * any, for one request one at a time; the request may be submitted.  Blocks: never.  Since:
+     * 0.11 (before: UNSUPPORTED) */
     spec_status (*next_chunk)(spec_connector *conn, struct spec_next_chunk *chunk,
                               struct spec_error *reterr);
 

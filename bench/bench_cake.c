@@ -10,12 +10,12 @@
  *   both     an engine, a task on the same executor, asks next_chunk, computes, asks again, while
  *            the main thread waits for the tail; over when the tail is reported, the last chunk
  *            computed and next_chunk says MET again
- *   oracle   the least, over all cuts, of max(computing the front, the tail's bytes / rate), both at
- *            any token
- * Cells, "tokens:share:mbit", a share in percent, a rate in Mbit/s, or "mbit>mbit": the rate changes
- * half-way of what the oracle of the first takes; its oracle knows that. mbit 0: the device takes
- * requests and answers none. "whole" for a share of 0: nobody computes, and all layers are loaded
- * by get_important beside it, fill "load".
+ *   oracle   the least of max(computing the front, the tail's bytes / rate), cut at any token
+ *
+ * --cells "tokens:share:mbit", with commas between: a share in percent, a rate in Mbit/s. 0 Mbit/s:
+ * the device takes requests and answers none. "mbit>mbit": the rate changes half-way of what the
+ * oracle of the first takes, and the oracle knows that. Share 0: nobody computes, and all layers
+ * are loaded by get_important beside the tail, fill "load" (whole).
  *
  * --ratio R: rows R thousandths as short (a code of KV; nothing is coded: the device's bytes alone
  * are what they would be). Rows, io.op_bytes and the device are --scale as small beside that: at 16
@@ -27,6 +27,7 @@
  * simulated clock.
  * All layers share one destination: what is loaded is judged by tests, not here.
  *
+ * --op, --chunk, --step: io.op_bytes as it would be, chunk_tokens, an engine's step.
  * --calls N: next_chunk alone, in real time: each call's mean of N, beside the same loop without.
  *
  * Threads: the plugin's loop. Tests: none (a measurement); bench/run cake --quick runs it. */
@@ -117,7 +118,8 @@ static uint64_t device_rate(const struct state *state, uint64_t mbit)
 
 static double load_ns(const struct state *state, const struct cell *cell, double tokens)
 {
-    double bytes = tokens * token_bytes(state), rate = (double)cell->mbit * 1.25e-4; /* bytes / ns */
+    double bytes = tokens * token_bytes(state),
+           rate = (double)cell->mbit * 1.25e-4; /* bytes / ns */
     double early = cell->later_ns * rate;
     if (cell->is_mute)
         return tokens > 0 ? INFINITY : 0;
@@ -152,7 +154,8 @@ static void open_connector(struct state *state, const char *fill, uint64_t bytes
                    "\"max_request_tokens\": %" PRIu64 ", \"fill\": \"%s\", "
                    "\"sim\": {\"bytes_per_s\": %" PRIu64
                    ", \"op_ns\": 80000, \"ops_per_s\": 700000}}",
-                   ((uint64_t)1 << 30) / state->scale, state->chunk, state->op_bytes / state->scale, state->tokens + 1, fill, bytes_per_s);
+                   ((uint64_t)1 << 30) / state->scale, state->chunk, state->op_bytes / state->scale,
+                   state->tokens + 1, fill, bytes_per_s);
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
                                .layer_count = LAYERS,
@@ -277,7 +280,7 @@ static void turn_step(struct sc_task *task)
 }
 
 struct told {
-    uint64_t ns, computed, steps, met_ns, wait_ns;
+    uint64_t ns, computed, steps, wait_ns;
 };
 
 /* To the first token. share 0: nobody computes. */
@@ -394,10 +397,10 @@ static void run_cell(struct state *state, struct cell *cell)
     (void)sc_io_sim_release_all(state->disk);
     state->api->close(state->conn);
     printf("{\"tokens\": %" PRIu64 ", \"share\": %" PRIu64 ", \"mbit\": %" PRIu64
-           ", \"later_mbit\": %" PRIu64 ", \"ratio\": %g, \"compute_ns\": %.0f, \"load_ns\": %" PRIu64
-           ", \"whole_ns\": %" PRIu64 ", \"both_ns\": %" PRIu64
-           ", \"oracle_ns\": %.0f, \"cut\": %" PRIu64 ", \"computed\": %" PRIu64
-           ", \"steps\": %" PRIu64 ", \"wait_ns\": %" PRIu64
+           ", \"later_mbit\": %" PRIu64
+           ", \"ratio\": %g, \"compute_ns\": %.0f, \"load_ns\": %" PRIu64 ", \"whole_ns\": %" PRIu64
+           ", \"both_ns\": %" PRIu64 ", \"oracle_ns\": %.0f, \"cut\": %" PRIu64
+           ", \"computed\": %" PRIu64 ", \"steps\": %" PRIu64 ", \"wait_ns\": %" PRIu64
            ", \"bytes_ns\": %.0f, \"block_ns\": %.0f}\n",
            cell->tokens, cell->share, cell->mbit, cell->later_mbit, (double)state->ratio / 1000,
            compute, load.ns, whole_ns, both.ns, oracle, cut, both.computed, both.steps,

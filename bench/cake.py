@@ -1,5 +1,5 @@
-"""bench/run cake: both ends of a prompt on the simulated device (bench_cake.c), in the cells of Cake's
-figures. Virtual time: the same each time, but for what a call of next_chunk costs."""
+"""bench/run cake: both ends of a prompt on the simulated device (bench_cake.c), in the cells of
+Cake's figures. Virtual time: the same each time, but for what a call of next_chunk costs."""
 import csv
 import json
 import os
@@ -89,8 +89,9 @@ def lengths_told(rows):
     of_compute = [row["both_ns"] / row["compute_ns"] for row in (first, last)]
     print(f"from {first['tokens']} to {last['tokens']} tokens the share that is computed falls by "
           f"{points:.1f} points (the paper: 10), the time from {100 * of_compute[0]:.1f} to "
-          f"{100 * of_compute[1]:.1f} % of computing, by {100 * (of_compute[0] - of_compute[1]):.1f} "
-          f"points, {100 * (1 - of_compute[1] / of_compute[0]):.1f} % (the paper: 15 %)")
+          f"{100 * of_compute[1]:.1f} % of computing, by "
+          f"{100 * (of_compute[0] - of_compute[1]):.1f} points, "
+          f"{100 * (1 - of_compute[1] / of_compute[0]):.1f} % (the paper: 15 %)")
 
 
 def raw_cells(quick):
@@ -154,8 +155,8 @@ def judge_coded(ratio, name, rows, raw, verdict):
     for row in rows:
         beside = [r for r in raw if all(r[k] == row[k] for k in ("tokens", "share", "mbit"))]
         if row["share"] == 10 and row["mbit"] == 5000 and beside:
-            print(f"at 10 % and 5 Gbit/s: {row['compute_ns'] / row['both_ns']:.2f} times as fast as "
-                  f"computing (the paper, CacheGen: 11.83), "
+            print(f"at 10 % and 5 Gbit/s: {row['compute_ns'] / row['both_ns']:.2f} times as fast "
+                  f"as computing (the paper, CacheGen: 11.83), "
                   f"{100 * (row['both_ns'] / beside[0]['both_ns'] - 1):.1f} % beside 16 bits (the "
                   "paper, CacheGen, all cells: -32.8 to -73.5)")
     return verdict(f"{name}, {NAMES[ratio]}: worst both / oracle", worst, ORACLE, True)

@@ -153,8 +153,7 @@ static struct block block_below(const struct tail *tail, uint64_t end, uint64_t 
     uint64_t least = front < row_end ? (row_end - front) / BLOCK_SHARE : 0;
     least = least < tail->rows_least ? least : tail->rows_least;
     least = least > tail->conn->config.chunk_tokens ? least : tail->conn->config.chunk_tokens;
-    while (block.range > 0 && row_end - block.row < least &&
-           ranges[block.range - 1].is_coarse == 0)
+    while (block.range > 0 && row_end - block.row < least && ranges[block.range - 1].is_coarse == 0)
         block.row -= ranges[--block.range].row_count;
     return block;
 }
@@ -197,8 +196,8 @@ static bool part_await(struct tail *tail, struct sc_store_reader *reader)
     }
 }
 
-/* Whether the front computes all that is left before the block has come, by what both sides have done
- * so far; of the block one layer has come. */
+/* Whether the front computes all that is left before the block has come, by what both sides have
+ * done so far; of the block one layer has come. */
 static bool block_is_late(const struct tail *tail, uint64_t ends)
 {
     struct sc_plugin_request *request = tail->request;
