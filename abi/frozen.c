@@ -350,7 +350,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 744);
+SIZE(spec_stats, 760);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -445,6 +445,8 @@ AT(spec_stats, place_token_ps, 712, 8);
 AT(spec_stats, hot_rows, 720, 8);
 AT(spec_stats, hot_bytes, 728, 8);
 AT(spec_stats, plane_rows, 736, 8);
+AT(spec_stats, given_tokens, 744, 8);
+AT(spec_stats, tail_tokens, 752, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

@@ -54,7 +54,7 @@
  *          of a reserved word), spec_stats.plane_rows. Rows of get_important and store, queries,
  *          new keys and hints may be CUDA memory.
  *          0.11 next_chunk and SPEC_ITEM_TAIL act: a prompt is computed from its beginning while it
- *          is loaded from its end; fill "ends".
+ *          is loaded from its end; fill "ends"; stats from given_tokens on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -697,6 +697,9 @@ struct spec_stats {
     uint64_t hot_rows, hot_bytes;
     /* Since 0.10. Rows that were delivered refined (layered.planes). */
     uint64_t plane_rows;
+    /* Since 0.11. From both ends: tokens that next_chunk gave out to be computed, and tokens that
+     * were loaded from the back. */
+    uint64_t given_tokens, tail_tokens;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -802,18 +805,17 @@ struct spec_api {
 
     /* Compute or load from both ends (Cake): the next tokens of the match, from from_token on, that
      * the engine computes instead of having them loaded: up to budget_tokens, ending on the chunk
-     * grid where that is not nothing; fewer where a submission would have nothing left to load
-     * meanwhile. It may be called before a submission with SPEC_ITEM_TAIL, while one runs, and
-     * after it was reported. Such a submission loads from matched_tokens down, as far as that is
-     * sooner than computing: a token is given out, or loaded, never both; what is being read when
-     * the engine comes there is given out, but for what is being placed. MET: all tokens have been
-     * given out or taken to be loaded; those above first_token are there when get_important_wait
-     * says so, and not before [ABI-132]. A range that fails, a deadline, and rows that are gone end
-     * the loading side alone: what it has delivered is good, and what it had taken and has not is
-     * given out once the wait has reported, after MET. So a host asks until it is MET, waits, and
-     * asks until it is MET again [ABI-206]. Errors: INVALID (budget_tokens 0), STALE.  Threads:
-     * any, for one request one at a time; the request may be submitted.  Blocks: never.  Since:
-     * 0.11 (before: UNSUPPORTED) */
+     * grid where that is not nothing. It may be called before a submission with SPEC_ITEM_TAIL,
+     * while one runs, and after it was reported. Such a submission loads from matched_tokens down:
+     * a token is given out, or loaded, never both; what is being read when the engine comes there
+     * is given out, but for what is being placed. MET: all tokens have been given out or taken to
+     * be loaded; those above first_token are there when get_important_wait says so, and not before
+     * [ABI-132]. A range that fails, a deadline, and rows that are gone end the loading side alone:
+     * what it has delivered is good, and what it had taken and has not is given out once the wait
+     * has reported, after MET. So a host asks until it is MET, waits, and asks until it is MET
+     * again [ABI-206].
+     * Errors: INVALID (budget_tokens 0), STALE.  Threads: any, for one request one at a time; the
+     * request may be submitted.  Blocks: never.  Since: 0.11 (before: UNSUPPORTED) */
     spec_status (*next_chunk)(spec_connector *conn, struct spec_next_chunk *chunk,
                               struct spec_error *reterr);
 

@@ -28,6 +28,7 @@ enum sc_config_preset {
     SC_PRESET_LAYERED,
     SC_PRESET_LAYERED_EVEN,
     SC_PRESET_INT8,
+    SC_PRESET_CAKE,
     SC_PRESETS
 };
 enum sc_config_identify {

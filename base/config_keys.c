@@ -6,10 +6,10 @@
 /* The second half is the first with read.planner range. */
 #define PRESET_NAMES                                                                               \
     "recompute", "as-like", "as-h2o-lru", "as-h2o-lfu", "spi", "random", "impress-itf",            \
-        "spec-itf", "hinted", "layered", "layered-even", "int8", "recompute+range",                \
+        "spec-itf", "hinted", "layered", "layered-even", "int8", "cake", "recompute+range",        \
         "as-like+range", "as-h2o-lru+range", "as-h2o-lfu+range", "spi+range", "random+range",      \
         "impress-itf+range", "spec-itf+range", "hinted+range", "layered+range",                    \
-        "layered-even+range", "int8+range"
+        "layered-even+range", "int8+range", "cake+range"
 
 /* A row's member, and what it may be. */
 #define MEMBER(name)                                                                               \
@@ -28,9 +28,8 @@ static const struct sc_config_row rows[] = {
       "The store's directory. It is made when absent; its parent must exist."},
      PATH(path, 1, PATH_BYTES_MAX)},
     {{"preset", "choice", "as-like",
-      "\"recompute\", \"as-like\", \"as-h2o-lru\", \"as-h2o-lfu\", \"spi\", \"random\", "
-      "\"impress-itf\", \"spec-itf\", \"hinted\", \"layered\", \"layered-even\" or \"int8\", or "
-      "\"NAME+range\"",
+      "recompute, as-like, as-h2o-lru, as-h2o-lfu, spi, random, impress-itf, spec-itf, hinted, "
+      "layered, layered-even, int8, cake, or NAME+range",
       "Defaults of other keys, by the name of a system; keys that are given win. See below."},
      CHOICE(preset, PRESET_NAMES)},
     {{"chunk_tokens", "integer", "64", "16 .. 256, a power of two",
@@ -364,12 +363,12 @@ _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQU
                    SC_LIMIT_LAYERS == 1024,
                "the texts above name these limits");
 _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_LAYERED == 9 &&
-                   SC_PRESET_LAYERED_EVEN == 10 && SC_PRESET_INT8 == 11 && SC_PRESETS == 12 &&
-                   SC_BASE_COARSE == 1 && SC_CODES_YES == 2 && SC_BACKEND_AUTO == 0 &&
-                   SC_BACKEND_PREAD == 2 && SC_IDENTIFY_COARSE == 3 && SC_RULE_PRECISION == 1 &&
-                   SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 &&
-                   SC_FILL_CUT == 1 && SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 &&
-                   SC_ADMIT_SECOND == 1,
+                   SC_PRESET_LAYERED_EVEN == 10 && SC_PRESET_INT8 == 11 && SC_PRESET_CAKE == 12 &&
+                   SC_PRESETS == 13 && SC_BASE_COARSE == 1 && SC_CODES_YES == 2 &&
+                   SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 && SC_IDENTIFY_COARSE == 3 &&
+                   SC_RULE_PRECISION == 1 && SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 &&
+                   SC_PLANNER_RANGE == 1 && SC_FILL_CUT == 1 && SC_FILL_ENDS == 2 &&
+                   SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 && SC_ADMIT_SECOND == 1,
                "choices stand in the order of their numbers");
 _Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&
                    SPEC_METRIC_H2O == 0 && SPEC_METRIC_LAST == 1 && SPEC_METRIC_RANDOM == 2,
@@ -438,6 +437,8 @@ static const struct sc_config_preset_default defaults[] = {
     {SC_PRESET_INT8, "layered.bits_v", "8"},
     {SC_PRESET_INT8, "layered.exact_ppm", "0"},
     {SC_PRESET_INT8, "read.planner", "range"},
+    {SC_PRESET_CAKE, "fill", "ends"},
+    {SC_PRESET_CAKE, "host_policy", "lru"},
 };
 
 const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i)

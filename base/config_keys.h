@@ -16,7 +16,7 @@
 #define GIB (1ull << 30)
 #define TIB (1ull << 40)
 
-#define SC_CONFIG_CHOICES_MAX 24
+#define SC_CONFIG_CHOICES_MAX 26
 
 enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_QUARTERS, KIND_CHOICE };
 

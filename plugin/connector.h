@@ -108,6 +108,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
     _Atomic uint64_t partial_layers, coarsened_chunks, refined_layers, refined_rows;
     _Atomic uint64_t merged_chunks, hot_rows, plane_rows;
+    _Atomic uint64_t given_tokens, tail_tokens;
     _Atomic uint64_t unadmitted_chunks, over_budget_chunks;
     _Atomic uint64_t staged_bytes;
 };

@@ -13,7 +13,8 @@
  * its twin is written by nobody else for as long as it is held (by the caller, say, or by a box).
  * Does not: choose what goes up; wait for a host's stream.
  * Threads: any. No lock of its own: of a slot, who enqueues there.
- * Tests: tests/unit/plugin/test_device_mirror.c, tests/fault/test_device_mirror_races.c */
+ * Tests: tests/unit/plugin/test_device_mirror.c, test_device_mirror_orders.c, test_device_orders.c,
+ * tests/fault/test_device_mirror_races.c */
 #ifndef SC_PLUGIN_MIRROR_H
 #define SC_PLUGIN_MIRROR_H
 

@@ -15,7 +15,6 @@
 #include "plugin/choose/submission.h"
 
 #define BLOCK_SHARE 8u /* of the rows that are left, a block is so much at most */
-#define RANGE_SHARE 8u /* of its budget, a range is so much at the least */
 
 static uint64_t front_of(uint64_t ends)
 {
@@ -35,7 +34,6 @@ static uint64_t ends_of(uint64_t front, uint64_t back)
 void sc_plugin_ends_forget(struct sc_plugin_request *request)
 {
     atomic_store(&request->ends, sc_plugin_row_total(request));
-    atomic_store(&request->given_rows, 0);
 }
 
 /* Moves the back; false: the front has come past it meanwhile. It never comes past one that is
@@ -51,29 +49,6 @@ static bool back_move(struct sc_plugin_request *request, uint64_t back)
 }
 
 /* ---- From the front ------------------------------------------------------------------------- */
-
-/* Rows that were given out since the tail began and computed, as far as that is sure: not those of
- * the last range. */
-static uint64_t computed_of(struct sc_plugin_request *request, uint64_t ends, uint64_t given_rows)
-{
-    uint64_t before = atomic_load(&request->given_before) + given_rows;
-    return front_of(ends) > before ? front_of(ends) - before : 0;
-}
-
-/* While a tail runs, a range is no more than the front's share of what is left, by what both sides
- * have done so far, but an eighth of its budget at the least. While a longer one is computed the
- * tail would have nothing left to load. */
-static uint64_t budget_of(struct sc_plugin_request *request, uint64_t ends, uint64_t budget)
-{
-    uint64_t computed = computed_of(request, ends, 0);
-    uint64_t loaded = sc_plugin_row_total(request) - back_of(ends);
-    if (computed == 0 || loaded == 0 || atomic_load(&request->submission) == 0)
-        return budget;
-    uint64_t share = (back_of(ends) - front_of(ends)) * computed / (computed + loaded);
-    uint64_t least = budget / RANGE_SHARE + (budget < RANGE_SHARE);
-    share = share > least ? share : least;
-    return share < budget ? share : budget;
-}
 
 /* Where the next range ends: on the grid, if that leaves any of it. */
 static uint64_t range_end(const spec_connector *conn, const struct sc_plugin_request *request,
@@ -104,13 +79,13 @@ spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *c
         return sc_plugin_stale(next.request, reterr);
     uint64_t ends = atomic_load(&request->ends), end;
     do {
-        end = range_end(conn, request, ends, budget_of(request, ends, next.budget_tokens));
+        end = range_end(conn, request, ends, next.budget_tokens);
     } while (!atomic_compare_exchange_weak(&request->ends, &ends, ends_of(end, back_of(ends))));
     for (uint32_t i = 0; i < SC_PLUGIN_READERS && end == back_of(ends); i++)
         sc_store_reader_nudge(request->readers[i].reader); /* what it waits for is given out */
     next.first_token = request->from_token + front_of(ends);
     next.token_count = end - front_of(ends);
-    atomic_store(&request->given_rows, next.token_count);
+    sc_count(&conn->stats.given_tokens, next.token_count);
     next.state = next.token_count > 0 ? SPEC_CHUNK_COMPUTE : SPEC_CHUNK_MET;
     sc_plugin_args_write(chunk, &next, sizeof(next));
     return SPEC_OK;
@@ -196,26 +171,11 @@ static bool part_await(struct tail *tail, struct sc_store_reader *reader)
     }
 }
 
-/* Whether the front computes all that is left before the block has come, by what both sides have
- * done so far; of the block one layer has come. */
-static bool block_is_late(const struct tail *tail, uint64_t ends)
-{
-    struct sc_plugin_request *request = tail->request;
-    uint64_t given_rows = atomic_load(&request->given_rows);
-    uint64_t computed = computed_of(request, ends, given_rows);
-    uint64_t rows = tail->taken.row_end - tail->taken.row;
-    uint64_t loaded = sc_plugin_row_total(request) - tail->taken.row_end;
-    uint64_t left = tail->taken.row_end - front_of(ends) + given_rows / 2;
-    return rows * computed * tail->layers >= left * (loaded * tail->layers + rows);
-}
-
-/* Rows of it are there: what the front has left of it is ours, unless they come too late. */
+/* Rows of it are there: what the front has left of it is ours. */
 static bool block_claim(struct tail *tail)
 {
     uint64_t ends = atomic_load(&tail->request->ends), first;
     do {
-        if (front_of(ends) < back_of(ends) && block_is_late(tail, ends))
-            return false;
         first = front_of(ends) > tail->taken.row ? front_of(ends) : tail->taken.row;
         if (first >= back_of(ends))
             return false;
@@ -319,59 +279,76 @@ static void items_tell(const struct tail *tail, spec_status status, bool is_late
     }
 }
 
-spec_status sc_plugin_tail_load(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
-                                struct spec_error *reterr)
+static spec_status tail_load(struct tail *tail, struct spec_error *reterr)
 {
-    struct sc_plugin_request *request = work->request;
-    struct tail tail = {.conn = conn,
-                        .request = request,
-                        .work = work,
-                        .layers = count,
-                        .rows_least = block_rows(conn),
-                        .deadline_ns = work->deadline_ns};
-    for (uint64_t i = 1; i < count; i++)
-        if (work[i].deadline_ns < tail.deadline_ns)
-            tail.deadline_ns = work[i].deadline_ns;
-    spec_status status = SPEC_OK;
+    struct sc_plugin_request *request = tail->request;
+    spec_request handle = tail->work->in.request;
     if (request->failed_position != UINT64_MAX)
-        status = sc_fail(reterr, request->failed_status,
-                         "request %#" PRIx64 " is void from token %" PRIu64 " on", work->in.request,
-                         (uint64_t)request->failed_position);
-    tail.first = sc_plugin_row_total(request);
-    tail.begun = block_below(&tail, request->range_count, tail.first);
-    if (status == SPEC_OK)
-        status = parts_take(&tail, reterr);
+        return sc_fail(reterr, request->failed_status,
+                       "request %#" PRIx64 " is void from token %" PRIu64 " on", handle,
+                       (uint64_t)request->failed_position);
+    spec_status status = parts_take(tail, reterr);
     for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
         sc_plugin_reader_drop(&request->readers[i]);
-    if (status == SPEC_E_CORRUPT || status == SPEC_E_IO) {
-        if (request->failed_position == UINT64_MAX)
-            sc_plugin_request_fail(conn, request, tail.failed_range, status, tail.failed_tier);
-        sc_plugin_loads_end(conn, request);
-        if (request->failed_status == SPEC_E_STALE)
-            status = sc_plugin_stale(work->in.request, reterr);
-    }
-    bool is_late = status == SPEC_E_TIMEOUT;
-    status = is_late ? SPEC_OK : status;
-    items_tell(&tail, status, is_late);
-    return status;
+    if (status != SPEC_E_CORRUPT && status != SPEC_E_IO)
+        return status;
+    sc_plugin_request_fail(tail->conn, request, tail->failed_range, status, tail->failed_tier);
+    sc_plugin_loads_end(tail->conn, request);
+    return request->failed_status == SPEC_E_STALE ? sc_plugin_stale(handle, reterr) : status;
 }
 
-void sc_plugin_tail_end(const struct sc_plugin_item *work)
+/* Whether every destination has what was placed; if not, none has: a token is there in all layers,
+ * or in none. Returns the status of all. */
+static spec_status tail_fence(struct sc_plugin_item *work, uint64_t count,
+                              enum sc_plugin_fence when, struct spec_error *reterr)
 {
-    (void)back_move(work->request, sc_plugin_row_total(work->request) - work->in.row_count);
-}
-
-void sc_plugin_tail_void(struct sc_plugin_item *work, uint64_t count, spec_status status)
-{
+    spec_status status = work->in.status, lost = SPEC_OK;
     for (uint64_t i = 0; i < count; i++) {
+        struct spec_error error = {.struct_size = sizeof(error)};
+        spec_status fenced = work[i].memory.target->fence(&work[i].memory, when, &error);
+        if (fenced != SPEC_OK && lost == SPEC_OK && status == SPEC_OK)
+            status = sc_fail(reterr, fenced, "get_important: destination: %s", error.text);
+        lost = lost == SPEC_OK ? fenced : lost;
+    }
+    for (uint64_t i = 0; i < count && lost != SPEC_OK; i++) {
         work[i].in.row_count = work[i].in.union_rows = work[i].in.exact_rows = 0;
         work[i].in.status = status;
     }
+    return status;
+}
+
+spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                                 struct spec_error *reterr)
+{
+    struct tail tail = {.conn = conn,
+                        .request = work->request,
+                        .work = work,
+                        .layers = count,
+                        .rows_least = block_rows(conn),
+                        .deadline_ns = work->deadline_ns,
+                        .first = sc_plugin_row_total(work->request)};
+    for (uint64_t i = 1; i < count; i++)
+        if (work[i].deadline_ns < tail.deadline_ns)
+            tail.deadline_ns = work[i].deadline_ns;
+    tail.begun = block_below(&tail, work->request->range_count, tail.first);
+    spec_status status = tail_load(&tail, reterr);
+    bool is_late = status == SPEC_E_TIMEOUT;
+    items_tell(&tail, is_late ? SPEC_OK : status, is_late);
+    return tail_fence(work, count, SC_FENCE_SETTLED, reterr);
+}
+
+spec_status sc_plugin_tail_end(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                               spec_status served, struct spec_error *reterr)
+{
+    spec_status ended = tail_fence(work, count, SC_FENCE_END, reterr);
+    sc_count(&conn->stats.tail_tokens, work->in.row_count);
+    if (!work->is_gone)
+        (void)back_move(work->request, sc_plugin_row_total(work->request) - work->in.row_count);
+    return served != SPEC_OK ? served : ended;
 }
 
 void sc_plugin_tail_begin(struct sc_plugin_request *request)
 {
-    atomic_store(&request->given_before, front_of(atomic_load(&request->ends)));
     (void)back_move(request, sc_plugin_row_total(request));
 }
 

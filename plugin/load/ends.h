@@ -7,9 +7,8 @@
  *
  * Holds: a row is given out or claimed to be loaded, never both; what is claimed was verified
  * before, at its first layer. What does not come is given back when the tail is reported: back
- * rises to where all came. Near where they meet neither takes more than it does in time, by what
- * both have done since the tail began.
- * Does not: look at a clock; read a row twice.
+ * rises to where all came.
+ * Does not: estimate anything; read a row twice.
  * Threads: next_chunk any, one at a time for a request; the tail its submission's.
  * Tests: tests/unit/plugin/test_tail.c, conformance (abi_132_*, abi_205_*, abi_206_*) */
 #ifndef SC_PLUGIN_ENDS_H
@@ -25,12 +24,12 @@ spec_status sc_plugin_tail_check(const spec_connector *conn, const struct sc_plu
 void sc_plugin_tail_begin(struct sc_plugin_request *request);
 /* Loads until both ends meet, or as far as it can; what the items say of it. Returns their status,
  * which is that of all. */
-spec_status sc_plugin_tail_load(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
-                                struct spec_error *reterr);
-/* The first item's destination, and so all, is the host's again: what was claimed and did not come
- * is given back. Not before: a device may still be writing rows of it. */
-void sc_plugin_tail_end(const struct sc_plugin_item *work);
-/* Nothing was delivered after all, with this status. */
-void sc_plugin_tail_void(struct sc_plugin_item *work, uint64_t count, spec_status status);
+spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                                 struct spec_error *reterr);
+/* The host's call: the destinations are the host's again, and what was claimed and did not come is
+ * given back. Not before: a device may still be writing rows of it. served: what serve returned.
+ * Returns what the call does. */
+spec_status sc_plugin_tail_end(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
+                               spec_status served, struct spec_error *reterr);
 
 #endif

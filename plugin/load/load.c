@@ -436,24 +436,6 @@ static spec_status item_settle(const spec_connector *conn, const struct sc_plugi
     return sc_plugin_scoring_fail(conn, item, reterr);
 }
 
-/* What one of the destinations did not get, none has: a token is there in all layers, or in none.
- */
-static spec_status tail_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
-                              struct spec_error *reterr)
-{
-    spec_status status = sc_plugin_tail_load(conn, work, count, reterr);
-    bool was_served = status == SPEC_OK;
-    for (uint64_t i = 0; i < count; i++) {
-        struct spec_error error = {.struct_size = sizeof(error)};
-        spec_status settled = item_settle(conn, &work[i], &error);
-        if (was_served && status == SPEC_OK && settled != SPEC_OK)
-            status = sc_fail_errno(reterr, settled, error.sys_errno, "%s", error.text);
-    }
-    if (was_served && status != SPEC_OK)
-        sc_plugin_tail_void(work, count, status);
-    return status;
-}
-
 /* On the way to an item that is delivered errors may have been met: a deadline that left rows as
  * codes, a bad hot block. What reterr says is why the first item failed, if one did. */
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
@@ -462,7 +444,7 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
     spec_status first_status = SPEC_OK;
     struct spec_error begun = {.struct_size = sizeof(begun)};
     if (sc_plugin_is_tail(&work->in))
-        return tail_serve(conn, work, count, reterr);
+        return sc_plugin_tail_serve(conn, work, count, reterr);
     items_start(conn, work, count, &begun);
     for (uint64_t i = 0; i < count; i++) {
         struct spec_important *in = &work[i].in;
@@ -508,25 +490,28 @@ static spec_status item_end(struct sc_plugin_item *item, struct spec_error *ret_
     return item->in.status;
 }
 
-spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
-                                   struct sc_plugin_item *work, uint64_t count, spec_status served,
-                                   struct spec_error *reterr)
+/* Returns the call's status. */
+static spec_status items_end(struct sc_plugin_item *work, uint64_t count, spec_status served,
+                             struct spec_error *reterr)
 {
     bool is_told = false; /* why the first that fails does */
-    spec_status lost = SPEC_OK;
     for (uint64_t i = 0; i < count; i++) {
         struct spec_error error = {.struct_size = sizeof(error)};
         bool was_served = work[i].in.status == SPEC_OK;
         spec_status status = item_end(&work[i], &error);
         if (was_served && status != SPEC_OK && !is_told)
             served = sc_fail(reterr, status, "get_important: destination: %s", error.text);
-        lost = was_served && lost == SPEC_OK ? status : lost;
         is_told = is_told || status != SPEC_OK;
     }
-    if (sc_plugin_is_tail(&work->in) && lost != SPEC_OK)
-        sc_plugin_tail_void(work, count, lost);
-    if (sc_plugin_is_tail(&work->in) && !work->is_gone)
-        sc_plugin_tail_end(work);
+    return served;
+}
+
+spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *items,
+                                   struct sc_plugin_item *work, uint64_t count, spec_status served,
+                                   struct spec_error *reterr)
+{
+    served = sc_plugin_is_tail(&work->in) ? sc_plugin_tail_end(conn, work, count, served, reterr)
+                                          : items_end(work, count, served, reterr);
     for (uint64_t i = 0; i < count; i++) {
         if (!work[i].is_gone) {
             tell_request(conn, &work[i]);

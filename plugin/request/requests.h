@@ -101,9 +101,7 @@ struct sc_plugin_request {
     _Atomic uint64_t taken;      /* when, by conn->requests.taken */
     _Atomic uint64_t piece_last; /* the highest id of its ranges; UINT64_MAX until they are made */
     _Atomic uint64_t ends;       /* given out to be computed, being loaded: ends.h */
-    _Atomic uint64_t given_rows; /* by the last next_chunk: they may be computed still */
-    _Atomic uint64_t given_before; /* rows, when the tail began */
-    _Atomic uint64_t tail;         /* the piece stored last, if others began its chunk; else 0 */
+    _Atomic uint64_t tail;       /* the piece stored last, if others began its chunk; else 0 */
 
     /* Set by open, constant after: the arrays. */
     uint32_t *tokens;                  /* [max_request_tokens]; NULL: a peek's slot, which has no

@@ -552,10 +552,8 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "config: disk_bytes: found 4096, expected 0 or at least segment_bytes, 67108864"},
         {"preset", "\"0123456789012345678901234567890123456789012345678901234567890\"",
          "config: preset: found \"01234567890123456789012345678901234567890123456..., "
-         "expected \"recompute\", \"as-like\", \"as-h2o-lru\", \"as-h2o-lfu\", \"spi\", "
-         "\"random\", "
-         "\"impress-itf\", \"spec-itf\", \"hinted\", \"layered\", \"layered-even\" or \"int8\", or "
-         "\"NAME+range\""},
+         "expected recompute, as-like, as-h2o-lru, as-h2o-lfu, spi, random, impress-itf, spec-itf, "
+         "hinted, layered, layered-even, int8, cake, or NAME+range"},
         {"store", "3", "config: store: found 3, expected an object"},
         {"store", "\"x\"", "config: store: found \"x\", expected an object"},
         {"layered", "{\"widths\": \"even\", \"planes\": \"k8v8\"}",
@@ -674,6 +672,7 @@ static const struct {
     {"layered-even", SC_PRESET_LAYERED_EVEN, 1000000, SC_IDENTIFY_COARSE, 0, SC_PREDICT_HINT, 0, 1,
      1, 750000, 0, 0, 50000, false},
     {"int8", SC_PRESET_INT8, 1000000, SC_IDENTIFY_COARSE, 0, 0, 0, 1, 1, 750000, 0, 8, 0, false},
+    {"cake", SC_PRESET_CAKE, 1000000, 0, 0, 0, 0, 0, 0, 750000, SC_POLICY_LRU, 0, 50000, false},
 };
 
 static void a_preset_is_defaults_and_given_keys_win(void **state)
@@ -704,6 +703,7 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         plain.select_min_tokens = presets[c].is_literature ? 0 : plain.select_min_tokens;
         plain.min_share_ppm = presets[c].is_literature ? 0 : plain.min_share_ppm;
         plain.fill = presets[c].is_literature ? SC_FILL_LOAD : plain.fill;
+        plain.fill = plain.preset == SC_PRESET_CAKE ? SC_FILL_ENDS : plain.fill;
         plain.store_pruned = presets[c].is_literature ? 1 : plain.store_pruned;
         plain.planner = i >= SC_PRESETS ? SC_PLANNER_RANGE : (uint32_t)presets[c].planner;
         snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"preset\":\"%s%s\"}", presets[c].name,

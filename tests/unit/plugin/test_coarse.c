@@ -276,6 +276,57 @@ static void rows_that_went_are_delivered_as_codes_and_it_is_said(void **state)
     rig_done(&rig);
 }
 
+/* From the back (load/ends.h), rows come as they were stored, or not at all. */
+static void what_is_loaded_from_the_back_ends_above_rows_that_went(void **state)
+{
+    (void)state;
+    for (uint64_t computed = 0; computed <= 400; computed += 100) {
+        struct rig rig;
+        struct prompt prompt = open_front_gone(&rig, 3);
+        struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+        struct spec_next_chunk chunk = {
+            .struct_size = sizeof(chunk), .request = found.request, .budget_tokens = computed};
+        struct area areas[3];
+        struct spec_important items[3];
+        spec_ticket ticket;
+        assert_int_equal(found.matched_tokens, 400);
+        if (computed > 0)
+            assert_int_equal(sc_plugin_next_chunk(rig.conn, &chunk, NULL), SPEC_OK);
+        uint64_t front = chunk.token_count, loaded = front < 256 ? 144 : 400 - front;
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            areas[layer] = rig_area(&rig, 400);
+            items[layer] = (struct spec_important){.struct_size = sizeof(items[layer]),
+                                                   .flags = SPEC_ITEM_TAIL,
+                                                   .request = found.request,
+                                                   .layer = layer,
+                                                   .destination = &areas[layer].memory};
+        }
+        assert_int_equal(sc_plugin_submit(rig.conn, items, 3, &ticket, NULL), SPEC_OK);
+        assert_int_equal(sc_plugin_submit_wait(rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+        chunk.budget_tokens = 1000;
+        assert_int_equal(sc_plugin_next_chunk(rig.conn, &chunk, NULL), SPEC_OK);
+        assert_int_equal(chunk.first_token, front);
+        assert_int_equal(chunk.token_count, 400 - loaded - front);
+        for (uint32_t layer = 0; layer < 3; layer++) {
+            uint8_t row[512];
+            const struct spec_memory *memory = &areas[layer].memory;
+            uint64_t bytes = rig_part_bytes(&rig), gone = 400 - loaded;
+            assert_int_equal(items[layer].row_count, loaded);
+            assert_true(rig_is_poison(memory->k_base, gone * bytes));
+            assert_true(rig_is_poison(memory->v_base, gone * bytes));
+            for (uint64_t i = 2 * gone; i < 2 * 400; i++) {
+                const uint8_t *at = i % 2 == 0 ? memory->k_base : memory->v_base;
+                rig_row(&rig, &prompt, i / 2, layer, (uint32_t)(i % 2), row);
+                assert_memory_equal(at + i / 2 * bytes, row, bytes);
+            }
+            rig_area_free(&areas[layer]);
+        }
+        rig_release(&rig, found.request);
+        rig_prompt_free(&prompt);
+        rig_done(&rig);
+    }
+}
+
 /* A chunk's codes of K are more than an operation that another configuration allows, those of a
  * shorter one are not; both are there, and stay. */
 static void codes_of_more_than_an_operation_are_read_in_several(void **state)
@@ -1211,6 +1262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_that_went_are_delivered_as_codes_and_it_is_said),
+        cmocka_unit_test(what_is_loaded_from_the_back_ends_above_rows_that_went),
         cmocka_unit_test(codes_of_more_than_an_operation_are_read_in_several),
         cmocka_unit_test(codes_of_more_than_an_operation_need_no_rows),
         cmocka_unit_test(who_needs_rows_misses_and_brings_them_back),

@@ -220,6 +220,36 @@ static void who_brings_it_is_followed(void **state)
     close_all(&world);
 }
 
+/* Who brought it up leaves at once, no box has it, and its request is gone. */
+static void what_goes_up_stays_until_it_has(void **state)
+{
+    struct world world;
+    struct shot shot;
+    struct sc_store_run found, now;
+    (void)state;
+    fake_policy(FAKE_EAGER, 1);
+    open_with(&world, "\"preset\": \"layered-even\", \"gpu\": {\"device\": 0}");
+    spec_connector *conn = world.rig.conn;
+    void *held = conn->device.gpu->slots[3].copies.stream;
+    spec_request request = look(&world, 0);
+    shot_of(&shot, &world, request, 1);
+    assert_int_equal(fire(&world, &shot), SPEC_OK);
+    struct sc_store_run run = run_of(&world, request, 1);
+    fake_hold(held, 1);
+    assert_true(sc_plugin_mirror_up(&conn->device, 3, run.at, false, &found));
+    shot_free(&shot);
+    rig_release(&world.rig, request);
+    sc_plugin_mirror_reap(&conn->device);
+    assert_int_equal(sc_store_sketch_bytes_used(conn->store), run.bytes);
+    assert_true(sc_store_run_of(conn->store, run.at, &now));
+    assert_int_equal(now.serial, run.serial);
+    fake_hold(held, 0);
+    device_ok(host.cu->cuStreamSynchronize(held));
+    sc_plugin_mirror_reap(&conn->device);
+    assert_int_equal(sc_store_sketch_bytes_used(conn->store), 0);
+    close_all(&world);
+}
+
 /* Where all of a slot's flights are in the air, who never waits goes without, and leaves nothing.
  */
 static void who_never_waits_goes_without(void **state)
@@ -257,13 +287,126 @@ static void who_never_waits_goes_without(void **state)
     close_all(&world);
 }
 
+/* ---- Whatever memory there is --------------------------------------------------------------- */
+
+/* The same layer, here and there. */
+static void assert_alike(struct world *world, uint32_t layer)
+{
+    struct shot plain, asked;
+    spec_request request = look(world, 0);
+    shot_of(&plain, world, request, layer);
+    assert_int_equal(fire(world, &plain), SPEC_OK);
+    shot_of(&asked, world, request, layer);
+    struct pass_there pass = pass_there_make(&host, &asked.pass, true, true);
+    struct there there = there_make(&host, &asked.area);
+    assert_int_equal(fire(world, &asked), SPEC_OK);
+    there_read(&there, &asked.area);
+    assert_memory_equal(plain.exact, asked.exact, sizeof(plain.exact));
+    assert_memory_equal(plain.area.bytes, asked.area.bytes,
+                        3 * RIG_GUARD + 2 * plain.area.part_bytes);
+    there_free(&there);
+    pass_there_free(&pass);
+    shot_free(&plain);
+    shot_free(&asked);
+    rig_release(&world->rig, request);
+}
+
+static void sketches_memory_is_of_any_size(void **state)
+{
+    static const char *const SIZES[] = {"0", "1", "65535", "65536", "65537", "393217", "\"1TiB\""};
+    (void)state;
+    fake_policy(FAKE_LAZY, 1);
+    for (uint32_t i = 0; i < COUNT(SIZES); i++) {
+        struct world world;
+        char extra[96];
+        (void)snprintf(extra, sizeof(extra),
+                       "\"preset\": \"layered-even\", \"select\": {\"sketch_bytes\": %s}",
+                       SIZES[i]);
+        open_with(&world, extra);
+        for (uint32_t layer = 0; layer < LAYERS; layer++)
+            assert_alike(&world, layer);
+        assert_int_equal(world.rig.conn->device.mirror.base != NULL, i >= 3);
+        close_all(&world);
+    }
+}
+
+/* Where there is no memory for a twin, or it cannot be pinned, there is no device, for as long as
+ * the connector is open, and host memory is loaded as before. Another connector has what it needs.
+ */
+static void without_a_twin_there_is_no_device(void **state)
+{
+    static const struct {
+        const char *call;
+        int n;
+    } REFUSED[] = {{"cuMemAlloc", 1}, {"cuMemHostRegister", 2}, {"cuMemHostGetDevicePointer", 2}};
+    (void)state;
+    fake_policy(FAKE_LAZY, 1);
+    for (uint32_t i = 0; i < COUNT(REFUSED); i++) {
+        struct world world;
+        struct shot shot;
+        struct spec_error error = {.struct_size = sizeof(error)};
+        open_with(&world, "\"preset\": \"layered-even\"");
+        spec_request request = look(&world, 0);
+        shot_of(&shot, &world, request, 1);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        struct there there = there_make(&host, &shot.area);
+        fake_fault(REFUSED[i].call, REFUSED[i].n, 2);
+        for (uint32_t turn = 0; turn < 2; turn++) {
+            assert_int_equal(sc_plugin_get_important(world.rig.conn, &shot.item, 1, &error),
+                             SPEC_E_UNSUPPORTED);
+            assert_true(error.text[0] != '\0');
+            assert_int_equal(fake_fired(), 1);
+        }
+        fake_fault("cuInit", 0, 0);
+        there_free(&there);
+        shot_free(&shot);
+        shot_of(&shot, &world, request, 1);
+        assert_int_equal(fire(&world, &shot), SPEC_OK);
+        shot_free(&shot);
+        rig_release(&world.rig, request);
+        struct world beside;
+        struct device_host first = host;
+        open_with(&beside, "\"preset\": \"layered-even\"");
+        assert_alike(&beside, 1);
+        world_done(&beside);
+        device_host_close(&host);
+        host = first;
+        close_all(&world);
+    }
+}
+
+/* Each has a twin of its own, and its own runs. */
+static void two_connectors_have_a_device(void **state)
+{
+    (void)state;
+    for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++) {
+        struct world worlds[2];
+        struct device_host first;
+        fake_policy((enum fake_policy)policy, 1);
+        open_with(&worlds[0], "\"preset\": \"layered-even\"");
+        first = host;
+        open_with(&worlds[1], "\"preset\": \"layered\"");
+        for (uint32_t turn = 0; turn < 4; turn++)
+            assert_alike(&worlds[turn % 2], turn % LAYERS);
+        world_done(&worlds[1]);
+        assert_alike(&worlds[0], 1);
+        device_host_close(&host);
+        host = first;
+        close_all(&worlds[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_go_up_once),
         cmocka_unit_test(what_is_read_stays),
         cmocka_unit_test(who_brings_it_is_followed),
+        cmocka_unit_test(what_goes_up_stays_until_it_has),
         cmocka_unit_test(who_never_waits_goes_without),
+        cmocka_unit_test(sketches_memory_is_of_any_size),
+        cmocka_unit_test(without_a_twin_there_is_no_device),
+        cmocka_unit_test(two_connectors_have_a_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

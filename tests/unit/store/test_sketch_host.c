@@ -423,6 +423,91 @@ static void reads_that_fail_keep_nothing_wrong(void **state)
     }
 }
 
+/* A load, and its run as it was when it was first found there. */
+struct held_load {
+    struct sc_store_sketch *sketch;
+    struct match match;
+    bool is_begun;
+    uint8_t *whole; /* NULL: not yet */
+    struct sc_store_run run;
+};
+
+/* Whoever copies a run when it is whole (a device does) has what the load has until it ends. */
+static void loaded_check(struct held_load *loaded, const struct world *world)
+{
+    struct sc_store_run run = {.at = NULL};
+    if (!loaded->is_begun)
+        return;
+    spec_status status = sc_store_sketch_state(loaded->sketch);
+    bool is_whole = sc_store_run_of(world->store, sc_store_sketch_keys(loaded->sketch), &run);
+    if (is_whole && status == SPEC_PENDING) /* a thread says so at the moment */
+        status = sc_store_sketch_wait(loaded->sketch, SC_EXEC_FOREVER);
+    if (status != SPEC_PENDING)
+        assert_int_equal(is_whole, status == SPEC_OK);
+    if (!is_whole)
+        return;
+    assert_ptr_equal(run.at, sc_store_sketch_keys(loaded->sketch));
+    if (loaded->whole == NULL) {
+        loaded->whole = malloc(run.bytes);
+        assert_non_null(loaded->whole);
+        memcpy(loaded->whole, run.at, run.bytes);
+        loaded->run = run;
+    }
+    assert_memory_equal(&run, &loaded->run, sizeof(run));
+    assert_memory_equal(run.at, loaded->whole, run.bytes);
+}
+
+static void loaded_end(struct held_load *loaded, const struct world *world)
+{
+    loaded_check(loaded, world);
+    sc_store_sketch_end(loaded->sketch);
+    free(loaded->whole);
+    loaded->whole = NULL;
+    loaded->is_begun = false;
+}
+
+/* Loads beside each other, of which some fail, and some are ended, in little memory. */
+static void a_run_that_is_whole_stays_as_it_is(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct held_load all[5] = {{.is_begun = false}};
+        struct world *world = world_hosted(&setups[i], 200u << 10, 60);
+        uint64_t random = 11 + i, wholes = 0;
+        if (world == NULL)
+            continue;
+        store_all(world);
+        for (uint32_t n = 0; n < 5; n++)
+            all[n].sketch = sketch_make(world);
+        for (uint32_t turn = 0; turn < 400; turn++) {
+            struct held_load *loaded = &all[random_below(&random, 5)];
+            wholes += loaded->whole != NULL;
+            loaded_end(loaded, world);
+            loaded->match = match_random(world, &random);
+            struct sc_store_sketch_want wanted =
+                want_of(&loaded->match, (enum want)random_below(&random, WANTS),
+                        (uint32_t)random_below(&random, setups[i].layers));
+            wanted.lane = turn % 2 == 0 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
+            if (setups[i].backend == SC_BACKEND_SIM)
+                sc_io_sim_fault_nth(world->disk, turn % 3 == 0 ? SC_SIM_FLIP : SC_SIM_READ_EIO,
+                                    random_below(&random, 40));
+            loaded->is_begun = sc_store_sketch_begin(loaded->sketch, &wanted);
+            struct held_load *other = &all[random_below(&random, 5)];
+            if (other->is_begun)
+                (void)sc_store_sketch_wait(other->sketch, sc_exec_now_ns(world->exec) +
+                                                              random_below(&random, 400000));
+            for (uint32_t n = 0; n < 5; n++)
+                loaded_check(&all[n], world);
+        }
+        assert_true(wholes > 50);
+        for (uint32_t n = 0; n < 5; n++) {
+            loaded_end(&all[n], world);
+            sc_store_sketch_close(all[n].sketch);
+        }
+        world_free(world);
+    }
+}
+
 /* A piece that is dropped: none of its slabs is found any more. */
 static void slabs_of_a_piece_go_with_it(void **state)
 {
@@ -586,6 +671,7 @@ int main(void)
         cmocka_unit_test(a_tag_that_came_wrong_does_not_stay),
         cmocka_unit_test(what_ends_early_leaves_nothing),
         cmocka_unit_test(reads_that_fail_keep_nothing_wrong),
+        cmocka_unit_test(a_run_that_is_whole_stays_as_it_is),
         cmocka_unit_test(slabs_of_a_piece_go_with_it),
         cmocka_unit_test(what_goes_meanwhile_is_read),
         cmocka_unit_test(lookers_beside_each_other_get_what_is_right),
