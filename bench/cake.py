@@ -54,12 +54,12 @@ def ratio_of(row):
 
 
 def loss_of(row, ratio):
-    """What both ends take more than the best cut, of the longer of an engine's step and a block, both
-    where they met: neither side takes less at a time."""
+    """What both ends take more than the best cut, of an engine's step and a block where they met:
+    neither side takes less at a time."""
     share, met = row["share"] / 100, row["computed"]
     step_s = (compute_s(met) - compute_s(max(met - STEP_TOKENS * share, 0))) / share
     block_s = BLOCK_TOKENS * TOKEN_BYTES * 1000 / ratio / (row["mbit"] * 1.25e5)
-    return (row["both_ns"] - row["oracle_ns"]) / 1e9 / max(step_s, block_s)
+    return (row["both_ns"] - row["oracle_ns"]) / 1e9 / (step_s + block_s)
 
 
 def against(row, what):
@@ -126,7 +126,7 @@ def split(rows, groups):
 def judge_cells(name, rows, ratio, verdict):
     """With a tenth of the GPU (CacheGen's rows at 5 Gbit/s), which the floor is of, beside the best
     cut; all of them beside what one side takes at a time."""
-    ok = verdict(f"{name}: worst loss / a step or a block", max(loss_of(row, ratio) for row in rows),
+    ok = verdict(f"{name}: worst loss / a step and a block", max(loss_of(row, ratio) for row in rows),
                  LOSS, True)
     some = [ratio_of(row) for row in rows if row["tokens"] == 14336 and row["share"] == 10
             and (ratio != CACHEGEN or row["mbit"] == 5000)]
