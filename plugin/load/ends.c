@@ -1,6 +1,8 @@
 /* The two ends of a match: what is given out to be computed, what is loaded. Contract: ends.h.
  *
- *   block   whole ranges, from the last on down; of each layer one part, which a reader reads
+ *   block   whole ranges, from the last on down; of each layer one part, which a reader reads. The
+ *           last one is waited for by both sides, so it is at most an eighth of what is left, but
+ *           for a chunk
  *   parts   [block, layer 0][block, layer 1] .. [next block, layer 0] ..    in turn on the readers
  *   claim   when the first rows of a block are there: back moves down to its first row, or to the
  *           front that stands in it
@@ -11,6 +13,8 @@
 #include "plugin/args/provenance.h"
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
+
+#define BLOCK_SHARE 8u /* of the rows that are left, a block is so much at most */
 
 static uint64_t front_of(uint64_t ends)
 {
@@ -99,10 +103,11 @@ struct tail {
     struct sc_plugin_request *request;
     struct sc_plugin_item *work; /* [layers] */
     uint64_t layers;
-    uint64_t rows_least; /* of a block */
+    uint64_t rows_least; /* of a block, as long as both ends are far from each other */
     uint64_t deadline_ns;
 
-    struct block begun; /* the next part that is begun, and is taken */
+    struct block parts[SC_PLUGIN_READERS]; /* of which block each reader's part is */
+    struct block begun;                    /* the next part that is begun, and is taken */
     uint64_t begun_layer, begun_count;
     struct block taken;
     uint64_t taken_layer, taken_count;
@@ -119,8 +124,11 @@ static struct block block_below(const struct tail *tail, uint64_t end, uint64_t 
 {
     const struct sc_store_range *ranges = tail->request->ranges;
     struct block block = {.range = end, .range_end = end, .row = row_end, .row_end = row_end};
-    while (block.range > 0 && row_end - block.row < tail->rows_least &&
-           ranges[block.range - 1].is_coarse == 0)
+    uint64_t front = front_of(atomic_load(&tail->request->ends));
+    uint64_t least = front < row_end ? (row_end - front) / BLOCK_SHARE : 0;
+    least = least < tail->rows_least ? least : tail->rows_least;
+    least = least > tail->conn->config.chunk_tokens ? least : tail->conn->config.chunk_tokens;
+    while (block.range > 0 && row_end - block.row < least && ranges[block.range - 1].is_coarse == 0)
         block.row -= ranges[--block.range].row_count;
     return block;
 }
@@ -138,8 +146,9 @@ static void parts_begin(struct tail *tail)
     while (tail->begun_count - tail->taken_count < SC_PLUGIN_READERS &&
            tail->begun.row < tail->begun.row_end &&
            front_of(atomic_load(&request->ends)) < tail->begun.row_end) {
-        struct sc_plugin_reader *reader =
-            &request->readers[tail->begun_count++ % SC_PLUGIN_READERS];
+        uint64_t at = tail->begun_count++ % SC_PLUGIN_READERS;
+        struct sc_plugin_reader *reader = &request->readers[at];
+        tail->parts[at] = tail->begun;
         sc_plugin_part_begin(tail->conn, request, reader, (uint32_t)tail->begun_layer,
                              tail->begun.range, tail->begun.range_end);
         if (++tail->begun_layer == tail->layers) {
@@ -238,6 +247,7 @@ static spec_status parts_take(struct tail *tail, struct spec_error *reterr)
             return SPEC_OK; /* the front is there, or nothing else can be loaded */
         if (sc_plugin_item_is_over(tail->conn, tail->work))
             return sc_plugin_stale(tail->work->in.request, reterr);
+        tail->taken = tail->parts[tail->taken_count % SC_PLUGIN_READERS];
         status = part_take(tail, reterr);
         if (status != SPEC_OK || tail->is_met)
             return status;
@@ -247,7 +257,6 @@ static spec_status parts_take(struct tail *tail, struct spec_error *reterr)
             tail->is_claimed = false;
             if (tail->first > tail->taken.row)
                 return SPEC_OK; /* the front has the rest of the block */
-            tail->taken = block_below(tail, tail->taken.range, tail->taken.row);
         }
     }
 }
@@ -321,7 +330,7 @@ spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *wo
     for (uint64_t i = 1; i < count; i++)
         if (work[i].deadline_ns < tail.deadline_ns)
             tail.deadline_ns = work[i].deadline_ns;
-    tail.begun = tail.taken = block_below(&tail, work->request->range_count, tail.first);
+    tail.begun = block_below(&tail, work->request->range_count, tail.first);
     spec_status status = tail_load(&tail, reterr);
     bool is_late = status == SPEC_E_TIMEOUT;
     items_tell(&tail, is_late ? SPEC_OK : status, is_late);

@@ -649,14 +649,21 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
     return front;
 }
 
+/* A read that brings tags alone is taken on the way. */
 bool sc_store_reader_wait(struct sc_store_reader *reader, uint64_t deadline_ns,
                           const _Atomic uint64_t *word, uint64_t seen)
 {
     const struct word until = {word, seen};
     struct sc_reader_slot *slot = NULL;
-    bool is_open = reader->front != NULL && sc_reader_rows_left(reader);
-    return is_open || front_await(reader, deadline_ns, &until, &slot) != FRONT_LATE ||
-           atomic_load(word) == seen;
+    struct sc_store_rows none;
+    while (reader->front == NULL || !sc_reader_rows_left(reader)) {
+        enum front front = front_await(reader, deadline_ns, &until, &slot);
+        if (front != FRONT_READY)
+            return front == FRONT_NONE || atomic_load(word) == seen;
+        if (slot->flight.status != SPEC_OK || front_open(reader, slot, &none, NULL) != SPEC_OK)
+            break; /* reader_next says so */
+    }
+    return true;
 }
 
 void sc_store_reader_nudge(struct sc_store_reader *reader)

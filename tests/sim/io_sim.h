@@ -54,6 +54,8 @@ struct sc_io_sim_device {
 };
 /* While nothing is in flight. */
 void sc_io_sim_disk_device(struct sc_io_sim_disk *disk, const struct sc_io_sim_device *device);
+/* From the next transfer on; at any time. */
+void sc_io_sim_disk_rate(struct sc_io_sim_disk *disk, uint64_t bytes_per_s);
 
 /* What sc_io_open, sc_store_open and sc_plugin_open_on take, as long as the disk is there. Any
  * number of back ends may be open on a disk at a time. NULL for NULL. */

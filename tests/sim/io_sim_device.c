@@ -69,13 +69,16 @@ static void transfer_step(struct sc_task *task);
 
 static void transfer_go(struct sc_io_op *op)
 {
-    const struct sc_io_sim_device *device = &sc_sim_disk_of(op->io)->device;
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(op->io);
+    sc_sim_lock(disk);
+    const struct sc_io_sim_device device = disk->device;
+    sc_sim_unlock(disk);
     const uint64_t part = op->state >> OP_PART_SHIFT;
     uint64_t ns = 0;
-    if (device->bytes_per_s > 0) /* no overflow: the quotient is seconds, the rest below one */
-        ns = part / device->bytes_per_s * 1000000000u +
-             (uint64_t)((double)(part % device->bytes_per_s) * 1e9 / (double)device->bytes_per_s);
-    const uint64_t ns_min = device->ops_per_s > 0 ? 1000000000u / device->ops_per_s : 0;
+    if (device.bytes_per_s > 0) /* no overflow: the quotient is seconds, the rest below one */
+        ns = part / device.bytes_per_s * 1000000000u +
+             (uint64_t)((double)(part % device.bytes_per_s) * 1e9 / (double)device.bytes_per_s);
+    const uint64_t ns_min = device.ops_per_s > 0 ? 1000000000u / device.ops_per_s : 0;
     ns = ns > ns_min ? ns : ns_min;
     op->task.step = transfer_step;
     struct sc_exec *exec = op->io->exec;

@@ -76,6 +76,13 @@ void sc_io_sim_disk_device(struct sc_io_sim_disk *disk, const struct sc_io_sim_d
     sc_sim_unlock(disk);
 }
 
+void sc_io_sim_disk_rate(struct sc_io_sim_disk *disk, uint64_t bytes_per_s)
+{
+    sc_sim_lock(disk);
+    disk->device.bytes_per_s = bytes_per_s;
+    sc_sim_unlock(disk);
+}
+
 const struct sc_io_custom *sc_io_sim_custom(struct sc_io_sim_disk *disk)
 {
     return disk != NULL ? &disk->custom : NULL;

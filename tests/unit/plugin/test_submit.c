@@ -144,7 +144,7 @@ static void what_is_wrong_is_told_before_what_is_busy(void **state)
         {SPEC_E_INVALID, 1, NULL, 1, 0, sizeof(good), requests[64], "1 .. "},
         {SPEC_E_INVALID, SC_LIMIT_BATCH + 1, items, 1, 0, sizeof(good), requests[64], "1 .. "},
         {SPEC_E_INVALID, 1, items, rig.layers, 0, sizeof(good), requests[64], "layer"},
-        {SPEC_E_INVALID, 1, items, 1, 4, sizeof(good), requests[64], "items[0]: flags"},
+        {SPEC_E_INVALID, 1, items, 1, 8, sizeof(good), requests[64], "items[0]: flags"},
         {SPEC_E_INVALID, 2, items, 1, 0, sizeof(good) - 8, requests[64], "items[1] has another"},
         {SPEC_E_STALE, 1, items, 1, 0, sizeof(good), requests[65], "request"},
         {SPEC_E_BUSY, 1, items, 1, 0, sizeof(good), requests[64], "64 were submitted"},

@@ -382,6 +382,65 @@ static void a_read_that_fails_ends_the_loading_alone(void **state)
     assert_true(failed > 40 && partly > 20);
 }
 
+/* ---- Devices and engines of known speeds, in virtual time ------------------------------------ */
+
+/* Asks, computes as long as that takes, asks again, while the host waits. */
+struct engine {
+    struct sc_task task;
+    struct desk *desk;
+    uint64_t budget, row_ns;
+    _Atomic uint32_t is_met;
+};
+
+static void engine_step(struct sc_task *task)
+{
+    struct engine *engine = SC_TASK_OWNER(task, struct engine, task);
+    struct sc_exec *exec = engine->desk->rig.conn->exec;
+    uint64_t before = engine->desk->front;
+    if (!desk_compute(engine->desk, engine->budget)) {
+        atomic_store(&engine->is_met, 1);
+        sc_exec_wake(exec, &engine->is_met);
+        return;
+    }
+    uint64_t count = engine->desk->front - before;
+    sc_exec_post_at(exec, task, SC_LANE_DEMAND, sc_exec_now_ns(exec) + count * engine->row_ns);
+}
+
+/* On a device of this rate; returns how long both ends took. */
+static uint64_t desk_meet(struct desk *desk, struct engine *engine, uint64_t bytes_per_s)
+{
+    desk_open(desk, true, WAYS[0].extra, 1);
+    desk_look(desk);
+    sc_io_sim_disk_rate(desk->rig.disk, bytes_per_s);
+    struct sc_exec *exec = desk->rig.conn->exec;
+    uint64_t begin_ns = sc_exec_now_ns(exec);
+    engine->task.step = engine_step;
+    engine->desk = desk;
+    assert_int_equal(desk_submit(desk), SPEC_OK);
+    sc_exec_post(exec, &engine->task, SC_LANE_DEMAND);
+    assert_int_equal(desk_wait(desk), SPEC_OK);
+    assert_true(sc_exec_wait(exec, &engine->is_met, 0, SC_EXEC_FOREVER));
+    uint64_t took_ns = sc_exec_now_ns(exec) - begin_ns;
+    for (uint32_t i = 0; i < LAYERS; i++)
+        assert_int_equal(desk->items[i].result_flags, 0);
+    desk_expect(desk, SPEC_OK, ROWS - desk->front);
+    assert_false(desk_compute(desk, 1));
+    sc_io_sim_disk_rate(desk->rig.disk, 0);
+    return took_ns;
+}
+
+/* The first read brings a page of tags, and its rows would come long after all is computed. */
+static void tags_alone_hold_nobody_up(void **state)
+{
+    (void)state;
+    struct desk desk;
+    struct engine engine = {.budget = 100, .row_ns = 4000000};
+    assert_true(desk_meet(&desk, &engine, 4096) <= 500 * engine.row_ns);
+    assert_int_equal(desk.front, ROWS);
+    desk_leave(&desk);
+    desk_close(&desk);
+}
+
 /* A device may still be writing rows of the block that failed: only the wait gives them back. */
 static void what_failed_is_given_out_when_it_is_reported_and_not_before(void **state)
 {
@@ -516,6 +575,7 @@ int main(void)
         cmocka_unit_test(a_device_that_stands_still_costs_nothing),
         cmocka_unit_test(at_its_deadline_what_is_there_counts),
         cmocka_unit_test(a_read_that_fails_ends_the_loading_alone),
+        cmocka_unit_test(tags_alone_hold_nobody_up),
         cmocka_unit_test(what_failed_is_given_out_when_it_is_reported_and_not_before),
         cmocka_unit_test(released_or_reset_meanwhile_it_is_stale),
         cmocka_unit_test(what_is_no_tail_is_invalid),

@@ -88,6 +88,32 @@ static void begins_no_more_operations_than_the_device_can(void **state)
     free(data);
 }
 
+/* 1 GB/s, and from the end of the first page on a tenth of it. */
+static void changes_its_rate_from_the_next_transfer_on(void **state)
+{
+    (void)state;
+    struct fixture fx;
+    struct test_op tests[3];
+    fixture_init(&fx, &sim_loop, 1, 0, 0);
+    uint8_t *data = page_memory(3 * PAGE);
+    memset(data, 1, 3 * PAGE);
+    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    const uint64_t start_ns = sc_exec_now_ns(fx.exec);
+    for (uint32_t i = 0; i < 3; i++)
+        op_set(&fx, &tests[i], file, SC_IO_WRITE, data, PAGE, (uint64_t)i * PAGE);
+    submit(&fx, tests, 3);
+    while (sc_exec_now_ns(fx.exec) == start_ns)
+        assert_true(sc_exec_step_one(fx.exec)); /* the first has moved, the second has begun */
+    sc_io_sim_disk_rate(fx.disk, 100000000);
+    wait_done(&fx, 3);
+    assert_int_equal(tests[0].done_ns - start_ns, 4096 + 10000);
+    assert_int_equal(tests[1].done_ns - start_ns, 2 * 4096 + 10000);
+    assert_int_equal(tests[2].done_ns - start_ns, 2 * 4096 + 40960 + 10000);
+    sc_io_file_close(fx.io, file);
+    fixture_done(&fx);
+    free(data);
+}
+
 /* ---- Faults, one by one --------------------------------------------------------------------- */
 
 static void fails_the_nth_operation(void **state)
@@ -863,6 +889,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_bandwidth_and_overlaps_latency),
         cmocka_unit_test(begins_no_more_operations_than_the_device_can),
+        cmocka_unit_test(changes_its_rate_from_the_next_transfer_on),
         cmocka_unit_test(fails_the_nth_operation),
         cmocka_unit_test(keeps_faults_to_their_scope),
         cmocka_unit_test(continues_a_short_transfer),

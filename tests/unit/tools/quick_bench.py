@@ -76,6 +76,11 @@ LINES = {
                        "a layer, pinned memory -> pages", "picks by a kernel over the bus",
                        "scores, Llama-3-8B", "a bf16 product", "a load, drive -> device",
                        "a load, host tier -> pages", "get_important with all in memory")],
+    "cake": [(rf"^ +{NUMBER} +{NUMBER}% +{NUMBER}( +{NUMBER}){{5}}( +{NUMBER}%){{3}}$", 12),
+             (floor("5a: worst both /"), 1), (floor("5b: worst both /"), 1),
+             (floor("10 -> 2 Gbit/s half-way"), 1), (floor("a device that gives nothing"), 1),
+             (floor("the tail alone /"), 1), (floor("a step with the call"), 1),
+             (floor("8 2k, "), 2)],
     "cut": [(rf"^ +{NUMBER}( +{NUMBER}){{9}}$", 3), (floor("one pass: worst cut /"), 3)],
 }
 

@@ -1,0 +1,532 @@
+/* bench-cake: a prompt computed from its front while the plugin loads it from its back, on the
+ * simulated device and its clock; the engine's compute is a wait. Cake's cells.
+ *
+ *   T(n) = 1.003e-4 n + 1.615e-9 n^2 s for the first n tokens (Llama-2-7B, an A100), 512 KiB of KV
+ *   a token; a share of the GPU divides the speed, and the step's token budget, as in the paper
+ *
+ * A prompt is stored once; each cell looks up its beginning and goes from there to the first token:
+ *   compute  T(n) / share
+ *   load     the tail alone: nobody asks next_chunk
+ *   both     an engine, a task on the same executor, asks next_chunk, computes, asks again, while
+ *            the main thread waits for the tail; over when the tail is reported, the last chunk
+ *            computed and next_chunk says MET again
+ *   oracle   the least of max(computing the front, the tail's bytes / rate), cut at any token
+ *
+ * --cells "tokens:share:mbit", with commas between: a share in percent, a rate in Mbit/s. 0 Mbit/s:
+ * the device takes requests and answers none. "mbit>mbit": the rate changes half-way of what the
+ * oracle of the first takes, and the oracle knows that. Share 0: nobody computes, and all layers
+ * are loaded by get_important beside the tail, fill "load" (whole).
+ *
+ * --ratio R: rows R thousandths as short (a code of KV; nothing is coded: the device's bytes alone
+ * are what they would be). Rows, io.op_bytes and the device are --scale as small beside that: at 16
+ * a row of a layer has 1 KiB in place of 16, an operation 64 KiB in place of 1 MiB, so a block has
+ * 64 rows as without. Two things are not as without: rows are whole elements, and the 4 KiB that an
+ * operation's ends add are a sixteenth of it, not a 250th. So the device's rate is made to fit: a
+ * token takes as long, and with --over N a load takes N millionths of what its rows' bytes take,
+ * which bench/run measures with --scale 1 on 1,536 tokens. No processor time counts on the
+ * simulated clock.
+ * All layers share one destination: what is loaded is judged by tests, not here.
+ *
+ * --op, --chunk, --step: io.op_bytes as it would be, chunk_tokens, an engine's step.
+ * --calls N: next_chunk alone, in real time: each call's mean of N, beside the same loop without.
+ *
+ * Threads: the plugin's loop. Tests: none (a measurement); bench/run cake --quick runs it. */
+#include "bench/bench.h"
+#include "plugin/connector.h"
+#include "tests/sim/sim_connector.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LAYERS     32u
+#define TOKEN_NS   1.003e5
+#define SQUARE_NS  1.615
+#define TOKEN_SIZE (512u << 10)
+#define STEP       512u /* tokens of an engine's step with the whole GPU */
+#define FILL_STEP  512u
+#define FIT        1536u /* tokens, on which the device's rate is made to fit */
+
+struct state {
+    const struct spec_api *api;
+    spec_connector *conn;
+    struct sc_alloc alloc;
+    struct sc_io_sim_disk *disk;
+    uint64_t tokens, scale, ratio, chunk, step, op_bytes;
+    uint32_t head_size;
+    uint64_t row_bytes; /* of a layer, as stored here */
+    double fit;         /* what the device gives more, for the borders of pages */
+    uint8_t *area;
+    uint32_t *ids;
+};
+
+struct cell {
+    uint64_t tokens, share;
+    uint64_t mbit, later_mbit; /* later_mbit: of half of the oracle's time on; 0: none */
+    double later_ns;
+    bool is_mute;
+};
+
+/* The GPU: what next_chunk gives out is computed, one chunk after the other. */
+struct engine {
+    struct sc_task task;
+    struct state *state;
+    spec_request request;
+    double share;
+    uint64_t budget, computed, steps;
+    _Atomic uint32_t is_met;
+};
+
+struct turn { /* the rate changes */
+    struct sc_task task;
+    struct state *state;
+    uint64_t bytes_per_s;
+};
+
+static void must(spec_status status, const struct spec_error *error, const char *what)
+{
+    if (status != SPEC_OK)
+        bench_die("%s: status %d: %s", what, (int)status, error->text);
+}
+
+static uint64_t now_ns(const struct state *state)
+{
+    return sc_exec_now_ns(state->conn->exec);
+}
+
+/* ---- What could be --------------------------------------------------------------------------- */
+
+static double compute_ns(double first, double end)
+{
+    return TOKEN_NS * (end - first) + SQUARE_NS * (end * end - first * first);
+}
+
+/* Bytes of a token as they would be. */
+static double token_bytes(const struct state *state)
+{
+    return TOKEN_SIZE * 1000.0 / (double)state->ratio;
+}
+
+/* What the device gives here at a rate, so that a token takes as long as it would. */
+static uint64_t device_rate(const struct state *state, uint64_t mbit)
+{
+    return (uint64_t)((double)mbit * 1.25e5 * (double)(state->row_bytes * LAYERS) /
+                      token_bytes(state) * state->fit);
+}
+
+static double load_ns(const struct state *state, const struct cell *cell, double tokens)
+{
+    double bytes = tokens * token_bytes(state),
+           rate = (double)cell->mbit * 1.25e-4; /* bytes / ns */
+    double early = cell->later_ns * rate;
+    if (cell->is_mute)
+        return tokens > 0 ? INFINITY : 0;
+    if (cell->later_mbit == 0 || bytes <= early)
+        return bytes / rate;
+    return cell->later_ns + (bytes - early) / ((double)cell->later_mbit * 1.25e-4);
+}
+
+static double oracle_ns(const struct state *state, const struct cell *cell, uint64_t *ret_cut)
+{
+    double least = INFINITY;
+    for (uint64_t cut = 0; cut <= cell->tokens; cut++) {
+        double front = compute_ns(0, (double)cut) * 100 / (double)cell->share;
+        double ns = fmax(front, load_ns(state, cell, (double)(cell->tokens - cut)));
+        if (ns >= least)
+            continue;
+        least = ns;
+        *ret_cut = cut;
+    }
+    return least;
+}
+
+/* ---- The host ------------------------------------------------------------------------------- */
+
+static void open_connector(struct state *state, const char *fill, uint64_t bytes_per_s)
+{
+    char config[1024];
+    (void)snprintf(config, sizeof(config),
+                   "{\"path\": \"/sim\", \"host_bytes\": 0, \"disk_bytes\": \"4GiB\", "
+                   "\"stage_bytes\": %" PRIu64 ", \"chunk_tokens\": %" PRIu64 ", "
+                   "\"io\": {\"op_bytes\": %" PRIu64 "}, \"max_requests\": 4, "
+                   "\"max_request_tokens\": %" PRIu64 ", \"fill\": \"%s\", "
+                   "\"sim\": {\"bytes_per_s\": %" PRIu64
+                   ", \"op_ns\": 80000, \"ops_per_s\": 700000}}",
+                   ((uint64_t)1 << 30) / state->scale, state->chunk, state->op_bytes / state->scale,
+                   state->tokens + 1, fill, bytes_per_s);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_model model = {.struct_size = sizeof(model),
+                               .layer_count = LAYERS,
+                               .kv_head_count = 1,
+                               .query_head_count = 1,
+                               .head_size = state->head_size,
+                               .kv_dtype = SPEC_DTYPE_F16,
+                               .weights_id = {"bench-cake", 10}};
+    struct spec_open_params params = {
+        .struct_size = sizeof(params), .role = SPEC_ROLE_WRITER, .config = config, .model = &model};
+    state->api = spec_connector_api(SPEC_ABI_MAJOR);
+    must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
+}
+
+static struct spec_memory memory_of(const struct state *state)
+{
+    uint64_t half_bytes = state->row_bytes / 2, part_bytes = state->tokens * half_bytes;
+    return (struct spec_memory){.struct_size = sizeof(struct spec_memory),
+                                .dtype = SPEC_DTYPE_F16,
+                                .k_base = state->area,
+                                .v_base = state->area + part_bytes,
+                                .k_bytes = part_bytes,
+                                .v_bytes = part_bytes,
+                                .token_stride_bytes = half_bytes,
+                                .head_stride_bytes = half_bytes};
+}
+
+static spec_request look_up(struct state *state, uint64_t tokens, uint64_t expected)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                        .tokens = state->ids,
+                                        .token_count = tokens + (expected > 0)};
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
+    if (found.matched_tokens != expected)
+        bench_die("lookup promises %" PRIu64 " tokens, %" PRIu64 " expected", found.matched_tokens,
+                  expected);
+    return found.request;
+}
+
+/* In steps, as an engine stores what it computes. */
+static void fill_store(struct state *state)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_memory memory = memory_of(state);
+    open_connector(state, "load", 0);
+    spec_request request = look_up(state, state->tokens, 0);
+    for (uint64_t first = 0, count; first < state->tokens; first += count) {
+        spec_ticket ticket = 0;
+        count = state->tokens - first < FILL_STEP ? state->tokens - first : FILL_STEP;
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            struct spec_store_params params = {.struct_size = sizeof(params),
+                                               .request = request,
+                                               .layer = layer,
+                                               .first_token = first,
+                                               .token_count = count,
+                                               .memory = &memory};
+            must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
+        }
+        spec_status ended = SPEC_PENDING;
+        while (ended == SPEC_PENDING) {
+            _Atomic uint32_t never = 0;
+            (void)sc_exec_wait(state->conn->exec, &never, 0, now_ns(state) + 1000000);
+            spec_status polled = state->api->poll(state->conn, &ticket, 1, &ended, &error);
+            if (polled != SPEC_OK && polled != SPEC_PENDING)
+                must(polled, &error, "poll");
+        }
+        must(ended, &error, "store");
+    }
+    must(state->api->release(state->conn, request, &error), &error, "release");
+    state->api->close(state->conn);
+}
+
+/* ---- Both ends ------------------------------------------------------------------------------ */
+
+static bool chunk_next(struct engine *engine, struct spec_next_chunk *ret_chunk)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    *ret_chunk = (struct spec_next_chunk){.struct_size = sizeof(*ret_chunk),
+                                          .request = engine->request,
+                                          .budget_tokens = engine->budget};
+    must(engine->state->api->next_chunk(engine->state->conn, ret_chunk, &error), &error,
+         "next_chunk");
+    return ret_chunk->state == SPEC_CHUNK_COMPUTE;
+}
+
+/* What was given out before is computed. */
+static void engine_step(struct sc_task *task)
+{
+    struct engine *engine = SC_TASK_OWNER(task, struct engine, task);
+    struct sc_exec *exec = engine->state->conn->exec;
+    struct spec_next_chunk chunk;
+    if (!chunk_next(engine, &chunk)) {
+        atomic_store(&engine->is_met, 1);
+        sc_exec_wake(exec, &engine->is_met);
+        return;
+    }
+    engine->computed += chunk.token_count;
+    engine->steps++;
+    double first = (double)chunk.first_token, end = first + (double)chunk.token_count;
+    uint64_t ns = (uint64_t)(compute_ns(first, end) / engine->share);
+    sc_exec_post_at(exec, task, SC_LANE_DEMAND, sc_exec_now_ns(exec) + ns);
+}
+
+static void engine_go(struct engine *engine)
+{
+    atomic_store(&engine->is_met, 0);
+    sc_exec_post(engine->state->conn->exec, &engine->task, SC_LANE_DEMAND);
+}
+
+static void engine_await(struct engine *engine)
+{
+    if (!sc_exec_wait(engine->state->conn->exec, &engine->is_met, 0, SC_EXEC_FOREVER))
+        bench_die("the engine stands still");
+}
+
+static void turn_step(struct sc_task *task)
+{
+    struct turn *turn = SC_TASK_OWNER(task, struct turn, task);
+    sc_io_sim_disk_rate(turn->state->disk, turn->bytes_per_s);
+}
+
+struct told {
+    uint64_t ns, computed, steps, wait_ns;
+};
+
+/* To the first token. share 0: nobody computes. */
+static struct told run_tail(struct state *state, const struct cell *cell, uint64_t share)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_memory memory = memory_of(state);
+    struct spec_important items[LAYERS];
+    struct turn turn = {.task.step = turn_step,
+                        .state = state,
+                        .bytes_per_s = device_rate(state, cell->later_mbit)};
+    uint64_t begin_ns = now_ns(state);
+    struct engine engine = {.task.step = engine_step,
+                            .state = state,
+                            .request = look_up(state, cell->tokens, cell->tokens),
+                            .share = (double)share / 100,
+                            .budget = state->step * share / 100};
+    struct sc_exec *exec = state->conn->exec;
+    spec_ticket ticket;
+    for (uint32_t i = 0; i < LAYERS; i++)
+        items[i] = (struct spec_important){.struct_size = sizeof(items[i]),
+                                           .flags = SPEC_ITEM_TAIL,
+                                           .request = engine.request,
+                                           .layer = i,
+                                           .destination = &memory};
+    if (cell->later_mbit > 0)
+        sc_exec_post_at(exec, &turn.task, SC_LANE_DEMAND, begin_ns + (uint64_t)cell->later_ns);
+    must(state->api->get_important_submit(state->conn, items, LAYERS, &ticket, &error), &error,
+         "get_important_submit");
+    if (share > 0)
+        engine_go(&engine);
+    must(state->api->get_important_wait(state->conn, ticket, UINT64_MAX, &error), &error,
+         "get_important_wait");
+    uint64_t waited_ns = now_ns(state) - begin_ns;
+    if (share > 0) {
+        engine_await(&engine);
+        engine_go(&engine); /* what the tail had taken and has not */
+        engine_await(&engine);
+    }
+    struct told told = {.ns = now_ns(state) - begin_ns,
+                        .computed = engine.computed,
+                        .steps = engine.steps,
+                        .wait_ns = waited_ns};
+    if (engine.computed + items[0].row_count != cell->tokens)
+        bench_die("%" PRIu64 " tokens computed and %" PRIu64 " loaded of %" PRIu64, engine.computed,
+                  items[0].row_count, cell->tokens);
+    if (cell->later_mbit > 0)
+        (void)sc_exec_cancel(exec, &turn.task);
+    must(state->api->release(state->conn, engine.request, &error), &error, "release");
+    return told;
+}
+
+/* All layers, one after the other, read ahead as an engine would have it. */
+static uint64_t run_load(struct state *state, uint64_t tokens)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct spec_memory memory = memory_of(state);
+    uint64_t begin_ns = now_ns(state);
+    spec_request request = look_up(state, tokens, tokens);
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        struct spec_important item = {.struct_size = sizeof(item),
+                                      .request = request,
+                                      .layer = layer,
+                                      .destination = &memory};
+        must(state->api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin");
+        must(state->api->get_important(state->conn, &item, 1, &error), &error, "get_important");
+        must(state->api->prefetch_next(state->conn, request, layer, NULL, &error), &error,
+             "prefetch_next");
+    }
+    uint64_t took_ns = now_ns(state) - begin_ns;
+    must(state->api->release(state->conn, request, &error), &error, "release");
+    return took_ns;
+}
+
+/* ---- Cells ----------------------------------------------------------------------------------- */
+
+static void rest(struct state *state)
+{
+    _Atomic uint32_t never = 0;
+    (void)sc_exec_wait(state->conn->exec, &never, 0, now_ns(state) + 1000000000);
+}
+
+static void run_cell(struct state *state, struct cell *cell)
+{
+    uint64_t cut = 0, whole_ns = 0, alone = cell->share > 0 ? cell->share : 100;
+    struct cell at = *cell;
+    at.share = alone;
+    at.later_mbit = 0;
+    double compute = compute_ns(0, (double)cell->tokens) * 100 / (double)alone;
+    double oracle = oracle_ns(state, &at, &cut);
+    if (cell->later_mbit > 0) {
+        cell->later_ns = oracle / 2;
+        oracle = oracle_ns(state, cell, &cut);
+    }
+    uint64_t rate = device_rate(state, cell->mbit);
+    struct told load = {0}, both = {0};
+    if (cell->share == 0) {
+        open_connector(state, "load", rate);
+        whole_ns = run_load(state, cell->tokens);
+        state->api->close(state->conn);
+    }
+    open_connector(state, "ends", rate);
+    if (!cell->is_mute) {
+        load = run_tail(state, cell, 0);
+        sc_io_sim_disk_rate(state->disk, rate);
+        rest(state);
+    } else {
+        sc_io_sim_fault_scope(state->disk, "seg-");
+        sc_io_sim_fault_ppm(state->disk, SC_SIM_NEVER, 1000000);
+    }
+    if (cell->share > 0)
+        both = run_tail(state, cell, cell->share);
+    sc_io_sim_fault_ppm(state->disk, SC_SIM_NEVER, 0);
+    (void)sc_io_sim_release_all(state->disk);
+    state->api->close(state->conn);
+    printf("{\"tokens\": %" PRIu64 ", \"share\": %" PRIu64 ", \"mbit\": %" PRIu64
+           ", \"later_mbit\": %" PRIu64
+           ", \"ratio\": %g, \"compute_ns\": %.0f, \"load_ns\": %" PRIu64 ", \"whole_ns\": %" PRIu64
+           ", \"both_ns\": %" PRIu64 ", \"oracle_ns\": %.0f, \"cut\": %" PRIu64
+           ", \"computed\": %" PRIu64 ", \"steps\": %" PRIu64 ", \"wait_ns\": %" PRIu64
+           ", \"bytes_ns\": %.0f, \"block_ns\": %.0f}\n",
+           cell->tokens, cell->share, cell->mbit, cell->later_mbit, (double)state->ratio / 1000,
+           compute, load.ns, whole_ns, both.ns, oracle, cut, both.computed, both.steps,
+           both.wait_ns, cell->is_mute ? 0.0 : load_ns(state, &at, (double)cell->tokens),
+           compute_ns((double)cell->tokens - 64, (double)cell->tokens));
+    (void)fflush(stdout);
+}
+
+/* over_ppm: of the rows' bytes, what a load of long rows takes; the device makes up for what one of
+ * short rows takes more. */
+static void fit_device(struct state *state, uint64_t over_ppm)
+{
+    struct cell cell = {.tokens = state->tokens < FIT ? state->tokens : FIT, .mbit = 1000};
+    open_connector(state, "ends", device_rate(state, cell.mbit));
+    double took_ns = (double)run_tail(state, &cell, 0).ns;
+    state->api->close(state->conn);
+    state->fit = took_ns / load_ns(state, &cell, (double)cell.tokens) / ((double)over_ppm / 1e6);
+}
+
+/* Real time: a chunk a call, and MET, beside the loop alone. */
+static void run_calls(struct state *state, uint64_t calls)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct bench_series given = {.name = "next_chunk compute", .unit = "call", .work = 1};
+    struct bench_series met = {.name = "next_chunk met", .unit = "call", .work = 1};
+    open_connector(state, "ends", 0);
+    for (uint64_t round = 0; round < 9; round++) {
+        struct engine engine = {.state = state, .budget = 1};
+        struct spec_next_chunk chunk;
+        uint64_t count = calls < state->tokens ? calls : state->tokens;
+        engine.request = look_up(state, state->tokens, state->tokens);
+        uint64_t begin_ns = bench_now_ns();
+        for (uint64_t i = 0; i < count; i++)
+            if (!chunk_next(&engine, &chunk))
+                bench_die("next_chunk: MET after %" PRIu64 " tokens", i);
+        uint64_t middle_ns = bench_now_ns();
+        engine.budget = state->tokens;
+        (void)chunk_next(&engine, &chunk);
+        uint64_t again_ns = bench_now_ns();
+        for (uint64_t i = 0; i < count; i++)
+            if (chunk_next(&engine, &chunk))
+                bench_die("next_chunk: not MET");
+        uint64_t end_ns = bench_now_ns();
+        bench_series_add(&given, (middle_ns - begin_ns) / count);
+        bench_series_add(&met, (end_ns - again_ns) / count);
+        must(state->api->release(state->conn, engine.request, &error), &error, "release");
+    }
+    state->api->close(state->conn);
+    bench_series_print(&given);
+    bench_series_print(&met);
+}
+
+static uint64_t number(const char **at)
+{
+    char *end;
+    uint64_t value = strtoull(*at, &end, 10);
+    if (end == *at)
+        bench_die("--cells: a number expected at %s", *at);
+    *at = end;
+    return value;
+}
+
+static void expect(const char **at, char sign)
+{
+    if (*(*at)++ != sign)
+        bench_die("--cells: tokens:share:mbit, or tokens:share:mbit>mbit, with commas between");
+}
+
+static void run_cells(struct state *state, const char *cells)
+{
+    for (const char *at = cells; *at != '\0';) {
+        struct cell cell = {.tokens = number(&at)};
+        expect(&at, ':');
+        cell.share = number(&at);
+        expect(&at, ':');
+        cell.mbit = number(&at);
+        cell.is_mute = cell.mbit == 0;
+        if (*at == '>') {
+            at++;
+            cell.later_mbit = number(&at);
+        }
+        if (*at != '\0')
+            expect(&at, ',');
+        if (cell.tokens == 0 || cell.tokens > state->tokens || cell.share > 100)
+            bench_die("--cells: tokens 1 .. --tokens, share 0 .. 100");
+        run_cell(state, &cell);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static struct state state;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    const char *cells = bench_option(argc, argv, "--cells", "");
+    uint64_t calls = bench_option_u64(argc, argv, "--calls", 0);
+    uint64_t over_ppm = bench_option_u64(argc, argv, "--over", 0);
+    state.tokens = bench_option_u64(argc, argv, "--tokens", 32768);
+    state.scale = bench_option_u64(argc, argv, "--scale", 16);
+    state.ratio = bench_option_u64(argc, argv, "--ratio", 1000);
+    state.chunk = bench_option_u64(argc, argv, "--chunk", 64);
+    state.op_bytes = bench_option_u64(argc, argv, "--op", 1 << 20);
+    state.step = bench_option_u64(argc, argv, "--step", STEP);
+    state.fit = 1;
+    if (state.scale == 0 || 16 % state.scale != 0 || state.ratio < 1000 || state.ratio > 16000)
+        bench_die("--scale divides 16 (operations of 64 KiB at the least), --ratio 1000 .. 16000");
+    state.head_size =
+        (uint32_t)(TOKEN_SIZE / LAYERS / 4 * 1000.0 / (double)(state.ratio * state.scale) + .5);
+    state.row_bytes = 4ull * state.head_size;
+    sc_alloc_init(&state.alloc);
+    state.area = bench_huge_memory(state.tokens * state.row_bytes, 1);
+    state.ids = calloc(state.tokens + 1, sizeof(*state.ids));
+    if (state.ids == NULL)
+        bench_die("no memory");
+    for (uint64_t i = 0; i <= state.tokens; i++)
+        state.ids[i] = (uint32_t)(bench_mix(i) % 50000);
+    struct sc_io_sim_disk_params disk = {.alloc = &state.alloc, .seed = 20261127};
+    must(sc_io_sim_disk_open(&disk, &state.disk, &error), &error, "simulated disk");
+    fill_store(&state);
+    if (over_ppm > 0)
+        fit_device(&state, over_ppm);
+    run_cells(&state, cells);
+    if (calls > 0)
+        run_calls(&state, calls);
+    sc_io_sim_disk_close(state.disk);
+    sc_alloc_done(&state.alloc);
+    free(state.area);
+    free(state.ids);
+    return 0;
+}
