@@ -126,8 +126,8 @@ def split(rows, groups):
 def judge_cells(name, rows, ratio, verdict):
     """With a tenth of the GPU (CacheGen's rows at 5 Gbit/s), which the floor is of, beside the best
     cut; all of them beside what one side takes at a time."""
-    ok = verdict(f"{name}: worst loss / a step and a block", max(loss_of(row, ratio) for row in rows),
-                 LOSS, True)
+    loss = max(loss_of(row, ratio) for row in rows)
+    ok = verdict(f"{name}: worst loss / a step and a block", loss, LOSS, True)
     some = [ratio_of(row) for row in rows if row["tokens"] == 14336 and row["share"] == 10
             and (ratio != CACHEGEN or row["mbit"] == 5000)]
     return ok & verdict(f"{name}, a tenth of the GPU: worst both / oracle", max(some), ORACLE,
