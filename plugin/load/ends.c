@@ -14,6 +14,8 @@
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
 
+#include <string.h>
+
 #define BLOCK_SHARE 8u /* of the rows that are left, a block is so much at most */
 
 static uint64_t front_of(uint64_t ends)
@@ -275,7 +277,6 @@ static void items_tell(const struct tail *tail, spec_status status, bool is_late
         in->provenance = request->provenance;
         in->result_flags = is_late ? SPEC_IMPORTANT_PARTIAL : 0;
         sc_plugin_tiers_tell(&tail->work[i], in->row_count);
-        sc_count(&tail->conn->stats.demanded_rows, in->row_count);
     }
 }
 
@@ -312,6 +313,7 @@ static spec_status tail_fence(struct sc_plugin_item *work, uint64_t count,
     }
     for (uint64_t i = 0; i < count && lost != SPEC_OK; i++) {
         work[i].in.row_count = work[i].in.union_rows = work[i].in.exact_rows = 0;
+        memset(work[i].in.tier_rows, 0, sizeof(work[i].in.tier_rows));
         work[i].in.status = status;
     }
     return status;
@@ -342,6 +344,7 @@ spec_status sc_plugin_tail_end(spec_connector *conn, struct sc_plugin_item *work
 {
     spec_status ended = tail_fence(work, count, SC_FENCE_END, reterr);
     sc_count(&conn->stats.tail_tokens, work->in.row_count);
+    sc_count(&conn->stats.demanded_rows, count * work->in.row_count);
     if (!work->is_gone)
         (void)back_move(work->request, sc_plugin_row_total(work->request) - work->in.row_count);
     return served != SPEC_OK ? served : ended;
