@@ -355,14 +355,14 @@ void sc_plugin_tail_begin(struct sc_plugin_request *request)
     (void)back_move(request, sc_plugin_row_total(request));
 }
 
-spec_status sc_plugin_tail_check(const spec_connector *conn, const struct sc_plugin_item *work,
-                                 uint64_t i, uint64_t count, struct spec_error *reterr)
+spec_status sc_plugin_tail_check(const spec_connector *conn, const struct spec_important *first,
+                                 const struct spec_important *in, uint64_t i, uint64_t count,
+                                 struct spec_error *reterr)
 {
-    const struct spec_important *in = &work[i].in;
-    if (!sc_plugin_is_tail(in) && !sc_plugin_is_tail(&work->in))
+    if (!sc_plugin_is_tail(in) && !sc_plugin_is_tail(first))
         return SPEC_OK;
-    if (in->flags != SPEC_ITEM_TAIL || work->in.flags != SPEC_ITEM_TAIL ||
-        in->request != work->in.request || count != conn->dims.layer_count || in->layer != i)
+    if (in->flags != SPEC_ITEM_TAIL || first->flags != SPEC_ITEM_TAIL ||
+        in->request != first->request || count != conn->dims.layer_count || in->layer != i)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important_submit: items[%" PRIu64 "]: SPEC_ITEM_TAIL: layer %" PRIu32
                        " of a call of %" PRIu64 ", expected each of %" PRIu32
