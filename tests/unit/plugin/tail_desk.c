@@ -38,9 +38,7 @@ void tail_desk_leave(struct tail_desk *desk)
 
 spec_status tail_desk_submit(struct tail_desk *desk)
 {
-    desk->rig->error = (struct spec_error){.struct_size = sizeof(desk->rig->error)};
-    return sc_plugin_submit(desk->rig->conn, desk->items, desk->rig->layers, &desk->ticket,
-                            &desk->rig->error);
+    return sc_plugin_submit(desk->rig->conn, desk->items, desk->rig->layers, &desk->ticket, NULL);
 }
 
 spec_status tail_desk_wait(struct tail_desk *desk, uint64_t timeout_ns)
