@@ -113,7 +113,7 @@ static void both_ends_on_a_device(void **state)
     (void)state;
     uint64_t loaded_of_all = 0;
     for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++)
-        for (uint64_t round = 0; round < 12; round++) {
+        for (uint64_t round = 0; round < 8; round++) {
             struct scene scene;
             scene_open(&scene, (enum fake_policy)policy, round + 1, round % 3 == 0);
             scene_look(&scene);
@@ -134,6 +134,74 @@ static void both_ends_on_a_device(void **state)
             scene_close(&scene);
         }
     assert_true(loaded_of_all > 0);
+}
+
+/* The last layer's stream is being captured, at submit or only at the wait: then what was loaded
+ * cannot be put before the host's next work, and nothing was. */
+static void a_captured_stream_has_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t at_wait = 0; at_wait < 2; at_wait++) {
+        struct scene scene;
+        sc_cu_stream captured;
+        scene_open(&scene, FAKE_RANDOM, 1 + at_wait, true);
+        scene_look(&scene);
+        device_ok(scene.host.cu->cuStreamCreate(&captured, SC_CU_STREAM_NON_BLOCKING));
+        device_ok(scene.host.cu->cuStreamSynchronize(scene.host.stream));
+        scene.desk.areas[LAYERS - 1].memory.stream = captured;
+        fake_capture(captured, !at_wait);
+        assert_int_equal(tail_desk_submit(&scene.desk), at_wait ? SPEC_OK : SPEC_E_INVALID);
+        assert_true(tail_desk_next(&scene.desk, 17, NULL));
+        if (at_wait) {
+            fake_capture(captured, 1);
+            assert_int_not_equal(tail_desk_wait(&scene.desk, UINT64_MAX), SPEC_OK);
+        }
+        fake_capture(captured, 0);
+        if (at_wait)
+            assert_int_equal(scene_check(&scene), 0);
+        while (tail_desk_next(&scene.desk, 64, NULL))
+            continue;
+        assert_int_equal(scene.desk.front, ROWS);
+        scene_compare(&scene, 0);
+        assert_int_equal(tail_desk_submit(&scene.desk), SPEC_OK);
+        assert_int_equal(tail_desk_wait(&scene.desk, UINT64_MAX), SPEC_OK);
+        assert_int_equal(scene_check(&scene), 0); /* all is computed */
+        device_ok(scene.host.cu->cuStreamDestroy(captured));
+        scene_leave(&scene);
+        scene_close(&scene);
+    }
+}
+
+/* The context dies as soon as n more operations were enqueued. */
+static void a_device_that_crashes_has_nothing(void **state)
+{
+    (void)state;
+    uint64_t crashed = 0;
+    for (int n = 1; n <= 40; n += 3) {
+        struct scene scene;
+        scene_open(&scene, (enum fake_policy)(n % (FAKE_RANDOM + 1)), (uint64_t)n, n % 2 == 0);
+        scene_look(&scene);
+        device_ok(scene.host.cu->cuStreamSynchronize(scene.host.stream));
+        fake_crash(n, 700);
+        spec_status status = tail_desk_submit(&scene.desk);
+        if (status == SPEC_OK)
+            status = tail_desk_wait(&scene.desk, UINT64_MAX);
+        if (status != SPEC_OK) {
+            crashed++;
+            for (uint32_t i = 0; i < LAYERS; i++)
+                assert_int_equal(scene.desk.items[i].row_count, 0);
+        }
+        fake_crash(0, 0);
+        fake_sticky(0);
+        scene.desk.put = NULL; /* in its areas alone */
+        while (tail_desk_next(&scene.desk, 64, NULL))
+            continue;
+        assert_int_equal(scene.desk.front, ROWS - scene.desk.items[0].row_count);
+        assert_idle(&scene);
+        scene_leave(&scene);
+        scene_close(&scene);
+    }
+    assert_true(crashed > 5);
 }
 
 /* Returns whether the call was made so often. */
@@ -179,7 +247,7 @@ static void every_call_fails_once(void **state)
     (void)state;
     uint64_t fired = 0;
     for (uint32_t i = 0; i < CALL_COUNT; i++)
-        for (int n = 1; n <= 64; n += n < 8 ? 1 : 7) {
+        for (int n = 1; n <= 40; n += n < 6 ? 1 : 9) {
             enum fake_policy policy = (enum fake_policy)((i + (uint32_t)n) % (FAKE_RANDOM + 1));
             if (!fault_one(CALLS[i], n, policy, n % 2 == 0))
                 break;
@@ -192,6 +260,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_ends_on_a_device),
+        cmocka_unit_test(a_captured_stream_has_nothing),
+        cmocka_unit_test(a_device_that_crashes_has_nothing),
         cmocka_unit_test(every_call_fails_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
