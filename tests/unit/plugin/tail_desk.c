@@ -28,8 +28,24 @@ void tail_desk_look(struct tail_desk *desk, struct rig *rig, const struct prompt
     }
 }
 
+void tail_desk_dress(struct tail_desk *desk, uint64_t skipped)
+{
+    desk->slots = malloc((desk->rows + 1) * sizeof(*desk->slots));
+    assert_non_null(desk->slots);
+    for (uint64_t row = 0; row < desk->rows; row++)
+        desk->slots[row] = skipped > 0 && row % skipped == 0 ? -1 : (int64_t)(desk->rows - 1 - row);
+    for (uint32_t i = 0; i < desk->rig->layers; i++) {
+        struct spec_memory *memory = &desk->areas[i].memory;
+        memory->slots = desk->slots;
+        memory->slot_count = desk->rows;
+        memory->block_tokens = 16;
+        memory->block_stride_bytes = 16 * memory->token_stride_bytes;
+    }
+}
+
 void tail_desk_leave(struct tail_desk *desk)
 {
+    free(desk->slots);
     for (uint32_t i = 0; i < desk->rig->layers; i++)
         rig_area_free(&desk->areas[i]);
     if (desk->request != 0)
@@ -55,9 +71,15 @@ static void row_is(const struct tail_desk *desk, uint32_t layer, uint32_t part, 
         ret_bytes[i] = (uint8_t)~ret_bytes[i];
 }
 
+/* Where it stands; NULL: nowhere. */
+static uint8_t *row_at(const struct tail_desk *desk, uint32_t layer, uint32_t part, uint64_t row)
+{
+    int64_t slot = desk->slots != NULL ? desk->slots[row] : (int64_t)row;
+    return slot < 0 ? NULL : desk->bases[layer][part] + (uint64_t)slot * rig_part_bytes(desk->rig);
+}
+
 bool tail_desk_next(struct tail_desk *desk, uint64_t budget, spec_status *ret_status)
 {
-    uint64_t part_bytes = rig_part_bytes(desk->rig);
     struct spec_next_chunk chunk = {
         .struct_size = sizeof(chunk), .request = desk->request, .budget_tokens = budget};
     spec_status status = sc_plugin_next_chunk(desk->rig->conn, &chunk, NULL);
@@ -72,9 +94,11 @@ bool tail_desk_next(struct tail_desk *desk, uint64_t budget, spec_status *ret_st
     assert_true(chunk.token_count <= budget && chunk.token_count <= desk->rows - desk->front);
     for (uint64_t row = desk->front; row < desk->front + chunk.token_count; row++)
         for (uint32_t i = 0; i < 2 * desk->rig->layers; i++) {
-            row_is(desk, i / 2, i % 2, row, true, desk->bases[i / 2][i % 2] + row * part_bytes);
-            if (desk->put != NULL)
-                desk->put(desk, i / 2, i % 2, row);
+            uint8_t *at = row_at(desk, i / 2, i % 2, row);
+            if (at != NULL)
+                row_is(desk, i / 2, i % 2, row, true, at);
+            if (at != NULL && desk->put != NULL)
+                desk->put(desk, i / 2, at);
         }
     desk->front += chunk.token_count;
     return chunk.token_count > 0;
@@ -90,10 +114,11 @@ void tail_desk_compare(struct tail_desk *desk, uint64_t loaded)
         const uint8_t *base = desk->bases[i / 2][i % 2];
         for (uint64_t row = 0; row < desk->rows; row++) {
             bool is_loaded = row >= desk->rows - loaded;
-            if (!is_loaded && row >= desk->front)
+            const uint8_t *at = row_at(desk, i / 2, i % 2, row);
+            if ((!is_loaded && row >= desk->front) || at == NULL)
                 continue;
             row_is(desk, i / 2, i % 2, row, !is_loaded, right);
-            if (memcmp(base + row * part_bytes, right, part_bytes) != 0)
+            if (memcmp(at, right, part_bytes) != 0)
                 fail_msg("layer %u part %u row %lu of %lu, %s, front %lu, loaded %lu", i / 2, i % 2,
                          (unsigned long)row, (unsigned long)desk->rows,
                          is_loaded ? "loaded" : "computed", (unsigned long)desk->front,

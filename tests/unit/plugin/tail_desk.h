@@ -23,15 +23,19 @@ struct tail_desk {
     uint64_t from, rows, front; /* front: of the rows */
     struct area areas[DESK_LAYERS];
     uint8_t *bases[DESK_LAYERS][2]; /* of K and V, as they stand in the areas */
+    int64_t *slots; /* [rows]: where a row stands, negative: nowhere; NULL: each at its place */
     struct spec_important items[DESK_LAYERS];
-    /* NULL: plain memory. The row's bytes, in its area, go to where the destination is. */
-    void (*put)(struct tail_desk *desk, uint32_t layer, uint32_t part, uint64_t row);
+    /* NULL: plain memory. What stands at `at` of the layer's area, K or V of a row, goes to where
+     * the destination is. */
+    void (*put)(struct tail_desk *desk, uint32_t layer, const uint8_t *at);
     void *user;
 };
 
 /* The first max_tokens of the prompt, from from_token on. */
 void tail_desk_look(struct tail_desk *desk, struct rig *rig, const struct prompt *prompt,
                     uint64_t from_token, uint64_t max_tokens);
+/* Rows stand the other way round, in blocks; each skipped-th (0: none) nowhere. Before submit. */
+void tail_desk_dress(struct tail_desk *desk, uint64_t skipped);
 /* Releases the request, if it still is one. */
 void tail_desk_leave(struct tail_desk *desk);
 spec_status tail_desk_submit(struct tail_desk *desk);

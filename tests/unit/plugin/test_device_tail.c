@@ -49,12 +49,11 @@ static void scene_close(struct scene *scene)
 }
 
 /* The row's bytes stand in its area; the host's stream brings them to the device. */
-static void row_put(struct tail_desk *desk, uint32_t layer, uint32_t part, uint64_t row)
+static void row_put(struct tail_desk *desk, uint32_t layer, const uint8_t *from)
 {
     struct scene *scene = desk->user;
     const struct there *there = &scene->theres[layer];
     uint64_t part_bytes = rig_part_bytes(desk->rig);
-    const uint8_t *from = desk->bases[layer][part] + row * part_bytes;
     uint64_t at = (uint64_t)(from - desk->areas[layer].bytes);
     uint8_t *pinned = scene->computed[layer].junk + at;
     memcpy(pinned, from, part_bytes);
@@ -117,6 +116,8 @@ static void both_ends_on_a_device(void **state)
             struct scene scene;
             scene_open(&scene, (enum fake_policy)policy, round + 1, round % 3 == 0);
             scene_look(&scene);
+            if (round % 2 == 1)
+                tail_desk_dress(&scene.desk, round);
             for (uint64_t i = 0; i < round % 4; i++)
                 (void)tail_desk_next(&scene.desk, 17, NULL);
             assert_int_equal(tail_desk_submit(&scene.desk), SPEC_OK);

@@ -139,6 +139,8 @@ static void desk_live(struct rig *rig, const struct prompt *prompt, struct dice 
     uint64_t from = dice_below(dice, 2) == 0 ? 0 : dice_below(dice, prompt->count - 1);
     uint64_t most = from + 1 + dice_below(dice, prompt->count - from);
     tail_desk_look(&desk, rig, prompt, from, most < prompt->count ? most : prompt->count);
+    if (dice_below(dice, 3) == 0)
+        tail_desk_dress(&desk, dice_below(dice, 5));
     bool may_partly = dice_below(dice, 4) == 0;
     desk_meddle(&desk, dice);
     desk_ask(&desk, dice, 4);
