@@ -173,6 +173,49 @@ static void a_captured_stream_has_nothing(void **state)
     }
 }
 
+/* Released, reset or closed while it runs: when that is reported, or closed, the memory is the
+ * host's, and nothing comes to it any more. */
+static void what_is_over_writes_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t round = 0; round < 18; round++) {
+        struct scene scene;
+        uint64_t how = round % 3;
+        scene_open(&scene, (enum fake_policy)(round % (FAKE_RANDOM + 1)), round + 1, round >= 14);
+        scene_look(&scene);
+        assert_int_equal(tail_desk_submit(&scene.desk), SPEC_OK);
+        struct sc_plugin_request *request =
+            sc_plugin_request_find(scene.rig.conn, scene.desk.request);
+        for (uint64_t i = 0; i < round * 50 && atomic_load(&request->turn) != 0; i++)
+            sched_yield();
+        if (how == 0) {
+            rig_release(&scene.rig, scene.desk.request);
+            scene.desk.request = 0;
+        } else if (how == 1) {
+            assert_int_equal(sc_plugin_reset(scene.rig.conn, NULL), SPEC_OK);
+        } else {
+            rig_close(&scene.rig);
+            scene.desk.request = 0;
+        }
+        if (how != 2)
+            (void)tail_desk_wait(&scene.desk, UINT64_MAX);
+        for (uint32_t i = 0; i < LAYERS; i++)
+            there_put(&scene.theres[i]);
+        if (how != 2) { /* whoever has its place next */
+            struct tail_desk other;
+            tail_desk_look(&other, &scene.rig, &scene.prompt, 0, ROWS);
+            assert_int_equal(tail_desk_submit(&other), SPEC_OK);
+            assert_int_equal(tail_desk_wait(&other, UINT64_MAX), SPEC_OK);
+            assert_int_equal(tail_desk_check(&other), other.rows);
+            tail_desk_leave(&other);
+        }
+        for (uint32_t i = 0; i < LAYERS; i++)
+            assert_true(there_is_untouched(&scene.theres[i], &scene.desk.areas[i]));
+        scene_leave(&scene);
+        scene_close(&scene);
+    }
+}
+
 /* The context dies as soon as n more operations were enqueued. */
 static void a_device_that_crashes_has_nothing(void **state)
 {
@@ -262,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_ends_on_a_device),
         cmocka_unit_test(a_captured_stream_has_nothing),
+        cmocka_unit_test(what_is_over_writes_nothing),
         cmocka_unit_test(a_device_that_crashes_has_nothing),
         cmocka_unit_test(every_call_fails_once),
     };
