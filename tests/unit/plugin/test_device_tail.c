@@ -291,7 +291,7 @@ static void every_call_fails_once(void **state)
     (void)state;
     uint64_t fired = 0;
     for (uint32_t i = 0; i < CALL_COUNT; i++)
-        for (int n = 1; n <= 40; n += n < 6 ? 1 : 9) {
+        for (int n = 1; n <= 24; n += n < 4 ? 1 : 5) {
             enum fake_policy policy = (enum fake_policy)((i + (uint32_t)n) % (FAKE_RANDOM + 1));
             if (!fault_one(CALLS[i], n, policy, n % 2 == 0))
                 break;
