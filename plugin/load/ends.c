@@ -14,6 +14,8 @@
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
 
+#include <string.h>
+
 #define BLOCK_SHARE 8u /* of the rows that are left, a block is so much at most */
 
 static uint64_t front_of(uint64_t ends)
@@ -275,7 +277,6 @@ static void items_tell(const struct tail *tail, spec_status status, bool is_late
         in->provenance = request->provenance;
         in->result_flags = is_late ? SPEC_IMPORTANT_PARTIAL : 0;
         sc_plugin_tiers_tell(&tail->work[i], in->row_count);
-        sc_count(&tail->conn->stats.demanded_rows, in->row_count);
     }
 }
 
@@ -312,6 +313,7 @@ static spec_status tail_fence(struct sc_plugin_item *work, uint64_t count,
     }
     for (uint64_t i = 0; i < count && lost != SPEC_OK; i++) {
         work[i].in.row_count = work[i].in.union_rows = work[i].in.exact_rows = 0;
+        memset(work[i].in.tier_rows, 0, sizeof(work[i].in.tier_rows));
         work[i].in.status = status;
     }
     return status;
@@ -342,6 +344,7 @@ spec_status sc_plugin_tail_end(spec_connector *conn, struct sc_plugin_item *work
 {
     spec_status ended = tail_fence(work, count, SC_FENCE_END, reterr);
     sc_count(&conn->stats.tail_tokens, work->in.row_count);
+    sc_count(&conn->stats.demanded_rows, count * work->in.row_count);
     if (!work->is_gone)
         (void)back_move(work->request, sc_plugin_row_total(work->request) - work->in.row_count);
     return served != SPEC_OK ? served : ended;
@@ -352,14 +355,14 @@ void sc_plugin_tail_begin(struct sc_plugin_request *request)
     (void)back_move(request, sc_plugin_row_total(request));
 }
 
-spec_status sc_plugin_tail_check(const spec_connector *conn, const struct sc_plugin_item *work,
-                                 uint64_t i, uint64_t count, struct spec_error *reterr)
+spec_status sc_plugin_tail_check(const spec_connector *conn, const struct spec_important *first,
+                                 const struct spec_important *in, uint64_t i, uint64_t count,
+                                 struct spec_error *reterr)
 {
-    const struct spec_important *in = &work[i].in;
-    if (!sc_plugin_is_tail(in) && !sc_plugin_is_tail(&work->in))
+    if (!sc_plugin_is_tail(in) && !sc_plugin_is_tail(first))
         return SPEC_OK;
-    if (in->flags != SPEC_ITEM_TAIL || work->in.flags != SPEC_ITEM_TAIL ||
-        in->request != work->in.request || count != conn->dims.layer_count || in->layer != i)
+    if (in->flags != SPEC_ITEM_TAIL || first->flags != SPEC_ITEM_TAIL ||
+        in->request != first->request || count != conn->dims.layer_count || in->layer != i)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important_submit: items[%" PRIu64 "]: SPEC_ITEM_TAIL: layer %" PRIu32
                        " of a call of %" PRIu64 ", expected each of %" PRIu32

@@ -10,7 +10,8 @@
  * rises to where all came.
  * Does not: estimate anything; read a row twice.
  * Threads: next_chunk any, one at a time for a request; the tail its submission's.
- * Tests: tests/unit/plugin/test_tail.c, conformance (abi_132_*, abi_205_*, abi_206_*) */
+ * Tests: tests/unit/plugin/test_tail.c, test_tail_random.c, test_device_tail.c, conformance
+ * (abi_132_*, abi_205_*, abi_206_*) */
 #ifndef SC_PLUGIN_ENDS_H
 #define SC_PLUGIN_ENDS_H
 
@@ -18,8 +19,9 @@
 
 /* Whether the item, of the i-th place of a call of `count`, is one of a tail as it shall be, beside
  * the first. */
-spec_status sc_plugin_tail_check(const spec_connector *conn, const struct sc_plugin_item *work,
-                                 uint64_t i, uint64_t count, struct spec_error *reterr);
+spec_status sc_plugin_tail_check(const spec_connector *conn, const struct spec_important *first,
+                                 const struct spec_important *in, uint64_t i, uint64_t count,
+                                 struct spec_error *reterr);
 /* A tail that is submitted loads from the end of the match, whatever an earlier one did. */
 void sc_plugin_tail_begin(struct sc_plugin_request *request);
 /* Loads until both ends meet, or as far as it can; what the items say of it. Returns their status,

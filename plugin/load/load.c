@@ -531,12 +531,15 @@ spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *i
         return sc_fail(reterr, SPEC_E_INVALID, "get_important: 1 .. %u items expected",
                        SC_LIMIT_BATCH);
     struct sc_plugin_item one;
+    struct spec_important first;
     for (uint64_t i = 0; i < count; i++) {
         struct sc_plugin_item *item = ret_work != NULL ? &ret_work[i] : &one;
         *item = (struct sc_plugin_item){.is_submitted = is_submitted};
         spec_status status = check_item(conn, items, i, item, reterr);
-        if (status == SPEC_OK && ret_work != NULL)
-            status = sc_plugin_tail_check(conn, ret_work, i, count, reterr);
+        if (i == 0)
+            first = item->in;
+        if (status == SPEC_OK)
+            status = sc_plugin_tail_check(conn, &first, &item->in, i, count, reterr);
         if (status != SPEC_OK)
             return status;
     }

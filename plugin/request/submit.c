@@ -112,13 +112,13 @@ static spec_status fail_busy(spec_connector *conn, struct spec_important *items,
                    conn->submits.count);
 }
 
-/* When its last deadline has passed, the second for codes included. */
+/* When its last deadline has passed, the second for codes included; a tail ends at its first. */
 static uint64_t over_ns(const struct sc_plugin_item *work, uint64_t count)
 {
-    uint64_t over = 0;
-    for (uint64_t i = 0; i < count; i++) {
+    uint64_t over = sc_plugin_item_over_ns(work);
+    for (uint64_t i = 1; i < count; i++) {
         uint64_t ns = sc_plugin_item_over_ns(&work[i]);
-        over = ns > over ? ns : over;
+        over = (ns > over) != sc_plugin_is_tail(&work->in) ? ns : over;
     }
     return over;
 }

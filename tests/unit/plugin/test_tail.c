@@ -335,6 +335,36 @@ static void at_its_deadline_what_is_there_counts(void **state)
     desk_close(&desk);
 }
 
+/* The only thread is at a tail that has no deadline, on a device that stands still: who waits for
+ * the other, if not for ever, ends it at its first deadline, and not at its last. */
+static void a_deadline_ends_one_that_no_thread_has_begun(void **state)
+{
+    (void)state;
+    struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0};
+    struct desk desk, late;
+    desk_open(&desk, false, "\"chunk_tokens\": 16, \"host_bytes\": 0, \"submit\": {\"threads\": 1}",
+              1);
+    sc_fault_gate_set(&desk.rig.conn->fault, gate_pass, &gate);
+    late = desk;
+    desk_look(&desk);
+    desk_look(&late);
+    gate_shut(&gate, true);
+    assert_int_equal(desk_submit(&desk), SPEC_OK);
+    gate_await(&gate);
+    late.items[1].deadline_ns = 1000000;
+    assert_int_equal(desk_submit(&late), SPEC_OK);
+    assert_int_equal(sc_plugin_submit_wait(desk.rig.conn, late.ticket, UINT64_C(30000000000), NULL),
+                     SPEC_OK);
+    desk_expect(&late, SPEC_OK, 0);
+    assert_int_equal(late.items[0].result_flags, SPEC_IMPORTANT_PARTIAL);
+    gate_shut(&gate, false);
+    assert_int_equal(desk_wait(&desk), SPEC_OK);
+    desk_expect(&desk, SPEC_OK, ROWS);
+    desk_leave(&desk);
+    desk_leave(&late);
+    desk_close(&desk);
+}
+
 /* Each read fails once, or has a bit that is wrong. What was loaded until then is right, in every
  * layer; the rest is given out, also where all had been. */
 static void a_read_that_fails_ends_the_loading_alone(void **state)
@@ -565,6 +595,37 @@ static void what_is_no_tail_is_invalid(void **state)
     desk_close(&desk);
 }
 
+/* As many as may be are out: what would be wrong later, too, is said first. */
+static void what_is_no_tail_is_invalid_though_all_are_out(void **state)
+{
+    (void)state;
+    static struct desk desk, out[64];
+    desk_open(&desk, true,
+              "\"chunk_tokens\": 16, \"host_bytes\": 0, \"max_requests\": 65, "
+              "\"max_request_tokens\": 1024",
+              1);
+    for (uint32_t i = 0; i < 64; i++) {
+        out[i] = desk;
+        desk_look(&out[i]);
+        assert_int_equal(desk_submit(&out[i]), SPEC_OK);
+    }
+    desk_look(&desk);
+    assert_int_equal(desk_submit(&desk), SPEC_E_BUSY);
+    assert_int_equal(sc_plugin_submit(desk.rig.conn, desk.items, LAYERS - 1, &desk.ticket, NULL),
+                     SPEC_E_INVALID);
+    desk.items[2].layer = 1;
+    assert_int_equal(desk_submit(&desk), SPEC_E_INVALID);
+    for (uint32_t i = 0; i < 64; i++) {
+        out[i].rig = desk.rig;
+        assert_int_equal(desk_wait(&out[i]), SPEC_OK);
+        if (i % 32 == 0)
+            desk_expect(&out[i], SPEC_OK, ROWS);
+        desk_leave(&out[i]);
+    }
+    desk_leave(&desk);
+    desk_close(&desk);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -574,11 +635,13 @@ int main(void)
         cmocka_unit_test(both_ends_at_once),
         cmocka_unit_test(a_device_that_stands_still_costs_nothing),
         cmocka_unit_test(at_its_deadline_what_is_there_counts),
+        cmocka_unit_test(a_deadline_ends_one_that_no_thread_has_begun),
         cmocka_unit_test(a_read_that_fails_ends_the_loading_alone),
         cmocka_unit_test(tags_alone_hold_nobody_up),
         cmocka_unit_test(what_failed_is_given_out_when_it_is_reported_and_not_before),
         cmocka_unit_test(released_or_reset_meanwhile_it_is_stale),
         cmocka_unit_test(what_is_no_tail_is_invalid),
+        cmocka_unit_test(what_is_no_tail_is_invalid_though_all_are_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

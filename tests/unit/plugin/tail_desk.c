@@ -1,0 +1,150 @@
+/* Holds, Threads: tests/unit/plugin/tail_desk.h. */
+#include "tests/unit/plugin/tail_desk.h"
+
+void tail_desk_look(struct tail_desk *desk, struct rig *rig, const struct prompt *prompt,
+                    uint64_t from_token, uint64_t max_tokens)
+{
+    const struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                              .tokens = prompt->tokens,
+                                              .token_count = prompt->count,
+                                              .max_tokens = max_tokens,
+                                              .from_token = from_token};
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &found, NULL), SPEC_OK);
+    *desk = (struct tail_desk){.rig = rig,
+                               .prompt = prompt,
+                               .request = found.request,
+                               .from = from_token,
+                               .rows = found.matched_tokens - from_token};
+    for (uint32_t i = 0; i < rig->layers; i++) {
+        desk->areas[i] = rig_area(rig, desk->rows);
+        desk->bases[i][0] = desk->areas[i].memory.k_base;
+        desk->bases[i][1] = desk->areas[i].memory.v_base;
+        desk->items[i] = (struct spec_important){.struct_size = sizeof(desk->items[i]),
+                                                 .flags = SPEC_ITEM_TAIL,
+                                                 .request = found.request,
+                                                 .layer = i,
+                                                 .destination = &desk->areas[i].memory};
+    }
+}
+
+void tail_desk_dress(struct tail_desk *desk, uint64_t skipped)
+{
+    desk->slots = malloc((desk->rows + 1) * sizeof(*desk->slots));
+    assert_non_null(desk->slots);
+    for (uint64_t row = 0; row < desk->rows; row++)
+        desk->slots[row] = skipped > 0 && row % skipped == 0 ? -1 : (int64_t)(desk->rows - 1 - row);
+    for (uint32_t i = 0; i < desk->rig->layers; i++) {
+        struct spec_memory *memory = &desk->areas[i].memory;
+        memory->slots = desk->slots;
+        memory->slot_count = desk->rows;
+        memory->block_tokens = 16;
+        memory->block_stride_bytes = 16 * memory->token_stride_bytes;
+    }
+}
+
+void tail_desk_leave(struct tail_desk *desk)
+{
+    free(desk->slots);
+    for (uint32_t i = 0; i < desk->rig->layers; i++)
+        rig_area_free(&desk->areas[i]);
+    if (desk->request != 0)
+        rig_release(desk->rig, desk->request);
+}
+
+spec_status tail_desk_submit(struct tail_desk *desk)
+{
+    return sc_plugin_submit(desk->rig->conn, desk->items, desk->rig->layers, &desk->ticket, NULL);
+}
+
+spec_status tail_desk_wait(struct tail_desk *desk, uint64_t timeout_ns)
+{
+    return sc_plugin_submit_wait(desk->rig->conn, desk->ticket, timeout_ns, NULL);
+}
+
+/* What row i of the match is: stored, or as it is "computed" here. */
+static void row_is(const struct tail_desk *desk, uint32_t layer, uint32_t part, uint64_t row,
+                   bool is_computed, uint8_t *ret_bytes)
+{
+    rig_row(desk->rig, desk->prompt, desk->from + row, layer, part, ret_bytes);
+    for (uint64_t i = 0; is_computed && i < rig_part_bytes(desk->rig); i++)
+        ret_bytes[i] = (uint8_t)~ret_bytes[i];
+}
+
+/* Where it stands; NULL: nowhere. */
+static uint8_t *row_at(const struct tail_desk *desk, uint32_t layer, uint32_t part, uint64_t row)
+{
+    int64_t slot = desk->slots != NULL ? desk->slots[row] : (int64_t)row;
+    return slot < 0 ? NULL : desk->bases[layer][part] + (uint64_t)slot * rig_part_bytes(desk->rig);
+}
+
+bool tail_desk_next(struct tail_desk *desk, uint64_t budget, spec_status *ret_status)
+{
+    struct spec_next_chunk chunk = {
+        .struct_size = sizeof(chunk), .request = desk->request, .budget_tokens = budget};
+    spec_status status = sc_plugin_next_chunk(desk->rig->conn, &chunk, NULL);
+    if (ret_status != NULL)
+        *ret_status = status;
+    else
+        assert_int_equal(status, SPEC_OK);
+    if (status != SPEC_OK)
+        return false;
+    assert_int_equal(chunk.first_token, desk->from + desk->front);
+    assert_int_equal(chunk.state, chunk.token_count > 0 ? SPEC_CHUNK_COMPUTE : SPEC_CHUNK_MET);
+    assert_true(chunk.token_count <= budget && chunk.token_count <= desk->rows - desk->front);
+    for (uint64_t row = desk->front; row < desk->front + chunk.token_count; row++)
+        for (uint32_t i = 0; i < 2 * desk->rig->layers; i++) {
+            uint8_t *at = row_at(desk, i / 2, i % 2, row);
+            if (at != NULL)
+                row_is(desk, i / 2, i % 2, row, true, at);
+            if (at != NULL && desk->put != NULL)
+                desk->put(desk, i / 2, at);
+        }
+    desk->front += chunk.token_count;
+    return chunk.token_count > 0;
+}
+
+void tail_desk_compare(struct tail_desk *desk, uint64_t loaded)
+{
+    uint64_t part_bytes = rig_part_bytes(desk->rig);
+    uint8_t *right = malloc(part_bytes);
+    assert_non_null(right);
+    assert_true(loaded + desk->front <= desk->rows);
+    for (uint32_t i = 0; i < 2 * desk->rig->layers; i++) {
+        const uint8_t *base = desk->bases[i / 2][i % 2];
+        for (uint64_t row = 0; row < desk->rows; row++) {
+            bool is_loaded = row >= desk->rows - loaded;
+            const uint8_t *at = row_at(desk, i / 2, i % 2, row);
+            if ((!is_loaded && row >= desk->front) || at == NULL)
+                continue;
+            row_is(desk, i / 2, i % 2, row, !is_loaded, right);
+            if (memcmp(at, right, part_bytes) != 0)
+                fail_msg("layer %u part %u row %lu of %lu, %s, front %lu, loaded %lu", i / 2, i % 2,
+                         (unsigned long)row, (unsigned long)desk->rows,
+                         is_loaded ? "loaded" : "computed", (unsigned long)desk->front,
+                         (unsigned long)loaded);
+        }
+        assert_true(rig_is_poison(base - RIG_GUARD, RIG_GUARD));
+        assert_true(rig_is_poison(base + desk->rows * part_bytes, RIG_GUARD));
+    }
+    free(right);
+}
+
+uint64_t tail_desk_check(struct tail_desk *desk)
+{
+    uint64_t loaded = desk->items[0].row_count;
+    for (uint32_t i = 0; i < desk->rig->layers; i++) {
+        const struct spec_important *item = &desk->items[i];
+        uint64_t told = 0;
+        for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
+            told += item->tier_rows[tier];
+        assert_int_equal(item->row_count, loaded);
+        assert_int_equal(item->exact_rows, loaded);
+        assert_int_equal(item->union_rows, loaded);
+        assert_int_equal(item->status, desk->items[0].status);
+        assert_int_equal(item->next_position, desk->from + desk->rows);
+        assert_int_equal(told, loaded);
+    }
+    tail_desk_compare(desk, loaded);
+    return loaded;
+}
