@@ -231,6 +231,8 @@ static spec_status part_take(struct tail *tail, struct spec_error *reterr)
         item->taken[rows.tier] += rows.row_count;
         rows_place(tail, item, &to, &rows);
     }
+    /* All of it, or a status: what comes next is told as loaded. */
+    SC_ASSERT(&conn->poison, status != SPEC_OK || tail->is_met || row == tail->taken.row_end);
     (void)target->fence(&item->memory, SC_FENCE_PLACED, NULL); /* SETTLED says it again */
     sc_store_reader_cost(reader, &cost);
     sc_plugin_cost_add(conn, item, &cost);
