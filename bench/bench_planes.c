@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS_MAX    64u
+#define JOBS_MAX    128u
 #define ROWS        2048u
 #define SLAB        128u
 #define SLABS       (ROWS / SLAB)
