@@ -338,15 +338,18 @@ spec_status sc_plugin_tail_serve(spec_connector *conn, struct sc_plugin_item *wo
     spec_status status = tail_load(&tail, reterr);
     bool is_late = status == SPEC_E_TIMEOUT;
     items_tell(&tail, is_late ? SPEC_OK : status, is_late);
-    return tail_fence(work, count, SC_FENCE_SETTLED, reterr);
+    status = tail_fence(work, count, SC_FENCE_SETTLED, reterr);
+    sc_count(&conn->stats.demanded_rows, count * work->in.row_count);
+    return status;
 }
 
 spec_status sc_plugin_tail_end(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                spec_status served, struct spec_error *reterr)
 {
+    uint64_t told = work->in.row_count;
     spec_status ended = tail_fence(work, count, SC_FENCE_END, reterr);
     sc_count(&conn->stats.tail_tokens, work->in.row_count);
-    sc_count(&conn->stats.demanded_rows, count * work->in.row_count);
+    sc_uncount(&conn->stats.demanded_rows, count * (told - work->in.row_count));
     if (!work->is_gone)
         (void)back_move(work->request, sc_plugin_row_total(work->request) - work->in.row_count);
     return served != SPEC_OK ? served : ended;
