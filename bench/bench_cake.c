@@ -31,6 +31,7 @@
  * --calls N: next_chunk alone, in real time: each call's mean of N, beside the same loop without.
  *
  * Threads: the plugin's loop. Tests: none (a measurement); bench/run cake --quick runs it. */
+#include "bench/a100.h"
 #include "bench/bench.h"
 #include "plugin/connector.h"
 #include "tests/sim/sim_connector.h"
@@ -41,13 +42,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAYERS     32u
-#define TOKEN_NS   1.003e5
-#define SQUARE_NS  1.615
-#define TOKEN_SIZE (512u << 10)
-#define STEP       512u /* tokens of an engine's step with the whole GPU */
-#define FILL_STEP  512u
-#define FIT        1536u /* tokens, on which the device's rate is made to fit */
+#define STEP      512u /* tokens of an engine's step with the whole GPU */
+#define FILL_STEP 512u
+#define FIT       1536u /* tokens, on which the device's rate is made to fit */
 
 struct state {
     const struct spec_api *api;
@@ -98,21 +95,16 @@ static uint64_t now_ns(const struct state *state)
 
 /* ---- What could be --------------------------------------------------------------------------- */
 
-static double compute_ns(double first, double end)
-{
-    return TOKEN_NS * (end - first) + SQUARE_NS * (end * end - first * first);
-}
-
 /* Bytes of a token as they would be. */
 static double token_bytes(const struct state *state)
 {
-    return TOKEN_SIZE * 1000.0 / (double)state->ratio;
+    return A100_TOKEN_SIZE * 1000.0 / (double)state->ratio;
 }
 
 /* What the device gives here at a rate, so that a token takes as long as it would. */
 static uint64_t device_rate(const struct state *state, uint64_t mbit)
 {
-    return (uint64_t)((double)mbit * 1.25e5 * (double)(state->row_bytes * LAYERS) /
+    return (uint64_t)((double)mbit * 1.25e5 * (double)(state->row_bytes * A100_LAYERS) /
                       token_bytes(state) * state->fit);
 }
 
@@ -132,7 +124,7 @@ static double oracle_ns(const struct state *state, const struct cell *cell, uint
 {
     double least = INFINITY;
     for (uint64_t cut = 0; cut <= cell->tokens; cut++) {
-        double front = compute_ns(0, (double)cut) * 100 / (double)cell->share;
+        double front = a100_compute_ns(0, (double)cut) * 100 / (double)cell->share;
         double ns = fmax(front, load_ns(state, cell, (double)(cell->tokens - cut)));
         if (ns >= least)
             continue;
@@ -158,7 +150,7 @@ static void open_connector(struct state *state, const char *fill, uint64_t bytes
                    state->tokens + 1, fill, bytes_per_s);
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
-                               .layer_count = LAYERS,
+                               .layer_count = A100_LAYERS,
                                .kv_head_count = 1,
                                .query_head_count = 1,
                                .head_size = state->head_size,
@@ -207,7 +199,7 @@ static void fill_store(struct state *state)
     for (uint64_t first = 0, count; first < state->tokens; first += count) {
         spec_ticket ticket = 0;
         count = state->tokens - first < FILL_STEP ? state->tokens - first : FILL_STEP;
-        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        for (uint32_t layer = 0; layer < A100_LAYERS; layer++) {
             struct spec_store_params params = {.struct_size = sizeof(params),
                                                .request = request,
                                                .layer = layer,
@@ -257,7 +249,7 @@ static void engine_step(struct sc_task *task)
     engine->computed += chunk.token_count;
     engine->steps++;
     double first = (double)chunk.first_token, end = first + (double)chunk.token_count;
-    uint64_t ns = (uint64_t)(compute_ns(first, end) / engine->share);
+    uint64_t ns = (uint64_t)(a100_compute_ns(first, end) / engine->share);
     sc_exec_post_at(exec, task, SC_LANE_DEMAND, sc_exec_now_ns(exec) + ns);
 }
 
@@ -288,7 +280,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_memory memory = memory_of(state);
-    struct spec_important items[LAYERS];
+    struct spec_important items[A100_LAYERS];
     struct turn turn = {.task.step = turn_step,
                         .state = state,
                         .bytes_per_s = device_rate(state, cell->later_mbit)};
@@ -300,7 +292,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                             .budget = state->step * share / 100};
     struct sc_exec *exec = state->conn->exec;
     spec_ticket ticket;
-    for (uint32_t i = 0; i < LAYERS; i++)
+    for (uint32_t i = 0; i < A100_LAYERS; i++)
         items[i] = (struct spec_important){.struct_size = sizeof(items[i]),
                                            .flags = SPEC_ITEM_TAIL,
                                            .request = engine.request,
@@ -308,7 +300,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                                            .destination = &memory};
     if (cell->later_mbit > 0)
         sc_exec_post_at(exec, &turn.task, SC_LANE_DEMAND, begin_ns + (uint64_t)cell->later_ns);
-    must(state->api->get_important_submit(state->conn, items, LAYERS, &ticket, &error), &error,
+    must(state->api->get_important_submit(state->conn, items, A100_LAYERS, &ticket, &error), &error,
          "get_important_submit");
     if (share > 0)
         engine_go(&engine);
@@ -340,7 +332,7 @@ static uint64_t run_load(struct state *state, uint64_t tokens)
     struct spec_memory memory = memory_of(state);
     uint64_t begin_ns = now_ns(state);
     spec_request request = look_up(state, tokens, tokens);
-    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+    for (uint32_t layer = 0; layer < A100_LAYERS; layer++) {
         struct spec_important item = {.struct_size = sizeof(item),
                                       .request = request,
                                       .layer = layer,
@@ -369,7 +361,7 @@ static void run_cell(struct state *state, struct cell *cell)
     struct cell at = *cell;
     at.share = alone;
     at.later_mbit = 0;
-    double compute = compute_ns(0, (double)cell->tokens) * 100 / (double)alone;
+    double compute = a100_compute_ns(0, (double)cell->tokens) * 100 / (double)alone;
     double oracle = oracle_ns(state, &at, &cut);
     if (cell->later_mbit > 0) {
         cell->later_ns = oracle / 2;
@@ -405,7 +397,7 @@ static void run_cell(struct state *state, struct cell *cell)
            cell->tokens, cell->share, cell->mbit, cell->later_mbit, (double)state->ratio / 1000,
            compute, load.ns, whole_ns, both.ns, oracle, cut, both.computed, both.steps,
            both.wait_ns, cell->is_mute ? 0.0 : load_ns(state, &at, (double)cell->tokens),
-           compute_ns((double)cell->tokens - 64, (double)cell->tokens));
+           a100_compute_ns((double)cell->tokens - 64, (double)cell->tokens));
     (void)fflush(stdout);
 }
 
@@ -506,8 +498,9 @@ int main(int argc, char **argv)
     state.fit = 1;
     if (state.scale == 0 || 16 % state.scale != 0 || state.ratio < 1000 || state.ratio > 16000)
         bench_die("--scale divides 16 (operations of 64 KiB at the least), --ratio 1000 .. 16000");
-    state.head_size =
-        (uint32_t)(TOKEN_SIZE / LAYERS / 4 * 1000.0 / (double)(state.ratio * state.scale) + .5);
+    state.head_size = (uint32_t)(A100_TOKEN_SIZE / A100_LAYERS / 4 * 1000.0 /
+                                     (double)(state.ratio * state.scale) +
+                                 .5);
     state.row_bytes = 4ull * state.head_size;
     sc_alloc_init(&state.alloc);
     state.area = bench_huge_memory(state.tokens * state.row_bytes, 1);

@@ -19,6 +19,7 @@
  * time counts on the simulated clock.
  *
  * Threads: the plugin's loop. Tests: none (a measurement). */
+#include "bench/a100.h"
 #include "bench/bench.h"
 #include "plugin/connector.h"
 #include "tests/sim/sim_connector.h"
@@ -29,14 +30,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAYERS     32u
-#define HEADS      4u
-#define TOKEN_NS   1.003e5
-#define SQUARE_NS  1.615
-#define PREFIXES   3u
-#define NEW        100u /* prefixes from here on are not stored */
-#define FACTORS    16u
-#define TOKEN_SIZE (512u << 10)
+#define HEADS    4u
+#define PREFIXES 3u
+#define NEW      100u /* prefixes from here on are not stored */
+#define FACTORS  16u
 
 struct state {
     const struct spec_api *api;
@@ -54,12 +51,6 @@ static void must(spec_status status, const struct spec_error *error, const char 
 {
     if (status != SPEC_OK)
         bench_die("%s: status %d: %s", what, (int)status, error->text);
-}
-
-/* Of computing tokens [first, end), all layers. */
-static double compute_ns(double first, double end)
-{
-    return TOKEN_NS * (end - first) + SQUARE_NS * (end * end - first * first);
 }
 
 static uint64_t now_ns(const struct state *state)
@@ -86,7 +77,7 @@ static void open_connector(struct state *state, const char *fill)
                    state->tokens + state->query, fill, state->bytes_per_s);
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
-                               .layer_count = LAYERS,
+                               .layer_count = A100_LAYERS,
                                .kv_head_count = HEADS,
                                .query_head_count = HEADS,
                                .head_size = (uint32_t)(state->half_bytes / 2 / HEADS),
@@ -132,9 +123,10 @@ static void run_pass(struct state *state, const struct pass *pass)
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_memory memory = memory_of(state), rows = memory_of(state);
     const struct spec_api *api = state->api;
-    uint64_t layer_ns = (uint64_t)(compute_ns((double)pass->first, (double)pass->end) / LAYERS);
+    uint64_t layer_ns =
+        (uint64_t)(a100_compute_ns((double)pass->first, (double)pass->end) / A100_LAYERS);
     spec_ticket ticket = 0;
-    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+    for (uint32_t layer = 0; layer < A100_LAYERS; layer++) {
         struct spec_important item = {.struct_size = sizeof(item),
                                       .request = pass->request,
                                       .layer = layer,
@@ -208,7 +200,7 @@ static void fill_store(struct state *state)
             run_pass(state, &pass);
         }
         must(state->api->release(state->conn, found.request, &error), &error, "release");
-        double bytes = (double)(tokens * TOKEN_SIZE / state->scale);
+        double bytes = (double)(tokens * A100_TOKEN_SIZE / state->scale);
         wait_ns(state, (uint64_t)(bytes * 1.2e9 / state->bytes_per_s) + 1000000000);
     }
 }
@@ -217,15 +209,16 @@ static void fill_store(struct state *state)
 
 static double load_ns(const struct state *state, double tokens)
 {
-    return tokens * TOKEN_SIZE / (double)state->scale * 1e9 / state->bytes_per_s;
+    return tokens * A100_TOKEN_SIZE / (double)state->scale * 1e9 / state->bytes_per_s;
 }
 
 static double oracle_ns(const struct state *state)
 {
     double least = INFINITY, total = (double)(state->tokens + state->query);
     for (uint64_t m = 0; m <= state->tokens; m += 16) {
-        double front = compute_ns(0, (double)m), tail = load_ns(state, (double)(state->tokens - m));
-        double ns = fmax(front, tail) + compute_ns((double)state->tokens, total);
+        double front = a100_compute_ns(0, (double)m),
+               tail = load_ns(state, (double)(state->tokens - m));
+        double ns = fmax(front, tail) + a100_compute_ns((double)state->tokens, total);
         least = fmin(least, ns);
     }
     return least;
@@ -236,8 +229,8 @@ static double best_ns(const struct state *state)
     double least = INFINITY, total = (double)(state->tokens + state->query);
     for (uint64_t n = 0; n <= state->tokens; n += 16) {
         double end = state->pass > 0 ? fmin(total, (double)(n + state->pass)) : total;
-        double a = load_ns(state, (double)n), b = compute_ns((double)n, end);
-        least = fmin(least, fmax(a, b) + fmin(a, b) / LAYERS + compute_ns(end, total));
+        double a = load_ns(state, (double)n), b = a100_compute_ns((double)n, end);
+        least = fmin(least, fmax(a, b) + fmin(a, b) / A100_LAYERS + a100_compute_ns(end, total));
     }
     return least;
 }
@@ -268,8 +261,8 @@ static void run_cell(struct state *state, double factor)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     struct sc_io_sim_disk_params disk = {.alloc = &state->alloc, .seed = 20261125};
-    double even = (double)state->tokens * TOKEN_SIZE / (double)state->scale * 1e9 /
-                  compute_ns(0, (double)state->tokens);
+    double even = (double)state->tokens * A100_TOKEN_SIZE / (double)state->scale * 1e9 /
+                  a100_compute_ns(0, (double)state->tokens);
     state->bytes_per_s = even * factor;
     state->seed = 1ull << 40;
     must(sc_io_sim_disk_open(&disk, &state->disk, &error), &error, "simulated disk");
@@ -309,7 +302,7 @@ int main(int argc, char **argv)
     state.requests = bench_option_u64(argc, argv, "--requests", 12);
     if (state.scale == 0 || 4096 % state.scale != 0 || state.requests == 0 || state.warm == 0)
         bench_die("--scale divides 4,096, and there is a request");
-    state.half_bytes = TOKEN_SIZE / LAYERS / 2 / state.scale;
+    state.half_bytes = A100_TOKEN_SIZE / A100_LAYERS / 2 / state.scale;
     sc_alloc_init(&state.alloc);
     state.area = bench_huge_memory(2 * (state.tokens + state.query) * state.half_bytes, 1);
     state.ids = calloc(state.tokens + state.query, sizeof(*state.ids));

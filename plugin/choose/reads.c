@@ -22,12 +22,10 @@ bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *reque
     return false;
 }
 
-void sc_plugin_part_begin(spec_connector *conn, struct sc_plugin_request *request,
-                          struct sc_plugin_reader *reader, uint32_t layer, uint64_t first,
-                          uint64_t end)
+void sc_plugin_part_begin(const struct sc_plugin_request *request, struct sc_plugin_reader *reader,
+                          uint32_t layer, uint64_t first, uint64_t end)
 {
     sc_plugin_reader_drop(reader); /* it loads no layer that another could go on with */
-    reader->begin_ns = sc_exec_now_ns(conn->exec);
     sc_store_reader_begin(reader->reader, layer, request->ranges + first, end - first,
                           SC_LANE_SPECULATIVE);
 }

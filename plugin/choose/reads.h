@@ -24,9 +24,8 @@ static inline void sc_plugin_reader_drop(struct sc_plugin_reader *reader)
 bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            enum sc_exec_lane lane);
 /* The layer's rows of ranges [first, end), whole, read ahead. */
-void sc_plugin_part_begin(spec_connector *conn, struct sc_plugin_request *request,
-                          struct sc_plugin_reader *reader, uint32_t layer, uint64_t first,
-                          uint64_t end);
+void sc_plugin_part_begin(const struct sc_plugin_request *request, struct sc_plugin_reader *reader,
+                          uint32_t layer, uint64_t first, uint64_t end);
 /* K of all rows, or, where K and V lie together, all: what all heads are scored by. Returns true
  * when they were being read already. */
 bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,

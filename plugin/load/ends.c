@@ -10,7 +10,6 @@
 #include "plugin/load/ends.h"
 
 #include "plugin/args/args.h"
-#include "plugin/args/provenance.h"
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
 
@@ -151,8 +150,8 @@ static void parts_begin(struct tail *tail)
         uint64_t at = tail->begun_count++ % SC_PLUGIN_READERS;
         struct sc_plugin_reader *reader = &request->readers[at];
         tail->parts[at] = tail->begun;
-        sc_plugin_part_begin(tail->conn, request, reader, (uint32_t)tail->begun_layer,
-                             tail->begun.range, tail->begun.range_end);
+        sc_plugin_part_begin(request, reader, (uint32_t)tail->begun_layer, tail->begun.range,
+                             tail->begun.range_end);
         if (++tail->begun_layer == tail->layers) {
             tail->begun_layer = 0;
             tail->begun = block_below(tail, tail->begun.range, tail->begun.row);

@@ -367,6 +367,8 @@ static bool rescores_some(const struct sc_plugin_item *item)
 void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                            uint64_t begin_ns)
 {
+    if (sc_plugin_is_tail(&work->in))
+        sc_plugin_tail_begin(work->request);
     for (uint64_t i = 0; i < count; i++)
         sc_plugin_delivery_hold(&work[i]);
     for (uint64_t i = 0; i < count; i++) {
@@ -390,10 +392,8 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         item->route = item->want.selects    ? SC_ROUTE_PICKS
                       : item->want.is_short ? SC_ROUTE_DENSE
                                             : SC_ROUTE_WHOLE;
-        if (sc_plugin_is_tail(&item->in)) {
-            sc_plugin_tail_begin(item->request);
+        if (sc_plugin_is_tail(&item->in)) /* it begins what it reads */
             continue;
-        }
         /* What is submitted is waited for from when it is served. */
         bool is_awaited = i == 0 && !item->is_submitted;
         if (has_loads(item->request) && !item->want.selects)
@@ -530,16 +530,14 @@ spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *i
     if (items == NULL || count == 0 || count > SC_LIMIT_BATCH)
         return sc_fail(reterr, SPEC_E_INVALID, "get_important: 1 .. %u items expected",
                        SC_LIMIT_BATCH);
-    struct sc_plugin_item one;
-    struct spec_important first;
+    struct sc_plugin_item spare[2]; /* where nobody wants them: the first, and another one */
+    const struct sc_plugin_item *first = ret_work != NULL ? ret_work : spare;
     for (uint64_t i = 0; i < count; i++) {
-        struct sc_plugin_item *item = ret_work != NULL ? &ret_work[i] : &one;
+        struct sc_plugin_item *item = ret_work != NULL ? &ret_work[i] : &spare[i > 0];
         *item = (struct sc_plugin_item){.is_submitted = is_submitted};
         spec_status status = check_item(conn, items, i, item, reterr);
-        if (i == 0)
-            first = item->in;
         if (status == SPEC_OK)
-            status = sc_plugin_tail_check(conn, &first, &item->in, i, count, reterr);
+            status = sc_plugin_tail_check(conn, &first->in, &item->in, i, count, reterr);
         if (status != SPEC_OK)
             return status;
     }

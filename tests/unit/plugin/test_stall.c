@@ -7,6 +7,7 @@
  * Holds: destinations are mappings that are gone when a late completion comes, so that a write into
  * them ends the test in every build.
  * Threads: the test's one, and one that opens the gate. */
+#include "tests/unit/plugin/gate.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <pthread.h>
@@ -16,43 +17,6 @@
 #define TOKENS      1500u
 #define DEADLINE_NS 20000000u
 #define PATIENCE_NS UINT64_C(600000000000) /* of what comes, unless it hangs */
-
-struct gate {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool is_shut;     /* guarded by lock */
-    uint64_t waiting; /* guarded by lock: completions held now */
-    uint64_t holds;   /* so many are held at most, others pass; 0: all. Set while it is open */
-};
-
-static void gate_pass(void *user)
-{
-    struct gate *gate = user;
-    pthread_mutex_lock(&gate->lock);
-    gate->waiting++;
-    pthread_cond_broadcast(&gate->changed);
-    bool is_held = gate->holds == 0 || gate->waiting <= gate->holds;
-    while (gate->is_shut && is_held)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    gate->waiting--;
-    pthread_mutex_unlock(&gate->lock);
-}
-
-static void gate_shut(struct gate *gate, bool is_shut)
-{
-    pthread_mutex_lock(&gate->lock);
-    gate->is_shut = is_shut;
-    pthread_cond_broadcast(&gate->changed);
-    pthread_mutex_unlock(&gate->lock);
-}
-
-static void gate_await(struct gate *gate, uint64_t count) /* until so many completions are held */
-{
-    pthread_mutex_lock(&gate->lock);
-    while (gate->waiting < count)
-        pthread_cond_wait(&gate->changed, &gate->lock);
-    pthread_mutex_unlock(&gate->lock);
-}
 
 struct stall {
     struct rig rig;
@@ -82,9 +46,7 @@ static void *open_later(void *user)
 /* False: this machine has no such back end. */
 static bool stall_open(struct stall *stall, const char *backend)
 {
-    *stall =
-        (struct stall){.gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, 0, 0},
-                       .prompt = rig_prompt(1, 0, 0, TOKENS)};
+    *stall = (struct stall){.gate = GATE_OPEN, .prompt = rig_prompt(1, 0, 0, TOKENS)};
     rig_init(&stall->rig, false, "\"max_requests\": 64");
     stall->rig.backend = backend;
     rig_shape(&stall->rig, 4, 4, 64, SPEC_DTYPE_F16);
