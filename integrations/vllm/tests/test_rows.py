@@ -31,21 +31,23 @@ MIB = 1 << 20
 
 
 class Module:
-    """What an attention layer has beside its impl."""
+    """What an attention layer has beside its impl. isa: that its kernels use, and lay caches out for;
+    None: what vLLM takes on this machine (where it has AMX, that for bfloat16)."""
 
-    def __init__(self, dtype, block, cache_dtype):
+    def __init__(self, dtype, block, cache_dtype, isa):
         config = types.SimpleNamespace(model_config=types.SimpleNamespace(dtype=dtype))
         with mock.patch.object(cpu_attn, "get_current_vllm_config", return_value=config):
             self.impl = cpu_attn.CPUAttentionBackendImpl(HEADS, SIZE, 0.125, HEADS, None, None,
                                                          cache_dtype)
-        self.isa = cpu_attn._get_attn_isa(dtype, block, SIZE, cache_dtype)
+        self.isa = isa or cpu_attn._get_attn_isa(dtype, block, SIZE, cache_dtype)
         self._k_scale_float = self._v_scale_float = 1.0
 
 
 class RealCaches(layout.Caches):
     """Caches as an engine registers them, without one."""
 
-    def __init__(self, dtype, block, cache_dtype="auto"):  # pylint: disable=super-init-not-called
+    def __init__(self, dtype, block, cache_dtype="auto",  # pylint: disable=super-init-not-called
+                 isa="vec"):
         self.names = [f"layer.{i}" for i in range(LAYERS)]
         self.index = {name: i for i, name in enumerate(self.names)}
         self.count, self.block, self.heads, self.size = LAYERS, block, HEADS, SIZE
@@ -53,7 +55,7 @@ class RealCaches(layout.Caches):
         stored = dtype if cache_dtype == "auto" else torch.uint8
         self.tensors = [torch.zeros(BLOCKS, HEADS, block, 2 * SIZE, dtype=stored)
                         for _ in range(LAYERS)]
-        self.modules = [Module(dtype, block, cache_dtype) for _ in range(LAYERS)]
+        self.modules = [Module(dtype, block, cache_dtype, isa) for _ in range(LAYERS)]
 
     def bytes_of(self, blocks):
         return [t[blocks].contiguous().view(torch.uint8) for t in self.tensors]
@@ -165,6 +167,22 @@ class Prompts(unittest.TestCase):
             self.assertIsInstance(open_rows(caches, {}), staged.Staged)
             with self.assertRaisesRegex(ValueError, "not in the table"):
                 open_rows(caches, {"rows": "direct"})
+
+    def test_what_this_machine_takes_is_known_or_goes_by_the_writer(self):
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            with self.subTest(dtype=dtype):
+                caches, target = (RealCaches(dtype, 32, isa=None) for _ in range(2))
+                conn, tokens = self.open(dtype, f"{dtype}"), list(range(1, 97))
+                rows = open_rows(caches, {})
+                isa = caches.modules[0].isa
+                known = ("0.32", "cpu", isa) in layout.KNOWN
+                self.assertIsInstance(rows, layout.Direct if known else staged.Staged, isa)
+                self.compute(caches, tokens, [5, 2, 9])
+                self.assertEqual(self.store(conn, Saving(conn, rows, Counts()), tokens, [5, 2, 9]),
+                                 len(tokens))
+                self.assertEqual(self.load(conn, open_rows(target, {}), tokens, [1, 0, 4]), 0)
+                for was, now in zip(caches.bytes_of([5, 2, 9]), target.bytes_of([1, 0, 4])):
+                    self.assertTrue(was.any() and torch.equal(was, now))
 
     def test_prompts_that_part_at_every_offset_of_a_block_load_right(self):
         block, conn = 32, self.open(torch.float32)
