@@ -26,7 +26,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 11);
+VALUE(SPEC_ABI_MINOR, 12);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -350,7 +350,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 760);
+SIZE(spec_stats, 768);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -447,6 +447,7 @@ AT(spec_stats, hot_bytes, 728, 8);
 AT(spec_stats, plane_rows, 736, 8);
 AT(spec_stats, given_tokens, 744, 8);
 AT(spec_stats, tail_tokens, 752, 8);
+AT(spec_stats, reordered_chunks, 760, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

@@ -55,6 +55,7 @@
  *          new keys and hints may be CUDA memory.
  *          0.11 next_chunk and SPEC_ITEM_TAIL act: a prompt is computed from its beginning while it
  *          is loaded from its end; fill "ends"; stats from given_tokens on.
+ *          0.12 maintain REORDER acts; spec_stats.reordered_chunks.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -68,7 +69,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u  /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 11u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
+#define SPEC_ABI_MINOR 12u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -700,6 +701,8 @@ struct spec_stats {
     /* Since 0.11. From both ends: tokens that next_chunk gave out to be computed, and tokens that
      * were loaded from the back. */
     uint64_t given_tokens, tail_tokens;
+    /* Since 0.12. Chunks that were written anew in the order of their rows' importance. */
+    uint64_t reordered_chunks;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -1089,8 +1092,13 @@ struct spec_api {
      * of this model that lack what this configuration chooses rows by (they were stored by one that
      * did not choose) get it, read and verified at maintain.bytes_per_s; then fewer than all of
      * them can be delivered; stats.built_chunks counts. [ABI-140]
-     * Errors: INVALID (flags 0 or unknown), UNSUPPORTED (REORDER, BYPASS; a reader).  Threads: any.
-     * Blocks: never.  Since: 0.2 */
+     * REORDER (also every reorder.interval_s): what was stored together and at least two requests
+     * have chosen from is written anew, each layer's rows in descending average importance within
+     * reorder.scope, each once; stats.reordered_chunks counts. Matches, tokens and rows that are
+     * delivered do not depend on it, meanwhile and after; what stood before goes once no request
+     * that was open then is left, and leases on it have ended. [ABI-207]
+     * Errors: INVALID (flags 0 or unknown), UNSUPPORTED (BYPASS; a reader).  Threads: any.
+     * Blocks: never.  Since: 0.2; REORDER: 0.12 */
     spec_status (*maintain)(spec_connector *conn, const struct spec_maintain_params *params,
                             struct spec_error *reterr);
 };

@@ -53,6 +53,7 @@ enum sc_config_predictor {
 };
 enum sc_config_fill { SC_FILL_LOAD, SC_FILL_CUT, SC_FILL_ENDS };
 enum sc_config_rule { SC_RULE_CONTENTION, SC_RULE_PRECISION };
+enum sc_config_scope { SC_REORDER_SPAN, SC_REORDER_NODE };
 enum sc_config_planner { SC_PLANNER_CHUNK, SC_PLANNER_RANGE };
 enum sc_config_admit { SC_ADMIT_ALL, SC_ADMIT_SECOND };
 enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD };
@@ -103,6 +104,9 @@ struct sc_config {
     uint64_t exact_last;
     uint64_t refine_bytes;          /* "layered.refine_bytes": 64 MiB, of all requests */
     uint64_t hot_ppm;               /* "layered.hot_ppm": 0: no hot blocks */
+    uint32_t reorder_scope;         /* "reorder.scope": enum sc_config_scope */
+    uint64_t reorder_interval_s;    /* "reorder.interval_s": 0: when it is asked for alone */
+    uint64_t reorder_bytes_max;     /* "reorder.bytes_max": 256 MiB, of a layer */
     uint32_t probe_heads;           /* "select.probe_heads": 0: no probe rows are stored */
     uint32_t alpha_milli;           /* "select.alpha_milli": 600 */
     uint32_t similarity;            /* "select.similarity": enum sc_config_similarity */

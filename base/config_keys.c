@@ -188,6 +188,20 @@ static const struct sc_config_row rows[] = {
       "scored a prefix, and are read ahead of being chosen where that is expected to pay. What is "
       "delivered does not depend on it. 0: none is made or read."},
      INTEGER(hot_ppm, 0, 1000000)},
+    {{"reorder.scope", "choice", "span", "\"span\" or \"node\"",
+      "Where reordering moves a row. span: within 1,024 rows, so that a part of a match is still "
+      "read "
+      "in long pieces. node: within all that one pass stored together, up to 16,384 rows."},
+     CHOICE(reorder_scope, "span", "node")},
+    {{"reorder.interval_s", "integer", "0", "0 .. 31536000",
+      "Every how many seconds rows that at least two requests have scored are written anew, each "
+      "layer's in descending average importance, each prefix once; read at maintain.bytes_per_s "
+      "and within store.write_budget. 0: when maintain is asked for it alone."},
+     INTEGER(reorder_interval_s, 0, 31536000)},
+    {{"reorder.bytes_max", "size", "256MiB", "1MiB .. 1TiB",
+      "Memory of a layer that is reordered; what was stored together and has larger ones is left "
+      "as it is."},
+     SIZE(reorder_bytes_max, MIB, TIB)},
     {{"layered.codes", "choice", "auto", "\"auto\", \"no\" or \"yes\"",
       "Whether codes are made of what is stored. auto: where select.base or select.identify is "
       "coarse."},

@@ -284,10 +284,11 @@ static struct plan plan_of(const struct state *state, const struct sc_store_pick
                            uint32_t layer)
 {
     static struct sc_store_pick_plan planner;
+    static struct sc_store_slot_memory memory;
     struct sc_store_pick_op op;
     struct plan plan = {0};
     sc_store_pick_plan_begin(&planner, state->store, layer, state->ranges, state->range_count,
-                             picks);
+                             picks, &memory);
     while (sc_store_pick_plan_next(&planner, &op)) {
         must(op.status, &(struct spec_error){.text = "no such row"}, "plan");
         for (uint32_t i = 0; i < op.part_count; i++) {

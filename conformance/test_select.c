@@ -1,4 +1,4 @@
-/* Fewer rows than all, chosen by importance: ABI-061 .. ABI-069, ABI-072.
+/* Fewer rows than all, chosen by importance: ABI-061 .. ABI-069, ABI-072, ABI-140, ABI-207.
  *
  * Holds, Does not, Threads, Tests: as choice.h. */
 #include "conformance/choice.h"
@@ -316,6 +316,51 @@ static void abi_140_rows_that_lack_a_sketch_get_one_when_it_is_asked_for(void **
     scene_close(&scene);
 }
 
+/* ---- 207 ---- */
+
+static void reorder(struct fixture *fx)
+{
+    struct spec_maintain_params params = {.struct_size = sizeof(params),
+                                          .flags = SPEC_MAINTAIN_REORDER};
+    assert_ok(fx, fx->api->maintain(fx->conn, &params, &fx->error));
+}
+
+/* Chosen rows and whole matches, before, meanwhile and after, over a reopen; two scenes at once. */
+static void abi_207_rows_in_another_order_are_the_same_rows(void **state)
+{
+    struct fixture *fx = *state;
+    for (uint32_t agree = 0; agree <= 8; agree += 4) {
+        struct scene scene = open_scene(fx, FOUR, agree, 2070 + agree);
+        struct scene other = scene_open(fx, FOUR, 3, agree, 2071 + agree, MATCHED);
+        for (uint32_t i = 0; i < 2; i++)
+            ask_all(&scene, ask_ratio(0, 250000));
+        reorder(fx);
+        uint64_t done = 0;
+        for (uint32_t tries = 0; done == 0;) {
+            ask_all(&scene, ask_ratio(0, 100000));
+            done = fixture_stats(fx).reordered_chunks;
+            if (!conf_options.require_hits)
+                break;
+            assert_true(done > 0 || conf_wait(&tries));
+        }
+        ask_all(&other, ask_ratio(0, 250000));
+        ask_all(&other, ask_ratio(0, 250000));
+        reorder(fx);
+        for (uint32_t opened = 0; opened < 3; opened++) {
+            for (uint32_t ppm = 50000; ppm <= 1000000; ppm += 190000) {
+                struct ask ask = ask_ratio(0, ppm);
+                ask.from = opened * 40;
+                ask_all(&scene, ask);
+                ask_all(&other, ask);
+            }
+            fixture_reopen(fx);
+        }
+        expect_sure(&scene);
+        scene_close(&other);
+        scene_close(&scene);
+    }
+}
+
 /* ---- 067, 068, 069 ---- */
 
 static void ask_beside(struct scene *scenes, const struct ask *asks, uint32_t count)
@@ -498,6 +543,7 @@ const struct conf_test CONF_SELECT[] = {
     BARE(abi_066_heads_that_differ_get_every_row_where_a_slot_is_negative),
     BARE(abi_066_rows_without_a_sketch_are_all_delivered),
     BARE(abi_140_rows_that_lack_a_sketch_get_one_when_it_is_asked_for),
+    BARE(abi_207_rows_in_another_order_are_the_same_rows),
     BARE(abi_067_items_of_one_call_have_sets_of_their_own),
     BARE(abi_067_passes_of_one_request_have_sets_of_their_own),
     BARE(abi_068_what_one_item_wants_changes_no_other),

@@ -270,6 +270,15 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .hot = {.ppm = conn->hot.scores != NULL ? (uint32_t)conn->config.hot_ppm : 0,
                 .choose = sc_plugin_hot_choose,
                 .user = conn},
+        .order = {.span_rows = conn->lab.averages == NULL ? 0
+                               : conn->config.reorder_scope == SC_REORDER_NODE
+                                   ? SC_STORE_HOT_ROWS_MAX
+                                   : SC_PLUGIN_SPAN_ROWS,
+                  .bytes_max = conn->config.reorder_bytes_max,
+                  .scores = sc_plugin_order_scores,
+                  .moment = sc_plugin_order_moment,
+                  .is_quiet = sc_plugin_order_is_quiet,
+                  .user = conn},
         .on_piece = sc_plugin_on_piece,
         .on_secret = sc_plugin_on_secret,
         .piece_holds = sc_plugin_piece_holds,

@@ -146,6 +146,7 @@ struct spec_connector {
     struct sc_plugin_ahead ahead;
     struct sc_plugin_fill fill;
     struct sc_plugin_hot hot;
+    uint64_t order_due_ns; /* turn.c's: when orders are looked at next; 0: not known */
     struct sc_plugin_device device;
     struct sc_lab lab; /* opened before the store, which tells it of averages */
 

@@ -189,6 +189,7 @@ static void stats_tiers(const spec_connector *conn, const struct sc_store_stats 
     stats->stages_open = atomic_load(&conn->stages.open);
     stats->hot_rows = sc_counted(&conn->stats.hot_rows);
     stats->hot_bytes = store->hot_bytes;
+    stats->reordered_chunks = store->ordered_pieces;
 }
 
 static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,

@@ -64,23 +64,28 @@ struct sc_store_picks {
                            * this order; ascending neighbours share operations. Kept by pointer.
                            * NULL: 0, 1 .. count - 1 (so all K of a split layout are read) */
     uint64_t count;
-    uint32_t wanted;    /* enum sc_store_part_wanted */
-    bool whole_slabs;   /* planner `chunk`: every operation takes the whole slab of its rows */
-    bool finer;         /* not of whole rows: what their codes lack, where the extent has that, and
-                         * rows else (and those of the host tier). Rows are more than 8 KiB, or
-                         * `finer_always`, or they are gone (is_coarse). The codes' values are the
-                         * consumer's to know. What fails of that is left out, and only that:
-                         * reader_next does not give it, nor what is gone and has none; it is
-                         * counted, and no load of this process reads it again
-                         * (sc_store_finer_failed) */
+    uint32_t wanted;  /* enum sc_store_part_wanted */
+    bool whole_slabs; /* planner `chunk`: every operation takes the whole slab of its rows */
+    bool finer;       /* not of whole rows: what their codes lack, where the extent has that, and
+                       * rows else (and those of the host tier). Rows are more than 8 KiB, or
+                       * `finer_always`, or they are gone (is_coarse). The codes' values are the
+                       * consumer's to know. What fails of that is left out, and only that:
+                       * reader_next does not give it, nor what is gone and has none; it is
+                       * counted, and no load of this process reads it again
+                       * (sc_store_finer_failed) */
     bool finer_always;
     bool from_hot;      /* of hot blocks, some of sc_store_hot_rows', ascending: K and V, read one
                          * behind the other, gaps too. One that fails is not used any more, and the
                          * load ends with its status, which says nothing of the extent's own rows */
     uint64_t gap_bytes; /* planner `range`: gaps up to this are read through, as long as all of them
                          * stay within a sixth of the rows: pages are worth more than operations */
+    /* The reader's own: the order in which the first turn_count are read; else they go out as they
+     * are. */
+    const uint32_t *turn;
+    uint64_t turn_count;
 };
-/* Starts a load of picks; reader_next gives them in that order, in runs of rows that follow each
+/* Starts a load of picks; reader_next gives them in that order (of extents whose rows stand in
+ * another order, in any), in runs of rows that follow each
  * other, row_first being the index in picks->rows, rows of k_row_bytes when K or V alone is wanted.
  * Small reads share frames and batches: up to 64 go out together, and 320 at once. */
 void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,

@@ -163,6 +163,21 @@ struct sc_store_hot {
     void *user;
 };
 
+/* In which order the rows of an extent stand (store/rows/order.h). */
+struct sc_store_order {
+    uint64_t span_rows; /* no row leaves its span of so many; 0: extents get no other order */
+    uint64_t bytes_max; /* of a layer, which is held in memory while it is written */
+    /* What the rows of a layer are worth, 0: not known, in the order of the ranges, which are all
+     * rows that the extent has. false: too little is known yet. Executor thread. */
+    bool (*scores)(void *user, const struct sc_store_range *ranges, uint64_t range_count,
+                   uint32_t layer, float *ret_scores);
+    /* A moment, and whether all has ended since that could have begun to load before it: what was
+     * planned by then may read pages that are to go. Executor thread. */
+    uint64_t (*moment)(void *user);
+    bool (*is_quiet)(void *user, uint64_t moment);
+    void *user;
+};
+
 struct sc_store_average;
 
 struct sc_store_params {
@@ -182,6 +197,7 @@ struct sc_store_params {
     uint64_t probe_row_bytes;
     struct sc_store_codes codes; /* that extents get, in the background */
     struct sc_store_hot hot;     /* likewise */
+    struct sc_store_order order; /* likewise, when it is asked for */
     /* The store was found: its secret, before a piece of it is told of. A follower is told again
      * where another store has come to the same path. An error ends open or sc_store_follow. May be
      * NULL. */
@@ -245,6 +261,7 @@ struct sc_store_stats {
     uint64_t hot_bytes;                 /* likewise by hot blocks */
     uint64_t bad_hot;                   /* hot blocks that failed since open, and are not used */
     uint64_t coarse_pieces;             /* that live, and have no rows but codes */
+    uint64_t ordered_pieces;            /* written anew in another order since open */
     bool is_building;                   /* what extents lack is being made */
     /* Of the host tier: levels, whole pages; counts of slabs that loads asked for. */
     uint64_t host_bytes_max, host_bytes_used, host_bytes_kept;
@@ -442,6 +459,14 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
 /* The same for codes alone, of what was stored since the last run, when extents get codes at all;
  * as fast as it goes. What a run passed over waits for the next start, or open. */
 void sc_store_build_codes(struct sc_store *store);
+/* Begins to write anew, with rows in descending score (params.order), what extents of this
+ * namespace it is known of, each once, in the background, reading no more than bytes_per_s; behind
+ * what runs already. An extent whose rows are written anew, and nobody loads as they were any more,
+ * gives their pages back once leases on them have ended. Never blocks. A follower: no effect. */
+void sc_store_build_order(struct sc_store *store, uint64_t bytes_per_s);
+/* Somebody has ended who may have loaded rows as they were: if editions wait for that, those that
+ * have waited long enough get their records. Any thread; never blocks. */
+void sc_store_build_settle(struct sc_store *store);
 /* It may be known which rows a hot block of the piece's extent shall have: it is built, if it is
  * missing. Any thread; never blocks. A follower: no effect. */
 void sc_store_build_hot(struct sc_store *store, uint64_t piece);

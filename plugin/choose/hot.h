@@ -70,4 +70,16 @@ void sc_plugin_hot_served(struct sc_plugin_request *request, uint32_t layer, uin
 /* Nothing of a request is read ahead any more; a new one has the slot. */
 void sc_plugin_hot_end(spec_connector *conn, struct sc_plugin_request *request);
 
+#define SC_PLUGIN_SPAN_ROWS 1024u /* reorder.scope span */
+
+/* ---- order.c --------------------------------------------------------------------------------- */
+
+/* sc_store_order's. user: the connector. */
+bool sc_plugin_order_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
+                            uint32_t layer, float *ret_scores);
+uint64_t sc_plugin_order_moment(void *user);
+bool sc_plugin_order_is_quiet(void *user, uint64_t moment);
+/* What is due by now. The turn's. */
+void sc_plugin_order_turn(spec_connector *conn);
+
 #endif

@@ -60,10 +60,8 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
         return sc_fail(reterr, SPEC_E_INVALID,
                        "maintain: flags are %#" PRIx32 ", expected some of %#x", params.flags,
                        MAINTAIN_FLAGS);
-    if ((params.flags & (SPEC_MAINTAIN_REORDER | SPEC_MAINTAIN_BYPASS)) != 0)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
-                       "maintain: version %u.%u neither reorders nor "
-                       "bypasses",
+    if ((params.flags & SPEC_MAINTAIN_BYPASS) != 0)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "maintain: version %u.%u does not bypass",
                        SPEC_ABI_MAJOR, SPEC_ABI_MINOR);
     if (conn->ranks.role == SPEC_ROLE_READER)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "maintain: this process is a reader");
@@ -73,5 +71,7 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
         sc_plugin_evict_ask_least(conn);
     if ((params.flags & SPEC_MAINTAIN_BUILD) != 0)
         sc_store_build_start(conn->store, conn->config.maintain_bytes_per_s);
+    if ((params.flags & SPEC_MAINTAIN_REORDER) != 0)
+        sc_store_build_order(conn->store, conn->config.maintain_bytes_per_s);
     return SPEC_OK;
 }

@@ -15,6 +15,7 @@ static bool turn_take(spec_connector *conn)
     sc_plugin_mail_turn(conn);
     if (sc_lab_averages_refused(conn->lab.averages))
         sc_plugin_kick(conn, SC_JOB_LAB);
+    sc_plugin_order_turn(conn);
     if (sc_plugin_fill_due(conn))
         sc_plugin_kick(conn, SC_JOB_LAB);
     return sc_plugin_roots_clear(conn->radix, &conn->index.lock, &conn->index.old_roots) || more;

@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+#define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
+#define GATHER_READS 64u /* submitted together */
 
 /* ---- Memory --------------------------------------------------------------------------------- */
 
@@ -43,10 +44,82 @@ static void on_read(struct sc_io_op *op)
         sc_exec_post(readback->store->params.exec, readback->task, SC_LANE_BACKGROUND);
 }
 
+/* ---- Rows in another order ------------------------------------------------------------------ */
+
+static void gather_leave(const struct sc_store *store, struct sc_store_gather *gather)
+{
+    sc_alloc_free(store->params.alloc, gather->memory);
+    *gather = (struct sc_store_gather){0};
+}
+
+/* Plans a read of each row. Without memory they cannot be had. */
+static void gather_add(struct sc_store_readback *readback, struct sc_store_stretch *stretch,
+                       const struct sc_store_slab_where *where)
+{
+    struct sc_store *store = readback->store;
+    struct sc_store_gather *gather = &stretch->gather;
+    const struct sc_store_stretch_rows *what = &stretch->what;
+    uint64_t rows = what->end - what->first, halves = what->k_alone ? 1 : where->half_count;
+    uint64_t count = rows * halves, page_bytes = sc_store_up(where->stride, PAGE) + PAGE;
+    uint64_t ops_bytes = sc_store_up(count * (sizeof(*gather->ops) + sizeof(*gather->reads)), PAGE);
+    *gather = (struct sc_store_gather){.page_bytes = page_bytes, .halves = (uint32_t)halves};
+    gather->memory = sc_alloc_aligned(store->params.alloc,
+                                      ops_bytes + count * (page_bytes + where->stride), PAGE);
+    stretch->rows.op.status = gather->memory != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
+    if (gather->memory == NULL)
+        return;
+    gather->ops = (struct sc_io_op *)(void *)gather->memory;
+    gather->reads = (struct sc_io_op **)(void *)(gather->ops + count);
+    gather->pages = gather->memory + ops_bytes;
+    gather->rows = gather->pages + count * page_bytes;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t start =
+            where->base[i % halves] + where->slots[what->first + i / halves] * where->stride;
+        struct sc_store_pages pages = sc_store_pages_of(start, start + where->stride);
+        struct sc_store_where from = {where->segment, pages.offset};
+        gather->ops[i] = (struct sc_io_op){.buffer = gather->pages + i * page_bytes,
+                                           .lane = SC_LANE_BACKGROUND,
+                                           .done = on_read,
+                                           .user = readback};
+        if (!sc_store_tier_aim_written(store, &gather->ops[i], from, pages.bytes)) {
+            stretch->rows.op.status = SPEC_E_DROPPED;
+            continue;
+        }
+        gather->reads[gather->count++] = &gather->ops[i];
+        readback->read_bytes += pages.bytes;
+    }
+}
+
+/* Rows [first, + count) of the extent, one behind the other. false: one of them was not read. */
+static bool gather_rows(const struct sc_store_stretch *stretch,
+                        const struct sc_store_slab_where *where, uint64_t first, uint64_t count,
+                        const uint8_t *ret_halves[2])
+{
+    const struct sc_store_gather *gather = &stretch->gather;
+    uint64_t at = first - stretch->what.first, rows = stretch->what.end - stretch->what.first;
+    if (gather->memory == NULL)
+        return false;
+    for (uint32_t half = 0; half < gather->halves; half++) {
+        uint8_t *to = gather->rows + (half * rows + at) * where->stride;
+        ret_halves[half] = to;
+        for (uint64_t i = 0; i < count; i++, to += where->stride) {
+            uint64_t op = (at + i) * gather->halves + half;
+            uint64_t start = where->base[half] + where->slots[first + i] * where->stride;
+            if (gather->ops[op].status != SPEC_OK)
+                return false;
+            memcpy(to, gather->pages + op * gather->page_bytes + start % PAGE, where->stride);
+        }
+    }
+    return true;
+}
+
+/* ---- Rows as they were stored ---------------------------------------------------------------- */
+
 struct place { /* of bytes of a layer */
     const struct sc_store_stretch_rows *rows;
     struct sc_store_where where;
-    uint64_t at; /* from the extent's beginning, as the cache counts */
+    uint64_t at;    /* from the extent's beginning, as the cache counts */
+    bool is_stored; /* as that has it: not of another order */
 };
 
 /* Plans a read of the bytes into the window's memory. The first and last of them that the cache has
@@ -58,7 +131,7 @@ static void bytes_read(struct sc_store_readback *readback, struct sc_store_stret
     struct sc_store_pages all = sc_store_pages_of(where.offset, where.offset + bytes), pages;
     uint8_t *memory = readback->memory + readback->used;
     uint64_t from = 0, to = bytes;
-    if (readback->store->cache != NULL)
+    if (readback->store->cache != NULL && place->is_stored)
         sc_store_cache_edges(readback->store->cache, place->rows->extent->copy, place->at, bytes,
                              memory + all.in, &from, &to);
     what->bytes = memory + all.in;
@@ -83,12 +156,13 @@ static void bytes_read(struct sc_store_readback *readback, struct sc_store_stret
  * layer. */
 static void bytes_add(struct sc_store_readback *readback, struct sc_store_stretch_bytes *what,
                       const struct sc_store_stretch_rows *rows, struct sc_store_where layer,
-                      uint64_t in, uint64_t bytes)
+                      uint64_t in, uint64_t bytes, bool is_stored)
 {
-    struct sc_store_cache *cache = readback->store->cache;
+    struct sc_store_cache *cache = is_stored ? readback->store->cache : NULL;
     const struct place place = {.rows = rows,
                                 .where = {layer.segment, layer.offset + in},
-                                .at = rows->layer * rows->extent->stride + in};
+                                .at = rows->layer * rows->extent->stride + in,
+                                .is_stored = is_stored};
     *what = (struct sc_store_stretch_bytes){0};
     if (cache != NULL)
         what->bytes = sc_store_cache_get(cache, rows->extent->copy, place.at, bytes,
@@ -111,30 +185,53 @@ void sc_store_readback_add(struct sc_store_readback *readback,
     const struct sc_store *store = readback->store;
     const struct sc_store_extent_entry *extent = what->extent;
     struct sc_store_stretch *stretch = &readback->stretches[readback->stretch_count++];
-    struct sc_store_where layer =
-        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, what->layer);
     struct sc_store_slab_where from, to;
     sc_store_slab_where(&store->shape, extent, what->layer, what->from, &from);
     sc_store_slab_where(&store->shape, extent, what->layer, what->to, &to);
     uint32_t last = what->k_alone ? 0 : to.half_count - 1;
     stretch->what = *what;
+    stretch->from = from;
+    stretch->gather = (struct sc_store_gather){0};
+    if (from.slots != NULL) {
+        const struct sc_store_where start = {from.segment, 0};
+        stretch->tags_at = from.tags + what->first * from.tag_stride;
+        stretch->rows = (struct sc_store_stretch_bytes){0};
+        bytes_add(readback, &stretch->tags, what, start, stretch->tags_at,
+                  (what->end - what->first) * from.tag_stride, false);
+        gather_add(readback, stretch, &from);
+        return;
+    }
+    struct sc_store_where layer =
+        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, what->layer);
     stretch->rows_at = from.base[0] + what->first * from.stride;
     stretch->tags_at = from.tags + what->first * from.tag_stride;
     bytes_add(readback, &stretch->rows, what, layer, stretch->rows_at - layer.offset,
-              to.base[last] + what->end * to.stride - stretch->rows_at);
+              to.base[last] + what->end * to.stride - stretch->rows_at, true);
     bytes_add(readback, &stretch->tags, what, layer, stretch->tags_at - layer.offset,
-              (what->end - what->first) * from.tag_stride);
+              (what->end - what->first) * from.tag_stride, true);
     SC_ASSERT(store->params.poison, readback->used <= readback->memory_bytes);
 }
 
 bool sc_store_readback_submit(struct sc_store_readback *readback)
 {
-    uint32_t count = readback->read_count;
+    uint32_t count = readback->read_count, all = count, stretches = readback->stretch_count;
+    struct sc_store *store = readback->store;
     readback->read_count = 0; /* the task may be another thread's, and begin a window */
-    if (count == 0)
+    for (uint32_t i = 0; i < stretches; i++)
+        all += readback->stretches[i].gather.count;
+    if (all == 0)
         return false;
-    atomic_store(&readback->flying, count);
-    sc_store_tier_read(readback->store, readback->reads, count);
+    atomic_store(&readback->flying, all + 1);
+    for (uint32_t i = 0; i < stretches; i++)
+        for (uint32_t at = 0, now; at < readback->stretches[i].gather.count; at += now) {
+            now = readback->stretches[i].gather.count - at;
+            now = now < GATHER_READS ? now : GATHER_READS;
+            sc_store_tier_read(store, readback->stretches[i].gather.reads + at, now);
+        }
+    if (count > 0)
+        sc_store_tier_read(store, readback->reads, count);
+    if (atomic_fetch_sub(&readback->flying, 1) == 1)
+        sc_exec_post(store->params.exec, readback->task, SC_LANE_BACKGROUND);
     return true;
 }
 
@@ -144,6 +241,7 @@ uint64_t sc_store_readback_clear(struct sc_store_readback *readback)
     for (uint32_t i = 0; i < readback->stretch_count; i++) {
         sc_store_cache_unpin(readback->store->cache, readback->stretches[i].rows.pin);
         sc_store_cache_unpin(readback->store->cache, readback->stretches[i].tags.pin);
+        gather_leave(readback->store, &readback->stretches[i].gather);
     }
     readback->used = readback->read_bytes = 0;
     readback->stretch_count = readback->read_count = 0;
@@ -152,6 +250,21 @@ uint64_t sc_store_readback_clear(struct sc_store_readback *readback)
 
 /* ---- Rows ----------------------------------------------------------------------------------- */
 
+/* Where the piece's rows were when the stretch was added: should its extent have got another order
+ * meanwhile, they were read as they were stored. */
+static void stored_where(const struct sc_store_stretch *stretch, const struct sc_store_shape *shape,
+                         const struct sc_store_piece_entry *piece,
+                         struct sc_store_slab_where *ret_where)
+{
+    *ret_where = stretch->from;
+    if (shape->layout != SC_STORE_SPLIT)
+        return;
+    uint64_t rows =
+        stretch->from.base[0] - stretch->what.from->extent_row * (uint64_t)shape->k_row_bytes;
+    ret_where->base[0] = rows + piece->extent_row * (uint64_t)shape->k_row_bytes;
+    ret_where->base[1] = ret_where->base[0] + piece->row_count * (uint64_t)shape->k_row_bytes;
+}
+
 bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i,
                             const struct sc_store_piece_entry *piece, uint64_t first,
                             uint64_t count, struct sc_store_back *ret_back)
@@ -159,8 +272,10 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
     const struct sc_store *store = readback->store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_stretch *stretch = &readback->stretches[i];
-    struct sc_store_slab_where where;
-    sc_store_slab_where(shape, stretch->what.extent, stretch->what.layer, piece, &where);
+    struct sc_store_slab_where where = stretch->from;
+    bool is_gathered = where.slots != NULL;
+    if (!is_gathered)
+        stored_where(stretch, shape, piece, &where);
     if (stretch->rows.op.status != SPEC_OK || stretch->tags.op.status != SPEC_OK)
         return false;
     const uint64_t *tags =
@@ -174,10 +289,14 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
     uint32_t halves = stretch->what.k_alone ? 1 : where.half_count;
     ret_back->stride = where.stride;
     ret_back->tags = tags;
+    if (is_gathered && !gather_rows(stretch, &where, first, count, ret_back->halves))
+        return false;
     for (uint32_t h = 0; h < halves; h++) {
         uint32_t part = where.half_count == 1 ? SC_STORE_PART_ROW : SC_STORE_PART_K + h;
         const uint8_t *rows =
-            stretch->rows.bytes + (where.base[h] + first * where.stride - stretch->rows_at);
+            is_gathered
+                ? ret_back->halves[h]
+                : stretch->rows.bytes + (where.base[h] + first * where.stride - stretch->rows_at);
         tagged.base = sc_store_tag_base(shape->digest, piece->hash, stretch->what.extent->copy,
                                         stretch->what.layer, part);
         if (sc_store_tag_verify(&tagged, rows, tags + h) != count)

@@ -5,7 +5,8 @@
  *   stretch  [rows, in whole pages][their tags, likewise]     of neighbouring pieces of an extent,
  *                                                             in one layer
  *
- * Bytes that the cache holds are taken from there. Only the others are read.
+ * Bytes that the cache holds are taken from there. Only the others are read. Rows of an edition in
+ * another order (store/rows/order.h) are read one by one, and put together when they are given.
  *
  * Holds: the rows that are given agree with their tags, whether the cache or the disk had them; one
  * task is posted when all reads of a window have ended, also those that failed.
@@ -17,6 +18,7 @@
 #define SC_STORE_READBACK_H
 
 #include "store/internal.h"
+#include "store/rows/where.h"
 
 #define SC_STORE_STRETCHES 16u /* of a window */
 
@@ -34,8 +36,20 @@ struct sc_store_stretch_bytes { /* [start, end) of a segment */
     struct sc_store_cache_entry *pin;
 };
 
+/* Rows of another order, of memory of its own: [read of each half of each row][pointers to them]
+ * [pages of each][rows, or K rows, then V rows]. */
+struct sc_store_gather {
+    uint8_t *memory; /* NULL: it is none, or there was no memory */
+    struct sc_io_op *ops, **reads;
+    uint8_t *pages, *rows;
+    uint64_t page_bytes; /* of a half of a row */
+    uint32_t count, halves;
+};
+
 struct sc_store_stretch {
     struct sc_store_stretch_rows what;
+    struct sc_store_slab_where from; /* of what.from, when it was added */
+    struct sc_store_gather gather;
     uint64_t rows_at, tags_at; /* of the segment: where the two begin */
     struct sc_store_stretch_bytes rows, tags;
 };

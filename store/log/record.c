@@ -196,12 +196,36 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
            extent->stride - extent->row_offset >= rows * 2 * k_row_bytes;
 }
 
-/* Of what the kind needs, nothing is absent, and of the other kind's there is nothing. */
+/* Of what the kind needs, nothing is absent, and of the other kinds' there is nothing. own: as in
+ * decode_annex. */
+static bool annex_has(const struct sc_store_field *own)
+{
+    static const uint32_t kinds[] = {[7] = SC_STORE_ANNEX_CODES, SC_STORE_ANNEX_CODES,
+                                     SC_STORE_ANNEX_CODES,       SC_STORE_ANNEX_CODES,
+                                     SC_STORE_ANNEX_CODES,       SC_STORE_ANNEX_CODES,
+                                     SC_STORE_ANNEX_HOT,         SC_STORE_ANNEX_HOT};
+    uint64_t kind = own[0].value;
+    bool is_order = kind == SC_STORE_ANNEX_ORDER;
+    for (uint32_t i = 4; i < 7; i++) /* of an edition: when the extent has probe rows of its own */
+        if (own[i].seen != (is_order ? own[4].seen : kind == SC_STORE_ANNEX_PROBES))
+            return false;
+    for (uint32_t i = 7; i < 15; i++)
+        if (own[i].seen != (kind == kinds[i]))
+            return false;
+    for (uint32_t i = 17; i < 20; i++)
+        if (own[i].seen != is_order)
+            return false;
+    if (kind != SC_STORE_ANNEX_PROBES && kind != SC_STORE_ANNEX_CODES &&
+        kind != SC_STORE_ANNEX_HOT && !is_order)
+        return false;
+    return own[15].seen == own[16].seen && (!own[15].seen || kind == SC_STORE_ANNEX_CODES);
+}
+
 static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct sc_store_field fields[] = {
         SC_STORE_COMMON_FIELDS,
-        SC_STORE_FIELD_UINT("kind", SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_HOT),
+        SC_STORE_FIELD_UINT("kind", SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_ORDER),
         SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
         SC_STORE_FIELD_UINT("stride", 8, UINT64_C(1) << 40),
         {SC_STORE_FIELD_KEY("parts"), .kind = 'a'},
@@ -218,29 +242,24 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
         {SC_STORE_FIELD_KEY("hot"), .kind = 'b', .min = 8, .max = SC_STORE_HOT_BYTES_MAX,
          .optional = true},
         SC_STORE_FIELD_OPTIONAL("kfine", 1, SC_STORE_K_ROW_BYTES_MAX),
-        SC_STORE_FIELD_OPTIONAL("vfine", 1, SC_STORE_K_ROW_BYTES_MAX)};
-    static const uint32_t kinds[] = {
-        [4] = SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_PROBES, SC_STORE_ANNEX_PROBES,
-        SC_STORE_ANNEX_CODES,        SC_STORE_ANNEX_CODES,  SC_STORE_ANNEX_CODES,
-        SC_STORE_ANNEX_CODES,        SC_STORE_ANNEX_CODES,  SC_STORE_ANNEX_CODES,
-        SC_STORE_ANNEX_HOT,          SC_STORE_ANNEX_HOT};
+        SC_STORE_FIELD_OPTIONAL("vfine", 1, SC_STORE_K_ROW_BYTES_MAX),
+        SC_STORE_FIELD_OPTIONAL("tags", 0, UINT64_C(1) << 40),
+        SC_STORE_FIELD_OPTIONAL("off", 0, UINT64_C(1) << 40),
+        SC_STORE_FIELD_OPTIONAL("at", 0, UINT64_MAX)};
     const struct sc_store_field *own = &fields[SC_STORE_COMMON];
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 17))
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 20) || !annex_has(own))
         return false;
     struct sc_store_record_extent *annex = &record->extent;
     uint64_t kind = own[0].value;
-    for (uint32_t i = 4; i < 15; i++)
-        if (own[i].seen != (kind == kinds[i]))
-            return false;
-    if (kind != SC_STORE_ANNEX_PROBES && kind != SC_STORE_ANNEX_CODES && kind != SC_STORE_ANNEX_HOT)
-        return false;
-    if (own[15].seen != own[16].seen || (own[15].seen && kind != SC_STORE_ANNEX_CODES))
-        return false;
     annex->copy = own[1].value;
     annex->stride = own[2].value;
     annex->probe_row_bytes = own[4].value; /* what is absent is 0 */
     annex->probe_offset = own[5].value;
     annex->probe_tag_offset = own[6].value;
+    annex->is_order = kind == SC_STORE_ANNEX_ORDER;
+    annex->tag_offset = own[17].value;
+    annex->row_offset = own[18].value;
+    annex->ordered_at_ns = own[19].value;
     annex->hot_rows = own[13].value;
     annex->hot_words = own[14].value / 8;
     annex->hot_bytes = own[14].bytes;
@@ -260,8 +279,8 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
     if (annex->code_shape.form != 0 && annex->code_shape.scale_bytes % 64 != 0)
         return false;
     return annex->probe_offset % 8 == 0 && annex->probe_tag_offset % 8 == 0 &&
-           annex->stride % 8 == 0 && own[14].value % 8 == 0 &&
-           decode_parts(own[3].bytes, payload + bytes, annex);
+           annex->stride % 8 == 0 && own[14].value % 8 == 0 && annex->tag_offset % 8 == 0 &&
+           annex->row_offset % 8 == 0 && decode_parts(own[3].bytes, payload + bytes, annex);
 }
 
 /* As many rows in each layer, and none that the extent does not have. */
@@ -284,9 +303,14 @@ static bool hot_fits(const struct sc_store_record_extent *annex, uint64_t row_co
 }
 
 bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
-                                uint64_t k_row_bytes)
+                                uint64_t tags_per_row, uint64_t k_row_bytes)
 {
     const struct sc_store_code_shape *codes = &annex->code_shape;
+    if (annex->is_order) {
+        struct sc_store_record_extent like = *annex;
+        like.row_count = row_count;
+        return sc_store_record_extent_fits(&like, tags_per_row, k_row_bytes);
+    }
     if (annex->hot_rows != 0)
         return annex->stride >= annex->hot_rows * 2 * k_row_bytes && hot_fits(annex, row_count);
     if (codes->bits_k != 0) /* where each block ends is looked at when it is read */
@@ -366,6 +390,23 @@ static bool decode_average(const uint8_t *payload, uint64_t bytes, struct sc_sto
     return true;
 }
 
+static bool decode_order(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
+{
+    struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
+                                      SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
+                                      SC_STORE_FIELD_UINT("layer", 0, SC_LIMIT_LAYERS - 1),
+                                      SC_STORE_FIELD_BIN("slots", 2, SC_STORE_ORDER_BYTES_MAX)};
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 3) ||
+        fields[SC_STORE_COMMON + 2].value % 2 != 0)
+        return false;
+    record->order =
+        (struct sc_store_record_order){.copy = fields[SC_STORE_COMMON + 0].value,
+                                       .layer_first = fields[SC_STORE_COMMON + 1].value,
+                                       .slots = fields[SC_STORE_COMMON + 2].bytes,
+                                       .slots_bytes = fields[SC_STORE_COMMON + 2].value};
+    return true;
+}
+
 bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     switch (record->type) {
@@ -387,6 +428,8 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
         return decode_annex(payload, bytes, record);
     case SC_STORE_RECORD_COARSE:
         return decode_coarse(payload, bytes, record);
+    case SC_STORE_RECORD_ORDER:
+        return decode_order(payload, bytes, record);
     default:
         return false;
     }

@@ -37,7 +37,8 @@
 #define SC_STORE_SEGMENT_NUMBERS   (1u << 24) /* numbers of segment files are below */
 #define SC_STORE_RECORD_VERSION    1u
 #define SC_STORE_IDS               UINT64_C(0xFFFFFFFF) /* of extents and pieces: ids are below */
-#define SC_STORE_CODES_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 64u) /* of an average record */
+#define SC_STORE_CODES_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 64u)  /* of an average record */
+#define SC_STORE_ORDER_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 128u) /* of `slots` */
 #define SC_STORE_HOT_BYTES_MAX     (SC_STORE_PAYLOAD_BYTES_MAX - (32u << 10)) /* of `hot` */
 #define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
 
@@ -51,13 +52,15 @@ enum sc_store_record_type {
     SC_STORE_RECORD_AVERAGE = 7,
     SC_STORE_RECORD_ANNEX = 8,
     SC_STORE_RECORD_COARSE = 9,
-    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_COARSE
+    SC_STORE_RECORD_ORDER = 10,
+    SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_ORDER
 };
 
 enum sc_store_annex_kind {
     SC_STORE_ANNEX_PROBES = 1,
     SC_STORE_ANNEX_CODES = 3,
-    SC_STORE_ANNEX_HOT = 5 /* a hot block (store/rows/hot.h) */
+    SC_STORE_ANNEX_HOT = 5,  /* a hot block (store/rows/hot.h) */
+    SC_STORE_ANNEX_ORDER = 6 /* all of a layer, rows in another order (store/rows/order.h) */
 };
 
 struct sc_store_record_space {
@@ -80,6 +83,8 @@ struct sc_store_record_extent {
     uint64_t hot_rows, hot_words;
     const uint64_t *hot_bits;
     const uint8_t *hot_bytes;
+    bool is_order;          /* of an annex: an edition; its sections as an extent's, and */
+    uint64_t ordered_at_ns; /* since when the one before it is void (wall clock) */
     struct sc_store_provenance provenance;
     bool leaves_ids; /* the ids behind its own and behind its last piece's are left free */
     uint32_t part_count;
@@ -103,6 +108,14 @@ struct sc_store_record_coarse { /* id: of the extent whose rows are void, and co
     uint32_t bits_k, bits_v;    /* of the codes */
 };
 
+/* id: of an extent, of whose edition to come these are the slots of some layers. */
+struct sc_store_record_order {
+    uint64_t copy;        /* of that annex */
+    uint64_t layer_first; /* the layers are as many as there are slots for */
+    const uint8_t *slots; /* u16 each, little-endian; in the payload */
+    uint64_t slots_bytes;
+};
+
 struct sc_store_record_epoch { /* id: of a namespace */
     uint64_t epoch, at_ns;
 };
@@ -120,6 +133,7 @@ struct sc_store_record {
     struct sc_store_record_coarse coarse;
     struct sc_store_record_epoch epoch;
     struct sc_store_record_average average;
+    struct sc_store_record_order order;
     struct sc_store_record_space space;
     struct sc_store_record_extent extent; /* an annex too: its probe members, stride and parts */
     struct sc_store_piece piece;          /* tokens, marks: the two arrays below; no provenance */
@@ -166,6 +180,10 @@ void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_s
 void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns);
 void sc_store_record_put_coarse(struct sc_store_writer *writer, uint64_t extent,
                                 const struct sc_store_record_coarse *coarse);
+/* slots: of all layers (store/rows/order.h), of which layer_count from layer_first on are put. */
+void sc_store_record_put_order(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
+                               uint32_t layer_first, const uint16_t *slots, uint64_t row_count,
+                               uint32_t layer_count);
 /* All pieces of the namespace that stand before it are void. */
 void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,
                                uint64_t at_ns);
@@ -208,7 +226,7 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
 
 /* The same of an annex to an extent of so many rows. */
 bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
-                                uint64_t k_row_bytes);
+                                uint64_t tags_per_row, uint64_t k_row_bytes);
 
 /* Upper bounds of whole frames, for reserving log space: a key of k characters is k + 1 bytes, an
  * integer 9, a bin header 5. */
@@ -232,6 +250,20 @@ static inline uint64_t sc_store_record_bytes_parts(uint64_t part_count) /* exten
 static inline uint64_t sc_store_record_bytes_hot(uint64_t word_count)
 {
     return 32 + word_count * 8;
+}
+
+/* Layers that one record of slots has. */
+static inline uint32_t sc_store_record_order_layers(uint64_t row_count)
+{
+    return (uint32_t)(SC_STORE_ORDER_BYTES_MAX / (row_count * 2));
+}
+
+/* What an edition's records of slots take. */
+static inline uint64_t sc_store_record_bytes_order(uint64_t row_count, uint64_t layer_count)
+{
+    uint64_t each = sc_store_record_order_layers(row_count);
+    return (layer_count + each - 1) / each * (SC_STORE_FRAME_BYTES + 128) +
+           layer_count * row_count * 2;
 }
 
 static inline uint64_t sc_store_record_bytes_piece(uint64_t token_count, uint64_t mark_count)

@@ -5,6 +5,7 @@
  * Holds, Does not, Threads: store/log/record.h.
  * Tests: tests/unit/store/test_record.c, test_log.c */
 #include "store/log/wire.h"
+#include "store/rows/order.h"
 
 #include <msgpack.h>
 
@@ -112,18 +113,25 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
 {
     const struct sc_store_code_shape *codes = &annex->code_shape;
     bool has_codes = codes->bits_k != 0, is_hot = annex->hot_rows != 0;
-    bool has_finer = sc_store_finer_row_bytes(codes) > 0;
+    bool has_finer = sc_store_finer_row_bytes(codes) > 0, has_probes = annex->probe_row_bytes > 0;
     msgpack_packer packer = pack_begin(writer,
-                                       has_finer   ? 12
-                                       : has_codes ? 10
-                                       : is_hot    ? 6
-                                                   : 7,
+                                       annex->is_order ? (has_probes ? 10 : 7)
+                                       : has_finer     ? 12
+                                       : has_codes     ? 10
+                                       : is_hot        ? 6
+                                                       : 7,
                                        SC_STORE_RECORD_ANNEX, extent_id);
     pack_uint(&packer, "kind",
-              is_hot      ? SC_STORE_ANNEX_HOT
-              : has_codes ? SC_STORE_ANNEX_CODES
-                          : SC_STORE_ANNEX_PROBES);
+              annex->is_order ? SC_STORE_ANNEX_ORDER
+              : is_hot        ? SC_STORE_ANNEX_HOT
+              : has_codes     ? SC_STORE_ANNEX_CODES
+                              : SC_STORE_ANNEX_PROBES);
     pack_uint(&packer, "copy", annex->copy);
+    if (annex->is_order) {
+        pack_uint(&packer, "tags", annex->tag_offset);
+        pack_uint(&packer, "off", annex->row_offset);
+        pack_uint(&packer, "at", annex->ordered_at_ns);
+    }
     if (is_hot) {
         pack_uint(&packer, "hrows", annex->hot_rows);
         pack_hot(&packer, annex->hot_bits, annex->hot_words);
@@ -138,7 +146,7 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
             pack_uint(&packer, "kfine", codes->k_finer_bytes);
             pack_uint(&packer, "vfine", codes->v_finer_bytes);
         }
-    } else {
+    } else if (has_probes) {
         pack_uint(&packer, "prow", annex->probe_row_bytes);
         pack_uint(&packer, "probe", annex->probe_offset);
         pack_uint(&packer, "ptags", annex->probe_tag_offset);
@@ -201,6 +209,25 @@ void sc_store_record_put_coarse(struct sc_store_writer *writer, uint64_t extent,
     pack_uint(&packer, "at", coarse->at_ns);
     pack_uint(&packer, "bitsk", coarse->bits_k);
     pack_uint(&packer, "bitsv", coarse->bits_v);
+}
+
+void sc_store_record_put_order(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
+                               uint32_t layer_first, const uint16_t *slots, uint64_t row_count,
+                               uint32_t layer_count)
+{
+    msgpack_packer packer = pack_begin(writer, 3, SC_STORE_RECORD_ORDER, extent);
+    pack_uint(&packer, "copy", copy);
+    pack_uint(&packer, "layer", layer_first);
+    pack_key(&packer, "slots");
+    msgpack_pack_bin(&packer, layer_count * row_count * 2);
+    for (uint64_t i = 0; i < layer_count * row_count; i++) {
+        uint8_t le[2];
+        sc_store_le_put(le,
+                        slots[(layer_first + i / row_count) * sc_store_order_words(row_count) * 4 +
+                              i % row_count],
+                        2);
+        msgpack_pack_bin_body(&packer, le, 2);
+    }
 }
 
 void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, uint64_t epoch,

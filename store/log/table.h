@@ -69,8 +69,11 @@ struct sc_store_extent_entry {
     struct sc_store_annex *_Atomic annex;
     struct sc_store_annex *_Atomic codes; /* likewise its codes */
     struct sc_store_annex *_Atomic hot;   /* likewise its hot block; NULL again: it was bad */
-    _Atomic bool wants_hot;               /* it may be known which rows that shall have */
-    _Atomic bool is_coding;               /* live_task.c makes them, or tells build.c to */
+    /* Likewise its second edition: all of a layer, rows in another order. What stands in `parts` is
+     * the same, until it goes. */
+    struct sc_store_annex *_Atomic order;
+    _Atomic bool wants_hot; /* it may be known which rows that shall have */
+    _Atomic bool is_coding; /* live_task.c makes them, or tells build.c to */
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */
@@ -97,7 +100,13 @@ struct sc_store_extent_entry {
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;
     struct sc_store_annex *_Atomic held_codes;
-    struct sc_store_annex *_Atomic held_hot; /* goes with the rows */
+    struct sc_store_annex *_Atomic held_hot;   /* goes with the rows */
+    struct sc_store_annex *_Atomic held_order; /* likewise */
+    bool is_void;   /* rows in any edition are, and hot blocks: codes stay */
+    bool is_listed; /* among those that rows_next links */
+    /* build.c's: an edition that is found and has no record; the next such, 0: none. */
+    uint32_t order_next;
+    uint64_t order_moment;
 };
 
 /* Sections of an extent that were built later and lie elsewhere; constant. */
@@ -107,6 +116,8 @@ struct sc_store_annex {
     struct sc_store_code_shape code_shape; /* bits_k 0: no codes */
     uint64_t *hot_bits;                    /* of a hot block: store/rows/hot.h; behind the parts */
     uint32_t hot_rows;                     /* in each layer; 0: it is none */
+    uint16_t *slots; /* of an edition: store/rows/order.h; behind the parts. NULL: it is none */
+    uint64_t tag_offset, row_offset; /* of an edition */
     uint32_t probe_row_bytes, part_count;
     struct sc_store_part parts[]; /* segment: an index of the open store */
 };
@@ -115,7 +126,8 @@ struct sc_store_annex {
 static inline struct sc_store_annex *_Atomic *
 sc_store_annex_place(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
 {
-    return annex->hot_rows != 0            ? &extent->hot
+    return annex->slots != NULL            ? &extent->order
+           : annex->hot_rows != 0          ? &extent->hot
            : annex->code_shape.bits_k != 0 ? &extent->codes
                                            : &extent->annex;
 }
@@ -124,9 +136,39 @@ sc_store_annex_place(struct sc_store_extent_entry *extent, const struct sc_store
 static inline struct sc_store_annex *_Atomic *
 sc_store_annex_held(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
 {
-    return annex->hot_rows != 0            ? &extent->held_hot
+    return annex->slots != NULL            ? &extent->held_order
+           : annex->hot_rows != 0          ? &extent->held_hot
            : annex->code_shape.bits_k != 0 ? &extent->held_codes
                                            : &extent->held_annex;
+}
+
+/* Where the layers of an extent are: as it was stored, or in another order. */
+struct sc_store_edition {
+    const struct sc_store_part *parts;
+    const struct sc_store_annex *annex; /* NULL: as it was stored */
+    uint64_t stride, probe_offset, probe_tag_offset, tag_offset, row_offset;
+    uint32_t part_count;
+};
+static inline struct sc_store_edition
+sc_store_edition_of(const struct sc_store_extent_entry *extent)
+{
+    const struct sc_store_annex *annex = atomic_load_explicit(&extent->order, memory_order_acquire);
+    if (annex != NULL)
+        return (struct sc_store_edition){.parts = annex->parts,
+                                         .annex = annex,
+                                         .stride = annex->stride,
+                                         .probe_offset = annex->probe_offset,
+                                         .probe_tag_offset = annex->probe_tag_offset,
+                                         .tag_offset = annex->tag_offset,
+                                         .row_offset = annex->row_offset,
+                                         .part_count = annex->part_count};
+    return (struct sc_store_edition){.parts = extent->parts,
+                                     .stride = extent->stride,
+                                     .probe_offset = extent->probe_offset,
+                                     .probe_tag_offset = extent->probe_tag_offset,
+                                     .tag_offset = extent->tag_offset,
+                                     .row_offset = extent->row_offset,
+                                     .part_count = extent->part_count};
 }
 
 /* Where an extent's probe rows are: in front of its rows, or in an annex. */
@@ -147,13 +189,14 @@ static inline struct sc_store_probes sc_store_probes_of(const struct sc_store_ex
                                         .stride = annex->stride,
                                         .offset = annex->probe_offset,
                                         .tag_offset = annex->probe_tag_offset};
-    return (struct sc_store_probes){.parts = extent->parts,
-                                    .part_count = extent->part_count,
+    const struct sc_store_edition edition = sc_store_edition_of(extent);
+    return (struct sc_store_probes){.parts = edition.parts,
+                                    .part_count = edition.part_count,
                                     .row_bytes = extent->probe_row_bytes,
                                     .copy = extent->copy,
-                                    .stride = extent->stride,
-                                    .offset = extent->probe_offset,
-                                    .tag_offset = extent->probe_tag_offset};
+                                    .stride = edition.stride,
+                                    .offset = edition.probe_offset,
+                                    .tag_offset = edition.probe_tag_offset};
 }
 
 struct sc_store_table_folder;
@@ -178,10 +221,10 @@ bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint6
 /* Parts that reserve made room for. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
 
-/* An annex that stays until the table is done: its members and parts, and so many words of bits,
- * are the caller's to set. NULL: no memory. */
+/* An annex that stays until the table is done: its members and parts, and so many words of bits or
+ * of slots, are the caller's to set. NULL: no memory. */
 struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32_t part_count,
-                                            uint64_t hot_words);
+                                            uint64_t hot_words, uint64_t slot_words);
 
 /* The entry's memory; NULL: no such id was ever reserved. Any thread. */
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id);

@@ -5,6 +5,7 @@
  *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
  *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
  *   coarse only         every page that is held, but its annexes' (coarse_extent.c): listed
+ *   another edition     the extent's own pages, in which its rows stood first: likewise
  *
  * A page of a layer is free when it holds only rows of freed pieces (or of no piece). Tags and
  * padding stay until the extent's last piece goes. So what is free is a function of the extent and
@@ -141,24 +142,26 @@ static uint64_t annex_free(const struct sc_store_annex *annex, struct sc_store_s
     return count;
 }
 
-/* Those that stay when rows go. */
-static uint64_t annexes_kept(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+/* Those that go with rows, and those that stay. */
+static uint64_t copies_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
-    return annex_free(atomic_load(&extent->held_annex), map) +
-           annex_free(atomic_load(&extent->held_codes), map);
+    return annex_free(atomic_load(&extent->held_hot), map) +
+           annex_free(atomic_load(&extent->held_order), map);
 }
 
 static uint64_t annexes_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
-    return annexes_kept(extent, map) + annex_free(atomic_load(&extent->held_hot), map);
+    return annex_free(atomic_load(&extent->held_annex), map) +
+           annex_free(atomic_load(&extent->held_codes), map) + copies_free(extent, map);
 }
 
-/* Space lock held. The extent holds its hot block no more. */
-static void hot_gone(struct sc_store *store, struct sc_store_extent_entry *extent)
+/* Space lock held. The extent holds its hot block and its edition no more. */
+static void copies_gone(struct sc_store *store, struct sc_store_extent_entry *extent)
 {
     uint64_t pages = annex_free(atomic_load(&extent->held_hot), NULL);
     atomic_fetch_sub_explicit(&store->counts.hot_bytes, pages * PAGE, memory_order_relaxed);
     atomic_store(&extent->held_hot, NULL);
+    atomic_store(&extent->held_order, NULL);
 }
 
 /* Pages that the last piece, whose span this is, still holds: tags, padding and an annex too. */
@@ -276,8 +279,8 @@ bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_an
     pthread_mutex_lock(&store->disk.lock);
     bool holds =
         extent->trimmed && extent->held_pages > extent->void_pages && atomic_load(held) == NULL;
-    if (annex->hot_rows != 0) /* it would go with them */
-        holds = holds && atomic_load(&extent->rows_state) == SC_STORE_ROWS_HELD;
+    if (annex->hot_rows != 0 || annex->slots != NULL) /* it would go with them */
+        holds = holds && !extent->is_void;
     if (holds) {
         atomic_store(held, annex);
         extent->held_pages += (uint32_t)pages;
@@ -295,7 +298,7 @@ bool sc_store_annex_is_held(struct sc_store *store, uint64_t id)
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     return extent != NULL &&
            (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_codes) != NULL ||
-            atomic_load(&extent->held_hot) != NULL);
+            atomic_load(&extent->held_hot) != NULL || atomic_load(&extent->held_order) != NULL);
 }
 
 /* ---- Rows alone ----------------------------------------------------------------------------- */
@@ -318,16 +321,20 @@ static uint64_t piece_pages(const struct sc_store *store,
     return span->alone ? annexes_free(extent, map) : 0;
 }
 
-/* Space lock held. What waited is over. */
+/* Space lock held. What waited is over; nothing is left of it where its last piece went before. */
 static void rows_free(struct sc_store *store, uint64_t id)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-    if (atomic_load(&extent->rows_state) != SC_STORE_ROWS_VOID)
-        return; /* its last piece went before */
-    uint64_t pages = parts_free(store, id, extent, &store->disk.space);
-    pages += annex_free(atomic_load(&extent->held_hot), &store->disk.space);
-    hot_gone(store, extent);
-    atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED);
+    uint64_t pages = 0;
+    extent->is_listed = false;
+    if (atomic_load(&extent->rows_state) == SC_STORE_ROWS_VOID)
+        pages += parts_free(store, id, extent, &store->disk.space);
+    if (extent->is_void)
+        pages += copies_free(extent, &store->disk.space);
+    if (extent->is_void)
+        copies_gone(store, extent);
+    if (!has_rows(extent))
+        atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
     extent->void_pages -= (uint32_t)pages;
     store->quarantine.bytes -= pages * PAGE;
@@ -342,8 +349,11 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, entry->extent);
     struct span span = span_find(store, extent, piece, true);
-    if (!has_rows(extent))
-        return annexes_kept(extent, NULL) * PAGE / atomic_load(&extent->live_count);
+    if (!has_rows(extent)) {
+        uint64_t pages = annexes_free(extent, NULL);
+        pages -= extent->is_void ? copies_free(extent, NULL) : 0;
+        return pages * PAGE / atomic_load(&extent->live_count);
+    }
     return piece_pages(store, extent, &span, NULL) * PAGE;
 }
 
@@ -395,7 +405,7 @@ static void piece_free(struct sc_store *store, uint64_t id)
         atomic_fetch_sub_explicit(&store->counts.code_bytes, codes * PAGE, memory_order_relaxed);
         atomic_store(&extent->held_annex, NULL);
         atomic_store(&extent->held_codes, NULL);
-        hot_gone(store, extent);
+        copies_gone(store, extent);
         if (!has_rows(extent))
             atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED); /* whatever waits for it */
     }
@@ -452,6 +462,25 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
     return pages * PAGE;
 }
 
+/* Space lock held. What is void from now on: rows as they were stored, where there is another
+ * edition; all rows, of an extent that is left with its codes. Returns its pages. */
+static uint64_t rows_void(struct sc_store_extent_entry *extent)
+{
+    uint64_t annexes = annexes_free(extent, NULL), pages = 0;
+    uint64_t coarse_ns = atomic_load(&extent->coarse_ns);
+    bool is_void = coarse_ns != 0 && coarse_ns != SC_STORE_COARSE_SOON && !extent->is_void;
+    bool is_first = has_rows(extent) && extent->held_pages - extent->void_pages > annexes;
+    if (is_first)
+        pages = extent->held_pages - extent->void_pages - annexes;
+    if (is_first)
+        atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
+    if (is_void && !has_rows(extent)) {
+        pages += copies_free(extent, NULL);
+        extent->is_void = true;
+    }
+    return pages;
+}
+
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t dropped_wall_ns)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
@@ -460,15 +489,18 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
         return 0;
     pthread_mutex_lock(&store->disk.lock);
     extent_trim(store, id, extent);
-    uint64_t kept = annexes_kept(extent, NULL);
-    if (has_rows(extent) && extent->held_pages - extent->void_pages > kept) {
-        pages = extent->held_pages - extent->void_pages - kept;
-        atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
+    pages = rows_void(extent);
+    if (pages > 0) {
         extent->void_pages += (uint32_t)pages;
         store->quarantine.bytes += pages * PAGE;
-        extent->rows_due_ns = due_of(store, dropped_wall_ns, now_ns);
-        extent->rows_next = 0;
-        if (extent->rows_due_ns <= now_ns) {
+        extent->rows_due_ns =
+            due_of(store, dropped_wall_ns, now_ns); /* of what waits already, too */
+        bool is_listed = extent->is_listed;
+        extent->is_listed = true;
+        extent->rows_next = is_listed ? extent->rows_next : 0;
+        if (is_listed) {
+            /* it goes where it stands: what stands behind it waits as long */
+        } else if (extent->rows_due_ns <= now_ns) {
             rows_free(store, id);
         } else if (store->quarantine.rows_first == 0) {
             store->quarantine.rows_first = store->quarantine.rows_last = (uint32_t)id;
@@ -540,8 +572,7 @@ uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns)
 static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piece)
 {
     uint32_t state = piece != NULL ? atomic_load(&piece->state) : SC_STORE_PIECE_NONE;
-    if (state != SC_STORE_PIECE_LIVE &&
-        (state != SC_STORE_PIECE_DOOMED || piece->extent == 0))
+    if (state != SC_STORE_PIECE_LIVE && (state != SC_STORE_PIECE_DOOMED || piece->extent == 0))
         return false;
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, piece->extent);
     bool writes = store->params.role == SC_STORE_WRITER;

@@ -8,6 +8,8 @@
 #include "store/rows/codes.h"
 #include "store/rows/hot.h"
 
+#include <string.h>
+
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
 /* Gaps are read through up to a sixth of the rows: a quarter of rows at random, of 8 KiB or more,
@@ -22,9 +24,12 @@ uint64_t sc_store_device_gap(const struct sc_store_device *device)
     return bytes < (double)GAP_BYTES_MAX ? (uint64_t)bytes : GAP_BYTES_MAX;
 }
 
+static void turns_make(struct sc_store_pick_plan *plan, struct sc_store_slot_memory *memory);
+
 void sc_store_pick_plan_begin(struct sc_store_pick_plan *plan, const struct sc_store *store,
                               uint32_t layer, const struct sc_store_range *ranges,
-                              uint64_t range_count, const struct sc_store_picks *picks)
+                              uint64_t range_count, const struct sc_store_picks *picks,
+                              struct sc_store_slot_memory *memory)
 {
     plan->store = store;
     plan->ranges = ranges;
@@ -36,6 +41,9 @@ void sc_store_pick_plan_begin(struct sc_store_pick_plan *plan, const struct sc_s
     plan->slab_next = plan->slab_end = plan->mark_stride = 0;
     plan->row_bytes = plan->gap_bytes = 0;
     plan->is_open = false;
+    plan->picks.turn = memory->turn;
+    plan->picks.turn_count = 0;
+    turns_make(plan, memory);
 }
 
 /* ---- The cursor ----------------------------------------------------------------------------- */
@@ -138,6 +146,8 @@ static bool place_open(struct sc_store_pick_plan *plan)
     if (range->is_coarse != 0)
         return false; /* it has no rows */
     sc_store_slab_where(&store->shape, extent, plan->layer, piece, &place->where);
+    if (place->where.slots != NULL)
+        place->slab_first = place->slab_end = 0;
     if (plan->picks.wanted == SC_STORE_WANT_V)
         place->where.base[0] = place->where.base[1];
     if (plan->picks.wanted != SC_STORE_WANT_ROWS)
@@ -151,18 +161,94 @@ static bool places_join(const struct sc_store_pick_plan *plan, const struct sc_s
                         const struct sc_store_pick_place *b)
 {
     return a->extent == b->extent && a->shift == b->shift && a->finer == b->finer &&
+           a->where.slots == b->where.slots &&
            (plan->store->shape.layout == SC_STORE_PAIRED || a->finer != NULL ||
             a->slab_first == b->slab_first);
 }
 
-/* ---- Operations ----------------------------------------------------------------------------- */
-
-static uint64_t file_at(const struct sc_store_pick_place *place, uint32_t half, uint64_t row)
+static uint64_t file_at(const struct sc_store_pick_place *place, uint32_t half, uint64_t slot)
 {
-    return place->where.base[half] + row * place->where.stride;
+    return place->where.base[half] + slot * place->where.stride;
 }
 
-/* Pages of the extent's rows [first, end), all halves. */
+/* Where the place has a logical row. */
+static uint64_t slot_of(const struct sc_store_pick_place *place, uint64_t row)
+{
+    return sc_store_slot_of(&place->where, row + place->shift);
+}
+
+/* ---- Turns ---------------------------------------------------------------------------------- */
+
+/* Picks [first, end), which ascend in one extent whose edition has another order: by their slots,
+ * and behind them, as they are, those that the host tier has. */
+static void turns_sort(struct sc_store_pick_plan *plan, struct sc_store_slot_memory *memory,
+                       uint64_t first, uint64_t end)
+{
+    uint64_t rows = plan->place.extent->row_count, at = first, hosted_range = UINT64_MAX;
+    const struct sc_store_pick_place place = plan->place;
+    bool is_hosted = false;
+    memset(memory->at, 0, rows * sizeof(*memory->at));
+    for (uint64_t i = first; i < end; i++) {
+        uint64_t row = sc_store_pick_row(&plan->picks, i);
+        (void)cursor_seek(plan, row);
+        if (hosted_range != plan->range)
+            is_hosted = sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range]);
+        hosted_range = plan->range;
+        memory->turn[i] = is_hosted ? (uint32_t)i : UINT32_MAX;
+        if (!is_hosted)
+            memory->at[slot_of(&place, row)] = (uint32_t)i + 1;
+    }
+    /* Hosted ones move to the end, from the last on: nothing is written over before it is read. */
+    uint64_t tail = end;
+    for (uint64_t i = end; i-- > first;)
+        if (memory->turn[i] != UINT32_MAX)
+            memory->turn[--tail] = memory->turn[i];
+    for (uint64_t slot = 0; slot < rows; slot++)
+        if (memory->at[slot] != 0)
+            memory->turn[at++] = memory->at[slot] - 1;
+    SC_ASSERT(plan->store->params.poison, at == tail);
+}
+
+/* The order in which picks are read, as far as the scratch goes; turn_count 0: as they are. */
+static void turns_make(struct sc_store_pick_plan *plan, struct sc_store_slot_memory *memory)
+{
+    bool is_finer = plan->picks.finer &&
+                    (plan->picks.finer_always || plan->store->shape.row_bytes > FINER_ROW_BYTES);
+    uint64_t most = SC_STORE_ROWS_MAX, first = 0;
+    if (plan->picks.from_hot || is_finer ||
+        atomic_load_explicit(&plan->store->counts.orders, memory_order_relaxed) == 0)
+        return;
+    most = plan->picks.count < most ? plan->picks.count : most;
+    while (first < most) {
+        uint64_t row = sc_store_pick_row(&plan->picks, first), end = first, last = row;
+        if (!cursor_seek(plan, row) || !place_open(plan)) {
+            memory->turn[first] = (uint32_t)first;
+            first++; /* the plan says so when it comes there */
+            continue;
+        }
+        const struct sc_store_pick_place place = plan->place;
+        do {
+            memory->turn[end] = (uint32_t)end;
+            last = row;
+            row = ++end < most ? sc_store_pick_row(&plan->picks, end) : 0;
+        } while (end < most && row > last && cursor_seek(plan, row) && place_open(plan) &&
+                 plan->place.extent == place.extent && plan->place.shift == place.shift);
+        if (place.where.slots != NULL) {
+            plan->is_open = false;
+            (void)cursor_seek(plan, sc_store_pick_row(&plan->picks, first));
+            if (place_open(plan) && plan->place.where.slots == place.where.slots)
+                turns_sort(plan, memory, first, end);
+        }
+        first = end;
+    }
+    plan->picks.turn_count = first;
+    plan->range = plan->range_first = 0;
+    plan->is_open = false;
+}
+
+/* ---- Operations ----------------------------------------------------------------------------- */
+
+/* Pages of slots [first, end), all halves. */
 static uint64_t pages_of(const struct sc_store_pick_place *place, uint64_t first, uint64_t end)
 {
     uint64_t bytes = 0;
@@ -171,28 +257,28 @@ static uint64_t pages_of(const struct sc_store_pick_place *place, uint64_t first
     return bytes;
 }
 
-/* Pages between the last row of a read and a later row, that would be read for nothing. */
-static uint64_t gap_of(const struct sc_store_pick_place *place, uint64_t last, uint64_t row)
+/* Pages between the last slot of a read and a later one, that would be read for nothing. */
+static uint64_t gap_of(const struct sc_store_pick_place *place, uint64_t last, uint64_t slot)
 {
     uint64_t end = sc_store_up(file_at(place, 0, last + 1), PAGE);
-    uint64_t start = sc_store_down(file_at(place, 0, row), PAGE);
+    uint64_t start = sc_store_down(file_at(place, 0, slot), PAGE);
     return start > end ? start - end : 0;
 }
 
-/* Whether extent row `row` belongs to the read of [first, last]. */
-static bool row_joins(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
-                      uint64_t first, uint64_t last, uint64_t row)
+/* Whether the slot belongs to the read of [first, last]. */
+static bool slot_joins(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
+                       uint64_t first, uint64_t last, uint64_t slot)
 {
-    uint64_t gap = gap_of(place, last, row);
+    uint64_t gap = gap_of(place, last, slot);
     uint64_t gaps = plan->gap_bytes + gap * place->where.half_count;
     if (gap > plan->picks.gap_bytes || (gap > 0 && gaps > plan->row_bytes / GAP_SHARE) ||
-        pages_of(place, first, row + 1) > plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES)
+        pages_of(place, first, slot + 1) > plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES)
         return false;
     plan->gap_bytes = gaps;
     return true;
 }
 
-/* Takes picks that go on ascending, below extent row `end`, as one read with [first, *last]; not
+/* Takes picks that go on ascending, below slot `end`, as one read with slots [first, *last]; not
  * into a range that the host tier has. */
 static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
                        uint64_t first, uint64_t end, uint64_t *last)
@@ -202,27 +288,29 @@ static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pi
     for (plan->row_bytes += row_bytes; plan->pick < plan->picks.count;
          plan->row_bytes += row_bytes) {
         uint64_t row = sc_store_pick_row(&plan->picks, plan->pick);
-        if (row <= *last - place->shift || !cursor_seek(plan, row) || !place_open(plan) ||
-            !places_join(plan, place, &plan->place))
+        if ((place->where.slots == NULL && row <= *last - place->shift) ||
+            !cursor_seek(plan, row) || !place_open(plan) || !places_join(plan, place, &plan->place))
             return;
-        row += place->shift;
+        uint64_t slot = slot_of(place, row);
         bool is_hosted = plan->range != range &&
                          sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range]);
-        if (row >= end || is_hosted ||
+        if (slot <= *last || slot >= end || is_hosted ||
             (!(plan->picks.whole_slabs && place->finer == NULL) &&
-             !row_joins(plan, place, first, *last, row)))
+             !slot_joins(plan, place, first, *last, slot)))
             return;
         range = plan->range;
-        *last = row;
+        *last = slot;
         plan->pick++;
     }
 }
 
-/* The reads of extent rows [first, end), of which `row` is the one at op->at. */
+/* The reads of slots [first, end), of which `slot` is the one at op->at. */
 static void op_parts(const struct sc_store_pick_place *place, uint64_t first, uint64_t end,
-                     uint64_t row, struct sc_store_pick_op *op)
+                     uint64_t slot, struct sc_store_pick_op *op)
 {
     uint64_t before = 0;
+    op->slots = place->where.slots;
+    op->shift = place->shift;
     op->segment = place->where.segment;
     op->finer = place->finer;
     op->part_count = place->where.half_count;
@@ -231,7 +319,7 @@ static void op_parts(const struct sc_store_pick_place *place, uint64_t first, ui
             sc_store_pages_of(file_at(place, i, first), file_at(place, i, end));
         op->parts[i].offset = pages.offset;
         op->parts[i].bytes = pages.bytes;
-        op->at[i] = before + (file_at(place, i, row) - pages.offset);
+        op->at[i] = before + (file_at(place, i, slot) - pages.offset);
         before += pages.bytes;
     }
 }
@@ -243,10 +331,17 @@ static void slab_open(struct sc_store_pick_plan *plan)
     uint64_t frame_bytes = plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES;
     uint64_t most = (frame_bytes / place->where.half_count - 2 * PAGE) / place->where.stride;
     most = most > 0 ? most : 1;
-    uint64_t rows = place->slab_end - place->slab_first, count = (rows + most - 1) / most;
+    uint64_t first = place->slab_first, end = place->slab_end;
+    if (place->where.slots != NULL) { /* rows of other pieces stand beside it */
+        uint64_t chunk = plan->store->params.config->chunk_tokens;
+        uint64_t slot = slot_of(place, sc_store_pick_row(&plan->picks, plan->pick));
+        first = slot - slot % chunk;
+        end = first + chunk < place->extent->row_count ? first + chunk : place->extent->row_count;
+    }
+    uint64_t rows = end - first, count = (rows + most - 1) / most;
     plan->slab = *place;
-    plan->slab_next = place->slab_first;
-    plan->slab_end = place->slab_end;
+    plan->slab_next = first;
+    plan->slab_end = end;
     plan->slab_rows = (rows + count - 1) / count;
 }
 
@@ -254,7 +349,7 @@ static void slab_open(struct sc_store_pick_plan *plan)
 static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
 {
     const struct sc_store_pick_place slab = plan->slab;
-    uint64_t first = plan->slab_next, end = first + plan->slab_rows, row = first;
+    uint64_t first = plan->slab_next, end = first + plan->slab_rows, slot = first;
     end = end < plan->slab_end ? end : plan->slab_end;
     plan->slab_next = end;
     op->range = plan->range;
@@ -262,20 +357,20 @@ static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *
     if (plan->pick < plan->picks.count &&
         cursor_seek(plan, sc_store_pick_row(&plan->picks, plan->pick)) && place_open(plan) &&
         places_join(plan, &slab, &plan->place)) {
-        row = sc_store_pick_row(&plan->picks, plan->pick) + slab.shift;
-        if (row >= first && row < end) {
-            uint64_t last = row;
+        slot = slot_of(&slab, sc_store_pick_row(&plan->picks, plan->pick));
+        if (slot >= first && slot < end) {
+            uint64_t last = slot;
             op->range = plan->range;
             op->range_first = plan->range_first;
             plan->pick++;
             picks_take(plan, &slab, first, end, &last);
         } else {
-            row = first;
+            slot = first;
         }
     }
     op->pick_count = plan->pick - op->pick_first;
     op->is_slab = first == slab.slab_first && end == slab.slab_end;
-    op_parts(&slab, first, end, row, op);
+    op_parts(&slab, first, end, slot, op);
 }
 
 /* Picks of the cursor's range from the next one on, from the host tier. */
@@ -312,8 +407,8 @@ uint64_t sc_store_pick_plan_end(struct sc_store_pick_plan *plan)
         uint64_t row = sc_store_pick_row(&plan->picks, end);
         is_in = cursor_seek(plan, row) && place_open(plan) &&
                 places_join(plan, &plan->slab, &plan->place) &&
-                row + plan->slab.shift >= plan->slab_next &&
-                row + plan->slab.shift < plan->slab_end;
+                slot_of(&plan->slab, row) >= plan->slab_next &&
+                slot_of(&plan->slab, row) < plan->slab_end;
     }
     plan->picks.count = end;
     return end;
@@ -428,7 +523,7 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
         return true;
     }
     const struct sc_store_pick_place place = plan->place;
-    uint64_t first = row + place.shift, last = first;
+    uint64_t first = slot_of(&place, row), last = first;
     plan->pick++;
     picks_take(plan, &place, first, UINT64_MAX, &last);
     ret_op->pick_count = plan->pick - ret_op->pick_first;

@@ -7,16 +7,19 @@
  *           [all of piece 7 ]  [all of 8]  `chunk`: whole slabs
  *
  * An op is one read of paired rows (or of K or V rows alone), or two of a split layout's K and V
- * rows. Its rows lie evenly from at[], by logical row: `first` is the row at at[].
+ * rows. Its rows lie evenly from at[], by slot (store/rows/order.h): that of the first pick is at
+ * at[]. Where an edition has another order, picks of one extent take turns by their slots, and a
+ * slab is a chunk of slots.
  *
  * Picks of a range that lies in the host tier are an op of their own, as far as they ascend.
  *
  *   hot     [2 9 70 71 ...]          from a hot block: an op is a read of as many as fit, one
  *                                    behind the other, whatever lies between them in the extent
  *
- * Holds: ops hold every pick once, in order; the reads of one fit a frame; begin and next allocate
- * nothing and cost O(1) a pick, amortised over the ranges that a stretch passes; after a descent a
- * piece is found by a search in MARKS places of the ranges, then among ranges / MARKS.
+ * Holds: ops hold every pick once, in order (turns: in theirs); the reads of one fit a frame; begin
+ * and next allocate nothing and cost O(1) a pick, amortised over the ranges that a stretch passes;
+ * after a descent a piece is found by a search in MARKS places of the ranges, then among ranges /
+ * MARKS.
  * Does not: lock, do I/O, look at bytes or tags.
  * Threads: the reader's lock.
  * Tests: tests/unit/store/test_picks.c */
@@ -30,13 +33,19 @@
 
 #define SC_STORE_PICK_MARKS 128u
 
+/* Scratch of a reader, for rows of editions in another order. */
+struct sc_store_slot_memory {
+    uint32_t turn[SC_STORE_ROWS_MAX]; /* picks in the order in which they are read */
+    uint32_t at[SC_STORE_ROWS_MAX];   /* what stands in a slot, + 1; 0: nothing that is wanted */
+};
+
 /* Where the rows of a range lie: of halves, those that are wanted. */
 struct sc_store_pick_place {
     const struct sc_store_extent_entry *extent;
     struct sc_store_slab_where where;
     const struct sc_store_annex *finer; /* NULL: rows; else its finer rows, one half */
     uint64_t shift;                     /* extent row - logical row, modulo 2^64 */
-    uint64_t slab_first, slab_end;      /* extent rows of the piece */
+    uint64_t slab_first, slab_end;      /* extent rows of the piece; where.slots: nothing */
 };
 
 struct sc_store_pick_plan {
@@ -54,7 +63,7 @@ struct sc_store_pick_plan {
 
     /* `chunk`: what is left of the slab; slab_next == slab_end: none is open. */
     struct sc_store_pick_place slab;
-    uint64_t slab_next, slab_end, slab_rows; /* extent rows; rows of one op */
+    uint64_t slab_next, slab_end, slab_rows; /* slots; of one op */
 
     uint64_t row_bytes, gap_bytes; /* picked so far, in pages; read through so far */
 
@@ -62,9 +71,16 @@ struct sc_store_pick_plan {
     uint64_t marks[SC_STORE_PICK_MARKS]; /* logical row with which range i * mark_stride begins */
 };
 
+/* The caller's number of the pick that is the i-th to be read, and its row. */
+static inline uint64_t sc_store_pick_index(const struct sc_store_picks *picks, uint64_t i)
+{
+    return i < picks->turn_count ? picks->turn[i] : i;
+}
+
 static inline uint64_t sc_store_pick_row(const struct sc_store_picks *picks, uint64_t i)
 {
-    return picks->rows != NULL ? picks->rows[i] : i;
+    uint64_t index = sc_store_pick_index(picks, i);
+    return picks->rows != NULL ? picks->rows[index] : index;
 }
 
 struct sc_store_pick_op {
@@ -76,15 +92,19 @@ struct sc_store_pick_op {
     uint64_t pick_first, pick_count;
     uint64_t range, range_first; /* of the first pick, as in the plan */
     uint64_t at[2];              /* where the first pick's row is, from the op's first byte */
-    bool is_slab;                /* it reads all rows of the first pick's piece */
+    const uint16_t *slots; /* NULL, or in which slots its rows are: extent row r in slots[r] */
+    uint64_t shift;        /* of slots: extent row - logical row, modulo 2^64 */
+    bool is_slab;          /* it reads all rows of the first pick's piece */
     const struct sc_store_annex *finer; /* of its rows, as in the place */
     struct sc_store_hosted host; /* or from the slab's, if it is not NULL: then nothing is read, and
                                   * the slab is the caller's to unpin */
 };
 
+/* memory: until the plan is done. */
 void sc_store_pick_plan_begin(struct sc_store_pick_plan *plan, const struct sc_store *store,
                               uint32_t layer, const struct sc_store_range *ranges,
-                              uint64_t range_count, const struct sc_store_picks *picks);
+                              uint64_t range_count, const struct sc_store_picks *picks,
+                              struct sc_store_slot_memory *memory);
 /* The next operation (of a slab it may hold no pick); false: all is planned. */
 bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *ret_op);
 /* Picks behind the slab that is open are not wanted any more: the plan ends with it, or now.

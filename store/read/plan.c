@@ -4,6 +4,8 @@
  * Tests: tests/unit/store/test_store.c */
 #include "store/read/plan.h"
 
+#include <string.h>
+
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
 /* A gap is read through, rather than another operation started, up to what a device of 1 GB/s moves
@@ -19,10 +21,12 @@
 #define PART_BYTES   (256ull << 10)
 
 void sc_store_plan_begin(struct sc_store_plan *plan, const struct sc_store *store, uint32_t layer,
-                         const struct sc_store_range *ranges, uint64_t range_count)
+                         const struct sc_store_range *ranges, uint64_t range_count,
+                         uint32_t *slot_rows)
 {
     *plan = (struct sc_store_plan){
         .store = store,
+        .slot_rows = slot_rows,
         .ranges = ranges,
         .range_count = range_count,
         .layer = layer,
@@ -62,6 +66,16 @@ static const struct sc_store_extent_entry *range_find(const struct sc_store_plan
     return sc_store_range_find(plan->store, plan->layer, range, ret_extent_row);
 }
 
+/* Which slots have rows of the run that was opened. */
+static void run_slots(struct sc_store_plan *plan)
+{
+    const uint16_t *slots = plan->where.slots;
+    memset(plan->slot_rows, 0, plan->extent->row_count * sizeof(*plan->slot_rows));
+    for (uint64_t i = 0; i < plan->run_count; i++)
+        plan->slot_rows[slots[plan->run_first + i]] = (uint32_t)i + 1;
+    plan->slot_next = 0;
+}
+
 /* Opens a run at plan->range and stretches it over the ranges that go on in the same extent. */
 static bool run_open(struct sc_store_plan *plan)
 {
@@ -85,6 +99,8 @@ static bool run_open(struct sc_store_plan *plan)
             break;
         plan->run_count += plan->ranges[i].row_count;
     }
+    if (plan->where.slots != NULL)
+        run_slots(plan);
     return true;
 }
 
@@ -151,6 +167,33 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     op->v_at = op_add(op, v_start, v_start + op->row_count * where.stride);
 }
 
+/* The next slots that have rows of the run, with what little lies between them. */
+static void plan_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op)
+{
+    const struct sc_store_slab_where *where = &plan->where;
+    uint64_t most = (plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES) / where->half_count;
+    uint64_t end = plan->extent->row_count, stride = where->stride, first = plan->slot_next, last;
+    most = (most - 2 * PAGE) / stride;
+    while (plan->slot_rows[first] == 0)
+        first++;
+    last = first;
+    op->row_count = 1;
+    for (uint64_t slot = first + 1;
+         slot < end && slot - first < most && (slot - last - 1) * stride <= GAP_BYTES; slot++) {
+        if (plan->slot_rows[slot] == 0)
+            continue;
+        last = slot;
+        op->row_count++;
+    }
+    plan->slot_next = last + 1;
+    op->slot_first = first;
+    op->slot_count = last + 1 - first;
+    op->row_at = op_add(op, where->base[0] + first * stride, where->base[0] + (last + 1) * stride);
+    if (where->half_count > 1)
+        op->v_at =
+            op_add(op, where->base[1] + first * stride, where->base[1] + (last + 1) * stride);
+}
+
 /* Bytes from the run's first tag to its first row. */
 static uint64_t run_lead(const struct sc_store_plan *plan)
 {
@@ -212,6 +255,19 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     op->row_at = at + (rows - start);
 }
 
+/* Of an edition in another order. The cursor stays at the run's first row until all are planned. */
+static void ordered_end(struct sc_store_plan *plan, struct sc_store_plan_op *op)
+{
+    op->slots = plan->where.slots;
+    op->run_first = plan->run_first;
+    op->run_count = plan->run_count;
+    plan->rows_planned += op->row_count;
+    if (plan->rows_planned < plan->run_count)
+        return;
+    plan->rows_planned = 0;
+    rows_advance(plan, plan->run_count);
+}
+
 /* The whole range at the cursor, from the host tier. */
 static bool plan_hosted(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
@@ -238,7 +294,8 @@ bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret
         plan->range++;
     if (plan->range == plan->range_count)
         return false;
-    *ret_op = (struct sc_store_plan_op){.range = plan->range, .row_first = plan->row_next};
+    *ret_op = (struct sc_store_plan_op){
+        .range = plan->range, .range_row = plan->range_row, .row_first = plan->row_next};
     if (plan->run_count == 0 && plan_hosted(plan, ret_op))
         return true;
     if (plan->run_count == 0 && !run_open(plan)) {
@@ -248,15 +305,20 @@ bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret
     }
     ret_op->segment = plan->where.segment;
     ret_op->run_row = plan->rows_planned;
-    if (plan->tags_planned > 0 && plan->tags_planned < plan->run_count)
+    bool is_ordered = plan->where.slots != NULL;
+    if (plan->tags_planned < plan->run_count && (plan->tags_planned > 0 || is_ordered))
         plan_tags(plan, ret_op);
+    else if (is_ordered)
+        plan_slots(plan, ret_op);
     else if (shape->layout == SC_STORE_PAIRED)
         plan_paired(plan, ret_op);
     else if (plan->tags_planned == 0)
         plan_tags(plan, ret_op);
     else
         plan_split_rows(plan, ret_op);
-    if (ret_op->row_count > 0)
+    if (is_ordered)
+        ordered_end(plan, ret_op);
+    else if (ret_op->row_count > 0)
         rows_advance(plan, ret_op->row_count);
     return true;
 }

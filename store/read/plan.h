@@ -12,7 +12,11 @@
  * A range that lies in the host tier is an operation of its own, which reads nothing, and ends a
  * run.
  *
- * Holds: operations cover every wanted row once, in order, tags first; each fits a frame.
+ *   slots   [ . 7 3 . | 5 4 6 . ]     an edition in another order: the tags first, then stretches
+ * of ops     [tags] [7 3][5 4 6]       slots that have rows of the run, whichever these are
+ *
+ * Holds: operations cover every wanted row once, tags first, in order but for such editions; each
+ * fits a frame.
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the reader's lock.
  * Tests: tests/unit/store/test_store.c */
@@ -39,13 +43,15 @@ struct sc_store_plan {
     struct sc_store_slab_where where; /* of its first piece */
     uint64_t run_first, run_count;    /* extent rows */
     uint64_t tags_planned, rows_planned;
+    uint64_t slot_next;  /* where.slots: the next slot to look at */
+    uint32_t *slot_rows; /* of those slots: the run's row there + 1; 0: none of it */
 
     bool is_crowded; /* other loads keep devices busy meanwhile: no operation is cut short */
 };
 
 struct sc_store_plan_op {
-    spec_status status; /* SPEC_E_CORRUPT: the range is no live piece's; nothing to read */
-    uint64_t range;     /* of its first row */
+    spec_status status;        /* SPEC_E_CORRUPT: the range is no live piece's; nothing to read */
+    uint64_t range, range_row; /* of its first row; of slots: of the run's */
     uint32_t segment, part_count;
     struct {
         uint64_t offset, bytes; /* pages of the segment file */
@@ -56,7 +62,12 @@ struct sc_store_plan_op {
     /* Rows [run_row, run_row + row_count) of the run lie at row_at, packed; of a split layout the K
      * rows at row_at and the V rows at v_at. */
     uint64_t run_row, row_count, row_at, v_at;
-    uint64_t row_first;          /* index of the first in the order of the ranges */
+    uint64_t row_first; /* index of the first (of slots: of the run's first) in the order
+                         * of the ranges */
+    /* Not NULL: slots [slot_first, + slot_count) lie at row_at, and at v_at, of which row_count
+     * have rows of the run: extent rows [run_first, + run_count), row r in slot slots[r]. */
+    const uint16_t *slots;
+    uint64_t slot_first, slot_count, run_first, run_count;
     struct sc_store_hosted host; /* where they lie already, if its slab is not NULL: then nothing is
                                   * read, and the slab is the caller's to unpin */
 };
@@ -68,8 +79,10 @@ const struct sc_store_extent_entry *sc_store_range_find(const struct sc_store *s
                                                         const struct sc_store_range *range,
                                                         uint64_t *ret_extent_row);
 
+/* slot_rows: scratch, [SC_STORE_ROWS_MAX], until the plan is done. */
 void sc_store_plan_begin(struct sc_store_plan *plan, const struct sc_store *store, uint32_t layer,
-                         const struct sc_store_range *ranges, uint64_t range_count);
+                         const struct sc_store_range *ranges, uint64_t range_count,
+                         uint32_t *slot_rows);
 /* The next operation; false: all is planned. */
 bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret_op);
 

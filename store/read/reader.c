@@ -157,7 +157,9 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_fligh
         .at = {(uint32_t)(used + plan->at[0]), (uint32_t)(used + plan->at[1])},
         .status = plan->status,
         .is_slab = plan->is_slab,
-        .finer = plan->finer};
+        .finer = plan->finer,
+        .slots = plan->slots,
+        .shift = plan->shift};
     reader->unit_next = (reader->unit_next + 1) % SC_READER_UNITS;
     slot->unit_count++;
     uint64_t wanted = sc_reader_picks_wanted(reader, plan->pick_first, plan->pick_count, NULL);
@@ -255,6 +257,8 @@ static void group_free(struct sc_reader_group *group)
 {
     struct sc_alloc *alloc = group->alloc;
     sc_alloc_free(alloc, group->units);
+    sc_alloc_free(alloc, group->slot_rows);
+    sc_alloc_free(alloc, group->slot_memory);
     sc_alloc_free(alloc, group->reads);
     sc_alloc_free(alloc, group->rows);
     sc_alloc_free(alloc, group->tags);
@@ -279,8 +283,11 @@ static struct sc_reader_group *group_make(const struct sc_store *store, uint64_t
     group->units = sc_alloc(alloc, count * SC_READER_UNITS * sizeof(*group->units));
     group->tags = sc_alloc(alloc, count * tag_bytes);
     group->rows = sc_alloc(alloc, count * rows_buffer_bytes(store));
+    group->slot_memory = sc_alloc(alloc, count * sizeof(*group->slot_memory));
+    group->slot_rows = sc_alloc(alloc, count * SC_STORE_ROWS_MAX * sizeof(*group->slot_rows));
     if (group->readers != NULL && group->slots != NULL && group->reads != NULL &&
-        group->units != NULL && group->tags != NULL && group->rows != NULL)
+        group->units != NULL && group->tags != NULL && group->rows != NULL &&
+        group->slot_memory != NULL && group->slot_rows != NULL)
         return group;
     group_free(group);
     return NULL;
@@ -303,6 +310,8 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
         reader->units = group->units + i * SC_READER_UNITS;
         reader->tags = group->tags + i * tag_rows;
         reader->rows = group->rows + i * rows_buffer_bytes(store);
+        reader->slot_memory = group->slot_memory + i;
+        reader->slot_rows = group->slot_rows + i * SC_STORE_ROWS_MAX;
         reader->leaves = sc_io_is_shallow(store->io);
         const struct sc_flight_memory memory = {.commons = &group->commons,
                                                 .slots = group->slots + i * SC_READER_SLOTS,
@@ -382,7 +391,8 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
 {
     pthread_mutex_lock(&reader->flight.lock);
     load_end(reader);
-    sc_store_plan_begin(&reader->plan, reader->flight.store, layer, ranges, range_count);
+    sc_store_plan_begin(&reader->plan, reader->flight.store, layer, ranges, range_count,
+                        reader->slot_memory->at);
     load_begin(reader, lane, false);
 }
 
@@ -393,8 +403,9 @@ void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
     struct sc_store *store = reader->flight.store;
     pthread_mutex_lock(&reader->flight.lock);
     load_end(reader);
-    sc_store_plan_begin(&reader->plan, store, layer, ranges, range_count);
-    sc_store_pick_plan_begin(&reader->pick_plan, store, layer, ranges, range_count, picks);
+    sc_store_plan_begin(&reader->plan, store, layer, ranges, range_count, NULL);
+    sc_store_pick_plan_begin(&reader->pick_plan, store, layer, ranges, range_count, picks,
+                             reader->slot_memory);
     reader->pick_tags = NULL;
     reader->wanted_bits = NULL;
     reader->bases.range = UINT64_MAX;
@@ -594,6 +605,7 @@ static spec_status front_open(struct sc_store_reader *reader, struct sc_reader_s
     reader->slot_unit = 0;
     if (reader->is_picks)
         return SPEC_OK;
+    sc_reader_rows_open(reader, slot);
     if (slot->flight.status != SPEC_OK)
         return load_fail(reader, slot->flight.status, slot->flight.sys_errno, ret_rows, reterr);
     memcpy(reader->tags + plan->tag_first * per_row, slot->flight.frame + plan->tag_at,

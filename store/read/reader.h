@@ -21,6 +21,8 @@ struct sc_reader_unit { /* picks that lie in one read */
     spec_status status;
     bool is_slab; /* all rows of the first pick's piece are there; the consumer's, once it landed */
     const struct sc_store_annex *finer; /* they are finer rows, of this annex; or NULL */
+    const uint16_t *slots;              /* not NULL: as in the op, which it is of */
+    uint64_t shift;
 };
 
 struct sc_reader_slot {
@@ -37,6 +39,8 @@ struct sc_reader_group { /* readers that were opened together. Set by open, cons
     struct sc_reader_unit *units;
     uint64_t *tags;
     uint8_t *rows;
+    struct sc_store_slot_memory *slot_memory;
+    uint16_t *slot_rows;
     struct sc_flight_commons commons;
 };
 
@@ -48,7 +52,10 @@ struct sc_store_reader {
     struct sc_reader_unit *units; /* [SC_READER_UNITS] a ring */
     uint64_t *tags;               /* of the run at the front: [SC_STORE_ROWS_MAX * tags_per_row] */
     uint8_t *rows; /* split layout: K and V put together, SC_STORE_BITE_BYTES or a row */
-    bool leaves;   /* frames' lines: sc_frames_leave */
+    struct sc_store_slot_memory *slot_memory; /* the plan's */
+    uint16_t *slot_rows; /* the consumer's, of the run at the front: [SC_STORE_ROWS_MAX] which row
+                          * of it stands in a slot, + 1; 0: none */
+    bool leaves;         /* frames' lines: sc_frames_leave */
 
     /* Guarded by flight.lock. */
     uint32_t unit_next;         /* of the ring */
@@ -64,7 +71,9 @@ struct sc_store_reader {
     /* The consumer's. */
     uint64_t range, range_row;    /* of the next row to verify */
     struct sc_reader_slot *front; /* ready, its tags taken: read without the lock; or NULL */
-    uint64_t slot_row;            /* rows of it that were handed out; of picks: of its unit */
+    uint64_t slot_row;            /* rows of it that were handed out, or its slots that were passed;
+                                   * of picks: of its unit */
+    uint64_t run_range_first;     /* of such slots: index of the first row of `range` */
     uint32_t slot_unit;           /* units of it that were handed out whole */
     const uint8_t *last[2]; /* what was handed out last: read until the caller asks for more */
     uint64_t last_bytes;    /* of each */
@@ -104,6 +113,8 @@ static inline struct sc_reader_unit *sc_reader_unit_of(const struct sc_store_rea
 
 /* The consumer's: without the lock, but for the last. */
 
+/* The front slot, of whole ranges, is the consumer's from now on. */
+void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_slot *slot);
 /* Whether the front slot holds a row that is still to be handed out; of picks, slot_unit and
  * slot_row say which. */
 bool sc_reader_rows_left(struct sc_store_reader *reader);

@@ -30,9 +30,10 @@ struct rows {
     const uint64_t *tags; /* row i's, part p's: tags[i * part_count + p] */
 };
 
-/* From row `at` of the operation on. */
+/* From row `at` of the operation on (of slots: from that one), whose tags are the run's from `tag`
+ * on; the reader's cursor is there. */
 static struct rows rows_of(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
-                           uint64_t at, uint64_t count)
+                           uint64_t at, uint64_t tag, uint64_t count)
 {
     const struct sc_store *store = reader->flight.store;
     const struct sc_store_shape *shape = &store->shape;
@@ -41,7 +42,7 @@ static struct rows rows_of(const struct sc_store_reader *reader, const struct sc
     uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
     struct rows rows = {.part_count = is_paired ? 1 : 2,
-                        .tags = reader->tags + (slot->plan.run_row + at) * shape->tags_per_row};
+                        .tags = reader->tags + tag * shape->tags_per_row};
     struct sc_store_tag_rows tagged = {
         .position_first = piece->first_position + range->row_first + reader->range_row,
         .row_bytes = is_paired ? shape->row_bytes : shape->k_row_bytes,
@@ -100,7 +101,7 @@ static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slo
                       const struct sc_store_sink *sink, uint64_t at, uint64_t count, uint8_t *dst)
 {
     const struct sc_store *store = reader->flight.store;
-    const struct rows rows = rows_of(reader, slot, at, count);
+    const struct rows rows = rows_of(reader, slot, at, slot->plan.run_row + at, count);
     if (!(sink != NULL ? rows_move(&rows, sink, slot->plan.row_first + at)
                        : rows_verify(&rows, dst)))
         return false;
@@ -110,6 +111,17 @@ static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slo
     sc_store_hosted_put(store, &reader->fill, reader->range_row, count, rows.tags,
                         rows.parts[0].rows, rows.parts[1].rows);
     return true;
+}
+
+/* Puts the consumer's range at that of a logical row. */
+static void range_seek(struct sc_store_reader *reader, uint64_t row, uint64_t *range_first)
+{
+    const struct sc_store_range *ranges = reader->plan.ranges;
+    while (row < *range_first)
+        *range_first -= ranges[--reader->range].row_count;
+    while (reader->range + 1 < reader->plan.range_count &&
+           row - *range_first >= ranges[reader->range].row_count)
+        *range_first += ranges[reader->range++].row_count;
 }
 
 /* Rows at a time, of so many bytes. */
@@ -144,12 +156,96 @@ void sc_reader_rows_leave(struct sc_store_reader *reader)
     reader->last_bytes = 0;
 }
 
+/* ---- Whole ranges of an edition in another order ----------------------------------------------
+ */
+
+/* Which row of the run, + 1, the front's next slot has; 0: none of it. */
+static uint64_t slot_row_of(const struct sc_store_reader *reader, const struct sc_reader_slot *slot)
+{
+    return reader->slot_rows[slot->plan.slot_first + reader->slot_row];
+}
+
+static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_slot *slot)
+{
+    while (reader->slot_row < slot->plan.slot_count && slot_row_of(reader, slot) == 0)
+        reader->slot_row++;
+    return reader->slot_row < slot->plan.slot_count;
+}
+
+/* Puts the consumer's cursor at a row of the run. */
+static void run_seek(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                     uint64_t run_row)
+{
+    uint64_t row = slot->plan.row_first + run_row;
+    range_seek(reader, row, &reader->run_range_first);
+    reader->range_row = row - reader->run_range_first;
+}
+
+void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_slot *slot)
+{
+    const struct sc_store_plan_op *plan = &slot->plan;
+    if (plan->row_count > 0 || plan->slots != NULL) {
+        reader->range = plan->range;
+        reader->range_row = plan->range_row;
+        reader->run_range_first = plan->row_first - plan->range_row;
+    }
+    if (plan->slots == NULL)
+        return;
+    if (plan->tag_count > 0 && plan->tag_first == 0) {
+        memset(reader->slot_rows, 0, SC_STORE_ROWS_MAX * sizeof(*reader->slot_rows));
+        for (uint64_t i = 0; i < plan->run_count; i++)
+            reader->slot_rows[plan->slots[plan->run_first + i]] = (uint16_t)(i + 1);
+    }
+    if (slots_left(reader, slot)) /* should the read have failed, it is of this row */
+        run_seek(reader, slot, slot_row_of(reader, slot) - 1);
+}
+
+/* Rows of one piece that follow each other in their slots as they do there. */
+static spec_status slots_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                              const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
+{
+    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    const struct sc_store_plan_op *plan = &slot->plan;
+    uint64_t most = bite_of(reader, shape->row_bytes), at = reader->slot_row, count = 1;
+    uint64_t row = slot_row_of(reader, slot) - 1;
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    bool is_apart = is_split && reader->rows_least > 0;
+    run_seek(reader, slot, row);
+    uint64_t left = reader->plan.ranges[reader->range].row_count - reader->range_row;
+    most = left < most ? left : most;
+    left = plan->slot_count - at;
+    most = left < most ? left : most;
+    while (count < most &&
+           reader->slot_rows[plan->slot_first + at + count] == (uint16_t)(row + count + 1))
+        count++;
+    const struct rows rows = rows_of(reader, slot, at, row, count);
+    if (!(sink != NULL ? rows_move(&rows, sink, plan->row_first + row)
+                       : rows_verify(&rows, is_apart ? NULL : reader->rows)))
+        return SPEC_E_CORRUPT;
+    uint64_t stride = is_split ? shape->k_row_bytes : shape->row_bytes;
+    const uint8_t *k = rows.parts[0].rows, *v = is_split ? rows.parts[1].rows : NULL;
+    if (sink == NULL && is_apart)
+        *ret_rows = (struct sc_store_rows){.rows = k, .v = v, .stride = stride};
+    else if (sink == NULL)
+        *ret_rows = rows_together(reader, is_split ? reader->rows : k);
+    ret_rows->row_first = plan->row_first + row;
+    ret_rows->row_count = count;
+    last_set(reader, k, v, count * stride);
+    reader->slot_row += count;
+    return SPEC_OK;
+}
+
+/* ---- Whole ranges, a bite at a time ------------------------------------------------------------
+ */
+
 spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                 const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
 {
     struct sc_store *store = reader->flight.store;
     const struct sc_store_shape *shape = &store->shape;
     uint64_t most = bite_of(reader, shape->row_bytes), at = reader->slot_row;
+    if (slot->plan.slots != NULL)
+        return slots_take(reader, slot, sink, ret_rows);
     uint64_t count = slot->plan.row_count - at;
     bool is_split = shape->layout == SC_STORE_SPLIT;
     bool is_apart = is_split && reader->rows_least > 0;
@@ -209,6 +305,8 @@ static bool pick_is_wanted(const struct sc_store_reader *reader, uint64_t pick)
 bool sc_reader_rows_left(struct sc_store_reader *reader)
 {
     const struct sc_reader_slot *slot = reader->front;
+    if (!reader->is_picks && slot->plan.slots != NULL)
+        return slots_left(reader, slot);
     if (!reader->is_picks)
         return reader->slot_row < slot->plan.row_count;
     for (; reader->slot_unit < slot->unit_count; reader->slot_unit++) {
@@ -219,15 +317,6 @@ bool sc_reader_rows_left(struct sc_store_reader *reader)
         reader->slot_row = 0;
     }
     return false;
-}
-
-/* Puts the consumer's range at that of a logical row, which it is not behind. */
-static void range_seek(struct sc_store_reader *reader, uint64_t row, uint64_t *range_first)
-{
-    const struct sc_store_range *ranges = reader->plan.ranges;
-    while (reader->range + 1 < reader->plan.range_count &&
-           row - *range_first >= ranges[reader->range].row_count)
-        *range_first += ranges[reader->range++].row_count;
 }
 
 static void bases_set(struct sc_store_reader *reader)
@@ -275,15 +364,24 @@ static bool finer_are_good(const struct sc_store_reader *reader, const struct sc
     return sc_store_finer_verify(&annex->code_shape, base, position, count, rows);
 }
 
-/* How many picks from `pick` on, of a unit that ends at `end`, are wanted rows in succession. */
-static uint64_t run_count(const struct sc_store_reader *reader, uint64_t pick, uint64_t end,
-                          uint64_t most)
+/* In which slot of its extent, or just as the how manieth, the unit's read has a logical row. */
+static uint64_t unit_slot(const struct sc_reader_unit *unit, uint64_t row)
+{
+    return unit->slots != NULL ? unit->slots[row + unit->shift] : row;
+}
+
+/* How many picks from `pick` on, of a unit that ends at `end`, are wanted rows in succession, and
+ * stand so. */
+static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_reader_unit *unit,
+                          uint64_t pick, uint64_t end, uint64_t most)
 {
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
-    uint64_t row = sc_store_pick_row(picks, pick), count = 1;
+    uint64_t row = sc_store_pick_row(picks, pick), index = sc_store_pick_index(picks, pick);
+    uint64_t slot = unit_slot(unit, row), count = 1;
     while (count < most && pick + count < end &&
            sc_store_pick_row(picks, pick + count) == row + count &&
-           pick_is_wanted(reader, pick + count))
+           sc_store_pick_index(picks, pick + count) == index + count &&
+           unit_slot(unit, row + count) == slot + count && pick_is_wanted(reader, pick + count))
         count++;
     return count;
 }
@@ -316,8 +414,8 @@ static spec_status finer_take(struct sc_store_reader *reader, const struct sc_re
     if (*count == 0)
         return SPEC_E_CORRUPT;
     last_set(reader, at, NULL, *count * stride);
-    *ret_rows = (struct sc_store_rows){
-        .rows = at, .v = at, .stride = stride, .finer = &annex->code_shape};
+    *ret_rows =
+        (struct sc_store_rows){.rows = at, .v = at, .stride = stride, .finer = &annex->code_shape};
     return SPEC_OK;
 }
 
@@ -325,8 +423,7 @@ bool sc_reader_finer_leave(struct sc_store_reader *reader, spec_status status)
 {
     struct sc_store *store = reader->flight.store;
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
-    const struct sc_reader_unit *unit =
-        sc_reader_unit_of(reader, reader->front, reader->slot_unit);
+    const struct sc_reader_unit *unit = sc_reader_unit_of(reader, reader->front, reader->slot_unit);
     const struct sc_store_range *ranges = reader->plan.ranges;
     uint64_t pick = unit->pick_first + reader->slot_row, end = pick + 1;
     if (unit->finer == NULL && (!picks->finer || ranges[reader->range].is_coarse == 0))
@@ -363,7 +460,8 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
     uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
     uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
-    uint64_t away = picks->from_hot ? reader->slot_row : row - first;
+    uint64_t away =
+        picks->from_hot ? reader->slot_row : unit_slot(unit, row) - unit_slot(unit, first);
     const uint8_t *at = slot->flight.frame + unit->at[0] + away * stride;
     const uint8_t *v = slot->flight.frame + unit->at[1] + away * stride;
     uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;
@@ -431,7 +529,7 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
     struct sc_store *store = reader->flight.store;
     struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
     uint64_t pick = unit->pick_first + reader->slot_row;
-    uint64_t count = run_count(reader, pick, unit->pick_first + unit->pick_count,
+    uint64_t count = run_count(reader, unit, pick, unit->pick_first + unit->pick_count,
                                bite_of(reader, sc_reader_pick_bytes(reader, unit->finer)));
     bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
     uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
@@ -452,7 +550,7 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
                        (sc_exec_now_ns(store->params.exec) - start_ns) * TIMED_BITES);
     if (status != SPEC_OK)
         return status;
-    ret_rows->row_first = pick;
+    ret_rows->row_first = sc_store_pick_index(&reader->pick_plan.picks, pick);
     ret_rows->row_count = count;
     reader->slot_row += count;
     return SPEC_OK;

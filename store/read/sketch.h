@@ -83,6 +83,7 @@ struct sc_store_sketch_plan {
     uint64_t codes_at; /* bytes of the range's codes that earlier blocks have; its rows come last */
     const struct sc_store_extent_entry *extent;
     struct sc_store_probes probes;
+    struct sc_store_edition edition; /* where the tags are */
     uint64_t row, left, step; /* of the run: its next row, rows that are left, a block's rows */
     uint64_t tagged; /* of codes: rows from there on whose tags a block has, or that have none */
 

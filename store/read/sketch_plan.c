@@ -66,6 +66,7 @@ static bool run_open(struct sc_store_sketch_plan *plan)
     plan->extent = extent;
     plan->left = left;
     plan->probes = sc_store_probes_of(extent);
+    plan->edition = sc_store_edition_of(extent);
     plan->step = rows_even(plan, &plan->probes, left);
     plan->tagged = ranges[plan->range].is_coarse != 0 ? left : 0;
     return plan->step > 0;
@@ -301,9 +302,9 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
         return SPEC_OK;
     if (plan->left == 0 && !run_open(plan))
         return SPEC_E_CORRUPT; /* dropped since begin */
-    const struct sc_store_extent_entry *extent = plan->extent;
+    const struct sc_store_edition *edition = &plan->edition;
     struct sc_store_where tags =
-        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, plan->layer);
+        sc_store_layer_where(edition->parts, edition->part_count, edition->stride, plan->layer);
     const struct sc_store_probes *probes = &plan->probes;
     uint64_t row = plan->row, count = plan->left, piece;
     count = count < plan->step ? count : plan->step;
@@ -337,7 +338,7 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
     }
     if (plan->ranges[plan->range].is_coarse != 0)
         block->tag_count = 0;
-    block->tags = section_of(tags, extent->tag_offset, sc_store_sketch_tags_bytes(plan->store, 1),
+    block->tags = section_of(tags, edition->tag_offset, sc_store_sketch_tags_bytes(plan->store, 1),
                              row, block->tag_count);
     /* A gap in codes would stay in the load's memory. */
     block_parts(block, plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES,

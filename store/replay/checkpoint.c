@@ -58,10 +58,10 @@ struct copy {
     bool has_late;       /* one was copied so */
     struct late *lates;  /* [late_count] by extent, once all are known */
     uint64_t late_count, late_room, late_next;
-    struct late late;     /* the one whose piece may follow; extent 0: none */
-    uint8_t *late_frames; /* [LATE_BYTES_MAX] NULL: there is none */
+    struct late late;            /* the one whose piece may follow; extent 0: none */
+    uint8_t *late_frames;        /* [LATE_BYTES_MAX] NULL: there is none */
     struct sc_store_part *parts; /* [SC_LIMIT_LAYERS] likewise */
-    uint64_t *voids;      /* [void_count] ids of copied pieces that are not LIVE, ascending */
+    uint64_t *voids; /* [void_count] ids of copied pieces that are not LIVE, ascending */
     uint64_t void_count, void_room, piece_count;
     struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
     struct sc_io_file *file;
@@ -412,6 +412,7 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
     case SC_STORE_RECORD_DROP:
         keeps = keeps || void_is(copy, record.id);
         break;
+    case SC_STORE_RECORD_ORDER:
     case SC_STORE_RECORD_ANNEX:
         keeps = keeps || sc_store_annex_is_held(copy->store, record.id);
         break;

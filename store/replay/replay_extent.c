@@ -3,6 +3,7 @@
  *
  *   extent   takes its places; its pieces follow its record directly
  *   annex    takes its own, and is found from its extent
+ *   order    slots of an edition to come, kept until its annex' record
  *   coarse   the extent's rows into quarantine, its pieces' codes stay
  *
  * When another record than a piece comes, an extent without a piece gives its places back, as
@@ -14,6 +15,7 @@
 #include "store/log/wire.h"
 #include "store/place/coarse_mark.h"
 #include "store/replay/replay.h"
+#include "store/rows/order.h"
 #include "store/rows/where.h"
 
 #include <string.h>
@@ -194,7 +196,8 @@ static bool annex_is(const struct sc_store_annex *annex,
            annex->probe_tag_offset == record->probe_tag_offset &&
            annex->probe_row_bytes == record->probe_row_bytes &&
            memcmp(&annex->code_shape, &record->code_shape, sizeof(annex->code_shape)) == 0 &&
-           annex->hot_rows == record->hot_rows && annex->part_count == record->part_count &&
+           annex->hot_rows == record->hot_rows && annex->tag_offset == record->tag_offset &&
+           annex->row_offset == record->row_offset && annex->part_count == record->part_count &&
            memcmp(annex->parts, record->parts, annex->part_count * sizeof(*annex->parts)) == 0;
 }
 
@@ -205,6 +208,91 @@ static bool codes_fit(const struct sc_store *store, const struct sc_store_extent
     const struct sc_store_codes *codes = &store->params.codes;
     return shape->bits_k == 0 || codes->fits == NULL ||
            extent->space != atomic_load(&store->log.space_id) || codes->fits(codes->user, shape);
+}
+
+/* ---- Editions in another order -------------------------------------------------------------- */
+
+void sc_store_replay_order_end(struct sc_store *store)
+{
+    struct sc_store_replay_order *order = &store->replay->order;
+    sc_alloc_free(store->params.alloc, order->slots);
+    *order = (struct sc_store_replay_order){0};
+}
+
+/* Layers of it go on where those before them ended. */
+static bool order_goes_on(const struct sc_store_replay_order *order,
+                          const struct sc_store_record *record)
+{
+    return record->order.layer_first == 0 ||
+           (order->slots != NULL && order->extent == record->id &&
+            order->copy == record->order.copy && order->layer_next == record->order.layer_first);
+}
+
+spec_status sc_store_replay_order(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_replay_order *order = &replay->order;
+    const struct sc_store_record *record = &replay->record;
+    const struct sc_store_extent_entry *extent = NULL;
+    uint64_t seen[SC_STORE_ROWS_MAX / 64];
+    if (record->id > 0 && record->id < replay->extent_next)
+        extent = sc_store_table_extent(&store->table, record->id + replay->extent_base);
+    if (extent == NULL || extent->row_count == 0 || extent->part_count == 0)
+        return SPEC_OK; /* nor is its annex' record anything */
+    uint64_t layers = store->log.spaces[extent->space - 1].layer_count, rows = extent->row_count;
+    uint64_t count = record->order.slots_bytes / 2 / rows;
+    bool fits = record->order.slots_bytes == count * rows * 2 && order_goes_on(order, record) &&
+                count <= layers - record->order.layer_first;
+    if (record->order.layer_first == 0)
+        sc_store_replay_order_end(store);
+    if (fits && order->slots == NULL)
+        order->slots = sc_alloc_zero(store->params.alloc, sc_store_order_words(rows) * 8 * layers);
+    if (fits && order->slots == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "the order of %" PRIu64 " rows", rows);
+    order->extent = record->id;
+    order->copy = record->order.copy;
+    order->layer_next = record->order.layer_first + count;
+    for (uint64_t layer = 0; layer < count && fits; layer++) {
+        uint16_t *slots =
+            sc_store_order_of(order->slots, rows, (uint32_t)(record->order.layer_first + layer));
+        for (uint64_t i = 0; i < rows; i++)
+            slots[i] = (uint16_t)sc_store_le_get(record->order.slots + (layer * rows + i) * 2, 2);
+        fits = sc_store_order_is(slots, rows, seen);
+    }
+    if (fits)
+        return SPEC_OK;
+    sc_store_replay_order_end(store);
+    sc_store_replay_lie(store, "an order that is none");
+    return SPEC_OK;
+}
+
+/* All slots of the record's annex were there. */
+static bool order_is_whole(const struct sc_store *store, const struct sc_store_extent_entry *extent)
+{
+    const struct sc_store_replay_order *order = &store->replay->order;
+    const struct sc_store_record *record = &store->replay->record;
+    return order->slots != NULL && order->extent == record->id &&
+           order->copy == record->extent.copy &&
+           order->layer_next == store->log.spaces[extent->space - 1].layer_count &&
+           record->extent.probe_row_bytes == extent->probe_row_bytes;
+}
+
+/* ---- Annexes, found from their extents ------------------------------------------------------- */
+
+static void annex_set(struct sc_store_annex *annex, const struct sc_store_record_extent *record)
+{
+    annex->copy = record->copy;
+    annex->stride = record->stride;
+    annex->probe_offset = record->probe_offset;
+    annex->probe_tag_offset = record->probe_tag_offset;
+    annex->probe_row_bytes = (uint32_t)record->probe_row_bytes;
+    annex->tag_offset = record->tag_offset;
+    annex->row_offset = record->row_offset;
+    annex->code_shape = record->code_shape;
+    annex->hot_rows = (uint32_t)record->hot_rows;
+    for (uint64_t i = 0; i < record->hot_words; i++)
+        annex->hot_bits[i] = sc_store_le_get(record->hot_bytes + i * 8, 8);
+    memcpy(annex->parts, record->parts, record->part_count * sizeof(*record->parts));
 }
 
 spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *reterr)
@@ -221,10 +309,13 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     const struct sc_store_shape *shape = &store->log.spaces[extent->space - 1];
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
     const struct sc_store_annex like = {.code_shape = record->code_shape,
-                                        .hot_rows = (uint32_t)record->hot_rows};
+                                        .hot_rows = (uint32_t)record->hot_rows,
+                                        .slots = record->is_order ? replay->order.slots : NULL};
     struct sc_store_annex *_Atomic *place = sc_store_annex_place(extent, &like);
     const struct sc_store_annex *known = atomic_load(place);
-    bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->k_row_bytes) &&
+    bool fits = sc_store_record_annex_fits(record, extent->row_count, shape->tags_per_row,
+                                           shape->k_row_bytes) &&
+                (!record->is_order || order_is_whole(store, extent)) &&
                 codes_fit(store, extent, &record->code_shape) &&
                 last->layer_first + last->layer_count == shape->layer_count;
     if (!fits || (sc_store_replay_is_writer(store) && known != NULL)) {
@@ -241,28 +332,27 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     }
     if (known != NULL && annex_is(known, record))
         return SPEC_OK; /* read again */
+    uint64_t words =
+        record->is_order ? sc_store_order_words(extent->row_count) * shape->layer_count : 0;
     sc_store_replay_table_lock(store);
     struct sc_store_annex *annex =
-        sc_store_table_annex(&store->table, record->part_count, record->hot_words);
+        sc_store_table_annex(&store->table, record->part_count, record->hot_words, words);
     sc_store_replay_table_unlock(store);
     if (annex == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "an annex of %" PRIu32 " parts",
                        record->part_count);
-    annex->copy = record->copy;
-    annex->stride = record->stride;
-    annex->probe_offset = record->probe_offset;
-    annex->probe_tag_offset = record->probe_tag_offset;
-    annex->probe_row_bytes = (uint32_t)record->probe_row_bytes;
-    annex->code_shape = record->code_shape;
-    annex->hot_rows = (uint32_t)record->hot_rows;
-    for (uint64_t i = 0; i < record->hot_words; i++)
-        annex->hot_bits[i] = sc_store_le_get(record->hot_bytes + i * 8, 8);
-    memcpy(annex->parts, record->parts, record->part_count * sizeof(*record->parts));
+    annex_set(annex, record);
+    if (words > 0)
+        memcpy(annex->slots, replay->order.slots, words * 8);
     if (sc_store_replay_is_writer(store) && !sc_store_annex_hold(store, id, annex)) {
         sc_store_place_free(store, annex->parts, annex->part_count, annex->stride, 0);
         return SPEC_OK;
     }
     atomic_store_explicit(place, annex, memory_order_release);
+    if (record->is_order) {
+        sc_store_count(&store->counts.orders, 1);
+        (void)sc_store_rows_quarantine(store, id, record->ordered_at_ns);
+    }
     return SPEC_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "store/rows/where.h"
 
 #include "store/internal.h"
+#include "store/rows/order.h"
 
 #include <string.h>
 
@@ -69,19 +70,27 @@ void sc_store_slab_where(const struct sc_store_shape *shape,
                          const struct sc_store_piece_entry *piece,
                          struct sc_store_slab_where *ret_where)
 {
+    const struct sc_store_edition edition = sc_store_edition_of(extent);
     struct sc_store_where where =
-        sc_store_layer_where(extent->parts, extent->part_count, extent->stride, layer);
-    uint64_t rows = where.offset + extent->row_offset, k_bytes = shape->k_row_bytes;
+        sc_store_layer_where(edition.parts, edition.part_count, edition.stride, layer);
+    uint64_t rows = where.offset + edition.row_offset, k_bytes = shape->k_row_bytes;
     *ret_where = (struct sc_store_slab_where){.segment = where.segment,
                                               .half_count = 1,
                                               .base = {rows, rows + k_bytes},
                                               .stride = shape->row_bytes,
-                                              .tags = where.offset + extent->tag_offset,
+                                              .tags = where.offset + edition.tag_offset,
                                               .tag_stride = 8ull * shape->tags_per_row};
+    if (edition.annex != NULL)
+        ret_where->slots = sc_store_order_of(edition.annex->slots, extent->row_count, layer);
     if (shape->layout != SC_STORE_SPLIT)
         return;
-    /* The slab's K rows, then its V rows, from where its first row would be. */
     ret_where->half_count = 2;
+    if (edition.annex != NULL) { /* K of all rows, then V */
+        ret_where->base[1] = rows + extent->row_count * k_bytes;
+        ret_where->stride = k_bytes;
+        return;
+    }
+    /* The slab's K rows, then its V rows, from where its first row would be. */
     ret_where->base[0] = rows + piece->extent_row * k_bytes;
     ret_where->base[1] = ret_where->base[0] + piece->row_count * k_bytes;
     ret_where->stride = k_bytes;

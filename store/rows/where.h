@@ -74,12 +74,17 @@ struct sc_store_where sc_store_layer_where(const struct sc_store_part *parts, ui
                                            uint64_t stride, uint32_t layer);
 
 /* The rows of a piece in a layer of its extent. Row r of the extent has its half h (0: the row, or
- * K of a split layout; 1: V of that) at base[h] + r * stride of the segment, and its tags at
+ * K of a split layout; 1: V of that) at base[h] + slot * stride of the segment, and its tags at
  * tags + r * tag_stride. Rows of pieces that lie in a row agree, but for halves. */
 struct sc_store_slab_where {
     uint32_t segment, half_count;
     uint64_t base[2], stride, tags, tag_stride;
+    const uint16_t *slots; /* of the layer: store/rows/order.h; NULL: row r stands in slot r */
 };
+static inline uint64_t sc_store_slot_of(const struct sc_store_slab_where *where, uint64_t row)
+{
+    return where->slots != NULL ? where->slots[row] : row;
+}
 void sc_store_slab_where(const struct sc_store_shape *shape,
                          const struct sc_store_extent_entry *extent, uint32_t layer,
                          const struct sc_store_piece_entry *piece,

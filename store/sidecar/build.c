@@ -7,12 +7,15 @@
  *
  * One run goes through the table once for probe rows, then for codes, then for hot blocks; or for
  * codes of what was stored since alone, and for hot blocks of the extents for which they are asked.
+ * Rows in another order are made when they are asked for alone (sc_store_build_order), and stand
+ * beside the extent's until nobody reads these any more (store/sidecar/orders.h).
+ *
  * It is slow on purpose: one window in flight, in the lowest lane, and a pause after it so that
  * bytes_per_s holds.
  *
  * Holds: an extent with a row that fails its tag, or that cannot be read, is passed over (what is
  * wrong with it, its load will find). A step waits for nothing.
- * Does not: move rows, drop pieces, start by itself.
+ * Does not: drop pieces, start by itself.
  * Threads: start, stop: any; steps: the executor's, one at a time.
  * Tests: tests/unit/store/test_build.c, test_codes.c, test_hot.c, tests/fault/test_store_faults.c
  */
@@ -20,6 +23,7 @@
 
 #include "store/load.h"
 #include "store/rows/hot.h"
+#include "store/sidecar/orders.h"
 #include "store/sidecar/sidecar.h"
 #include "store/write/extent.h"
 
@@ -41,6 +45,8 @@ struct sc_store_build {
     bool again[SC_STORE_SIDECAR_KINDS]; /* all of it (probe rows), or what extents got since */
     uint64_t rate;       /* bytes a second; 0: as fast as it goes. Hot blocks: as configured */
     uint64_t hot_wanted; /* the oldest extent that is asked for; 0: none */
+    uint64_t order_rate; /* as rate, of another order */
+    bool order_wanted;   /* other orders are asked for; else what waits may be settled */
 
     /* The run's, one step after the other. */
     enum state state;
@@ -55,12 +61,13 @@ struct sc_store_build {
     uint32_t tries;
     struct sc_store_desk desk;
     struct sc_store_sidecar sidecar;
-    struct {                           /* of a hot block */
-        uint64_t *bits;                /* [words] */
-        uint64_t words;                /* of memory */
-        uint32_t *rows;                /* [SC_STORE_HOT_ROWS_MAX] */
-        struct sc_store_range *ranges; /* [pieces_max] */
+    struct {            /* of a hot block */
+        uint64_t *bits; /* [words] */
+        uint64_t words; /* of memory */
+        uint32_t *rows; /* [SC_STORE_HOT_ROWS_MAX] */
     } hot;
+    struct sc_store_range *ranges; /* [pieces_max] of a hot block, or of another order */
+    struct sc_store_orders orders;
     spec_status written;
 };
 
@@ -80,6 +87,8 @@ static bool extent_lacks(const struct sc_store_build *build,
     if (build->kind == SC_STORE_SIDECAR_HOT)
         return store->params.hot.ppm != 0 && atomic_load(&extent->held_hot) == NULL &&
                (build->is_all || atomic_load(&extent->wants_hot));
+    if (build->kind == SC_STORE_SIDECAR_ORDER)
+        return sc_store_orders_lack(store, extent);
     return atomic_load(&extent->held_annex) == NULL &&
            sc_store_probes_of(extent).row_bytes < store->params.probe_row_bytes;
 }
@@ -128,7 +137,7 @@ static bool spans_make(struct sc_store_build *build)
 /* ---- Which rows ----------------------------------------------------------------------------- */
 
 /* The extent's live rows, as ranges. */
-static uint64_t hot_ranges(struct sc_store_build *build, uint64_t *ret_rows)
+static uint64_t live_ranges(struct sc_store_build *build, uint64_t *ret_rows)
 {
     const struct sc_store_extent_entry *extent = build->sidecar.extent;
     uint64_t count = 0;
@@ -139,7 +148,7 @@ static uint64_t hot_ranges(struct sc_store_build *build, uint64_t *ret_rows)
             continue;
         if (count == build->store->limits.pieces_max)
             return 0;
-        build->hot.ranges[count++] =
+        build->ranges[count++] =
             (struct sc_store_range){.piece = id,
                                     .row_first = piece->skip,
                                     .row_count = (uint32_t)piece->row_count - piece->skip};
@@ -151,7 +160,7 @@ static uint64_t hot_ranges(struct sc_store_build *build, uint64_t *ret_rows)
 /* Sets the bits of a layer's rows, which are of the ranges, as rows of the extent. */
 static void hot_bits_set(const struct sc_store_build *build, uint64_t count, uint64_t *bits)
 {
-    const struct sc_store_range *range = build->hot.ranges;
+    const struct sc_store_range *range = build->ranges;
     uint64_t range_first = 0;
     for (uint64_t i = 0; i < count; i++) {
         while (build->hot.rows[i] - range_first >= range->row_count)
@@ -173,7 +182,7 @@ static spec_status hot_choose(struct sc_store_build *build, struct spec_error *r
     const struct sc_store_hot *hot = &store->params.hot;
     struct sc_store_sidecar *sidecar = &build->sidecar;
     uint64_t words = sc_store_hot_words(sidecar->extent->row_count), rows;
-    uint64_t all = words * store->shape.layer_count, ranges = hot_ranges(build, &rows);
+    uint64_t all = words * store->shape.layer_count, ranges = live_ranges(build, &rows);
     uint64_t count = rows * hot->ppm / 1000000;
     atomic_store(&sc_store_table_extent(&store->table, build->extent_id)->wants_hot, false);
     if (count == 0 || ranges == 0 || all * 8 > SC_STORE_HOT_BYTES_MAX)
@@ -187,13 +196,21 @@ static spec_status hot_choose(struct sc_store_build *build, struct spec_error *r
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "bits of a hot block");
     memset(build->hot.bits, 0, all * sizeof(*build->hot.bits));
     for (uint32_t layer = 0; layer < store->shape.layer_count; layer++) {
-        if (!hot->choose(hot->user, build->hot.ranges, ranges, layer, count, build->hot.rows))
+        if (!hot->choose(hot->user, build->ranges, ranges, layer, count, build->hot.rows))
             return sc_fail(reterr, SPEC_E_UNSUPPORTED, "it is not known which rows");
         hot_bits_set(build, count, build->hot.bits + layer * words);
     }
     sidecar->hot_bits = build->hot.bits;
     sidecar->hot_rows = (uint32_t)count;
     return SPEC_OK;
+}
+
+static spec_status order_choose(struct sc_store_build *build, struct spec_error *reterr)
+{
+    struct sc_store_sidecar *sidecar = &build->sidecar;
+    uint64_t rows, ranges = live_ranges(build, &rows);
+    return sc_store_orders_choose(&build->orders, sidecar->extent, build->ranges, ranges,
+                                  &sidecar->slots, reterr);
 }
 
 /* ---- Memory --------------------------------------------------------------------------------- */
@@ -206,13 +223,14 @@ static void run_free(struct sc_store_build *build)
     sc_alloc_free(alloc, build->sidecar.plans);
     sc_alloc_free(alloc, build->hot.bits);
     sc_alloc_free(alloc, build->hot.rows);
-    sc_alloc_free(alloc, build->hot.ranges);
+    sc_alloc_free(alloc, build->ranges);
     build->sidecar.spans = NULL;
     build->sidecar.plans = NULL;
     build->hot.bits = NULL;
     build->hot.rows = NULL;
-    build->hot.ranges = NULL;
+    build->ranges = NULL;
     build->hot.words = 0;
+    sc_store_orders_leave(&build->orders);
 }
 
 static bool run_alloc(struct sc_store_build *build)
@@ -226,12 +244,11 @@ static bool run_alloc(struct sc_store_build *build)
     run_free(build);
     build->sidecar.plans = sc_alloc_array(alloc, pieces, sizeof(*build->sidecar.plans));
     build->sidecar.spans = sc_alloc_array(alloc, pieces, sizeof(*build->sidecar.spans));
-    if (store->params.hot.ppm != 0) {
+    build->ranges = sc_alloc_array(alloc, pieces, sizeof(*build->ranges));
+    if (store->params.hot.ppm != 0)
         build->hot.rows = sc_alloc_array(alloc, SC_STORE_HOT_ROWS_MAX, sizeof(*build->hot.rows));
-        build->hot.ranges = sc_alloc_array(alloc, pieces, sizeof(*build->hot.ranges));
-        if (build->hot.rows == NULL || build->hot.ranges == NULL)
-            return false;
-    }
+    if (build->ranges == NULL || (store->params.hot.ppm != 0 && build->hot.rows == NULL))
+        return false;
     return sc_store_desk_take(&build->desk, rows) && build->sidecar.plans != NULL &&
            build->sidecar.spans != NULL;
 }
@@ -271,7 +288,7 @@ static bool is_made(const struct sc_store *store, enum sc_store_sidecar_kind kin
 {
     return kind == SC_STORE_SIDECAR_CODES ? store->params.codes.shape.bits_k != 0
            : kind == SC_STORE_SIDECAR_HOT ? store->params.hot.ppm != 0
-                                          : true;
+                                          : kind == SC_STORE_SIDECAR_PROBES; /* not by itself */
 }
 
 /* Space lock held. Once through the table from here on. */
@@ -290,6 +307,9 @@ static void run_begin(struct sc_store_build *build, enum sc_store_sidecar_kind k
         if (!build->is_all)
             build->next = build->hot_wanted;
         build->hot_wanted = 0;
+    } else if (kind == SC_STORE_SIDECAR_ORDER) {
+        build->end = build->order_wanted ? 0 : 1; /* nothing is looked for */
+        build->order_wanted = false;
     } else {
         build->codes_from = 1; /* what was passed over is tried again */
         build->is_all = true;  /* as far as hot blocks */
@@ -346,7 +366,9 @@ static spec_status extent_begin(struct sc_store_build *build, struct spec_error 
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a build");
     if (!spans_make(build))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "too many pieces, or none");
-    spec_status status = build->kind == SC_STORE_SIDECAR_HOT ? hot_choose(build, reterr) : SPEC_OK;
+    spec_status status = build->kind == SC_STORE_SIDECAR_HOT     ? hot_choose(build, reterr)
+                         : build->kind == SC_STORE_SIDECAR_ORDER ? order_choose(build, reterr)
+                                                                 : SPEC_OK;
     if (status != SPEC_OK)
         return status;
     return sc_store_sidecar_begin(&build->sidecar, on_written, build, reterr);
@@ -360,7 +382,8 @@ static void make_on(struct sc_store_build *build)
     pthread_mutex_lock(&build->store->disk.lock);
     uint64_t rate = build->kind == SC_STORE_SIDECAR_HOT
                         ? build->store->params.config->maintain_bytes_per_s
-                        : build->rate;
+                    : build->kind == SC_STORE_SIDECAR_ORDER ? build->order_rate
+                                                            : build->rate;
     pthread_mutex_unlock(&build->store->disk.lock);
     build->state = MAKE;
     do {
@@ -381,6 +404,8 @@ static void extent_look(struct sc_store_build *build)
         post_after(build, wait_ns < WAIT_NS_MIN ? WAIT_NS_MIN : wait_ns);
         return;
     }
+    if (build->kind == SC_STORE_SIDECAR_ORDER && build->extent_id == 0)
+        sc_store_orders_settle(&build->orders);
     if (build->extent_id == 0)
         build->extent_id = extent_next(build);
     if (build->extent_id == 0 && build->next < build->end) {
@@ -414,6 +439,10 @@ static void write_end(struct sc_store_build *build, bool closing)
     uint64_t wait_ns = 0;
     if (build->written == SPEC_OK && !closing) {
         spec_status status = sc_store_annex_commit(build->sidecar.annex, build->extent_id, &error);
+        if (status == SPEC_OK && build->kind == SC_STORE_SIDECAR_ORDER) {
+            sc_store_orders_add(&build->orders, build->extent_id);
+            sc_store_count(&store->counts.ordered_pieces, build->sidecar.piece_count);
+        }
         sc_store_count(&store->counts.built_pieces,
                        status == SPEC_OK ? build->sidecar.piece_count : 0);
         sc_store_count(&store->counts.built_bytes,
@@ -468,6 +497,8 @@ spec_status sc_store_build_open(struct sc_store *store, struct spec_error *reter
     store->build->desk.store = store->build->desk.back.store = store;
     store->build->desk.back.task = &store->build->task;
     store->build->sidecar.desk = &store->build->desk;
+    store->build->orders.store = store;
+    store->build->orders.alloc = store->params.alloc;
     store->build->next = store->build->codes_from = 1;
     store->codes_missed = sc_store_build_missed;
     return SPEC_OK;
@@ -523,6 +554,33 @@ void sc_store_build_hot(struct sc_store *store, uint64_t piece)
     else if (!build->closing)
         run_start(build, SC_STORE_SIDECAR_HOT);
     pthread_mutex_unlock(&store->disk.lock);
+}
+
+/* wanted: of all extents; else those that wait are looked at. */
+static void order_start(struct sc_store *store, bool wanted, uint64_t bytes_per_s)
+{
+    struct sc_store_build *build = store->build;
+    if (build == NULL || store->params.order.span_rows == 0)
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    build->order_wanted = build->order_wanted || wanted;
+    build->order_rate = wanted ? bytes_per_s : build->order_rate;
+    if (build->runs)
+        build->again[SC_STORE_SIDECAR_ORDER] = true;
+    else if (!build->closing)
+        run_start(build, SC_STORE_SIDECAR_ORDER);
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+void sc_store_build_order(struct sc_store *store, uint64_t bytes_per_s)
+{
+    order_start(store, true, bytes_per_s);
+}
+
+void sc_store_build_settle(struct sc_store *store)
+{
+    if (atomic_load_explicit(&store->counts.orders_waiting, memory_order_relaxed) > 0)
+        order_start(store, false, 0);
 }
 
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)

@@ -5,12 +5,14 @@
 
 #include "store/rows/codes.h"
 #include "store/rows/hot.h"
+#include "store/rows/order.h"
+#include "store/rows/tag.h"
 
 #include <string.h>
 
 #define WAITS 5000u /* for room; then it is given up */
 
-/* What is made of rows: one of the three below. */
+/* What is made of rows: one of the four below. */
 struct sc_store_format {
     /* Bytes of a layer. */
     uint64_t (*layer_bytes)(const struct sc_store_sidecar *sidecar);
@@ -127,6 +129,56 @@ static void hot_take(struct sc_store_sidecar *sidecar, const struct sc_store_spa
 static const struct sc_store_format HOT = {
     .layer_bytes = hot_layer_bytes, .take = hot_take, .is_whole = true, .is_raw = true};
 
+/* ---- Rows in another order ------------------------------------------------------------------- */
+
+static struct sc_store_place order_place(const struct sc_store_sidecar *sidecar)
+{
+    return sc_store_shape_place(&store_of(sidecar)->shape, sidecar->extent->probe_row_bytes,
+                                sidecar->extent->row_count);
+}
+
+static uint64_t order_layer_bytes(const struct sc_store_sidecar *sidecar)
+{
+    return order_place(sidecar).row_offset +
+           sidecar->extent->row_count * store_of(sidecar)->shape.row_bytes;
+}
+
+/* Tags stand as they are: they say nothing of a place. Those of probe rows are made once more. */
+static void order_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
+                       uint64_t count, const struct sc_store_back *back)
+{
+    const struct sc_store_shape *shape = &store_of(sidecar)->shape;
+    const struct sc_store_extent_entry *extent = sidecar->extent;
+    const struct sc_store_place *place = &sidecar->place;
+    uint32_t halves = shape->layout == SC_STORE_SPLIT ? 2 : 1;
+    uint64_t bytes = shape->row_bytes / halves, tag_bytes = 8ull * shape->tags_per_row;
+    uint64_t probe_bytes = extent->probe_row_bytes, first = sidecar->row;
+    const uint16_t *slots =
+        sc_store_order_of((uint16_t *)(uintptr_t)sidecar->slots, extent->row_count, sidecar->layer);
+    uint8_t *layer = sidecar->desk->layer, *probes = layer + first * probe_bytes;
+    memcpy(layer + place->tag_offset + first * tag_bytes, back->tags, count * tag_bytes);
+    for (uint64_t i = 0; i < count; i++) {
+        for (uint32_t half = 0; half < halves; half++)
+            memcpy(layer + place->row_offset +
+                       (half * extent->row_count + slots[first + i]) * bytes,
+                   back->halves[half] + i * back->stride, bytes);
+        memcpy(probes + i * probe_bytes, back->halves[0] + i * back->stride, probe_bytes);
+    }
+    const struct sc_store_tag_rows tagged = {
+        .base = sc_store_tag_base(shape->digest, span->piece->hash, extent->copy, sidecar->layer,
+                                  SC_STORE_PART_PROBE),
+        .position_first = span->piece->first_position + (first - span->piece->extent_row),
+        .row_bytes = probe_bytes,
+        .count = count,
+        .tag_step = 1};
+    if (probe_bytes > 0)
+        sc_store_tag_make(&tagged, probes,
+                          (uint64_t *)(void *)(layer + place->probe_tag_offset + first * 8));
+}
+
+static const struct sc_store_format ORDER = {
+    .layer_bytes = order_layer_bytes, .take = order_take, .is_whole = true, .is_raw = true};
+
 /* ---- The desk -------------------------------------------------------------------------------- */
 
 bool sc_store_desk_take(struct sc_store_desk *desk, uint64_t rows_max)
@@ -152,7 +204,8 @@ void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
     static const struct sc_store_format *const FORMATS[SC_STORE_SIDECAR_KINDS] = {
         [SC_STORE_SIDECAR_PROBES] = &PROBES,
         [SC_STORE_SIDECAR_CODES] = &CODES,
-        [SC_STORE_SIDECAR_HOT] = &HOT};
+        [SC_STORE_SIDECAR_HOT] = &HOT,
+        [SC_STORE_SIDECAR_ORDER] = &ORDER};
     *sidecar = (struct sc_store_sidecar){.desk = sidecar->desk,
                                          .format = FORMATS[kind],
                                          .extent = extent,
@@ -196,12 +249,16 @@ spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_wr
         sidecar->finer_at =
             sc_store_codes_finer_at(store_of(sidecar), &store_of(sidecar)->params.codes.shape,
                                     position_of(sidecar), sidecar->extent->row_count);
+    if (sidecar->slots != NULL)
+        sidecar->place = order_place(sidecar);
     uint64_t words = sc_store_hot_words(sidecar->extent->row_count);
     const struct sc_store_annex_form form = {
         .raw_bytes = sidecar->format->is_raw ? sidecar->layer_bytes : 0,
         .hot_bits = sidecar->hot_bits,
         .hot_words = sidecar->hot_rows > 0 ? store_of(sidecar)->shape.layer_count * words : 0,
-        .hot_rows = sidecar->hot_rows};
+        .hot_rows = sidecar->hot_rows,
+        .slots = sidecar->slots,
+        .place = sidecar->place};
     return sc_store_annex_begin(sidecar->desk->store, &pass, &form, written, &sidecar->annex,
                                 reterr);
 }
@@ -301,6 +358,7 @@ static bool layer_open(struct sc_store_sidecar *sidecar)
     if (desk->layer == NULL)
         return false;
     bool has_gaps = sidecar->piece_count < sidecar->span_count; /* else only the end may be blank */
+    has_gaps = has_gaps || sidecar->slots != NULL;              /* or between sections */
     memset(desk->layer + (has_gaps ? 0 : end), 0, sidecar->layer_bytes - (has_gaps ? 0 : end));
     if (sidecar->finer_at >= 64) /* nor are blocks and finer rows close by each other */
         memset(desk->layer + sidecar->finer_at - 64, 0, 64);

@@ -1,5 +1,5 @@
-/* A sidecar in the making: what extents get beside their rows, probe rows, codes or a hot block, an
- * annex each (docs/decisions/0008), made from the rows.
+/* A sidecar in the making: what extents get beside their rows, probe rows, codes, a hot block or
+ * the rows themselves in another order, an annex each (docs/decisions/0008), made from the rows.
  *
  *   spans    [piece 7][gap][piece 9][piece 10] ...     the extent's rows, first to last; a gap's
  *                                                      belong to no live piece
@@ -41,6 +41,7 @@ enum sc_store_sidecar_kind {
     SC_STORE_SIDECAR_PROBES,
     SC_STORE_SIDECAR_CODES,
     SC_STORE_SIDECAR_HOT,
+    SC_STORE_SIDECAR_ORDER,
     SC_STORE_SIDECAR_KINDS
 };
 
@@ -53,8 +54,10 @@ struct sc_store_sidecar {
     struct sc_store_piece_plan *plans; /* [limits.pieces_max], the maker's memory */
     struct sc_store_span *spans;       /* likewise */
     uint64_t span_count, piece_count;
-    const uint64_t *hot_bits; /* of a hot block: [layers][words of the extent's rows] */
-    uint32_t hot_rows;        /* in each layer */
+    const uint64_t *hot_bits;    /* of a hot block: [layers][words of the extent's rows] */
+    uint32_t hot_rows;           /* in each layer */
+    const uint16_t *slots;       /* of another order: store/rows/order.h */
+    struct sc_store_place place; /* likewise, of a layer */
 
     struct sc_store_extent *annex; /* NULL: not begun */
     uint64_t layer_bytes;          /* of a layer */
@@ -73,7 +76,7 @@ bool sc_store_desk_take(struct sc_store_desk *desk, uint64_t rows_max);
 void sc_store_desk_leave(struct sc_store_desk *desk);
 
 /* Of an extent without spans; desk, plans and spans are set. Of a hot block, hot_bits and hot_rows
- * are set before begin. */
+ * are set before begin, of another order slots. */
 void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
                           const struct sc_store_extent_entry *extent,
                           enum sc_store_sidecar_kind kind);

@@ -260,6 +260,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->codes_stride = 0;
     extent->code_shape = (struct sc_store_code_shape){0};
     extent->hot_bits = NULL;
+    extent->slots = NULL;
     extent->hot_words = extent->hot_rows = 0;
     extent->written = NULL;
     extent->keeps = false;
@@ -341,10 +342,11 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
     annex->hot_bits = form->hot_bits;
     annex->hot_words = form->hot_words;
     annex->hot_rows = form->hot_rows;
+    annex->slots = form->slots;
     uint64_t bytes = store->params.probe_row_bytes, end = sc_store_up(rows * bytes, 8) + rows * 8;
     if (annex->is_raw)
         end = raw_bytes;
-    if (annex->is_raw && form->hot_rows == 0)
+    if (annex->is_raw && form->hot_rows == 0 && form->slots == NULL)
         annex->code_shape = store->params.codes.shape;
     /* A layer of a hot block is read alone: it shares no page. */
     uint64_t border = form->hot_rows > 0 ? SC_IO_PAGE_BYTES : 64;
@@ -356,6 +358,11 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
     annex->row_count = rows;
     annex->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count) +
                        sc_store_record_bytes_hot(form->hot_words);
+    if (form->slots != NULL) {
+        annex->order_place = form->place;
+        annex->place.stride = form->place.stride;
+        annex->log_bytes += sc_store_record_bytes_order(rows, store->shape.layer_count);
+    }
     annex->written = written;
     status = extent_start(store, annex, reterr);
     if (status == SPEC_OK)

@@ -45,6 +45,7 @@ struct sc_store_extent {
     uint64_t codes_stride; /* of rows: room that the job of their codes gives back (live.h) */
     uint64_t copy;         /* of the extent or the annex */
     struct sc_store_place place;
+    struct sc_store_place order_place; /* of an edition: where sections of its bytes begin */
     struct sc_store_provenance provenance;
     void *user;
     bool is_annex;                         /* probe rows alone, codes, or a hot block */
@@ -53,6 +54,7 @@ struct sc_store_extent {
     const uint64_t *hot_bits;              /* of an annex: of a hot block; the maker's memory */
     uint64_t hot_words;
     uint32_t hot_rows;                 /* 0: it is none */
+    const uint16_t *slots;             /* of an edition (store/rows/order.h); likewise */
     struct sc_store_live_job *live;    /* of rows; NULL: nobody codes them now */
     sc_store_written *written;         /* NULL: params.on_written */
     struct sc_store_host_slab **slabs; /* kept, or a merge's [layer_count] */
@@ -102,6 +104,9 @@ struct sc_store_annex_form {
     const uint64_t *hot_bits; /* NULL: those bytes are codes; else a hot block: which rows, until */
     uint64_t hot_words;       /* the annex is committed or discarded; */
     uint32_t hot_rows;        /* how many in each layer */
+    /* Not NULL: all of a layer, rows in another order, laid out so; kept as hot_bits are. */
+    const uint16_t *slots;
+    struct sc_store_place place;
 };
 
 /* Reserves an annex of an extent, whose rows from the first to the last the pass' pieces cover, in
@@ -111,7 +116,8 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
                                  const struct sc_store_annex_form *form, sc_store_written *written,
                                  struct sc_store_extent **ret_annex, struct spec_error *reterr);
 /* In the place of commit: the record, then sketches of the extent are found. DROPPED: the extent
- * has gone meanwhile. The object returns to its pool. Executor thread. */
+ * has gone meanwhile. The object returns to its pool. Executor thread. An edition is found, and
+ * read, but has no record yet: store/sidecar/order_extent.h. */
 spec_status sc_store_annex_commit(struct sc_store_extent *annex, uint64_t extent_id,
                                   struct spec_error *reterr);
 

@@ -8,6 +8,7 @@
  * Does not: sync; allocate after open, but for table slabs.
  * Threads: any, one an extent; the log lock around the append and the table.
  * Tests: tests/unit/store/test_store.c, test_build.c, tests/fault/test_store_faults.c */
+#include "store/rows/order.h"
 #include "store/write/extent.h"
 #include "store/write/keep.h"
 #include "store/write/live.h"
@@ -347,6 +348,28 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
 
 /* ---- An annex' commit ----------------------------------------------------------------------- */
 
+static void order_set(struct sc_store_annex *annex, const struct sc_store_extent *from,
+                      const struct sc_store_extent_entry *extent)
+{
+    annex->probe_tag_offset = from->order_place.probe_tag_offset;
+    annex->tag_offset = from->order_place.tag_offset;
+    annex->row_offset = from->order_place.row_offset;
+    annex->probe_row_bytes = extent->probe_row_bytes;
+    memcpy(annex->slots, from->slots,
+           sc_store_order_words(from->row_count) * 8 * from->store->shape.layer_count);
+}
+
+/* Log lock held. Whoever plans a load from now on reads the edition. */
+static spec_status order_publish(struct sc_store *store, struct sc_store_extent_entry *extent,
+                                 struct sc_store_annex *annex, struct spec_error *reterr)
+{
+    if (extent->live_count == 0 || atomic_load(&extent->coarse_ns) != 0)
+        return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void, or its rows");
+    sc_store_count(&store->counts.orders, 1);
+    atomic_store_explicit(&extent->order, annex, memory_order_release);
+    return SPEC_OK;
+}
+
 /* Log lock held. One record; the annex is found from then on. */
 static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_annex *annex,
                                 uint64_t extent_id, struct spec_error *reterr)
@@ -386,7 +409,10 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t exten
     struct sc_store_annex *annex = NULL;
     if (status == SPEC_OK) {
         pthread_mutex_lock(&store->log.lock);
-        annex = sc_store_table_annex(&store->table, extent->part_count, extent->hot_words);
+        uint64_t words = extent->slots != NULL
+                             ? sc_store_order_words(extent->row_count) * store->shape.layer_count
+                             : 0;
+        annex = sc_store_table_annex(&store->table, extent->part_count, extent->hot_words, words);
         pthread_mutex_unlock(&store->log.lock);
         status = annex != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
     }
@@ -400,6 +426,8 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t exten
         for (uint64_t i = 0; i < extent->hot_words; i++)
             annex->hot_bits[i] = extent->hot_bits[i];
         memcpy(annex->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
+        if (extent->slots != NULL)
+            order_set(annex, extent, sc_store_table_extent(&store->table, extent_id));
         status = sc_store_annex_hold(store, extent_id, annex) ? SPEC_OK : SPEC_E_DROPPED;
     }
     if (status != SPEC_OK) {
@@ -408,7 +436,11 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t exten
     }
     /* Its pages are the extent's now: without a record they are held until the extent goes. */
     pthread_mutex_lock(&store->log.lock);
-    status = annex_append(extent, annex, extent_id, reterr);
+    if (annex->slots == NULL)
+        status = annex_append(extent, annex, extent_id, reterr);
+    else /* a step before its record: sc_store_order_commit */
+        status =
+            order_publish(store, sc_store_table_extent(&store->table, extent_id), annex, reterr);
     pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_store_pause(store, status, "writing the log");

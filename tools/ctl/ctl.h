@@ -34,6 +34,7 @@ struct ctl_space {
     uint64_t code_bytes;             /* taken by codes of extents that live, whole pages */
     uint64_t hot_rows;               /* of a layer, in hot blocks of extents that live */
     uint64_t hot_bytes;              /* taken by those, whole pages */
+    uint64_t ordered_rows;           /* that live and stand in another order */
     uint64_t coarse_pieces;          /* that live and have codes alone */
     uint64_t coarse_rows;            /* of those */
 };
@@ -54,6 +55,8 @@ struct ctl_extent {
     struct sc_store_code_shape code_shape;
     uint64_t hot_rows;  /* in each layer */
     uint64_t *hot_bits; /* [layers][words] store/rows/hot.h */
+    uint16_t *slots;    /* rows stand in another order, where the members above say:
+                         * store/rows/order.h; NULL: as they were stored */
 };
 
 enum ctl_piece_state { CTL_LIVE, CTL_DROPPED, CTL_VOID };
@@ -75,6 +78,10 @@ struct ctl_rank {
     uint64_t checkpoint; /* its log's number */
     uint64_t average_count;
     uint64_t segment_count, segment_bytes;
+    struct { /* of an annex that is still to come; slots NULL: of none */
+        uint16_t *slots;
+        uint64_t extent, copy, layer_next;
+    } order;
     struct ctl_space *spaces;
     struct ctl_extent *extents;
     struct ctl_piece *pieces;

@@ -8,6 +8,7 @@
 #include "tools/ctl/ctl.h"
 
 #include "store/log/wire.h"
+#include "store/rows/order.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -229,8 +230,10 @@ void ctl_store_close(struct ctl_store *store)
             annex_free(rank->extents[j].annex);
             annex_free(rank->extents[j].codes);
             annex_free(rank->extents[j].hot);
+            free(rank->extents[j].slots);
             free(rank->extents[j].parts);
         }
+        free(rank->order.slots);
         free(rank->spaces);
         free(rank->extents);
         free(rank->pieces);
@@ -357,13 +360,80 @@ static void add_extent(struct ctl_rank *rank, const struct sc_store_record *reco
     rank->extents[rank->extent_count++] = extent;
 }
 
+static struct ctl_extent *extent_find(const struct ctl_rank *rank, uint64_t id)
+{
+    for (uint64_t i = rank->extent_count; i-- > 0;)
+        if (rank->extents[i].id == id)
+            return &rank->extents[i];
+    return NULL;
+}
+
+/* Slots of some layers. Of an extent that is not there: ignored, as a replay does. */
+static void add_order(struct ctl_rank *rank, const struct sc_store_record *record)
+{
+    const struct sc_store_record_order *in = &record->order;
+    const struct ctl_extent *extent = extent_find(rank, record->id);
+    if (extent == NULL)
+        return;
+    uint64_t layers = rank->spaces[extent->space].layer_count, rows = extent->row_count;
+    uint64_t words = sc_store_order_words(rows), count = in->slots_bytes / 2 / rows, seen[256];
+    if (in->layer_first == 0) {
+        free(rank->order.slots);
+        rank->order.slots = calloc(words * layers, 8);
+        if (rank->order.slots == NULL)
+            no_memory();
+        rank->order.extent = record->id;
+        rank->order.copy = in->copy;
+        rank->order.layer_next = 0;
+    }
+    bool fits = rank->order.slots != NULL && rank->order.extent == record->id &&
+                rank->order.copy == in->copy && rank->order.layer_next == in->layer_first &&
+                in->slots_bytes == count * rows * 2 && count <= layers - in->layer_first;
+    for (uint64_t layer = in->layer_first; fits && layer < in->layer_first + count; layer++) {
+        uint16_t *slots = sc_store_order_of(rank->order.slots, rows, (uint32_t)layer);
+        for (uint64_t i = 0; i < rows; i++)
+            slots[i] = (uint16_t)sc_store_le_get(
+                in->slots + ((layer - in->layer_first) * rows + i) * 2, 2);
+        fits = sc_store_order_is(slots, rows, seen);
+    }
+    rank->order.layer_next += count;
+    rank->lie_count += !fits;
+    if (fits)
+        return;
+    free(rank->order.slots);
+    rank->order.slots = NULL;
+}
+
+/* All that the extent has of its own lies elsewhere from now on. */
+static void extent_move(struct ctl_rank *rank, struct ctl_extent *extent,
+                        const struct sc_store_record_extent *in)
+{
+    if (extent->slots != NULL || rank->order.slots == NULL || rank->order.extent != extent->id ||
+        rank->order.copy != in->copy || in->probe_row_bytes != extent->probe_row_bytes ||
+        rank->order.layer_next != rank->spaces[extent->space].layer_count) {
+        rank->lie_count++;
+        return;
+    }
+    free(extent->parts);
+    extent->parts = calloc(in->part_count, sizeof(*in->parts));
+    if (extent->parts == NULL)
+        no_memory();
+    memcpy(extent->parts, in->parts, in->part_count * sizeof(*in->parts));
+    extent->part_count = in->part_count;
+    extent->stride = in->stride;
+    extent->row_offset = in->row_offset;
+    extent->tag_offset = in->tag_offset;
+    extent->probe_offset = in->probe_offset;
+    extent->probe_tag_offset = in->probe_tag_offset;
+    extent->slots = rank->order.slots;
+    rank->order.slots = NULL;
+}
+
 /* Of an extent that is not there: ignored, as a replay does. */
 static void add_annex(struct ctl_rank *rank, const struct sc_store_record *record)
 {
     const struct sc_store_record_extent *in = &record->extent;
-    struct ctl_extent *extent = NULL;
-    for (uint64_t i = rank->extent_count; extent == NULL && i-- > 0;)
-        extent = rank->extents[i].id == record->id ? &rank->extents[i] : NULL;
+    struct ctl_extent *extent = extent_find(rank, record->id);
     if (extent == NULL)
         return;
     uint64_t k_row_bytes = rank->spaces[extent->space].k_row_bytes;
@@ -371,10 +441,16 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
     struct ctl_extent **place = in->hot_rows != 0            ? &extent->hot
                                 : in->code_shape.bits_k != 0 ? &extent->codes
                                                              : &extent->annex;
-    if (*place != NULL ||
+    if ((*place != NULL && !in->is_order) ||
         last->layer_first + last->layer_count != rank->spaces[extent->space].layer_count ||
-        !sc_store_record_annex_fits(in, extent->row_count, k_row_bytes)) {
+        !sc_store_record_annex_fits(in, extent->row_count,
+                                    rank->spaces[extent->space].layout == SC_STORE_SPLIT ? 2 : 1,
+                                    k_row_bytes)) {
         rank->lie_count++;
+        return;
+    }
+    if (in->is_order) {
+        extent_move(rank, extent, in);
         return;
     }
     struct ctl_extent *annex = calloc(1, sizeof(*annex));
@@ -460,11 +536,9 @@ static void drop_piece(struct ctl_rank *rank, const struct sc_store_record *reco
 /* Of an extent that is not there: ignored, as a replay does. */
 static void drop_rows(struct ctl_rank *rank, const struct sc_store_record *record)
 {
-    for (uint64_t i = rank->extent_count; i-- > 0;)
-        if (rank->extents[i].id == record->id) {
-            rank->extents[i].coarse_ns = record->coarse.at_ns > 0 ? record->coarse.at_ns : 1;
-            return;
-        }
+    struct ctl_extent *extent = extent_find(rank, record->id);
+    if (extent != NULL)
+        extent->coarse_ns = record->coarse.at_ns > 0 ? record->coarse.at_ns : 1;
 }
 
 /* All pieces of the namespace so far are void. */
@@ -509,6 +583,9 @@ static void load_record(const struct sc_store_record *record, void *user)
     case SC_STORE_RECORD_COARSE:
         drop_rows(rank, record);
         break;
+    case SC_STORE_RECORD_ORDER:
+        add_order(rank, record);
+        break;
     default:
         rank->checkpoint = record->head.number;
         break;
@@ -536,6 +613,8 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
         extent->live_rows += piece->row_count;
         rank->spaces[extent->space].pieces++;
         rank->spaces[extent->space].rows += piece->row_count;
+        if (extent->slots != NULL && extent->coarse_ns == 0)
+            rank->spaces[extent->space].ordered_rows += piece->row_count;
         rank->spaces[extent->space].coarse_pieces += extent->coarse_ns != 0;
         rank->spaces[extent->space].coarse_rows += extent->coarse_ns != 0 ? piece->row_count : 0;
         const struct ctl_extent *probes = extent->annex != NULL ? extent->annex : extent;

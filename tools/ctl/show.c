@@ -108,8 +108,8 @@ int ctl_ls(const struct ctl_options *options)
 
 struct rank_sum {
     uint64_t coarse_pieces, coarse_rows, code_pieces, code_rows, code_bytes, hot_rows, hot_bytes,
-        probe_rows, annex_rows, probe_bytes, live_pieces, live_rows, live_bytes, live_extents,
-        dropped_pieces, void_pieces;
+        ordered_rows, probe_rows, annex_rows, probe_bytes, live_pieces, live_rows, live_bytes,
+        live_extents, dropped_pieces, void_pieces;
 };
 
 static struct rank_sum sum_of(const struct ctl_rank *rank)
@@ -132,6 +132,7 @@ static struct rank_sum sum_of(const struct ctl_rank *rank)
         sum.code_bytes += rank->spaces[i].code_bytes;
         sum.hot_rows += rank->spaces[i].hot_rows;
         sum.hot_bytes += rank->spaces[i].hot_bytes;
+        sum.ordered_rows += rank->spaces[i].ordered_rows;
         sum.live_bytes += space_bytes(&rank->spaces[i]);
     }
     for (uint64_t i = 0; i < rank->extent_count; i++)
@@ -187,6 +188,8 @@ static void bits_line(const struct ctl_rank *rank, const struct rank_sum *sum)
     if (sum->hot_bytes > 0)
         printf("  hot       %s of %" PRIu64 " tokens of each layer stand a second time\n",
                ctl_bytes_text(sum->hot_bytes, bytes), sum->hot_rows);
+    if (sum->ordered_rows > 0)
+        printf("  order     %" PRIu64 " tokens stand by what they are worth\n", sum->ordered_rows);
     if (sum->coarse_pieces > 0)
         printf("            of %" PRIu64 " tokens, %" PRIu64 " pieces, codes are all there is\n",
                sum->coarse_rows, sum->coarse_pieces);
@@ -218,6 +221,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
     add(object, "code_bits", bits_json(rank));
     add(object, "hot_block_bytes", u64(sum->hot_bytes));
     add(object, "hot_block_tokens", u64(sum->hot_rows));
+    add(object, "reordered_tokens", u64(sum->ordered_rows));
     add(object, "coarse_only_pieces", u64(sum->coarse_pieces));
     add(object, "coarse_only_tokens", u64(sum->coarse_rows));
     add(object, "average_records", u64(rank->average_count));
@@ -361,10 +365,16 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
     const struct sc_store_code_shape *codes = &annex->code_shape;
     bool is_codes = codes->bits_k != 0, is_hot = annex->hot_rows != 0;
     add(line, "kind",
-        u64(is_hot     ? SC_STORE_ANNEX_HOT
-            : is_codes ? SC_STORE_ANNEX_CODES
-                       : SC_STORE_ANNEX_PROBES));
+        u64(annex->is_order ? SC_STORE_ANNEX_ORDER
+            : is_hot        ? SC_STORE_ANNEX_HOT
+            : is_codes      ? SC_STORE_ANNEX_CODES
+                            : SC_STORE_ANNEX_PROBES));
     add(line, "copy", u64(annex->copy));
+    if (annex->is_order) {
+        add(line, "tag_offset", u64(annex->tag_offset));
+        add(line, "row_offset", u64(annex->row_offset));
+        add(line, "at_ns", u64(annex->ordered_at_ns));
+    }
     if (is_hot) {
         add(line, "rows_a_layer", u64(annex->hot_rows));
     } else if (is_codes) {
@@ -386,8 +396,8 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
 static void dump_record(const struct sc_store_record *record, void *user)
 {
     const struct dump *dump = user;
-    static const char *const names[] = {"?",     "namespace", "extent",  "piece", "drop",
-                                        "epoch", "log",       "average", "annex", "coarse"};
+    static const char *const names[] = {"?",   "namespace", "extent", "piece",  "drop", "epoch",
+                                        "log", "average",   "annex",  "coarse", "order"};
     struct json_object *line = json_object_new_object();
     add(line, "rank", u64(dump->rank->rank));
     add(line, "record", u64(dump->rank->record_count + 1));
@@ -420,6 +430,11 @@ static void dump_record(const struct sc_store_record *record, void *user)
         break;
     case SC_STORE_RECORD_ANNEX:
         dump_annex(line, record);
+        break;
+    case SC_STORE_RECORD_ORDER:
+        add(line, "copy", u64(record->order.copy));
+        add(line, "layer_first", u64(record->order.layer_first));
+        add(line, "slots", u64(record->order.slots_bytes / 2));
         break;
     default:
         add(line, "checkpoint", u64(record->head.number));

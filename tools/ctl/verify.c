@@ -8,6 +8,7 @@
 #include "tools/ctl/ctl.h"
 
 #include "store/rows/hot.h"
+#include "store/rows/order.h"
 #include "store/rows/tag.h"
 #include "store/rows/where.h"
 
@@ -131,6 +132,33 @@ static bool probes_good(const struct ctl_space *space, const struct ctl_extent *
                      bytes + extent->probe_tag_offset + row * 8);
 }
 
+/* One by one, from where they stand. */
+static bool ordered_good(const struct ctl_space *space, const struct ctl_extent *extent,
+                         const struct ctl_piece *piece, uint32_t layer, const uint8_t *bytes)
+{
+    uint32_t parts = space->layout == SC_STORE_SPLIT ? 2 : 1;
+    uint64_t row_bytes = ctl_row_bytes(space) / parts;
+    const uint16_t *slots = sc_store_order_of(extent->slots, extent->row_count, layer);
+    for (uint64_t i = piece->skip; i < piece->row_count; i++) { /* others are not there */
+        uint64_t row = piece->extent_row + i;
+        for (uint32_t p = 0; p < parts; p++) {
+            const struct sc_store_tag_rows what = {
+                .base = sc_store_tag_base(space->digest, piece->hash, extent->copy, layer,
+                                          parts == 1 ? SC_STORE_PART_ROW : SC_STORE_PART_K + p),
+                .position_first = piece->first_position + i,
+                .row_bytes = row_bytes,
+                .count = 1,
+                .tag_step = parts};
+            if (!part_good(&what,
+                           bytes + extent->row_offset +
+                               (p * extent->row_count + slots[row]) * row_bytes,
+                           bytes + extent->tag_offset + (row * parts + p) * 8))
+                return false;
+        }
+    }
+    return true;
+}
+
 static bool piece_good(const struct ctl_space *space, const struct ctl_extent *extent,
                        const struct ctl_piece *piece, uint32_t layer, const uint8_t *bytes)
 {
@@ -142,8 +170,11 @@ static bool piece_good(const struct ctl_space *space, const struct ctl_extent *e
                                      .row_bytes = row_bytes / parts,
                                      .count = piece->row_count,
                                      .tag_step = parts};
-    if (extent->probe_row_bytes > 0 && !probes_good(space, extent, piece, 0, layer, bytes))
+    uint32_t skip = extent->slots != NULL ? piece->skip : 0;
+    if (extent->probe_row_bytes > 0 && !probes_good(space, extent, piece, skip, layer, bytes))
         return false;
+    if (extent->slots != NULL)
+        return ordered_good(space, extent, piece, layer, bytes);
     for (uint32_t p = 0; p < parts; p++, rows += what.count * what.row_bytes, tags += 8) {
         what.base = sc_store_tag_base(space->digest, piece->hash, extent->copy, layer,
                                       parts == 1 ? SC_STORE_PART_ROW : SC_STORE_PART_K + p);

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p)
 
-MAJOR, MINOR = 0, 11
+MAJOR, MINOR = 0, 12
 
 OK, PENDING = 0, 1
 E_STALE, E_CORRUPT, E_IO, E_TIMEOUT, E_BUSY, E_POISONED = -13, -6, -5, -8, -7, -14
@@ -173,7 +173,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     unadmitted_chunks over_budget_chunks budget_left code_write_bytes merge_write_bytes
     log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes stages_open lookups_cut
     tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
-    hot_rows hot_bytes plane_rows given_tokens tail_tokens""".split()
+    hot_rows hot_bytes plane_rows given_tokens tail_tokens
+    reordered_chunks""".split()
 
 
 class Stats(Structure):

@@ -31,8 +31,8 @@ MIB = 1 << 20
 
 
 class Module:
-    """What an attention layer has beside its impl. isa: that its kernels use, and lay caches out for;
-    None: what vLLM takes on this machine (where it has AMX, that for bfloat16)."""
+    """What an attention layer has beside its impl. isa: that its kernels use, and lay caches out
+    for; None: what vLLM takes on this machine (where it has AMX, that for bfloat16)."""
 
     def __init__(self, dtype, block, cache_dtype, isa):
         config = types.SimpleNamespace(model_config=types.SimpleNamespace(dtype=dtype))

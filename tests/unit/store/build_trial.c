@@ -57,6 +57,14 @@ static void reopen(const struct build_trial *trial, struct world *world)
     trial->open(world);
 }
 
+static void build(const struct build_trial *trial, struct world *world)
+{
+    if (trial->build != NULL)
+        trial->build(world);
+    else
+        build_all(world, 0);
+}
+
 static void is_whole(const struct build_trial *trial, struct world *world, uint64_t key)
 {
     if (trial->is_whole != NULL)
@@ -77,7 +85,7 @@ static bool fault_try(const struct build_trial *trial, enum sc_fault_kind kind, 
     world->alloc.fault = &world->fault;
     reopen(trial, world);
     sc_fault_arm(&world->fault, kind, n);
-    build_all(world, 0);
+    build(trial, world);
     sc_fault_arm(&world->fault, kind, INT64_MAX);
     bool fires = atomic_load(&world->fault.fired[kind]) > 0;
     space_check(world->store);
@@ -87,7 +95,7 @@ static bool fault_try(const struct build_trial *trial, enum sc_fault_kind kind, 
     reopen(trial, world);
     space_check(world->store);
     rows_ok(world, 2);
-    build_all(world, 0);
+    build(trial, world);
     is_whole(trial, world, 1);
     is_whole(trial, world, 2);
     world_free(world);
@@ -119,7 +127,7 @@ static uint64_t image_check(const struct build_trial *trial, const struct world 
         had += trial->had(world, key, true);
         rows_ok(world, key);
     }
-    build_all(world, 0); /* what is still missing */
+    build(trial, world); /* what is still missing */
     space_check(world->store);
     rows_ok(world, 1);
     world_free(world);
@@ -138,7 +146,7 @@ void build_trial_cuts(const struct build_trial *trial, uint64_t all)
     assert_int_equal(sc_io_file_sync(world->store->io, world->store->disk.segments[0].file, NULL),
                      SPEC_OK);
     uint64_t from = sc_io_sim_disk_events(world->disk);
-    build_all(world, 0);
+    build(trial, world);
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
     uint64_t to = sc_io_sim_disk_events(world->disk);
     assert_true(to > from);
@@ -170,7 +178,7 @@ void build_trial_follower(const struct build_trial *trial)
     world->store = reader;
     assert_int_equal(trial->had(world, 1, false), 0);
     world->store = writer;
-    build_all(world, 0);
+    build(trial, world);
     for (uint32_t round = 0; round < 2; round++) { /* appended; then read again from its start */
         world->store = reader;
         while (more)

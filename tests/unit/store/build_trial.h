@@ -19,6 +19,7 @@ struct build_trial {
     struct world *(*bare)(const struct world_setup *setup, uint64_t seed);
     /* Opens it, once it is closed, as who builds what is tried. */
     void (*open)(struct world *world);
+    void (*build)(struct world *world); /* NULL: build_all */
     /* How much of it the key has, all of it right. is_cut: power failed, so it may be damaged. */
     uint64_t (*had)(struct world *world, uint64_t key, bool is_cut);
     /* Asserts that the key has all of it; NULL: where that is not known. */

@@ -1410,7 +1410,7 @@ static void log_of_a_newer_version_or_type_refuses_to_open(void **state)
 {
     (void)state;
     static const char *const payloads[] = {"\x83\xA1v\x02\xA1t\x04\xA2id\x01",
-                                           "\x83\xA1v\x01\xA1t\x0A\xA2id\x01"};
+                                           "\x83\xA1v\x01\xA1t\x0B\xA2id\x01"};
     for (uint32_t i = 0; i < 2; i++) {
         struct forge *forge = forge_make();
         uint64_t begin = sc_store_frame_begin(&forge->writer);

@@ -1,0 +1,678 @@
+/* Editions in another order (store/rows/order.h, store/sidecar/orders.h): made of the rows that are
+ * wanted most, whatever the layout, the back end and the holes; every row that is read of one is
+ * the row that was stored, whole matches and any picks alike; the one before goes when nobody reads
+ * it, and not earlier; faults and power cuts at every write of one lose nothing.
+ *
+ * Threads: the fixture's. */
+#include "store/place/quarantine.h"
+#include "store/rows/order.h"
+#include "tests/unit/store/build_trial.h"
+#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/space_check.h"
+
+#define LEASE_NS UINT64_C(1000000000)
+
+static const struct world_setup *const setups = build_setups;
+
+/* What the caller knows, and when it is quiet. */
+static struct {
+    uint64_t known_from, moments, asked;
+    bool is_loud;
+} host;
+
+static float score_of(uint64_t row, uint32_t layer)
+{
+    return (float)(mix(row * 131 + layer) % 97) / 97.f;
+}
+
+static bool scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
+                   uint32_t layer, float *ret_scores)
+{
+    uint64_t rows = 0;
+    (void)user;
+    for (uint64_t i = 0; i < range_count; i++)
+        rows += ranges[i].row_count;
+    for (uint64_t i = 0; i < rows; i++)
+        ret_scores[i] = score_of(i, layer);
+    return ranges[0].piece >= host.known_from;
+}
+
+static uint64_t moment(void *user)
+{
+    (void)user;
+    return ++host.moments;
+}
+
+static bool is_quiet(void *user, uint64_t since)
+{
+    (void)user;
+    assert_true(since <= host.moments);
+    host.asked++;
+    return !host.is_loud;
+}
+
+static void orders_on(struct world *world, uint64_t span)
+{
+    memset(&host, 0, sizeof(host));
+    world->config.maintain_bytes_per_s = 0;
+    world->config.lease_ns_max = LEASE_NS;
+    world->params.order = (struct sc_store_order){.span_rows = span,
+                                                  .bytes_max = 64u << 20,
+                                                  .scores = scores,
+                                                  .moment = moment,
+                                                  .is_quiet = is_quiet};
+}
+
+static struct world *world_ordered(const struct world_setup *setup, uint64_t seed, uint64_t span)
+{
+    struct world *world = world_make(setup, seed);
+    orders_on(world, span);
+    return world_opened(world);
+}
+
+static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
+{
+    return world_ordered(setup, seed, 128);
+}
+
+/* Also one of another's making: what a power cut left. */
+static void open_ordered(struct world *world)
+{
+    orders_on(world, 128);
+    world_open_ok(world);
+}
+
+static void order_all(struct world *world)
+{
+    sc_store_build_order(world->store, 0);
+    build_wait(world);
+    sc_store_build_settle(world->store);
+    build_wait(world);
+}
+
+static struct sc_store_stats stats_of(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats;
+}
+
+static struct sc_store_extent_entry *extent_of(struct world *world, uint64_t piece)
+{
+    return sc_store_table_extent(&world->store->table,
+                                 sc_store_table_piece(&world->store->table, piece)->extent);
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static void row_check(const struct world *world, const struct match *match, uint32_t layer,
+                      uint64_t row, const uint8_t *k, const uint8_t *v)
+{
+    static uint8_t wanted[16384];
+    uint64_t range = 0, half = world->setup->k_row_bytes;
+    for (; row >= match->ranges[range].row_count; range++)
+        row -= match->ranges[range].row_count;
+    row_fill(wanted, 2 * half, match->twins[range]->key, layer,
+             match->twins[range]->first_position + match->ranges[range].row_first + row);
+    if (k != NULL)
+        bytes_equal(k, wanted, half);
+    if (v != NULL)
+        bytes_equal(v, wanted + half, half);
+}
+
+struct picked {
+    uint64_t count;
+    struct sc_store_read_cost cost;
+};
+
+/* Reads picks of the match: each comes once, and is what was stored. wanted: NULL, or bits. */
+static struct picked picks_load(struct world *world, const struct match *match, uint32_t layer,
+                                struct sc_store_picks *picks, const uint64_t *wanted)
+{
+    static uint64_t covered[SKETCH_ROWS_MAX / 64];
+    static uint8_t seen[SKETCH_ROWS_MAX];
+    struct sc_store_sketch *sketch = sketch_make(world);
+    struct sc_store_reader *reader = world_reader(world);
+    struct sc_store_rows got = {0};
+    struct picked picked = {0};
+    assert_int_equal(match_load(match, sketch, layer, 0), SPEC_OK);
+    memset(covered, 0, sizeof(covered));
+    memset(seen, 0, sizeof(seen));
+    sc_store_reader_begin_picks(reader, layer, match->ranges, match->count, picks,
+                                SC_LANE_SPECULATIVE);
+    sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
+    uint64_t left = picks->count;
+    if (wanted != NULL)
+        left = sc_store_reader_narrow(reader, wanted, covered);
+    sc_store_reader_demand(reader);
+    do {
+        assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, &world->error),
+                         SPEC_OK);
+        for (uint64_t i = 0; i < got.row_count; i++) {
+            uint64_t pick = got.row_first + i, row = picks->rows != NULL ? picks->rows[pick] : pick;
+            bool is_v = picks->wanted == SC_STORE_WANT_V;
+            assert_true(pick < picks->count && seen[pick]++ == 0);
+            if (wanted != NULL)
+                assert_true((wanted[row / 64] & covered[row / 64]) >> (row % 64) & 1);
+            row_check(world, match, layer, row, is_v ? NULL : got.rows + i * got.stride,
+                      is_v                                  ? got.rows + i * got.stride
+                      : picks->wanted == SC_STORE_WANT_ROWS ? got.v + i * got.stride
+                                                            : NULL);
+            picked.count++;
+        }
+    } while (got.row_count > 0);
+    assert_int_equal(picked.count, left);
+    sc_store_reader_cost(reader, &picked.cost);
+    sc_store_readers_close(reader, 1);
+    sc_store_sketch_close(sketch);
+    return picked;
+}
+
+/* Rows of the key that stand in another order, in all layers; all that it has are right. */
+static uint64_t ordered_rows(struct world *world, uint64_t key, bool is_cut)
+{
+    uint64_t count = 0;
+    (void)is_cut;
+    rows_ok(world, key);
+    for (uint32_t i = 0; i < world->piece_count; i++) {
+        const struct world_piece *twin = &world->pieces[i];
+        if (twin->key == key && twin->id != 0 &&
+            sc_store_table_live(&world->store->table, twin->id) != NULL &&
+            atomic_load(&extent_of(world, twin->id)->order) != NULL)
+            count += twin->row_count * (uint64_t)world->setup->layers;
+    }
+    return count;
+}
+
+static void all_is_ordered(struct world *world, uint64_t key)
+{
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < world->piece_count; i++)
+        rows += world->pieces[i].key == key ? world->pieces[i].row_count : 0;
+    assert_int_equal(ordered_rows(world, key, false), rows * world->setup->layers);
+}
+
+static const struct build_trial trial = {.setup = &build_setups[0],
+                                         .bare = world_bare,
+                                         .open = open_ordered,
+                                         .build = order_all,
+                                         .had = ordered_rows,
+                                         .is_whole = all_is_ordered};
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static void rows_are_what_was_stored(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < BUILD_SETUPS; i++) {
+        struct world *world = world_ordered(&setups[i], 7, i % 2 == 0 ? 128 : 16384);
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
+        assert_int_equal(ordered_rows(world, 1, false), 0);
+        order_all(world);
+        assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
+        assert_true(stats_of(world).quarantine_bytes > 0);
+        space_check(world->store);
+        for (uint32_t opened = 0; opened < 3; opened++) {
+            all_is_ordered(world, 1);
+            all_is_ordered(world, 2);
+            uint64_t written = stats_of(world).write_bytes;
+            order_all(world); /* nothing is left to be ordered */
+            assert_int_equal(stats_of(world).write_bytes, written);
+            if (opened == 1)
+                assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+            world_close(world);
+            world_open_ok(world);
+            space_check(world->store);
+            assert_int_equal(stats_of(world).corrupt_records, 0);
+        }
+        world_free(world);
+    }
+}
+
+/* Each span by itself, best first, in every layer. */
+static void slots_follow_the_scores(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 3);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    order_all(world);
+    const struct sc_store_extent_entry *extent = extent_of(world, world->pieces[0].id);
+    for (uint32_t layer = 0; layer < setups[0].layers; layer++) {
+        const uint16_t *slots = sc_store_order_of(atomic_load(&extent->order)->slots, 300, layer);
+        for (uint64_t i = 0; i < 300; i++)
+            for (uint64_t j = i + 1; j < 300 && j / 128 == i / 128; j++)
+                assert_int_equal(slots[i] < slots[j], score_of(i, layer) >= score_of(j, layer));
+        for (uint64_t i = 0; i < 300; i++)
+            assert_int_equal(slots[i] / 128, i / 128);
+    }
+    world_free(world);
+}
+
+static bool bit(const uint64_t *bits, uint64_t i)
+{
+    return (bits[i / 64] >> (i % 64) & 1) != 0;
+}
+
+/* Ranges of parts of pieces of several extents, in any order, ordered or not; whole, or picks. */
+static void any_part_of_a_match_is_read(void **state)
+{
+    (void)state;
+    uint64_t random = 3;
+    for (uint32_t i = 0; i < BUILD_SETUPS; i++) {
+        struct world *world = world_ordered(&setups[i], 8, i % 2 == 0 ? 16384 : 100);
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        assert_int_equal(world_store(world, 1, 300, 150), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
+        order_all(world);
+        assert_int_equal(world_store(world, 3, 0, 200), SPEC_OK); /* as it was stored */
+        struct sc_store_reader *reader = world_reader(world);
+        for (uint32_t round = 0; round < 40; round++) {
+            static uint32_t rows[SKETCH_ROWS_MAX];
+            uint64_t wanted[SKETCH_ROWS_MAX / 64], count = 0;
+            struct match match = {.count = 0};
+            for (uint64_t at = random_below(&random, world->piece_count); match.count < 12;
+                 at += random_below(&random, 3)) {
+                const struct world_piece *twin = &world->pieces[at % world->piece_count];
+                uint32_t first = (uint32_t)random_below(&random, twin->row_count);
+                first = random_below(&random, 2) == 0 ? 0 : first;
+                match_add(&match, twin, first,
+                          (uint32_t)random_below(&random, twin->row_count - first + 1));
+            }
+            uint32_t layer = (uint32_t)random_below(&random, world->setup->layers);
+            struct loaded loaded =
+                world_load(world, reader, layer, match.ranges, match.twins, match.count);
+            assert_int_equal(loaded.status, SPEC_OK);
+            assert_int_equal(loaded.rows, match.rows);
+            for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
+                wanted[w] = mix(random + w) & mix(random - w);
+            for (uint64_t row = 0; row < match.rows; row++)
+                if (bit(wanted, row) || round % 5 == 4)
+                    rows[count++] = (uint32_t)row;
+            for (uint64_t at = 0; round % 7 == 6 && at < count / 2; at++) { /* they descend, too */
+                uint32_t row = rows[at];
+                rows[at] = rows[count - 1 - at];
+                rows[count - 1 - at] = row;
+            }
+            uint32_t parts = world->setup->layout == SC_STORE_SPLIT ? 3 : 1;
+            struct sc_store_picks picks = {.rows = round % 5 == 4 ? NULL : rows,
+                                           .count = count,
+                                           .wanted = round % parts,
+                                           .whole_slabs = round % 3 == 1,
+                                           .gap_bytes = round % 4 * 4096};
+            (void)picks_load(world, &match, layer, &picks, round % 2 == 0 ? NULL : wanted);
+        }
+        sc_store_readers_close(reader, 1);
+        world_free(world);
+    }
+}
+
+/* The best quarter of each layer lies side by side. */
+static void what_is_wanted_most_is_one_read(void **state)
+{
+    (void)state;
+    uint32_t rows[1024];
+    struct world *world = world_ordered(&setups[2], 4, 16384);
+    struct match match = {.count = 0};
+    assert_int_equal(world_store(world, 1, 0, 512), SPEC_OK);
+    match_key(world, &match, 1);
+    struct picked picked[2];
+    for (uint32_t after = 0; after < 2; after++) {
+        struct sc_store_picks picks = {.rows = rows};
+        for (uint32_t row = 0; row < 512; row++) {
+            uint64_t better = 0;
+            for (uint32_t j = 0; j < 512; j++)
+                better += score_of(j, 1) > score_of(row, 1);
+            if (better < 64)
+                rows[picks.count++] = row;
+        }
+        picked[after] = picks_load(world, &match, 1, &picks, NULL);
+        assert_true(picks.count >= 64);
+        order_all(world);
+    }
+    assert_true(picked[0].cost.op_count > 40);
+    assert_true(picked[1].cost.op_count <= picked[1].count * 8192 / (256u << 10) + 2);
+    assert_int_equal(picked[1].cost.read_bytes, picked[1].count * 8192);
+    world_free(world);
+}
+
+static void holes_are_passed_over(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct world *world = world_ordered(&setups[i], 9, 16384);
+        holes_store(world);
+        assert_int_equal(world_store(world, 6, 0, 256), SPEC_OK);
+        sc_store_piece_drop(world->store, world->pieces[1].id);
+        order_all(world);
+        space_check(world->store);
+        all_is_ordered(world, 6);
+        struct match match = holes_match(world);
+        struct sc_store_reader *reader = world_reader(world);
+        for (uint32_t round = 0; round < 2; round++) {
+            for (uint32_t layer = 0; layer < setups[i].layers; layer++)
+                assert_int_equal(
+                    world_load(world, reader, layer, match.ranges, match.twins, match.count).rows,
+                    match.rows);
+            (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+            space_check(world->store);
+        }
+        sc_store_readers_close(reader, 1);
+        world_free(world);
+    }
+}
+
+/* ---- Pages, and when they go ------------------------------------------------------------------
+ */
+
+static void the_edition_before_goes_after_the_leases(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 3);
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    uint64_t one = stats_of(world).extent_bytes;
+    order_all(world);
+    assert_int_equal(stats_of(world).extent_bytes, 2 * one);
+    assert_int_equal(stats_of(world).quarantine_bytes, one);
+    world_close(world);
+    world_open_ok(world);
+    space_check(world->store);
+    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+    space_check(world->store);
+    assert_int_equal(stats_of(world).extent_bytes, one);
+    assert_int_equal(stats_of(world).quarantine_bytes, 0);
+    for (uint64_t key = 2; key < 40; key++) /* some stand where it stood */
+        assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    world_close(world);
+    world_open_ok(world);
+    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+    space_check(world->store);
+    for (uint64_t key = 1; key < 40; key++)
+        rows_ok(world, key);
+    assert_int_equal(stats_of(world).corrupt_records, 0);
+    for (uint32_t i = 0; i < 2; i++)
+        sc_store_piece_drop(world->store, world->pieces[i].id);
+    space_check(world->store);
+    for (uint32_t i = 2; i < world->piece_count; i++)
+        sc_store_piece_drop(world->store, world->pieces[i].id);
+    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+    space_check(world->store);
+    assert_int_equal(stats_of(world).extent_bytes, 0);
+    world_free(world);
+}
+
+/* While somebody may read the one before, both stand, and the log knows the one before. */
+static void both_editions_stand_until_it_is_quiet(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 3);
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 128), SPEC_OK);
+    host.is_loud = true;
+    order_all(world);
+    assert_true(host.asked > 0);
+    assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 2);
+    assert_int_equal(stats_of(world).quarantine_bytes, 0);
+    space_check(world->store);
+    all_is_ordered(world, 1);
+    for (uint32_t i = 0; i < 4; i++) /* one goes meanwhile */
+        sc_store_piece_drop(world->store, world->pieces[i].id);
+    world_close(world);
+    world_open_ok(world); /* they are forgotten, and nothing else is */
+    space_check(world->store);
+    assert_int_equal(ordered_rows(world, 2, false), 0);
+    order_all(world);
+    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+    space_check(world->store);
+    host.is_loud = false;
+    sc_store_build_settle(world->store);
+    build_wait(world);
+    assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
+    assert_true(stats_of(world).quarantine_bytes > 0);
+    all_is_ordered(world, 2);
+    world_close(world);
+    world_open_ok(world);
+    all_is_ordered(world, 2);
+    world_free(world);
+}
+
+static void what_is_not_known_or_too_large_stays(void **state)
+{
+    (void)state;
+    struct world *world = world_bare(&setups[0], 4);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK); /* one chunk */
+    assert_int_equal(world_store(world, 3, 0, 256), SPEC_OK);
+    host.known_from = world->pieces[world->piece_count - 1].id - 3;
+    order_all(world);
+    assert_int_equal(ordered_rows(world, 1, false), 0);
+    assert_int_equal(ordered_rows(world, 2, false), 0);
+    all_is_ordered(world, 3);
+    world_close(world);
+    host.known_from = 0;
+    world->params.order.bytes_max = 299 * 1024;
+    world_open_ok(world);
+    order_all(world);
+    assert_int_equal(ordered_rows(world, 1, false), 0);
+    world_free(world);
+}
+
+/* ---- With what else extents get ---------------------------------------------------------------
+ */
+
+/* Codes and probe rows that are made of ordered rows; rows that go while codes stay. */
+static void codes_are_made_of_ordered_rows(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world *world = world_make(&setups[i], 3);
+        orders_on(world, 16384);
+        world->params.probe_row_bytes = 0;
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        assert_int_equal(world_store(world, 2, 0, 300), SPEC_OK);
+        order_all(world);
+        world_close(world);
+        keep_codes(world, true);
+        world->params.probe_row_bytes = setups[i].probe_row_bytes;
+        world_open_ok(world);
+        build_all(world, 0);
+        space_check(world->store);
+        struct match match = {.count = 0};
+        match_key(world, &match, 1);
+        struct sc_store_sketch *sketch = sketch_make(world);
+        for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
+            assert_int_equal(match_load(&match, sketch, layer, setups[i].probe_row_bytes), SPEC_OK);
+            match_check(world, &match, layer, setups[i].probe_row_bytes, sketch, true);
+        }
+        sc_store_sketch_close(sketch);
+        (void)key_check(world, 1, true);
+        (void)key_check(world, 2, true);
+        all_is_ordered(world, 1);
+        world_free(world);
+    }
+}
+
+/* probe rows of the extent's own move with it. */
+static void own_probe_rows_move(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct world *world = world_ordered(&setups[i], 5, 16384);
+        struct match match = {.count = 0};
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        order_all(world);
+        (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+        for (uint64_t key = 2; key < 6; key++) /* over what stood there */
+            assert_int_equal(world_store(world, key, 0, 200), SPEC_OK);
+        match_key(world, &match, 1);
+        struct sc_store_sketch *sketch = sketch_make(world);
+        for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
+            assert_int_equal(match_load(&match, sketch, layer, setups[i].probe_row_bytes), SPEC_OK);
+            match_check(world, &match, layer, setups[i].probe_row_bytes, sketch, true);
+        }
+        sc_store_sketch_close(sketch);
+        world_free(world);
+    }
+}
+
+static void ordered_rows_go_while_codes_stay(void **state)
+{
+    (void)state;
+    for (uint32_t waits = 0; waits < 3; waits++) { /* 2: before the edition has its record */
+        struct world *world = world_make(&setups[0], 3);
+        orders_on(world, 16384);
+        keep_codes(world, true);
+        world_open_ok(world);
+        struct sc_store_coarse_extent found = {0};
+        host.is_loud = waits == 2;
+        for (uint64_t key = 1; found.id == 0; key++) { /* none is raw */
+            assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
+            build_all(world, 0);
+            order_all(world);
+            found = sc_store_coarse_find(world->store, world->pieces[world->piece_count - 1].id);
+            spec_status status = SPEC_OK;
+            for (uint32_t layer = 0; layer < 3 && found.id != 0 && status == SPEC_OK; layer++)
+                status = sc_store_coarse_check(world->store, found.id, layer);
+            found.id = status == SPEC_OK ? found.id : 0;
+        }
+        if (waits == 0)
+            (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+        sc_store_coarse_mark(world->store, found.id);
+        sc_store_coarse_marked(world->store);
+        assert_int_equal(sc_store_coarse_commit(world->store, found.id, &world->error), SPEC_OK);
+        host.is_loud = false;
+        order_all(world); /* the edition has gone: no record */
+        assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
+        space_check(world->store);
+        uint64_t held = stats_of(world).extent_bytes;
+        for (uint32_t round = 0; round < 2; round++) {
+            assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+            world_close(world);
+            world_open_ok(world);
+            space_check(world->store);
+            (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+            space_check(world->store);
+            assert_true(stats_of(world).extent_bytes < held);
+        }
+        assert_int_equal(stats_of(world).corrupt_records, 0);
+        world_free(world);
+    }
+}
+
+/* ---- Damage ---------------------------------------------------------------------------------- */
+
+/* One byte of a slot: the row that stands there fails, and no other. */
+static void a_damaged_slot_fails_its_row(void **state)
+{
+    (void)state;
+    struct world *world = world_ordered(&setups[0], 4, 16384);
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    order_all(world);
+    const struct sc_store_annex *annex = atomic_load(&extent_of(world, world->pieces[0].id)->order);
+    const uint16_t *slots = sc_store_order_of(annex->slots, 256, 1);
+    struct sc_store_where where =
+        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, 1);
+    char path[128];
+    uint8_t byte;
+    uint64_t at = where.offset + annex->row_offset + slots[200] * UINT64_C(1024) + 77;
+    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
+                   (unsigned)world->store->disk.segments[where.segment].number);
+    assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
+    byte ^= 4;
+    assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+    struct sc_store_reader *reader = world_reader(world);
+    struct loaded loaded = world_load_key(world, reader, 1, 1);
+    assert_int_equal(loaded.status, SPEC_E_CORRUPT);
+    assert_int_equal(loaded.failed_range, 200 / 64);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(world_load_piece(world, reader, 1, &world->pieces[i]).status,
+                         i == 200 / 64 ? SPEC_E_CORRUPT : SPEC_OK);
+    assert_int_equal(world_load_key(world, reader, 0, 1).status, SPEC_OK);
+    sc_store_readers_close(reader, 1);
+    world_free(world);
+}
+
+/* ---- Faults and power cuts ------------------------------------------------------------------- */
+
+#ifndef SC_SANITIZED_THREAD /* one thread: nothing to find there, and it takes minutes for it */
+
+static void build_survives_every_fault(void **state)
+{
+    (void)state;
+    build_trial_faults(&trial);
+}
+
+static void cut_at_any_write_loses_nothing(void **state)
+{
+    (void)state;
+    build_trial_cuts(&trial, (200 + 130) * UINT64_C(3));
+}
+
+#endif
+
+/* ---- Beside others --------------------------------------------------------------------------- */
+
+static void editions_are_seen_by_a_follower(void **state)
+{
+    (void)state;
+    struct build_trial files = trial;
+    files.setup = &build_setups[3];
+    build_trial_follower(&files);
+}
+
+/* Rows are ordered while they are read, and while extents go. */
+static void ordering_beside_loads_and_drops(void **state)
+{
+    (void)state;
+    for (uint32_t i = 3; i < BUILD_SETUPS; i++) {
+        struct world *world = world_ordered(&setups[i], 2, 100);
+        if (world == NULL)
+            continue;
+        for (uint64_t key = 1; key <= 6; key++)
+            assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
+        sc_store_build_order(world->store, 0);
+        for (uint32_t round = 0; build_runs(world) || round < 3; round++) {
+            if (round < 3)
+                for (uint32_t p = 0; p < 4; p++)
+                    sc_store_piece_drop(world->store, world->pieces[4 * (2 * round) + p].id);
+            rows_ok(world, 6);
+            sc_store_build_settle(world->store);
+        }
+        build_wait(world);
+        all_is_ordered(world, 2);
+        all_is_ordered(world, 6);
+        space_check(world->store);
+        world_free(world);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_what_was_stored),
+        cmocka_unit_test(slots_follow_the_scores),
+        cmocka_unit_test(any_part_of_a_match_is_read),
+        cmocka_unit_test(what_is_wanted_most_is_one_read),
+        cmocka_unit_test(holes_are_passed_over),
+        cmocka_unit_test(the_edition_before_goes_after_the_leases),
+        cmocka_unit_test(both_editions_stand_until_it_is_quiet),
+        cmocka_unit_test(what_is_not_known_or_too_large_stays),
+        cmocka_unit_test(codes_are_made_of_ordered_rows),
+        cmocka_unit_test(own_probe_rows_move),
+        cmocka_unit_test(ordered_rows_go_while_codes_stay),
+        cmocka_unit_test(a_damaged_slot_fails_its_row),
+#ifndef SC_SANITIZED_THREAD
+        cmocka_unit_test(build_survives_every_fault),
+        cmocka_unit_test(cut_at_any_write_loses_nothing),
+#endif
+        cmocka_unit_test(editions_are_seen_by_a_follower),
+        cmocka_unit_test(ordering_beside_loads_and_drops),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
