@@ -16,11 +16,13 @@
  *   hot            share in twice as many rows of highest average: a copy of those, read whole,
  *                  would hold it
  *   runs, runs_out rows of A_l that stand apart, so reads of them; and of those that are not in it
- *   sink           share in the first and last rows
- *   deciles        of the rankings of sink, static, layer, before and after by the sums of the
- * probe heads: the share of each tenth of the k best that is in A_l chunk          important rows /
- * rows, of the chunks of 64 that hold one chunks         (--chunks 1) important rows of each whole
- * chunk Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's heads.
+ *   reordered      were rows reordered by those averages, within spans of 1,024
+ * (store/rows/order.h): runs then, and chunks of 64 that hold one before and then sink share in the
+ * first and last rows deciles        of the rankings of sink, static, layer, before and after by
+ * the sums of the probe heads: the share of each tenth of the k best that is in A_l chunk important
+ * rows / rows, of the chunks of 64 that hold one chunks         (--chunks 1) important rows of each
+ * whole chunk Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's
+ * heads.
  *
  * Threads: the model's. Tests: none (a measurement). */
 #include <inttypes.h>
@@ -32,11 +34,13 @@
 #include "bench/bench.h"
 #include "bench/eval_file.h"
 #include "conformance/engine/cli/chooser_source.h"
+#include "store/rows/order.h"
 
 #define RHO_MAX   8u
 #define HINT_ROWS 64u /* hint.rows as configured by default */
 #define CHUNK     64u
-#define HOT_SHARE 2u /* rows of a hot block / rows of the set */
+#define HOT_SHARE 2u    /* rows of a hot block / rows of the set */
+#define SPAN      1024u /* reorder.scope span */
 
 enum kind { KIND_BEFORE, KIND_AFTER, KIND_COUNT };
 
@@ -179,6 +183,41 @@ static void print_hot(struct state *state, uint64_t layer, uint64_t total, uint6
            runs_of(state->voted, k, NULL, 0), runs_of(state->voted, k, state->guess, hot));
 }
 
+static int slot_compare(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static uint64_t chunks_of(const uint32_t *rows, uint64_t k)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < k; i++)
+        count += i == 0 || rows[i] / CHUNK != rows[i - 1] / CHUNK;
+    return count;
+}
+
+/* Where the set would stand. */
+static void print_reordered(struct state *state, uint64_t layer, uint64_t total, uint64_t k)
+{
+    static float scores[SPAN];
+    static uint16_t rows[SPAN], slots[SPAN];
+    const double *averages = state->averages + layer * state->rows;
+    for (uint64_t first = 0, at = 0; first < total; first += SPAN) {
+        uint64_t count = total - first < SPAN ? total - first : SPAN;
+        for (uint64_t i = 0; i < count; i++)
+            scores[i] = (float)averages[first + i];
+        sc_store_order_make(scores, count, SPAN, rows, slots);
+        for (; at < k && state->voted[at] < first + count; at++)
+            state->order[at] = (uint32_t)first + slots[state->voted[at] - first];
+    }
+    qsort(state->order, k, sizeof(*state->order), slot_compare);
+    printf(", \"runs_reordered\": %" PRIu64 ", \"chunks_held\": %" PRIu64
+           ", \"chunks_reordered\": %" PRIu64,
+           runs_of(state->order, k, NULL, 0), chunks_of(state->voted, k),
+           chunks_of(state->order, k));
+}
+
 /* ---- Ranks ---- */
 
 #define DECILES 10u
@@ -281,6 +320,7 @@ static void measure(struct state *state, const struct eng_choose_input *input, u
         guess_by_average(state, layer, total, k);
         printf(", \"static\": %.6f", share_of(state->voted, state->guess, k));
         print_hot(state, layer, total, k);
+        print_reordered(state, layer, total, k);
     }
     guess_by_sink(state, total, k);
     printf(", \"sink\": %.6f", share_of(state->voted, state->guess, k));

@@ -167,16 +167,35 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     op->v_at = op_add(op, v_start, v_start + op->row_count * where.stride);
 }
 
-/* The next slots that have rows of the run, with what little lies between them. */
-static void plan_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op)
+static uint64_t slot_first(const struct sc_store_plan *plan)
+{
+    uint64_t first = plan->slot_next;
+    while (plan->slot_rows[first] == 0)
+        first++;
+    return first;
+}
+
+/* Bytes from the run's first tag to its first slot, if the two are one read; else 0. */
+static uint64_t slots_lead(const struct sc_store_plan *plan)
+{
+    const struct sc_store_slab_where *where = &plan->where;
+    uint64_t tags = where->tags + plan->run_first * where->tag_stride;
+    uint64_t rows = where->base[0] + slot_first(plan) * where->stride, lead = rows - tags;
+    bool is_near = where->half_count == 1 && rows > tags &&
+                   lead - plan->run_count * where->tag_stride <= GAP_BYTES &&
+                   lead + where->stride <= plan->store->limits.op_bytes;
+    return plan->tags_planned == 0 && is_near ? lead : 0;
+}
+
+/* The next slots that have rows of the run, with what little lies between them; lead: and before
+ * them, with its tags. */
+static void plan_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op, uint64_t lead)
 {
     const struct sc_store_slab_where *where = &plan->where;
     uint64_t most = (plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES) / where->half_count;
-    uint64_t end = plan->extent->row_count, stride = where->stride, first = plan->slot_next, last;
-    most = (most - 2 * PAGE) / stride;
-    while (plan->slot_rows[first] == 0)
-        first++;
-    last = first;
+    uint64_t end = plan->extent->row_count, stride = where->stride, first = slot_first(plan);
+    uint64_t last = first, start = where->base[0] + first * stride;
+    most = (most - 2 * PAGE - lead) / stride;
     op->row_count = 1;
     for (uint64_t slot = first + 1;
          slot < end && slot - first < most && (slot - last - 1) * stride <= GAP_BYTES; slot++) {
@@ -188,7 +207,10 @@ static void plan_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     plan->slot_next = last + 1;
     op->slot_first = first;
     op->slot_count = last + 1 - first;
-    op->row_at = op_add(op, where->base[0] + first * stride, where->base[0] + (last + 1) * stride);
+    op->tag_at = op_add(op, start - lead, where->base[0] + (last + 1) * stride);
+    op->row_at = op->tag_at + lead;
+    if (lead > 0)
+        op->tag_count = plan->tags_planned = plan->run_count;
     if (where->half_count > 1)
         op->v_at =
             op_add(op, where->base[1] + first * stride, where->base[1] + (last + 1) * stride);
@@ -306,10 +328,11 @@ bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret
     ret_op->segment = plan->where.segment;
     ret_op->run_row = plan->rows_planned;
     bool is_ordered = plan->where.slots != NULL;
-    if (plan->tags_planned < plan->run_count && (plan->tags_planned > 0 || is_ordered))
+    uint64_t lead = is_ordered && plan->tags_planned == 0 ? slots_lead(plan) : 0;
+    if (plan->tags_planned < plan->run_count && lead == 0 && (plan->tags_planned > 0 || is_ordered))
         plan_tags(plan, ret_op);
     else if (is_ordered)
-        plan_slots(plan, ret_op);
+        plan_slots(plan, ret_op, lead);
     else if (shape->layout == SC_STORE_PAIRED)
         plan_paired(plan, ret_op);
     else if (plan->tags_planned == 0)

@@ -888,6 +888,16 @@ eng_status eng_driver_stats(const struct eng_driver *driver, struct spec_stats *
     return ENG_OK;
 }
 
+eng_status eng_driver_maintain(const struct eng_driver *driver, uint32_t flags,
+                               struct eng_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    const struct spec_maintain_params params = {.struct_size = sizeof(params), .flags = flags};
+    if (driver->plugin.api->maintain(driver->conn, &params, &error) != SPEC_OK)
+        return fail(reterr, "maintain", &error);
+    return ENG_OK;
+}
+
 const char *eng_driver_store_problem(const struct eng_driver *driver)
 {
     return driver->problem[0] == '\0' ? NULL : driver->problem;

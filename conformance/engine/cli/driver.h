@@ -91,6 +91,10 @@ struct spec_stats;
 eng_status eng_driver_stats(const struct eng_driver *driver, struct spec_stats *ret_stats,
                             struct eng_error *reterr);
 
+/* Asks for work in the background: SPEC_MAINTAIN_*. */
+eng_status eng_driver_maintain(const struct eng_driver *driver, uint32_t flags,
+                               struct eng_error *reterr);
+
 /* Why the last request's rows could not be stored (disk full, staging full), or NULL. */
 const char *eng_driver_store_problem(const struct eng_driver *driver);
 

@@ -775,6 +775,90 @@ static void log_annexes_that_lie_harm_nothing(void **state)
     }
 }
 
+/* ---- Editions that lie ----------------------------------------------------------------------- */
+
+static void forge_slots(struct forge *forge, uint64_t copy, uint64_t layer, uint64_t layers,
+                        const uint16_t *slots, uint64_t rows)
+{
+    uint64_t begin = sc_store_frame_begin(&forge->writer);
+    sc_store_record_put_order(&forge->writer, 1, copy, (uint32_t)layer, slots, rows,
+                              (uint32_t)layers);
+    forge_end(forge, begin);
+}
+
+/* Of extent 1, at page 128, by rows backwards: each is as it should be but for one thing. Rows are
+ * read where they were stored, as if there were none. */
+static void log_editions_that_lie_harm_nothing(void **state)
+{
+    (void)state;
+    static const uint64_t lies[] = {1, 1, 2, 1, 2, 2, 1, 1, 2, 1, 1, 1, 2};
+    for (uint32_t bend = 0; bend < sizeof(lies) / sizeof(lies[0]); bend++) {
+        struct forge *forge = forge_make();
+        uint16_t slots[4 * 64];
+        for (uint32_t i = 0; i < 4 * 64; i++)
+            slots[i] = (uint16_t)(63 - i % 64);
+        forge->parts[0] = (struct sc_store_part){.offset = 128 * 4096, .layer_count = 3};
+        forge->extent = (struct sc_store_record_extent){.is_order = true,
+                                                        .copy = 77,
+                                                        .row_offset = 512,
+                                                        .stride = 512 + 64 * 96,
+                                                        .part_count = 1,
+                                                        .parts = forge->parts};
+        const char *from = NULL, *to = NULL;
+        uint64_t rows = 64, copy = 77, first = 0, layers = 3;
+        switch (bend) {
+        case 0: /* no slots */
+            layers = 0;
+            break;
+        case 1: /* not of all layers */
+            layers = 2;
+            break;
+        case 2: /* a slot twice */
+            slots[64 + 5] = 9;
+            break;
+        case 3: /* of another edition */
+            copy = 78;
+            break;
+        case 4: /* not from the first layer on */
+            first = 1;
+            layers = 2;
+            break;
+        case 5: /* not of all rows */
+            rows = 62;
+            break;
+        case 6: /* rows over tags */
+            forge->extent.row_offset = 504;
+            break;
+        case 7: /* probe rows that the extent has not */
+            forge->extent.probe_row_bytes = 18;
+            forge->extent.probe_tag_offset = 1152;
+            forge->extent.tag_offset = 1664;
+            forge->extent.row_offset = 2176;
+            forge->extent.stride = 2176 + 64 * 96;
+            break;
+        case 8: /* a slot that is none */
+            slots[2 * 64] = 64;
+            break;
+        case 9: /* over the extent's own rows */
+            forge->parts[0].offset = 4096;
+            break;
+        case 10: /* a key is missing */
+            from = "off", to = "ofx";
+            break;
+        case 11: /* another kind's members */
+            from = "kind\x06", to = "kind\x05";
+            break;
+        default: /* more layers than there are */
+            layers = 4;
+            break;
+        }
+        if (layers > 0)
+            forge_slots(forge, copy, first, layers, slots, rows);
+        forge_annex(forge, 1, from, to);
+        forge_check(forge, 1, lies[bend]);
+    }
+}
+
 static uint32_t form_of(struct world *world)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
@@ -1614,6 +1698,7 @@ int main(void)
         cmocka_unit_test(log_extents_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_sections_that_do_not_fit_are_not_believed),
         cmocka_unit_test(log_annexes_that_lie_harm_nothing),
+        cmocka_unit_test(log_editions_that_lie_harm_nothing),
         cmocka_unit_test(log_forms_of_codes_are_kept),
         cmocka_unit_test(log_hot_blocks_that_lie_harm_nothing),
         cmocka_unit_test(log_annexes_beside_others_are_one_of_a_kind),

@@ -1,0 +1,230 @@
+/* Reordering behind the ABI's calls: rows that two requests have scored are written anew, when
+ * maintain or the interval asks; what is delivered is the same before, meanwhile and after; what
+ * stood before goes once nobody is left who may read it. On the simulated disk.
+ *
+ * Threads: the loop's. */
+#include "tests/unit/plugin/layered_fixture.h"
+
+#include "store/internal.h"
+#include "store/rows/order.h"
+
+static struct sc_store_stats stats_of(const struct rig *rig)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(rig->conn->store, &stats);
+    return stats;
+}
+
+static uint64_t waiting(const struct rig *rig)
+{
+    return atomic_load(&rig->conn->store->counts.orders_waiting);
+}
+
+static spec_status reorder(struct rig *rig)
+{
+    const struct spec_maintain_params params = {.struct_size = sizeof(params),
+                                                .flags = SPEC_MAINTAIN_REORDER};
+    return sc_plugin_maintain(rig->conn, &params, &rig->error);
+}
+
+static void wait_for_orders(struct rig *rig, uint64_t pieces)
+{
+    for (uint32_t i = 0; i < 1000 && stats_of(rig).ordered_pieces < pieces; i++)
+        rig_pass_ns(rig, 1000000);
+    for (uint32_t i = 0; i < 1000 && stats_of(rig).is_building; i++)
+        rig_pass_ns(rig, 1000000);
+    assert_int_equal(stats_of(rig).ordered_pieces, pieces);
+}
+
+/* All layers; exact rows are ppm of all. */
+static void load_by(struct world *world, spec_request request, uint32_t ppm)
+{
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        struct shot shot;
+        shot_make(&shot, world, request, layer, 0, ppm);
+        assert_int_equal(fire(world, &shot), SPEC_OK);
+        assert_rows(world, &shot, 0, 4, 2);
+        shot_free(&shot);
+    }
+}
+
+static void load_all(struct world *world, uint32_t ppm)
+{
+    spec_request request = look(world, 0);
+    load_by(world, request, ppm);
+    rig_release(&world->rig, request);
+}
+
+static void open_layered(struct world *world, const char *layout, const char *more)
+{
+    static char config[512]; /* the rig keeps it, for a reopen */
+    (void)snprintf(config, sizeof(config),
+                   "\"preset\": \"layered-even\", \"select\": {\"min_tokens\": 0, "
+                   "\"min_share_ppm\": 0}, \"store\": {\"layout\": \"%s\"}, "
+                   "\"maintain\": {\"bytes_per_s\": 0}%s",
+                   layout, more);
+    world_open(world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
+    wait_for_codes(world);
+}
+
+static void two_requests_make_an_order(void **state)
+{
+    (void)state;
+    static const char *const layouts[] = {"paired", "split"};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world world;
+        open_layered(&world, layouts[i], "");
+        assert_int_equal(reorder(&world.rig), SPEC_OK);
+        load_all(&world, 50000);
+        assert_int_equal(reorder(&world.rig), SPEC_OK);
+        rig_pass_ns(&world.rig, 1000000000);
+        assert_int_equal(stats_of(&world.rig).ordered_pieces, 0); /* one says too little */
+        load_all(&world, 50000);
+        assert_int_equal(reorder(&world.rig), SPEC_OK);
+        wait_for_orders(&world.rig, 5);
+        for (uint32_t opened = 0; opened < 3; opened++) {
+            rig_pass_ns(&world.rig, 100000000);
+            assert_int_equal(waiting(&world.rig), 0);
+            for (uint32_t ppm = 50000; ppm <= 1000000; ppm += 190000)
+                load_all(&world, ppm);
+            assert_int_equal(reorder(&world.rig), SPEC_OK);
+            rig_pass_ns(&world.rig, 1000000000);
+            assert_true(stats_of(&world.rig).ordered_pieces <= 5); /* once */
+            rig_reopen(&world.rig);
+        }
+        assert_int_equal(stats_of(&world.rig).corrupt_rows, 0);
+        world_done(&world);
+    }
+}
+
+static void it_comes_by_itself_every_so_often(void **state)
+{
+    (void)state;
+    struct world world;
+    open_layered(&world, "paired", ", \"reorder\": {\"interval_s\": 7, \"scope\": \"node\"}");
+    load_all(&world, 50000);
+    load_all(&world, 50000);
+    rig_pass_ns(&world.rig, 1000000000);
+    assert_int_equal(stats_of(&world.rig).ordered_pieces, 0);
+    for (uint32_t i = 0; i < 8; i++)
+        rig_pass_ns(&world.rig, 1000000000);
+    wait_for_orders(&world.rig, 5);
+    load_all(&world, 50000);
+    world_done(&world);
+}
+
+/* The request that was open reads on, for as long as it likes; then what it read goes. */
+static void an_open_request_keeps_what_it_reads(void **state)
+{
+    (void)state;
+    struct world world;
+    open_layered(&world, "paired", "");
+    load_all(&world, 50000);
+    load_all(&world, 50000);
+    spec_request request = look(&world, 0);
+    load_by(&world, request, 50000);
+    assert_int_equal(reorder(&world.rig), SPEC_OK);
+    wait_for_orders(&world.rig, 5);
+    for (uint32_t i = 0; i < 4; i++) {
+        for (uint32_t second = 0; second < 20; second++) /* leases are over */
+            rig_pass_ns(&world.rig, 1000000000);
+        assert_int_equal(waiting(&world.rig), 1);
+        assert_int_equal(stats_of(&world.rig).quarantine_bytes, 0);
+        load_by(&world, request, i % 2 == 0 ? 1000000 : 50000);
+        load_all(&world, 50000); /* whoever comes later reads the new one */
+    }
+    rig_release(&world.rig, request);
+    rig_pass_ns(&world.rig, 100000000);
+    rig_pass_ns(&world.rig, 100000000);
+    assert_int_equal(waiting(&world.rig), 0);
+    assert_true(stats_of(&world.rig).quarantine_bytes > 0);
+    load_all(&world, 1000000);
+    world_done(&world);
+}
+
+/* ---- Nodes ----------------------------------------------------------------------------------- */
+
+/* Which of 16 rows are important: of t0 .. t15 the papers' t0 and t3, and so on. */
+static bool is_important(uint64_t position)
+{
+    return position % 4 == 0 || position % 4 == 3;
+}
+
+/* Every live piece's averages, as two requests would have left them. */
+static void averages_put(struct rig *rig)
+{
+    static uint16_t codes[SC_LIMIT_LAYERS * 256];
+    for (uint64_t id = 1; id < rig->conn->store->table.piece_next; id++) {
+        struct sc_store_piece_place place;
+        if (!sc_store_piece_place(rig->conn->store, id, &place))
+            continue;
+        for (uint64_t i = 0; i < rig->layers * (uint64_t)place.row_count; i++)
+            codes[i] = is_important(place.first_position + i % place.row_count) ? 60000 : 30000;
+        const struct sc_store_average average = {
+            .piece = id, .requests = 2, .row_count = place.row_count, .codes = codes};
+        assert_int_equal(sc_store_average_put(rig->conn->store, &average, 1, &rig->error), SPEC_OK);
+    }
+}
+
+/* p0 and p1 share a beginning (IMPRESS 4.4.1): three nodes of two extents, each extent ordered by
+ * itself from averages that a restart has brought back; both prompts are found, whole and in their
+ * order. */
+static void prompts_that_share_a_node_are_found_as_before(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true,
+             "\"preset\": \"impress-itf\", \"chunk_tokens\": 16, "
+             "\"maintain\": {\"bytes_per_s\": 0}, \"reorder\": {\"scope\": \"node\"}");
+    rig_shape(&rig, 2, 2, 64, SPEC_DTYPE_F32);
+    rig_open(&rig);
+    struct prompt p0 = rig_prompt(1, 64, 1, 128), p1 = rig_prompt(1, 64, 2, 128);
+    assert_int_equal(rig_fill(&rig, &p0), SPEC_OK);
+    assert_int_equal(rig_fill(&rig, &p1), SPEC_OK);
+    rig_background(&rig);
+    averages_put(&rig);
+    rig_reopen(&rig);
+    assert_int_equal(reorder(&rig), SPEC_OK);
+    wait_for_orders(&rig, 8 + 4);
+    uint64_t extents = 0;
+    for (uint64_t id = 1; id < rig.conn->store->table.extent_next; id++) {
+        const struct sc_store_extent_entry *extent =
+            sc_store_table_extent(&rig.conn->store->table, id);
+        const struct sc_store_annex *annex = atomic_load(&extent->order);
+        if (annex == NULL)
+            continue;
+        uint64_t rows = extent->row_count, half = rows / 2;
+        extents++;
+        for (uint32_t layer = 0; layer < 2; layer++) /* important ones first, each by position */
+            for (uint64_t row = 0; row < rows; row++) {
+                uint64_t before = row / 4 * 2 + (row % 4 == 3 ? 1 : row % 4 == 2 ? 1 : 0);
+                assert_int_equal(sc_store_order_of(annex->slots, rows, layer)[row],
+                                 is_important(row) ? before : half + before);
+            }
+    }
+    assert_int_equal(extents, 2);
+    rig.extra = "\"preset\": \"as-like\", \"chunk_tokens\": 16";
+    rig_reopen(&rig);
+    for (uint32_t opened = 0; opened < 2; opened++) {
+        spec_status status;
+        assert_int_equal(rig_read(&rig, &p0, &status), 128);
+        assert_int_equal(status, SPEC_OK);
+        assert_int_equal(rig_read(&rig, &p1, &status), 128);
+        assert_int_equal(status, SPEC_OK);
+        rig_reopen(&rig);
+    }
+    rig_prompt_free(&p0);
+    rig_prompt_free(&p1);
+    rig_done(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_requests_make_an_order),
+        cmocka_unit_test(it_comes_by_itself_every_so_often),
+        cmocka_unit_test(an_open_request_keeps_what_it_reads),
+        cmocka_unit_test(prompts_that_share_a_node_are_found_as_before),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
