@@ -882,13 +882,13 @@ MEASURES = (("heads", "heads"), ("probes", "probes"), ("neighbours", "neigh."),
             ("sink", "sink"), ("chunk", "chunk"))
 
 
-def similarity_rows(session, model, name, entries, more=()):
+def similarity_rows(session, model, name, entries, more=(), questions=3):
     path = os.path.join(session.work, name + "-similarity.jsonl")
     with open(path, "w", encoding="utf8") as f:
         f.writelines(json.dumps(entry) + "\n" for entry in entries)
     print(f"running bench-similarity: {name}, {len(entries)} prefixes …", file=sys.stderr)
     out = subprocess.run([session.program("bench-similarity"), "--model", model, "--eval", path,
-                          "--questions", "2" if session.args.quick else "3", *more],
+                          "--questions", str(2 if session.args.quick else questions), *more],
                          check=True, stdout=subprocess.PIPE, text=True).stdout
     return [json.loads(line) for line in out.splitlines()]
 
@@ -1005,7 +1005,8 @@ def reorder_sums(rows):
 def reorder_sets(session, model, name, wanted, entries, table):
     """Of the sets themselves, whatever a row's bytes are: stretches of rows that lie side by side,
     as they are read where a row is a page or more, and chunks of 64 that hold one."""
-    rows = similarity_rows(session, model, name, entries)
+    rows = similarity_rows(session, model, name, entries, questions=8)
+    rows = [r for r in rows if r["question"] >= (1 if session.args.quick else 4)]  # as many lessons
     ok = True
     for rho, parts in ((.25, (("chunks_held", "chunks_reordered", "chunks", 1.2),
                               ("runs", "runs_reordered", "stretches", 2))),
