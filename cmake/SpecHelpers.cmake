@@ -55,13 +55,30 @@ function(sc_part_names ret_names name count)
   set(${ret_names} ${names} PARENT_SCOPE)
 endfunction()
 
+# TSan's cases of a test program: tests/unit/thread_cases.c
+function(sc_thread_cases target)
+  set(names)
+  foreach(name ${ARGN})
+    string(APPEND names "\"${name}\", ")
+  endforeach()
+  target_sources(${target} PRIVATE "${CMAKE_SOURCE_DIR}/tests/unit/thread_cases.c")
+  target_compile_definitions(${target} PRIVATE "SC_THREAD_CASES=${names}")
+  target_link_options(${target} PRIVATE "-Wl,--wrap=_cmocka_run_group_tests")
+  if(NOT SC_SANITIZE)
+    target_link_options(${target} PRIVATE "-Wl,--wrap=pthread_create")
+  endif()
+endfunction()
+
 # sc_add_test(NAME test_radix SOURCES test_radix.c LINKS sc_hashing [LABELS slow] [TIMEOUT 900]
 # [COST 60] [PARTS 3]): a cmocka program, run by ctest. It finds shared data and the source tree by
 # definitions. COST: its seconds under a sanitizer, where they are many: in a new build directory
 # ctest begins with what takes long, so that no core waits for one test at the end. PARTS: a long
-# one runs as so many ctests NAME.1, NAME.2, ... beside each other (tests/unit/parts.h).
+# one runs as so many ctests NAME.1, NAME.2, ... beside each other (tests/unit/parts.h). THREADS:
+# the cases that begin threads, all that TSan's stage runs of it; ONE_THREAD: none does, and it is
+# not for TSan (tests/unit/thread_cases.c, which fails where that is not so).
 function(sc_add_test)
-  cmake_parse_arguments(ARG "" "NAME;TIMEOUT;COST;PARTS" "SOURCES;LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD" "NAME;TIMEOUT;COST;PARTS" "SOURCES;LINKS;LABELS;THREADS"
+                        ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   sc_target_defaults(${ARG_NAME})
   target_compile_definitions(${ARG_NAME} PRIVATE SC_SHARED_DIR="${SC_SHARED_DIR}"
@@ -70,6 +87,13 @@ function(sc_add_test)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS} cmocka)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
                         "${CMAKE_BINARY_DIR}/tests")
+  if(ARG_THREADS)
+    list(APPEND ARG_LABELS tsan)
+  endif()
+  if((ARG_ONE_THREAD AND NOT SC_SANITIZE) OR
+     (ARG_THREADS AND (NOT SC_SANITIZE OR SC_SANITIZE MATCHES thread)))
+    sc_thread_cases(${ARG_NAME} ${ARG_THREADS})
+  endif()
   set(names ${ARG_NAME})
   if(ARG_PARTS)
     sc_part_names(names ${ARG_NAME} ${ARG_PARTS})

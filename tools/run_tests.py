@@ -7,7 +7,8 @@ usage: tools/run_tests.py [--quick] [--only STAGE[,STAGE]] [--cuda BUILDER]
   gcc     build/            gcc, RelWithDebInfo           auto     all
   clang   build/clang       clang, Release                clang    all but: slow, once, judge
   asan    build/asan        clang, address and undefined  clang    all but those labelled noasan
-  tsan    build/tsan        clang, thread                 clang    those labelled tsan, built alone
+  tsan    build/tsan        clang, thread                 clang    those labelled tsan, built alone,
+                                                                   of most the cases with threads
 
 CUDA by: who builds the kernels' images, SC_CUDA_BUILDER of cmake/CudaImages.cmake. --cuda names one
 for all stages: with `none` the device's tests skip, and the rest must pass as it is.

@@ -142,7 +142,7 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
         rope->kind == SPEC_ROPE_HALF ? SC_KERNELS_ROTARY_HALF : SC_KERNELS_ROTARY_INTERLEAVED,
         (uint32_t)d};
     struct sc_kernels_planes planes;
-    uint8_t to[CHANNELS_MAX], *dst[2][CHUNK_MAX];
+    uint8_t to[CHANNELS_MAX], *dst[CHUNK_MAX];
     static float turns[CHUNK_MAX * CHANNELS_MAX];
     double frequencies[CHANNELS_MAX / 2];
     chunk->bits_least = 8;
@@ -159,8 +159,7 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
     for (uint64_t i = 0; i < d / 2 && is_turned; i++)
         frequencies[i] = frequency_of(rope, d, i);
     for (uint64_t i = 0; i < chunk->row_count; i++) {
-        dst[0][i] = chunk->values[i];
-        dst[1][i] = (uint8_t *)chunk->floats[i];
+        dst[i] = (uint8_t *)chunk->floats[i];
         refined[i] = chunk->refined[i];
         finer_codes[i] = chunk->finer_codes + i * finer.row_bytes;
         if (is_turned)
@@ -177,22 +176,123 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
                                            .turns = is_turned ? turns : NULL,
                                            .scales = chunk->scales,
                                            .codes = chunk->codes}));
-    for (uint32_t way = 0; way < 3; way++)
+    for (uint32_t way = 0; way < 2; way++)
         sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){
             .planes = &planes,
-            .finer = way == 2 ? &finer : NULL,
+            .finer = way == 1 ? &finer : NULL,
             .scales = chunk->scales,
             .codes = chunk->codes,
             .finer_codes = finer_codes,
             .row_count = chunk->row_count,
             .head_count = heads,
-            .dst = way == 2 ? refined : dst[way],
-            .dst_dtype = way != 1 ? kernels_dtype(world->rig.dtype) : SC_KERNELS_F32,
+            .dst = way == 1 ? refined : dst,
+            .dst_dtype = way == 1 ? kernels_dtype(world->rig.dtype) : SC_KERNELS_F32,
             .rotary = is_turned ? &rotary : NULL,
             .turns = is_turned ? turns : NULL});
+    for (uint64_t i = 0; i < chunk->row_count; i++)
+        sc_kernels_dtypes[kernels_dtype(world->rig.dtype)].narrow(chunk->values[i],
+                                                                  chunk->floats[i], heads * d);
 }
 
 static const uint32_t FREE[2] = {SC_STORE_FORM_K_FREE, SC_STORE_FORM_V_FREE};
+
+/* ---- Chunks that were made ------------------------------------------------------------------ */
+
+/* ref/ makes the same of the same: what it made stays beside all that it was made of, since the
+ * same chunks are compared many times. */
+struct memo_key {
+    struct rig_rope rope;
+    uint64_t first, row_count, row_bytes, code_bytes;
+    uint32_t heads, head_size, dtype, form, bits, part;
+    uint8_t table[CHANNELS_MAX / 2];
+};
+
+struct memo {
+    struct memo *next;
+    struct memo_key key;
+    uint8_t *bytes; /* of each row: as stored, values, refined, floats */
+};
+
+#define MEMO_BYTES_MAX (UINT64_C(64) << 20)
+
+static struct memo *memos;
+static uint64_t memo_bytes;
+
+static void memos_forget(void)
+{
+    for (struct memo *memo = memos, *next; memo != NULL; memo = next) {
+        next = memo->next;
+        free(memo->bytes);
+        free(memo);
+    }
+    memos = NULL;
+    memo_bytes = 0;
+}
+
+static void memo_key_make(const struct world *world, const struct shape *shape,
+                          const struct told *told, const struct chunk *chunk, uint32_t part,
+                          struct memo_key *ret_key)
+{
+    memset(ret_key, 0, sizeof(*ret_key));
+    ret_key->rope = world->rig.rope;
+    ret_key->first = chunk->first;
+    ret_key->row_count = chunk->row_count;
+    ret_key->row_bytes = rig_part_bytes(&world->rig);
+    ret_key->code_bytes = (uint64_t)shape->heads * shape->head_size *
+                          (part == 0 ? shape->quarters_k : shape->quarters_v) / 32;
+    ret_key->heads = world->rig.heads;
+    ret_key->head_size = world->rig.head_size;
+    ret_key->dtype = world->rig.dtype;
+    ret_key->form = told->form;
+    ret_key->bits = part == 0 ? told->bits_k : told->bits_v;
+    ret_key->part = part;
+    memcpy(ret_key->table, told->tables[part], sizeof(ret_key->table));
+}
+
+/* The chunk's rows lie in a memo as those of key; from there, or to it. */
+static void memo_copy(struct memo *memo, struct chunk *chunk, bool is_to_memo)
+{
+    const struct memo_key *key = &memo->key;
+    uint64_t floats = (uint64_t)key->heads * key->head_size * sizeof(float);
+    uint8_t *at = memo->bytes;
+    for (uint64_t i = 0; i < key->row_count; i++) {
+        uint8_t *const rows[] = {chunk->rows[i], chunk->values[i], chunk->refined[i],
+                                 (uint8_t *)chunk->floats[i]};
+        for (uint32_t r = 0; r < 4; r++) {
+            uint64_t bytes = r == 3 ? floats : key->row_bytes;
+            memcpy(is_to_memo ? at : rows[r], is_to_memo ? rows[r] : at, bytes);
+            at += bytes;
+        }
+    }
+}
+
+static bool memo_is_of(const struct memo *memo, const struct memo_key *key,
+                       const struct chunk *chunk)
+{
+    uint64_t stride = 3 * key->row_bytes + (uint64_t)key->heads * key->head_size * sizeof(float);
+    if (memcmp(&memo->key, key, sizeof(*key)) != 0)
+        return false;
+    for (uint64_t i = 0; i < key->row_count; i++)
+        if (memcmp(memo->bytes + i * stride, chunk->rows[i], key->row_bytes) != 0)
+            return false;
+    return true;
+}
+
+static void memo_add(const struct memo_key *key, struct chunk *chunk)
+{
+    uint64_t stride = 3 * key->row_bytes + (uint64_t)key->heads * key->head_size * sizeof(float);
+    uint64_t bytes = key->row_count * stride;
+    if (memo_bytes + bytes > MEMO_BYTES_MAX)
+        memos_forget();
+    struct memo *memo = malloc(sizeof(*memo));
+    assert_non_null(memo);
+    *memo = (struct memo){.next = memos, .bytes = malloc(bytes)};
+    assert_non_null(memo->bytes);
+    memcpy(&memo->key, key, sizeof(*key));
+    memo_copy(memo, chunk, true);
+    memos = memo;
+    memo_bytes += bytes;
+}
 
 /* The chunk of a position, unless it is there. */
 static void chunk_make(const struct world *world, const struct shape *shape,
@@ -201,6 +301,7 @@ static void chunk_make(const struct world *world, const struct shape *shape,
 {
     const uint8_t *rows[CHUNK_MAX];
     uint64_t left = world->matched - first, channels = (uint64_t)shape->heads * shape->head_size;
+    struct memo_key key;
     assert_true(shape->chunk <= CHUNK_MAX && channels <= CHANNELS_MAX);
     chunk->first = first;
     chunk->row_count = left < shape->chunk ? left : shape->chunk;
@@ -208,12 +309,18 @@ static void chunk_make(const struct world *world, const struct shape *shape,
         rows[i] = chunk->rows[i];
         stored_row(world, first + i, layer, part, chunk->rows[i]);
     }
+    memo_key_make(world, shape, told, chunk, part, &key);
+    for (struct memo *memo = memos; memo != NULL; memo = memo->next)
+        if (memo_is_of(memo, &key, chunk)) {
+            memo_copy(memo, chunk, false);
+            return;
+        }
     if ((told->form & FREE[part]) == 0)
-        even_decode(world, chunk, part == 0 ? told->bits_k : told->bits_v, rows);
+        even_decode(world, chunk, key.bits, rows);
     else
-        free_decode(world, chunk, told->tables[part],
-                    channels * (part == 0 ? shape->quarters_k : shape->quarters_v) / 32,
+        free_decode(world, chunk, told->tables[part], key.code_bytes,
                     part == 0 && (told->form & SC_STORE_FORM_K_TURNED) != 0, rows);
+    memo_add(&key, chunk);
 }
 
 /* All rows of the shot, each as its bit says; keys in float32 to ret_keys
@@ -1681,5 +1788,7 @@ int main(void)
         cmocka_unit_test(any_order_gives_what_its_bits_say),
         cmocka_unit_test(a_chunk_of_two_passes_has_two_blocks),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    memos_forget();
+    return failed;
 }

@@ -2,7 +2,8 @@
 sc_add_folder(NAME io_fixture SOURCES io_fixture.c LINKS sim_disk cmocka)
 sc_add_test(NAME test_store_frames SOURCES test_frames.c LINKS sc_store)
 sc_add_test(NAME test_store_io SOURCES test_io.c LINKS io_fixture)
-sc_add_test(NAME test_store_io_cost SOURCES test_io_cost.c LINKS io_fixture LABELS tsan)
+sc_add_test(NAME test_store_io_cost SOURCES test_io_cost.c LINKS io_fixture
+            THREADS threads_may_submit_and_ask_at_once)
 sc_add_test(NAME test_store_io_sim SOURCES test_io_sim.c LINKS io_fixture)
 sc_add_test(NAME test_store_io_uring SOURCES test_io_uring.c LINKS io_fixture)
 foreach(function submit_and_wait_timeout queue_init_params register_probe register_buffers_sparse
