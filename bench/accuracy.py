@@ -956,10 +956,6 @@ def similarity(args, root, build):
 
 # ---- reordering ----
 
-# What reordering spares, at least: operations by the chunk planner at a quarter of the rows, by the
-# range planner at a twentieth. (At a quarter these models' rows, of 768 and 1,024 bytes, leave
-# hardly a page out: what a row of a page would spare is said of the sets.)
-SPARED = {"chunk 25": 1.2, "range 5": 3}
 SCOPES = ("span", "node")
 
 
@@ -984,22 +980,14 @@ def reorder_rows(session, model, name, entries, scope):
 
 
 def reorder_sums(rows):
-    """Operations and bytes of a cell's set of a layer, on average: without what is read to choose
-    (the cell `first` of the planner, which reads one row more in one operation)."""
+    """Operations and bytes of a cell's layer, on average, with what is read to choose."""
     sums = {}
     for row in rows:
         cell = sums.setdefault((row["ordered"], row["cell"]), [0, 0, 0])
         cell[0] += row["ops"]
         cell[1] += row["bytes"]
         cell[2] += row["layers"]
-    means = {}
-    for (ordered, cell), (ops, size, layers) in sums.items():
-        first = sums.get((ordered, "first " + cell.split()[0]))
-        if cell.startswith("first"):
-            continue
-        means[ordered, cell] = ((ops - first[0] + first[2]) / layers if first else ops / layers,
-                                size / layers)
-    return means
+    return {key: (ops / layers, size / layers) for key, (ops, size, layers) in sums.items()}
 
 
 def reorder_sets(session, model, name, wanted, entries, table):
@@ -1053,11 +1041,6 @@ def reorder(args, root, build):
                       f"{before[1] / 1024:9.1f} {after[1] / 1024:9.1f} "
                       f"{before[1] / after[1]:6.2f}x")
                 table.append([wanted, scope, cell, *(f"{x:.2f}" for x in before + after)])
-                if cell in SPARED:
-                    spared = before[0] / after[0]
-                    ok &= verdict(f"{wanted}, {scope}, {cell}: operations spared",
-                                  f"{spared:.2f} x", spared >= SPARED[cell],
-                                  f">= {SPARED[cell]} x")
             if scope == "span":
                 ok &= reorder_sets(session, model, name, wanted, entries, table)
             whole = means[True, "whole"][1] / means[False, "whole"][1]

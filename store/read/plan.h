@@ -12,8 +12,8 @@
  * A range that lies in the host tier is an operation of its own, which reads nothing, and ends a
  * run.
  *
- *   slots   [ . 7 3 . | 5 4 6 . ]     an edition in another order: the tags first, then stretches
- * of ops     [tags] [7 3][5 4 6]       slots that have rows of the run, whichever these are
+ *   slots   [ . 7 3 . | 5 4 6 . ]     an edition in another order: the tags, then stretches of
+ *   ops     [tags] [7 3][5 4 6]       slots that have rows of the run, whichever these are
  *
  * Holds: operations cover every wanted row once, tags first, in order but for such editions; each
  * fits a frame.

@@ -1,17 +1,16 @@
 /* An extent's edition in another order: its records, and the end of the one before it.
  *
  *   written   all writes ended; synced
- *   found     extent->order: whoever plans a load from now on reads it    both stand on the disk
- *   quiet     nobody who may have planned before reads any more           (params.order.is_quiet)
- *   records   slots, layer by layer, then the annex                       the log has one or the
- * other void      the extent's own pages wait for leases                      ROWS_VOID ->
- * ROWS_FREED
+ *   found     extent->order: whoever plans a load from now on reads it   both stand
+ *   quiet     nobody who may have planned before reads any more   (params.order.is_quiet)
+ *   records   slots, layer by layer, then the annex               the log has one or the other
+ *   void      the extent's own pages wait for leases              ROWS_VOID -> ROWS_FREED
  *
  * Holds: no record before its rows, which agreed with their tags, were synced; a crash anywhere
  * leaves one whole edition; pages are free lease_ns_max after the record (quarantine.c).
  * Does not: choose extents, orders or moments (build.c).
  * Threads: build.c's task.
- * Tests: tests/unit/store/test_reorder.c, tests/fault/test_store_crash.c */
+ * Tests: tests/unit/store/test_reorder.c */
 #include "store/sidecar/order_extent.h"
 
 #include "store/place/tier.h"

@@ -6,6 +6,7 @@
 #include "store/log/fields.h"
 #include "store/rows/codes.h"
 #include "store/rows/hot.h"
+#include "store/rows/order.h"
 #include "store/rows/where.h"
 
 #include <string.h>
@@ -262,6 +263,38 @@ static void make_hot(struct make *make, uint32_t of)
     payload_put(make, &writer);
 }
 
+/* An edition with rows backwards; now and then its slots are none, or not all are there. */
+static void make_order(struct make *make, uint32_t of)
+{
+    static uint16_t slots[2 * SC_STORE_ROWS_MAX];
+    struct sc_store_part parts[2];
+    uint64_t rows = make->extents[of].rows, copy = next(&make->random);
+    uint64_t bend = below(&make->random, 6);
+    for (uint32_t layer = 0; layer < 2; layer++)
+        for (uint64_t i = 0; i < rows; i++)
+            sc_store_order_of(slots, rows, layer)[i] =
+                (uint16_t)(bend == 1 && i == rows / 2 ? 0 : rows - 1 - i);
+    struct sc_store_writer writer = payload_begin();
+    sc_store_record_put_order(&writer, make->extents[of].id, copy, 0, slots, rows,
+                              bend == 2 ? 1 : 2);
+    payload_put(make, &writer);
+    uint64_t probe_bytes = make->extents[of].has_probes ? 18 : 0;
+    struct sc_store_place place = sc_store_shape_place(&make->shape, probe_bytes, rows);
+    struct sc_store_record_extent annex = {.is_order = true,
+                                           .copy = copy + (bend == 3),
+                                           .probe_row_bytes = probe_bytes,
+                                           .probe_tag_offset = place.probe_tag_offset,
+                                           .tag_offset = place.tag_offset,
+                                           .row_offset = place.row_offset,
+                                           .stride = place.stride,
+                                           .ordered_at_ns = below(&make->random, 2) << 60,
+                                           .parts = parts};
+    annex.part_count = make_parts(make, place.stride, parts);
+    writer = payload_begin();
+    sc_store_record_put_annex(&writer, make->extents[of].id, &annex);
+    payload_put(make, &writer);
+}
+
 /* Of codes, now and then: what they lack, of as many bytes as there may be, or of more than an
  * operation has. */
 static void make_finer(struct make *make, uint64_t rows, struct sc_store_record_extent *annex)
@@ -345,6 +378,8 @@ size_t fuzz_log_make(const struct fuzz_form *form, uint64_t seed, uint8_t *bytes
             make_late(&make);
         else if (what < 9)
             make_annex(&make, (uint32_t)below(&make.random, make.extent_count), what % 2 == 0);
+        else if (what < 10 && below(&make.random, 2) == 0)
+            make_order(&make, (uint32_t)below(&make.random, make.extent_count));
         else if (what < 10)
             make_hot(&make, (uint32_t)below(&make.random, make.extent_count));
         else if (what < 15 || below(&make.random, 4) == 0)
