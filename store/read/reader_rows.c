@@ -106,7 +106,8 @@ static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slo
         return false;
     if (slot->flight.host == NULL && reader->range_row == 0)
         sc_store_hosted_begin(store, &reader->fill, reader->plan.layer,
-                              &reader->plan.ranges[reader->range]);
+                              &reader->plan.ranges[reader->range],
+                              reader->plan.ranges[reader->range].row_count);
     sc_store_hosted_put(store, &reader->fill, reader->range_row, count, rows.tags,
                         rows.parts[0].rows, rows.parts[1].rows);
     return true;
@@ -316,8 +317,8 @@ static spec_status finer_take(struct sc_store_reader *reader, const struct sc_re
     if (*count == 0)
         return SPEC_E_CORRUPT;
     last_set(reader, at, NULL, *count * stride);
-    *ret_rows = (struct sc_store_rows){
-        .rows = at, .v = at, .stride = stride, .finer = &annex->code_shape};
+    *ret_rows =
+        (struct sc_store_rows){.rows = at, .v = at, .stride = stride, .finer = &annex->code_shape};
     return SPEC_OK;
 }
 
@@ -325,8 +326,7 @@ bool sc_reader_finer_leave(struct sc_store_reader *reader, spec_status status)
 {
     struct sc_store *store = reader->flight.store;
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
-    const struct sc_reader_unit *unit =
-        sc_reader_unit_of(reader, reader->front, reader->slot_unit);
+    const struct sc_reader_unit *unit = sc_reader_unit_of(reader, reader->front, reader->slot_unit);
     const struct sc_store_range *ranges = reader->plan.ranges;
     uint64_t pick = unit->pick_first + reader->slot_row, end = pick + 1;
     if (unit->finer == NULL && (!picks->finer || ranges[reader->range].is_coarse == 0))
@@ -411,7 +411,8 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
     unit->is_slab = false; /* once */
     if (picks->wanted != SC_STORE_WANT_ROWS)
         return;
-    sc_store_hosted_begin(store, &reader->fill, reader->plan.layer, range);
+    sc_store_hosted_begin(store, &reader->fill, reader->plan.layer, range,
+                          sc_reader_picks_wanted(reader, unit->pick_first, unit->pick_count, NULL));
     if (reader->fill.slab == NULL)
         return;
     reader->range = unit->range;
