@@ -350,7 +350,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 760);
+SIZE(spec_stats, 816);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -447,6 +447,13 @@ AT(spec_stats, hot_bytes, 728, 8);
 AT(spec_stats, plane_rows, 736, 8);
 AT(spec_stats, given_tokens, 744, 8);
 AT(spec_stats, tail_tokens, 752, 8);
+AT(spec_stats, gpu_bytes_used, 760, 8);
+AT(spec_stats, gpu_bytes_max, 768, 8);
+AT(spec_stats, gpu_hits, 776, 8);
+AT(spec_stats, gpu_risen, 784, 8);
+AT(spec_stats, gpu_sunk, 792, 8);
+AT(spec_stats, gpu_bus_bytes, 800, 8);
+AT(spec_stats, gpu_bus_ns, 808, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

@@ -79,6 +79,13 @@ uint32_t sc_store_piece_gpu_layers(const struct sc_store *store, uint64_t piece)
     return sc_store_host_layers_risen(store->host, &key);
 }
 
+uint64_t sc_store_gpu_risen_rows(const struct sc_store *store)
+{
+    struct sc_store_host_stats stats;
+    sc_store_host_stats(store->host, &stats);
+    return stats.risen_rows;
+}
+
 struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
                                            const struct sc_store_range *range)
 {
