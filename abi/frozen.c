@@ -350,7 +350,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 768);
+SIZE(spec_stats, 824);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -448,6 +448,13 @@ AT(spec_stats, plane_rows, 736, 8);
 AT(spec_stats, given_tokens, 744, 8);
 AT(spec_stats, tail_tokens, 752, 8);
 AT(spec_stats, reordered_chunks, 760, 8);
+AT(spec_stats, gpu_bytes_used, 768, 8);
+AT(spec_stats, gpu_bytes_max, 776, 8);
+AT(spec_stats, gpu_hits, 784, 8);
+AT(spec_stats, gpu_risen, 792, 8);
+AT(spec_stats, gpu_sunk, 800, 8);
+AT(spec_stats, gpu_bus_bytes, 808, 8);
+AT(spec_stats, gpu_bus_ns, 816, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

@@ -55,7 +55,8 @@
  *          new keys and hints may be CUDA memory.
  *          0.11 next_chunk and SPEC_ITEM_TAIL act: a prompt is computed from its beginning while it
  *          is loaded from its end; fill "ends"; stats from given_tokens on.
- *          0.12 maintain REORDER acts; spec_stats.reordered_chunks.
+ *          0.12 maintain REORDER acts; spec_stats.reordered_chunks. A tier above host
+ *          memory (gpu_bytes): tier_rows and tier_bytes say GPU of what lies there.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -424,6 +425,8 @@ struct spec_lookup_params {
 #define SPEC_LOOKUP_HIT     1u
 #define SPEC_LOOKUP_PENDING 2u /* coming: ask again */
 
+/* GPU: a tier above host memory, which has no row of it. A plugin may let host memory stand for a
+ * device's; rows that it has there are told as HOST's when they are loaded into a device. */
 #define SPEC_TIER_GPU    0u
 #define SPEC_TIER_HOST   1u
 #define SPEC_TIER_DISK   2u
@@ -436,7 +439,8 @@ struct spec_lookup_result {
     spec_request request;    /* made on a miss too: store needs it; 0: a peek, or PENDING */
     uint64_t matched_tokens; /* rows [from_token, matched_tokens) are promised; miss: from_token */
     struct spec_provenance provenance;
-    uint64_t tier_bytes[SPEC_TIERS]; /* where the promised rows lie now, all layers [ABI-191] */
+    uint64_t tier_bytes[SPEC_TIERS]; /* where the promised rows lie now, all layers [ABI-191]; each
+                                      * of them in one tier [ABI-208] */
     uint64_t load_ns;                /* estimate of loading them from there; 0: not known yet */
     uint8_t lease[64];               /* opaque promise for attach, by time; zero: no promise */
     uint64_t lease_expiry_ns;        /* wall clock, ns since the epoch; 0: none */
@@ -703,6 +707,14 @@ struct spec_stats {
     uint64_t given_tokens, tail_tokens;
     /* Since 0.12. Chunks that were written anew in the order of their rows' importance. */
     uint64_t reordered_chunks;
+    /* Since 0.12. The tier above host memory: levels, pages that are taken and all that may be;
+     * pieces that loads found there in a layer, that went up into it, and from it down to host
+     * memory. Where it is host memory that stands for a device's: bytes that went over the bus for
+     * what did not lie there, and the time that takes at gpu.bus_bytes_per_s, which nobody waited
+     * for. */
+    uint64_t gpu_bytes_used, gpu_bytes_max;
+    uint64_t gpu_hits, gpu_risen, gpu_sunk;
+    uint64_t gpu_bus_bytes, gpu_bus_ns;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */

@@ -299,10 +299,6 @@ static spec_status scan_value(struct parse *parse, const struct sc_config_row *k
     uint64_t value = 0;
     if (!read_number(key, token.inner, token.is_quoted, &value))
         return fail_value(parse, key, whole);
-    if (key->is_initial_only && value != initial_value(key))
-        return sc_fail(parse->reterr, SPEC_E_UNSUPPORTED,
-                       "config: %s: found %.*s, this version supports only %s", key->shown.path,
-                       quoted_bytes(whole, FOUND_BYTES_MAX), whole.at, key->shown.initial);
     member_write(key, parse->config, value);
     return SPEC_OK;
 }

@@ -29,6 +29,10 @@ enum sc_config_preset {
     SC_PRESET_LAYERED_EVEN,
     SC_PRESET_INT8,
     SC_PRESET_CAKE,
+    SC_PRESET_IMPRESS,
+    SC_PRESET_SPEC,
+    SC_PRESET_ATTENTION_STORE,
+    SC_PRESET_IMPRESS_ITF_RO,
     SC_PRESETS
 };
 enum sc_config_identify {
@@ -70,7 +74,7 @@ struct sc_config {
     uint64_t host_bytes;            /* "host_bytes": SC_CONFIG_AUTO, or 0: there is no host tier */
     uint32_t host_written;          /* "host_written": "no" (0) | "yes" (1) */
     uint32_t host_policy;           /* "host_policy": enum sc_policy (base/policy.h) */
-    uint64_t gpu_bytes;             /* "gpu_bytes": 0; other values are unsupported */
+    uint64_t gpu_bytes;             /* "gpu_bytes": SC_CONFIG_AUTO, or 0: there is no such tier */
     uint32_t io_backend;            /* "io.backend": "auto" | "io_uring" | "pread" */
     uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
     uint64_t io_in_flight_bytes;    /* "io.in_flight_bytes": 8 MiB; 1 MiB .. 1 GiB */
@@ -93,6 +97,7 @@ struct sc_config {
     uint64_t gpu_query_bytes;       /* "gpu.query_bytes" */
     uint64_t gpu_score_bytes;       /* "gpu.score_bytes" */
     uint64_t gpu_store_bytes;       /* "gpu.store_bytes" */
+    uint64_t gpu_bus_bytes_per_s;   /* "gpu.bus_bytes_per_s": 25 GB; 0: nothing is charged */
     uint32_t base;                  /* "select.base": enum sc_config_base */
     uint32_t codes;                 /* "layered.codes": enum sc_config_codes */
     uint32_t quarters_k, quarters_v; /* "layered.bits_k", "layered.bits_v", in quarters: 4 .. 32 */
@@ -141,8 +146,7 @@ struct sc_config {
 /* text is a path of a JSON file, or JSON itself when its first non-blank byte is '{'. The alloc
  * is used for the file's bytes only; json-c uses libc. Sizes accept integers and "4GiB", "64MiB",
  * "512KiB", "10GB". Errors: SPEC_E_CONFIG with the key's path, or line and column where the text is
- * no JSON; SPEC_E_UNSUPPORTED (a value that 0.1 cannot do); SPEC_E_IO (the file);
- * SPEC_E_INVALID (NULL); SPEC_E_NO_MEMORY. */
+ * no JSON; SPEC_E_IO (the file); SPEC_E_INVALID (NULL); SPEC_E_NO_MEMORY. */
 spec_status sc_config_parse(struct sc_alloc *alloc, const char *text, struct sc_config *ret_config,
                             struct spec_error *reterr);
 

@@ -6,10 +6,12 @@
 /* The second half is the first with read.planner range. */
 #define PRESET_NAMES                                                                               \
     "recompute", "as-like", "as-h2o-lru", "as-h2o-lfu", "spi", "random", "impress-itf",            \
-        "spec-itf", "hinted", "layered", "layered-even", "int8", "cake", "recompute+range",        \
-        "as-like+range", "as-h2o-lru+range", "as-h2o-lfu+range", "spi+range", "random+range",      \
-        "impress-itf+range", "spec-itf+range", "hinted+range", "layered+range",                    \
-        "layered-even+range", "int8+range", "cake+range"
+        "spec-itf", "hinted", "layered", "layered-even", "int8", "cake", "impress", "spec",        \
+        "attention-store", "impress-itf-ro", "recompute+range", "as-like+range",                   \
+        "as-h2o-lru+range", "as-h2o-lfu+range", "spi+range", "random+range", "impress-itf+range",  \
+        "spec-itf+range", "hinted+range", "layered+range", "layered-even+range", "int8+range",     \
+        "cake+range", "impress+range", "spec+range", "attention-store+range",                      \
+        "impress-itf-ro+range"
 
 /* A row's member, and what it may be. */
 #define MEMBER(name)                                                                               \
@@ -28,8 +30,9 @@ static const struct sc_config_row rows[] = {
       "The store's directory. It is made when absent; its parent must exist."},
      PATH(path, 1, PATH_BYTES_MAX)},
     {{"preset", "choice", "as-like",
-      "recompute, as-like, as-h2o-lru, as-h2o-lfu, spi, random, impress-itf, spec-itf, hinted, "
-      "layered, layered-even, int8, cake, or NAME+range",
+      "recompute, as-like, as-h2o-lru, as-h2o-lfu, spi, random, impress[-itf[-ro]], spec[-itf], "
+      "hinted, "
+      "layered[-even], int8, cake, attention-store, or NAME+range",
       "Defaults of other keys, by the name of a system; keys that are given win. See below."},
      CHOICE(preset, PRESET_NAMES)},
     {{"chunk_tokens", "integer", "64", "16 .. 256, a power of two",
@@ -61,16 +64,19 @@ static const struct sc_config_row rows[] = {
       "has asked for yet, so that the next turn of a conversation reads nothing. They are copied "
       "as their writes end."},
      CHOICE(host_written, "no", "yes")},
-    {{"host_policy", "choice", "value", "\"value\", \"lru\" or \"lfu\"",
-      "What the host tier gives up first. value: what is used least often times the time that "
-      "having "
-      "it again takes, and falls behind when it is used no more; lru: longest ago; lfu: least "
-      "often."},
-     CHOICE(host_policy, "value", "lru", "lfu")},
-    {{"gpu_bytes", "size", "0", "0 .. 1024TiB",
-      "Cap of the GPU-memory tier. This version has no such tier: only 0 is supported."},
+    {{"host_policy", "choice", "value", "\"value\", \"lru\", \"lfu\" or \"score\"",
+      "What the host tier, and the one above it, give up first. value: what is used least often "
+      "times the time that having it again takes, and falls behind when it is used no more; lru: "
+      "longest ago; lfu: least often; score: least often times the share of its rows that were "
+      "wanted, a moving average (IMPRESS)."},
+     CHOICE(host_policy, "value", "lru", "lfu", "score")},
+    {{"gpu_bytes", "size", "0", "\"auto\", or 0 .. 1024TiB",
+      "Memory of a tier above the host's, beside host_bytes: rows of chunks that host_policy ranks "
+      "highest lie there and not in host memory, as in the papers' dual cache. It is host memory "
+      "in this version, which stands for a device's: see gpu.bus_bytes_per_s. auto: 10 of 32 parts "
+      "of host_bytes, as IMPRESS has it. 0: none."},
      SIZE(gpu_bytes, 0, 1024 * TIB),
-     .is_initial_only = true},
+     .has_auto = true},
     {{"io.backend", "choice", "auto", "\"auto\", \"io_uring\" or \"pread\"",
       "How files are read and written. auto: io_uring where the kernel allows it, else pread."},
      CHOICE(io_backend, "auto", "io_uring", "pread")},
@@ -306,6 +312,13 @@ static const struct sc_config_row rows[] = {
       "pass's "
       "rows over all layers; what finds none is given up."},
      SIZE(gpu_store_bytes, 1048576, TIB)},
+    {{"gpu.bus_bytes_per_s", "size", "25GB", "0 .. 1TiB",
+      "gpu_bytes: what the bus moves a second, over which rows would go to a device that do not "
+      "lie "
+      "in that tier. Time that this takes is counted, and waited for where the clock is "
+      "simulated; nobody waits on a real one, nor is it counted where rows go to a device. 0: "
+      "nothing is charged."},
+     SIZE(gpu_bus_bytes_per_s, 0, TIB)},
     {{"submit.threads", "integer", "1", "0 .. 64",
       "Threads that do the work of get_important_submit; each does one call at a time. 0: submit "
       "begins the reads, and get_important_wait does the rest, whatever its timeout."},
@@ -378,11 +391,12 @@ _Static_assert(PATH_BYTES_MAX == 3840 && SC_LIMIT_THREADS == 64 && SC_LIMIT_REQU
                "the texts above name these limits");
 _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_LAYERED == 9 &&
                    SC_PRESET_LAYERED_EVEN == 10 && SC_PRESET_INT8 == 11 && SC_PRESET_CAKE == 12 &&
-                   SC_PRESETS == 13 && SC_BASE_COARSE == 1 && SC_CODES_YES == 2 &&
-                   SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 && SC_IDENTIFY_COARSE == 3 &&
-                   SC_RULE_PRECISION == 1 && SC_SIMILARITY_MASS == 1 && SC_PREDICT_HINT == 5 &&
-                   SC_PLANNER_RANGE == 1 && SC_FILL_CUT == 1 && SC_FILL_ENDS == 2 &&
-                   SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 && SC_ADMIT_SECOND == 1,
+                   SC_PRESET_ATTENTION_STORE == 15 && SC_PRESETS == 17 && SC_BASE_COARSE == 1 &&
+                   SC_CODES_YES == 2 && SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 &&
+                   SC_IDENTIFY_COARSE == 3 && SC_RULE_PRECISION == 1 && SC_SIMILARITY_MASS == 1 &&
+                   SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 && SC_FILL_CUT == 1 &&
+                   SC_FILL_ENDS == 2 && SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 &&
+                   SC_POLICY_SCORE == 3 && SC_ADMIT_SECOND == 1,
                "choices stand in the order of their numbers");
 _Static_assert(SPEC_BUDGET_RATIO == 0 && SPEC_BUDGET_COUNT == 1 && SPEC_BUDGET_MASS == 2 &&
                    SPEC_METRIC_H2O == 0 && SPEC_METRIC_LAST == 1 && SPEC_METRIC_RANDOM == 2,
@@ -405,6 +419,14 @@ uint32_t sc_config_row_count(void)
         {preset, "select.min_tokens", "0"}, {preset, "select.min_share_ppm", "0"},                 \
     {                                                                                              \
         preset, "store.pruned", "yes"                                                              \
+    }
+
+/* IMPRESS' dual cache. What the paper has besides, rows in order of their importance, is
+ * store/sidecar's. */
+#define DUAL(preset)                                                                               \
+    {preset, "host_policy", "score"},                                                              \
+    {                                                                                              \
+        preset, "gpu_bytes", "auto"                                                                \
     }
 
 /* Codes of every row, and some rows exactly. */
@@ -453,6 +475,19 @@ static const struct sc_config_preset_default defaults[] = {
     {SC_PRESET_INT8, "read.planner", "range"},
     {SC_PRESET_CAKE, "fill", "ends"},
     {SC_PRESET_CAKE, "host_policy", "lru"},
+    LITERATURE(SC_PRESET_IMPRESS),
+    DUAL(SC_PRESET_IMPRESS),
+    LITERATURE(SC_PRESET_SPEC),
+    DUAL(SC_PRESET_SPEC),
+    {SC_PRESET_SPEC, "prefetch.predictor", "layer"},
+    {SC_PRESET_SPEC, "prefetch.min_precision_ppm", "0"},
+    {SC_PRESET_ATTENTION_STORE, "fill", "load"},
+    {SC_PRESET_ATTENTION_STORE, "host_policy", "lru"},
+    {SC_PRESET_ATTENTION_STORE, "host_written", "yes"},
+    {SC_PRESET_ATTENTION_STORE, "gpu_bytes", "auto"},
+    LITERATURE(SC_PRESET_IMPRESS_ITF_RO),
+    {SC_PRESET_IMPRESS_ITF_RO, "reorder.scope", "node"},
+    {SC_PRESET_IMPRESS_ITF_RO, "reorder.interval_s", "600"},
 };
 
 const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i)

@@ -16,7 +16,7 @@
 #define GIB (1ull << 30)
 #define TIB (1ull << 40)
 
-#define SC_CONFIG_CHOICES_MAX 26
+#define SC_CONFIG_CHOICES_MAX (2 * SC_PRESETS) /* each preset stands twice */
 
 enum sc_config_kind { KIND_PATH, KIND_SIZE, KIND_INTEGER, KIND_QUARTERS, KIND_CHOICE };
 
@@ -38,7 +38,6 @@ struct sc_config_row {
     uint64_t multiple_of; /* 0: any */
     bool is_power_of_two; /* only powers of two */
     bool has_auto;        /* "auto" is SC_CONFIG_AUTO: what it means is decided at open */
-    bool is_initial_only; /* other values are unsupported in this version */
     const char *choices[SC_CONFIG_CHOICES_MAX]; /* KIND_CHOICE: the index is the value */
 };
 /* i = 0, 1, ... until NULL. */

@@ -1,5 +1,5 @@
 /* Host memory between the host and the disk: what lookup says of it, and what is brought there
- * ahead of loads: ABI-130, 191 .. 193.
+ * ahead of loads: ABI-130, 191 .. 193; a tier above it: ABI-208.
  *
  * Holds: connectors that keep nothing in memory pass: then every row is of the disk.
  * Does not, Threads, Tests: as fixture.h. */
@@ -10,24 +10,36 @@
 
 #define HOST  "\"host_bytes\": \"64MiB\""
 #define COUNT 301u
+#define WHOLE 321u  /* what a lookup of it promises ends with a chunk */
 #define LONG  6001u /* 12 MB in all layers: that takes longer than a lookup */
 
-/* Loads every layer; all rows right. Returns how many rows times layers came from host memory. */
-static uint64_t load_all(struct fixture *fx, const struct prompt *prompt,
-                         const struct spec_lookup_result *found)
+/* Loads every layer; all rows right. Rows times layers by the tier they came from. */
+static void load_tiers(struct fixture *fx, const struct prompt *prompt,
+                       const struct spec_lookup_result *found, uint64_t ret_by[SPEC_TIERS])
 {
-    uint64_t hosted = 0, rows = found->matched_tokens;
+    uint64_t rows = found->matched_tokens;
     struct area area = area_make(&fx->shape, LAYOUT_PACKED, rows);
+    for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
+        ret_by[tier] = 0;
     for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
         struct spec_important item = important(found->request, layer, &area.memory);
         area_poison(&area);
         assert_ok(fx, fx->api->get_important(fx->conn, &item, 1, &fx->error));
         assert_ok(fx, item.status);
         area_expect(&area, &fx->shape, prompt, 0, rows, layer);
-        hosted += item.tier_rows[SPEC_TIER_HOST];
+        for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
+            ret_by[tier] += item.tier_rows[tier];
     }
     area_free(&area);
-    return hosted;
+}
+
+/* Those that came from host memory. */
+static uint64_t load_all(struct fixture *fx, const struct prompt *prompt,
+                         const struct spec_lookup_result *found)
+{
+    uint64_t by[SPEC_TIERS];
+    load_tiers(fx, prompt, found, by);
+    return by[SPEC_TIER_HOST];
 }
 
 static uint64_t bytes_of(const struct spec_lookup_result *found)
@@ -60,6 +72,80 @@ static void abi_191_tier_bytes_say_where_the_rows_lie_now(void **state)
     struct spec_stats stats = fixture_stats(fx);
     assert_in_range(stats.host_bytes_used, 0, stats.host_bytes_max);
     prompt_free(&prompt);
+}
+
+/* ---- 208 ---- */
+
+/* As lookup said: into a device, what host memory stands for is told as host memory. */
+static void expect_tiers(const struct spec_lookup_result *found, const uint64_t by[SPEC_TIERS],
+                         uint64_t row_bytes)
+{
+    const uint64_t *bytes = found->tier_bytes;
+    uint64_t memory = by[SPEC_TIER_GPU] + by[SPEC_TIER_HOST];
+    assert_int_equal(bytes[SPEC_TIER_GPU] + bytes[SPEC_TIER_HOST], memory * row_bytes);
+    if (!conf_options.one_set)
+        assert_int_equal(bytes[SPEC_TIER_GPU], by[SPEC_TIER_GPU] * row_bytes);
+    else
+        assert_int_equal(by[SPEC_TIER_GPU], 0);
+}
+
+static void abi_208_what_lies_above_host_memory_is_told_as_such(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_reconfigure(fx, HOST ", \"gpu_bytes\": \"64MiB\"");
+    struct prompt prompt = prompt_make(2080, WHOLE);
+    bool stored = fixture_store(fx, &prompt);
+    for (uint32_t round = 0; stored && round < 3; round++) {
+        struct spec_lookup_result found = fixture_find(fx, &prompt);
+        uint64_t rows = found.matched_tokens * fx->shape.layers, by[SPEC_TIERS];
+        expect_match(&found, WHOLE - 1);
+        if (rows == 0)
+            break;
+        assert_int_equal(bytes_of(&found) % rows, 0);
+        load_tiers(fx, &prompt, &found, by);
+        expect_tiers(&found, by, bytes_of(&found) / rows);
+        struct spec_stats stats = fixture_stats(fx);
+        if (conf_options.require_hits && stats.gpu_bytes_max > 0 && round > 0)
+            assert_int_equal(found.tier_bytes[SPEC_TIER_GPU], bytes_of(&found));
+        fixture_release(fx, found.request);
+    }
+    prompt_free(&prompt);
+}
+
+/* Three prompts in turn, each twice, of which one has no room above. */
+static void abi_208_a_row_lies_in_one_tier(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_reconfigure(fx, HOST ", \"gpu_bytes\": \"256KiB\", \"host_policy\": \"lru\"");
+    struct prompt prompts[3];
+    bool stored = true;
+    uint64_t all[SPEC_TIERS] = {0};
+    for (uint32_t p = 0; p < 3; p++) {
+        prompts[p] = prompt_make(2081 + p, WHOLE);
+        stored = fixture_store(fx, &prompts[p]) && stored;
+    }
+    for (uint32_t round = 0; stored && round < 18; round++) {
+        struct spec_lookup_result found = fixture_find(fx, &prompts[round / 2 % 3]);
+        uint64_t rows = found.matched_tokens * fx->shape.layers, by[SPEC_TIERS], told = 0;
+        if (rows == 0)
+            break;
+        load_tiers(fx, &prompts[round / 2 % 3], &found, by);
+        uint64_t row_bytes = bytes_of(&found) / rows;
+        assert_int_equal(row_bytes * rows, bytes_of(&found));
+        for (uint32_t tier = 0; tier < SPEC_TIERS; tier++) {
+            told += by[tier];
+            all[tier] += by[tier];
+        }
+        assert_int_equal(told, rows);
+        fixture_release(fx, found.request);
+        struct spec_stats stats = fixture_stats(fx);
+        assert_in_range(stats.gpu_bytes_used, 0, stats.gpu_bytes_max);
+        assert_in_range(stats.host_bytes_used, 0, stats.host_bytes_max);
+    }
+    if (conf_options.require_hits && fixture_stats(fx).gpu_bytes_max > 0)
+        assert_true(all[SPEC_TIER_HOST] > 0 && (all[SPEC_TIER_GPU] > 0 || conf_options.one_set));
+    for (uint32_t p = 0; p < 3; p++)
+        prompt_free(&prompts[p]);
 }
 
 static spec_status try_stage(struct fixture *fx, spec_request request, uint64_t deadline_ns,
@@ -282,5 +368,7 @@ const struct conf_test CONF_STAGE[] = {
     OPENED(abi_192_after_the_deadline_lookup_answers_as_things_stand),
     OPENED(abi_193_a_release_or_a_reset_ends_what_is_staged),
     OPENED(abi_193_stage_says_what_is_wrong_and_changes_nothing),
+    OPENED(abi_208_what_lies_above_host_memory_is_told_as_such),
+    OPENED(abi_208_a_row_lies_in_one_tier),
     END,
 };

@@ -8,6 +8,7 @@
 #include "plugin/args/args.h"
 #include "plugin/args/dtype.h"
 #include "plugin/args/identify.h"
+#include "plugin/choose/bus.h"
 #include "plugin/choose/delivery.h"
 #include "plugin/choose/select.h"
 #include "plugin/coding/coding.h"
@@ -177,6 +178,7 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
     }
     if (status != SPEC_OK)
         return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
+    sc_plugin_bus_open(conn);
     return SPEC_OK;
 }
 

@@ -94,6 +94,12 @@ struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
     struct sc_plugin_contention contention; /* what others waited for meanwhile */
 };
 
+struct sc_plugin_bus {           /* plugin/choose/bus.h. Any thread */
+    uint64_t bytes_per_s;        /* set by open, constant after; 0: nothing is charged */
+    _Atomic uint64_t free_ns;    /* when what was sent is over */
+    _Atomic uint64_t risen_rows; /* as the store counts them, that went up */
+};
+
 struct sc_plugin_stats {
     _Atomic uint64_t lookups, lookup_hits, lookup_tokens, matched_tokens;
     _Atomic uint64_t wanted_bytes;
@@ -109,6 +115,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t partial_layers, coarsened_chunks, refined_layers, refined_rows;
     _Atomic uint64_t merged_chunks, hot_rows, plane_rows;
     _Atomic uint64_t given_tokens, tail_tokens;
+    _Atomic uint64_t gpu_bus_bytes, gpu_bus_ns;
     _Atomic uint64_t unadmitted_chunks, over_budget_chunks;
     _Atomic uint64_t staged_bytes;
 };
@@ -144,6 +151,7 @@ struct spec_connector {
     struct sc_plugin_stages stages;
     struct sc_plugin_tickets tickets;
     struct sc_plugin_ahead ahead;
+    struct sc_plugin_bus bus;
     struct sc_plugin_fill fill;
     struct sc_plugin_hot hot;
     uint64_t order_due_ns; /* turn.c's: when orders are looked at next; 0: not known */

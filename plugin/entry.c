@@ -185,6 +185,13 @@ static void stats_tiers(const spec_connector *conn, const struct sc_store_stats 
     stats->host_hits = store->host_hits;
     stats->host_misses = store->host_misses;
     stats->host_evictions = store->host_evictions;
+    stats->gpu_bytes_used = store->gpu_bytes_used;
+    stats->gpu_bytes_max = store->gpu_bytes_max;
+    stats->gpu_hits = store->gpu_hits;
+    stats->gpu_risen = store->gpu_risen;
+    stats->gpu_sunk = store->gpu_sunk;
+    stats->gpu_bus_bytes = sc_counted(&conn->stats.gpu_bus_bytes);
+    stats->gpu_bus_ns = sc_counted(&conn->stats.gpu_bus_ns);
     stats->staged_bytes = sc_counted(&conn->stats.staged_bytes);
     stats->stages_open = atomic_load(&conn->stages.open);
     stats->hot_rows = sc_counted(&conn->stats.hot_rows);

@@ -27,6 +27,10 @@ struct sc_store_range { /* rows of one piece, in logical order */
 bool sc_store_range_is_there(const struct sc_store *store, const struct sc_store_range *range);
 /* Of how many layers host memory has the rows of a piece at the moment. Any thread; no lock. */
 uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece);
+/* Of those, how many in the tier above it. */
+uint32_t sc_store_piece_gpu_layers(const struct sc_store *store, uint64_t piece);
+/* Rows, in one layer each, that went up into that tier and that nobody wanted then. Any thread. */
+uint64_t sc_store_gpu_risen_rows(const struct sc_store *store);
 
 /* Loads rows of one layer, in order, through frames of the staging pool: operations of up to
  * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what

@@ -15,6 +15,7 @@
  * Threads: the request's host thread; a worker of the executor's helps it to decode.
  * Tests: tests/unit/plugin/test_layered.c, test_ends.c, conformance (abi_150_* .. abi_156_*) */
 #include "plugin/args/provenance.h"
+#include "plugin/choose/bus.h"
 #include "plugin/choose/delivery.h"
 #include "plugin/coding/coding.h"
 
@@ -167,17 +168,20 @@ static bool has_forced(const struct sc_plugin_item *item)
 }
 
 /* Where the codes came from of rows that are delivered as these. */
-static void coded_tell(struct sc_plugin_item *item)
+static void coded_tell(spec_connector *conn, struct sc_plugin_item *item)
 {
     const struct sc_plugin_request *request = item->request;
     const uint8_t *codes = sc_store_sketch_keys(item->sketch);
     struct sc_store_slab slab;
     for (uint64_t i = 0, row = 0; i < request->range_count; i++) {
         bool has_codes = sc_store_slab_of(codes, i, &slab);
+        uint64_t count = 0;
         for (uint64_t end = row + request->ranges[i].row_count; row < end; row++)
             if (has_codes && !sc_plugin_bit_get(item->placed, row) &&
                 !sc_plugin_bit_get(item->refined, row))
-                item->taken[slab.tier]++;
+                count++;
+        if (has_codes) /* they are decoded in host memory */
+            sc_plugin_bus_took(conn, item, slab.tier, count, conn->dims.row_bytes);
     }
 }
 
@@ -239,7 +243,7 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
     sc_plugin_tell_all(item);
     if (is_late || item->want.is_cut)
         in->result_flags |= SPEC_IMPORTANT_PARTIAL;
-    coded_tell(item);
+    coded_tell(conn, item);
     sc_plugin_tiers_tell(item, total);
     in->prefetched_rows = item->covered_rows;
     if (in->exact_rows < total)

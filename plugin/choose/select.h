@@ -75,6 +75,7 @@ struct sc_plugin_item {
     uint64_t used_rows; /* of the guess: its part of these, or of planner `chunk` their slabs */
     uint64_t hot_rows;  /* of those, that a hot block brings */
     uint64_t taken[SPEC_TIERS];     /* rows that came, wanted or not, by the tier they came from */
+    uint64_t over_ns;               /* when those that came last are over the bus (bus.h) */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
     uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */
     uint64_t *refined;              /* layered: bits of rows that stand there refined by planes */
@@ -315,6 +316,15 @@ void sc_plugin_request_unread(spec_connector *conn, struct sc_plugin_request *re
 struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                                               const struct sc_plugin_item *item);
 /* Tells the host from where `count` delivered rows came: as those that were taken did. */
+static inline bool sc_plugin_is_memory(uint32_t tier)
+{
+    return tier == SPEC_TIER_GPU || tier == SPEC_TIER_HOST;
+}
+/* Of its rows, those that were in memory. */
+static inline uint64_t sc_plugin_taken_hosted(const struct sc_plugin_item *item)
+{
+    return item->taken[SPEC_TIER_GPU] + item->taken[SPEC_TIER_HOST];
+}
 void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count);
 /* What a load cost that is over, to the item, its request and the connector. */
 void sc_plugin_cost_add(spec_connector *conn, struct sc_plugin_item *item,

@@ -11,6 +11,7 @@
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c, test_select.c */
 #include "base/stream.h"
 #include "plugin/args/dtype.h"
+#include "plugin/choose/bus.h"
 #include "plugin/choose/reads.h"
 #include "plugin/choose/select.h"
 #include "plugin/coding/coding.h"
@@ -39,8 +40,8 @@ void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *
     sc_count(&conn->stats.corrupt_ranges, 1);
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s)%s", piece,
            request->segments[first].first, sc_status_name(why),
-           tier == SPEC_TIER_HOST ? " in host memory" : ", dropped");
-    if (is_over || tier == SPEC_TIER_HOST)
+           sc_plugin_is_memory(tier) ? " in host memory" : ", dropped");
+    if (is_over || sc_plugin_is_memory(tier))
         return;
     sc_plugin_failed_tell(conn, piece, is_codes);
     sc_plugin_piece_fail(conn, request->segments[first].node, piece);
@@ -270,12 +271,22 @@ static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *i
                             const struct sc_plugin_reader *reader, spec_status status,
                             const struct sc_store_rows *rows)
 {
-    bool by_sketch = status == SPEC_E_CORRUPT && rows->tier != SPEC_TIER_HOST &&
+    bool by_sketch = status == SPEC_E_CORRUPT && !sc_plugin_is_memory(rows->tier) &&
                      reader->load != SC_LOAD_WHOLE && item->sketch != NULL;
     if (!by_sketch || !sc_store_sketch_is_hosted(item->sketch, rows->failed_range))
         return rows->tier;
     uint64_t piece = item->request->ranges[rows->failed_range].piece;
     return atomic_exchange(&conn->ahead.spared, piece) != piece ? SPEC_TIER_HOST : rows->tier;
+}
+
+/* Of each of the rows that came. */
+static uint64_t bytes_of(const spec_connector *conn, const struct sc_plugin_reader *reader,
+                         bool is_whole, const struct sc_store_rows *rows)
+{
+    if (rows->finer != NULL)
+        return rows->stride;
+    bool has_both = is_whole || reader->picks.wanted == SC_STORE_WANT_ROWS;
+    return has_both ? conn->dims.row_bytes : conn->dims.k_row_bytes;
 }
 
 spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *item,
@@ -290,7 +301,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     uint64_t bite = SC_STORE_BITE_BYTES / conn->dims.row_bytes, row = 0;
     bite = bite > 0 ? bite : 1;
     const struct sc_store_sink sink = target->sink(&to);
-    uint64_t hosted_rows = item->taken[SPEC_TIER_HOST];
+    uint64_t hosted_rows = sc_plugin_taken_hosted(item);
     bool is_whole = reader->load == SC_LOAD_WHOLE, moves = is_whole && sink.span_bytes > 0;
     bool in_order = is_whole || set != NULL; /* else they come from anywhere */
     struct sc_store_rows rows = {0};
@@ -303,7 +314,8 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
                                       &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
             break;
-        item->taken[rows.tier] += rows.row_count;
+        sc_plugin_bus_took(conn, item, rows.tier, rows.row_count,
+                           bytes_of(conn, reader, is_whole, &rows));
         if (rows.finer != NULL)
             place_finer(conn, item, &to, reader, &rows);
         else if (!is_whole)
@@ -315,7 +327,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     sc_store_reader_cost(reader->reader, &cost);
     sc_plugin_cost_add(conn, item, &cost);
     sc_plugin_fill_read(request, &cost);
-    hosted_rows = item->taken[SPEC_TIER_HOST] - hosted_rows;
+    hosted_rows = sc_plugin_taken_hosted(item) - hosted_rows;
     if (status == SPEC_OK && is_whole && !item->was_started)
         note_whole(conn, &cost, hosted_rows * conn->dims.row_bytes,
                    sc_exec_now_ns(conn->exec) - reader->begin_ns);

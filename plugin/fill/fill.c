@@ -413,7 +413,7 @@ static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_r
     uint64_t bytes[SPEC_TIERS] = {0};
     if (sc_plugin_fill_is_alone(conn))
         sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
-    return bytes[SPEC_TIER_HOST] /
+    return (bytes[SPEC_TIER_GPU] + bytes[SPEC_TIER_HOST]) /
            (conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t)));
 }
 

@@ -10,6 +10,7 @@
 #include "plugin/load/ends.h"
 
 #include "plugin/args/args.h"
+#include "plugin/choose/bus.h"
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
 
@@ -227,7 +228,7 @@ static spec_status part_take(struct tail *tail, struct spec_error *reterr)
         tail->is_met = !tail->is_claimed && !block_claim(tail);
         if (tail->is_met)
             break;
-        item->taken[rows.tier] += rows.row_count;
+        sc_plugin_bus_took(conn, item, rows.tier, rows.row_count, conn->dims.row_bytes);
         rows_place(tail, item, &to, &rows);
     }
     /* All of it, or a status: what comes next is told as loaded. */

@@ -10,6 +10,7 @@
  * Tests: conformance (abi_040_* .. abi_071_*), tests/unit/plugin/test_load.c */
 #include "plugin/args/args.h"
 #include "plugin/args/provenance.h"
+#include "plugin/choose/bus.h"
 #include "plugin/choose/delivery.h"
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
@@ -443,13 +444,18 @@ spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *w
 {
     spec_status first_status = SPEC_OK;
     struct spec_error begun = {.struct_size = sizeof(begun)};
-    if (sc_plugin_is_tail(&work->in))
-        return sc_plugin_tail_serve(conn, work, count, reterr);
+    if (sc_plugin_is_tail(&work->in)) {
+        first_status = sc_plugin_tail_serve(conn, work, count, reterr);
+        for (uint64_t i = 0; i < count; i++)
+            sc_plugin_bus_end(conn, &work[i]);
+        return first_status;
+    }
     items_start(conn, work, count, &begun);
     for (uint64_t i = 0; i < count; i++) {
         struct spec_important *in = &work[i].in;
         struct spec_error error = {.struct_size = sizeof(error)};
         in->status = serve_item(conn, &work[i], &error);
+        sc_plugin_bus_end(conn, &work[i]);
         in->status = item_settle(conn, &work[i], &error);
         sc_plugin_delivery_end(&work[i]);
         if (first_status != SPEC_OK || in->status == SPEC_OK)
@@ -478,7 +484,7 @@ static void tell_fill(spec_connector *conn, const struct sc_plugin_item *item)
 {
     bool is_layer = item->in.refine_of == 0 && !sc_plugin_is_tail(&item->in);
     if (item->in.status == SPEC_OK && is_layer && item->in.row_count > 0)
-        sc_plugin_fill_loaded(conn, item->request, item->in.layer, item->taken[SPEC_TIER_HOST]);
+        sc_plugin_fill_loaded(conn, item->request, item->in.layer, sc_plugin_taken_hosted(item));
 }
 
 /* The item's last word. *ret_error: why the destination does not have what was placed. */

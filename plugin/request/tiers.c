@@ -1,7 +1,8 @@
 /* Where the rows of a match lie, and how long loading them from there takes.
  *
  *   match    [piece][piece][piece] ...
- *   a piece  its rows, in so many layers in host memory, in the others on the disk
+ *   a piece  its rows, in so many layers above host memory, in so many in it, in the others on the
+ *            disk
  *
  * Holds: nothing is asked of the tiers that waits for a lock.
  * Does not: know what a selected load reads of it: all rows of all layers count.
@@ -28,7 +29,12 @@ void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_req
         uint64_t hosted =
             rows > 0 ? sc_store_piece_host_layers(conn->store, segment->value.piece) : 0;
         hosted = hosted < layers ? hosted : layers;
-        ret_bytes[SPEC_TIER_HOST] += rows * hosted * row_bytes;
+        uint64_t risen = hosted > 0 && conn->config.gpu_bytes > 0
+                             ? sc_store_piece_gpu_layers(conn->store, segment->value.piece)
+                             : 0;
+        risen = risen < hosted ? risen : hosted; /* they were counted one after the other */
+        ret_bytes[SPEC_TIER_GPU] += rows * risen * row_bytes;
+        ret_bytes[SPEC_TIER_HOST] += rows * (hosted - risen) * row_bytes;
         ret_bytes[SC_STORE_TIER] += rows * (layers - hosted) * row_bytes;
         at = last;
     }
@@ -43,8 +49,9 @@ uint64_t sc_plugin_load_ns(const spec_connector *conn, const uint64_t bytes[SPEC
 {
     uint64_t disk = sc_counted(&conn->ahead.load_bytes_per_s);
     uint64_t host = sc_counted(&conn->ahead.host_bytes_per_s);
+    uint64_t memory = bytes[SPEC_TIER_GPU] + bytes[SPEC_TIER_HOST];
     if (bytes[SC_STORE_TIER] > 0 && disk == 0)
         return 0;
-    return took_ns(bytes[SPEC_TIER_HOST], host > 0 ? host : HOST_BYTES_PER_S) +
+    return took_ns(memory, host > 0 ? host : HOST_BYTES_PER_S) +
            (bytes[SC_STORE_TIER] > 0 ? took_ns(bytes[SC_STORE_TIER], disk) : 0);
 }

@@ -1,4 +1,5 @@
-/* Host memory as a tier: slabs that were had once, for the next that want them.
+/* Host memory as a tier: slabs that were had once, for the next that want them; and a second one
+ * above it, whose bytes stand for a device's (decision 0046).
  *
  *   key     copy     of the extent or annex: a number that never comes again (copy.c)
  *           first    the slab's first row in it
@@ -15,12 +16,24 @@
  * come, and is kept for it until it was used once, or until its time; but never more than KEPT of
  * the memory, so that others find room.
  *
- * Holds: what get gives is what was published under that key, and stays until unpin; no more than
- * host_bytes is ever taken; a slab that cannot be had without evicting a pinned one is not begun.
+ * Where there is an upper tier (gpu_bytes), or slabs are ranked by score, a slab of rows is used
+ * when its rows are handed out (seen), which says how many of it were wanted. By its rank then:
+ *
+ *   above       it stays
+ *   in host     it goes up, if it is worth more than the least there, which goes down ..
+ *   from disk   likewise, or into host memory, or stays on the disk alone
+ *   down        .. if it is worth more than the least there, which goes; else it goes itself
+ *
+ * Nothing is copied or written for that: where a slab lies is a word of it, and the disk has all.
+ * How often what has gone was used is remembered for a while (past.h).
+ *
+ * Holds: what get gives is what was published under that key, and stays until unpin; a slab lies in
+ * one tier; no more than bytes is ever taken of host memory, nor than gpu_bytes of what is above
+ * it; a slab that cannot be had without evicting a pinned one is not begun.
  * What was forgotten before a slab was published, or since, is not found.
  * Does not: verify (whoever gets a slab does, as if it had read it), read, know ranges or pieces.
  * Threads: any. One lock (rank 57); no bytes are copied under it.
- * Tests: tests/unit/store/test_host.c, test_host_keep.c */
+ * Tests: tests/unit/store/test_host.c, test_host_keep.c, test_host_inside.c, test_host_dual.c */
 #ifndef SC_STORE_HOST_H
 #define SC_STORE_HOST_H
 
@@ -51,11 +64,12 @@ struct sc_store_host_params {
     struct sc_alloc *alloc;
     struct sc_poison *poison;
     uint64_t bytes;      /* of memory, whole pages of it */
+    uint64_t gpu_bytes;  /* of the tier above it, likewise, and beside it */
     uint64_t slab_bytes; /* of the most usual slab: from it follows how many slabs there may be */
     enum sc_policy policy;
 };
 
-/* bytes 0: *ret_host is NULL, which every call below takes: there is nothing in it. */
+/* Both 0: *ret_host is NULL, which every call below takes: there is nothing in it. */
 spec_status sc_store_host_open(const struct sc_store_host_params *params,
                                struct sc_store_host **ret_host, struct spec_error *reterr);
 void sc_store_host_close(struct sc_store_host *host); /* nothing is pinned or being filled */
@@ -63,6 +77,13 @@ void sc_store_host_close(struct sc_store_host *host); /* nothing is pinned or be
 /* The slab that was published under the key, pinned, and used once more; NULL: there is none. */
 struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
                                              const struct sc_store_host_key *key);
+/* The same; ret_tier: SPEC_TIER_GPU or SPEC_TIER_HOST, where it lies now. */
+struct sc_store_host_slab *sc_store_host_find(struct sc_store_host *host,
+                                              const struct sc_store_host_key *key,
+                                              uint32_t *ret_tier);
+/* So many rows of a slab that is pinned are handed out. Where there is an upper tier, or ranks are
+ * scores, that is its use, and where it lies follows from it; else get was. */
+void sc_store_host_seen(struct sc_store_host *host, struct sc_store_host_slab *slab, uint64_t rows);
 /* Whether get would give one now. */
 bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_key *key);
 void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab);
@@ -71,6 +92,9 @@ bool sc_store_host_is_empty(const struct sc_store_host *host);
 /* Of how many layers, key's or others, get would give the slab. */
 uint32_t sc_store_host_layers(const struct sc_store_host *host,
                               const struct sc_store_host_key *key);
+/* Of those, how many lie in the upper tier. Takes no lock. */
+uint32_t sc_store_host_layers_risen(const struct sc_store_host *host,
+                                    const struct sc_store_host_key *key);
 /* The same of layers [first, end) alone, with the lock. */
 uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_store_host_key *key,
                                  uint32_t first, uint32_t end);
@@ -81,6 +105,11 @@ struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
                                                const struct sc_store_host_key *key,
                                                uint32_t row_count, uint64_t bytes,
                                                uint64_t cost_ns);
+/* The same for one of which so many rows, at least one, are wanted now. */
+struct sc_store_host_slab *sc_store_host_begin_used(struct sc_store_host *host,
+                                                    const struct sc_store_host_key *key,
+                                                    uint32_t row_count, uint64_t bytes,
+                                                    uint64_t cost_ns, uint64_t rows_used);
 /* The same for what was stored, and nobody has asked for yet: half a use. */
 struct sc_store_host_slab *sc_store_host_begin_stored(struct sc_store_host *host,
                                                       const struct sc_store_host_key *key,
@@ -127,7 +156,10 @@ uint32_t sc_store_host_rows(const struct sc_store_host_slab *slab);
 struct sc_store_host_stats {
     uint64_t bytes_max, bytes_used; /* pages that are taken */
     uint64_t bytes_kept;
-    uint64_t slabs, hits, misses, evictions;
+    uint64_t slabs, hits, misses, evictions; /* slabs: of both tiers; hits: in host memory */
+    uint64_t gpu_bytes_max, gpu_bytes_used, gpu_hits;
+    uint64_t risen, sunk; /* slabs that went into the upper tier, and from there to host memory */
+    uint64_t risen_rows;  /* of those that went up, rows that nobody wanted then */
 };
 void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats *ret_stats);
 

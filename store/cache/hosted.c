@@ -68,6 +68,24 @@ uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece
     return sc_store_host_layers(store->host, &key);
 }
 
+uint32_t sc_store_piece_gpu_layers(const struct sc_store *store, uint64_t piece)
+{
+    const struct sc_store_piece_entry *entry = NULL;
+    if (!sc_store_host_is_empty(store->host))
+        entry = sc_store_table_leased(&store->table, piece);
+    if (entry == NULL)
+        return 0;
+    struct sc_store_host_key key = key_of(store, entry, 0);
+    return sc_store_host_layers_risen(store->host, &key);
+}
+
+uint64_t sc_store_gpu_risen_rows(const struct sc_store *store)
+{
+    struct sc_store_host_stats stats;
+    sc_store_host_stats(store->host, &stats);
+    return stats.risen_rows;
+}
+
 struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
                                            const struct sc_store_range *range)
 {
@@ -77,7 +95,7 @@ struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_
     struct sc_store_host_key key;
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
         return hosted;
-    hosted.slab = sc_store_host_get(store->host, &key);
+    hosted.slab = sc_store_host_find(store->host, &key, &hosted.tier);
     if (hosted.slab == NULL)
         return hosted;
     uint64_t rows = piece->row_count - piece->skip, row = range->row_first - piece->skip;
@@ -231,7 +249,7 @@ struct sc_store_host_slab *sc_store_hosted_begin_stored(const struct sc_store *s
 }
 
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
-                           uint32_t layer, const struct sc_store_range *range)
+                           uint32_t layer, const struct sc_store_range *range, uint64_t rows_used)
 {
     const struct sc_store_piece_entry *piece;
     struct sc_store_host_key key;
@@ -240,8 +258,10 @@ void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_
         range->row_first != piece->skip ||
         range->row_count != (uint32_t)(piece->row_count - piece->skip))
         return;
-    (void)sc_store_hosted_slab_begin(store, fill, &key, range->piece, range->row_count,
-                                     sc_store_hosted_bytes(&store->shape, range->row_count), 1);
+    uint64_t bytes = sc_store_hosted_bytes(&store->shape, range->row_count);
+    fill->slab = sc_store_host_begin_used(store->host, &key, range->row_count, bytes,
+                                          cost_of(store, bytes, 1), rows_used);
+    fill_set(store, fill, &key, range->piece, range->row_count);
 }
 
 void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,

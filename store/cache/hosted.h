@@ -21,13 +21,15 @@
 /* Where a range's rows are in a slab. */
 struct sc_store_hosted {
     struct sc_store_host_slab *slab; /* pinned; NULL: it is not there */
+    uint32_t tier;                   /* SPEC_TIER_*: where it lay */
     uint8_t *bytes;
     uint64_t tag_at, row_at, v_at; /* of the range's first row, in bytes; v_at: of a split layout */
 };
 
 /* A slab that has no holes takes so many bytes. */
 uint64_t sc_store_hosted_bytes(const struct sc_store_shape *shape, uint64_t row_count);
-/* The range, whose piece may be read, in a layer. Its slab is the caller's to unpin. */
+/* The range, whose piece may be read, in a layer. Its slab is the caller's to unpin, and to call
+ * seen (sc_store_host_seen) when rows of it are handed out. */
 struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
                                            const struct sc_store_range *range);
 bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
@@ -86,10 +88,10 @@ bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_ho
 struct sc_store_host_slab *sc_store_hosted_begin_stored(const struct sc_store *store,
                                                         const struct sc_store_host_key *key,
                                                         uint64_t row_count);
-/* The range begins: a slab is begun, if the range is all of its piece and there is room for what is
- * worth as much. */
+/* The range begins, of which so many rows are wanted: a slab is begun, if the range is all of its
+ * piece and there is room for what is worth as much. */
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
-                           uint32_t layer, const struct sc_store_range *range);
+                           uint32_t layer, const struct sc_store_range *range, uint64_t rows_used);
 /* Verified rows [row, + count) of the range, and their tags; v: V rows of a split layout. */
 void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,
                          uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,

@@ -58,6 +58,7 @@ uint32_t sc_store_residents_join(struct sc_store_residents *residents, uint64_t 
         SET(group->copy, copy);
         SET(group->what, what);
         SET(group->published, 0);
+        SET(group->risen, 0);
         SET(group->next, GET(*head));
         SET(*head, i);
         change_end(residents);
@@ -89,9 +90,15 @@ void sc_store_residents_publish(struct sc_store_residents *residents, uint32_t i
     SET(residents->published, is_published ? count + 1 : count - 1);
 }
 
+void sc_store_residents_rise(struct sc_store_residents *residents, uint32_t i, bool is_risen)
+{
+    uint32_t count = GET(residents->groups[i].risen);
+    SET(residents->groups[i].risen, is_risen ? count + 1 : count - 1);
+}
+
 /* A group that moves to another list leads a reader astray, to its end at worst: it reads again. */
-uint32_t sc_store_residents_count(const struct sc_store_residents *residents, uint64_t copy,
-                                  uint64_t what)
+static uint32_t count_of(const struct sc_store_residents *residents, uint64_t copy, uint64_t what,
+                         bool is_risen)
 {
     for (uint32_t tries = 0; tries < TRIES_MAX; tries++) {
         uint32_t version = GET(residents->version), count = 0;
@@ -99,7 +106,7 @@ uint32_t sc_store_residents_count(const struct sc_store_residents *residents, ui
         for (uint32_t steps = 0; i != NONE && steps < STEPS_MAX; steps++) {
             const struct sc_store_residents_group *group = &residents->groups[i];
             if (GET(group->copy) == copy && GET(group->what) == what) {
-                count = GET(group->published);
+                count = is_risen ? GET(group->risen) : GET(group->published);
                 break;
             }
             i = GET(group->next);
@@ -108,6 +115,18 @@ uint32_t sc_store_residents_count(const struct sc_store_residents *residents, ui
             return count;
     }
     return 0;
+}
+
+uint32_t sc_store_residents_count(const struct sc_store_residents *residents, uint64_t copy,
+                                  uint64_t what)
+{
+    return count_of(residents, copy, what, false);
+}
+
+uint32_t sc_store_residents_risen(const struct sc_store_residents *residents, uint64_t copy,
+                                  uint64_t what)
+{
+    return count_of(residents, copy, what, true);
 }
 
 bool sc_store_residents_init(struct sc_store_residents *residents, struct sc_alloc *alloc,

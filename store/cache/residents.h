@@ -26,6 +26,7 @@ struct sc_store_residents_group {
     _Atomic uint64_t copy, what;
     _Atomic uint32_t next;      /* of its head, or free */
     _Atomic uint32_t published; /* slabs that get would give */
+    _Atomic uint32_t risen;     /* of them, in the upper tier */
     uint32_t slabs;             /* of the group, those that are filled as well; 0: it is free */
     uint32_t first;             /* of them, as the host tier numbers and links them */
 };
@@ -37,7 +38,7 @@ struct sc_store_residents {
     uint32_t count_max, head_mask;
     _Atomic uint32_t version;
     _Atomic uint32_t published; /* slabs of all groups */
-    uint32_t free, fresh; /* groups from `fresh` on were never used */
+    uint32_t free, fresh;       /* groups from `fresh` on were never used */
 };
 
 /* For at most so many slabs. false: no memory; done frees what there is. residents is zero. */
@@ -53,6 +54,8 @@ void sc_store_residents_leave(struct sc_store_residents *residents, uint32_t gro
 /* One more of its slabs is published, or one less is. */
 void sc_store_residents_publish(struct sc_store_residents *residents, uint32_t group,
                                 bool is_published);
+/* One of its published slabs has come into the upper tier, or has left it. */
+void sc_store_residents_rise(struct sc_store_residents *residents, uint32_t group, bool is_risen);
 /* SC_RESIDENTS_NONE: there is no such group. */
 uint32_t sc_store_residents_find(const struct sc_store_residents *residents, uint64_t copy,
                                  uint64_t what);
@@ -64,6 +67,9 @@ static inline bool sc_store_residents_is_empty(const struct sc_store_residents *
 }
 /* How many slabs of the name are published. */
 uint32_t sc_store_residents_count(const struct sc_store_residents *residents, uint64_t copy,
+                                  uint64_t what);
+/* Of those, how many lie in the upper tier. */
+uint32_t sc_store_residents_risen(const struct sc_store_residents *residents, uint64_t copy,
                                   uint64_t what);
 
 #endif

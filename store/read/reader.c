@@ -127,6 +127,7 @@ static void slot_fill(struct sc_reader_slot *slot, struct sc_flight_batch *batch
     if (plan->host.slab != NULL) {
         slot->flight.host = plan->host.slab;
         slot->flight.frame = plan->host.bytes;
+        slot->tier = plan->host.tier;
     }
     reader->flight.cost.wanted_bytes +=
         plan->row_count * shape->row_bytes + plan->tag_count * shape->tags_per_row * 8;
@@ -186,6 +187,7 @@ static void slot_fill_picks(struct sc_reader_slot *slot, struct sc_flight_batch 
         if (is_hosted) {
             slot->flight.host = plan->host.slab;
             slot->flight.frame = plan->host.bytes;
+            slot->tier = plan->host.tier;
         }
         if (used + bytes > frame_bytes || slot->flight.left + plan->part_count > SLOT_READS ||
             slot->unit_count == SLOT_READS)
@@ -540,7 +542,7 @@ uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *
 /* Where the front slot's rows came from. */
 static uint32_t front_tier(const struct sc_store_reader *reader)
 {
-    return reader->front->flight.host != NULL ? SPEC_TIER_HOST : SC_STORE_TIER;
+    return reader->front->flight.host != NULL ? reader->front->tier : SC_STORE_TIER;
 }
 
 /* A hot block cannot be read, or its rows are not what they were: nobody looks there any more. */
@@ -594,6 +596,18 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
                          reader->plan.layer);
 }
 
+/* Rows of a slab in memory are handed out from now on. */
+static void front_seen(const struct sc_store_reader *reader, const struct sc_reader_slot *slot)
+{
+    uint64_t rows = reader->is_picks ? 0 : slot->plan.row_count;
+    for (uint32_t i = 0; reader->is_picks && i < slot->unit_count; i++) {
+        const struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, i);
+        rows += sc_reader_picks_wanted(reader, unit->pick_first, unit->pick_count, NULL);
+    }
+    if (rows > 0)
+        sc_store_host_seen(reader->flight.store->host, slot->flight.host, rows);
+}
+
 /* The front slot is complete: its tags are taken, and it is the consumer's. */
 static spec_status front_open(struct sc_store_reader *reader, struct sc_reader_slot *slot,
                               struct sc_store_rows *ret_rows, struct spec_error *reterr)
@@ -603,6 +617,8 @@ static spec_status front_open(struct sc_store_reader *reader, struct sc_reader_s
     reader->front = slot;
     reader->slot_row = 0;
     reader->slot_unit = 0;
+    if (slot->flight.host != NULL)
+        front_seen(reader, slot);
     if (reader->is_picks)
         return SPEC_OK;
     sc_reader_rows_open(reader, slot);

@@ -29,6 +29,7 @@ struct sc_reader_slot {
     struct sc_flight_slot flight;
     struct sc_store_plan_op plan;    /* of whole ranges */
     uint32_t unit_first, unit_count; /* of picks */
+    uint32_t tier;                   /* of flight.host: SPEC_TIER_*, where it lay */
 };
 
 struct sc_reader_group { /* readers that were opened together. Set by open, constant after */

@@ -107,7 +107,8 @@ static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slo
         return false;
     if (slot->flight.host == NULL && reader->range_row == 0)
         sc_store_hosted_begin(store, &reader->fill, reader->plan.layer,
-                              &reader->plan.ranges[reader->range]);
+                              &reader->plan.ranges[reader->range],
+                              reader->plan.ranges[reader->range].row_count);
     sc_store_hosted_put(store, &reader->fill, reader->range_row, count, rows.tags,
                         rows.parts[0].rows, rows.parts[1].rows);
     return true;
@@ -509,7 +510,8 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
     unit->is_slab = false; /* once */
     if (picks->wanted != SC_STORE_WANT_ROWS)
         return;
-    sc_store_hosted_begin(store, &reader->fill, reader->plan.layer, range);
+    sc_store_hosted_begin(store, &reader->fill, reader->plan.layer, range,
+                          sc_reader_picks_wanted(reader, unit->pick_first, unit->pick_count, NULL));
     if (reader->fill.slab == NULL)
         return;
     reader->range = unit->range;

@@ -16,7 +16,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 
-#define SEEDS   4u
+#define SEEDS   6u
 #define WORKERS 16u
 #define ROUNDS  40u /* of a thread */
 #define PROMPTS 24u
@@ -31,13 +31,16 @@ static const char *const WAYS[] = {
      "\"store\": {\"layout\": \"split\"}"),
     "\"host_bytes\": \"1MiB\", \"chunk_tokens\": 16, \"host_policy\": \"lfu\"",
     "\"host_bytes\": \"512KiB\", \"chunk_tokens\": 16, \"host_written\": \"yes\"",
+    ("\"host_bytes\": \"256KiB\", \"chunk_tokens\": 16, \"gpu_bytes\": \"96KiB\", "
+     "\"host_policy\": \"score\""),
+    ("\"preset\": \"attention-store\", \"host_bytes\": \"384KiB\", \"chunk_tokens\": 16"),
 };
 
 struct races {
     uint64_t seed;
     struct rig rig;
     struct prompt prompts[PROMPTS];
-    _Atomic uint64_t loads, hosted_rows, staged, pending, stale, stored;
+    _Atomic uint64_t loads, hosted_rows, above_rows, staged, pending, stale, stored;
 };
 
 struct worker {
@@ -81,6 +84,7 @@ static bool load(struct worker *worker, spec_request request, const struct promp
         return false;
     COUNT(worker, loads, 1);
     COUNT(worker, hosted_rows, item.tier_rows[SPEC_TIER_HOST]);
+    COUNT(worker, above_rows, item.tier_rows[SPEC_TIER_GPU]);
     return true;
 }
 
@@ -202,6 +206,7 @@ static void run(uint64_t seed, void *user)
     assert_true(stats.host_evictions > 0);
     sum->loads += races->loads;
     sum->hosted_rows += races->hosted_rows;
+    sum->above_rows += races->above_rows;
     sum->staged += races->staged;
     sum->pending += races->pending;
     sum->stale += races->stale;
@@ -217,10 +222,12 @@ static void sixteen_threads_beside_writer_evictor_and_stager(void **state)
     (void)state;
     struct races sum = {0};
     (void)actor_seeds_run(SEEDS, run, &sum);
-    print_message("loads %" PRIu64 ", rows of host memory %" PRIu64 ", staged %" PRIu64
-                  ", pending %" PRIu64 ", stale %" PRIu64 ", stored %" PRIu64 "\n",
-                  sum.loads, sum.hosted_rows, sum.staged, sum.pending, sum.stale, sum.stored);
+    print_message(
+        "loads %" PRIu64 ", rows of host memory %" PRIu64 ", above %" PRIu64 ", staged %" PRIu64
+        ", pending %" PRIu64 ", stale %" PRIu64 ", stored %" PRIu64 "\n",
+        sum.loads, sum.hosted_rows, sum.above_rows, sum.staged, sum.pending, sum.stale, sum.stored);
     assert_true(sum.loads > 0 && sum.hosted_rows > 0 && sum.staged > 0 && sum.stored > 0);
+    assert_true(sum.above_rows > 0 || getenv("SC_SEED") != NULL || getenv("SC_SEEDS") != NULL);
 }
 
 int main(void)

@@ -78,10 +78,15 @@ static const struct expected expected[] = {
     {"host_policy",
      MEMBER(host_policy),
      SC_POLICY_VALUE,
-     {"\"value\"", "\"lru\"", "\"lfu\""},
-     {SC_POLICY_VALUE, SC_POLICY_LRU, SC_POLICY_LFU},
+     {"\"value\"", "\"lru\"", "\"lfu\"", "\"score\""},
+     {SC_POLICY_VALUE, SC_POLICY_LRU, SC_POLICY_LFU, SC_POLICY_SCORE},
      {"\"fifo\"", "\"\"", "0"}},
-    {"gpu_bytes", MEMBER(gpu_bytes), 0, {"0", "\"0KB\""}, {0, 0}, {"\"2000TiB\""}},
+    {"gpu_bytes",
+     MEMBER(gpu_bytes),
+     0,
+     {"0", "\"4GiB\"", "\"auto\""},
+     {0, 4 * GIB, SC_CONFIG_AUTO},
+     {"\"2000TiB\"", "\"Auto\""}},
     {"io.backend",
      MEMBER(io_backend),
      SC_BACKEND_AUTO,
@@ -325,6 +330,12 @@ static const struct expected expected[] = {
      {"\"1MiB\"", "2097152"},
      {MIB, 2 * MIB},
      {"1048575", "0", "\"auto\""}},
+    {"gpu.bus_bytes_per_s",
+     MEMBER(gpu_bus_bytes_per_s),
+     25000000000,
+     {"0", "\"1GB\"", "\"1TiB\""},
+     {0, 1000000000, TIB},
+     {"\"2TiB\"", "\"auto\""}},
     {"submit.threads", MEMBER(submit_threads), 1, {"0", "64"}, {0, 64}, {"65"}},
     {"read.planner",
      MEMBER(planner),
@@ -570,8 +581,9 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "config: disk_bytes: found 4096, expected 0 or at least segment_bytes, 67108864"},
         {"preset", "\"0123456789012345678901234567890123456789012345678901234567890\"",
          "config: preset: found \"01234567890123456789012345678901234567890123456..., "
-         "expected recompute, as-like, as-h2o-lru, as-h2o-lfu, spi, random, impress-itf, spec-itf, "
-         "hinted, layered, layered-even, int8, cake, or NAME+range"},
+         "expected recompute, as-like, as-h2o-lru, as-h2o-lfu, spi, random, impress[-itf], "
+         "spec[-itf], "
+         "hinted, layered[-even], int8, cake, attention-store, or NAME+range"},
         {"store", "3", "config: store: found 3, expected an object"},
         {"store", "\"x\"", "config: store: found \"x\", expected an object"},
         {"layered", "{\"widths\": \"even\", \"planes\": \"k8v8\"}",
@@ -589,13 +601,6 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
         assert_refused(fx, with(fx, cases[i][0], cases[i][1]), SPEC_E_CONFIG, "config: ");
         assert_string_equal(fx->error.text, cases[i][2]);
     }
-}
-
-static void what_this_version_cannot_do_is_unsupported(void **state)
-{
-    struct fixture *fx = *state;
-    assert_refused(fx, with(fx, "gpu_bytes", "\"4GiB\""), SPEC_E_UNSUPPORTED,
-                   "config: gpu_bytes: found \"4GiB\", this version supports only 0");
 }
 
 static void unknown_keys_are_refused_wherever_they_stand(void **state)
@@ -691,6 +696,14 @@ static const struct {
      1, 750000, 0, 0, 50000, false},
     {"int8", SC_PRESET_INT8, 1000000, SC_IDENTIFY_COARSE, 0, 0, 0, 1, 1, 750000, 0, 8, 0, false},
     {"cake", SC_PRESET_CAKE, 1000000, 0, 0, 0, 0, 0, 0, 750000, SC_POLICY_LRU, 0, 50000, false},
+    {"impress", SC_PRESET_IMPRESS, 250000, 0, 0, 0, 3, 0, 0, 750000, SC_POLICY_SCORE, 0, 50000,
+     true},
+    {"spec", SC_PRESET_SPEC, 250000, 0, 0, SC_PREDICT_LAYER, 3, 0, 0, 0, SC_POLICY_SCORE, 0, 50000,
+     true},
+    {"attention-store", SC_PRESET_ATTENTION_STORE, 1000000, 0, 0, 0, 0, 0, 0, 750000, SC_POLICY_LRU,
+     0, 50000, false},
+    {"impress-itf-ro", SC_PRESET_IMPRESS_ITF_RO, 250000, 0, 0, 0, 3, 0, 0, 750000, 0, 0, 50000,
+     true},
 };
 
 static void a_preset_is_defaults_and_given_keys_win(void **state)
@@ -722,6 +735,14 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         plain.min_share_ppm = presets[c].is_literature ? 0 : plain.min_share_ppm;
         plain.fill = presets[c].is_literature ? SC_FILL_LOAD : plain.fill;
         plain.fill = plain.preset == SC_PRESET_CAKE ? SC_FILL_ENDS : plain.fill;
+        bool is_staged = plain.preset == SC_PRESET_ATTENTION_STORE;
+        bool is_dual = is_staged || plain.host_policy == SC_POLICY_SCORE;
+        plain.fill = is_staged ? SC_FILL_LOAD : plain.fill;
+        plain.host_written = is_staged ? 1 : 0;
+        bool is_ordered = plain.preset == SC_PRESET_IMPRESS_ITF_RO;
+        plain.reorder_scope = is_ordered ? SC_REORDER_NODE : SC_REORDER_SPAN;
+        plain.reorder_interval_s = is_ordered ? 600 : 0;
+        plain.gpu_bytes = is_dual ? SC_CONFIG_AUTO : 0;
         plain.store_pruned = presets[c].is_literature ? 1 : plain.store_pruned;
         plain.planner = i >= SC_PRESETS ? SC_PLANNER_RANGE : (uint32_t)presets[c].planner;
         snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"preset\":\"%s%s\"}", presets[c].name,
@@ -908,7 +929,6 @@ int main(void)
         CONFIG_TEST(good_values_reach_their_member_and_no_other),
         CONFIG_TEST(bad_values_are_refused_with_the_keys_path),
         CONFIG_TEST(an_error_says_what_was_found_and_what_is_allowed),
-        CONFIG_TEST(what_this_version_cannot_do_is_unsupported),
         CONFIG_TEST(unknown_keys_are_refused_wherever_they_stand),
         CONFIG_TEST(a_long_unknown_key_is_cut_in_the_error),
         CONFIG_TEST(a_key_given_twice_is_refused_also_with_the_same_value),

@@ -20,7 +20,7 @@
 #define FILLING_MAX 6u
 #define KEEPERS     3u
 #define STEPS       3000u
-#define SEEDS_TRIED 18u
+#define SEEDS_TRIED 24u
 
 struct world {
     struct sc_alloc alloc;
@@ -66,20 +66,23 @@ static void slab_check(const struct world *w, const struct sc_store_host_slab *s
     assert_true(slab->pages > 0 && slab->page + slab->pages <= host->page_count);
     for (uint64_t p = slab->page; p < slab->page + slab->pages; p++)
         assert_int_equal(host->owners[p], slab - host->slabs);
+    assert_true(slab->tier == HOST || (host->is_dual && slab->key.kind == SC_STORE_HOST_ROWS));
     if (may_go) {
-        uint32_t place = host->heap.places[slab - host->slabs];
-        assert_true(place < host->heap.count);
-        assert_int_equal(host->heap.nodes[place].item, slab - host->slabs);
+        const struct sc_heap *heap = &host->tiers[slab->tier].heap;
+        uint32_t place = heap->places[slab - host->slabs];
+        assert_true(place < heap->count);
+        assert_int_equal(heap->nodes[place].item, slab - host->slabs);
         assert_true(slab->rank == sc_rank_by(host->policy, &slab->use));
     }
 }
 
-static void heap_check(const struct sc_store_host *host)
+static void heap_check(const struct sc_store_host *host, uint32_t tier)
 {
-    const struct sc_heap *heap = &host->heap;
+    const struct sc_heap *heap = &host->tiers[tier].heap;
     for (uint32_t i = 0; i < heap->count; i++) {
         const struct sc_store_host_slab *slab = &host->slabs[heap->nodes[i].item];
         assert_true(slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0);
+        assert_int_equal(slab->tier, tier);
         assert_true(slab->rank == heap->nodes[i].rank);
         assert_true(i == 0 || heap->nodes[(i - 1) / 2].rank <= slab->rank);
     }
@@ -89,6 +92,8 @@ static void world_check(const struct world *w)
 {
     const struct sc_store_host *host = w->host;
     uint64_t used = 0, kept = 0, published = 0, may_go = 0, slabs = 0, owned = 0;
+    uint64_t low_max = host->tiers[HOST].pages_max, by_tier[2] = {0};
+    uint32_t risen[COPIES + 1] = {0};
     for (uint32_t i = 0; i < host->slabs_max; i++) {
         const struct sc_store_host_slab *slab = &host->slabs[i];
         if (slab->state == FREE)
@@ -96,6 +101,8 @@ static void world_check(const struct world *w)
         slab_check(w, slab);
         slabs++;
         used += slab->pages;
+        by_tier[slab->tier] += slab->pages;
+        risen[slab->key.copy] += slab->state == PUBLISHED && slab->tier == GPU;
         kept += slab->keeper != 0 ? slab->pages : 0;
         published += slab->state == PUBLISHED;
         may_go += slab->state == PUBLISHED && slab->pins == 0 && slab->keeper == 0;
@@ -106,13 +113,22 @@ static void world_check(const struct world *w)
         slabs++;
     slabs += host->slabs_max - host->fresh;
     assert_int_equal(slabs, host->slabs_max);
+    for (uint32_t tier = 0; tier < 2; tier++) {
+        assert_int_equal(by_tier[tier], host->tiers[tier].pages_used);
+        assert_true(by_tier[tier] <= host->tiers[tier].pages_max);
+    }
+    for (uint64_t copy = 1; copy <= COPIES; copy++) {
+        const struct sc_store_host_key key = {.copy = copy};
+        assert_int_equal(sc_store_host_layers_risen(host, &key), risen[copy]);
+    }
     assert_true(used <= host->page_count);
-    assert_true(used == host->pages_used && used == owned);
+    assert_int_equal(used, owned);
     assert_int_equal(host->map.segments[0].free_pages, host->page_count - used);
-    assert_true(kept == host->pages_kept && kept <= host->page_count - host->page_count / KEPT);
+    assert_true(kept == host->pages_kept && kept <= low_max - low_max / KEPT);
     assert_int_equal(published, host->published);
-    assert_int_equal(may_go, host->heap.count);
-    heap_check(host);
+    assert_int_equal(may_go, host->tiers[GPU].heap.count + host->tiers[HOST].heap.count);
+    heap_check(host, GPU);
+    heap_check(host, HOST);
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
@@ -137,10 +153,13 @@ static void step_fill(struct world *w)
         *at = NULL;
     } else {
         bool has = sc_store_host_has(w->host, &key);
-        *at = below(&w->seed, 3) == 0 ? sc_store_host_begin_stored(w->host, &key, 1, bytes, cost_ns)
-                                      : sc_store_host_begin(w->host, &key, 1, bytes, cost_ns);
+        uint64_t rows = 1 + below(&w->seed, 8);
+        *at = below(&w->seed, 3) == 0
+                  ? sc_store_host_begin_stored(w->host, &key, 8, bytes, cost_ns)
+                  : sc_store_host_begin_used(w->host, &key, 8, bytes, cost_ns, rows);
         assert_true(!has || *at == NULL);
-        assert_true(*at != NULL || w->host->evictions == evictions); /* refused: nothing went */
+        assert_true(*at != NULL || w->host->is_dual ||
+                    w->host->evictions == evictions); /* refused: nothing went */
         w->begun += *at != NULL;
         w->refused += *at == NULL && !has;
     }
@@ -158,6 +177,8 @@ static void step_hold(struct world *w)
     bool has = sc_store_host_has(w->host, &key);
     *at = sc_store_host_get(w->host, &key);
     assert_int_equal(*at != NULL, has);
+    if (*at != NULL && below(&w->seed, 4) != 0)
+        sc_store_host_seen(w->host, *at, 1 + below(&w->seed, 8));
 }
 
 static void world_step(struct world *w)
@@ -208,7 +229,7 @@ static void world_end(struct world *w)
     memset(w->held, 0, sizeof(w->held));
     memset(w->filling, 0, sizeof(w->filling));
     world_check(w);
-    assert_int_equal(w->host->pages_used, 0);
+    assert_int_equal(w->host->tiers[GPU].pages_used + w->host->tiers[HOST].pages_used, 0);
     sc_alloc_unseal(&w->alloc);
     sc_store_host_close(w->host);
     assert_int_equal(atomic_load(&w->alloc.live_blocks), 0);
@@ -217,28 +238,36 @@ static void world_end(struct world *w)
 static void all_holds_after_every_step(void **state)
 {
     (void)state;
-    const enum sc_policy policies[] = {SC_POLICY_VALUE, SC_POLICY_LRU, SC_POLICY_LFU};
+    const enum sc_policy policies[] = {SC_POLICY_VALUE, SC_POLICY_LRU, SC_POLICY_LFU,
+                                       SC_POLICY_SCORE};
+    uint64_t sunk = 0;
     for (uint64_t seed = 1; seed <= SEEDS_TRIED; seed++) {
         static struct world w;
         memset(&w, 0, sizeof(w));
         w.seed = seed;
         sc_alloc_init(&w.alloc);
+        uint64_t upper = seed % 3 == 0 ? 0 : seed % 3 * 12 * PAGE + 5;
         const struct sc_store_host_params params = {
             .alloc = &w.alloc,
             .poison = &w.poison,
             .bytes = (seed % 5 == 0 ? 3 : PAGES) * PAGE + 17,
+            .gpu_bytes = upper,
             .slab_bytes = seed % 2 == 0 ? 4 * PAGE : 40 * PAGE, /* 40: few entries */
-            .policy = policies[seed % 3]};
+            .policy = policies[seed / 2 % 4]};
         assert_int_equal(sc_store_host_open(&params, &w.host, NULL), SPEC_OK);
         sc_alloc_seal(&w.alloc);
         for (uint32_t step = 0; step < STEPS; step++) {
             world_step(&w);
             world_check(&w);
         }
-        assert_true(w.begun > 0 && w.refused > 0 && w.host->evictions > 0 && w.host->hits > 0);
+        assert_true(w.begun > 0 && w.refused > 0 && w.host->evictions > 0 &&
+                    w.host->hits[HOST] > 0);
+        assert_true(upper == 0 || (w.host->hits[GPU] > 0 && w.host->risen > 0));
+        sunk += w.host->sunk;
         assert_int_equal(atomic_load(&w.alloc.sealed_refusals), 0);
         world_end(&w);
     }
+    assert_true(sunk > 0);
 }
 
 int main(void)
