@@ -311,6 +311,52 @@ static void any_part_of_a_match_is_read(void **state)
     }
 }
 
+/* Takes all rows of a load that was begun: each comes once, and is what was stored. After so many
+ * bites an edition of them is found. */
+static void load_take(struct world *world, struct sc_store_reader *reader,
+                      const struct match *match, uint32_t layer, uint32_t bites)
+{
+    static uint8_t seen[64 * 64];
+    uint64_t half = world->setup->k_row_bytes, count = 0;
+    struct sc_store_rows got = {0};
+    assert_true(match->rows <= sizeof(seen));
+    memset(seen, 0, sizeof(seen));
+    for (uint32_t bite = 0; bite == 0 || got.row_count > 0; bite++) {
+        if (bite == bites)
+            order_all(world);
+        assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, &world->error),
+                         SPEC_OK);
+        for (uint64_t i = 0; i < got.row_count; i++) {
+            const uint8_t *row = got.rows + i * 2 * half;
+            assert_int_equal(seen[got.row_first + i]++, 0);
+            row_check(world, match, layer, got.row_first + i, row, row + half);
+        }
+        count += got.row_count;
+    }
+    assert_int_equal(count, match->rows);
+}
+
+/* Reads are planned as frames come free: some before, some after, also of one run of rows. */
+static void one_is_found_amid_a_load(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t bites = 0; bites < 40; bites += 13) {
+            struct world *world = world_ordered(&setups[i], 6, 16384);
+            struct match match = {.count = 0};
+            assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+            while (match.count < 64) /* none goes on where the one before ends */
+                match_add(&match, &world->pieces[(match.count * 3 + 2) % 4], 0, 64);
+            struct sc_store_reader *reader = world_reader(world);
+            sc_store_reader_begin(reader, 1, match.ranges, match.count, SC_LANE_DEMAND);
+            load_take(world, reader, &match, 1, bites);
+            if (bites == 0) /* it was found, and in time */
+                assert_non_null(atomic_load(&extent_of(world, world->pieces[0].id)->order));
+            sc_store_readers_close(reader, 1);
+            world_free(world);
+        }
+}
+
 /* The best quarter of each layer lies side by side. */
 static void what_is_wanted_most_is_one_read(void **state)
 {
@@ -658,6 +704,7 @@ int main(void)
         cmocka_unit_test(rows_are_what_was_stored),
         cmocka_unit_test(slots_follow_the_scores),
         cmocka_unit_test(any_part_of_a_match_is_read),
+        cmocka_unit_test(one_is_found_amid_a_load),
         cmocka_unit_test(what_is_wanted_most_is_one_read),
         cmocka_unit_test(holes_are_passed_over),
         cmocka_unit_test(the_edition_before_goes_after_the_leases),
