@@ -18,6 +18,8 @@ static const struct world_setup *const setups = build_setups;
 static struct {
     uint64_t known_from, moments, asked;
     bool is_loud;
+    struct sc_store *marks; /* NULL, or marks the extent once scores are asked for */
+    uint64_t marked;
 } host;
 
 static float score_of(uint64_t row, uint32_t layer)
@@ -30,6 +32,9 @@ static bool scores(void *user, const struct sc_store_range *ranges, uint64_t ran
 {
     uint64_t rows = 0;
     (void)user;
+    if (host.marks != NULL)
+        sc_store_coarse_mark(host.marks, host.marked);
+    host.marks = NULL;
     for (uint64_t i = 0; i < range_count; i++)
         rows += ranges[i].row_count;
     for (uint64_t i = 0; i < rows; i++)
@@ -611,6 +616,45 @@ static void ordered_rows_go_while_codes_stay(void **state)
     }
 }
 
+/* An extent that is marked, and then keeps its rows: its edition waits for what comes of that. */
+static void a_mark_that_is_taken_back_loses_no_edition(void **state)
+{
+    (void)state;
+    for (uint32_t found = 0; found < 2; found++) { /* 0: it is found while the mark stands */
+        struct world *world = world_make(&setups[0], 3);
+        orders_on(world, 16384);
+        keep_codes(world, true);
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+        build_all(world, 0);
+        uint64_t one = stats_of(world).extent_bytes;
+        struct sc_store_coarse_extent extent =
+            sc_store_coarse_find(world->store, world->pieces[0].id);
+        assert_int_not_equal(extent.id, 0);
+        host.is_loud = true;
+        host.marks = found == 0 ? world->store : NULL;
+        host.marked = extent.id;
+        order_all(world);
+        if (found != 0)
+            sc_store_coarse_mark(world->store, extent.id);
+        host.is_loud = false;
+        sc_store_build_settle(world->store);
+        build_wait(world);
+        sc_store_coarse_unmark(world->store, extent.id);
+        sc_store_build_settle(world->store);
+        build_wait(world);
+        assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
+        all_is_ordered(world, 1);
+        assert_true(stats_of(world).quarantine_bytes > 0);
+        (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+        assert_int_equal(stats_of(world).extent_bytes, one);
+        world_close(world);
+        world_open_ok(world);
+        all_is_ordered(world, 1);
+        world_free(world);
+    }
+}
+
 /* ---- Damage ---------------------------------------------------------------------------------- */
 
 /* One byte of a slot: the row that stands there fails, and no other. */
@@ -713,6 +757,7 @@ int main(void)
         cmocka_unit_test(codes_are_made_of_ordered_rows),
         cmocka_unit_test(own_probe_rows_move),
         cmocka_unit_test(ordered_rows_go_while_codes_stay),
+        cmocka_unit_test(a_mark_that_is_taken_back_loses_no_edition),
         cmocka_unit_test(a_damaged_slot_fails_its_row),
 #ifndef SC_SANITIZED_THREAD
         cmocka_unit_test(build_survives_every_fault),
