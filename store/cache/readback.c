@@ -291,3 +291,14 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
     }
     return true;
 }
+
+spec_status sc_store_readback_why(const struct sc_store_readback *readback, uint32_t i)
+{
+    const struct sc_store_stretch *stretch = &readback->stretches[i];
+    bool came = stretch->rows.op.status == SPEC_OK && stretch->tags.op.status == SPEC_OK;
+    if (stretch->rows.op.status == SPEC_E_NO_MEMORY)
+        return SPEC_E_NO_MEMORY;
+    for (uint32_t at = 0; at < stretch->gather.count; at++)
+        came = came && stretch->gather.reads[at]->status == SPEC_OK;
+    return came ? SPEC_E_CORRUPT : SPEC_E_IO;
+}

@@ -688,6 +688,57 @@ static void a_damaged_slot_fails_its_row(void **state)
     world_free(world);
 }
 
+static void on_staged(const struct sc_store_staged *staged, void *user)
+{
+    *(struct sc_store_staged *)user = *staged;
+}
+
+/* The n-th allocation or read fails while ordered rows are staged: it is told as what it is, for a
+ * prefix goes that is told as CORRUPT or IO. false: it was not met. */
+static bool stage_try(enum sc_fault_kind kind, uint64_t n)
+{
+    struct world *world = world_make(&setups[1], 4);
+    struct match match = {.count = 0};
+    orders_on(world, 16384);
+    world->config.host_bytes = 16u << 20;
+    world->params.fault = &world->fault;
+    world->alloc.fault = &world->fault;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 150), SPEC_OK);
+    order_all(world);
+    match_key(world, &match, 1);
+    struct sc_store_staged staged = {.status = SPEC_PENDING};
+    const struct sc_store_stage what = {
+        .ranges = match.ranges,
+        .range_count = match.count,
+        .wants = {.choice_from = setups[1].layers, .rows_end = setups[1].layers},
+        .done = on_staged,
+        .user = &staged};
+    sc_fault_arm(&world->fault, kind, n);
+    spec_status status = sc_store_stage_begin(world->store, &what, NULL);
+    while (status == SPEC_OK && staged.status == SPEC_PENDING)
+        (void)sc_exec_step_one(world->exec);
+    sc_fault_arm(&world->fault, kind, INT64_MAX);
+    bool fires = atomic_load(&world->fault.fired[kind]) > 0;
+    spec_status wanted = kind == SC_FAULT_ALLOC ? SPEC_E_NO_MEMORY : SPEC_E_IO;
+    assert_int_equal(status == SPEC_OK ? staged.status : status, fires ? wanted : SPEC_OK);
+    all_is_ordered(world, 1);
+    world_free(world);
+    return fires;
+}
+
+static void staging_tells_faults_as_what_they_are(void **state)
+{
+    (void)state;
+    uint64_t n = 0;
+    while (stage_try(SC_FAULT_ALLOC, n))
+        n++;
+    assert_true(n > 3); /* also of what puts rows together */
+    for (n = 0; stage_try(SC_FAULT_READ, n); n += 37)
+        ;
+    assert_true(n > 37);
+}
+
 /* ---- Faults and power cuts ------------------------------------------------------------------- */
 
 #ifndef SC_SANITIZED_THREAD /* one thread: nothing to find there, and it takes minutes for it */
@@ -759,6 +810,7 @@ int main(void)
         cmocka_unit_test(ordered_rows_go_while_codes_stay),
         cmocka_unit_test(a_mark_that_is_taken_back_loses_no_edition),
         cmocka_unit_test(a_damaged_slot_fails_its_row),
+        cmocka_unit_test(staging_tells_faults_as_what_they_are),
 #ifndef SC_SANITIZED_THREAD
         cmocka_unit_test(build_survives_every_fault),
         cmocka_unit_test(cut_at_any_write_loses_nothing),
