@@ -492,6 +492,39 @@ static void both_editions_stand_until_it_is_quiet(void **state)
     world_free(world);
 }
 
+/* The budget of what is written is used up: what waits for its records gives pages back, so it does
+ * not wait for that, with a run that does or without. */
+static void no_budget_keeps_both_editions(void **state)
+{
+    (void)state;
+    for (uint32_t runs = 0; runs < 2; runs++) {
+        struct world *world = world_bare(&setups[0], 3);
+        assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+        host.is_loud = true;
+        order_all(world);
+        assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+        world->store->wear.budget = 1;
+        world->store->wear.level = -1e12;
+        if (runs != 0)
+            sc_store_build_order(world->store, 0);
+        for (uint32_t s = 0; s < 8; s++) { /* seconds: it may wait for as long as it likes */
+            uint64_t end_ns = sc_exec_now_ns(world->exec) + UINT64_C(1000000000);
+            _Atomic uint32_t word = 0;
+            (void)sc_exec_wait(world->exec, &word, 0, end_ns);
+            host.is_loud = s < 4;
+            sc_store_build_settle(world->store);
+        }
+        assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
+        assert_int_not_equal(atomic_load(&extent_of(world, world->pieces[0].id)->rows_state),
+                             SC_STORE_ROWS_HELD);
+        assert_int_equal(ordered_rows(world, 2, false), 0);
+        world_close(world);
+        world_open_ok(world);
+        all_is_ordered(world, 1);
+        world_free(world);
+    }
+}
+
 static void what_is_not_known_or_too_large_stays(void **state)
 {
     (void)state;
@@ -804,6 +837,7 @@ int main(void)
         cmocka_unit_test(holes_are_passed_over),
         cmocka_unit_test(the_edition_before_goes_after_the_leases),
         cmocka_unit_test(both_editions_stand_until_it_is_quiet),
+        cmocka_unit_test(no_budget_keeps_both_editions),
         cmocka_unit_test(what_is_not_known_or_too_large_stays),
         cmocka_unit_test(codes_are_made_of_ordered_rows),
         cmocka_unit_test(own_probe_rows_move),
