@@ -168,7 +168,8 @@ struct sc_store_staged {
     spec_status status; /* OK: all of it is there, but codes and keys that are damaged where loads
                          * go without; NO_SPACE: so much of it as found room, in the order of
                          * the stage; CORRUPT (also: a piece is void), IO: as a load says;
-                         * DROPPED: it was cancelled */
+                         * NO_MEMORY: rows in another order could not be put together; DROPPED:
+                         * it was cancelled */
     uint64_t failed_range; /* not of OK, and not if it was cancelled */
     uint64_t bytes;        /* that were brought */
 };

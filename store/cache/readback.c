@@ -187,7 +187,8 @@ void sc_store_readback_add(struct sc_store_readback *readback,
     struct sc_store_stretch *stretch = &readback->stretches[readback->stretch_count++];
     struct sc_store_slab_where from, to;
     sc_store_slab_where(&store->shape, extent, what->layer, what->from, &from);
-    sc_store_slab_where(&store->shape, extent, what->layer, what->to, &to);
+    to = from; /* of the same edition: another may be found at any moment */
+    sc_store_slab_move(&to, what->to);
     uint32_t last = what->k_alone ? 0 : to.half_count - 1;
     stretch->what = *what;
     stretch->from = from;
@@ -250,21 +251,6 @@ uint64_t sc_store_readback_clear(struct sc_store_readback *readback)
 
 /* ---- Rows ----------------------------------------------------------------------------------- */
 
-/* Where the piece's rows were when the stretch was added: should its extent have got another order
- * meanwhile, they were read as they were stored. */
-static void stored_where(const struct sc_store_stretch *stretch, const struct sc_store_shape *shape,
-                         const struct sc_store_piece_entry *piece,
-                         struct sc_store_slab_where *ret_where)
-{
-    *ret_where = stretch->from;
-    if (shape->layout != SC_STORE_SPLIT)
-        return;
-    uint64_t rows =
-        stretch->from.base[0] - stretch->what.from->extent_row * (uint64_t)shape->k_row_bytes;
-    ret_where->base[0] = rows + piece->extent_row * (uint64_t)shape->k_row_bytes;
-    ret_where->base[1] = ret_where->base[0] + piece->row_count * (uint64_t)shape->k_row_bytes;
-}
-
 bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i,
                             const struct sc_store_piece_entry *piece, uint64_t first,
                             uint64_t count, struct sc_store_back *ret_back)
@@ -272,10 +258,10 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
     const struct sc_store *store = readback->store;
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_stretch *stretch = &readback->stretches[i];
+    /* As when the stretch was added: its extent may have got another order meanwhile. */
     struct sc_store_slab_where where = stretch->from;
     bool is_gathered = where.slots != NULL;
-    if (!is_gathered)
-        stored_where(stretch, shape, piece, &where);
+    sc_store_slab_move(&where, piece);
     if (stretch->rows.op.status != SPEC_OK || stretch->tags.op.status != SPEC_OK)
         return false;
     const uint64_t *tags =
@@ -304,4 +290,15 @@ bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i
         ret_back->halves[h] = rows;
     }
     return true;
+}
+
+spec_status sc_store_readback_why(const struct sc_store_readback *readback, uint32_t i)
+{
+    const struct sc_store_stretch *stretch = &readback->stretches[i];
+    bool came = stretch->rows.op.status == SPEC_OK && stretch->tags.op.status == SPEC_OK;
+    if (stretch->rows.op.status == SPEC_E_NO_MEMORY)
+        return SPEC_E_NO_MEMORY;
+    for (uint32_t at = 0; at < stretch->gather.count; at++)
+        came = came && stretch->gather.reads[at]->status == SPEC_OK;
+    return came ? SPEC_E_CORRUPT : SPEC_E_IO;
 }

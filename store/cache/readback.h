@@ -92,5 +92,8 @@ uint64_t sc_store_readback_clear(struct sc_store_readback *readback);
 bool sc_store_readback_rows(const struct sc_store_readback *readback, uint32_t i,
                             const struct sc_store_piece_entry *piece, uint64_t first,
                             uint64_t count, struct sc_store_back *ret_back);
+/* Why rows of the window's stretch i could not be had: NO_MEMORY to put them together, IO: they
+ * were not read, or CORRUPT: they are not what they were. */
+spec_status sc_store_readback_why(const struct sc_store_readback *readback, uint32_t i);
 
 #endif

@@ -154,8 +154,8 @@ static void plan_split_rows(struct sc_store_plan *plan, struct sc_store_plan_op 
     const struct sc_store *store = plan->store;
     const struct sc_store_range *range = &plan->ranges[plan->range];
     const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    struct sc_store_slab_where where;
-    sc_store_slab_where(&store->shape, plan->extent, plan->layer, piece, &where);
+    struct sc_store_slab_where where = plan->where; /* the edition whose tags are planned */
+    sc_store_slab_move(&where, piece);
     /* Two halves, each rounded out at both ends, share op_bytes and the frame's two spare pages. */
     uint64_t most = (store->limits.op_bytes + SC_FRAMES_SLACK_BYTES - 4 * PAGE) / 2 / where.stride;
     uint64_t left = range->row_count - plan->range_row;

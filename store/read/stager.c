@@ -275,7 +275,6 @@ static bool is_through(const struct sc_store_stager *stager)
 static spec_status piece_take(struct window *window, struct piece *piece)
 {
     const struct sc_store *store = window->stager->store;
-    const struct sc_store_stretch *stretch = &window->back.stretches[piece->stretch];
     uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;
     struct sc_store_back back;
     bool good = sc_store_readback_rows(&window->back, piece->stretch, piece->entry, first,
@@ -284,10 +283,7 @@ static spec_status piece_take(struct window *window, struct piece *piece)
         sc_store_hosted_put(store, &piece->fill, 0, piece->fill.row_count, back.tags,
                             back.halves[0], back.halves[1]);
     sc_store_hosted_end(store, &piece->fill, good);
-    if (good)
-        return SPEC_OK;
-    bool came = stretch->rows.op.status == SPEC_OK && stretch->tags.op.status == SPEC_OK;
-    return came ? SPEC_E_CORRUPT : SPEC_E_IO;
+    return good ? SPEC_OK : sc_store_readback_why(&window->back, piece->stretch);
 }
 
 /* What the window brought of rows. */

@@ -76,6 +76,7 @@ void sc_store_slab_where(const struct sc_store_shape *shape,
     uint64_t rows = where.offset + edition.row_offset, k_bytes = shape->k_row_bytes;
     *ret_where = (struct sc_store_slab_where){.segment = where.segment,
                                               .half_count = 1,
+                                              .rows = rows,
                                               .base = {rows, rows + k_bytes},
                                               .stride = shape->row_bytes,
                                               .tags = where.offset + edition.tag_offset,
@@ -85,13 +86,16 @@ void sc_store_slab_where(const struct sc_store_shape *shape,
     if (shape->layout != SC_STORE_SPLIT)
         return;
     ret_where->half_count = 2;
-    if (edition.annex != NULL) { /* K of all rows, then V */
-        ret_where->base[1] = rows + extent->row_count * k_bytes;
-        ret_where->stride = k_bytes;
-        return;
-    }
-    /* The slab's K rows, then its V rows, from where its first row would be. */
-    ret_where->base[0] = rows + piece->extent_row * k_bytes;
-    ret_where->base[1] = ret_where->base[0] + piece->row_count * k_bytes;
+    ret_where->base[1] = rows + extent->row_count * k_bytes; /* K of all rows, then V */
     ret_where->stride = k_bytes;
+    sc_store_slab_move(ret_where, piece);
+}
+
+void sc_store_slab_move(struct sc_store_slab_where *where, const struct sc_store_piece_entry *piece)
+{
+    if (where->half_count == 1 || where->slots != NULL)
+        return;
+    /* The slab's K rows, then its V rows, from where its first row would be. */
+    where->base[0] = where->rows + piece->extent_row * where->stride;
+    where->base[1] = where->base[0] + piece->row_count * where->stride;
 }

@@ -78,6 +78,7 @@ struct sc_store_where sc_store_layer_where(const struct sc_store_part *parts, ui
  * tags + r * tag_stride. Rows of pieces that lie in a row agree, but for halves. */
 struct sc_store_slab_where {
     uint32_t segment, half_count;
+    uint64_t rows; /* where those of the extent begin */
     uint64_t base[2], stride, tags, tag_stride;
     const uint16_t *slots; /* of the layer: store/rows/order.h; NULL: row r stands in slot r */
 };
@@ -89,6 +90,10 @@ void sc_store_slab_where(const struct sc_store_shape *shape,
                          const struct sc_store_extent_entry *extent, uint32_t layer,
                          const struct sc_store_piece_entry *piece,
                          struct sc_store_slab_where *ret_where);
+/* From a piece to another of the extent, in the same edition: to be found anew, it may be in one
+ * that was found meanwhile. */
+void sc_store_slab_move(struct sc_store_slab_where *where,
+                        const struct sc_store_piece_entry *piece);
 
 /* Bytes [start, end) of a segment, rounded out to what a direct read takes. */
 struct sc_store_pages {

@@ -8,7 +8,8 @@
  * One run goes through the table once for probe rows, then for codes, then for hot blocks; or for
  * codes of what was stored since alone, and for hot blocks of the extents for which they are asked.
  * Rows in another order are made when they are asked for alone (sc_store_build_order), and stand
- * beside the extent's until nobody reads these any more (store/sidecar/orders.h).
+ * beside the extent's until nobody reads these any more (store/sidecar/orders.h): each run looks
+ * whether that is so.
  *
  * It is slow on purpose: one window in flight, in the lowest lane, and a pause after it so that
  * bytes_per_s holds.
@@ -400,12 +401,15 @@ static void extent_look(struct sc_store_build *build)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t wait_ns = sc_store_wear_wait_ns(build->store);
-    if (wait_ns > 0) { /* passes are written first */
+    if (build->extent_id == 0) /* it gives pages back: whatever is made, and for no budget */
+        sc_store_orders_settle(&build->orders);
+    if (build->orders.first != 0 && wait_ns > WAIT_NS_MIN)
+        wait_ns = WAIT_NS_MIN;
+    bool is_settled = build->extent_id == 0 && build->end > 0 && build->next >= build->end;
+    if (wait_ns > 0 && !is_settled) { /* passes are written first */
         post_after(build, wait_ns < WAIT_NS_MIN ? WAIT_NS_MIN : wait_ns);
         return;
     }
-    if (build->kind == SC_STORE_SIDECAR_ORDER && build->extent_id == 0)
-        sc_store_orders_settle(&build->orders);
     if (build->extent_id == 0)
         build->extent_id = extent_next(build);
     if (build->extent_id == 0 && build->next < build->end) {

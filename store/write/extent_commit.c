@@ -363,7 +363,8 @@ static void order_set(struct sc_store_annex *annex, const struct sc_store_extent
 static spec_status order_publish(struct sc_store *store, struct sc_store_extent_entry *extent,
                                  struct sc_store_annex *annex, struct spec_error *reterr)
 {
-    if (extent->live_count == 0 || atomic_load(&extent->coarse_ns) != 0)
+    uint64_t coarse_ns = atomic_load(&extent->coarse_ns);
+    if (extent->live_count == 0 || (coarse_ns != 0 && coarse_ns != SC_STORE_COARSE_SOON))
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void, or its rows");
     sc_store_count(&store->counts.orders, 1);
     atomic_store_explicit(&extent->order, annex, memory_order_release);

@@ -18,6 +18,8 @@ static const struct world_setup *const setups = build_setups;
 static struct {
     uint64_t known_from, moments, asked;
     bool is_loud;
+    struct sc_store *marks; /* NULL, or marks the extent once scores are asked for */
+    uint64_t marked;
 } host;
 
 static float score_of(uint64_t row, uint32_t layer)
@@ -30,6 +32,9 @@ static bool scores(void *user, const struct sc_store_range *ranges, uint64_t ran
 {
     uint64_t rows = 0;
     (void)user;
+    if (host.marks != NULL)
+        sc_store_coarse_mark(host.marks, host.marked);
+    host.marks = NULL;
     for (uint64_t i = 0; i < range_count; i++)
         rows += ranges[i].row_count;
     for (uint64_t i = 0; i < rows; i++)
@@ -311,6 +316,52 @@ static void any_part_of_a_match_is_read(void **state)
     }
 }
 
+/* Takes all rows of a load that was begun: each comes once, and is what was stored. After so many
+ * bites an edition of them is found. */
+static void load_take(struct world *world, struct sc_store_reader *reader,
+                      const struct match *match, uint32_t layer, uint32_t bites)
+{
+    static uint8_t seen[64 * 64];
+    uint64_t half = world->setup->k_row_bytes, count = 0;
+    struct sc_store_rows got = {0};
+    assert_true(match->rows <= sizeof(seen));
+    memset(seen, 0, sizeof(seen));
+    for (uint32_t bite = 0; bite == 0 || got.row_count > 0; bite++) {
+        if (bite == bites)
+            order_all(world);
+        assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, &world->error),
+                         SPEC_OK);
+        for (uint64_t i = 0; i < got.row_count; i++) {
+            const uint8_t *row = got.rows + i * 2 * half;
+            assert_int_equal(seen[got.row_first + i]++, 0);
+            row_check(world, match, layer, got.row_first + i, row, row + half);
+        }
+        count += got.row_count;
+    }
+    assert_int_equal(count, match->rows);
+}
+
+/* Reads are planned as frames come free: some before, some after, also of one run of rows. */
+static void one_is_found_amid_a_load(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        for (uint32_t bites = 0; bites < 40; bites += 13) {
+            struct world *world = world_ordered(&setups[i], 6, 16384);
+            struct match match = {.count = 0};
+            assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+            while (match.count < 64) /* none goes on where the one before ends */
+                match_add(&match, &world->pieces[(match.count * 3 + 2) % 4], 0, 64);
+            struct sc_store_reader *reader = world_reader(world);
+            sc_store_reader_begin(reader, 1, match.ranges, match.count, SC_LANE_DEMAND);
+            load_take(world, reader, &match, 1, bites);
+            if (bites == 0) /* it was found, and in time */
+                assert_non_null(atomic_load(&extent_of(world, world->pieces[0].id)->order));
+            sc_store_readers_close(reader, 1);
+            world_free(world);
+        }
+}
+
 /* The best quarter of each layer lies side by side. */
 static void what_is_wanted_most_is_one_read(void **state)
 {
@@ -441,6 +492,39 @@ static void both_editions_stand_until_it_is_quiet(void **state)
     world_free(world);
 }
 
+/* The budget of what is written is used up: what waits for its records gives pages back, so it does
+ * not wait for that, with a run that does or without. */
+static void no_budget_keeps_both_editions(void **state)
+{
+    (void)state;
+    for (uint32_t runs = 0; runs < 2; runs++) {
+        struct world *world = world_bare(&setups[0], 3);
+        assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+        host.is_loud = true;
+        order_all(world);
+        assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+        world->store->wear.budget = 1;
+        world->store->wear.level = -1e12;
+        if (runs != 0)
+            sc_store_build_order(world->store, 0);
+        for (uint32_t s = 0; s < 8; s++) { /* seconds: it may wait for as long as it likes */
+            uint64_t end_ns = sc_exec_now_ns(world->exec) + UINT64_C(1000000000);
+            _Atomic uint32_t word = 0;
+            (void)sc_exec_wait(world->exec, &word, 0, end_ns);
+            host.is_loud = s < 4;
+            sc_store_build_settle(world->store);
+        }
+        assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
+        assert_int_not_equal(atomic_load(&extent_of(world, world->pieces[0].id)->rows_state),
+                             SC_STORE_ROWS_HELD);
+        assert_int_equal(ordered_rows(world, 2, false), 0);
+        world_close(world);
+        world_open_ok(world);
+        all_is_ordered(world, 1);
+        world_free(world);
+    }
+}
+
 static void what_is_not_known_or_too_large_stays(void **state)
 {
     (void)state;
@@ -565,6 +649,45 @@ static void ordered_rows_go_while_codes_stay(void **state)
     }
 }
 
+/* An extent that is marked, and then keeps its rows: its edition waits for what comes of that. */
+static void a_mark_that_is_taken_back_loses_no_edition(void **state)
+{
+    (void)state;
+    for (uint32_t found = 0; found < 2; found++) { /* 0: it is found while the mark stands */
+        struct world *world = world_make(&setups[0], 3);
+        orders_on(world, 16384);
+        keep_codes(world, true);
+        world_open_ok(world);
+        assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+        build_all(world, 0);
+        uint64_t one = stats_of(world).extent_bytes;
+        struct sc_store_coarse_extent extent =
+            sc_store_coarse_find(world->store, world->pieces[0].id);
+        assert_int_not_equal(extent.id, 0);
+        host.is_loud = true;
+        host.marks = found == 0 ? world->store : NULL;
+        host.marked = extent.id;
+        order_all(world);
+        if (found != 0)
+            sc_store_coarse_mark(world->store, extent.id);
+        host.is_loud = false;
+        sc_store_build_settle(world->store);
+        build_wait(world);
+        sc_store_coarse_unmark(world->store, extent.id);
+        sc_store_build_settle(world->store);
+        build_wait(world);
+        assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
+        all_is_ordered(world, 1);
+        assert_true(stats_of(world).quarantine_bytes > 0);
+        (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+        assert_int_equal(stats_of(world).extent_bytes, one);
+        world_close(world);
+        world_open_ok(world);
+        all_is_ordered(world, 1);
+        world_free(world);
+    }
+}
+
 /* ---- Damage ---------------------------------------------------------------------------------- */
 
 /* One byte of a slot: the row that stands there fails, and no other. */
@@ -596,6 +719,57 @@ static void a_damaged_slot_fails_its_row(void **state)
     assert_int_equal(world_load_key(world, reader, 0, 1).status, SPEC_OK);
     sc_store_readers_close(reader, 1);
     world_free(world);
+}
+
+static void on_staged(const struct sc_store_staged *staged, void *user)
+{
+    *(struct sc_store_staged *)user = *staged;
+}
+
+/* The n-th allocation or read fails while ordered rows are staged: it is told as what it is, for a
+ * prefix goes that is told as CORRUPT or IO. false: it was not met. */
+static bool stage_try(enum sc_fault_kind kind, uint64_t n)
+{
+    struct world *world = world_make(&setups[1], 4);
+    struct match match = {.count = 0};
+    orders_on(world, 16384);
+    world->config.host_bytes = 16u << 20;
+    world->params.fault = &world->fault;
+    world->alloc.fault = &world->fault;
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 150), SPEC_OK);
+    order_all(world);
+    match_key(world, &match, 1);
+    struct sc_store_staged staged = {.status = SPEC_PENDING};
+    const struct sc_store_stage what = {
+        .ranges = match.ranges,
+        .range_count = match.count,
+        .wants = {.choice_from = setups[1].layers, .rows_end = setups[1].layers},
+        .done = on_staged,
+        .user = &staged};
+    sc_fault_arm(&world->fault, kind, n);
+    spec_status status = sc_store_stage_begin(world->store, &what, NULL);
+    while (status == SPEC_OK && staged.status == SPEC_PENDING)
+        (void)sc_exec_step_one(world->exec);
+    sc_fault_arm(&world->fault, kind, INT64_MAX);
+    bool fires = atomic_load(&world->fault.fired[kind]) > 0;
+    spec_status wanted = kind == SC_FAULT_ALLOC ? SPEC_E_NO_MEMORY : SPEC_E_IO;
+    assert_int_equal(status == SPEC_OK ? staged.status : status, fires ? wanted : SPEC_OK);
+    all_is_ordered(world, 1);
+    world_free(world);
+    return fires;
+}
+
+static void staging_tells_faults_as_what_they_are(void **state)
+{
+    (void)state;
+    uint64_t n = 0;
+    while (stage_try(SC_FAULT_ALLOC, n))
+        n++;
+    assert_true(n > 3); /* also of what puts rows together */
+    for (n = 0; stage_try(SC_FAULT_READ, n); n += 37)
+        ;
+    assert_true(n > 37);
 }
 
 /* ---- Faults and power cuts ------------------------------------------------------------------- */
@@ -658,15 +832,19 @@ int main(void)
         cmocka_unit_test(rows_are_what_was_stored),
         cmocka_unit_test(slots_follow_the_scores),
         cmocka_unit_test(any_part_of_a_match_is_read),
+        cmocka_unit_test(one_is_found_amid_a_load),
         cmocka_unit_test(what_is_wanted_most_is_one_read),
         cmocka_unit_test(holes_are_passed_over),
         cmocka_unit_test(the_edition_before_goes_after_the_leases),
         cmocka_unit_test(both_editions_stand_until_it_is_quiet),
+        cmocka_unit_test(no_budget_keeps_both_editions),
         cmocka_unit_test(what_is_not_known_or_too_large_stays),
         cmocka_unit_test(codes_are_made_of_ordered_rows),
         cmocka_unit_test(own_probe_rows_move),
         cmocka_unit_test(ordered_rows_go_while_codes_stay),
+        cmocka_unit_test(a_mark_that_is_taken_back_loses_no_edition),
         cmocka_unit_test(a_damaged_slot_fails_its_row),
+        cmocka_unit_test(staging_tells_faults_as_what_they_are),
 #ifndef SC_SANITIZED_THREAD
         cmocka_unit_test(build_survives_every_fault),
         cmocka_unit_test(cut_at_any_write_loses_nothing),
