@@ -480,6 +480,11 @@ static spec_status check_widths(const struct parse *parse)
     return SPEC_OK;
 }
 
+uint32_t sc_config_gpu_policy(const struct sc_config *config)
+{
+    return config->gpu_policy > 0 ? config->gpu_policy - 1 : config->host_policy;
+}
+
 bool sc_config_selects(const struct sc_config *config)
 {
     return config->budget != SPEC_BUDGET_RATIO || config->retain_ppm < 1000000;

@@ -74,6 +74,7 @@ struct sc_config {
     uint64_t host_bytes;            /* "host_bytes": SC_CONFIG_AUTO, or 0: there is no host tier */
     uint32_t host_written;          /* "host_written": "no" (0) | "yes" (1) */
     uint32_t host_policy;           /* "host_policy": enum sc_policy (base/policy.h) */
+    uint32_t gpu_policy;            /* "gpu_policy": 0: host_policy, else enum sc_policy + 1 */
     uint64_t gpu_bytes;             /* "gpu_bytes": SC_CONFIG_AUTO, or 0: there is no such tier */
     uint32_t io_backend;            /* "io.backend": "auto" | "io_uring" | "pread" */
     uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
@@ -149,6 +150,9 @@ struct sc_config {
  * no JSON; SPEC_E_IO (the file); SPEC_E_INVALID (NULL); SPEC_E_NO_MEMORY. */
 spec_status sc_config_parse(struct sc_alloc *alloc, const char *text, struct sc_config *ret_config,
                             struct spec_error *reterr);
+
+/* What the tier above host memory gives up first: enum sc_policy. */
+uint32_t sc_config_gpu_policy(const struct sc_config *config);
 
 /* Whether fewer rows than all may be delivered when an item of a host does not say so itself. */
 bool sc_config_selects(const struct sc_config *config);

@@ -77,6 +77,12 @@ static const struct sc_config_row rows[] = {
       "of host_bytes, as IMPRESS has it. 0: none."},
      SIZE(gpu_bytes, 0, 1024 * TIB),
      .has_auto = true},
+    {{"gpu_policy", "choice", "same", "\"same\", \"value\", \"lru\", \"lfu\" or \"score\"",
+      "gpu_bytes: what that tier gives up first, to host memory, as host_policy has it. same: as "
+      "host_policy is. score, with lfu for the host: rows above are those that are wanted most, "
+      "and "
+      "host memory spares reads, which take a whole chunk however few of its rows are wanted."},
+     CHOICE(gpu_policy, "same", "value", "lru", "lfu", "score")},
     {{"io.backend", "choice", "auto", "\"auto\", \"io_uring\" or \"pread\"",
       "How files are read and written. auto: io_uring where the kernel allows it, else pread."},
      CHOICE(io_backend, "auto", "io_uring", "pread")},

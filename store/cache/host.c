@@ -55,6 +55,7 @@ struct sc_store_host_slab {
 };
 
 struct tier {
+    enum sc_policy policy; /* by which its slabs' ranks are */
     uint64_t pages_max, pages_used;
     struct sc_heap heap;
 };
@@ -63,7 +64,6 @@ struct sc_store_host {
     /* Set by open, constant after. */
     struct sc_alloc *alloc;
     struct sc_poison *poison;
-    enum sc_policy policy;
     uint8_t *memory;
     uint64_t page_count, page_heat; /* page_heat: of time that using a page takes */
     uint32_t slabs_max, head_mask;
@@ -168,11 +168,16 @@ static void use_add(struct sc_store_host *host, struct sc_use *use, uint64_t pag
     use->count += use->count < UINT32_MAX;
 }
 
+static uint64_t rank_in(const struct sc_store_host *host, uint32_t tier, const struct sc_use *use)
+{
+    return sc_rank_by(host->tiers[tier].policy, use);
+}
+
 /* It is not in a heap. */
 static void slab_used(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
     use_add(host, &slab->use, slab->pages);
-    slab->rank = sc_rank_by(host->policy, &slab->use);
+    slab->rank = rank_in(host, slab->tier, &slab->use);
 }
 
 /* ---- Kept: lock held ------------------------------------------------------------------------- */
@@ -288,7 +293,7 @@ static bool evict_one(struct sc_store_host *host, uint64_t rank)
 static double page_worth(const struct sc_store_host *host, uint64_t rank)
 {
     uint64_t above = rank - host->tiers[HOST].heap.nodes[0].rank, power = above / SC_HEAT_ONE;
-    if (host->policy != SC_POLICY_VALUE)
+    if (host->tiers[HOST].policy != SC_POLICY_VALUE)
         return (double)rank;
     double worth = 1 + (double)(above % SC_HEAT_ONE) / (double)SC_HEAT_ONE;
     return power < 63 ? worth * (double)(UINT64_C(1) << power) : 1e20 * worth;
@@ -379,12 +384,13 @@ static void slab_move(struct sc_store_host *host, struct sc_store_host_slab *sla
     host->tiers[tier].pages_used += slab->pages;
     sc_store_residents_rise(&host->residents, slab->group, tier == GPU);
     slab->tier = tier;
+    slab->rank = rank_in(host, tier, &slab->use);
 }
 
 /* What has lost its place above goes down, if it is worth more than what goes for it there. */
 static void slab_sink(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
-    if (host_clear(host, slab->pages, slab->rank)) {
+    if (host_clear(host, slab->pages, rank_in(host, HOST, &slab->use))) {
         slab_move(host, slab, HOST);
         slab_rest(host, slab);
         host->sunk++;
@@ -483,7 +489,8 @@ void sc_store_host_seen(struct sc_store_host *host, struct sc_store_host_slab *s
         slab_stir(host, slab); /* who keeps it kept it for this */
         slab->use.importance = sc_importance_seen(slab->use.importance, share_of(rows, slab->rows));
         slab_used(host, slab);
-        if (slab->tier == HOST && gpu_clear(host, slab->pages, slab->rank, slab))
+        uint64_t rank = rank_in(host, GPU, &slab->use);
+        if (slab->tier == HOST && gpu_clear(host, slab->pages, rank, slab))
             host->risen_rows += slab->rows > rows ? slab->rows - rows : 0;
     }
     pthread_mutex_unlock(&host->lock);
@@ -557,7 +564,7 @@ static struct sc_store_host_slab *slab_make(struct sc_store_host *host,
                                         .tier = tier,
                                         .page = page,
                                         .pages = pages,
-                                        .rank = sc_rank_by(host->policy, use),
+                                        .rank = rank_in(host, tier, use),
                                         .use = *use};
     slab_link(host, slab);
     return slab;
@@ -587,12 +594,14 @@ static struct sc_use use_begin(struct sc_store_host *host, const struct sc_store
 
 /* Lock held. Pages in the tier that its rank gives it. */
 static bool begin_place(struct sc_store_host *host, const struct sc_store_host_key *key,
-                        const struct begin *begin, uint64_t rank, uint64_t *ret_page,
+                        const struct begin *begin, const struct sc_use *use, uint64_t *ret_page,
                         uint32_t *ret_tier)
 {
+    uint64_t rank = sc_rank_coming(host->tiers[GPU].policy, use);
     bool rises = begin->rows_used > 0 && key->kind == SC_STORE_HOST_ROWS &&
                  gpu_clear(host, begin->pages, rank, NULL);
     *ret_tier = rises ? GPU : HOST;
+    rank = begin->keeper != 0 ? UINT64_MAX : sc_rank_coming(host->tiers[HOST].policy, use);
     if (!room_take(host, begin->pages, rank, *ret_tier, ret_page))
         return false;
     host->risen += rises;
@@ -615,9 +624,8 @@ static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
     if (other != NULL && !yields)
         return SC_STORE_HOST_THERE;
     const struct sc_use use = use_begin(host, key, begin);
-    uint64_t rank = begin->keeper != 0 ? UINT64_MAX : sc_rank_coming(host->policy, &use);
     if ((begin->keeper != 0 && !may_keep(host, begin->pages)) ||
-        !begin_place(host, key, begin, rank, &page, &tier)) {
+        !begin_place(host, key, begin, &use, &page, &tier)) {
         sc_store_past_put(&host->past, name_of(key), &use);
         return SC_STORE_HOST_FULL;
     }
@@ -853,8 +861,10 @@ void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats 
 static uint64_t page_heat_of(const struct sc_store_host_params *params, uint64_t pages)
 {
     uint64_t upper = params->gpu_bytes / PAGE;
-    if (params->policy == SC_POLICY_SCORE)
-        pages = HALF_LIFE * (upper > 0 ? upper : pages);
+    if (upper > 0 && params->gpu_policy == SC_POLICY_SCORE)
+        pages = HALF_LIFE * upper;
+    else if (params->policy == SC_POLICY_SCORE)
+        pages *= HALF_LIFE;
     return SC_HEAT_ONE / pages + 1;
 }
 
@@ -893,7 +903,6 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "host tier");
     *host = (struct sc_store_host){.alloc = params->alloc,
                                    .poison = params->poison,
-                                   .policy = params->policy,
                                    .page_count = pages,
                                    .page_heat = page_heat_of(params, pages),
                                    .now = SC_HEAT_FIRST,
@@ -903,8 +912,8 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
                                    .free = NONE,
                                    .kept = NONE,
                                    .kept_until_ns = UINT64_MAX};
-    host->tiers[GPU].pages_max = upper;
-    host->tiers[HOST].pages_max = low;
+    host->tiers[GPU] = (struct tier){.policy = params->gpu_policy, .pages_max = upper};
+    host->tiers[HOST] = (struct tier){.policy = params->policy, .pages_max = low};
     pthread_mutex_init(&host->lock, NULL);
     if (!memory_take(host, count, heads)) {
         sc_store_host_close(host);

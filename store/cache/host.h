@@ -66,7 +66,7 @@ struct sc_store_host_params {
     uint64_t bytes;      /* of memory, whole pages of it */
     uint64_t gpu_bytes;  /* of the tier above it, likewise, and beside it */
     uint64_t slab_bytes; /* of the most usual slab: from it follows how many slabs there may be */
-    enum sc_policy policy;
+    enum sc_policy policy, gpu_policy;
 };
 
 /* Both 0: *ret_host is NULL, which every call below takes: there is nothing in it. */

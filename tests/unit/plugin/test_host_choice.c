@@ -116,9 +116,10 @@ static void round_fire(struct pair *pair, uint64_t from, uint64_t ret_tiers[SPEC
 }
 
 static const char *const PRESETS[] = {
-    "as-like",    "as-h2o-lfu",     "spi",          "random",    "impress-itf",
-    "spec-itf",   "hinted",         "layered",      "spi+range", "impress-itf+range",
-    "as-h2o-lru", "spec-itf+range", "random+range", "int8",
+    "as-like",    "as-h2o-lfu",      "spi",          "random",    "impress-itf",
+    "spec-itf",   "hinted",          "layered",      "spi+range", "impress-itf+range",
+    "as-h2o-lru", "spec-itf+range",  "random+range", "int8",      "impress",
+    "spec",       "attention-store",
 };
 #define PRESET_COUNT (sizeof(PRESETS) / sizeof(PRESETS[0]))
 

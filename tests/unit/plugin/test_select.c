@@ -346,6 +346,37 @@ static void keys_of_all_heads_give_each_its_own(void **state)
     }
 }
 
+/* IMPRESS' Figure 9: 32 heads, a prefix of four tokens of which one is important, by loads: vectors
+ * of a head that a layer wants. Keys of all heads and the value of the important token are 160;
+ * keys of three probe heads, and key and value of the one that they agree on, 76. */
+static void figure_9_wants_76_vectors_where_all_keys_are_160(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *preset;
+        uint64_t vectors;
+    } WAYS[] = {{"as-h2o-lfu", 160}, {"impress-itf", 76}, {"impress", 76}};
+    for (uint32_t way = 0; way < 3; way++)
+        for (uint32_t layer = 0; layer < 4; layer++) {
+            struct world world;
+            char extra[128];
+            (void)snprintf(extra, sizeof(extra), "\"preset\": \"%s+range\"", WAYS[way].preset);
+            world_open(&world, extra, 32, 1, 16, SPEC_DTYPE_F16, 4, 8);
+            spec_request request = look(&world, 0);
+            struct shot shot = make_shot(&world, request, layer, 0);
+            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_rows(&world, &shot);
+            assert_int_equal(shot.item.row_count, 1);
+            /* and two checksums a token: of K and V, or of a row and what probes have of it */
+            uint64_t bytes = shot.item.wanted_bytes - 2 * 4 * sizeof(uint64_t);
+            assert_int_equal(bytes, WAYS[way].vectors * 16 * 2);
+            assert_true(shot.item.read_bytes >= bytes && shot.item.io_ops > 1);
+            shot_free(&shot);
+            rig_release(&world.rig, request);
+            world_done(&world);
+        }
+}
+
 /* Heads that differ, by the sketch alone or by the rows: the same sets, but where the sketch has
  * all heads' keys the union of the sets is all that is read. Without the sketch the layer is. */
 static void where_all_heads_are_probes_the_union_is_read(void **state)
@@ -1102,6 +1133,7 @@ int main(void)
         cmocka_unit_test(sets_are_those_of_the_definition),
         cmocka_unit_test(alpha_decides_who_parts),
         cmocka_unit_test(keys_of_all_heads_give_each_its_own),
+        cmocka_unit_test(figure_9_wants_76_vectors_where_all_keys_are_160),
         cmocka_unit_test(where_all_heads_are_probes_the_union_is_read),
         cmocka_unit_test(granules_are_taken_whole),
         cmocka_unit_test(random_rows_are_the_same_for_the_same_call),

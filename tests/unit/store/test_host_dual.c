@@ -26,7 +26,8 @@ struct fixture {
 };
 
 /* Of so many slabs of one page each. */
-static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t upper, uint64_t low)
+static void fixture_init_by(struct fixture *fx, enum sc_policy gpu_policy, enum sc_policy policy,
+                            uint64_t upper, uint64_t low)
 {
     memset(fx, 0, sizeof(*fx));
     sc_alloc_init(&fx->alloc);
@@ -35,9 +36,15 @@ static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t upp
                                                 .bytes = low * PAGE,
                                                 .gpu_bytes = upper * PAGE,
                                                 .slab_bytes = PAGE,
-                                                .policy = policy};
+                                                .policy = policy,
+                                                .gpu_policy = gpu_policy};
     assert_int_equal(sc_store_host_open(&params, &fx->host, NULL), SPEC_OK);
     sc_alloc_seal(&fx->alloc);
+}
+
+static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t upper, uint64_t low)
+{
+    fixture_init_by(fx, policy, policy, upper, low);
 }
 
 static void fixture_done(struct fixture *fx)
@@ -219,7 +226,7 @@ static void figure_14_takes_15_transfers_for_20(void **state)
 
 /* The paper's text in so many words, by ranks of base/policy.h. */
 struct twin {
-    enum sc_policy policy;
+    enum sc_policy policies[2]; /* by tier */
     struct {
         struct sc_use use;
         uint32_t tier;
@@ -227,9 +234,9 @@ struct twin {
     uint64_t now, stamp;
 };
 
-static uint64_t rank_of(const struct twin *twin, uint32_t chunk)
+static uint64_t rank_of(const struct twin *twin, uint32_t tier, uint32_t chunk)
 {
-    return sc_rank_by(twin->policy, &twin->chunks[chunk].use);
+    return sc_rank_by(twin->policies[tier], &twin->chunks[chunk].use);
 }
 
 /* The lowest of a tier, CHUNKS: it has room. */
@@ -240,7 +247,7 @@ static uint32_t least_of(const struct twin *twin, uint32_t tier, uint32_t capaci
         if (twin->chunks[i].tier != tier)
             continue;
         count++;
-        if (least == CHUNKS || rank_of(twin, i) < rank_of(twin, least))
+        if (least == CHUNKS || rank_of(twin, tier, i) < rank_of(twin, tier, least))
             least = i;
     }
     return count < capacity ? CHUNKS : least;
@@ -251,7 +258,7 @@ static uint32_t least_of(const struct twin *twin, uint32_t tier, uint32_t capaci
 static uint32_t offer(struct twin *twin, uint32_t chunk, uint32_t tier, uint32_t capacity)
 {
     uint32_t least = least_of(twin, tier, capacity);
-    if (least != CHUNKS && rank_of(twin, least) >= rank_of(twin, chunk))
+    if (least != CHUNKS && rank_of(twin, tier, least) >= rank_of(twin, tier, chunk))
         return chunk;
     twin->chunks[chunk].tier = tier;
     if (least != CHUNKS)
@@ -263,7 +270,9 @@ static uint32_t twin_load(struct twin *twin, uint32_t chunk, uint64_t rows)
 {
     struct sc_use *use = &twin->chunks[chunk].use;
     uint32_t was = twin->chunks[chunk].tier;
-    uint64_t half_life = twin->policy == SC_POLICY_SCORE ? 16 * UPPER : UPPER + LOW;
+    uint64_t half_life = twin->policies[SPEC_TIER_GPU] == SC_POLICY_SCORE    ? 16 * UPPER
+                         : twin->policies[SPEC_TIER_HOST] == SC_POLICY_SCORE ? 16 * (UPPER + LOW)
+                                                                             : UPPER + LOW;
     twin->now += SC_HEAT_ONE / half_life + 1;
     use->heat = sc_heat_used(use->heat, twin->now);
     use->stamp = ++twin->stamp;
@@ -281,12 +290,16 @@ static uint32_t twin_load(struct twin *twin, uint32_t chunk, uint64_t rows)
 static void a_twin_says_the_same_of_every_load(void **state)
 {
     (void)state;
-    const enum sc_policy policies[] = {SC_POLICY_SCORE, SC_POLICY_LFU, SC_POLICY_LRU};
-    for (uint32_t p = 0; p < 3; p++) {
-        struct twin twin = {.policy = policies[p], .now = SC_HEAT_FIRST};
+    const enum sc_policy policies[][2] = {{SC_POLICY_SCORE, SC_POLICY_SCORE},
+                                          {SC_POLICY_LFU, SC_POLICY_LFU},
+                                          {SC_POLICY_LRU, SC_POLICY_LRU},
+                                          {SC_POLICY_SCORE, SC_POLICY_LFU},
+                                          {SC_POLICY_LFU, SC_POLICY_SCORE}};
+    for (uint32_t p = 0; p < 5; p++) {
+        struct twin twin = {.policies = {policies[p][0], policies[p][1]}, .now = SC_HEAT_FIRST};
         struct fixture fx;
         uint64_t seed = 77, seen[4] = {0};
-        fixture_init(&fx, policies[p], UPPER, LOW);
+        fixture_init_by(&fx, policies[p][0], policies[p][1], UPPER, LOW);
         for (uint32_t i = 0; i < CHUNKS; i++)
             twin.chunks[i].tier = NOWHERE;
         for (uint32_t step = 0; step < 4000; step++) {

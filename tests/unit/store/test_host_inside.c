@@ -72,7 +72,7 @@ static void slab_check(const struct world *w, const struct sc_store_host_slab *s
         uint32_t place = heap->places[slab - host->slabs];
         assert_true(place < heap->count);
         assert_int_equal(heap->nodes[place].item, slab - host->slabs);
-        assert_true(slab->rank == sc_rank_by(host->policy, &slab->use));
+        assert_true(slab->rank == sc_rank_by(host->tiers[slab->tier].policy, &slab->use));
     }
 }
 
@@ -253,7 +253,8 @@ static void all_holds_after_every_step(void **state)
             .bytes = (seed % 5 == 0 ? 3 : PAGES) * PAGE + 17,
             .gpu_bytes = upper,
             .slab_bytes = seed % 2 == 0 ? 4 * PAGE : 40 * PAGE, /* 40: few entries */
-            .policy = policies[seed / 2 % 4]};
+            .policy = policies[seed / 2 % 4],
+            .gpu_policy = policies[seed / (seed % 2 == 0 ? 2 : 5) % 4]};
         assert_int_equal(sc_store_host_open(&params, &w.host, NULL), SPEC_OK);
         sc_alloc_seal(&w.alloc);
         for (uint32_t step = 0; step < STEPS; step++) {

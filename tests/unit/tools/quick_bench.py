@@ -70,7 +70,9 @@ LINES = {
               for n in ("lru", "lfu", "value", "belady")]
              + [(r"value / lfu: .*: not judged$", 3), (r"value / Belady: .*: not judged$", 3),
                 (rf"^ +score +lfu( +{NUMBER}){{4}}$", 4),
-                (r"points of score over lfu: .*: not judged$", 2)],
+                (r"points of score over lfu: .*: not judged$", 2),
+                (rf"^ +(lru|lfu|score) +{NUMBER} ± +{NUMBER}( +{NUMBER}){{3}} ±", 15),
+                (r"points of score over lfu, ± .*: not judged$", 2)],
     "cuda": [(rf"^{re.escape(n)}.* {NUMBER} .*\[{NUMBER} \.\. {NUMBER}\] .*: not judged", 1)
              for n in ("place from the device, Llama-3-8B", "decode even widths, OPT-6.7B",
                        "a layer, pinned memory -> pages", "picks by a kernel over the bus",
