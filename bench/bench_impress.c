@@ -71,6 +71,7 @@ struct state {
     uint32_t *ids, *positions;
     uint16_t *query;
     uint8_t *is_in;
+    const uint8_t **planted; /* [kv_heads * questions] scratch */
     bool selects, is_own;
     uint64_t layer_rows[LAYERS_MAX]; /* that some head wants, over a configuration's requests */
 };
@@ -147,20 +148,22 @@ static uint16_t half_of_rank(uint32_t rank)
 
 static void plant_layer(struct state *state, uint32_t layer, uint64_t tokens)
 {
-    uint64_t all = state->dump.entries[state->entry].tokens;
+    uint64_t all = state->dump.entries[state->entry].tokens, at = first_row(state, tokens);
+    uint64_t lists = state->kv_heads * state->questions;
     uint16_t halves[256];
     for (uint32_t i = 0; i < 256; i++)
         halves[i] = half_of_rank(i);
-    for (uint64_t q = 0; q < state->questions; q++)
-        for (uint32_t head = 0; head < state->kv_heads; head++) {
-            const uint8_t *ranks = ranks_of(state, q, layer, head);
-            uint8_t *to = state->areas[0] + ((uint64_t)head * state->head_size + q) * 2;
-            uint64_t at = first_row(state, tokens);
-            for (uint64_t j = 0; j < tokens; j++, to += state->half_bytes) {
-                memcpy(to, &halves[ranks[at]], 2);
-                at = at + 1 < all ? at + 1 : 0;
-            }
+    for (uint64_t i = 0; i < lists; i++)
+        state->planted[i] =
+            ranks_of(state, i % state->questions, layer, (uint32_t)(i / state->questions));
+    uint8_t *row = state->areas[0];
+    for (uint64_t j = 0; j < tokens; j++, row += state->half_bytes) {
+        for (uint64_t i = 0; i < lists; i++) {
+            uint64_t element = i / state->questions * state->head_size + i % state->questions;
+            memcpy(row + element * 2, &halves[state->planted[i][at]], 2);
         }
+        at = at + 1 < all ? at + 1 : 0;
+    }
 }
 
 /* ---- The host ------------------------------------------------------------------------------- */
@@ -598,6 +601,7 @@ static void make_memory(struct state *state)
     state->positions = memory_get(state->longest * state->kv_heads, sizeof(*state->positions));
     state->query = memory_get((uint64_t)state->query_heads * state->head_size, 2);
     state->is_in = memory_get(state->longest, 1);
+    state->planted = memory_get(state->kv_heads * state->questions, sizeof(*state->planted));
 }
 
 static void free_memory(struct state *state)
@@ -608,6 +612,7 @@ static void free_memory(struct state *state)
     free(state->positions);
     free(state->query);
     free(state->is_in);
+    free(state->planted);
     bench_dump_done(&state->dump);
 }
 

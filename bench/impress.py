@@ -280,74 +280,77 @@ def long(shape, count):
     return lengths(count, 2000, 4000 if shape == "opt-30b" else 10000)
 
 
-def main_cells(figure, shapes, sets, quick):
-    """Figures 16, 17 and 25: presets by whole slabs, as the papers read, and by rows where they
-    have whole pages; no caches."""
-    for shape in shapes:
-        for dataset in sets:
-            by_rows = shape in ROW_SCALE
-            presets = WHOLE + (("impress-itf+range", "spec-itf+range") if by_rows else ())
-            yield Cell(figure, f"{shape} {dataset}", shape, dataset, presets,
-                       long(shape, 2 if quick else 6), ROW_SCALE.get(shape, SLAB_SCALE),
-                       6 if quick else 40)
+def slab_cell(figure, shape, dataset, quick, presets=WHOLE, **more):
+    """By whole slabs, as the papers read."""
+    return Cell(figure, f"{shape} {dataset}", shape, dataset, presets,
+                long(shape, 2 if quick else 6), SLAB_SCALE, 6 if quick else 24, **more)
+
+
+def row_cell(figure, shape, dataset, quick, name="", **more):
+    """By whole slabs and by rows, where these have whole pages at that scale."""
+    return Cell(figure, f"{shape} {dataset} rows{name}", shape, dataset,
+                (*WHOLE, "impress-itf+range", "spec-itf+range"), long(shape, 2 if quick else 3),
+                ROW_SCALE[shape], 6 if quick else 12, **more)
 
 
 def cells_16(quick):
+    """And 17, 19."""
     shapes = ("opt-6.7b",) if quick else ("opt-6.7b", "opt-13b", "opt-30b")
-    yield from main_cells("16", shapes, SETS[:1] if quick else SETS, quick)
+    for shape in shapes:
+        for dataset in SETS[:1] if quick else SETS:
+            yield slab_cell("16", shape, dataset, quick)
+    for dataset in ("rte",) if quick else ("rte", "copa", "recall"):
+        yield row_cell("16", shapes[0], dataset, quick)
     if not quick:
-        yield from main_cells("16", shapes[:1], ("recall",), quick)
-        yield Cell("16 own heads", "opt-6.7b piqa own", "opt-6.7b", "piqa",
-                   (*WHOLE, "impress-itf+range"), long("opt-6.7b", 6), 4, 40, own=1)
+        yield row_cell("16", shapes[0], "rte", quick, ", own heads", own=1)
 
 
 def cells_25(quick):
-    yield from main_cells("25", ("llama-2-7b",) if quick else ("llama-2-7b", "llama-2-13b"),
-                          ("piqa",) if quick else ("piqa", "copa"), quick)
+    for shape in ("llama-2-7b",) if quick else ("llama-2-7b", "llama-2-13b"):
+        for dataset in ("piqa",) if quick else ("piqa", "copa"):
+            yield slab_cell("25", shape, dataset, quick)
     if not quick:
-        yield Cell("25", "llama-3-8b piqa", "llama-3-8b", "piqa",
-                   (*WHOLE, "impress-itf+range", "spec-itf+range"), long("llama-3-8b", 6), 1, 30)
+        yield row_cell("25", "llama-3-8b", "piqa", quick)
 
 
 def cells_p99(quick):
-    """2,000 requests of a store of 12 prefixes."""
-    for cache in (0, PAPERS_CACHE):
-        presets = WHOLE if cache == 0 else (BASE, *STEPS[1:])
-        yield Cell("p99", f"opt-30b rte cache {cache:.2f}", "opt-30b", "rte", presets,
-                   long("opt-30b", 3 if quick else 12), 16, 40 if quick else P99_REQUESTS,
-                   warm=10 if quick else 100, cache=cache)
+    """2,000 requests, no caches: each prefix comes from the disk."""
+    yield Cell("p99", "opt-30b rte cache 0.00", "opt-30b", "rte", WHOLE, long("opt-30b", 3 if quick else 12),
+               16, 40 if quick else P99_REQUESTS, warm=2 if quick else 100)
 
 
 def cells_18(quick):
+    """Steps that are there, without caches and with host memory as the papers' share."""
     for shape, dataset in (("opt-30b", "rte"), ("opt-13b", "copa"))[:1 if quick else 2]:
         for cache in (0, PAPERS_CACHE):
             presets = STEPS if cache == 0 else (BASE, *STEPS[1:])
             yield Cell("18", f"{shape} {dataset} cache {cache:.2f}", shape, dataset, presets,
-                       long(shape, 2 if quick else 8), SLAB_SCALE, 6 if quick else 60,
-                       warm=4 if quick else 30, cache=cache)
+                       long(shape, 2 if quick else 6), SLAB_SCALE, 6 if quick else 24,
+                       warm=4 if quick else 16, cache=cache)
 
 
 def cells_22(quick):
     alphas = (0, 600, 2000) if quick else (0, 200, 400, 600, 800, 1000, 1500, 2000)
-    for dataset in ("rte",) if quick else ("piqa", "rte", "recall"):
+    for dataset in ("rte",) if quick else ("rte", "recall"):
         yield Cell("22", f"opt-6.7b {dataset}", "opt-6.7b", dataset,
-                   ("impress-itf", "impress-itf+range"), long("opt-6.7b", 2 if quick else 4), 4,
-                   6 if quick else 24, variants={f" alpha {a / 1000:g}": {"select.alpha_milli": a}
+                   ("impress-itf", "impress-itf+range"), long("opt-6.7b", 2 if quick else 3), 4,
+                   6 if quick else 12, variants={f" alpha {a / 1000:g}": {"select.alpha_milli": a}
                                                  for a in alphas})
 
 
 def cells_23(quick):
     for chunk in (16, 64, 256) if quick else (16, 32, 64, 128, 256):
         yield Cell("23", f"opt-6.7b piqa chunk {chunk}", "opt-6.7b", "piqa",
-                   (*WHOLE, "impress-itf+range"), long("opt-6.7b", 2 if quick else 4), 4,
-                   6 if quick else 24, chunk=chunk)
+                   (*WHOLE, "impress-itf+range"), long("opt-6.7b", 2 if quick else 3), 4,
+                   6 if quick else 12, chunk=chunk)
 
 
 def cells_24(quick):
+    """Host memory for all of the store to a sixth."""
     for cache in (1, 1 / 6) if quick else (1, 1 / 2, 1 / 3, 1 / 6):
         yield Cell("24", f"opt-6.7b openbookqa cache {cache:.2f}", "opt-6.7b", "openbookqa",
-                   (BASE, *STEPS[1:]), long("opt-6.7b", 3 if quick else 10), SLAB_SCALE,
-                   10 if quick else 100, warm=6 if quick else 60, cache=cache)
+                   (BASE, *STEPS[1:]), long("opt-6.7b", 3 if quick else 8), 16,
+                   10 if quick else 48, warm=6 if quick else 32, cache=cache)
 
 
 def cells_3(quick):
