@@ -1049,10 +1049,11 @@ def reorder(args, root, build):
             ok &= verdict(f"{wanted}, {scope}: answers with the same logits",
                           f"{same} of {len(answers)}", same == len(answers), "all")
             results[f"{name} {scope}"] = {"rows": rows, "reordered": done}
-    if args.csv:
-        with open(args.csv, "w", encoding="utf8", newline="") as f:
-            csv.writer(f).writerows([["model", "scope", "cell", "ops_before", "bytes_before",
-                                      "ops_after", "bytes_after"], *table])
+            if args.csv:
+                with open(args.csv, "w", encoding="utf8", newline="") as f:
+                    head = ["model", "scope", "cell", "ops_before", "bytes_before", "ops_after",
+                            "bytes_after"]
+                    csv.writer(f).writerows([head, *table])
     return ok, results
 
 

@@ -29,8 +29,9 @@
  * as measured on real models (bench/run similarity: the share is the same for .02 to .25 of the
  * rows)
  *
- * The plugin scores one query row, on the processor, in the clock; what a GPU takes to score all
- * new rows is added to the layer's wait. All other processor time counts. On the simulated device
+ * The plugin scores one query row, on the processor, in the clock; where a GPU would take longer to
+ * score all new rows, what it takes longer is added to the layer's wait: scoring is charged once.
+ * All other processor time counts. On the simulated device
  * no processor time counts, the GPU's scoring neither: what is left is the I/O part of TTFT, and it
  * comes out the same each time.
  *
@@ -39,6 +40,7 @@
  * Threads: the plugin's. Tests: none (a measurement; every request's sets are compared with what
  * was planted, outside the clock, and what was found is printed). */
 #include "bench/bench.h"
+#include "bench/gpu_wait.h"
 #include "plugin/connector.h"
 #include "tests/sim/sim_connector.h"
 
@@ -54,7 +56,6 @@
 
 #define VARIANTS   4u
 #define ROUND_SEED UINT64_C(20261121)
-#define LAUNCH_NS  20000.0 /* of the kernels that score: an assumption, printed */
 
 struct state {
     const struct spec_api *api;
@@ -65,7 +66,7 @@ struct state {
     uint64_t tokens, prefixes, first, warm, requests, new_tokens, stage_bytes;
     double retain, similarity, recall, fallback, hint;
     double hot; /* of a set, in twice as many rows that all variants draw from; 0: no such rows */
-    double layer_params, gpu_flop_per_s, gpu_bytes_per_s, slower; /* slower: compute times this */
+    struct bench_gpu gpu;
     enum { HINTS_NONE, HINTS_BEFORE, HINTS_AFTER } hints;
     bool selects, has_window;
     uint64_t window_ns;  /* has_window: a layer's compute, whatever it does */
@@ -386,27 +387,15 @@ static void mode_fill(struct state *state)
 
 /* ---- The GPU, as a wait --------------------------------------------------------------------- */
 
-static double gpu_ns(const struct state *state, double flop, double bytes)
+/* What the GPU takes beyond the processor, which scored one row in the clock: scoring is charged
+ * once, by whoever takes longer. Identifying waits for the device too, so of its time only what is
+ * more than all waiting was surely spent on scores. */
+static double score_ns(const struct state *state, uint64_t query_heads,
+                       const struct spec_important *item)
 {
-    double compute = flop / state->gpu_flop_per_s, memory = bytes / state->gpu_bytes_per_s;
-    return (compute > memory ? compute : memory) * 1e9 * state->slower;
-}
-
-/* One layer over `new_count` tokens that attend to `rows` rows of the prefix. */
-static double layer_ns(const struct state *state, uint64_t new_count, uint64_t rows)
-{
-    double n = (double)new_count, width = (double)state->query_heads * state->head_size;
-    double flop = 2 * state->layer_params * n + 4 * n * ((double)rows + n / 2) * width;
-    double bytes = 2 * state->layer_params + 2 * (double)rows * (double)state->half_bytes;
-    return gpu_ns(state, flop, bytes);
-}
-
-/* Scores of all new rows against all R keys of so many query heads. */
-static double score_ns(const struct state *state, uint64_t heads)
-{
-    double pairs = (double)state->new_tokens * (double)state->tokens * (double)heads;
-    double keys = (double)state->tokens * (double)heads * state->head_size * 2;
-    return LAUNCH_NS * state->slower + gpu_ns(state, 2 * pairs * state->head_size, keys);
+    double ns = bench_gpu_score_ns(&state->gpu, state->new_tokens, state->tokens, query_heads);
+    double spent = (double)item->probe_ns - (double)item->io_exposed_ns;
+    return fmax(ns - fmax(spent, 0), 0);
 }
 
 /* ---- Requests ------------------------------------------------------------------------------- */
@@ -579,13 +568,12 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
     if (is_ahead && layer + 1 < state->layers)
         ahead_begin(state, request, layer + 1, &hint, ahead);
     bool fell = (item.result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
-    double wait = layer_ns(state, state->new_tokens, item.row_count);
+    double wait = bench_gpu_layer_ns(&state->gpu, state->new_tokens, item.row_count);
     uint64_t group = state->query_heads / state->kv_heads;
-    if (item.row_count < state->tokens)
-        wait += score_ns(state, state->probe_heads * group) +
-                (fell ? score_ns(state, state->query_heads) : 0);
-    else if (item.exact_rows < state->tokens) /* layered: codes of all heads' keys */
-        wait += score_ns(state, state->query_heads);
+    if (item.row_count < state->tokens && !fell)
+        wait += score_ns(state, state->probe_heads * group, &item);
+    else if (item.row_count < state->tokens || item.exact_rows < state->tokens)
+        wait += score_ns(state, state->query_heads, &item); /* layered: all heads' codes */
     state->voted[layer] = item.row_count < state->tokens && !fell ? item.row_count : 0;
     note(outcome, &item);
     if (state->has_beside) {
@@ -646,9 +634,9 @@ static void print_facts(const struct state *state, const char *name, const struc
            sum->exposed_ns, sum->probe_ns, sum->unused_bytes, sum->cpu_ns, sum->rows,
            sum->read_rows, sum->prefetched_rows, sum->union_rows, sum->fallbacks, sum->denses,
            sum->planted_rows, sum->planted_found,
-           layer_ns(state, state->new_tokens, picks_of(state)),
-           layer_ns(state, state->tokens + state->new_tokens, 0) * state->layers, state->beside_ns,
-           state->window_ns, device.bytes_per_s, device.op_ns);
+           bench_gpu_layer_ns(&state->gpu, state->new_tokens, picks_of(state)),
+           bench_gpu_layer_ns(&state->gpu, state->tokens + state->new_tokens, 0) * state->layers,
+           state->beside_ns, state->window_ns, device.bytes_per_s, device.op_ns);
 }
 
 /* Some that do not count, then the requests; returns their mean. */
@@ -749,11 +737,15 @@ static void read_options(struct state *state, int argc, char **argv)
     state->fallback = option_real(argc, argv, "--fallback", ".2");
     state->hint = option_real(argc, argv, "--hint-recall", ".9");
     state->hot = option_real(argc, argv, "--hot", "0");
-    state->layer_params = option_real(argc, argv, "--layer-params", "201326592");
-    state->gpu_flop_per_s = option_real(argc, argv, "--gpu-flop", "156e12");
-    state->gpu_bytes_per_s = option_real(argc, argv, "--gpu-bytes", "2.0e12");
-    state->slower = option_real(argc, argv, "--slower", "1");
     state->half_bytes = (uint64_t)state->kv_heads * state->head_size * 2;
+    state->gpu =
+        (struct bench_gpu){.layer_params = option_real(argc, argv, "--layer-params", "201326592"),
+                           .flop_per_s = option_real(argc, argv, "--gpu-flop", "156e12"),
+                           .bytes_per_s = option_real(argc, argv, "--gpu-bytes", "2.0e12"),
+                           .slower = option_real(argc, argv, "--slower", "1"),
+                           .width = (uint64_t)state->query_heads * state->head_size,
+                           .head_size = state->head_size,
+                           .half_bytes = state->half_bytes};
     if (state->tokens == 0 || state->prefixes == 0 || state->requests == 0 || state->first == 0 ||
         state->requests > BENCH_ROUNDS_MAX || state->head_size < 2 * VARIANTS ||
         state->kv_heads == 0 || state->query_heads % state->kv_heads != 0 || state->retain > 1)

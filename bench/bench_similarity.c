@@ -17,12 +17,15 @@
  *                  would hold it
  *   runs, runs_out rows of A_l that stand apart, so reads of them; and of those that are not in it
  *   reordered      were rows reordered by those averages, within spans of 1,024
- * (store/rows/order.h): runs then, and chunks of 64 that hold one before and then sink share in the
- * first and last rows deciles        of the rankings of sink, static, layer, before and after by
- * the sums of the probe heads: the share of each tenth of the k best that is in A_l chunk important
- * rows / rows, of the chunks of 64 that hold one chunks         (--chunks 1) important rows of each
- * whole chunk Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's
- * heads.
+ *                  (store/rows/order.h): runs then, and chunks of 64 that hold one before and then
+ *   sink           share in the first and last rows
+ *   deciles        of the rankings of sink, static, layer, before and after by the sums of the
+ *                  probe heads: the share of each tenth of the k best that is in A_l
+ *   chunk          important rows / rows, of the chunks of 64 that hold one
+ *   chunks         (--chunks 1) important rows of each whole chunk
+ * Prints a JSON line each, and with --map LAYER the pairwise Jaccard of that layer's heads.
+ * --dump FILE: writes the ranks of all rows, of each head and layer, instead (dump.h), and prints
+ * nothing.
  *
  * Threads: the model's. Tests: none (a measurement). */
 #include <inttypes.h>
@@ -32,6 +35,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "bench/dump.h"
 #include "bench/eval_file.h"
 #include "conformance/engine/cli/chooser_source.h"
 #include "store/rows/order.h"
@@ -69,6 +73,10 @@ struct state {
     uint8_t *is_true;   /* [rows] */
     double *averages;   /* [layers][rows] over earlier questions of the prefix */
     uint64_t rows;      /* the longest prefix */
+    FILE *dump;         /* NULL: figures are printed */
+    uint8_t *ranks;     /* [rows] scratch of it, and: */
+    float *turn;        /* [query rows][kv_heads][head_dim] queries of some heads; */
+    uint64_t turn_rows; /* so many of them have room */
 };
 
 /* ---- Sets ---- */
@@ -337,6 +345,95 @@ static void measure(struct state *state, const struct eng_choose_input *input, u
     memcpy(last, state->voted, k * sizeof(*last));
 }
 
+/* ---- A dump ---- */
+
+static eng_status dump_importance(struct state *state, const struct eng_choose_input *input,
+                                  struct eng_error *reterr)
+{
+    const double *importance = NULL;
+    uint64_t total = input->prefix_count;
+    eng_status status =
+        eng_choose_importance(state->chooser, input, input->kv_heads, false, &importance, reterr);
+    for (uint64_t h = 0; status == ENG_OK && h < input->kv_heads; h++) {
+        (void)eng_choose_top(importance + h * total, total, total, state->order, state->guess);
+        bench_dump_put(state->dump, state->order, total, state->ranks);
+    }
+    return status;
+}
+
+/* Of each group its member `turn`, as if there were no others. */
+static void queries_of_turn(struct state *state, const struct eng_choose_input *input,
+                            uint64_t turn, struct eng_choose_input *ret_input)
+{
+    uint64_t group = input->heads / input->kv_heads, width = input->kv_heads * input->head_dim;
+    if (state->turn_rows < input->rows) {
+        free(state->turn);
+        state->turn = eval_must_have(calloc(input->rows * width, sizeof(*state->turn)));
+        state->turn_rows = input->rows;
+    }
+    for (uint64_t i = 0; i < input->rows; i++)
+        for (uint64_t h = 0; h < input->kv_heads; h++)
+            memcpy(state->turn + i * width + h * input->head_dim,
+                   input->q + i * input->q_stride + (h * group + turn) * input->head_dim,
+                   input->head_dim * sizeof(float));
+    *ret_input = *input;
+    ret_input->heads = input->kv_heads;
+    ret_input->q = state->turn;
+    ret_input->q_stride = width;
+}
+
+static eng_status dump_layer(struct state *state, const struct eng_choose_input *input,
+                             struct eng_error *reterr)
+{
+    struct eng_choose_input some;
+    eng_status status = dump_importance(state, input, reterr);
+    for (uint64_t turn = 0; status == ENG_OK && turn < input->heads / input->kv_heads; turn++) {
+        queries_of_turn(state, input, turn, &some);
+        status = dump_importance(state, &some, reterr);
+    }
+    return status;
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static void dump_open(struct state *state, int argc, char **argv)
+{
+    const struct eng_config *config = state->file.config;
+    const char *path = bench_option(argc, argv, "--dump", NULL);
+    struct bench_dump_head head = {.magic = BENCH_DUMP_MAGIC,
+                                   .layers = (uint32_t)config->layers,
+                                   .heads = (uint32_t)config->heads,
+                                   .kv_heads = (uint32_t)config->kv_heads,
+                                   .entry_count = (uint32_t)state->file.entry_count};
+    if (path == NULL)
+        return;
+    (void)snprintf(head.source, sizeof(head.source), "%s, %s",
+                   last_part(bench_option(argc, argv, "--model", "")),
+                   last_part(bench_option(argc, argv, "--eval", "")));
+    struct bench_dump_entry *entries = eval_must_have(calloc(head.entry_count, sizeof(*entries)));
+    for (uint64_t i = 0; i < head.entry_count; i++) {
+        const struct eval_entry *entry = &state->file.entries[i];
+        (void)snprintf(entries[i].id, sizeof(entries[i].id), "%.55s", entry->id);
+        entries[i].tokens = (uint32_t)entry->prefix.count;
+        entries[i].questions = (uint32_t)entry->question_count;
+    }
+    state->dump = fopen(path, "wb");
+    if (state->dump == NULL)
+        bench_die("%s cannot be written", path);
+    bench_dump_begin(state->dump, &head, entries);
+    free(entries);
+}
+
+static void dump_close(struct state *state)
+{
+    if (state->dump != NULL && fclose(state->dump) != 0)
+        bench_die("the dump cannot be written");
+}
+
 static eng_status see_layer(void *user, const struct eng_attention_view *view, uint64_t pass,
                             const struct eng_choose_input *input, const struct eng_choice *choice,
                             struct eng_error *reterr)
@@ -347,6 +444,8 @@ static eng_status see_layer(void *user, const struct eng_attention_view *view, u
     double *averages = state->averages + view->layer * state->rows;
     (void)pass;
     (void)choice;
+    if (state->dump != NULL)
+        return dump_layer(state, input, reterr);
     eng_status status =
         eng_choose_importance(state->chooser, input, input->kv_heads, false, &importance, reterr);
     if (status != ENG_OK)
@@ -441,6 +540,7 @@ static void make_memory(struct state *state)
     state->sums = eval_must_have(calloc(rows, sizeof(double)));
     state->below = eval_must_have(calloc(rows, sizeof(double)));
     state->is_true = eval_must_have(calloc(rows, 1));
+    state->ranks = eval_must_have(calloc(rows, 1));
     state->averages = eval_must_have(calloc(config->layers * rows, sizeof(double)));
     state->probes = config->kv_heads < 3 ? config->kv_heads : 3;
     eval_must(eng_chooser_open(&state->chooser, &error), &error);
@@ -463,6 +563,8 @@ static void free_memory(struct state *state)
     free(state->sums);
     free(state->below);
     free(state->is_true);
+    free(state->ranks);
+    free(state->turn);
     free(state->averages);
     eng_chooser_close(state->chooser);
     eng_runner_close(state->holder);
@@ -486,7 +588,9 @@ int main(int argc, char **argv)
     state.map_layer = bench_option_u64(argc, argv, "--map", UINT64_MAX);
     eval_open(&state.file, argc, argv);
     make_memory(&state);
+    dump_open(&state, argc, argv);
     run_all(&state);
+    dump_close(&state);
     free_memory(&state);
     return 0;
 }

@@ -6,6 +6,7 @@
  *   cut        what lookup promises of the prefix is loaded, the rest computed (--cut-config)
  *   store      another prefix, computed and stored by that connector, beside recompute
  *   recompute  prefix and query in one pass, no plugin (--recomputes rounds)
+ *   query      the query without its prefix, in turn with recompute
  * Every clock runs from token ids in hand to the first logits. The prefix is stored before; the
  * query is stored never. Prints the bytes that one reuse reads, for fio to read in turn.
  *
@@ -34,7 +35,7 @@ struct state {
     uint64_t promised; /* tokens of the prefix, to the last cut request */
 };
 
-enum { RECOMPUTE, RESIDENT, REUSE, FIO, BESIDE, HOSTED, ALONE, STORE, CUT, CONTENDERS };
+enum { RECOMPUTE, RESIDENT, REUSE, FIO, BESIDE, HOSTED, ALONE, STORE, CUT, QUERY, CONTENDERS };
 
 static struct bench_series series[CONTENDERS] = {
     [RECOMPUTE] = {.name = "recompute", .unit = "request", .work = 1},
@@ -45,7 +46,8 @@ static struct bench_series series[CONTENDERS] = {
     [HOSTED] = {.name = "hosted", .unit = "request", .work = 1},
     [ALONE] = {.name = "recompute beside", .unit = "request", .work = 1},
     [STORE] = {.name = "store", .unit = "request", .work = 1},
-    [CUT] = {.name = "cut", .unit = "request", .work = 1}};
+    [CUT] = {.name = "cut", .unit = "request", .work = 1},
+    [QUERY] = {.name = "query", .unit = "request", .work = 1}};
 
 static void must(eng_status status, const struct eng_error *error)
 {
@@ -175,6 +177,15 @@ static void run_cut(struct state *state, uint64_t rounds)
     }
 }
 
+static void run_recompute(struct state *state)
+{
+    uint64_t prefix_count = state->prefix.count;
+    bench_series_add(&series[RECOMPUTE], run(state, state->reuse, false, NULL));
+    state->prefix.count = 0;
+    bench_series_add(&series[QUERY], run(state, state->reuse, false, NULL));
+    state->prefix.count = prefix_count;
+}
+
 static void run_reuse(struct state *state)
 {
     bench_series_add(&series[RESIDENT], run(state, state->resident, true, NULL));
@@ -227,7 +238,7 @@ int main(int argc, char **argv)
     open_state(&state, argc, argv);
     must(eng_run_warm(state.reuse, state.query.ids, state.query.count, &error), &error);
     for (uint64_t i = 0; i < recomputes; i++)
-        bench_series_add(&series[RECOMPUTE], run(&state, state.reuse, false, NULL));
+        run_recompute(&state);
     open_driver(&state, argc, argv, config, true);
     run(&state, state.reuse, false, eng_driver_source(state.driver));
     if (eng_driver_store_problem(state.driver) != NULL)

@@ -83,6 +83,12 @@ LINES = {
              (floor("10 -> 2 Gbit/s half-way"), 1), (floor("a device that gives nothing"), 1),
              (floor("the tail alone /"), 1), (floor("a step with the call"), 1),
              (floor("8 2k, "), 2)],
+    "impress": [(rf"^{re.escape(n)} +[1-9]\d* +{NUMBER} +{NUMBER}\.\.{NUMBER} ", least)
+                for n, least in (("recompute", 20), ("as-like", 20), ("as-h2o-lfu", 8),
+                                 ("impress-itf", 8), ("impress-itf+range", 3),
+                                 ("impress-itf alpha 0", 1), ("impress-itf+range alpha 2", 1))]
+               + [(rf"^figure 19: .*( {NUMBER}){{48}}$", 1),
+                  (floor("scale: the most"), 1), (floor("18, opt-30b rte cache 0.00: "), 1)],
     "cut": [(rf"^ +{NUMBER}( +{NUMBER}){{9}}$", 3), (floor("one pass: worst cut /"), 3)],
 }
 
