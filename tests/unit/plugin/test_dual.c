@@ -141,6 +141,44 @@ static void rot_above_costs_nothing_of_the_disk(void **state)
     }
 }
 
+/* AttentionStore: what waits in the scheduler's queue is staged while what is in front of it runs,
+ * in memory that has not room for all; what was used lies above. */
+static void a_queue_is_brought_ahead_of_its_loads(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompts[4];
+    rig_init(&rig, true,
+             "\"preset\": \"attention-store\", \"host_bytes\": \"48KiB\", "
+             "\"gpu_bytes\": \"32KiB\"");
+    rig_shape(&rig, 1, 2, 8, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    for (uint64_t p = 0; p < 4; p++) {
+        prompts[p] = rig_prompt(70 + p, 0, 0, COUNT);
+        assert_int_equal(rig_fill(&rig, &prompts[p]), SPEC_OK);
+    }
+    rig_reopen(&rig); /* nothing is in memory */
+    spec_request waiting = 0;
+    for (uint32_t turn = 0; turn < 12; turn++) {
+        struct spec_lookup_result next = rig_lookup(&rig, &prompts[(turn + 1) % 4]);
+        const struct spec_stage_params params = {.struct_size = sizeof(params),
+                                                 .request = next.request};
+        spec_ticket ticket = 0;
+        assert_int_equal(sc_plugin_stage(rig.conn, &params, &ticket, NULL), SPEC_OK);
+        struct told told = load(&rig, &prompts[turn % 4], 0, 0);
+        assert_int_equal(told.rows[SPEC_TIER_DISK], turn == 0 ? COUNT : 0);
+        assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+        if (waiting != 0)
+            rig_release(&rig, waiting);
+        waiting = next.request;
+    }
+    rig_release(&rig, waiting);
+    assert_true(stats_of(&rig).gpu_sunk > 0 && stats_of(&rig).host_evictions > 0);
+    for (uint32_t p = 0; p < 4; p++)
+        rig_prompt_free(&prompts[p]);
+    rig_done(&rig);
+}
+
 /* ---- The bus --------------------------------------------------------------------------------- */
 
 /* A megabyte a second: a row of 64 bytes takes 64 us. */
@@ -299,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_used_rises_and_says_so),
         cmocka_unit_test(rot_above_costs_nothing_of_the_disk),
+        cmocka_unit_test(a_queue_is_brought_ahead_of_its_loads),
         cmocka_unit_test(rows_that_do_not_lie_above_wait_for_the_bus),
         cmocka_unit_test(rows_that_lie_above_wait_for_nothing),
         cmocka_unit_test(what_rises_goes_behind_the_load),
