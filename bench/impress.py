@@ -315,8 +315,9 @@ def cells_25(quick):
 
 def cells_p99(quick):
     """2,000 requests, no caches: each prefix comes from the disk."""
-    yield Cell("p99", "opt-30b rte cache 0.00", "opt-30b", "rte", WHOLE, long("opt-30b", 3 if quick else 12),
-               16, 40 if quick else P99_REQUESTS, warm=2 if quick else 100)
+    yield Cell("p99", "opt-30b rte cache 0.00", "opt-30b", "rte", WHOLE,
+               long("opt-30b", 3 if quick else 12), 16, 40 if quick else P99_REQUESTS,
+               warm=2 if quick else 100)
 
 
 def cells_18(quick):
