@@ -16,8 +16,10 @@ import unittest.mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
-sys.path.insert(0, HERE)
+sys.path[:0] = [HERE, os.path.join(ROOT, "bench")]
+import impress  # noqa: E402
 import quick_bench  # noqa: E402
+import reproduce  # noqa: E402
 
 TRACEBACK = "Traceback (most recent call last):\n  File \"bench/run\", line 1\nKeyError: 'fio'\n"
 GOOD = """AMD EPYC, 2 cores, Linux 6.18, commit 1234567
@@ -101,7 +103,7 @@ class Judged(unittest.TestCase):
             text = file.read()
         names = text[text.index('"name", choices=[') + len('"name", '):]
         names = set(json.loads(names[len("choices="):names.index("]") + 1]))
-        self.assertEqual(names, set(quick_bench.LINES))
+        self.assertEqual(names, {*quick_bench.LINES, "reproduce"})  # which runs the others
 
 
 class Run(unittest.TestCase):
@@ -199,6 +201,79 @@ class Fio(unittest.TestCase):
         with open(os.path.join(ROOT, "bench", "bench_ttft.c"), encoding="utf-8") as f:
             self.assertIn("%s --bytes %\" PRIu64 \" --op-bytes %", f.read())
         self.job(*words, "--bytes", str(4 << 20), "--op-bytes", str(512 << 10))
+
+
+class Reproduce(unittest.TestCase):
+    """What becomes of raw results."""
+
+    def test_a_series_is_a_line_with_an_interval_around_its_mean(self):
+        row, = reproduce.lines_of({"a": {"load": {"name": "load", "work": 1, "ns": [1, 2, 3, 6]}}})
+        self.assertEqual((row["of"], row["figure"], row["n"], row["mean"]),
+                         ("a / load", "ns", 4, 3))
+        self.assertTrue(1 <= row["low"] < 3 < row["high"] <= 6, row)
+
+    def test_a_count_has_no_width(self):
+        rows = list(reproduce.lines_of({"counts": {"name": "lru", "missed": 7, "ok": True}}))
+        self.assertEqual(rows, [{"of": "counts", "figure": "missed", "n": 1, "mean": 7, "low": 7,
+                                 "high": 7}])
+
+    def test_rows_are_averaged_by_share_and_drawn_by_prefix(self):
+        rows = [{"id": "a", "layer": 0, "rho": .25, "heads": .2},
+                {"id": "a", "layer": 1, "rho": .25, "heads": .4},
+                {"id": "b", "layer": 0, "rho": .25, "heads": .9},
+                {"id": "a", "layer": 0, "rho": .5, "heads": .7}]
+        quarter, half = reproduce.lines_of({"smollm2": rows})
+        self.assertEqual((quarter["of"], quarter["figure"], quarter["n"]),
+                         ("smollm2, rho 0.25", "heads", 3))
+        self.assertAlmostEqual(quarter["mean"], .5)
+        self.assertAlmostEqual(quarter["low"], .3)  # prefix a alone, both of its layers
+        self.assertAlmostEqual(quarter["high"], .9)
+        self.assertEqual((half["low"], half["high"]), (.7, .7))
+
+    def test_every_table_is_a_benchmark(self):
+        self.assertLessEqual({name.split("-")[0] for name in reproduce.TABLES},
+                             set(quick_bench.LINES))
+
+
+class Impress(unittest.TestCase):
+    def test_lengths_are_the_papers(self):
+        drawn = impress.lengths(200, 2000, 10000)
+        self.assertTrue(2000 <= min(drawn) < 2100 and 9900 < max(drawn) <= 10000)
+        self.assertTrue(4800 <= sum(drawn) / 200 <= 5700)
+        self.assertEqual(drawn[:6], impress.lengths(6, 2000, 10000))
+
+    def test_ratios_draw_both_together(self):
+        a, b = [200, 20, 2], [100, 10, 1]
+        self.assertEqual(impress.ratio_interval(a, b), (2, 2, 2))
+        mean, low, high = impress.mean_interval(b)
+        self.assertEqual(mean, 37)
+        self.assertTrue(1 <= low < 37 < high <= 100)
+
+    def test_what_is_refused_is_told_and_passed_over(self):
+        cell = impress.Cell("18", "x", "opt-6.7b", "rte", ("impress-itf", "impress"), [2000], 8, 4)
+        dumps = unittest.mock.Mock(**{"of.return_value": ("DUMP", 1)})
+        count = {"requests": 4, "layers": 32, "found": 9, "sure": 9}
+        counts = {"impress-itf": count, "impress": {"name": "impress", "refused": "no such"}}
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            cell.run("BUILD", dumps, lambda words, more: ({}, {}, counts))
+        self.assertEqual(out.getvalue(), "skipped: impress: no such\n")
+        self.assertEqual(list(cell.counts), ["impress-itf"])
+
+    def test_a_choice_that_is_not_the_dumps_is_no_result(self):
+        cell = impress.Cell("18", "x", "opt-6.7b", "rte", ("impress-itf",), [2000], 8, 4)
+        dumps = unittest.mock.Mock(**{"of.return_value": ("DUMP", 1)})
+        counts = {"impress-itf": {"requests": 4, "found": 8, "sure": 9}}
+        with self.assertRaises(SystemExit):
+            cell.run("BUILD", dumps, lambda words, more: ({}, {}, counts))
+
+    def test_as_like_chooses_nothing_and_the_device_is_scaled(self):
+        cell = impress.Cell("16", "x", "opt-6.7b", "copa", ("as-like",), [2000], 8, 4)
+        config = json.loads(cell.config("as-like"))
+        self.assertNotIn("select", config)
+        self.assertEqual(config["sim"]["bytes_per_s"] * 8, 5_000_000_000)
+        config = json.loads(cell.config("impress-itf", keys={"select.alpha_milli": 200}))
+        self.assertEqual(config["select"], {"retain_ppm": 500000, "alpha_milli": 200})
 
 
 if __name__ == "__main__":
