@@ -27,8 +27,8 @@
 static const char *const WAYS[] = {
     "\"host_bytes\": \"128KiB\", \"gpu_bytes\": \"64KiB\"",
     "\"host_bytes\": 0, \"gpu_bytes\": \"96KiB\", \"gpu_policy\": \"lru\"",
-    "\"host_bytes\": \"96KiB\", \"gpu_bytes\": \"128KiB\", \"host_policy\": \"lfu\", "
-    "\"gpu_policy\": \"score\"",
+    ("\"host_bytes\": \"96KiB\", \"gpu_bytes\": \"128KiB\", \"host_policy\": \"lfu\", "
+     "\"gpu_policy\": \"score\""),
 };
 
 struct races {

@@ -71,7 +71,7 @@ LINES = {
              + [(r"value / lfu: .*: not judged$", 3), (r"value / Belady: .*: not judged$", 3),
                 (rf"^ +score +lfu( +{NUMBER}){{4}}$", 4),
                 (r"points of score over lfu: .*: not judged$", 2),
-                (rf"^ +(lru|lfu|score|score.lfu) +{NUMBER} ± +{NUMBER}( +{NUMBER}){{3}} ±", 20),
+                (rf"^ *(lru|lfu|score|score.lfu) +{NUMBER} ± +{NUMBER}( +{NUMBER}){{3}} ±", 20),
                 (r"points of score over lfu, ± .*: not judged$", 2)],
     "cuda": [(rf"^{re.escape(n)}.* {NUMBER} .*\[{NUMBER} \.\. {NUMBER}\] .*: not judged", 1)
              for n in ("place from the device, Llama-3-8B", "decode even widths, OPT-6.7B",
