@@ -29,6 +29,9 @@
  * refuses is told and passed over. Requests draw prefixes by a normal distribution around the
  * middle one (6 deviations are all of them), the same requests for each.
  *
+ * --again 0, where nothing is cached: a request that was simulated twice is not simulated once
+ * more, its second time stands for the later ones. That the two are alike within 1 % is checked.
+ *
  * Prints series: "recompute" (prefix and query) and "query" (without its prefix) by the GPU's
  * table; of each configuration NAME (TTFT) and "NAME load" (waited for the device, and the bus).
  *
@@ -54,6 +57,17 @@
 #define LINE_BYTES   4096u
 #define QUERY_HALF   0x4800u /* 8.0 */
 
+struct outcome { /* all uint64_t: they are added up */
+    uint64_t ttft_ns, load_ns, bus_ns, read_bytes, wanted_bytes, ops, rows, union_rows, all_rows,
+        fallbacks, fallback_rows, fallback_all_rows, denses, ahead_rows, unused_bytes, host_rows,
+        sure, found;
+};
+
+struct known { /* of a prefix and question */
+    uint64_t count;
+    struct outcome outcome; /* the last time */
+};
+
 struct state {
     const struct spec_api *api;
     spec_connector *conn;
@@ -72,18 +86,13 @@ struct state {
     uint16_t *query;
     uint8_t *is_in;
     const uint8_t **planted; /* [kv_heads * questions] scratch */
-    bool selects, is_own;
+    bool selects, is_own, is_again;
+    struct known known[PREFIXES_MAX][QUESTIONS]; /* where not is_again */
     uint64_t layer_rows[LAYERS_MAX]; /* that some head wants, over a configuration's requests */
 };
 
 struct request {
     uint64_t prefix, question, tokens;
-};
-
-struct outcome { /* all uint64_t: they are added up */
-    uint64_t ttft_ns, load_ns, bus_ns, read_bytes, wanted_bytes, ops, rows, union_rows, all_rows,
-        fallbacks, fallback_rows, fallback_all_rows, denses, ahead_rows, unused_bytes, host_rows,
-        sure, found;
 };
 
 static void must(spec_status status, const struct spec_error *error, const char *what)
@@ -424,6 +433,24 @@ static void run_request(struct state *state, uint64_t number, struct outcome *re
     must(state->api->release(state->conn, handle, &error), &error, "release");
 }
 
+/* The number-th request: simulated, or known. */
+static void ask(struct state *state, uint64_t number, struct outcome *ret_outcome)
+{
+    struct request request = draw(state, number);
+    struct known *known = &state->known[request.prefix][request.question];
+    if (!state->is_again && known->count >= 2) {
+        *ret_outcome = known->outcome;
+        return;
+    }
+    run_request(state, number, ret_outcome);
+    double before = (double)known->outcome.ttft_ns, now = (double)ret_outcome->ttft_ns;
+    if (!state->is_again && known->count > 0 && !(fabs(now - before) <= before / 100))
+        bench_die("a request took %.0f ns, and then %.0f: it has to be simulated each time", before,
+                  now);
+    known->count++;
+    known->outcome = *ret_outcome;
+}
+
 /* ---- Runs ----------------------------------------------------------------------------------- */
 
 static void print_counts(const struct state *state, const char *name, const struct outcome *sum)
@@ -462,8 +489,9 @@ static void run_config(struct state *state, const char *name, const char *config
     for (uint64_t i = 0; i < state->warm; i++)
         run_request(state, state->requests + 1 + i, &one);
     memset(state->layer_rows, 0, sizeof(state->layer_rows));
+    memset(state->known, 0, sizeof(state->known));
     for (uint64_t i = 0; i < state->requests; i++) {
-        run_request(state, i + 1, &one);
+        ask(state, i + 1, &one);
         bench_series_add(&ttft, one.ttft_ns);
         bench_series_add(&load, one.load_ns);
         uint64_t *to = (uint64_t *)&sum, *from = (uint64_t *)&one;
@@ -572,6 +600,7 @@ static void read_options(struct state *state, int argc, char **argv)
     state->stage_bytes = bench_option_u64(argc, argv, "--stage-bytes", 256ull << 20);
     state->bus_bytes_per_s = option_real(argc, argv, "--bus", "25e9");
     state->entry = bench_option_u64(argc, argv, "--entry", 0);
+    state->is_again = bench_option_u64(argc, argv, "--again", 1) != 0;
     state->is_own = bench_option_u64(argc, argv, "--own", 0) != 0;
     const char *dump = bench_option(argc, argv, "--dump", NULL);
     if (dump == NULL)

@@ -84,7 +84,7 @@ LINES = {
              (floor("the tail alone /"), 1), (floor("a step with the call"), 1),
              (floor("8 2k, "), 2)],
     "impress": [(rf"^{re.escape(n)} +[1-9]\d* +{NUMBER} +{NUMBER}\.\.{NUMBER} ", least)
-                for n, least in (("recompute", 20), ("as-like", 20), ("as-h2o-lfu", 8),
+                for n, least in (("recompute", 18), ("as-like", 18), ("as-h2o-lfu", 8),
                                  ("impress-itf", 8), ("impress-itf+range", 3),
                                  ("impress-itf alpha 0", 1), ("impress-itf+range alpha 2", 1))]
                + [(rf"^figure 19: .*( {NUMBER}){{48}}$", 1),
