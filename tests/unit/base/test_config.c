@@ -587,9 +587,9 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "config: disk_bytes: found 4096, expected 0 or at least segment_bytes, 67108864"},
         {"preset", "\"0123456789012345678901234567890123456789012345678901234567890\"",
          "config: preset: found \"01234567890123456789012345678901234567890123456..., "
-         "expected recompute, as-like, as-h2o-lru, as-h2o-lfu, spi, random, impress[-itf], "
-         "spec[-itf], "
-         "hinted, layered[-even], int8, cake, attention-store, or NAME+range"},
+         "expected recompute, as-like, as-h2o-lru, as-h2o-lfu, spi, random, "
+         "impress[-itf[-ro]], spec[-itf], hinted, "
+         "layered[-even], int8, cake, attention-store, or NAME+range"},
         {"store", "3", "config: store: found 3, expected an object"},
         {"store", "\"x\"", "config: store: found \"x\", expected an object"},
         {"layered", "{\"widths\": \"even\", \"planes\": \"k8v8\"}",
