@@ -329,10 +329,10 @@ static void rows_free(struct sc_store *store, uint64_t id)
     extent->is_listed = false;
     if (atomic_load(&extent->rows_state) == SC_STORE_ROWS_VOID)
         pages += parts_free(store, id, extent, &store->disk.space);
-    if (extent->is_void)
+    if (extent->is_void) {
         pages += copies_free(extent, &store->disk.space);
-    if (extent->is_void)
         copies_gone(store, extent);
+    }
     if (!has_rows(extent))
         atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
@@ -469,11 +469,10 @@ static uint64_t rows_void(struct sc_store_extent_entry *extent)
     uint64_t annexes = annexes_free(extent, NULL), pages = 0;
     uint64_t coarse_ns = atomic_load(&extent->coarse_ns);
     bool is_void = coarse_ns != 0 && coarse_ns != SC_STORE_COARSE_SOON && !extent->is_void;
-    bool is_first = has_rows(extent) && extent->held_pages - extent->void_pages > annexes;
-    if (is_first)
+    if (has_rows(extent) && extent->held_pages - extent->void_pages > annexes) {
         pages = extent->held_pages - extent->void_pages - annexes;
-    if (is_first)
         atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
+    }
     if (is_void && !has_rows(extent)) {
         pages += copies_free(extent, NULL);
         extent->is_void = true;
