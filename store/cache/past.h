@@ -5,9 +5,11 @@
  *   entry    name (64 bits of hash; 0: free), heat, count, importance
  *
  * Holds: what take gives is what put was given under that name, once; who finds its bucket full
- * puts out the entry of the least heat, which may be its own. Does not: know what has a name; two
- * of one name pass for each other, which costs a rank that is wrong and never a byte. Allocate
- * after init. Threads: one at a time. Tests: tests/unit/store/test_past.c */
+ * puts out the entry of the least heat, which may be its own.
+ * Does not: know what has a name; two of one name pass for each other, which costs a rank that is
+ * wrong and never a byte. Allocate after init.
+ * Threads: one at a time.
+ * Tests: tests/unit/store/test_past.c */
 #ifndef SC_STORE_PAST_H
 #define SC_STORE_PAST_H
 
