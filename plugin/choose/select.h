@@ -300,12 +300,12 @@ spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item 
                                     struct spec_error *reterr);
 
 /* take.c */
-/* The request's range failed: it is void from there on, and in the log, if that still says so.
- * tier: SPEC_TIER_*, where it did; rows that host memory had wrong stay on the disk. */
 /* The range cannot be read, or is not what it was: its piece is void, or, where host memory had it
  * wrong, only that is. Changes nothing of the request: any thread that holds it. */
 void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *request,
                           uint64_t range, spec_status why, uint32_t tier);
+/* The request's range failed: it is void from there on, and in the log, if that still says so.
+ * tier: SPEC_TIER_*, where it did; rows that host memory had wrong stay on the disk. */
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
                             spec_status why, uint32_t tier);
 /* The same of a range that is good, but cannot be read by this process: nothing is dropped, nobody
@@ -315,7 +315,6 @@ void sc_plugin_request_unread(spec_connector *conn, struct sc_plugin_request *re
 /* How the item's rows get into its destination, by the functions of item->memory.target. */
 struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                                               const struct sc_plugin_item *item);
-/* Tells the host from where `count` delivered rows came: as those that were taken did. */
 static inline bool sc_plugin_is_memory(uint32_t tier)
 {
     return tier == SPEC_TIER_GPU || tier == SPEC_TIER_HOST;
@@ -325,6 +324,7 @@ static inline uint64_t sc_plugin_taken_hosted(const struct sc_plugin_item *item)
 {
     return item->taken[SPEC_TIER_GPU] + item->taken[SPEC_TIER_HOST];
 }
+/* Tells the host from where `count` delivered rows came: as those that were taken did. */
 void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count);
 /* What a load cost that is over, to the item, its request and the connector. */
 void sc_plugin_cost_add(spec_connector *conn, struct sc_plugin_item *item,
