@@ -25,11 +25,12 @@ struct sc_store_range { /* rows of one piece, in logical order */
 
 /* Whether a load of the range can be begun; false: its piece is void. Any thread. */
 bool sc_store_range_is_there(const struct sc_store *store, const struct sc_store_range *range);
-/* Of how many layers host memory has the rows of a piece at the moment. Any thread; no lock. */
-uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece);
-/* Of those, how many in the tier above it. */
-uint32_t sc_store_piece_gpu_layers(const struct sc_store *store, uint64_t piece);
-/* Rows, in one layer each, that went up into that tier and that nobody wanted then. Any thread. */
+/* Of how many layers host memory, or the tier above it, has the rows of a piece at the moment;
+ * ret_risen, which may be NULL: of those, how many that tier has. Any thread; no lock. */
+uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece,
+                                    uint32_t *ret_risen);
+/* Rows, in one layer each, that went up into that tier and that nobody wanted then. Any thread;
+ * no lock. */
 uint64_t sc_store_gpu_risen_rows(const struct sc_store *store);
 
 /* Loads rows of one layer, in order, through frames of the staging pool: operations of up to

@@ -420,6 +420,5 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
     stats.gpu_hits = host.gpu_hits;
     stats.gpu_risen = host.risen;
     stats.gpu_sunk = host.sunk;
-    stats.gpu_risen_rows = host.risen_rows;
     *ret_stats = stats;
 }

@@ -26,13 +26,11 @@ void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_req
         uint64_t from = segment->first > first ? segment->first : first;
         uint64_t rows = last < end ? last : end;
         rows = rows > from ? rows - from : 0;
+        uint32_t risen = 0;
         uint64_t hosted =
-            rows > 0 ? sc_store_piece_host_layers(conn->store, segment->value.piece) : 0;
+            rows > 0 ? sc_store_piece_host_layers(conn->store, segment->value.piece, &risen) : 0;
         hosted = hosted < layers ? hosted : layers;
-        uint64_t risen = hosted > 0 && conn->config.gpu_bytes > 0
-                             ? sc_store_piece_gpu_layers(conn->store, segment->value.piece)
-                             : 0;
-        risen = risen < hosted ? risen : hosted; /* they were counted one after the other */
+        risen = risen < hosted ? risen : (uint32_t)hosted;
         ret_bytes[SPEC_TIER_GPU] += rows * risen * row_bytes;
         ret_bytes[SPEC_TIER_HOST] += rows * (hosted - risen) * row_bytes;
         ret_bytes[SC_STORE_TIER] += rows * (layers - hosted) * row_bytes;

@@ -3,9 +3,9 @@
  *   slabs    [slabs_max]    an entry a slab: free, being filled, published, or forgotten and pinned
  *   heads    [a power of two] -> slabs of one hash, published or being filled
  *   tiers    [2] host memory, and the one above it: each a cap of pages, and a heap of its
- * published slabs that nobody has pinned, by rank (base/heap.h) owners   [pages] the slab of each,
- * or that it is free: who goes together (host_window.h) kept     [slab] <-> [slab] ..   published,
- * not in the heap whether pinned or not
+ *            published slabs that nobody has pinned, by rank (base/heap.h)
+ *   owners   [pages] the slab of each, or that it is free: who goes together (host_window.h)
+ *   kept     [slab] <-> [slab] ..   published, not in the heap whether pinned or not
  *
  * Holds, Does not, Threads, Tests: store/cache/host.h. */
 #include "store/cache/host.h"
@@ -82,9 +82,11 @@ struct sc_store_host {
     uint64_t stamp; /* of uses */
     uint64_t now;   /* of heat: a half-life is as many pages used, or refused, as there are */
     uint64_t pages_kept, published, hits[2], misses, evictions;
-    uint64_t risen, sunk, risen_rows; /* rows: of slabs that rose, those that went up for that */
+    uint64_t risen, sunk;
 
-    _Atomic uint64_t kept_until_ns; /* the first of the kept ones is let go then; any thread */
+    /* Changed under the lock, read by any thread. */
+    _Atomic uint64_t kept_until_ns; /* the first of the kept ones is let go then */
+    _Atomic uint64_t risen_rows;    /* of slabs that rose, those that went up for that */
 };
 
 /* ---- By key: lock held ----------------------------------------------------------------------- */
@@ -416,6 +418,13 @@ static bool gpu_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank,
     return true;
 }
 
+/* A slab rose for so many of its rows: the others went up with them. */
+static void risen_add(struct sc_store_host *host, uint64_t rows, uint64_t rows_used)
+{
+    uint64_t more = rows > rows_used ? rows - rows_used : 0;
+    atomic_fetch_add_explicit(&host->risen_rows, more, memory_order_relaxed);
+}
+
 /* For the entry that is free next. false: nothing went but what has sunk. */
 static bool room_take(struct sc_store_host *host, uint64_t pages, uint64_t rank, uint32_t tier,
                       uint64_t *ret_page)
@@ -491,7 +500,7 @@ void sc_store_host_seen(struct sc_store_host *host, struct sc_store_host_slab *s
         slab_used(host, slab);
         uint64_t rank = rank_in(host, GPU, &slab->use);
         if (slab->tier == HOST && gpu_clear(host, slab->pages, rank, slab))
-            host->risen_rows += slab->rows > rows ? slab->rows - rows : 0;
+            risen_add(host, slab->rows, rows);
     }
     pthread_mutex_unlock(&host->lock);
 }
@@ -525,15 +534,19 @@ bool sc_store_host_is_empty(const struct sc_store_host *host)
     return host == NULL || sc_store_residents_is_empty(&host->residents);
 }
 
-uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_store_host_key *key)
+uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_store_host_key *key,
+                              uint32_t *ret_risen)
 {
-    return host != NULL ? sc_store_residents_count(&host->residents, key->copy, what_of(key)) : 0;
+    if (ret_risen != NULL)
+        *ret_risen = 0;
+    if (host == NULL)
+        return 0;
+    return sc_store_residents_count(&host->residents, key->copy, what_of(key), ret_risen);
 }
 
-uint32_t sc_store_host_layers_risen(const struct sc_store_host *host,
-                                    const struct sc_store_host_key *key)
+uint64_t sc_store_host_risen_rows(const struct sc_store_host *host)
 {
-    return host != NULL ? sc_store_residents_risen(&host->residents, key->copy, what_of(key)) : 0;
+    return host != NULL ? atomic_load_explicit(&host->risen_rows, memory_order_relaxed) : 0;
 }
 
 uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_store_host_key *key,
@@ -605,8 +618,8 @@ static bool begin_place(struct sc_store_host *host, const struct sc_store_host_k
     if (!room_take(host, begin->pages, rank, *ret_tier, ret_page))
         return false;
     host->risen += rises;
-    host->risen_rows +=
-        rises && begin->rows > begin->rows_used ? begin->rows - begin->rows_used : 0;
+    if (rises)
+        risen_add(host, begin->rows, begin->rows_used);
     return true;
 }
 
@@ -849,8 +862,7 @@ void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats 
                                               .gpu_bytes_used = gpu->pages_used * PAGE,
                                               .gpu_hits = host->hits[GPU],
                                               .risen = host->risen,
-                                              .sunk = host->sunk,
-                                              .risen_rows = host->risen_rows};
+                                              .sunk = host->sunk};
     pthread_mutex_unlock(&host->lock);
 }
 

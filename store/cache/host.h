@@ -89,15 +89,15 @@ bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_ke
 void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab);
 /* No slab is there that get would give. Takes no lock, as the next (residents.h). */
 bool sc_store_host_is_empty(const struct sc_store_host *host);
-/* Of how many layers, key's or others, get would give the slab. */
-uint32_t sc_store_host_layers(const struct sc_store_host *host,
-                              const struct sc_store_host_key *key);
-/* Of those, how many lie in the upper tier. Takes no lock. */
-uint32_t sc_store_host_layers_risen(const struct sc_store_host *host,
-                                    const struct sc_store_host_key *key);
+/* Of how many layers, key's or others, get would give the slab; ret_risen, which may be NULL: of
+ * those, how many lie in the upper tier. Takes no lock. */
+uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_store_host_key *key,
+                              uint32_t *ret_risen);
 /* The same of layers [first, end) alone, with the lock. */
 uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_store_host_key *key,
                                  uint32_t first, uint32_t end);
+/* Rows that went up into the upper tier and that nobody wanted then. Any thread; no lock. */
+uint64_t sc_store_host_risen_rows(const struct sc_store_host *host);
 
 /* Memory for a slab that is not there yet, to be filled and then published or abandoned. cost_ns:
  * what it takes to have it again. NULL: it is there, or nothing worth less can go. */
@@ -159,7 +159,6 @@ struct sc_store_host_stats {
     uint64_t slabs, hits, misses, evictions; /* slabs: of both tiers; hits: in host memory */
     uint64_t gpu_bytes_max, gpu_bytes_used, gpu_hits;
     uint64_t risen, sunk; /* slabs that went into the upper tier, and from there to host memory */
-    uint64_t risen_rows;  /* of those that went up, rows that nobody wanted then */
 };
 void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats *ret_stats);
 

@@ -57,33 +57,23 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
     return true;
 }
 
-uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece)
+uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece,
+                                    uint32_t *ret_risen)
 {
+    if (ret_risen != NULL)
+        *ret_risen = 0;
     const struct sc_store_piece_entry *entry = NULL;
     if (!sc_store_host_is_empty(store->host))
         entry = sc_store_table_leased(&store->table, piece);
     if (entry == NULL)
         return 0;
     struct sc_store_host_key key = key_of(store, entry, 0);
-    return sc_store_host_layers(store->host, &key);
-}
-
-uint32_t sc_store_piece_gpu_layers(const struct sc_store *store, uint64_t piece)
-{
-    const struct sc_store_piece_entry *entry = NULL;
-    if (!sc_store_host_is_empty(store->host))
-        entry = sc_store_table_leased(&store->table, piece);
-    if (entry == NULL)
-        return 0;
-    struct sc_store_host_key key = key_of(store, entry, 0);
-    return sc_store_host_layers_risen(store->host, &key);
+    return sc_store_host_layers(store->host, &key, ret_risen);
 }
 
 uint64_t sc_store_gpu_risen_rows(const struct sc_store *store)
 {
-    struct sc_store_host_stats stats;
-    sc_store_host_stats(store->host, &stats);
-    return stats.risen_rows;
+    return sc_store_host_risen_rows(store->host);
 }
 
 struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,

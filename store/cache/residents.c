@@ -97,36 +97,30 @@ void sc_store_residents_rise(struct sc_store_residents *residents, uint32_t i, b
 }
 
 /* A group that moves to another list leads a reader astray, to its end at worst: it reads again. */
-static uint32_t count_of(const struct sc_store_residents *residents, uint64_t copy, uint64_t what,
-                         bool is_risen)
+uint32_t sc_store_residents_count(const struct sc_store_residents *residents, uint64_t copy,
+                                  uint64_t what, uint32_t *ret_risen)
 {
     for (uint32_t tries = 0; tries < TRIES_MAX; tries++) {
-        uint32_t version = GET(residents->version), count = 0;
+        uint32_t version = GET(residents->version), count = 0, risen = 0;
         uint32_t i = GET(*head_of(residents, copy, what));
         for (uint32_t steps = 0; i != NONE && steps < STEPS_MAX; steps++) {
             const struct sc_store_residents_group *group = &residents->groups[i];
             if (GET(group->copy) == copy && GET(group->what) == what) {
-                count = is_risen ? GET(group->risen) : GET(group->published);
+                count = GET(group->published);
+                risen = GET(group->risen);
                 break;
             }
             i = GET(group->next);
         }
-        if (version % 2 == 0 && GET(residents->version) == version)
-            return count;
+        if (version % 2 == 1 || GET(residents->version) != version)
+            continue;
+        if (ret_risen != NULL) /* the two change one after the other */
+            *ret_risen = risen < count ? risen : count;
+        return count;
     }
+    if (ret_risen != NULL)
+        *ret_risen = 0;
     return 0;
-}
-
-uint32_t sc_store_residents_count(const struct sc_store_residents *residents, uint64_t copy,
-                                  uint64_t what)
-{
-    return count_of(residents, copy, what, false);
-}
-
-uint32_t sc_store_residents_risen(const struct sc_store_residents *residents, uint64_t copy,
-                                  uint64_t what)
-{
-    return count_of(residents, copy, what, true);
 }
 
 bool sc_store_residents_init(struct sc_store_residents *residents, struct sc_alloc *alloc,

@@ -65,11 +65,9 @@ static inline bool sc_store_residents_is_empty(const struct sc_store_residents *
 {
     return atomic_load_explicit(&residents->published, memory_order_acquire) == 0;
 }
-/* How many slabs of the name are published. */
+/* How many slabs of the name are published; ret_risen, which may be NULL: of those, how many lie in
+ * the upper tier. */
 uint32_t sc_store_residents_count(const struct sc_store_residents *residents, uint64_t copy,
-                                  uint64_t what);
-/* Of those, how many lie in the upper tier. */
-uint32_t sc_store_residents_risen(const struct sc_store_residents *residents, uint64_t copy,
-                                  uint64_t what);
+                                  uint64_t what, uint32_t *ret_risen);
 
 #endif

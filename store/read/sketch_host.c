@@ -104,7 +104,7 @@ bool sc_store_sketch_take_set(const struct sc_store_sketch_plan *plan, uint64_t 
 
 bool sc_store_sketch_take_has(const struct sc_store *store, const struct sc_store_sketch_take *take)
 {
-    return sc_store_host_layers(store->host, &take->key) > 0 &&
+    return sc_store_host_layers(store->host, &take->key, NULL) > 0 &&
            sc_store_host_has(store->host, &take->key);
 }
 

@@ -461,7 +461,7 @@ static bool has_layers(const struct sc_store *store, const struct sc_store_host_
                        uint32_t first, uint32_t end)
 {
     bool is_all = first == 0 && end == store->shape.layer_count;
-    return sc_store_host_layers(store->host, key) >= end - first &&
+    return sc_store_host_layers(store->host, key, NULL) >= end - first &&
            (is_all || first == end ||
             sc_store_host_layers_in(store->host, key, first, end) == end - first);
 }

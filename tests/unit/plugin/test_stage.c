@@ -192,7 +192,7 @@ static void what_does_not_fit_is_cut_behind(void **state)
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
     uint32_t most = LAYERS, least = LAYERS, layers = 0;
     for (uint64_t r = 0; r < request->range_count; r++) {
-        layers = sc_store_piece_host_layers(rig.conn->store, request->ranges[r].piece);
+        layers = sc_store_piece_host_layers(rig.conn->store, request->ranges[r].piece, NULL);
         assert_in_range(layers, 0, most); /* it falls along the rows, by one */
         most = layers;
         least = r == 0 ? layers : least;

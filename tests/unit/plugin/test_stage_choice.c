@@ -89,7 +89,7 @@ static uint64_t rows_hosted(struct world *world, spec_request request)
     const struct sc_plugin_request *found = sc_plugin_request_find(world->rig.conn, request);
     uint64_t layers = 0;
     for (uint64_t r = 0; r < found->range_count; r++)
-        layers += sc_store_piece_host_layers(world->rig.conn->store, found->ranges[r].piece);
+        layers += sc_store_piece_host_layers(world->rig.conn->store, found->ranges[r].piece, NULL);
     return layers;
 }
 

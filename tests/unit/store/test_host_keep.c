@@ -93,7 +93,7 @@ static bool keep(struct fixture *fx, uint64_t piece, uint64_t layer, uint64_t ke
 static uint32_t layers(const struct fixture *fx, uint64_t piece)
 {
     struct sc_store_host_key key = key_of(piece, 0);
-    return sc_store_host_layers(fx->host, &key);
+    return sc_store_host_layers(fx->host, &key, NULL);
 }
 
 static struct sc_store_host_stats stats_of(const struct fixture *fx)
