@@ -49,6 +49,12 @@ void bench_die(const char *format, ...)
     exit(1);
 }
 
+void bench_must(spec_status status, const struct spec_error *error, const char *what)
+{
+    if (status != SPEC_OK)
+        bench_die("%s: status %d: %s", what, (int)status, error->text);
+}
+
 uint64_t bench_command_ns(const char *command, const char *word)
 {
     char line[256];

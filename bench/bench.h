@@ -6,6 +6,8 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
+#include "abi/spec_connector.h"
+
 #include <stdint.h>
 
 #define BENCH_ROUNDS_MAX 10000u
@@ -25,6 +27,8 @@ void bench_series_add(struct bench_series *series, uint64_t ns);
 void bench_series_print(const struct bench_series *series);
 /* Prints "NAME: text" on standard error and ends the program with status 1. */
 _Noreturn void bench_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Ends the program so, with the error's text, if what was asked of a connector did not go well. */
+void bench_must(spec_status status, const struct spec_error *error, const char *what);
 /* Runs a command that prints "WORD NUMBER" on a line of its own, and returns the number. */
 uint64_t bench_command_ns(const char *command, const char *word);
 /* splitmix64: the same numbers in every run. */

@@ -82,12 +82,6 @@ struct turn { /* the rate changes */
     uint64_t bytes_per_s;
 };
 
-static void must(spec_status status, const struct spec_error *error, const char *what)
-{
-    if (status != SPEC_OK)
-        bench_die("%s: status %d: %s", what, (int)status, error->text);
-}
-
 static uint64_t now_ns(const struct state *state)
 {
     return sc_exec_now_ns(state->conn->exec);
@@ -159,7 +153,7 @@ static void open_connector(struct state *state, const char *fill, uint64_t bytes
     struct spec_open_params params = {
         .struct_size = sizeof(params), .role = SPEC_ROLE_WRITER, .config = config, .model = &model};
     state->api = spec_connector_api(SPEC_ABI_MAJOR);
-    must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
+    bench_must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
 }
 
 static struct spec_memory memory_of(const struct state *state)
@@ -182,7 +176,7 @@ static spec_request look_up(struct state *state, uint64_t tokens, uint64_t expec
                                         .tokens = state->ids,
                                         .token_count = tokens + (expected > 0)};
     struct spec_lookup_result found = {.struct_size = sizeof(found)};
-    must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
+    bench_must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
     if (found.matched_tokens != expected)
         bench_die("lookup promises %" PRIu64 " tokens, %" PRIu64 " expected", found.matched_tokens,
                   expected);
@@ -206,7 +200,8 @@ static void fill_store(struct state *state)
                                                .first_token = first,
                                                .token_count = count,
                                                .memory = &memory};
-            must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
+            bench_must(state->api->store(state->conn, &params, 1, &ticket, &error), &error,
+                       "store");
         }
         spec_status ended = SPEC_PENDING;
         while (ended == SPEC_PENDING) {
@@ -214,11 +209,11 @@ static void fill_store(struct state *state)
             (void)sc_exec_wait(state->conn->exec, &never, 0, now_ns(state) + 1000000);
             spec_status polled = state->api->poll(state->conn, &ticket, 1, &ended, &error);
             if (polled != SPEC_OK && polled != SPEC_PENDING)
-                must(polled, &error, "poll");
+                bench_must(polled, &error, "poll");
         }
-        must(ended, &error, "store");
+        bench_must(ended, &error, "store");
     }
-    must(state->api->release(state->conn, request, &error), &error, "release");
+    bench_must(state->api->release(state->conn, request, &error), &error, "release");
     state->api->close(state->conn);
 }
 
@@ -230,8 +225,8 @@ static bool chunk_next(struct engine *engine, struct spec_next_chunk *ret_chunk)
     *ret_chunk = (struct spec_next_chunk){.struct_size = sizeof(*ret_chunk),
                                           .request = engine->request,
                                           .budget_tokens = engine->budget};
-    must(engine->state->api->next_chunk(engine->state->conn, ret_chunk, &error), &error,
-         "next_chunk");
+    bench_must(engine->state->api->next_chunk(engine->state->conn, ret_chunk, &error), &error,
+               "next_chunk");
     return ret_chunk->state == SPEC_CHUNK_COMPUTE;
 }
 
@@ -300,12 +295,12 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                                            .destination = &memory};
     if (cell->later_mbit > 0)
         sc_exec_post_at(exec, &turn.task, SC_LANE_DEMAND, begin_ns + (uint64_t)cell->later_ns);
-    must(state->api->get_important_submit(state->conn, items, A100_LAYERS, &ticket, &error), &error,
-         "get_important_submit");
+    bench_must(state->api->get_important_submit(state->conn, items, A100_LAYERS, &ticket, &error),
+               &error, "get_important_submit");
     if (share > 0)
         engine_go(&engine);
-    must(state->api->get_important_wait(state->conn, ticket, UINT64_MAX, &error), &error,
-         "get_important_wait");
+    bench_must(state->api->get_important_wait(state->conn, ticket, UINT64_MAX, &error), &error,
+               "get_important_wait");
     uint64_t waited_ns = now_ns(state) - begin_ns;
     if (share > 0) {
         engine_await(&engine);
@@ -321,7 +316,7 @@ static struct told run_tail(struct state *state, const struct cell *cell, uint64
                   items[0].row_count, cell->tokens);
     if (cell->later_mbit > 0)
         (void)sc_exec_cancel(exec, &turn.task);
-    must(state->api->release(state->conn, engine.request, &error), &error, "release");
+    bench_must(state->api->release(state->conn, engine.request, &error), &error, "release");
     return told;
 }
 
@@ -337,13 +332,15 @@ static uint64_t run_load(struct state *state, uint64_t tokens)
                                       .request = request,
                                       .layer = layer,
                                       .destination = &memory};
-        must(state->api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin");
-        must(state->api->get_important(state->conn, &item, 1, &error), &error, "get_important");
-        must(state->api->prefetch_next(state->conn, request, layer, NULL, &error), &error,
-             "prefetch_next");
+        bench_must(state->api->begin_layer(state->conn, &request, 1, layer, &error), &error,
+                   "begin");
+        bench_must(state->api->get_important(state->conn, &item, 1, &error), &error,
+                   "get_important");
+        bench_must(state->api->prefetch_next(state->conn, request, layer, NULL, &error), &error,
+                   "prefetch_next");
     }
     uint64_t took_ns = now_ns(state) - begin_ns;
-    must(state->api->release(state->conn, request, &error), &error, "release");
+    bench_must(state->api->release(state->conn, request, &error), &error, "release");
     return took_ns;
 }
 
@@ -438,7 +435,7 @@ static void run_calls(struct state *state, uint64_t calls)
         uint64_t end_ns = bench_now_ns();
         bench_series_add(&given, (middle_ns - begin_ns) / count);
         bench_series_add(&met, (end_ns - again_ns) / count);
-        must(state->api->release(state->conn, engine.request, &error), &error, "release");
+        bench_must(state->api->release(state->conn, engine.request, &error), &error, "release");
     }
     state->api->close(state->conn);
     bench_series_print(&given);
@@ -510,7 +507,7 @@ int main(int argc, char **argv)
     for (uint64_t i = 0; i <= state.tokens; i++)
         state.ids[i] = (uint32_t)(bench_mix(i) % 50000);
     struct sc_io_sim_disk_params disk = {.alloc = &state.alloc, .seed = 20261127};
-    must(sc_io_sim_disk_open(&disk, &state.disk, &error), &error, "simulated disk");
+    bench_must(sc_io_sim_disk_open(&disk, &state.disk, &error), &error, "simulated disk");
     fill_store(&state);
     if (over_ppm > 0)
         fit_device(&state, over_ppm);

@@ -47,12 +47,6 @@ struct state {
     uint64_t read_bytes, promised;
 };
 
-static void must(spec_status status, const struct spec_error *error, const char *what)
-{
-    if (status != SPEC_OK)
-        bench_die("%s: status %d: %s", what, (int)status, error->text);
-}
-
 static uint64_t now_ns(const struct state *state)
 {
     return sc_exec_now_ns(state->conn->exec);
@@ -86,7 +80,7 @@ static void open_connector(struct state *state, const char *fill)
     struct spec_open_params params = {
         .struct_size = sizeof(params), .role = SPEC_ROLE_WRITER, .config = config, .model = &model};
     state->api = spec_connector_api(SPEC_ABI_MAJOR);
-    must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
+    bench_must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
 }
 
 static struct spec_memory memory_of(const struct state *state)
@@ -132,10 +126,11 @@ static void run_pass(struct state *state, const struct pass *pass)
                                       .layer = layer,
                                       .destination = &memory};
         if (pass->matched > 0) {
-            must(api->begin_layer(state->conn, &pass->request, 1, layer, &error), &error, "begin");
-            must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
-            must(api->prefetch_next(state->conn, pass->request, layer, NULL, &error), &error,
-                 "prefetch_next");
+            bench_must(api->begin_layer(state->conn, &pass->request, 1, layer, &error), &error,
+                       "begin");
+            bench_must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
+            bench_must(api->prefetch_next(state->conn, pass->request, layer, NULL, &error), &error,
+                       "prefetch_next");
             state->read_bytes += item.read_bytes;
         }
         wait_ns(state, layer_ns);
@@ -146,11 +141,11 @@ static void run_pass(struct state *state, const struct pass *pass)
                                            .token_count = pass->end - pass->first,
                                            .memory = &rows};
         if (pass->stores)
-            must(api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
+            bench_must(api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
     }
     spec_status ended = SPEC_OK;
     if (ticket != 0)
-        must(api->poll(state->conn, &ticket, 1, &ended, &error), &error, "poll");
+        bench_must(api->poll(state->conn, &ticket, 1, &ended, &error), &error, "poll");
 }
 
 /* Time to first token. loads: false: nothing is looked up. */
@@ -163,7 +158,7 @@ static uint64_t run_request(struct state *state, uint64_t prefix, bool loads)
         .struct_size = sizeof(params), .tokens = state->ids, .token_count = total};
     struct spec_lookup_result found = {.struct_size = sizeof(found)};
     if (loads)
-        must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
+        bench_must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
     struct pass pass = {.request = found.request,
                         .first = found.matched_tokens,
                         .matched = found.matched_tokens,
@@ -176,7 +171,7 @@ static uint64_t run_request(struct state *state, uint64_t prefix, bool loads)
     }
     uint64_t took_ns = now_ns(state) - begin_ns;
     if (loads)
-        must(state->api->release(state->conn, found.request, &error), &error, "release");
+        bench_must(state->api->release(state->conn, found.request, &error), &error, "release");
     wait_ns(state, 2000000000); /* what it stores is written */
     return took_ns;
 }
@@ -191,7 +186,7 @@ static void fill_store(struct state *state)
         struct spec_lookup_params params = {
             .struct_size = sizeof(params), .tokens = state->ids, .token_count = tokens};
         struct spec_lookup_result found = {.struct_size = sizeof(found)};
-        must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
+        bench_must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
         struct pass pass = {.request = found.request, .stores = true};
         for (; pass.first < tokens; pass.first = pass.end) {
             pass.end = state->pass > 0 && tokens - pass.first > state->pass
@@ -199,7 +194,7 @@ static void fill_store(struct state *state)
                            : tokens;
             run_pass(state, &pass);
         }
-        must(state->api->release(state->conn, found.request, &error), &error, "release");
+        bench_must(state->api->release(state->conn, found.request, &error), &error, "release");
         double bytes = (double)(tokens * A100_TOKEN_SIZE / state->scale);
         wait_ns(state, (uint64_t)(bytes * 1.2e9 / state->bytes_per_s) + 1000000000);
     }
@@ -265,14 +260,14 @@ static void run_cell(struct state *state, double factor)
                   a100_compute_ns(0, (double)state->tokens);
     state->bytes_per_s = even * factor;
     state->seed = 1ull << 40;
-    must(sc_io_sim_disk_open(&disk, &state->disk, &error), &error, "simulated disk");
+    bench_must(sc_io_sim_disk_open(&disk, &state->disk, &error), &error, "simulated disk");
     open_connector(state, "cut");
     fill_store(state);
     double first = mean_of(state, state->warm, true);
     double cut = mean_of(state, state->requests, true);
     double promised = (double)state->promised / (double)state->requests;
     struct spec_stats stats = {.struct_size = sizeof(stats)};
-    must(state->api->stats(state->conn, &stats, &error), &error, "stats");
+    bench_must(state->api->stats(state->conn, &stats, &error), &error, "stats");
     state->api->close(state->conn);
     open_connector(state, "load");
     double load = mean_of(state, PREFIXES, true);

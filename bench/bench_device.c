@@ -50,12 +50,6 @@ struct state {
     struct prompt whole, columns, parts[SHORTS]; /* columns: whole, in another memory */
 };
 
-static void must(spec_status status, const struct spec_error *error, const char *what)
-{
-    if (status != SPEC_OK)
-        bench_die("%s: status %d: %s", what, (int)status, error->text);
-}
-
 /* ---- Memory --------------------------------------------------------------------------------- */
 
 /* The words of a layer are a function of the prompt and the layer. */
@@ -195,14 +189,14 @@ static void open_connector(struct state *state)
                                       .log = print_log,
                                       .log_level_max = SPEC_LOG_WARN};
     state->api = spec_connector_api(SPEC_ABI_MAJOR);
-    must(state->api->open(&params, &state->conn, &error), &error, "open");
+    bench_must(state->api->open(&params, &state->conn, &error), &error, "open");
 }
 
 static struct spec_stats stats_of(const struct state *state)
 {
     struct spec_stats stats = {.struct_size = sizeof(stats)};
     struct spec_error error = {.struct_size = sizeof(error)};
-    must(state->api->stats(state->conn, &stats, &error), &error, "stats");
+    bench_must(state->api->stats(state->conn, &stats, &error), &error, "stats");
     return stats;
 }
 
@@ -213,7 +207,7 @@ static spec_request lookup(const struct state *state, const struct prompt *promp
                                         .tokens = prompt->tokens,
                                         .token_count = prompt->token_count + 1};
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    must(state->api->lookup(state->conn, &params, &result, &error), &error, "lookup");
+    bench_must(state->api->lookup(state->conn, &params, &result, &error), &error, "lookup");
     if (result.matched_tokens != wanted)
         bench_die("%" PRIu64 " tokens match, expected %" PRIu64, result.matched_tokens, wanted);
     return result.request;
@@ -232,7 +226,7 @@ static spec_ticket store_layer(const struct state *state, const struct prompt *p
                                        .token_count = prompt->token_count,
                                        .memory = &memory};
     spec_ticket ticket = 0;
-    must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
+    bench_must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
     return ticket;
 }
 
@@ -257,9 +251,10 @@ static void store_prompt(const struct state *state, const struct prompt *prompt)
         await_room(state, prompt->token_count * 2 * state->half_bytes);
         ticket = store_layer(state, prompt, request, layer);
     }
-    must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &status, &error), &error, "wait");
-    must(status, &error, "a ticket");
-    must(state->api->release(state->conn, request, &error), &error, "release");
+    bench_must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &status, &error), &error,
+               "wait");
+    bench_must(status, &error, "a ticket");
+    bench_must(state->api->release(state->conn, request, &error), &error, "release");
 }
 
 /* ---- Loading -------------------------------------------------------------------------------- */
@@ -276,8 +271,8 @@ static uint64_t load_prompts(const struct state *state, const struct prompt *pro
     for (uint64_t i = 0; i < count; i++)
         requests[i] = lookup(state, &prompts[i], prompts[i].token_count);
     for (uint32_t layer = 0; layer < state->layers; layer++) {
-        must(state->api->begin_layer(state->conn, requests, count, layer, &error), &error,
-             "begin_layer");
+        bench_must(state->api->begin_layer(state->conn, requests, count, layer, &error), &error,
+                   "begin_layer");
         for (uint64_t i = 0; i < count; i++) {
             memories[i] = memory_of(state, &prompts[i], layer);
             items[i] = (struct spec_important){.struct_size = sizeof(items[i]),
@@ -285,11 +280,12 @@ static uint64_t load_prompts(const struct state *state, const struct prompt *pro
                                                .layer = layer,
                                                .destination = &memories[i]};
         }
-        must(state->api->get_important(state->conn, items, count, &error), &error, "get_important");
+        bench_must(state->api->get_important(state->conn, items, count, &error), &error,
+                   "get_important");
     }
     uint64_t took_ns = bench_now_ns() - start_ns;
     for (uint64_t i = 0; i < count; i++)
-        must(state->api->release(state->conn, requests[i], &error), &error, "release");
+        bench_must(state->api->release(state->conn, requests[i], &error), &error, "release");
     return took_ns;
 }
 
@@ -518,9 +514,10 @@ static uint64_t stalled_calls(struct state *state, struct gate *gate)
     if (stats_of(state).stage_bytes_used < state->area_bytes)
         bench_die("the device was not stalled");
     gate_turn(gate, false);
-    must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &status, &error), &error, "wait");
-    must(status, &error, "a ticket");
-    must(state->api->release(state->conn, request, &error), &error, "release");
+    bench_must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &status, &error), &error,
+               "wait");
+    bench_must(status, &error, "a ticket");
+    bench_must(state->api->release(state->conn, request, &error), &error, "release");
     return took_ns;
 }
 

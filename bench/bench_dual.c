@@ -66,12 +66,6 @@ struct state {
     uint32_t *ids, *positions;
 };
 
-static void must(spec_status status, const struct spec_error *error, const char *what)
-{
-    if (status != SPEC_OK)
-        bench_die("%s: status %d: %s", what, (int)status, error->text);
-}
-
 static void *zeros(uint64_t count, uint64_t bytes)
 {
     void *memory = calloc(count + 1, bytes);
@@ -177,7 +171,7 @@ static void open_connector(struct state *state, const char *policy, uint64_t rat
     struct spec_open_params params = {
         .struct_size = sizeof(params), .role = SPEC_ROLE_WRITER, .config = config, .model = &model};
     state->api = spec_connector_api(SPEC_ABI_MAJOR);
-    must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
+    bench_must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
 }
 
 /* [token][head][channel] of K, then of V. */
@@ -203,7 +197,7 @@ static spec_request look_up(struct state *state, uint32_t number, bool is_stored
     struct spec_lookup_params params = {
         .struct_size = sizeof(params), .tokens = state->ids, .token_count = rows + is_stored};
     struct spec_lookup_result found = {.struct_size = sizeof(found)};
-    must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
+    bench_must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
     if (found.matched_tokens != (is_stored ? rows : 0))
         bench_die("prefix %" PRIu32 ": lookup promises %" PRIu64 " tokens", number,
                   found.matched_tokens);
@@ -234,17 +228,17 @@ static void prefix_store(struct state *state, uint32_t number)
                                            .token_count = prefix->chunks * CHUNK,
                                            .memory = &memory};
         keys_plant(state, prefix, layer);
-        must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
+        bench_must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
     }
     while (ended == SPEC_PENDING) {
         _Atomic uint32_t never = 0;
         (void)sc_exec_wait(state->conn->exec, &never, 0, now_ns(state) + 1000000);
         spec_status polled = state->api->poll(state->conn, &ticket, 1, &ended, &error);
         if (polled != SPEC_OK && polled != SPEC_PENDING)
-            must(polled, &error, "poll");
+            bench_must(polled, &error, "poll");
     }
-    must(ended, &error, "store");
-    must(state->api->release(state->conn, request, &error), &error, "release");
+    bench_must(ended, &error, "store");
+    bench_must(state->api->release(state->conn, request, &error), &error, "release");
 }
 
 /* ---- Loads ----------------------------------------------------------------------------------- */
@@ -287,10 +281,11 @@ static void layer_load(struct state *state, const struct ask *ask, spec_request 
                                   .positions = state->positions,
                                   .position_capacity = HEADS * state->chunks_max * CHUNK,
                                   .select = &select};
-    must(state->api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin_layer");
-    must(state->api->get_important(state->conn, &item, 1, &error), &error, "get_important");
-    must(state->api->prefetch_next(state->conn, request, layer, NULL, &error), &error,
-         "prefetch_next");
+    bench_must(state->api->begin_layer(state->conn, &request, 1, layer, &error), &error,
+               "begin_layer");
+    bench_must(state->api->get_important(state->conn, &item, 1, &error), &error, "get_important");
+    bench_must(state->api->prefetch_next(state->conn, request, layer, NULL, &error), &error,
+               "prefetch_next");
     if (item.row_count != (wanted > 0 ? wanted : 1) || item.result_flags != 0)
         bench_die("layer %" PRIu32 ": %" PRIu64 " rows, flags %" PRIu32 ", %" PRIu64 " are wanted",
                   layer, item.row_count, item.result_flags, wanted);
@@ -312,7 +307,7 @@ static uint64_t request_run(struct state *state, const struct ask *ask, struct c
     for (uint32_t layer = 0; layer < state->layers; layer++)
         layer_load(state, ask, request, layer, counts);
     uint64_t took_ns = now_ns(state) - begin_ns;
-    must(state->api->release(state->conn, request, &error), &error, "release");
+    bench_must(state->api->release(state->conn, request, &error), &error, "release");
     return took_ns;
 }
 
@@ -333,11 +328,11 @@ static void policy_run(struct state *state, const char *policy)
     for (uint64_t i = 0; i < state->ask_count; i++) {
         if (i == state->warm_count) {
             counts = (struct counts){0};
-            must(state->api->stats(state->conn, &before, &error), &error, "stats");
+            bench_must(state->api->stats(state->conn, &before, &error), &error, "stats");
         }
         took[i] = request_run(state, &state->asks[i], &counts);
     }
-    must(state->api->stats(state->conn, &after, &error), &error, "stats");
+    bench_must(state->api->stats(state->conn, &after, &error), &error, "stats");
     qsort(took + state->warm_count, count, sizeof(*took), compare);
     for (uint64_t i = state->warm_count; i < state->ask_count; i++)
         total += took[i];
@@ -389,7 +384,7 @@ int main(int argc, char **argv)
     state.ids = zeros(rows + 1, sizeof(*state.ids));
     state.positions = zeros(HEADS * rows, sizeof(*state.positions));
     struct sc_io_sim_disk_params disk = {.alloc = &state.alloc, .seed = 20261128};
-    must(sc_io_sim_disk_open(&disk, &state.disk, &error), &error, "simulated disk");
+    bench_must(sc_io_sim_disk_open(&disk, &state.disk, &error), &error, "simulated disk");
     open_connector(&state, "lru", 0);
     for (uint32_t i = 0; i < state.prefix_count; i++)
         prefix_store(&state, i);

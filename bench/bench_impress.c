@@ -95,12 +95,6 @@ struct request {
     uint64_t prefix, question, tokens;
 };
 
-static void must(spec_status status, const struct spec_error *error, const char *what)
-{
-    if (status != SPEC_OK)
-        bench_die("%s: status %d: %s", what, (int)status, error->text);
-}
-
 static uint64_t now_ns(const struct state *state)
 {
     return sc_exec_now_ns(state->conn->exec);
@@ -215,7 +209,7 @@ static spec_request look_up(const struct state *state, uint64_t prefix, uint64_t
     struct spec_lookup_params params = {
         .struct_size = sizeof(params), .tokens = state->ids, .token_count = tokens + 1};
     struct spec_lookup_result found = {.struct_size = sizeof(found)};
-    must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
+    bench_must(state->api->lookup(state->conn, &params, &found, &error), &error, "lookup");
     if (found.matched_tokens != expected)
         bench_die("%" PRIu64 " tokens match, %" PRIu64 " expected", found.matched_tokens, expected);
     return found.request;
@@ -227,8 +221,9 @@ static void await_ticket(const struct state *state, spec_ticket ticket)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status ended = SPEC_PENDING;
-    must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &ended, &error), &error, "wait");
-    must(ended, &error, "a store");
+    bench_must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &ended, &error), &error,
+               "wait");
+    bench_must(ended, &error, "a store");
 }
 
 static void await_room(const struct state *state, uint64_t layer_bytes)
@@ -239,7 +234,7 @@ static void await_room(const struct state *state, uint64_t layer_bytes)
         bench_die("a layer of %" PRIu64 " bytes does not fit half of --stage-bytes", layer_bytes);
     do {
         wait_until(state, now_ns(state) + 500000);
-        must(state->api->stats(state->conn, &stats, &error), &error, "stats");
+        bench_must(state->api->stats(state->conn, &stats, &error), &error, "stats");
     } while (stats.stage_bytes_used > state->stage_bytes / 2 - layer_bytes);
 }
 
@@ -258,17 +253,17 @@ static void store_prefix(struct state *state, uint64_t prefix)
                                            .layer = layer,
                                            .token_count = tokens,
                                            .memory = &memory};
-        must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
+        bench_must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
     }
     await_ticket(state, ticket);
-    must(state->api->release(state->conn, request, &error), &error, "release");
+    bench_must(state->api->release(state->conn, request, &error), &error, "release");
 }
 
 static void fill_store(struct state *state, const char *config)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t seed = 3;
-    must(open_connector(state, config, &error), &error, "open, to fill the store");
+    bench_must(open_connector(state, config, &error), &error, "open, to fill the store");
     /* Finite halves: a query's zeros would make nothing of a NaN. */
     for (uint64_t i = 0; i < 2 * state->longest * state->half_bytes; i += 8) {
         uint64_t word = next_word(&seed) & UINT64_C(0xbfffbfffbfffbfff);
@@ -392,9 +387,10 @@ static void run_layer(struct state *state, const struct request *request, spec_r
                                   .destination = &memory,
                                   .positions = state->positions,
                                   .position_capacity = request->tokens * state->kv_heads};
-    must(api->begin_layer(state->conn, &handle, 1, layer, &error), &error, "begin_layer");
-    must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
-    must(api->prefetch_next(state->conn, handle, layer, NULL, &error), &error, "prefetch_next");
+    bench_must(api->begin_layer(state->conn, &handle, 1, layer, &error), &error, "begin_layer");
+    bench_must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
+    bench_must(api->prefetch_next(state->conn, handle, layer, NULL, &error), &error,
+               "prefetch_next");
     double bus_ns = bus_bytes(state, request, &item) / state->bus_bytes_per_s * 1e9;
     double ns = bus_ns + gpu_ns(state, request, &item);
     wait_until(state, now_ns(state) + (uint64_t)ns);
@@ -430,7 +426,7 @@ static void run_request(struct state *state, uint64_t number, struct outcome *re
         run_layer(state, &request, handle, layer, &queries, ret_outcome);
     ret_outcome->ttft_ns = now_ns(state) - begin_ns;
     ret_outcome->load_ns += ret_outcome->bus_ns;
-    must(state->api->release(state->conn, handle, &error), &error, "release");
+    bench_must(state->api->release(state->conn, handle, &error), &error, "release");
 }
 
 /* The number-th request: simulated, or known. */
@@ -662,7 +658,7 @@ int main(int argc, char **argv)
            state.dump.entries[state.entry].tokens, state.questions);
     print_computed(&state);
     sc_alloc_init(&state.alloc);
-    must(sc_io_sim_disk_open(&disk, &state.disk, &error), &error, "simulated disk");
+    bench_must(sc_io_sim_disk_open(&disk, &state.disk, &error), &error, "simulated disk");
     fill_store(&state, fill_config);
     run_configs(&state, configs);
     sc_io_sim_disk_close(state.disk);

@@ -68,12 +68,6 @@ struct state {
     _Atomic uint32_t written;
 };
 
-static void must(spec_status status, const struct spec_error *error, const char *what)
-{
-    if (status != SPEC_OK)
-        bench_die("%s: status %d: %s", what, (int)status, error->text);
-}
-
 static void *memory_of(uint64_t bytes)
 {
     void *memory = calloc(1, bytes);
@@ -108,8 +102,8 @@ static void on_written(struct sc_store_extent *extent, spec_status status, void 
     struct sc_store_commit commit = {.tokens = state->tokens};
     uint64_t first;
     (void)extent_user;
-    must(status, &error, "an extent");
-    must(sc_store_extent_commit(extent, &commit, &first, &error), &error, "commit");
+    bench_must(status, &error, "an extent");
+    bench_must(sc_store_extent_commit(extent, &commit, &first, &error), &error, "commit");
     for (uint64_t i = 0; i < state->pass_rows / CHUNK; i++)
         state->ranges[state->range_count++] =
             (struct sc_store_range){.piece = first + i, .row_count = CHUNK};
@@ -179,15 +173,15 @@ static void store_pass(struct state *state, uint64_t first, uint64_t rows)
     state->pass_first = first;
     state->pass_rows = rows;
     uint32_t written = atomic_load(&state->written);
-    must(sc_store_extent_begin(state->store, &pass, &extent, &error), &error, "begin");
+    bench_must(sc_store_extent_begin(state->store, &pass, &extent, &error), &error, "begin");
     for (state->layer = 0; state->layer < LAYERS; state->layer++) {
         do {
             (void)usleep(200);
             sc_store_stats(state->store, &stats);
         } while (stats.stage_bytes_used > 16u << 20);
         const struct sc_store_source source = {.pack = pack, .user = state};
-        must(sc_store_extent_put_layer(extent, (uint32_t)state->layer, &source, &error), &error,
-             "a layer");
+        bench_must(sc_store_extent_put_layer(extent, (uint32_t)state->layer, &source, &error),
+                   &error, "a layer");
     }
     while (atomic_load(&state->written) == written)
         (void)sc_exec_wait(state->exec, &state->written, written, SC_EXEC_FOREVER);
@@ -229,10 +223,11 @@ static void open_store(struct state *state, const char *backend)
     sc_alloc_init(&state->alloc);
     sc_log_init(&state->log, NULL, NULL, 0);
     sc_fault_init(&state->fault);
-    must(sc_config_parse(&state->alloc, config, &state->config, &error), &error, "configuration");
+    bench_must(sc_config_parse(&state->alloc, config, &state->config, &error), &error,
+               "configuration");
     struct sc_exec_params exec = {
         .alloc = &state->alloc, .thread_count = state->config.io_threads, .name = "plan"};
-    must(sc_exec_open(&exec, &state->exec, &error), &error, "executor");
+    bench_must(sc_exec_open(&exec, &state->exec, &error), &error, "executor");
     struct sc_store_params params = {
         .alloc = &state->alloc,
         .exec = state->exec,
@@ -247,8 +242,8 @@ static void open_store(struct state *state, const char *backend)
         .on_piece = on_piece,
         .on_written = on_written,
         .user = state};
-    must(sc_store_open(&params, &state->store, &error), &error, "open");
-    must(sc_store_readers_open(state->store, 2, state->readers, &error), &error, "readers");
+    bench_must(sc_store_open(&params, &state->store, &error), &error, "open");
+    bench_must(sc_store_readers_open(state->store, 2, state->readers, &error), &error, "readers");
     uint64_t most = sc_store_extent_rows_max(state->store) / CHUNK * CHUNK;
     for (uint64_t at = state->range_count * CHUNK; at < state->row_count;) {
         uint64_t rows = state->row_count - at < most ? state->row_count - at : most;
@@ -259,8 +254,8 @@ static void open_store(struct state *state, const char *backend)
         bench_die("%s holds something else", state->dir);
     await_codes(state);
     for (uint32_t i = 0; i < AHEAD; i++)
-        must(sc_store_sketch_open(state->store, ROWS_MAX, &state->sketches[i], &error), &error,
-             "sketches");
+        bench_must(sc_store_sketch_open(state->store, ROWS_MAX, &state->sketches[i], &error),
+                   &error, "sketches");
 }
 
 /* ---- Plans ---------------------------------------------------------------------------------- */
@@ -290,7 +285,7 @@ static struct plan plan_of(const struct state *state, const struct sc_store_pick
     sc_store_pick_plan_begin(&planner, state->store, layer, state->ranges, state->range_count,
                              picks, &memory);
     while (sc_store_pick_plan_next(&planner, &op)) {
-        must(op.status, &(struct spec_error){.text = "no such row"}, "plan");
+        bench_must(op.status, &(struct spec_error){.text = "no such row"}, "plan");
         for (uint32_t i = 0; i < op.part_count; i++) {
             uint64_t pages = op.parts[i].bytes / SC_IO_PAGE_BYTES;
             plan.bytes += op.parts[i].bytes;
@@ -350,8 +345,9 @@ static void reader_drain(const struct state *state, uint32_t layer, bool checks)
     uint8_t *dst = state->destination, *expected = checks ? memory_of(state->row_bytes) : NULL;
     uint64_t count = 0;
     do {
-        must(sc_store_reader_next(state->readers[layer % 2], SC_EXEC_FOREVER, NULL, &rows, &error),
-             &error, "rows");
+        bench_must(
+            sc_store_reader_next(state->readers[layer % 2], SC_EXEC_FOREVER, NULL, &rows, &error),
+            &error, "rows");
         memcpy(dst, rows.rows, rows.row_count * state->row_bytes);
         for (uint64_t i = 0; checks && i < rows.row_count; i++) {
             row_fill(state, layer, state->picks[rows.row_first + i], expected);
@@ -455,8 +451,9 @@ static void teach_model(struct state *state)
         sc_store_reader_begin(state->readers[0], i % LAYERS, state->ranges, state->range_count,
                               SC_LANE_DEMAND);
         do
-            must(sc_store_reader_next(state->readers[0], SC_EXEC_FOREVER, NULL, &rows, &error),
-                 &error, "rows");
+            bench_must(
+                sc_store_reader_next(state->readers[0], SC_EXEC_FOREVER, NULL, &rows, &error),
+                &error, "rows");
         while (rows.row_count > 0);
         (void)load_layers(state, &picks, false, false);
     }
@@ -487,7 +484,7 @@ static void codes_await(const struct state *state, uint32_t layer, bool checks,
     struct sc_store_read_cost cost;
     struct sc_store_slab slab;
     sc_store_sketch_demand(sketch);
-    must(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), &error, "codes");
+    bench_must(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), &error, "codes");
     for (uint64_t i = 0; checks && i < state->range_count; i++)
         if (!sc_store_slab_of(sc_store_sketch_keys(sketch), i, &slab))
             bench_die("layer %" PRIu32 ", range %" PRIu64 " has no codes", layer, i);

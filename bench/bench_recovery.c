@@ -42,12 +42,6 @@ struct options {
     uint64_t chunks, rounds;
 };
 
-static void must(spec_status status, const char *what, const struct spec_error *error)
-{
-    if (status != SPEC_OK)
-        bench_die("%s: status %" PRId32 ": %s", what, status, error->text);
-}
-
 static spec_connector *open_store(const struct options *options, struct spec_plugin *plugin,
                                   uint64_t *ret_ns)
 {
@@ -62,9 +56,9 @@ static spec_connector *open_store(const struct options *options, struct spec_plu
     struct spec_open_params params = {
         .struct_size = sizeof(params), .config = options->config, .model = &model};
     spec_connector *conn = NULL;
-    must(spec_load(options->connector, plugin, &error), "load", &error);
+    bench_must(spec_load(options->connector, plugin, &error), &error, "load");
     uint64_t begin_ns = bench_now_ns();
-    must(plugin->api->open(&params, &conn, &error), "open", &error);
+    bench_must(plugin->api->open(&params, &conn, &error), &error, "open");
     *ret_ns = bench_now_ns() - begin_ns;
     return conn;
 }
@@ -96,13 +90,13 @@ static void prompt_store(const struct spec_api *api, spec_connector *conn, const
                                  .v_bytes = token_count * ROW_BYTES,
                                  .token_stride_bytes = ROW_BYTES,
                                  .head_stride_bytes = ROW_BYTES};
-    must(api->lookup(conn, &lookup, &found, &error), "lookup", &error);
+    bench_must(api->lookup(conn, &lookup, &found, &error), &error, "lookup");
     struct spec_store_params store = {.struct_size = sizeof(store),
                                       .request = found.request,
                                       .token_count = token_count,
                                       .memory = &memory};
-    must(api->store(conn, &store, 1, ret_ticket, &error), "store", &error);
-    must(api->release(conn, found.request, &error), "release", &error);
+    bench_must(api->store(conn, &store, 1, ret_ticket, &error), &error, "store");
+    bench_must(api->release(conn, found.request, &error), &error, "release");
 }
 
 static void fill(const struct options *options)
@@ -122,10 +116,10 @@ static void fill(const struct options *options)
         left -= chunks;
         if (waiting < IN_FLIGHT && left > 0)
             continue;
-        must(plugin.api->wait(conn, tickets, waiting, UINT64_MAX, statuses, &error), "wait",
-             &error);
+        bench_must(plugin.api->wait(conn, tickets, waiting, UINT64_MAX, statuses, &error), &error,
+                   "wait");
         for (uint64_t i = 0; i < waiting; i++)
-            must(statuses[i], "a pass", &error);
+            bench_must(statuses[i], &error, "a pass");
         waiting = 0;
     }
     (void)raise(SIGKILL);

@@ -89,12 +89,6 @@ struct outcome { /* of one request */
         planted_found;
 };
 
-static void must(spec_status status, const struct spec_error *error, const char *what)
-{
-    if (status != SPEC_OK)
-        bench_die("%s: status %d: %s", what, (int)status, error->text);
-}
-
 static uint64_t next_word(uint64_t *seed)
 {
     uint64_t word = bench_mix(*seed);
@@ -268,9 +262,10 @@ static void open_connector(struct state *state, const char *config)
                                       .log_level_max = SPEC_LOG_WARN};
     state->api = spec_connector_api(SPEC_ABI_MAJOR);
     if (state->disk == NULL)
-        must(state->api->open(&params, &state->conn, &error), &error, "open");
+        bench_must(state->api->open(&params, &state->conn, &error), &error, "open");
     else
-        must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error, "open");
+        bench_must(sc_sim_connector_open(&params, state->disk, &state->conn, &error), &error,
+                   "open");
 }
 
 static void ids_of(struct state *state, uint64_t prefix)
@@ -286,7 +281,7 @@ static struct spec_lookup_result lookup(const struct state *state)
     struct spec_lookup_params params = {
         .struct_size = sizeof(params), .tokens = state->ids, .token_count = state->tokens + 1};
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    must(state->api->lookup(state->conn, &params, &result, &error), &error, "lookup");
+    bench_must(state->api->lookup(state->conn, &params, &result, &error), &error, "lookup");
     return result;
 }
 
@@ -329,7 +324,7 @@ static void await_room(const struct state *state)
         bench_die("a layer of %" PRIu64 " bytes does not fit half of --stage-bytes", layer_bytes);
     do {
         wait_until(state, now_ns(state) + 500000);
-        must(state->api->stats(state->conn, &stats, &error), &error, "stats");
+        bench_must(state->api->stats(state->conn, &stats, &error), &error, "stats");
     } while (stats.stage_bytes_used > state->stage_bytes / 2 - layer_bytes);
 }
 
@@ -351,11 +346,12 @@ static void store_prefix(struct state *state, uint64_t prefix)
                                            .layer = layer,
                                            .token_count = state->tokens,
                                            .memory = &memory};
-        must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
+        bench_must(state->api->store(state->conn, &params, 1, &ticket, &error), &error, "store");
     }
-    must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &ended, &error), &error, "wait");
-    must(ended, &error, "the last ticket");
-    must(state->api->release(state->conn, found.request, &error), &error, "release");
+    bench_must(state->api->wait(state->conn, &ticket, 1, UINT64_MAX, &ended, &error), &error,
+               "wait");
+    bench_must(ended, &error, "the last ticket");
+    bench_must(state->api->release(state->conn, found.request, &error), &error, "release");
 }
 
 /* Until the connector has made codes of what it stores, where it makes any. */
@@ -365,7 +361,7 @@ static void await_codes(const struct state *state)
     struct spec_stats stats = {.struct_size = sizeof(stats)};
     do {
         wait_until(state, now_ns(state) + 1000000);
-        must(state->api->stats(state->conn, &stats, &error), &error, "stats");
+        bench_must(state->api->stats(state->conn, &stats, &error), &error, "stats");
     } while (stats.building != 0);
 }
 
@@ -462,8 +458,8 @@ static void prefetch(struct state *state, spec_request request, uint32_t layer,
                      const struct spec_queries *hint)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    must(state->api->prefetch_next(state->conn, request, layer, hint, &error), &error,
-         "prefetch_next");
+    bench_must(state->api->prefetch_next(state->conn, request, layer, hint, &error), &error,
+               "prefetch_next");
 }
 
 /* Where nothing is computed between two layers there is nothing to do ahead of the second. */
@@ -487,8 +483,8 @@ static void ahead_begin(const struct state *state, spec_request request, uint32_
     ret_ahead->hint = *hint;
     ret_ahead->memory = memory_of(state, layer);
     if (!state->selects) /* for the reads of the layer behind it: else its submission begins them */
-        must(state->api->begin_layer(state->conn, &request, 1, layer, &error), &error,
-             "begin_layer");
+        bench_must(state->api->begin_layer(state->conn, &request, 1, layer, &error), &error,
+                   "begin_layer");
     ret_ahead->item =
         (struct spec_important){.struct_size = sizeof(ret_ahead->item),
                                 .flags = state->selects ? SPEC_ITEM_AHEAD : 0,
@@ -496,9 +492,9 @@ static void ahead_begin(const struct state *state, spec_request request, uint32_
                                 .layer = layer,
                                 .queries = state->hints == HINTS_NONE ? NULL : &ret_ahead->hint,
                                 .destination = &ret_ahead->memory};
-    must(state->api->get_important_submit(state->conn, &ret_ahead->item, 1, &ret_ahead->ticket,
-                                          &error),
-         &error, "get_important_submit");
+    bench_must(state->api->get_important_submit(state->conn, &ret_ahead->item, 1,
+                                                &ret_ahead->ticket, &error),
+               &error, "get_important_submit");
 }
 
 /* What the device took beside the host's compute is not exposed. */
@@ -506,8 +502,8 @@ static void ahead_end(const struct state *state, struct ahead *ahead, struct out
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     uint64_t begin_ns = now_ns(state);
-    must(state->api->get_important_wait(state->conn, ahead->ticket, UINT64_MAX, &error), &error,
-         "get_important_wait");
+    bench_must(state->api->get_important_wait(state->conn, ahead->ticket, UINT64_MAX, &error),
+               &error, "get_important_wait");
     uint64_t took_ns = now_ns(state) - begin_ns;
     if (ahead->item.io_exposed_ns > took_ns)
         ahead->item.io_exposed_ns = took_ns;
@@ -529,10 +525,11 @@ static void beside(struct state *state, uint32_t layer)
                                   .select = &all,
                                   .destination = &memory};
     uint64_t begin_ns = now_ns(state);
-    must(state->api->get_important(state->conn, &item, 1, &error), &error, "get_important beside");
+    bench_must(state->api->get_important(state->conn, &item, 1, &error), &error,
+               "get_important beside");
     uint64_t took_ns = now_ns(state) - begin_ns;
     state->beside_ns = took_ns > state->beside_ns ? took_ns : state->beside_ns;
-    must(state->api->release(state->conn, found.request, &error), &error, "release");
+    bench_must(state->api->release(state->conn, found.request, &error), &error, "release");
 }
 
 static void run_layer(struct state *state, spec_request request, uint32_t layer, uint32_t variant,
@@ -555,13 +552,13 @@ static void run_layer(struct state *state, spec_request request, uint32_t layer,
     };
     bool is_ahead = goes_ahead(state), is_there = ahead->ticket != 0 && !state->selects;
     ahead->ticket = 0;
-    must(api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin_layer");
+    bench_must(api->begin_layer(state->conn, &request, 1, layer, &error), &error, "begin_layer");
     if (state->hints == HINTS_BEFORE && !is_ahead)
         prefetch(state, request, layer, &hint);
     if (is_there)
         item = ahead->item;
     else
-        must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
+        bench_must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
     if (state->hints != HINTS_BEFORE || is_ahead)
         prefetch(state, request, layer, state->hints == HINTS_AFTER ? &hint : NULL);
     uint64_t done_ns = now_ns(state);
@@ -594,7 +591,7 @@ static void run_request(struct state *state, uint64_t number, uint16_t *rows[2],
     for (uint32_t i = 0; i < 12; i++)
         bell += next_unit(&seed) - 0.5;
     double at = ((double)state->prefixes - 1) / 2 + bell * (double)state->prefixes / 6;
-    at = at < 0 ? 0 : at > (double)state->prefixes - 1 ? (double)state->prefixes - 1 : at;
+    at = at<0 ? 0 : at>(double) state->prefixes - 1 ? (double)state->prefixes - 1 : at;
     uint64_t prefix = (uint64_t)llround(at);
     uint32_t variant = (uint32_t)(number % VARIANTS);
     *ret_outcome = (struct outcome){0};
@@ -608,7 +605,7 @@ static void run_request(struct state *state, uint64_t number, uint16_t *rows[2],
         run_layer(state, found.request, layer, variant, rows, &ahead, ret_outcome);
     ret_outcome->ttft_ns = now_ns(state) - begin_ns;
     ret_outcome->cpu_ns = spent_ns() - cpu_ns;
-    must(state->api->release(state->conn, found.request, &error), &error, "release");
+    bench_must(state->api->release(state->conn, found.request, &error), &error, "release");
     compare(state, prefix, variant, ret_outcome);
 }
 
@@ -685,7 +682,7 @@ static void sim_fill(struct state *state, const char *config)
     struct sc_io_sim_disk_params disk = {.alloc = &state->alloc, .seed = ROUND_SEED};
     struct spec_error error = {.struct_size = sizeof(error)};
     sc_alloc_init(&state->alloc);
-    must(sc_io_sim_disk_open(&disk, &state->disk, &error), &error, "simulated disk");
+    bench_must(sc_io_sim_disk_open(&disk, &state->disk, &error), &error, "simulated disk");
     open_connector(state, config);
     mode_fill(state);
     state->api->close(state->conn);

@@ -41,12 +41,6 @@ struct loads {
     uint64_t read_bytes, exact_rows;
 };
 
-static void must(spec_status status, const struct spec_error *error, const char *what)
-{
-    if (status != SPEC_OK)
-        bench_die("%s: status %d: %s", what, (int)status, error->text);
-}
-
 static uint64_t layer_bytes(const struct loads *it)
 {
     return it->scene.bytes;
@@ -137,14 +131,14 @@ static void connector_open(struct rig *rig, struct loads *it, const char *store,
                                       .log = print_log,
                                       .log_level_max = SPEC_LOG_WARN};
     it->api = spec_connector_api(SPEC_ABI_MAJOR);
-    must(it->api->open(&params, &it->conn, &error), &error, "open");
+    bench_must(it->api->open(&params, &it->conn, &error), &error, "open");
 }
 
 static struct spec_stats stats_of(const struct loads *it)
 {
     struct spec_stats stats = {.struct_size = sizeof(stats)};
     struct spec_error error = {.struct_size = sizeof(error)};
-    must(it->api->stats(it->conn, &stats, &error), &error, "stats");
+    bench_must(it->api->stats(it->conn, &stats, &error), &error, "stats");
     return stats;
 }
 
@@ -154,7 +148,7 @@ static spec_request lookup(const struct loads *it, uint64_t wanted)
     struct spec_lookup_params params = {
         .struct_size = sizeof(params), .tokens = it->tokens, .token_count = it->shape->rows + 1};
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    must(it->api->lookup(it->conn, &params, &result, &error), &error, "lookup");
+    bench_must(it->api->lookup(it->conn, &params, &result, &error), &error, "lookup");
     if (result.matched_tokens != wanted)
         bench_die("%" PRIu64 " tokens match, expected %" PRIu64, result.matched_tokens, wanted);
     return result.request;
@@ -176,11 +170,11 @@ static void store_all(const struct loads *it)
                                            .memory = &memory};
         while (stats_of(it).stage_bytes_used > 96ull << 20) /* a layer fits beside that */
             (void)usleep(200);
-        must(it->api->store(it->conn, &params, 1, &ticket, &error), &error, "store");
+        bench_must(it->api->store(it->conn, &params, 1, &ticket, &error), &error, "store");
     }
-    must(it->api->wait(it->conn, &ticket, 1, UINT64_MAX, &status, &error), &error, "wait");
-    must(status, &error, "a ticket");
-    must(it->api->release(it->conn, request, &error), &error, "release");
+    bench_must(it->api->wait(it->conn, &ticket, 1, UINT64_MAX, &status, &error), &error, "wait");
+    bench_must(status, &error, "a ticket");
+    bench_must(it->api->release(it->conn, request, &error), &error, "release");
     while (stats_of(it).building != 0)
         (void)usleep(1000);
 }
@@ -203,12 +197,13 @@ static void load_all(struct rig *rig, struct loads *it, bool to_device)
                                       .layer = layer,
                                       .select = &all,
                                       .destination = &memory};
-        must(it->api->begin_layer(it->conn, &request, 1, layer, &error), &error, "begin_layer");
-        must(it->api->get_important(it->conn, &item, 1, &error), &error, "get_important");
+        bench_must(it->api->begin_layer(it->conn, &request, 1, layer, &error), &error,
+                   "begin_layer");
+        bench_must(it->api->get_important(it->conn, &item, 1, &error), &error, "get_important");
     }
     if (to_device)
         rig_wait(rig, rig->stream);
-    must(it->api->release(it->conn, request, &error), &error, "release");
+    bench_must(it->api->release(it->conn, request, &error), &error, "release");
 }
 
 static void device_run(struct rig *rig, void *job, uint64_t turn)
@@ -361,7 +356,7 @@ static double one_call(struct rig *rig, struct loads *it, spec_request request, 
                                   .exact_bit_words = words};
     memset(it->exact_bits, 0, words * sizeof(*it->exact_bits));
     uint64_t begin_ns = bench_now_ns();
-    must(it->api->get_important(it->conn, &item, 1, &error), &error, "get_important");
+    bench_must(it->api->get_important(it->conn, &item, 1, &error), &error, "get_important");
     double took_ns = (double)(bench_now_ns() - begin_ns);
     it->read_bytes += item.read_bytes;
     it->exact_rows = item.exact_rows;
@@ -383,7 +378,7 @@ static void coarse_load(struct loads *it, spec_request request, uint32_t layer)
                                   .layer = layer,
                                   .select = &none,
                                   .destination = &memory};
-    must(it->api->get_important(it->conn, &item, 1, &error), &error, "get_important, codes");
+    bench_must(it->api->get_important(it->conn, &item, 1, &error), &error, "get_important, codes");
 }
 
 static void call_check(struct rig *rig, struct loads *it, spec_request request, uint32_t layer)
@@ -429,7 +424,8 @@ static void calls_pass(struct rig *rig, struct loads *it, struct rig_samples *re
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_request request = lookup(it, it->shape->rows);
     for (uint32_t layer = 0; layer < it->layers; layer++) {
-        must(it->api->begin_layer(it->conn, &request, 1, layer, &error), &error, "begin_layer");
+        bench_must(it->api->begin_layer(it->conn, &request, 1, layer, &error), &error,
+                   "begin_layer");
         (void)usleep(20000);
         double ns = one_call(rig, it, request, layer);
         rig_wait(rig, rig->stream);
@@ -438,7 +434,7 @@ static void calls_pass(struct rig *rig, struct loads *it, struct rig_samples *re
         if (ret_times != NULL && ret_times->count < RIG_ROUNDS_MAX)
             ret_times->of[ret_times->count++] = ns * 1e-3;
     }
-    must(it->api->release(it->conn, request, &error), &error, "release");
+    bench_must(it->api->release(it->conn, request, &error), &error, "release");
 }
 
 static void calls(struct rig *rig, struct loads *it)
