@@ -57,9 +57,36 @@ static bool key_set(const struct sc_store *store, uint32_t layer,
     return true;
 }
 
+/* All chunks of the extent's edition in another order; false: it has none. */
+static bool chunks_key(const struct sc_store_extent_entry *extent,
+                       struct sc_store_host_key *ret_key)
+{
+    const struct sc_store_annex *order = atomic_load_explicit(&extent->order, memory_order_acquire);
+    if (order == NULL)
+        return false;
+    *ret_key = (struct sc_store_host_key){.copy = order->copy, .kind = SC_STORE_HOST_SLOTS};
+    return true;
+}
+
+/* Of how many layers all rows would be what is there of an extent's chunks. */
+static uint32_t chunks_layers(const struct sc_store *store,
+                              const struct sc_store_extent_entry *extent, uint32_t *ret_risen)
+{
+    struct sc_store_host_key key;
+    uint64_t chunk = store->params.config->chunk_tokens;
+    uint64_t each = (extent->row_count + chunk - 1) / chunk;
+    *ret_risen = 0;
+    if (!chunks_key(extent, &key))
+        return 0;
+    uint32_t chunks = sc_store_host_layers(store->host, &key, ret_risen);
+    *ret_risen = (uint32_t)(*ret_risen / each);
+    return (uint32_t)(chunks / each);
+}
+
 uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece,
                                     uint32_t *ret_risen)
 {
+    uint32_t risen = 0, risen_chunks = 0;
     if (ret_risen != NULL)
         *ret_risen = 0;
     const struct sc_store_piece_entry *entry = NULL;
@@ -68,7 +95,12 @@ uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece
     if (entry == NULL)
         return 0;
     struct sc_store_host_key key = key_of(store, entry, 0);
-    return sc_store_host_layers(store->host, &key, ret_risen);
+    uint32_t layers = sc_store_host_layers(store->host, &key, &risen);
+    layers +=
+        chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), &risen_chunks);
+    if (ret_risen != NULL)
+        *ret_risen = risen + risen_chunks;
+    return layers;
 }
 
 uint64_t sc_store_gpu_risen_rows(const struct sc_store *store)
@@ -97,6 +129,41 @@ struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_
     hosted.v_at = hosted.row_at + rows * shape->k_row_bytes;
     SC_ASSERT(store->params.poison, sc_store_host_rows(hosted.slab) == rows);
     return hosted;
+}
+
+struct sc_store_hosted_chunk sc_store_hosted_chunk_of(const struct sc_store *store, uint32_t layer,
+                                                      const struct sc_store_slab_where *where,
+                                                      uint64_t row_count, uint64_t slot)
+{
+    uint64_t rows = store->params.config->chunk_tokens, first = slot - slot % rows;
+    return (struct sc_store_hosted_chunk){.key = {.copy = where->slots_copy,
+                                                  .first = (uint32_t)first,
+                                                  .layer = layer,
+                                                  .kind = SC_STORE_HOST_SLOTS},
+                                          .first = first,
+                                          .end =
+                                              first + rows < row_count ? first + rows : row_count};
+}
+
+struct sc_store_hosted sc_store_hosted_chunk_get(const struct sc_store *store,
+                                                 const struct sc_store_hosted_chunk *chunk)
+{
+    struct sc_store_hosted hosted = {0};
+    if (store->host == NULL)
+        return hosted;
+    hosted.slab = sc_store_host_find(store->host, &chunk->key, &hosted.tier);
+    if (hosted.slab == NULL)
+        return hosted;
+    hosted.bytes = sc_store_host_bytes(store->host, hosted.slab);
+    hosted.v_at = (chunk->end - chunk->first) * store->shape.k_row_bytes;
+    SC_ASSERT(store->params.poison, sc_store_host_rows(hosted.slab) == chunk->end - chunk->first);
+    return hosted;
+}
+
+bool sc_store_hosted_chunk_has(const struct sc_store *store,
+                               const struct sc_store_hosted_chunk *chunk)
+{
+    return sc_store_host_has(store->host, &chunk->key);
 }
 
 bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
@@ -143,31 +210,38 @@ void sc_store_hosted_forget_tags(const struct sc_store *store, uint32_t layer,
     struct sc_store_host_key key;
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
         return;
-    for (uint32_t kind = 0; kind < SC_STORE_HOST_KINDS; kind++) {
+    for (uint32_t kind = SC_STORE_HOST_CODES; kind <= SC_STORE_HOST_TAGS; kind++) {
         key = key_of_kind(store, piece, layer, kind);
-        if (kind != SC_STORE_HOST_ROWS)
-            sc_store_host_forget(store->host, &key);
+        sc_store_host_forget(store->host, &key);
     }
 }
 
 void sc_store_hosted_piece_gone(const struct sc_store *store,
                                 const struct sc_store_piece_entry *piece)
 {
-    for (uint32_t kind = 0; kind < SC_STORE_HOST_KINDS; kind++) {
-        struct sc_store_host_key key = key_of_kind(store, piece, 0, kind);
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    struct sc_store_host_key key;
+    for (uint32_t kind = SC_STORE_HOST_ROWS; kind <= SC_STORE_HOST_TAGS; kind++) {
+        key = key_of_kind(store, piece, 0, kind);
         sc_store_host_forget_layers(store->host, &key);
     }
+    if (atomic_load(&extent->live_count) == 0 && chunks_key(extent, &key))
+        sc_store_host_forget_layers(store->host, &key);
 }
 
 void sc_store_hosted_rows_gone(const struct sc_store *store,
                                const struct sc_store_extent_entry *extent)
 {
     static const uint32_t KINDS[] = {SC_STORE_HOST_ROWS, SC_STORE_HOST_TAGS, SC_STORE_HOST_PROBES};
+    struct sc_store_host_key key;
+    if (chunks_key(extent, &key))
+        sc_store_host_forget_layers(store->host, &key);
     for (uint64_t id = extent->piece_first; id <= extent->piece_last; id++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
         if (piece == NULL || sc_store_table_extent(&store->table, piece->extent) != extent)
             continue;
-        struct sc_store_host_key key = key_of(store, piece, 0);
+        key = key_of(store, piece, 0);
         for (uint32_t i = 0; i < 3; i++) {
             key.kind = KINDS[i];
             sc_store_host_forget_layers(store->host, &key);
@@ -183,7 +257,8 @@ static bool key_stands(const struct sc_store *store, const struct sc_store_hoste
         return false;
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
-    return fill->key.copy != extent->copy || atomic_load(&extent->coarse_ns) == 0;
+    bool is_of_rows = fill->key.copy == extent->copy || fill->key.kind == SC_STORE_HOST_SLOTS;
+    return !is_of_rows || atomic_load(&extent->coarse_ns) == 0;
 }
 
 /* ---- Filling -------------------------------------------------------------------------------- */
@@ -269,6 +344,33 @@ void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hos
     memcpy(dst + row * bytes, rows, count * bytes);
     if (is_split)
         memcpy(dst + (fill->row_count + row) * bytes, v, count * bytes);
+}
+
+void sc_store_hosted_chunk_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                                 const struct sc_store_hosted_chunk *chunk, uint64_t piece,
+                                 uint64_t rows_used)
+{
+    uint64_t count = chunk->end - chunk->first, bytes = count * store->shape.row_bytes;
+    SC_ASSERT(store->params.poison, fill->slab == NULL);
+    if (store->host == NULL)
+        return;
+    fill->slab = sc_store_host_begin_used(store->host, &chunk->key, (uint32_t)count, bytes,
+                                          cost_of(store, bytes, 1), rows_used);
+    fill_set(store, fill, &chunk->key, piece, count);
+}
+
+void sc_store_hosted_chunk_put(const struct sc_store *store, struct sc_store_hosted_fill *fill,
+                               uint64_t count, const uint8_t *rows, const uint8_t *v)
+{
+    const struct sc_store_shape *shape = &store->shape;
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    uint64_t bytes = is_split ? shape->k_row_bytes : shape->row_bytes;
+    if (fill->slab == NULL)
+        return;
+    memcpy(fill->bytes + fill->rows_given * bytes, rows, count * bytes);
+    if (is_split)
+        memcpy(fill->bytes + (fill->row_count + fill->rows_given) * bytes, v, count * bytes);
+    fill->rows_given += count;
 }
 
 void sc_store_hosted_end(const struct sc_store *store, struct sc_store_hosted_fill *fill,

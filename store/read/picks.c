@@ -279,9 +279,9 @@ static bool slot_joins(struct sc_store_pick_plan *plan, const struct sc_store_pi
 }
 
 /* Takes picks that go on ascending, below slot `end`, as one read with slots [first, *last]; not
- * into a range that the host tier has. */
+ * into a range that the host tier has. is_whole: all slots are there, whatever lies between. */
 static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
-                       uint64_t first, uint64_t end, uint64_t *last)
+                       uint64_t first, uint64_t end, bool is_whole, uint64_t *last)
 {
     uint64_t row_bytes = sc_store_up(place->where.stride, PAGE) * place->where.half_count;
     uint64_t range = plan->range;
@@ -295,8 +295,7 @@ static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pi
         bool is_hosted = plan->range != range &&
                          sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range]);
         if (slot <= *last || slot >= end || is_hosted ||
-            (!(plan->picks.whole_slabs && place->finer == NULL) &&
-             !slot_joins(plan, place, first, *last, slot)))
+            (!is_whole && !slot_joins(plan, place, first, *last, slot)))
             return;
         range = plan->range;
         *last = slot;
@@ -324,6 +323,15 @@ static void op_parts(const struct sc_store_pick_place *place, uint64_t first, ui
     }
 }
 
+/* Of slots, where the next pick's is. */
+static struct sc_store_hosted_chunk chunk_of(const struct sc_store_pick_plan *plan,
+                                             const struct sc_store_pick_place *place)
+{
+    uint64_t slot = slot_of(place, sc_store_pick_row(&plan->picks, plan->pick));
+    return sc_store_hosted_chunk_of(plan->store, plan->layer, &place->where,
+                                    place->extent->row_count, slot);
+}
+
 /* A slab is read in operations of about one size that fit a frame however they are rounded out. */
 static void slab_open(struct sc_store_pick_plan *plan)
 {
@@ -333,14 +341,13 @@ static void slab_open(struct sc_store_pick_plan *plan)
     most = most > 0 ? most : 1;
     uint64_t first = place->slab_first, end = place->slab_end;
     if (place->where.slots != NULL) { /* rows of other pieces stand beside it */
-        uint64_t chunk = plan->store->params.config->chunk_tokens;
-        uint64_t slot = slot_of(place, sc_store_pick_row(&plan->picks, plan->pick));
-        first = slot - slot % chunk;
-        end = first + chunk < place->extent->row_count ? first + chunk : place->extent->row_count;
+        struct sc_store_hosted_chunk chunk = chunk_of(plan, place);
+        first = chunk.first;
+        end = chunk.end;
     }
     uint64_t rows = end - first, count = (rows + most - 1) / most;
     plan->slab = *place;
-    plan->slab_next = first;
+    plan->slab_first = plan->slab_next = first;
     plan->slab_end = end;
     plan->slab_rows = (rows + count - 1) / count;
 }
@@ -363,13 +370,13 @@ static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *
             op->range = plan->range;
             op->range_first = plan->range_first;
             plan->pick++;
-            picks_take(plan, &slab, first, end, &last);
+            picks_take(plan, &slab, first, end, true, &last);
         } else {
             slot = first;
         }
     }
     op->pick_count = plan->pick - op->pick_first;
-    op->is_slab = first == slab.slab_first && end == slab.slab_end;
+    op->is_slab = first == plan->slab_first && end == plan->slab_end;
     op_parts(&slab, first, end, slot, op);
 }
 
@@ -395,6 +402,31 @@ static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op
             break;
         last = row;
     }
+    op->pick_count = plan->pick - op->pick_first;
+    return true;
+}
+
+/* Picks from the next one on whose slots lie in its chunk, from the host tier. */
+static bool hosted_chunk_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
+{
+    const struct sc_store_pick_place place = plan->place;
+    if (place.where.slots == NULL || place.finer != NULL || plan->store->host == NULL)
+        return false;
+    const struct sc_store_hosted_chunk chunk = chunk_of(plan, &place);
+    op->host = sc_store_hosted_chunk_get(plan->store, &chunk);
+    if (op->host.slab == NULL)
+        return false;
+    uint64_t slot = slot_of(&place, sc_store_pick_row(&plan->picks, plan->pick)), last = slot;
+    uint64_t away = (slot - chunk.first) * place.where.stride, row_bytes = plan->row_bytes;
+    op->slots = place.where.slots;
+    op->shift = place.shift;
+    op->at[0] = op->host.row_at + away;
+    op->at[1] = op->host.v_at + away;
+    if (plan->picks.wanted == SC_STORE_WANT_V)
+        op->at[0] = op->at[1];
+    plan->pick++;
+    picks_take(plan, &place, slot, chunk.end, true, &last);
+    plan->row_bytes = row_bytes; /* none of it is read */
     op->pick_count = plan->pick - op->pick_first;
     return true;
 }
@@ -515,7 +547,7 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
         plan->pick = plan->picks.count; /* the load ends there */
         return true;
     }
-    if (hosted_next(plan, ret_op))
+    if (hosted_next(plan, ret_op) || hosted_chunk_next(plan, ret_op))
         return true;
     if (plan->picks.whole_slabs && plan->place.finer == NULL) {
         slab_open(plan);
@@ -525,7 +557,7 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
     const struct sc_store_pick_place place = plan->place;
     uint64_t first = slot_of(&place, row), last = first;
     plan->pick++;
-    picks_take(plan, &place, first, UINT64_MAX, &last);
+    picks_take(plan, &place, first, UINT64_MAX, false, &last);
     ret_op->pick_count = plan->pick - ret_op->pick_first;
     op_parts(&place, first, last + 1, first, ret_op);
     return true;

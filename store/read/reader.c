@@ -576,6 +576,8 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
         reader->range++;
     uint64_t range = reader->range, piece = ranges[range].piece;
     *ret_rows = (struct sc_store_rows){.failed_range = range, .tier = tier};
+    if (reader->front->flight.host != NULL)
+        sc_store_host_forget_pinned(store->host, reader->front->flight.host);
     sc_store_reader_cancel(reader);
     sc_store_hosted_forget(store, reader->plan.layer, &ranges[range]);
     if (reader->is_picks) /* by tags that a sketch had, maybe of host memory */

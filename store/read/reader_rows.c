@@ -173,6 +173,53 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
     return reader->slot_row < slot->plan.slot_count;
 }
 
+/* The chunk that is being kept is found from now on, if all of it was read. */
+static void chunk_end(struct sc_store_reader *reader)
+{
+    sc_store_hosted_end(reader->flight.store, &reader->fill,
+                        reader->fill.rows_given == reader->fill.row_count);
+}
+
+/* Whoever reads a chunk of slots whole, in one read or several, keeps it in host memory. Its rows
+ * of the load are verified before it is found there. Returns how many slots the consumer may take
+ * before the next chunk, or read. */
+static uint64_t chunk_keep(struct sc_store_reader *reader, const struct sc_reader_slot *slot)
+{
+    const struct sc_store *store = reader->flight.store;
+    const struct sc_store_plan_op *plan = &slot->plan;
+    const struct sc_store_range *range = &reader->plan.ranges[reader->range];
+    uint64_t now = plan->slot_first + reader->slot_row, end = plan->slot_first + plan->slot_count;
+    if (store->host == NULL || slot->flight.host != NULL)
+        return end - now;
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    struct sc_store_slab_where where;
+    sc_store_slab_where(&store->shape, extent, reader->plan.layer, piece, &where);
+    const struct sc_store_hosted_chunk chunk =
+        sc_store_hosted_chunk_of(store, reader->plan.layer, &where, extent->row_count, now);
+    end = chunk.end < end ? chunk.end : end;
+    if (now < reader->slots_kept)
+        return end - now;
+    reader->slots_kept = end;
+    uint64_t first = plan->slot_first, wanted = 0;
+    if (first <= chunk.first) {
+        first = chunk.first;
+        chunk_end(reader);
+        for (uint64_t i = first; i < chunk.end; i++)
+            wanted += reader->slot_rows[i] != 0;
+        sc_store_hosted_chunk_begin(store, &reader->fill, &chunk, range->piece, wanted);
+    }
+    struct sc_store_hosted_fill *fill = &reader->fill;
+    if (fill->slab == NULL || fill->key.first != chunk.key.first ||
+        fill->rows_given != first - chunk.first)
+        return end - now; /* it began elsewhere, or something between was not read */
+    uint64_t away = (first - plan->slot_first) * where.stride;
+    sc_store_hosted_chunk_put(store, fill, end - first, slot->flight.frame + plan->row_at + away,
+                              slot->flight.frame + plan->v_at + away);
+    return end - now;
+}
+
 /* Puts the consumer's cursor at a row of the run. */
 static void run_seek(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                      uint64_t run_row)
@@ -190,9 +237,13 @@ void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_
         reader->range_row = plan->range_row;
         reader->run_range_first = plan->row_first - plan->range_row;
     }
+    bool is_new = plan->tag_count > 0 && plan->tag_first == 0;
+    if (reader->fill.key.kind == SC_STORE_HOST_SLOTS && (plan->slots == NULL || is_new))
+        chunk_end(reader); /* of the run before */
     if (plan->slots == NULL)
         return;
-    if (plan->tag_count > 0 && plan->tag_first == 0) {
+    reader->slots_kept = 0;
+    if (is_new) {
         memset(reader->slot_rows, 0, SC_STORE_ROWS_MAX * sizeof(*reader->slot_rows));
         for (uint64_t i = 0; i < plan->run_count; i++)
             reader->slot_rows[plan->slots[plan->run_first + i]] = (uint16_t)(i + 1);
@@ -214,7 +265,7 @@ static spec_status slots_take(struct sc_store_reader *reader, const struct sc_re
     run_seek(reader, slot, row);
     uint64_t left = reader->plan.ranges[reader->range].row_count - reader->range_row;
     most = left < most ? left : most;
-    left = plan->slot_count - at;
+    left = chunk_keep(reader, slot);
     most = left < most ? left : most;
     while (count < most &&
            reader->slot_rows[plan->slot_first + at + count] == (uint16_t)(row + count + 1))
@@ -306,8 +357,13 @@ static bool pick_is_wanted(const struct sc_store_reader *reader, uint64_t pick)
 bool sc_reader_rows_left(struct sc_store_reader *reader)
 {
     const struct sc_reader_slot *slot = reader->front;
-    if (!reader->is_picks && slot->plan.slots != NULL)
-        return slots_left(reader, slot);
+    if (!reader->is_picks && slot->plan.slots != NULL) {
+        if (slots_left(reader, slot))
+            return true;
+        if (reader->fill.rows_given == reader->fill.row_count)
+            chunk_end(reader); /* else the next read has more of it */
+        return false;
+    }
     if (!reader->is_picks)
         return reader->slot_row < slot->plan.row_count;
     for (; reader->slot_unit < slot->unit_count; reader->slot_unit++) {
@@ -315,6 +371,7 @@ bool sc_reader_rows_left(struct sc_store_reader *reader)
         for (; reader->slot_row < unit->pick_count; reader->slot_row++)
             if (pick_is_wanted(reader, unit->pick_first + reader->slot_row))
                 return true;
+        sc_store_hosted_end(reader->flight.store, &reader->fill, true);
         reader->slot_row = 0;
     }
     return false;
@@ -493,6 +550,30 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     return SPEC_OK;
 }
 
+/* A chunk of slots that was read for some of its rows stays in host memory as it is, once those
+ * were verified: tags of rows that are not the load's are not there. */
+static void picks_chunk_keep(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                             const struct sc_reader_unit *unit)
+{
+    const struct sc_store *store = reader->flight.store;
+    const struct sc_store_range *range = &reader->plan.ranges[unit->range];
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    uint64_t first = unit_slot(unit, sc_store_pick_row(&reader->pick_plan.picks, unit->pick_first));
+    struct sc_store_slab_where where;
+    sc_store_slab_where(&store->shape, extent, reader->plan.layer, piece, &where);
+    const struct sc_store_hosted_chunk chunk =
+        sc_store_hosted_chunk_of(store, reader->plan.layer, &where, extent->row_count, first);
+    uint64_t away = (first - chunk.first) * where.stride;
+    sc_store_hosted_chunk_begin(
+        store, &reader->fill, &chunk, range->piece,
+        sc_reader_picks_wanted(reader, unit->pick_first, unit->pick_count, NULL));
+    sc_store_hosted_chunk_put(store, &reader->fill, chunk.end - chunk.first,
+                              slot->flight.frame + unit->at[0] - away,
+                              slot->flight.frame + unit->at[1] - away);
+}
+
 /* A slab that was read for some of its rows stays in host memory with all of them, if all agree
  * with their tags: who reads whole slabs will want others of it. */
 static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
@@ -508,8 +589,13 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
     const uint8_t *rows = slot->flight.frame + unit->at[0] - away;
     const uint8_t *v = slot->flight.frame + unit->at[1] - away;
     unit->is_slab = false; /* once */
+    sc_store_hosted_end(store, &reader->fill, true);
     if (picks->wanted != SC_STORE_WANT_ROWS)
         return;
+    if (unit->slots != NULL) {
+        picks_chunk_keep(reader, slot, unit);
+        return;
+    }
     sc_store_hosted_begin(store, &reader->fill, reader->plan.layer, range,
                           sc_reader_picks_wanted(reader, unit->pick_first, unit->pick_count, NULL));
     if (reader->fill.slab == NULL)

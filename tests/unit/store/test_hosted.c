@@ -6,7 +6,7 @@
 #include "store/cache/hosted.h"
 #include "store/internal.h"
 
-#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/order_check.h"
 
 #include <pthread.h>
 
@@ -416,19 +416,22 @@ static void loads_that_fail_keep_nothing_wrong(void **state)
 struct loader { /* a thread that loads what others load, and often not to the end */
     struct world *world;
     struct sc_store_range ranges[16];
-    uint64_t seed, range_count, hosted;
+    uint64_t seed, range_count, hosted, bites_max;
     bool is_wrong;
+    struct sc_store_sketch *sketch; /* of layer 0, all of the ranges */
     pthread_t thread;
 };
 
-static bool rows_are_right(const struct loader *loader, uint32_t layer, uint64_t row,
+/* first: of the load's first row. */
+static bool rows_are_right(const struct loader *loader, uint32_t layer, uint64_t first,
                            const struct sc_store_rows *rows)
 {
     static _Thread_local uint8_t expected[4096];
-    uint64_t bytes = 2 * loader->world->setup->k_row_bytes;
+    uint64_t half = loader->world->setup->k_row_bytes;
     for (uint64_t i = 0; i < rows->row_count; i++) {
-        row_fill(expected, bytes, 1, layer, row + i);
-        if (memcmp(rows->rows + i * bytes, expected, bytes) != 0)
+        row_fill(expected, 2 * half, 1, layer, first + rows->row_first + i);
+        if (memcmp(rows->rows + i * rows->stride, expected, half) != 0 ||
+            memcmp(rows->v + i * rows->stride, expected + half, half) != 0)
             return false;
     }
     return true;
@@ -438,14 +441,14 @@ static bool rows_are_right(const struct loader *loader, uint32_t layer, uint64_t
 static void loader_load(struct loader *loader, struct sc_store_reader *reader)
 {
     uint32_t layer = (uint32_t)random_below(&loader->seed, loader->world->setup->layers);
-    uint64_t first = random_below(&loader->seed, loader->range_count), row = first * 64;
-    uint64_t most = 1 + random_below(&loader->seed, 40);
+    uint64_t first = random_below(&loader->seed, loader->range_count);
+    uint64_t most = 1 + random_below(&loader->seed, loader->bites_max);
     struct sc_store_rows rows = {.row_count = 1};
     sc_store_reader_begin(reader, layer, loader->ranges + first, loader->range_count - first,
                           most % 2 == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
-    for (uint64_t n = 0; n < most && rows.row_count > 0; n++, row += rows.row_count) {
+    for (uint64_t n = 0; n < most && rows.row_count > 0; n++) {
         if (sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) != SPEC_OK ||
-            !rows_are_right(loader, layer, row, &rows))
+            !rows_are_right(loader, layer, first * 64, &rows))
             loader->is_wrong = true;
         loader->hosted += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
     }
@@ -453,7 +456,7 @@ static void loader_load(struct loader *loader, struct sc_store_reader *reader)
         sc_store_reader_cancel(reader);
 }
 
-/* Chosen rows that are narrowed and not consumed. */
+/* Chosen rows that are narrowed, and consumed for a while or not at all. */
 static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
 {
     uint64_t wanted[16] = {0}, covered[16] = {0};
@@ -466,6 +469,15 @@ static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
     (void)sc_store_reader_narrow(reader, wanted, covered);
     for (uint32_t i = 0; i < 16; i++)
         loader->is_wrong = loader->is_wrong || (covered[i] & ~wanted[i]) != 0;
+    struct sc_store_rows rows = {.row_count = 1};
+    sc_store_reader_tags(reader, sc_store_sketch_tags(loader->sketch));
+    for (uint64_t n = random_below(&loader->seed, 200); n > 0 && rows.row_count > 0; n--) {
+        loader->is_wrong =
+            loader->is_wrong ||
+            sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) != SPEC_OK ||
+            !rows_are_right(loader, 0, 0, &rows);
+        loader->hosted += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
+    }
     if (random_below(&loader->seed, 2) == 0)
         sc_store_reader_cancel(reader);
 }
@@ -507,18 +519,27 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
                                                    .segment_bytes = 4u << 20,
                                                    .op_bytes = 64u << 10}};
     (void)state;
-    for (uint32_t i = 0; i < 2; i++) {
-        struct world *world = world_make(&threaded[i], 12);
+    for (uint32_t i = 0; i < 4; i++) { /* from 2 on: in another order */
+        struct world *world = world_make(&threaded[i % 2], 12);
         struct loader loaders[LOADERS] = {0};
+        struct match match = {.count = 0};
         uint64_t hosted = 0;
+        if (i >= 2)
+            orders_on(world, 16384);
         world->config.host_bytes = 600u << 10;
         world->config.host_policy = SC_POLICY_LRU; /* which refuses nobody */
         world_open_ok(world);
         assert_int_equal(world_store(world, 1, 0, 640), SPEC_OK);
+        if (i >= 2)
+            order_all(world);
+        match_key(world, &match, 1);
         for (uint32_t l = 0; l < LOADERS; l++) {
             loaders[l].world = world;
             loaders[l].seed = l + 1;
+            loaders[l].bites_max = i < 2 ? 40 : 600; /* of a row each */
             loaders[l].range_count = whole_ranges(world, loaders[l].ranges);
+            loaders[l].sketch = sketch_make(world);
+            assert_int_equal(match_load(&match, loaders[l].sketch, 0, 0), SPEC_OK);
             assert_int_equal(pthread_create(&loaders[l].thread, NULL, loader_main, &loaders[l]), 0);
         }
         for (uint32_t l = 0; l < LOADERS; l++) {
@@ -526,6 +547,7 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
             assert_int_equal(pthread_join(loaders[l].thread, &wrong), 0);
             assert_null(wrong);
             hosted += loaders[l].hosted;
+            sc_store_sketch_close(loaders[l].sketch);
         }
         struct sc_store_host_stats stats;
         sc_store_host_stats(world->store->host, &stats);
