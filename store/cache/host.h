@@ -107,7 +107,7 @@ struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
                                                const struct sc_store_host_key *key,
                                                uint32_t row_count, uint64_t bytes,
                                                uint64_t cost_ns);
-/* The same for one of which so many rows, at least one, are wanted now. */
+/* The same for one of which so many rows are wanted now. */
 struct sc_store_host_slab *sc_store_host_begin_used(struct sc_store_host *host,
                                                     const struct sc_store_host_key *key,
                                                     uint32_t row_count, uint64_t bytes,

@@ -347,7 +347,9 @@ static void slab_open(struct sc_store_pick_plan *plan)
     }
     uint64_t rows = end - first, count = (rows + most - 1) / most;
     plan->slab = *place;
-    plan->slab_first = plan->slab_next = first;
+    plan->slab_range = plan->range;
+    plan->slab_range_first = plan->range_first;
+    plan->slab_next = first;
     plan->slab_end = end;
     plan->slab_rows = (rows + count - 1) / count;
 }
@@ -376,8 +378,14 @@ static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *
         }
     }
     op->pick_count = plan->pick - op->pick_first;
-    op->is_slab = first == plan->slab_first && end == plan->slab_end;
     op_parts(&slab, first, end, slot, op);
+    uint64_t away = (slot - first) * slab.where.stride;
+    op->slab = (struct sc_store_pick_slab){
+        .range = (uint32_t)plan->slab_range,
+        .range_first = (uint32_t)plan->slab_range_first,
+        .first = (uint32_t)first,
+        .count = (uint32_t)(end - first),
+        .at = {(uint32_t)(op->at[0] - away), (uint32_t)(op->at[1] - away)}};
 }
 
 /* Picks of the cursor's range from the next one on, from the host tier. */

@@ -19,8 +19,8 @@ struct sc_reader_unit { /* picks that lie in one read */
     uint32_t range, range_first; /* of the first pick: store/read/picks.h */
     uint32_t at[2];              /* its row, or K and V, in the frame */
     spec_status status;
-    bool is_slab; /* all rows of the first pick's piece are there, of slots: of its chunk; the
-                   * consumer's, once it landed */
+    struct sc_store_pick_slab slab;     /* in the frame; count 0 once it was kept, or not: the
+                                         * consumer's, once it landed */
     const struct sc_store_annex *finer; /* they are finer rows, of this annex; or NULL */
     const uint16_t *slots;              /* not NULL: as in the op, which it is of */
     uint64_t shift;

@@ -86,6 +86,33 @@ static void the_second_load_reads_nothing(void **state)
     }
 }
 
+/* So do picks that read whole slabs, also slabs that are more than an operation; of a piece of
+ * which nothing is wanted nothing is kept. */
+static void the_second_picks_read_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_hosted(&setups[i], 8u << 20, 1);
+        struct match match = {.count = 0};
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        match_key(world, &match, 1);
+        static const uint32_t rows[] = {3, 60, 64, 140, 299};
+        for (uint32_t round = 0; round < 2; round++) {
+            struct sc_store_picks picks = {.rows = rows, .count = 5, .whole_slabs = true};
+            struct picked picked = picks_load(world, &match, 1, &picks, NULL);
+            assert_int_equal(picked.count, 5);
+            assert_int_equal(picked.cost.read_bytes == 0, round == 1);
+            for (uint32_t range = 0; range < match.count; range++)
+                assert_int_equal(sc_store_hosted_has(world->store, 1, &match.ranges[range]),
+                                 range != 3);
+        }
+        load_all(world, 1); /* all rows of them are right */
+        world_free(world);
+    }
+}
+
 /* Every part of every piece, before, behind and between what is there. */
 static void parts_and_mixtures_are_right(void **state)
 {
@@ -561,6 +588,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_load_reads_nothing),
+        cmocka_unit_test(the_second_picks_read_nothing),
         cmocka_unit_test(parts_and_mixtures_are_right),
         cmocka_unit_test(rot_in_memory_is_found),
         cmocka_unit_test(what_ends_early_leaves_nothing),
