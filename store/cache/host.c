@@ -105,7 +105,7 @@ static uint64_t group_of(const struct sc_store_host_key *key)
 
 static bool has_rows(const struct sc_store_host_key *key)
 {
-    return key->kind == SC_STORE_HOST_ROWS || key->kind == SC_STORE_HOST_SLOTS;
+    return key->kind == SC_STORE_HOST_ROWS || key->kind >= SC_STORE_HOST_K;
 }
 
 static uint64_t hash_of(const struct sc_store_host_key *key)

@@ -47,10 +47,11 @@ enum sc_store_host_kind { /* what a slab has of a piece */
                           SC_STORE_HOST_CODES,  /* and the tags of its rows */
                           SC_STORE_HOST_PROBES, /* likewise */
                           SC_STORE_HOST_TAGS,
+                          SC_STORE_HOST_K,    /* of a split layout, where K is read alone */
+                          SC_STORE_HOST_V,    /* likewise */
                           SC_STORE_HOST_SLOTS /* rows of any pieces of an extent whose edition has
                                                * another order; all of one are counted together */
 };
-#define SC_STORE_HOST_KINDS 5u
 
 struct sc_store_host_key {
     uint64_t copy; /* of what has these bytes: the extent, or its annex */

@@ -68,6 +68,20 @@ static bool chunks_key(const struct sc_store_extent_entry *extent,
     return true;
 }
 
+/* Of how many layers whole rows would be what is there of halves of a piece; *risen: so many more
+ * of them lie in the upper tier. */
+static uint32_t halves_layers(const struct sc_store *store, struct sc_store_host_key key,
+                              uint32_t *risen)
+{
+    uint32_t risen_k, risen_v;
+    key.kind = SC_STORE_HOST_K;
+    uint32_t k = sc_store_host_layers(store->host, &key, &risen_k);
+    key.kind = SC_STORE_HOST_V;
+    uint32_t v = sc_store_host_layers(store->host, &key, &risen_v);
+    *risen += (risen_k + risen_v) / 2;
+    return (k + v) / 2;
+}
+
 /* Of how many layers all rows would be what is there of an extent's chunks. */
 static uint32_t chunks_layers(const struct sc_store *store,
                               const struct sc_store_extent_entry *extent, uint32_t *ret_risen)
@@ -96,6 +110,8 @@ uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece
         return 0;
     struct sc_store_host_key key = key_of(store, entry, 0);
     uint32_t layers = sc_store_host_layers(store->host, &key, &risen);
+    if (store->shape.layout == SC_STORE_SPLIT)
+        layers += halves_layers(store, key, &risen);
     layers +=
         chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), &risen_chunks);
     if (ret_risen != NULL)
@@ -108,8 +124,16 @@ uint64_t sc_store_gpu_risen_rows(const struct sc_store *store)
     return sc_store_host_risen_rows(store->host);
 }
 
+/* Of the slab that has what is wanted and nothing else. */
+static uint32_t kind_of(uint32_t wanted)
+{
+    return wanted == SC_STORE_WANT_K   ? SC_STORE_HOST_K
+           : wanted == SC_STORE_WANT_V ? SC_STORE_HOST_V
+                                       : SC_STORE_HOST_ROWS;
+}
+
 struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
-                                           const struct sc_store_range *range)
+                                           const struct sc_store_range *range, uint32_t wanted)
 {
     const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_piece_entry *piece;
@@ -117,10 +141,18 @@ struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_
     struct sc_store_host_key key;
     if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
         return hosted;
+    uint64_t rows = piece->row_count - piece->skip, row = range->row_first - piece->skip;
+    key.kind = kind_of(wanted);
+    if (wanted != SC_STORE_WANT_ROWS && !sc_store_host_has(store->host, &key))
+        key.kind = SC_STORE_HOST_ROWS;
     hosted.slab = sc_store_host_find(store->host, &key, &hosted.tier);
     if (hosted.slab == NULL)
         return hosted;
-    uint64_t rows = piece->row_count - piece->skip, row = range->row_first - piece->skip;
+    if (key.kind != SC_STORE_HOST_ROWS) {
+        hosted.bytes = sc_store_host_bytes(store->host, hosted.slab);
+        hosted.row_at = hosted.v_at = row * shape->k_row_bytes;
+        return hosted;
+    }
     uint64_t begin = tags_bytes(shape, rows);
     bool is_split = shape->layout == SC_STORE_SPLIT;
     hosted.bytes = sc_store_host_bytes(store->host, hosted.slab);
@@ -167,12 +199,16 @@ bool sc_store_hosted_chunk_has(const struct sc_store *store,
 }
 
 bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
-                         const struct sc_store_range *range)
+                         const struct sc_store_range *range, uint32_t wanted)
 {
     const struct sc_store_piece_entry *piece;
     struct sc_store_host_key key;
-    return store->host != NULL && key_set(store, layer, range, &key, &piece) &&
-           sc_store_host_has(store->host, &key);
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
+        return false;
+    struct sc_store_host_key half = key;
+    half.kind = kind_of(wanted);
+    return sc_store_host_has(store->host, &key) ||
+           (wanted != SC_STORE_WANT_ROWS && sc_store_host_has(store->host, &half));
 }
 
 bool sc_store_hosted_wish(const struct sc_store *store, uint32_t layer,
@@ -197,10 +233,15 @@ bool sc_store_hosted_keep(const struct sc_store *store, const struct sc_store_ho
 void sc_store_hosted_forget(const struct sc_store *store, uint32_t layer,
                             const struct sc_store_range *range)
 {
+    static const uint32_t KINDS[] = {SC_STORE_HOST_ROWS, SC_STORE_HOST_K, SC_STORE_HOST_V};
     const struct sc_store_piece_entry *piece;
     struct sc_store_host_key key;
-    if (store->host != NULL && key_set(store, layer, range, &key, &piece))
+    if (store->host == NULL || !key_set(store, layer, range, &key, &piece))
+        return;
+    for (uint32_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+        key.kind = KINDS[i];
         sc_store_host_forget(store->host, &key);
+    }
 }
 
 void sc_store_hosted_forget_tags(const struct sc_store *store, uint32_t layer,
@@ -222,7 +263,7 @@ void sc_store_hosted_piece_gone(const struct sc_store *store,
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
     struct sc_store_host_key key;
-    for (uint32_t kind = SC_STORE_HOST_ROWS; kind <= SC_STORE_HOST_TAGS; kind++) {
+    for (uint32_t kind = SC_STORE_HOST_ROWS; kind <= SC_STORE_HOST_V; kind++) {
         key = key_of_kind(store, piece, 0, kind);
         sc_store_host_forget_layers(store->host, &key);
     }
@@ -233,7 +274,8 @@ void sc_store_hosted_piece_gone(const struct sc_store *store,
 void sc_store_hosted_rows_gone(const struct sc_store *store,
                                const struct sc_store_extent_entry *extent)
 {
-    static const uint32_t KINDS[] = {SC_STORE_HOST_ROWS, SC_STORE_HOST_TAGS, SC_STORE_HOST_PROBES};
+    static const uint32_t KINDS[] = {SC_STORE_HOST_ROWS, SC_STORE_HOST_TAGS, SC_STORE_HOST_PROBES,
+                                     SC_STORE_HOST_K, SC_STORE_HOST_V};
     struct sc_store_host_key key;
     if (chunks_key(extent, &key))
         sc_store_host_forget_layers(store->host, &key);
@@ -242,7 +284,7 @@ void sc_store_hosted_rows_gone(const struct sc_store *store,
         if (piece == NULL || sc_store_table_extent(&store->table, piece->extent) != extent)
             continue;
         key = key_of(store, piece, 0);
-        for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
             key.kind = KINDS[i];
             sc_store_host_forget_layers(store->host, &key);
         }
@@ -314,7 +356,8 @@ struct sc_store_host_slab *sc_store_hosted_begin_stored(const struct sc_store *s
 }
 
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
-                           uint32_t layer, const struct sc_store_range *range, uint64_t rows_used)
+                           uint32_t layer, const struct sc_store_range *range, uint32_t wanted,
+                           uint64_t rows_used)
 {
     const struct sc_store_piece_entry *piece;
     struct sc_store_host_key key;
@@ -323,7 +366,10 @@ void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_
         range->row_first != piece->skip ||
         range->row_count != (uint32_t)(piece->row_count - piece->skip))
         return;
-    uint64_t bytes = sc_store_hosted_bytes(&store->shape, range->row_count);
+    uint64_t bytes = wanted == SC_STORE_WANT_ROWS
+                         ? sc_store_hosted_bytes(&store->shape, range->row_count)
+                         : range->row_count * store->shape.k_row_bytes;
+    key.kind = kind_of(wanted);
     fill->slab = sc_store_host_begin_used(store->host, &key, range->row_count, bytes,
                                           cost_of(store, bytes, 1), rows_used);
     fill_set(store, fill, &key, range->piece, range->row_count);
@@ -339,6 +385,10 @@ void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hos
     uint64_t tag_bytes = (uint64_t)shape->tags_per_row * 8;
     if (fill->slab == NULL)
         return;
+    if (fill->key.kind != SC_STORE_HOST_ROWS) {
+        memcpy(fill->bytes + row * bytes, rows, count * bytes);
+        return;
+    }
     uint8_t *dst = fill->bytes + tags_bytes(shape, fill->row_count);
     memcpy(fill->bytes + row * tag_bytes, tags, count * tag_bytes);
     memcpy(dst + row * bytes, rows, count * bytes);

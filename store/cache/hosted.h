@@ -3,6 +3,8 @@
  *
  *   slab    [tags of its rows | pad to 64 | rows, or K rows, then V rows]
  *           of one piece, without the rows that it skips; other kinds: store/read/sketch_host.c
+ *   half    [K rows], or [V rows]
+ *           likewise, of a split layout: where picks read one of the two
  *   chunk   [rows, or K rows, then V rows]
  *           chunk_tokens slots of an extent's edition in another order (store/rows/order.h), of
  *           whichever pieces, from a multiple of chunk_tokens on
@@ -28,17 +30,18 @@ struct sc_store_hosted {
     struct sc_store_host_slab *slab; /* pinned; NULL: it is not there */
     uint32_t tier;                   /* SPEC_TIER_*: where it lay */
     uint8_t *bytes;
-    uint64_t tag_at, row_at, v_at; /* of the range's first row, in bytes; v_at: of a split layout */
+    /* Of the range's first row, in bytes; v_at: of a split layout; of a half: the two are one. */
+    uint64_t tag_at, row_at, v_at;
 };
 
 /* A slab that has no holes takes so many bytes. */
 uint64_t sc_store_hosted_bytes(const struct sc_store_shape *shape, uint64_t row_count);
-/* The range, whose piece may be read, in a layer. Its slab is the caller's to unpin, and to call
- * seen (sc_store_host_seen) when rows of it are handed out. */
+/* What is wanted (enum sc_store_part_wanted) of the range, whose piece may be read. Its slab is the
+ * caller's to unpin, and to call seen (sc_store_host_seen) when rows of it are handed out. */
 struct sc_store_hosted sc_store_hosted_get(const struct sc_store *store, uint32_t layer,
-                                           const struct sc_store_range *range);
+                                           const struct sc_store_range *range, uint32_t wanted);
 bool sc_store_hosted_has(const struct sc_store *store, uint32_t layer,
-                         const struct sc_store_range *range);
+                         const struct sc_store_range *range, uint32_t wanted);
 /* A chunk of an edition's slots in a layer. */
 struct sc_store_hosted_chunk {
     struct sc_store_host_key key;
@@ -107,11 +110,13 @@ bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_ho
 struct sc_store_host_slab *sc_store_hosted_begin_stored(const struct sc_store *store,
                                                         const struct sc_store_host_key *key,
                                                         uint64_t row_count);
-/* The range begins, of which so many rows are wanted: a slab is begun, if the range is all of its
- * piece and there is room for what is worth as much. */
+/* The range begins, of which so many rows, or halves of rows, are wanted: a slab is begun, if the
+ * range is all of its piece and there is room for what is worth as much. */
 void sc_store_hosted_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
-                           uint32_t layer, const struct sc_store_range *range, uint64_t rows_used);
-/* Verified rows [row, + count) of the range, and their tags; v: V rows of a split layout. */
+                           uint32_t layer, const struct sc_store_range *range, uint32_t wanted,
+                           uint64_t rows_used);
+/* Verified rows [row, + count) of the range, and their tags; v: V rows of a split layout. Of a half
+ * that is begun: those rows, without tags. */
 void sc_store_hosted_put(const struct sc_store *store, const struct sc_store_hosted_fill *fill,
                          uint64_t row, uint64_t count, const uint64_t *tags, const uint8_t *rows,
                          const uint8_t *v);

@@ -192,7 +192,8 @@ static void turns_sort(struct sc_store_pick_plan *plan, struct sc_store_slot_mem
         uint64_t row = sc_store_pick_row(&plan->picks, i);
         (void)cursor_seek(plan, row);
         if (hosted_range != plan->range)
-            is_hosted = sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range]);
+            is_hosted = sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range],
+                                            plan->picks.wanted);
         hosted_range = plan->range;
         memory->turn[i] = is_hosted ? (uint32_t)i : UINT32_MAX;
         if (!is_hosted)
@@ -293,7 +294,8 @@ static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pi
             return;
         uint64_t slot = slot_of(place, row);
         bool is_hosted = plan->range != range &&
-                         sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range]);
+                         sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range],
+                                             plan->picks.wanted);
         if (slot <= *last || slot >= end || is_hosted ||
             (!is_whole && !slot_joins(plan, place, first, *last, slot)))
             return;
@@ -397,7 +399,7 @@ static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op
     uint64_t first = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first, last = first;
     if (range->is_coarse != 0)
         return false;
-    op->host = sc_store_hosted_get(plan->store, plan->layer, range);
+    op->host = sc_store_hosted_get(plan->store, plan->layer, range, plan->picks.wanted);
     if (op->host.slab == NULL)
         return false;
     op->at[0] = op->host.row_at + first * stride;
@@ -522,7 +524,7 @@ uint64_t sc_store_hot_rows(const struct sc_store *store, uint32_t layer,
             sc_store_range_find(store, layer, &ranges[i], &first);
         const struct sc_store_annex *annex =
             extent != NULL ? atomic_load_explicit(&extent->hot, memory_order_acquire) : NULL;
-        if (annex == NULL || sc_store_hosted_has(store, layer, &ranges[i]))
+        if (annex == NULL || sc_store_hosted_has(store, layer, &ranges[i], SC_STORE_WANT_ROWS))
             continue;
         const uint64_t *bits = annex->hot_bits + layer * sc_store_hot_words(extent->row_count);
         uint64_t end = first + ranges[i].row_count, row = first;

@@ -95,7 +95,7 @@ static bool run_open(struct sc_store_plan *plan)
             continue;
         if (range_find(plan, &plan->ranges[i], &row) != extent ||
             row != plan->run_first + plan->run_count ||
-            sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[i]))
+            sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[i], SC_STORE_WANT_ROWS))
             break;
         plan->run_count += plan->ranges[i].row_count;
     }
@@ -356,7 +356,7 @@ static bool plan_hosted(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     uint64_t row;
     if (plan->store->host == NULL || range_find(plan, range, &row) == NULL)
         return false;
-    op->host = sc_store_hosted_get(plan->store, plan->layer, range);
+    op->host = sc_store_hosted_get(plan->store, plan->layer, range, SC_STORE_WANT_ROWS);
     if (op->host.slab == NULL)
         return false;
     op->tag_count = op->row_count = range->row_count;

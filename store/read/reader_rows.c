@@ -107,7 +107,7 @@ static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slo
         return false;
     if (slot->flight.host == NULL && reader->range_row == 0)
         sc_store_hosted_begin(store, &reader->fill, reader->plan.layer,
-                              &reader->plan.ranges[reader->range],
+                              &reader->plan.ranges[reader->range], SC_STORE_WANT_ROWS,
                               reader->plan.ranges[reader->range].row_count);
     sc_store_hosted_put(store, &reader->fill, reader->range_row, count, rows.tags,
                         rows.parts[0].rows, rows.parts[1].rows);
@@ -542,8 +542,8 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
 /* ---- Slabs that were read for some of their rows ---------------------------------------------
  */
 
-/* Rows of the piece, of a slab that is positions, stay in host memory if all of it agrees with its
- * tags: who reads whole slabs will want others of it. */
+/* Rows of the piece, or the halves of them that are read, of a slab that is positions, stay in host
+ * memory if all of it agrees with its tags: who reads whole slabs will want others of it. */
 static void piece_keep(struct sc_store_reader *reader, const struct sc_store_pick_slab *slab,
                        uint64_t pick, const uint8_t *rows, const uint8_t *v)
 {
@@ -568,18 +568,20 @@ static void piece_keep(struct sc_store_reader *reader, const struct sc_store_pic
                sc_store_pick_row(picks, pick) - slab->range_first < range->row_count;
              pick++)
             used += pick_is_wanted(reader, pick);
-        sc_store_hosted_begin(store, fill, reader->plan.layer, range, used);
+        sc_store_hosted_begin(store, fill, reader->plan.layer, range, picks->wanted, used);
     }
-    if (fill->slab == NULL || fill->key.kind != SC_STORE_HOST_ROWS || fill->piece != range->piece ||
-        fill->rows_given != from)
+    if (fill->slab == NULL || fill->key.kind == SC_STORE_HOST_SLOTS ||
+        fill->piece != range->piece || fill->rows_given != from)
         return;
     uint64_t row = slab->range_first + from, count = end - from;
     rows += (base + from - slab->first) * stride;
     v += (base + from - slab->first) * stride;
     reader->range = slab->range;
     bases_set(reader);
-    bool is_good = picks_verify(reader, row, slab->range_first, count, 0, rows) &&
-                   (is_paired || picks_verify(reader, row, slab->range_first, count, 1, v));
+    uint32_t part = picks->wanted == SC_STORE_WANT_V ? 1 : 0;
+    bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
+    bool is_good = picks_verify(reader, row, slab->range_first, count, part, rows) &&
+                   (!is_both || picks_verify(reader, row, slab->range_first, count, 1, v));
     if (is_good) {
         sc_store_hosted_put(store, fill, from, count, reader->pick_tags + row * shape->tags_per_row,
                             rows, v);
@@ -628,13 +630,12 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
     const struct sc_store_pick_slab slab = unit->slab;
     const uint8_t *rows = slot->flight.frame + slab.at[0], *v = slot->flight.frame + slab.at[1];
     unit->slab.count = 0;
-    if (reader->flight.store->host == NULL || unit->status != SPEC_OK ||
-        reader->pick_plan.picks.wanted != SC_STORE_WANT_ROWS)
+    if (reader->flight.store->host == NULL || unit->status != SPEC_OK)
         return;
-    if (unit->slots != NULL)
-        slots_keep(reader, unit, &slab, rows, v);
-    else
+    if (unit->slots == NULL)
         piece_keep(reader, &slab, unit->pick_first, rows, v);
+    else if (reader->pick_plan.picks.wanted == SC_STORE_WANT_ROWS)
+        slots_keep(reader, unit, &slab, rows, v);
 }
 
 bool sc_reader_rows_left(struct sc_store_reader *reader)

@@ -105,9 +105,25 @@ static void the_second_picks_read_nothing(void **state)
             assert_int_equal(picked.count, 5);
             assert_int_equal(picked.cost.read_bytes == 0, round == 1);
             for (uint32_t range = 0; range < match.count; range++)
-                assert_int_equal(sc_store_hosted_has(world->store, 1, &match.ranges[range]),
-                                 range != 3);
+                assert_int_equal(
+                    sc_store_hosted_has(world->store, 1, &match.ranges[range], SC_STORE_WANT_ROWS),
+                    range != 3);
         }
+        for (uint32_t want = SC_STORE_WANT_K; setups[i].layout == SC_STORE_SPLIT && want < 3;
+             want++) { /* halves: each for itself, and of whole rows that are there */
+            for (uint32_t round = 0; round < 2; round++) {
+                struct sc_store_picks picks = {
+                    .count = match.rows, .whole_slabs = true, .wanted = want};
+                struct picked picked = picks_load(world, &match, 0, &picks, NULL);
+                assert_int_equal(picked.cost.read_bytes == 0, round == 1);
+                assert_false(
+                    sc_store_hosted_has(world->store, 0, &match.ranges[1], SC_STORE_WANT_ROWS));
+                picks = (struct sc_store_picks){.rows = rows, .count = 5, .wanted = want};
+                assert_int_equal(picks_load(world, &match, 1, &picks, NULL).cost.read_bytes, 0);
+            }
+        }
+        assert_int_equal(sc_store_piece_host_layers(world->store, match.ranges[0].piece, NULL),
+                         setups[i].layout == SC_STORE_SPLIT ? 2 : 1);
         load_all(world, 1); /* all rows of them are right */
         world_free(world);
     }
@@ -138,7 +154,7 @@ static void parts_and_mixtures_are_right(void **state)
                     .row_first = first,
                     .row_count = (uint32_t)random_below(&seed, twins[r]->row_count - first + 1)};
                 rows += ranges[r].row_count;
-                hosted += sc_store_hosted_has(world->store, 1, &ranges[r]);
+                hosted += sc_store_hosted_has(world->store, 1, &ranges[r], SC_STORE_WANT_ROWS);
             }
             struct loaded loaded = world_load(world, reader, 1, ranges, twins, count);
             assert_int_equal(loaded.status, SPEC_OK);
@@ -164,12 +180,13 @@ static void rot_in_memory_is_found(void **state)
         const struct world_piece *piece = &world->pieces[0];
         struct sc_store_range range = {.piece = piece->id, .row_count = piece->row_count};
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_OK);
-        struct sc_store_hosted hosted = sc_store_hosted_get(world->store, 2, &range);
+        struct sc_store_hosted hosted =
+            sc_store_hosted_get(world->store, 2, &range, SC_STORE_WANT_ROWS);
         assert_non_null(hosted.slab);
         hosted.bytes[hosted.row_at + 700] ^= 4;
         sc_store_host_unpin(world->store->host, hosted.slab);
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_E_CORRUPT);
-        assert_false(sc_store_hosted_has(world->store, 2, &range));
+        assert_false(sc_store_hosted_has(world->store, 2, &range, SC_STORE_WANT_ROWS));
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_OK);
         sc_store_readers_close(reader, 1);
         world_free(world);
@@ -246,10 +263,11 @@ static void pieces_that_skip_rows_are_kept(void **state)
             assert_int_equal(world_load(world, reader, layer, &range, &twin, 1).status, SPEC_OK);
         uint64_t before = read_bytes(world);
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-            assert_true(sc_store_hosted_has(world->store, layer, &range));
-            assert_false(sc_store_hosted_has(world->store, layer, &early));
-            assert_false(sc_store_hosted_has(world->store, layer, &none));
-            struct sc_store_hosted hosted = sc_store_hosted_get(world->store, layer, &range);
+            assert_true(sc_store_hosted_has(world->store, layer, &range, SC_STORE_WANT_ROWS));
+            assert_false(sc_store_hosted_has(world->store, layer, &early, SC_STORE_WANT_ROWS));
+            assert_false(sc_store_hosted_has(world->store, layer, &none, SC_STORE_WANT_ROWS));
+            struct sc_store_hosted hosted =
+                sc_store_hosted_get(world->store, layer, &range, SC_STORE_WANT_ROWS);
             assert_int_equal(hosted.row_at % 64, 0);
             assert_int_equal(hosted.tag_at, 0);
             sc_store_host_unpin(world->store->host, hosted.slab);
@@ -330,9 +348,9 @@ static void a_range_that_began_without_room_is_not_kept(void **state)
         sc_store_reader_cancel(other);
         while (rows.row_count > 0)
             assert_int_equal(next_of(world, one, &rows), SPEC_OK);
-        assert_false(sc_store_hosted_has(world->store, 0, &ranges[0]));
+        assert_false(sc_store_hosted_has(world->store, 0, &ranges[0], SC_STORE_WANT_ROWS));
         assert_int_equal(world_load_piece(world, one, 0, &world->pieces[0]).rows, 64);
-        assert_true(sc_store_hosted_has(world->store, 0, &ranges[0]));
+        assert_true(sc_store_hosted_has(world->store, 0, &ranges[0], SC_STORE_WANT_ROWS));
         assert_int_equal(world_load_piece(world, one, 0, &world->pieces[0]).rows, 64);
         sc_store_readers_close(one, 1);
         sc_store_readers_close(other, 1);
