@@ -412,8 +412,8 @@ def head(cell):
           f"{cell.facts['entry']} ({cell.facts['entry_tokens']} tokens, {cell.facts['questions']} "
           "questions)")
     print(f"{'preset':30} {'n':>5} {'ttft ms':>8} {'95 %':>17} {'p99':>8} {'load':>8} {'MiB':>7} "
-          f"{'ops':>6} {'ampl':>5} {'rows':>5} {'fallb':>5} {'of':>4} {'host':>5} {'gpu':>5} {'x asl':>6} "
-          f"{'bound':>6} {'x lead':>6} {'95 %':>11} {'bound':>6}")
+          f"{'ops':>6} {'ampl':>5} {'rows':>5} {'fallb':>5} {'of':>4} {'host':>5} {'gpu':>5} "
+          f"{'x asl':>6} {'bound':>6} {'x lead':>6} {'95 %':>11} {'bound':>6}")
 
 
 def shown(value, width, digits):
@@ -430,7 +430,8 @@ def table(cell):
               + " ".join(shown(row.get(key), width, digits) for key, width, digits in (
                   ("p99_ms", 8, 1), ("load_ms", 8, 1), ("mib_read", 7, 1), ("ops", 6, 0),
                   ("amplification", 5, 2), ("rows_read", 5, 2), ("fallback", 5, 2),
-                  ("fallback_rows", 4, 2), ("host_rows", 5, 2), ("gpu_rows", 5, 2), ("x_as_like", 6, 2),
+                  ("fallback_rows", 4, 2), ("host_rows", 5, 2), ("gpu_rows", 5, 2),
+                  ("x_as_like", 6, 2),
                   ("bound_as_like", 6, 2), ("x_leading", 6, 2)))
               + f" {lead:>11} {shown(row.get('bound_leading'), 6, 2)}")
     if cell.figure in ("16", "18") and "impress-itf" in cell.counts:
