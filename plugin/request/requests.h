@@ -25,6 +25,12 @@
 
 enum sc_plugin_request_state { SC_REQUEST_FREE, SC_REQUEST_TAKEN, SC_REQUEST_OPEN };
 
+/* Why the store did not want what a pass computed, and what of its request hangs on it. */
+enum sc_plugin_refusal {
+    SC_REFUSED_UNSEEN, /* store.admit */
+    SC_REFUSED_BUDGET  /* store.write_budget */
+};
+
 enum sc_plugin_load {
     SC_LOAD_WHOLE,
     SC_LOAD_PICKS, /* some rows: guessed ones, or those of a set */
@@ -168,7 +174,7 @@ struct sc_plugin_request {
     struct sc_plugin_pass_clock pass_clock;
     uint64_t loading_ns;   /* that calls which load have taken */
     uint64_t refused_from; /* the store did not want what comes here and behind; UINT64_MAX: none */
-    bool is_over_budget;   /* because of the write budget */
+    uint32_t refused_by;   /* enum sc_plugin_refusal */
 
     /* Guarded by saves.lock (rank 20): saves in the order of their tokens. */
     struct sc_plugin_save *save_head, *save_tail;
