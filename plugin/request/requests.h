@@ -28,7 +28,8 @@ enum sc_plugin_request_state { SC_REQUEST_FREE, SC_REQUEST_TAKEN, SC_REQUEST_OPE
 /* Why the store did not want what a pass computed, and what of its request hangs on it. */
 enum sc_plugin_refusal {
     SC_REFUSED_UNSEEN, /* store.admit */
-    SC_REFUSED_BUDGET  /* store.write_budget */
+    SC_REFUSED_BUDGET, /* store.write_budget */
+    SC_REFUSED_BYPASS  /* plugin/index/bypass.h */
 };
 
 enum sc_plugin_load {
@@ -92,6 +93,7 @@ struct sc_plugin_step {
 
     /* With layer 0, the pass: */
     bool is_good, is_wanted; /* good enough to be stored; and nothing else speaks against it */
+    bool is_bypassed;        /* nothing else did but a bypass */
     uint64_t present_end;    /* up to here it is stored already, and no worse */
     uint64_t rows_most;      /* of an extent */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */

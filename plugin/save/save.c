@@ -216,6 +216,8 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     uint64_t first = step->params.first_token, count = step->params.token_count;
     step->is_good = is_good_enough(conn, request, &step->delivered);
     step->is_wanted = step->is_good && !is_unwanted(conn, request, count);
+    step->is_bypassed = step->is_wanted && sc_plugin_is_bypassed(conn);
+    step->is_wanted = step->is_wanted && !step->is_bypassed;
     step->present_end = step->is_wanted ? find_present(conn, request) : first;
     uint64_t left = first + count - step->present_end;
     step->rows_most = step->is_wanted ? save_tokens(conn, left) : save_tokens_max(conn);
@@ -247,6 +249,7 @@ static void count_refused(spec_connector *conn, enum sc_plugin_refusal why, uint
     _Atomic uint64_t *const counts[] = {
         [SC_REFUSED_UNSEEN] = &conn->stats.unadmitted_chunks,
         [SC_REFUSED_BUDGET] = &conn->stats.over_budget_chunks,
+        [SC_REFUSED_BYPASS] = &conn->stats.bypassed_chunks,
     };
     sc_count(counts[why], sc_plugin_chunk_count(conn, first, end));
 }
@@ -300,6 +303,17 @@ static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *
     return status;
 }
 
+/* Nothing of the pass is stored, nor what hangs on it once the bypass has ended. */
+static void pass_bypass(spec_connector *conn, struct sc_plugin_request *request)
+{
+    uint64_t first = request->pass_first;
+    count_refused(conn, SC_REFUSED_BYPASS, first, first + request->pass_count);
+    if (first >= request->refused_from)
+        return;
+    request->refused_from = first;
+    request->refused_by = SC_REFUSED_BYPASS;
+}
+
 /* A lack of space or of objects gives the pass up. */
 void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request)
 {
@@ -314,6 +328,8 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     spec_status status = step->is_wanted ? begin_wanted(conn, request, &why) : SPEC_OK;
     if (!step->is_good)
         count_dropped(conn, first, first + count);
+    if (step->is_bypassed)
+        pass_bypass(conn, request);
     sc_count(&conn->stats.duplicate_chunks, sc_plugin_chunk_count(conn, first, step->present_end));
     if (status != SPEC_OK) {
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
