@@ -827,15 +827,15 @@ struct spec_api {
 
     /* Compute or load from both ends (Cake): the next tokens of the match, from from_token on, that
      * the engine computes instead of having them loaded: up to budget_tokens, ending on the chunk
-     * grid where that is not nothing. It may be called before a submission with SPEC_ITEM_TAIL,
-     * while one runs, and after it was reported. Such a submission loads from matched_tokens down:
-     * a token is given out, or loaded, never both; what is being read when the engine comes there
-     * is given out, but for what is being placed. MET: all tokens have been given out or taken to
-     * be loaded; those above first_token are there when get_important_wait says so, and not before
-     * [ABI-132]. A range that fails, a deadline, and rows that are gone end the loading side alone:
-     * what it has delivered is good, and what it had taken and has not is given out once the wait
-     * has reported, after MET. So a host asks until it is MET, waits, and asks until it is MET
-     * again [ABI-206].
+     * grid where that is not nothing, or where the other end stands. It may be called before a
+     * submission with SPEC_ITEM_TAIL, while one runs, and after it was reported. Such a submission
+     * loads from matched_tokens down: a token is given out, or loaded, never both; what is being
+     * read when the engine comes there is given out, but for what is being placed. MET: all tokens
+     * have been given out or taken to be loaded; those above first_token are there when
+     * get_important_wait says so, and not before [ABI-132]. A range that fails, a deadline, and
+     * rows that are gone end the loading side alone: what it has delivered is good, and what it had
+     * taken and has not is given out once the wait has reported, after MET. So a host asks until it
+     * is MET, waits, and asks until it is MET again [ABI-206].
      * Errors: INVALID (budget_tokens 0), STALE.  Threads: any, for one request one at a time; the
      * request may be submitted.  Blocks: never.  Since: 0.11 (before: UNSUPPORTED) */
     spec_status (*next_chunk)(spec_connector *conn, struct spec_next_chunk *chunk,
