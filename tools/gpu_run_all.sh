@@ -15,6 +15,7 @@
 # What compute-sanitizer would say is no failure where it is not installed.
 #
 #   SC_GPU_SECONDS    for all of it, 530
+#   SC_GPU_SLOWER     so many times as long for each part, and all of it: on a busy machine
 #   SC_GPU_TINY       1: little of each part, and no figure is judged: that this script works
 #   SC_GPU_SANITIZER  compute-sanitizer; empty: none; unset: where it usually is
 #
