@@ -26,7 +26,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 12);
+VALUE(SPEC_ABI_MINOR, 13);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -110,6 +110,7 @@ VALUE(SPEC_MAINTAIN_CHECKPOINT, 2);
 VALUE(SPEC_MAINTAIN_EVICT, 4);
 VALUE(SPEC_MAINTAIN_BYPASS, 8);
 VALUE(SPEC_MAINTAIN_BUILD, 16);
+VALUE(SPEC_BYPASS_END, 1);
 VALUE(SPEC_TIERS, 4);
 
 SIZE(spec_error, 256);
@@ -350,7 +351,7 @@ AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
 
-SIZE(spec_stats, 824);
+SIZE(spec_stats, 848);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -455,6 +456,9 @@ AT(spec_stats, gpu_risen, 792, 8);
 AT(spec_stats, gpu_sunk, 800, 8);
 AT(spec_stats, gpu_bus_bytes, 808, 8);
 AT(spec_stats, gpu_bus_ns, 816, 8);
+AT(spec_stats, bypassed_lookups, 824, 8);
+AT(spec_stats, bypassed_chunks, 832, 8);
+AT(spec_stats, bypassing, 840, 8);
 
 SIZE(spec_api, 160);
 AT(spec_api, struct_size, 0, 4);

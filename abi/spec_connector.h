@@ -57,6 +57,7 @@
  *          is loaded from its end; fill "ends"; stats from given_tokens on.
  *          0.12 maintain REORDER acts; spec_stats.reordered_chunks. A tier above host
  *          memory (gpu_bytes): tier_rows and tier_bytes say GPU of what lies there.
+ *          0.13 maintain BYPASS acts, a reader's as well; stats from bypassed_lookups on.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -70,7 +71,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u  /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 12u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
+#define SPEC_ABI_MINOR 13u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -615,10 +616,11 @@ struct spec_next_chunk {
 #define SPEC_MAINTAIN_EVICT      4u
 #define SPEC_MAINTAIN_BYPASS     8u
 #define SPEC_MAINTAIN_BUILD      16u /* since 0.3 */
+#define SPEC_BYPASS_END          1u  /* since 0.13, of deadline_ns: past when the call returns */
 struct spec_maintain_params {
     uint32_t struct_size;
-    uint32_t flags; /* SPEC_MAINTAIN_* */
-    uint64_t deadline_ns;
+    uint32_t flags;       /* SPEC_MAINTAIN_* */
+    uint64_t deadline_ns; /* of BYPASS, from now; 0: none. Other work has none: not looked at */
 };
 
 /* Counters since open, and levels where said. Read without a lock: each is exact, together they may
@@ -715,6 +717,9 @@ struct spec_stats {
     uint64_t gpu_bytes_used, gpu_bytes_max;
     uint64_t gpu_hits, gpu_risen, gpu_sunk;
     uint64_t gpu_bus_bytes, gpu_bus_ns;
+    /* Since 0.13. Lookups that promised nothing, and chunks that were not stored, because of a
+     * bypass (maintain); level: 1 while there is one. Such chunks are not among dropped_chunks. */
+    uint64_t bypassed_lookups, bypassed_chunks, bypassing;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -793,7 +798,8 @@ struct spec_api {
      *               that order: of rows the first layers, and of one more the first rows;
      *               NO_MEMORY, none to read through; TIMEOUT, the deadline came first; CORRUPT, IO:
      *               a range failed, which lookups find no more; DROPPED: a release of the request
-     *               or a reset ended it [ABI-193]
+     *               or a reset ended it [ABI-193], or a bypass did, or keeps it from beginning
+     *               [ABI-209]
      * Until then or the deadline, lookup, also as a peek, of tokens whose match is a part of this
      * one or goes on from it says SPEC_LOOKUP_PENDING with request 0, unless all of it is there
      * already; from then on it answers as things stand [ABI-192]. The request itself stays as it
@@ -811,8 +817,9 @@ struct spec_api {
      * an altered one, or one of another store or model, is INVALID [ABI-137].
      * SPEC_OK with SPEC_LOOKUP_PENDING and request 0: this process has not followed the log that
      * far yet, ask again. What was dropped meanwhile (a failed range, a reset) is STALE, and what
-     * better rows took the place of may be. stored_tokens is the lease's length, whatever else is
-     * stored. The request may store what follows the match when the host passes tokens.
+     * better rows took the place of may be; during a bypass of this process every lease is
+     * [ABI-209]. stored_tokens is the lease's length, whatever else is stored. The request may
+     * store what follows the match when the host passes tokens.
      * Errors: INVALID, STALE, BUSY (max_requests, max_request_tokens).  Threads: any.
      * Blocks: never.  Since: 0.2 */
     spec_status (*attach)(spec_connector *conn, const struct spec_attach_params *params,
@@ -820,15 +827,15 @@ struct spec_api {
 
     /* Compute or load from both ends (Cake): the next tokens of the match, from from_token on, that
      * the engine computes instead of having them loaded: up to budget_tokens, ending on the chunk
-     * grid where that is not nothing. It may be called before a submission with SPEC_ITEM_TAIL,
-     * while one runs, and after it was reported. Such a submission loads from matched_tokens down:
-     * a token is given out, or loaded, never both; what is being read when the engine comes there
-     * is given out, but for what is being placed. MET: all tokens have been given out or taken to
-     * be loaded; those above first_token are there when get_important_wait says so, and not before
-     * [ABI-132]. A range that fails, a deadline, and rows that are gone end the loading side alone:
-     * what it has delivered is good, and what it had taken and has not is given out once the wait
-     * has reported, after MET. So a host asks until it is MET, waits, and asks until it is MET
-     * again [ABI-206].
+     * grid where that is not nothing, or where the other end stands. It may be called before a
+     * submission with SPEC_ITEM_TAIL, while one runs, and after it was reported. Such a submission
+     * loads from matched_tokens down: a token is given out, or loaded, never both; what is being
+     * read when the engine comes there is given out, but for what is being placed. MET: all tokens
+     * have been given out or taken to be loaded; those above first_token are there when
+     * get_important_wait says so, and not before [ABI-132]. A range that fails, a deadline, and
+     * rows that are gone end the loading side alone: what it has delivered is good, and what it had
+     * taken and has not is given out once the wait has reported, after MET. So a host asks until it
+     * is MET, waits, and asks until it is MET again [ABI-206].
      * Errors: INVALID (budget_tokens 0), STALE.  Threads: any, for one request one at a time; the
      * request may be submitted.  Blocks: never.  Since: 0.11 (before: UNSUPPORTED) */
     spec_status (*next_chunk)(spec_connector *conn, struct spec_next_chunk *chunk,
@@ -1109,8 +1116,19 @@ struct spec_api {
      * reorder.scope, each once; stats.reordered_chunks counts. Matches, tokens and rows that are
      * delivered do not depend on it, meanwhile and after; what stood before goes once no request
      * that was open then is left, and leases on it have ended. [ABI-207]
-     * Errors: INVALID (flags 0 or unknown), UNSUPPORTED (BYPASS; a reader).  Threads: any.
-     * Blocks: never.  Since: 0.2; REORDER: 0.12 */
+     * BYPASS: the connector steps aside and stays open (a disk is to be replaced, a store is
+     * suspected). From the return until deadline_ns has passed (0: until it is ended), of several
+     * calls the last one's, SPEC_BYPASS_END ends it at once: lookups, peeks as well, are misses as
+     * of an empty store, and never PENDING; a pass whose layer 0 comes meanwhile is DROPPED, with
+     * what hangs on it in its request, later too; stage brings nothing; attach is STALE. No other
+     * call has an error because of it. Requests that were made before load what they were
+     * promised, and passes that had begun are stored. Work in the background that can wait (pieces
+     * that become one, BUILD, REORDER, what is learnt) begins when it has ended; CHECKPOINT, EVICT
+     * and reset act. Then all that was stored before is found again. It is of this connector alone,
+     * and ends with it: other processes of the store, other ranks and readers, go on, and are told
+     * each by itself. [ABI-209]
+     * Errors: INVALID (flags 0 or unknown), UNSUPPORTED (a reader, but of BYPASS alone).
+     * Threads: any.  Blocks: never.  Since: 0.2; REORDER: 0.12; BYPASS: 0.13 */
     spec_status (*maintain)(spec_connector *conn, const struct spec_maintain_params *params,
                             struct spec_error *reterr);
 };

@@ -423,25 +423,19 @@ uint32_t sc_config_row_count(void)
 #define LITERATURE(preset)                                                                         \
     {preset, "fill", "load"}, {preset, "select.retain_ppm", "250000"},                             \
         {preset, "select.min_tokens", "0"}, {preset, "select.min_share_ppm", "0"},                 \
-    {                                                                                              \
-        preset, "store.pruned", "yes"                                                              \
-    }
+        {preset, "store.pruned", "yes"}
 
-/* IMPRESS' dual cache. What the paper has besides, rows in order of their importance, is
- * store/sidecar's. */
+/* IMPRESS' nodes in descending order of importance. */
+#define REORDERED(preset) {preset, "reorder.scope", "node"}, {preset, "reorder.interval_s", "600"}
+
+/* IMPRESS' dual cache, of chunks that lie in that order. */
 #define DUAL(preset)                                                                               \
-    {preset, "host_policy", "score"},                                                              \
-    {                                                                                              \
-        preset, "gpu_bytes", "auto"                                                                \
-    }
+    REORDERED(preset), {preset, "host_policy", "score"}, {preset, "gpu_bytes", "auto"}
 
 /* Codes of every row, and some rows exactly. */
 #define EVERY_ROW(preset)                                                                          \
     {preset, "select.base", "coarse"}, {preset, "select.identify", "coarse"},                      \
-        {preset, "prefetch.predictor", "hint"},                                                    \
-    {                                                                                              \
-        preset, "read.planner", "range"                                                            \
-    }
+        {preset, "prefetch.predictor", "hint"}, {preset, "read.planner", "range"}
 
 static const struct sc_config_preset_default defaults[] = {
     LITERATURE(SC_PRESET_AS_H2O_LRU),
@@ -492,8 +486,7 @@ static const struct sc_config_preset_default defaults[] = {
     {SC_PRESET_ATTENTION_STORE, "host_written", "yes"},
     {SC_PRESET_ATTENTION_STORE, "gpu_bytes", "auto"},
     LITERATURE(SC_PRESET_IMPRESS_ITF_RO),
-    {SC_PRESET_IMPRESS_ITF_RO, "reorder.scope", "node"},
-    {SC_PRESET_IMPRESS_ITF_RO, "reorder.interval_s", "600"},
+    REORDERED(SC_PRESET_IMPRESS_ITF_RO),
 };
 
 const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i)

@@ -24,10 +24,14 @@
  * 1). The bus, scores and compute are charged for true sizes. Scores are charged once, on the GPU:
  * the simulated clock charges no processor time.
  *
- * --configs FILE: a line each, "NAME<tab>SELECTS<tab>CONFIGURATION"; all run on one store, filled
- * by --fill-config (of --stage-bytes), after --warm requests that fill caches. One that the plugin
- * refuses is told and passed over. Requests draw prefixes by a normal distribution around the
- * middle one (6 deviations are all of them), the same requests for each.
+ * --configs FILE: a line each, "NAME<tab>LETTERS<tab>CONFIGURATION"; all run on one store, filled
+ * by --fill-config (of --stage-bytes), after --warm requests that fill caches. Letters:
+ *   s   rows are chosen: requests have queries
+ *   r   after the warm requests the store is reordered, and stays so for those behind it
+ *   b   there is a tier that stands for the GPU's memory (gpu_bytes): the plugin charges the bus
+ *       for the rows of a load, as far as they do not lie there
+ * One that the plugin refuses is told and passed over. Requests draw prefixes by a normal
+ * distribution around the middle one (6 deviations are all of them), the same requests for each.
  *
  * --again 0, where nothing is cached: a request that was simulated twice is not simulated once
  * more, its second time stands for the later ones. That the two are alike within 1 % is checked.
@@ -50,17 +54,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEED         UINT64_C(20261128)
-#define QUESTIONS    4u /* at most: a dimension each */
-#define PREFIXES_MAX 1024u
-#define LAYERS_MAX   256u
-#define LINE_BYTES   4096u
-#define QUERY_HALF   0x4800u /* 8.0 */
+#define SEED            UINT64_C(20261128)
+#define QUESTIONS       4u /* at most: a dimension each */
+#define PREFIXES_MAX    1024u
+#define LAYERS_MAX      256u
+#define LINE_BYTES      4096u
+#define QUERY_HALF      0x4800u /* 8.0 */
+#define REORDER_STILL_S 5u      /* reordering is over when it did nothing for so long */
 
 struct outcome { /* all uint64_t: they are added up */
     uint64_t ttft_ns, load_ns, bus_ns, read_bytes, wanted_bytes, ops, rows, union_rows, all_rows,
         fallbacks, fallback_rows, fallback_all_rows, denses, ahead_rows, unused_bytes, host_rows,
-        sure, found;
+        gpu_rows, reordered, sure, found;
 };
 
 struct known { /* of a prefix and question */
@@ -86,7 +91,7 @@ struct state {
     uint16_t *query;
     uint8_t *is_in;
     const uint8_t **planted; /* [kv_heads * questions] scratch */
-    bool selects, is_own, is_again;
+    bool selects, reorders, has_bus, is_own, is_again;
     struct known known[PREFIXES_MAX][QUESTIONS]; /* where not is_again */
     uint64_t layer_rows[LAYERS_MAX]; /* that some head wants, over a configuration's requests */
 };
@@ -226,16 +231,21 @@ static void await_ticket(const struct state *state, spec_ticket ticket)
     bench_must(ended, &error, "a store");
 }
 
-static void await_room(const struct state *state, uint64_t layer_bytes)
+static struct spec_stats stats_of(const struct state *state)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_stats stats = {.struct_size = sizeof(stats)};
+    bench_must(state->api->stats(state->conn, &stats, &error), &error, "stats");
+    return stats;
+}
+
+static void await_room(const struct state *state, uint64_t layer_bytes)
+{
     if (layer_bytes > state->stage_bytes / 2)
         bench_die("a layer of %" PRIu64 " bytes does not fit half of --stage-bytes", layer_bytes);
     do {
         wait_until(state, now_ns(state) + 500000);
-        bench_must(state->api->stats(state->conn, &stats, &error), &error, "stats");
-    } while (stats.stage_bytes_used > state->stage_bytes / 2 - layer_bytes);
+    } while (stats_of(state).stage_bytes_used > state->stage_bytes / 2 - layer_bytes);
 }
 
 static void store_prefix(struct state *state, uint64_t prefix)
@@ -317,13 +327,13 @@ static void note(struct state *state, const struct request *request,
     outcome->read_bytes += item->read_bytes;
     outcome->wanted_bytes += item->wanted_bytes;
     outcome->ops += item->io_ops;
-    outcome->load_ns += item->io_exposed_ns;
     outcome->rows += item->row_count;
     outcome->union_rows += item->union_rows;
     outcome->all_rows += request->tokens;
     outcome->ahead_rows += item->prefetched_rows;
     outcome->unused_bytes += item->unused_bytes;
     outcome->host_rows += item->tier_rows[SPEC_TIER_HOST];
+    outcome->gpu_rows += item->tier_rows[SPEC_TIER_GPU];
     outcome->denses += (item->result_flags & SPEC_IMPORTANT_DENSE) != 0;
     outcome->fallbacks += fell;
     outcome->fallback_rows += fell ? item->union_rows : 0;
@@ -331,17 +341,21 @@ static void note(struct state *state, const struct request *request,
     state->layer_rows[item->layer] += item->union_rows;
 }
 
-/* What goes over the bus: keys that are scored, and what of the chosen rows is not there then. */
+/* What goes over the bus: keys that are scored, and what of the chosen rows is not there then; but
+ * for rows that the plugin charges. */
 static double bus_bytes(const struct state *state, const struct request *request,
                         const struct spec_important *item)
 {
     double half = (double)state->gpu.half_bytes, rows = (double)item->row_count;
     double all = (double)request->tokens;
-    if (item->row_count == request->tokens)
+    bool is_whole = item->row_count == request->tokens;
+    bool is_probed = !is_whole && !(item->result_flags & SPEC_IMPORTANT_FALLBACK);
+    double probes = is_probed ? half * all * state->probe_heads / state->kv_heads : 0;
+    if (state->has_bus)
+        return probes;
+    if (is_whole)
         return 2 * half * all;
-    if (item->result_flags & SPEC_IMPORTANT_FALLBACK)
-        return half * all + half * rows;
-    return half * all * state->probe_heads / state->kv_heads + 2 * half * rows;
+    return is_probed ? probes + 2 * half * rows : half * all + half * rows;
 }
 
 /* The GPU's time for a layer that is there: scores, then the layer. */
@@ -388,7 +402,9 @@ static void run_layer(struct state *state, const struct request *request, spec_r
                                   .positions = state->positions,
                                   .position_capacity = request->tokens * state->kv_heads};
     bench_must(api->begin_layer(state->conn, &handle, 1, layer, &error), &error, "begin_layer");
+    uint64_t asked_ns = now_ns(state);
     bench_must(api->get_important(state->conn, &item, 1, &error), &error, "get_important");
+    outcome->load_ns += now_ns(state) - asked_ns;
     bench_must(api->prefetch_next(state->conn, handle, layer, NULL, &error), &error,
                "prefetch_next");
     double bus_ns = bus_bytes(state, request, &item) / state->bus_bytes_per_s * 1e9;
@@ -396,6 +412,7 @@ static void run_layer(struct state *state, const struct request *request, spec_r
     wait_until(state, now_ns(state) + (uint64_t)ns);
     note(state, request, &item, outcome);
     outcome->bus_ns += (uint64_t)bus_ns;
+    outcome->load_ns += (uint64_t)bus_ns;
     if (item.row_count < request->tokens && !(item.result_flags & SPEC_IMPORTANT_FALLBACK))
         compare(state, request, layer, &item, outcome);
 }
@@ -420,12 +437,12 @@ static void run_request(struct state *state, uint64_t number, struct outcome *re
     struct request request = draw(state, number);
     struct spec_queries queries = queries_of(state, &request);
     *ret_outcome = (struct outcome){0};
-    uint64_t begin_ns = now_ns(state);
+    uint64_t begin_ns = now_ns(state), bus_ns = stats_of(state).gpu_bus_ns;
     spec_request handle = look_up(state, request.prefix, request.tokens);
     for (uint32_t layer = 0; layer < state->layers; layer++)
         run_layer(state, &request, handle, layer, &queries, ret_outcome);
     ret_outcome->ttft_ns = now_ns(state) - begin_ns;
-    ret_outcome->load_ns += ret_outcome->bus_ns;
+    ret_outcome->bus_ns += stats_of(state).gpu_bus_ns - bus_ns; /* with what rose behind loads */
     bench_must(state->api->release(state->conn, handle, &error), &error, "release");
 }
 
@@ -456,15 +473,32 @@ static void print_counts(const struct state *state, const char *name, const stru
            ", \"rows\": %" PRIu64 ", \"union_rows\": %" PRIu64 ", \"all_rows\": %" PRIu64
            ", \"fallbacks\": %" PRIu64 ", \"fallback_rows\": %" PRIu64
            ", \"fallback_all_rows\": %" PRIu64 ", \"denses\": %" PRIu64 ", \"ahead_rows\": %" PRIu64
-           ", \"unused_bytes\": %" PRIu64 ", \"host_rows\": %" PRIu64 ", \"bus_ns\": %" PRIu64
-           ", \"sure\": %" PRIu64 ", \"found\": %" PRIu64 ", \"layer_rows\": [",
+           ", \"unused_bytes\": %" PRIu64 ", \"host_rows\": %" PRIu64 ", \"gpu_rows\": %" PRIu64
+           ", \"reordered\": %" PRIu64 ", \"bus_ns\": %" PRIu64 ", \"sure\": %" PRIu64
+           ", \"found\": %" PRIu64 ", \"layer_rows\": [",
            name, state->requests, state->layers, sum->read_bytes, sum->wanted_bytes, sum->ops,
            sum->rows, sum->union_rows, sum->all_rows, sum->fallbacks, sum->fallback_rows,
            sum->fallback_all_rows, sum->denses, sum->ahead_rows, sum->unused_bytes, sum->host_rows,
-           sum->bus_ns, sum->sure, sum->found);
+           sum->gpu_rows, sum->reordered, sum->bus_ns, sum->sure, sum->found);
     for (uint32_t i = 0; i < state->layers; i++)
         printf("%s%" PRIu64, i == 0 ? "" : ", ", state->layer_rows[i]);
     printf("]}}\n");
+}
+
+/* Returns how many chunks stand in another order then. */
+static uint64_t reorder(const struct state *state)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    const struct spec_maintain_params params = {.struct_size = sizeof(params),
+                                                .flags = SPEC_MAINTAIN_REORDER};
+    uint64_t before, now = stats_of(state).reordered_chunks, still_s = 0;
+    bench_must(state->api->maintain(state->conn, &params, &error), &error, "maintain");
+    for (; still_s < REORDER_STILL_S; still_s = now == before ? still_s + 1 : 0) {
+        before = now;
+        wait_until(state, now_ns(state) + UINT64_C(1000000000));
+        now = stats_of(state).reordered_chunks;
+    }
+    return now;
 }
 
 static void run_config(struct state *state, const char *name, const char *config)
@@ -484,6 +518,7 @@ static void run_config(struct state *state, const char *name, const char *config
     load = (struct bench_series){.name = load_name, .unit = "request", .work = 1};
     for (uint64_t i = 0; i < state->warm; i++)
         run_request(state, state->requests + 1 + i, &one);
+    sum.reordered = state->reorders ? reorder(state) : 0;
     memset(state->layer_rows, 0, sizeof(state->layer_rows));
     memset(state->known, 0, sizeof(state->known));
     for (uint64_t i = 0; i < state->requests; i++) {
@@ -508,10 +543,12 @@ static void run_configs(struct state *state, const char *path)
     if (file == NULL)
         bench_die("--configs %s cannot be opened", path);
     while (fgets(line, sizeof(line), file) != NULL) {
-        char *rest = line, *name = strsep(&rest, "\t"), *selects = strsep(&rest, "\t");
+        char *rest = line, *name = strsep(&rest, "\t"), *letters = strsep(&rest, "\t");
         if (rest == NULL || strchr(rest, '\n') == NULL)
-            bench_die("--configs: expected NAME, SELECTS and CONFIGURATION, with tabs between");
-        state->selects = strcmp(selects, "1") == 0;
+            bench_die("--configs: expected NAME, LETTERS and CONFIGURATION, with tabs between");
+        state->selects = strchr(letters, 's') != NULL;
+        state->reorders = strchr(letters, 'r') != NULL;
+        state->has_bus = strchr(letters, 'b') != NULL;
         run_config(state, name, strsep(&rest, "\n"));
     }
     (void)fclose(file);

@@ -20,7 +20,8 @@ import time
 # Table: words behind its name, and whether it writes a table of its own.
 TABLES = {
     "impress": ((), True), "cake": ((), True), "cache": ((), False), "similarity": ((), False),
-    "accuracy": ((), True), "prefetch": ((), False), "ttft": ((), False),
+    "accuracy": ((), True), "prefetch": ((), False), "plan-reordered": (("--reordered",), False),
+    "ttft": ((), False),
     "ttft-replay-sim": (("--way", "replay", "--device", "sim"), False),
     "ttft-replay": (("--way", "replay"), False),
 }

@@ -13,6 +13,7 @@
 
 #define LAYERS_MAX 8u
 #define TOKENS     500u
+#define GRID       64u
 
 struct desk {
     struct fixture *fx;
@@ -157,6 +158,41 @@ static void abi_132_a_token_is_given_out_or_loaded_and_never_both(void **state)
         assert_ok(fx, desk_wait(&desk));
         assert_int_equal(desk_told(&desk, SPEC_OK), desk.front);
         assert_false(desk_compute(&desk, 512));
+        desk_expect(&desk);
+        desk_leave(&desk);
+    }
+    desk_free(&desk);
+}
+
+/* Where a range ends that begins at `first`, when nothing is loaded. */
+static uint64_t grid_end(const struct desk *desk, uint64_t first, uint64_t budget)
+{
+    uint64_t end = first + budget, even = end - end % GRID;
+    if (end >= desk->found.matched_tokens)
+        return desk->found.matched_tokens;
+    return even > first ? even : end;
+}
+
+static void abi_132_ranges_end_on_the_chunk_grid(void **state)
+{
+    struct fixture *fx = *state;
+    static const uint64_t BUDGETS[] = {1, 17, 63, 64, 65, 100, 128, 512};
+    fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16});
+    fixture_reconfigure(fx, "\"chunk_tokens\": 64");
+    struct desk desk = desk_make(fx, 1323);
+    for (uint32_t i = 0; i < 24; i++) {
+        uint64_t budget = BUDGETS[i % 8], end;
+        desk_look(&desk, LAYOUT_PACKED, i % 3 * 50, TOKENS - 1);
+        for (;;) {
+            end = grid_end(&desk, desk.front, budget);
+            if (!desk_compute(&desk, budget))
+                break;
+            assert_int_equal(desk.front, end);
+        }
+        assert_int_equal(desk.front, desk.found.matched_tokens);
+        desk_submit(&desk); /* nothing is left to be loaded */
+        assert_ok(fx, desk_wait(&desk));
+        assert_int_equal(desk_told(&desk, SPEC_OK), desk.front);
         desk_expect(&desk);
         desk_leave(&desk);
     }
@@ -311,6 +347,7 @@ static void abi_206_what_fails_is_given_out_and_the_rest_is_good(void **state)
 
 const struct conf_test CONF_ENDS[] = {
     BARE(abi_132_a_token_is_given_out_or_loaded_and_never_both),
+    BARE(abi_132_ranges_end_on_the_chunk_grid),
     BARE(abi_132_without_a_match_both_ends_have_met),
     BARE(abi_132_what_is_no_range_is_invalid_and_a_released_request_stale),
     BARE(abi_205_what_nobody_computes_is_loaded),

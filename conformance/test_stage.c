@@ -10,6 +10,7 @@
 
 #define HOST  "\"host_bytes\": \"64MiB\""
 #define COUNT 301u
+#define PIECE 16u   /* as few tokens as a chunk may have; others have a multiple */
 #define WHOLE 321u  /* what a lookup of it promises ends with a chunk */
 #define LONG  6001u /* 12 MB in all layers: that takes longer than a lookup */
 
@@ -205,6 +206,42 @@ static void abi_130_staged_rows_come_from_host_memory(void **state)
     prompt_free(&prompt);
 }
 
+/* In how many layers the rows [first, end) lie in host memory now, which is the same for each. */
+static uint64_t layers_of(struct fixture *fx, const struct prompt *prompt, uint64_t first,
+                          uint64_t end, uint64_t row_bytes)
+{
+    struct spec_lookup_params in = lookup_params(prompt);
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    in.flags = SPEC_LOOKUP_PEEK;
+    in.from_token = first;
+    in.max_tokens = end;
+    assert_ok(fx, fx->api->lookup(fx->conn, &in, &found, &fx->error));
+    if (found.matched_tokens != end && !conf_options.require_hits)
+        conf_skip("of a part of the match less is promised");
+    assert_int_equal(found.matched_tokens, end);
+    assert_int_equal(bytes_of(&found), (end - first) * fx->shape.layers * row_bytes);
+    assert_int_equal(found.tier_bytes[SPEC_TIER_HOST] % ((end - first) * row_bytes), 0);
+    return found.tier_bytes[SPEC_TIER_HOST] / ((end - first) * row_bytes);
+}
+
+/* Whole layers, and of one more the first rows: so many layers, falling by one along the rows.
+ * Returns how many rows lie there in so many as the first do. */
+static uint64_t expect_the_first(struct fixture *fx, const struct prompt *prompt,
+                                 const struct spec_lookup_result *found, uint64_t row_bytes)
+{
+    uint64_t end = found->matched_tokens, most = 0, last = UINT64_MAX, count = 0;
+    for (uint64_t at = 0; at < end; at += PIECE) {
+        uint64_t next = at + PIECE < end ? at + PIECE : end;
+        uint64_t layers = layers_of(fx, prompt, at, next, row_bytes);
+        most = at == 0 ? layers : most;
+        assert_true(layers <= last && layers + 1 >= most);
+        count += layers == most ? next - at : 0;
+        last = layers;
+    }
+    assert_in_range(most, 1, fx->shape.layers);
+    return most == 1 ? 0 : count;
+}
+
 static void abi_130_what_finds_no_room_is_of_the_last_layers(void **state)
 {
     struct fixture *fx = *state;
@@ -223,13 +260,35 @@ static void abi_130_what_finds_no_room_is_of_the_last_layers(void **state)
     assert_true(status == SPEC_E_NO_SPACE || (status == SPEC_OK && fx->shape.layers == 1));
     struct spec_stats stats = fixture_stats(fx);
     assert_in_range(stats.host_bytes_used, 0, stats.host_bytes_max);
+    uint64_t more = expect_the_first(fx, &prompt, &found, layer_bytes / found.matched_tokens);
     struct area area = area_make(&fx->shape, LAYOUT_PACKED, found.matched_tokens);
-    struct spec_important item = important(found.request, 0, &area.memory);
-    assert_ok(fx, fx->api->get_important(fx->conn, &item, 1, &fx->error));
-    area_expect(&area, &fx->shape, &prompt, 0, found.matched_tokens, 0);
-    assert_int_equal(item.tier_rows[SPEC_TIER_HOST], found.matched_tokens);
+    for (uint32_t layer = 0; layer < 2 && layer < fx->shape.layers; layer++) {
+        struct spec_important item = important(found.request, layer, &area.memory);
+        area_poison(&area);
+        assert_ok(fx, fx->api->get_important(fx->conn, &item, 1, &fx->error));
+        area_expect(&area, &fx->shape, &prompt, 0, found.matched_tokens, layer);
+        if (layer == 0)
+            assert_int_equal(item.tier_rows[SPEC_TIER_HOST], found.matched_tokens);
+        else /* what was brought stays until it is loaded */
+            assert_true(item.tier_rows[SPEC_TIER_HOST] >= more);
+    }
     area_free(&area);
     fixture_check_layers(fx, &found, &prompt, 0);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+/* Who has the request loads meanwhile, as if nothing were staged. */
+static void abi_130_loads_go_on_while_a_match_is_staged(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(198, LONG);
+    struct spec_lookup_result found = match_make(fx, &prompt);
+    spec_ticket ticket;
+    assert_ok(fx, try_stage(fx, found.request, 0, &ticket));
+    fixture_check_layers(fx, &found, &prompt, 0);
+    assert_status(stage_wait(fx, ticket), SPEC_OK);
+    assert_int_equal(load_all(fx, &prompt, &found), found.matched_tokens * fx->shape.layers);
     fixture_release(fx, found.request);
     prompt_free(&prompt);
 }
@@ -362,6 +421,7 @@ static void abi_193_stage_says_what_is_wrong_and_changes_nothing(void **state)
 const struct conf_test CONF_STAGE[] = {
     OPENED(abi_130_staged_rows_come_from_host_memory),
     OPENED(abi_130_what_finds_no_room_is_of_the_last_layers),
+    OPENED(abi_130_loads_go_on_while_a_match_is_staged),
     OPENED(abi_130_a_range_that_fails_is_found_no_more),
     OPENED(abi_191_tier_bytes_say_where_the_rows_lie_now),
     OPENED(abi_192_lookup_is_pending_until_the_match_is_there),

@@ -430,6 +430,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     sc_plugin_fill_open(conn);
     pthread_mutex_init(&conn->ahead.write_lock, NULL);
     sc_plugin_maintain_open(conn);
+    sc_plugin_bypass_open(conn);
     sc_plugin_stages_open(conn);
     pthread_mutex_init(&conn->ranks.follow_lock, NULL);
     pthread_mutex_init(&conn->outbox.post_lock, NULL);
@@ -484,6 +485,7 @@ static void destroy_connector(spec_connector *conn)
     pthread_mutex_destroy(&conn->saves.lock);
     sc_plugin_fill_close(conn);
     pthread_mutex_destroy(&conn->jobs.lock);
+    sc_plugin_bypass_close(conn);
     pthread_mutex_destroy(&conn->stages.lock);
     pthread_mutex_destroy(&conn->ahead.write_lock);
     pthread_mutex_destroy(&conn->ranks.follow_lock);

@@ -257,6 +257,9 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.over_budget_chunks = sc_counted(&conn->stats.over_budget_chunks);
     stats_writes(&store, &stats);
     stats_tiers(conn, &store, &stats);
+    stats.bypassed_lookups = sc_counted(&conn->stats.bypassed_lookups);
+    stats.bypassed_chunks = sc_counted(&conn->stats.bypassed_chunks);
+    stats.bypassing = sc_plugin_is_bypassed(conn);
     stats.building = store.is_building;
     stats.coarse_only_chunks = store.coarse_pieces;
     sc_plugin_fill_stats(conn, &stats);

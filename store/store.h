@@ -470,6 +470,9 @@ void sc_store_build_order(struct sc_store *store, uint64_t bytes_per_s);
 /* Somebody has ended who may have loaded rows as they were: if editions wait for that, those that
  * have waited long enough get their records. Any thread; never blocks. */
 void sc_store_build_settle(struct sc_store *store);
+/* Whether what is built waits, extent by extent: one that is being read or written ends first. Any
+ * thread. */
+void sc_store_build_rest(struct sc_store *store, bool rests);
 /* It may be known which rows a hot block of the piece's extent shall have: it is built, if it is
  * missing. Any thread; never blocks. A follower: no effect. */
 void sc_store_build_hot(struct sc_store *store, uint64_t piece);

@@ -8,9 +8,11 @@
  *   spare       memory that the index needs next
  *
  * What extents lack is built by the store itself (store/sidecar/build.c), when it is asked to.
+ * During a bypass (bypass.h) averages wait, and merges that have not begun; what room and the log
+ * need goes on, and so does what tells of failed pieces.
  *
  * Threads: maintain any; steps on the executor's; open by one.
- * Tests: conformance (abi_135_*), tests/unit/plugin/test_maintain.c */
+ * Tests: conformance (abi_135_*, abi_209_*), tests/unit/plugin/test_maintain.c */
 #include "plugin/args/args.h"
 #include "plugin/connector.h"
 
@@ -31,6 +33,8 @@ static bool checkpoint_run(spec_connector *conn)
 
 static bool lab_run(spec_connector *conn)
 {
+    if (sc_plugin_is_bypassed(conn))
+        return false; /* its end kicks, or close writes */
     sc_plugin_fill_write(conn, false);
     return sc_lab_write(&conn->lab);
 }
@@ -60,11 +64,10 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
         return sc_fail(reterr, SPEC_E_INVALID,
                        "maintain: flags are %#" PRIx32 ", expected some of %#x", params.flags,
                        MAINTAIN_FLAGS);
-    if ((params.flags & SPEC_MAINTAIN_BYPASS) != 0)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "maintain: version %u.%u does not bypass",
-                       SPEC_ABI_MAJOR, SPEC_ABI_MINOR);
-    if (conn->ranks.role == SPEC_ROLE_READER)
+    if (conn->ranks.role == SPEC_ROLE_READER && params.flags != SPEC_MAINTAIN_BYPASS)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "maintain: this process is a reader");
+    if ((params.flags & SPEC_MAINTAIN_BYPASS) != 0)
+        sc_plugin_bypass(conn, params.deadline_ns);
     if ((params.flags & SPEC_MAINTAIN_CHECKPOINT) != 0)
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
     if ((params.flags & SPEC_MAINTAIN_EVICT) != 0)

@@ -420,7 +420,7 @@ bool sc_plugin_merge_some(spec_connector *conn)
     merge->status = SPEC_OK;
     pthread_mutex_unlock(&conn->jobs.lock);
     bool goes_on = (extent == NULL && status == SPEC_OK) || merge_end(conn, merge, extent, status);
-    if (!runs && goes_on &&
+    if (!runs && goes_on && !sc_plugin_is_bypassed(conn) &&
         merge->waiting_count < WAITING) { /* else its end kicks, or a request's */
         uint64_t last = candidate_next(conn, merge, &more);
         more = last != 0 ? merge_begin(conn, merge, last) : more;

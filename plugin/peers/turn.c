@@ -1,5 +1,5 @@
-/* The turn, every 25 ms in the background lane: other processes' logs, ghosts, epochs, mail, roots
- * of older epochs.
+/* The turn, every 25 ms in the background lane: other processes' logs, the end of a bypass, ghosts,
+ * epochs, mail, roots of older epochs.
  *
  * Threads: start and stop by one; the turn on an executor thread. */
 #include "plugin/connector.h"
@@ -9,6 +9,7 @@
 static bool turn_take(spec_connector *conn)
 {
     bool more = sc_plugin_follow_own(conn);
+    sc_plugin_bypass_turn(conn);
     if (sc_plugin_ghosts_end_due(conn))
         sc_plugin_unpinned(conn);
     more = sc_plugin_peers_follow(conn) || more;

@@ -185,11 +185,14 @@ static spec_status try_attach(spec_connector *conn, const struct spec_attach_par
 {
     struct sc_plugin_lease lease;
     uint64_t seed = atomic_load(&conn->ranks.lease_seed), epoch = atomic_load(&conn->epoch);
-    if (seed == 0)
+    bool is_bypassed = sc_plugin_is_bypassed(conn);
+    if (seed == 0 && !is_bypassed)
         return SPEC_PENDING; /* no store yet, so none that it could be of */
-    spec_status status = check_lease(conn, params, seed, &lease, reterr);
+    spec_status status = seed != 0 ? check_lease(conn, params, seed, &lease, reterr) : SPEC_OK;
     if (status != SPEC_OK)
         return status;
+    if (is_bypassed)
+        return sc_fail(reterr, SPEC_E_STALE, "attach: the connector is bypassed");
     enum sc_plugin_lease_age age = sc_plugin_lease_age(&lease, epoch);
     if (sc_exec_wall_ns(conn->exec) >= lease.expiry_ns)
         return sc_fail(reterr, SPEC_E_STALE, "attach: the lease has expired");

@@ -9,7 +9,9 @@
  * what it is made from could be reused: the time is read before the index. A peek ends as a request
  * does: where something waits for pins, a job is asked for, which takes its lock for a moment.
  * What is being staged is PENDING (stage.c), for as long as its lock may be taken for a moment.
- * Threads: any. Tests: conformance (abi_020_* .. abi_027_*, abi_177_*, abi_178_*),
+ * During a bypass (plugin/index/bypass.h) there is a request and no look at the index: a miss as an
+ * empty store has it.
+ * Threads: any. Tests: conformance (abi_020_* .. abi_027_*, abi_177_*, abi_178_*, abi_209_*),
  * tests/unit/plugin/test_lookup.c */
 #include "plugin/args/args.h"
 #include "plugin/args/lease.h"
@@ -214,9 +216,10 @@ static void make_lease(const spec_connector *conn, const struct sc_plugin_reques
 }
 
 static void match_request(spec_connector *conn, const struct spec_lookup_params *params,
-                          struct sc_plugin_request *request, struct sc_plugin_promise *ret_promise)
+                          bool is_bypassed, struct sc_plugin_request *request,
+                          struct sc_plugin_promise *ret_promise)
 {
-    uint64_t promise_end = sc_plugin_promise_end(conn);
+    uint64_t promise_end = is_bypassed ? 0 : sc_plugin_promise_end(conn); /* 0: nothing can be */
     uint64_t marks = sc_store_coarse_marks(conn->store);
     bool exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     struct sc_radix_match match = {0};
@@ -400,13 +403,16 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     request->priority = (int32_t)params.priority;
     request->epoch = atomic_load(&conn->epoch);
     struct sc_plugin_promise promise = {0};
+    bool is_bypassed = sc_plugin_is_bypassed(conn);
     find_root(conn, &params, request);
-    match_request(conn, &params, request, &promise);
+    match_request(conn, &params, is_bypassed, request, &promise);
     if (sc_plugin_stage_covers(conn, request)) {
         write_pending(conn, request, ret_result);
         return SPEC_OK;
     }
-    request->present_hint = request->stored_tokens;
+    /* Bypassed, more may be stored than was promised. */
+    request->present_hint = is_bypassed ? UINT64_MAX : request->stored_tokens;
+    sc_count(&conn->stats.bypassed_lookups, is_bypassed);
     count_lookup(conn, request);
     if (is_peek(&params))
         write_peek(conn, request, &promise, ret_result);

@@ -25,6 +25,13 @@
 
 enum sc_plugin_request_state { SC_REQUEST_FREE, SC_REQUEST_TAKEN, SC_REQUEST_OPEN };
 
+/* Why the store did not want what a pass computed, and what of its request hangs on it. */
+enum sc_plugin_refusal {
+    SC_REFUSED_UNSEEN, /* store.admit */
+    SC_REFUSED_BUDGET, /* store.write_budget */
+    SC_REFUSED_BYPASS  /* plugin/index/bypass.h */
+};
+
 enum sc_plugin_load {
     SC_LOAD_WHOLE,
     SC_LOAD_PICKS, /* some rows: guessed ones, or those of a set */
@@ -86,6 +93,7 @@ struct sc_plugin_step {
 
     /* With layer 0, the pass: */
     bool is_good, is_wanted; /* good enough to be stored; and nothing else speaks against it */
+    bool is_bypassed;        /* nothing else did but a bypass */
     uint64_t present_end;    /* up to here it is stored already, and no worse */
     uint64_t rows_most;      /* of an extent */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
@@ -168,7 +176,7 @@ struct sc_plugin_request {
     struct sc_plugin_pass_clock pass_clock;
     uint64_t loading_ns;   /* that calls which load have taken */
     uint64_t refused_from; /* the store did not want what comes here and behind; UINT64_MAX: none */
-    bool is_over_budget;   /* because of the write budget */
+    uint32_t refused_by;   /* enum sc_plugin_refusal */
 
     /* Guarded by saves.lock (rank 20): saves in the order of their tokens. */
     struct sc_plugin_save *save_head, *save_tail;

@@ -4,7 +4,7 @@
  *              -> waits -> RUNS in the store (stager.h): [what rows are chosen by, of every layer]
  *                          [rows of layer 0][of 1] .. -> over
  *   lookup   of tokens that a stage covers: PENDING until it is over, or its deadline
- *   over     done, failed, no room | deadline | release | reset: the first of them is told
+ *   over     done, failed, no room | deadline | release | reset | bypass: the first of them is told
  *   gone     when the store has let go: the slot is free, the request's hold ends
  *
  * One runs at a time, that with the earliest deadline: two that take turns would both be there
@@ -179,17 +179,27 @@ void sc_plugin_stage_leave(spec_connector *conn, const struct sc_plugin_request 
     pthread_mutex_unlock(&conn->stages.lock);
 }
 
-void sc_plugin_stages_reset(spec_connector *conn)
+/* Those of other epochs; UINT64_MAX: all. */
+static void stages_end_others(spec_connector *conn, uint64_t epoch)
 {
     if (atomic_load(&conn->stages.open) == 0)
         return;
     pthread_mutex_lock(&conn->stages.lock);
-    uint64_t epoch = atomic_load(&conn->epoch);
     for (uint32_t i = 0; i < SC_PLUGIN_STAGES; i++)
         if (conn->stages.slots[i].request != NULL && conn->stages.slots[i].request->epoch != epoch)
             stage_over(conn, &conn->stages.slots[i], SPEC_E_DROPPED);
     next_begin(conn);
     pthread_mutex_unlock(&conn->stages.lock);
+}
+
+void sc_plugin_stages_reset(spec_connector *conn)
+{
+    stages_end_others(conn, atomic_load(&conn->epoch));
+}
+
+void sc_plugin_stages_drop(spec_connector *conn)
+{
+    stages_end_others(conn, UINT64_MAX);
 }
 
 /* ---- Whether a match is on its way ----------------------------------------------------------- */
@@ -289,7 +299,8 @@ static struct sc_plugin_stage *slot_find(struct sc_plugin_stages *stages)
     return NULL;
 }
 
-/* The request is held. */
+/* The request is held. Errors: BUSY; DROPPED (bypassed: looked at under the lock, so that what
+ * comes beside the bypass's beginning is ended by it, or not begun). */
 static spec_status stage_add(spec_connector *conn, struct sc_plugin_request *request,
                              uint64_t deadline_ns, spec_ticket ticket, struct spec_error *reterr)
 {
@@ -302,6 +313,8 @@ static spec_status stage_add(spec_connector *conn, struct sc_plugin_request *req
                      ? sc_fail(reterr, SPEC_E_BUSY, "stage: the request's match is being staged")
                      : sc_fail(reterr, SPEC_E_BUSY, "stage: %u matches are being staged",
                                SC_PLUGIN_STAGES);
+    } else if (sc_plugin_is_bypassed(conn)) {
+        status = SPEC_E_DROPPED;
     } else {
         *stage = (struct sc_plugin_stage){.conn = conn,
                                           .request = request,
@@ -333,7 +346,11 @@ static spec_status request_stage(spec_connector *conn, const struct spec_stage_p
     spec_status status = stage_add(conn, request, deadline_ns, ticket, reterr);
     if (status != SPEC_OK)
         sc_plugin_request_unhold(request);
-    else if (sc_plugin_request_find(conn, params->request) != request)
+    if (status == SPEC_E_DROPPED && ticket != 0)
+        sc_plugin_ticket_resolve(conn, ticket, status);
+    if (status == SPEC_E_DROPPED)
+        return SPEC_OK;
+    if (status == SPEC_OK && sc_plugin_request_find(conn, params->request) != request)
         sc_plugin_stage_leave(conn, request); /* released or reset meanwhile: it did not see us */
     return status;
 }

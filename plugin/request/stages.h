@@ -50,6 +50,8 @@ spec_status sc_plugin_stage(spec_connector *conn, const struct spec_stage_params
 void sc_plugin_stage_leave(spec_connector *conn, const struct sc_plugin_request *request);
 /* The epoch has moved: so are those of before. Any thread. */
 void sc_plugin_stages_reset(spec_connector *conn);
+/* A bypass has begun: so are all. Any thread. */
+void sc_plugin_stages_drop(spec_connector *conn);
 /* Whether the request's match, which is not all in host memory, is part of what is being brought
  * there, or the reverse. Its segments and match are set. Any thread; a lock for a moment, if
  * anything is staged at all. */

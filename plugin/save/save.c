@@ -216,6 +216,8 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     uint64_t first = step->params.first_token, count = step->params.token_count;
     step->is_good = is_good_enough(conn, request, &step->delivered);
     step->is_wanted = step->is_good && !is_unwanted(conn, request, count);
+    step->is_bypassed = step->is_wanted && sc_plugin_is_bypassed(conn);
+    step->is_wanted = step->is_wanted && !step->is_bypassed;
     step->present_end = step->is_wanted ? find_present(conn, request) : first;
     uint64_t left = first + count - step->present_end;
     step->rows_most = step->is_wanted ? save_tokens(conn, left) : save_tokens_max(conn);
@@ -241,6 +243,17 @@ void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *reque
         sc_plugin_ticket_resolve(conn, request->pass_ticket, SPEC_E_DROPPED);
 }
 
+static void count_refused(spec_connector *conn, enum sc_plugin_refusal why, uint64_t first,
+                          uint64_t end)
+{
+    _Atomic uint64_t *const counts[] = {
+        [SC_REFUSED_UNSEEN] = &conn->stats.unadmitted_chunks,
+        [SC_REFUSED_BUDGET] = &conn->stats.over_budget_chunks,
+        [SC_REFUSED_BYPASS] = &conn->stats.bypassed_chunks,
+    };
+    sc_count(counts[why], sc_plugin_chunk_count(conn, first, end));
+}
+
 /* How many of the pass's tokens that the store lacks, from the first on, are stored: as far as they
  * are admitted, the write budget goes, and nothing before them in this request was refused. The
  * rest is counted. ret_held_bytes  taken from the budget until the extents have begun */
@@ -250,20 +263,17 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
     uint64_t first = request->step.present_end, end = request->pass_first + request->pass_count;
     uint64_t seen = sc_plugin_admit_tokens(conn, request, chain, first, end - first);
     bool has_before = first > request->pass_first; /* the store, by now */
-    bool hangs = first > request->refused_from && !has_before;
-    uint64_t allowed = hangs ? 0 : seen;
+    uint64_t allowed = seen;
     *ret_held_bytes = 0;
+    if (first > request->refused_from && !has_before) {
+        count_refused(conn, request->refused_by, first, end);
+        return 0;
+    }
     if (allowed > 0)
         allowed = sc_store_budget_take(conn->store, first, allowed, ret_held_bytes);
-    uint64_t unadmitted = hangs && request->is_over_budget ? end : first + (hangs ? 0 : seen);
-    uint64_t budget_end = hangs && request->is_over_budget ? end : first + seen;
-    sc_count(&conn->stats.unadmitted_chunks, sc_plugin_chunk_count(conn, unadmitted, end));
-    if (!hangs || request->is_over_budget)
-        sc_count(&conn->stats.over_budget_chunks,
-                 sc_plugin_chunk_count(conn, first + allowed, budget_end));
-    if (hangs)
-        return 0;
-    request->is_over_budget = allowed < seen;
+    count_refused(conn, SC_REFUSED_UNSEEN, first + seen, end);
+    count_refused(conn, SC_REFUSED_BUDGET, first + allowed, first + seen);
+    request->refused_by = allowed < seen ? SC_REFUSED_BUDGET : SC_REFUSED_UNSEEN;
     request->refused_from = first + allowed < end ? first + allowed : UINT64_MAX;
     return allowed;
 }
@@ -293,6 +303,17 @@ static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *
     return status;
 }
 
+/* Nothing of the pass is stored, nor what hangs on it once the bypass has ended. */
+static void pass_bypass(spec_connector *conn, struct sc_plugin_request *request)
+{
+    uint64_t first = request->pass_first;
+    count_refused(conn, SC_REFUSED_BYPASS, first, first + request->pass_count);
+    if (first >= request->refused_from)
+        return;
+    request->refused_from = first;
+    request->refused_by = SC_REFUSED_BYPASS;
+}
+
 /* A lack of space or of objects gives the pass up. */
 void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request)
 {
@@ -307,6 +328,8 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     spec_status status = step->is_wanted ? begin_wanted(conn, request, &why) : SPEC_OK;
     if (!step->is_good)
         count_dropped(conn, first, first + count);
+    if (step->is_bypassed)
+        pass_bypass(conn, request);
     sc_count(&conn->stats.duplicate_chunks, sc_plugin_chunk_count(conn, first, step->present_end));
     if (status != SPEC_OK) {
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),

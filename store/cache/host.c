@@ -91,10 +91,21 @@ struct sc_store_host {
 
 /* ---- By key: lock held ----------------------------------------------------------------------- */
 
-/* Slabs that differ by layer alone: the second part of their group's name. */
 static uint64_t what_of(const struct sc_store_host_key *key)
 {
     return (uint64_t)key->kind << 32 | key->first;
+}
+
+/* Slabs that differ by layer alone, or all that are of one edition's slots: the second part of
+ * their group's name. */
+static uint64_t group_of(const struct sc_store_host_key *key)
+{
+    return key->kind == SC_STORE_HOST_SLOTS ? (uint64_t)key->kind << 32 : what_of(key);
+}
+
+static bool has_rows(const struct sc_store_host_key *key)
+{
+    return key->kind == SC_STORE_HOST_ROWS || key->kind >= SC_STORE_HOST_K;
 }
 
 static uint64_t hash_of(const struct sc_store_host_key *key)
@@ -136,7 +147,7 @@ static uint32_t number_of(const struct sc_store_host *host, const struct sc_stor
 static void slab_link(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
     uint32_t *head = head_of(host, &slab->key), i = number_of(host, slab);
-    slab->group = sc_store_residents_join(&host->residents, slab->key.copy, what_of(&slab->key));
+    slab->group = sc_store_residents_join(&host->residents, slab->key.copy, group_of(&slab->key));
     slab->group_prev = NONE;
     slab->group_next = host->residents.groups[slab->group].first;
     if (slab->group_next != NONE)
@@ -469,7 +480,7 @@ struct sc_store_host_slab *sc_store_host_find(struct sc_store_host *host,
         *ret_tier = slab->tier;
         slab_stir(host, slab);
         slab->pins++;
-        if (!host->is_dual || key->kind != SC_STORE_HOST_ROWS)
+        if (!host->is_dual || !has_rows(key))
             slab_used(host, slab);
     }
     pthread_mutex_unlock(&host->lock);
@@ -541,7 +552,7 @@ uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_
         *ret_risen = 0;
     if (host == NULL)
         return 0;
-    return sc_store_residents_count(&host->residents, key->copy, what_of(key), ret_risen);
+    return sc_store_residents_count(&host->residents, key->copy, group_of(key), ret_risen);
 }
 
 uint64_t sc_store_host_risen_rows(const struct sc_store_host *host)
@@ -556,7 +567,7 @@ uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_sto
     if (host == NULL)
         return 0;
     pthread_mutex_lock(&host->lock);
-    uint32_t group = sc_store_residents_find(&host->residents, key->copy, what_of(key));
+    uint32_t group = sc_store_residents_find(&host->residents, key->copy, group_of(key));
     uint32_t i = group != NONE ? host->residents.groups[group].first : NONE;
     for (; i != NONE; i = host->slabs[i].group_next)
         count += host->slabs[i].state == PUBLISHED && host->slabs[i].key.layer >= first &&
@@ -611,8 +622,7 @@ static bool begin_place(struct sc_store_host *host, const struct sc_store_host_k
                         uint32_t *ret_tier)
 {
     uint64_t rank = sc_rank_coming(host->tiers[GPU].policy, use);
-    bool rises = begin->rows_used > 0 && key->kind == SC_STORE_HOST_ROWS &&
-                 gpu_clear(host, begin->pages, rank, NULL);
+    bool rises = begin->rows_used > 0 && has_rows(key) && gpu_clear(host, begin->pages, rank, NULL);
     *ret_tier = rises ? GPU : HOST;
     rank = begin->keeper != 0 ? UINT64_MAX : sc_rank_coming(host->tiers[HOST].policy, use);
     if (!room_take(host, begin->pages, rank, *ret_tier, ret_page))
@@ -758,13 +768,22 @@ void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host
     pthread_mutex_unlock(&host->lock);
 }
 
+void sc_store_host_forget_pinned(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    pthread_mutex_lock(&host->lock);
+    SC_ASSERT(host->poison, slab->pins > 0);
+    if (slab->state == PUBLISHED)
+        slab_forget(host, slab);
+    pthread_mutex_unlock(&host->lock);
+}
+
 void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_store_host_key *key)
 {
     if (host == NULL)
         return;
     pthread_mutex_lock(&host->lock);
     uint32_t group;
-    while ((group = sc_store_residents_find(&host->residents, key->copy, what_of(key))) != NONE)
+    while ((group = sc_store_residents_find(&host->residents, key->copy, group_of(key))) != NONE)
         slab_forget(host, &host->slabs[host->residents.groups[group].first]);
     pthread_mutex_unlock(&host->lock);
 }

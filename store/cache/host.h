@@ -2,7 +2,7 @@
  * above it, whose bytes stand for a device's (decision 0046).
  *
  *   key     copy     of the extent or annex: a number that never comes again (copy.c)
- *           first    the slab's first row in it
+ *           first    the slab's first row in it, or its first slot
  *           layer, kind
  *   slab    [tags of its rows | rows]      store/cache/hosted.h
  *   memory  [ a a a | b | . . | c c ]      host_bytes, in pages, first fit
@@ -46,9 +46,12 @@ enum sc_store_host_kind { /* what a slab has of a piece */
                           SC_STORE_HOST_ROWS,
                           SC_STORE_HOST_CODES,  /* and the tags of its rows */
                           SC_STORE_HOST_PROBES, /* likewise */
-                          SC_STORE_HOST_TAGS
+                          SC_STORE_HOST_TAGS,
+                          SC_STORE_HOST_K,    /* of a split layout, where K is read alone */
+                          SC_STORE_HOST_V,    /* likewise */
+                          SC_STORE_HOST_SLOTS /* rows of any pieces of an extent whose edition has
+                                               * another order; all of one are counted together */
 };
-#define SC_STORE_HOST_KINDS 4u
 
 struct sc_store_host_key {
     uint64_t copy; /* of what has these bytes: the extent, or its annex */
@@ -89,8 +92,8 @@ bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_ke
 void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab);
 /* No slab is there that get would give. Takes no lock, as the next (residents.h). */
 bool sc_store_host_is_empty(const struct sc_store_host *host);
-/* Of how many layers, key's or others, get would give the slab; ret_risen, which may be NULL: of
- * those, how many lie in the upper tier. Takes no lock. */
+/* Of how many layers, key's or others, get would give the slab (of slots: how many slabs of that
+ * copy); ret_risen, which may be NULL: of those, how many lie in the upper tier. Takes no lock. */
 uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_store_host_key *key,
                               uint32_t *ret_risen);
 /* The same of layers [first, end) alone, with the lock. */
@@ -105,7 +108,7 @@ struct sc_store_host_slab *sc_store_host_begin(struct sc_store_host *host,
                                                const struct sc_store_host_key *key,
                                                uint32_t row_count, uint64_t bytes,
                                                uint64_t cost_ns);
-/* The same for one of which so many rows, at least one, are wanted now. */
+/* The same for one of which so many rows are wanted now. */
 struct sc_store_host_slab *sc_store_host_begin_used(struct sc_store_host *host,
                                                     const struct sc_store_host_key *key,
                                                     uint32_t row_count, uint64_t bytes,
@@ -119,7 +122,9 @@ void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab
 void sc_store_host_abandon(struct sc_store_host *host, struct sc_store_host_slab *slab);
 /* It is found no more, and goes when nobody has it pinned. */
 void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host_key *key);
-/* The same for all layers of it. */
+/* The same for one that the caller has pinned. */
+void sc_store_host_forget_pinned(struct sc_store_host *host, struct sc_store_host_slab *slab);
+/* The same for all layers of it; of slots, for all of that copy. */
 void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_store_host_key *key);
 
 /* ---- Kept for a load that is to come --------------------------------------------------------- */

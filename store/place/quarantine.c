@@ -579,10 +579,10 @@ static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piec
     atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
     SC_ASSERT(store->params.poison, extent->live_count > 0);
     sc_store_coarse_piece_gone(store, extent);
-    if (store->piece_gone != NULL)
-        store->piece_gone(store, piece);
     if (--extent->live_count == 0)
         atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
+    if (store->piece_gone != NULL)
+        store->piece_gone(store, piece);
     return true;
 }
 

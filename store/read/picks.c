@@ -192,7 +192,8 @@ static void turns_sort(struct sc_store_pick_plan *plan, struct sc_store_slot_mem
         uint64_t row = sc_store_pick_row(&plan->picks, i);
         (void)cursor_seek(plan, row);
         if (hosted_range != plan->range)
-            is_hosted = sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range]);
+            is_hosted = sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range],
+                                            plan->picks.wanted);
         hosted_range = plan->range;
         memory->turn[i] = is_hosted ? (uint32_t)i : UINT32_MAX;
         if (!is_hosted)
@@ -279,9 +280,9 @@ static bool slot_joins(struct sc_store_pick_plan *plan, const struct sc_store_pi
 }
 
 /* Takes picks that go on ascending, below slot `end`, as one read with slots [first, *last]; not
- * into a range that the host tier has. */
+ * into a range that the host tier has. is_whole: all slots are there, whatever lies between. */
 static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pick_place *place,
-                       uint64_t first, uint64_t end, uint64_t *last)
+                       uint64_t first, uint64_t end, bool is_whole, uint64_t *last)
 {
     uint64_t row_bytes = sc_store_up(place->where.stride, PAGE) * place->where.half_count;
     uint64_t range = plan->range;
@@ -293,10 +294,10 @@ static void picks_take(struct sc_store_pick_plan *plan, const struct sc_store_pi
             return;
         uint64_t slot = slot_of(place, row);
         bool is_hosted = plan->range != range &&
-                         sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range]);
+                         sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[plan->range],
+                                             plan->picks.wanted);
         if (slot <= *last || slot >= end || is_hosted ||
-            (!(plan->picks.whole_slabs && place->finer == NULL) &&
-             !slot_joins(plan, place, first, *last, slot)))
+            (!is_whole && !slot_joins(plan, place, first, *last, slot)))
             return;
         range = plan->range;
         *last = slot;
@@ -324,6 +325,15 @@ static void op_parts(const struct sc_store_pick_place *place, uint64_t first, ui
     }
 }
 
+/* Of slots, where the next pick's is. */
+static struct sc_store_hosted_chunk chunk_of(const struct sc_store_pick_plan *plan,
+                                             const struct sc_store_pick_place *place)
+{
+    uint64_t slot = slot_of(place, sc_store_pick_row(&plan->picks, plan->pick));
+    return sc_store_hosted_chunk_of(plan->store, plan->layer, &place->where,
+                                    place->extent->row_count, slot);
+}
+
 /* A slab is read in operations of about one size that fit a frame however they are rounded out. */
 static void slab_open(struct sc_store_pick_plan *plan)
 {
@@ -333,13 +343,14 @@ static void slab_open(struct sc_store_pick_plan *plan)
     most = most > 0 ? most : 1;
     uint64_t first = place->slab_first, end = place->slab_end;
     if (place->where.slots != NULL) { /* rows of other pieces stand beside it */
-        uint64_t chunk = plan->store->params.config->chunk_tokens;
-        uint64_t slot = slot_of(place, sc_store_pick_row(&plan->picks, plan->pick));
-        first = slot - slot % chunk;
-        end = first + chunk < place->extent->row_count ? first + chunk : place->extent->row_count;
+        struct sc_store_hosted_chunk chunk = chunk_of(plan, place);
+        first = chunk.first;
+        end = chunk.end;
     }
     uint64_t rows = end - first, count = (rows + most - 1) / most;
     plan->slab = *place;
+    plan->slab_range = plan->range;
+    plan->slab_range_first = plan->range_first;
     plan->slab_next = first;
     plan->slab_end = end;
     plan->slab_rows = (rows + count - 1) / count;
@@ -363,14 +374,20 @@ static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *
             op->range = plan->range;
             op->range_first = plan->range_first;
             plan->pick++;
-            picks_take(plan, &slab, first, end, &last);
+            picks_take(plan, &slab, first, end, true, &last);
         } else {
             slot = first;
         }
     }
     op->pick_count = plan->pick - op->pick_first;
-    op->is_slab = first == slab.slab_first && end == slab.slab_end;
     op_parts(&slab, first, end, slot, op);
+    uint64_t away = (slot - first) * slab.where.stride;
+    op->slab = (struct sc_store_pick_slab){
+        .range = (uint32_t)plan->slab_range,
+        .range_first = (uint32_t)plan->slab_range_first,
+        .first = (uint32_t)first,
+        .count = (uint32_t)(end - first),
+        .at = {(uint32_t)(op->at[0] - away), (uint32_t)(op->at[1] - away)}};
 }
 
 /* Picks of the cursor's range from the next one on, from the host tier. */
@@ -382,7 +399,7 @@ static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op
     uint64_t first = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first, last = first;
     if (range->is_coarse != 0)
         return false;
-    op->host = sc_store_hosted_get(plan->store, plan->layer, range);
+    op->host = sc_store_hosted_get(plan->store, plan->layer, range, plan->picks.wanted);
     if (op->host.slab == NULL)
         return false;
     op->at[0] = op->host.row_at + first * stride;
@@ -395,6 +412,31 @@ static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op
             break;
         last = row;
     }
+    op->pick_count = plan->pick - op->pick_first;
+    return true;
+}
+
+/* Picks from the next one on whose slots lie in its chunk, from the host tier. */
+static bool hosted_chunk_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
+{
+    const struct sc_store_pick_place place = plan->place;
+    if (place.where.slots == NULL || place.finer != NULL || plan->store->host == NULL)
+        return false;
+    const struct sc_store_hosted_chunk chunk = chunk_of(plan, &place);
+    op->host = sc_store_hosted_chunk_get(plan->store, &chunk);
+    if (op->host.slab == NULL)
+        return false;
+    uint64_t slot = slot_of(&place, sc_store_pick_row(&plan->picks, plan->pick)), last = slot;
+    uint64_t away = (slot - chunk.first) * place.where.stride, row_bytes = plan->row_bytes;
+    op->slots = place.where.slots;
+    op->shift = place.shift;
+    op->at[0] = op->host.row_at + away;
+    op->at[1] = op->host.v_at + away;
+    if (plan->picks.wanted == SC_STORE_WANT_V)
+        op->at[0] = op->at[1];
+    plan->pick++;
+    picks_take(plan, &place, slot, chunk.end, true, &last);
+    plan->row_bytes = row_bytes; /* none of it is read */
     op->pick_count = plan->pick - op->pick_first;
     return true;
 }
@@ -482,7 +524,7 @@ uint64_t sc_store_hot_rows(const struct sc_store *store, uint32_t layer,
             sc_store_range_find(store, layer, &ranges[i], &first);
         const struct sc_store_annex *annex =
             extent != NULL ? atomic_load_explicit(&extent->hot, memory_order_acquire) : NULL;
-        if (annex == NULL || sc_store_hosted_has(store, layer, &ranges[i]))
+        if (annex == NULL || sc_store_hosted_has(store, layer, &ranges[i], SC_STORE_WANT_ROWS))
             continue;
         const uint64_t *bits = annex->hot_bits + layer * sc_store_hot_words(extent->row_count);
         uint64_t end = first + ranges[i].row_count, row = first;
@@ -515,7 +557,7 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
         plan->pick = plan->picks.count; /* the load ends there */
         return true;
     }
-    if (hosted_next(plan, ret_op))
+    if (hosted_next(plan, ret_op) || hosted_chunk_next(plan, ret_op))
         return true;
     if (plan->picks.whole_slabs && plan->place.finer == NULL) {
         slab_open(plan);
@@ -525,7 +567,7 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
     const struct sc_store_pick_place place = plan->place;
     uint64_t first = slot_of(&place, row), last = first;
     plan->pick++;
-    picks_take(plan, &place, first, UINT64_MAX, &last);
+    picks_take(plan, &place, first, UINT64_MAX, false, &last);
     ret_op->pick_count = plan->pick - ret_op->pick_first;
     op_parts(&place, first, last + 1, first, ret_op);
     return true;

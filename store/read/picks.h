@@ -11,7 +11,8 @@
  * at[]. Where an edition has another order, picks of one extent take turns by their slots, and a
  * slab is a chunk of slots.
  *
- * Picks of a range that lies in the host tier are an op of their own, as far as they ascend.
+ * Picks of a range, or of a chunk of slots, that lies in the host tier are an op of their own, as
+ * far as they ascend.
  *
  *   hot     [2 9 70 71 ...]          from a hot block: an op is a read of as many as fit, one
  *                                    behind the other, whatever lies between them in the extent
@@ -64,6 +65,7 @@ struct sc_store_pick_plan {
     /* `chunk`: what is left of the slab; slab_next == slab_end: none is open. */
     struct sc_store_pick_place slab;
     uint64_t slab_next, slab_end, slab_rows; /* slots; of one op */
+    uint64_t slab_range, slab_range_first;   /* where it was opened */
 
     uint64_t row_bytes, gap_bytes; /* picked so far, in pages; read through so far */
 
@@ -83,6 +85,13 @@ static inline uint64_t sc_store_pick_row(const struct sc_store_picks *picks, uin
     return picks->rows != NULL ? picks->rows[index] : index;
 }
 
+/* What a read has of a slab, wanted or not: all of it, or a part, in succession. */
+struct sc_store_pick_slab {
+    uint32_t range, range_first; /* of the slab's first pick */
+    uint32_t first, count;       /* extent rows, or slots; count 0: no whole slabs are read */
+    uint32_t at[2];              /* where the first is, as of a pick's row */
+};
+
 struct sc_store_pick_op {
     spec_status status; /* SPEC_E_CORRUPT: the pick's range is no live piece's; nothing to read */
     uint32_t segment, part_count;
@@ -94,7 +103,7 @@ struct sc_store_pick_op {
     uint64_t at[2];              /* where the first pick's row is, from the op's first byte */
     const uint16_t *slots; /* NULL, or in which slots its rows are: extent row r in slots[r] */
     uint64_t shift;        /* of slots: extent row - logical row, modulo 2^64 */
-    bool is_slab;          /* it reads all rows of the first pick's piece */
+    struct sc_store_pick_slab slab;
     const struct sc_store_annex *finer; /* of its rows, as in the place */
     struct sc_store_hosted host; /* or from the slab's, if it is not NULL: then nothing is read, and
                                   * the slab is the caller's to unpin */

@@ -95,7 +95,7 @@ static bool run_open(struct sc_store_plan *plan)
             continue;
         if (range_find(plan, &plan->ranges[i], &row) != extent ||
             row != plan->run_first + plan->run_count ||
-            sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[i]))
+            sc_store_hosted_has(plan->store, plan->layer, &plan->ranges[i], SC_STORE_WANT_ROWS))
             break;
         plan->run_count += plan->ranges[i].row_count;
     }
@@ -175,6 +175,21 @@ static uint64_t slot_first(const struct sc_store_plan *plan)
     return first;
 }
 
+static struct sc_store_hosted_chunk chunk_of(const struct sc_store_plan *plan, uint64_t slot)
+{
+    return sc_store_hosted_chunk_of(plan->store, plan->layer, &plan->where, plan->extent->row_count,
+                                    slot);
+}
+
+static bool chunk_is_hosted(const struct sc_store_plan *plan, uint64_t slot)
+{
+    struct sc_store_hosted_chunk chunk;
+    if (sc_store_host_is_empty(plan->store->host))
+        return false;
+    chunk = chunk_of(plan, slot);
+    return sc_store_hosted_chunk_has(plan->store, &chunk);
+}
+
 /* Bytes from the run's first tag to its first slot, if the two are one read; else 0. */
 static uint64_t slots_lead(const struct sc_store_plan *plan)
 {
@@ -184,7 +199,27 @@ static uint64_t slots_lead(const struct sc_store_plan *plan)
     bool is_near = where->half_count == 1 && rows > tags &&
                    lead - plan->run_count * where->tag_stride <= GAP_BYTES &&
                    lead + where->stride <= plan->store->limits.op_bytes;
-    return plan->tags_planned == 0 && is_near ? lead : 0;
+    return plan->tags_planned == 0 && is_near && !chunk_is_hosted(plan, slot_first(plan)) ? lead
+                                                                                          : 0;
+}
+
+/* The end of the slots that one read may take from `first` on: whole chunks, as far as a frame has
+ * room for one, up to one that the host tier has. */
+static uint64_t slots_end(const struct sc_store_plan *plan, uint64_t first, uint64_t lead)
+{
+    const struct sc_store *store = plan->store;
+    uint64_t chunk = store->params.config->chunk_tokens;
+    uint64_t most = (store->limits.op_bytes + SC_FRAMES_SLACK_BYTES) / plan->where.half_count;
+    uint64_t end = first + (most - 2 * PAGE - lead) / plan->where.stride;
+    if (store->host == NULL)
+        return end < plan->extent->row_count ? end : plan->extent->row_count;
+    if (end - end % chunk > first)
+        end -= end % chunk;
+    end = end < plan->extent->row_count ? end : plan->extent->row_count;
+    for (uint64_t next = first - first % chunk + chunk; next < end; next += chunk)
+        if (chunk_is_hosted(plan, next))
+            return next;
+    return end;
 }
 
 /* The next slots that have rows of the run, with what little lies between them; lead: and before
@@ -192,13 +227,10 @@ static uint64_t slots_lead(const struct sc_store_plan *plan)
 static void plan_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op, uint64_t lead)
 {
     const struct sc_store_slab_where *where = &plan->where;
-    uint64_t most = (plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES) / where->half_count;
-    uint64_t end = plan->extent->row_count, stride = where->stride, first = slot_first(plan);
+    uint64_t stride = where->stride, first = slot_first(plan), end = slots_end(plan, first, lead);
     uint64_t last = first, start = where->base[0] + first * stride;
-    most = (most - 2 * PAGE - lead) / stride;
     op->row_count = 1;
-    for (uint64_t slot = first + 1;
-         slot < end && slot - first < most && (slot - last - 1) * stride <= GAP_BYTES; slot++) {
+    for (uint64_t slot = first + 1; slot < end && (slot - last - 1) * stride <= GAP_BYTES; slot++) {
         if (plan->slot_rows[slot] == 0)
             continue;
         last = slot;
@@ -214,6 +246,27 @@ static void plan_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op, 
     if (where->half_count > 1)
         op->v_at =
             op_add(op, where->base[1] + first * stride, where->base[1] + (last + 1) * stride);
+}
+
+/* Rows of the run in the next slot's chunk, from the host tier; false: it is not there. */
+static bool plan_hosted_slots(struct sc_store_plan *plan, struct sc_store_plan_op *op)
+{
+    if (plan->store->host == NULL)
+        return false;
+    uint64_t first = slot_first(plan);
+    const struct sc_store_hosted_chunk chunk = chunk_of(plan, first);
+    op->host = sc_store_hosted_chunk_get(plan->store, &chunk);
+    if (op->host.slab == NULL)
+        return false;
+    uint64_t away = (first - chunk.first) * plan->where.stride;
+    op->slot_first = first;
+    op->slot_count = chunk.end - first;
+    op->row_at = op->host.row_at + away;
+    op->v_at = op->host.v_at + away;
+    for (uint64_t slot = first; slot < chunk.end; slot++)
+        op->row_count += plan->slot_rows[slot] != 0;
+    plan->slot_next = chunk.end;
+    return true;
 }
 
 /* Bytes from the run's first tag to its first row. */
@@ -277,9 +330,15 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     op->row_at = at + (rows - start);
 }
 
-/* Of an edition in another order. The cursor stays at the run's first row until all are planned. */
-static void ordered_end(struct sc_store_plan *plan, struct sc_store_plan_op *op)
+/* Of an edition in another order: tags, then slots. The cursor stays at the run's first row until
+ * all are planned. */
+static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
+    uint64_t lead = plan->tags_planned == 0 ? slots_lead(plan) : 0;
+    if (plan->tags_planned < plan->run_count && lead == 0)
+        plan_tags(plan, op);
+    else if (lead > 0 || !plan_hosted_slots(plan, op))
+        plan_slots(plan, op, lead);
     op->slots = plan->where.slots;
     op->run_first = plan->run_first;
     op->run_count = plan->run_count;
@@ -297,7 +356,7 @@ static bool plan_hosted(struct sc_store_plan *plan, struct sc_store_plan_op *op)
     uint64_t row;
     if (plan->store->host == NULL || range_find(plan, range, &row) == NULL)
         return false;
-    op->host = sc_store_hosted_get(plan->store, plan->layer, range);
+    op->host = sc_store_hosted_get(plan->store, plan->layer, range, SC_STORE_WANT_ROWS);
     if (op->host.slab == NULL)
         return false;
     op->tag_count = op->row_count = range->row_count;
@@ -327,21 +386,19 @@ bool sc_store_plan_next(struct sc_store_plan *plan, struct sc_store_plan_op *ret
     }
     ret_op->segment = plan->where.segment;
     ret_op->run_row = plan->rows_planned;
-    bool is_ordered = plan->where.slots != NULL;
-    uint64_t lead = is_ordered && plan->tags_planned == 0 ? slots_lead(plan) : 0;
-    if (plan->tags_planned < plan->run_count && lead == 0 && (plan->tags_planned > 0 || is_ordered))
+    if (plan->where.slots != NULL) {
+        plan_ordered(plan, ret_op);
+        return true;
+    }
+    if (plan->tags_planned > 0 && plan->tags_planned < plan->run_count)
         plan_tags(plan, ret_op);
-    else if (is_ordered)
-        plan_slots(plan, ret_op, lead);
     else if (shape->layout == SC_STORE_PAIRED)
         plan_paired(plan, ret_op);
     else if (plan->tags_planned == 0)
         plan_tags(plan, ret_op);
     else
         plan_split_rows(plan, ret_op);
-    if (is_ordered)
-        ordered_end(plan, ret_op);
-    else if (ret_op->row_count > 0)
+    if (ret_op->row_count > 0)
         rows_advance(plan, ret_op->row_count);
     return true;
 }

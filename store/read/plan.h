@@ -13,7 +13,8 @@
  * run.
  *
  *   slots   [ . 7 3 . | 5 4 6 . ]     an edition in another order: the tags, then stretches of
- *   ops     [tags] [7 3][5 4 6]       slots that have rows of the run, whichever these are
+ *   ops     [tags] [7 3][5 4 6]       slots that have rows of the run, whichever these are; a chunk
+ *                                     of slots that lies in the host tier is one of its own
  *
  * Holds: operations cover every wanted row once, tags first, in order but for such editions; each
  * fits a frame.

@@ -150,6 +150,9 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_fligh
         read->unit = reader->unit_next;
         at += plan->parts[i].bytes;
     }
+    struct sc_store_pick_slab slab = plan->slab;
+    for (uint32_t i = 0; i < 2; i++)
+        slab.at[i] += (uint32_t)used;
     reader->units[reader->unit_next] = (struct sc_reader_unit){
         .pick_first = (uint32_t)plan->pick_first,
         .pick_count = (uint32_t)plan->pick_count,
@@ -157,7 +160,7 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_fligh
         .range_first = (uint32_t)plan->range_first,
         .at = {(uint32_t)(used + plan->at[0]), (uint32_t)(used + plan->at[1])},
         .status = plan->status,
-        .is_slab = plan->is_slab,
+        .slab = slab,
         .finer = plan->finer,
         .slots = plan->slots,
         .shift = plan->shift};
@@ -576,6 +579,8 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
         reader->range++;
     uint64_t range = reader->range, piece = ranges[range].piece;
     *ret_rows = (struct sc_store_rows){.failed_range = range, .tier = tier};
+    if (reader->front->flight.host != NULL)
+        sc_store_host_forget_pinned(store->host, reader->front->flight.host);
     sc_store_reader_cancel(reader);
     sc_store_hosted_forget(store, reader->plan.layer, &ranges[range]);
     if (reader->is_picks) /* by tags that a sketch had, maybe of host memory */

@@ -19,7 +19,8 @@ struct sc_reader_unit { /* picks that lie in one read */
     uint32_t range, range_first; /* of the first pick: store/read/picks.h */
     uint32_t at[2];              /* its row, or K and V, in the frame */
     spec_status status;
-    bool is_slab; /* all rows of the first pick's piece are there; the consumer's, once it landed */
+    struct sc_store_pick_slab slab;     /* in the frame; count 0 once it was kept, or not: the
+                                         * consumer's, once it landed */
     const struct sc_store_annex *finer; /* they are finer rows, of this annex; or NULL */
     const uint16_t *slots;              /* not NULL: as in the op, which it is of */
     uint64_t shift;
@@ -75,12 +76,13 @@ struct sc_store_reader {
     uint64_t slot_row;            /* rows of it that were handed out, or its slots that were passed;
                                    * of picks: of its unit */
     uint64_t run_range_first;     /* of such slots: index of the first row of `range` */
+    uint64_t slots_kept;          /* of such slots: those below were looked at for the host tier */
     uint32_t slot_unit;           /* units of it that were handed out whole */
     const uint8_t *last[2]; /* what was handed out last: read until the caller asks for more */
     uint64_t last_bytes;    /* of each */
     uint64_t bite_count;
     uint64_t rows_least;              /* sc_store_reader_apart */
-    struct sc_store_hosted_fill fill; /* of the range that is handed out */
+    struct sc_store_hosted_fill fill; /* of the range, or the chunk, that is handed out */
     const uint64_t *pick_tags;
     const uint64_t *wanted_bits; /* NULL: all picks are wanted */
     struct {                     /* what the tags of a piece's rows are made with */

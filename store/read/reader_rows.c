@@ -107,11 +107,31 @@ static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slo
         return false;
     if (slot->flight.host == NULL && reader->range_row == 0)
         sc_store_hosted_begin(store, &reader->fill, reader->plan.layer,
-                              &reader->plan.ranges[reader->range],
+                              &reader->plan.ranges[reader->range], SC_STORE_WANT_ROWS,
                               reader->plan.ranges[reader->range].row_count);
     sc_store_hosted_put(store, &reader->fill, reader->range_row, count, rows.tags,
                         rows.parts[0].rows, rows.parts[1].rows);
     return true;
+}
+
+static bool fill_is_whole(const struct sc_store_reader *reader)
+{
+    return reader->fill.slab != NULL && reader->fill.rows_given == reader->fill.row_count;
+}
+
+/* What came in parts is found from now on, if all of them did. */
+static void fill_end(struct sc_store_reader *reader)
+{
+    sc_store_hosted_end(reader->flight.store, &reader->fill, fill_is_whole(reader));
+}
+
+/* Whether slots from `first` on are what the chunk that is being kept lacks. */
+static bool fill_takes(const struct sc_store_hosted_fill *fill,
+                       const struct sc_store_hosted_chunk *chunk, uint64_t first)
+{
+    return fill->slab != NULL && fill->key.kind == SC_STORE_HOST_SLOTS &&
+           fill->key.copy == chunk->key.copy && fill->key.first == chunk->key.first &&
+           fill->rows_given == first - chunk->first;
 }
 
 /* Puts the consumer's range at that of a logical row. */
@@ -173,6 +193,45 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
     return reader->slot_row < slot->plan.slot_count;
 }
 
+/* Whoever reads a chunk of slots whole, in one read or several, keeps it in host memory. Its rows
+ * of the load are verified before it is found there. Returns how many slots the consumer may take
+ * before the next chunk, or read. */
+static uint64_t chunk_keep(struct sc_store_reader *reader, const struct sc_reader_slot *slot)
+{
+    const struct sc_store *store = reader->flight.store;
+    const struct sc_store_plan_op *plan = &slot->plan;
+    const struct sc_store_range *range = &reader->plan.ranges[reader->range];
+    uint64_t now = plan->slot_first + reader->slot_row, end = plan->slot_first + plan->slot_count;
+    if (store->host == NULL || slot->flight.host != NULL)
+        return end - now;
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    struct sc_store_slab_where where;
+    sc_store_slab_where(&store->shape, extent, reader->plan.layer, piece, &where);
+    const struct sc_store_hosted_chunk chunk =
+        sc_store_hosted_chunk_of(store, reader->plan.layer, &where, extent->row_count, now);
+    end = chunk.end < end ? chunk.end : end;
+    if (now < reader->slots_kept)
+        return end - now;
+    reader->slots_kept = end;
+    uint64_t first = plan->slot_first, wanted = 0;
+    if (first <= chunk.first) {
+        first = chunk.first;
+        fill_end(reader);
+        for (uint64_t i = first; i < chunk.end; i++)
+            wanted += reader->slot_rows[i] != 0;
+        sc_store_hosted_chunk_begin(store, &reader->fill, &chunk, range->piece, wanted);
+    }
+    struct sc_store_hosted_fill *fill = &reader->fill;
+    if (!fill_takes(fill, &chunk, first))
+        return end - now; /* it began elsewhere, or something between was not read */
+    uint64_t away = (first - plan->slot_first) * where.stride;
+    sc_store_hosted_chunk_put(store, fill, end - first, slot->flight.frame + plan->row_at + away,
+                              slot->flight.frame + plan->v_at + away);
+    return end - now;
+}
+
 /* Puts the consumer's cursor at a row of the run. */
 static void run_seek(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                      uint64_t run_row)
@@ -190,9 +249,13 @@ void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_
         reader->range_row = plan->range_row;
         reader->run_range_first = plan->row_first - plan->range_row;
     }
+    bool is_new = plan->tag_count > 0 && plan->tag_first == 0;
+    if (reader->fill.key.kind == SC_STORE_HOST_SLOTS && (plan->slots == NULL || is_new))
+        fill_end(reader); /* of the run before */
     if (plan->slots == NULL)
         return;
-    if (plan->tag_count > 0 && plan->tag_first == 0) {
+    reader->slots_kept = 0;
+    if (is_new) {
         memset(reader->slot_rows, 0, SC_STORE_ROWS_MAX * sizeof(*reader->slot_rows));
         for (uint64_t i = 0; i < plan->run_count; i++)
             reader->slot_rows[plan->slots[plan->run_first + i]] = (uint16_t)(i + 1);
@@ -214,7 +277,7 @@ static spec_status slots_take(struct sc_store_reader *reader, const struct sc_re
     run_seek(reader, slot, row);
     uint64_t left = reader->plan.ranges[reader->range].row_count - reader->range_row;
     most = left < most ? left : most;
-    left = plan->slot_count - at;
+    left = chunk_keep(reader, slot);
     most = left < most ? left : most;
     while (count < most &&
            reader->slot_rows[plan->slot_first + at + count] == (uint16_t)(row + count + 1))
@@ -301,23 +364,6 @@ static bool pick_is_wanted(const struct sc_store_reader *reader, uint64_t pick)
 {
     return reader->wanted_bits == NULL ||
            bit_of(reader->wanted_bits, sc_store_pick_row(&reader->pick_plan.picks, pick));
-}
-
-bool sc_reader_rows_left(struct sc_store_reader *reader)
-{
-    const struct sc_reader_slot *slot = reader->front;
-    if (!reader->is_picks && slot->plan.slots != NULL)
-        return slots_left(reader, slot);
-    if (!reader->is_picks)
-        return reader->slot_row < slot->plan.row_count;
-    for (; reader->slot_unit < slot->unit_count; reader->slot_unit++) {
-        const struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
-        for (; reader->slot_row < unit->pick_count; reader->slot_row++)
-            if (pick_is_wanted(reader, unit->pick_first + reader->slot_row))
-                return true;
-        reader->slot_row = 0;
-    }
-    return false;
 }
 
 static void bases_set(struct sc_store_reader *reader)
@@ -493,36 +539,129 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     return SPEC_OK;
 }
 
-/* A slab that was read for some of its rows stays in host memory with all of them, if all agree
- * with their tags: who reads whole slabs will want others of it. */
-static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
-                      struct sc_reader_unit *unit)
+/* ---- Slabs that were read for some of their rows ---------------------------------------------
+ */
+
+/* Rows of the piece, or the halves of them that are read, of a slab that is positions, stay in host
+ * memory if all of it agrees with its tags: who reads whole slabs will want others of it. */
+static void piece_keep(struct sc_store_reader *reader, const struct sc_store_pick_slab *slab,
+                       uint64_t pick, const uint8_t *rows, const uint8_t *v)
 {
     const struct sc_store *store = reader->flight.store;
     const struct sc_store_shape *shape = &store->shape;
+    const struct sc_store_range *range = &reader->plan.ranges[slab->range];
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
-    const struct sc_store_range *range = &reader->plan.ranges[unit->range];
+    struct sc_store_hosted_fill *fill = &reader->fill;
     bool is_paired = shape->layout == SC_STORE_PAIRED;
-    uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
-    uint64_t away = (sc_store_pick_row(picks, unit->pick_first) - unit->range_first) * stride;
-    const uint8_t *rows = slot->flight.frame + unit->at[0] - away;
-    const uint8_t *v = slot->flight.frame + unit->at[1] - away;
-    unit->is_slab = false; /* once */
-    if (picks->wanted != SC_STORE_WANT_ROWS)
+    uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes, used = 0;
+    uint64_t base = (uint64_t)piece->extent_row + range->row_first; /* extent row of row 0 */
+    uint64_t from = slab->first > base ? slab->first - base : 0;
+    uint64_t end = slab->first + (uint64_t)slab->count;
+    end = end > base ? end - base : 0;
+    end = end < range->row_count ? end : range->row_count;
+    if (from >= end)
+        return; /* rows that are skipped, or behind the range */
+    if (from == 0) {
+        fill_end(reader);
+        for (; pick < picks->count &&
+               sc_store_pick_row(picks, pick) - slab->range_first < range->row_count;
+             pick++)
+            used += pick_is_wanted(reader, pick);
+        sc_store_hosted_begin(store, fill, reader->plan.layer, range, picks->wanted, used);
+    }
+    if (fill->slab == NULL || fill->key.kind == SC_STORE_HOST_SLOTS ||
+        fill->piece != range->piece || fill->rows_given != from)
         return;
-    sc_store_hosted_begin(store, &reader->fill, reader->plan.layer, range,
-                          sc_reader_picks_wanted(reader, unit->pick_first, unit->pick_count, NULL));
-    if (reader->fill.slab == NULL)
-        return;
-    reader->range = unit->range;
+    uint64_t row = slab->range_first + from, count = end - from;
+    rows += (base + from - slab->first) * stride;
+    v += (base + from - slab->first) * stride;
+    reader->range = slab->range;
     bases_set(reader);
-    uint64_t count = range->row_count, first = unit->range_first;
-    bool is_good = picks_verify(reader, first, first, count, 0, rows) &&
-                   (is_paired || picks_verify(reader, first, first, count, 1, v));
-    if (is_good)
-        sc_store_hosted_put(store, &reader->fill, 0, count,
-                            reader->pick_tags + first * shape->tags_per_row, rows, v);
-    sc_store_hosted_end(store, &reader->fill, is_good);
+    uint32_t part = picks->wanted == SC_STORE_WANT_V ? 1 : 0;
+    bool is_both = !is_paired && picks->wanted == SC_STORE_WANT_ROWS;
+    bool is_good = picks_verify(reader, row, slab->range_first, count, part, rows) &&
+                   (!is_both || picks_verify(reader, row, slab->range_first, count, 1, v));
+    if (is_good) {
+        sc_store_hosted_put(store, fill, from, count, reader->pick_tags + row * shape->tags_per_row,
+                            rows, v);
+        fill->rows_given += count;
+    }
+    if (!is_good || fill_is_whole(reader))
+        sc_store_hosted_end(store, fill, is_good);
+}
+
+/* A chunk of slots stays as it is, once those of its rows that are wanted were verified: tags of
+ * rows that are not the load's are not there. */
+static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_unit *unit,
+                       const struct sc_store_pick_slab *slab, const uint8_t *rows, const uint8_t *v)
+{
+    const struct sc_store *store = reader->flight.store;
+    const struct sc_store_range *range = &reader->plan.ranges[slab->range];
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    struct sc_store_hosted_fill *fill = &reader->fill;
+    struct sc_store_slab_where where;
+    sc_store_slab_where(&store->shape, extent, reader->plan.layer, piece, &where);
+    const struct sc_store_hosted_chunk chunk =
+        sc_store_hosted_chunk_of(store, reader->plan.layer, &where, extent->row_count, slab->first);
+    if (slab->first == chunk.first) {
+        uint64_t used = 0;
+        fill_end(reader);
+        for (uint64_t pick = unit->pick_first; pick < picks->count; pick++) {
+            uint64_t row = sc_store_pick_row(picks, pick) + unit->shift;
+            if (row >= extent->row_count || unit->slots[row] < chunk.first ||
+                unit->slots[row] >= chunk.end)
+                break;
+            used += pick_is_wanted(reader, pick);
+        }
+        sc_store_hosted_chunk_begin(store, fill, &chunk, range->piece, used);
+    }
+    if (fill_takes(fill, &chunk, slab->first))
+        sc_store_hosted_chunk_put(store, fill, slab->count, rows, v);
+}
+
+/* What a read has of a slab is looked at once. */
+static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                      struct sc_reader_unit *unit)
+{
+    const struct sc_store_pick_slab slab = unit->slab;
+    const uint8_t *rows = slot->flight.frame + slab.at[0], *v = slot->flight.frame + slab.at[1];
+    unit->slab.count = 0;
+    if (reader->flight.store->host == NULL || unit->status != SPEC_OK)
+        return;
+    if (unit->slots == NULL)
+        piece_keep(reader, &slab, unit->pick_first, rows, v);
+    else if (reader->pick_plan.picks.wanted == SC_STORE_WANT_ROWS)
+        slots_keep(reader, unit, &slab, rows, v);
+}
+
+bool sc_reader_rows_left(struct sc_store_reader *reader)
+{
+    const struct sc_reader_slot *slot = reader->front;
+    if (!reader->is_picks && slot->plan.slots != NULL) {
+        if (slots_left(reader, slot))
+            return true;
+        if (fill_is_whole(reader)) /* else the next read has more of it */
+            fill_end(reader);
+        return false;
+    }
+    if (!reader->is_picks)
+        return reader->slot_row < slot->plan.row_count;
+    for (; reader->slot_unit < slot->unit_count; reader->slot_unit++) {
+        struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
+        if (unit->slab.count > 0 && reader->pick_tags != NULL)
+            slab_keep(reader, slot, unit);
+        for (; reader->slot_row < unit->pick_count; reader->slot_row++)
+            if (pick_is_wanted(reader, unit->pick_first + reader->slot_row))
+                return true;
+        if (fill_is_whole(reader)) /* of slots, whose wanted rows were verified by now */
+            fill_end(reader);
+        reader->slot_row = 0;
+    }
+    return false;
 }
 
 spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
@@ -541,8 +680,6 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
     range_seek(reader, sc_store_pick_row(&reader->pick_plan.picks, pick), &range_first);
     spec_status status =
         unit->finer == NULL && reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
-    if (status == SPEC_OK && unit->is_slab)
-        slab_keep(reader, slot, unit);
     if (status == SPEC_OK && unit->finer != NULL)
         status = finer_take(reader, slot, unit, &count, ret_rows);
     else if (status == SPEC_OK)

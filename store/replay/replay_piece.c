@@ -261,10 +261,10 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
         struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, entry->extent);
         space = extent->space;
         sc_store_coarse_piece_gone(store, extent);
-        if (store->piece_gone != NULL)
-            store->piece_gone(store, entry);
         if (--extent->live_count == 0)
             atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
+        if (store->piece_gone != NULL)
+            store->piece_gone(store, entry);
         atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
     }
     sc_store_replay_table_unlock(store);

@@ -31,7 +31,7 @@
 #include <string.h>
 
 #define LOOKS       1024u         /* extents that a step looks at */
-#define AGAIN_NS    100000000ull  /* after a lack of frames or objects */
+#define AGAIN_NS    100000000ull  /* after a lack of frames or objects, and while it rests */
 #define TRIES       16u           /* of an extent that meets one */
 #define WAIT_NS_MIN 1000000000ull /* for the write budget */
 
@@ -48,6 +48,7 @@ struct sc_store_build {
     uint64_t hot_wanted; /* the oldest extent that is asked for; 0: none */
     uint64_t order_rate; /* as rate, of another order */
     bool order_wanted;   /* other orders are asked for; else what waits may be settled */
+    bool rests;          /* nothing begins */
 
     /* The run's, one step after the other. */
     enum state state;
@@ -273,6 +274,14 @@ static bool is_closing(struct sc_store_build *build)
     return closing;
 }
 
+static bool is_resting(struct sc_store_build *build)
+{
+    pthread_mutex_lock(&build->store->disk.lock);
+    bool rests = build->rests;
+    pthread_mutex_unlock(&build->store->disk.lock);
+    return rests;
+}
+
 static void post_after(struct sc_store_build *build, uint64_t wait_ns)
 {
     struct sc_exec *exec = build->store->params.exec;
@@ -482,6 +491,8 @@ static void build_step(struct sc_task *task)
     } else if (closing) {
         build->extent_id = 0;
         run_end(build);
+    } else if (build->state == LOOK && is_resting(build)) {
+        post_after(build, AGAIN_NS);
     } else if (build->state == LOOK) {
         extent_look(build);
     } else {
@@ -599,6 +610,16 @@ void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
         build->again[SC_STORE_SIDECAR_PROBES] = true;
     else if (!build->closing)
         run_start(build, SC_STORE_SIDECAR_PROBES);
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+void sc_store_build_rest(struct sc_store *store, bool rests)
+{
+    struct sc_store_build *build = store->build;
+    if (build == NULL)
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    build->rests = rests;
     pthread_mutex_unlock(&store->disk.lock);
 }
 

@@ -169,7 +169,7 @@ static bool layer_is_hosted(const struct sc_store_merger *merger)
             return false;
         range.row_first = piece->skip;
         range.row_count = (uint32_t)(piece->row_count - piece->skip);
-        is_hosted = sc_store_hosted_has(store, merger->layer, &range);
+        is_hosted = sc_store_hosted_has(store, merger->layer, &range, SC_STORE_WANT_ROWS);
     }
     return is_hosted;
 }

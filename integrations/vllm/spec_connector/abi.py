@@ -7,7 +7,7 @@ import ctypes
 from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p)
 
-MAJOR, MINOR = 0, 12
+MAJOR, MINOR = 0, 13
 
 OK, PENDING = 0, 1
 E_STALE, E_CORRUPT, E_IO, E_TIMEOUT, E_BUSY, E_POISONED = -13, -6, -5, -8, -7, -14
@@ -23,6 +23,7 @@ LOOKUP_MISS, LOOKUP_HIT, LOOKUP_PENDING = 0, 1, 2
 PROVENANCE_EXACT, PROVENANCE_LOSSY, PROVENANCE_PRUNED = 0, 1, 2
 ITEM_AHEAD, ITEM_RESCORE, ITEM_TAIL = 1, 2, 4
 STORE_LATER = 1
+MAINTAIN_BYPASS, BYPASS_END = 8, 1
 IMPORTANT_PARTIAL = 4
 SELECT_EXACT = 8
 LEASE_BYTES = 64
@@ -174,7 +175,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes stages_open lookups_cut
     tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
     hot_rows hot_bytes plane_rows given_tokens tail_tokens reordered_chunks gpu_bytes_used
-    gpu_bytes_max gpu_hits gpu_risen gpu_sunk gpu_bus_bytes gpu_bus_ns""".split()
+    gpu_bytes_max gpu_hits gpu_risen gpu_sunk gpu_bus_bytes gpu_bus_ns
+    bypassed_lookups bypassed_chunks bypassing""".split()
 
 
 class Stats(Structure):

@@ -260,6 +260,12 @@ class Connector:
         error = abi.Error()
         self._check("reset", self._api.reset(self._conn, error), error)
 
+    def bypass(self, seconds=None):
+        """Nothing is promised or stored for so long; None: until it is ended, 0: ends it."""
+        ns = 0 if seconds is None else max(int(seconds * 10**9), abi.BYPASS_END)
+        params, error = abi.MaintainParams(flags=abi.MAINTAIN_BYPASS, deadline_ns=ns), abi.Error()
+        self._check("maintain", self._api.maintain(self._conn, params, error), error)
+
     def _stats(self):
         error, stats = abi.Error(), abi.Stats()
         self._check("stats", self._api.stats(self._conn, stats, error), error)

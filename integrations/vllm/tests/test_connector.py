@@ -89,6 +89,21 @@ class Package(unittest.TestCase):
             conn.release(found.request)
             self.assertEqual(conn.stats()["stored_tokens"], TOKENS)
 
+    def test_a_bypass_ends_when_it_is_told_or_in_time(self):
+        lines = []
+        with self.open(log=lambda level, form, *words: lines.append(form % words)) as conn:
+            self.store(conn, 4)
+            for end in (lambda: conn.bypass(0), lambda: conn.bypass(0.02)):
+                conn.bypass()
+                self.assertEqual(conn.lookup(ids(4), peek=True).matched_tokens, 0)
+                self.assertEqual(conn.stats()["bypassing"], 1)
+                end()
+                while conn.stats()["bypassing"]:
+                    time.sleep(0.01)
+                self.assertEqual(conn.lookup(ids(4), peek=True).matched_tokens, TOKENS - 1)
+            self.assertEqual(conn.stats()["bypassed_lookups"], 2)
+        self.assertTrue(any(line.startswith("bypass ends") for line in lines), lines)
+
     def test_a_reader_peeks_and_the_writer_attaches(self):
         self.config["lease_ns_max"] = 3600 * 10**9  # however long a thread stops
         with self.open(role=abi.ROLE_WRITER) as writer, self.open(role=abi.ROLE_READER) as reader:

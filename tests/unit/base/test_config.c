@@ -745,7 +745,8 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
         bool is_dual = is_staged || plain.host_policy == SC_POLICY_SCORE;
         plain.fill = is_staged ? SC_FILL_LOAD : plain.fill;
         plain.host_written = is_staged ? 1 : 0;
-        bool is_ordered = plain.preset == SC_PRESET_IMPRESS_ITF_RO;
+        bool is_ordered =
+            plain.preset == SC_PRESET_IMPRESS_ITF_RO || plain.host_policy == SC_POLICY_SCORE;
         plain.reorder_scope = is_ordered ? SC_REORDER_NODE : SC_REORDER_SPAN;
         plain.reorder_interval_s = is_ordered ? 600 : 0;
         plain.gpu_bytes = is_dual ? SC_CONFIG_AUTO : 0;

@@ -128,7 +128,8 @@ static void rot_above_costs_nothing_of_the_disk(void **state)
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(rig_read(&rig, &prompt, &status), 16);
         const struct sc_store_range range = {.piece = 1, .row_count = 16};
-        struct sc_store_hosted hosted = sc_store_hosted_get(rig.conn->store, 1, &range);
+        struct sc_store_hosted hosted =
+            sc_store_hosted_get(rig.conn->store, 1, &range, SC_STORE_WANT_ROWS);
         assert_int_equal(hosted.tier, SPEC_TIER_GPU);
         hosted.bytes[hosted.row_at + 9] ^= 1;
         sc_store_host_unpin(rig.conn->store->host, hosted.slab);

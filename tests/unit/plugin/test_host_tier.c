@@ -129,7 +129,7 @@ static uint32_t memory_rots(const struct rig *rig, uint32_t layer)
         const struct sc_store_range range = {.piece = id, .row_count = piece->row_count};
         struct sc_store_hosted hosted = {0};
         if (piece->extent != 0)
-            hosted = sc_store_hosted_get(store, layer, &range);
+            hosted = sc_store_hosted_get(store, layer, &range, SC_STORE_WANT_ROWS);
         if (hosted.slab == NULL)
             continue;
         hosted.bytes[hosted.row_at + 9] ^= 1;

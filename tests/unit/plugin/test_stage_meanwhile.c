@@ -62,7 +62,8 @@ static void what_another_gives_up_is_brought(void **state)
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         struct sc_store_range range = whole_of(&rig, found.request, 1);
-        sc_store_hosted_begin(rig.conn->store, &fill, layer, &range, range.row_count);
+        sc_store_hosted_begin(rig.conn->store, &fill, layer, &range, SC_STORE_WANT_ROWS,
+                              range.row_count);
         assert_non_null(fill.slab);
         assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
         assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);

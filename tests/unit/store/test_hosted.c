@@ -6,7 +6,7 @@
 #include "store/cache/hosted.h"
 #include "store/internal.h"
 
-#include "tests/unit/store/sketch_check.h"
+#include "tests/unit/store/order_check.h"
 
 #include <pthread.h>
 
@@ -86,6 +86,49 @@ static void the_second_load_reads_nothing(void **state)
     }
 }
 
+/* So do picks that read whole slabs, also slabs that are more than an operation; of a piece of
+ * which nothing is wanted nothing is kept. */
+static void the_second_picks_read_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < SETUPS; i++) {
+        struct world *world = world_hosted(&setups[i], 8u << 20, 1);
+        struct match match = {.count = 0};
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        match_key(world, &match, 1);
+        static const uint32_t rows[] = {3, 60, 64, 140, 299};
+        for (uint32_t round = 0; round < 2; round++) {
+            struct sc_store_picks picks = {.rows = rows, .count = 5, .whole_slabs = true};
+            struct picked picked = picks_load(world, &match, 1, &picks, NULL);
+            assert_int_equal(picked.count, 5);
+            assert_int_equal(picked.cost.read_bytes == 0, round == 1);
+            for (uint32_t range = 0; range < match.count; range++)
+                assert_int_equal(
+                    sc_store_hosted_has(world->store, 1, &match.ranges[range], SC_STORE_WANT_ROWS),
+                    range != 3);
+        }
+        for (uint32_t want = SC_STORE_WANT_K; setups[i].layout == SC_STORE_SPLIT && want < 3;
+             want++) { /* halves: each for itself, and of whole rows that are there */
+            for (uint32_t round = 0; round < 2; round++) {
+                struct sc_store_picks picks = {
+                    .count = match.rows, .whole_slabs = true, .wanted = want};
+                struct picked picked = picks_load(world, &match, 0, &picks, NULL);
+                assert_int_equal(picked.cost.read_bytes == 0, round == 1);
+                assert_false(
+                    sc_store_hosted_has(world->store, 0, &match.ranges[1], SC_STORE_WANT_ROWS));
+                picks = (struct sc_store_picks){.rows = rows, .count = 5, .wanted = want};
+                assert_int_equal(picks_load(world, &match, 1, &picks, NULL).cost.read_bytes, 0);
+            }
+        }
+        assert_int_equal(sc_store_piece_host_layers(world->store, match.ranges[0].piece, NULL),
+                         setups[i].layout == SC_STORE_SPLIT ? 2 : 1);
+        load_all(world, 1); /* all rows of them are right */
+        world_free(world);
+    }
+}
+
 /* Every part of every piece, before, behind and between what is there. */
 static void parts_and_mixtures_are_right(void **state)
 {
@@ -111,7 +154,7 @@ static void parts_and_mixtures_are_right(void **state)
                     .row_first = first,
                     .row_count = (uint32_t)random_below(&seed, twins[r]->row_count - first + 1)};
                 rows += ranges[r].row_count;
-                hosted += sc_store_hosted_has(world->store, 1, &ranges[r]);
+                hosted += sc_store_hosted_has(world->store, 1, &ranges[r], SC_STORE_WANT_ROWS);
             }
             struct loaded loaded = world_load(world, reader, 1, ranges, twins, count);
             assert_int_equal(loaded.status, SPEC_OK);
@@ -137,12 +180,13 @@ static void rot_in_memory_is_found(void **state)
         const struct world_piece *piece = &world->pieces[0];
         struct sc_store_range range = {.piece = piece->id, .row_count = piece->row_count};
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_OK);
-        struct sc_store_hosted hosted = sc_store_hosted_get(world->store, 2, &range);
+        struct sc_store_hosted hosted =
+            sc_store_hosted_get(world->store, 2, &range, SC_STORE_WANT_ROWS);
         assert_non_null(hosted.slab);
         hosted.bytes[hosted.row_at + 700] ^= 4;
         sc_store_host_unpin(world->store->host, hosted.slab);
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_E_CORRUPT);
-        assert_false(sc_store_hosted_has(world->store, 2, &range));
+        assert_false(sc_store_hosted_has(world->store, 2, &range, SC_STORE_WANT_ROWS));
         assert_int_equal(world_load_piece(world, reader, 2, piece).status, SPEC_OK);
         sc_store_readers_close(reader, 1);
         world_free(world);
@@ -219,10 +263,11 @@ static void pieces_that_skip_rows_are_kept(void **state)
             assert_int_equal(world_load(world, reader, layer, &range, &twin, 1).status, SPEC_OK);
         uint64_t before = read_bytes(world);
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-            assert_true(sc_store_hosted_has(world->store, layer, &range));
-            assert_false(sc_store_hosted_has(world->store, layer, &early));
-            assert_false(sc_store_hosted_has(world->store, layer, &none));
-            struct sc_store_hosted hosted = sc_store_hosted_get(world->store, layer, &range);
+            assert_true(sc_store_hosted_has(world->store, layer, &range, SC_STORE_WANT_ROWS));
+            assert_false(sc_store_hosted_has(world->store, layer, &early, SC_STORE_WANT_ROWS));
+            assert_false(sc_store_hosted_has(world->store, layer, &none, SC_STORE_WANT_ROWS));
+            struct sc_store_hosted hosted =
+                sc_store_hosted_get(world->store, layer, &range, SC_STORE_WANT_ROWS);
             assert_int_equal(hosted.row_at % 64, 0);
             assert_int_equal(hosted.tag_at, 0);
             sc_store_host_unpin(world->store->host, hosted.slab);
@@ -303,9 +348,9 @@ static void a_range_that_began_without_room_is_not_kept(void **state)
         sc_store_reader_cancel(other);
         while (rows.row_count > 0)
             assert_int_equal(next_of(world, one, &rows), SPEC_OK);
-        assert_false(sc_store_hosted_has(world->store, 0, &ranges[0]));
+        assert_false(sc_store_hosted_has(world->store, 0, &ranges[0], SC_STORE_WANT_ROWS));
         assert_int_equal(world_load_piece(world, one, 0, &world->pieces[0]).rows, 64);
-        assert_true(sc_store_hosted_has(world->store, 0, &ranges[0]));
+        assert_true(sc_store_hosted_has(world->store, 0, &ranges[0], SC_STORE_WANT_ROWS));
         assert_int_equal(world_load_piece(world, one, 0, &world->pieces[0]).rows, 64);
         sc_store_readers_close(one, 1);
         sc_store_readers_close(other, 1);
@@ -416,19 +461,22 @@ static void loads_that_fail_keep_nothing_wrong(void **state)
 struct loader { /* a thread that loads what others load, and often not to the end */
     struct world *world;
     struct sc_store_range ranges[16];
-    uint64_t seed, range_count, hosted;
+    uint64_t seed, range_count, hosted, bites_max;
     bool is_wrong;
+    struct sc_store_sketch *sketch; /* of layer 0, all of the ranges */
     pthread_t thread;
 };
 
-static bool rows_are_right(const struct loader *loader, uint32_t layer, uint64_t row,
+/* first: of the load's first row. */
+static bool rows_are_right(const struct loader *loader, uint32_t layer, uint64_t first,
                            const struct sc_store_rows *rows)
 {
     static _Thread_local uint8_t expected[4096];
-    uint64_t bytes = 2 * loader->world->setup->k_row_bytes;
+    uint64_t half = loader->world->setup->k_row_bytes;
     for (uint64_t i = 0; i < rows->row_count; i++) {
-        row_fill(expected, bytes, 1, layer, row + i);
-        if (memcmp(rows->rows + i * bytes, expected, bytes) != 0)
+        row_fill(expected, 2 * half, 1, layer, first + rows->row_first + i);
+        if (memcmp(rows->rows + i * rows->stride, expected, half) != 0 ||
+            memcmp(rows->v + i * rows->stride, expected + half, half) != 0)
             return false;
     }
     return true;
@@ -438,14 +486,14 @@ static bool rows_are_right(const struct loader *loader, uint32_t layer, uint64_t
 static void loader_load(struct loader *loader, struct sc_store_reader *reader)
 {
     uint32_t layer = (uint32_t)random_below(&loader->seed, loader->world->setup->layers);
-    uint64_t first = random_below(&loader->seed, loader->range_count), row = first * 64;
-    uint64_t most = 1 + random_below(&loader->seed, 40);
+    uint64_t first = random_below(&loader->seed, loader->range_count);
+    uint64_t most = 1 + random_below(&loader->seed, loader->bites_max);
     struct sc_store_rows rows = {.row_count = 1};
     sc_store_reader_begin(reader, layer, loader->ranges + first, loader->range_count - first,
                           most % 2 == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE);
-    for (uint64_t n = 0; n < most && rows.row_count > 0; n++, row += rows.row_count) {
+    for (uint64_t n = 0; n < most && rows.row_count > 0; n++) {
         if (sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) != SPEC_OK ||
-            !rows_are_right(loader, layer, row, &rows))
+            !rows_are_right(loader, layer, first * 64, &rows))
             loader->is_wrong = true;
         loader->hosted += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
     }
@@ -453,7 +501,7 @@ static void loader_load(struct loader *loader, struct sc_store_reader *reader)
         sc_store_reader_cancel(reader);
 }
 
-/* Chosen rows that are narrowed and not consumed. */
+/* Chosen rows that are narrowed, and consumed for a while or not at all. */
 static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
 {
     uint64_t wanted[16] = {0}, covered[16] = {0};
@@ -466,6 +514,15 @@ static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
     (void)sc_store_reader_narrow(reader, wanted, covered);
     for (uint32_t i = 0; i < 16; i++)
         loader->is_wrong = loader->is_wrong || (covered[i] & ~wanted[i]) != 0;
+    struct sc_store_rows rows = {.row_count = 1};
+    sc_store_reader_tags(reader, sc_store_sketch_tags(loader->sketch));
+    for (uint64_t n = random_below(&loader->seed, 200); n > 0 && rows.row_count > 0; n--) {
+        loader->is_wrong =
+            loader->is_wrong ||
+            sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) != SPEC_OK ||
+            !rows_are_right(loader, 0, 0, &rows);
+        loader->hosted += rows.tier == SPEC_TIER_HOST ? rows.row_count : 0;
+    }
     if (random_below(&loader->seed, 2) == 0)
         sc_store_reader_cancel(reader);
 }
@@ -507,18 +564,27 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
                                                    .segment_bytes = 4u << 20,
                                                    .op_bytes = 64u << 10}};
     (void)state;
-    for (uint32_t i = 0; i < 2; i++) {
-        struct world *world = world_make(&threaded[i], 12);
+    for (uint32_t i = 0; i < 4; i++) { /* from 2 on: in another order */
+        struct world *world = world_make(&threaded[i % 2], 12);
         struct loader loaders[LOADERS] = {0};
+        struct match match = {.count = 0};
         uint64_t hosted = 0;
+        if (i >= 2)
+            orders_on(world, 16384);
         world->config.host_bytes = 600u << 10;
         world->config.host_policy = SC_POLICY_LRU; /* which refuses nobody */
         world_open_ok(world);
         assert_int_equal(world_store(world, 1, 0, 640), SPEC_OK);
+        if (i >= 2)
+            order_all(world);
+        match_key(world, &match, 1);
         for (uint32_t l = 0; l < LOADERS; l++) {
             loaders[l].world = world;
             loaders[l].seed = l + 1;
+            loaders[l].bites_max = i < 2 ? 40 : 600; /* of a row each */
             loaders[l].range_count = whole_ranges(world, loaders[l].ranges);
+            loaders[l].sketch = sketch_make(world);
+            assert_int_equal(match_load(&match, loaders[l].sketch, 0, 0), SPEC_OK);
             assert_int_equal(pthread_create(&loaders[l].thread, NULL, loader_main, &loaders[l]), 0);
         }
         for (uint32_t l = 0; l < LOADERS; l++) {
@@ -526,6 +592,7 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
             assert_int_equal(pthread_join(loaders[l].thread, &wrong), 0);
             assert_null(wrong);
             hosted += loaders[l].hosted;
+            sc_store_sketch_close(loaders[l].sketch);
         }
         struct sc_store_host_stats stats;
         sc_store_host_stats(world->store->host, &stats);
@@ -539,6 +606,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_load_reads_nothing),
+        cmocka_unit_test(the_second_picks_read_nothing),
         cmocka_unit_test(parts_and_mixtures_are_right),
         cmocka_unit_test(rot_in_memory_is_found),
         cmocka_unit_test(what_ends_early_leaves_nothing),

@@ -9,11 +9,16 @@
 #include <pthread.h>
 
 #define SETUP(backend_, threads, layout_, k_bytes, op)                                             \
-    {                                                                                              \
-        .name = #backend_ " " #layout_, .backend = SC_BACKEND_##backend_, .thread_count = threads, \
-        .layers = 3, .layout = SC_STORE_##layout_, .k_row_bytes = k_bytes, .probe_row_bytes = 96,  \
-        .disk_bytes = 64u << 20, .segment_bytes = 2u << 20, .op_bytes = op                         \
-    }
+    {.name = #backend_ " " #layout_,                                                               \
+     .backend = SC_BACKEND_##backend_,                                                             \
+     .thread_count = threads,                                                                      \
+     .layers = 3,                                                                                  \
+     .layout = SC_STORE_##layout_,                                                                 \
+     .k_row_bytes = k_bytes,                                                                       \
+     .probe_row_bytes = 96,                                                                        \
+     .disk_bytes = 64u << 20,                                                                      \
+     .segment_bytes = 2u << 20,                                                                    \
+     .op_bytes = op}
 static const struct world_setup setups[] = {
     SETUP(SIM, 0, PAIRED, 512, 64u << 10),    SETUP(SIM, 0, SPLIT, 1504, 64u << 10),
     SETUP(SIM, 0, PAIRED, 512, 1u << 20), /* a window has all layers */
@@ -132,13 +137,13 @@ static void a_piece_that_skips_rows_is_read(void **state)
         holes_store(world);
         struct match match = holes_match(world);
         struct sc_store_reader *reader = world_reader(world);
-        assert_false(sc_store_hosted_has(world->store, 1, &match.ranges[0]));
-        assert_true(sc_store_hosted_has(world->store, 1, &match.ranges[1]));
+        assert_false(sc_store_hosted_has(world->store, 1, &match.ranges[0], SC_STORE_WANT_ROWS));
+        assert_true(sc_store_hosted_has(world->store, 1, &match.ranges[1], SC_STORE_WANT_ROWS));
         assert_int_equal(world_load(world, reader, 1, match.ranges, match.twins, match.count).rows,
                          match.rows);
-        assert_true(sc_store_hosted_has(world->store, 1, &match.ranges[0]));
+        assert_true(sc_store_hosted_has(world->store, 1, &match.ranges[0], SC_STORE_WANT_ROWS));
         sc_store_piece_drop(world->store, match.ranges[1].piece);
-        assert_false(sc_store_hosted_has(world->store, 1, &match.ranges[1]));
+        assert_false(sc_store_hosted_has(world->store, 1, &match.ranges[1], SC_STORE_WANT_ROWS));
         sc_store_readers_close(reader, 1);
         world_free(world);
     }

@@ -256,8 +256,9 @@ static uint64_t rows_check(const struct scene *scene, const struct sc_store_rows
         uint64_t row = sc_store_pick_row(&scene->load, rows->row_first + i);
         scene_row(scene, row);
         assert_int_equal(row, sc_store_pick_row(&scene->load, rows->row_first) + i);
-        bool is_there = sc_store_hosted_has(scene->world->store, scene->layer,
-                                            &scene->ranges[scene->row_range[row]]);
+        bool is_there =
+            sc_store_hosted_has(scene->world->store, scene->layer,
+                                &scene->ranges[scene->row_range[row]], scene->load.wanted);
         /* a slab that the disk gave is there as soon as a row of it came */
         assert_true(rows->tier == SPEC_TIER_HOST ? is_there : !is_there || scene->load.whole_slabs);
         bytes_equal(rows->rows + i * bytes, scene->expected + from, bytes);

@@ -8,72 +8,10 @@
 #include "store/rows/order.h"
 #include "tests/unit/store/build_trial.h"
 #include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/order_check.h"
 #include "tests/unit/store/space_check.h"
 
-#define LEASE_NS UINT64_C(1000000000)
-
 static const struct world_setup *const setups = build_setups;
-
-/* What the caller knows, and when it is quiet. */
-static struct {
-    uint64_t known_from, moments, asked;
-    bool is_loud;
-    struct sc_store *marks; /* NULL, or marks the extent once scores are asked for */
-    uint64_t marked;
-} host;
-
-static float score_of(uint64_t row, uint32_t layer)
-{
-    return (float)(mix(row * 131 + layer) % 97) / 97.f;
-}
-
-static bool scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
-                   uint32_t layer, float *ret_scores)
-{
-    uint64_t rows = 0;
-    (void)user;
-    if (host.marks != NULL)
-        sc_store_coarse_mark(host.marks, host.marked);
-    host.marks = NULL;
-    for (uint64_t i = 0; i < range_count; i++)
-        rows += ranges[i].row_count;
-    for (uint64_t i = 0; i < rows; i++)
-        ret_scores[i] = score_of(i, layer);
-    return ranges[0].piece >= host.known_from;
-}
-
-static uint64_t moment(void *user)
-{
-    (void)user;
-    return ++host.moments;
-}
-
-static bool is_quiet(void *user, uint64_t since)
-{
-    (void)user;
-    assert_true(since <= host.moments);
-    host.asked++;
-    return !host.is_loud;
-}
-
-static void orders_on(struct world *world, uint64_t span)
-{
-    memset(&host, 0, sizeof(host));
-    world->config.maintain_bytes_per_s = 0;
-    world->config.lease_ns_max = LEASE_NS;
-    world->params.order = (struct sc_store_order){.span_rows = span,
-                                                  .bytes_max = 64u << 20,
-                                                  .scores = scores,
-                                                  .moment = moment,
-                                                  .is_quiet = is_quiet};
-}
-
-static struct world *world_ordered(const struct world_setup *setup, uint64_t seed, uint64_t span)
-{
-    struct world *world = world_make(setup, seed);
-    orders_on(world, span);
-    return world_opened(world);
-}
 
 static struct world *world_bare(const struct world_setup *setup, uint64_t seed)
 {
@@ -87,90 +25,11 @@ static void open_ordered(struct world *world)
     world_open_ok(world);
 }
 
-static void order_all(struct world *world)
-{
-    sc_store_build_order(world->store, 0);
-    build_wait(world);
-    sc_store_build_settle(world->store);
-    build_wait(world);
-}
-
 static struct sc_store_stats stats_of(struct world *world)
 {
     struct sc_store_stats stats;
     sc_store_stats(world->store, &stats);
     return stats;
-}
-
-static struct sc_store_extent_entry *extent_of(struct world *world, uint64_t piece)
-{
-    return sc_store_table_extent(&world->store->table,
-                                 sc_store_table_piece(&world->store->table, piece)->extent);
-}
-
-/* ---- Reading --------------------------------------------------------------------------------- */
-
-static void row_check(const struct world *world, const struct match *match, uint32_t layer,
-                      uint64_t row, const uint8_t *k, const uint8_t *v)
-{
-    static uint8_t wanted[16384];
-    uint64_t range = 0, half = world->setup->k_row_bytes;
-    for (; row >= match->ranges[range].row_count; range++)
-        row -= match->ranges[range].row_count;
-    row_fill(wanted, 2 * half, match->twins[range]->key, layer,
-             match->twins[range]->first_position + match->ranges[range].row_first + row);
-    if (k != NULL)
-        bytes_equal(k, wanted, half);
-    if (v != NULL)
-        bytes_equal(v, wanted + half, half);
-}
-
-struct picked {
-    uint64_t count;
-    struct sc_store_read_cost cost;
-};
-
-/* Reads picks of the match: each comes once, and is what was stored. wanted: NULL, or bits. */
-static struct picked picks_load(struct world *world, const struct match *match, uint32_t layer,
-                                struct sc_store_picks *picks, const uint64_t *wanted)
-{
-    static uint64_t covered[SKETCH_ROWS_MAX / 64];
-    static uint8_t seen[SKETCH_ROWS_MAX];
-    struct sc_store_sketch *sketch = sketch_make(world);
-    struct sc_store_reader *reader = world_reader(world);
-    struct sc_store_rows got = {0};
-    struct picked picked = {0};
-    assert_int_equal(match_load(match, sketch, layer, 0), SPEC_OK);
-    memset(covered, 0, sizeof(covered));
-    memset(seen, 0, sizeof(seen));
-    sc_store_reader_begin_picks(reader, layer, match->ranges, match->count, picks,
-                                SC_LANE_SPECULATIVE);
-    sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
-    uint64_t left = picks->count;
-    if (wanted != NULL)
-        left = sc_store_reader_narrow(reader, wanted, covered);
-    sc_store_reader_demand(reader);
-    do {
-        assert_int_equal(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, &world->error),
-                         SPEC_OK);
-        for (uint64_t i = 0; i < got.row_count; i++) {
-            uint64_t pick = got.row_first + i, row = picks->rows != NULL ? picks->rows[pick] : pick;
-            bool is_v = picks->wanted == SC_STORE_WANT_V;
-            assert_true(pick < picks->count && seen[pick]++ == 0);
-            if (wanted != NULL)
-                assert_true((wanted[row / 64] & covered[row / 64]) >> (row % 64) & 1);
-            row_check(world, match, layer, row, is_v ? NULL : got.rows + i * got.stride,
-                      is_v                                  ? got.rows + i * got.stride
-                      : picks->wanted == SC_STORE_WANT_ROWS ? got.v + i * got.stride
-                                                            : NULL);
-            picked.count++;
-        }
-    } while (got.row_count > 0);
-    assert_int_equal(picked.count, left);
-    sc_store_reader_cost(reader, &picked.cost);
-    sc_store_readers_close(reader, 1);
-    sc_store_sketch_close(sketch);
-    return picked;
 }
 
 /* Rows of the key that stand in another order, in all layers; all that it has are right. */
@@ -256,11 +115,6 @@ static void slots_follow_the_scores(void **state)
     world_free(world);
 }
 
-static bool bit(const uint64_t *bits, uint64_t i)
-{
-    return (bits[i / 64] >> (i % 64) & 1) != 0;
-}
-
 /* Ranges of parts of pieces of several extents, in any order, ordered or not; whole, or picks. */
 static void any_part_of_a_match_is_read(void **state)
 {
@@ -270,48 +124,9 @@ static void any_part_of_a_match_is_read(void **state)
         struct world *world = world_ordered(&setups[i], 8, i % 2 == 0 ? 16384 : 100);
         if (world == NULL)
             continue;
-        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        assert_int_equal(world_store(world, 1, 300, 150), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
-        order_all(world);
-        assert_int_equal(world_store(world, 3, 0, 200), SPEC_OK); /* as it was stored */
-        struct sc_store_reader *reader = world_reader(world);
-        for (uint32_t round = 0; round < 40; round++) {
-            static uint32_t rows[SKETCH_ROWS_MAX];
-            uint64_t wanted[SKETCH_ROWS_MAX / 64], count = 0;
-            struct match match = {.count = 0};
-            for (uint64_t at = random_below(&random, world->piece_count); match.count < 12;
-                 at += random_below(&random, 3)) {
-                const struct world_piece *twin = &world->pieces[at % world->piece_count];
-                uint32_t first = (uint32_t)random_below(&random, twin->row_count);
-                first = random_below(&random, 2) == 0 ? 0 : first;
-                match_add(&match, twin, first,
-                          (uint32_t)random_below(&random, twin->row_count - first + 1));
-            }
-            uint32_t layer = (uint32_t)random_below(&random, world->setup->layers);
-            struct loaded loaded =
-                world_load(world, reader, layer, match.ranges, match.twins, match.count);
-            assert_int_equal(loaded.status, SPEC_OK);
-            assert_int_equal(loaded.rows, match.rows);
-            for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
-                wanted[w] = mix(random + w) & mix(random - w);
-            for (uint64_t row = 0; row < match.rows; row++)
-                if (bit(wanted, row) || round % 5 == 4)
-                    rows[count++] = (uint32_t)row;
-            for (uint64_t at = 0; round % 7 == 6 && at < count / 2; at++) { /* they descend, too */
-                uint32_t row = rows[at];
-                rows[at] = rows[count - 1 - at];
-                rows[count - 1 - at] = row;
-            }
-            uint32_t parts = world->setup->layout == SC_STORE_SPLIT ? 3 : 1;
-            struct sc_store_picks picks = {.rows = round % 5 == 4 ? NULL : rows,
-                                           .count = count,
-                                           .wanted = round % parts,
-                                           .whole_slabs = round % 3 == 1,
-                                           .gap_bytes = round % 4 * 4096};
-            (void)picks_load(world, &match, layer, &picks, round % 2 == 0 ? NULL : wanted);
-        }
-        sc_store_readers_close(reader, 1);
+        order_some(world);
+        for (uint32_t round = 0; round < 40; round++)
+            any_parts_ok(world, round, &random);
         world_free(world);
     }
 }
@@ -464,9 +279,9 @@ static void both_editions_stand_until_it_is_quiet(void **state)
     struct world *world = world_bare(&setups[0], 3);
     assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
     assert_int_equal(world_store(world, 2, 0, 128), SPEC_OK);
-    host.is_loud = true;
+    order_host.is_loud = true;
     order_all(world);
-    assert_true(host.asked > 0);
+    assert_true(order_host.asked > 0);
     assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 2);
     assert_int_equal(stats_of(world).quarantine_bytes, 0);
     space_check(world->store);
@@ -480,7 +295,7 @@ static void both_editions_stand_until_it_is_quiet(void **state)
     order_all(world);
     (void)sc_store_quarantine_release(world->store, UINT64_MAX);
     space_check(world->store);
-    host.is_loud = false;
+    order_host.is_loud = false;
     sc_store_build_settle(world->store);
     build_wait(world);
     assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
@@ -500,7 +315,7 @@ static void no_budget_keeps_both_editions(void **state)
     for (uint32_t runs = 0; runs < 2; runs++) {
         struct world *world = world_bare(&setups[0], 3);
         assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-        host.is_loud = true;
+        order_host.is_loud = true;
         order_all(world);
         assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
         world->store->wear.budget = 1;
@@ -511,7 +326,7 @@ static void no_budget_keeps_both_editions(void **state)
             uint64_t end_ns = sc_exec_now_ns(world->exec) + UINT64_C(1000000000);
             _Atomic uint32_t word = 0;
             (void)sc_exec_wait(world->exec, &word, 0, end_ns);
-            host.is_loud = s < 4;
+            order_host.is_loud = s < 4;
             sc_store_build_settle(world->store);
         }
         assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
@@ -532,13 +347,13 @@ static void what_is_not_known_or_too_large_stays(void **state)
     assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
     assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK); /* one chunk */
     assert_int_equal(world_store(world, 3, 0, 256), SPEC_OK);
-    host.known_from = world->pieces[world->piece_count - 1].id - 3;
+    order_host.known_from = world->pieces[world->piece_count - 1].id - 3;
     order_all(world);
     assert_int_equal(ordered_rows(world, 1, false), 0);
     assert_int_equal(ordered_rows(world, 2, false), 0);
     all_is_ordered(world, 3);
     world_close(world);
-    host.known_from = 0;
+    order_host.known_from = 0;
     world->params.order.bytes_max = 299 * 1024;
     world_open_ok(world);
     order_all(world);
@@ -614,7 +429,7 @@ static void ordered_rows_go_while_codes_stay(void **state)
         keep_codes(world, true);
         world_open_ok(world);
         struct sc_store_coarse_extent found = {0};
-        host.is_loud = waits == 2;
+        order_host.is_loud = waits == 2;
         for (uint64_t key = 1; found.id == 0; key++) { /* none is raw */
             assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
             build_all(world, 0);
@@ -630,7 +445,7 @@ static void ordered_rows_go_while_codes_stay(void **state)
         sc_store_coarse_mark(world->store, found.id);
         sc_store_coarse_marked(world->store);
         assert_int_equal(sc_store_coarse_commit(world->store, found.id, &world->error), SPEC_OK);
-        host.is_loud = false;
+        order_host.is_loud = false;
         order_all(world); /* the edition has gone: no record */
         assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
         space_check(world->store);
@@ -664,13 +479,13 @@ static void a_mark_that_is_taken_back_loses_no_edition(void **state)
         struct sc_store_coarse_extent extent =
             sc_store_coarse_find(world->store, world->pieces[0].id);
         assert_int_not_equal(extent.id, 0);
-        host.is_loud = true;
-        host.marks = found == 0 ? world->store : NULL;
-        host.marked = extent.id;
+        order_host.is_loud = true;
+        order_host.marks = found == 0 ? world->store : NULL;
+        order_host.marked = extent.id;
         order_all(world);
         if (found != 0)
             sc_store_coarse_mark(world->store, extent.id);
-        host.is_loud = false;
+        order_host.is_loud = false;
         sc_store_build_settle(world->store);
         build_wait(world);
         sc_store_coarse_unmark(world->store, extent.id);

@@ -23,15 +23,17 @@ FAMILIES = {
     "dropped_saves": ("reason", "Saves that were not stored: reset, error, distrust (computed on "
                                 "rows that never came)"),
     "plugin": ("counter", "The plugin's own: read_bytes, write_bytes, dropped_chunks, io_errors, "
-                          "corrupt_ranges, no_space, collisions, evicted_chunks"),
+                          "corrupt_ranges, no_space, collisions, evicted_chunks, "
+                          "bypassed_lookups, bypassed_chunks"),
     "layered": ("counter", "Layered loads: layered.COUNTS; bytes and rows of those alone"),
     "hook_calls": ("hook", "Calls of the connector by the engine"),
     "hook_seconds": ("hook", "Time inside them"),
 }
 PLUGIN = ("read_bytes", "write_bytes", "dropped_chunks", "io_errors", "corrupt_ranges", "no_space",
-          "collisions", "evicted_chunks")
+          "collisions", "evicted_chunks", "bypassed_lookups", "bypassed_chunks")
 LEVELS = {"quarantine_bytes": "Bytes dropped and not reusable before leases on them have ended",
           "disk_bytes_used": "Bytes of the store", "poisoned": "1: the plugin answers misses",
+          "bypassing": "1: a bypass makes every lookup a miss",
           "requests_open": "Requests that the plugin holds"}
 
 

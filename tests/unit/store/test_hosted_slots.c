@@ -1,0 +1,315 @@
+/* The host tier over editions in another order: chunks of slots. Whoever loads a second time reads
+ * tags alone, or nothing; whole loads and picks of any kind are right beside what is there, what
+ * rots there and what leaves; chunks leave with the rows of their extent, and are counted.
+ *
+ * Threads: the fixture's. */
+#include "store/cache/hosted.h"
+#include "store/place/quarantine.h"
+#include "store/rows/order.h"
+#include "tests/unit/store/order_check.h"
+#include "tests/unit/store/space_check.h"
+
+static const struct world_setup *const setups = build_setups;
+
+struct tiers {
+    uint64_t host_bytes, gpu_bytes;
+    uint32_t policy;
+};
+static const struct tiers large = {16u << 20, 0, SC_POLICY_LRU};
+
+/* NULL: the machine has no such back end. */
+static struct world *world_tiers(const struct world_setup *setup, const struct tiers *tiers,
+                                 uint64_t span)
+{
+    struct world *world = world_make(setup, 8);
+    orders_on(world, span);
+    world->config.host_bytes = tiers->host_bytes;
+    world->config.gpu_bytes = tiers->gpu_bytes;
+    world->config.host_policy = tiers->policy;
+    world->config.gpu_policy = tiers->policy;
+    return world_opened(world);
+}
+
+static uint64_t read_bytes(struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats.read_bytes;
+}
+
+static struct sc_store_host_stats host_stats(const struct world *world)
+{
+    struct sc_store_host_stats stats;
+    sc_store_host_stats(world->store->host, &stats);
+    return stats;
+}
+
+/* All rows of a match as picks, of whole slabs: what the device was asked for. */
+static uint64_t picked_bytes(struct world *world, const struct match *match, uint32_t layer)
+{
+    struct sc_store_picks picks = {.count = match->rows, .whole_slabs = true};
+    return picks_load(world, match, layer, &picks, NULL).cost.read_bytes;
+}
+
+static void load_key(struct world *world, uint32_t layer, uint64_t key)
+{
+    struct sc_store_reader *reader = world_reader(world);
+    struct loaded loaded = world_load_key(world, reader, layer, key);
+    if (loaded.status != SPEC_OK)
+        fail_msg("%s: %s", world->setup->name, world->error.text);
+    sc_store_readers_close(reader, 1);
+}
+
+/* Whole loads make chunks, and picks find them; and the other way. */
+static void the_second_load_reads_tags_alone(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2 * BUILD_SETUPS; i++) {
+        const struct world_setup *setup = &setups[i / 2];
+        bool by_picks = i % 2 != 0;
+        struct world *world = world_tiers(setup, &large, i % 3 == 0 ? 128 : 16384);
+        struct match match = {.count = 0};
+        if (world == NULL)
+            continue;
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        order_all(world);
+        match_key(world, &match, 1);
+        for (uint32_t layer = 0; layer < setup->layers; layer++) {
+            if (by_picks)
+                assert_true(picked_bytes(world, &match, layer) >=
+                            match.rows * setup->k_row_bytes * 2);
+            else
+                load_key(world, layer, 1);
+            uint64_t before = read_bytes(world);
+            load_key(world, layer, 1);
+            assert_in_range(read_bytes(world) - before, 1, 2 * match.count * 4096); /* tags */
+            assert_int_equal(picked_bytes(world, &match, layer), 0);
+            assert_int_equal(sc_store_piece_host_layers(world->store, match.ranges[3].piece, NULL),
+                             layer + 1);
+        }
+        world_free(world);
+    }
+}
+
+static void any_part_is_right_beside_memory(void **state)
+{
+    static const struct tiers kinds[] = {{16u << 20, 0, SC_POLICY_LRU},
+                                         {400u << 10, 0, SC_POLICY_LRU},
+                                         {400u << 10, 300u << 10, SC_POLICY_SCORE}};
+    (void)state;
+    uint64_t random = 9, evicted = 0, hits = 0;
+    for (uint32_t i = 0; i < 3 * BUILD_SETUPS; i++) {
+        struct world *world = world_tiers(&setups[i / 3], &kinds[i % 3], i % 2 == 0 ? 16384 : 100);
+        if (world == NULL)
+            continue;
+        order_some(world);
+        for (uint32_t round = 0; round < 60; round++)
+            any_parts_ok(world, round, &random);
+        struct sc_store_host_stats stats = host_stats(world);
+        hits += stats.hits + stats.gpu_hits;
+        evicted += stats.evictions;
+        assert_in_range(stats.bytes_used, 0, kinds[i % 3].host_bytes);
+        assert_in_range(stats.gpu_bytes_used, 0, kinds[i % 3].gpu_bytes);
+        world_free(world); /* asserts that nothing is pinned */
+    }
+    assert_true(evicted > 0 && hits > 0);
+}
+
+/* The chunk that has the row of key 1's extent in a layer. */
+static struct sc_store_hosted_chunk chunk_of_row(struct world *world, uint32_t layer, uint64_t row)
+{
+    const struct sc_store_extent_entry *extent = extent_of(world, world->pieces[0].id);
+    struct sc_store_slab_where where;
+    sc_store_slab_where(&world->store->shape, extent, layer,
+                        sc_store_table_piece(&world->store->table, world->pieces[0].id), &where);
+    assert_non_null(where.slots);
+    return sc_store_hosted_chunk_of(world->store, layer, &where, extent->row_count,
+                                    where.slots[row]);
+}
+
+/* A bit of a row in memory changes: whoever loads the row, whole or picked, gets CORRUPT, of that
+ * range, and the next load is right. */
+static void rot_in_memory_is_found(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct world_setup *setup = &setups[i / 2];
+        struct world *world = world_tiers(setup, &large, 16384);
+        struct match match = {.count = 0};
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        order_all(world);
+        match_key(world, &match, 1);
+        load_key(world, 1, 1);
+        const struct sc_store_annex *order =
+            atomic_load(&extent_of(world, world->pieces[0].id)->order);
+        uint64_t slot = sc_store_order_of(order->slots, 300, 1)[200];
+        const struct sc_store_hosted_chunk chunk = chunk_of_row(world, 1, 200);
+        struct sc_store_hosted hosted = sc_store_hosted_chunk_get(world->store, &chunk);
+        assert_non_null(hosted.slab);
+        bool is_split = setup->layout == SC_STORE_SPLIT;
+        uint64_t stride = setup->k_row_bytes * (is_split ? 1 : 2);
+        hosted
+            .bytes[(is_split ? hosted.v_at : hosted.row_at) + (slot - chunk.first) * stride + 77] ^=
+            4;
+        sc_store_host_unpin(world->store->host, hosted.slab);
+        struct sc_store_reader *reader = world_reader(world);
+        struct sc_store_rows got;
+        if (i % 2 == 0) {
+            struct loaded loaded = world_load_key(world, reader, 1, 1);
+            assert_int_equal(loaded.status, SPEC_E_CORRUPT);
+            assert_int_equal(loaded.failed_range, 200 / 64);
+        } else {
+            struct sc_store_sketch *sketch = sketch_make(world);
+            struct sc_store_picks picks = {.count = match.rows, .whole_slabs = true};
+            assert_int_equal(match_load(&match, sketch, 1, 0), SPEC_OK);
+            sc_store_reader_begin_picks(reader, 1, match.ranges, match.count, &picks,
+                                        SC_LANE_DEMAND);
+            sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
+            spec_status status = SPEC_OK;
+            for (got.row_count = 1; status == SPEC_OK && got.row_count > 0;)
+                status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, &world->error);
+            assert_int_equal(status, SPEC_E_CORRUPT);
+            assert_int_equal(got.failed_range, 200 / 64);
+            assert_int_equal(got.tier, SPEC_TIER_HOST);
+            sc_store_sketch_close(sketch);
+        }
+        assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
+        load_key(world, 1, 1);
+        assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
+        sc_store_readers_close(reader, 1);
+        world_free(world);
+    }
+}
+
+/* A row on the disk is damaged. Picks of others of its chunk keep it; who wants that row is told,
+ * and nobody gets it. */
+static void rot_on_the_disk_is_found_in_memory(void **state)
+{
+    (void)state;
+    struct world *world = world_tiers(&setups[0], &large, 16384);
+    struct match match = {.count = 0}, part = {.count = 0};
+    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
+    order_all(world);
+    match_key(world, &match, 1);
+    const struct sc_store_annex *order =
+        atomic_load(&extent_of(world, match.ranges[0].piece)->order);
+    const uint16_t *slots = sc_store_order_of(order->slots, 256, 1);
+    struct sc_store_where where =
+        sc_store_layer_where(order->parts, order->part_count, order->stride, 1);
+    char path[128];
+    uint8_t byte;
+    uint64_t at = where.offset + order->row_offset + slots[200] * UINT64_C(1024) + 77;
+    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
+                   (unsigned)world->store->disk.segments[where.segment].number);
+    assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
+    byte ^= 4;
+    assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+    for (uint32_t i = 0; i < 4; i++)
+        if (i != 200 / 64)
+            match_add(&part, match.twins[i], 0, 64);
+    assert_true(picked_bytes(world, &part, 1) > 0);
+    const struct sc_store_hosted_chunk chunk = chunk_of_row(world, 1, 200);
+    assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
+    assert_int_equal(picked_bytes(world, &part, 1), 0);
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint32_t round = 0; round < 2; round++) { /* of memory, then of the disk */
+        struct loaded loaded = world_load_key(world, reader, 1, 1);
+        assert_int_equal(loaded.status, SPEC_E_CORRUPT);
+        assert_int_equal(loaded.failed_range, 200 / 64);
+    }
+    assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
+    sc_store_readers_close(reader, 1);
+    world_free(world);
+}
+
+static void chunks_are_counted_as_layers(void **state)
+{
+    (void)state;
+    static const struct tiers dual = {4u << 20, 4u << 20, SC_POLICY_SCORE};
+    struct world *world = world_tiers(&setups[0], &dual, 16384);
+    uint32_t risen = 7;
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    order_all(world);
+    uint64_t piece = world->pieces[1].id;
+    assert_int_equal(sc_store_piece_host_layers(world->store, piece, &risen), 0);
+    assert_int_equal(risen, 0);
+    for (uint32_t layer = 0; layer < setups[0].layers; layer++) {
+        load_key(world, layer, 1);
+        assert_int_equal(sc_store_piece_host_layers(world->store, piece, &risen), layer + 1);
+        assert_int_equal(risen, layer + 1);
+    }
+    assert_int_equal(
+        sc_store_piece_host_layers(world->store, world->pieces[world->piece_count - 1].id, &risen),
+        0);
+    world_free(world);
+}
+
+/* Pieces go one by one: what is left of their chunks is right, and the last takes them along. */
+static void chunks_leave_with_the_last_piece(void **state)
+{
+    (void)state;
+    struct world *world = world_tiers(&setups[0], &large, 16384);
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    order_all(world);
+    load_key(world, 0, 1);
+    load_key(world, 2, 1);
+    const struct sc_store_hosted_chunk chunk = chunk_of_row(world, 2, 100);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
+        sc_store_piece_drop(world->store, world->pieces[i].id);
+        struct match match = {.count = 0};
+        for (uint32_t left = i + 1; left < 5; left++)
+            match_add(&match, &world->pieces[left], 0, world->pieces[left].row_count);
+        if (match.count > 0)
+            assert_int_equal(picked_bytes(world, &match, 0), 0);
+    }
+    assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
+    assert_int_equal(host_stats(world).slabs, 0);
+    world_free(world);
+}
+
+/* The extent has codes alone from now on: so are its chunks gone, and one that is filled then. */
+static void chunks_leave_with_the_rows(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&setups[0], 3);
+    orders_on(world, 16384);
+    world->config.host_bytes = large.host_bytes;
+    keep_codes(world, true);
+    world_open_ok(world);
+    assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
+    build_all(world, 0);
+    order_all(world);
+    load_key(world, 1, 1);
+    const struct sc_store_hosted_chunk chunk = chunk_of_row(world, 1, 0);
+    assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
+    struct sc_store_coarse_extent found = sc_store_coarse_find(world->store, world->pieces[0].id);
+    assert_int_not_equal(found.id, 0);
+    sc_store_coarse_mark(world->store, found.id);
+    sc_store_coarse_marked(world->store);
+    assert_int_equal(sc_store_coarse_commit(world->store, found.id, &world->error), SPEC_OK);
+    assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
+    struct sc_store_hosted_fill fill = {0};
+    static const uint8_t bytes[64 * 1024];
+    sc_store_hosted_chunk_begin(world->store, &fill, &chunk, world->pieces[0].id, 1);
+    assert_non_null(fill.slab);
+    sc_store_hosted_chunk_put(world->store, &fill, 64, bytes, NULL);
+    sc_store_hosted_end(world->store, &fill, true);
+    assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
+    world_free(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_second_load_reads_tags_alone),
+        cmocka_unit_test(any_part_is_right_beside_memory),
+        cmocka_unit_test(rot_in_memory_is_found),
+        cmocka_unit_test(rot_on_the_disk_is_found_in_memory),
+        cmocka_unit_test(chunks_are_counted_as_layers),
+        cmocka_unit_test(chunks_leave_with_the_last_piece),
+        cmocka_unit_test(chunks_leave_with_the_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
