@@ -3,6 +3,8 @@
  * Threads: tests/unit/store/order_check.h. */
 #include "tests/unit/store/order_check.h"
 
+#include "store/rows/order.h"
+
 #define LEASE_NS UINT64_C(1000000000)
 
 struct order_host order_host;
@@ -72,6 +74,24 @@ struct sc_store_extent_entry *extent_of(struct world *world, uint64_t piece)
 {
     return sc_store_table_extent(&world->store->table,
                                  sc_store_table_piece(&world->store->table, piece)->extent);
+}
+
+void slot_damage(struct world *world, uint64_t piece, uint32_t layer, uint64_t row)
+{
+    const struct sc_store_extent_entry *extent = extent_of(world, piece);
+    const struct sc_store_annex *order = atomic_load(&extent->order);
+    const uint16_t *slots = sc_store_order_of(order->slots, extent->row_count, layer);
+    struct sc_store_where where =
+        sc_store_layer_where(order->parts, order->part_count, order->stride, layer);
+    uint64_t at =
+        where.offset + order->row_offset + slots[row] * world->store->shape.row_bytes + 77;
+    char path[128];
+    uint8_t byte;
+    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
+                   (unsigned)world->store->disk.segments[where.segment].number);
+    assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
+    byte ^= 4;
+    assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */

@@ -29,6 +29,8 @@ void order_all(struct world *world);
 void order_some(struct world *world);
 
 struct sc_store_extent_entry *extent_of(struct world *world, uint64_t piece);
+/* A bit changes on the simulated disk: of a row of the edition of the piece's extent. */
+void slot_damage(struct world *world, uint64_t piece, uint32_t layer, uint64_t row);
 
 void row_check(const struct world *world, const struct match *match, uint32_t layer, uint64_t row,
                const uint8_t *k, const uint8_t *v);

@@ -4,10 +4,8 @@
  *
  * Threads: the fixture's. */
 #include "store/cache/hosted.h"
-#include "store/place/quarantine.h"
 #include "store/rows/order.h"
 #include "tests/unit/store/order_check.h"
-#include "tests/unit/store/space_check.h"
 
 static const struct world_setup *const setups = build_setups;
 
@@ -191,19 +189,7 @@ static void rot_on_the_disk_is_found_in_memory(void **state)
     assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
     order_all(world);
     match_key(world, &match, 1);
-    const struct sc_store_annex *order =
-        atomic_load(&extent_of(world, match.ranges[0].piece)->order);
-    const uint16_t *slots = sc_store_order_of(order->slots, 256, 1);
-    struct sc_store_where where =
-        sc_store_layer_where(order->parts, order->part_count, order->stride, 1);
-    char path[128];
-    uint8_t byte;
-    uint64_t at = where.offset + order->row_offset + slots[200] * UINT64_C(1024) + 77;
-    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
-                   (unsigned)world->store->disk.segments[where.segment].number);
-    assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
-    byte ^= 4;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+    slot_damage(world, world->pieces[0].id, 1, 200);
     for (uint32_t i = 0; i < 4; i++)
         if (i != 200 / 64)
             match_add(&part, match.twins[i], 0, 64);

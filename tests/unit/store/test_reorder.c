@@ -512,18 +512,7 @@ static void a_damaged_slot_fails_its_row(void **state)
     struct world *world = world_ordered(&setups[0], 4, 16384);
     assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
     order_all(world);
-    const struct sc_store_annex *annex = atomic_load(&extent_of(world, world->pieces[0].id)->order);
-    const uint16_t *slots = sc_store_order_of(annex->slots, 256, 1);
-    struct sc_store_where where =
-        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, 1);
-    char path[128];
-    uint8_t byte;
-    uint64_t at = where.offset + annex->row_offset + slots[200] * UINT64_C(1024) + 77;
-    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
-                   (unsigned)world->store->disk.segments[where.segment].number);
-    assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
-    byte ^= 4;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+    slot_damage(world, world->pieces[0].id, 1, 200);
     struct sc_store_reader *reader = world_reader(world);
     struct loaded loaded = world_load_key(world, reader, 1, 1);
     assert_int_equal(loaded.status, SPEC_E_CORRUPT);
