@@ -32,6 +32,8 @@
  *       for the rows of a load, as far as they do not lie there
  * One that the plugin refuses is told and passed over. Requests draw prefixes by a normal
  * distribution around the middle one (6 deviations are all of them), the same requests for each.
+ * --taught N: the warm requests ask the first N questions of the entry, those that are measured the
+ * others: what caches and orders know is of other questions, as it is where it is used.
  *
  * --again 0, where nothing is cached: a request that was simulated twice is not simulated once
  * more, its second time stands for the later ones. That the two are alike within 1 % is checked.
@@ -55,7 +57,7 @@
 #include <string.h>
 
 #define SEED            UINT64_C(20261128)
-#define QUESTIONS       4u /* at most: a dimension each */
+#define QUESTIONS       16u /* at most: a dimension each */
 #define PREFIXES_MAX    1024u
 #define LAYERS_MAX      256u
 #define LINE_BYTES      4096u
@@ -79,7 +81,7 @@ struct state {
     struct sc_alloc alloc;
     struct sc_io_sim_disk *disk;
     struct bench_dump dump;
-    uint64_t entry, questions;
+    uint64_t entry, questions, taught; /* taught 0: all requests ask all questions */
     uint32_t layers, kv_heads, query_heads, probe_heads, head_size; /* head_size: as stored */
     uint64_t lengths[PREFIXES_MAX], prefixes, longest;
     uint64_t requests, warm, new_tokens, stage_bytes;
@@ -425,9 +427,12 @@ static struct request draw(const struct state *state, uint64_t number)
         bell += next_unit(&seed) - 0.5;
     double at = last / 2 + bell * (double)state->prefixes / 6;
     at = at < 0 ? 0 : at > last ? last : at;
-    uint64_t prefix = (uint64_t)llround(at);
+    uint64_t prefix = (uint64_t)llround(at), question = next_word(&seed);
+    bool is_warm = number > state->requests;
+    uint64_t first = is_warm ? 0 : state->taught;
+    uint64_t end = is_warm && state->taught > 0 ? state->taught : state->questions;
     return (struct request){.prefix = prefix,
-                            .question = next_word(&seed) % state->questions,
+                            .question = first + question % (end - first),
                             .tokens = state->lengths[prefix]};
 }
 
@@ -605,8 +610,8 @@ static void read_shape(struct state *state, int argc, char **argv)
     state->kv_heads = (uint32_t)bench_option_u64(argc, argv, "--kv-heads", 32);
     state->query_heads = (uint32_t)bench_option_u64(argc, argv, "--query-heads", 32);
     state->probe_heads = (uint32_t)bench_option_u64(argc, argv, "--probe-heads", 3);
-    if (scale == 0 || head_size % scale != 0 || head_size / scale < QUESTIONS)
-        bench_die("--scale: expected one that leaves a head %u elements or more", QUESTIONS);
+    if (scale == 0 || head_size % scale != 0)
+        bench_die("--scale: expected one that divides the head's elements");
     if (state->layers == 0 || state->layers > LAYERS_MAX || state->kv_heads < state->probe_heads ||
         state->probe_heads == 0 || state->kv_heads > 1024 ||
         state->query_heads % state->kv_heads != 0 || state->query_heads == 0)
@@ -642,7 +647,11 @@ static void read_options(struct state *state, int argc, char **argv)
     if (state->entry >= state->dump.head.entry_count)
         bench_die("--entry: the dump has %" PRIu32 " entries", state->dump.head.entry_count);
     uint64_t questions = state->dump.entries[state->entry].questions;
-    state->questions = questions < QUESTIONS ? questions : QUESTIONS;
+    questions = questions < QUESTIONS ? questions : QUESTIONS;
+    state->questions = questions < state->head_size ? questions : state->head_size;
+    state->taught = bench_option_u64(argc, argv, "--taught", 0);
+    if (state->taught >= state->questions)
+        bench_die("--taught: expected fewer than the %" PRIu64 " questions", state->questions);
     if (state->requests == 0 || state->requests > BENCH_ROUNDS_MAX || state->new_tokens == 0)
         bench_die("--requests or --new-tokens is out of range");
 }
@@ -690,9 +699,9 @@ int main(int argc, char **argv)
     if (fill_config == NULL || configs == NULL)
         bench_die("--fill-config JSON and --configs FILE are needed");
     printf("{\"facts\": {\"source\": \"%s\", \"entry\": \"%s\", \"entry_tokens\": %" PRIu32
-           ", \"questions\": %" PRIu64 "}}\n",
+           ", \"questions\": %" PRIu64 ", \"taught\": %" PRIu64 "}}\n",
            state.dump.head.source, state.dump.entries[state.entry].id,
-           state.dump.entries[state.entry].tokens, state.questions);
+           state.dump.entries[state.entry].tokens, state.questions, state.taught);
     print_computed(&state);
     sc_alloc_init(&state.alloc);
     bench_must(sc_io_sim_disk_open(&disk, &state.disk, &error), &error, "simulated disk");

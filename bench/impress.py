@@ -3,6 +3,9 @@ settings: a whole model's layers, lengths drawn from 2k to 10k (OPT-30B: to 4k),
 are a real model's (bench_impress.c says how a dump becomes another shape's), SSD of 5 GB/s, bus of
 25 GB/s, half of an A100, one request after the other.
 
+Requests that warm caches, and teach in which order rows are to lie, ask other questions than those
+that are measured.
+
 The clock is virtual: it comes out the same each time, on a busy machine too. Requests differ in
 prefix and question; intervals (95 %) are of the mean over requests, by bootstrap; ratios are of
 means over the same requests, drawn together. p99 is told of 2,000 requests or more.
@@ -30,7 +33,8 @@ DISK, OP_NS, OPS, BUS = 5e9, 80_000, 700_000, 25e9
 DRAWS = 1000
 P99_REQUESTS = 2000
 SETS = ("piqa", "rte", "copa", "openbookqa")
-QUESTIONS = 4
+QUESTIONS, QUICK_QUESTIONS = 12, 4
+TAUGHT = 4, 2  # that warm requests ask, also where it is quick; those measured ask the others
 SPLIT = ("as-h2o-lru", "as-h2o-lfu")  # of the layout with K and V apart
 PAPERS_CACHE = 42 / 60  # 10 + 32 GB of 55 to 65
 GPU_OF_CACHE = 10 / 42
@@ -71,22 +75,25 @@ class Dumps:
     def entries(self, model):
         """What is asked: solved examples and the first questions of each set; or, of opt-recall,
         what stands in the prefix."""
-        questions = 2 if self.quick else QUESTIONS
+        questions = self.questions()
         if model.endswith("opt-recall"):
             return accuracy.recall_set(self.session, "recall_ids_dev", ("1900",), 1, questions)
         return [entry for name in SETS for entry in accuracy.shot_set(
             self.session, model, name, 1024 if self.quick else 4096, questions)]
 
+    def questions(self):
+        return QUICK_QUESTIONS if self.quick else QUESTIONS
+
     def make(self, name):
         """The dump's path."""
         model = accuracy.model_of(self.session, name)
-        where = os.path.join(self.folder, name + ("-quick" if self.quick else ""))
+        where = os.path.join(self.folder, f"{name}{'-quick' * self.quick}-{self.questions()}")
         if not os.path.exists(where + ".dump"):
             with open(where + ".jsonl", "w", encoding="utf8") as f:
                 f.writelines(json.dumps(entry) + "\n" for entry in self.entries(model))
             print(f"running bench-similarity --dump: {name} …", file=sys.stderr)
             subprocess.run([self.session.program("bench-similarity"), "--model", model, "--eval",
-                            where + ".jsonl", "--questions", str(QUESTIONS), "--dump",
+                            where + ".jsonl", "--questions", str(self.questions()), "--dump",
                             where + ".part"], check=True, stderr=subprocess.DEVNULL)
             os.rename(where + ".part", where + ".dump")
         if where not in self.known:
@@ -161,14 +168,14 @@ class Cell:
                 config[group] = value
         return json.dumps(config)
 
-    def words(self, build, dump, entry):
+    def words(self, build, dump, entry, taught):
         layers, kv, heads, size, params = SHAPES[self.shape]
         words = [os.path.join(build, "bin", "bench-impress"), "--dump", dump]
         for word, value in (("entry", entry), ("layers", layers), ("kv-heads", kv),
                             ("query-heads", heads), ("head-size", size), ("layer-params", params),
                             ("scale", self.scale), ("lengths", ",".join(map(str, self.tokens))),
                             ("requests", self.requests), ("warm", self.warm), ("own", self.own),
-                            ("again", self.again),
+                            ("again", self.again), ("taught", taught),
                             ("new-tokens", self.new), ("stage-bytes", self.stage_bytes()),
                             ("gpu-flop", GPU_FLOP), ("gpu-bytes", GPU_BYTES), ("bus", BUS)):
             words += [f"--{word}", str(value)]
@@ -192,7 +199,7 @@ class Cell:
                                     f"{self.config(preset, keys=keys)}\n")
                 f.flush()
                 series, facts, counts = read_series(
-                    [*self.words(build, dump, entry), "--fill-config",
+                    [*self.words(build, dump, entry, TAUGHT[dumps.quick]), "--fill-config",
                      self.config(filled_by, cache=0), "--configs", f.name], True)
             self.series.update(series)
             self.counts.update(counts)
@@ -423,7 +430,7 @@ def head(cell):
           f"GB in all, memory for {cell.cache:.2f} of it; rho {cell.rho}, chunks of "
           f"{cell.chunk}, {cell.new} new tokens; rows of {cell.facts['source']}, "
           f"{cell.facts['entry']} ({cell.facts['entry_tokens']} tokens, {cell.facts['questions']} "
-          "questions)")
+          f"questions, {cell.facts['taught']} of them taught)")
     print(f"{'preset':30} {'n':>5} {'ttft ms':>8} {'95 %':>17} {'p99':>8} {'load':>8} {'MiB':>7} "
           f"{'ops':>6} {'ampl':>5} {'rows':>5} {'fallb':>5} {'of':>4} {'host':>5} {'gpu':>5} "
           f"{'x asl':>6} {'bound':>6} {'x lead':>6} {'95 %':>11} {'bound':>6}")
