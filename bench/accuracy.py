@@ -20,6 +20,7 @@ import math
 import os
 import random
 import shutil
+import statistics
 import string
 import subprocess
 import sys
@@ -1043,6 +1044,10 @@ def reorder(args, root, build):
                 table.append([wanted, scope, cell, *(f"{x:.2f}" for x in before + after)])
             if scope == "span":
                 ok &= reorder_sets(session, model, name, wanted, entries, table)
+            took = {side: statistics.median(r["load_ns"] for r in rows if r["ordered"] == side
+                                            and r["cell"] == "whole") for side in (False, True)}
+            print(f"whole loads, median {took[False] / 1e6:.2f} ms before, {took[True] / 1e6:.2f} "
+                  "after, the device and the processor")
             whole = means[True, "whole"][1] / means[False, "whole"][1]
             ok &= verdict(f"{wanted}, {scope}: bytes of whole loads after / before", f"{whole:.3f}",
                           whole <= 1.05, "<= 1.05")

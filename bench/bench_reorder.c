@@ -10,8 +10,8 @@
  *   whole              every row (as-like)
  *
  * Prints a JSON line a store, cell and question: operations, bytes, the time that loads were waited
- * for, layers, rows, and a checksum of the first token's logits. Operations and bytes have those of
- * what is read to choose (probe keys, tags) in them.
+ * for, and all that is not the model's, layers, rows, and a checksum of the first token's logits.
+ * Operations and bytes have those of what is read to choose (probe keys, tags) in them.
  *
  * --scope span | node: reorder.scope.
  *
@@ -106,10 +106,11 @@ static void ask(const struct state *state, const struct eval_entry *entry, uint6
         printf("{\"ordered\": %s, \"cell\": \"%s\", \"id\": \"%s\", \"question\": %" PRIu64
                ", \"matched\": %" PRIu64 ", \"layers\": %" PRIu64 ", \"dense\": %" PRIu64
                ", \"rows\": %" PRIu64 ", \"ops\": %" PRIu64 ", \"bytes\": %" PRIu64
-               ", \"exposed_ns\": %" PRIu64 ", \"logits\": \"%016" PRIx64 "\"}\n",
+               ", \"exposed_ns\": %" PRIu64 ", \"load_ns\": %" PRIu64 ", \"logits\": \"%016" PRIx64
+               "\"}\n",
                ordered ? "true" : "false", cell, entry->id, number, result.matched_tokens,
                result.layers_loaded, result.dense_layers, result.rows_union, result.io_ops,
-               result.bytes_read, result.io_exposed_ns,
+               result.bytes_read, result.io_exposed_ns, result.ttft_ns - result.compute_ns,
                checksum(result.logits, state->file.config->vocab * sizeof(float)));
     eng_result_done(&result);
 }

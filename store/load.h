@@ -145,8 +145,8 @@ void sc_store_reader_apart(struct sc_store_reader *reader, uint64_t rows_least);
  * in cache) and verifies their tags on the caller's thread. SPEC_OK with row_count 0: the load is
  * complete. SPEC_E_CORRUPT, SPEC_E_IO: the load is over, failed_range says where. SPEC_E_TIMEOUT:
  * nothing consumed, call again or cancel. One thread at a time. sink  NULL, or says where rows go:
- * they stand there when this returns, written past the caches, and ret_rows->rows is NULL. Places
- * of rows that failed may have some of their bytes */
+ * they stand there when this returns, written past the caches, and of ret_rows only row_count and
+ * tier say something. Places of rows that failed may have some of their bytes */
 spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadline_ns,
                                  const struct sc_store_sink *sink, struct sc_store_rows *ret_rows,
                                  struct spec_error *reterr);

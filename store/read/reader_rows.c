@@ -264,35 +264,62 @@ void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_
         run_seek(reader, slot, slot_row_of(reader, slot) - 1);
 }
 
-/* Rows of one piece that follow each other in their slots as they do there. */
-static spec_status slots_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
-                              const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
+/* Rows of one piece that follow each other in their slots as they do there, at most so many: their
+ * number, and the index of the first in the run. The cursor is there. */
+static uint64_t slots_run(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                          uint64_t most, uint64_t *ret_row)
 {
-    const struct sc_store_shape *shape = &reader->flight.store->shape;
     const struct sc_store_plan_op *plan = &slot->plan;
-    uint64_t most = bite_of(reader, shape->row_bytes), at = reader->slot_row, count = 1;
-    uint64_t row = slot_row_of(reader, slot) - 1;
-    bool is_split = shape->layout == SC_STORE_SPLIT;
-    bool is_apart = is_split && reader->rows_least > 0;
+    uint64_t row = slot_row_of(reader, slot) - 1, count = 1;
+    const uint16_t *at = reader->slot_rows + plan->slot_first + reader->slot_row;
     run_seek(reader, slot, row);
     uint64_t left = reader->plan.ranges[reader->range].row_count - reader->range_row;
     most = left < most ? left : most;
     left = chunk_keep(reader, slot);
     most = left < most ? left : most;
-    while (count < most &&
-           reader->slot_rows[plan->slot_first + at + count] == (uint16_t)(row + count + 1))
+    while (count < most && at[count] == (uint16_t)(row + count + 1))
         count++;
-    const struct rows rows = rows_of(reader, slot, at, row, count);
-    if (!(sink != NULL ? rows_move(&rows, sink, plan->row_first + row)
-                       : rows_verify(&rows, is_apart ? NULL : reader->rows)))
+    *ret_row = row;
+    return count;
+}
+
+/* As many runs as make a bite: where they go is the sink's, and asked for each. */
+static spec_status slots_move(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                              const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
+{
+    const struct sc_store_plan_op *plan = &slot->plan;
+    uint64_t most = bite_of(reader, reader->flight.store->shape.row_bytes), done = 0, row;
+    for (uint64_t count; done < most && slots_left(reader, slot); done += count) {
+        count = slots_run(reader, slot, most - done, &row);
+        const struct rows rows = rows_of(reader, slot, reader->slot_row, row, count);
+        if (!rows_move(&rows, sink, plan->row_first + row))
+            return SPEC_E_CORRUPT;
+        reader->slot_row += count;
+    }
+    ret_rows->row_count = done;
+    return SPEC_OK;
+}
+
+static spec_status slots_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                              const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
+{
+    const struct sc_store_shape *shape = &reader->flight.store->shape;
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    bool is_apart = is_split && reader->rows_least > 0;
+    uint64_t row;
+    if (sink != NULL)
+        return slots_move(reader, slot, sink, ret_rows);
+    uint64_t count = slots_run(reader, slot, bite_of(reader, shape->row_bytes), &row);
+    const struct rows rows = rows_of(reader, slot, reader->slot_row, row, count);
+    if (!rows_verify(&rows, is_apart ? NULL : reader->rows))
         return SPEC_E_CORRUPT;
     uint64_t stride = is_split ? shape->k_row_bytes : shape->row_bytes;
     const uint8_t *k = rows.parts[0].rows, *v = is_split ? rows.parts[1].rows : NULL;
-    if (sink == NULL && is_apart)
+    if (is_apart)
         *ret_rows = (struct sc_store_rows){.rows = k, .v = v, .stride = stride};
-    else if (sink == NULL)
+    else
         *ret_rows = rows_together(reader, is_split ? reader->rows : k);
-    ret_rows->row_first = plan->row_first + row;
+    ret_rows->row_first = slot->plan.row_first + row;
     ret_rows->row_count = count;
     last_set(reader, k, v, count * stride);
     reader->slot_row += count;
