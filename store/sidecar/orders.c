@@ -111,10 +111,14 @@ void sc_store_orders_settle(struct sc_store_orders *orders)
             status = sc_store_order_commit(store, id, &error);
         if (status == SPEC_OK || status == SPEC_E_DROPPED) {
             atomic_fetch_sub_explicit(&store->counts.orders_waiting, 1, memory_order_relaxed);
+            orders->has_told = false;
             continue;
         }
-        if (status != SPEC_E_BUSY)
-            SC_LOG(store->params.log, 1, "extent %" PRIu32 " stands twice: %s", id, error.text);
+        if (status != SPEC_E_BUSY && !orders->has_told) {
+            orders->has_told = true;
+            SC_LOG(store->params.log, 1, "extent %" PRIu32 " stands twice, others may: %s", id,
+                   error.text);
+        }
         extent->order_next = orders->first;
         orders->first = id;
     }

@@ -20,6 +20,7 @@ struct sc_store_orders {
     uint16_t *rows;         /* [SC_STORE_ROWS_MAX] */
     float *told, *scores;   /* likewise: in the order of the ranges, and of the extent */
     uint32_t first;         /* editions that wait, by their extents; 0: none */
+    bool has_told;          /* the log knows that they do; until one has its record */
 };
 
 /* Log lock held. Whether the extent may get another order: it has what else it is to get. */
