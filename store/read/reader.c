@@ -483,7 +483,10 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
             if (!read->is_started && !read->is_dropped &&
                 read->unit == (slot->unit_first + i) % SC_READER_UNITS)
                 is_dropped = read->is_dropped = true;
-        reader->flight.cost.row_count -= is_dropped ? unit->pick_count : 0;
+        if (is_dropped) {
+            reader->flight.cost.row_count -= unit->pick_count;
+            unit->slab.count = 0; /* it is not there to be kept */
+        }
         if (is_first)
             reader->flight.cost.wanted_bytes -=
                 (left - count) * sc_reader_pick_bytes(reader, unit->finer);

@@ -222,6 +222,30 @@ static void rot_on_the_disk_is_found_in_memory(void **state)
     world_free(world);
 }
 
+/* A guess is narrowed before the device comes to most of it: chunks that were not read are not
+ * kept.
+ */
+static void what_was_dropped_is_not_kept(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct world_setup setup = setups[i % 2];
+        setup.op_bytes = 512u << 10; /* a read of several chunks' slots */
+        struct world *world = world_tiers(&setup, &large, 16384);
+        struct match match = {.count = 0};
+        uint64_t wanted[SKETCH_ROWS_MAX / 64] = {0};
+        struct sc_store_picks picks = {.whole_slabs = true};
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        order_all(world);
+        match_key(world, &match, 1);
+        picks.count = match.rows;
+        wanted[i / 2 * 3] = 1;
+        (void)picks_load(world, &match, 1, &picks, wanted);
+        load_key(world, 1, 1);
+        world_free(world);
+    }
+}
+
 static void chunks_are_counted_as_layers(void **state)
 {
     (void)state;
@@ -307,6 +331,7 @@ int main(void)
         cmocka_unit_test(any_part_is_right_beside_memory),
         cmocka_unit_test(rot_in_memory_is_found),
         cmocka_unit_test(rot_on_the_disk_is_found_in_memory),
+        cmocka_unit_test(what_was_dropped_is_not_kept),
         cmocka_unit_test(chunks_are_counted_as_layers),
         cmocka_unit_test(chunks_leave_with_the_last_piece),
         cmocka_unit_test(chunks_leave_with_the_rows),
