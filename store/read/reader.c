@@ -670,7 +670,8 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
         front_release(reader, &batch);
         *ret_slot = front_of(reader);
         if (*ret_slot == NULL && reader->is_planned && !reader->has_op) {
-            set_active(reader, false); /* complete */
+            set_active(reader, false); /* complete; what lacks a part is given back now */
+            sc_store_hosted_end(flight->store, &reader->fill, false);
             break;
         }
         front = *ret_slot != NULL && (*ret_slot)->flight.is_landed ? FRONT_READY : FRONT_LATE;

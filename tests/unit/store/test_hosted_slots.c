@@ -246,6 +246,39 @@ static void what_was_dropped_is_not_kept(void **state)
     }
 }
 
+/* A load of all rows but the one in the last slot: what it has of the last chunk is not kept, and
+ * is nobody's memory once the load has ended, though its reader begins no other. */
+static void what_lacks_its_end_is_given_back(void **state)
+{
+    (void)state;
+    struct world *world = world_tiers(&setups[0], &large, 16384);
+    struct match match = {.count = 0};
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    order_all(world);
+    const uint16_t *slots = sc_store_order_of(
+        atomic_load(&extent_of(world, world->pieces[0].id)->order)->slots, 300, 1);
+    for (uint32_t i = 0; i < 5; i++) {
+        const struct world_piece *twin = &world->pieces[i];
+        uint32_t row = 0;
+        while (row < twin->row_count && slots[64 * i + row] != 299)
+            row++;
+        match_add(&match, twin, 0, row);
+        if (row < twin->row_count)
+            match_add(&match, twin, row + 1, twin->row_count - row - 1);
+    }
+    assert_int_equal(match.rows, 299);
+    struct sc_store_reader *reader = world_reader(world);
+    assert_int_equal(world_load(world, reader, 1, match.ranges, match.twins, match.count).rows,
+                     299);
+    assert_int_equal(host_stats(world).bytes_used, host_stats(world).slabs * (64u << 10));
+    load_key(world, 1, 1); /* another keeps it */
+    struct sc_store_hosted_chunk last = chunk_of_row(world, 1, 299);
+    last.key.first = 256;
+    assert_true(sc_store_hosted_chunk_has(world->store, &last));
+    sc_store_readers_close(reader, 1);
+    world_free(world);
+}
+
 static void chunks_are_counted_as_layers(void **state)
 {
     (void)state;
@@ -332,6 +365,7 @@ int main(void)
         cmocka_unit_test(rot_in_memory_is_found),
         cmocka_unit_test(rot_on_the_disk_is_found_in_memory),
         cmocka_unit_test(what_was_dropped_is_not_kept),
+        cmocka_unit_test(what_lacks_its_end_is_given_back),
         cmocka_unit_test(chunks_are_counted_as_layers),
         cmocka_unit_test(chunks_leave_with_the_last_piece),
         cmocka_unit_test(chunks_leave_with_the_rows),
