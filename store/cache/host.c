@@ -83,6 +83,7 @@ struct sc_store_host {
     uint64_t now;   /* of heat: a half-life is as many pages used, or refused, as there are */
     uint64_t pages_kept, published, hits[2], misses, evictions;
     uint64_t risen, sunk;
+    struct sc_store_host_key doubted; /* of slots: the last that failed; copy 0: none did */
 
     /* Changed under the lock, read by any thread. */
     _Atomic uint64_t kept_until_ns; /* the first of the kept ones is let go then */
@@ -633,6 +634,17 @@ static bool begin_place(struct sc_store_host *host, const struct sc_store_host_k
     return true;
 }
 
+/* Slots that failed here may be as the disk has them: rows that nobody wanted were never verified.
+ * Were they kept again by who does not want them now either, whoever does would be told of memory,
+ * time after time, and nobody of the disk. */
+static bool is_doubted(const struct sc_store_host *host, const struct sc_store_host_key *key,
+                       const struct begin *begin)
+{
+    const struct sc_store_host_key *last = &host->doubted;
+    return key->kind == SC_STORE_HOST_SLOTS && key->copy == last->copy &&
+           key->first == last->first && key->layer == last->layer && begin->rows_used < begin->rows;
+}
+
 /* Lock held. */
 static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
                                            const struct sc_store_host_key *key,
@@ -646,6 +658,8 @@ static enum sc_store_host_begun slab_begin(struct sc_store_host *host,
                   other->keeper == 0; /* a load's, which may end early */
     if (other != NULL && !yields)
         return SC_STORE_HOST_THERE;
+    if (is_doubted(host, key, begin))
+        return SC_STORE_HOST_FULL;
     const struct sc_use use = use_begin(host, key, begin);
     if ((begin->keeper != 0 && !may_keep(host, begin->pages)) ||
         !begin_place(host, key, begin, &use, &page, &tier)) {
@@ -772,6 +786,8 @@ void sc_store_host_forget_pinned(struct sc_store_host *host, struct sc_store_hos
 {
     pthread_mutex_lock(&host->lock);
     SC_ASSERT(host->poison, slab->pins > 0);
+    if (slab->key.kind == SC_STORE_HOST_SLOTS)
+        host->doubted = slab->key;
     if (slab->state == PUBLISHED)
         slab_forget(host, slab);
     pthread_mutex_unlock(&host->lock);

@@ -122,7 +122,8 @@ void sc_store_host_publish(struct sc_store_host *host, struct sc_store_host_slab
 void sc_store_host_abandon(struct sc_store_host *host, struct sc_store_host_slab *slab);
 /* It is found no more, and goes when nobody has it pinned. */
 void sc_store_host_forget(struct sc_store_host *host, const struct sc_store_host_key *key);
-/* The same for one that the caller has pinned. */
+/* The same for one that the caller has pinned, and that failed: of slots, it is not begun again for
+ * less than all of its rows, until another fails. */
 void sc_store_host_forget_pinned(struct sc_store_host *host, struct sc_store_host_slab *slab);
 /* The same for all layers of it; of slots, for all of that copy. */
 void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_store_host_key *key);

@@ -554,7 +554,7 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
     if (!is_found || plan->picks.from_hot) {
         ret_op->status = SPEC_E_CORRUPT;
         ret_op->pick_count = 1;
-        plan->pick = plan->picks.count; /* the load ends there */
+        plan->pick++; /* the load ends there, if the pick is still wanted; else others go on */
         return true;
     }
     if (hosted_next(plan, ret_op) || hosted_chunk_next(plan, ret_op))

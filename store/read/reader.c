@@ -483,7 +483,10 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
             if (!read->is_started && !read->is_dropped &&
                 read->unit == (slot->unit_first + i) % SC_READER_UNITS)
                 is_dropped = read->is_dropped = true;
-        reader->flight.cost.row_count -= is_dropped ? unit->pick_count : 0;
+        if (is_dropped) {
+            reader->flight.cost.row_count -= unit->pick_count;
+            unit->slab.count = 0; /* it is not there to be kept */
+        }
         if (is_first)
             reader->flight.cost.wanted_bytes -=
                 (left - count) * sc_reader_pick_bytes(reader, unit->finer);
@@ -667,7 +670,8 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
         front_release(reader, &batch);
         *ret_slot = front_of(reader);
         if (*ret_slot == NULL && reader->is_planned && !reader->has_op) {
-            set_active(reader, false); /* complete */
+            set_active(reader, false); /* complete; what lacks a part is given back now */
+            sc_store_hosted_end(flight->store, &reader->fill, false);
             break;
         }
         front = *ret_slot != NULL && (*ret_slot)->flight.is_landed ? FRONT_READY : FRONT_LATE;

@@ -35,7 +35,7 @@ struct races {
     uint64_t seed;
     struct rig rig;
     struct prompt prompts[PROMPTS];
-    _Atomic uint64_t by_tier[SPEC_TIERS], chosen, stale, stored;
+    _Atomic uint64_t by_tier[SPEC_TIERS], chosen, stale, stored, ordered;
 };
 
 struct worker {
@@ -119,9 +119,10 @@ static void run_round(struct worker *worker)
 {
     struct races *races = worker->races;
     const struct prompt *prompt = &races->prompts[draw(worker, PROMPTS)];
-    const struct spec_maintain_params maintain = {
-        .struct_size = sizeof(maintain),
-        .flags = draw(worker, 2) == 0 ? SPEC_MAINTAIN_EVICT : SPEC_MAINTAIN_CHECKPOINT};
+    static const uint32_t flags[] = {SPEC_MAINTAIN_EVICT, SPEC_MAINTAIN_CHECKPOINT,
+                                     SPEC_MAINTAIN_REORDER};
+    const struct spec_maintain_params maintain = {.struct_size = sizeof(maintain),
+                                                  .flags = flags[draw(worker, 3)]};
     struct spec_lookup_result found;
     if (races->seed % 2 == 1 && draw(worker, 60) == 0)
         (void)sc_plugin_reset(races->rig.conn, NULL);
@@ -145,6 +146,22 @@ static void *work(void *user)
     return NULL;
 }
 
+/* Every live piece's averages, as two requests would have left them. */
+static void averages_put(struct rig *rig)
+{
+    static uint16_t codes[LAYERS * 256];
+    for (uint64_t id = 1; id < rig->conn->store->table.piece_next; id++) {
+        struct sc_store_piece_place place;
+        if (!sc_store_piece_place(rig->conn->store, id, &place))
+            continue;
+        for (uint64_t i = 0; i < LAYERS * (uint64_t)place.row_count; i++)
+            codes[i] = (uint16_t)rig_mix(id * 1000 + i);
+        const struct sc_store_average average = {
+            .piece = id, .requests = 2, .row_count = place.row_count, .codes = codes};
+        assert_int_equal(sc_store_average_put(rig->conn->store, &average, 1, &rig->error), SPEC_OK);
+    }
+}
+
 static void run(uint64_t seed, void *user)
 {
     struct races *sum = user, *races = calloc(1, sizeof(*races));
@@ -155,14 +172,18 @@ static void run(uint64_t seed, void *user)
     (void)snprintf(extra, sizeof(extra),
                    "\"preset\": \"impress\", \"select\": {\"identify\": \"static\"}, "
                    "\"store\": {\"pruned\": \"no\"}, \"chunk_tokens\": 16, "
-                   "\"disk_bytes\": \"5MiB\", \"segment_bytes\": \"1MiB\", \"max_requests\": 20, "
-                   "\"lease_ns_max\": 0, %s",
-                   WAYS[seed % (sizeof(WAYS) / sizeof(WAYS[0]))]);
+                   "\"disk_bytes\": \"%s\", \"segment_bytes\": \"1MiB\", \"max_requests\": 20, "
+                   "\"lease_ns_max\": 0, \"maintain\": {\"bytes_per_s\": 0}, %s",
+                   seed % 3 == 0 ? "5MiB" : "16MiB", WAYS[seed % (sizeof(WAYS) / sizeof(WAYS[0]))]);
     rig_init(&races->rig, false, extra);
     rig_shape(&races->rig, LAYERS, 4, 32, SPEC_DTYPE_F16);
     rig_open(&races->rig);
     for (uint64_t p = 0; p < PROMPTS; p++)
         races->prompts[p] = rig_prompt(900 + p / 4, SHARED, p, TOKENS - 7 * (p % 4));
+    for (uint64_t p = 0; p < PROMPTS && seed % 3 != 0; p++)
+        assert_int_equal(rig_fill(&races->rig, &races->prompts[p]), SPEC_OK);
+    averages_put(&races->rig);
+    rig_reopen(&races->rig); /* which reads them */
     for (uint64_t w = 0; w < WORKERS; w++) {
         workers[w] = (struct worker){.races = races, .actor = actor_of(&races->rig, seed, w, true)};
         assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
@@ -176,6 +197,7 @@ static void run(uint64_t seed, void *user)
     assert_true(stats.host_bytes_max == 0 || stats.gpu_sunk > 0);
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
         sum->by_tier[tier] += races->by_tier[tier];
+    sum->ordered += stats.ordered_pieces;
     sum->chosen += races->chosen;
     sum->stale += races->stale;
     sum->stored += races->stored;
@@ -191,11 +213,12 @@ static void eight_threads_beside_writer_evictor_and_maintain(void **state)
     static struct races sum;
     (void)actor_seeds_run(SEEDS, run, &sum);
     print_message("rows above %" PRIu64 ", of host memory %" PRIu64 ", of the disk %" PRIu64
-                  "; chosen loads %" PRIu64 ", stale %" PRIu64 ", stored %" PRIu64 "\n",
+                  "; chosen loads %" PRIu64 ", stale %" PRIu64 ", stored %" PRIu64
+                  ", ordered pieces %" PRIu64 "\n",
                   sum.by_tier[SPEC_TIER_GPU], sum.by_tier[SPEC_TIER_HOST],
-                  sum.by_tier[SPEC_TIER_DISK], sum.chosen, sum.stale, sum.stored);
+                  sum.by_tier[SPEC_TIER_DISK], sum.chosen, sum.stale, sum.stored, sum.ordered);
     assert_true(sum.by_tier[SPEC_TIER_GPU] > 0 && sum.by_tier[SPEC_TIER_DISK] > 0);
-    assert_true(sum.chosen > 0 && sum.stored > 0);
+    assert_true(sum.chosen > 0 && sum.stored > 0 && sum.ordered > 0);
 }
 
 int main(void)

@@ -202,8 +202,67 @@ static void rot_on_the_disk_is_found_in_memory(void **state)
         struct loaded loaded = world_load_key(world, reader, 1, 1);
         assert_int_equal(loaded.status, SPEC_E_CORRUPT);
         assert_int_equal(loaded.failed_range, 200 / 64);
+        (void)picked_bytes(world, &part, 1); /* who does not want that row keeps it no more */
+        assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
     }
     assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
+    sc_store_readers_close(reader, 1);
+    world_free(world);
+}
+
+/* A guess is narrowed before the device comes to most of it: chunks that were not read are not
+ * kept.
+ */
+static void what_was_dropped_is_not_kept(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct world_setup setup = setups[i % 2];
+        setup.op_bytes = 512u << 10; /* a read of several chunks' slots */
+        struct world *world = world_tiers(&setup, &large, 16384);
+        struct match match = {.count = 0};
+        uint64_t wanted[SKETCH_ROWS_MAX / 64] = {0};
+        struct sc_store_picks picks = {.whole_slabs = true};
+        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+        order_all(world);
+        match_key(world, &match, 1);
+        picks.count = match.rows;
+        wanted[i / 2 * 3] = 1;
+        (void)picks_load(world, &match, 1, &picks, wanted);
+        load_key(world, 1, 1);
+        world_free(world);
+    }
+}
+
+/* A load of all rows but the one in the last slot: what it has of the last chunk is not kept, and
+ * is nobody's memory once the load has ended, though its reader begins no other. */
+static void what_lacks_its_end_is_given_back(void **state)
+{
+    (void)state;
+    struct world *world = world_tiers(&setups[0], &large, 16384);
+    struct match match = {.count = 0};
+    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
+    order_all(world);
+    const uint16_t *slots = sc_store_order_of(
+        atomic_load(&extent_of(world, world->pieces[0].id)->order)->slots, 300, 1);
+    for (uint32_t i = 0; i < 5; i++) {
+        const struct world_piece *twin = &world->pieces[i];
+        uint32_t row = 0;
+        while (row < twin->row_count && slots[64 * i + row] != 299)
+            row++;
+        match_add(&match, twin, 0, row);
+        if (row < twin->row_count)
+            match_add(&match, twin, row + 1, twin->row_count - row - 1);
+    }
+    assert_int_equal(match.rows, 299);
+    struct sc_store_reader *reader = world_reader(world);
+    assert_int_equal(world_load(world, reader, 1, match.ranges, match.twins, match.count).rows,
+                     299);
+    assert_int_equal(host_stats(world).bytes_used, host_stats(world).slabs * (64u << 10));
+    load_key(world, 1, 1); /* another keeps it */
+    struct sc_store_hosted_chunk last = chunk_of_row(world, 1, 299);
+    last.key.first = 256;
+    assert_true(sc_store_hosted_chunk_has(world->store, &last));
     sc_store_readers_close(reader, 1);
     world_free(world);
 }
@@ -293,6 +352,8 @@ int main(void)
         cmocka_unit_test(any_part_is_right_beside_memory),
         cmocka_unit_test(rot_in_memory_is_found),
         cmocka_unit_test(rot_on_the_disk_is_found_in_memory),
+        cmocka_unit_test(what_was_dropped_is_not_kept),
+        cmocka_unit_test(what_lacks_its_end_is_given_back),
         cmocka_unit_test(chunks_are_counted_as_layers),
         cmocka_unit_test(chunks_leave_with_the_last_piece),
         cmocka_unit_test(chunks_leave_with_the_rows),

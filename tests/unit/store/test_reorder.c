@@ -232,6 +232,53 @@ static void holes_are_passed_over(void **state)
     }
 }
 
+/* A guess is narrowed amid a chunk of slots that takes several reads, and a piece goes that some of
+ * its rows are of, wanted or not: all rows come that were told, or the load fails. */
+static void a_piece_that_goes_amid_a_chunk_is_told(void **state)
+{
+    (void)state;
+    static uint64_t covered[SKETCH_ROWS_MAX / 64], wanted[SKETCH_ROWS_MAX / 64];
+    struct world_setup setup = setups[2];
+    uint64_t random = 5, failed = 0;
+    setup.op_bytes = 64u << 10; /* a chunk is eight reads and more */
+    for (uint32_t round = 0; round < 24; round++) {
+        struct world *world = world_ordered(&setup, 6, 16384);
+        struct match match = {.count = 0};
+        struct sc_store_rows got = {.row_count = 1};
+        spec_status status = SPEC_OK;
+        assert_int_equal(world_store(world, 1, 0, 40 * (1 + round % 4)), SPEC_OK);
+        for (uint64_t first = 0; first < 1024; first += 512)
+            assert_int_equal(world_store(world, 2, first, 512), SPEC_OK);
+        order_all(world);
+        match_key(world, &match, 2);
+        const struct sc_store_picks picks = {.count = match.rows, .whole_slabs = true};
+        struct sc_store_sketch *sketch = sketch_make(world);
+        struct sc_store_reader *reader = world_reader(world);
+        assert_int_equal(match_load(&match, sketch, 1, 0), SPEC_OK);
+        memset(covered, 0, sizeof(covered));
+        for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
+            wanted[w] = w == round % 16 ? 0 : UINT64_MAX;
+        sc_store_reader_begin_picks(reader, 1, match.ranges, match.count, &picks,
+                                    SC_LANE_SPECULATIVE);
+        sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
+        for (uint64_t n = random_below(&random, 40); n > 0; n--)
+            (void)sc_exec_step_one(world->exec);
+        uint64_t left = sc_store_reader_narrow(reader, wanted, covered);
+        sc_store_piece_drop(world->store, match.ranges[(round + round % 2) % 16].piece);
+        while (status == SPEC_OK && got.row_count > 0) {
+            status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, &world->error);
+            left -= status == SPEC_OK ? got.row_count : 0;
+        }
+        failed += status != SPEC_OK;
+        if (status == SPEC_OK)
+            assert_int_equal(left, 0);
+        sc_store_readers_close(reader, 1);
+        sc_store_sketch_close(sketch);
+        world_free(world);
+    }
+    assert_true(failed > 0);
+}
+
 /* ---- Pages, and when they go ------------------------------------------------------------------
  */
 
@@ -639,6 +686,7 @@ int main(void)
         cmocka_unit_test(one_is_found_amid_a_load),
         cmocka_unit_test(what_is_wanted_most_is_one_read),
         cmocka_unit_test(holes_are_passed_over),
+        cmocka_unit_test(a_piece_that_goes_amid_a_chunk_is_told),
         cmocka_unit_test(the_edition_before_goes_after_the_leases),
         cmocka_unit_test(both_editions_stand_until_it_is_quiet),
         cmocka_unit_test(no_budget_keeps_both_editions),
