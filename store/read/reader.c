@@ -360,6 +360,7 @@ static void load_end(struct sc_store_reader *reader)
     set_active(reader, false);
     sc_store_hosted_end(reader->flight.store, &reader->fill, false);
     op_drop(reader);
+    reader->rows_due = reader->rows_gone = 0;
     reader->front = NULL;
     reader->slot_row = 0;
     reader->slot_unit = 0;
@@ -398,6 +399,8 @@ void sc_store_reader_begin(struct sc_store_reader *reader, uint32_t layer,
     load_end(reader);
     sc_store_plan_begin(&reader->plan, reader->flight.store, layer, ranges, range_count,
                         reader->slot_memory->at);
+    for (uint64_t i = 0; i < range_count; i++)
+        reader->rows_due += ranges[i].row_count;
     load_begin(reader, lane, false);
 }
 
@@ -414,6 +417,7 @@ void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
     reader->pick_tags = NULL;
     reader->wanted_bits = NULL;
     reader->bases.range = UINT64_MAX;
+    reader->rows_due = reader->pick_plan.picks.count;
     load_begin(reader, lane, true);
 }
 
@@ -538,6 +542,8 @@ uint64_t sc_store_reader_narrow(struct sc_store_reader *reader, const uint64_t *
             reader->front = NULL;
         sc_flight_slot_drop(at);
     }
+    if (narrows)
+        reader->rows_due = reader->rows_gone + total;
     if (narrows && op_plan(reader))
         sc_flight_pump(flight, &batch);
     pthread_mutex_unlock(&flight->lock);
@@ -726,8 +732,11 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     for (;;) {
         while (reader->front == NULL || !sc_reader_rows_left(reader)) { /* seldom: no lock */
             enum front front = front_await(reader, deadline_ns, &none, &slot);
-            if (front == FRONT_NONE)
+            if (front == FRONT_NONE) { /* nobody takes a destination with holes for a whole one */
+                SC_ASSERT(reader->flight.store->params.poison,
+                          reader->rows_gone == reader->rows_due);
                 return SPEC_OK;
+            }
             if (front == FRONT_LATE)
                 return sc_fail(reterr, SPEC_E_TIMEOUT, "rows did not come before the deadline");
             spec_status status = front_open(reader, slot, ret_rows, reterr);
@@ -745,5 +754,6 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
             return load_fail(reader, status, sys_errno, ret_rows, reterr);
     }
     ret_rows->tier = front_tier(reader);
+    reader->rows_gone += ret_rows->row_count;
     return SPEC_OK;
 }

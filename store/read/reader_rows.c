@@ -505,6 +505,7 @@ bool sc_reader_finer_leave(struct sc_store_reader *reader, spec_status status)
     if (unit->status != SPEC_OK)
         end = unit->pick_first + unit->pick_count;
     reader->slot_row = end - unit->pick_first;
+    reader->rows_gone += sc_reader_picks_wanted(reader, pick, end - pick, NULL);
     if (unit->finer == NULL)
         return true; /* it has no rows, nor what its codes lack */
     sc_store_count(
