@@ -304,8 +304,8 @@ spec_status fixture_wait(struct fixture *fx, spec_ticket ticket)
     return ended;
 }
 
-bool fixture_store_range(struct fixture *fx, spec_request request, const struct prompt *prompt,
-                         uint64_t first, uint64_t count)
+static spec_status store_range(struct fixture *fx, spec_request request,
+                               const struct prompt *prompt, uint64_t first, uint64_t count)
 {
     spec_status ended = SPEC_OK;
     for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
@@ -313,20 +313,35 @@ bool fixture_store_range(struct fixture *fx, spec_request request, const struct 
         assert_ok(fx, fixture_put(fx, request, prompt, first, count, layer, &ticket));
         ended = fixture_wait(fx, ticket);
     }
+    return ended;
+}
+
+/* Whether it was stored; where that is required, fails if it was not. */
+static bool store_ended(spec_status ended)
+{
     if (conf_options.require_hits && ended != SPEC_OK)
         fail_msg("a store ended with status %d (hits are required)", (int)ended);
     return ended == SPEC_OK;
 }
 
+bool fixture_store_range(struct fixture *fx, spec_request request, const struct prompt *prompt,
+                         uint64_t first, uint64_t count)
+{
+    return store_ended(store_range(fx, request, prompt, first, count));
+}
+
+/* BUSY: the layers came faster than a disk that others use takes them. It will. */
 bool fixture_store(struct fixture *fx, const struct prompt *prompt)
 {
-    struct spec_lookup_result found = fixture_find(fx, prompt);
-    bool stored = true;
-    if (found.matched_tokens < prompt->count)
-        stored = fixture_store_range(fx, found.request, prompt, found.matched_tokens,
-                                     prompt->count - found.matched_tokens);
-    fixture_release(fx, found.request);
-    return stored;
+    uint32_t tries = 0;
+    spec_status ended;
+    do {
+        struct spec_lookup_result found = fixture_find(fx, prompt);
+        uint64_t first = found.matched_tokens, count = prompt->count - first;
+        ended = count > 0 ? store_range(fx, found.request, prompt, first, count) : SPEC_OK;
+        fixture_release(fx, found.request);
+    } while (ended == SPEC_E_BUSY && conf_options.require_hits && conf_wait(&tries));
+    return store_ended(ended);
 }
 
 bool fixture_try_store(struct fixture *fx, const struct prompt *prompt)

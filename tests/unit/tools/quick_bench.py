@@ -86,9 +86,10 @@ LINES = {
     "impress": [(rf"^{re.escape(n)} +[1-9]\d* +{NUMBER} +{NUMBER}\.\.{NUMBER} ", least)
                 for n, least in (("recompute", 18), ("as-like", 18), ("as-h2o-lfu", 8),
                                  ("impress-itf", 8), ("impress-itf+range", 3),
+                                 ("impress-itf-ro", 4), ("impress", 4),
                                  ("impress-itf alpha 0", 1), ("impress-itf+range alpha 2", 1))]
                + [(rf"^figure 19: .*( {NUMBER}){{48}}$", 1),
-                  (floor("scale: the most"), 1), (floor("18, opt-30b rte cache 0.00: "), 1)],
+                  (floor("scale: the most"), 1), (floor("18, opt-30b rte cache 0.70: "), 4)],
     "cut": [(rf"^ +{NUMBER}( +{NUMBER}){{9}}$", 3), (floor("one pass: worst cut /"), 3)],
 }
 
