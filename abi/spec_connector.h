@@ -677,7 +677,8 @@ struct spec_stats {
     uint64_t collisions;
     /* Since 0.8. Chunks that were stored in many passes and became one piece, in the background. */
     uint64_t merged_chunks;
-    /* Since 0.9. The host tier: levels, pages that are taken and all that may be; pieces that loads
+    /* Since 0.9. The host tier: levels, pages that are taken and all that may be; pieces (halves of
+     * their rows where K or V is read alone, chunks where rows are in another order) that loads
      * found there in a layer, did not find, and that went for others. */
     uint64_t host_bytes_used, host_bytes_max;
     uint64_t host_hits, host_misses, host_evictions;

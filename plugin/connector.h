@@ -97,10 +97,10 @@ struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
     struct sc_plugin_contention contention; /* what others waited for meanwhile */
 };
 
-struct sc_plugin_bus {           /* plugin/choose/bus.h. Any thread */
-    uint64_t bytes_per_s;        /* set by open, constant after; 0: nothing is charged */
-    _Atomic uint64_t free_ns;    /* when what was sent is over */
-    _Atomic uint64_t risen_rows; /* as the store counts them, that went up */
+struct sc_plugin_bus {             /* plugin/choose/bus.h. Any thread */
+    uint64_t bytes_per_s;          /* set by open, constant after; 0: nothing is charged */
+    _Atomic uint64_t free_ns;      /* when what was sent is over */
+    _Atomic uint64_t risen_halves; /* as the store counts them, that went up */
 };
 
 struct sc_plugin_stats {

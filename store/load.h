@@ -29,9 +29,9 @@ bool sc_store_range_is_there(const struct sc_store *store, const struct sc_store
  * ret_risen, which may be NULL: of those, how many that tier has. Any thread; no lock. */
 uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece,
                                     uint32_t *ret_risen);
-/* Rows, in one layer each, that went up into that tier and that nobody wanted then. Any thread;
- * no lock. */
-uint64_t sc_store_gpu_risen_rows(const struct sc_store *store);
+/* Halves of rows, K or V in one layer, that went up into that tier and that nobody wanted then. Any
+ * thread; no lock. */
+uint64_t sc_store_gpu_risen_halves(const struct sc_store *store);
 
 /* Loads rows of one layer, in order, through frames of the staging pool: operations of up to
  * io.op_bytes on row borders, merged over adjacent pieces of an extent. Completions issue what

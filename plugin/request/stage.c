@@ -182,8 +182,6 @@ void sc_plugin_stage_leave(spec_connector *conn, const struct sc_plugin_request 
 /* Those of other epochs; UINT64_MAX: all. */
 static void stages_end_others(spec_connector *conn, uint64_t epoch)
 {
-    if (atomic_load(&conn->stages.open) == 0)
-        return;
     pthread_mutex_lock(&conn->stages.lock);
     for (uint32_t i = 0; i < SC_PLUGIN_STAGES; i++)
         if (conn->stages.slots[i].request != NULL && conn->stages.slots[i].request->epoch != epoch)
@@ -194,9 +192,11 @@ static void stages_end_others(spec_connector *conn, uint64_t epoch)
 
 void sc_plugin_stages_reset(spec_connector *conn)
 {
-    stages_end_others(conn, atomic_load(&conn->epoch));
+    if (atomic_load(&conn->stages.open) > 0) /* one that begins now looks at its request again */
+        stages_end_others(conn, atomic_load(&conn->epoch));
 }
 
+/* With the lock also where none is open: who has it may have seen no bypass yet. */
 void sc_plugin_stages_drop(spec_connector *conn)
 {
     stages_end_others(conn, UINT64_MAX);

@@ -1,7 +1,7 @@
 /* Matches that are brought into host memory before their loads ask (stage.c).
  *
  * Threads: per member and call, below.
- * Tests: tests/unit/plugin/test_stage.c */
+ * Tests: tests/unit/plugin/test_stage.c, test_bypass.c */
 #ifndef SC_PLUGIN_STAGES_H
 #define SC_PLUGIN_STAGES_H
 

@@ -7,7 +7,8 @@
  * Holds: a call waits for nothing but short locks; a lack of anything gives the pass up.
  * Does not: check what the host says (store_call.c); decide what becomes visible (commit.c).
  * Threads: the request's host thread.
- * Tests: conformance (abi_080_* .. abi_091_*), tests/unit/plugin/test_save.c */
+ * Tests: conformance (abi_080_* .. abi_091_*, abi_209_*), tests/unit/plugin/test_save.c,
+ * test_bypass.c */
 #include "base/stream.h"
 #include "kernels/columns.h"
 #include "plugin/args/dtype.h"

@@ -87,7 +87,7 @@ struct sc_store_host {
 
     /* Changed under the lock, read by any thread. */
     _Atomic uint64_t kept_until_ns; /* the first of the kept ones is let go then */
-    _Atomic uint64_t risen_rows;    /* of slabs that rose, those that went up for that */
+    _Atomic uint64_t risen_halves;  /* of slabs that rose, those that went up for that */
 };
 
 /* ---- By key: lock held ----------------------------------------------------------------------- */
@@ -431,10 +431,12 @@ static bool gpu_clear(struct sc_store_host *host, uint64_t pages, uint64_t rank,
 }
 
 /* A slab rose for so many of its rows: the others went up with them. */
-static void risen_add(struct sc_store_host *host, uint64_t rows, uint64_t rows_used)
+static void risen_add(struct sc_store_host *host, const struct sc_store_host_key *key,
+                      uint64_t rows, uint64_t rows_used)
 {
     uint64_t more = rows > rows_used ? rows - rows_used : 0;
-    atomic_fetch_add_explicit(&host->risen_rows, more, memory_order_relaxed);
+    bool is_half = key->kind == SC_STORE_HOST_K || key->kind == SC_STORE_HOST_V;
+    atomic_fetch_add_explicit(&host->risen_halves, is_half ? more : 2 * more, memory_order_relaxed);
 }
 
 /* For the entry that is free next. false: nothing went but what has sunk. */
@@ -512,7 +514,7 @@ void sc_store_host_seen(struct sc_store_host *host, struct sc_store_host_slab *s
         slab_used(host, slab);
         uint64_t rank = rank_in(host, GPU, &slab->use);
         if (slab->tier == HOST && gpu_clear(host, slab->pages, rank, slab))
-            risen_add(host, slab->rows, rows);
+            risen_add(host, &slab->key, slab->rows, rows);
     }
     pthread_mutex_unlock(&host->lock);
 }
@@ -556,9 +558,9 @@ uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_
     return sc_store_residents_count(&host->residents, key->copy, group_of(key), ret_risen);
 }
 
-uint64_t sc_store_host_risen_rows(const struct sc_store_host *host)
+uint64_t sc_store_host_risen_halves(const struct sc_store_host *host)
 {
-    return host != NULL ? atomic_load_explicit(&host->risen_rows, memory_order_relaxed) : 0;
+    return host != NULL ? atomic_load_explicit(&host->risen_halves, memory_order_relaxed) : 0;
 }
 
 uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_store_host_key *key,
@@ -630,7 +632,7 @@ static bool begin_place(struct sc_store_host *host, const struct sc_store_host_k
         return false;
     host->risen += rises;
     if (rises)
-        risen_add(host, begin->rows, begin->rows_used);
+        risen_add(host, key, begin->rows, begin->rows_used);
     return true;
 }
 

@@ -119,9 +119,9 @@ uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece
     return layers;
 }
 
-uint64_t sc_store_gpu_risen_rows(const struct sc_store *store)
+uint64_t sc_store_gpu_risen_halves(const struct sc_store *store)
 {
-    return sc_store_host_risen_rows(store->host);
+    return sc_store_host_risen_halves(store->host);
 }
 
 /* Of the slab that has what is wanted and nothing else. */

@@ -16,7 +16,7 @@
  * extent may be.
  * Does not: choose what is evicted (host.c), read.
  * Threads: any; a filler: its load's consumer.
- * Tests: tests/unit/store/test_hosted.c */
+ * Tests: tests/unit/store/test_hosted.c, test_hosted_slots.c, test_tiers_twin.c, test_keep.c */
 #ifndef SC_STORE_HOSTED_H
 #define SC_STORE_HOSTED_H
 
@@ -100,7 +100,7 @@ enum sc_store_host_begun sc_store_hosted_begin_kept(const struct sc_store *store
                                                     const struct sc_store_hosted_wish *wish,
                                                     uint64_t keeper);
 
-/* A slab of any kind but rows, of a piece: so many bytes, which `ops` reads would bring again.
+/* A slab of any kind, of a piece: so many bytes, which `ops` reads would bring again.
  * true: there is room for what is worth as much, and it is the caller's to end. */
 bool sc_store_hosted_slab_begin(const struct sc_store *store, struct sc_store_hosted_fill *fill,
                                 const struct sc_store_host_key *key, uint64_t piece,

@@ -381,13 +381,12 @@ static void slab_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *
     }
     op->pick_count = plan->pick - op->pick_first;
     op_parts(&slab, first, end, slot, op);
-    uint64_t away = (slot - first) * slab.where.stride;
-    op->slab = (struct sc_store_pick_slab){
-        .range = (uint32_t)plan->slab_range,
-        .range_first = (uint32_t)plan->slab_range_first,
-        .first = (uint32_t)first,
-        .count = (uint32_t)(end - first),
-        .at = {(uint32_t)(op->at[0] - away), (uint32_t)(op->at[1] - away)}};
+    op->slab = (struct sc_store_pick_slab){.range = (uint32_t)plan->slab_range,
+                                           .range_first = (uint32_t)plan->slab_range_first,
+                                           .first = (uint32_t)first,
+                                           .count = (uint32_t)(end - first)};
+    for (uint32_t i = 0; i < op->part_count; i++)
+        op->slab.at[i] = (uint32_t)(op->at[i] - (slot - first) * slab.where.stride);
 }
 
 /* Picks of the cursor's range from the next one on, from the host tier. */
@@ -398,6 +397,9 @@ static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
     uint64_t first = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first, last = first;
     if (range->is_coarse != 0)
+        return false;
+    if (plan->place.where.slots != NULL && /* its chunk is asked for next, and is the one to miss */
+        !sc_store_hosted_has(plan->store, plan->layer, range, plan->picks.wanted))
         return false;
     op->host = sc_store_hosted_get(plan->store, plan->layer, range, plan->picks.wanted);
     if (op->host.slab == NULL)

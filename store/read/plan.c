@@ -334,7 +334,7 @@ static void plan_paired(struct sc_store_plan *plan, struct sc_store_plan_op *op)
  * all are planned. */
 static void plan_ordered(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
-    uint64_t lead = plan->tags_planned == 0 ? slots_lead(plan) : 0;
+    uint64_t lead = slots_lead(plan);
     if (plan->tags_planned < plan->run_count && lead == 0)
         plan_tags(plan, op);
     else if (lead > 0 || !plan_hosted_slots(plan, op))
@@ -354,8 +354,13 @@ static bool plan_hosted(struct sc_store_plan *plan, struct sc_store_plan_op *op)
 {
     const struct sc_store_range *range = &plan->ranges[plan->range];
     uint64_t row;
-    if (plan->store->host == NULL || range_find(plan, range, &row) == NULL)
+    const struct sc_store_extent_entry *extent =
+        plan->store->host != NULL ? range_find(plan, range, &row) : NULL;
+    if (extent == NULL)
         return false;
+    if (atomic_load_explicit(&extent->order, memory_order_acquire) != NULL &&
+        !sc_store_hosted_has(plan->store, plan->layer, range, SC_STORE_WANT_ROWS))
+        return false; /* chunks are asked for then, and are those to miss */
     op->host = sc_store_hosted_get(plan->store, plan->layer, range, SC_STORE_WANT_ROWS);
     if (op->host.slab == NULL)
         return false;

@@ -20,7 +20,7 @@
  * fits a frame.
  * Does not: allocate, lock, do I/O, look at bytes.
  * Threads: the reader's lock.
- * Tests: tests/unit/store/test_store.c */
+ * Tests: tests/unit/store/test_store.c, test_hosted_slots.c */
 #ifndef SC_STORE_PLAN_H
 #define SC_STORE_PLAN_H
 

@@ -14,7 +14,7 @@
  * Does not: allocate after open, retry a failed operation.
  * Threads: begin, demand, next, cancel, close: the owner, one at a time. The flight's lock is not
  * held while verifying.
- * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+ * Tests: tests/unit/store/test_store.c, test_tiers_twin.c, tests/fault/test_store_faults.c */
 #include "store/read/reader.h"
 
 #include <string.h>

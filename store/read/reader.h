@@ -3,7 +3,7 @@
  * two include it.
  *
  * Holds, Threads: store/read/reader.c.
- * Tests: tests/unit/store/test_store.c, test_picks.c */
+ * Tests: tests/unit/store/test_store.c, test_picks.c, test_hosted_slots.c */
 #ifndef SC_STORE_READER_H
 #define SC_STORE_READER_H
 
@@ -121,7 +121,8 @@ static inline struct sc_reader_unit *sc_reader_unit_of(const struct sc_store_rea
 /* The front slot, of whole ranges, is the consumer's from now on. */
 void sc_reader_rows_open(struct sc_store_reader *reader, const struct sc_reader_slot *slot);
 /* Whether the front slot holds a row that is still to be handed out; of picks, slot_unit and
- * slot_row say which. */
+ * slot_row say which. What was read of slabs on the way there is kept in host memory, or not: so
+ * it is called without the lock before it is called with it. */
 bool sc_reader_rows_left(struct sc_store_reader *reader);
 /* Takes the next bite of the front slot: verified rows, moved where the sink says if there is one.
  */
@@ -135,7 +136,8 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
 bool sc_reader_finer_leave(struct sc_store_reader *reader, spec_status status);
 /* The caller is through with what it got last. */
 void sc_reader_rows_leave(struct sc_store_reader *reader);
-/* Lock held. How many of these picks are wanted; covered_bits: NULL, or tells them there. */
+/* Lock held, or the consumer's. How many of these picks are wanted; covered_bits: NULL, or tells
+ * them there. */
 uint64_t sc_reader_picks_wanted(const struct sc_store_reader *reader, uint64_t first,
                                 uint64_t count, uint64_t *covered_bits);
 

@@ -8,7 +8,7 @@
  * Holds: rows that leave were verified against namespace, piece, copy, layer, part and position.
  * Does not: wait, begin reads (reader.c).
  * Threads: the consumer's, without the lock.
- * Tests: tests/unit/store/test_store.c, test_picks.c */
+ * Tests: tests/unit/store/test_store.c, test_picks.c, test_hosted_slots.c, test_tiers_twin.c */
 #include "store/read/reader.h"
 #include "store/rows/codes.h"
 #include "store/rows/tag.h"
@@ -193,10 +193,10 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
     return reader->slot_row < slot->plan.slot_count;
 }
 
-/* Whoever reads a chunk of slots whole, in one read or several, keeps it in host memory. Its rows
- * of the load are verified before it is found there. Returns how many slots the consumer may take
- * before the next chunk, or read. */
-static uint64_t chunk_keep(struct sc_store_reader *reader, const struct sc_reader_slot *slot)
+/* How many slots the consumer may take before the next chunk, or read. On the way: whoever reads a
+ * chunk of slots whole, in one read or several, keeps it in host memory; its rows of the load are
+ * verified before it is found there. */
+static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reader_slot *slot)
 {
     const struct sc_store *store = reader->flight.store;
     const struct sc_store_plan_op *plan = &slot->plan;
@@ -275,7 +275,7 @@ static uint64_t slots_run(struct sc_store_reader *reader, const struct sc_reader
     run_seek(reader, slot, row);
     uint64_t left = reader->plan.ranges[reader->range].row_count - reader->range_row;
     most = left < most ? left : most;
-    left = chunk_keep(reader, slot);
+    left = chunk_left(reader, slot);
     most = left < most ? left : most;
     while (count < most && at[count] == (uint16_t)(row + count + 1))
         count++;
@@ -287,8 +287,11 @@ static uint64_t slots_run(struct sc_store_reader *reader, const struct sc_reader
 static spec_status slots_move(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                               const struct sc_store_sink *sink, struct sc_store_rows *ret_rows)
 {
+    const struct sc_store_shape *shape = &reader->flight.store->shape;
     const struct sc_store_plan_op *plan = &slot->plan;
-    uint64_t most = bite_of(reader, reader->flight.store->shape.row_bytes), done = 0, row;
+    uint64_t first = reader->slot_row, done = 0, row, most = bite_of(reader, shape->row_bytes);
+    bool is_split = shape->layout == SC_STORE_SPLIT;
+    uint64_t stride = is_split ? shape->k_row_bytes : shape->row_bytes;
     for (uint64_t count; done < most && slots_left(reader, slot); done += count) {
         count = slots_run(reader, slot, most - done, &row);
         const struct rows rows = rows_of(reader, slot, reader->slot_row, row, count);
@@ -296,6 +299,9 @@ static spec_status slots_move(struct sc_store_reader *reader, const struct sc_re
             return SPEC_E_CORRUPT;
         reader->slot_row += count;
     }
+    last_set(reader, slot->flight.frame + plan->row_at + first * stride,
+             is_split ? slot->flight.frame + plan->v_at + first * stride : NULL,
+             (reader->slot_row - first) * stride);
     ret_rows->row_count = done;
     return SPEC_OK;
 }
@@ -657,13 +663,16 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
 {
     const struct sc_store_pick_slab slab = unit->slab;
     const uint8_t *rows = slot->flight.frame + slab.at[0], *v = slot->flight.frame + slab.at[1];
+    struct sc_store *store = reader->flight.store;
     unit->slab.count = 0;
-    if (reader->flight.store->host == NULL || unit->status != SPEC_OK)
+    if (store->host == NULL || unit->status != SPEC_OK)
         return;
+    uint64_t start_ns = sc_exec_now_ns(store->params.exec);
     if (unit->slots == NULL)
         piece_keep(reader, &slab, unit->pick_first, rows, v);
     else if (reader->pick_plan.picks.wanted == SC_STORE_WANT_ROWS)
         slots_keep(reader, unit, &slab, rows, v);
+    sc_store_count(&store->counts.verify_ns, sc_exec_now_ns(store->params.exec) - start_ns);
 }
 
 bool sc_reader_rows_left(struct sc_store_reader *reader)

@@ -12,14 +12,14 @@
  * whether that is so.
  *
  * It is slow on purpose: one window in flight, in the lowest lane, and a pause after it so that
- * bytes_per_s holds.
+ * bytes_per_s holds. Told to rest, it begins no extent, and looks at no edition that waits.
  *
  * Holds: an extent with a row that fails its tag, or that cannot be read, is passed over (what is
  * wrong with it, its load will find). A step waits for nothing.
  * Does not: drop pieces, start by itself.
  * Threads: start, stop: any; steps: the executor's, one at a time.
- * Tests: tests/unit/store/test_build.c, test_codes.c, test_hot.c, tests/fault/test_store_faults.c
- */
+ * Tests: tests/unit/store/test_build.c, test_codes.c, test_hot.c, test_reorder.c,
+ * tests/fault/test_store_faults.c */
 #include "store/sidecar/build.h"
 
 #include "store/load.h"
