@@ -35,7 +35,7 @@ DRAWS = 1000
 P99_REQUESTS = 2000
 SETS = ("piqa", "rte", "copa", "openbookqa")
 QUESTIONS, QUICK_QUESTIONS = 8, 4
-TAUGHT = 4, 2  # that warm requests ask, also where it is quick; those measured ask the others
+TAUGHT, QUICK_TAUGHT = 4, 2  # of them warm requests ask; those measured ask the others
 SPLIT = ("as-h2o-lru", "as-h2o-lfu")  # of the layout with K and V apart
 PAPERS_CACHE = 42 / 60  # 10 + 32 GB of 55 to 65
 GPU_OF_CACHE = 10 / 42
@@ -84,6 +84,9 @@ class Dumps:
 
     def questions(self):
         return QUICK_QUESTIONS if self.quick else QUESTIONS
+
+    def taught(self):
+        return QUICK_TAUGHT if self.quick else TAUGHT
 
     def make(self, name):
         """The dump's path."""
@@ -199,7 +202,7 @@ class Cell:
                                     f"{self.config(preset, keys=keys)}\n")
                 f.flush()
                 series, facts, counts = read_series(
-                    [*self.words(build, dump, entry, TAUGHT[dumps.quick]), "--fill-config",
+                    [*self.words(build, dump, entry, dumps.taught()), "--fill-config",
                      self.config(filled_by, cache=0), "--configs", f.name], True)
             self.series.update(series)
             self.counts.update(counts)
