@@ -662,11 +662,11 @@ static void slab_keep(struct sc_store_reader *reader, const struct sc_reader_slo
                       struct sc_reader_unit *unit)
 {
     const struct sc_store_pick_slab slab = unit->slab;
-    const uint8_t *rows = slot->flight.frame + slab.at[0], *v = slot->flight.frame + slab.at[1];
     struct sc_store *store = reader->flight.store;
     unit->slab.count = 0;
     if (store->host == NULL || unit->status != SPEC_OK)
-        return;
+        return; /* what could not be read may have no frame */
+    const uint8_t *rows = slot->flight.frame + slab.at[0], *v = slot->flight.frame + slab.at[1];
     uint64_t start_ns = sc_exec_now_ns(store->params.exec);
     if (unit->slots == NULL)
         piece_keep(reader, &slab, unit->pick_first, rows, v);
