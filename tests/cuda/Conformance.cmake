@@ -34,6 +34,8 @@ set(store_clauses 080 081 082 083 084 085 086 087 089 090 091 100 101 110 111 12
 string(REPLACE ";" "," store_clauses "${store_clauses}")
 
 # sc_judge_device(NAME POLICY CONNECTOR arguments ..)
+# use_tls: the leak checker of clang 14 falls over a thread's storage here (signal 11 in its tracer,
+# of a case that passed). Without it more is a leak, not less: what only such storage points to.
 function(sc_judge_device name policy connector)
   set(config "${device_config}")
   if(policy MATCHES "^(lazy:3|starve:3|random:2)$")
@@ -44,7 +46,8 @@ function(sc_judge_device name policy connector)
            --dir "${CMAKE_CURRENT_BINARY_DIR}/stores-${name}" ${ARGN})
   set_tests_properties(${name} PROPERTIES TIMEOUT 1800 COST 60 ENVIRONMENT
     "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:fake_cuda_kernels>;SC_FAKE_CUDA=${policy};\
-SC_THROUGH_CONNECTOR=$<TARGET_FILE:spec_connector>;${SC_FIBER_ENVIRONMENT}")
+SC_THROUGH_CONNECTOR=$<TARGET_FILE:spec_connector>;LSAN_OPTIONS=use_tls=0;\
+${SC_FIBER_ENVIRONMENT}")
 endfunction()
 
 foreach(policy eager lazy:1 starve:1 starve:3 random:1)
