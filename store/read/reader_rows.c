@@ -193,27 +193,35 @@ static bool slots_left(struct sc_store_reader *reader, const struct sc_reader_sl
     return reader->slot_row < slot->plan.slot_count;
 }
 
+/* The chunk of a slot, of the extent that has the range. */
+static struct sc_store_hosted_chunk chunk_at(const struct sc_store_reader *reader,
+                                             const struct sc_store_range *range, uint64_t slot)
+{
+    const struct sc_store *store = reader->flight.store;
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    struct sc_store_slab_where where;
+    sc_store_slab_where(&store->shape, extent, reader->plan.layer, piece, &where);
+    return sc_store_hosted_chunk_of(store, reader->plan.layer, &where, extent->row_count, slot);
+}
+
 /* How many slots the consumer may take before the next chunk, or read. On the way: whoever reads a
  * chunk of slots whole, in one read or several, keeps it in host memory; its rows of the load are
  * verified before it is found there. */
 static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reader_slot *slot)
 {
     const struct sc_store *store = reader->flight.store;
+    const struct sc_store_shape *shape = &store->shape;
     const struct sc_store_plan_op *plan = &slot->plan;
     const struct sc_store_range *range = &reader->plan.ranges[reader->range];
     uint64_t now = plan->slot_first + reader->slot_row, end = plan->slot_first + plan->slot_count;
     if (store->host == NULL || slot->flight.host != NULL)
         return end - now;
-    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    const struct sc_store_extent_entry *extent =
-        sc_store_table_extent(&store->table, piece->extent);
-    struct sc_store_slab_where where;
-    sc_store_slab_where(&store->shape, extent, reader->plan.layer, piece, &where);
-    const struct sc_store_hosted_chunk chunk =
-        sc_store_hosted_chunk_of(store, reader->plan.layer, &where, extent->row_count, now);
-    end = chunk.end < end ? chunk.end : end;
     if (now < reader->slots_kept)
-        return end - now;
+        return reader->slots_kept - now;
+    const struct sc_store_hosted_chunk chunk = chunk_at(reader, range, now);
+    end = chunk.end < end ? chunk.end : end;
     reader->slots_kept = end;
     uint64_t first = plan->slot_first, wanted = 0;
     if (first <= chunk.first) {
@@ -226,7 +234,8 @@ static uint64_t chunk_left(struct sc_store_reader *reader, const struct sc_reade
     struct sc_store_hosted_fill *fill = &reader->fill;
     if (!fill_takes(fill, &chunk, first))
         return end - now; /* it began elsewhere, or something between was not read */
-    uint64_t away = (first - plan->slot_first) * where.stride;
+    uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
+    uint64_t away = (first - plan->slot_first) * stride;
     sc_store_hosted_chunk_put(store, fill, end - first, slot->flight.frame + plan->row_at + away,
                               slot->flight.frame + plan->v_at + away);
     return end - now;
@@ -637,10 +646,7 @@ static void slots_keep(struct sc_store_reader *reader, const struct sc_reader_un
         sc_store_table_extent(&store->table, piece->extent);
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
     struct sc_store_hosted_fill *fill = &reader->fill;
-    struct sc_store_slab_where where;
-    sc_store_slab_where(&store->shape, extent, reader->plan.layer, piece, &where);
-    const struct sc_store_hosted_chunk chunk =
-        sc_store_hosted_chunk_of(store, reader->plan.layer, &where, extent->row_count, slab->first);
+    const struct sc_store_hosted_chunk chunk = chunk_at(reader, range, slab->first);
     if (slab->first == chunk.first) {
         uint64_t used = 0;
         fill_end(reader);
