@@ -26,7 +26,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 13);
+VALUE(SPEC_ABI_MINOR, 14);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -130,7 +130,7 @@ AT(spec_alloc, alloc, 8, 8);
 AT(spec_alloc, free, 16, 8);
 AT(spec_alloc, user, 24, 8);
 
-SIZE(spec_memory, 120);
+SIZE(spec_memory, 128);
 AT(spec_memory, struct_size, 0, 4);
 AT(spec_memory, device, 4, 4);
 AT(spec_memory, device_index, 8, 4);
@@ -148,6 +148,7 @@ AT(spec_memory, block_stride_bytes, 88, 8);
 AT(spec_memory, stream, 96, 8);
 AT(spec_memory, k_element_stride_bytes, 104, 8);
 AT(spec_memory, v_token_stride_bytes, 112, 8);
+AT(spec_memory, v_head_stride_bytes, 120, 8);
 
 SIZE(spec_queries, 80);
 AT(spec_queries, struct_size, 0, 4);

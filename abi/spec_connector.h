@@ -58,6 +58,8 @@
  *          0.12 maintain REORDER acts; spec_stats.reordered_chunks. A tier above host
  *          memory (gpu_bytes): tier_rows and tier_bytes say GPU of what lies there.
  *          0.13 maintain BYPASS acts, a reader's as well; stats from bypassed_lookups on.
+ *          0.14 models whose layers, or K and V, are not all alike: spec_layer_group but STATE, and
+ *          head_size_v, act; spec_memory.v_head_stride_bytes.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -71,7 +73,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u  /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 13u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
+#define SPEC_ABI_MINOR 14u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -236,6 +238,8 @@ struct spec_memory {
     void *stream;                    /* CUDA: the CUstream to order copies on; host: NULL */
     uint64_t k_element_stride_bytes; /* 0: the element's size */
     uint64_t v_token_stride_bytes;   /* 0: token_stride_bytes */
+    /* Since 0.14: 0: head_stride_bytes; another only where V's heads have another size than K's. */
+    uint64_t v_head_stride_bytes;
 };
 
 /* Query rows of a pass at one layer, after the rotary turn. Borrowed for the call.
@@ -312,17 +316,26 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
 #define SPEC_ROPE_INTERLEAVED 2u /* pairs (2i, 2i + 1) */
 #define SPEC_KV_ROWS          0u /* plain rows [kv_head][head_size] */
 
-/* Layers that keep the same kind of KV. A model whose layers are all of one kind needs no groups.
+/* Layers that keep the same kind of KV. A model whose layers are all of one kind needs no groups,
+ * and groups that say what the model's own members say are the same namespace as none. [ABI-183]
+ *
  *   FULL    a row a token; a match needs all of them
  *   WINDOW  a row a token, of which a query sees the last `window`, its own included: a match that
  *           ends at m needs rows [m + 1 - window, m)
  *   LATENT  a row a token that stands for K and V (MLA): one head of head_size elements, its rotary
  *           part included, and no V
  *   STATE   no rows: state_bytes that stand for all tokens before a position (linear attention,
- * state spaces), never interpreted; a match ends where such a state was stored Layers that read
- * other layers' KV keep none: they are not counted. docs/decisions/0017 has what lookup,
- * get_important and store will say of groups; so far a model of one FULL group is supported, and is
- * the same namespace as without it. [ABI-183] */
+ *           state spaces). UNSUPPORTED so far (docs/decisions/0017, 0048)
+ *
+ * Layers that read other layers' KV keep none: they are not counted. Where layers are not all as
+ * the model's members say, or V has another size than K, each layer's rows are its group's, in
+ * memory that store and get_important describe; they are stored and delivered whole, bit by bit, in
+ * host memory: an open whose configuration chooses rows, or codes them, is UNSUPPORTED, an item
+ * that asks for fewer is SPEC_IMPORTANT_DENSE, CUDA memory is UNSUPPORTED. Of rows without V v_base
+ * is NULL and v_bytes 0. All groups' members belong to the namespace. [ABI-210] store takes rows of
+ * every token, of a WINDOW layer, too. Of such a layer an item's R, positions and destination are
+ * those of the rows that the match needs, from from_token on, in every other word of this contract;
+ * but with SPEC_ITEM_TAIL, where all layers have the same rows. [ABI-211] */
 #define SPEC_GROUP_FULL   0u
 #define SPEC_GROUP_WINDOW 1u
 #define SPEC_GROUP_LATENT 2u
@@ -368,7 +381,7 @@ struct spec_model {
     struct spec_bytes weights_id;
     const char *revision; /* NULL or "": none */
     /* Since 0.8. */
-    uint32_t head_size_v; /* 0: head_size; another: UNSUPPORTED so far */
+    uint32_t head_size_v; /* 0: head_size; another: ABI-210 */
     uint32_t reserved;
     const struct spec_layer_group *groups; /* every layer in one of them; NULL: all are FULL */
     uint64_t group_count;

@@ -17,18 +17,9 @@ struct conf_test {
 };
 
 /* Opened on the default shape; BARE: only loaded. */
-#define OPENED(test)                                                                               \
-    {                                                                                              \
-#test, test, false                                                                         \
-    }
-#define BARE(test)                                                                                 \
-    {                                                                                              \
-#test, test, true                                                                          \
-    }
-#define END                                                                                        \
-    {                                                                                              \
-        NULL, NULL, false                                                                          \
-    }
+#define OPENED(test) {#test, test, false}
+#define BARE(test)   {#test, test, true}
+#define END          {NULL, NULL, false}
 
 extern const struct conf_test CONF_RULES[], CONF_SIZES[], CONF_OPEN[], CONF_NAMESPACE[],
     CONF_LOOKUP[], CONF_LOAD[], CONF_LAYOUT[], CONF_FAILURE[], CONF_SAVE[], CONF_STORE_CALL[],
@@ -36,6 +27,6 @@ extern const struct conf_test CONF_RULES[], CONF_SIZES[], CONF_OPEN[], CONF_NAME
     CONF_PROCESS[], CONF_LEASE[], CONF_RESET[], CONF_EVICT[], CONF_WORKER[], CONF_SELECT[],
     CONF_PROVENANCE[], CONF_LAYERED[], CONF_REFINE[], CONF_AHEAD[], CONF_VALUE[], CONF_COPIES[],
     CONF_SCALE[], CONF_BYTES[], CONF_COLUMNS[], CONF_RESCORE[], CONF_STAGE[], CONF_WEAR[],
-    CONF_CUT[], CONF_DEVICE[], CONF_BYPASS[];
+    CONF_CUT[], CONF_DEVICE[], CONF_BYPASS[], CONF_GROUPS[];
 
 #endif

@@ -3,7 +3,7 @@
  *   packed row  [K: head 0 .. head H-1][V: head 0 .. head H-1]   head_size elements a head
  *   memory      slot -> base + (slot / block) * block stride + (slot % block) * token stride
  *                            + head * head stride                (struct spec_memory)
- *               V's token stride may be its own, and K's elements strided: columns.h
+ *               V's strides may be its own, and K's elements strided: columns.h
  *
  * Holds: every rung writes the same bits as ref/ where it moves, orders or widens; scores may
  * differ in their last bits (each rung always adds in the same order); no byte outside outputs is
@@ -185,6 +185,7 @@ struct sc_kernels_memory {
     const int64_t *slots;                      /* NULL: identity */
     uint64_t v_token_stride_bytes;             /* 0: as K's */
     uint64_t k_element_stride_bytes;           /* 0: a head's elements of K lie side by side */
+    uint64_t v_head_stride_bytes;              /* 0: as K's */
     uint64_t element_bytes;                    /* of this memory; where the one above is not 0 */
 };
 
@@ -211,6 +212,13 @@ sc_kernels_offsets_of(const struct sc_kernels_memory *memory, uint64_t slot)
         {block + slot * memory->token_stride_bytes, block + slot * v_stride}};
 }
 
+static inline uint64_t sc_kernels_head_stride_of(const struct sc_kernels_memory *memory,
+                                                 uint32_t part)
+{
+    bool is_own = part == 1 && memory->v_head_stride_bytes != 0;
+    return is_own ? memory->v_head_stride_bytes : memory->head_stride_bytes;
+}
+
 static inline uint8_t *sc_kernels_base_of(const struct sc_kernels_memory *memory, uint32_t part)
 {
     return part == 0 ? memory->k_base : memory->v_base;
@@ -220,7 +228,9 @@ static inline uint8_t *sc_kernels_base_of(const struct sc_kernels_memory *memory
  * the memory are consecutive rows
  *   [token_count, 2, head_count, head_size elements]   element_bytes each
  * or of one part alone, 0: K, 1: V,
- *   [token_count, head_count, head_size elements] */
+ *   [token_count, head_count, head_size elements]
+ * Where row_bytes is not 0, V's heads have a size of their own, and whole rows are so long:
+ *   [token_count][K: head_count, head_size][V: head_count, head_size_v][zeros]  */
 struct sc_kernels_move {
     const struct sc_kernels *kernels;
     const struct sc_kernels_memory *memory;
@@ -229,6 +239,7 @@ struct sc_kernels_move {
     uint32_t dtype; /* enum sc_kernels_dtype, of the rows; where they become wider */
     bool widens;    /* unpacking: the memory has float32 */
     bool streams;   /* unpacking: stores go past the caches (base/stream.h); the same bytes */
+    uint64_t row_bytes, head_size_v; /* both 0: V's heads are K's size; row_bytes alone: no V */
 };
 
 /* dst: written whole. No slot is negative. */
@@ -242,7 +253,8 @@ void sc_kernels_rows_unpack(const struct sc_kernels_move *how, uint64_t token_fi
 void sc_kernels_part_unpack(const struct sc_kernels_move *how, uint32_t part, uint64_t token_first,
                             uint64_t token_count, const uint8_t *src, uint64_t src_stride);
 /* Where unpacking puts its bytes, for who copies them in another way: each row's K and V are
- * [row bytes / span bytes] spans. spans_bytes: of each; 0 where elements are widened, or strided.
+ * [row bytes / span bytes] spans. spans_bytes: of each; 0 where elements are widened, or strided,
+ * or V's heads have another size.
  *   ret_spans [token_count][spans of a row]   NULL: the token's slot is negative */
 uint64_t sc_kernels_spans_bytes(const struct sc_kernels_move *how);
 void sc_kernels_rows_spans(const struct sc_kernels_move *how, uint64_t token_first,
@@ -252,24 +264,37 @@ void sc_kernels_rows_spans(const struct sc_kernels_move *how, uint64_t token_fir
 void sc_kernels_rows_prefetch(const struct sc_kernels_move *how, uint64_t token_first,
                               uint64_t token_count);
 /* Moves rows rows[0..row_count) of one KV head (UINT64_MAX: of all heads), K and V, to slots
- * 0 .. row_count - 1 of the same memory. rows ascend. */
+ * 0 .. row_count - 1 of the same memory. rows ascend. Of heads that are alike alone. */
 void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, const uint32_t *rows,
                              uint64_t row_count);
 
 /* A rung's table, of functions that are named PREFIX_MEMBER. */
 #define SC_KERNELS_TABLE(prefix, unit, most)                                                       \
     {                                                                                              \
-        .lane_unit = (unit), .lane_most = (most), .widen = prefix##_widen,                         \
-        .turn16 = prefix##_turn16, .turn32 = prefix##_turn32, .rows_widen = prefix##_rows_widen,   \
-        .lanes_score = prefix##_lanes_score, .lanes_soften = prefix##_lanes_soften,                \
-        .lanes_weigh = prefix##_lanes_weigh, .lanes_fold = prefix##_lanes_fold,                    \
-        .rows_score = prefix##_rows_score, .few_best = prefix##_few_best,                          \
-        .few_soften = prefix##_few_soften, .accumulate = prefix##_accumulate,                      \
-        .order_sift = prefix##_order_sift, .order_ranks = prefix##_order_ranks,                    \
-        .order_mark = prefix##_order_mark, .bits_rows = prefix##_bits_rows,                        \
-        .bits_both = prefix##_bits_both, .code_encode = prefix##_code_encode,                      \
-        .code_decode = prefix##_code_decode, .code_score = prefix##_code_score,                    \
-        .planes_encode = prefix##_planes_encode, .planes_decode = prefix##_planes_decode,          \
+        .lane_unit = (unit),                                                                       \
+        .lane_most = (most),                                                                       \
+        .widen = prefix##_widen,                                                                   \
+        .turn16 = prefix##_turn16,                                                                 \
+        .turn32 = prefix##_turn32,                                                                 \
+        .rows_widen = prefix##_rows_widen,                                                         \
+        .lanes_score = prefix##_lanes_score,                                                       \
+        .lanes_soften = prefix##_lanes_soften,                                                     \
+        .lanes_weigh = prefix##_lanes_weigh,                                                       \
+        .lanes_fold = prefix##_lanes_fold,                                                         \
+        .rows_score = prefix##_rows_score,                                                         \
+        .few_best = prefix##_few_best,                                                             \
+        .few_soften = prefix##_few_soften,                                                         \
+        .accumulate = prefix##_accumulate,                                                         \
+        .order_sift = prefix##_order_sift,                                                         \
+        .order_ranks = prefix##_order_ranks,                                                       \
+        .order_mark = prefix##_order_mark,                                                         \
+        .bits_rows = prefix##_bits_rows,                                                           \
+        .bits_both = prefix##_bits_both,                                                           \
+        .code_encode = prefix##_code_encode,                                                       \
+        .code_decode = prefix##_code_decode,                                                       \
+        .code_score = prefix##_code_score,                                                         \
+        .planes_encode = prefix##_planes_encode,                                                   \
+        .planes_decode = prefix##_planes_decode,                                                   \
         .planes_score = prefix##_planes_score,                                                     \
     }
 extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;

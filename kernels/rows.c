@@ -18,14 +18,23 @@
 
 /* K or V of a token in the memory: pieces a head stride apart. */
 struct pieces {
-    uint64_t count, elements; /* of each */
+    uint64_t count, elements, stride; /* of each; 0 pieces: there is no V */
 };
 
-static struct pieces pieces_of(const struct sc_kernels_move *how, uint64_t element_bytes)
+static uint64_t head_size_of(const struct sc_kernels_move *how, uint32_t part)
 {
-    if (how->memory->head_stride_bytes == how->head_size * element_bytes)
-        return (struct pieces){1, how->head_count * how->head_size};
-    return (struct pieces){how->head_count, how->head_size};
+    return part == 0 || how->row_bytes == 0 ? how->head_size : how->head_size_v;
+}
+
+static struct pieces pieces_of(const struct sc_kernels_move *how, uint32_t part,
+                               uint64_t element_bytes)
+{
+    uint64_t size = head_size_of(how, part), stride = sc_kernels_head_stride_of(how->memory, part);
+    if (size == 0)
+        return (struct pieces){0};
+    if (stride == size * element_bytes)
+        return (struct pieces){1, how->head_count * size, stride};
+    return (struct pieces){how->head_count, size, stride};
 }
 
 static uint64_t element_bytes_there(const struct sc_kernels_move *how)
@@ -33,25 +42,42 @@ static uint64_t element_bytes_there(const struct sc_kernels_move *how)
     return how->widens ? sizeof(float) : how->element_bytes;
 }
 
-static uint64_t part_bytes_of(const struct sc_kernels_move *how)
+static uint64_t part_bytes_of(const struct sc_kernels_move *how, uint32_t part)
 {
-    return how->head_count * how->head_size * how->element_bytes;
+    return how->head_count * head_size_of(how, part) * how->element_bytes;
+}
+
+static uint64_t row_bytes_of(const struct sc_kernels_move *how)
+{
+    return how->row_bytes != 0 ? how->row_bytes : 2 * part_bytes_of(how, 0);
+}
+
+/* What is behind V. */
+static void padding_clear(const struct sc_kernels_move *how, uint64_t token_count, uint8_t *dst)
+{
+    uint64_t row_bytes = row_bytes_of(how);
+    uint64_t used = part_bytes_of(how, 0) + part_bytes_of(how, 1);
+    for (uint64_t i = 0; used < row_bytes && i < token_count; i++)
+        memset(dst + i * row_bytes + used, 0, row_bytes - used);
 }
 
 static void parts_pack(const struct sc_kernels_move *how, uint32_t parts, uint64_t token_first,
                        uint64_t token_count, uint8_t *dst, uint64_t dst_stride)
 {
     const struct sc_kernels_memory *memory = how->memory;
-    struct pieces pieces = pieces_of(how, how->element_bytes);
-    uint64_t bytes = pieces.elements * how->element_bytes;
+    const struct pieces pieces[2] = {pieces_of(how, 0, how->element_bytes),
+                                     pieces_of(how, 1, how->element_bytes)};
     for (uint64_t j = token_first; j < token_first + token_count; j++, dst += dst_stride) {
         uint64_t slot = (uint64_t)sc_kernels_slot_of(memory, j);
         struct sc_kernels_offsets offsets = sc_kernels_offsets_of(memory, slot);
         uint8_t *to = dst;
         for (uint32_t part = 0; part < 2; part++) {
-            const uint8_t *src = sc_kernels_base_of(memory, part) + offsets.part[part];
-            for (uint64_t i = 0; parts >> part & 1 && i < pieces.count; i++, to += bytes)
-                memcpy(to, src + i * memory->head_stride_bytes, bytes);
+            uint64_t bytes = pieces[part].elements * how->element_bytes;
+            for (uint64_t i = 0; parts >> part & 1 && i < pieces[part].count; i++, to += bytes)
+                memcpy(to,
+                       sc_kernels_base_of(memory, part) + offsets.part[part] +
+                           i * pieces[part].stride,
+                       bytes);
         }
     }
 }
@@ -69,22 +95,23 @@ static void columns_pack(const struct sc_kernels_move *how, uint64_t token_first
 void sc_kernels_rows_pack(const struct sc_kernels_move *how, uint64_t token_first,
                           uint64_t token_count, uint8_t *dst)
 {
-    uint64_t part_bytes = part_bytes_of(how);
+    uint64_t row_bytes = row_bytes_of(how);
+    padding_clear(how, token_count, dst);
     if (!sc_kernels_is_columns(how->memory)) {
-        parts_pack(how, K | V, token_first, token_count, dst, 2 * part_bytes);
+        parts_pack(how, K | V, token_first, token_count, dst, row_bytes);
         return;
     }
-    columns_pack(how, token_first, token_count, dst, 2 * part_bytes);
-    parts_pack(how, V, token_first, token_count, dst + part_bytes, 2 * part_bytes);
+    columns_pack(how, token_first, token_count, dst, row_bytes);
+    parts_pack(how, V, token_first, token_count, dst + part_bytes_of(how, 0), row_bytes);
 }
 
 void sc_kernels_part_pack(const struct sc_kernels_move *how, uint32_t part, uint64_t token_first,
                           uint64_t token_count, uint8_t *dst)
 {
     if (part == 0 && sc_kernels_is_columns(how->memory))
-        columns_pack(how, token_first, token_count, dst, part_bytes_of(how));
+        columns_pack(how, token_first, token_count, dst, part_bytes_of(how, part));
     else
-        parts_pack(how, K << part, token_first, token_count, dst, part_bytes_of(how));
+        parts_pack(how, K << part, token_first, token_count, dst, part_bytes_of(how, part));
 }
 
 static void place(const struct sc_kernels_move *how, uint8_t *dst, const uint8_t *src,
@@ -110,8 +137,8 @@ static void parts_unpack(const struct sc_kernels_move *how, uint32_t parts, uint
                          uint64_t token_count, const uint8_t *src, uint64_t src_stride)
 {
     const struct sc_kernels_memory *memory = how->memory;
-    struct pieces pieces = pieces_of(how, element_bytes_there(how));
-    uint64_t bytes = pieces.elements * how->element_bytes;
+    const struct pieces pieces[2] = {pieces_of(how, 0, element_bytes_there(how)),
+                                     pieces_of(how, 1, element_bytes_there(how))};
     for (uint64_t j = token_first; j < token_first + token_count; j++, src += src_stride) {
         int64_t slot = sc_kernels_slot_of(memory, j);
         if (slot < 0)
@@ -119,9 +146,12 @@ static void parts_unpack(const struct sc_kernels_move *how, uint32_t parts, uint
         struct sc_kernels_offsets offsets = sc_kernels_offsets_of(memory, (uint64_t)slot);
         const uint8_t *from = src;
         for (uint32_t part = 0; part < 2; part++) {
-            uint8_t *dst = sc_kernels_base_of(memory, part) + offsets.part[part];
-            for (uint64_t i = 0; parts >> part & 1 && i < pieces.count; i++, from += bytes)
-                place(how, dst + i * memory->head_stride_bytes, from, pieces.elements);
+            uint64_t bytes = pieces[part].elements * how->element_bytes;
+            for (uint64_t i = 0; parts >> part & 1 && i < pieces[part].count; i++, from += bytes)
+                place(how,
+                      sc_kernels_base_of(memory, part) + offsets.part[part] +
+                          i * pieces[part].stride,
+                      from, pieces[part].elements);
         }
     }
     if (how->streams)
@@ -175,13 +205,13 @@ static void columns_unpack(const struct sc_kernels_move *how, uint64_t token_fir
 void sc_kernels_rows_unpack(const struct sc_kernels_move *how, uint64_t token_first,
                             uint64_t token_count, const uint8_t *src)
 {
-    uint64_t part_bytes = part_bytes_of(how);
+    uint64_t row_bytes = row_bytes_of(how);
     if (!sc_kernels_is_columns(how->memory)) {
-        parts_unpack(how, K | V, token_first, token_count, src, 2 * part_bytes);
+        parts_unpack(how, K | V, token_first, token_count, src, row_bytes);
         return;
     }
-    columns_unpack(how, token_first, token_count, src, 2 * part_bytes);
-    parts_unpack(how, V, token_first, token_count, src + part_bytes, 2 * part_bytes);
+    columns_unpack(how, token_first, token_count, src, row_bytes);
+    parts_unpack(how, V, token_first, token_count, src + part_bytes_of(how, 0), row_bytes);
 }
 
 void sc_kernels_part_unpack(const struct sc_kernels_move *how, uint32_t part, uint64_t token_first,
@@ -195,16 +225,17 @@ void sc_kernels_part_unpack(const struct sc_kernels_move *how, uint32_t part, ui
 
 uint64_t sc_kernels_spans_bytes(const struct sc_kernels_move *how)
 {
-    if (how->widens || sc_kernels_is_columns(how->memory))
+    bool is_alike = how->row_bytes == 0 && how->memory->v_head_stride_bytes == 0;
+    if (how->widens || sc_kernels_is_columns(how->memory) || !is_alike)
         return 0;
-    return pieces_of(how, how->element_bytes).elements * how->element_bytes;
+    return pieces_of(how, 0, how->element_bytes).elements * how->element_bytes;
 }
 
 void sc_kernels_rows_spans(const struct sc_kernels_move *how, uint64_t token_first,
                            uint64_t token_count, uint8_t **ret_spans)
 {
     const struct sc_kernels_memory *memory = how->memory;
-    struct pieces pieces = pieces_of(how, how->element_bytes);
+    struct pieces pieces = pieces_of(how, 0, how->element_bytes);
     for (uint64_t j = token_first; j < token_first + token_count; j++) {
         int64_t slot = sc_kernels_slot_of(memory, j);
         struct sc_kernels_offsets offsets =
@@ -212,7 +243,7 @@ void sc_kernels_rows_spans(const struct sc_kernels_move *how, uint64_t token_fir
         for (uint32_t part = 0; part < 2; part++) {
             uint8_t *dst = sc_kernels_base_of(memory, part) + offsets.part[part];
             for (uint64_t i = 0; i < pieces.count; i++)
-                *ret_spans++ = slot < 0 ? NULL : dst + i * memory->head_stride_bytes;
+                *ret_spans++ = slot < 0 ? NULL : dst + i * pieces.stride;
         }
     }
 }
@@ -223,8 +254,8 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_move *how, uint64_t token_
     if (how->streams)
         return; /* those lines are not fetched */
     const struct sc_kernels_memory *memory = how->memory;
-    struct pieces pieces = pieces_of(how, element_bytes_there(how));
-    uint64_t bytes = pieces.elements * element_bytes_there(how);
+    const struct pieces pieces[2] = {pieces_of(how, 0, element_bytes_there(how)),
+                                     pieces_of(how, 1, element_bytes_there(how))};
     uint32_t first = sc_kernels_is_columns(memory) ? 1 : 0; /* K: a line has many tokens */
     for (uint64_t j = token_first; j < token_first + token_count; j++) {
         int64_t slot = sc_kernels_slot_of(memory, j);
@@ -232,10 +263,12 @@ void sc_kernels_rows_prefetch(const struct sc_kernels_move *how, uint64_t token_
             continue;
         struct sc_kernels_offsets offsets = sc_kernels_offsets_of(memory, (uint64_t)slot);
         for (uint32_t part = first; part < 2; part++) {
-            const uint8_t *dst = sc_kernels_base_of(memory, part) + offsets.part[part];
-            for (uint64_t i = 0; i < pieces.count; i++)
+            uint64_t bytes = pieces[part].elements * element_bytes_there(how);
+            for (uint64_t i = 0; i < pieces[part].count; i++)
                 for (uint64_t at = 0; at < bytes; at += LINE_BYTES)
-                    __builtin_prefetch(dst + i * memory->head_stride_bytes + at, 1, 3);
+                    __builtin_prefetch(sc_kernels_base_of(memory, part) + offsets.part[part] +
+                                           i * pieces[part].stride + at,
+                                       1, 3);
         }
     }
 }

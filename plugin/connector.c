@@ -33,11 +33,12 @@ static spec_status check_params(const struct spec_open_params *params, struct sp
     return SPEC_OK;
 }
 
-/* Rows that are no numbers to us are stored and loaded, and that is all. */
+/* Rows that are no numbers to us, or not all of one kind, are stored and loaded, and that is all.
+ */
 static spec_status check_scored(const spec_connector *conn, struct spec_error *reterr)
 {
     const struct sc_config *config = &conn->config;
-    if (sc_plugin_dtype_is_scored(conn->shape.dtype))
+    if (sc_plugin_dtype_is_scored(conn->shape.dtype) && conn->layers == NULL)
         return SPEC_OK;
     const char *key = config->base == SC_BASE_COARSE           ? "select.base"
                       : config->identify == SC_IDENTIFY_COARSE ? "select.identify"
@@ -48,6 +49,11 @@ static spec_status check_scored(const spec_connector *conn, struct spec_error *r
                                                                : NULL;
     if (key == NULL)
         return SPEC_OK;
+    if (conn->layers != NULL)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "model: its layers, or K and V, are not all alike: rows cannot be chosen or "
+                       "coded, as %s (or the preset) asks",
+                       key);
     return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                    "model: kv_dtype %s is bytes that are not interpreted: rows cannot be chosen or "
                    "coded, as %s (or the preset) asks",
@@ -105,6 +111,14 @@ static uint64_t reader_count(const spec_connector *conn)
     return (uint64_t)conn->config.max_requests * SC_PLUGIN_READERS;
 }
 
+static bool has_windows(const spec_connector *conn)
+{
+    bool has_some = false;
+    for (uint32_t l = 0; conn->layers != NULL && l < conn->dims.layer_count; l++)
+        has_some = has_some || conn->layers[l].window != 0;
+    return has_some;
+}
+
 static spec_status make_readers(spec_connector *conn, struct spec_error *reterr)
 {
     uint64_t count = reader_count(conn);
@@ -112,10 +126,19 @@ static spec_status make_readers(spec_connector *conn, struct spec_error *reterr)
     if (conn->requests.readers == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
     spec_status status = sc_store_readers_open(conn->store, count, conn->requests.readers, reterr);
+    struct sc_store_range *windows = NULL;
+    uint64_t segments = conn->requests.segment_capacity;
+    if (status == SPEC_OK && has_windows(conn)) {
+        windows = sc_alloc(&conn->alloc, count * segments * sizeof(*windows));
+        conn->requests.windows = windows;
+        if (windows == NULL)
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "ranges of %" PRIu64 " readers", count);
+    }
     for (uint64_t i = 0; status == SPEC_OK && i < count; i++)
         conn->requests.slots[i / SC_PLUGIN_READERS].readers[i % SC_PLUGIN_READERS] =
             (struct sc_plugin_reader){.reader = conn->requests.readers[i],
-                                      .layer = SC_PLUGIN_NO_LAYER};
+                                      .layer = SC_PLUGIN_NO_LAYER,
+                                      .window = windows != NULL ? windows + i * segments : NULL};
     return status;
 }
 
@@ -340,9 +363,19 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     conn->ranks.rank = params->rank;
     conn->ranks.count = params->rank_count > 0 ? params->rank_count : 1;
     conn->dims.layer_count = model->layer_count;
-    conn->shape = (struct sc_plugin_shape){model->kv_head_count, model->head_size, model->kv_dtype};
+    conn->shape = (struct sc_plugin_shape){.kv_head_count = model->kv_head_count,
+                                           .head_size = model->head_size,
+                                           .dtype = model->kv_dtype};
+    status = sc_plugin_model_layers(model, &conn->alloc, &conn->layers, reterr);
+    if (status != SPEC_OK)
+        return status;
     conn->dims.k_row_bytes =
         (uint64_t)model->kv_head_count * model->head_size * sc_plugin_dtype_bytes(model->kv_dtype);
+    if (conn->layers != NULL) { /* the store does not know where V begins */
+        conn->shape.row_bytes = conn->layers[0].shape.row_bytes;
+        conn->dims.k_row_bytes = conn->layers[0].shape.row_bytes / 2;
+        conn->config.layout = SC_STORE_PAIRED;
+    }
     conn->dims.row_bytes = 2 * conn->dims.k_row_bytes;
     conn->dims.query_group = model->query_head_count / model->kv_head_count;
     conn->choice.probe_heads = conn->config.probe_heads < model->kv_head_count
@@ -470,6 +503,7 @@ static void destroy_connector(spec_connector *conn)
     sc_plugin_trusts_close(conn);
     sc_alloc_free(&conn->alloc, conn->hot.scores);
     sc_alloc_free(&conn->alloc, conn->requests.readers);
+    sc_alloc_free(&conn->alloc, conn->requests.windows);
     sc_alloc_free(&conn->alloc, conn->requests.slots);
     sc_alloc_free(&conn->alloc, conn->tickets.slots);
     sc_alloc_free(&conn->alloc, conn->saves.slots);
@@ -477,6 +511,7 @@ static void destroy_connector(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->outbox.epoch_told);
     sc_alloc_free(&conn->alloc, conn->ghosts.ring);
     sc_alloc_free(&conn->alloc, conn->admit.words);
+    sc_alloc_free(&conn->alloc, conn->layers);
     sc_plugin_coding_close(conn);
     if (conn->fork_guard != NULL)
         munmap(conn->fork_guard, SC_IO_PAGE_BYTES);

@@ -70,6 +70,13 @@ struct sc_plugin_dims { /* set by open, constant after */
     uint32_t query_group;            /* query heads of a KV head */
 };
 
+struct sc_plugin_layer_form { /* where layers are not all alike (docs/decisions/0048) */
+    struct sc_plugin_shape shape;
+    uint64_t window; /* tokens that a query sees, its own included; 0: all */
+    double rope_theta;
+    uint32_t kind; /* SPEC_GROUP_* */
+};
+
 struct sc_plugin_choice {                /* how rows are chosen; set by open, constant after */
     uint64_t probe_row_bytes;            /* keys of the probe heads; 0: none */
     uint32_t probe_heads;                /* KV heads whose keys are stored a second time */
@@ -134,7 +141,8 @@ struct spec_connector {
     struct sc_radix *radix;
     const struct sc_kernels *kernels;
     struct sc_plugin_coding *coding;
-    struct sc_plugin_shape shape;
+    struct sc_plugin_shape shape;        /* of every layer, or, where `layers` is set, of none */
+    struct sc_plugin_layer_form *layers; /* [layer_count]; NULL: all are alike */
     struct sc_plugin_dims dims;
     struct sc_plugin_choice choice;
     struct sc_hash name_space;
@@ -181,6 +189,13 @@ struct spec_connector {
     struct sc_plugin_outbox outbox;
     struct sc_plugin_turn turn;
 };
+
+/* Of a layer's rows. */
+static inline const struct sc_plugin_shape *sc_plugin_shape_of(const spec_connector *conn,
+                                                               uint32_t layer)
+{
+    return conn->layers != NULL ? &conn->layers[layer].shape : &conn->shape;
+}
 
 spec_status sc_plugin_open(const struct spec_open_params *params, spec_connector **ret_conn,
                            struct spec_error *reterr);

@@ -7,10 +7,17 @@
 
 #include "base/status.h"
 
+struct sc_alloc;
 struct sc_hash;
+struct sc_plugin_layer_form;
 
 /* model.c */
 spec_status sc_plugin_model_check(const struct spec_model *model, struct spec_error *reterr);
+/* Of a model that was checked: each layer's, or NULL: all are as the model's members say.
+ *   ret_layers  [layer_count] from alloc, the caller's */
+spec_status sc_plugin_model_layers(const struct spec_model *model, struct sc_alloc *alloc,
+                                   struct sc_plugin_layer_form **ret_layers,
+                                   struct spec_error *reterr);
 
 /* namespace.c: digest, digest of what all ranks of the model share, and descriptor (canonical JSON,
  * from conn->alloc; the caller frees it). */

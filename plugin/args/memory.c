@@ -15,22 +15,26 @@ static bool add_to(uint64_t *end, uint64_t count, uint64_t stride)
 
 /* Whether what one slot's heads reach ends inside k_bytes and v_bytes. */
 static bool slot_is_inside(const struct spec_memory *memory, uint64_t slot,
-                           const struct sc_plugin_shape *shape)
+                           const struct sc_plugin_memory_need *need)
 {
-    uint64_t element = sc_plugin_dtype_bytes(memory->dtype), last = shape->head_size - 1;
+    const struct sc_plugin_shape *shape = need->shape;
+    uint64_t element = sc_plugin_dtype_bytes(memory->dtype), heads = shape->kv_head_count - 1;
+    uint64_t size_v = need->use == SC_MEMORY_KEYS ? 0 : sc_plugin_head_size_v(shape);
     uint64_t k_end = element, v_end;
     if (memory->block_tokens != 0) {
         if (!add_to(&k_end, slot / memory->block_tokens, memory->block_stride_bytes))
             return false;
         slot %= memory->block_tokens;
     }
-    if (!add_to(&k_end, shape->kv_head_count - 1, memory->head_stride_bytes))
-        return false;
     v_end = k_end;
-    return add_to(&k_end, slot, memory->token_stride_bytes) &&
-           add_to(&k_end, last, memory->k_element_stride_bytes) && k_end <= memory->k_bytes &&
-           add_to(&v_end, slot, memory->v_token_stride_bytes) && add_to(&v_end, last, element) &&
-           v_end <= memory->v_bytes;
+    if (!add_to(&k_end, heads, memory->head_stride_bytes) ||
+        !add_to(&k_end, slot, memory->token_stride_bytes) ||
+        !add_to(&k_end, shape->head_size - 1, memory->k_element_stride_bytes) ||
+        k_end > memory->k_bytes)
+        return false;
+    return size_v == 0 || (add_to(&v_end, heads, memory->v_head_stride_bytes) &&
+                           add_to(&v_end, slot, memory->v_token_stride_bytes) &&
+                           add_to(&v_end, size_v - 1, element) && v_end <= memory->v_bytes);
 }
 
 static spec_status check_token(const struct spec_memory *memory,
@@ -38,7 +42,7 @@ static spec_status check_token(const struct spec_memory *memory,
                                struct spec_error *reterr)
 {
     uint64_t slot = memory->slots != NULL ? (uint64_t)memory->slots[token] : token;
-    if (slot_is_inside(memory, slot, need->shape))
+    if (slot_is_inside(memory, slot, need))
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_INVALID,
                    "%s: token %" PRIu64 " (slot %" PRIu64 ") reaches beyond k_bytes %" PRIu64
@@ -100,8 +104,10 @@ static void strides_resolve(struct spec_memory *memory, enum sc_plugin_memory_us
     if (use == SC_MEMORY_KEYS) { /* V is not there, or not looked at */
         memory->v_base = memory->k_base;
         memory->v_bytes = memory->k_bytes;
-        memory->v_token_stride_bytes = 0;
+        memory->v_token_stride_bytes = memory->v_head_stride_bytes = 0;
     }
+    if (memory->v_head_stride_bytes == 0)
+        memory->v_head_stride_bytes = memory->head_stride_bytes;
     if (memory->v_token_stride_bytes == 0)
         memory->v_token_stride_bytes = memory->token_stride_bytes;
     if (memory->k_element_stride_bytes == 0)
@@ -145,8 +151,14 @@ spec_status sc_plugin_memory_check_on(const struct spec_memory *host,
     if (status != SPEC_OK)
         return status;
     strides_resolve(&memory, need->use);
-    if (memory.k_base == NULL || memory.v_base == NULL)
+    bool has_v = need->use == SC_MEMORY_KEYS || sc_plugin_head_size_v(need->shape) > 0;
+    if (memory.k_base == NULL || (has_v && memory.v_base == NULL))
         return sc_fail(reterr, SPEC_E_INVALID, "%s: k_base or v_base is NULL", name);
+    if (!has_v && (memory.v_base != NULL || memory.v_bytes != 0))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: v_base %p with %" PRIu64
+                       " bytes, expected NULL and 0: the layer's rows have no V",
+                       name, memory.v_base, memory.v_bytes);
     if (memory.slots != NULL && memory.slot_count < need->token_count)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: slot_count is %" PRIu64 ", expected at least %" PRIu64, name,
@@ -154,7 +166,7 @@ spec_status sc_plugin_memory_check_on(const struct spec_memory *host,
     uint64_t element_bytes = sc_plugin_dtype_bytes(memory.dtype);
     if (((uintptr_t)memory.k_base | (uintptr_t)memory.v_base | memory.token_stride_bytes |
          memory.head_stride_bytes | memory.block_stride_bytes | memory.v_token_stride_bytes |
-         memory.k_element_stride_bytes) %
+         memory.k_element_stride_bytes | memory.v_head_stride_bytes) %
             element_bytes !=
         0)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -176,7 +188,15 @@ spec_status sc_plugin_memory_check_on(const struct spec_memory *host,
         .k_element_stride_bytes =
             memory.k_element_stride_bytes != element_bytes ? memory.k_element_stride_bytes : 0,
         .element_bytes = element_bytes,
+        .v_head_stride_bytes =
+            memory.v_head_stride_bytes != memory.head_stride_bytes ? memory.v_head_stride_bytes : 0,
     };
+    if (checked.at.v_head_stride_bytes != 0 &&
+        sc_plugin_head_size_v(need->shape) == need->shape->head_size)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: v_head_stride_bytes is %" PRIu64 ", expected 0 or %" PRIu64
+                       ": V's heads have K's size",
+                       name, memory.v_head_stride_bytes, memory.head_stride_bytes);
     if (is_cuda)
         status = way_check(need, way, &memory, &checked, reterr);
     if (status == SPEC_OK)
@@ -194,10 +214,10 @@ spec_status sc_plugin_memory_check(const struct spec_memory *host,
 uint64_t sc_plugin_memory_digest(const struct sc_plugin_memory *memory, uint64_t token_count)
 {
     const struct sc_kernels_memory *at = &memory->at;
-    const uint64_t numbers[] = {
-        at->token_stride_bytes, at->head_stride_bytes,      at->block_tokens,
-        at->block_stride_bytes, at->k_element_stride_bytes, at->v_token_stride_bytes,
-        memory->widens};
+    const uint64_t numbers[] = {at->token_stride_bytes,     at->head_stride_bytes,
+                                at->block_tokens,           at->block_stride_bytes,
+                                at->k_element_stride_bytes, at->v_token_stride_bytes,
+                                at->v_head_stride_bytes,    memory->widens};
     uint64_t digest = sc_hash_bytes64(numbers, sizeof(numbers), at->slots != NULL);
     if (at->slots != NULL)
         digest = sc_hash_bytes64(at->slots, token_count * sizeof(int64_t), digest);

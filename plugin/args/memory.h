@@ -16,11 +16,18 @@ struct sc_plugin_target;
 struct sc_plugin_course;
 struct sc_plugin_memory;
 
-struct sc_plugin_shape { /* of one token's K or V in this namespace */
+struct sc_plugin_shape { /* of one token's K and V in a layer */
     uint32_t kv_head_count;
     uint32_t head_size;
     uint32_t dtype;
+    /* As in sc_kernels_move: both 0: V's heads are K's size; row_bytes alone: there is no V. */
+    uint32_t head_size_v;
+    uint64_t row_bytes; /* as stored */
 };
+static inline uint32_t sc_plugin_head_size_v(const struct sc_plugin_shape *shape)
+{
+    return shape->row_bytes == 0 ? shape->head_size : shape->head_size_v;
+}
 
 enum sc_plugin_memory_use {
     SC_MEMORY_SOURCE,      /* store: the namespace's dtype, no negative slot */

@@ -1,15 +1,20 @@
-/* What open is told of the model: checked, and refused where it is more than this version stores.
+/* What open is told of the model: checked, and what each layer's rows are.
  *
  *   members   one uniform kind of layer
- *   groups    layers of several kinds: each layer stands in one group (docs/decisions/0017)
+ *   groups    layers of several kinds: each layer stands in one group (docs/decisions/0017, 0048)
  *
  * Holds: a description that contradicts itself is INVALID, whatever this version supports; a good
- * one that is more than one group of plain rows is UNSUPPORTED.
- * Threads: any (open only). Tests: conformance (abi_010_*, abi_183_*) */
+ * one with layers that keep a state is UNSUPPORTED; one of layers that are all as the members say
+ * is the same as without groups.
+ * Threads: any (open only). Tests: conformance (abi_010_*, abi_183_*, abi_210_*) */
+#include "base/alloc.h"
 #include "base/limits.h"
 #include "plugin/args/args.h"
 #include "plugin/args/dtype.h"
 #include "plugin/args/identify.h"
+#include "plugin/connector.h"
+
+#define ROW_ALIGN 16u /* of rows that are not all alike */
 
 static spec_status check_members(const struct spec_model *model, struct spec_error *reterr)
 {
@@ -43,11 +48,10 @@ static spec_status check_members(const struct spec_model *model, struct spec_err
                        model->tp_rank, model->tp_size);
     if (model->reserved != 0)
         return sc_fail(reterr, SPEC_E_INVALID, "model: reserved must be 0");
-    if (model->head_size_v != 0 && model->head_size_v != model->head_size)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
-                       "model: head_size_v is %" PRIu32 ", and only head_size %" PRIu32
-                       " is supported yet",
-                       model->head_size_v, model->head_size);
+    if (model->head_size_v > SC_LIMIT_HEAD_SIZE)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "model: head_size_v is %" PRIu32 ", at most %u expected", model->head_size_v,
+                       SC_LIMIT_HEAD_SIZE);
     return SPEC_OK;
 }
 
@@ -100,17 +104,8 @@ static bool has_its_members(const struct spec_layer_group *group)
            group->head_size_v <= SC_LIMIT_HEAD_SIZE;
 }
 
-static bool is_uniform(const struct spec_model *model, const struct spec_layer_group *group)
-{
-    return group->kind == SPEC_GROUP_FULL && group->kv_head_count == model->kv_head_count &&
-           group->head_size == model->head_size &&
-           (group->head_size_v == 0 || group->head_size_v == model->head_size) &&
-           (group->dtype == 0 || group->dtype == model->kv_dtype) &&
-           (group->rope_theta == 0 || group->rope_theta == model->rope_theta);
-}
-
 static spec_status check_group(const struct spec_model *model, uint64_t i, struct layers_seen *seen,
-                               bool *ret_is_uniform, struct spec_error *reterr)
+                               struct spec_error *reterr)
 {
     struct spec_layer_group group;
     spec_status status = sc_plugin_args_read_at(&group, &sc_plugin_form_layer_group, model->groups,
@@ -131,33 +126,25 @@ static spec_status check_group(const struct spec_model *model, uint64_t i, struc
                        "model: groups[%" PRIu64
                        "]: heads, sizes, window or state_bytes are not those of its kind",
                        i);
-    *ret_is_uniform = is_uniform(model, &group);
     return see_layers(model, &group, i, seen, reterr);
 }
 
 static spec_status check_groups(const struct spec_model *model, struct spec_error *reterr)
 {
     struct layers_seen seen = {.count = 0};
-    bool uniform = true;
     if (model->group_count > model->layer_count || model->groups == NULL)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "model: %" PRIu64 " groups at %s, at most one a layer expected",
                        model->group_count, model->groups == NULL ? "NULL" : "an address");
     for (uint64_t i = 0; i < model->group_count; i++) {
-        bool is_one = false;
-        spec_status status = check_group(model, i, &seen, &is_one, reterr);
+        spec_status status = check_group(model, i, &seen, reterr);
         if (status != SPEC_OK)
             return status;
-        uniform &= is_one;
     }
     if (seen.count != model->layer_count)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "model: the groups have %" PRIu64 " layers, the model %" PRIu32, seen.count,
                        model->layer_count);
-    if (!uniform || model->group_count > 1)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
-                       "model: more than one group of full layers with the model's rows is not "
-                       "supported yet");
     return SPEC_OK;
 }
 
@@ -165,4 +152,96 @@ spec_status sc_plugin_model_check(const struct spec_model *model, struct spec_er
 {
     spec_status status = check_members(model, reterr);
     return status == SPEC_OK && model->group_count > 0 ? check_groups(model, reterr) : status;
+}
+
+/* ---- What each layer's rows are -------------------------------------------------------------- */
+
+/* K and V of one token, without what pads them. */
+static uint64_t row_bytes_of(const struct sc_plugin_shape *shape)
+{
+    return (uint64_t)shape->kv_head_count * ((uint64_t)shape->head_size + shape->head_size_v) *
+           sc_plugin_dtype_bytes(shape->dtype);
+}
+
+static struct sc_plugin_layer_form members_layer(const struct spec_model *model)
+{
+    uint32_t size_v = model->head_size_v != 0 ? model->head_size_v : model->head_size;
+    return (struct sc_plugin_layer_form){.shape = {.kv_head_count = model->kv_head_count,
+                                                   .head_size = model->head_size,
+                                                   .dtype = model->kv_dtype,
+                                                   .head_size_v = size_v},
+                                         .rope_theta = model->rope_theta,
+                                         .kind = SPEC_GROUP_FULL};
+}
+
+static struct sc_plugin_layer_form group_layer(const struct spec_model *model,
+                                               const struct spec_layer_group *group)
+{
+    uint32_t size_v = group->head_size_v != 0 ? group->head_size_v : group->head_size;
+    return (struct sc_plugin_layer_form){
+        .shape = {.kv_head_count = group->kv_head_count,
+                  .head_size = group->head_size,
+                  .dtype = group->dtype != 0 ? group->dtype : model->kv_dtype,
+                  .head_size_v = group->kind == SPEC_GROUP_LATENT ? 0 : size_v},
+        .window = group->window,
+        .rope_theta = group->rope_theta != 0 ? group->rope_theta : model->rope_theta,
+        .kind = group->kind};
+}
+
+static bool are_alike(const struct sc_plugin_layer_form *a, const struct sc_plugin_layer_form *b)
+{
+    return a->kind == b->kind && a->shape.kv_head_count == b->shape.kv_head_count &&
+           a->shape.head_size == b->shape.head_size && a->shape.dtype == b->shape.dtype &&
+           a->shape.head_size_v == b->shape.head_size_v && a->window == b->window &&
+           !(a->rope_theta < b->rope_theta) && !(a->rope_theta > b->rope_theta);
+}
+
+/* Writes the groups' layers over those that are there. */
+static spec_status layers_set(const struct spec_model *model, struct sc_plugin_layer_form *layers,
+                              struct spec_error *reterr)
+{
+    for (uint64_t i = 0; i < model->group_count; i++) {
+        struct spec_layer_group group;
+        spec_status status = sc_plugin_args_read_at(&group, &sc_plugin_form_layer_group,
+                                                    model->groups, i, "model: groups", reterr);
+        if (status != SPEC_OK)
+            return status;
+        if (group.kind == SPEC_GROUP_STATE)
+            return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                           "model: groups[%" PRIu64
+                           "] keeps a state: only layers with rows are supported yet",
+                           i);
+        for (uint64_t l = 0; l < group.layer_count; l++)
+            layers[group.layers[l]] = group_layer(model, &group);
+    }
+    return SPEC_OK;
+}
+
+spec_status sc_plugin_model_layers(const struct spec_model *model, struct sc_alloc *alloc,
+                                   struct sc_plugin_layer_form **ret_layers,
+                                   struct spec_error *reterr)
+{
+    const struct sc_plugin_layer_form plain = members_layer(model);
+    struct sc_plugin_layer_form *layers =
+        sc_alloc_array(alloc, model->layer_count, sizeof(*layers));
+    if (layers == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " layers", model->layer_count);
+    for (uint32_t l = 0; l < model->layer_count; l++)
+        layers[l] = plain;
+    spec_status status = layers_set(model, layers, reterr);
+    bool is_plain = plain.shape.head_size_v == plain.shape.head_size;
+    uint64_t most = 0;
+    for (uint32_t l = 0; l < model->layer_count; l++) {
+        uint64_t bytes = row_bytes_of(&layers[l].shape);
+        is_plain = is_plain && are_alike(&layers[l], &plain);
+        most = bytes > most ? bytes : most;
+    }
+    for (uint32_t l = 0; l < model->layer_count; l++) /* a store's rows are of one length */
+        layers[l].shape.row_bytes = (most + ROW_ALIGN - 1) / ROW_ALIGN * ROW_ALIGN;
+    if (is_plain || status != SPEC_OK) {
+        sc_alloc_free(alloc, layers);
+        layers = NULL;
+    }
+    *ret_layers = layers;
+    return status;
 }

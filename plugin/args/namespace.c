@@ -59,6 +59,28 @@ static void describe_f64(struct description *d, uint32_t tag, double value)
     sc_digest_f64(&d->family, tag, value);
 }
 
+/* What each layer's rows are, where they are not all alike. */
+static struct sc_hash layers_hash(const spec_connector *conn)
+{
+    struct sc_digest digest;
+    sc_digest_init(&digest, "layers");
+    for (uint32_t l = 0; l < conn->dims.layer_count; l++) {
+        const struct sc_plugin_layer_form *layer = &conn->layers[l];
+        const uint64_t members[] = {layer->kind,
+                                    layer->shape.kv_head_count,
+                                    layer->shape.head_size,
+                                    layer->shape.head_size_v,
+                                    layer->shape.dtype,
+                                    layer->shape.row_bytes,
+                                    layer->window};
+        const uint32_t count = sizeof(members) / sizeof(members[0]), tag = l * (count + 1);
+        for (uint32_t i = 0; i < count; i++)
+            sc_digest_u64(&digest, tag + i, members[i]);
+        sc_digest_f64(&digest, tag + count, layer->rope_theta);
+    }
+    return sc_digest_done(&digest);
+}
+
 static void describe_model(struct description *d, const spec_connector *conn,
                            const struct spec_model *model)
 {
@@ -90,6 +112,10 @@ static void describe_model(struct description *d, const spec_connector *conn,
     describe_u64(d, 24, "store_format", SC_STORE_FORMAT_VERSION);
     if (conn->config.layout != SC_STORE_PAIRED) /* rows of one layout are noise in the other */
         describe_u64(d, 25, "layout", conn->config.layout);
+    d->of_rank = true; /* as layers and heads are */
+    if (conn->layers != NULL)
+        describe_hash(d, 26, "layers_are", layers_hash(conn));
+    d->of_rank = false;
 }
 
 /* The weights by their files, or by the host's id. */

@@ -42,7 +42,8 @@ static void host_place_rows(const struct sc_plugin_placing *to, const struct sc_
                             uint64_t from, uint64_t count, uint32_t wanted, uint64_t at)
 {
     const uint8_t *src = rows->rows + from * rows->stride;
-    if (wanted == SC_STORE_WANT_ROWS && !sc_kernels_is_columns(to->how.memory)) {
+    bool is_whole = !sc_kernels_is_columns(to->how.memory) || to->how.row_bytes != 0;
+    if (wanted == SC_STORE_WANT_ROWS && is_whole) {
         sc_kernels_rows_unpack(&to->how, at, count, src);
         return;
     }

@@ -153,12 +153,13 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
     }
     bool given = (select->given & SPEC_SELECT_BUDGET) != 0;
     bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
-    uint64_t total = sc_plugin_row_total(request);
+    uint64_t first = sc_plugin_row_first(conn, request, layer);
+    uint64_t total = sc_plugin_row_total(request) - first;
     uint64_t ratio = share_of(total, given ? select->retain_ppm : config->retain_ppm);
     uint64_t count = given ? select->count : config->select_count;
     struct sc_plugin_want want = {
         .row_total = total,
-        .first_position = request->from_token,
+        .first_position = request->from_token + first,
         .budget = given ? select->budget : config->budget,
         .mass_ppm = given ? select->mass_ppm : (uint32_t)config->mass_ppm,
         .metric = (select->given & SPEC_SELECT_METRIC) ? select->metric : config->metric,
@@ -172,7 +173,7 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
     if (want.budget == SPEC_BUDGET_MASS && !sc_lab_weighs(want.metric))
         fewer = want.row_count < total; /* rows that weigh nothing have no mass */
     want.selects = total > 0 && fewer && layer >= config->dense_layers;
-    want.is_short = want.selects && !given && request->is_short;
+    want.is_short = want.selects && ((!given && request->is_short) || conn->layers != NULL);
     want.selects = want.selects && !want.is_short;
     want.is_scored = want.selects && ranks_by_queries(conn, &want);
     /* of one head too: its rows move as well */

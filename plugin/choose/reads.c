@@ -5,6 +5,25 @@
 
 #include <string.h>
 
+/* All rows of the reader's layer that are needed. */
+static void whole_begin(const spec_connector *conn, const struct sc_plugin_request *request,
+                        struct sc_plugin_reader *reader, enum sc_exec_lane lane)
+{
+    const struct sc_store_range *ranges = request->ranges;
+    uint64_t first = sc_plugin_row_first(conn, request, reader->layer), i = 0;
+    for (; i < request->range_count && first >= ranges[i].row_count; i++)
+        first -= ranges[i].row_count;
+    uint64_t count = request->range_count - i;
+    reader->range_first = i;
+    if (i > 0 || first > 0) {
+        memcpy(reader->window, ranges + i, count * sizeof(*ranges));
+        reader->window[0].row_first += (uint32_t)first;
+        reader->window[0].row_count -= (uint32_t)first;
+        ranges = reader->window;
+    }
+    sc_store_reader_begin(reader->reader, reader->layer, ranges, count, lane);
+}
+
 bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,
                            enum sc_exec_lane lane)
 {
@@ -18,7 +37,7 @@ bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *reque
     reader->layer = layer;
     reader->load = SC_LOAD_WHOLE;
     reader->begin_ns = sc_exec_now_ns(conn->exec);
-    sc_store_reader_begin(reader->reader, layer, request->ranges, request->range_count, lane);
+    whole_begin(conn, request, reader, lane);
     return false;
 }
 
@@ -26,6 +45,7 @@ void sc_plugin_part_begin(const struct sc_plugin_request *request, struct sc_plu
                           uint32_t layer, uint64_t first, uint64_t end)
 {
     sc_plugin_reader_drop(reader); /* it loads no layer that another could go on with */
+    reader->range_first = 0;       /* whose it is, the caller knows */
     sc_store_reader_begin(reader->reader, layer, request->ranges + first, end - first,
                           SC_LANE_SPECULATIVE);
 }
@@ -60,6 +80,7 @@ void sc_plugin_picks_begin(spec_connector *conn, struct sc_plugin_request *reque
     sc_store_reader_cancel(reader->reader);
     reader->layer = layer;
     reader->load = SC_LOAD_PICKS;
+    reader->range_first = 0;
     reader->begin_ns = sc_exec_now_ns(conn->exec);
     reader->picks = *picks;
     sc_store_reader_begin_picks(reader->reader, layer, request->ranges, request->range_count,

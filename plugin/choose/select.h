@@ -34,7 +34,7 @@ enum sc_plugin_route {
 
 /* What an item wants: its own struct spec_select over the configuration. */
 struct sc_plugin_want {
-    uint64_t row_total;                /* R */
+    uint64_t row_total;                /* R: the match's, of a window's layer its last */
     uint64_t row_count;                /* k; of the budget mass: at most */
     uint64_t first_position;           /* of row 0 */
     uint64_t keep_before, keep_from;   /* rows [0, before) and [from, R) are always chosen */
@@ -358,14 +358,26 @@ static inline uint64_t sc_plugin_row_total(const struct sc_plugin_request *reque
     return request->matched_tokens - request->from_token;
 }
 
+/* Rows of the match before it are not needed in this layer: what comes after the match does not
+ * see them. At most sc_plugin_row_total. */
+static inline uint64_t sc_plugin_row_first(const spec_connector *conn,
+                                           const struct sc_plugin_request *request, uint32_t layer)
+{
+    uint64_t window = conn->layers != NULL ? conn->layers[layer].window : 0;
+    uint64_t end = request->matched_tokens + 1; /* of what the first new token sees */
+    if (window == 0 || window >= end || end - window <= request->from_token)
+        return 0;
+    return end - window - request->from_token;
+}
+
 /* Every row stands in the destination, each at its place, and is worth what the match is. */
 static inline void sc_plugin_tell_all(struct sc_plugin_item *item)
 {
-    uint64_t rows = sc_plugin_row_total(item->request);
+    uint64_t rows = item->want.row_total;
     item->in.row_count = item->in.union_rows = rows;
     item->in.provenance = item->request->provenance;
     for (uint64_t j = 0; item->in.positions != NULL && j < rows; j++)
-        item->in.positions[j] = (uint32_t)(item->request->from_token + j);
+        item->in.positions[j] = (uint32_t)(item->want.first_position + j);
 }
 
 /* A layer of the request's match, as the lab is asked for it. */

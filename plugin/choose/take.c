@@ -227,27 +227,30 @@ void sc_plugin_cost_add(spec_connector *conn, struct sc_plugin_item *item,
 static bool item_streams(const spec_connector *conn, const struct sc_plugin_item *item)
 {
     bool is_whole = item->route == SC_ROUTE_WHOLE || item->route == SC_ROUTE_DENSE;
-    uint64_t element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype);
+    uint64_t element_bytes = sc_plugin_dtype_bytes(sc_plugin_shape_of(conn, item->in.layer)->dtype);
     uint64_t wider = item->memory.widens ? sizeof(float) / element_bytes : 1;
     bool is_past = item->route == SC_ROUTE_LAYERED ||
                    (is_whole && (sc_store_is_shallow(conn->store) || sc_stream_is_faster()));
-    uint64_t count = sc_plugin_row_total(item->request);
+    uint64_t count = item->want.row_total;
     return is_past && count * conn->dims.row_bytes * wider >= STREAM_BYTES;
 }
 
 struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                                               const struct sc_plugin_item *item)
 {
+    const struct sc_plugin_shape *shape = sc_plugin_shape_of(conn, item->in.layer);
     return (struct sc_plugin_placing){
         .memory = &item->memory,
         .how = {.kernels = conn->kernels,
                 .memory = &item->memory.at,
-                .head_count = conn->shape.kv_head_count,
-                .head_size = conn->shape.head_size,
-                .element_bytes = sc_plugin_dtype_bytes(conn->shape.dtype),
-                .dtype = sc_plugin_kernels_dtype(conn->shape.dtype),
+                .head_count = shape->kv_head_count,
+                .head_size = shape->head_size,
+                .element_bytes = sc_plugin_dtype_bytes(shape->dtype),
+                .dtype = sc_plugin_kernels_dtype(shape->dtype),
                 .widens = item->memory.widens,
-                .streams = item_streams(conn, item)},
+                .streams = item_streams(conn, item),
+                .row_bytes = shape->row_bytes,
+                .head_size_v = shape->head_size_v},
     };
 }
 
@@ -297,7 +300,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     const struct sc_plugin_target *target = item->memory.target;
     struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     sc_store_reader_demand(reader->reader);
-    uint64_t count = set != NULL ? set_count : sc_plugin_row_total(request);
+    uint64_t count = set != NULL ? set_count : item->want.row_total;
     uint64_t bite = SC_STORE_BITE_BYTES / conn->dims.row_bytes, row = 0;
     bite = bite > 0 ? bite : 1;
     const struct sc_store_sink sink = target->sink(&to);
@@ -335,7 +338,7 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     if (status == SPEC_E_TIMEOUT)
         sc_store_reader_cancel(reader->reader);
     else if (status != SPEC_OK && !reader->picks.from_hot) /* a hot block's failure is its own */
-        sc_plugin_request_fail(conn, request, rows.failed_range, status,
+        sc_plugin_request_fail(conn, request, reader->range_first + rows.failed_range, status,
                                failed_tier(conn, item, reader, status, &rows));
     return status;
 }

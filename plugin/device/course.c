@@ -64,6 +64,9 @@ spec_status sc_plugin_course_check(void *user, const struct spec_memory *host,
     struct sc_plugin_device *device = seat->device;
     struct sc_cuda_memory there;
     struct sc_gpu_entry entry;
+    if (device->params.shape->row_bytes != 0)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                       "device memory of a model whose layers, or K and V, are not all alike");
     spec_status status = sc_plugin_device_attach(device, host->device_index, reterr);
     if (status == SPEC_OK && !sc_cuda_memory_of(&memory->at, memory->at.element_bytes, &there))
         status =

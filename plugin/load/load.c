@@ -103,7 +103,8 @@ static spec_status check_room(spec_connector *conn, struct sc_plugin_item *item,
     struct sc_plugin_device_seat seat = {&conn->device,
                                          (uint64_t)(item->request - conn->requests.slots)};
     const struct sc_plugin_memory_need need = {"get_important: destination", SC_MEMORY_DESTINATION,
-                                               &conn->shape, sc_plugin_row_total(item->request)};
+                                               sc_plugin_shape_of(conn, in->layer),
+                                               item->want.row_total};
     const struct sc_plugin_memory_way way = {sc_plugin_course_check, &seat};
     if (in->positions != NULL && in->position_capacity < position_count)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -133,13 +134,14 @@ static spec_status check_choice(spec_connector *conn, struct sc_plugin_item *ite
                        item->want.row_total);
     bool may_part = item->want.has_head_sets && !item->scoring.is_probes_only;
     uint64_t sets = may_part ? conn->shape.kv_head_count : 1;
-    return check_room(conn, item, sets * sc_plugin_row_total(item->request), reterr);
+    return check_room(conn, item, sets * item->want.row_total, reterr);
 }
 
 static spec_status check_refined(spec_connector *conn, struct sc_plugin_item *item,
                                  struct spec_error *reterr)
 {
-    spec_status status = check_room(conn, item, sc_plugin_row_total(item->request), reterr);
+    item->want.row_total = sc_plugin_row_total(item->request);
+    spec_status status = check_room(conn, item, item->want.row_total, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_refine_check(conn, item, reterr);
     if (status == SPEC_OK)
@@ -227,7 +229,9 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
         return sc_plugin_submitted(in->request, reterr);
     if (sc_plugin_is_tail(in))
         return check_tail(conn, ret_item, reterr);
-    uint64_t words = (sc_plugin_row_total(ret_item->request) + 63) / 64;
+    uint64_t rows = sc_plugin_row_total(ret_item->request) -
+                    sc_plugin_row_first(conn, ret_item->request, in->layer);
+    uint64_t words = (rows + 63) / 64;
     if (in->exact_bits != NULL && in->exact_bit_words < words)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: exact_bit_words is %" PRIu64 ", expected %" PRIu64,
@@ -245,7 +249,7 @@ static spec_status finish_whole(spec_connector *conn, struct sc_plugin_item *ite
                                 struct spec_error *reterr)
 {
     struct spec_important *in = &item->in;
-    uint64_t rows = sc_plugin_row_total(item->request);
+    uint64_t rows = item->want.row_total;
     spec_status status = sc_plugin_select_all(conn, item, reterr);
     if (status != SPEC_OK)
         return status;
@@ -294,7 +298,7 @@ static spec_status serve_rows(spec_connector *conn, struct sc_plugin_item *item,
                        "request %#" PRIx64 " is void from token %" PRIu64 " on", in->request,
                        in->failed_position);
     }
-    if (sc_plugin_row_total(request) == 0)
+    if (sc_plugin_row_total(request) == 0 || item->want.row_total == 0)
         return SPEC_OK;
     if (item->is_late)
         item->status = start_item(conn, item, SC_LANE_DEMAND, reterr);
@@ -324,7 +328,7 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
 static void clear_results(struct sc_plugin_item *item)
 {
     struct spec_important *in = &item->in;
-    uint64_t words = (sc_plugin_row_total(item->request) + 63) / 64;
+    uint64_t words = (item->want.row_total + 63) / 64;
     uint64_t first = offsetof(struct spec_important, status);
     memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
     in->refined_rows = 0;

@@ -45,6 +45,9 @@ struct sc_plugin_reader {
     uint64_t begin_ns;
     uint32_t *rows; /* [max_request_tokens] of picks; NULL where none are guessed or chosen */
     struct sc_store_picks picks;
+    struct sc_store_range *window; /* [segment_capacity] of a window's layer, the ranges that have
+                                    * its rows; NULL: no layer has a window */
+    uint64_t range_first;          /* of the request's ranges, the first that it reads */
 };
 
 struct sc_plugin_sketch {
@@ -207,7 +210,8 @@ struct sc_plugin_requests {
     struct sc_plugin_request *slots;  /* [config.max_requests + SC_PLUGIN_PEEKS] */
     struct sc_store_reader **readers; /* [config.max_requests * SC_PLUGIN_READERS] theirs */
     uint64_t segment_capacity;
-    uint64_t delivery_bytes; /* of each; 0: nothing that was delivered is refined */
+    struct sc_store_range *windows; /* the readers' */
+    uint64_t delivery_bytes;        /* of each; 0: nothing that was delivered is refined */
 
     _Atomic uint32_t hint; /* where the search for a free slot begins */
     _Atomic uint64_t taken;

@@ -383,13 +383,15 @@ static void source_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret
 
 /* Where stores past the caches are faster rows go into their frames that way: nobody looks at them
  * soon but the device, and what codes them. */
-static struct sc_store_source source_of(struct pack_source *source)
+static struct sc_store_source source_of(struct pack_source *source, uint32_t layer)
 {
-    const struct sc_plugin_shape *shape = &source->conn->shape;
+    const struct sc_plugin_shape *shape = sc_plugin_shape_of(source->conn, layer);
     source->how.kernels = source->conn->kernels;
     source->how.head_count = shape->kv_head_count;
     source->how.head_size = shape->head_size;
     source->how.element_bytes = sc_plugin_dtype_bytes(shape->dtype);
+    source->how.row_bytes = shape->row_bytes;
+    source->how.head_size_v = shape->head_size_v;
     uint64_t span_bytes = sc_kernels_spans_bytes(&source->how);
     bool moves = sc_stream_is_faster() && span_bytes > 0 &&
                  source->conn->dims.row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
@@ -408,7 +410,7 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
     struct pack_source from = {.conn = conn,
                                .how.memory = &request->step.memory.at,
                                .first = save->first - request->pass_first};
-    const struct sc_store_source source = source_of(&from);
+    const struct sc_store_source source = source_of(&from, layer);
     spec_status status, why;
     switch (sc_plugin_queue_putter(conn, save, &request->step.memory, &why)) {
     case SC_PUTTER_NONE:

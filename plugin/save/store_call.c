@@ -88,12 +88,14 @@ static spec_status check_step(spec_connector *conn, const struct spec_store_para
     spec_status status = check_tokens(conn, request, params, reterr);
     if (status == SPEC_OK)
         status = check_pass(conn, request, params, reterr);
-    const struct sc_plugin_memory_need need = {"store: memory", SC_MEMORY_SOURCE, &conn->shape,
+    if (status != SPEC_OK)
+        return status;
+    const struct sc_plugin_memory_need need = {"store: memory", SC_MEMORY_SOURCE,
+                                               sc_plugin_shape_of(conn, params->layer),
                                                params->token_count};
     struct sc_plugin_device_seat seat = {&conn->device, (uint64_t)(request - conn->requests.slots)};
     const struct sc_plugin_memory_way way = {sc_plugin_course_check, &seat};
-    if (status == SPEC_OK)
-        status = sc_plugin_memory_check_on(params->memory, &need, &way, &step->memory, reterr);
+    status = sc_plugin_memory_check_on(params->memory, &need, &way, &step->memory, reterr);
     if (status != SPEC_OK)
         return status;
     step->params = *params;

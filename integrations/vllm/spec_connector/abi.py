@@ -7,7 +7,7 @@ import ctypes
 from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p)
 
-MAJOR, MINOR = 0, 13
+MAJOR, MINOR = 0, 14
 
 OK, PENDING = 0, 1
 E_STALE, E_CORRUPT, E_IO, E_TIMEOUT, E_BUSY, E_POISONED = -13, -6, -5, -8, -7, -14
@@ -54,7 +54,8 @@ class Memory(Structure):
                 ("k_bytes", c_uint64), ("v_bytes", c_uint64), ("token_stride_bytes", c_uint64),
                 ("head_stride_bytes", c_uint64), ("slots", c_void_p), ("slot_count", c_uint64),
                 ("block_tokens", c_uint64), ("block_stride_bytes", c_uint64), ("stream", c_void_p),
-                ("k_element_stride_bytes", c_uint64), ("v_token_stride_bytes", c_uint64)]
+                ("k_element_stride_bytes", c_uint64), ("v_token_stride_bytes", c_uint64),
+                ("v_head_stride_bytes", c_uint64)]
 
 
 class Queries(Structure):

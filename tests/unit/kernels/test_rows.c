@@ -256,9 +256,117 @@ static void unpack_follows_the_formula_at_every_level(void **state)
                         check_unpack(layout, &SHAPES[s], level, dtype, how & 4, how & 1, how & 2);
 }
 
+/* ---- V of another size, or none, and rows that are longer than both ---------------------------
+ */
+
+struct unlike {
+    uint64_t tokens, heads, size[2], pad, element; /* bytes of padding, and of an element */
+    bool is_columns;                               /* K's elements lie 8 elements apart */
+};
+
+static struct bench_memory unlike_memory(const struct unlike *u, uint64_t element, uint64_t gap)
+{
+    uint64_t head = u->size[0] * element + gap, head_v = u->size[1] * element + gap, apart = 1;
+    struct bench_memory made = {.byte_count = 1 << 18};
+    made.bytes = malloc(made.byte_count);
+    assert_non_null(made.bytes);
+    memset(made.bytes, POISON, made.byte_count);
+    if (u->is_columns)
+        apart = 8;
+    made.memory =
+        (struct sc_kernels_memory){.k_base = made.bytes + 1024,
+                                   .v_base = u->size[1] > 0 ? made.bytes + (1 << 17) : NULL,
+                                   .token_stride_bytes = u->heads * head * apart,
+                                   .head_stride_bytes = head * apart,
+                                   .v_token_stride_bytes = u->heads * head_v,
+                                   .v_head_stride_bytes = head_v,
+                                   .k_element_stride_bytes = u->is_columns ? apart * element : 0,
+                                   .element_bytes = element};
+    return made;
+}
+
+static uint8_t *unlike_at(const struct bench_memory *made, uint64_t j, uint32_t part, uint64_t h,
+                          uint64_t i)
+{
+    const struct sc_kernels_memory *m = &made->memory;
+    uint64_t step =
+        part == 0 && m->k_element_stride_bytes != 0 ? m->k_element_stride_bytes : m->element_bytes;
+    return part == 0
+               ? m->k_base + j * m->token_stride_bytes + h * m->head_stride_bytes + i * step
+               : m->v_base + j * m->v_token_stride_bytes + h * m->v_head_stride_bytes + i * step;
+}
+
+/* Packed, K, V and zeros; unpacked into memory of another form, what was there. */
+static void check_unlike(const struct unlike *u, uint32_t level, bool streams)
+{
+    uint64_t used = u->heads * (u->size[0] + u->size[1]) * u->element, row = used + u->pad;
+    struct bench_memory from = unlike_memory(u, u->element, 0), want = from, got;
+    struct unlike there = *u;
+    uint8_t *packed = malloc(u->tokens * row + 64), *at = packed;
+    assert_non_null(packed);
+    memset(packed, POISON, u->tokens * row + 64);
+    there.is_columns = !u->is_columns;
+    want = unlike_memory(&there, u->element, 3 * u->element);
+    got = unlike_memory(&there, u->element, 3 * u->element);
+    for (uint64_t j = 0; j < u->tokens; j++)
+        for (uint32_t part = 0; part < 2; part++)
+            for (uint64_t h = 0; h < u->heads; h++)
+                for (uint64_t i = 0; i < u->size[part]; i++)
+                    for (uint64_t b = 0; b < u->element; b++)
+                        unlike_at(&from, j, part, h, i)[b] = unlike_at(&want, j, part, h, i)[b] =
+                            byte_of(j, part, h, i * u->element + b);
+    struct sc_kernels_move how = {.kernels = sc_kernels_get(level),
+                                  .memory = &from.memory,
+                                  .head_count = u->heads,
+                                  .head_size = u->size[0],
+                                  .element_bytes = u->element,
+                                  .streams = streams,
+                                  .row_bytes = row,
+                                  .head_size_v = u->size[1]};
+    assert_int_equal(sc_kernels_spans_bytes(&how), 0);
+    sc_kernels_rows_pack(&how, 0, u->tokens, packed);
+    for (uint64_t j = 0; j < u->tokens; j++) {
+        for (uint32_t part = 0; part < 2; part++)
+            for (uint64_t n = 0; n < u->heads * u->size[part] * u->element; n++)
+                assert_int_equal(*at++, byte_of(j, part, n / (u->size[part] * u->element),
+                                                n % (u->size[part] * u->element)));
+        for (uint64_t n = 0; n < u->pad; n++)
+            assert_int_equal(*at++, 0);
+    }
+    assert_int_equal(*at, POISON);
+    how.memory = &got.memory;
+    sc_kernels_rows_prefetch(&how, 0, u->tokens);
+    for (uint64_t j = 0; j < u->tokens; j += 5)
+        sc_kernels_rows_unpack(&how, j, u->tokens - j < 5 ? u->tokens - j : 5, packed + j * row);
+    assert_memory_equal(got.bytes, want.bytes, want.byte_count);
+    free(packed);
+    unmake(&from);
+    unmake(&want);
+    unmake(&got);
+}
+
+static void rows_of_unlike_parts_come_back(void **state)
+{
+    (void)state;
+    uint64_t random = 7;
+    for (uint32_t round = 0; round < 600; round++) {
+        uint64_t r[6];
+        for (uint32_t i = 0; i < 6; i++)
+            r[i] = (random = random * 6364136223846793005u + 1442695040888963407u) >> 33;
+        const struct unlike u = {.tokens = r[0] % 20,
+                                 .heads = 1 + r[1] % 4,
+                                 .size = {1 + r[2] % 40, r[3] % 3 == 0 ? 0 : r[3] % 40},
+                                 .pad = r[4] % 3 == 0 ? 0 : r[4] % 40,
+                                 .element = UINT64_C(2) << r[5] % 2,
+                                 .is_columns = r[5] & 2};
+        check_unlike(&u, round % (sc_kernels_level_best() + 1), r[5] & 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_of_unlike_parts_come_back),
         cmocka_unit_test(pack_follows_the_formula),
         cmocka_unit_test(unpack_follows_the_formula_at_every_level),
     };

@@ -10,8 +10,13 @@
 
 #include <cmocka.h>
 
-static const struct sc_plugin_shape SHAPE = {3, 8, SPEC_DTYPE_F16}; /* 16 bytes a head */
-__extension__ typedef unsigned __int128 wide_int;                   /* no sum of ours wraps in it */
+static const struct sc_plugin_shape SHAPE = {
+    .kv_head_count = 3, .head_size = 8, .dtype = SPEC_DTYPE_F16}; /* 16 bytes a head */
+static const struct sc_plugin_shape V_SMALLER = {
+    .kv_head_count = 3, .head_size = 8, .dtype = SPEC_DTYPE_F16, .head_size_v = 5, .row_bytes = 80};
+static const struct sc_plugin_shape NO_V = {
+    .kv_head_count = 3, .head_size = 8, .dtype = SPEC_DTYPE_F16, .row_bytes = 48};
+__extension__ typedef unsigned __int128 wide_int; /* no sum of ours wraps in it */
 static uint64_t area[512];
 
 static struct spec_memory packed(uint64_t tokens)
@@ -26,21 +31,29 @@ static struct spec_memory packed(uint64_t tokens)
                                 .head_stride_bytes = 16};
 }
 
-static spec_status check(const struct spec_memory *memory, enum sc_plugin_memory_use use,
-                         uint64_t token_count)
+static spec_status check_shape(const struct sc_plugin_shape *shape,
+                               const struct spec_memory *memory, enum sc_plugin_memory_use use,
+                               uint64_t token_count)
 {
     struct sc_plugin_memory checked;
     struct spec_error error = {.struct_size = sizeof(error)};
-    const struct sc_plugin_memory_need need = {"test: memory", use, &SHAPE, token_count};
+    const struct sc_plugin_memory_need need = {"test: memory", use, shape, token_count};
     spec_status status = sc_plugin_memory_check(memory, &need, &checked, &error);
     if (status != SPEC_OK)
         assert_non_null(strstr(error.text, "test: memory"));
     return status;
 }
 
-/* Whether every address lies inside, in 128 bits, token by token. */
-static bool is_inside(const struct spec_memory *m, uint64_t token_count)
+static spec_status check(const struct spec_memory *memory, enum sc_plugin_memory_use use,
+                         uint64_t token_count)
 {
+    return check_shape(&SHAPE, memory, use, token_count);
+}
+
+/* Whether every address lies inside, in 128 bits, token by token. */
+static bool is_inside(const struct spec_memory *m, uint64_t size_v, uint64_t token_count)
+{
+    uint64_t v_head = m->v_head_stride_bytes != 0 ? m->v_head_stride_bytes : m->head_stride_bytes;
     uint64_t k_element = m->k_element_stride_bytes != 0 ? m->k_element_stride_bytes : 2;
     uint64_t v_token =
         m->v_token_stride_bytes != 0 ? m->v_token_stride_bytes : m->token_stride_bytes;
@@ -48,15 +61,16 @@ static bool is_inside(const struct spec_memory *m, uint64_t token_count)
         if (m->slots != NULL && m->slots[j] < 0)
             continue;
         uint64_t slot = m->slots != NULL ? (uint64_t)m->slots[j] : j;
-        wide_int at = 0;
+        wide_int at = 0, heads = SHAPE.kv_head_count - 1;
         if (m->block_tokens != 0) {
             at = (wide_int)(slot / m->block_tokens) * m->block_stride_bytes;
             slot %= m->block_tokens;
         }
-        at += (wide_int)(SHAPE.kv_head_count - 1) * m->head_stride_bytes;
-        if (at + (wide_int)slot * m->token_stride_bytes + (wide_int)7 * k_element + 2 > m->k_bytes)
+        if (at + heads * m->head_stride_bytes + (wide_int)slot * m->token_stride_bytes +
+                (wide_int)7 * k_element + 2 >
+            m->k_bytes)
             return false;
-        if (at + (wide_int)slot * v_token + 16 > m->v_bytes)
+        if (size_v > 0 && at + heads * v_head + (wide_int)slot * v_token + size_v * 2 > m->v_bytes)
             return false;
     }
     return true;
@@ -101,14 +115,43 @@ static void bounds_agree_with_a_loop_over_all_addresses(void **state)
                                                : (int64_t)(random % 20);
             }
         }
-        bool expected = is_inside(&m, tokens);
+        const struct sc_plugin_shape *shape = round % 3 == 0   ? &SHAPE
+                                              : round % 3 == 1 ? &V_SMALLER
+                                                               : &NO_V;
+        if (shape == &NO_V) {
+            m.v_base = NULL;
+            m.v_bytes = 0;
+        } else if (shape == &V_SMALLER && r[7] & 4) {
+            m.v_head_stride_bytes = (r[7] >> 24) % 40 * 2 << (r[7] >> 61 == 2 ? 55 : 0);
+        }
+        bool expected = is_inside(&m, sc_plugin_head_size_v(shape), tokens);
         inside += expected;
-        spec_status status = check(&m, SC_MEMORY_DESTINATION, tokens);
+        spec_status status = check_shape(shape, &m, SC_MEMORY_DESTINATION, tokens);
         if (status != (expected ? SPEC_OK : SPEC_E_INVALID))
             fail_msg("round %u: status %d, expected %s", round, (int)status,
                      expected ? "ok" : "invalid");
     }
     assert_true(inside > 20000 && inside < 180000); /* both ways were tried */
+}
+
+static void v_is_there_where_rows_have_it_alone(void **state)
+{
+    (void)state;
+    struct spec_memory m = packed(2);
+    m.v_head_stride_bytes = 10;
+    assert_int_equal(check_shape(&V_SMALLER, &m, SC_MEMORY_SOURCE, 2), SPEC_OK);
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 2), SPEC_E_INVALID); /* V is as large as K */
+    m.v_head_stride_bytes = 9;                                        /* of an element and a half */
+    assert_int_equal(check_shape(&V_SMALLER, &m, SC_MEMORY_SOURCE, 2), SPEC_E_INVALID);
+    m.v_head_stride_bytes = 16;
+    assert_int_equal(check(&m, SC_MEMORY_SOURCE, 2), SPEC_OK); /* as 0 */
+    assert_int_equal(check_shape(&NO_V, &m, SC_MEMORY_SOURCE, 2), SPEC_E_INVALID);
+    m.v_base = NULL;
+    assert_int_equal(check_shape(&NO_V, &m, SC_MEMORY_SOURCE, 2), SPEC_E_INVALID);
+    m.v_bytes = 0;
+    assert_int_equal(check_shape(&NO_V, &m, SC_MEMORY_SOURCE, 2), SPEC_OK);
+    assert_int_equal(check_shape(&V_SMALLER, &m, SC_MEMORY_SOURCE, 2), SPEC_E_INVALID);
+    assert_int_equal(check_shape(&NO_V, &m, SC_MEMORY_KEYS, 2), SPEC_OK);
 }
 
 static void one_byte_less_is_refused(void **state)
@@ -221,7 +264,8 @@ static void only_exact_widening_is_allowed(void **state)
     for (uint32_t stored = SPEC_DTYPE_F32; stored <= SPEC_DTYPE_BYTES; stored++)
         for (uint32_t dtype = 0; dtype <= SPEC_DTYPE_BYTES + 1; dtype++)
             for (uint32_t use = SC_MEMORY_SOURCE; use <= SC_MEMORY_DESTINATION; use++) {
-                struct sc_plugin_shape shape = {1, 2, stored};
+                struct sc_plugin_shape shape = {
+                    .kv_head_count = 1, .head_size = 2, .dtype = stored};
                 struct spec_memory m = packed(1);
                 struct sc_plugin_memory checked;
                 m.dtype = dtype;
@@ -277,6 +321,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds_agree_with_a_loop_over_all_addresses),
+        cmocka_unit_test(v_is_there_where_rows_have_it_alone),
         cmocka_unit_test(one_byte_less_is_refused),
         cmocka_unit_test(strided_elements_end_where_the_last_one_does),
         cmocka_unit_test(an_element_stride_of_one_element_is_none),
