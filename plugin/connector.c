@@ -353,6 +353,26 @@ static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
     return sc_plugin_device_attach(&conn->device, (int32_t)conn->config.gpu_device, reterr);
 }
 
+static spec_status set_shapes(spec_connector *conn, const struct spec_model *model,
+                              struct spec_error *reterr)
+{
+    conn->dims.layer_count = model->layer_count;
+    conn->dims.query_group = model->query_head_count / model->kv_head_count;
+    conn->dims.k_row_bytes =
+        (uint64_t)model->kv_head_count * model->head_size * sc_plugin_dtype_bytes(model->kv_dtype);
+    conn->shape = (struct sc_plugin_shape){.kv_head_count = model->kv_head_count,
+                                           .head_size = model->head_size,
+                                           .dtype = model->kv_dtype};
+    spec_status status = sc_plugin_model_layers(model, &conn->alloc, &conn->layers, reterr);
+    if (status == SPEC_OK && conn->layers != NULL) { /* the store does not know where V begins */
+        conn->shape.row_bytes = conn->layers[0].shape.row_bytes;
+        conn->dims.k_row_bytes = conn->layers[0].shape.row_bytes / 2;
+        conn->config.layout = SC_STORE_PAIRED;
+    }
+    conn->dims.row_bytes = 2 * conn->dims.k_row_bytes;
+    return status;
+}
+
 static spec_status open_parts(spec_connector *conn, const struct spec_open_params *params,
                               const struct spec_model *model, const struct sc_io_custom *custom,
                               struct spec_error *reterr)
@@ -362,22 +382,9 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         return status;
     conn->ranks.rank = params->rank;
     conn->ranks.count = params->rank_count > 0 ? params->rank_count : 1;
-    conn->dims.layer_count = model->layer_count;
-    conn->shape = (struct sc_plugin_shape){.kv_head_count = model->kv_head_count,
-                                           .head_size = model->head_size,
-                                           .dtype = model->kv_dtype};
-    status = sc_plugin_model_layers(model, &conn->alloc, &conn->layers, reterr);
+    status = set_shapes(conn, model, reterr);
     if (status != SPEC_OK)
         return status;
-    conn->dims.k_row_bytes =
-        (uint64_t)model->kv_head_count * model->head_size * sc_plugin_dtype_bytes(model->kv_dtype);
-    if (conn->layers != NULL) { /* the store does not know where V begins */
-        conn->shape.row_bytes = conn->layers[0].shape.row_bytes;
-        conn->dims.k_row_bytes = conn->layers[0].shape.row_bytes / 2;
-        conn->config.layout = SC_STORE_PAIRED;
-    }
-    conn->dims.row_bytes = 2 * conn->dims.k_row_bytes;
-    conn->dims.query_group = model->query_head_count / model->kv_head_count;
     conn->choice.probe_heads = conn->config.probe_heads < model->kv_head_count
                                    ? conn->config.probe_heads
                                    : model->kv_head_count;

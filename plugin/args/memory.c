@@ -114,6 +114,29 @@ static void strides_resolve(struct spec_memory *memory, enum sc_plugin_memory_us
         memory->k_element_stride_bytes = sc_plugin_dtype_bytes(memory->dtype);
 }
 
+/* V is there where rows have it alone, and its heads lie apart in a way of their own only where
+ * they have a size of their own: what moves rows of one size knows one way. */
+static spec_status check_v(const struct spec_memory *memory,
+                           const struct sc_plugin_memory_need *need, struct spec_error *reterr)
+{
+    uint32_t size_v = sc_plugin_head_size_v(need->shape);
+    bool has_v = need->use == SC_MEMORY_KEYS || size_v > 0;
+    if (memory->k_base == NULL || (has_v && memory->v_base == NULL))
+        return sc_fail(reterr, SPEC_E_INVALID, "%s: k_base or v_base is NULL", need->name);
+    if (!has_v && (memory->v_base != NULL || memory->v_bytes != 0))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: v_base %p with %" PRIu64
+                       " bytes, expected NULL and 0: the layer's rows have no V",
+                       need->name, memory->v_base, memory->v_bytes);
+    if (memory->v_head_stride_bytes != memory->head_stride_bytes &&
+        size_v == need->shape->head_size)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: v_head_stride_bytes is %" PRIu64 ", expected 0 or %" PRIu64
+                       ": V's heads have K's size",
+                       need->name, memory->v_head_stride_bytes, memory->head_stride_bytes);
+    return SPEC_OK;
+}
+
 /* What the device has to say of it; its text behind the memory's name. */
 static spec_status way_check(const struct sc_plugin_memory_need *need,
                              const struct sc_plugin_memory_way *way,
@@ -151,14 +174,9 @@ spec_status sc_plugin_memory_check_on(const struct spec_memory *host,
     if (status != SPEC_OK)
         return status;
     strides_resolve(&memory, need->use);
-    bool has_v = need->use == SC_MEMORY_KEYS || sc_plugin_head_size_v(need->shape) > 0;
-    if (memory.k_base == NULL || (has_v && memory.v_base == NULL))
-        return sc_fail(reterr, SPEC_E_INVALID, "%s: k_base or v_base is NULL", name);
-    if (!has_v && (memory.v_base != NULL || memory.v_bytes != 0))
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "%s: v_base %p with %" PRIu64
-                       " bytes, expected NULL and 0: the layer's rows have no V",
-                       name, memory.v_base, memory.v_bytes);
+    status = check_v(&memory, need, reterr);
+    if (status != SPEC_OK)
+        return status;
     if (memory.slots != NULL && memory.slot_count < need->token_count)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: slot_count is %" PRIu64 ", expected at least %" PRIu64, name,
@@ -191,12 +209,6 @@ spec_status sc_plugin_memory_check_on(const struct spec_memory *host,
         .v_head_stride_bytes =
             memory.v_head_stride_bytes != memory.head_stride_bytes ? memory.v_head_stride_bytes : 0,
     };
-    if (checked.at.v_head_stride_bytes != 0 &&
-        sc_plugin_head_size_v(need->shape) == need->shape->head_size)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "%s: v_head_stride_bytes is %" PRIu64 ", expected 0 or %" PRIu64
-                       ": V's heads have K's size",
-                       name, memory.v_head_stride_bytes, memory.head_stride_bytes);
     if (is_cuda)
         status = way_check(need, way, &memory, &checked, reterr);
     if (status == SPEC_OK)

@@ -5,6 +5,16 @@
 
 #include <string.h>
 
+uint64_t sc_plugin_row_first(const spec_connector *conn, const struct sc_plugin_request *request,
+                             uint32_t layer)
+{
+    uint64_t window = conn->layers != NULL ? conn->layers[layer].window : 0;
+    uint64_t end = request->matched_tokens + 1; /* of what the first new token sees */
+    if (window == 0 || window >= end || end - window <= request->from_token)
+        return 0;
+    return end - window - request->from_token;
+}
+
 /* All rows of the reader's layer that are needed. */
 static void whole_begin(const spec_connector *conn, const struct sc_plugin_request *request,
                         struct sc_plugin_reader *reader, enum sc_exec_lane lane)

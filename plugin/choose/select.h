@@ -358,17 +358,10 @@ static inline uint64_t sc_plugin_row_total(const struct sc_plugin_request *reque
     return request->matched_tokens - request->from_token;
 }
 
-/* Rows of the match before it are not needed in this layer: what comes after the match does not
- * see them. At most sc_plugin_row_total. */
-static inline uint64_t sc_plugin_row_first(const spec_connector *conn,
-                                           const struct sc_plugin_request *request, uint32_t layer)
-{
-    uint64_t window = conn->layers != NULL ? conn->layers[layer].window : 0;
-    uint64_t end = request->matched_tokens + 1; /* of what the first new token sees */
-    if (window == 0 || window >= end || end - window <= request->from_token)
-        return 0;
-    return end - window - request->from_token;
-}
+/* reads.c: rows of the match before it are not needed in this layer: what comes after the match
+ * does not see them. At most sc_plugin_row_total. */
+uint64_t sc_plugin_row_first(const spec_connector *conn, const struct sc_plugin_request *request,
+                             uint32_t layer);
 
 /* Every row stands in the destination, each at its place, and is worth what the match is. */
 static inline void sc_plugin_tell_all(struct sc_plugin_item *item)
