@@ -510,6 +510,22 @@ def table(cell):
               + " ".join(f"{rows / every:.2f}" for rows in count["layer_rows"]))
 
 
+def read_csv(path):
+    """What an earlier run left there; none: []."""
+    if not os.path.exists(path):
+        return []
+    with open(path, newline="", encoding="utf8") as f:
+        return list(csv.DictReader(f))
+
+
+def merged(before, lines):
+    """Lines of cells that were run now in the place of those of earlier runs; figures in order."""
+    cells = {(line["figure"], line["cell"]) for line in lines}
+    kept = [line for line in before if (line["figure"], line["cell"]) not in cells]
+    order = list(FIGURES)
+    return sorted(kept + lines, key=lambda line: (order.index(line["figure"]), line["cell"]))
+
+
 def write_csv(path, lines):
     with open(path, "w", newline="", encoding="utf8") as f:
         writer = csv.DictWriter(f, FIELDS, lineterminator="\n")
@@ -542,8 +558,9 @@ def judge(cells, verdict):
 
 def impress(args, root, build, read_series, verdict):
     """All figures, or --only one, or those of its cells whose names hold what stands behind it: do
-    the floors hold, and the lines of the table."""
+    the floors hold, and the lines of the table. --csv FILE keeps what it has of other cells."""
     dumps, cells, lines = Dumps(args, root, build), [], []
+    before = read_csv(args.csv) if args.csv else []
     if not dumps.has_smollm2():
         print("smollm2 is absent (tools/fetch-smollm2): all sets are opt-recall's, whose heads are "
               "trained to differ")
@@ -560,7 +577,7 @@ def impress(args, root, build, read_series, verdict):
             cells.append(cell)
             lines += cell.lines()
             if args.csv:
-                write_csv(args.csv, lines)
+                write_csv(args.csv, merged(before, lines))
     return judge(cells, verdict), {"lines": lines, "cells": {
         f"{cell.figure} {cell.name}": {"series": cell.series, "counts": cell.counts}
         for cell in cells}}
