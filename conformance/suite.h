@@ -17,9 +17,18 @@ struct conf_test {
 };
 
 /* Opened on the default shape; BARE: only loaded. */
-#define OPENED(test) {#test, test, false}
-#define BARE(test)   {#test, test, true}
-#define END          {NULL, NULL, false}
+#define OPENED(test)                                                                               \
+    {                                                                                              \
+#test, test, false                                                                         \
+    }
+#define BARE(test)                                                                                 \
+    {                                                                                              \
+#test, test, true                                                                          \
+    }
+#define END                                                                                        \
+    {                                                                                              \
+        NULL, NULL, false                                                                          \
+    }
 
 extern const struct conf_test CONF_RULES[], CONF_SIZES[], CONF_OPEN[], CONF_NAMESPACE[],
     CONF_LOOKUP[], CONF_LOAD[], CONF_LAYOUT[], CONF_FAILURE[], CONF_SAVE[], CONF_STORE_CALL[],

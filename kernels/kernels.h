@@ -271,30 +271,17 @@ void sc_kernels_rows_compact(const struct sc_kernels_move *how, uint64_t head, c
 /* A rung's table, of functions that are named PREFIX_MEMBER. */
 #define SC_KERNELS_TABLE(prefix, unit, most)                                                       \
     {                                                                                              \
-        .lane_unit = (unit),                                                                       \
-        .lane_most = (most),                                                                       \
-        .widen = prefix##_widen,                                                                   \
-        .turn16 = prefix##_turn16,                                                                 \
-        .turn32 = prefix##_turn32,                                                                 \
-        .rows_widen = prefix##_rows_widen,                                                         \
-        .lanes_score = prefix##_lanes_score,                                                       \
-        .lanes_soften = prefix##_lanes_soften,                                                     \
-        .lanes_weigh = prefix##_lanes_weigh,                                                       \
-        .lanes_fold = prefix##_lanes_fold,                                                         \
-        .rows_score = prefix##_rows_score,                                                         \
-        .few_best = prefix##_few_best,                                                             \
-        .few_soften = prefix##_few_soften,                                                         \
-        .accumulate = prefix##_accumulate,                                                         \
-        .order_sift = prefix##_order_sift,                                                         \
-        .order_ranks = prefix##_order_ranks,                                                       \
-        .order_mark = prefix##_order_mark,                                                         \
-        .bits_rows = prefix##_bits_rows,                                                           \
-        .bits_both = prefix##_bits_both,                                                           \
-        .code_encode = prefix##_code_encode,                                                       \
-        .code_decode = prefix##_code_decode,                                                       \
-        .code_score = prefix##_code_score,                                                         \
-        .planes_encode = prefix##_planes_encode,                                                   \
-        .planes_decode = prefix##_planes_decode,                                                   \
+        .lane_unit = (unit), .lane_most = (most), .widen = prefix##_widen,                         \
+        .turn16 = prefix##_turn16, .turn32 = prefix##_turn32, .rows_widen = prefix##_rows_widen,   \
+        .lanes_score = prefix##_lanes_score, .lanes_soften = prefix##_lanes_soften,                \
+        .lanes_weigh = prefix##_lanes_weigh, .lanes_fold = prefix##_lanes_fold,                    \
+        .rows_score = prefix##_rows_score, .few_best = prefix##_few_best,                          \
+        .few_soften = prefix##_few_soften, .accumulate = prefix##_accumulate,                      \
+        .order_sift = prefix##_order_sift, .order_ranks = prefix##_order_ranks,                    \
+        .order_mark = prefix##_order_mark, .bits_rows = prefix##_bits_rows,                        \
+        .bits_both = prefix##_bits_both, .code_encode = prefix##_code_encode,                      \
+        .code_decode = prefix##_code_decode, .code_score = prefix##_code_score,                    \
+        .planes_encode = prefix##_planes_encode, .planes_decode = prefix##_planes_decode,          \
         .planes_score = prefix##_planes_score,                                                     \
     }
 extern const struct sc_kernels sc_kernels_avx2, sc_kernels_avx512;
