@@ -8,6 +8,8 @@
 #include "conformance/disk.h"
 #include "conformance/suite.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -434,9 +436,9 @@ static void abi_210_models_that_differ_in_a_layer_share_nothing(void **state)
     load_layers(fx, &layers, &prompt, 0, stored ? 199 : 0, BOX_PACKED);
     fixture_close(fx);
     layers.kinds[4].window++;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         open_layers(fx, &layers, &described);
-        described.groups[0].rope_theta = i == 2 ? 5e5 : 0;
+        described.groups[0].rope_theta = i == 2 ? 5e5 : i == 3 ? (double)NAN : 0;
         fixture_reopen(fx);
         load_layers(fx, &layers, &prompt, 0, i == 1 && stored ? 199 : 0, BOX_PACKED);
         fixture_close(fx);
@@ -549,6 +551,78 @@ static void abi_210_fewer_rows_than_all_come_as_all(void **state)
     }
 }
 
+/* A hint is no more than a hint, whatever the next layer's heads are. */
+static void abi_210_a_hint_has_the_size_of_its_layer(void **state)
+{
+    struct fixture *fx = *state;
+    static const struct layers LAYERS = {"unlike", 2, {FULL(4, 64, F16), FULL(1, 8, F16)}};
+    struct described described;
+    float hint[4 * 8] = {0};
+    open_layers(fx, &LAYERS, &described);
+    struct prompt prompt = prompt_make(2199, 200);
+    bool stored = store_layers(fx, &LAYERS, &prompt, BOX_PACKED);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    expect_match(&found, stored ? 199 : 0);
+    const struct spec_queries queries = {.struct_size = sizeof(queries),
+                                         .dtype = SPEC_DTYPE_F32,
+                                         .data = hint,
+                                         .byte_count = sizeof(hint),
+                                         .row_count = 1,
+                                         .row_stride_bytes = sizeof(hint),
+                                         .head_stride_bytes = 8 * sizeof(float),
+                                         .first_position = 199};
+    assert_ok(fx, fx->api->prefetch_next(fx->conn, found.request, 0, &queries, &fx->error));
+    load_layer(fx, &LAYERS, &prompt, &found, 0, 1, BOX_PACKED);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+/* A lease, and what other ranks have, are of the very model. */
+static void abi_210_ranks_and_leases_of_another_window_are_another_models(void **state)
+{
+    struct fixture *fx = *state;
+    struct layers layers = {"a window", 2, {FULL(2, 16, F16), WINDOW(128, 2, 16, F16)}};
+    struct prompt prompt = prompt_make(2198, 300);
+    struct fixture ranks[2];
+    struct described described[2];
+    uint8_t lease[64];
+    bool is_leased = false, stored = true;
+    for (uint64_t window = 128; window >= 64; window /= 2) {
+        layers.kinds[1].window = window;
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            ranks[rank] = fixture_beside(fx, SPEC_ROLE_WRITER);
+            describe(&ranks[rank], &layers, &described[rank]);
+            ranks[rank].rank = ranks[rank].model.tp_rank = rank;
+            ranks[rank].rank_count = ranks[rank].model.tp_size = 2;
+            ranks[rank].model.kv_head_count = 1; /* of its own; groups say what counts */
+            ranks[rank].model.query_head_count = 2;
+            if (fixture_try_open(&ranks[rank]) == SPEC_E_UNSUPPORTED && says_what_is_chosen())
+                conf_skip("the command line's configuration says what is chosen or stored");
+            assert_non_null(ranks[rank].conn);
+        }
+        for (uint32_t rank = 0; rank < (window == 128 ? 2 : 1); rank++)
+            stored = store_layers(&ranks[rank], &layers, &prompt, BOX_PACKED) && stored;
+        struct spec_lookup_result found =
+            fixture_await(&ranks[0], &prompt, window == 128 && stored ? 299 : 0);
+        if (window == 128)
+            memcpy(lease, found.lease, sizeof(lease));
+        else
+            assert_int_equal(found.matched_tokens, 0); /* rank 1 has nothing of this model */
+        is_leased = is_leased || found.matched_tokens > 0;
+        fixture_release(&ranks[0], found.request);
+        if (window == 64 && is_leased) {
+            const struct spec_attach_params params = {.struct_size = sizeof(params),
+                                                      .lease = {lease, sizeof(lease)}};
+            found = (struct spec_lookup_result){.struct_size = sizeof(found)};
+            assert_status(ranks[0].api->attach(ranks[0].conn, &params, &found, &ranks[0].error),
+                          SPEC_E_INVALID);
+        }
+        fixture_close(&ranks[0]);
+        fixture_close(&ranks[1]);
+    }
+    prompt_free(&prompt);
+}
+
 /* ---- 211 ---- */
 
 static void abi_211_a_window_gives_the_rows_that_the_next_token_sees(void **state)
@@ -607,6 +681,51 @@ static void abi_211_what_fails_in_a_window_is_where_it_is(void **state)
     prompt_free(&prompt);
 }
 
+/* Half of the model's rows are a window's that nobody reads: they count for nothing, and are
+ * brought by nobody. */
+static void abi_211_what_a_window_leaves_out_is_not_staged_or_counted(void **state)
+{
+    struct fixture *fx = *state;
+    static const struct layers LAYERS = {"windows",
+                                         4,
+                                         {WINDOW(64, 4, 64, F16), WINDOW(64, 4, 64, F16),
+                                          WINDOW(64, 4, 64, F16), WINDOW(64, 4, 64, F16)}};
+    static const uint64_t ROW = 2 * 4 * 64 * 2;
+    struct described described;
+    if (strstr(conf_options.extra, "\"host_bytes\"") != NULL)
+        conf_skip("the command line's configuration says how much host memory there is");
+    char extra[8192];
+    (void)snprintf(extra, sizeof(extra), "%s%s\"host_bytes\": \"1MiB\"", conf_options.extra,
+                   conf_options.extra[0] != '\0' ? ", " : "");
+    fx->extra = extra;
+    open_layers(fx, &LAYERS, &described);
+    struct prompt prompt = prompt_make(2191, 1025);
+    bool stored = store_layers(fx, &LAYERS, &prompt, BOX_PACKED);
+    fixture_reopen(fx); /* nothing of it is in memory */
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    expect_match(&found, stored ? 1024 : 0);
+    uint64_t told = 0, whole = 4 * 1024 * ROW;
+    for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
+        told += found.tier_bytes[tier];
+    assert_true(found.matched_tokens == 0 || (told >= 4 * 63 * ROW && told < whole / 8));
+    const struct spec_stage_params params = {.struct_size = sizeof(params),
+                                             .request = found.request};
+    spec_ticket ticket;
+    assert_ok(fx, fx->api->stage(fx->conn, &params, &ticket, &fx->error));
+    assert_int_equal(fixture_wait(fx, ticket), SPEC_OK);
+    for (uint32_t l = 0; l < LAYERS.count && found.matched_tokens > 0; l++) {
+        struct box box = box_make(&LAYERS.kinds[l], BOX_PACKED, 63);
+        struct spec_important item = important(found.request, l, &box.memory);
+        assert_ok(fx, fx->api->get_important(fx->conn, &item, 1, &fx->error));
+        assert_int_equal(item.tier_rows[SPEC_TIER_DISK], 0);
+        box_expect(&box, &prompt, l, 1024 - 63, 0, 63);
+        box_free(&box);
+    }
+    fixture_release(fx, found.request);
+    fx->extra = NULL;
+    prompt_free(&prompt);
+}
+
 const struct conf_test CONF_GROUPS[] = {
     BARE(abi_210_rows_of_every_kind_come_back_in_every_layout),
     BARE(abi_210_passes_that_go_on_and_part_are_one_match),
@@ -615,6 +734,9 @@ const struct conf_test CONF_GROUPS[] = {
     BARE(abi_210_memory_of_another_form_is_invalid),
     BARE(abi_210_configurations_that_choose_rows_or_code_them_are_unsupported),
     BARE(abi_210_fewer_rows_than_all_come_as_all),
+    BARE(abi_210_a_hint_has_the_size_of_its_layer),
+    BARE(abi_210_ranks_and_leases_of_another_window_are_another_models),
+    BARE(abi_211_what_a_window_leaves_out_is_not_staged_or_counted),
     BARE(abi_211_a_window_gives_the_rows_that_the_next_token_sees),
     BARE(abi_211_what_fails_in_a_window_is_where_it_is),
     END,

@@ -3,6 +3,7 @@
  * Holds, Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,6 +245,29 @@ static void expect_open(struct fixture *fx, const char *what, spec_status expect
     assert_true(strlen(fx->error.text) > 0);
 }
 
+/* Not a number is no other number. */
+static void abi_183_groups_of_another_theta_are_another_model(void **state)
+{
+    struct fixture *fx = *state;
+    static const double THETAS[] = {(double)NAN, (double)INFINITY, 1e-3};
+    struct prompt prompt = prompt_make(36, 200);
+    struct groups groups;
+    fx->model.rope_theta = 1e4;
+    fixture_open(fx);
+    (void)fixture_store(fx, &prompt);
+    for (uint32_t i = 0; i < 3; i++) {
+        fixture_close(fx);
+        groups_of(&fx->model, &groups, 2);
+        groups.group[1].rope_theta = THETAS[i];
+        spec_status status = fixture_try_open(fx);
+        if (status == SPEC_E_UNSUPPORTED)
+            conf_skip("rows of layers that are not all alike are not chosen");
+        assert_ok(fx, status);
+        fixture_check(fx, &prompt, 0);
+    }
+    prompt_free(&prompt);
+}
+
 static void abi_183_layers_that_keep_a_state_are_unsupported(void **state)
 {
     struct fixture *fx = *state;
@@ -377,6 +401,7 @@ const struct conf_test CONF_NAMESPACE[] = {
     BARE(abi_011_weights_are_known_by_their_bytes),
     BARE(abi_011_weights_that_are_missing_are_an_error),
     BARE(abi_183_groups_that_say_the_same_are_the_model_without_them),
+    BARE(abi_183_groups_of_another_theta_are_another_model),
     BARE(abi_183_layers_that_keep_a_state_are_unsupported),
     BARE(abi_183_groups_that_contradict_themselves_are_invalid),
     END,

@@ -111,12 +111,13 @@ static uint64_t reader_count(const spec_connector *conn)
     return (uint64_t)conn->config.max_requests * SC_PLUGIN_READERS;
 }
 
-static bool has_windows(const spec_connector *conn)
+/* How many ranges have the rows of a window, at most. */
+static uint64_t window_ranges(const spec_connector *conn)
 {
-    bool has_some = false;
-    for (uint32_t l = 0; conn->layers != NULL && l < conn->dims.layer_count; l++)
-        has_some = has_some || conn->layers[l].window != 0;
-    return has_some;
+    uint64_t most = 0, segments = conn->requests.segment_capacity;
+    for (uint32_t l = 0; conn->windows != NULL && l < conn->dims.layer_count; l++)
+        most = conn->windows[l] > most ? conn->windows[l] : most;
+    return most < segments ? most : segments;
 }
 
 static spec_status make_readers(spec_connector *conn, struct spec_error *reterr)
@@ -127,9 +128,9 @@ static spec_status make_readers(spec_connector *conn, struct spec_error *reterr)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
     spec_status status = sc_store_readers_open(conn->store, count, conn->requests.readers, reterr);
     struct sc_store_range *windows = NULL;
-    uint64_t segments = conn->requests.segment_capacity;
-    if (status == SPEC_OK && has_windows(conn)) {
-        windows = sc_alloc(&conn->alloc, count * segments * sizeof(*windows));
+    uint64_t each = window_ranges(conn);
+    if (status == SPEC_OK && each > 0) {
+        windows = sc_alloc(&conn->alloc, count * each * sizeof(*windows));
         conn->requests.windows = windows;
         if (windows == NULL)
             return sc_fail(reterr, SPEC_E_NO_MEMORY, "ranges of %" PRIu64 " readers", count);
@@ -138,7 +139,7 @@ static spec_status make_readers(spec_connector *conn, struct spec_error *reterr)
         conn->requests.slots[i / SC_PLUGIN_READERS].readers[i % SC_PLUGIN_READERS] =
             (struct sc_plugin_reader){.reader = conn->requests.readers[i],
                                       .layer = SC_PLUGIN_NO_LAYER,
-                                      .window = windows != NULL ? windows + i * segments : NULL};
+                                      .window = windows != NULL ? windows + i * each : NULL};
     return status;
 }
 
@@ -353,6 +354,24 @@ static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
     return sc_plugin_device_attach(&conn->device, (int32_t)conn->config.gpu_device, reterr);
 }
 
+static spec_status set_windows(spec_connector *conn, struct spec_error *reterr)
+{
+    bool has_some = false;
+    conn->windows = sc_alloc_array(&conn->alloc, conn->dims.layer_count, sizeof(*conn->windows));
+    if (conn->windows == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "windows of %" PRIu32 " layers",
+                       conn->dims.layer_count);
+    for (uint32_t l = 0; l < conn->dims.layer_count; l++) {
+        conn->windows[l] = conn->layers[l].window;
+        has_some = has_some || conn->windows[l] != 0;
+    }
+    if (has_some)
+        return SPEC_OK;
+    sc_alloc_free(&conn->alloc, conn->windows);
+    conn->windows = NULL;
+    return SPEC_OK;
+}
+
 static spec_status set_shapes(spec_connector *conn, const struct spec_model *model,
                               struct spec_error *reterr)
 {
@@ -368,6 +387,7 @@ static spec_status set_shapes(spec_connector *conn, const struct spec_model *mod
         conn->shape.row_bytes = conn->layers[0].shape.row_bytes;
         conn->dims.k_row_bytes = conn->layers[0].shape.row_bytes / 2;
         conn->config.layout = SC_STORE_PAIRED;
+        status = set_windows(conn, reterr);
     }
     conn->dims.row_bytes = 2 * conn->dims.k_row_bytes;
     return status;
@@ -519,6 +539,7 @@ static void destroy_connector(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->ghosts.ring);
     sc_alloc_free(&conn->alloc, conn->admit.words);
     sc_alloc_free(&conn->alloc, conn->layers);
+    sc_alloc_free(&conn->alloc, conn->windows);
     sc_plugin_coding_close(conn);
     if (conn->fork_guard != NULL)
         munmap(conn->fork_guard, SC_IO_PAGE_BYTES);

@@ -143,6 +143,7 @@ struct spec_connector {
     struct sc_plugin_coding *coding;
     struct sc_plugin_shape shape;        /* of every layer, or, where `layers` is set, of none */
     struct sc_plugin_layer_form *layers; /* [layer_count]; NULL: all are alike */
+    uint64_t *windows;                   /* [layer_count] theirs; NULL: none has one */
     struct sc_plugin_dims dims;
     struct sc_plugin_choice choice;
     struct sc_hash name_space;

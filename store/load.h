@@ -181,6 +181,10 @@ struct sc_store_stage_wants {
     bool is_codes, k_alone;
     uint32_t choice_from; /* layers that have a sketch; layer_count: none has */
     uint32_t rows_end;    /* layers of which rows are read; of pieces without codes, of all */
+    /* Not NULL: [layer_count], of a layer whose entry is not 0 loads of a match that ends at `end`
+     * read rows from end + 1 - entry on. The caller's, as long as the store. */
+    const uint64_t *windows;
+    uint64_t end;
 };
 
 struct sc_store_stage {

@@ -14,6 +14,8 @@
 #include "plugin/args/identify.h"
 #include "plugin/connector.h"
 
+#include <math.h>
+
 #define ROW_ALIGN 16u /* of rows that are not all alike */
 
 static spec_status check_members(const struct spec_model *model, struct spec_error *reterr)
@@ -193,7 +195,8 @@ static bool are_alike(const struct sc_plugin_layer_form *a, const struct sc_plug
     return a->kind == b->kind && a->shape.kv_head_count == b->shape.kv_head_count &&
            a->shape.head_size == b->shape.head_size && a->shape.dtype == b->shape.dtype &&
            a->shape.head_size_v == b->shape.head_size_v && a->window == b->window &&
-           !(a->rope_theta < b->rope_theta) && !(a->rope_theta > b->rope_theta);
+           !(a->rope_theta < b->rope_theta) && !(a->rope_theta > b->rope_theta) &&
+           (isnan(a->rope_theta) != 0) == (isnan(b->rope_theta) != 0);
 }
 
 /* Writes the groups' layers over those that are there. */

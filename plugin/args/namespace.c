@@ -59,6 +59,46 @@ static void describe_f64(struct description *d, uint32_t tag, double value)
     sc_digest_f64(&d->family, tag, value);
 }
 
+/* -1, 0, 1: an order of what layers keep, whatever their heads are. */
+static int kinds_order(const struct sc_plugin_layer_form *a, const struct sc_plugin_layer_form *b)
+{
+    const uint64_t ours[] = {a->kind, a->shape.head_size, a->shape.head_size_v, a->shape.dtype,
+                             a->window};
+    const uint64_t theirs[] = {b->kind, b->shape.head_size, b->shape.head_size_v, b->shape.dtype,
+                               b->window};
+    for (uint32_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
+        if (ours[i] != theirs[i])
+            return ours[i] < theirs[i] ? -1 : 1;
+    return memcmp(&a->rope_theta, &b->rope_theta, sizeof(a->rope_theta));
+}
+
+/* The kinds of layers that there are, each once, in an order of their own: what ranks of one model
+ * have in common, however layers and heads are split. */
+static struct sc_hash kinds_hash(const spec_connector *conn)
+{
+    struct sc_digest digest;
+    const struct sc_plugin_layer_form *last = NULL;
+    sc_digest_init(&digest, "layer-kinds");
+    for (uint32_t tag = 0;; tag += 6) {
+        const struct sc_plugin_layer_form *next = NULL;
+        for (uint32_t l = 0; l < conn->dims.layer_count; l++) {
+            const struct sc_plugin_layer_form *layer = &conn->layers[l];
+            if ((last == NULL || kinds_order(layer, last) > 0) &&
+                (next == NULL || kinds_order(layer, next) < 0))
+                next = layer;
+        }
+        if (next == NULL)
+            return sc_digest_done(&digest);
+        sc_digest_u64(&digest, tag, next->kind);
+        sc_digest_u64(&digest, tag + 1, next->shape.head_size);
+        sc_digest_u64(&digest, tag + 2, next->shape.head_size_v);
+        sc_digest_u64(&digest, tag + 3, next->shape.dtype);
+        sc_digest_u64(&digest, tag + 4, next->window);
+        sc_digest_f64(&digest, tag + 5, next->rope_theta);
+        last = next;
+    }
+}
+
 /* What each layer's rows are, where they are not all alike. */
 static struct sc_hash layers_hash(const spec_connector *conn)
 {
@@ -116,6 +156,8 @@ static void describe_model(struct description *d, const spec_connector *conn,
     if (conn->layers != NULL)
         describe_hash(d, 26, "layers_are", layers_hash(conn));
     d->of_rank = false;
+    if (conn->layers != NULL)
+        describe_hash(d, 27, "layer_kinds", kinds_hash(conn));
 }
 
 /* The weights by their files, or by the host's id. */

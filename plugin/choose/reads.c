@@ -8,7 +8,7 @@
 uint64_t sc_plugin_row_first(const spec_connector *conn, const struct sc_plugin_request *request,
                              uint32_t layer)
 {
-    uint64_t window = conn->layers != NULL ? conn->layers[layer].window : 0;
+    uint64_t window = conn->windows != NULL ? conn->windows[layer] : 0;
     uint64_t end = request->matched_tokens + 1; /* of what the first new token sees */
     if (window == 0 || window >= end || end - window <= request->from_token)
         return 0;

@@ -292,7 +292,9 @@ struct sc_store_stage_wants sc_plugin_stage_wants(const spec_connector *conn,
                                          .is_codes = want.is_codes,
                                          .k_alone = want.k_alone,
                                          .choice_from = first,
-                                         .rows_end = end};
+                                         .rows_end = end,
+                                         .windows = conn->windows,
+                                         .end = request->matched_tokens};
 }
 
 void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *request, uint32_t layer,

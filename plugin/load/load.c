@@ -79,7 +79,7 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
     struct spec_queries queries;
     if (status == SPEC_OK && hint != NULL)
         status = sc_plugin_queries_read(hint, "prefetch_next: hint", &queries, reterr);
-    if (status == SPEC_OK && hint != NULL)
+    if (status == SPEC_OK && hint != NULL && conn->layers == NULL) /* else nobody looks at it */
         status = sc_plugin_queries_check(conn, &queries, "prefetch_next: hint", reterr);
     if (status == SPEC_OK && hint != NULL && conn->choice.reads_codes &&
         queries.heads == SPEC_QUERIES_PROBE)

@@ -45,8 +45,9 @@ struct sc_plugin_reader {
     uint64_t begin_ns;
     uint32_t *rows; /* [max_request_tokens] of picks; NULL where none are guessed or chosen */
     struct sc_store_picks picks;
-    struct sc_store_range *window; /* [segment_capacity] of a window's layer, the ranges that have
-                                    * its rows; NULL: no layer has a window */
+    struct sc_store_range *window; /* of a window's layer, the ranges that have its rows: as many as
+                                    * the longest has tokens, or segment_capacity; NULL: none has a
+                                    * window */
     uint64_t range_first;          /* of the request's ranges, the first that it reads */
 };
 

@@ -268,6 +268,7 @@ bool sc_plugin_stage_covers(spec_connector *conn, const struct sc_plugin_request
                           covers(stage->request, request, last);
         struct sc_store_stage_wants wants = stage->wants;
         pthread_mutex_unlock(&stages->lock);
+        wants.end = request->matched_tokens;
         waits = is_covered && is_missing(conn, request, last, &wants);
     }
     return waits;

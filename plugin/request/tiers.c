@@ -5,7 +5,7 @@
  *            disk
  *
  * Holds: nothing is asked of the tiers that waits for a lock.
- * Does not: know what a selected load reads of it: all rows of all layers count.
+ * Does not: know what a selected load reads of it: all rows that layers need count.
  * Threads: any that holds the request's segments.
  * Tests: tests/unit/plugin/test_host_tier.c, conformance (abi_191_*) */
 #include "plugin/connector.h"
@@ -13,11 +13,26 @@
 /* Of host memory, until loads were measured: what one core moves and verifies. */
 #define HOST_BYTES_PER_S UINT64_C(5000000000)
 
+/* Rows that loads of a match that ends at `end` read of `rows` tokens from `from` on, layer by
+ * layer. */
+static uint64_t layers_rows(const spec_connector *conn, uint64_t from, uint64_t rows, uint64_t end)
+{
+    uint64_t sum = 0;
+    if (conn->windows == NULL)
+        return rows * conn->dims.layer_count;
+    for (uint32_t l = 0; l < conn->dims.layer_count; l++) {
+        uint64_t window = conn->windows[l];
+        uint64_t first = window != 0 && window <= end ? end + 1 - window : 0;
+        uint64_t unseen = first > from ? first - from : 0;
+        sum += rows > unseen ? rows - unseen : 0;
+    }
+    return sum;
+}
+
 void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_request *request,
                           uint64_t first, uint64_t end, uint64_t ret_bytes[SPEC_TIERS])
 {
     uint64_t row_bytes = conn->dims.row_bytes + sizeof(uint64_t); /* with its tag */
-    uint64_t layers = conn->dims.layer_count;
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
         ret_bytes[tier] = 0;
     for (uint64_t i = 0, at = 0; at < end; i++) {
@@ -29,11 +44,12 @@ void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_req
         uint32_t risen = 0;
         uint64_t hosted =
             rows > 0 ? sc_store_piece_host_layers(conn->store, segment->value.piece, &risen) : 0;
-        hosted = hosted < layers ? hosted : layers;
-        risen = risen < hosted ? risen : (uint32_t)hosted;
-        ret_bytes[SPEC_TIER_GPU] += rows * risen * row_bytes;
-        ret_bytes[SPEC_TIER_HOST] += rows * (hosted - risen) * row_bytes;
-        ret_bytes[SC_STORE_TIER] += rows * (layers - hosted) * row_bytes;
+        uint64_t all = layers_rows(conn, from, rows, end), there = rows * hosted;
+        there = there < all ? there : all;
+        uint64_t above = rows * risen < there ? rows * risen : there;
+        ret_bytes[SPEC_TIER_GPU] += above * row_bytes;
+        ret_bytes[SPEC_TIER_HOST] += (there - above) * row_bytes;
+        ret_bytes[SC_STORE_TIER] += (all - there) * row_bytes;
         at = last;
     }
 }

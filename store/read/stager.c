@@ -163,6 +163,16 @@ static bool reads_codes_alone(const struct sc_store *store,
            sc_store_sketch_codes_of(store, whole, &blocks) != NULL;
 }
 
+/* Loads in the layer read none of the piece's rows: what comes after the match does not see them.
+ */
+static bool is_unseen(const struct sc_store_stage_wants *wants, uint32_t layer,
+                      const struct sc_store_piece_entry *entry)
+{
+    uint64_t window = wants->windows != NULL ? wants->windows[layer] : 0;
+    return window != 0 && window <= wants->end &&
+           entry->first_position + entry->row_count <= wants->end + 1 - window;
+}
+
 /* Plans a window of rows: its slabs are begun, its stretches in ret_rows. Returns how many these
  * are. */
 static uint32_t rows_plan(struct sc_store_stager *stager, struct window *window,
@@ -183,6 +193,7 @@ static uint32_t rows_plan(struct sc_store_stager *stager, struct window *window,
             break;
         }
         if (reads_codes_alone(store, &stager->what.wants, layer, &whole) ||
+            is_unseen(&stager->what.wants, layer, piece->entry) ||
             !sc_store_hosted_wish(store, layer, &whole, &wish))
             continue;
         uint64_t first = (uint64_t)piece->entry->extent_row + piece->entry->skip;
@@ -466,6 +477,19 @@ static bool has_layers(const struct sc_store *store, const struct sc_store_host_
             sc_store_host_layers_in(store->host, key, first, end) == end - first);
 }
 
+/* Whether the layers that read the piece's rows have them there. */
+static bool has_seen_layers(const struct sc_store *store, const struct sc_store_stage_wants *wants,
+                            const struct sc_store_piece_entry *entry,
+                            const struct sc_store_range *whole)
+{
+    struct sc_store_hosted_wish wish;
+    for (uint32_t layer = 0; layer < store->shape.layer_count; layer++)
+        if (!is_unseen(wants, layer, entry) && (!sc_store_hosted_wish(store, layer, whole, &wish) ||
+                                                !sc_store_host_has(store->host, &wish.key)))
+            return false;
+    return true;
+}
+
 bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stage_wants *wants,
                         uint64_t piece)
 {
@@ -486,6 +510,8 @@ bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stag
         return false;
     uint32_t rows_end = wants->rows_end;
     rows_end = reads_codes_alone(store, wants, rows_end, &whole) ? rows_end : layers;
+    if (wants->windows != NULL && !is_coarse)
+        return has_seen_layers(store, wants, entry, &whole);
     return is_coarse || (sc_store_hosted_wish(store, 0, &whole, &wish) &&
                          has_layers(store, &wish.key, 0, rows_end));
 }
