@@ -405,7 +405,7 @@ def cells_p99(quick):
                long("opt-30b", quick, 12), 16, 40 if quick else P99_REQUESTS, warm=2,
                again=0)
     yield Cell("p99", f"opt-30b rte cache {PAPERS_CACHE:.2f}", "opt-30b", "rte", (BASE, *STEPS),
-               long("opt-30b", quick, 12), 16, 40 if quick else P99_REQUESTS,
+               long("opt-30b", quick, 12), 16, 6 if quick else P99_REQUESTS,
                warm=4 if quick else 72, cache=PAPERS_CACHE)
 
 
