@@ -332,10 +332,12 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  * memory that store and get_important describe; they are stored and delivered whole, bit by bit, in
  * host memory: an open whose configuration chooses rows, or codes them, is UNSUPPORTED, an item
  * that asks for fewer is SPEC_IMPORTANT_DENSE, CUDA memory is UNSUPPORTED. Of rows without V v_base
- * is NULL and v_bytes 0. All groups' members belong to the namespace. [ABI-210] store takes rows of
- * every token, of a WINDOW layer, too. Of such a layer an item's R, positions and destination are
- * those of the rows that the match needs, from from_token on, in every other word of this contract;
- * but with SPEC_ITEM_TAIL, where all layers have the same rows. [ABI-211] */
+ * is NULL and v_bytes 0. All groups' members belong to the namespace. [ABI-210]
+ *
+ * store takes rows of every token, of a WINDOW layer, too. Of such a layer an item's R, positions
+ * and destination are those of the rows that the match needs, from from_token on, in every other
+ * word of this contract, and lookup's tier_bytes and stage go by them; but with SPEC_ITEM_TAIL all
+ * layers have the same rows. [ABI-211] */
 #define SPEC_GROUP_FULL   0u
 #define SPEC_GROUP_WINDOW 1u
 #define SPEC_GROUP_LATENT 2u
@@ -453,8 +455,8 @@ struct spec_lookup_result {
     spec_request request;    /* made on a miss too: store needs it; 0: a peek, or PENDING */
     uint64_t matched_tokens; /* rows [from_token, matched_tokens) are promised; miss: from_token */
     struct spec_provenance provenance;
-    uint64_t tier_bytes[SPEC_TIERS]; /* where the promised rows lie now, all layers [ABI-191]; each
-                                      * of them in one tier [ABI-208] */
+    uint64_t tier_bytes[SPEC_TIERS]; /* where the promised rows lie now that layers need [ABI-191];
+                                      * each of them in one tier [ABI-208] */
     uint64_t load_ns;                /* estimate of loading them from there; 0: not known yet */
     uint8_t lease[64];               /* opaque promise for attach, by time; zero: no promise */
     uint64_t lease_expiry_ns;        /* wall clock, ns since the epoch; 0: none */

@@ -68,6 +68,13 @@ void fixture_shape(struct fixture *fx, struct shape shape)
                                     .weights_id = {"conformance", 11}};
 }
 
+bool conf_says_what_is_chosen(void)
+{
+    return strstr(conf_options.extra, "\"select\"") != NULL ||
+           strstr(conf_options.extra, "\"layered\"") != NULL ||
+           strstr(conf_options.extra, "\"preset\"") != NULL;
+}
+
 void fixture_config(const struct fixture *fx, char *text, uint64_t text_bytes)
 {
     const char *extra = fx->extra != NULL ? fx->extra : conf_options.extra;

@@ -147,6 +147,8 @@ int fixture_setup(void **state);      /* loads and opens */
 int fixture_setup_bare(void **state); /* loads */
 int fixture_teardown(void **state);
 void fixture_shape(struct fixture *fx, struct shape shape); /* before open */
+/* The command line's configuration says which rows are chosen, or how they are stored. */
+bool conf_says_what_is_chosen(void);
 void fixture_config(const struct fixture *fx, char *text, uint64_t text_bytes);
 spec_status fixture_try_open(struct fixture *fx);
 void fixture_open(struct fixture *fx);

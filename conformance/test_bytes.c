@@ -14,18 +14,11 @@ static const uint32_t DTYPES[] = {SPEC_DTYPE_FP8_E4M3, SPEC_DTYPE_FP8_E5M2, SPEC
                                   SPEC_DTYPE_BYTES};
 #define DTYPE_COUNT 4u
 
-static bool says_what_is_chosen(void)
-{
-    return strstr(conf_options.extra, "\"select\"") != NULL ||
-           strstr(conf_options.extra, "\"layered\"") != NULL ||
-           strstr(conf_options.extra, "\"preset\"") != NULL;
-}
-
 static void open_bytes(struct fixture *fx, struct shape shape)
 {
     fixture_shape(fx, shape);
     spec_status status = fixture_try_open(fx);
-    if (status == SPEC_E_UNSUPPORTED && says_what_is_chosen())
+    if (status == SPEC_E_UNSUPPORTED && conf_says_what_is_chosen())
         conf_skip("the command line's configuration says what is chosen or stored");
     assert_ok(fx, status);
 }
@@ -195,7 +188,7 @@ static void abi_180_configurations_that_choose_rows_or_code_them_are_unsupported
         "\"select\": {\"base\": \"coarse\"}",
         "\"layered\": {\"codes\": \"yes\"}",
     };
-    if (says_what_is_chosen())
+    if (conf_says_what_is_chosen())
         conf_skip("the command line's configuration says what is chosen or stored");
     for (uint32_t i = 0; i < sizeof(CHOOSING) / sizeof(CHOOSING[0]); i++) {
         char text[8192];

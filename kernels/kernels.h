@@ -229,7 +229,7 @@ static inline uint8_t *sc_kernels_base_of(const struct sc_kernels_memory *memory
  *   [token_count, 2, head_count, head_size elements]   element_bytes each
  * or of one part alone, 0: K, 1: V,
  *   [token_count, head_count, head_size elements]
- * Where row_bytes is not 0, V's heads have a size of their own, and whole rows are so long:
+ * Where row_bytes is not 0, V's heads have the size head_size_v, and whole rows are so long:
  *   [token_count][K: head_count, head_size][V: head_count, head_size_v][zeros]  */
 struct sc_kernels_move {
     const struct sc_kernels *kernels;

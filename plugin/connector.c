@@ -114,10 +114,8 @@ static uint64_t reader_count(const spec_connector *conn)
 /* How many ranges have the rows of a window, at most. */
 static uint64_t window_ranges(const spec_connector *conn)
 {
-    uint64_t most = 0, segments = conn->requests.segment_capacity;
-    for (uint32_t l = 0; conn->windows != NULL && l < conn->dims.layer_count; l++)
-        most = conn->windows[l] > most ? conn->windows[l] : most;
-    return most < segments ? most : segments;
+    uint64_t segments = conn->requests.segment_capacity;
+    return conn->dims.window_most < segments ? conn->dims.window_most : segments;
 }
 
 static spec_status make_readers(spec_connector *conn, struct spec_error *reterr)
@@ -356,16 +354,16 @@ static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
 
 static spec_status set_windows(spec_connector *conn, struct spec_error *reterr)
 {
-    bool has_some = false;
     conn->windows = sc_alloc_array(&conn->alloc, conn->dims.layer_count, sizeof(*conn->windows));
     if (conn->windows == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "windows of %" PRIu32 " layers",
                        conn->dims.layer_count);
     for (uint32_t l = 0; l < conn->dims.layer_count; l++) {
-        conn->windows[l] = conn->layers[l].window;
-        has_some = has_some || conn->windows[l] != 0;
+        uint64_t window = conn->windows[l] = conn->layers[l].window;
+        conn->dims.full_layers += window == 0;
+        conn->dims.window_most = window > conn->dims.window_most ? window : conn->dims.window_most;
     }
-    if (has_some)
+    if (conn->dims.window_most > 0)
         return SPEC_OK;
     sc_alloc_free(&conn->alloc, conn->windows);
     conn->windows = NULL;
@@ -384,9 +382,9 @@ static spec_status set_shapes(spec_connector *conn, const struct spec_model *mod
                                            .dtype = model->kv_dtype};
     spec_status status = sc_plugin_model_layers(model, &conn->alloc, &conn->layers, reterr);
     if (status == SPEC_OK && conn->layers != NULL) { /* the store does not know where V begins */
-        conn->shape.row_bytes = conn->layers[0].shape.row_bytes;
+        conn->shape.row_bytes = conn->layers[0].shape.row_bytes; /* tells the device that */
         conn->dims.k_row_bytes = conn->layers[0].shape.row_bytes / 2;
-        conn->config.layout = SC_STORE_PAIRED;
+        conn->config.layout = SC_STORE_PAIRED; /* whatever is configured; the namespace has it */
         status = set_windows(conn, reterr);
     }
     conn->dims.row_bytes = 2 * conn->dims.k_row_bytes;

@@ -66,8 +66,11 @@ struct sc_plugin_coding; /* coding/coding.h */
 
 struct sc_plugin_dims { /* set by open, constant after */
     uint32_t layer_count;
-    uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V */
+    uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V; where layers are not
+                                      * all alike, half of a row as stored, and a row */
     uint32_t query_group;            /* query heads of a KV head */
+    uint32_t full_layers;            /* of those with windows: layers that have none, and */
+    uint64_t window_most;            /* the longest */
 };
 
 struct sc_plugin_layer_form { /* where layers are not all alike (docs/decisions/0048) */
@@ -141,7 +144,8 @@ struct spec_connector {
     struct sc_radix *radix;
     const struct sc_kernels *kernels;
     struct sc_plugin_coding *coding;
-    struct sc_plugin_shape shape;        /* of every layer, or, where `layers` is set, of none */
+    struct sc_plugin_shape shape;        /* of every layer; where `layers` is set, of none, and its
+                                          * row_bytes is not 0 */
     struct sc_plugin_layer_form *layers; /* [layer_count]; NULL: all are alike */
     uint64_t *windows;                   /* [layer_count] theirs; NULL: none has one */
     struct sc_plugin_dims dims;

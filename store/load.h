@@ -175,14 +175,21 @@ struct sc_store_staged {
     uint64_t bytes;        /* that were brought */
 };
 
+/* The first position that a match that ends at `end` needs, in a layer whose queries see `window`
+ * tokens, their own included (0: all). */
+static inline uint64_t sc_store_window_first(uint64_t window, uint64_t end)
+{
+    return window != 0 && window <= end ? end + 1 - window : 0;
+}
+
 /* What loads of the ranges read. */
 struct sc_store_stage_wants {
     uint64_t probe_row_bytes; /* as a sketch is wanted: struct sc_store_sketch_want */
     bool is_codes, k_alone;
     uint32_t choice_from; /* layers that have a sketch; layer_count: none has */
     uint32_t rows_end;    /* layers of which rows are read; of pieces without codes, of all */
-    /* Not NULL: [layer_count], of a layer whose entry is not 0 loads of a match that ends at `end`
-     * read rows from end + 1 - entry on. The caller's, as long as the store. */
+    /* Not NULL: [layer_count], each layer's window, and where the match ends: loads read rows from
+     * sc_store_window_first on. The caller's, as long as the store. */
     const uint64_t *windows;
     uint64_t end;
 };

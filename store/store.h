@@ -51,7 +51,8 @@ struct sc_store_namespace {
     uint8_t digest[SC_STORE_HASH_BYTES];
     uint32_t layer_count;
     uint32_t layout;                     /* enum sc_store_layout */
-    uint64_t k_row_bytes;                /* all KV heads of one token's K; V has as many */
+    uint64_t k_row_bytes;                /* all KV heads of one token's K; V has as many. Who never
+                                          * asks for K or V alone, nor codes: half of a row */
     uint8_t family[SC_STORE_HASH_BYTES]; /* digest without what differs between ranks of one model;
                                           * chain roots come from it, so that ranks compare */
     const char *descriptor; /* canonical JSON text, kept so that `why` can name a differing field */

@@ -72,6 +72,21 @@ static int kinds_order(const struct sc_plugin_layer_form *a, const struct sc_plu
     return memcmp(&a->rope_theta, &b->rope_theta, sizeof(a->rope_theta));
 }
 
+/* Whether some layer is of another kind than the model's members say. Heads do not count: a rank
+ * may have layers alike that another has not. */
+static bool has_other_kinds(const spec_connector *conn, const struct spec_model *model)
+{
+    const struct sc_plugin_layer_form plain = {.shape = {.head_size = model->head_size,
+                                                         .head_size_v = model->head_size,
+                                                         .dtype = model->kv_dtype},
+                                               .rope_theta = model->rope_theta,
+                                               .kind = SPEC_GROUP_FULL};
+    for (uint32_t l = 0; conn->layers != NULL && l < conn->dims.layer_count; l++)
+        if (kinds_order(&conn->layers[l], &plain) != 0)
+            return true;
+    return false;
+}
+
 /* The kinds of layers that there are, each once, in an order of their own: what ranks of one model
  * have in common, however layers and heads are split. */
 static struct sc_hash kinds_hash(const spec_connector *conn)
@@ -156,7 +171,7 @@ static void describe_model(struct description *d, const spec_connector *conn,
     if (conn->layers != NULL)
         describe_hash(d, 26, "layers_are", layers_hash(conn));
     d->of_rank = false;
-    if (conn->layers != NULL)
+    if (has_other_kinds(conn, model))
         describe_hash(d, 27, "layer_kinds", kinds_hash(conn));
 }
 

@@ -173,6 +173,7 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
     if (want.budget == SPEC_BUDGET_MASS && !sc_lab_weighs(want.metric))
         fewer = want.row_count < total; /* rows that weigh nothing have no mass */
     want.selects = total > 0 && fewer && layer >= config->dense_layers;
+    /* Where layers are not alike nothing is chosen, whoever asks: delivered dense, as if short. */
     want.is_short = want.selects && ((!given && request->is_short) || conn->layers != NULL);
     want.selects = want.selects && !want.is_short;
     want.is_scored = want.selects && ranks_by_queries(conn, &want);

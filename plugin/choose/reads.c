@@ -9,13 +9,11 @@ uint64_t sc_plugin_row_first(const spec_connector *conn, const struct sc_plugin_
                              uint32_t layer)
 {
     uint64_t window = conn->windows != NULL ? conn->windows[layer] : 0;
-    uint64_t end = request->matched_tokens + 1; /* of what the first new token sees */
-    if (window == 0 || window >= end || end - window <= request->from_token)
-        return 0;
-    return end - window - request->from_token;
+    uint64_t first = sc_store_window_first(window, request->matched_tokens);
+    return first > request->from_token ? first - request->from_token : 0;
 }
 
-/* All rows of the reader's layer that are needed. */
+/* All rows of the reader's layer that are needed, of which there are some. */
 static void whole_begin(const spec_connector *conn, const struct sc_plugin_request *request,
                         struct sc_plugin_reader *reader, enum sc_exec_lane lane)
 {
@@ -43,6 +41,8 @@ bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *reque
             sc_store_reader_demand(reader->reader);
         return true;
     }
+    if (sc_plugin_row_first(conn, request, layer) == sc_plugin_row_total(request))
+        return false; /* nobody would take what it has not */
     sc_store_reader_cancel(reader->reader);
     reader->layer = layer;
     reader->load = SC_LOAD_WHOLE;

@@ -358,8 +358,8 @@ static inline uint64_t sc_plugin_row_total(const struct sc_plugin_request *reque
     return request->matched_tokens - request->from_token;
 }
 
-/* reads.c: rows of the match before it are not needed in this layer: what comes after the match
- * does not see them. At most sc_plugin_row_total. */
+/* reads.c: rows of the match, from from_token on, before this one are not needed in this layer:
+ * what comes after the match does not see them. At most sc_plugin_row_total, the whole match's. */
 uint64_t sc_plugin_row_first(const spec_connector *conn, const struct sc_plugin_request *request,
                              uint32_t layer);
 

@@ -410,11 +410,13 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
 static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_request *request,
                             uint64_t end)
 {
-    uint64_t bytes[SPEC_TIERS] = {0};
+    uint64_t bytes[SPEC_TIERS] = {0}, hosted, all;
     if (sc_plugin_fill_is_alone(conn))
         sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
-    return (bytes[SPEC_TIER_GPU] + bytes[SPEC_TIER_HOST]) /
-           (conn->dims.layer_count * (conn->dims.row_bytes + sizeof(uint64_t)));
+    hosted = bytes[SPEC_TIER_GPU] + bytes[SPEC_TIER_HOST];
+    all = hosted + bytes[SC_STORE_TIER]; /* of a window's layer, what it needs */
+    return all > 0 ? (uint64_t)((double)(end - request->from_token) * (double)hosted / (double)all)
+                   : 0;
 }
 
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,

@@ -487,7 +487,7 @@ static void tell_request(spec_connector *conn, struct sc_plugin_item *item)
 static void tell_fill(spec_connector *conn, const struct sc_plugin_item *item)
 {
     bool is_layer = item->in.refine_of == 0 && !sc_plugin_is_tail(&item->in);
-    if (item->in.status == SPEC_OK && is_layer && item->in.row_count > 0)
+    if (item->in.status == SPEC_OK && is_layer && sc_plugin_row_total(item->request) > 0)
         sc_plugin_fill_loaded(conn, item->request, item->in.layer, sc_plugin_taken_hosted(item));
 }
 

@@ -246,10 +246,15 @@ static bool covers(const struct sc_plugin_request *staged, const struct sc_plugi
 static bool is_missing(const spec_connector *conn, const struct sc_plugin_request *request,
                        uint64_t last, const struct sc_store_stage_wants *wants)
 {
-    for (uint64_t i = 0; i <= last; i++)
+    struct sc_store_stage_wants own = *wants; /* a match that ends elsewhere has other windows: */
+    own.end = request->matched_tokens;        /* what is not brought for it is not waited for */
+    for (uint64_t i = 0; i <= last; i++) {
+        uint64_t piece = request->segments[i].value.piece;
         if (request->segments[i].first + request->segments[i].count > request->from_token &&
-            !sc_store_stage_has(conn->store, wants, request->segments[i].value.piece))
+            !sc_store_stage_has(conn->store, wants, piece) &&
+            !sc_store_stage_has(conn->store, &own, piece))
             return true;
+    }
     return false;
 }
 
@@ -268,7 +273,6 @@ bool sc_plugin_stage_covers(spec_connector *conn, const struct sc_plugin_request
                           covers(stage->request, request, last);
         struct sc_store_stage_wants wants = stage->wants;
         pthread_mutex_unlock(&stages->lock);
-        wants.end = request->matched_tokens;
         waits = is_covered && is_missing(conn, request, last, &wants);
     }
     return waits;

@@ -20,9 +20,11 @@ static uint64_t layers_rows(const spec_connector *conn, uint64_t from, uint64_t 
     uint64_t sum = 0;
     if (conn->windows == NULL)
         return rows * conn->dims.layer_count;
+    if (from + rows <=
+        sc_store_window_first(conn->dims.window_most, end)) /* most of a long match */
+        return rows * conn->dims.full_layers;
     for (uint32_t l = 0; l < conn->dims.layer_count; l++) {
-        uint64_t window = conn->windows[l];
-        uint64_t first = window != 0 && window <= end ? end + 1 - window : 0;
+        uint64_t first = sc_store_window_first(conn->windows[l], end);
         uint64_t unseen = first > from ? first - from : 0;
         sum += rows > unseen ? rows - unseen : 0;
     }

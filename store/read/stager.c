@@ -169,8 +169,7 @@ static bool is_unseen(const struct sc_store_stage_wants *wants, uint32_t layer,
                       const struct sc_store_piece_entry *entry)
 {
     uint64_t window = wants->windows != NULL ? wants->windows[layer] : 0;
-    return window != 0 && window <= wants->end &&
-           entry->first_position + entry->row_count <= wants->end + 1 - window;
+    return entry->first_position + entry->row_count <= sc_store_window_first(window, wants->end);
 }
 
 /* Plans a window of rows: its slabs are begun, its stretches in ret_rows. Returns how many these

@@ -262,6 +262,7 @@ static void unpack_follows_the_formula_at_every_level(void **state)
 struct unlike {
     uint64_t tokens, heads, size[2], pad, element; /* bytes of padding, and of an element */
     bool is_columns;                               /* K's elements lie 8 elements apart */
+    bool widens, skips;                            /* to float32; every third token */
 };
 
 static struct bench_memory unlike_memory(const struct unlike *u, uint64_t element, uint64_t gap)
@@ -306,15 +307,28 @@ static void check_unlike(const struct unlike *u, uint32_t level, bool streams)
     assert_non_null(packed);
     memset(packed, POISON, u->tokens * row + 64);
     there.is_columns = !u->is_columns;
-    want = unlike_memory(&there, u->element, 3 * u->element);
-    got = unlike_memory(&there, u->element, 3 * u->element);
+    uint64_t wide = u->widens ? 4 : u->element;
+    int64_t slots[20];
+    for (uint64_t j = 0; j < u->tokens; j++)
+        slots[j] = u->skips && j % 3 == 0 ? -1 : (int64_t)j;
+    want = unlike_memory(&there, wide, 3 * wide);
+    got = unlike_memory(&there, wide, 3 * wide);
+    got.memory.slots = slots;
     for (uint64_t j = 0; j < u->tokens; j++)
         for (uint32_t part = 0; part < 2; part++)
             for (uint64_t h = 0; h < u->heads; h++)
-                for (uint64_t i = 0; i < u->size[part]; i++)
+                for (uint64_t i = 0; i < u->size[part]; i++) {
+                    uint8_t *element = unlike_at(&from, j, part, h, i);
                     for (uint64_t b = 0; b < u->element; b++)
-                        unlike_at(&from, j, part, h, i)[b] = unlike_at(&want, j, part, h, i)[b] =
-                            byte_of(j, part, h, i * u->element + b);
+                        element[b] = byte_of(j, part, h, i * u->element + b);
+                    if (slots[j] < 0)
+                        continue;
+                    if (u->widens)
+                        sc_kernels_ref_widen((float *)(void *)unlike_at(&want, j, part, h, i),
+                                             element, 1, SC_KERNELS_BF16);
+                    else
+                        memcpy(unlike_at(&want, j, part, h, i), element, u->element);
+                }
     struct sc_kernels_move how = {.kernels = sc_kernels_get(level),
                                   .memory = &from.memory,
                                   .head_count = u->heads,
@@ -335,6 +349,8 @@ static void check_unlike(const struct unlike *u, uint32_t level, bool streams)
     }
     assert_int_equal(*at, POISON);
     how.memory = &got.memory;
+    how.widens = u->widens;
+    how.dtype = SC_KERNELS_BF16;
     sc_kernels_rows_prefetch(&how, 0, u->tokens);
     for (uint64_t j = 0; j < u->tokens; j += 5)
         sc_kernels_rows_unpack(&how, j, u->tokens - j < 5 ? u->tokens - j : 5, packed + j * row);
@@ -358,7 +374,9 @@ static void rows_of_unlike_parts_come_back(void **state)
                                  .size = {1 + r[2] % 40, r[3] % 3 == 0 ? 0 : r[3] % 40},
                                  .pad = r[4] % 3 == 0 ? 0 : r[4] % 40,
                                  .element = UINT64_C(2) << r[5] % 2,
-                                 .is_columns = r[5] & 2};
+                                 .is_columns = r[5] & 2,
+                                 .widens = r[5] % 2 == 0 && (r[5] & 8),
+                                 .skips = r[5] & 16};
         check_unlike(&u, round % (sc_kernels_level_best() + 1), r[5] & 4);
     }
 }

@@ -14,11 +14,16 @@
 enum want { WANT_PROBES, WANT_SHORT, WANT_TAGS, WANT_CODES, WANT_K_CODES, WANTS };
 
 #define SETUP(backend_, threads, layout_, k_bytes)                                                 \
-    {                                                                                              \
-        .name = #backend_ " " #layout_, .backend = SC_BACKEND_##backend_, .thread_count = threads, \
-        .layers = 3, .layout = SC_STORE_##layout_, .k_row_bytes = k_bytes, .probe_row_bytes = 96,  \
-        .disk_bytes = 64u << 20, .segment_bytes = 4u << 20, .op_bytes = 64u << 10                  \
-    }
+    {.name = #backend_ " " #layout_,                                                               \
+     .backend = SC_BACKEND_##backend_,                                                             \
+     .thread_count = threads,                                                                      \
+     .layers = 3,                                                                                  \
+     .layout = SC_STORE_##layout_,                                                                 \
+     .k_row_bytes = k_bytes,                                                                       \
+     .probe_row_bytes = 96,                                                                        \
+     .disk_bytes = 64u << 20,                                                                      \
+     .segment_bytes = 4u << 20,                                                                    \
+     .op_bytes = 64u << 10}
 static const struct world_setup setups[] = {
     SETUP(SIM, 0, PAIRED, 512),
     SETUP(SIM, 0, SPLIT, 1504),
@@ -493,9 +498,10 @@ static void a_run_that_is_whole_stays_as_it_is(void **state)
                                     random_below(&random, 40));
             loaded->is_begun = sc_store_sketch_begin(loaded->sketch, &wanted);
             struct held_load *other = &all[random_below(&random, 5)];
-            if (other->is_begun)
-                (void)sc_store_sketch_wait(other->sketch, sc_exec_now_ns(world->exec) +
-                                                              random_below(&random, 400000));
+            uint64_t until_ns = sc_exec_now_ns(world->exec) + random_below(&random, 400000);
+            if (other->is_begun) /* now and then to its end, on however busy a machine */
+                (void)sc_store_sketch_wait(other->sketch,
+                                           turn % 4 == 1 ? SC_EXEC_FOREVER : until_ns);
             for (uint32_t n = 0; n < 5; n++)
                 loaded_check(&all[n], world);
         }
