@@ -14,16 +14,11 @@
 enum want { WANT_PROBES, WANT_SHORT, WANT_TAGS, WANT_CODES, WANT_K_CODES, WANTS };
 
 #define SETUP(backend_, threads, layout_, k_bytes)                                                 \
-    {.name = #backend_ " " #layout_,                                                               \
-     .backend = SC_BACKEND_##backend_,                                                             \
-     .thread_count = threads,                                                                      \
-     .layers = 3,                                                                                  \
-     .layout = SC_STORE_##layout_,                                                                 \
-     .k_row_bytes = k_bytes,                                                                       \
-     .probe_row_bytes = 96,                                                                        \
-     .disk_bytes = 64u << 20,                                                                      \
-     .segment_bytes = 4u << 20,                                                                    \
-     .op_bytes = 64u << 10}
+    {                                                                                              \
+        .name = #backend_ " " #layout_, .backend = SC_BACKEND_##backend_, .thread_count = threads, \
+        .layers = 3, .layout = SC_STORE_##layout_, .k_row_bytes = k_bytes, .probe_row_bytes = 96,  \
+        .disk_bytes = 64u << 20, .segment_bytes = 4u << 20, .op_bytes = 64u << 10                  \
+    }
 static const struct world_setup setups[] = {
     SETUP(SIM, 0, PAIRED, 512),
     SETUP(SIM, 0, SPLIT, 1504),
