@@ -465,6 +465,7 @@ struct loader { /* a thread that loads what others load, and often not to the en
     bool is_wrong;
     struct sc_store_sketch *sketch; /* of layer 0, all of the ranges */
     pthread_t thread;
+    uint64_t wanted[16]; /* of the last load that was narrowed */
 };
 
 /* first: of the load's first row. */
@@ -504,9 +505,10 @@ static void loader_load(struct loader *loader, struct sc_store_reader *reader)
 /* Chosen rows that are narrowed, and consumed for a while or not at all. */
 static void loader_pick(struct loader *loader, struct sc_store_reader *reader)
 {
-    uint64_t wanted[16] = {0}, covered[16] = {0};
+    uint64_t *wanted = loader->wanted, covered[16] = {0};
     const struct sc_store_picks picks = {.count = loader->range_count * 64,
                                          .whole_slabs = random_below(&loader->seed, 2) == 0};
+    sc_store_reader_cancel(reader); /* a load that goes on reads the bits that it was narrowed to */
     for (uint32_t i = 0; i < 16; i++)
         wanted[i] = random_below(&loader->seed, 2) == 0 ? 0 : random_below(&loader->seed, ~0ull);
     sc_store_reader_begin_picks(reader, 0, loader->ranges, loader->range_count, &picks,
