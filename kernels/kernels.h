@@ -184,8 +184,8 @@ struct sc_kernels_memory {
     uint64_t block_tokens, block_stride_bytes; /* block_tokens 0: no blocks */
     const int64_t *slots;                      /* NULL: identity */
     uint64_t v_token_stride_bytes;             /* 0: as K's */
-    uint64_t k_element_stride_bytes;           /* 0: a head's elements of K lie side by side */
     uint64_t v_head_stride_bytes;              /* 0: as K's */
+    uint64_t k_element_stride_bytes;           /* 0: a head's elements of K lie side by side */
     uint64_t element_bytes;                    /* of this memory; where the one above is not 0 */
 };
 

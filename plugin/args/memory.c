@@ -5,6 +5,16 @@
 #include "plugin/args/dtype.h"
 #include "plugin/args/target.h"
 
+struct sc_kernels_move sc_plugin_move_of(const struct sc_plugin_shape *shape)
+{
+    return (struct sc_kernels_move){.head_count = shape->kv_head_count,
+                                    .head_size = shape->head_size,
+                                    .element_bytes = sc_plugin_dtype_bytes(shape->dtype),
+                                    .dtype = sc_plugin_kernels_dtype(shape->dtype),
+                                    .row_bytes = shape->row_bytes,
+                                    .head_size_v = shape->head_size_v};
+}
+
 /* Adds count * stride; false: it wraps. */
 static bool add_to(uint64_t *end, uint64_t count, uint64_t stride)
 {

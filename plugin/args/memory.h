@@ -24,6 +24,8 @@ struct sc_plugin_shape { /* of one token's K and V in a layer */
     uint32_t head_size_v;
     uint64_t row_bytes; /* as stored */
 };
+/* How rows of that shape move, but from where to where, and by whom. */
+struct sc_kernels_move sc_plugin_move_of(const struct sc_plugin_shape *shape);
 static inline uint32_t sc_plugin_head_size_v(const struct sc_plugin_shape *shape)
 {
     return shape->row_bytes == 0 ? shape->head_size : shape->head_size_v;

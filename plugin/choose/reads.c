@@ -13,12 +13,12 @@ uint64_t sc_plugin_row_first(const spec_connector *conn, const struct sc_plugin_
     return first > request->from_token ? first - request->from_token : 0;
 }
 
-/* All rows of the reader's layer that are needed, of which there are some. */
-static void whole_begin(const spec_connector *conn, const struct sc_plugin_request *request,
-                        struct sc_plugin_reader *reader, enum sc_exec_lane lane)
+/* All rows of the reader's layer from the match's first-th on, of which there are some. */
+static void whole_begin(const struct sc_plugin_request *request, struct sc_plugin_reader *reader,
+                        uint64_t first, enum sc_exec_lane lane)
 {
     const struct sc_store_range *ranges = request->ranges;
-    uint64_t first = sc_plugin_row_first(conn, request, reader->layer), i = 0;
+    uint64_t i = 0;
     for (; i < request->range_count && first >= ranges[i].row_count; i++)
         first -= ranges[i].row_count;
     uint64_t count = request->range_count - i;
@@ -41,13 +41,14 @@ bool sc_plugin_layer_start(spec_connector *conn, struct sc_plugin_request *reque
             sc_store_reader_demand(reader->reader);
         return true;
     }
-    if (sc_plugin_row_first(conn, request, layer) == sc_plugin_row_total(request))
+    uint64_t first = sc_plugin_row_first(conn, request, layer);
+    if (first == sc_plugin_row_total(request))
         return false; /* nobody would take what it has not */
     sc_store_reader_cancel(reader->reader);
     reader->layer = layer;
     reader->load = SC_LOAD_WHOLE;
     reader->begin_ns = sc_exec_now_ns(conn->exec);
-    whole_begin(conn, request, reader, lane);
+    whole_begin(request, reader, first, lane);
     return false;
 }
 

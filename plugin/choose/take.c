@@ -238,20 +238,14 @@ static bool item_streams(const spec_connector *conn, const struct sc_plugin_item
 struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                                               const struct sc_plugin_item *item)
 {
-    const struct sc_plugin_shape *shape = sc_plugin_shape_of(conn, item->in.layer);
-    return (struct sc_plugin_placing){
-        .memory = &item->memory,
-        .how = {.kernels = conn->kernels,
-                .memory = &item->memory.at,
-                .head_count = shape->kv_head_count,
-                .head_size = shape->head_size,
-                .element_bytes = sc_plugin_dtype_bytes(shape->dtype),
-                .dtype = sc_plugin_kernels_dtype(shape->dtype),
-                .widens = item->memory.widens,
-                .streams = item_streams(conn, item),
-                .row_bytes = shape->row_bytes,
-                .head_size_v = shape->head_size_v},
-    };
+    struct sc_plugin_placing to = {.memory = &item->memory,
+                                   .how =
+                                       sc_plugin_move_of(sc_plugin_shape_of(conn, item->in.layer))};
+    to.how.kernels = conn->kernels;
+    to.how.memory = &item->memory.at;
+    to.how.widens = item->memory.widens;
+    to.how.streams = item_streams(conn, item);
+    return to;
 }
 
 /* Where more was taken than is told of, in the same shares. */

@@ -385,13 +385,10 @@ static void source_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret
  * soon but the device, and what codes them. */
 static struct sc_store_source source_of(struct pack_source *source, uint32_t layer)
 {
-    const struct sc_plugin_shape *shape = sc_plugin_shape_of(source->conn, layer);
+    const struct sc_kernels_memory *memory = source->how.memory;
+    source->how = sc_plugin_move_of(sc_plugin_shape_of(source->conn, layer));
     source->how.kernels = source->conn->kernels;
-    source->how.head_count = shape->kv_head_count;
-    source->how.head_size = shape->head_size;
-    source->how.element_bytes = sc_plugin_dtype_bytes(shape->dtype);
-    source->how.row_bytes = shape->row_bytes;
-    source->how.head_size_v = shape->head_size_v;
+    source->how.memory = memory;
     uint64_t span_bytes = sc_kernels_spans_bytes(&source->how);
     bool moves = sc_stream_is_faster() && span_bytes > 0 &&
                  source->conn->dims.row_bytes / span_bytes <= SC_STORE_SPANS_MAX;
