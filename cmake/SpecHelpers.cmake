@@ -75,7 +75,8 @@ endfunction()
 # ctest begins with what takes long, so that no core waits for one test at the end. PARTS: a long
 # one runs as so many ctests NAME.1, NAME.2, ... beside each other (tests/unit/parts.h). THREADS:
 # the cases that begin threads, all that TSan's stage runs of it; ONE_THREAD: none does, and it is
-# not for TSan (tests/unit/thread_cases.c, which fails where that is not so).
+# not for TSan (tests/unit/thread_cases.c, which fails where that is not so). SC_FOLDER_LABELS, which
+# a folder may set: labels of all of its tests.
 function(sc_add_test)
   cmake_parse_arguments(ARG "ONE_THREAD" "NAME;TIMEOUT;COST;PARTS" "SOURCES;LINKS;LABELS;THREADS"
                         ${ARGN})
@@ -87,6 +88,7 @@ function(sc_add_test)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS} cmocka)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
                         "${CMAKE_BINARY_DIR}/tests")
+  list(APPEND ARG_LABELS ${SC_FOLDER_LABELS})
   if(ARG_THREADS)
     list(APPEND ARG_LABELS tsan)
   endif()
@@ -113,7 +115,9 @@ function(sc_add_test)
   if(ARG_LABELS)
     set_tests_properties(${names} PROPERTIES LABELS "${ARG_LABELS}")
   endif()
-  if("tsan" IN_LIST ARG_LABELS)
-    set_property(GLOBAL APPEND PROPERTY SC_TSAN_TARGETS ${ARG_NAME})
-  endif()
+  foreach(stage tsan clang)
+    if("${stage}" IN_LIST ARG_LABELS)
+      set_property(GLOBAL APPEND PROPERTY SC_STAGE_TARGETS_${stage} ${ARG_NAME})
+    endif()
+  endforeach()
 endfunction()
