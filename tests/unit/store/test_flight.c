@@ -23,6 +23,7 @@
 #define STEPS    1500u /* of a player */
 #define SEEDS    2u
 #define OVERS    100u /* loads begun over others */
+#define CALLS    64u  /* no call is late by so many loads */
 
 static const struct world_setup setups[] = {
     {.name = "sim, paired",
@@ -97,13 +98,19 @@ static const struct world_setup setups[] = {
         }                                                                                          \
     } while (0)
 
+struct load;
+struct call { /* what on_ready is told */
+    struct load *load;
+    uint64_t begun; /* its number */
+};
+
 struct load { /* of a reader or a sketch */
     struct sc_store_reader *reader;
     struct sc_store_sketch *sketch;
     struct {
         struct match match;
         uint32_t rows[ROWS_MAX]; /* picks */
-    } begun[2]; /* a load is begun over another one, which looks at its own until then */
+    } turns[2]; /* a load is begun over another one, which looks at its own until then */
     uint32_t turn;
     struct match *match;
     uint32_t *rows;
@@ -122,6 +129,8 @@ struct load { /* of a reader or a sketch */
     uint32_t told_before;
     struct sc_exec *exec;
     _Atomic uint32_t told; /* word of on_ready */
+    _Atomic uint64_t begun;
+    struct call calls[CALLS];
 };
 
 struct player {
@@ -150,8 +159,8 @@ static bool bit(const uint64_t *bits, uint64_t i)
 static void match_draw(struct player *player, struct load *load, bool is_codes)
 {
     load->turn ^= 1;
-    load->rows = load->begun[load->turn].rows;
-    struct match *match = load->match = &load->begun[load->turn].match;
+    load->rows = load->turns[load->turn].rows;
+    struct match *match = load->match = &load->turns[load->turn].match;
     const struct world *world = player->world;
     struct match all = {.count = 0};
     match_key(world, &all, 1 + draw(player, KEYS));
@@ -313,10 +322,13 @@ static void reader_narrow(struct player *player, struct load *load)
 
 /* ---- Sketches ------------------------------------------------------------------------------- */
 
+/* Of a load that has ended it may come when the next one is under way. */
 static void on_ready(struct sc_store_sketch *sketch, void *user)
 {
-    struct load *load = user;
-    HOLDS(sc_store_sketch_state(sketch) != SPEC_PENDING);
+    const struct call *call = user;
+    struct load *load = call->load;
+    bool is_pending = sc_store_sketch_state(sketch) == SPEC_PENDING;
+    HOLDS(!is_pending || atomic_load(&load->begun) != call->begun);
     (void)atomic_fetch_add(&load->told, 1);
     sc_exec_wake(load->exec, &load->told);
 }
@@ -329,6 +341,9 @@ static void sketch_begin(struct player *player, struct load *load)
     match_draw(player, load, load->is_codes);
     load->layer = (uint32_t)draw(player, player->world->setup->layers);
     load->told_before = atomic_load(&load->told);
+    uint64_t begun = atomic_fetch_add(&load->begun, 1) + 1;
+    struct call *call = &load->calls[begun % CALLS];
+    *call = (struct call){load, begun};
     struct sc_store_sketch_want want = {
         .layer = load->layer,
         .lane = draw(player, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE,
@@ -338,7 +353,7 @@ static void sketch_begin(struct player *player, struct load *load)
         .is_codes = load->is_codes,
         .k_alone = load->k_alone,
         .on_ready = load->is_told ? on_ready : NULL,
-        .user = load};
+        .user = call};
     load->due = want.probe_row_bytes;
     load->is_begun = sc_store_sketch_begin(load->sketch, &want);
 }
