@@ -263,7 +263,8 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->slots = NULL;
     extent->hot_words = extent->hot_rows = 0;
     extent->written = NULL;
-    extent->keeps = false;
+    extent->keeps = extent->is_heir = extent->inherits = false; /* whoever had the object before */
+    extent->slabs = NULL;
     extent->live = NULL;
     memcpy(extent->pieces, pass->pieces, pass->piece_count * sizeof(*pass->pieces));
     extent->piece_count = (uint32_t)pass->piece_count;

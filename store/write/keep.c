@@ -54,6 +54,8 @@ static struct sc_store_host_slab **slab_of(const struct sc_store_extent *extent,
 void sc_store_keep_layer(struct sc_store_extent *extent, uint32_t layer)
 {
     struct sc_store_host_key key = {.copy = extent->copy, .layer = layer};
+    if (!extent->keeps)
+        return;
     if (extent->is_heir) {
         uint64_t rows = extent->row_count;
         struct sc_store_hosted_fill fill = {0};
@@ -63,7 +65,7 @@ void sc_store_keep_layer(struct sc_store_extent *extent, uint32_t layer)
             *slab_of(extent, 0, layer) = fill.slab;
         return;
     }
-    for (uint32_t i = 0; extent->keeps && i < extent->piece_count; i++) {
+    for (uint32_t i = 0; i < extent->piece_count; i++) {
         uint64_t rows = extent->pieces[i].row_count;
         *slab_of(extent, i, layer) = sc_store_hosted_begin_stored(extent->store, &key, rows);
         key.first += (uint32_t)rows;

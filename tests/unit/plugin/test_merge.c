@@ -777,9 +777,48 @@ static void whatever_happens_rows_are_right(void **state)
     assert_true(chunks > 100);
 }
 
+/* Prompts that are decoded token by token, and read: merges whose pieces are in host memory. Their
+ * objects are taken by annexes of codes next, which nobody keeps there. */
+static void an_annex_in_a_merges_object_keeps_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct sc_store_stats stats;
+    rig_init(
+        &rig, true,
+        "\"layered\": {\"codes\": \"yes\"}, \"chunk_tokens\": 16, \"segment_bytes\": \"4MiB\", "
+        "\"host_bytes\": \"1MiB\", \"lease_ns_max\": 100000000, "
+        "\"maintain\": {\"bytes_per_s\": 0}");
+    rig_shape(&rig, 3, 2, 64, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    for (uint64_t round = 0; round < 8; round++) {
+        struct prompt decoded = rig_prompt(round, 0, 0, 40), part = decoded;
+        struct prompt whole = rig_prompt(100 + round, 0, 0, 300);
+        for (part.count = 1; part.count <= decoded.count; part.count++) {
+            assert_int_equal(rig_fill(&rig, &part), SPEC_OK);
+            assert_int_equal(rig_read(&rig, &part, NULL), part.count);
+        }
+        rig_pass_ns(&rig, 1000000000);
+        rig_background(&rig);
+        assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
+        rig_pass_ns(&rig, 1000000000);
+        rig_background(&rig);
+        rig_prompt_free(&decoded);
+        rig_prompt_free(&whole);
+    }
+    assert_true(atomic_load(&rig.conn->stats.merged_chunks) > 0);
+    assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
+    rig_pass_ns(&rig, 30000000000);
+    rig_background(&rig);
+    sc_store_stats(rig.conn->store, &stats);
+    assert_int_equal(stats.host_bytes_used, 0);
+    rig_done(&rig);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_annex_in_a_merges_object_keeps_nothing),
         cmocka_unit_test(a_chunk_of_tokens_becomes_a_piece),
         cmocka_unit_test(whole_chunks_are_left_alone),
         cmocka_unit_test(rows_of_every_kind_are_merged),
