@@ -513,6 +513,16 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
     return pages * PAGE;
 }
 
+void sc_store_rows_leave(struct sc_store *store, uint64_t extent)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (sc_store_log_sync(store, &error) == SPEC_OK)
+        (void)sc_store_rows_quarantine(store, extent, UINT64_MAX);
+    else
+        SC_LOG(store->params.log, 1, "extent %" PRIu64 ": rows that are void stay on the disk: %s",
+               extent, error.text);
+}
+
 /* Space lock held. Those that are due, the first first; each counts as its pieces, which are looked
  * at in every layer. */
 static uint64_t rows_release(struct sc_store *store, uint64_t now_ns, uint64_t count_max)

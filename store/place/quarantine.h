@@ -40,6 +40,10 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
  * its pages but its annexes' wait likewise. Returns their bytes. No lock held; a follower: 0. */
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t extent,
                                   uint64_t dropped_wall_ns);
+/* The same from now on, of rows that the log has just said are void: not before that stays,
+ * whatever becomes of the machine, since what is written over them may. Where it cannot be made to
+ * stay, they stay too, until a later open finds out. Blocks. */
+void sc_store_rows_leave(struct sc_store *store, uint64_t extent);
 /* Frees what is due at now_ns, executor's clock (UINT64_MAX: all); returns how many pieces, rows
  * alone likewise. No lock held. */
 uint64_t sc_store_quarantine_release(struct sc_store *store, uint64_t now_ns);

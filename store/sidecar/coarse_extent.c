@@ -179,7 +179,7 @@ spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t id, struct s
     pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, SC_STORE_COARSE_BYTES);
     if (status == SPEC_OK) /* from now: a follower may have looked in between */
-        (void)sc_store_rows_quarantine(store, id, UINT64_MAX);
+        sc_store_rows_leave(store, id);
     else if (status != SPEC_E_DROPPED)
         sc_store_pause(store, status, "writing the log");
     return status;

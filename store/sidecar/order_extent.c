@@ -79,7 +79,7 @@ spec_status sc_store_order_commit(struct sc_store *store, uint64_t extent_id,
     pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, bytes);
     if (status == SPEC_OK) /* from now: a follower may have looked in between */
-        (void)sc_store_rows_quarantine(store, extent_id, UINT64_MAX);
+        sc_store_rows_leave(store, extent_id);
     else if (status != SPEC_E_DROPPED && status != SPEC_E_BUSY)
         sc_store_pause(store, status, "writing the log");
     return status;
