@@ -24,6 +24,7 @@ struct bad {
     uint64_t piece, first_position, row_count;
     uint32_t layer;
     const char *what;
+    bool is_ordered; /* the rows had another order when they were looked at */
     char digest[33];
 };
 
@@ -164,13 +165,15 @@ static bool piece_good(const struct ctl_space *space, const struct ctl_extent *e
 {
     uint64_t row_bytes = ctl_row_bytes(space);
     uint32_t parts = space->layout == SC_STORE_SPLIT ? 2 : 1;
-    const uint8_t *rows = bytes + extent->row_offset + piece->extent_row * row_bytes;
-    const uint8_t *tags = bytes + extent->tag_offset + piece->extent_row * (8ull * parts);
-    struct sc_store_tag_rows what = {.position_first = piece->first_position,
+    bool is_slab = space->layout == SC_STORE_SPLIT && extent->slots == NULL;
+    uint32_t skip = is_slab ? 0 : piece->skip; /* of those the pages may be another's */
+    uint64_t from = (uint64_t)piece->extent_row + skip;
+    const uint8_t *rows = bytes + extent->row_offset + from * row_bytes;
+    const uint8_t *tags = bytes + extent->tag_offset + from * (8ull * parts);
+    struct sc_store_tag_rows what = {.position_first = piece->first_position + skip,
                                      .row_bytes = row_bytes / parts,
-                                     .count = piece->row_count,
+                                     .count = piece->row_count - skip,
                                      .tag_step = parts};
-    uint32_t skip = extent->slots != NULL ? piece->skip : 0;
     if (extent->probe_row_bytes > 0 && !probes_good(space, extent, piece, skip, layer, bytes))
         return false;
     if (extent->slots != NULL)
@@ -282,7 +285,8 @@ static void note_bad(struct verify *verify, const struct ctl_space *space,
                       .first_position = piece->first_position,
                       .row_count = piece->row_count,
                       .layer = layer,
-                      .what = what};
+                      .what = what,
+                      .is_ordered = verify->rank->extents[piece->extent].slots != NULL};
     ctl_hex_text(space->digest, bad.digest);
     verify->bad = ctl_grow(verify->bad, verify->bad_count, &verify->bad_room, sizeof(*verify->bad));
     verify->bad[verify->bad_count++] = bad;
@@ -359,8 +363,16 @@ static void rank_verify(struct verify *verify, struct ctl_rank *rank)
         close(verify->fd);
 }
 
+/* Whether the rows may have gone since they were looked at: their codes stayed, or they stand in
+ * another order. Codes stay what they were. */
+static bool rows_went(const struct ctl_extent *extent, const struct bad *bad)
+{
+    bool is_ordered = extent->slots != NULL && !bad->is_ordered;
+    return (extent->coarse_ns != 0 || is_ordered) && strcmp(bad->what, "codes") != 0;
+}
+
 /* Takes out of the bad list, from `first` on, what the log has dropped since, and rows that went
- * while their codes stayed. */
+ * while the piece stayed. */
 static bool bad_confirm(struct verify *verify, const struct ctl_rank *old, uint64_t first)
 {
     struct ctl_store again;
@@ -380,8 +392,7 @@ static bool bad_confirm(struct verify *verify, const struct ctl_rank *old, uint6
                 at++;
             if (at == rank->piece_count || rank->pieces[at].state != CTL_LIVE)
                 continue;
-            bool is_coarse = rank->extents[rank->pieces[at].extent].coarse_ns != 0;
-            if (!is_coarse || strcmp(verify->bad[i].what, "codes") == 0)
+            if (!rows_went(&rank->extents[rank->pieces[at].extent], &verify->bad[i]))
                 verify->bad[kept++] = verify->bad[i];
         }
     }
