@@ -75,8 +75,8 @@ endfunction()
 # ctest begins with what takes long, so that no core waits for one test at the end. PARTS: a long
 # one runs as so many ctests NAME.1, NAME.2, ... beside each other (tests/unit/parts.h). THREADS:
 # the cases that begin threads, all that TSan's stage runs of it; ONE_THREAD: none does, and it is
-# not for TSan (tests/unit/thread_cases.c, which fails where that is not so). SC_FOLDER_LABELS, which
-# a folder may set: labels of all of its tests.
+# not for TSan (tests/unit/thread_cases.c, which fails where that is not so).
+# SC_FOLDER_LABELS, which a folder may set: labels of all of its tests.
 function(sc_add_test)
   cmake_parse_arguments(ARG "ONE_THREAD" "NAME;TIMEOUT;COST;PARTS" "SOURCES;LINKS;LABELS;THREADS"
                         ${ARGN})

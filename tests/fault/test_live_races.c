@@ -1,8 +1,9 @@
 /* Codes that are made while rows are stored, beside everything that takes what they are made of:
  * loads and others that overwrite frames, extents that are given up after any layer, drops whose
  * pages are stored in again, builds, checkpoints, a close in the middle. The pools are as small as
- * they may be. Codes that are there are right, rows too, every frame comes back. Nobody has a lease:
- * pages that are dropped while they are read may be others' by then, which verification says.
+ * they may be. Codes that are there are right, rows too, every frame comes back. Nobody has a
+ * lease: pages that are dropped while they are read may be others' by then, which verification
+ * says.
  *
  * Threads: two that store, one that loads, one that takes frames, one that drops; the executor's.
  */
