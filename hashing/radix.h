@@ -130,6 +130,27 @@ void sc_radix_pin(struct sc_radix *index, struct sc_radix_ref pinned);
 /* Takes one pin back. A none ref is ignored. Threads: any. */
 void sc_radix_unpin(struct sc_radix *index, struct sc_radix_ref pinned);
 
+/* What may hang on a run beside the tokens that prompts go on with: tokens that are all the same,
+ * but for the last one, which says that the branch is whole; the first has a mark that no prompt
+ * has there. It is inserted as any tokens are. */
+struct sc_radix_branch {
+    uint32_t token, end_token;
+    uint64_t count; /* of them, with the last one; 0: however many */
+    struct sc_sha256 mark;
+    uint64_t above, most; /* it hangs on a run that ends there: above < end <= most, */
+    uint64_t multiple_of; /* and so many tokens are a whole number of these; 0 as 1 */
+    uint32_t flags_end;   /* not 0: a run with these flags or larger is none of it */
+    uint32_t hint;        /* as of a match that pins */
+};
+/* The deepest one that is whole, of those that hang on the run that the caller holds a pin on, or
+ * above. Its last run is pinned, as by sc_radix_match_pin.
+ *   segments   [capacity] of it: one that has more is passed over; NULL: they are not written
+ *   ret_match  token_count: where the run ends that it hangs on; last; segment_count
+ * Looks at the runs up to there, one child each. Allocates nothing. Threads: any. */
+bool sc_radix_branch_pin(struct sc_radix *index, struct sc_radix_ref pinned,
+                         const struct sc_radix_branch *branch, struct sc_radix_segment *segments,
+                         uint64_t capacity, struct sc_radix_match *ret_match);
+
 /* Called once for every run that is removed, parents before children where nothing else is said;
  * must not call the index. */
 struct sc_radix_removal {
