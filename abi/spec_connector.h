@@ -60,6 +60,7 @@
  *          0.13 maintain BYPASS acts, a reader's as well; stats from bypassed_lookups on.
  *          0.14 models whose layers, or K and V, are not all alike: spec_layer_group but STATE, and
  *          head_size_v, act; spec_memory.v_head_stride_bytes.
+ *          0.15 layers that keep a state instead of rows: spec_layer_group STATE acts.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -73,7 +74,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u  /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 14u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
+#define SPEC_ABI_MINOR 15u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -325,7 +326,7 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  *   LATENT  a row a token that stands for K and V (MLA): one head of head_size elements, its rotary
  *           part included, and no V
  *   STATE   no rows: state_bytes that stand for all tokens before a position (linear attention,
- *           state spaces). UNSUPPORTED so far (docs/decisions/0017, 0048)
+ *           state spaces)
  *
  * Layers that read other layers' KV keep none: they are not counted. Where layers are not all as
  * the model's members say, or V has another size than K, each layer's rows are its group's, in
@@ -337,7 +338,19 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  * store takes rows of every token, of a WINDOW layer, too. Of such a layer an item's R, positions
  * and destination are those of the rows that the match needs, from from_token on, in every other
  * word of this contract, and lookup's tier_bytes and stage go by them; but with SPEC_ITEM_TAIL all
- * layers have the same rows. [ABI-211] */
+ * layers have the same rows. [ABI-211]
+ *
+ * Of a model with STATE layers a match ends only where the states of all of them are stored: where
+ * a pass ended, all of whose rows are stored or were. matched_tokens and leases say that end (of
+ * all ranks), stored_tokens still that of the rows. store of such a layer takes the state behind
+ * the pass's last token, once a pass, whatever its range. The ticket tells of states as of rows;
+ * where it says BUSY or NO_SPACE, rows may be found and states not. Such a host ends passes where
+ * it wants matches to end. [ABI-212]
+ * get_important of such a layer gives one row, R 1 (0 without a match), of position
+ * matched_tokens - 1: state_bytes at k_base, bit by bit, where k_bytes says that there is room; of
+ * that memory v_base and slots are NULL, and strides and dtype are not looked at, nor are queries,
+ * select and budgets. SPEC_ITEM_* and refine_of are INVALID, and so is SPEC_ITEM_TAIL for such a
+ * model. A state that cannot be had voids the match from from_token on. [ABI-213] */
 #define SPEC_GROUP_FULL   0u
 #define SPEC_GROUP_WINDOW 1u
 #define SPEC_GROUP_LATENT 2u
@@ -352,7 +365,7 @@ struct spec_layer_group {
     uint32_t head_size_v;   /* 0: as K's; LATENT, STATE 0 */
     uint32_t dtype;         /* SPEC_DTYPE_*; 0: the model's */
     uint64_t window;        /* tokens; WINDOW alone, else 0 */
-    uint64_t state_bytes;   /* of a layer; STATE alone, else 0 */
+    uint64_t state_bytes;   /* of a layer, at most 256 MiB; STATE alone, else 0 */
     double rope_theta;      /* 0: the model's */
 };
 

@@ -10,6 +10,7 @@
 #define SC_LIMIT_CONFIG_BYTES    (1u << 20)
 #define SC_LIMIT_THREADS         64
 #define SC_LIMIT_LAYERS          1024 /* the deepest public model has 126 */
+#define SC_LIMIT_STATE_BYTES     (256u << 20) /* of a layer */
 #define SC_LIMIT_KV_HEADS        1024
 #define SC_LIMIT_HEAD_SIZE       4096
 #define SC_LIMIT_REQUESTS        65536

@@ -37,7 +37,7 @@ static const struct conf_test *const GROUPS[] = {
     CONF_RESET,   CONF_EVICT,   CONF_WORKER, CONF_SELECT,        CONF_PROVENANCE, CONF_LAYERED,
     CONF_REFINE,  CONF_AHEAD,   CONF_VALUE,  CONF_COPIES,        CONF_SCALE,      CONF_BYTES,
     CONF_COLUMNS, CONF_RESCORE, CONF_STAGE,  CONF_WEAR,          CONF_CUT,        CONF_DEVICE,
-    CONF_BYPASS,  CONF_GROUPS};
+    CONF_BYPASS,  CONF_GROUPS,  CONF_STATES};
 
 struct tally {
     unsigned passed, failed, skipped;

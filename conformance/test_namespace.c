@@ -270,7 +270,7 @@ static void abi_183_groups_of_another_theta_are_another_model(void **state)
     prompt_free(&prompt);
 }
 
-static void abi_183_layers_that_keep_a_state_are_unsupported(void **state)
+static void abi_183_sizes_beyond_all_are_invalid(void **state)
 {
     struct fixture *fx = *state;
     struct spec_model *model = &fx->model;
@@ -281,8 +281,8 @@ static void abi_183_layers_that_keep_a_state_are_unsupported(void **state)
                                        .kind = SPEC_GROUP_STATE,
                                        .layers = other->layers,
                                        .layer_count = other->layer_count,
-                                       .state_bytes = 4096};
-    expect_open(fx, "full and state", SPEC_E_UNSUPPORTED);
+                                       .state_bytes = UINT64_MAX};
+    expect_open(fx, "a state beyond all", SPEC_E_INVALID);
     model->groups = NULL;
     model->group_count = 0;
     model->head_size_v = UINT32_MAX;
@@ -404,7 +404,7 @@ const struct conf_test CONF_NAMESPACE[] = {
     BARE(abi_011_weights_that_are_missing_are_an_error),
     BARE(abi_183_groups_that_say_the_same_are_the_model_without_them),
     BARE(abi_183_groups_of_another_theta_are_another_model),
-    BARE(abi_183_layers_that_keep_a_state_are_unsupported),
+    BARE(abi_183_sizes_beyond_all_are_invalid),
     BARE(abi_183_groups_that_contradict_themselves_are_invalid),
     END,
 };

@@ -12,6 +12,8 @@
 #include "plugin/choose/delivery.h"
 #include "plugin/choose/select.h"
 #include "plugin/coding/coding.h"
+#include "plugin/load/branch.h"
+#include "plugin/save/branch.h"
 
 #include <sys/mman.h>
 
@@ -177,6 +179,8 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
                                                                 sc_plugin_batches_open,
                                                                 sc_plugin_submit_open,
                                                                 sc_plugin_saves_open,
+                                                                sc_plugin_states_saves_open,
+                                                                sc_plugin_branches_open,
                                                                 sc_plugin_admit_open};
     spec_status status = SPEC_OK;
     for (uint32_t i = 0; status == SPEC_OK && i < sizeof(MAKES) / sizeof(MAKES[0]); i++)
@@ -380,7 +384,12 @@ static spec_status set_shapes(spec_connector *conn, const struct spec_model *mod
     conn->shape = (struct sc_plugin_shape){.kv_head_count = model->kv_head_count,
                                            .head_size = model->head_size,
                                            .dtype = model->kv_dtype};
-    spec_status status = sc_plugin_model_layers(model, &conn->alloc, &conn->layers, reterr);
+    struct sc_plugin_layer_form *forms = NULL;
+    spec_status status = sc_plugin_model_layers(model, &conn->alloc, &forms, reterr);
+    if (status == SPEC_OK && sc_plugin_model_keeps_states(model, forms))
+        status = sc_plugin_states_layers(conn, model, forms, reterr);
+    else
+        conn->layers = forms;
     if (status == SPEC_OK && conn->layers != NULL) { /* the store does not know where V begins */
         conn->shape.row_bytes = conn->layers[0].shape.row_bytes; /* tells the device that */
         conn->dims.k_row_bytes = conn->layers[0].shape.row_bytes / 2;
@@ -505,6 +514,9 @@ static void destroy_connector(spec_connector *conn)
     }
     sc_plugin_submit_close(conn);
     sc_plugin_batches_close(conn);
+    sc_plugin_branches_close(conn);
+    sc_plugin_states_saves_close(conn);
+    sc_plugin_states_close(conn);
     if (conn->requests.readers != NULL)
         sc_store_readers_close(conn->requests.readers[0], reader_count(conn));
     sc_plugin_hot_close(conn);

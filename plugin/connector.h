@@ -7,6 +7,7 @@
  *               layered.c: as codes; refine.c: exact rows over what was (delivery.c)
  *     saves     store_call.c -> save.c (admit.c: of which tokens): passes -> extents; commit.c: ->
  *               records -> index.c -> ticket.c; provenance.c: what rows are worth
+ *     states    args/states.c: layers that keep one; save/branch.c, load/branch.c
  *     codes     coding/: which format, by which widths; tables, turns
  *     stages    stage.c: matches into host memory, ahead of their loads
  *   background  jobs.c, maintain.c: evict.c, coarse.c: room; merge.c: pieces that become one
@@ -34,6 +35,7 @@
 #include "hashing/radix.h"
 #include "kernels/kernels.h"
 #include "plugin/args/memory.h"
+#include "plugin/args/states.h"
 #include "plugin/choose/hot.h"
 #include "plugin/choose/predict.h"
 #include "plugin/device/device.h"
@@ -65,7 +67,7 @@ enum {
 struct sc_plugin_coding; /* coding/coding.h */
 
 struct sc_plugin_dims { /* set by open, constant after */
-    uint32_t layer_count;
+    uint32_t layer_count; /* with rows: the store's; of the model, states.h */
     uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V; where layers are not
                                       * all alike, half of a row as stored, and a row */
     uint32_t query_group;            /* query heads of a KV head */
@@ -77,7 +79,8 @@ struct sc_plugin_layer_form { /* where layers are not all alike (docs/decisions/
     struct sc_plugin_shape shape;
     uint64_t window; /* tokens that a query sees, its own included; 0: all */
     double rope_theta;
-    uint32_t kind; /* SPEC_GROUP_* */
+    uint32_t kind;        /* SPEC_GROUP_* */
+    uint64_t state_bytes; /* of STATE, which has nothing of the above; else 0 */
 };
 
 struct sc_plugin_choice {                /* how rows are chosen; set by open, constant after */
@@ -146,7 +149,8 @@ struct spec_connector {
     struct sc_plugin_coding *coding;
     struct sc_plugin_shape shape;        /* of every layer; where `layers` is set, of none, and its
                                           * row_bytes is not 0 */
-    struct sc_plugin_layer_form *layers; /* [layer_count]; NULL: all are alike */
+    struct sc_plugin_layer_form *layers; /* [dims.layer_count]; NULL: all are alike */
+    struct sc_plugin_states states;
     uint64_t *windows;                   /* [layer_count] theirs; NULL: none has one */
     struct sc_plugin_dims dims;
     struct sc_plugin_choice choice;

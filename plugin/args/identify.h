@@ -7,6 +7,8 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
+
 struct sc_alloc;
 struct sc_hash;
 struct sc_plugin_layer_form;
@@ -18,6 +20,9 @@ spec_status sc_plugin_model_check(const struct spec_model *model, struct spec_er
 spec_status sc_plugin_model_layers(const struct spec_model *model, struct sc_alloc *alloc,
                                    struct sc_plugin_layer_form **ret_layers,
                                    struct spec_error *reterr);
+/* Whether some of them keep a state (args/states.h). */
+bool sc_plugin_model_keeps_states(const struct spec_model *model,
+                                  const struct sc_plugin_layer_form *layers);
 
 /* namespace.c: digest, digest of what all ranks of the model share, and descriptor (canonical JSON,
  * from conn->alloc; the caller frees it). */

@@ -3,9 +3,8 @@
  *   members   one uniform kind of layer
  *   groups    layers of several kinds: each layer stands in one group (docs/decisions/0017, 0048)
  *
- * Holds: a description that contradicts itself is INVALID, whatever this version supports; a good
- * one with layers that keep a state is UNSUPPORTED; one of layers that are all as the members say
- * is the same as without groups.
+ * Holds: a description that contradicts itself is INVALID; one of layers that are all as the
+ * members say is the same as without groups.
  * Threads: any (open only). Tests: conformance (abi_010_*, abi_183_*, abi_210_*) */
 #include "base/alloc.h"
 #include "base/limits.h"
@@ -98,7 +97,8 @@ static bool has_its_members(const struct spec_layer_group *group)
     if ((group->window != 0) != is_window || (group->state_bytes != 0) != is_state)
         return false;
     if (is_state)
-        return group->kv_head_count == 0 && group->head_size == 0 && group->head_size_v == 0;
+        return group->kv_head_count == 0 && group->head_size == 0 && group->head_size_v == 0 &&
+               group->state_bytes <= SC_LIMIT_STATE_BYTES;
     if (is_latent && (group->kv_head_count != 1 || group->head_size_v != 0))
         return false;
     return group->kv_head_count > 0 && group->kv_head_count <= SC_LIMIT_KV_HEADS &&
@@ -180,6 +180,9 @@ static struct sc_plugin_layer_form group_layer(const struct spec_model *model,
                                                const struct spec_layer_group *group)
 {
     uint32_t size_v = group->head_size_v != 0 ? group->head_size_v : group->head_size;
+    if (group->kind == SPEC_GROUP_STATE)
+        return (struct sc_plugin_layer_form){.kind = group->kind,
+                                             .state_bytes = group->state_bytes};
     return (struct sc_plugin_layer_form){
         .shape = {.kv_head_count = group->kv_head_count,
                   .head_size = group->head_size,
@@ -209,11 +212,6 @@ static spec_status layers_set(const struct spec_model *model, struct sc_plugin_l
                                                     model->groups, i, "model: groups", reterr);
         if (status != SPEC_OK)
             return status;
-        if (group.kind == SPEC_GROUP_STATE)
-            return sc_fail(reterr, SPEC_E_UNSUPPORTED,
-                           "model: groups[%" PRIu64
-                           "] keeps a state: only layers with rows are supported yet",
-                           i);
         for (uint64_t l = 0; l < group.layer_count; l++)
             layers[group.layers[l]] = group_layer(model, &group);
     }
@@ -247,4 +245,13 @@ spec_status sc_plugin_model_layers(const struct spec_model *model, struct sc_all
     }
     *ret_layers = layers;
     return status;
+}
+
+bool sc_plugin_model_keeps_states(const struct spec_model *model,
+                                  const struct sc_plugin_layer_form *layers)
+{
+    bool keeps = false;
+    for (uint32_t l = 0; layers != NULL && l < model->layer_count; l++)
+        keeps = keeps || layers[l].kind == SPEC_GROUP_STATE;
+    return keeps;
 }

@@ -59,6 +59,12 @@ static void describe_f64(struct description *d, uint32_t tag, double value)
     sc_digest_f64(&d->family, tag, value);
 }
 
+/* The model's layers; NULL: all are as its members say. */
+static const struct sc_plugin_layer_form *forms_of(const spec_connector *conn)
+{
+    return conn->states.count > 0 ? conn->states.forms : conn->layers;
+}
+
 /* -1, 0, 1: an order of what layers keep, whatever their heads are. */
 static int kinds_order(const struct sc_plugin_layer_form *a, const struct sc_plugin_layer_form *b)
 {
@@ -81,23 +87,24 @@ static bool has_other_kinds(const spec_connector *conn, const struct spec_model 
                                                          .dtype = model->kv_dtype},
                                                .rope_theta = model->rope_theta,
                                                .kind = SPEC_GROUP_FULL};
-    for (uint32_t l = 0; conn->layers != NULL && l < conn->dims.layer_count; l++)
-        if (kinds_order(&conn->layers[l], &plain) != 0)
+    const struct sc_plugin_layer_form *forms = forms_of(conn);
+    for (uint32_t l = 0; forms != NULL && l < model->layer_count; l++)
+        if (kinds_order(&forms[l], &plain) != 0)
             return true;
     return false;
 }
 
 /* The kinds of layers that there are, each once, in an order of their own: what ranks of one model
  * have in common, however layers and heads are split. */
-static struct sc_hash kinds_hash(const spec_connector *conn)
+static struct sc_hash kinds_hash(const spec_connector *conn, const struct spec_model *model)
 {
     struct sc_digest digest;
     const struct sc_plugin_layer_form *last = NULL;
     sc_digest_init(&digest, "layer-kinds");
     for (uint32_t tag = 0;; tag += 6) {
         const struct sc_plugin_layer_form *next = NULL;
-        for (uint32_t l = 0; l < conn->dims.layer_count; l++) {
-            const struct sc_plugin_layer_form *layer = &conn->layers[l];
+        for (uint32_t l = 0; l < model->layer_count; l++) {
+            const struct sc_plugin_layer_form *layer = &forms_of(conn)[l];
             if ((last == NULL || kinds_order(layer, last) > 0) &&
                 (next == NULL || kinds_order(layer, next) < 0))
                 next = layer;
@@ -115,19 +122,19 @@ static struct sc_hash kinds_hash(const spec_connector *conn)
 }
 
 /* What each layer's rows are, where they are not all alike. */
-static struct sc_hash layers_hash(const spec_connector *conn)
+static struct sc_hash layers_hash(const spec_connector *conn, const struct spec_model *model)
 {
     struct sc_digest digest;
     sc_digest_init(&digest, "layers");
-    for (uint32_t l = 0; l < conn->dims.layer_count; l++) {
-        const struct sc_plugin_layer_form *layer = &conn->layers[l];
+    for (uint32_t l = 0; l < model->layer_count; l++) {
+        const struct sc_plugin_layer_form *layer = &forms_of(conn)[l];
         const uint64_t members[] = {layer->kind,
                                     layer->shape.kv_head_count,
                                     layer->shape.head_size,
                                     layer->shape.head_size_v,
                                     layer->shape.dtype,
                                     layer->shape.row_bytes,
-                                    layer->window};
+                                    layer->window | layer->state_bytes}; /* none has both */
         const uint32_t count = sizeof(members) / sizeof(members[0]), tag = l * (count + 1);
         for (uint32_t i = 0; i < count; i++)
             sc_digest_u64(&digest, tag + i, members[i]);
@@ -169,10 +176,10 @@ static void describe_model(struct description *d, const spec_connector *conn,
         describe_u64(d, 25, "layout", conn->config.layout);
     d->of_rank = true; /* as layers and heads are */
     if (conn->layers != NULL)
-        describe_hash(d, 26, "layers_are", layers_hash(conn));
+        describe_hash(d, 26, "layers_are", layers_hash(conn, model));
     d->of_rank = false;
     if (has_other_kinds(conn, model))
-        describe_hash(d, 27, "layer_kinds", kinds_hash(conn));
+        describe_hash(d, 27, "layer_kinds", kinds_hash(conn, model));
 }
 
 /* The weights by their files, or by the host's id. */

@@ -29,7 +29,8 @@ enum sc_plugin_route {
     SC_ROUTE_UNION,   /* a set a head, known beforehand */
     SC_ROUTE_HEADS,   /* a set a head, of all keys in the destination */
     SC_ROUTE_LAYERED, /* every row, those of the set exactly */
-    SC_ROUTE_REFINE   /* rows of the set that a delivery left coarse */
+    SC_ROUTE_REFINE,  /* rows of the set that a delivery left coarse */
+    SC_ROUTE_STATE    /* of a layer that keeps one (args/states.h) */
 };
 
 /* What an item wants: its own struct spec_select over the configuration. */
@@ -64,6 +65,7 @@ struct sc_plugin_scoring {
 struct sc_plugin_item {
     struct spec_important in; /* the host's structure, as far as it reaches */
     struct sc_plugin_request *request;
+    uint32_t named_layer;           /* as the call counts them; in.layer: the store's number */
     struct sc_plugin_memory memory; /* the destination */
     bool was_started;               /* its layer was being read whole before the call */
     bool is_late;                   /* an earlier item of the call has the request's buffers */

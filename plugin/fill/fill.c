@@ -248,7 +248,7 @@ void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *
     struct sc_plugin_request *lead = requests[0];
     struct sc_plugin_pass_clock *clock = &lead->pass_clock;
     uint32_t layer = lead->step.params.layer;
-    if (!measures(conn) || conn->dims.layer_count < 2)
+    if (!measures(conn) || sc_plugin_layers_named(conn) < 2)
         return;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     if (layer == 0) {
@@ -273,7 +273,7 @@ void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *
     clock->gap_most_ns = gap_ns > clock->gap_most_ns ? gap_ns : clock->gap_most_ns;
     clock->loading_ns = lead->loading_ns;
     clock->after_ns = now_ns;
-    if (layer + 1 < conn->dims.layer_count) {
+    if (layer + 1 < sc_plugin_layers_named(conn)) {
         clock->call_ns += now_ns - begin_ns;
         return;
     }

@@ -321,6 +321,7 @@ spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_sa
                                  uint32_t kind, uint64_t *ret_indexed_end)
 {
     const struct sc_plugin_request *request = save->request;
+    const struct sc_plugin_text text = sc_plugin_save_text(save);
     struct sc_radix_removal replaces = {.removed = piece_removed, .user = conn};
     uint64_t end = save->first + save->count, id = first_id, indexed_end = match->token_count;
     spec_status status = SPEC_OK;
@@ -332,10 +333,10 @@ spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_sa
             .root = request->root,
             .after = inserted.whole,
             .first = inserted.whole_end,
-            .tokens = request->tokens + inserted.whole_end,
+            .tokens = text.tokens + inserted.whole_end,
             .token_count = piece.end - inserted.whole_end,
             .run_first = position,
-            .marks = {request->marks, request->mark_count},
+            .marks = text.marks,
             .value = {id, (uint32_t)(position - piece.first), kind},
             .hint = sc_plugin_hint_of(conn, request),
             .replaces = &replaces,

@@ -15,6 +15,7 @@
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
 #include "plugin/device/course.h"
+#include "plugin/load/branch.h"
 #include "plugin/load/ends.h"
 
 #include <string.h>
@@ -35,10 +36,10 @@ void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request
 static spec_status check_layer(const spec_connector *conn, uint32_t layer, const char *call,
                                struct spec_error *reterr)
 {
-    if (layer >= conn->dims.layer_count)
+    if (layer >= sc_plugin_layers_named(conn))
         return sc_fail(reterr, SPEC_E_INVALID,
                        "%s: layer is %" PRIu32 ", the model has %" PRIu32 " layers", call, layer,
-                       conn->dims.layer_count);
+                       sc_plugin_layers_named(conn));
     return SPEC_OK;
 }
 
@@ -60,6 +61,7 @@ spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requ
     for (uint64_t i = 0; i < count; i++)
         if (sc_plugin_is_submitted(found[i]))
             return sc_plugin_submitted(requests[i], reterr);
+    layer = sc_plugin_row_layer(conn, layer); /* states are read when they are asked for */
     for (uint32_t ahead = 0; ahead < SC_PLUGIN_SKETCHES; ahead++)
         for (uint64_t i = 0; i < count && layer + ahead < conn->dims.layer_count; i++)
             if (has_loads(found[i]))
@@ -87,11 +89,12 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
                        "prefetch_next: hint: all heads expected, since codes of all are scored");
     if (status != SPEC_OK)
         return status;
-    for (uint32_t ahead = 1; ahead < SC_PLUGIN_SKETCHES; ahead++)
-        if (layer + ahead < conn->dims.layer_count && has_loads(request))
-            sc_plugin_select_ahead(conn, request, layer + ahead, ahead == 1);
-    if (layer + 1 < conn->dims.layer_count && has_loads(request))
-        sc_plugin_guess_ask(conn, request, layer + 1, hint != NULL ? &queries : NULL);
+    uint32_t next = sc_plugin_row_layer(conn, layer) + !sc_plugin_keeps_state(conn, layer);
+    for (uint32_t ahead = 0; ahead + 1 < SC_PLUGIN_SKETCHES; ahead++)
+        if (next + ahead < conn->dims.layer_count && has_loads(request))
+            sc_plugin_select_ahead(conn, request, next + ahead, ahead == 0);
+    if (next < conn->dims.layer_count && has_loads(request))
+        sc_plugin_guess_ask(conn, request, next, hint != NULL ? &queries : NULL);
     return SPEC_OK;
 }
 
@@ -181,6 +184,11 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
                        "get_important: items[%" PRIu64 "]: flags is %#" PRIx32
                        ", SPEC_ITEM_* expected, reserved %" PRIu32 ", 0 expected",
                        i, in->flags, in->reserved);
+    if (sc_plugin_is_tail(in) && conn->states.count > 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64
+                       "]: SPEC_ITEM_TAIL: states of the model stand for all tokens of the match",
+                       i);
     if (sc_plugin_is_tail(in))
         return check_tail_kind(item, i, reterr);
     if (is_ahead && (in->refine_of != 0 || !item->is_submitted))
@@ -199,6 +207,29 @@ static spec_status check_kind(const spec_connector *conn, const struct sc_plugin
                        "]: refine_of and SPEC_ITEM_AHEAD: only where select.base is coarse",
                        i);
     return SPEC_OK;
+}
+
+/* A state: all of it, whatever budget there is; queries are not looked at. */
+static spec_status check_state(spec_connector *conn, struct sc_plugin_item *item, uint64_t i,
+                               struct spec_error *reterr)
+{
+    const struct spec_important *in = &item->in;
+    item->want.row_total = sc_plugin_row_total(item->request) > 0;
+    if (in->flags != 0 || in->refine_of != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64
+                       "]: a state is delivered once, without SPEC_ITEM_* and refine_of",
+                       i);
+    if ((in->positions != NULL && in->position_capacity < item->want.row_total) ||
+        (in->exact_bits != NULL && in->exact_bit_words < item->want.row_total) ||
+        (in->refined_bits != NULL && in->refined_bit_words < item->want.row_total))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: items[%" PRIu64
+                       "]: room for one position, and a word of bits, "
+                       "expected",
+                       i);
+    return sc_plugin_state_memory(conn, in->layer, "get_important: destination", in->destination,
+                                  &item->memory, reterr);
 }
 
 static spec_status check_tail(spec_connector *conn, struct sc_plugin_item *item,
@@ -227,6 +258,12 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
         return sc_plugin_stale(in->request, reterr);
     if (sc_plugin_is_submitted(ret_item->request))
         return sc_plugin_submitted(in->request, reterr);
+    ret_item->named_layer = in->layer;
+    if (sc_plugin_keeps_state(conn, in->layer)) {
+        ret_item->route = SC_ROUTE_STATE;
+        return check_state(conn, ret_item, i, reterr);
+    }
+    in->layer = sc_plugin_row_layer(conn, in->layer);
     if (sc_plugin_is_tail(in))
         return check_tail(conn, ret_item, reterr);
     uint64_t rows = sc_plugin_row_total(ret_item->request) -
@@ -300,6 +337,8 @@ static spec_status serve_rows(spec_connector *conn, struct sc_plugin_item *item,
     }
     if (sc_plugin_row_total(request) == 0 || item->want.row_total == 0)
         return SPEC_OK;
+    if (item->route == SC_ROUTE_STATE)
+        return sc_plugin_state_load(conn, item, reterr);
     if (item->is_late)
         item->status = start_item(conn, item, SC_LANE_DEMAND, reterr);
     if (item->status != SPEC_OK)
@@ -386,6 +425,8 @@ void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, ui
         item->memory.begun = item->memory.target->fence(&item->memory, SC_FENCE_BEGIN, NULL);
         sc_plugin_scoring_begin(item);
         sc_plugin_delivery_begin(conn, item);
+        if (item->route == SC_ROUTE_STATE)
+            continue;
         for (uint64_t j = 0; j < i && item->want.selects && !item->is_late; j++)
             item->is_late = work[j].want.selects && work[j].request == item->request;
         guess_leave(conn, item, begin_ns);
@@ -486,7 +527,8 @@ static void tell_request(spec_connector *conn, struct sc_plugin_item *item)
 
 static void tell_fill(spec_connector *conn, const struct sc_plugin_item *item)
 {
-    bool is_layer = item->in.refine_of == 0 && !sc_plugin_is_tail(&item->in);
+    bool is_layer =
+        item->in.refine_of == 0 && !sc_plugin_is_tail(&item->in) && item->route != SC_ROUTE_STATE;
     if (item->in.status == SPEC_OK && is_layer && sc_plugin_row_total(item->request) > 0)
         sc_plugin_fill_loaded(conn, item->request, item->in.layer, sc_plugin_taken_hosted(item));
 }
@@ -527,6 +569,7 @@ spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *
             tell_request(conn, &work[i]);
             tell_fill(conn, &work[i]);
         }
+        work[i].in.layer = work[i].named_layer;
         sc_plugin_args_write((uint8_t *)items + i * items[0].struct_size, &work[i].in,
                              sizeof(work[i].in));
     }

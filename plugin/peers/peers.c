@@ -214,6 +214,33 @@ uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query
     return end;
 }
 
+/* The longest end up to `most` at which the peer has the branch whole; 0: none. */
+static uint64_t branch_end(const struct sc_plugin_peer *peer, const struct sc_radix_query *query,
+                           const struct sc_radix_branch *branch, uint64_t most)
+{
+    struct sc_radix_query shorter = *query;
+    struct sc_radix_branch any = *branch;
+    struct sc_radix_match match, found;
+    shorter.token_count = most;
+    sc_radix_match_pin(peer->radix, &shorter, NULL, 0, &match);
+    any.count = 0; /* other ranks have other layers */
+    any.most = match.token_count;
+    bool has = sc_radix_branch_pin(peer->radix, match.last, &any, NULL, 0, &found);
+    if (has)
+        sc_radix_unpin(peer->radix, found.last);
+    sc_radix_unpin(peer->radix, match.last);
+    return has ? found.token_count : 0;
+}
+
+uint64_t sc_plugin_peers_branch(spec_connector *conn, const struct sc_radix_query *query,
+                                const struct sc_radix_branch *branch)
+{
+    uint64_t end = branch->most;
+    for (uint64_t i = 0; i < conn->ranks.peer_count && end > 0; i++)
+        end = branch_end(&conn->ranks.peers[i], query, branch, end);
+    return end;
+}
+
 /* The first run that is not exact, if the query meets one. */
 static void coarse_add(const struct sc_plugin_peer *peer, const struct sc_radix_query *query,
                        struct spec_provenance *worst)

@@ -13,6 +13,7 @@
 #include "plugin/args/args.h"
 #include "plugin/args/lease.h"
 #include "plugin/connector.h"
+#include "plugin/load/branch.h"
 
 #include <string.h>
 
@@ -173,6 +174,15 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
                        conn->choice.takes_coarse ? ", and their codes cannot be read here" : "");
     }
     struct sc_radix_query query = sc_plugin_query_of(request);
+    if (conn->states.count > 0 && request->matched_tokens > request->from_token &&
+        sc_plugin_states_cut(conn, request, &query, request->matched_tokens, 1) !=
+            request->matched_tokens) {
+        sc_plugin_request_unpin(conn, request);
+        sc_plugin_request_unhold(request);
+        return sc_fail(reterr, SPEC_E_STALE,
+                       "attach: the states at token %" PRIu64 " are not stored any more",
+                       lease->place.length);
+    }
     sc_plugin_peers_provenance(conn, &query, request->matched_tokens, &request->provenance);
     struct sc_plugin_promise promise = {.expiry_ns = lease->expiry_ns};
     memcpy(promise.lease, params->lease.data, sizeof(promise.lease));

@@ -18,6 +18,7 @@
 #include "plugin/args/provenance.h"
 #include "plugin/choose/select.h"
 #include "plugin/connector.h"
+#include "plugin/load/branch.h"
 
 #include <string.h>
 
@@ -152,6 +153,8 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
     end = sc_plugin_fill_cut(conn, request, query->tokens, end, params->multiple_of);
+    if (conn->states.count > 0)
+        end = sc_plugin_states_cut(conn, request, query, end, params->multiple_of);
     request->matched_tokens = end > request->from_token ? end : request->from_token;
 }
 
@@ -165,12 +168,15 @@ static void add_worth(const spec_connector *conn, struct sc_plugin_request *requ
             sc_plugin_provenance_add_piece(&request->provenance, conn->store, segment->value.piece);
         at = segment->first + segment->count;
     }
+    if (end > 0)
+        (void)sc_plugin_states_worth(conn, request, &request->provenance);
 }
 
 /* Turns segments into the ranges of [from_token, matched_tokens). */
 static void make_ranges(const spec_connector *conn, struct sc_plugin_request *request)
 {
-    uint64_t piece_last = 0;
+    struct spec_provenance none = {0};
+    uint64_t piece_last = sc_plugin_states_worth(conn, request, &none);
     request->range_count = request->coarse_rows = request->planed_rows = 0;
     for (uint64_t i = 0; request->matched_tokens > request->from_token; i++) {
         const struct sc_radix_segment *segment = &request->segments[i];

@@ -18,6 +18,7 @@
  * rest the request's host thread or the last holder.
  * Tests: test_ends.c, tests/fault/test_races.c, conformance (abi_027_*, abi_110_*) */
 #include "plugin/connector.h"
+#include "plugin/load/branch.h"
 
 spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr)
 {
@@ -46,6 +47,7 @@ uint32_t sc_plugin_hint_of(const spec_connector *conn, const struct sc_plugin_re
 
 void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request)
 {
+    sc_plugin_states_unpin(conn, request);
     sc_radix_unpin(conn->radix, request->pinned);
     request->pinned = (struct sc_radix_ref){0};
     atomic_store(&request->piece_last, 0);

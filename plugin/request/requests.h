@@ -88,6 +88,14 @@ struct sc_plugin_guess {
     uint64_t *slabs; /* planner `chunk`: rows as bits, scratch; else NULL. Constant after open */
 };
 
+/* load/branch.c: the branch that the match ends at, of a model whose layers keep states. */
+struct sc_plugin_state_match {
+    struct sc_radix_segment *segments; /* [states.segments_max] set by open, constant; NULL: none */
+    struct sc_store_range *ranges;     /* [likewise] of what is loaded of it */
+    uint64_t segment_count;
+    struct sc_radix_ref pinned; /* its last run */
+};
+
 /* A request's part of a store call, from its check to its end. */
 struct sc_plugin_step {
     struct spec_store_params params;
@@ -101,6 +109,7 @@ struct sc_plugin_step {
     uint64_t present_end;    /* up to here it is stored already, and no worse */
     uint64_t rows_most;      /* of an extent */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
+    uint64_t state_count;            /* extents of states, which it may need too */
 };
 
 struct sc_plugin_request {
@@ -150,6 +159,7 @@ struct sc_plugin_request {
     uint64_t coarse_rows; /* of the ranges' rows, those that have codes alone, */
     uint64_t planed_rows; /* and of these, those that can be refined */
     struct sc_radix_ref pinned;
+    struct sc_plugin_state_match branch;
     struct spec_provenance provenance; /* the worst over the match */
     struct spec_provenance delivered;  /* the worst that get_important delivered; lookup zeroes */
     struct spec_provenance ahead;      /* the worst that came ahead; zero: none did */
@@ -167,10 +177,11 @@ struct sc_plugin_request {
     /* The open store pass. Host thread. */
     struct sc_plugin_step step;
     struct sc_plugin_save *pass[SC_PLUGIN_PASS_SAVES];
+    struct sc_plugin_state_pass *pass_states; /* NULL: the pass stores none */
     uint64_t pass_saves;
     uint64_t pass_first, pass_count;
     uint64_t pass_known;     /* tokens that were known before it */
-    uint32_t pass_layer;     /* next layer; 0: no pass is open */
+    uint32_t pass_layer;     /* next layer, as calls count them; 0: no pass is open */
     spec_status pass_status; /* SPEC_OK, or why the pass was given up */
     spec_ticket pass_ticket; /* the last layer's */
     struct sc_radix_ref

@@ -14,6 +14,7 @@
  * Tests: conformance (abi_082_*, abi_083_*, abi_087_*), tests/unit/plugin/test_save.c */
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
+#include "plugin/save/branch.h"
 #include "plugin/save/queue.h"
 
 #include <string.h>
@@ -21,6 +22,8 @@
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
     conn->saves.count = (uint64_t)conn->config.max_requests * 4 + SC_PLUGIN_PASS_SAVES;
+    if (conn->states.count > 0)
+        conn->saves.count += SC_PLUGIN_STATE_SAVES;
     conn->saves.slots = sc_alloc_array(&conn->alloc, conn->saves.count, sizeof(*conn->saves.slots));
     conn->index.drops = sc_alloc_array(&conn->alloc, SC_PLUGIN_DROPS, sizeof(*conn->index.drops));
     if (conn->saves.slots == NULL || conn->index.drops == NULL)
@@ -103,9 +106,12 @@ static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
                        struct sc_store_provenance *ret_provenance, struct sc_radix_match *ret_match)
 {
     const struct sc_plugin_request *request = save->request;
-    struct sc_radix_query query = sc_plugin_query_of(request);
-    query.token_count = save->first + save->count; /* later passes add to the request's */
-    query.hint = sc_plugin_hint_of(conn, request);
+    const struct sc_plugin_text text = sc_plugin_save_text(save);
+    struct sc_radix_query query = {.root = request->root,
+                                   .tokens = text.tokens,
+                                   .token_count = save->first + save->count, /* later passes add */
+                                   .marks = text.marks,
+                                   .hint = sc_plugin_hint_of(conn, request)};
     for (;;) {
         sc_plugin_drops_flush(conn);
         struct spec_provenance worst = worth_of(conn, save, query);
@@ -119,21 +125,35 @@ static void match_save(spec_connector *conn, const struct sc_plugin_save *save,
     }
 }
 
+/* What follows from rows that the index has now, and that were not there before `present`. */
+static void rows_committed(spec_connector *conn, const struct sc_plugin_save *save,
+                           uint64_t present, uint64_t indexed_end, uint64_t first_id)
+{
+    uint64_t end = save->first + save->count, chunk = conn->config.chunk_tokens;
+    bool is_begun = present > (end - 1) / chunk * chunk; /* others began the last one's chunk */
+    if (is_begun && end % chunk == 0)
+        sc_plugin_kick(conn, SC_JOB_MERGE);
+    bool is_tail = is_begun && end % chunk != 0 && indexed_end == end;
+    atomic_store(&save->request->tail, is_tail ? first_id : 0);
+    sc_count(&conn->stats.stored_tokens, indexed_end - present);
+    sc_count(&conn->stats.stored_chunks, sc_plugin_chunk_count(conn, present, indexed_end));
+}
+
 /* Appends records of the rows behind the match, then makes them visible. */
 static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save,
                                const struct sc_store_provenance *provenance,
                                const struct sc_radix_match *match)
 {
     const struct sc_plugin_request *request = save->request;
+    const struct sc_plugin_text text = sc_plugin_save_text(save);
     uint64_t end = save->first + save->count, present = match->token_count;
-    uint64_t chunk = conn->config.chunk_tokens;
     struct sc_plugin_piece piece = sc_plugin_piece_at(conn, save->first, end, present);
     struct sc_store_commit commit = {
         .piece_first = (uint32_t)(sc_plugin_chunk_count(conn, save->first, present + 1) - 1),
         .skip = (uint32_t)(present - piece.first),
-        .tokens = request->tokens,
-        .marks = request->store_marks,
-        .mark_count = request->mark_count,
+        .tokens = text.tokens,
+        .marks = text.store_marks,
+        .mark_count = text.marks.count,
         .provenance = provenance,
     };
     memcpy(commit.root, request->root.bytes, sizeof(commit.root));
@@ -154,13 +174,8 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     if (atomic_load(&conn->index.drop_count) > 0) /* what it replaced */
         sc_plugin_kick(conn, SC_JOB_TIDY);
     sc_store_build_codes(conn->store);
-    bool is_begun = present > (end - 1) / chunk * chunk; /* others began the last one's chunk */
-    if (is_begun && end % chunk == 0)
-        sc_plugin_kick(conn, SC_JOB_MERGE);
-    bool is_tail = is_begun && end % chunk != 0 && indexed_end == end;
-    atomic_store(&save->request->tail, is_tail ? first_id : 0);
-    sc_count(&conn->stats.stored_tokens, indexed_end - present);
-    sc_count(&conn->stats.stored_chunks, sc_plugin_chunk_count(conn, present, indexed_end));
+    if (save->states == NULL)
+        rows_committed(conn, save, present, indexed_end, first_id);
     if (status == SPEC_E_NO_MEMORY) /* the index is full; nothing else is a reason to evict */
         sc_plugin_evict_ask_runs(conn);
     return status;
@@ -213,6 +228,8 @@ static void end_save(spec_connector *conn, struct sc_plugin_save *save)
     struct sc_plugin_request *request = save->request;
     spec_ticket ticket = save->ticket;
     spec_status status = save->status;
+    if (save->states != NULL)
+        sc_plugin_states_unref(conn, save->states);
     sc_plugin_save_put(conn, save);
     sc_plugin_request_unhold(request);
     sc_plugin_ticket_resolve(conn, ticket, status);

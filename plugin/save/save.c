@@ -14,14 +14,26 @@
 #include "plugin/args/dtype.h"
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
+#include "plugin/save/branch.h"
 #include "plugin/save/queue.h"
 
 #include <string.h>
 
 #define SAVE_PIECES (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
 
+struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save)
+{
+    const struct sc_plugin_request *request = save->request;
+    if (save->states != NULL)
+        return save->states->text;
+    return (struct sc_plugin_text){.tokens = request->tokens,
+                                   .token_count = request->token_count,
+                                   .marks = {request->marks, request->mark_count},
+                                   .store_marks = request->store_marks};
+}
+
 /* What one extent holds, piece by piece. The chain stands at `first` when this begins. */
-static uint64_t plan_pieces(const spec_connector *conn, const struct sc_plugin_request *request,
+static uint64_t plan_pieces(const spec_connector *conn, const struct sc_plugin_text *text,
                             struct sc_chain *chain, uint64_t first, uint64_t count,
                             struct sc_store_piece_plan *ret_plan)
 {
@@ -35,28 +47,29 @@ static uint64_t plan_pieces(const spec_connector *conn, const struct sc_plugin_r
                                              .chunk_first = piece.chunk_first,
                                              .row_count = (uint32_t)(piece.end - position)};
         sc_hash_to_bytes(chain->grid, plan->chunk_hash);
-        sc_chain_extend(chain, request->tokens + position, piece.end - position,
-                        (struct sc_marks){request->marks, request->mark_count});
+        sc_chain_extend(chain, text->tokens + position, piece.end - position, text->marks);
         sc_hash_to_bytes(sc_chain_at(chain), plan->hash);
     }
     return piece_count;
 }
 
-/* Begins one extent for [first, first + count) and queues its save. */
-static spec_status begin_save(spec_connector *conn, struct sc_plugin_request *request,
-                              struct sc_chain *chain, uint64_t first, uint64_t count,
-                              struct spec_error *reterr)
+spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request *request,
+                                 struct sc_plugin_state_pass *states, struct sc_chain *chain,
+                                 uint64_t first, uint64_t count, struct sc_plugin_save **ret_save,
+                                 struct spec_error *reterr)
 {
     struct sc_store_piece_plan plan[SAVE_PIECES];
     struct sc_plugin_save *save = sc_plugin_save_take(conn);
     if (save == NULL)
         return sc_fail(reterr, SPEC_E_BUSY, "store: all %" PRIu64 " saves are in flight",
                        conn->saves.count);
+    save->request = request;
+    save->states = states;
+    const struct sc_plugin_text text = sc_plugin_save_text(save);
     const struct sc_store_pass pass = {.pieces = plan,
                                        .piece_count =
-                                           plan_pieces(conn, request, chain, first, count, plan),
+                                           plan_pieces(conn, &text, chain, first, count, plan),
                                        .user = save}; /* the commit says its provenance */
-    save->request = request;
     save->first = first;
     save->count = count;
     save->ticket = request->pass_ticket;
@@ -78,7 +91,7 @@ static spec_status begin_save(spec_connector *conn, struct sc_plugin_request *re
         request->save_head = save;
     request->save_tail = save;
     pthread_mutex_unlock(&conn->saves.lock);
-    request->pass[request->pass_saves++] = save;
+    *ret_save = save;
     return SPEC_OK;
 }
 
@@ -88,8 +101,8 @@ static uint64_t chunk_of(const spec_connector *conn, uint64_t position)
     return position - position % conn->config.chunk_tokens;
 }
 
-/* Rows of one extent: a multiple of the chunk, so that extents part on the grid. */
-static uint64_t save_tokens_max(const spec_connector *conn)
+/* A multiple of the chunk, so that extents part on the grid. */
+uint64_t sc_plugin_save_rows_max(const spec_connector *conn)
 {
     uint64_t rows = sc_store_extent_rows_max(conn->store);
     rows = rows < SC_PLUGIN_SAVE_TOKENS ? rows : SC_PLUGIN_SAVE_TOKENS;
@@ -99,15 +112,14 @@ static uint64_t save_tokens_max(const spec_connector *conn)
 /* Rows of one extent of a pass: fewer, when what is free lies in short runs. */
 static uint64_t save_tokens(const spec_connector *conn, uint64_t token_count)
 {
-    uint64_t most = save_tokens_max(conn);
+    uint64_t most = sc_plugin_save_rows_max(conn);
     uint64_t fit = sc_store_extent_rows_fit(conn->store, token_count);
     bool is_one = fit == 0 || fit == token_count || fit > most;
     return is_one || token_count / fit + 2 > SC_PLUGIN_PASS_SAVES ? most : fit;
 }
 
-/* Of `step` rows at most. */
-static uint64_t count_saves(const spec_connector *conn, uint64_t first, uint64_t count,
-                            uint64_t step)
+uint64_t sc_plugin_save_count(const spec_connector *conn, uint64_t first, uint64_t count,
+                              uint64_t step)
 {
     uint64_t lead = chunk_of(conn, first);
     return step == 0 ? UINT64_MAX : (first + count - lead - 1) / step + 1;
@@ -123,7 +135,9 @@ static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *r
     for (uint64_t first = request->step.present_end; first < end && status == SPEC_OK;) {
         uint64_t next = chunk_of(conn, first) + step;
         next = next < end ? next : end;
-        status = begin_save(conn, request, chain, first, next - first, reterr);
+        status = sc_plugin_save_begin(conn, request, NULL, chain, first, next - first,
+                                      &request->pass[request->pass_saves], reterr);
+        request->pass_saves += status == SPEC_OK;
         first = next;
     }
     return status;
@@ -148,6 +162,7 @@ static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request
     spec_status told = why == SPEC_E_BUSY || why == SPEC_E_IO ? why : SPEC_OK;
     for (uint64_t i = from; i < request->pass_saves; i++)
         sc_plugin_save_give_up(conn, request->pass[i], told);
+    sc_plugin_states_give_up(conn, request, why);
     request->pass_status = why;
 }
 
@@ -221,11 +236,14 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->is_wanted = step->is_wanted && !step->is_bypassed;
     step->present_end = step->is_wanted ? find_present(conn, request) : first;
     uint64_t left = first + count - step->present_end;
-    step->rows_most = step->is_wanted ? save_tokens(conn, left) : save_tokens_max(conn);
-    step->save_count = left > 0 ? count_saves(conn, step->present_end, left, step->rows_most) : 0;
+    step->rows_most = step->is_wanted ? save_tokens(conn, left) : sc_plugin_save_rows_max(conn);
+    step->save_count =
+        left > 0 ? sc_plugin_save_count(conn, step->present_end, left, step->rows_most) : 0;
     bool is_several = step->save_count > 0 && step->save_count <= SC_PLUGIN_PASS_SAVES;
     uint64_t parts = is_several ? step->save_count : 1;
     parts++; /* what is not admitted */
+    step->state_count = conn->states.count > 0 ? sc_plugin_states_extents(conn, first + count) : 0;
+    parts += step->state_count;
     request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)parts);
     if (request->pass_ticket == 0) {
         sc_plugin_pass_unpin(conn, request);
@@ -315,6 +333,19 @@ static void pass_bypass(spec_connector *conn, struct sc_plugin_request *request)
     request->refused_by = SC_REFUSED_BYPASS;
 }
 
+/* Of a pass all of whose rows are there, or are stored now: a match that ends with it is what its
+ * states are for. Returns what parts of the ticket say that have no save. */
+static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *request)
+{
+    struct spec_error why = {.struct_size = sizeof(why)};
+    spec_status status = sc_plugin_states_begin(conn, request, &why);
+    if (status != SPEC_OK)
+        sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
+                             SPEC_LOG_WARN, "store of states at token %" PRIu64 " given up: %s",
+                             request->pass_first + request->pass_count, why.text);
+    return sc_plugin_ticket_status(status);
+}
+
 /* A lack of space or of objects gives the pass up. */
 void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request)
 {
@@ -349,8 +380,17 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     status = request->pass_status;
     if (status == SPEC_OK && request->refused_from != UINT64_MAX)
         status = SPEC_E_DROPPED;
-    for (uint64_t i = request->pass_saves; i < step->part_count; i++)
+    if (status == SPEC_OK && step->state_count > 0)
+        status = states_begin(conn, request);
+    for (uint64_t i = request->pass_saves + sc_plugin_states_saves(request); i < step->part_count;
+         i++)
         sc_plugin_ticket_resolve(conn, request->pass_ticket, status);
+}
+
+/* The store's layer that the step fills. */
+static uint32_t step_layer(const spec_connector *conn, const struct sc_plugin_request *request)
+{
+    return conn->states.is_alone ? 0 : sc_plugin_row_layer(conn, request->step.params.layer);
 }
 
 struct pack_source {
@@ -375,6 +415,15 @@ static void pack_rows(void *user, uint32_t part, uint64_t row_first, uint64_t ro
     sc_kernels_part_pack(&how, part == SC_STORE_PART_V ? 1 : 0, first, row_count, dst);
 }
 
+static void pack_blank(void *user, uint32_t part, uint64_t row_first, uint64_t row_count,
+                       uint8_t *dst)
+{
+    const struct pack_source *source = user;
+    (void)part;
+    (void)row_first;
+    memset(dst, 0, row_count * source->conn->dims.row_bytes);
+}
+
 static void source_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret_spans)
 {
     const struct pack_source *source = user;
@@ -386,6 +435,8 @@ static void source_spans(void *user, uint64_t row, uint64_t count, uint8_t **ret
 static struct sc_store_source source_of(struct pack_source *source, uint32_t layer)
 {
     const struct sc_kernels_memory *memory = source->how.memory;
+    if (source->conn->states.is_alone)
+        return (struct sc_store_source){.pack = pack_blank, .user = source};
     source->how = sc_plugin_move_of(sc_plugin_shape_of(source->conn, layer));
     source->how.kernels = source->conn->kernels;
     source->how.memory = memory;
@@ -403,7 +454,7 @@ static struct sc_store_source source_of(struct pack_source *source, uint32_t lay
 static spec_status put_layer(spec_connector *conn, const struct sc_plugin_request *request,
                              struct sc_plugin_save *save, struct spec_error *reterr)
 {
-    uint32_t layer = request->step.params.layer;
+    uint32_t layer = step_layer(conn, request);
     struct pack_source from = {.conn = conn,
                                .how.memory = &request->step.memory.at,
                                .first = save->first - request->pass_first};
@@ -430,7 +481,7 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
 
 void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
 {
-    uint32_t layer = request->step.params.layer;
+    uint32_t layer = step_layer(conn, request);
     bool last = layer + 1 == conn->dims.layer_count;
     if (request->pass_status == SPEC_OK && !is_good_enough(conn, request, &request->delivered))
         give_pass_up(conn, request, 0, SPEC_E_DROPPED); /* a layer was delivered in part */
@@ -461,6 +512,7 @@ void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *reques
     if (request->pass_status == SPEC_OK)
         give_pass_up(conn, request, 0, SPEC_E_DROPPED);
     let_saves_go(conn, request);
+    sc_plugin_states_let_go(conn, request);
     sc_plugin_pass_unpin(conn, request);
     sc_plugin_ticket_forget(conn, request->pass_ticket);
     request->token_count = request->pass_known;

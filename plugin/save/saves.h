@@ -8,6 +8,7 @@
 
 #include "base/exec.h"
 #include "base/log.h"
+#include "hashing/chain.h"
 #include "store/store.h"
 
 #define SC_PLUGIN_SAVE_TOKENS 4096u /* rows of one extent at most: bounds the pieces of a plan */
@@ -15,6 +16,15 @@
 
 struct sc_plugin_request;
 struct sc_plugin_parcel;
+struct sc_plugin_state_pass;
+
+/* What a save's rows are of: its request's tokens, or those of a branch of states. */
+struct sc_plugin_text {
+    const uint32_t *tokens;
+    uint64_t token_count;
+    struct sc_marks marks;
+    const struct sc_store_mark *store_marks; /* the same, as the store writes them */
+};
 
 enum sc_plugin_save_state { SC_SAVE_WRITING, SC_SAVE_WRITTEN };
 
@@ -24,7 +34,8 @@ struct sc_plugin_save {
     spec_connector *conn;
     struct sc_plugin_request *request;
     struct sc_store_extent *extent;
-    uint64_t first, count; /* tokens */
+    struct sc_plugin_state_pass *states; /* it is of a branch of states; NULL: of rows */
+    uint64_t first, count;               /* tokens */
     spec_ticket ticket;
     struct spec_provenance provenance; /* what it is computed on; set before its last layer */
 
@@ -85,6 +96,19 @@ void sc_plugin_pass_unpin(spec_connector *conn, struct sc_plugin_request *reques
 void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request);
 /* What the open pass is computed on is void: it goes on, and stores nothing. */
 void sc_plugin_pass_void(spec_connector *conn, struct sc_plugin_request *request);
+/* Extents of at most `step` rows, parted on the chunk grid, that [first, first + count) takes; and
+ * the rows of one. */
+uint64_t sc_plugin_save_count(const spec_connector *conn, uint64_t first, uint64_t count,
+                              uint64_t step);
+uint64_t sc_plugin_save_rows_max(const spec_connector *conn);
+/* Begins one of them, of a branch (states) or of the request's tokens; it is queued behind those
+ * that the request has. Its chain stands at `first`, and goes on. */
+spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request *request,
+                                 struct sc_plugin_state_pass *states, struct sc_chain *chain,
+                                 uint64_t first, uint64_t count, struct sc_plugin_save **ret_save,
+                                 struct spec_error *reterr);
+/* Where the tokens that its rows are of stand. */
+struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save);
 
 /* commit.c */
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr);

@@ -12,6 +12,7 @@
 #include "plugin/args/provenance.h"
 #include "plugin/connector.h"
 #include "plugin/device/course.h"
+#include "plugin/save/branch.h"
 
 #include <string.h>
 
@@ -29,9 +30,9 @@ static spec_status check_pass(const spec_connector *conn, const struct sc_plugin
                        ", layer 0 had %" PRIu64 " + %" PRIu64,
                        params->layer, params->first_token, params->token_count, request->pass_first,
                        request->pass_count);
-    if (params->layer >= conn->dims.layer_count)
+    if (params->layer >= sc_plugin_layers_named(conn))
         return sc_fail(reterr, SPEC_E_INVALID, "store: the model has %" PRIu32 " layers",
-                       conn->dims.layer_count);
+                       sc_plugin_layers_named(conn));
     if (params->layer == 0 && params->first_token > request->stored_end)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: the range begins at %" PRIu64 ", rows end at %" PRIu64,
@@ -77,6 +78,22 @@ static struct spec_provenance computed_on(const struct sc_plugin_request *reques
     return worst;
 }
 
+/* The step's memory: rows of its layer, or its state. */
+static spec_status check_memory(spec_connector *conn, const struct spec_store_params *params,
+                                struct sc_plugin_request *request, struct spec_error *reterr)
+{
+    struct sc_plugin_memory *memory = &request->step.memory;
+    if (sc_plugin_keeps_state(conn, params->layer))
+        return sc_plugin_state_memory(conn, params->layer, "store: memory", params->memory, memory,
+                                      reterr);
+    uint32_t layer = sc_plugin_row_layer(conn, params->layer);
+    const struct sc_plugin_memory_need need = {
+        "store: memory", SC_MEMORY_SOURCE, sc_plugin_shape_of(conn, layer), params->token_count};
+    struct sc_plugin_device_seat seat = {&conn->device, (uint64_t)(request - conn->requests.slots)};
+    const struct sc_plugin_memory_way way = {sc_plugin_course_check, &seat};
+    return sc_plugin_memory_check_on(params->memory, &need, &way, memory, reterr);
+}
+
 /* Checks a step and notes it in its request. */
 static spec_status check_step(spec_connector *conn, const struct spec_store_params *params,
                               struct sc_plugin_request *request, struct spec_error *reterr)
@@ -90,12 +107,7 @@ static spec_status check_step(spec_connector *conn, const struct spec_store_para
         status = check_pass(conn, request, params, reterr);
     if (status != SPEC_OK)
         return status;
-    const struct sc_plugin_memory_need need = {"store: memory", SC_MEMORY_SOURCE,
-                                               sc_plugin_shape_of(conn, params->layer),
-                                               params->token_count};
-    struct sc_plugin_device_seat seat = {&conn->device, (uint64_t)(request - conn->requests.slots)};
-    const struct sc_plugin_memory_way way = {sc_plugin_course_check, &seat};
-    status = sc_plugin_memory_check_on(params->memory, &need, &way, &step->memory, reterr);
+    status = check_memory(conn, params, request, reterr);
     if (status != SPEC_OK)
         return status;
     step->params = *params;
@@ -154,12 +166,17 @@ static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *req
         sc_plugin_pass_begin(conn, request);
         request->pass_known = known_before;
     }
-    sc_plugin_pass_put(conn, request);
+    bool is_last = params->layer + 1 == sc_plugin_layers_named(conn);
+    if (sc_plugin_keeps_state(conn, params->layer))
+        sc_plugin_states_put(conn, request);
+    if (!sc_plugin_keeps_state(conn, params->layer) || (conn->states.is_alone && is_last))
+        sc_plugin_pass_put(conn, request);
     request->pass_layer = params->layer + 1;
     step->is_named = false;
-    if (request->pass_layer < conn->dims.layer_count)
+    if (!is_last)
         return 0;
     request->pass_layer = 0;
+    sc_plugin_states_let_go(conn, request);
     sc_plugin_pass_unpin(conn, request);
     request->stored_end = params->first_token + params->token_count;
     return request->pass_ticket;

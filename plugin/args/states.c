@@ -1,0 +1,115 @@
+/* Which layers keep a state, and how their states lie in the store's. Contract: states.h. */
+#include "plugin/args/states.h"
+
+#include "plugin/args/args.h"
+#include "plugin/args/dtype.h"
+#include "plugin/args/target.h"
+#include "plugin/connector.h"
+
+#include <string.h>
+
+/* Of a token whose layers all keep states: then a branch has few rows, and a token is small beside
+ * what it is in other models. */
+#define BLANK_BYTES 1024u
+
+uint32_t sc_plugin_layers_named(const spec_connector *conn)
+{
+    return conn->states.count > 0 ? conn->states.layer_count : conn->dims.layer_count;
+}
+
+bool sc_plugin_keeps_state(const spec_connector *conn, uint32_t layer)
+{
+    return conn->states.count > 0 && conn->states.forms[layer].kind == SPEC_GROUP_STATE;
+}
+
+uint32_t sc_plugin_row_layer(const spec_connector *conn, uint32_t layer)
+{
+    return conn->states.count > 0 ? conn->states.rows_next[layer] : layer;
+}
+
+uint64_t sc_plugin_branch_rows(const spec_connector *conn)
+{
+    return conn->states.rows_each * conn->states.together;
+}
+
+/* ---- Open ------------------------------------------------------------------------------------ */
+
+static uint64_t ceil_of(uint64_t count, uint64_t each)
+{
+    return (count + each - 1) / each;
+}
+
+spec_status sc_plugin_states_layers(spec_connector *conn, const struct spec_model *model,
+                                    struct sc_plugin_layer_form *forms, struct spec_error *reterr)
+{
+    struct sc_plugin_states *states = &conn->states;
+    uint32_t rows = 0, count = 0;
+    uint64_t bytes = 0;
+    states->forms = forms;
+    states->layer_count = model->layer_count;
+    conn->layers = sc_alloc_array(&conn->alloc, model->layer_count, sizeof(*conn->layers));
+    states->places = sc_alloc_array(&conn->alloc, model->layer_count, sizeof(*states->places));
+    states->rows_next =
+        sc_alloc_array(&conn->alloc, model->layer_count, sizeof(*states->rows_next));
+    if (conn->layers == NULL || states->places == NULL || states->rows_next == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " layers", model->layer_count);
+    for (uint32_t l = 0; l < model->layer_count; l++) {
+        bool keeps = forms[l].kind == SPEC_GROUP_STATE;
+        if (keeps)
+            bytes = forms[l].state_bytes > bytes ? forms[l].state_bytes : bytes;
+        states->rows_next[l] = rows;
+        states->places[l] = keeps ? count++ : rows;
+        if (!keeps)
+            conn->layers[rows++] = forms[l];
+    }
+    states->count = count;
+    states->is_alone = rows == 0;
+    if (states->is_alone) {
+        conn->layers[rows++] = (struct sc_plugin_layer_form){
+            .shape = {.kv_head_count = 1, .dtype = SPEC_DTYPE_BYTES, .row_bytes = BLANK_BYTES}};
+        for (uint32_t l = 0; l < model->layer_count; l++)
+            states->rows_next[l] = rows; /* none is loaded */
+    }
+    conn->dims.layer_count = rows;
+    states->rows_each = ceil_of(bytes, conn->layers[0].shape.row_bytes);
+    states->together = ceil_of(states->count, rows);
+    struct sc_digest digest;
+    sc_digest_init(&digest, "states");
+    states->mark = sc_digest_done_whole(&digest);
+    return SPEC_OK;
+}
+
+void sc_plugin_states_close(spec_connector *conn)
+{
+    sc_alloc_free(&conn->alloc, conn->states.places);
+    sc_alloc_free(&conn->alloc, conn->states.rows_next);
+    sc_alloc_free(&conn->alloc, conn->states.forms);
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+spec_status sc_plugin_state_memory(const spec_connector *conn, uint32_t layer, const char *name,
+                                   const struct spec_memory *host,
+                                   struct sc_plugin_memory *ret_memory, struct spec_error *reterr)
+{
+    struct spec_memory memory;
+    uint64_t bytes = conn->states.forms[layer].state_bytes;
+    spec_status status = sc_plugin_args_read(&memory, &sc_plugin_form_memory, host, name, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (memory.device == SPEC_DEVICE_CUDA)
+        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: states are in host memory alone", name);
+    if (memory.device != SPEC_DEVICE_HOST || memory.device_index != 0)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: device is %" PRIu32 ", expected SPEC_DEVICE_HOST with index 0", name,
+                       memory.device);
+    if (memory.k_base == NULL || memory.k_bytes < bytes)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "%s: %" PRIu64 " bytes at %p, expected the layer's state_bytes %" PRIu64,
+                       name, memory.k_bytes, memory.k_base, bytes);
+    if (memory.v_base != NULL || memory.v_bytes != 0 || memory.slots != NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "%s: a state has no V and no slots", name);
+    *ret_memory = (struct sc_plugin_memory){.at = {.k_base = memory.k_base},
+                                            .target = &sc_plugin_target_host};
+    return SPEC_OK;
+}

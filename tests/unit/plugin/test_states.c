@@ -1,0 +1,462 @@
+/* Layers that keep states, at random: passes that end anywhere, part and are dropped; small disks,
+ * resets, power cuts, failing memory, threads.
+ *
+ *   twin   the ends of all passes that were ever begun, by the hash of all tokens before them
+ *
+ * Holds: a match ends where a pass was begun that ended there, and every layer of it is right, or
+ * its load says that it is not. */
+#include "tests/unit/plugin/plugin_fixture.h"
+
+#include <pthread.h>
+
+#define LAYERS 5u
+#define ENDS   4096u
+#define CUT    UINT64_C(1000000)
+
+static const uint64_t STATE_BYTES[LAYERS] = {300, 0, 5000, 4999, 0}; /* 0: rows */
+
+struct scene {
+    struct rig rig;
+    struct spec_layer_group groups[LAYERS];
+    uint32_t layers[LAYERS];
+    pthread_mutex_t lock;
+    uint64_t ends[ENDS], end_count; /* guarded by the lock */
+    uint64_t hits, passes;
+};
+
+struct player {
+    struct scene *scene;
+    uint64_t random;
+    bool may_fail; /* reads and writes may */
+    pthread_t thread;
+};
+
+static uint64_t draw(struct player *player, uint64_t bound)
+{
+    player->random = rig_mix(player->random);
+    return player->random % bound;
+}
+
+/* ---- The scene ------------------------------------------------------------------------------ */
+
+static spec_status scene_try_open(struct scene *scene)
+{
+    struct spec_model model = rig_model(&scene->rig);
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        bool keeps = STATE_BYTES[l] > 0;
+        scene->layers[l] = l;
+        scene->groups[l] =
+            (struct spec_layer_group){.struct_size = sizeof(scene->groups[l]),
+                                      .kind = keeps ? SPEC_GROUP_STATE : SPEC_GROUP_FULL,
+                                      .layers = &scene->layers[l],
+                                      .layer_count = 1,
+                                      .kv_head_count = keeps ? 0 : scene->rig.heads,
+                                      .head_size = keeps ? 0 : scene->rig.head_size,
+                                      .state_bytes = STATE_BYTES[l]};
+    }
+    model.groups = scene->groups;
+    model.group_count = LAYERS;
+    return rig_try_open_model(&scene->rig, &model);
+}
+
+static void scene_open(struct scene *scene)
+{
+    if (scene_try_open(scene) != SPEC_OK)
+        fail_msg("open: %s", scene->rig.error.text);
+}
+
+static void scene_make(struct scene *scene, bool is_sim, const char *extra)
+{
+    memset(scene, 0, sizeof(*scene));
+    rig_init(&scene->rig, is_sim, extra);
+    rig_shape(&scene->rig, LAYERS, 2, 8, SPEC_DTYPE_F16);
+    pthread_mutex_init(&scene->lock, NULL);
+}
+
+static void scene_done(struct scene *scene)
+{
+    pthread_mutex_destroy(&scene->lock);
+    rig_done(&scene->rig);
+}
+
+static void end_add(struct scene *scene, uint64_t history)
+{
+    pthread_mutex_lock(&scene->lock);
+    assert_true(scene->end_count < ENDS);
+    scene->ends[scene->end_count++] = history;
+    pthread_mutex_unlock(&scene->lock);
+}
+
+static bool end_has(struct scene *scene, uint64_t history)
+{
+    bool has = false;
+    pthread_mutex_lock(&scene->lock);
+    for (uint64_t i = 0; i < scene->end_count && !has; i++)
+        has = scene->ends[i] == history;
+    pthread_mutex_unlock(&scene->lock);
+    return has;
+}
+
+/* ---- Layers --------------------------------------------------------------------------------- */
+
+static void state_of(const struct prompt *prompt, uint64_t end, uint32_t layer, uint8_t *dst)
+{
+    uint64_t x = prompt->history[end - 1] + layer;
+    for (uint64_t i = 0; i < STATE_BYTES[layer]; i++)
+        dst[i] = (uint8_t)(i % 8 == 0 ? (x = rig_mix(x)) : x >> (i % 8 * 8));
+}
+
+static struct spec_memory state_memory(uint8_t *bytes, uint32_t layer)
+{
+    return (struct spec_memory){.struct_size = sizeof(struct spec_memory),
+                                .dtype = SPEC_DTYPE_F16,
+                                .k_base = bytes,
+                                .k_bytes = STATE_BYTES[layer]};
+}
+
+static spec_status layer_store(struct rig *rig, spec_request request, const struct prompt *prompt,
+                               uint64_t first, uint64_t count, uint32_t layer, spec_ticket *ticket)
+{
+    uint8_t bytes[5000];
+    if (STATE_BYTES[layer] == 0)
+        return rig_store_layer(rig, request, prompt, first, count, layer, ticket);
+    state_of(prompt, first + count, layer, bytes);
+    const struct spec_memory memory = state_memory(bytes, layer);
+    const struct spec_store_params params = {.struct_size = sizeof(params),
+                                             .layer = layer,
+                                             .request = request,
+                                             .first_token = first,
+                                             .token_count = count,
+                                             .memory = &memory};
+    return sc_plugin_store(rig->conn, &params, 1, ticket, NULL);
+}
+
+/* Whether it came; then it is right. */
+static bool layer_load(struct player *player, spec_request request, const struct prompt *prompt,
+                       uint64_t from, uint64_t end, uint32_t layer)
+{
+    struct rig *rig = &player->scene->rig;
+    uint8_t bytes[5000 + RIG_GUARD], right[5000 + RIG_GUARD];
+    spec_status status;
+    if (STATE_BYTES[layer] == 0) {
+        struct area area = rig_area(rig, end - from + 1);
+        struct spec_important item = {.struct_size = sizeof(item),
+                                      .request = request,
+                                      .layer = layer,
+                                      .destination = &area.memory};
+        status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
+        assert_true(status != SPEC_OK ||
+                    rig_area_is_right(rig, &area, prompt, from, end - from, layer));
+        rig_area_free(&area);
+    } else {
+        memset(bytes, 0xa5, sizeof(bytes));
+        memset(right, 0xa5, sizeof(right));
+        state_of(prompt, end, layer, right);
+        struct spec_memory memory = state_memory(bytes, layer);
+        struct spec_important item = {.struct_size = sizeof(item),
+                                      .request = request,
+                                      .layer = layer,
+                                      .destination = &memory};
+        status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
+        assert_int_equal(item.row_count, status == SPEC_OK);
+        assert_true(status != SPEC_OK || memcmp(bytes, right, sizeof(right)) == 0);
+    }
+    bool is_lost = status == SPEC_E_STALE || status == SPEC_E_CORRUPT || status == SPEC_E_IO;
+    if (status != SPEC_OK && !(player->may_fail && is_lost))
+        fail_msg("layer %u: %s", layer, sc_status_name(status));
+    return status == SPEC_OK;
+}
+
+/* ---- Steps ---------------------------------------------------------------------------------- */
+
+static struct prompt prompt_draw(struct player *player)
+{
+    static const uint64_t SHARED[] = {0, 50, 64, 120, 200};
+    return rig_prompt(draw(player, 3), SHARED[draw(player, 5)], draw(player, 3),
+                      10 + draw(player, 300));
+}
+
+/* A pass [first, end); false: it was dropped in its midst. */
+static bool pass_store(struct player *player, spec_request request, const struct prompt *prompt,
+                       uint64_t first, uint64_t end, spec_ticket *ticket)
+{
+    struct rig *rig = &player->scene->rig;
+    uint64_t most = draw(player, 10) == 0 ? 1 + draw(player, LAYERS - 1) : LAYERS;
+    end_add(player->scene, prompt->history[end - 1]);
+    for (uint32_t l = 0; l < most; l++) {
+        spec_status status = layer_store(rig, request, prompt, first, end - first, l, ticket);
+        if (status == SPEC_E_STALE && player->may_fail)
+            return false;
+        if (status != SPEC_OK)
+            fail_msg("store: layer %u: %s", l, sc_status_name(status));
+    }
+    if (most < LAYERS)
+        (void)sc_plugin_store_abort(rig->conn, request, first, NULL);
+    return most == LAYERS;
+}
+
+/* Passes to the prompt's end; what all of them said in the end. */
+static spec_status passes_store(struct player *player, const struct prompt *prompt)
+{
+    struct rig *rig = &player->scene->rig;
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    spec_status all = rig_try_lookup(rig, prompt, 0, 0, &found);
+    if (all != SPEC_OK)
+        return all;
+    uint64_t first = found.matched_tokens;
+    while (first < prompt->count && all == SPEC_OK) {
+        uint64_t left = prompt->count - first, end = first + 1 + draw(player, left);
+        spec_ticket ticket = 0;
+        if (draw(player, 3) == 0)
+            end = prompt->count;
+        if (!pass_store(player, found.request, prompt, first, end, &ticket)) {
+            if (player->may_fail && draw(player, 2) == 0)
+                break;
+            continue;
+        }
+        if (ticket == 0)
+            break;
+        spec_status status = rig_wait(rig, ticket);
+        all = all == SPEC_OK ? status : all;
+        player->scene->passes++;
+        first = end;
+    }
+    (void)sc_plugin_release(rig->conn, found.request, NULL);
+    return first == prompt->count ? all : SPEC_E_DROPPED;
+}
+
+/* Returns where the match ends. */
+static uint64_t match_check(struct player *player, const struct prompt *prompt, uint64_t from)
+{
+    struct rig *rig = &player->scene->rig;
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    if (rig_try_lookup(rig, prompt, from, RIG_MAX, &found) != SPEC_OK)
+        return 0;
+    uint64_t end = found.matched_tokens;
+    assert_true(end == from || end_has(player->scene, prompt->history[end - 1]));
+    for (uint32_t l = 0; l < LAYERS && end > from; l++)
+        if (!layer_load(player, found.request, prompt, from, end, l))
+            break;
+    player->scene->hits += end > from;
+    (void)sc_plugin_release(rig->conn, found.request, NULL);
+    return end;
+}
+
+static void step(struct player *player)
+{
+    struct prompt prompt = prompt_draw(player);
+    if (draw(player, 2) == 0)
+        (void)passes_store(player, &prompt);
+    else
+        (void)match_check(player, &prompt, draw(player, 3) == 0 ? draw(player, prompt.count) : 0);
+    rig_prompt_free(&prompt);
+}
+
+/* ---- Tests ---------------------------------------------------------------------------------- */
+
+static void what_was_stored_is_matched_where_it_ended(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        scene_make(&scene, true, seed == 2 ? "\"chunk_tokens\": 16" : "\"chunk_tokens\": 64");
+        scene_open(&scene);
+        struct player player = {.scene = &scene, .random = seed};
+        for (uint32_t i = 0; i < 60; i++) {
+            struct prompt prompt = prompt_draw(&player);
+            spec_status status;
+            do
+                status = passes_store(&player, &prompt);
+            while (status == SPEC_E_DROPPED);
+            assert_int_equal(status, SPEC_OK);
+            assert_int_equal(match_check(&player, &prompt, 0), prompt.count);
+            if (i % 20 == 19) {
+                rig_close(&scene.rig);
+                scene_open(&scene);
+                assert_int_equal(match_check(&player, &prompt, 0), prompt.count);
+            }
+            rig_check_index(&scene.rig);
+            rig_prompt_free(&prompt);
+        }
+        scene_done(&scene);
+    }
+}
+
+static void on_small_disks_over_resets_and_reopens(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    static const char *const EXTRAS[] = {
+        "\"disk_bytes\": \"2MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 1000000000",
+        "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"chunk_tokens\": 16, "
+        "\"lease_ns_max\": 0",
+        "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"host_bytes\": \"256KiB\", "
+        "\"lease_ns_max\": 1000000000"};
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        scene_make(&scene, true, EXTRAS[seed]);
+        scene_open(&scene);
+        struct player player = {.scene = &scene, .random = seed + 10, .may_fail = true};
+        for (uint32_t i = 0; i < 400; i++) {
+            uint64_t what = draw(&player, 60);
+            step(&player);
+            if (what == 0) {
+                rig_close(&scene.rig);
+                scene_open(&scene);
+            } else if (what == 1) {
+                (void)sc_plugin_reset(scene.rig.conn, NULL);
+            } else if (what < 6) {
+                rig_pass_ns(&scene.rig, UINT64_C(1500000000));
+            }
+        }
+        rig_settle(&scene.rig);
+        rig_check_index(&scene.rig);
+        print_message("seed %lu: %lu passes, %lu hits\n", seed, scene.passes, scene.hits);
+        assert_true(scene.hits > 20);
+        scene_done(&scene);
+    }
+}
+
+static void over_power_cuts(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    scene_make(&scene, true, "\"segment_bytes\": \"1MiB\", \"disk_bytes\": \"32MiB\"");
+    sc_io_sim_disk_close(scene.rig.disk);
+    struct sc_io_sim_disk_params params = {.alloc = &scene.rig.disk_alloc, .seed = 1, .journal = 2};
+    assert_int_equal(sc_io_sim_disk_open(&params, &scene.rig.disk, NULL), SPEC_OK);
+    struct player player = {.scene = &scene, .random = 77, .may_fail = true};
+    for (uint32_t i = 0; i < 60; i++) {
+        scene_open(&scene);
+        struct prompt prompt = prompt_draw(&player);
+        (void)match_check(&player, &prompt, 0);
+        sc_io_sim_power_off_after(scene.rig.disk, 5 + draw(&player, 150));
+        for (uint32_t j = 0; j < 6; j++)
+            step(&player);
+        sc_io_sim_power_off(scene.rig.disk);
+        rig_close(&scene.rig);
+        assert_int_equal(sc_io_sim_disk_crash(scene.rig.disk, i, NULL), SPEC_OK);
+        rig_prompt_free(&prompt);
+    }
+    scene_open(&scene);
+    print_message("%lu passes, %lu hits\n", scene.passes, scene.hits);
+    assert_true(scene.hits > 10);
+    scene_done(&scene);
+}
+
+/* Each allocation of an open fails once. */
+static void an_open_without_memory_gives_all_of_it_back(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    scene_make(&scene, true, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\"");
+    spec_status status = SPEC_E_NO_MEMORY;
+    for (int64_t n = 0; status != SPEC_OK; n++) {
+        atomic_store(&scene.rig.memory.countdown, n);
+        status = scene_try_open(&scene);
+        atomic_store(&scene.rig.memory.countdown, -1);
+        if (status == SPEC_OK)
+            break;
+        if (status != SPEC_E_NO_MEMORY)
+            fail_msg("allocation %ld: %s: %s", n, sc_status_name(status), scene.rig.error.text);
+        assert_int_equal(atomic_load(&scene.rig.memory.live_blocks), 0);
+    }
+    struct player player = {.scene = &scene, .random = 5};
+    struct prompt prompt = rig_prompt(1, 0, 0, 100);
+    while (passes_store(&player, &prompt) != SPEC_OK)
+        ;
+    assert_int_equal(match_check(&player, &prompt, 0), 100);
+    rig_prompt_free(&prompt);
+    scene_done(&scene);
+}
+
+/* A model of another rank's layers: the match ends where all ranks have states. */
+static void ranks_end_where_each_has_its_states(void **state)
+{
+    (void)state;
+    static struct scene scenes[2];
+    scene_make(&scenes[0], true, "\"disk_bytes\": \"64MiB\"");
+    scenes[0].rig.rank_count = 2;
+    scene_open(&scenes[0]);
+    memset(&scenes[1], 0, sizeof(scenes[1]));
+    pthread_mutex_init(&scenes[1].lock, NULL);
+    rig_beside(&scenes[1].rig, &scenes[0].rig, 0, 1);
+    scene_open(&scenes[1]);
+    struct player players[2] = {{.scene = &scenes[0], .random = 3},
+                                {.scene = &scenes[1], .random = 4}};
+    struct prompt prompt = rig_prompt(1, 0, 0, 300);
+    static const uint64_t PASSES[2][3] = {{100, 200, 300}, {200, 250, 300}};
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        struct spec_lookup_result found = rig_lookup(&scenes[rank].rig, &prompt);
+        uint64_t first = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            spec_ticket ticket = 0;
+            for (uint32_t l = 0; l < LAYERS; l++)
+                assert_int_equal(layer_store(&scenes[rank].rig, found.request, &prompt, first,
+                                             PASSES[rank][i] - first, l, &ticket),
+                                 SPEC_OK);
+            assert_int_equal(rig_wait(&scenes[rank].rig, ticket), SPEC_OK);
+            for (uint32_t s = 0; s < 2; s++)
+                end_add(&scenes[s], prompt.history[PASSES[rank][i] - 1]);
+            first = PASSES[rank][i];
+        }
+        rig_release(&scenes[rank].rig, found.request);
+    }
+    rig_pass_ns(&scenes[0].rig, UINT64_C(2000000000)); /* each reads the other's log */
+    rig_pass_ns(&scenes[1].rig, UINT64_C(2000000000));
+    static const uint64_t TOKENS[] = {300, 299, 249, 199}, EXPECTED[] = {300, 200, 200, 0};
+    for (uint32_t i = 0; i < 4; i++)
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            struct prompt start = {TOKENS[i], prompt.tokens, prompt.history};
+            assert_int_equal(match_check(&players[rank], &start, 0), EXPECTED[i]);
+        }
+    rig_prompt_free(&prompt);
+    rig_close(&scenes[1].rig);
+    pthread_mutex_destroy(&scenes[1].lock);
+    rig_leave(&scenes[1].rig);
+    scene_done(&scenes[0]);
+}
+
+static void *play(void *argument)
+{
+    struct player *player = argument;
+    for (uint32_t i = 0; i < 60; i++) {
+        step(player);
+        if (i % 30 == 17 && draw(player, 2) == 0)
+            (void)sc_plugin_reset(player->scene->rig.conn, NULL);
+    }
+    return NULL;
+}
+
+static void six_threads_at_once(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    struct player players[6];
+    scene_make(&scene, false,
+               "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"max_requests\": 8, "
+               "\"lease_ns_max\": 2000000000");
+    scene_open(&scene);
+    for (uint32_t i = 0; i < 6; i++) {
+        players[i] = (struct player){.scene = &scene, .random = i + 100, .may_fail = true};
+        assert_int_equal(pthread_create(&players[i].thread, NULL, play, &players[i]), 0);
+    }
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(pthread_join(players[i].thread, NULL), 0);
+    rig_settle(&scene.rig);
+    rig_background(&scene.rig);
+    rig_check_index(&scene.rig);
+    scene_done(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_stored_is_matched_where_it_ended),
+        cmocka_unit_test(on_small_disks_over_resets_and_reopens),
+        cmocka_unit_test(over_power_cuts),
+        cmocka_unit_test(an_open_without_memory_gives_all_of_it_back),
+        cmocka_unit_test(ranks_end_where_each_has_its_states),
+        cmocka_unit_test(six_threads_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
