@@ -199,6 +199,7 @@ static void load_state(struct fixture *fx, const struct layers *layers, const st
     assert_int_equal(item.layer, layer);
     assert_int_equal(item.row_count, rows);
     assert_int_equal(item.exact_rows, rows);
+    assert_int_equal(item.union_rows, rows);
     assert_int_equal(item.next_position, found->matched_tokens);
     assert_int_equal(positions[0], rows > 0 ? found->matched_tokens - 1 : 7);
     assert_int_equal(positions[1], 7);
@@ -330,6 +331,60 @@ static void abi_212_a_pass_that_is_dropped_has_no_states(void **state)
         fixture_release(fx, found.request);
         load_layers(fx, layers, &prompt, 220, 0, 0, stored ? 200 : 0);
         prompt_free(&prompt);
+    }
+}
+
+/* Dropped when all its rows are stored, and run again with other ids. */
+static void abi_212_a_pass_that_is_dropped_behind_its_rows_leaves_none(void **state)
+{
+    struct fixture *fx = *state;
+    static const struct layers LAYERS = {"rows, then states", 4, {0, 0, 2000, 3000}, 0};
+    static const uint64_t ENDS[] = {100};
+    struct described described;
+    open_layers(fx, &LAYERS, &described);
+    for (uint32_t i = 0; i < 8; i++) {
+        struct prompt prompt = prompt_make(3280 + i, 220);
+        struct prompt other = prompt_diverge(&prompt, 100 + i * 7, 220, 3290 + i);
+        struct prompt start = {.count = 100, .tokens = prompt.tokens, .history = prompt.history};
+        bool stored = store_passes(fx, &LAYERS, &prompt, ENDS, 1);
+        struct spec_lookup_result found = fixture_find(fx, &start);
+        uint64_t known = 100;
+        for (uint32_t run = 0; run < 2; run++) { /* ids come with the pass */
+            const struct prompt *of = run == 0 ? &prompt : &other;
+            spec_ticket ticket = 0;
+            uint32_t most = run == 0 ? 2 + i % 2 : LAYERS.count;
+            for (uint32_t l = 0; l < most; l++) {
+                struct area area = area_make(&ROWS, LAYOUT_PADDED, 200 - found.matched_tokens);
+                struct box box = box_make(l >= 2 ? LAYERS.state_bytes[l] : 1);
+                struct spec_store_params params = {.struct_size = sizeof(params),
+                                                   .request = found.request,
+                                                   .layer = l,
+                                                   .first_token = found.matched_tokens,
+                                                   .token_count = 200 - found.matched_tokens,
+                                                   .memory = l >= 2 ? &box.memory : &area.memory};
+                params.tokens = l == 0 ? of->tokens + known : NULL;
+                params.tokens_count = l == 0 ? 200 - known : 0;
+                area_fill(&area, &ROWS, of, found.matched_tokens, l);
+                if (l >= 2)
+                    state_truth(of, 200, l, box.state_bytes, box.memory.k_base);
+                assert_ok(fx, fx->api->store(fx->conn, &params, 1, &ticket, &fx->error));
+                area_free(&area);
+                free(box.bytes);
+            }
+            if (run == 0)
+                assert_ok(fx, fx->api->store_abort(fx->conn, found.request, found.matched_tokens,
+                                                   &fx->error));
+            else
+                stored = fixture_wait(fx, ticket) == SPEC_OK && stored;
+        }
+        fixture_release(fx, found.request);
+        load_layers(fx, &LAYERS, &other, 220, 0, 0, stored ? 200 : 0);
+        struct spec_lookup_params params = lookup_params(&prompt);
+        found = fixture_lookup(fx, &params);
+        assert_true(found.stored_tokens <= 100 + i * 7);
+        fixture_release(fx, found.request);
+        prompt_free(&prompt);
+        prompt_free(&other);
     }
 }
 
@@ -528,6 +583,7 @@ const struct conf_test CONF_STATES[] = {
     BARE(abi_212_a_match_ends_where_all_states_stand),
     BARE(abi_212_rows_that_are_there_get_their_states_later),
     BARE(abi_212_a_pass_that_is_dropped_has_no_states),
+    BARE(abi_212_a_pass_that_is_dropped_behind_its_rows_leaves_none),
     BARE(abi_212_a_reset_ends_states_too),
     BARE(abi_212_states_of_another_size_are_another_models),
     BARE(abi_212_a_lease_brings_states),

@@ -223,7 +223,7 @@ static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *cl
                      bool has_loaded)
 {
     struct sc_plugin_fill *fill = &conn->fill;
-    double layers = conn->dims.layer_count, gap_ns = (double)clock->gap_ns;
+    double layers = sc_plugin_layers_named(conn), gap_ns = (double)clock->gap_ns;
     bool is_whole = layers - 1 < PASS_LAYERS_GAP ||
                     (double)clock->gap_most_ns * (layers - 1) <= gap_ns * PASS_GAP_SHARE;
     if (clock->tokens < PASS_TOKENS_MIN || clock->gap_ns < PASS_NS_MIN ||

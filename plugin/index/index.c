@@ -79,6 +79,20 @@ static void piece_removed(const struct sc_radix_segment *segment, void *user)
     drop_later(user, segment->value.piece);
 }
 
+void sc_plugin_index_remove(spec_connector *conn, struct sc_radix_ref last, uint64_t first)
+{
+    struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
+    struct sc_radix_segment run;
+    bool is_alone;
+    pthread_mutex_lock(&conn->index.lock);
+    bool found = sc_radix_get(conn->radix, last, &run);
+    while (found && run.first > first)
+        found = sc_radix_above(conn->radix, run.node, &run, &is_alone);
+    if (found && run.first == first)
+        (void)sc_radix_remove(conn->radix, run.node, SC_RADIX_RUN, &removal);
+    pthread_mutex_unlock(&conn->index.lock);
+}
+
 bool sc_plugin_tidy(spec_connector *conn)
 {
     struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};

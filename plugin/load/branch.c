@@ -63,8 +63,9 @@ uint64_t sc_plugin_states_cut(spec_connector *conn, struct sc_plugin_request *re
            sc_radix_branch_pin(conn->radix, request->pinned, &branch, state->segments,
                                conn->states.segments_max, &match)) {
         branch.most = match.token_count;
-        uint64_t all = sc_plugin_peers_branch(conn, query, &branch);
+        uint64_t all = sc_plugin_peers_branch(conn, query, &branch, NULL);
         if (all == match.token_count) {
+            (void)sc_plugin_peers_branch(conn, query, &branch, &request->provenance);
             state->pinned = match.last;
             state->segment_count = match.segment_count;
             return all;
@@ -168,6 +169,7 @@ spec_status sc_plugin_state_load(spec_connector *conn, struct sc_plugin_item *it
         ranges_make(&request->branch, number % conn->states.together * conn->states.rows_each,
                     count, &segment_first);
     struct sc_store_rows rows = {0};
+    uint32_t tier = SC_STORE_TIER; /* of the last rows */
     spec_status status;
     sc_plugin_reader_drop(reader);
     sc_store_reader_begin(reader->reader, (uint32_t)(number / conn->states.together),
@@ -176,7 +178,7 @@ spec_status sc_plugin_state_load(spec_connector *conn, struct sc_plugin_item *it
         status = sc_store_reader_next(reader->reader, item->deadline_ns, NULL, &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
             break;
-        item->in.tier_rows[rows.tier] = 1; /* the last one's */
+        tier = rows.tier;
         rows_place(conn, &rows, item->memory.at.k_base, bytes);
     }
     struct sc_store_read_cost cost;
@@ -188,9 +190,9 @@ spec_status sc_plugin_state_load(spec_connector *conn, struct sc_plugin_item *it
         state_fail(conn, request, segment_first + rows.failed_range, status, rows.tier);
     if (status != SPEC_OK)
         return status;
-    item->in.row_count = item->in.exact_rows = 1;
-    if (item->in.positions != NULL)
-        item->in.positions[0] = (uint32_t)(request->matched_tokens - 1);
+    item->want.first_position = request->matched_tokens - 1;
+    sc_plugin_tell_all(item);
+    item->in.exact_rows = item->in.tier_rows[tier] = 1;
     if (item->in.exact_bits != NULL)
         item->in.exact_bits[0] = 1;
     return SPEC_OK;

@@ -214,9 +214,11 @@ uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query
     return end;
 }
 
-/* The longest end up to `most` at which the peer has the branch whole; 0: none. */
+/* The longest end up to `most` at which the peer has the branch whole; 0: none. worst: what that is
+ * worth is added; NULL: it is not asked for. */
 static uint64_t branch_end(const struct sc_plugin_peer *peer, const struct sc_radix_query *query,
-                           const struct sc_radix_branch *branch, uint64_t most)
+                           const struct sc_radix_branch *branch, uint64_t most,
+                           struct spec_provenance *worst)
 {
     struct sc_radix_query shorter = *query;
     struct sc_radix_branch any = *branch;
@@ -226,6 +228,8 @@ static uint64_t branch_end(const struct sc_plugin_peer *peer, const struct sc_ra
     any.count = 0; /* other ranks have other layers */
     any.most = match.token_count;
     bool has = sc_radix_branch_pin(peer->radix, match.last, &any, NULL, 0, &found);
+    if (has && worst != NULL && found.last_flags != SPEC_PROVENANCE_EXACT)
+        sc_plugin_provenance_add_piece(worst, peer->store, found.last_piece);
     if (has)
         sc_radix_unpin(peer->radix, found.last);
     sc_radix_unpin(peer->radix, match.last);
@@ -233,11 +237,11 @@ static uint64_t branch_end(const struct sc_plugin_peer *peer, const struct sc_ra
 }
 
 uint64_t sc_plugin_peers_branch(spec_connector *conn, const struct sc_radix_query *query,
-                                const struct sc_radix_branch *branch)
+                                const struct sc_radix_branch *branch, struct spec_provenance *worst)
 {
     uint64_t end = branch->most;
     for (uint64_t i = 0; i < conn->ranks.peer_count && end > 0; i++)
-        end = branch_end(&conn->ranks.peers[i], query, branch, end);
+        end = branch_end(&conn->ranks.peers[i], query, branch, end, worst);
     return end;
 }
 
@@ -382,6 +386,18 @@ bool sc_plugin_follow_own(spec_connector *conn)
     return more;
 }
 
+/* What was removed while a lookup held a branch there for a moment. */
+static void hidden_sweep(struct sc_plugin_peer *peer)
+{
+    struct sc_radix_stats stats;
+    sc_radix_stats(peer->radix, &stats);
+    if (stats.hidden == 0)
+        return;
+    pthread_mutex_lock(&peer->lock);
+    (void)sc_radix_sweep(peer->radix, NULL);
+    pthread_mutex_unlock(&peer->lock);
+}
+
 bool sc_plugin_peers_follow(spec_connector *conn)
 {
     bool more = false;
@@ -390,6 +406,7 @@ bool sc_plugin_peers_follow(spec_connector *conn)
         more = log_follow(conn, peer->store, peer->rank, &peer->status) || more;
         atomic_store(&peer->pieces_followed, sc_store_piece_next(peer->store));
         more = sc_plugin_roots_clear(peer->radix, &peer->lock, &peer->old_roots) || more;
+        hidden_sweep(peer);
     }
     return more;
 }

@@ -64,9 +64,11 @@ void sc_plugin_peers_fork_close(spec_connector *conn);
 uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query *query,
                                uint64_t end);
 /* The longest end of the query's tokens, up to branch->most, at which every other rank has the
- * branch, however long it is there; 0: none. Any thread. */
+ * branch, however long it is there; 0: none. worst (may be NULL): what was found is added. Any
+ * thread. */
 uint64_t sc_plugin_peers_branch(spec_connector *conn, const struct sc_radix_query *query,
-                                const struct sc_radix_branch *branch);
+                                const struct sc_radix_branch *branch,
+                                struct spec_provenance *worst);
 /* The worst that other ranks have of the query's first `end` tokens is added. Any thread. */
 void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_query *query,
                                 uint64_t end, struct spec_provenance *worst);

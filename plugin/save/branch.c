@@ -12,7 +12,10 @@
 
 #include <string.h>
 
-#define PASSES_MAX 16u /* that store states at one time; another one stores its rows alone */
+/* Passes that store states at one time: another one stores its rows alone. As many as fit into a
+ * quarter of stage_bytes, but for one. */
+#define PASSES_MAX   16u
+#define PASSES_SHARE 4u
 
 uint64_t sc_plugin_states_extents(const spec_connector *conn, uint64_t end)
 {
@@ -57,15 +60,21 @@ static spec_status passes_make(spec_connector *conn, uint32_t count, struct spec
 spec_status sc_plugin_states_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
     const struct sc_config *config = &conn->config;
-    uint32_t passes = config->max_requests < PASSES_MAX ? config->max_requests : PASSES_MAX;
     if (conn->states.count == 0)
         return SPEC_OK;
+    uint64_t each = sc_plugin_branch_rows(conn) * conn->dims.row_bytes;
+    uint64_t passes = config->stage_bytes / PASSES_SHARE / each;
+    passes = passes < PASSES_MAX ? passes : PASSES_MAX;
+    passes = passes < config->max_requests ? passes : config->max_requests;
+    passes = passes > 0 ? passes : 1;
     if (sc_plugin_states_extents(conn, config->chunk_tokens - 1) > SC_PLUGIN_STATE_SAVES)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "model: its states are %" PRIu64 " rows of %" PRIu64
                        " bytes, more than %u extents",
                        sc_plugin_branch_rows(conn), conn->dims.row_bytes, SC_PLUGIN_STATE_SAVES);
-    return conn->ranks.role == SPEC_ROLE_READER ? SPEC_OK : passes_make(conn, passes, reterr);
+    if (conn->ranks.role == SPEC_ROLE_READER)
+        return SPEC_OK;
+    return passes_make(conn, (uint32_t)passes, reterr);
 }
 
 void sc_plugin_states_saves_close(spec_connector *conn)
@@ -99,6 +108,7 @@ static struct sc_plugin_state_pass *pass_take(spec_connector *conn)
     if (pass != NULL) {
         pass->save_count = 0;
         pass->is_given_up = false;
+        pass->piece_last = 0; /* nobody commits for it yet */
     }
     return pass;
 }
@@ -209,8 +219,8 @@ void sc_plugin_states_let_go(spec_connector *conn, struct sc_plugin_request *req
     request->pass_states = NULL;
     if (pass == NULL)
         return;
-    for (uint64_t i = 0; i < pass->save_count; i++)
-        sc_plugin_save_put(conn, pass->saves[i]);
+    sc_plugin_saves_leave(conn, request, pass->saves, pass->save_count,
+                          request->pass_status == SPEC_OK);
     sc_plugin_states_unref(conn, pass);
 }
 

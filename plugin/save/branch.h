@@ -26,6 +26,8 @@ struct sc_plugin_state_pass {
     uint64_t save_count;
     bool is_given_up;
 
+    uint64_t piece_last; /* guarded by commit_lock: of the saves that were committed; 0: none */
+
     /* Guarded by saves.lock. */
     struct sc_plugin_state_pass *next; /* free list */
     uint32_t refs;                     /* the open pass, and each save */

@@ -19,6 +19,8 @@
 
 #include <string.h>
 
+static void commits_step(struct sc_task *task);
+
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
     conn->saves.count = (uint64_t)conn->config.max_requests * 4 + SC_PLUGIN_PASS_SAVES;
@@ -33,6 +35,7 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
         conn->saves.slots[i].next = conn->saves.free;
         conn->saves.free = &conn->saves.slots[i];
     }
+    conn->saves.commits.step = commits_step;
     sc_plugin_queue_open(conn);
     return SPEC_OK;
 }
@@ -176,9 +179,37 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     sc_store_build_codes(conn->store);
     if (save->states == NULL)
         rows_committed(conn, save, present, indexed_end, first_id);
+    else
+        save->states->piece_last =
+            indexed_end == end ? first_id + sc_plugin_chunk_count(conn, present, end) - 1 : 0;
     if (status == SPEC_E_NO_MEMORY) /* the index is full; nothing else is a reason to evict */
         sc_plugin_evict_ask_runs(conn);
     return status;
+}
+
+/* A branch that eviction has begun to take, or that was never finished, makes way for a whole one:
+ * a state is of one pass. */
+static void stump_remove(spec_connector *conn, const struct sc_plugin_save *save)
+{
+    const struct sc_plugin_text *text = &save->states->text;
+    const struct sc_radix_query query = {.root = save->request->root,
+                                         .tokens = text->tokens,
+                                         .token_count = text->token_count,
+                                         .marks = text->marks};
+    struct sc_radix_match match;
+    sc_radix_match_pin(conn->radix, &query, NULL, 0, &match);
+    sc_radix_unpin(conn->radix, match.last); /* nothing else is removed meanwhile */
+    if (match.token_count > save->first && match.token_count < text->token_count)
+        sc_plugin_index_remove(conn, match.last, save->first);
+}
+
+/* Whether what the index has goes on with this extent of a branch. */
+static bool branch_goes_on(const struct sc_plugin_save *save, const struct sc_radix_match *match)
+{
+    const struct sc_plugin_state_pass *states = save->states;
+    return match->token_count == save->first &&
+           (save->first == states->first ||
+            (states->piece_last != 0 && match->last_piece == states->piece_last));
 }
 
 /* Commits what the index lacks of a save that was written whole. */
@@ -187,9 +218,12 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
     uint64_t end = save->first + save->count;
     struct sc_radix_match match;
     struct sc_store_provenance provenance;
+    if (save->states != NULL && save->first == save->states->first)
+        stump_remove(conn, save);
     match_save(conn, save, &provenance, &match);
     spec_status status = SPEC_OK;
     bool is_stored = sc_plugin_provenance_may_be_stored(conn, provenance.computed_on);
+    is_stored = is_stored && (save->states == NULL || branch_goes_on(save, &match));
     if (match.token_count >= save->first && match.token_count < end && is_stored) {
         status = commit_rows(conn, save, &provenance, &match);
     } else {
@@ -209,8 +243,9 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
 static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
 {
     spec_status status = save->status;
-    if (status == SPEC_OK && !sc_plugin_epoch_is_current(conn, save->request))
-        status = SPEC_E_DROPPED; /* a reset came while it was written */
+    bool is_over = save->is_void || !sc_plugin_epoch_is_current(conn, save->request);
+    if (status == SPEC_OK && is_over)
+        status = SPEC_E_DROPPED; /* its pass was dropped, or a reset came while it was written */
     if (status == SPEC_OK)
         status = commit_save(conn, save);
     else
@@ -255,7 +290,8 @@ static struct sc_plugin_save *commit_next(spec_connector *conn)
 static bool queue_written(spec_connector *conn, struct sc_plugin_request *request)
 {
     struct sc_plugin_save *save;
-    while ((save = request->save_head) != NULL && save->state == SC_SAVE_WRITTEN) {
+    while ((save = request->save_head) != NULL && save->state == SC_SAVE_WRITTEN &&
+           !save->is_open) {
         request->save_head = save->next;
         save->next = NULL;
         if (conn->saves.commit_head == NULL)
@@ -269,6 +305,22 @@ static bool queue_written(spec_connector *conn, struct sc_plugin_request *reques
     return commits;
 }
 
+/* Of the one thread that commits. */
+static void commit_all(spec_connector *conn)
+{
+    struct sc_plugin_save *save;
+    while ((save = commit_next(conn)) != NULL) {
+        pthread_mutex_lock(&conn->commit_lock);
+        resolve_save(conn, save);
+        pthread_mutex_unlock(&conn->commit_lock);
+        end_save(conn, save);
+        sc_plugin_unpinned(conn);
+        sc_plugin_evict_check(conn);
+        if (sc_store_checkpoint_due(conn->store))
+            sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
+    }
+}
+
 void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
                           void *user)
 {
@@ -280,14 +332,37 @@ void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, vo
     save->status = status != SPEC_OK && save->lost != SPEC_OK ? save->lost : status;
     bool commits = queue_written(conn, save->request);
     pthread_mutex_unlock(&conn->saves.lock);
-    while (commits && (save = commit_next(conn)) != NULL) {
-        pthread_mutex_lock(&conn->commit_lock);
-        resolve_save(conn, save);
-        pthread_mutex_unlock(&conn->commit_lock);
-        end_save(conn, save);
-        sc_plugin_unpinned(conn);
-        sc_plugin_evict_check(conn);
-        if (sc_store_checkpoint_due(conn->store))
-            sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
+    if (commits)
+        commit_all(conn);
+}
+
+/* Posted, it counts as a save, so that close waits for it. */
+static void commits_step(struct sc_task *task)
+{
+    struct sc_plugin_saves *saves = SC_TASK_OWNER(task, struct sc_plugin_saves, commits);
+    spec_connector *conn = saves->queue.conn;
+    commit_all(conn);
+    atomic_fetch_sub_explicit(&saves->live, 1, memory_order_release);
+    atomic_fetch_add_explicit(&saves->word, 1, memory_order_release);
+    sc_exec_wake(conn->exec, &saves->word);
+}
+
+void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *request,
+                           struct sc_plugin_save *const *saves, uint64_t count, bool keeps)
+{
+    if (count == 0)
+        return;
+    sc_plugin_lock(conn, &conn->saves.lock);
+    for (uint64_t i = 0; i < count; i++) {
+        saves[i]->is_void = saves[i]->is_open && !keeps;
+        saves[i]->is_open = false;
     }
+    bool commits = conn->states.count > 0 && queue_written(conn, request);
+    pthread_mutex_unlock(&conn->saves.lock);
+    for (uint64_t i = 0; i < count; i++)
+        sc_plugin_save_put(conn, saves[i]);
+    if (!commits)
+        return;
+    atomic_fetch_add_explicit(&conn->saves.live, 1, memory_order_relaxed);
+    sc_exec_post(conn->exec, &conn->saves.commits, SC_LANE_WRITER);
 }

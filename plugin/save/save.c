@@ -74,6 +74,8 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
     save->count = count;
     save->ticket = request->pass_ticket;
     save->state = SC_SAVE_WRITING;
+    save->is_open = conn->states.count > 0;
+    save->is_void = false;
     save->next = NULL;
     save->refs = 2; /* the open pass's, and the ticket's part's: nobody else knows it yet */
     spec_status status = sc_store_extent_begin(conn->store, &pass, &save->extent, reterr);
@@ -169,9 +171,16 @@ static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request
 /* The host names the pass's saves no more: it is given up, or has its last layer. */
 static void let_saves_go(spec_connector *conn, struct sc_plugin_request *request)
 {
-    for (uint64_t i = 0; i < request->pass_saves; i++)
-        sc_plugin_save_put(conn, request->pass[i]);
+    sc_plugin_saves_leave(conn, request, request->pass, request->pass_saves,
+                          request->pass_status == SPEC_OK);
     request->pass_saves = 0;
+}
+
+void sc_plugin_pass_end(spec_connector *conn, struct sc_plugin_request *request)
+{
+    let_saves_go(conn, request);
+    sc_plugin_states_let_go(conn, request);
+    sc_plugin_pass_unpin(conn, request);
 }
 
 /* Whether what the request computes may be stored, after all that was delivered to it. */
@@ -499,7 +508,8 @@ void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
         /* With the last layer, those before the failed one have all they need. */
         give_pass_up(conn, request, last ? i : 0, sc_plugin_ticket_status(status));
     }
-    if (last || request->pass_status != SPEC_OK)
+    bool is_over = last && conn->states.count == 0; /* else layers without rows may follow */
+    if (is_over || request->pass_status != SPEC_OK)
         let_saves_go(conn, request);
 }
 
@@ -511,9 +521,7 @@ void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *reques
         return;
     if (request->pass_status == SPEC_OK)
         give_pass_up(conn, request, 0, SPEC_E_DROPPED);
-    let_saves_go(conn, request);
-    sc_plugin_states_let_go(conn, request);
-    sc_plugin_pass_unpin(conn, request);
+    sc_plugin_pass_end(conn, request);
     sc_plugin_ticket_forget(conn, request->pass_ticket);
     request->token_count = request->pass_known;
     request->pass_layer = 0;

@@ -49,6 +49,8 @@ struct sc_plugin_save {
     bool is_putting;  /* the queue's task: it ends the extent if */
     bool gives_up;    /* this says so */
     bool has_ended;   /* the extent has no producer any more */
+    bool is_open;     /* the pass may still be dropped, though its rows are written: no commit */
+    bool is_void;     /* it was: nothing is committed */
     spec_status lost; /* why, where the store does not know; OK: it does */
 };
 
@@ -75,6 +77,7 @@ struct sc_plugin_saves {
     struct sc_plugin_save *free;
     struct sc_plugin_save *commit_head, *commit_tail;
     bool is_committing;
+    struct sc_task commits; /* posted by a host that let the last of them go; counts in live */
     struct sc_plugin_queue queue; /* its own groups */
 };
 
@@ -91,6 +94,8 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
 void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request);
+/* It has its last layer. */
+void sc_plugin_pass_end(spec_connector *conn, struct sc_plugin_request *request);
 /* What stood in front of the pass's rows, and in their places, may go. */
 void sc_plugin_pass_unpin(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *request);
@@ -116,6 +121,10 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
 struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn);
 /* A hold ends, and with the last one the save. */
 void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save);
+/* The request's pass lets these saves of it go: their holds end. keeps: they are committed when
+ * they are written, if they were not given up; else those that nobody has committed are dropped. */
+void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *request,
+                           struct sc_plugin_save *const *saves, uint64_t count, bool keeps);
 void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
                           void *user);
 /* Chunks that tokens [first, end) touch. */

@@ -176,8 +176,7 @@ static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *req
     if (!is_last)
         return 0;
     request->pass_layer = 0;
-    sc_plugin_states_let_go(conn, request);
-    sc_plugin_pass_unpin(conn, request);
+    sc_plugin_pass_end(conn, request);
     request->stored_end = params->first_token + params->token_count;
     return request->pass_ticket;
 }

@@ -9,11 +9,11 @@
 
 #include <pthread.h>
 
-#define LAYERS 5u
+#define LAYERS 6u
 #define ENDS   4096u
 #define CUT    UINT64_C(1000000)
 
-static const uint64_t STATE_BYTES[LAYERS] = {300, 0, 5000, 4999, 0}; /* 0: rows */
+static const uint64_t STATE_BYTES[LAYERS] = {300, 0, 5000, 4999, 0, 700}; /* 0: rows */
 
 struct scene {
     struct rig rig;
