@@ -79,7 +79,7 @@ static void piece_removed(const struct sc_radix_segment *segment, void *user)
     drop_later(user, segment->value.piece);
 }
 
-void sc_plugin_index_remove(spec_connector *conn, struct sc_radix_ref last, uint64_t first)
+bool sc_plugin_index_remove(spec_connector *conn, struct sc_radix_ref last, uint64_t first)
 {
     struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
     struct sc_radix_segment run;
@@ -88,9 +88,10 @@ void sc_plugin_index_remove(spec_connector *conn, struct sc_radix_ref last, uint
     bool found = sc_radix_get(conn->radix, last, &run);
     while (found && run.first > first)
         found = sc_radix_above(conn->radix, run.node, &run, &is_alone);
-    if (found && run.first == first)
-        (void)sc_radix_remove(conn->radix, run.node, SC_RADIX_RUN, &removal);
+    found = found && run.first == first && !sc_radix_is_pinned(conn->radix, run.node) &&
+            sc_radix_remove(conn->radix, run.node, SC_RADIX_RUN, &removal) == SPEC_OK;
     pthread_mutex_unlock(&conn->index.lock);
+    return found;
 }
 
 bool sc_plugin_tidy(spec_connector *conn)

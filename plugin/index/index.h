@@ -93,9 +93,10 @@ struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t f
 spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_save *save,
                                  const struct sc_radix_match *match, uint64_t first_id,
                                  uint32_t kind, uint64_t *ret_indexed_end);
-/* The run of `last`'s path that begins at token `first` goes, with all below it, if there is one;
- * the log is told with the next flush. The commit's lock is held. */
-void sc_plugin_index_remove(spec_connector *conn, struct sc_radix_ref last, uint64_t first);
+/* The run of `last`'s path that begins at token `first` goes, with all below it, if there is one
+ * and nobody has a pin there: what is only hidden would not be in the log before what takes its
+ * place. The log is told with the next flush. True: it has gone. The commit's lock is held. */
+bool sc_plugin_index_remove(spec_connector *conn, struct sc_radix_ref last, uint64_t first);
 /* The unpinned leaf that goes first, of a piece below piece_end. Index lock held. */
 bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
                           struct sc_radix_segment *ret_leaf);

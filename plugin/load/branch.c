@@ -63,9 +63,10 @@ uint64_t sc_plugin_states_cut(spec_connector *conn, struct sc_plugin_request *re
            sc_radix_branch_pin(conn->radix, request->pinned, &branch, state->segments,
                                conn->states.segments_max, &match)) {
         branch.most = match.token_count;
-        uint64_t all = sc_plugin_peers_branch(conn, query, &branch, NULL);
+        struct spec_provenance worst = request->provenance;
+        uint64_t all = sc_plugin_peers_branch(conn, query, &branch, &worst);
         if (all == match.token_count) {
-            (void)sc_plugin_peers_branch(conn, query, &branch, &request->provenance);
+            request->provenance = worst;
             state->pinned = match.last;
             state->segment_count = match.segment_count;
             return all;

@@ -214,8 +214,8 @@ uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query
     return end;
 }
 
-/* The longest end up to `most` at which the peer has the branch whole; 0: none. worst: what that is
- * worth is added; NULL: it is not asked for. */
+/* The longest end up to `most` at which the peer has the branch whole; 0: none. What that is worth
+ * is added to `worst`. */
 static uint64_t branch_end(const struct sc_plugin_peer *peer, const struct sc_radix_query *query,
                            const struct sc_radix_branch *branch, uint64_t most,
                            struct spec_provenance *worst)
@@ -228,7 +228,7 @@ static uint64_t branch_end(const struct sc_plugin_peer *peer, const struct sc_ra
     any.count = 0; /* other ranks have other layers */
     any.most = match.token_count;
     bool has = sc_radix_branch_pin(peer->radix, match.last, &any, NULL, 0, &found);
-    if (has && worst != NULL && found.last_flags != SPEC_PROVENANCE_EXACT)
+    if (has && found.last_flags != SPEC_PROVENANCE_EXACT)
         sc_plugin_provenance_add_piece(worst, peer->store, found.last_piece);
     if (has)
         sc_radix_unpin(peer->radix, found.last);

@@ -64,8 +64,7 @@ void sc_plugin_peers_fork_close(spec_connector *conn);
 uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query *query,
                                uint64_t end);
 /* The longest end of the query's tokens, up to branch->most, at which every other rank has the
- * branch, however long it is there; 0: none. worst (may be NULL): what was found is added. Any
- * thread. */
+ * branch, however long it is there; 0: none. What was found is added to `worst`. Any thread. */
 uint64_t sc_plugin_peers_branch(spec_connector *conn, const struct sc_radix_query *query,
                                 const struct sc_radix_branch *branch,
                                 struct spec_provenance *worst);

@@ -188,8 +188,8 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
 }
 
 /* A branch that eviction has begun to take, or that was never finished, makes way for a whole one:
- * a state is of one pass. */
-static void stump_remove(spec_connector *conn, const struct sc_plugin_save *save)
+ * a state is of one pass. False: somebody holds a pin there, and the new one is dropped. */
+static bool stump_remove(spec_connector *conn, const struct sc_plugin_save *save)
 {
     const struct sc_plugin_text *text = &save->states->text;
     const struct sc_radix_query query = {.root = save->request->root,
@@ -199,8 +199,8 @@ static void stump_remove(spec_connector *conn, const struct sc_plugin_save *save
     struct sc_radix_match match;
     sc_radix_match_pin(conn->radix, &query, NULL, 0, &match);
     sc_radix_unpin(conn->radix, match.last); /* nothing else is removed meanwhile */
-    if (match.token_count > save->first && match.token_count < text->token_count)
-        sc_plugin_index_remove(conn, match.last, save->first);
+    return match.token_count <= save->first || match.token_count == text->token_count ||
+           sc_plugin_index_remove(conn, match.last, save->first);
 }
 
 /* Whether what the index has goes on with this extent of a branch. */
@@ -218,11 +218,11 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
     uint64_t end = save->first + save->count;
     struct sc_radix_match match;
     struct sc_store_provenance provenance;
-    if (save->states != NULL && save->first == save->states->first)
-        stump_remove(conn, save);
+    bool is_first = save->states != NULL && save->first == save->states->first;
+    bool is_stored = !is_first || stump_remove(conn, save);
     match_save(conn, save, &provenance, &match);
     spec_status status = SPEC_OK;
-    bool is_stored = sc_plugin_provenance_may_be_stored(conn, provenance.computed_on);
+    is_stored = is_stored && sc_plugin_provenance_may_be_stored(conn, provenance.computed_on);
     is_stored = is_stored && (save->states == NULL || branch_goes_on(save, &match));
     if (match.token_count >= save->first && match.token_count < end && is_stored) {
         status = commit_rows(conn, save, &provenance, &match);
@@ -353,8 +353,10 @@ void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *reque
     if (count == 0)
         return;
     sc_plugin_lock(conn, &conn->saves.lock);
-    for (uint64_t i = 0; i < count; i++) {
-        saves[i]->is_void = saves[i]->is_open && !keeps;
+    for (uint64_t i = 0; i < count; i++) { /* others may be committed now */
+        if (!saves[i]->is_open)
+            continue;
+        saves[i]->is_void = !keeps;
         saves[i]->is_open = false;
     }
     bool commits = conn->states.count > 0 && queue_written(conn, request);

@@ -369,6 +369,73 @@ static void an_open_without_memory_gives_all_of_it_back(void **state)
     scene_done(&scene);
 }
 
+/* Of a branch that two requests hold a piece fails; the next pass that ends there has its own
+ * states whole or none: also for who reads the log from its beginning, before and after they let
+ * go. */
+static void a_branch_is_of_one_pass(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    struct prompt prompt = rig_prompt(1, 0, 0, 100), other = prompt;
+    struct spec_lookup_result held[2];
+    scene_make(&scene, true, "\"chunk_tokens\": 16, \"lease_ns_max\": 0");
+    scene_open(&scene);
+    struct player player = {.scene = &scene, .random = 9, .may_fail = true};
+    while (passes_store(&player, &prompt) != SPEC_OK)
+        ;
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(rig_try_lookup(&scene.rig, &prompt, 0, RIG_MAX, &held[i]), SPEC_OK);
+    assert_int_equal(held[0].matched_tokens, 100);
+    sc_fault_arm(&scene.rig.conn->fault, SC_FAULT_READ, 0);
+    assert_false(layer_load(&player, held[0].request, &prompt, 0, 100, 2)); /* its second half */
+    /* The same tokens, and what another batch makes of them. */
+    other.history = malloc(prompt.count * sizeof(uint64_t));
+    assert_non_null(other.history);
+    for (uint64_t i = 0; i < prompt.count; i++)
+        other.history[i] = rig_mix(prompt.history[i] + 77);
+    end_add(&scene, other.history[99]);
+    struct spec_lookup_result found = rig_lookup(&scene.rig, &other);
+    spec_ticket ticket = 0;
+    for (uint32_t l = 0; l < LAYERS; l++)
+        (void)layer_store(&scene.rig, found.request, &other, found.matched_tokens,
+                          100 - found.matched_tokens, l, &ticket);
+    (void)rig_wait(&scene.rig, ticket);
+    rig_release(&scene.rig, found.request);
+    for (uint32_t i = 0; i < 3; i++) {
+        uint8_t bytes[5000], mine[5000], theirs[5000];
+        found = (struct spec_lookup_result){.struct_size = sizeof(found)};
+        assert_int_equal(rig_try_lookup(&scene.rig, &prompt, 0, RIG_MAX, &found), SPEC_OK);
+        for (uint32_t l = 0; l < LAYERS && found.matched_tokens == 100; l++) {
+            struct spec_memory memory = state_memory(bytes, l);
+            struct spec_important item = {.struct_size = sizeof(item),
+                                          .request = found.request,
+                                          .layer = l,
+                                          .destination = &memory};
+            if (STATE_BYTES[l] == 0 ||
+                sc_plugin_get_important(scene.rig.conn, &item, 1, NULL) != SPEC_OK)
+                continue;
+            state_of(&prompt, 100, l, mine);
+            state_of(&other, 100, l, theirs);
+            assert_true(memcmp(bytes, mine, STATE_BYTES[l]) == 0 ||
+                        memcmp(bytes, theirs, STATE_BYTES[l]) == 0);
+        }
+        rig_release(&scene.rig, found.request);
+        if (i == 0) {
+            struct sc_io_sim_disk *disk = NULL; /* as if the process were killed now */
+            assert_int_equal(sc_io_sim_disk_copy(scene.rig.disk, &disk, NULL), SPEC_OK);
+            rig_release(&scene.rig, held[0].request);
+            rig_release(&scene.rig, held[1].request);
+            rig_close(&scene.rig);
+            sc_io_sim_disk_close(scene.rig.disk);
+            scene.rig.disk = disk;
+            scene_open(&scene);
+        }
+    }
+    free(other.history);
+    rig_prompt_free(&prompt);
+    scene_done(&scene);
+}
+
 /* A model of another rank's layers: the match ends where all ranks have states. */
 static void ranks_end_where_each_has_its_states(void **state)
 {
@@ -455,6 +522,7 @@ int main(void)
         cmocka_unit_test(on_small_disks_over_resets_and_reopens),
         cmocka_unit_test(over_power_cuts),
         cmocka_unit_test(an_open_without_memory_gives_all_of_it_back),
+        cmocka_unit_test(a_branch_is_of_one_pass),
         cmocka_unit_test(ranks_end_where_each_has_its_states),
         cmocka_unit_test(six_threads_at_once),
     };
