@@ -27,7 +27,7 @@ struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save)
     if (save->states != NULL)
         return save->states->text;
     return (struct sc_plugin_text){.tokens = request->tokens,
-                                   .token_count = request->token_count,
+                                   .token_count = save->first + save->count, /* others come */
                                    .marks = {request->marks, request->mark_count},
                                    .store_marks = request->store_marks};
 }
@@ -65,13 +65,13 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
                        conn->saves.count);
     save->request = request;
     save->states = states;
+    save->first = first;
+    save->count = count;
     const struct sc_plugin_text text = sc_plugin_save_text(save);
     const struct sc_store_pass pass = {.pieces = plan,
                                        .piece_count =
                                            plan_pieces(conn, &text, chain, first, count, plan),
                                        .user = save}; /* the commit says its provenance */
-    save->first = first;
-    save->count = count;
     save->ticket = request->pass_ticket;
     save->state = SC_SAVE_WRITING;
     save->is_open = conn->states.count > 0;

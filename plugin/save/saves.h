@@ -21,7 +21,7 @@ struct sc_plugin_state_pass;
 /* What a save's rows are of: its request's tokens, or those of a branch of states. */
 struct sc_plugin_text {
     const uint32_t *tokens;
-    uint64_t token_count;
+    uint64_t token_count; /* up to the save's end; of a branch, all */
     struct sc_marks marks;
     const struct sc_store_mark *store_marks; /* the same, as the store writes them */
 };

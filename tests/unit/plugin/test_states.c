@@ -21,7 +21,7 @@ struct scene {
     uint32_t layers[LAYERS];
     pthread_mutex_t lock;
     uint64_t ends[ENDS], end_count; /* guarded by the lock */
-    uint64_t hits, passes;
+    _Atomic uint64_t hits, passes;
 };
 
 struct player {
