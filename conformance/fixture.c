@@ -112,6 +112,21 @@ void fixture_open(struct fixture *fx)
     }
 }
 
+void conf_skip_unlike_on_a_device(void)
+{
+    if (conf_options.one_set)
+        conf_skip("rows of layers that are not all alike come into host memory alone");
+}
+
+void fixture_open_unlike(struct fixture *fx)
+{
+    conf_skip_unlike_on_a_device();
+    spec_status status = fixture_try_open(fx);
+    if (status == SPEC_E_UNSUPPORTED && conf_says_what_is_chosen())
+        conf_skip("the command line's configuration says what is chosen or stored");
+    assert_ok(fx, status);
+}
+
 void fixture_close(struct fixture *fx)
 {
     fx->api->close(fx->conn);

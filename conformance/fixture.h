@@ -152,6 +152,10 @@ bool conf_says_what_is_chosen(void);
 void fixture_config(const struct fixture *fx, char *text, uint64_t text_bytes);
 spec_status fixture_try_open(struct fixture *fx);
 void fixture_open(struct fixture *fx);
+/* A model whose layers are not all alike: skips where rows are to come to a device, or the command
+ * line's configuration asks for what is refused with such a model. */
+void fixture_open_unlike(struct fixture *fx);
+void conf_skip_unlike_on_a_device(void);
 void fixture_close(struct fixture *fx);
 void fixture_reopen(struct fixture *fx);
 /* Another connector over the same store, of the same model, not opened yet. Closed by the caller.

@@ -95,21 +95,11 @@ static void describe(struct fixture *fx, const struct layers *layers, struct des
     fx->model.group_count = count;
 }
 
-static void skip_on_a_device(void)
-{
-    if (conf_options.one_set)
-        conf_skip("rows of layers that are not all alike come into host memory alone");
-}
-
 static void open_layers(struct fixture *fx, const struct layers *layers,
                         struct described *described)
 {
-    skip_on_a_device();
     describe(fx, layers, described);
-    spec_status status = fixture_try_open(fx);
-    if (status == SPEC_E_UNSUPPORTED && conf_says_what_is_chosen())
-        conf_skip("the command line's configuration says what is chosen or stored");
-    assert_ok(fx, status);
+    fixture_open_unlike(fx);
 }
 
 /* ---- Boxes ---- */
@@ -596,7 +586,7 @@ static void abi_210_ranks_and_leases_of_another_window_are_another_models(void *
     struct described described[2];
     uint8_t lease[64];
     bool is_leased = false, stored = true;
-    skip_on_a_device();
+    conf_skip_unlike_on_a_device();
     for (uint64_t window = 128; window >= 64; window /= 2) {
         layers.kinds[1].window = window;
         for (uint32_t rank = 0; rank < 2; rank++) {

@@ -64,21 +64,11 @@ static void describe(struct fixture *fx, const struct layers *layers, struct des
     fx->model.group_count = layers->count;
 }
 
-static void skip_on_a_device(void)
-{
-    if (conf_options.one_set)
-        conf_skip("rows of layers that are not all alike come into host memory alone");
-}
-
 static void open_layers(struct fixture *fx, const struct layers *layers,
                         struct described *described)
 {
-    skip_on_a_device();
     describe(fx, layers, described);
-    spec_status status = fixture_try_open(fx);
-    if (status == SPEC_E_UNSUPPORTED && conf_says_what_is_chosen())
-        conf_skip("the command line's configuration says what is chosen or stored");
-    assert_ok(fx, status);
+    fixture_open_unlike(fx);
 }
 
 /* ---- States ---- */

@@ -567,20 +567,24 @@ static void walk_all(struct walk *walk)
     walk->match.last_flags = sc_radix_node_flags(sc_radix_node_at(walk->index, walk->last));
 }
 
-/* Pins the run that the walk ended in. False: the writer is removing or hiding it. */
-static bool pin_last(struct walk *walk)
+bool sc_radix_run_pin(struct sc_radix *index, uint32_t id, uint64_t tokens, uint32_t hint)
 {
-    if (walk->last == 0)
-        return true;
-    struct sc_radix_node *node = sc_radix_node_at(walk->index, walk->last);
+    struct sc_radix_node *node = sc_radix_node_at(index, id);
     uint32_t before = atomic_fetch_add(&node->pins, 1);
     if ((before & SC_RADIX_DEAD) != 0 || (atomic_load(&node->up) & SC_RADIX_HIDDEN) != 0) {
         atomic_fetch_sub(&node->pins, 1);
         return false;
     }
-    sc_radix_used(walk->index, node, sc_radix_time_read(walk->index, walk->position));
-    sc_radix_hint_raise(walk->index, node, walk->query->hint);
+    sc_radix_used(index, node, sc_radix_time_read(index, tokens));
+    sc_radix_hint_raise(index, node, hint);
     return true;
+}
+
+/* Pins the run that the walk ended in, if there is one. */
+static bool pin_last(const struct walk *walk)
+{
+    return walk->last == 0 ||
+           sc_radix_run_pin(walk->index, walk->last, walk->position, walk->query->hint);
 }
 
 static void match_any(struct sc_radix *index, const struct sc_radix_query *query,

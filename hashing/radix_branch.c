@@ -69,21 +69,6 @@ static bool branch_walk(const struct sc_radix *index, uint32_t id,
     return branch->count == 0 || at == branch->count;
 }
 
-/* As a match pins its last run. */
-static bool branch_keep(struct sc_radix *index, const struct sc_radix_branch *branch,
-                        struct sc_radix_ref last)
-{
-    struct sc_radix_node *node = sc_radix_node_at(index, last.id);
-    uint32_t before = atomic_fetch_add(&node->pins, 1);
-    if ((before & SC_RADIX_DEAD) != 0 || (atomic_load(&node->up) & SC_RADIX_HIDDEN) != 0) {
-        atomic_fetch_sub(&node->pins, 1);
-        return false;
-    }
-    sc_radix_used(index, node, sc_radix_time_read(index, 1));
-    sc_radix_hint_raise(index, node, branch->hint);
-    return true;
-}
-
 bool sc_radix_branch_pin(struct sc_radix *index, struct sc_radix_ref pinned,
                          const struct sc_radix_branch *branch, struct sc_radix_segment *segments,
                          uint64_t capacity, struct sc_radix_match *ret_match)
@@ -101,7 +86,7 @@ bool sc_radix_branch_pin(struct sc_radix *index, struct sc_radix_ref pinned,
             break;
         found = end <= branch->most && end % multiple == 0 &&
                 branch_walk(index, id, branch, segments, capacity, &match) &&
-                branch_keep(index, branch, match.last);
+                sc_radix_run_pin(index, match.last.id, 1, branch->hint);
         match.token_count = end;
         id = sc_radix_up_parent(atomic_load(&node->up));
     }

@@ -523,6 +523,9 @@ void sc_radix_leaves_close(struct sc_radix *index);
 uint32_t sc_radix_child_find(const struct sc_radix *index, const struct sc_radix_key *key,
                              struct sc_radix_node **ret_node, uint64_t *ret_up,
                              uint64_t *ret_steps);
+/* Pins a run that the caller's walk has found, as a use of so many tokens. False: the writer is
+ * removing or hiding it. Any thread, inside an epoch. */
+bool sc_radix_run_pin(struct sc_radix *index, uint32_t id, uint64_t tokens, uint32_t hint);
 /* The run that ends at `end` with this chain hash. 0: none. */
 uint32_t sc_radix_chunk_find(const struct sc_radix *index, struct sc_hash hash, uint64_t end,
                              uint64_t *ret_steps);

@@ -27,6 +27,11 @@ uint32_t sc_plugin_row_layer(const spec_connector *conn, uint32_t layer)
     return conn->states.count > 0 ? conn->states.rows_next[layer] : layer;
 }
 
+uint32_t sc_plugin_state_number(const spec_connector *conn, uint32_t layer)
+{
+    return conn->states.is_alone ? layer : layer - conn->states.rows_next[layer];
+}
+
 uint64_t sc_plugin_branch_rows(const spec_connector *conn)
 {
     return conn->states.rows_each * conn->states.together;
@@ -43,26 +48,24 @@ spec_status sc_plugin_states_layers(spec_connector *conn, const struct spec_mode
                                     struct sc_plugin_layer_form *forms, struct spec_error *reterr)
 {
     struct sc_plugin_states *states = &conn->states;
-    uint32_t rows = 0, count = 0;
+    uint32_t rows = 0;
     uint64_t bytes = 0;
     states->forms = forms;
     states->layer_count = model->layer_count;
     conn->layers = sc_alloc_array(&conn->alloc, model->layer_count, sizeof(*conn->layers));
-    states->places = sc_alloc_array(&conn->alloc, model->layer_count, sizeof(*states->places));
     states->rows_next =
         sc_alloc_array(&conn->alloc, model->layer_count, sizeof(*states->rows_next));
-    if (conn->layers == NULL || states->places == NULL || states->rows_next == NULL)
+    if (conn->layers == NULL || states->rows_next == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " layers", model->layer_count);
     for (uint32_t l = 0; l < model->layer_count; l++) {
         bool keeps = forms[l].kind == SPEC_GROUP_STATE;
         if (keeps)
             bytes = forms[l].state_bytes > bytes ? forms[l].state_bytes : bytes;
         states->rows_next[l] = rows;
-        states->places[l] = keeps ? count++ : rows;
         if (!keeps)
             conn->layers[rows++] = forms[l];
     }
-    states->count = count;
+    states->count = model->layer_count - rows;
     states->is_alone = rows == 0;
     if (states->is_alone) {
         conn->layers[rows++] = (struct sc_plugin_layer_form){
@@ -81,7 +84,6 @@ spec_status sc_plugin_states_layers(spec_connector *conn, const struct spec_mode
 
 void sc_plugin_states_close(spec_connector *conn)
 {
-    sc_alloc_free(&conn->alloc, conn->states.places);
     sc_alloc_free(&conn->alloc, conn->states.rows_next);
     sc_alloc_free(&conn->alloc, conn->states.forms);
 }

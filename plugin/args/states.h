@@ -33,7 +33,6 @@ struct sc_plugin_states {
     uint32_t count;                     /* layers that keep one; 0: nothing here is used */
     uint32_t layer_count;               /* of the model */
     struct sc_plugin_layer_form *forms; /* [layer_count] */
-    uint32_t *places;                   /* [layer_count] number among states, or among rows */
     uint32_t *rows_next;                /* [layer_count] rows' number from it on */
     bool is_alone;                      /* no layer has rows: tokens have blank ones */
     uint64_t rows_each;                 /* that a state takes */
@@ -58,6 +57,8 @@ bool sc_plugin_keeps_state(const spec_connector *conn, uint32_t layer);
 /* The store's number of a layer with rows; of one with a state, that of the next one with rows, or
  * how many there are. */
 uint32_t sc_plugin_row_layer(const spec_connector *conn, uint32_t layer);
+/* The number, among those that keep one, of a layer with a state. */
+uint32_t sc_plugin_state_number(const spec_connector *conn, uint32_t layer);
 /* Rows of a branch. */
 uint64_t sc_plugin_branch_rows(const spec_connector *conn);
 

@@ -163,7 +163,7 @@ spec_status sc_plugin_state_load(spec_connector *conn, struct sc_plugin_item *it
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *reader = &request->readers[SC_PLUGIN_REST];
-    uint32_t number = conn->states.places[item->named_layer];
+    uint32_t number = sc_plugin_state_number(conn, item->named_layer);
     uint64_t bytes = conn->states.forms[item->named_layer].state_bytes, segment_first = 0;
     uint64_t count = (bytes + conn->dims.row_bytes - 1) / conn->dims.row_bytes;
     uint64_t ranges =

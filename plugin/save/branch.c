@@ -208,9 +208,7 @@ void sc_plugin_states_give_up(spec_connector *conn, struct sc_plugin_request *re
     if (pass == NULL || pass->is_given_up)
         return;
     pass->is_given_up = true;
-    for (uint64_t i = 0; i < pass->save_count; i++)
-        sc_plugin_save_give_up(conn, pass->saves[i],
-                               why == SPEC_E_BUSY || why == SPEC_E_IO ? why : SPEC_OK);
+    sc_plugin_saves_give_up(conn, pass->saves, pass->save_count, why);
 }
 
 void sc_plugin_states_let_go(spec_connector *conn, struct sc_plugin_request *request)
@@ -257,9 +255,7 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
             save->provenance = so_far;
         if (sc_plugin_queue_putter(conn, save, &request->step.memory, &why) != SC_PUTTER_HOST)
             return sc_fail(reterr, why, "an earlier layer did not come");
-        spec_status status = sc_store_extent_put_layer(save->extent, layer, &source, reterr);
-        if (status != SPEC_OK || is_last)
-            sc_plugin_save_end(conn, save);
+        spec_status status = sc_plugin_save_put_layer(conn, save, layer, &source, reterr);
         if (status != SPEC_OK)
             return status;
     }
@@ -270,7 +266,7 @@ void sc_plugin_states_put(spec_connector *conn, struct sc_plugin_request *reques
 {
     const struct sc_plugin_states *states = &conn->states;
     struct sc_plugin_state_pass *pass = request->pass_states;
-    uint32_t named = request->step.params.layer, number = states->places[named];
+    uint32_t named = request->step.params.layer, number = sc_plugin_state_number(conn, named);
     uint64_t each = states->rows_each * conn->dims.row_bytes, at = number % states->together;
     uint64_t bytes = states->forms[named].state_bytes;
     bool is_last = number + 1 == states->count;

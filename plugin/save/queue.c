@@ -59,6 +59,24 @@ void sc_plugin_save_give_up(spec_connector *conn, struct sc_plugin_save *save, s
         sc_store_extent_abort(save->extent);
 }
 
+void sc_plugin_saves_give_up(spec_connector *conn, struct sc_plugin_save *const *saves,
+                             uint64_t count, spec_status why)
+{
+    spec_status told = why == SPEC_E_BUSY || why == SPEC_E_IO ? why : SPEC_OK;
+    for (uint64_t i = 0; i < count; i++)
+        sc_plugin_save_give_up(conn, saves[i], told);
+}
+
+spec_status sc_plugin_save_put_layer(spec_connector *conn, struct sc_plugin_save *save,
+                                     uint32_t layer, const struct sc_store_source *source,
+                                     struct spec_error *reterr)
+{
+    spec_status status = sc_store_extent_put_layer(save->extent, layer, source, reterr);
+    if (status != SPEC_OK || layer + 1 == conn->dims.layer_count)
+        sc_plugin_save_end(conn, save);
+    return status;
+}
+
 /* ---- Into the queue ------------------------------------------------------------------------- */
 
 enum sc_plugin_putter sc_plugin_queue_putter(spec_connector *conn, struct sc_plugin_save *save,

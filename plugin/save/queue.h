@@ -49,5 +49,14 @@ void sc_plugin_save_end(spec_connector *conn, struct sc_plugin_save *save);
 /* It ends without its other layers, soon; with this status, or where that is OK, the store's own.
  * Nothing where it has ended. */
 void sc_plugin_save_give_up(spec_connector *conn, struct sc_plugin_save *save, spec_status why);
+/* All of these, for one reason. The ticket keeps the first failure, which is another save's than
+ * the one that found no room, say: they all tell why. Of space that is missing each would ask for
+ * some to be made. */
+void sc_plugin_saves_give_up(spec_connector *conn, struct sc_plugin_save *const *saves,
+                             uint64_t count, spec_status why);
+/* A layer of the extent, now, by the host: after an error, or the last one, the save has ended. */
+spec_status sc_plugin_save_put_layer(spec_connector *conn, struct sc_plugin_save *save,
+                                     uint32_t layer, const struct sc_store_source *source,
+                                     struct spec_error *reterr);
 
 #endif

@@ -155,15 +155,11 @@ static bool is_unwanted(const spec_connector *conn, const struct sc_plugin_reque
 }
 
 /* Gives the open pass up: no later layer is packed, and its saves from `from` on are discarded, but
- * those that have ended by themselves. The ticket keeps the first failure, which is another save's
- * than the one that found no room, say: they all tell why. Of space that is missing each would ask
- * for some to be made. */
+ * those that have ended by themselves. */
 static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request, uint64_t from,
                          spec_status why)
 {
-    spec_status told = why == SPEC_E_BUSY || why == SPEC_E_IO ? why : SPEC_OK;
-    for (uint64_t i = from; i < request->pass_saves; i++)
-        sc_plugin_save_give_up(conn, request->pass[i], told);
+    sc_plugin_saves_give_up(conn, request->pass + from, request->pass_saves - from, why);
     sc_plugin_states_give_up(conn, request, why);
     request->pass_status = why;
 }
@@ -473,10 +469,7 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
     case SC_PUTTER_NONE:
         return sc_fail(reterr, why, "an earlier layer did not come");
     case SC_PUTTER_HOST:
-        status = sc_store_extent_put_layer(save->extent, layer, &source, reterr);
-        if (status != SPEC_OK || layer + 1 == conn->dims.layer_count)
-            sc_plugin_save_end(conn, save);
-        return status;
+        return sc_plugin_save_put_layer(conn, save, layer, &source, reterr);
     case SC_PUTTER_QUEUE:
     default: {
         const struct sc_plugin_layer queued = {&request->step.memory, from.how, from.first, layer};
