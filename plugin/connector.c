@@ -292,6 +292,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
                   .layout = conn->config.layout,
                   .k_row_bytes = conn->dims.k_row_bytes,
                   .descriptor = descriptor},
+        .windows = conn->windows,
         .sketch_bytes_max = sketch_bytes(conn),
         .probe_row_bytes = conn->choice.probe_row_bytes,
         .codes = sc_plugin_coding_codes(conn),

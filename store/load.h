@@ -29,6 +29,10 @@ bool sc_store_range_is_there(const struct sc_store *store, const struct sc_store
  * ret_risen, which may be NULL: of those, how many that tier has. Any thread; no lock. */
 uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece,
                                     uint32_t *ret_risen);
+/* The same of those layers alone that have a window: a load of a long match needs few of their
+ * rows. */
+uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t piece,
+                                      uint32_t *ret_risen);
 /* Halves of rows, K or V in one layer, that went up into that tier and that nobody wanted then. Any
  * thread; no lock. */
 uint64_t sc_store_gpu_risen_halves(const struct sc_store *store);

@@ -158,7 +158,8 @@ static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
             config->gpu_bytes == SC_CONFIG_AUTO ? bytes / 32 * GPU_OF_32 : config->gpu_bytes,
         .policy = (enum sc_policy)config->host_policy,
         .gpu_policy = sc_config_gpu_policy(config),
-        .slab_bytes = sc_store_hosted_bytes(&store->shape, config->chunk_tokens)};
+        .slab_bytes = sc_store_hosted_bytes(&store->shape, config->chunk_tokens),
+        .windows = store->params.windows};
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_store_host_open(&host, &store->host, is_auto ? &error : reterr);
     if (status == SPEC_E_NO_MEMORY && is_auto) {

@@ -192,6 +192,9 @@ struct sc_store_params {
     uint32_t rank, rank_count;
     uint32_t role;                   /* enum sc_store_role */
     struct sc_store_namespace space; /* this connector's; recorded when new */
+    /* [space.layer_count] tokens that a query of the layer sees, 0: all; NULL: none has a window.
+     * Not copied. */
+    const uint64_t *windows;
     uint64_t sketch_bytes_max;       /* memory of sketches that are begun, all together: taken at
                                       * open, in blocks of 64 KiB; a peer takes none */
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */

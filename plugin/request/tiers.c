@@ -13,22 +13,57 @@
 /* Of host memory, until loads were measured: what one core moves and verifies. */
 #define HOST_BYTES_PER_S UINT64_C(5000000000)
 
-/* Rows that loads of a match that ends at `end` read of `rows` tokens from `from` on, layer by
- * layer. */
-static uint64_t layers_rows(const spec_connector *conn, uint64_t from, uint64_t rows, uint64_t end)
+/* Rows that loads of a match that ends at `end` read of `rows` tokens from `from` on, in all layers
+ * that have a window. */
+static uint64_t windows_rows(const spec_connector *conn, uint64_t from, uint64_t rows, uint64_t end)
 {
     uint64_t sum = 0;
-    if (conn->windows == NULL)
-        return rows * conn->dims.layer_count;
     if (from + rows <=
         sc_store_window_first(conn->dims.window_most, end)) /* most of a long match */
-        return rows * conn->dims.full_layers;
+        return 0;
     for (uint32_t l = 0; l < conn->dims.layer_count; l++) {
         uint64_t first = sc_store_window_first(conn->windows[l], end);
         uint64_t unseen = first > from ? first - from : 0;
-        sum += rows > unseen ? rows - unseen : 0;
+        sum += conn->windows[l] > 0 && rows > unseen ? rows - unseen : 0;
     }
     return sum;
+}
+
+/* Of some layers: how many have it in host memory or above; of those, how many above. */
+struct hosted {
+    uint32_t layers, hosted, risen;
+};
+
+/* Adds rows that those layers read, all together. Where they do not read as many each, windows that
+ * are not alike, it is taken for so. */
+static void rows_add(uint64_t rows, struct hosted of, uint64_t bytes[SPEC_TIERS])
+{
+    uint32_t hosted = of.hosted < of.layers ? of.hosted : of.layers;
+    uint32_t risen = of.risen < hosted ? of.risen : hosted;
+    uint64_t there = of.layers > 0 ? rows * hosted / of.layers : 0;
+    uint64_t above = of.layers > 0 ? rows * risen / of.layers : 0;
+    bytes[SPEC_TIER_GPU] += above;
+    bytes[SPEC_TIER_HOST] += there - above;
+    bytes[SC_STORE_TIER] += rows - there;
+}
+
+/* Adds rows [from, from + count) of a piece, in all layers that a match that ends at `end` needs
+ * them in. */
+static void piece_add(const spec_connector *conn, uint64_t piece, uint64_t from, uint64_t count,
+                      uint64_t end, uint64_t bytes[SPEC_TIERS])
+{
+    struct hosted full = {.layers = conn->dims.layer_count}, narrow = {0};
+    full.hosted = sc_store_piece_host_layers(conn->store, piece, &full.risen);
+    if (conn->windows != NULL) {
+        narrow.layers = full.layers - conn->dims.full_layers;
+        full.layers = conn->dims.full_layers;
+        if (full.hosted > 0)
+            narrow.hosted = sc_store_piece_host_windowed(conn->store, piece, &narrow.risen);
+        full.hosted -= narrow.hosted < full.hosted ? narrow.hosted : full.hosted;
+        full.risen -= narrow.risen < full.risen ? narrow.risen : full.risen;
+        rows_add(windows_rows(conn, from, count, end), narrow, bytes);
+    }
+    rows_add(count * full.layers, full, bytes);
 }
 
 void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_request *request,
@@ -41,19 +76,13 @@ void sc_plugin_tier_bytes(const spec_connector *conn, const struct sc_plugin_req
         const struct sc_radix_segment *segment = &request->segments[i];
         uint64_t last = segment->first + segment->count;
         uint64_t from = segment->first > first ? segment->first : first;
-        uint64_t rows = last < end ? last : end;
-        rows = rows > from ? rows - from : 0;
-        uint32_t risen = 0;
-        uint64_t hosted =
-            rows > 0 ? sc_store_piece_host_layers(conn->store, segment->value.piece, &risen) : 0;
-        uint64_t all = layers_rows(conn, from, rows, end), there = rows * hosted;
-        there = there < all ? there : all;
-        uint64_t above = rows * risen < there ? rows * risen : there;
-        ret_bytes[SPEC_TIER_GPU] += above * row_bytes;
-        ret_bytes[SPEC_TIER_HOST] += (there - above) * row_bytes;
-        ret_bytes[SC_STORE_TIER] += (all - there) * row_bytes;
+        uint64_t until = last < end ? last : end;
+        if (until > from)
+            piece_add(conn, segment->value.piece, from, until - from, end, ret_bytes);
         at = last;
     }
+    for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
+        ret_bytes[tier] *= row_bytes;
 }
 
 static uint64_t took_ns(uint64_t bytes, uint64_t bytes_per_s)

@@ -69,7 +69,8 @@ struct sc_store_host {
     uint32_t slabs_max, head_mask;
     bool is_dual; /* slabs of rows are used when their rows are handed out, and uses outlive them */
 
-    pthread_mutex_t lock; /* rank 57 */
+    const uint64_t *windows; /* of layers; NULL: none has one. Constant, as all above */
+    pthread_mutex_t lock;    /* rank 57 */
     /* Guarded by lock. */
     struct sc_store_space map; /* one segment */
     struct sc_store_host_slab *slabs;
@@ -98,10 +99,16 @@ static uint64_t what_of(const struct sc_store_host_key *key)
 }
 
 /* Slabs that differ by layer alone, or all that are of one edition's slots: the second part of
- * their group's name. */
-static uint64_t group_of(const struct sc_store_host_key *key)
+ * their group's name. Layers that have a window are a group of their own. */
+static uint64_t group_of(const struct sc_store_host_key *key, bool is_windowed)
 {
-    return key->kind == SC_STORE_HOST_SLOTS ? (uint64_t)key->kind << 32 : what_of(key);
+    return (key->kind == SC_STORE_HOST_SLOTS ? (uint64_t)key->kind << 32 : what_of(key)) |
+           (uint64_t)is_windowed << 63;
+}
+
+static bool is_windowed(const struct sc_store_host *host, uint32_t layer)
+{
+    return host->windows != NULL && host->windows[layer] > 0;
 }
 
 static bool has_rows(const struct sc_store_host_key *key)
@@ -148,7 +155,8 @@ static uint32_t number_of(const struct sc_store_host *host, const struct sc_stor
 static void slab_link(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
     uint32_t *head = head_of(host, &slab->key), i = number_of(host, slab);
-    slab->group = sc_store_residents_join(&host->residents, slab->key.copy, group_of(&slab->key));
+    slab->group = sc_store_residents_join(&host->residents, slab->key.copy,
+                                          group_of(&slab->key, is_windowed(host, slab->key.layer)));
     slab->group_prev = NONE;
     slab->group_next = host->residents.groups[slab->group].first;
     if (slab->group_next != NONE)
@@ -551,11 +559,22 @@ bool sc_store_host_is_empty(const struct sc_store_host *host)
 uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_store_host_key *key,
                               uint32_t *ret_risen)
 {
+    uint32_t risen = 0, risen_windowed = 0, count = 0;
+    if (host != NULL)
+        count = sc_store_residents_count(&host->residents, key->copy, group_of(key, false), &risen);
+    count += sc_store_host_windowed(host, key, &risen_windowed);
     if (ret_risen != NULL)
-        *ret_risen = 0;
-    if (host == NULL)
+        *ret_risen = risen + risen_windowed;
+    return count;
+}
+
+uint32_t sc_store_host_windowed(const struct sc_store_host *host,
+                                const struct sc_store_host_key *key, uint32_t *ret_risen)
+{
+    *ret_risen = 0;
+    if (host == NULL || host->windows == NULL)
         return 0;
-    return sc_store_residents_count(&host->residents, key->copy, group_of(key), ret_risen);
+    return sc_store_residents_count(&host->residents, key->copy, group_of(key, true), ret_risen);
 }
 
 uint64_t sc_store_host_risen_halves(const struct sc_store_host *host)
@@ -570,11 +589,14 @@ uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_sto
     if (host == NULL)
         return 0;
     pthread_mutex_lock(&host->lock);
-    uint32_t group = sc_store_residents_find(&host->residents, key->copy, group_of(key));
-    uint32_t i = group != NONE ? host->residents.groups[group].first : NONE;
-    for (; i != NONE; i = host->slabs[i].group_next)
-        count += host->slabs[i].state == PUBLISHED && host->slabs[i].key.layer >= first &&
-                 host->slabs[i].key.layer < end;
+    for (uint32_t is_apart = 0; is_apart < 2; is_apart++) {
+        uint32_t group =
+            sc_store_residents_find(&host->residents, key->copy, group_of(key, is_apart));
+        uint32_t i = group != NONE ? host->residents.groups[group].first : NONE;
+        for (; i != NONE; i = host->slabs[i].group_next)
+            count += host->slabs[i].state == PUBLISHED && host->slabs[i].key.layer >= first &&
+                     host->slabs[i].key.layer < end;
+    }
     pthread_mutex_unlock(&host->lock);
     return count;
 }
@@ -800,9 +822,12 @@ void sc_store_host_forget_layers(struct sc_store_host *host, const struct sc_sto
     if (host == NULL)
         return;
     pthread_mutex_lock(&host->lock);
-    uint32_t group;
-    while ((group = sc_store_residents_find(&host->residents, key->copy, group_of(key))) != NONE)
-        slab_forget(host, &host->slabs[host->residents.groups[group].first]);
+    for (uint32_t is_apart = 0; is_apart < 2; is_apart++) {
+        uint64_t what = group_of(key, is_apart);
+        uint32_t group;
+        while ((group = sc_store_residents_find(&host->residents, key->copy, what)) != NONE)
+            slab_forget(host, &host->slabs[host->residents.groups[group].first]);
+    }
     pthread_mutex_unlock(&host->lock);
 }
 
@@ -952,6 +977,7 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "host tier");
     *host = (struct sc_store_host){.alloc = params->alloc,
                                    .poison = params->poison,
+                                   .windows = params->windows,
                                    .page_count = pages,
                                    .page_heat = page_heat_of(params, pages),
                                    .now = SC_HEAT_FIRST,

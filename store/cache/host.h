@@ -70,6 +70,7 @@ struct sc_store_host_params {
     uint64_t gpu_bytes;  /* of the tier above it, likewise, and beside it */
     uint64_t slab_bytes; /* of the most usual slab: from it follows how many slabs there may be */
     enum sc_policy policy, gpu_policy;
+    const uint64_t *windows; /* of layers, as struct sc_store_params has it */
 };
 
 /* Both 0: *ret_host is NULL, which every call below takes: there is nothing in it. */
@@ -96,6 +97,9 @@ bool sc_store_host_is_empty(const struct sc_store_host *host);
  * copy); ret_risen, which may be NULL: of those, how many lie in the upper tier. Takes no lock. */
 uint32_t sc_store_host_layers(const struct sc_store_host *host, const struct sc_store_host_key *key,
                               uint32_t *ret_risen);
+/* The same of those layers alone that have a window. */
+uint32_t sc_store_host_windowed(const struct sc_store_host *host,
+                                const struct sc_store_host_key *key, uint32_t *ret_risen);
 /* The same of layers [first, end) alone, with the lock. */
 uint32_t sc_store_host_layers_in(struct sc_store_host *host, const struct sc_store_host_key *key,
                                  uint32_t first, uint32_t end);

@@ -82,9 +82,11 @@ static uint32_t halves_layers(const struct sc_store *store, struct sc_store_host
     return (k + v) / 2;
 }
 
-/* Of how many layers all rows would be what is there of an extent's chunks. */
+/* Of how many layers all rows would be what is there of an extent's chunks; windowed: of those
+ * layers alone that have a window. */
 static uint32_t chunks_layers(const struct sc_store *store,
-                              const struct sc_store_extent_entry *extent, uint32_t *ret_risen)
+                              const struct sc_store_extent_entry *extent, bool windowed,
+                              uint32_t *ret_risen)
 {
     struct sc_store_host_key key;
     uint64_t chunk = store->params.config->chunk_tokens;
@@ -92,30 +94,51 @@ static uint32_t chunks_layers(const struct sc_store *store,
     *ret_risen = 0;
     if (!chunks_key(extent, &key))
         return 0;
-    uint32_t chunks = sc_store_host_layers(store->host, &key, ret_risen);
+    uint32_t chunks = windowed ? sc_store_host_windowed(store->host, &key, ret_risen)
+                               : sc_store_host_layers(store->host, &key, ret_risen);
     *ret_risen = (uint32_t)(*ret_risen / each);
     return (uint32_t)(chunks / each);
+}
+
+/* NULL: nothing of it is there, or there is no such piece. */
+static const struct sc_store_piece_entry *hosted_piece(const struct sc_store *store, uint64_t piece)
+{
+    return sc_store_host_is_empty(store->host) ? NULL : sc_store_table_leased(&store->table, piece);
 }
 
 uint32_t sc_store_piece_host_layers(const struct sc_store *store, uint64_t piece,
                                     uint32_t *ret_risen)
 {
     uint32_t risen = 0, risen_chunks = 0;
+    const struct sc_store_piece_entry *entry = hosted_piece(store, piece);
     if (ret_risen != NULL)
         *ret_risen = 0;
-    const struct sc_store_piece_entry *entry = NULL;
-    if (!sc_store_host_is_empty(store->host))
-        entry = sc_store_table_leased(&store->table, piece);
     if (entry == NULL)
         return 0;
     struct sc_store_host_key key = key_of(store, entry, 0);
     uint32_t layers = sc_store_host_layers(store->host, &key, &risen);
     if (store->shape.layout == SC_STORE_SPLIT)
         layers += halves_layers(store, key, &risen);
-    layers +=
-        chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), &risen_chunks);
+    layers += chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), false,
+                            &risen_chunks);
     if (ret_risen != NULL)
         *ret_risen = risen + risen_chunks;
+    return layers;
+}
+
+uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t piece,
+                                      uint32_t *ret_risen)
+{
+    uint32_t risen_chunks = 0;
+    const struct sc_store_piece_entry *entry = hosted_piece(store, piece);
+    *ret_risen = 0;
+    if (entry == NULL)
+        return 0;
+    struct sc_store_host_key key = key_of(store, entry, 0);
+    uint32_t layers = sc_store_host_windowed(store->host, &key, ret_risen);
+    layers += chunks_layers(store, sc_store_table_extent(&store->table, entry->extent), true,
+                            &risen_chunks);
+    *ret_risen += risen_chunks;
     return layers;
 }
 

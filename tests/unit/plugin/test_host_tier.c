@@ -326,6 +326,80 @@ static void the_next_turn_of_a_conversation_reads_nothing(void **state)
     }
 }
 
+/* What lookup says of each tier, in rows of one layer, is what loads then give from there. */
+static void expect_told(struct rig *rig, const struct prompt *prompt, uint64_t host, uint64_t disk)
+{
+    struct spec_lookup_result found;
+    uint64_t loaded[SPEC_TIERS] = {0}, row_bytes = rig->conn->dims.row_bytes + sizeof(uint64_t);
+    assert_int_equal(rig_try_lookup(rig, prompt, 0, RIG_MAX, &found), SPEC_OK);
+    assert_int_equal(found.matched_tokens, prompt->count);
+    assert_int_equal(found.tier_bytes[SPEC_TIER_GPU], 0);
+    assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], host * row_bytes);
+    assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], disk * row_bytes);
+    for (uint32_t l = 0; l < rig->layers; l++) {
+        struct area area = rig_area(rig, prompt->count);
+        struct spec_important item = {.struct_size = sizeof(item),
+                                      .request = found.request,
+                                      .layer = l,
+                                      .destination = &area.memory};
+        assert_int_equal(sc_plugin_get_important(rig->conn, &item, 1, NULL), SPEC_OK);
+        for (uint32_t t = 0; t < SPEC_TIERS; t++)
+            loaded[t] += item.tier_rows[t];
+        rig_area_free(&area);
+    }
+    assert_int_equal(loaded[SPEC_TIER_HOST], host);
+    assert_int_equal(loaded[SPEC_TIER_DISK], disk);
+    rig_release(rig, found.request);
+}
+
+/* Slabs of rows that a layer's window does not reach are not counted, whoever had them loaded. */
+static void layers_with_windows_are_counted_apart(void **state)
+{
+    (void)state;
+    static const uint32_t FULL[] = {0}, NARROW[] = {1, 2, 3};
+    const struct spec_layer_group groups[] = {{.struct_size = sizeof(groups[0]),
+                                               .kind = SPEC_GROUP_FULL,
+                                               .layers = FULL,
+                                               .layer_count = 1,
+                                               .kv_head_count = 2,
+                                               .head_size = 8,
+                                               .dtype = SPEC_DTYPE_F16},
+                                              {.struct_size = sizeof(groups[0]),
+                                               .kind = SPEC_GROUP_WINDOW,
+                                               .layers = NARROW,
+                                               .layer_count = 3,
+                                               .kv_head_count = 2,
+                                               .head_size = 8,
+                                               .dtype = SPEC_DTYPE_F16,
+                                               .window = 65}};
+    struct rig rig;
+    struct prompt prompt = rig_prompt(1, 0, 0, 640), start = prompt;
+    struct spec_lookup_result found;
+    start.count = 64;
+    rig_init(&rig, true, "\"host_bytes\": \"16MiB\", \"chunk_tokens\": 64");
+    rig_shape(&rig, 4, 2, 8, SPEC_DTYPE_F16);
+    struct spec_model model = rig_model(&rig);
+    model.groups = groups;
+    model.group_count = 2;
+    assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    assert_int_equal(rig_try_lookup(&rig, &start, 0, RIG_MAX, &found), SPEC_OK);
+    for (uint32_t l = 1; l < 4; l++) /* of those who see so few, the long match below needs none */
+        assert_int_equal(rig_load(&rig, found.request, &start, 0, 64, l), SPEC_OK);
+    rig_release(&rig, found.request);
+    expect_told(&rig, &prompt, 0, 640 + 3 * 64);
+    expect_told(&rig, &prompt, 640 + 3 * 64, 0); /* which that loaded */
+    start.count = 600;                           /* its windows begin in the middle of a chunk */
+    assert_int_equal(rig_try_lookup(&rig, &start, 0, RIG_MAX, &found), SPEC_OK);
+    assert_int_equal(found.tier_bytes[SPEC_TIER_HOST] + found.tier_bytes[SPEC_TIER_DISK],
+                     (600 + 3 * 64) * (rig.conn->dims.row_bytes + sizeof(uint64_t)));
+    assert_int_equal(found.tier_bytes[SPEC_TIER_HOST],
+                     (600 + 3 * 24) * (rig.conn->dims.row_bytes + sizeof(uint64_t)));
+    rig_release(&rig, found.request);
+    rig_prompt_free(&prompt);
+    rig_done(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -337,6 +411,7 @@ int main(void)
         cmocka_unit_test(lookup_follows_evictions),
         cmocka_unit_test(a_reset_empties_memory),
         cmocka_unit_test(by_itself_it_takes_a_share_or_none),
+        cmocka_unit_test(layers_with_windows_are_counted_apart),
         cmocka_unit_test(the_next_turn_of_a_conversation_reads_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
