@@ -6,7 +6,6 @@
  * order of a request's saves, so a branch never hangs on what is not there. */
 #include "plugin/save/branch.h"
 
-#include "plugin/args/provenance.h"
 #include "plugin/connector.h"
 #include "plugin/save/queue.h"
 
@@ -242,8 +241,6 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
                              struct sc_plugin_state_pass *pass, uint32_t layer,
                              struct spec_error *reterr)
 {
-    bool is_last = layer + 1 == conn->dims.layer_count;
-    struct spec_provenance so_far = sc_plugin_provenance_so_far(request);
     for (uint64_t i = 0; i < pass->save_count; i++) {
         struct sc_plugin_save *save = pass->saves[i];
         uint64_t row_bytes = conn->dims.row_bytes;
@@ -251,8 +248,6 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
                                     row_bytes};
         const struct sc_store_source source = {.pack = pack_states, .user = &from};
         spec_status why;
-        if (is_last)
-            save->provenance = so_far;
         if (sc_plugin_queue_putter(conn, save, &request->step.memory, &why) != SC_PUTTER_HOST)
             return sc_fail(reterr, why, "an earlier layer did not come");
         spec_status status = sc_plugin_save_put_layer(conn, save, layer, &source, reterr);

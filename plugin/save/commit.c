@@ -352,10 +352,12 @@ void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *reque
 {
     if (count == 0)
         return;
+    struct spec_provenance worth = sc_plugin_provenance_so_far(request);
     sc_plugin_lock(conn, &conn->saves.lock);
     for (uint64_t i = 0; i < count; i++) { /* others may be committed now */
         if (!saves[i]->is_open)
             continue;
+        saves[i]->provenance = worth; /* layers behind the last of rows told more */
         saves[i]->is_void = !keeps;
         saves[i]->is_open = false;
     }

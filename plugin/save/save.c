@@ -481,12 +481,18 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
     }
 }
 
+void sc_plugin_pass_judge(spec_connector *conn, struct sc_plugin_request *request)
+{
+    if (request->pass_status != SPEC_OK || is_good_enough(conn, request, &request->delivered))
+        return;
+    give_pass_up(conn, request, 0, SPEC_E_DROPPED);
+    let_saves_go(conn, request);
+}
+
 void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
 {
     uint32_t layer = step_layer(conn, request);
     bool last = layer + 1 == conn->dims.layer_count;
-    if (request->pass_status == SPEC_OK && !is_good_enough(conn, request, &request->delivered))
-        give_pass_up(conn, request, 0, SPEC_E_DROPPED); /* a layer was delivered in part */
     struct spec_provenance so_far = sc_plugin_provenance_so_far(request);
     for (uint64_t i = 0; i < request->pass_saves && request->pass_status == SPEC_OK; i++) {
         if (last) /* before it can be committed */

@@ -37,7 +37,8 @@ struct sc_plugin_save {
     struct sc_plugin_state_pass *states; /* it is of a branch of states; NULL: of rows */
     uint64_t first, count;               /* tokens */
     spec_ticket ticket;
-    struct spec_provenance provenance; /* what it is computed on; set before its last layer */
+    struct spec_provenance provenance; /* what it is computed on; set before its last layer, and
+                                        * while it is open */
 
     /* Guarded by saves.lock. */
     struct sc_plugin_save *next; /* free list, the request's queue, or the queue of commits */
@@ -93,6 +94,8 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
                                 struct spec_error *reterr);
 void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request);
+/* With each layer: gives the pass up when what it is computed on, as told by now, may not be stored. */
+void sc_plugin_pass_judge(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request);
 /* It has its last layer. */
 void sc_plugin_pass_end(spec_connector *conn, struct sc_plugin_request *request);

@@ -167,6 +167,7 @@ static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *req
         request->pass_known = known_before;
     }
     bool is_last = params->layer + 1 == sc_plugin_layers_named(conn);
+    sc_plugin_pass_judge(conn, request);
     if (sc_plugin_keeps_state(conn, params->layer))
         sc_plugin_states_put(conn, request);
     if (!sc_plugin_keeps_state(conn, params->layer) || (conn->states.is_alone && is_last))

@@ -114,21 +114,29 @@ static struct spec_memory state_memory(uint8_t *bytes, uint32_t layer)
                                 .k_bytes = STATE_BYTES[layer]};
 }
 
-static spec_status layer_store(struct rig *rig, spec_request request, const struct prompt *prompt,
-                               uint64_t first, uint64_t count, uint32_t layer, spec_ticket *ticket)
+static spec_status state_store(struct rig *rig, spec_request request, const struct prompt *prompt,
+                               uint64_t first, uint64_t count, uint32_t layer, uint32_t computed_on,
+                               spec_ticket *ticket)
 {
     uint8_t bytes[5000];
-    if (STATE_BYTES[layer] == 0)
-        return rig_store_layer(rig, request, prompt, first, count, layer, ticket);
     state_of(prompt, first + count, layer, bytes);
     const struct spec_memory memory = state_memory(bytes, layer);
     const struct spec_store_params params = {.struct_size = sizeof(params),
                                              .layer = layer,
                                              .request = request,
+                                             .computed_on = computed_on,
                                              .first_token = first,
                                              .token_count = count,
                                              .memory = &memory};
     return sc_plugin_store(rig->conn, &params, 1, ticket, NULL);
+}
+
+static spec_status layer_store(struct rig *rig, spec_request request, const struct prompt *prompt,
+                               uint64_t first, uint64_t count, uint32_t layer, spec_ticket *ticket)
+{
+    if (STATE_BYTES[layer] == 0)
+        return rig_store_layer(rig, request, prompt, first, count, layer, ticket);
+    return state_store(rig, request, prompt, first, count, layer, SPEC_PROVENANCE_EXACT, ticket);
 }
 
 /* Whether it came; then it is right. */
@@ -278,6 +286,61 @@ static void what_was_stored_is_matched_where_it_ended(void **state)
             rig_check_index(&scene.rig);
             rig_prompt_free(&prompt);
         }
+        scene_done(&scene);
+    }
+}
+
+/* A pass all of whose layers but one are exact; returns what its ticket says. */
+static spec_status store_on(struct rig *rig, const struct prompt *prompt, uint32_t told_at,
+                            uint32_t computed_on)
+{
+    struct spec_lookup_result found = rig_lookup(rig, prompt);
+    uint64_t first = found.matched_tokens, count = prompt->count - first;
+    spec_ticket ticket = 0;
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        spec_status status =
+            l == told_at
+                ? state_store(rig, found.request, prompt, first, count, l, computed_on, &ticket)
+                : layer_store(rig, found.request, prompt, first, count, l, &ticket);
+        assert_int_equal(status, SPEC_OK);
+    }
+    spec_status status = rig_wait(rig, ticket);
+    rig_release(rig, found.request);
+    return status;
+}
+
+/* Rows and states of a pass are worth what its last layer says, though all rows came before it. */
+static void what_the_last_state_says_counts_for_all_rows(void **state)
+{
+    (void)state;
+    static struct scene scene;
+    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+        if (STATE_BYTES[layer] == 0)
+            continue;
+        scene_make(&scene, true, "\"chunk_tokens\": 16");
+        scene_open(&scene);
+        struct rig *rig = &scene.rig;
+        struct prompt prompt = rig_prompt(1, 0, 0, 100);
+        struct spec_lookup_result found = {.struct_size = sizeof(found)};
+        const struct spec_lookup_params exact = {.struct_size = sizeof(exact),
+                                                 .flags = SPEC_LOOKUP_REQUIRE_EXACT,
+                                                 .tokens = prompt.tokens,
+                                                 .token_count = prompt.count,
+                                                 .max_tokens = prompt.count};
+        assert_int_equal(store_on(rig, &prompt, layer, SPEC_PROVENANCE_PRUNED), SPEC_E_DROPPED);
+        found = rig_lookup(rig, &prompt);
+        assert_int_equal(found.stored_tokens, 0);
+        rig_release(rig, found.request);
+        assert_int_equal(store_on(rig, &prompt, layer, SPEC_PROVENANCE_LOSSY), SPEC_OK);
+        found = rig_lookup(rig, &prompt);
+        assert_int_equal(found.matched_tokens, prompt.count);
+        assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_LOSSY);
+        rig_release(rig, found.request);
+        assert_int_equal(sc_plugin_lookup(rig->conn, &exact, &found, NULL), SPEC_OK);
+        assert_int_equal(found.matched_tokens, 0);
+        assert_int_equal(found.stored_tokens, 0);
+        rig_release(rig, found.request);
+        rig_prompt_free(&prompt);
         scene_done(&scene);
     }
 }
@@ -519,6 +582,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_stored_is_matched_where_it_ended),
+        cmocka_unit_test(what_the_last_state_says_counts_for_all_rows),
         cmocka_unit_test(on_small_disks_over_resets_and_reopens),
         cmocka_unit_test(over_power_cuts),
         cmocka_unit_test(an_open_without_memory_gives_all_of_it_back),
