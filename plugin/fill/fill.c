@@ -392,7 +392,8 @@ static uint64_t cut_probe(spec_connector *conn, const struct sc_plugin_cut *cut,
                           const uint32_t *tokens)
 {
     uint64_t count = atomic_fetch_add_explicit(&conn->fill.nothing, 1, memory_order_relaxed) + 1;
-    uint64_t n = probe_end(cut), asked = asked_of(tokens, cut->total, cut->end);
+    uint64_t n = conn->states.count > 0 ? cut->end : probe_end(cut); /* no match ends between */
+    uint64_t asked = asked_of(tokens, cut->total, cut->end);
     if (n > cut->end)
         return at;
     double whole_ns = sc_plugin_cut_ns(cut, at);
@@ -419,29 +420,59 @@ static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_r
                    : 0;
 }
 
+/* Of a match, however long. Ranks may differ in it, and must not in what they promise. */
+static uint64_t state_bytes(const spec_connector *conn)
+{
+    uint64_t rows = sc_plugin_branch_rows(conn) * conn->dims.layer_count;
+    return sc_plugin_fill_is_alone(conn) ? rows * conn->dims.row_bytes : 0;
+}
+
+/* false: nothing is known to cut by, or nothing is to be cut. */
+static bool cut_make(const spec_connector *conn, const struct sc_plugin_request *request,
+                     uint64_t end, uint64_t multiple, struct sc_plugin_estimate *estimate,
+                     struct sc_plugin_cut *ret_cut)
+{
+    uint64_t layers;
+    if (conn->config.fill != SC_FILL_CUT || end <= request->from_token ||
+        !estimate_get(conn, estimate, &layers))
+        return false;
+    *ret_cut = (struct sc_plugin_cut){.estimate = estimate,
+                                      .from = request->from_token,
+                                      .end = end,
+                                      .total = request->token_count,
+                                      .grid = conn->config.chunk_tokens,
+                                      .multiple = multiple,
+                                      .layers = layers,
+                                      .hosted_rows = hosted_rows(conn, request, end),
+                                      .state_bytes = state_bytes(conn),
+                                      .whole_end = whole_end_of(conn, request)};
+    return true;
+}
+
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
                             const uint32_t *tokens, uint64_t end, uint64_t multiple)
 {
     struct sc_plugin_estimate estimate;
-    uint64_t layers;
-    if (conn->config.fill != SC_FILL_CUT || end <= request->from_token ||
-        !estimate_get(conn, &estimate, &layers))
+    struct sc_plugin_cut cut;
+    if (!cut_make(conn, request, end, multiple, &estimate, &cut))
         return end;
-    struct sc_plugin_cut cut = {.estimate = &estimate,
-                                .from = request->from_token,
-                                .end = end,
-                                .total = request->token_count,
-                                .grid = conn->config.chunk_tokens,
-                                .multiple = multiple,
-                                .layers = layers,
-                                .hosted_rows = hosted_rows(conn, request, end),
-                                .whole_end = whole_end_of(conn, request)};
     uint64_t n = sc_plugin_cut_find(&cut);
-    if (n - cut.from <= cut.hosted_rows)
-        n = cut_probe(conn, &cut, n, tokens);
+    return n - cut.from <= cut.hosted_rows ? cut_probe(conn, &cut, n, tokens) : n;
+}
+
+bool sc_plugin_fill_prefers(const spec_connector *conn, const struct sc_plugin_request *request,
+                            uint64_t low, uint64_t end, uint64_t multiple)
+{
+    struct sc_plugin_estimate estimate;
+    struct sc_plugin_cut cut;
+    return cut_make(conn, request, end, multiple, &estimate, &cut) &&
+           sc_plugin_cut_ns(&cut, low) < sc_plugin_cut_ns(&cut, end);
+}
+
+void sc_plugin_fill_count(spec_connector *conn, uint64_t end, uint64_t n)
+{
     sc_count(&conn->fill.lookups_cut, n < end);
     sc_count(&conn->fill.tokens_cut, end - n);
-    return n;
 }
 
 /* ---- The log -------------------------------------------------------------------------------- */

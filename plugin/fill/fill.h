@@ -100,9 +100,14 @@ void sc_plugin_fill_call(struct sc_plugin_request *request, uint64_t took_ns, ui
 /* Whether lookups cut by what this process alone knows. */
 bool sc_plugin_fill_is_alone(const spec_connector *conn);
 /* Where the promise ends that could end at `end`: fill cut, or `end`. tokens: [request's
- * token_count] that are looked for. Any thread. */
+ * token_count] that are looked for. Any thread, as the next two. */
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
                             const uint32_t *tokens, uint64_t end, uint64_t multiple);
+/* Whether the first token comes sooner with a promise that ends at `low` than at `end`. */
+bool sc_plugin_fill_prefers(const spec_connector *conn, const struct sc_plugin_request *request,
+                            uint64_t low, uint64_t end, uint64_t multiple);
+/* A promise that could have ended at `end` ends at n. */
+void sc_plugin_fill_count(spec_connector *conn, uint64_t end, uint64_t n);
 void sc_plugin_fill_stats(const spec_connector *conn, struct spec_stats *stats);
 /* What lookups cut by. false: not all of it is known yet. Any thread. */
 bool sc_plugin_fill_estimate(const spec_connector *conn, struct sc_plugin_estimate *ret_estimate);

@@ -117,7 +117,8 @@ static struct sides sides_of(const struct sc_plugin_cut *cut, uint64_t n)
     struct sides sides = {.host = rows * estimate->host_ns[kind] + compute_ns(estimate, at, end),
                           .rest = compute_ns(estimate, end, total)};
     if (read > 0)
-        sides.device = read * estimate->row_bytes[kind] * estimate->byte_ns;
+        sides.device =
+            (read * estimate->row_bytes[kind] + (double)cut->state_bytes) * estimate->byte_ns;
     return sides;
 }
 

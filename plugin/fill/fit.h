@@ -72,6 +72,7 @@ struct sc_plugin_cut {
     uint64_t layers;
     uint64_t whole_end;   /* matches that end before it are loaded whole; 0: none is */
     uint64_t hosted_rows; /* the first so many are in memory already */
+    uint64_t state_bytes; /* read beside rows that are not, however many */
 };
 
 /* n: from, R, or on the grid between. Nearly as good is good enough for R, since the host has other

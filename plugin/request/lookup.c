@@ -127,6 +127,22 @@ static bool is_peek(const struct spec_lookup_params *params)
     return (params->flags & SPEC_LOOKUP_PEEK) != 0;
 }
 
+/* Of the branch that is pinned, at `end`, and the last one up to n, or none: where the promise
+ * ends, and that is pinned then. */
+static uint64_t cut_at_branch(spec_connector *conn, const struct spec_lookup_params *params,
+                              struct sc_plugin_request *request, const struct sc_radix_query *query,
+                              uint64_t n, uint64_t end)
+{
+    struct spec_provenance before = request->provenance;
+    sc_plugin_states_unpin(conn, request);
+    uint64_t low = sc_plugin_states_cut(conn, request, query, n, params->multiple_of);
+    if (sc_plugin_fill_prefers(conn, request, low, end, params->multiple_of))
+        return low;
+    sc_plugin_states_unpin(conn, request);
+    request->provenance = before; /* that one's ranks are not asked */
+    return sc_plugin_states_cut(conn, request, query, end, params->multiple_of);
+}
+
 /* How far the segments are good. Stored: capacity, rows where they are needed, the other ranks.
  * Promised: the host's limits beside that, but it holds the rows before from_token itself. */
 static void cut_match(spec_connector *conn, const struct spec_lookup_params *params,
@@ -152,10 +168,13 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
         position_least(end, params->max_tokens != 0 ? params->max_tokens : params->token_count - 1);
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
-    end = sc_plugin_fill_cut(conn, request, query->tokens, end, params->multiple_of);
     if (conn->states.count > 0)
         end = sc_plugin_states_cut(conn, request, query, end, params->multiple_of);
-    request->matched_tokens = end > request->from_token ? end : request->from_token;
+    uint64_t n = sc_plugin_fill_cut(conn, request, query->tokens, end, params->multiple_of);
+    if (conn->states.count > 0 && n < end)
+        n = cut_at_branch(conn, params, request, query, n, end);
+    sc_plugin_fill_count(conn, end, n);
+    request->matched_tokens = n > request->from_token ? n : request->from_token;
 }
 
 /* What the whole match is worth: what is loaded was computed on what is not. */
