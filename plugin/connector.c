@@ -293,6 +293,7 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
                   .k_row_bytes = conn->dims.k_row_bytes,
                   .descriptor = descriptor},
         .windows = conn->windows,
+        .extents_more = conn->states.count > 0 ? SC_PLUGIN_STATE_EXTENTS : 0,
         .sketch_bytes_max = sketch_bytes(conn),
         .probe_row_bytes = conn->choice.probe_row_bytes,
         .codes = sc_plugin_coding_codes(conn),

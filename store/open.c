@@ -307,6 +307,7 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
         params->config->max_requests < (EXTENTS_MAX - EXTENTS_SPARE) / EXTENTS_EACH
             ? params->config->max_requests * EXTENTS_EACH + EXTENTS_SPARE
             : EXTENTS_MAX;
+    store->writing.extent_max += params->extents_more;
     if (params->codes.shape.bits_k != 0 && params->codes.with_rows)
         store->writing.extent_max += SC_STORE_LIVE_MAX;
     sc_store_shape_set(&store->shape, &params->space);

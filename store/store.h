@@ -195,6 +195,8 @@ struct sc_store_params {
     /* [space.layer_count] tokens that a query of the layer sees, 0: all; NULL: none has a window.
      * Not copied. */
     const uint64_t *windows;
+    uint64_t extents_more;           /* extents that are written at one time, beyond those of passes
+                                      * of rows; a reader has none */
     uint64_t sketch_bytes_max;       /* memory of sketches that are begun, all together: taken at
                                       * open, in blocks of 64 KiB; a peer takes none */
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
@@ -447,6 +449,9 @@ uint64_t sc_store_rows_bytes(const struct sc_store *store, uint64_t rows);
  * extents have begun, which take their own. Any thread. */
 uint64_t sc_store_budget_take(struct sc_store *store, uint64_t first, uint64_t count,
                               uint64_t *ret_bytes);
+/* The same of rows of which all are stored or none; false: it does not allow them, and nothing was
+ * taken. */
+bool sc_store_budget_take_whole(struct sc_store *store, uint64_t count, uint64_t *ret_bytes);
 void sc_store_budget_give(struct sc_store *store, uint64_t bytes);
 /* How long what is written anew in the background waits, so that passes go first; 0: not. */
 uint64_t sc_store_budget_wait_ns(struct sc_store *store);

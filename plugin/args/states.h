@@ -38,11 +38,13 @@ struct sc_plugin_states {
     uint64_t rows_each;                 /* that a state takes */
     uint64_t together;                  /* states in one of the store's layers */
     uint64_t segments_max;              /* of a branch */
+    uint64_t saves_max;                 /* extents that one is written into */
     struct sc_sha256 mark;
     struct sc_plugin_state_pass *passes; /* [pass_count] save/branch.h */
     uint32_t pass_count;
 
     struct sc_plugin_state_pass *free; /* guarded by saves.lock */
+    _Atomic uint32_t missed;           /* branches, one after the other, that found no room */
 };
 
 /* Layers of a model that was checked, of which some keep a state: conn->layers becomes those with

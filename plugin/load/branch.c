@@ -7,6 +7,10 @@
 
 #include <string.h>
 
+/* Ends that this rank has and another one has not, before it counts as none: each costs a match in
+ * every index. */
+#define TRIES_MAX 32u
+
 /* Of requests and peeks: a branch's segments, and ranges of it (all; of one state). */
 spec_status sc_plugin_branches_open(spec_connector *conn, struct spec_error *reterr)
 {
@@ -59,9 +63,11 @@ uint64_t sc_plugin_states_cut(spec_connector *conn, struct sc_plugin_request *re
     struct sc_radix_branch branch = branch_of(conn, query, request->from_token, end);
     struct sc_radix_match match;
     branch.multiple_of = multiple_of;
-    while (branch.most > branch.above &&
-           sc_radix_branch_pin(conn->radix, request->pinned, &branch, state->segments,
-                               conn->states.segments_max, &match)) {
+    for (uint32_t tries = 0;
+         tries < TRIES_MAX && branch.most > branch.above &&
+         sc_radix_branch_pin(conn->radix, request->pinned, &branch, state->segments,
+                             conn->states.segments_max, &match);
+         tries++) {
         branch.most = match.token_count;
         struct spec_provenance worst = request->provenance;
         uint64_t all = sc_plugin_peers_branch(conn, query, &branch, &worst);

@@ -109,7 +109,6 @@ struct sc_plugin_step {
     uint64_t present_end;    /* up to here it is stored already, and no worse */
     uint64_t rows_most;      /* of an extent */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
-    uint64_t state_count;            /* extents of states, which it may need too */
 };
 
 struct sc_plugin_request {

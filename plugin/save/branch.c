@@ -12,13 +12,14 @@
 #include <string.h>
 
 /* Passes that store states at one time: another one stores its rows alone. As many as fit into a
- * quarter of stage_bytes, but for one. */
+ * quarter of stage_bytes, and whose extents are no more than there are for states; but for one. */
 #define PASSES_MAX   16u
 #define PASSES_SHARE 4u
 
-uint64_t sc_plugin_states_extents(const spec_connector *conn, uint64_t end)
+/* How many extents the branch of a pass takes at the least, wherever that ends. */
+static uint64_t extents_least(const spec_connector *conn)
 {
-    return sc_plugin_save_count(conn, end, sc_plugin_branch_rows(conn),
+    return sc_plugin_save_count(conn, conn->config.chunk_tokens - 1, sc_plugin_branch_rows(conn),
                                 sc_plugin_save_rows_max(conn));
 }
 
@@ -56,23 +57,38 @@ static spec_status passes_make(spec_connector *conn, uint32_t count, struct spec
     return SPEC_OK;
 }
 
+/* Extents that find room in so many frames of staging, where a layer of the branch is so long: each
+ * has one that is filled in part, beside those that are full. */
+static uint64_t saves_in(const spec_connector *conn, uint64_t frames, uint64_t layer_bytes)
+{
+    uint64_t full = layer_bytes / conn->config.io_op_bytes;
+    uint64_t left = frames > full ? frames - full : 0;
+    return left < SC_PLUGIN_STATE_SAVES ? left : SC_PLUGIN_STATE_SAVES;
+}
+
 spec_status sc_plugin_states_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
     const struct sc_config *config = &conn->config;
-    if (conn->states.count == 0)
+    if (conn->states.count == 0 || conn->ranks.role == SPEC_ROLE_READER)
         return SPEC_OK;
     uint64_t each = sc_plugin_branch_rows(conn) * conn->dims.row_bytes;
     uint64_t passes = config->stage_bytes / PASSES_SHARE / each;
     passes = passes < PASSES_MAX ? passes : PASSES_MAX;
     passes = passes < config->max_requests ? passes : config->max_requests;
-    passes = passes > 0 ? passes : 1;
-    if (sc_plugin_states_extents(conn, config->chunk_tokens - 1) > SC_PLUGIN_STATE_SAVES)
+    /* The other half is for the layer before, which is still being written. */
+    uint64_t frames = config->stage_bytes / config->io_op_bytes;
+    uint64_t least = extents_least(conn), most = saves_in(conn, frames / 2, each);
+    if (least > most)
         return sc_fail(reterr, SPEC_E_INVALID,
-                       "model: its states are %" PRIu64 " rows of %" PRIu64
-                       " bytes, more than %u extents",
-                       sc_plugin_branch_rows(conn), conn->dims.row_bytes, SC_PLUGIN_STATE_SAVES);
-    if (conn->ranks.role == SPEC_ROLE_READER)
-        return SPEC_OK;
+                       "model: its states are %" PRIu64 " rows of %" PRIu64 " bytes, %" PRIu64
+                       " extents; there is room for %" PRIu64 " in a half of stage_bytes %" PRIu64,
+                       sc_plugin_branch_rows(conn), conn->dims.row_bytes, least, most,
+                       config->stage_bytes);
+    passes = passes < SC_PLUGIN_STATE_EXTENTS / least ? passes : SC_PLUGIN_STATE_EXTENTS / least;
+    passes = passes > 0 ? passes : 1;
+    most = saves_in(conn, frames / PASSES_SHARE, each); /* beside those of the pass's rows */
+    most = most < SC_PLUGIN_STATE_EXTENTS / passes ? most : SC_PLUGIN_STATE_EXTENTS / passes;
+    conn->states.saves_max = most > least ? most : least;
     return passes_make(conn, (uint32_t)passes, reterr);
 }
 
@@ -161,7 +177,8 @@ static bool is_there(spec_connector *conn, const struct sc_plugin_request *reque
 static spec_status saves_begin(spec_connector *conn, struct sc_plugin_request *request,
                                struct sc_plugin_state_pass *pass, struct spec_error *reterr)
 {
-    uint64_t end = pass->text.token_count, step = sc_plugin_save_rows_max(conn);
+    uint64_t end = pass->text.token_count;
+    uint64_t step = sc_plugin_save_rows(conn, end - pass->first, conn->states.saves_max);
     uint64_t chunk = conn->config.chunk_tokens;
     struct sc_chain chain;
     sc_chain_init(&chain, sc_radix_secret(conn->radix), &request->root, conn->config.chunk_tokens);
@@ -194,7 +211,15 @@ spec_status sc_plugin_states_begin(spec_connector *conn, struct sc_plugin_reques
         sc_plugin_states_let_go(conn, request);
         return SPEC_OK;
     }
+    uint64_t held_bytes;
+    if (!sc_store_budget_take_whole(conn->store, sc_plugin_branch_rows(conn), &held_bytes)) {
+        sc_count(&conn->stats.over_budget_chunks,
+                 sc_plugin_chunk_count(conn, pass->first, pass->text.token_count));
+        sc_plugin_states_let_go(conn, request);
+        return SPEC_E_DROPPED;
+    }
     spec_status status = saves_begin(conn, request, pass, reterr);
+    sc_store_budget_give(conn->store, held_bytes); /* its extents have taken theirs */
     if (status != SPEC_OK)
         sc_plugin_states_give_up(conn, request, sc_plugin_ticket_status(status));
     return status;

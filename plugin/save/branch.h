@@ -7,7 +7,8 @@
 
 #include "plugin/save/saves.h"
 
-#define SC_PLUGIN_STATE_SAVES 64u /* extents of a branch at most */
+#define SC_PLUGIN_STATE_SAVES   64u  /* extents of a branch at most */
+#define SC_PLUGIN_STATE_EXTENTS 128u /* of all that are being written: beside those of rows */
 
 struct sc_plugin_request;
 
@@ -37,10 +38,8 @@ struct sc_plugin_state_pass {
 spec_status sc_plugin_states_saves_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_states_saves_close(spec_connector *conn);
 
-/* How many extents the branch of a pass that ends there takes. */
-uint64_t sc_plugin_states_extents(const spec_connector *conn, uint64_t end);
 /* Behind the pass's own saves. Not OK: it has no branch, of which some saves may have begun, and
- * were given up. */
+ * were given up. DROPPED: the write budget has no room for it, which is counted. */
 spec_status sc_plugin_states_begin(spec_connector *conn, struct sc_plugin_request *request,
                                    struct spec_error *reterr);
 /* How many saves have begun. */

@@ -25,7 +25,7 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
 {
     conn->saves.count = (uint64_t)conn->config.max_requests * 4 + SC_PLUGIN_PASS_SAVES;
     if (conn->states.count > 0)
-        conn->saves.count += SC_PLUGIN_STATE_SAVES;
+        conn->saves.count += SC_PLUGIN_STATE_EXTENTS;
     conn->saves.slots = sc_alloc_array(&conn->alloc, conn->saves.count, sizeof(*conn->saves.slots));
     conn->index.drops = sc_alloc_array(&conn->alloc, SC_PLUGIN_DROPS, sizeof(*conn->index.drops));
     if (conn->saves.slots == NULL || conn->index.drops == NULL)

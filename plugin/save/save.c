@@ -19,6 +19,7 @@
 
 #include <string.h>
 
+#define STATES_URGE 3u /* who lacks room again and again asks for so many times 2 as much */
 #define SAVE_PIECES (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
 
 struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save)
@@ -111,13 +112,12 @@ uint64_t sc_plugin_save_rows_max(const spec_connector *conn)
     return rows - rows % conn->config.chunk_tokens;
 }
 
-/* Rows of one extent of a pass: fewer, when what is free lies in short runs. */
-static uint64_t save_tokens(const spec_connector *conn, uint64_t token_count)
+uint64_t sc_plugin_save_rows(const spec_connector *conn, uint64_t token_count, uint64_t saves_max)
 {
     uint64_t most = sc_plugin_save_rows_max(conn);
     uint64_t fit = sc_store_extent_rows_fit(conn->store, token_count);
     bool is_one = fit == 0 || fit == token_count || fit > most;
-    return is_one || token_count / fit + 2 > SC_PLUGIN_PASS_SAVES ? most : fit;
+    return is_one || token_count / fit + 2 > saves_max ? most : fit;
 }
 
 uint64_t sc_plugin_save_count(const spec_connector *conn, uint64_t first, uint64_t count,
@@ -241,14 +241,14 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->is_wanted = step->is_wanted && !step->is_bypassed;
     step->present_end = step->is_wanted ? find_present(conn, request) : first;
     uint64_t left = first + count - step->present_end;
-    step->rows_most = step->is_wanted ? save_tokens(conn, left) : sc_plugin_save_rows_max(conn);
+    step->rows_most = step->is_wanted ? sc_plugin_save_rows(conn, left, SC_PLUGIN_PASS_SAVES)
+                                      : sc_plugin_save_rows_max(conn);
     step->save_count =
         left > 0 ? sc_plugin_save_count(conn, step->present_end, left, step->rows_most) : 0;
     bool is_several = step->save_count > 0 && step->save_count <= SC_PLUGIN_PASS_SAVES;
     uint64_t parts = is_several ? step->save_count : 1;
-    parts++; /* what is not admitted */
-    step->state_count = conn->states.count > 0 ? sc_plugin_states_extents(conn, first + count) : 0;
-    parts += step->state_count;
+    parts++;                                                     /* what is not admitted */
+    parts += conn->states.count > 0 ? SC_PLUGIN_STATE_SAVES : 0; /* as many as it may be cut into */
     request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)parts);
     if (request->pass_ticket == 0) {
         sc_plugin_pass_unpin(conn, request);
@@ -338,13 +338,30 @@ static void pass_bypass(spec_connector *conn, struct sc_plugin_request *request)
     request->refused_by = SC_REFUSED_BYPASS;
 }
 
+/* The branch of a pass found no room, or it did. It is cut into few extents, and rows of passes
+ * take what went for it: who finds none again has more and more go, since rows without their states
+ * are of no use. */
+static void states_missed(spec_connector *conn, const struct sc_plugin_request *request,
+                          bool is_missed)
+{
+    if (!is_missed) {
+        atomic_store_explicit(&conn->states.missed, 0, memory_order_relaxed);
+        return;
+    }
+    uint64_t rows = request->pass_count + sc_plugin_branch_rows(conn);
+    uint32_t before = atomic_fetch_add_explicit(&conn->states.missed, 1, memory_order_relaxed);
+    sc_plugin_evict_ask(conn, rows << (before < STATES_URGE ? before : STATES_URGE));
+}
+
 /* Of a pass all of whose rows are there, or are stored now: a match that ends with it is what its
  * states are for. Returns what parts of the ticket say that have no save. */
 static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *request)
 {
     struct spec_error why = {.struct_size = sizeof(why)};
+    bool is_paused = sc_store_is_paused(conn->store);
     spec_status status = sc_plugin_states_begin(conn, request, &why);
-    if (status != SPEC_OK)
+    states_missed(conn, request, status == SPEC_E_NO_SPACE && !is_paused);
+    if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of states at token %" PRIu64 " given up: %s",
                              request->pass_first + request->pass_count, why.text);
@@ -385,7 +402,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     status = request->pass_status;
     if (status == SPEC_OK && request->refused_from != UINT64_MAX)
         status = SPEC_E_DROPPED;
-    if (status == SPEC_OK && step->state_count > 0)
+    if (status == SPEC_OK && conn->states.count > 0)
         status = states_begin(conn, request);
     for (uint64_t i = request->pass_saves + sc_plugin_states_saves(request); i < step->part_count;
          i++)

@@ -94,7 +94,8 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
                                 struct spec_error *reterr);
 void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request);
-/* With each layer: gives the pass up when what it is computed on, as told by now, may not be stored. */
+/* With each layer: the pass is given up when what it is computed on, as told by now, may not be
+ * stored. */
 void sc_plugin_pass_judge(spec_connector *conn, struct sc_plugin_request *request);
 void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request);
 /* It has its last layer. */
@@ -109,6 +110,9 @@ void sc_plugin_pass_void(spec_connector *conn, struct sc_plugin_request *request
 uint64_t sc_plugin_save_count(const spec_connector *conn, uint64_t first, uint64_t count,
                               uint64_t step);
 uint64_t sc_plugin_save_rows_max(const spec_connector *conn);
+/* Rows of one extent of so many that are to be stored: fewer than the most, when what is free lies
+ * in short runs, but not so few that they would need more than saves_max extents. */
+uint64_t sc_plugin_save_rows(const spec_connector *conn, uint64_t token_count, uint64_t saves_max);
 /* Begins one of them, of a branch (states) or of the request's tokens; it is queued behind those
  * that the request has. Its chain stands at `first`, and goes on. */
 spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request *request,

@@ -4,7 +4,8 @@
  *                                            | passes | passes, merges, builds, checkpoints
  *
  * Holds: what is allowed is taken at once, so that passes which begin together do not spend the
- * same bytes; of a full bucket the first chunk is allowed, however large it is, and made up for.
+ * same bytes; of a full bucket the first chunk, or what is one whole, is allowed, however large it
+ * is, and made up for.
  * Threads: any.
  * Tests: tests/unit/store/test_wear.c, tests/unit/plugin/test_budget.c */
 #include "store/internal.h"
@@ -31,6 +32,21 @@ uint64_t sc_store_budget_take(struct sc_store *store, uint64_t first, uint64_t c
     }
     *ret_bytes = taken;
     return end - first;
+}
+
+bool sc_store_budget_take_whole(struct sc_store *store, uint64_t count, uint64_t *ret_bytes)
+{
+    *ret_bytes = 0;
+    if (store->wear.budget == 0)
+        return true;
+    uint64_t wanted = sc_store_rows_bytes(store, count);
+    uint64_t taken = sc_store_wear_take(store, wanted, wanted);
+    if (taken < wanted) {
+        sc_store_wear_move(store, -(int64_t)taken);
+        return false;
+    }
+    *ret_bytes = taken;
+    return true;
 }
 
 void sc_store_budget_give(struct sc_store *store, uint64_t bytes)

@@ -5,20 +5,17 @@
  *
  * Holds: a match ends where a pass was begun that ended there, and every layer of it is right, or
  * its load says that it is not. */
-#include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/plugin/hybrid_fixture.h"
 
 #include <pthread.h>
 
-#define LAYERS 6u
-#define ENDS   4096u
-#define CUT    UINT64_C(1000000)
-
-static const uint64_t STATE_BYTES[LAYERS] = {300, 0, 5000, 4999, 0, 700}; /* 0: rows */
+#define LAYERS     HYBRID_LAYERS
+#define STATE_MOST 5000u
+#define ENDS       4096u
+#define CUT        UINT64_C(1000000)
 
 struct scene {
-    struct rig rig;
-    struct spec_layer_group groups[LAYERS];
-    uint32_t layers[LAYERS];
+    struct hybrid model;
     pthread_mutex_t lock;
     uint64_t ends[ENDS], end_count; /* guarded by the lock */
     _Atomic uint64_t hits, passes;
@@ -39,44 +36,17 @@ static uint64_t draw(struct player *player, uint64_t bound)
 
 /* ---- The scene ------------------------------------------------------------------------------ */
 
-static spec_status scene_try_open(struct scene *scene)
-{
-    struct spec_model model = rig_model(&scene->rig);
-    for (uint32_t l = 0; l < LAYERS; l++) {
-        bool keeps = STATE_BYTES[l] > 0;
-        scene->layers[l] = l;
-        scene->groups[l] =
-            (struct spec_layer_group){.struct_size = sizeof(scene->groups[l]),
-                                      .kind = keeps ? SPEC_GROUP_STATE : SPEC_GROUP_FULL,
-                                      .layers = &scene->layers[l],
-                                      .layer_count = 1,
-                                      .kv_head_count = keeps ? 0 : scene->rig.heads,
-                                      .head_size = keeps ? 0 : scene->rig.head_size,
-                                      .state_bytes = STATE_BYTES[l]};
-    }
-    model.groups = scene->groups;
-    model.group_count = LAYERS;
-    return rig_try_open_model(&scene->rig, &model);
-}
-
-static void scene_open(struct scene *scene)
-{
-    if (scene_try_open(scene) != SPEC_OK)
-        fail_msg("open: %s", scene->rig.error.text);
-}
-
 static void scene_make(struct scene *scene, bool is_sim, const char *extra)
 {
     memset(scene, 0, sizeof(*scene));
-    rig_init(&scene->rig, is_sim, extra);
-    rig_shape(&scene->rig, LAYERS, 2, 8, SPEC_DTYPE_F16);
+    hybrid_make(&scene->model, is_sim, extra);
     pthread_mutex_init(&scene->lock, NULL);
 }
 
 static void scene_done(struct scene *scene)
 {
     pthread_mutex_destroy(&scene->lock);
-    rig_done(&scene->rig);
+    rig_done(&scene->model.rig);
 }
 
 static void end_add(struct scene *scene, uint64_t history)
@@ -99,76 +69,11 @@ static bool end_has(struct scene *scene, uint64_t history)
 
 /* ---- Layers --------------------------------------------------------------------------------- */
 
-static void state_of(const struct prompt *prompt, uint64_t end, uint32_t layer, uint8_t *dst)
-{
-    uint64_t x = prompt->history[end - 1] + layer;
-    for (uint64_t i = 0; i < STATE_BYTES[layer]; i++)
-        dst[i] = (uint8_t)(i % 8 == 0 ? (x = rig_mix(x)) : x >> (i % 8 * 8));
-}
-
-static struct spec_memory state_memory(uint8_t *bytes, uint32_t layer)
-{
-    return (struct spec_memory){.struct_size = sizeof(struct spec_memory),
-                                .dtype = SPEC_DTYPE_F16,
-                                .k_base = bytes,
-                                .k_bytes = STATE_BYTES[layer]};
-}
-
-static spec_status state_store(struct rig *rig, spec_request request, const struct prompt *prompt,
-                               uint64_t first, uint64_t count, uint32_t layer, uint32_t computed_on,
-                               spec_ticket *ticket)
-{
-    uint8_t bytes[5000];
-    state_of(prompt, first + count, layer, bytes);
-    const struct spec_memory memory = state_memory(bytes, layer);
-    const struct spec_store_params params = {.struct_size = sizeof(params),
-                                             .layer = layer,
-                                             .request = request,
-                                             .computed_on = computed_on,
-                                             .first_token = first,
-                                             .token_count = count,
-                                             .memory = &memory};
-    return sc_plugin_store(rig->conn, &params, 1, ticket, NULL);
-}
-
-static spec_status layer_store(struct rig *rig, spec_request request, const struct prompt *prompt,
-                               uint64_t first, uint64_t count, uint32_t layer, spec_ticket *ticket)
-{
-    if (STATE_BYTES[layer] == 0)
-        return rig_store_layer(rig, request, prompt, first, count, layer, ticket);
-    return state_store(rig, request, prompt, first, count, layer, SPEC_PROVENANCE_EXACT, ticket);
-}
-
 /* Whether it came; then it is right. */
 static bool layer_load(struct player *player, spec_request request, const struct prompt *prompt,
                        uint64_t from, uint64_t end, uint32_t layer)
 {
-    struct rig *rig = &player->scene->rig;
-    uint8_t bytes[5000 + RIG_GUARD], right[5000 + RIG_GUARD];
-    spec_status status;
-    if (STATE_BYTES[layer] == 0) {
-        struct area area = rig_area(rig, end - from + 1);
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = request,
-                                      .layer = layer,
-                                      .destination = &area.memory};
-        status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
-        assert_true(status != SPEC_OK ||
-                    rig_area_is_right(rig, &area, prompt, from, end - from, layer));
-        rig_area_free(&area);
-    } else {
-        memset(bytes, 0xa5, sizeof(bytes));
-        memset(right, 0xa5, sizeof(right));
-        state_of(prompt, end, layer, right);
-        struct spec_memory memory = state_memory(bytes, layer);
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = request,
-                                      .layer = layer,
-                                      .destination = &memory};
-        status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
-        assert_int_equal(item.row_count, status == SPEC_OK);
-        assert_true(status != SPEC_OK || memcmp(bytes, right, sizeof(right)) == 0);
-    }
+    spec_status status = hybrid_load(&player->scene->model, request, prompt, from, end, layer);
     bool is_lost = status == SPEC_E_STALE || status == SPEC_E_CORRUPT || status == SPEC_E_IO;
     if (status != SPEC_OK && !(player->may_fail && is_lost))
         fail_msg("layer %u: %s", layer, sc_status_name(status));
@@ -188,11 +93,12 @@ static struct prompt prompt_draw(struct player *player)
 static bool pass_store(struct player *player, spec_request request, const struct prompt *prompt,
                        uint64_t first, uint64_t end, spec_ticket *ticket)
 {
-    struct rig *rig = &player->scene->rig;
+    struct rig *rig = &player->scene->model.rig;
     uint64_t most = draw(player, 10) == 0 ? 1 + draw(player, LAYERS - 1) : LAYERS;
     end_add(player->scene, prompt->history[end - 1]);
     for (uint32_t l = 0; l < most; l++) {
-        spec_status status = layer_store(rig, request, prompt, first, end - first, l, ticket);
+        spec_status status =
+            hybrid_store(&player->scene->model, request, prompt, first, end - first, l, ticket);
         if (status == SPEC_E_STALE && player->may_fail)
             return false;
         if (status != SPEC_OK)
@@ -206,7 +112,7 @@ static bool pass_store(struct player *player, spec_request request, const struct
 /* Passes to the prompt's end; what all of them said in the end. */
 static spec_status passes_store(struct player *player, const struct prompt *prompt)
 {
-    struct rig *rig = &player->scene->rig;
+    struct rig *rig = &player->scene->model.rig;
     struct spec_lookup_result found = {.struct_size = sizeof(found)};
     spec_status all = rig_try_lookup(rig, prompt, 0, 0, &found);
     if (all != SPEC_OK)
@@ -236,7 +142,7 @@ static spec_status passes_store(struct player *player, const struct prompt *prom
 /* Returns where the match ends. */
 static uint64_t match_check(struct player *player, const struct prompt *prompt, uint64_t from)
 {
-    struct rig *rig = &player->scene->rig;
+    struct rig *rig = &player->scene->model.rig;
     struct spec_lookup_result found = {.struct_size = sizeof(found)};
     if (rig_try_lookup(rig, prompt, from, RIG_MAX, &found) != SPEC_OK)
         return 0;
@@ -268,7 +174,7 @@ static void what_was_stored_is_matched_where_it_ended(void **state)
     static struct scene scene;
     for (uint64_t seed = 1; seed <= 3; seed++) {
         scene_make(&scene, true, seed == 2 ? "\"chunk_tokens\": 16" : "\"chunk_tokens\": 64");
-        scene_open(&scene);
+        hybrid_open(&scene.model);
         struct player player = {.scene = &scene, .random = seed};
         for (uint32_t i = 0; i < 60; i++) {
             struct prompt prompt = prompt_draw(&player);
@@ -279,11 +185,11 @@ static void what_was_stored_is_matched_where_it_ended(void **state)
             assert_int_equal(status, SPEC_OK);
             assert_int_equal(match_check(&player, &prompt, 0), prompt.count);
             if (i % 20 == 19) {
-                rig_close(&scene.rig);
-                scene_open(&scene);
+                rig_close(&scene.model.rig);
+                hybrid_open(&scene.model);
                 assert_int_equal(match_check(&player, &prompt, 0), prompt.count);
             }
-            rig_check_index(&scene.rig);
+            rig_check_index(&scene.model.rig);
             rig_prompt_free(&prompt);
         }
         scene_done(&scene);
@@ -291,21 +197,19 @@ static void what_was_stored_is_matched_where_it_ended(void **state)
 }
 
 /* A pass all of whose layers but one are exact; returns what its ticket says. */
-static spec_status store_on(struct rig *rig, const struct prompt *prompt, uint32_t told_at,
+static spec_status store_on(struct hybrid *model, const struct prompt *prompt, uint32_t told_at,
                             uint32_t computed_on)
 {
-    struct spec_lookup_result found = rig_lookup(rig, prompt);
+    struct spec_lookup_result found = rig_lookup(&model->rig, prompt);
     uint64_t first = found.matched_tokens, count = prompt->count - first;
     spec_ticket ticket = 0;
-    for (uint32_t l = 0; l < LAYERS; l++) {
-        spec_status status =
-            l == told_at
-                ? state_store(rig, found.request, prompt, first, count, l, computed_on, &ticket)
-                : layer_store(rig, found.request, prompt, first, count, l, &ticket);
-        assert_int_equal(status, SPEC_OK);
-    }
-    spec_status status = rig_wait(rig, ticket);
-    rig_release(rig, found.request);
+    for (uint32_t l = 0; l < LAYERS; l++)
+        assert_int_equal(hybrid_store_on(model, found.request, prompt, first, count, l,
+                                         l == told_at ? computed_on : SPEC_PROVENANCE_EXACT,
+                                         &ticket),
+                         SPEC_OK);
+    spec_status status = rig_wait(&model->rig, ticket);
+    rig_release(&model->rig, found.request);
     return status;
 }
 
@@ -313,13 +217,11 @@ static spec_status store_on(struct rig *rig, const struct prompt *prompt, uint32
 static void what_the_last_state_says_counts_for_all_rows(void **state)
 {
     (void)state;
-    static struct scene scene;
+    static struct hybrid model;
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
-        if (STATE_BYTES[layer] == 0)
-            continue;
-        scene_make(&scene, true, "\"chunk_tokens\": 16");
-        scene_open(&scene);
-        struct rig *rig = &scene.rig;
+        hybrid_make(&model, true, "\"chunk_tokens\": 16");
+        hybrid_open(&model);
+        struct rig *rig = &model.rig;
         struct prompt prompt = rig_prompt(1, 0, 0, 100);
         struct spec_lookup_result found = {.struct_size = sizeof(found)};
         const struct spec_lookup_params exact = {.struct_size = sizeof(exact),
@@ -327,21 +229,24 @@ static void what_the_last_state_says_counts_for_all_rows(void **state)
                                                  .tokens = prompt.tokens,
                                                  .token_count = prompt.count,
                                                  .max_tokens = prompt.count};
-        assert_int_equal(store_on(rig, &prompt, layer, SPEC_PROVENANCE_PRUNED), SPEC_E_DROPPED);
-        found = rig_lookup(rig, &prompt);
-        assert_int_equal(found.stored_tokens, 0);
-        rig_release(rig, found.request);
-        assert_int_equal(store_on(rig, &prompt, layer, SPEC_PROVENANCE_LOSSY), SPEC_OK);
-        found = rig_lookup(rig, &prompt);
-        assert_int_equal(found.matched_tokens, prompt.count);
-        assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_LOSSY);
-        rig_release(rig, found.request);
-        assert_int_equal(sc_plugin_lookup(rig->conn, &exact, &found, NULL), SPEC_OK);
-        assert_int_equal(found.matched_tokens, 0);
-        assert_int_equal(found.stored_tokens, 0);
-        rig_release(rig, found.request);
+        if (model.state_bytes[layer] > 0) {
+            assert_int_equal(store_on(&model, &prompt, layer, SPEC_PROVENANCE_PRUNED),
+                             SPEC_E_DROPPED);
+            found = rig_lookup(rig, &prompt);
+            assert_int_equal(found.stored_tokens, 0);
+            rig_release(rig, found.request);
+            assert_int_equal(store_on(&model, &prompt, layer, SPEC_PROVENANCE_LOSSY), SPEC_OK);
+            found = rig_lookup(rig, &prompt);
+            assert_int_equal(found.matched_tokens, prompt.count);
+            assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_LOSSY);
+            rig_release(rig, found.request);
+            assert_int_equal(sc_plugin_lookup(rig->conn, &exact, &found, NULL), SPEC_OK);
+            assert_int_equal(found.matched_tokens, 0);
+            assert_int_equal(found.stored_tokens, 0);
+            rig_release(rig, found.request);
+        }
         rig_prompt_free(&prompt);
-        scene_done(&scene);
+        rig_done(rig);
     }
 }
 
@@ -357,22 +262,22 @@ static void on_small_disks_over_resets_and_reopens(void **state)
         "\"lease_ns_max\": 1000000000"};
     for (uint64_t seed = 0; seed < 3; seed++) {
         scene_make(&scene, true, EXTRAS[seed]);
-        scene_open(&scene);
+        hybrid_open(&scene.model);
         struct player player = {.scene = &scene, .random = seed + 10, .may_fail = true};
         for (uint32_t i = 0; i < 400; i++) {
             uint64_t what = draw(&player, 60);
             step(&player);
             if (what == 0) {
-                rig_close(&scene.rig);
-                scene_open(&scene);
+                rig_close(&scene.model.rig);
+                hybrid_open(&scene.model);
             } else if (what == 1) {
-                (void)sc_plugin_reset(scene.rig.conn, NULL);
+                (void)sc_plugin_reset(scene.model.rig.conn, NULL);
             } else if (what < 6) {
-                rig_pass_ns(&scene.rig, UINT64_C(1500000000));
+                rig_pass_ns(&scene.model.rig, UINT64_C(1500000000));
             }
         }
-        rig_settle(&scene.rig);
-        rig_check_index(&scene.rig);
+        rig_settle(&scene.model.rig);
+        rig_check_index(&scene.model.rig);
         print_message("seed %lu: %lu passes, %lu hits\n", seed, scene.passes, scene.hits);
         assert_true(scene.hits > 20);
         scene_done(&scene);
@@ -384,23 +289,24 @@ static void over_power_cuts(void **state)
     (void)state;
     static struct scene scene;
     scene_make(&scene, true, "\"segment_bytes\": \"1MiB\", \"disk_bytes\": \"32MiB\"");
-    sc_io_sim_disk_close(scene.rig.disk);
-    struct sc_io_sim_disk_params params = {.alloc = &scene.rig.disk_alloc, .seed = 1, .journal = 2};
-    assert_int_equal(sc_io_sim_disk_open(&params, &scene.rig.disk, NULL), SPEC_OK);
+    sc_io_sim_disk_close(scene.model.rig.disk);
+    struct sc_io_sim_disk_params params = {
+        .alloc = &scene.model.rig.disk_alloc, .seed = 1, .journal = 2};
+    assert_int_equal(sc_io_sim_disk_open(&params, &scene.model.rig.disk, NULL), SPEC_OK);
     struct player player = {.scene = &scene, .random = 77, .may_fail = true};
     for (uint32_t i = 0; i < 60; i++) {
-        scene_open(&scene);
+        hybrid_open(&scene.model);
         struct prompt prompt = prompt_draw(&player);
         (void)match_check(&player, &prompt, 0);
-        sc_io_sim_power_off_after(scene.rig.disk, 5 + draw(&player, 150));
+        sc_io_sim_power_off_after(scene.model.rig.disk, 5 + draw(&player, 150));
         for (uint32_t j = 0; j < 6; j++)
             step(&player);
-        sc_io_sim_power_off(scene.rig.disk);
-        rig_close(&scene.rig);
-        assert_int_equal(sc_io_sim_disk_crash(scene.rig.disk, i, NULL), SPEC_OK);
+        sc_io_sim_power_off(scene.model.rig.disk);
+        rig_close(&scene.model.rig);
+        assert_int_equal(sc_io_sim_disk_crash(scene.model.rig.disk, i, NULL), SPEC_OK);
         rig_prompt_free(&prompt);
     }
-    scene_open(&scene);
+    hybrid_open(&scene.model);
     print_message("%lu passes, %lu hits\n", scene.passes, scene.hits);
     assert_true(scene.hits > 10);
     scene_done(&scene);
@@ -414,14 +320,15 @@ static void an_open_without_memory_gives_all_of_it_back(void **state)
     scene_make(&scene, true, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\"");
     spec_status status = SPEC_E_NO_MEMORY;
     for (int64_t n = 0; status != SPEC_OK; n++) {
-        atomic_store(&scene.rig.memory.countdown, n);
-        status = scene_try_open(&scene);
-        atomic_store(&scene.rig.memory.countdown, -1);
+        atomic_store(&scene.model.rig.memory.countdown, n);
+        status = hybrid_try_open(&scene.model);
+        atomic_store(&scene.model.rig.memory.countdown, -1);
         if (status == SPEC_OK)
             break;
         if (status != SPEC_E_NO_MEMORY)
-            fail_msg("allocation %ld: %s: %s", n, sc_status_name(status), scene.rig.error.text);
-        assert_int_equal(atomic_load(&scene.rig.memory.live_blocks), 0);
+            fail_msg("allocation %ld: %s: %s", n, sc_status_name(status),
+                     scene.model.rig.error.text);
+        assert_int_equal(atomic_load(&scene.model.rig.memory.live_blocks), 0);
     }
     struct player player = {.scene = &scene, .random = 5};
     struct prompt prompt = rig_prompt(1, 0, 0, 100);
@@ -442,14 +349,14 @@ static void a_branch_is_of_one_pass(void **state)
     struct prompt prompt = rig_prompt(1, 0, 0, 100), other = prompt;
     struct spec_lookup_result held[2];
     scene_make(&scene, true, "\"chunk_tokens\": 16, \"lease_ns_max\": 0");
-    scene_open(&scene);
+    hybrid_open(&scene.model);
     struct player player = {.scene = &scene, .random = 9, .may_fail = true};
     while (passes_store(&player, &prompt) != SPEC_OK)
         ;
     for (uint32_t i = 0; i < 2; i++)
-        assert_int_equal(rig_try_lookup(&scene.rig, &prompt, 0, RIG_MAX, &held[i]), SPEC_OK);
+        assert_int_equal(rig_try_lookup(&scene.model.rig, &prompt, 0, RIG_MAX, &held[i]), SPEC_OK);
     assert_int_equal(held[0].matched_tokens, 100);
-    sc_fault_arm(&scene.rig.conn->fault, SC_FAULT_READ, 0);
+    sc_fault_arm(&scene.model.rig.conn->fault, SC_FAULT_READ, 0);
     assert_false(layer_load(&player, held[0].request, &prompt, 0, 100, 2)); /* its second half */
     /* The same tokens, and what another batch makes of them. */
     other.history = malloc(prompt.count * sizeof(uint64_t));
@@ -457,41 +364,41 @@ static void a_branch_is_of_one_pass(void **state)
     for (uint64_t i = 0; i < prompt.count; i++)
         other.history[i] = rig_mix(prompt.history[i] + 77);
     end_add(&scene, other.history[99]);
-    struct spec_lookup_result found = rig_lookup(&scene.rig, &other);
+    struct spec_lookup_result found = rig_lookup(&scene.model.rig, &other);
     spec_ticket ticket = 0;
     for (uint32_t l = 0; l < LAYERS; l++)
-        (void)layer_store(&scene.rig, found.request, &other, found.matched_tokens,
-                          100 - found.matched_tokens, l, &ticket);
-    (void)rig_wait(&scene.rig, ticket);
-    rig_release(&scene.rig, found.request);
+        (void)hybrid_store(&scene.model, found.request, &other, found.matched_tokens,
+                           100 - found.matched_tokens, l, &ticket);
+    (void)rig_wait(&scene.model.rig, ticket);
+    rig_release(&scene.model.rig, found.request);
     for (uint32_t i = 0; i < 3; i++) {
-        uint8_t bytes[5000], mine[5000], theirs[5000];
+        uint8_t bytes[STATE_MOST], mine[STATE_MOST], theirs[STATE_MOST];
         found = (struct spec_lookup_result){.struct_size = sizeof(found)};
-        assert_int_equal(rig_try_lookup(&scene.rig, &prompt, 0, RIG_MAX, &found), SPEC_OK);
+        assert_int_equal(rig_try_lookup(&scene.model.rig, &prompt, 0, RIG_MAX, &found), SPEC_OK);
         for (uint32_t l = 0; l < LAYERS && found.matched_tokens == 100; l++) {
-            struct spec_memory memory = state_memory(bytes, l);
+            struct spec_memory memory = hybrid_memory(&scene.model, bytes, l);
             struct spec_important item = {.struct_size = sizeof(item),
                                           .request = found.request,
                                           .layer = l,
                                           .destination = &memory};
-            if (STATE_BYTES[l] == 0 ||
-                sc_plugin_get_important(scene.rig.conn, &item, 1, NULL) != SPEC_OK)
+            if (scene.model.state_bytes[l] == 0 ||
+                sc_plugin_get_important(scene.model.rig.conn, &item, 1, NULL) != SPEC_OK)
                 continue;
-            state_of(&prompt, 100, l, mine);
-            state_of(&other, 100, l, theirs);
-            assert_true(memcmp(bytes, mine, STATE_BYTES[l]) == 0 ||
-                        memcmp(bytes, theirs, STATE_BYTES[l]) == 0);
+            hybrid_state(&scene.model, &prompt, 100, l, mine);
+            hybrid_state(&scene.model, &other, 100, l, theirs);
+            assert_true(memcmp(bytes, mine, scene.model.state_bytes[l]) == 0 ||
+                        memcmp(bytes, theirs, scene.model.state_bytes[l]) == 0);
         }
-        rig_release(&scene.rig, found.request);
+        rig_release(&scene.model.rig, found.request);
         if (i == 0) {
             struct sc_io_sim_disk *disk = NULL; /* as if the process were killed now */
-            assert_int_equal(sc_io_sim_disk_copy(scene.rig.disk, &disk, NULL), SPEC_OK);
-            rig_release(&scene.rig, held[0].request);
-            rig_release(&scene.rig, held[1].request);
-            rig_close(&scene.rig);
-            sc_io_sim_disk_close(scene.rig.disk);
-            scene.rig.disk = disk;
-            scene_open(&scene);
+            assert_int_equal(sc_io_sim_disk_copy(scene.model.rig.disk, &disk, NULL), SPEC_OK);
+            rig_release(&scene.model.rig, held[0].request);
+            rig_release(&scene.model.rig, held[1].request);
+            rig_close(&scene.model.rig);
+            sc_io_sim_disk_close(scene.model.rig.disk);
+            scene.model.rig.disk = disk;
+            hybrid_open(&scene.model);
         }
     }
     free(other.history);
@@ -505,34 +412,34 @@ static void ranks_end_where_each_has_its_states(void **state)
     (void)state;
     static struct scene scenes[2];
     scene_make(&scenes[0], true, "\"disk_bytes\": \"64MiB\"");
-    scenes[0].rig.rank_count = 2;
-    scene_open(&scenes[0]);
+    scenes[0].model.rig.rank_count = 2;
+    hybrid_open(&scenes[0].model);
     memset(&scenes[1], 0, sizeof(scenes[1]));
     pthread_mutex_init(&scenes[1].lock, NULL);
-    rig_beside(&scenes[1].rig, &scenes[0].rig, 0, 1);
-    scene_open(&scenes[1]);
+    hybrid_beside(&scenes[1].model, &scenes[0].model, 0, 1);
+    hybrid_open(&scenes[1].model);
     struct player players[2] = {{.scene = &scenes[0], .random = 3},
                                 {.scene = &scenes[1], .random = 4}};
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
     static const uint64_t PASSES[2][3] = {{100, 200, 300}, {200, 250, 300}};
     for (uint32_t rank = 0; rank < 2; rank++) {
-        struct spec_lookup_result found = rig_lookup(&scenes[rank].rig, &prompt);
+        struct spec_lookup_result found = rig_lookup(&scenes[rank].model.rig, &prompt);
         uint64_t first = 0;
         for (uint32_t i = 0; i < 3; i++) {
             spec_ticket ticket = 0;
             for (uint32_t l = 0; l < LAYERS; l++)
-                assert_int_equal(layer_store(&scenes[rank].rig, found.request, &prompt, first,
-                                             PASSES[rank][i] - first, l, &ticket),
+                assert_int_equal(hybrid_store(&scenes[rank].model, found.request, &prompt, first,
+                                              PASSES[rank][i] - first, l, &ticket),
                                  SPEC_OK);
-            assert_int_equal(rig_wait(&scenes[rank].rig, ticket), SPEC_OK);
+            assert_int_equal(rig_wait(&scenes[rank].model.rig, ticket), SPEC_OK);
             for (uint32_t s = 0; s < 2; s++)
                 end_add(&scenes[s], prompt.history[PASSES[rank][i] - 1]);
             first = PASSES[rank][i];
         }
-        rig_release(&scenes[rank].rig, found.request);
+        rig_release(&scenes[rank].model.rig, found.request);
     }
-    rig_pass_ns(&scenes[0].rig, UINT64_C(2000000000)); /* each reads the other's log */
-    rig_pass_ns(&scenes[1].rig, UINT64_C(2000000000));
+    rig_pass_ns(&scenes[0].model.rig, UINT64_C(2000000000)); /* each reads the other's log */
+    rig_pass_ns(&scenes[1].model.rig, UINT64_C(2000000000));
     static const uint64_t TOKENS[] = {300, 299, 249, 199}, EXPECTED[] = {300, 200, 200, 0};
     for (uint32_t i = 0; i < 4; i++)
         for (uint32_t rank = 0; rank < 2; rank++) {
@@ -540,9 +447,9 @@ static void ranks_end_where_each_has_its_states(void **state)
             assert_int_equal(match_check(&players[rank], &start, 0), EXPECTED[i]);
         }
     rig_prompt_free(&prompt);
-    rig_close(&scenes[1].rig);
+    rig_close(&scenes[1].model.rig);
     pthread_mutex_destroy(&scenes[1].lock);
-    rig_leave(&scenes[1].rig);
+    rig_leave(&scenes[1].model.rig);
     scene_done(&scenes[0]);
 }
 
@@ -552,7 +459,7 @@ static void *play(void *argument)
     for (uint32_t i = 0; i < 60; i++) {
         step(player);
         if (i % 30 == 17 && draw(player, 2) == 0)
-            (void)sc_plugin_reset(player->scene->rig.conn, NULL);
+            (void)sc_plugin_reset(player->scene->model.rig.conn, NULL);
     }
     return NULL;
 }
@@ -565,16 +472,16 @@ static void six_threads_at_once(void **state)
     scene_make(&scene, false,
                "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"max_requests\": 8, "
                "\"lease_ns_max\": 2000000000");
-    scene_open(&scene);
+    hybrid_open(&scene.model);
     for (uint32_t i = 0; i < 6; i++) {
         players[i] = (struct player){.scene = &scene, .random = i + 100, .may_fail = true};
         assert_int_equal(pthread_create(&players[i].thread, NULL, play, &players[i]), 0);
     }
     for (uint32_t i = 0; i < 6; i++)
         assert_int_equal(pthread_join(players[i].thread, NULL), 0);
-    rig_settle(&scene.rig);
-    rig_background(&scene.rig);
-    rig_check_index(&scene.rig);
+    rig_settle(&scene.model.rig);
+    rig_background(&scene.model.rig);
+    rig_check_index(&scene.model.rig);
     scene_done(&scene);
 }
 
