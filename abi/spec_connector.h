@@ -344,9 +344,11 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  * a pass ended, all of whose rows are stored or were. matched_tokens and leases say that end (of
  * all ranks), stored_tokens still that of the rows. store of such a layer takes the state behind
  * the pass's last token, once a pass, whatever its range. The ticket tells of states as of rows;
- * where it says BUSY or NO_SPACE, rows may be found and states not. Until a pass has its last layer
- * nothing of it is found. A lease keeps rows as ever, and states until they are evicted: then
- * attach is STALE. Such a host ends passes where it wants matches to end. [ABI-212]
+ * where it says BUSY, DROPPED or NO_SPACE, rows may be found and states not. Until a pass has its
+ * last layer nothing of it is found, and what its layers say of computed_on counts for all of it. A
+ * lease keeps rows as ever, and states until they are evicted: then attach is STALE. Such a host
+ * ends passes where it wants matches to end; a promise that fill cut shortens ends at an earlier
+ * one. States that half of stage_bytes has no room for at once are INVALID at open. [ABI-212]
  * get_important of such a layer gives one row, R 1 (0 without a match), of position
  * matched_tokens - 1: state_bytes at k_base, bit by bit, where k_bytes says that there is room; of
  * that memory v_base and slots are NULL, and strides and dtype are not looked at, nor are queries,
