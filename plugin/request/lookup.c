@@ -127,20 +127,26 @@ static bool is_peek(const struct spec_lookup_params *params)
     return (params->flags & SPEC_LOOKUP_PEEK) != 0;
 }
 
-/* Of the branch that is pinned, at `end`, and the last one up to n, or none: where the promise
- * ends, and that is pinned then. */
+/* Where a match ends that has states there, up to *end, which becomes the last such place: it, or,
+ * where the cut falls below it, the last one up to the cut. Its branch is pinned. */
 static uint64_t cut_at_branch(spec_connector *conn, const struct spec_lookup_params *params,
                               struct sc_plugin_request *request, const struct sc_radix_query *query,
-                              uint64_t n, uint64_t end)
+                              uint64_t *end)
 {
-    struct spec_provenance before = request->provenance;
+    uint64_t multiple = params->multiple_of;
+    struct spec_provenance before = request->provenance; /* ranks add what a branch is worth */
+    *end = sc_plugin_states_cut(conn, request, query, *end, multiple);
+    uint64_t n = sc_plugin_fill_cut(conn, request, query->tokens, *end, multiple);
+    if (n >= *end)
+        return n;
     sc_plugin_states_unpin(conn, request);
-    uint64_t low = sc_plugin_states_cut(conn, request, query, n, params->multiple_of);
-    if (sc_plugin_fill_prefers(conn, request, low, end, params->multiple_of))
+    request->provenance = before;
+    uint64_t low = sc_plugin_states_cut(conn, request, query, n, multiple);
+    if (sc_plugin_fill_prefers(conn, request, low, *end, multiple))
         return low;
     sc_plugin_states_unpin(conn, request);
-    request->provenance = before; /* that one's ranks are not asked */
-    return sc_plugin_states_cut(conn, request, query, end, params->multiple_of);
+    request->provenance = before;
+    return sc_plugin_states_cut(conn, request, query, *end, multiple);
 }
 
 /* How far the segments are good. Stored: capacity, rows where they are needed, the other ranks.
@@ -168,11 +174,9 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
         position_least(end, params->max_tokens != 0 ? params->max_tokens : params->token_count - 1);
     if (params->multiple_of > 1)
         end -= end % params->multiple_of;
-    if (conn->states.count > 0)
-        end = sc_plugin_states_cut(conn, request, query, end, params->multiple_of);
-    uint64_t n = sc_plugin_fill_cut(conn, request, query->tokens, end, params->multiple_of);
-    if (conn->states.count > 0 && n < end)
-        n = cut_at_branch(conn, params, request, query, n, end);
+    uint64_t n = conn->states.count > 0
+                     ? cut_at_branch(conn, params, request, query, &end)
+                     : sc_plugin_fill_cut(conn, request, query->tokens, end, params->multiple_of);
     sc_plugin_fill_count(conn, end, n);
     request->matched_tokens = n > request->from_token ? n : request->from_token;
 }
