@@ -348,7 +348,8 @@ typedef void (*spec_log_fn)(int32_t level, const char *line, void *user);
  * last layer nothing of it is found, and what its layers say of computed_on counts for all of it. A
  * lease keeps rows as ever, and states until they are evicted: then attach is STALE. Such a host
  * ends passes where it wants matches to end; a promise that fill cut shortens ends at an earlier
- * one. States that half of stage_bytes has no room for at once are INVALID at open. [ABI-212]
+ * one, and what is promised now and then, where nothing is worth loading, is all of it. States that
+ * half of stage_bytes has no room for at once are INVALID at open. [ABI-212]
  * get_important of such a layer gives one row, R 1 (0 without a match), of position
  * matched_tokens - 1: state_bytes at k_base, bit by bit, where k_bytes says that there is room; of
  * that memory v_base and slots are NULL, and strides and dtype are not looked at, nor are queries,

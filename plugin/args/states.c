@@ -76,6 +76,10 @@ spec_status sc_plugin_states_layers(spec_connector *conn, const struct spec_mode
     conn->dims.layer_count = rows;
     states->rows_each = ceil_of(bytes, conn->layers[0].shape.row_bytes);
     states->together = ceil_of(states->count, rows);
+    for (uint32_t l = 0; l < states->layer_count; l++)
+        if (forms[l].kind == SPEC_GROUP_STATE)
+            states->bytes += ceil_of(forms[l].state_bytes, conn->layers[0].shape.row_bytes) *
+                             conn->layers[0].shape.row_bytes;
     struct sc_digest digest;
     sc_digest_init(&digest, "states");
     states->mark = sc_digest_done_whole(&digest);

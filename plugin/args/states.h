@@ -15,7 +15,8 @@
  * Holds: a branch is committed behind the rows of its pass; it is whole or not found.
  * Does not: choose, code or stage states; deliver them to a device.
  * Threads: per call, below.
- * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_states.c */
+ * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_states.c,
+ * test_states_room.c */
 #ifndef SC_PLUGIN_STATES_H
 #define SC_PLUGIN_STATES_H
 
@@ -36,6 +37,7 @@ struct sc_plugin_states {
     uint32_t *rows_next;                /* [layer_count] rows' number from it on */
     bool is_alone;                      /* no layer has rows: tokens have blank ones */
     uint64_t rows_each;                 /* that a state takes */
+    uint64_t bytes;                     /* of all states, as loads read them */
     uint64_t together;                  /* states in one of the store's layers */
     uint64_t segments_max;              /* of a branch */
     uint64_t saves_max;                 /* extents that one is written into */
@@ -44,7 +46,6 @@ struct sc_plugin_states {
     uint32_t pass_count;
 
     struct sc_plugin_state_pass *free; /* guarded by saves.lock */
-    _Atomic uint32_t missed;           /* branches, one after the other, that found no room */
 };
 
 /* Layers of a model that was checked, of which some keep a state: conn->layers becomes those with

@@ -423,8 +423,7 @@ static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_r
 /* Of a match, however long. Ranks may differ in it, and must not in what they promise. */
 static uint64_t state_bytes(const spec_connector *conn)
 {
-    uint64_t rows = sc_plugin_branch_rows(conn) * conn->dims.layer_count;
-    return sc_plugin_fill_is_alone(conn) ? rows * conn->dims.row_bytes : 0;
+    return sc_plugin_fill_is_alone(conn) ? conn->states.bytes : 0;
 }
 
 /* false: nothing is known to cut by, or nothing is to be cut. */
@@ -460,13 +459,16 @@ uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request
     return n - cut.from <= cut.hosted_rows ? cut_probe(conn, &cut, n, tokens) : n;
 }
 
-bool sc_plugin_fill_prefers(const spec_connector *conn, const struct sc_plugin_request *request,
-                            uint64_t low, uint64_t end, uint64_t multiple)
+uint64_t sc_plugin_fill_choose(spec_connector *conn, const struct sc_plugin_request *request,
+                               const uint32_t *tokens, uint64_t low, uint64_t end,
+                               uint64_t multiple)
 {
     struct sc_plugin_estimate estimate;
     struct sc_plugin_cut cut;
-    return cut_make(conn, request, end, multiple, &estimate, &cut) &&
-           sc_plugin_cut_ns(&cut, low) < sc_plugin_cut_ns(&cut, end);
+    if (!cut_make(conn, request, end, multiple, &estimate, &cut) ||
+        sc_plugin_cut_ns(&cut, low) >= sc_plugin_cut_ns(&cut, end))
+        return end;
+    return low - cut.from <= cut.hosted_rows ? cut_probe(conn, &cut, low, tokens) : low;
 }
 
 void sc_plugin_fill_count(spec_connector *conn, uint64_t end, uint64_t n)

@@ -103,9 +103,11 @@ bool sc_plugin_fill_is_alone(const spec_connector *conn);
  * token_count] that are looked for. Any thread, as the next two. */
 uint64_t sc_plugin_fill_cut(spec_connector *conn, const struct sc_plugin_request *request,
                             const uint32_t *tokens, uint64_t end, uint64_t multiple);
-/* Whether the first token comes sooner with a promise that ends at `low` than at `end`. */
-bool sc_plugin_fill_prefers(const spec_connector *conn, const struct sc_plugin_request *request,
-                            uint64_t low, uint64_t end, uint64_t multiple);
+/* Which of the two a promise shall end at that can end nowhere between: where the first token comes
+ * sooner, or, now and then, where the device is asked for something. */
+uint64_t sc_plugin_fill_choose(spec_connector *conn, const struct sc_plugin_request *request,
+                               const uint32_t *tokens, uint64_t low, uint64_t end,
+                               uint64_t multiple);
 /* A promise that could have ended at `end` ends at n. */
 void sc_plugin_fill_count(spec_connector *conn, uint64_t end, uint64_t n);
 void sc_plugin_fill_stats(const spec_connector *conn, struct spec_stats *stats);

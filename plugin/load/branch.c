@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-/* Ends that this rank has and another one has not, before it counts as none: each costs a match in
- * every index. */
-#define TRIES_MAX 32u
+/* Of asking all ranks, before a match has no end. Each costs a match in every index. All ranks go
+ * through the same rounds, whoever asks: their answers to one number give the next. */
+#define ROUNDS_MAX 32u
 
 /* Of requests and peeks: a branch's segments, and ranges of it (all; of one state). */
 spec_status sc_plugin_branches_open(spec_connector *conn, struct spec_error *reterr)
@@ -63,22 +63,20 @@ uint64_t sc_plugin_states_cut(spec_connector *conn, struct sc_plugin_request *re
     struct sc_radix_branch branch = branch_of(conn, query, request->from_token, end);
     struct sc_radix_match match;
     branch.multiple_of = multiple_of;
-    for (uint32_t tries = 0;
-         tries < TRIES_MAX && branch.most > branch.above &&
-         sc_radix_branch_pin(conn->radix, request->pinned, &branch, state->segments,
-                             conn->states.segments_max, &match);
-         tries++) {
-        branch.most = match.token_count;
+    for (uint32_t round = 0; round < ROUNDS_MAX && branch.most > branch.above; round++) {
+        if (!sc_radix_branch_pin(conn->radix, request->pinned, &branch, state->segments,
+                                 conn->states.segments_max, &match))
+            break;
         struct spec_provenance worst = request->provenance;
-        uint64_t all = sc_plugin_peers_branch(conn, query, &branch, &worst);
-        if (all == match.token_count) {
+        uint64_t least = match.token_count;
+        if (sc_plugin_peers_branch(conn, query, &branch, &least, &worst)) {
             request->provenance = worst;
             state->pinned = match.last;
             state->segment_count = match.segment_count;
-            return all;
+            return least;
         }
         sc_radix_unpin(conn->radix, match.last);
-        branch.most = all; /* the least that some rank has: looked for again, here */
+        branch.most = least;
     }
     return request->from_token;
 }

@@ -1,7 +1,8 @@
 /* Branches of states that are matched and loaded (plugin/args/states.h).
  *
  * Threads: per call, below.
- * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_states.c */
+ * Tests: conformance (abi_212_*, abi_213_*), tests/unit/plugin/test_states.c,
+ * test_states_room.c */
 #ifndef SC_PLUGIN_LOAD_BRANCH_H
 #define SC_PLUGIN_LOAD_BRANCH_H
 
@@ -16,8 +17,8 @@ spec_status sc_plugin_branches_open(spec_connector *conn, struct spec_error *ret
 void sc_plugin_branches_close(spec_connector *conn);
 /* Where the match ends at last: the longest end <= `end` and behind from_token, of multiple_of
  * tokens, at which this rank and all others have all states; it is pinned, with the request.
- * from_token: there is none, or the ranks' differ again
- * and again. Allocates nothing. The match's last run is pinned. Any thread. */
+ * from_token: there is none, or the ranks have had to be asked too often for it. Allocates nothing.
+ * The match's last run is pinned. Any thread. */
 uint64_t sc_plugin_states_cut(spec_connector *conn, struct sc_plugin_request *request,
                               const struct sc_radix_query *query, uint64_t end,
                               uint64_t multiple_of);

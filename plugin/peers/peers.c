@@ -236,13 +236,18 @@ static uint64_t branch_end(const struct sc_plugin_peer *peer, const struct sc_ra
     return has ? found.token_count : 0;
 }
 
-uint64_t sc_plugin_peers_branch(spec_connector *conn, const struct sc_radix_query *query,
-                                const struct sc_radix_branch *branch, struct spec_provenance *worst)
+bool sc_plugin_peers_branch(spec_connector *conn, const struct sc_radix_query *query,
+                            const struct sc_radix_branch *branch, uint64_t *least,
+                            struct spec_provenance *worst)
 {
-    uint64_t end = branch->most;
-    for (uint64_t i = 0; i < conn->ranks.peer_count && end > 0; i++)
-        end = branch_end(&conn->ranks.peers[i], query, branch, end, worst);
-    return end;
+    uint64_t own = *least;
+    bool is_same = true;
+    for (uint64_t i = 0; i < conn->ranks.peer_count; i++) {
+        uint64_t end = branch_end(&conn->ranks.peers[i], query, branch, branch->most, worst);
+        is_same = is_same && end == own;
+        *least = end < *least ? end : *least;
+    }
+    return is_same;
 }
 
 /* The first run that is not exact, if the query meets one. */

@@ -63,11 +63,12 @@ void sc_plugin_peers_fork_close(spec_connector *conn);
 /* How many of the query's first `end` tokens every other rank has. Any thread. */
 uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query *query,
                                uint64_t end);
-/* The longest end of the query's tokens, up to branch->most, at which every other rank has the
- * branch, however long it is there; 0: none. What was found is added to `worst`. Any thread. */
-uint64_t sc_plugin_peers_branch(spec_connector *conn, const struct sc_radix_query *query,
-                                const struct sc_radix_branch *branch,
-                                struct spec_provenance *worst);
+/* Whether *least, the longest end up to branch->most at which this rank has its branch, is that of
+ * every other rank, however long theirs are; it becomes the least of all, 0 where one has none.
+ * What was found is added to `worst`. Any thread. */
+bool sc_plugin_peers_branch(spec_connector *conn, const struct sc_radix_query *query,
+                            const struct sc_radix_branch *branch, uint64_t *least,
+                            struct spec_provenance *worst);
 /* The worst that other ranks have of the query's first `end` tokens is added. Any thread. */
 void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_query *query,
                                 uint64_t end, struct spec_provenance *worst);

@@ -142,7 +142,7 @@ static uint64_t cut_at_branch(spec_connector *conn, const struct spec_lookup_par
     sc_plugin_states_unpin(conn, request);
     request->provenance = before;
     uint64_t low = sc_plugin_states_cut(conn, request, query, n, multiple);
-    if (sc_plugin_fill_prefers(conn, request, low, *end, multiple))
+    if (sc_plugin_fill_choose(conn, request, query->tokens, low, *end, multiple) == low)
         return low;
     sc_plugin_states_unpin(conn, request);
     request->provenance = before;

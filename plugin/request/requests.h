@@ -109,6 +109,7 @@ struct sc_plugin_step {
     uint64_t present_end;    /* up to here it is stored already, and no worse */
     uint64_t rows_most;      /* of an extent */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
+    uint64_t held_bytes;             /* of the write budget, until its extents have begun */
 };
 
 struct sc_plugin_request {

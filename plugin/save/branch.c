@@ -211,15 +211,15 @@ spec_status sc_plugin_states_begin(spec_connector *conn, struct sc_plugin_reques
         sc_plugin_states_let_go(conn, request);
         return SPEC_OK;
     }
-    uint64_t held_bytes;
-    if (!sc_store_budget_take_whole(conn->store, sc_plugin_branch_rows(conn), &held_bytes)) {
+    uint64_t *held_bytes = &request->step.held_bytes; /* with rows they were taken together */
+    if (*held_bytes == 0 &&
+        !sc_store_budget_take_whole(conn->store, sc_plugin_branch_rows(conn), held_bytes)) {
         sc_count(&conn->stats.over_budget_chunks,
                  sc_plugin_chunk_count(conn, pass->first, pass->text.token_count));
         sc_plugin_states_let_go(conn, request);
         return SPEC_E_DROPPED;
     }
     spec_status status = saves_begin(conn, request, pass, reterr);
-    sc_store_budget_give(conn->store, held_bytes); /* its extents have taken theirs */
     if (status != SPEC_OK)
         sc_plugin_states_give_up(conn, request, sc_plugin_ticket_status(status));
     return status;

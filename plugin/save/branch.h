@@ -1,7 +1,8 @@
 /* Branches of states that are stored (plugin/args/states.h): of a pass that ends, behind its rows.
  *
  * Threads: the request's host thread, but unref.
- * Tests: conformance (abi_212_*), tests/unit/plugin/test_states.c */
+ * Tests: conformance (abi_212_*), tests/unit/plugin/test_states.c,
+ * test_states_room.c */
 #ifndef SC_PLUGIN_BRANCH_H
 #define SC_PLUGIN_BRANCH_H
 

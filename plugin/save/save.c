@@ -19,7 +19,6 @@
 
 #include <string.h>
 
-#define STATES_URGE 3u /* who lacks room again and again asks for so many times 2 as much */
 #define SAVE_PIECES (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
 
 struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save)
@@ -263,8 +262,8 @@ void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *reque
 {
     sc_plugin_pass_unpin(conn, request);
     sc_plugin_ticket_forget(conn, request->pass_ticket);
-    for (uint64_t i = 0; i < request->step.part_count; i++)
-        sc_plugin_ticket_resolve(conn, request->pass_ticket, SPEC_E_DROPPED);
+    sc_plugin_ticket_resolve_parts(conn, request->pass_ticket, request->step.part_count,
+                                   SPEC_E_DROPPED);
 }
 
 static void count_refused(spec_connector *conn, enum sc_plugin_refusal why, uint64_t first,
@@ -280,21 +279,24 @@ static void count_refused(spec_connector *conn, enum sc_plugin_refusal why, uint
 
 /* How many of the pass's tokens that the store lacks, from the first on, are stored: as far as they
  * are admitted, the write budget goes, and nothing before them in this request was refused. The
- * rest is counted. ret_held_bytes  taken from the budget until the extents have begun */
+ * rest is counted. With states the budget allows all of them, states too, or none. */
 static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *request,
-                            const struct sc_chain *chain, uint64_t *ret_held_bytes)
+                            const struct sc_chain *chain)
 {
+    uint64_t *held_bytes = &request->step.held_bytes;
     uint64_t first = request->step.present_end, end = request->pass_first + request->pass_count;
     uint64_t seen = sc_plugin_admit_tokens(conn, request, chain, first, end - first);
     bool has_before = first > request->pass_first; /* the store, by now */
     uint64_t allowed = seen;
-    *ret_held_bytes = 0;
     if (first > request->refused_from && !has_before) {
         count_refused(conn, request->refused_by, first, end);
         return 0;
     }
-    if (allowed > 0)
-        allowed = sc_store_budget_take(conn->store, first, allowed, ret_held_bytes);
+    if (allowed > 0 && conn->states.count == 0)
+        allowed = sc_store_budget_take(conn->store, first, allowed, held_bytes);
+    else if (allowed > 0 && !sc_store_budget_take_whole(
+                                conn->store, allowed + sc_plugin_branch_rows(conn), held_bytes))
+        allowed = 0; /* rows without their states are of no use */
     count_refused(conn, SC_REFUSED_UNSEEN, first + seen, end);
     count_refused(conn, SC_REFUSED_BUDGET, first + allowed, first + seen);
     request->refused_by = allowed < seen ? SC_REFUSED_BUDGET : SC_REFUSED_UNSEEN;
@@ -318,13 +320,10 @@ static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *
     sc_chain_init(&chain, sc_radix_secret(conn->radix), &request->root, conn->config.chunk_tokens);
     sc_chain_extend(&chain, request->tokens, step->present_end,
                     (struct sc_marks){request->marks, request->mark_count});
-    uint64_t held_bytes, count = pass_wanted(conn, request, &chain, &held_bytes);
+    uint64_t count = pass_wanted(conn, request, &chain);
     if (count == 0)
         request->pass_status = SPEC_E_DROPPED; /* nothing to pack */
-    spec_status status =
-        begin_saves(conn, request, &chain, step->present_end + count, step->rows_most, reterr);
-    sc_store_budget_give(conn->store, held_bytes); /* its extents have taken theirs */
-    return status;
+    return begin_saves(conn, request, &chain, step->present_end + count, step->rows_most, reterr);
 }
 
 /* Nothing of the pass is stored, nor what hangs on it once the bypass has ended. */
@@ -338,21 +337,6 @@ static void pass_bypass(spec_connector *conn, struct sc_plugin_request *request)
     request->refused_by = SC_REFUSED_BYPASS;
 }
 
-/* The branch of a pass found no room, or it did. It is cut into few extents, and rows of passes
- * take what went for it: who finds none again has more and more go, since rows without their states
- * are of no use. */
-static void states_missed(spec_connector *conn, const struct sc_plugin_request *request,
-                          bool is_missed)
-{
-    if (!is_missed) {
-        atomic_store_explicit(&conn->states.missed, 0, memory_order_relaxed);
-        return;
-    }
-    uint64_t rows = request->pass_count + sc_plugin_branch_rows(conn);
-    uint32_t before = atomic_fetch_add_explicit(&conn->states.missed, 1, memory_order_relaxed);
-    sc_plugin_evict_ask(conn, rows << (before < STATES_URGE ? before : STATES_URGE));
-}
-
 /* Of a pass all of whose rows are there, or are stored now: a match that ends with it is what its
  * states are for. Returns what parts of the ticket say that have no save. */
 static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *request)
@@ -360,7 +344,9 @@ static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *
     struct spec_error why = {.struct_size = sizeof(why)};
     bool is_paused = sc_store_is_paused(conn->store);
     spec_status status = sc_plugin_states_begin(conn, request, &why);
-    states_missed(conn, request, status == SPEC_E_NO_SPACE && !is_paused);
+    if (status == SPEC_E_NO_SPACE && !is_paused) /* rows of the next pass take of what goes, too */
+        sc_plugin_evict_ask(conn, request->pass_first + request->pass_count -
+                                      request->step.present_end + sc_plugin_branch_rows(conn));
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of states at token %" PRIu64 " given up: %s",
@@ -374,6 +360,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     const struct sc_plugin_step *step = &request->step;
     uint64_t first = step->params.first_token, count = step->params.token_count;
     request->pass_saves = 0;
+    request->step.held_bytes = 0;
     request->pass_first = first;
     request->pass_count = count;
     request->pass_status = step->is_wanted ? SPEC_OK : SPEC_E_DROPPED; /* nothing to log */
@@ -404,9 +391,9 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
         status = SPEC_E_DROPPED;
     if (status == SPEC_OK && conn->states.count > 0)
         status = states_begin(conn, request);
-    for (uint64_t i = request->pass_saves + sc_plugin_states_saves(request); i < step->part_count;
-         i++)
-        sc_plugin_ticket_resolve(conn, request->pass_ticket, status);
+    uint64_t saves = request->pass_saves + sc_plugin_states_saves(request);
+    sc_plugin_ticket_resolve_parts(conn, request->pass_ticket, step->part_count - saves, status);
+    sc_store_budget_give(conn->store, request->step.held_bytes); /* its extents have taken theirs */
 }
 
 /* The store's layer that the step fills. */

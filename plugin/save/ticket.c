@@ -44,11 +44,19 @@ static _Atomic uint64_t *ticket_word(spec_connector *conn, spec_ticket ticket)
 
 void sc_plugin_ticket_resolve(spec_connector *conn, spec_ticket ticket, spec_status status)
 {
+    sc_plugin_ticket_resolve_parts(conn, ticket, 1, status);
+}
+
+void sc_plugin_ticket_resolve_parts(spec_connector *conn, spec_ticket ticket, uint64_t parts,
+                                    spec_status status)
+{
+    if (parts == 0)
+        return;
     _Atomic uint64_t *word = ticket_word(conn, ticket);
     uint64_t old = atomic_load(word), new;
     do {
-        SC_ASSERT(&conn->poison, (old & TICKET_USED) && TICKET_REMAINING(old) > 0);
-        new = old - TICKET_PART;
+        SC_ASSERT(&conn->poison, (old & TICKET_USED) && TICKET_REMAINING(old) >= parts);
+        new = old - parts *TICKET_PART;
         if (status != SPEC_OK && TICKET_STATUS(old) == SPEC_OK)
             new |= (uint64_t)(-status) << TICKET_STATUS_SHIFT;
         if ((new &TICKET_FORGOTTEN) && TICKET_REMAINING(new) == 0)

@@ -20,6 +20,9 @@ struct sc_plugin_tickets {
 spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining); /* 0: none free */
 /* One part of the ticket's work ended; the worst status is kept. */
 void sc_plugin_ticket_resolve(spec_connector *conn, spec_ticket ticket, spec_status status);
+/* So many of its parts at once, which may be 0. */
+void sc_plugin_ticket_resolve_parts(spec_connector *conn, spec_ticket ticket, uint64_t parts,
+                                    spec_status status);
 /* Its host will never ask for it: it ends with its last part. */
 void sc_plugin_ticket_forget(spec_connector *conn, spec_ticket ticket);
 spec_status sc_plugin_poll(spec_connector *conn, const spec_ticket *tickets, uint64_t count,

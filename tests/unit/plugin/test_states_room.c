@@ -10,6 +10,8 @@
 #define SHARED     2000u
 #define PASS_COUNT 60u
 #define REQUESTS   16u
+#define DAY_NS     UINT64_C(86400000000000)
+#define COMMON     4u /* where both ranks have states */
 
 static struct spec_stats stats_of(const struct hybrid *model)
 {
@@ -95,6 +97,15 @@ static void the_write_budget_counts_states(void **state)
     assert_true(stored > 0 && dropped > 0);
     assert_true(stats.over_budget_chunks >= dropped);
     assert_int_equal(stats.tickets_open, 0);
+    struct prompt other = rig_prompt(2, 0, 0, 100); /* rows without their states are of no use */
+    assert_int_equal(hybrid_fill(&model, &other), SPEC_E_DROPPED);
+    struct spec_lookup_result found = rig_lookup(&model.rig, &other);
+    assert_int_equal(found.stored_tokens, 0);
+    rig_release(&model.rig, found.request);
+    rig_pass_ns(&model.rig, DAY_NS); /* a quarter of it may come at once */
+    assert_int_equal(hybrid_fill(&model, &other), SPEC_OK);
+    assert_int_equal(hybrid_read(&model, &other), other.count);
+    rig_prompt_free(&other);
     rig_prompt_free(&prompt);
     rig_done(&model.rig);
 }
@@ -132,7 +143,7 @@ static void many_extents_leave_room_for_rows(void **state)
         rig_release(&model.rig, found[i].request);
         rig_prompt_free(&prompts[i]);
     }
-    assert_in_range(whole, 1, REQUESTS - 1); /* others' states found none of the extents */
+    assert_in_range(whole, 1, REQUESTS - 1); /* so many passes' states are written at a time */
     rig_done(&model.rig);
 }
 
@@ -157,17 +168,65 @@ static void readers_open_and_find_them(void **state)
     rig_done(&writer.rig);
 }
 
+/* A pass to `end`; no_states: as where they find no room. */
+static void pass_to(struct hybrid *model, const struct prompt *prompt, uint64_t end, bool no_states)
+{
+    struct sc_plugin_states *states = &model->rig.conn->states;
+    struct sc_plugin_state_pass *all = states->free;
+    struct prompt start = {end, prompt->tokens, prompt->history};
+    if (no_states)
+        states->free = NULL;
+    assert_int_equal(hybrid_fill(model, &start), no_states ? SPEC_E_BUSY : SPEC_OK);
+    if (no_states)
+        states->free = all;
+}
+
+/* Ends of two ranks take turns behind one that both have. However many there are, and whoever is
+ * asked, the match ends at the same place: there, or nowhere when they are too many. */
+static void ranks_give_up_together(void **state)
+{
+    (void)state;
+    static const uint64_t ENDS[] = {10, 20, 30, 31, 32, 33, 62, 63, 64, 65, 66};
+    static struct hybrid ranks[2];
+    uint64_t found = 0, none = 0;
+    for (uint32_t n = 0; n < sizeof(ENDS) / sizeof(ENDS[0]); n++) {
+        hybrid_make(&ranks[0], true, "\"disk_bytes\": \"64MiB\", \"chunk_tokens\": 16");
+        ranks[0].rig.rank_count = 2;
+        hybrid_open(&ranks[0]);
+        hybrid_beside(&ranks[1], &ranks[0], 0, 1);
+        hybrid_open(&ranks[1]);
+        struct prompt prompt = rig_prompt(1, 0, 0, COMMON + ENDS[n]);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            for (uint64_t end = COMMON; end <= prompt.count; end++)
+                pass_to(&ranks[rank], &prompt, end, end > COMMON && end % 2 != rank);
+        uint64_t ends[2];
+        for (uint32_t rank = 0; rank < 2; rank++)
+            rig_pass_ns(&ranks[rank].rig, UINT64_C(2000000000)); /* each reads the other's log */
+        for (uint32_t rank = 0; rank < 2; rank++)
+            ends[rank] = hybrid_read(&ranks[rank], &prompt);
+        assert_int_equal(ends[0], ends[1]);
+        assert_true(ends[0] == COMMON || ends[0] == 0);
+        found += ends[0] > 0;
+        none += ends[0] == 0;
+        rig_prompt_free(&prompt);
+        rig_close(&ranks[1].rig);
+        rig_leave(&ranks[1].rig);
+        rig_done(&ranks[0].rig);
+    }
+    assert_true(found >= 2 && none >= 1);
+}
+
 /* A prompt that has SHARED tokens, served: what it was promised. The host ends a pass where the
- * shared ones end, and computes a token in TOKEN_NS. */
-static uint64_t serve(struct hybrid *model, uint64_t number)
+ * shared ones end, and one at `stop`, and computes a token in TOKEN_NS. */
+static uint64_t serve(struct hybrid *model, uint64_t number, uint64_t stop)
 {
     struct rig *rig = &model->rig;
     struct prompt prompt = rig_prompt(7, SHARED, number, SHARED + 500);
     struct spec_lookup_result found = {.struct_size = sizeof(found)};
     assert_int_equal(rig_try_lookup(rig, &prompt, 0, 0, &found), SPEC_OK);
-    const uint64_t stops[2] = {SHARED, SHARED + 500};
+    const uint64_t stops[3] = {stop, SHARED, SHARED + 500};
     uint64_t first = found.matched_tokens;
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 3; i++) {
         spec_ticket ticket = 0;
         for (uint32_t l = 0; l < HYBRID_LAYERS && first < stops[i]; l++) {
             if (first > 0 && first == found.matched_tokens)
@@ -188,16 +247,16 @@ static uint64_t serve(struct hybrid *model, uint64_t number)
     return found.matched_tokens;
 }
 
-/* A device that is half as fast as computing, and one that is much slower: a match of rows would be
- * cut in its midst, where no states are. */
+/* Where a match of rows would be cut in its midst, one of a model with states ends where a pass
+ * did: with the last one, one before, or with none, whatever is sooner. */
 static void a_cut_falls_on_the_end_of_a_pass(void **state)
 {
     (void)state;
     static struct hybrid model;
     static const struct {
-        uint64_t bytes_per_s, expected;
-    } CASES[] = {{80000000, SHARED}, {3000000, 0}};
-    for (uint32_t c = 0; c < 2; c++) {
+        uint64_t bytes_per_s, stop, expected;
+    } CASES[] = {{80000000, 0, SHARED}, {80000000, SHARED / 2, SHARED / 2}, {3000000, 0, 0}};
+    for (uint32_t c = 0; c < 3; c++) {
         char extra[256];
         (void)snprintf(extra, sizeof(extra),
                        "\"disk_bytes\": \"1GiB\", \"fill\": \"cut\", "
@@ -208,14 +267,15 @@ static void a_cut_falls_on_the_end_of_a_pass(void **state)
         model.rig.stage = "256MiB";
         hybrid_open(&model);
         for (uint64_t i = 0; i < 4; i++)
-            (void)serve(&model, i);
+            (void)serve(&model, i, CASES[c].stop);
         struct spec_stats before = stats_of(&model);
         for (uint64_t i = 4; i < 10; i++)
-            assert_int_equal(serve(&model, i), CASES[c].expected);
+            assert_int_equal(serve(&model, i, CASES[c].stop), CASES[c].expected);
         struct spec_stats after = stats_of(&model);
-        assert_int_equal(after.lookups_cut - before.lookups_cut, CASES[c].expected > 0 ? 0 : 6);
-        assert_int_equal(after.tokens_cut - before.tokens_cut,
-                         6 * (CASES[c].expected > 0 ? 0 : SHARED));
+        uint64_t left_out = SHARED - CASES[c].expected;
+        assert_true(before.compute_token_ps > 0 && before.load_token_ps > 0);
+        assert_int_equal(after.lookups_cut - before.lookups_cut, left_out > 0 ? 6 : 0);
+        assert_int_equal(after.tokens_cut - before.tokens_cut, 6 * left_out);
         rig_done(&model.rig);
     }
 }
@@ -228,6 +288,7 @@ int main(void)
         cmocka_unit_test(the_write_budget_counts_states),
         cmocka_unit_test(many_extents_leave_room_for_rows),
         cmocka_unit_test(readers_open_and_find_them),
+        cmocka_unit_test(ranks_give_up_together),
         cmocka_unit_test(a_cut_falls_on_the_end_of_a_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
