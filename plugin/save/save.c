@@ -339,10 +339,10 @@ static void pass_bypass(spec_connector *conn, struct sc_plugin_request *request)
 
 /* Of a pass all of whose rows are there, or are stored now: a match that ends with it is what its
  * states are for. Returns what parts of the ticket say that have no save. */
-static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *request)
+static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *request,
+                                bool is_paused)
 {
     struct spec_error why = {.struct_size = sizeof(why)};
-    bool is_paused = sc_store_is_paused(conn->store);
     spec_status status = sc_plugin_states_begin(conn, request, &why);
     if (status == SPEC_E_NO_SPACE && !is_paused) /* rows of the next pass take of what goes, too */
         sc_plugin_evict_ask(conn, request->pass_first + request->pass_count -
@@ -390,7 +390,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     if (status == SPEC_OK && request->refused_from != UINT64_MAX)
         status = SPEC_E_DROPPED;
     if (status == SPEC_OK && conn->states.count > 0)
-        status = states_begin(conn, request);
+        status = states_begin(conn, request, is_paused);
     uint64_t saves = request->pass_saves + sc_plugin_states_saves(request);
     sc_plugin_ticket_resolve_parts(conn, request->pass_ticket, step->part_count - saves, status);
     sc_store_budget_give(conn->store, request->step.held_bytes); /* its extents have taken theirs */
