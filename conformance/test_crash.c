@@ -31,12 +31,9 @@
 #include <unistd.h>
 
 #include "conformance/fixture.h"
+#include "conformance/sample.h"
 
-#ifdef SC_SANITIZED /* a sample; the whole of it runs without sanitizers */
-#define STORES 2u
-#else
-#define STORES 8u
-#endif
+#define STORES           SAMPLE_OF(8u, 2u)
 #define KILLS_PER_STORE  25u
 #define IMAGES_PER_STORE 8u
 #define PROMPTS_MAX      1024u

@@ -24,13 +24,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "conformance/sample.h"
 #include "conformance/through.h"
 
-#ifdef SC_SANITIZED /* a sample; the whole of it runs without sanitizers */
-#define KILLS 40u
-#else
-#define KILLS 150u
-#endif
+#define KILLS       SAMPLE_OF(150u, 40u)
 #define TOKENS      150u
 #define TRUNK       40u
 #define TURN_TOKENS 15u

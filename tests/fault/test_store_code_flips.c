@@ -4,17 +4,14 @@
  * with rows and codes, key 2 with codes alone, whose rows' pages are another's by now.
  *
  * Threads: the seeded loop. */
+#include "conformance/sample.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
 
 #define LOG_PATH     "/sim/store/rank-0000-of-0001/log"
 #define SEGMENT_PATH "/sim/store/rank-0000-of-0001/seg-00000000"
 #define LOG_MAX      (16u << 10)
-#ifdef SC_SANITIZED
-#define EVERY 11u /* bits: minutes otherwise, and what is looked for is in the code */
-#else
-#define EVERY 1u
-#endif
+#define EVERY        SAMPLE_OF(1u, 11u) /* one bit of so many is flipped */
 
 static const struct world_setup small = {.name = "small",
                                          .backend = SC_BACKEND_SIM,

@@ -3,21 +3,20 @@
  * right. Random operations run beside a twin in memory; a failure prints its seed.
  *
  * Threads: the seeded loop; one test with threads. */
+#include "conformance/sample.h"
 #include "tests/fault/store_twin.h"
 #include "tests/unit/parts.h"
 
 #include <signal.h>
 #include <sys/wait.h>
 
-/* All seeds run without sanitizers; with them the first ones do, which have every setup, lease and
- * choice of codes (they repeat after 60). TSan, which makes the loop's one thread 20 times slower,
- * runs fewest. Faults that are counted through, the n-th of each kind, run whole in all. */
+/* A sample has the first seeds, which have every setup, lease and choice of codes (they repeat
+ * after 60). TSan, which makes the loop's one thread 20 times slower, runs fewest. Faults that are
+ * counted, the n-th of each kind, all run in every build. */
 #ifdef SC_SANITIZED_THREAD
 #define SEEDS(n) ((n) / 10)
-#elif defined(SC_SANITIZED)
-#define SEEDS(n) ((n) / 3)
 #else
-#define SEEDS(n) (n)
+#define SEEDS(n) SAMPLE_OF(n, (n) / 3)
 #endif
 
 static uint64_t seed_now; /* of the run that is on: printed when it fails */

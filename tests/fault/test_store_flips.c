@@ -3,16 +3,13 @@
  * 160 KiB, identity and lock.
  *
  * Threads: the seeded loop. */
+#include "conformance/sample.h"
 #include "tests/unit/store/sketch_check.h"
 
 #define FILES_MAX   16u
 #define FLIPPED_MAX (160u << 10) /* bytes of the segment that extents use, and a little more */
 #define PATH_BYTES  256u
-#ifdef SC_SANITIZED
-#define EVERY 8u /* every 8th byte: minutes otherwise, and what is looked for is in the code */
-#else
-#define EVERY 1u
-#endif
+#define EVERY       SAMPLE_OF(1u, 8u) /* one byte of so many is flipped */
 
 struct files {
     char paths[FILES_MAX][PATH_BYTES];

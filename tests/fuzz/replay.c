@@ -5,6 +5,7 @@
  * accepted; every prefix of an ok-* is an input too (of sanitized builds every 16th).
  * Threads: one.
  * Tests: it is one. */
+#include "conformance/sample.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <dirent.h>
@@ -12,11 +13,7 @@
 #include <string.h>
 
 #define INPUT_BYTES_MAX (1u << 20)
-#ifdef SC_SANITIZED
-#define EVERY 16u /* prefixes: a store is opened four times for each */
-#else
-#define EVERY 1u
-#endif
+#define EVERY           SAMPLE_OF(1u, 16u) /* one prefix of so many: each opens four stores */
 
 static bool read_file(const char *path, uint8_t *buffer, size_t *ret_bytes)
 {
