@@ -14,7 +14,8 @@ function(sc_target_defaults target)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
   if(SC_TEST_CODE AND CMAKE_C_COMPILER_ID STREQUAL GNU)
-    target_compile_options(${target} PRIVATE -O1 -g1) # a third less time; the product stays as shipped
+    # A third less time than -O2 -g. The product is compiled as it is shipped.
+    target_compile_options(${target} PRIVATE -O1 -g1)
   endif()
   if(SC_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${SC_SANITIZE} -fno-omit-frame-pointer
@@ -50,40 +51,120 @@ function(sc_add_program)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS})
 endfunction()
 
-# NAME.1 .. NAME.count, of the ctests that are parts of one program.
-function(sc_part_names ret_names name count)
-  set(names)
-  foreach(part RANGE 1 ${count})
-    list(APPEND names ${name}.${part})
+# sc_add_ctest(NAME x COMMAND program argument .. [LEVEL check] [LABELS asan device]
+# [NEEDS target ..] [TIMEOUT 900] [COST 60] [ENVIRONMENT NAME=value ..] [PROPERTIES name value ..]):
+# one ctest. All of ours are made here.
+#
+#   LEVEL    the first level of ./check whose gcc stage runs it: quick (the default), check, all
+#   LABELS   asan      ./check runs it under ASan, too. Without this label continuous integration
+#                      does, if it is neither of LEVEL all nor of a device
+#            noasan    never runs under ASan
+#            tsan      runs under TSan
+#            clang     runs as clang's release
+#            device    runs on the CUDA driver that stands in for one, or on emulated kernels
+#            mutant    judges code that is wrong on purpose
+#   COST     its seconds under a sanitizer if they are many. In a new build directory ctest begins
+#            with the expensive tests, so that no core waits for one test at the end.
+#   NEEDS    targets that are built for it, besides those that COMMAND names
+#
+# A set is what one stage builds and runs: quick, check, asan, asan_unit, tsan, clang. The sets of a
+# ctest become labels of it, and the target SET_tests builds what the ctests of a set need.
+set(SC_TEST_SETS quick check asan asan_unit tsan clang)
+
+function(sc_test_sets ret_sets level labels)
+  set(sets)
+  if(level STREQUAL "quick")
+    set(sets quick check)
+  elseif(level STREQUAL "check")
+    set(sets check)
+  elseif(NOT level STREQUAL "all")
+    message(FATAL_ERROR "LEVEL ${level}, expected quick, check or all")
+  endif()
+  foreach(set asan tsan clang)
+    if(set IN_LIST labels)
+      list(APPEND sets ${set})
+    endif()
   endforeach()
-  set(${ret_names} ${names} PARENT_SCOPE)
+  if(NOT level STREQUAL "all")
+    list(APPEND sets asan_unit)
+    foreach(label asan noasan device)
+      if(label IN_LIST labels)
+        list(REMOVE_ITEM sets asan_unit)
+      endif()
+    endforeach()
+  endif()
+  set(${ret_sets} "${sets}" PARENT_SCOPE)
 endfunction()
 
-# TSan's cases of a test program: tests/unit/thread_cases.c
-function(sc_thread_cases target)
-  set(names)
-  foreach(name ${ARGN})
-    string(APPEND names "\"${name}\", ")
+function(sc_add_ctest)
+  cmake_parse_arguments(ARG "" "NAME;LEVEL;TIMEOUT;COST"
+                        "COMMAND;LABELS;NEEDS;PROPERTIES;ENVIRONMENT" ${ARGN})
+  list(APPEND ARG_LABELS ${SC_FOLDER_LABELS})
+  if(NOT ARG_LEVEL)
+    set(ARG_LEVEL quick)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 900) # ends what hangs; judges no speed
+  endif()
+  list(POP_FRONT ARG_COMMAND program)
+  if(TARGET "${program}")
+    set(program "$<TARGET_FILE:${program}>")
+  endif()
+  foreach(part IN LISTS program ARG_COMMAND)
+    if(part MATCHES "\\$<TARGET_FILE(_DIR)?:([^>]+)>")
+      list(APPEND ARG_NEEDS ${CMAKE_MATCH_2})
+    endif()
   endforeach()
-  target_sources(${target} PRIVATE "${CMAKE_SOURCE_DIR}/tests/unit/thread_cases.c")
-  target_compile_definitions(${target} PRIVATE "SC_THREAD_CASES=${names}")
+  add_test(NAME ${ARG_NAME} COMMAND timed "${CMAKE_BINARY_DIR}/times/${ARG_NAME}"
+           "${program}" ${ARG_COMMAND})
+  sc_test_sets(sets ${ARG_LEVEL} "${ARG_LABELS}")
+  list(APPEND ARG_LABELS ${sets})
+  list(REMOVE_DUPLICATES ARG_LABELS)
+  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+                       ${ARG_PROPERTIES})
+  if(ARG_COST)
+    set_tests_properties(${ARG_NAME} PROPERTIES COST ${ARG_COST})
+  endif()
+  if(ARG_ENVIRONMENT)
+    set_tests_properties(${ARG_NAME} PROPERTIES ENVIRONMENT "${ARG_ENVIRONMENT}")
+  endif()
+  foreach(set IN LISTS sets)
+    set_property(GLOBAL APPEND PROPERTY SC_SET_TARGETS_${set} ${ARG_NEEDS})
+  endforeach()
+endfunction()
+
+# SET_tests for every set: what its ctests need.
+function(sc_add_set_targets)
+  foreach(set IN LISTS SC_TEST_SETS)
+    get_property(targets GLOBAL PROPERTY SC_SET_TARGETS_${set})
+    list(REMOVE_DUPLICATES targets)
+    add_custom_target(${set}_tests DEPENDS timed ${targets})
+  endforeach()
+endfunction()
+
+# TSan's cases of a test program: tests/unit/thread_cases.c. Its ctests are told the names by their
+# environment, so that one object serves all programs.
+function(sc_thread_cases target)
+  target_link_libraries(${target} PRIVATE thread_cases)
   target_link_options(${target} PRIVATE "-Wl,--wrap=_cmocka_run_group_tests")
   if(NOT SC_SANITIZE)
     target_link_options(${target} PRIVATE "-Wl,--wrap=pthread_create")
   endif()
 endfunction()
 
-# sc_add_test(NAME test_radix SOURCES test_radix.c LINKS sc_hashing [LABELS slow] [TIMEOUT 900]
-# [COST 60] [PARTS 3]): a cmocka program, run by ctest. It finds shared data and the source tree by
-# definitions. COST: its seconds under a sanitizer, where they are many: in a new build directory
-# ctest begins with what takes long, so that no core waits for one test at the end. PARTS: a long
-# one runs as so many ctests NAME.1, NAME.2, ... beside each other (tests/unit/parts.h). THREADS:
-# the cases that begin threads, all that TSan's stage runs of it; ONE_THREAD: none does, and it is
-# not for TSan (tests/unit/thread_cases.c, which fails where that is not so).
+# sc_add_test(NAME test_radix SOURCES test_radix.c LINKS sc_hashing [PARTS 3] [THREADS ..]
+# [ONE_THREAD] and what sc_add_ctest takes): a cmocka program, run by ctest. It finds shared data
+# and the source tree by definitions.
+#
+#   PARTS        a long one runs as so many ctests NAME.1, NAME.2, ... beside each other
+#                (tests/unit/parts.h)
+#   THREADS      the cases that begin threads: TSan's stage runs these only. ONE_THREAD: no case
+#                does, and TSan's stage leaves the program out (tests/unit/thread_cases.c, which
+#                fails if that is not so)
 # SC_FOLDER_LABELS, which a folder may set: labels of all of its tests.
 function(sc_add_test)
-  cmake_parse_arguments(ARG "ONE_THREAD" "NAME;TIMEOUT;COST;PARTS" "SOURCES;LINKS;LABELS;THREADS"
-                        ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD" "NAME;LEVEL;TIMEOUT;COST;PARTS"
+                        "SOURCES;LINKS;LABELS;NEEDS;PROPERTIES;ENVIRONMENT;THREADS" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   sc_target_defaults(${ARG_NAME})
   target_compile_definitions(${ARG_NAME} PRIVATE SC_SHARED_DIR="${SC_SHARED_DIR}"
@@ -92,36 +173,22 @@ function(sc_add_test)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS} cmocka)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
                         "${CMAKE_BINARY_DIR}/tests")
-  list(APPEND ARG_LABELS ${SC_FOLDER_LABELS})
   if(ARG_THREADS)
     list(APPEND ARG_LABELS tsan)
   endif()
   if((ARG_ONE_THREAD AND NOT SC_SANITIZE) OR
      (ARG_THREADS AND (NOT SC_SANITIZE OR SC_SANITIZE MATCHES thread)))
-    sc_thread_cases(${ARG_NAME} ${ARG_THREADS})
+    sc_thread_cases(${ARG_NAME})
+    string(REPLACE ";" "," threads "${ARG_THREADS}")
+    list(APPEND ARG_ENVIRONMENT "SC_THREAD_CASES=${threads}")
   endif()
-  set(names ${ARG_NAME})
+  set(rest LEVEL "${ARG_LEVEL}" TIMEOUT "${ARG_TIMEOUT}" COST "${ARG_COST}" LABELS ${ARG_LABELS}
+      NEEDS ${ARG_NEEDS} PROPERTIES ${ARG_PROPERTIES} ENVIRONMENT ${ARG_ENVIRONMENT})
   if(ARG_PARTS)
-    sc_part_names(names ${ARG_NAME} ${ARG_PARTS})
     foreach(part RANGE 1 ${ARG_PARTS})
-      add_test(NAME ${ARG_NAME}.${part} COMMAND ${ARG_NAME} --part ${part}/${ARG_PARTS})
+      sc_add_ctest(NAME ${ARG_NAME}.${part} COMMAND ${ARG_NAME} --part ${part}/${ARG_PARTS} ${rest})
     endforeach()
   else()
-    add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
+    sc_add_ctest(NAME ${ARG_NAME} COMMAND ${ARG_NAME} ${rest})
   endif()
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 900) # ends what hangs; judges no speed
-  endif()
-  set_tests_properties(${names} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
-  if(ARG_COST)
-    set_tests_properties(${names} PROPERTIES COST ${ARG_COST})
-  endif()
-  if(ARG_LABELS)
-    set_tests_properties(${names} PROPERTIES LABELS "${ARG_LABELS}")
-  endif()
-  foreach(stage tsan clang)
-    if("${stage}" IN_LIST ARG_LABELS)
-      set_property(GLOBAL APPEND PROPERTY SC_STAGE_TARGETS_${stage} ${ARG_NAME})
-    endif()
-  endforeach()
 endfunction()
