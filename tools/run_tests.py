@@ -1,30 +1,44 @@
 #!/usr/bin/env python3
-"""run_tests.py: builds and tests every stage of ./check, and sums up what happened.
+"""run_tests.py: builds and tests what a level of ./check asks for, and sums up what happened.
 
-usage: tools/run_tests.py [--quick] [--only STAGE[,STAGE]] [--cuda BUILDER]
+usage: tools/run_tests.py [--quick | --ci | --all] [--only STAGE[,STAGE]] [--cuda BUILDER]
+                          [--jobs N]
+       tools/run_tests.py --times
 
-  stage   build directory   compiler, flags               CUDA by  tests
-  gcc     build/            gcc, RelWithDebInfo           auto     all
-  clang   build/clang       clang, Release                clang    those labelled clang, built
-                                                                   alone: what is shipped, judged,
-                                                                   kernels and hashes
-  asan    build/asan        clang, address and undefined  clang    all but those labelled noasan
-  tsan    build/tsan        clang, thread                 clang    those labelled tsan, built alone,
-                                                                   of most the cases with threads
+  level     stages                                             for
+  --quick   gcc                                                the change at hand
+  (none)    gcc, asan                                          every commit, and who sees us first
+  --ci      gcc, asan, tsan, asan-unit, mutants                continuous integration
+  --all     gcc, clang, asan, tsan, all of each                a release
 
-CUDA by: who builds the kernels' images, SC_CUDA_BUILDER of cmake/CudaImages.cmake. --cuda names one
-for all stages: with `none` the device's tests skip, and the rest must pass as it is.
+  stage      build directory  compiler, flags               tests
+  gcc        build/           gcc, RelWithDebInfo           the level's set: quick, check, or all
+  asan       build/asan       clang, address and undefined  set asan; --all: all but noasan
+  asan-unit  build/asan       the same                      set asan_unit: what set asan lacks
+  tsan       build/tsan       clang, thread                 set tsan: most programs' threaded cases
+  clang      build/clang      clang, Release                set clang: judges what is shipped
+  mutants    build/           gcc, RelWithDebInfo           mutants of what changed, and a sixth of
+                                                            the others (tools/mutants.py)
 
-While a stage is tested the next ones are built below it (nice 10): many tests wait more than they
-work, for leases and disks. For the same reason three tests a core run at a time, and when the last
-test of a stage has begun the next stage, if it is built, begins beside it.
+Sets and labels are those of sc_add_ctest (cmake/SpecHelpers.cmake). A stage builds what its set
+needs and nothing else. clang builds the CUDA kernels, in --all's gcc stage the best builder that is
+found does (SC_CUDA_BUILDER of cmake/CudaImages.cmake). --cuda names one for all stages: with `none`
+the device's tests skip, and the rest must pass as it is.
+
+While a stage is tested the next ones are built at a lower priority (nice 10): many tests wait more
+than they work, for leases and disks. For the same reason three tests a core run at a time, and when
+the last test of a stage has begun the next stage, if it is built, begins beside it.
 
 A cmocka program counts by its cases, any other ctest as one. A test says why it skips in a line
 `skipped: REASON` before it skips. A reason that no line of tools/expected-skips.txt expects fails
 the check, because a test that silently stopped running looks like one that passes.
 
-Holds: the last line is `N passed, N failed, N skipped`; the exit code is 0 when nothing failed, and
-then every skip was expected.  Tests: tests/unit/tools/test_run_tests.py.
+--times prints what the last run cost: seconds of each stage, and the 30 tests that used most
+processor time. A test of --quick or ./check that used more than SLOW_CPU_SECONDS is named in the
+summary unless a line of tools/slow-tests.txt says why. This fails nothing: processors differ.
+
+Invariants: the last line is `N passed, N failed, N skipped`; the exit status is 0 if nothing failed
+and every skip was expected.  Tests: tests/unit/tools/test_run_tests.py.
 """
 import argparse
 import collections
@@ -39,24 +53,54 @@ import threading
 import time
 import xml.etree.ElementTree
 
+import mutants
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-BUDGET_SECONDS = 1200  # for a clone alone on two cores
+BUDGET_SECONDS = {"quick": 240, "check": 600, "ci": 1800}  # of a clean clone alone on two cores
 TAIL_LINES = 80
 TESTS_A_CORE = 3  # of the gcc stage's seconds in tests, half are waits
 BUILD_NICE = 10  # below the tests of the stage before
+SLOW_CPU_SECONDS = 10
+TIMES_SHOWN = 30
 EXPECTED_SKIPS = os.path.join(ROOT, "tools", "expected-skips.txt")
+SLOW_TESTS = os.path.join(ROOT, "tools", "slow-tests.txt")
+TIMES_FILE = os.path.join("build", "check-times.json")
 
+# ctest: arguments that select the tests. targets: what is built; none: everything.
 Stage = collections.namedtuple(
     "Stage", "name folder compiler cxx build_type sanitize cuda ctest targets")
-STAGES = (
-    Stage("gcc", "build", "gcc", "g++", "RelWithDebInfo", "", "auto", (), ()),
-    Stage("clang", "build/clang", "clang", "clang++", "Release", "", "clang",
-          ("-L", "^clang$"), ("clang_tests",)),
-    Stage("asan", "build/asan", "clang", "clang++", "RelWithDebInfo", "address,undefined", "clang",
-          ("-LE", "noasan"), ()),
-    Stage("tsan", "build/tsan", "clang", "clang++", "RelWithDebInfo", "thread", "clang",
-          ("-L", "tsan"), ("tsan_tests",)),
-)
+
+
+def tree(name, folder, compiler, cxx, build_type, sanitize, test_set):
+    """A stage that tests one set of sc_add_ctest; without a set: everything that LABELS allow."""
+    if test_set:
+        return Stage(name, folder, compiler, cxx, build_type, sanitize, "clang",
+                     ("-L", "^%s$" % test_set), (test_set + "_tests",))
+    return Stage(name, folder, compiler, cxx, build_type, sanitize, "clang",
+                 ("-LE", "^noasan$") if "address" in sanitize else (), ())
+
+
+def gcc_stage(test_set):
+    return tree("gcc", "build", "gcc", "g++", "RelWithDebInfo", "", test_set)
+
+
+def asan_stage(test_set, name="asan"):
+    return tree(name, "build/asan", "clang", "clang++", "RelWithDebInfo", "address,undefined",
+                test_set)
+
+
+TSAN = tree("tsan", "build/tsan", "clang", "clang++", "RelWithDebInfo", "thread", "tsan")
+CLANG = tree("clang", "build/clang", "clang", "clang++", "Release", "", "clang")
+MUTANTS = gcc_stage("check")._replace(name="mutants", targets=("timed",))  # chosen when configured
+# Two stages with one build directory are never neighbours: one may be built while the other is
+# tested.
+LEVELS = {
+    "quick": (gcc_stage("quick"),),
+    "check": (gcc_stage("check"), asan_stage("asan")),
+    "ci": (gcc_stage("check"), asan_stage("asan"), TSAN, asan_stage("asan_unit", "asan-unit"),
+           MUTANTS),
+    "all": (gcc_stage("")._replace(cuda="auto"), CLANG, asan_stage(""), TSAN),
+}
 CUDA_BUILDERS = ("auto", "nvcc", "nvrtc", "clang", "none")
 
 # outcome: "passed", "failed" or "skipped"; reason: why it skipped; tail: output of a failure.
@@ -146,8 +190,9 @@ def read_junit(path, strict=()):
     return cases, parts
 
 
-def read_expected(path):
-    """tools/expected-skips.txt as [(regex, why)]; a line is `REGEX  # why`."""
+def read_reasons(path):
+    """tools/expected-skips.txt, or tools/slow-tests.txt, as [(regex, why)], of lines
+    `REGEX  # why`."""
     expected = []
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
@@ -183,6 +228,7 @@ class Result:
         self.stage = stage
         self.build_s = self.test_s = 0.0
         self.cases, self.parts = [], []
+        self.ran = {}  # ctest -> (seconds of processor time, seconds), None where it never ran
 
     def count(self, outcome):
         return sum(1 for case in self.cases if case.outcome == outcome)
@@ -274,8 +320,10 @@ def build(folder, compiler, cxx, build_type, sanitize="", targets=(), shows=True
     return None, ""
 
 
-def test_env():
+def test_env(stage):
     env = dict(os.environ)
+    if not stage.targets:  # --all; sanitized tests take samples all the same: conformance/sample.h
+        env["SC_ALL_SEEDS"] = "1"
     # A test of an allocation that cannot be had wants NULL, as libc answers.
     env.setdefault("ASAN_OPTIONS", "detect_leaks=1:detect_stack_use_after_return=1:"
                    "allocator_may_return_null=1")
@@ -285,14 +333,12 @@ def test_env():
     return env
 
 
-def ctest_command(stage, junit, slow):
+def ctest_command(stage, junit, jobs):
     folder = os.path.join(ROOT, stage.folder)
-    command = ["ctest", "--test-dir", folder, "-j", str(TESTS_A_CORE * cores()), "--timeout", "900",
+    command = ["ctest", "--test-dir", folder, "-j", str(jobs), "--timeout", "900",
                "--output-junit", junit, "--test-output-size-passed", "4000000",
                "--test-output-size-failed", "4000000", "--no-tests=ignore"]
     command += list(stage.ctest)
-    if not slow and "-LE" not in stage.ctest:
-        command += ["-LE", "slow"]
     if stage.sanitize == "thread" and shutil.which("setarch"):
         # TSan's shadow needs the classic map; where addresses are very random it may not fit.
         command = ["setarch", os.uname().machine, "-R"] + command
@@ -307,22 +353,23 @@ def listed_tests(command):
 
 
 def cmocka_programs(tests, folder):
-    """Names of the ctests that are one of our own test programs, in FOLDER/tests."""
+    """Names of the ctests that are one of our own test programs, in FOLDER/tests. Each command
+    begins with `timed FILE`."""
     home = os.path.join(folder, "tests")
     return {test["name"] for test in tests
-            if os.path.dirname(test.get("command", [""])[0]) == home}
+            if os.path.dirname("".join(test.get("command", [])[2:3])) == home}
 
 
-def run_ctest(name, command, count, all_began):
+def run_ctest(stage, command, count, all_began):
     """Runs ctest and repeats what it says, line by line, behind the stage's name. Sets all_began
     when the last of its count tests has begun. Returns the exit status."""
     began = 0
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, env=test_env(), cwd=ROOT, text=True,
+                          stderr=subprocess.STDOUT, env=test_env(stage), cwd=ROOT, text=True,
                           errors="replace") as ctest:
         for line in ctest.stdout:
             began += BEGAN_LINE.match(line) is not None
-            say("%-5s %s" % (name, line.rstrip("\n")))
+            say("%-9s %s" % (stage.name, line.rstrip("\n")))
             if began >= count:
                 all_began.set()
     return ctest.returncode
@@ -335,6 +382,13 @@ def build_stage(stage, shows):
     say("== %s: build (%s)" % (stage.name, stage.folder))
     step, tail = build(stage.folder, stage.compiler, stage.cxx, stage.build_type, stage.sanitize,
                        stage.targets, shows, stage.cuda)
+    if stage.name == "mutants" and not step:
+        chosen = mutants.choose(ROOT, listed_tests(ctest_command(
+            stage._replace(ctest=("-L", "^mutant$")), os.devnull, 1)))
+        result.stage = stage._replace(ctest=("-R", mutants.pattern(chosen)),
+                                      targets=("timed", "spec-conformance", *chosen))
+        step, tail = build(stage.folder, stage.compiler, stage.cxx, stage.build_type,
+                           stage.sanitize, result.stage.targets, shows, stage.cuda)
     result.build_s = time.monotonic() - start
     if step:
         say(tail)
@@ -342,19 +396,32 @@ def build_stage(stage, shows):
     return result
 
 
-def test_stage(result, slow, all_began):
+def times_of(folder, names, since):
+    """What each ctest cost since then, as tests/timed.c wrote it."""
+    times = {}
+    for name in names:
+        path = os.path.join(ROOT, folder, "times", name)
+        times[name] = None
+        if os.path.exists(path) and os.path.getmtime(path) >= since:
+            with open(path, encoding="utf-8") as file:
+                times[name] = tuple(float(word) for word in file.read().split())
+    return times
+
+
+def test_stage(result, jobs, all_began):
     stage = result.stage
     folder = os.path.join(ROOT, stage.folder)
-    start = time.monotonic()
+    start, since = time.monotonic(), time.time() - 1
     say("== %s: test (built in %.0f s)" % (stage.name, result.build_s))
-    junit = os.path.join(ROOT, stage.folder, "check-junit.xml")
+    junit = os.path.join(ROOT, stage.folder, "check-junit-%s.xml" % stage.name)
     if os.path.exists(junit):
         os.remove(junit)
-    command = ctest_command(stage, junit, slow)
+    command = ctest_command(stage, junit, jobs)
     try:
         tests = listed_tests(command)
-        status = run_ctest(stage.name, command, len(tests), all_began)
+        status = run_ctest(stage, command, len(tests), all_began)
         result.cases, result.parts = read_junit(junit, cmocka_programs(tests, folder))
+        result.ran = times_of(stage.folder, [test["name"] for test in tests], since)
     except (OSError, subprocess.SubprocessError, ValueError,
             xml.etree.ElementTree.ParseError) as error:
         status = 1
@@ -368,7 +435,7 @@ def test_stage(result, slow, all_began):
         say(line)
 
 
-def run_stages(stages, slow):
+def run_stages(stages, jobs):
     """Builds the stages one after the other, and tests each when it is built: builds go on while
     tests run, and a stage's tests begin when all of the stage before have begun."""
     results, tested = [], []
@@ -379,7 +446,7 @@ def run_stages(stages, slow):
             results.append(built.result())
             if results[-1].count("failed") == 0:
                 all_began = threading.Event()
-                tested.append(tester.submit(test_stage, results[-1], slow, all_began))
+                tested.append(tester.submit(test_stage, results[-1], jobs, all_began))
                 tested[-1].add_done_callback(lambda _, began=all_began: began.set())
                 all_began.wait()
         for test in tested:
@@ -388,6 +455,77 @@ def run_stages(stages, slow):
         builder.shutdown(cancel_futures=True)
         tester.shutdown(cancel_futures=True)
     return results
+
+
+# ---- Times -------------------------------------------------------------------------------------
+
+def slow_lines(results, level, listed):
+    """Lines on tests of --quick and ./check that cost more than SLOW_CPU_SECONDS, and of which
+    tools/slow-tests.txt says nothing."""
+    if level not in ("quick", "check"):
+        return []
+    return ["slow: %s: %s used %.1f s of processor time, tools/slow-tests.txt does not say why"
+            % (result.stage.name, name, times[0])
+            for result in results for name, times in sorted(result.ran.items())
+            if times and times[0] > SLOW_CPU_SECONDS
+            and not any(regex.search(name) for regex, _ in listed)]
+
+
+def save_times(results, level, total_s):
+    with open(os.path.join(ROOT, TIMES_FILE), "w", encoding="utf-8") as file:
+        json.dump({"level": level, "total_s": total_s, "cores": cores(), "stages": [
+            {"name": r.stage.name, "build_s": r.build_s, "test_s": r.test_s, "ran": r.ran}
+            for r in results]}, file)
+
+
+def times_lines(saved):
+    """What the last run cost: its stages, and the tests that used most processor time."""
+    lines = ["%s: %.0f s on %d cores" % (saved["level"], saved["total_s"], saved["cores"]),
+             "stage          build       test   tests' processor time"]
+    tests = []
+    for stage in saved["stages"]:
+        ran = [(times[0], times[1], "%s: %s" % (stage["name"], name))
+               for name, times in stage["ran"].items() if times]
+        lines.append("%-10s %7.1f s  %7.1f s  %7.1f s of %d" % (
+            stage["name"], stage["build_s"], stage["test_s"], sum(t[0] for t in ran), len(ran)))
+        tests += ran
+    lines.append("processor       wall  test")
+    lines += ["%7.1f s  %7.1f s  %s" % test for test in sorted(tests, reverse=True)[:TIMES_SHOWN]]
+    return lines
+
+
+def show_times():
+    try:
+        with open(os.path.join(ROOT, TIMES_FILE), encoding="utf-8") as file:
+            saved = json.load(file)
+    except OSError as error:
+        say("check --times: %s, expected what a run of ./check wrote" % error)
+        return 1
+    say("\n".join(times_lines(saved)))
+    return 0
+
+
+# ---- What was left out ---------------------------------------------------------------------------
+
+KINDS = ("mutant", "device")  # labels by which tests that did not run are counted
+
+
+def left_out(results, level):
+    """One line that says what this level did not run and --all does; "" for --all."""
+    if level == "all":
+        return ""
+    ran = {name for result in results for name in result.ran}
+    counts = collections.Counter()
+    for test in listed_tests(["ctest", "--test-dir", os.path.join(ROOT, "build")]):
+        if test["name"] not in ran:
+            labels = [label for entry in test.get("properties", []) if entry["name"] == "LABELS"
+                      for label in entry["value"]]
+            counts[next((kind for kind in KINDS if kind in labels), "other")] += 1
+    stages = [stage.name for stage in LEVELS["all"]
+              if stage.name not in [result.stage.name for result in results]]
+    return "left out, see ./check --all: %d mutants, %d device tests, %d others%s" % (
+        counts["mutant"], counts["device"], counts["other"],
+        "; stages: " + " ".join(stages) if stages else "")
 
 
 # ---- The summary -------------------------------------------------------------------------------
@@ -408,10 +546,10 @@ def failures(result):
     return lines
 
 
-def summary(results, expected, total_s):
+def summary(results, expected, total_s, level="all"):
     """The lines of the summary and whether all is well. A skip for an unexpected reason counts as
     failed."""
-    lines = ["", "== summary", "stage      build      test   passed   failed  skipped"]
+    lines = ["", "== summary", "stage          build      test   passed   failed  skipped"]
     skipped = [("%s: %s" % (r.stage.name, case.name), case.reason)
                for r in results for case in r.cases if case.outcome == "skipped"]
     parts = [("%s: %s" % (r.stage.name, name), reason) for r in results
@@ -419,11 +557,12 @@ def summary(results, expected, total_s):
     known, unknown = sort_reasons(skipped, expected)
     known_parts, unknown_parts = sort_reasons(parts, expected)
     for r in results:
-        lines.append("%-6s %7.1f s %7.1f s %8d %8d %8d" % (
+        lines.append("%-10s %7.1f s %7.1f s %8d %8d %8d" % (
             r.stage.name, r.build_s, r.test_s, r.count("passed"), r.count("failed"),
             r.count("skipped")))
-    lines.append("total  %.0f s on %d cores (budget: %d s on two)"
-                 % (total_s, cores(), BUDGET_SECONDS))
+    budget = BUDGET_SECONDS.get(level)
+    lines.append("total  %.0f s on %d cores%s" % (
+        total_s, cores(), " (budget: %d s on two)" % budget if budget else ""))
     for r in results:
         lines += failures(r)
     for title, groups in (("skipped", known), ("left out of a passing test", known_parts)):
@@ -442,34 +581,46 @@ def summary(results, expected, total_s):
 
 
 def parse_args(argv):
-    parser = argparse.ArgumentParser(prog="check", description="Builds and tests everything.")
-    parser.add_argument("--quick", action="store_true",
-                        help="gcc only, without the tests labelled slow")
+    """(level, stages, jobs); the level "times" has no stages."""
+    parser = argparse.ArgumentParser(prog="check", description="Builds and tests.")
+    level = parser.add_mutually_exclusive_group()
+    for name, text in (("quick", "gcc only, what is quick"),
+                       ("ci", "what continuous integration runs before vLLM"),
+                       ("all", "everything there is"),
+                       ("times", "what the last run cost; runs nothing")):
+        level.add_argument("--" + name, dest="level", action="store_const", const=name, help=text)
     parser.add_argument("--only", default="", metavar="STAGE[,STAGE]",
-                        help="stages among: %s" % " ".join(s.name for s in STAGES))
+                        help="stages among those of the level")
     parser.add_argument("--cuda", metavar="BUILDER", choices=CUDA_BUILDERS,
-                        help="who builds CUDA kernels, in all stages: %s"
-                        % " ".join(CUDA_BUILDERS))
+                        help="who builds CUDA kernels, in all stages: %s" % " ".join(CUDA_BUILDERS))
+    parser.add_argument("--jobs", type=int, default=TESTS_A_CORE * cores(), metavar="N",
+                        help="tests that run at a time (%d a core)" % TESTS_A_CORE)
     args = parser.parse_args(argv)
+    args.level = args.level or "check"
+    stages = LEVELS.get(args.level, ())
     names = [name for name in args.only.split(",") if name]
     for name in names:
-        if name not in [stage.name for stage in STAGES]:
-            parser.error("stage %s is unknown, expected: %s"
-                         % (name, " ".join(s.name for s in STAGES)))
-    if args.quick and not names:
-        names = ["gcc"]
-    stages = [s for s in STAGES if not names or s.name in names]
+        if name not in [stage.name for stage in stages]:
+            parser.error("stage %s is unknown at this level, expected: %s"
+                         % (name, " ".join(s.name for s in stages)))
+    stages = [s for s in stages if not names or s.name in names]
     if args.cuda:
         stages = [s._replace(cuda=args.cuda) for s in stages]
-    return stages, not args.quick
+    return args.level, stages, args.jobs
 
 
 def main(argv):
-    stages, slow = parse_args(argv[1:])
-    expected = read_expected(EXPECTED_SKIPS)
+    level, stages, jobs = parse_args(argv[1:])
+    if level == "times":
+        return show_times()
+    expected, slow = read_reasons(EXPECTED_SKIPS), read_reasons(SLOW_TESTS)
     start = time.monotonic()
-    results = run_stages(stages, slow)
-    lines, well = summary(results, expected, time.monotonic() - start)
+    results = run_stages(stages, jobs)
+    total_s = time.monotonic() - start
+    save_times(results, level, total_s)
+    lines, well = summary(results, expected, total_s, level)
+    lines[-1:-1] = slow_lines(results, level, slow) + [line for line in [left_out(results, level)]
+                                                       if line]
     say("\n".join(lines))
     return 0 if well else 1
 

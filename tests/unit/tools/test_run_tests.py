@@ -38,6 +38,7 @@ Could not run test: Test setup failed
 
  2 FAILED TEST(S)
 """
+STAGES = run_tests.LEVELS["all"]
 EXPECTED = [(re.compile("shared is absent"), "no data")]
 
 
@@ -118,7 +119,7 @@ class Counting(unittest.TestCase):
 
 class Summary(unittest.TestCase):
     def sum_up(self, cases, parts=()):
-        result = run_tests.Result(run_tests.STAGES[0])
+        result = run_tests.Result(STAGES[0])
         result.cases, result.parts = cases, list(parts)
         return run_tests.summary([result], EXPECTED, 1.0)
 
@@ -149,38 +150,117 @@ class Summary(unittest.TestCase):
         self.assertTrue(any("0x1 != 0x2" in line for line in lines))
 
     def test_the_committed_list_parses(self):
-        self.assertTrue(run_tests.read_expected(run_tests.EXPECTED_SKIPS))
+        self.assertTrue(run_tests.read_reasons(run_tests.EXPECTED_SKIPS))
 
     def test_a_reason_without_a_why_is_refused(self):
         with tempfile.NamedTemporaryFile("w") as file:
             file.write("no GPU\n")
             file.flush()
             with self.assertRaises(SystemExit) as caught:
-                run_tests.read_expected(file.name)
+                run_tests.read_reasons(file.name)
         self.assertIn(":1: ", str(caught.exception))
 
 
 class Arguments(unittest.TestCase):
-    def test_quick_is_gcc_without_slow_tests(self):
-        stages, slow = run_tests.parse_args(["--quick"])
-        self.assertEqual([s.name for s in stages], ["gcc"])
-        self.assertFalse(slow)
-        self.assertIn("slow", run_tests.ctest_command(stages[0], "j", slow))
+    def stages(self, *arguments):
+        return run_tests.parse_args(list(arguments))[1]
 
-    def test_all_stages_by_default_and_slow_ones_in_the_first(self):
-        stages, slow = run_tests.parse_args([])
-        self.assertEqual([s.name for s in stages], ["gcc", "clang", "asan", "tsan"])
-        self.assertNotIn("slow", run_tests.ctest_command(stages[0], "j", slow))
+    def test_levels_have_their_stages_and_sets(self):
+        for arguments, expected in (
+                (("--quick",), {"gcc": "quick"}), ((), {"gcc": "check", "asan": "asan"}),
+                (("--ci",), {"gcc": "check", "asan": "asan", "tsan": "tsan",
+                             "asan-unit": "asan_unit", "mutants": None}),
+                (("--all",), {"gcc": "", "clang": "clang", "asan": "", "tsan": "tsan"})):
+            stages = self.stages(*arguments)
+            self.assertEqual([s.name for s in stages], list(expected))
+            for stage in stages:
+                test_set = expected[stage.name]
+                if test_set:
+                    self.assertIn("^%s$" % test_set, run_tests.ctest_command(stage, "j", 1))
+                    self.assertEqual(stage.targets, (test_set + "_tests",))
+                elif test_set == "":
+                    self.assertEqual(stage.targets, ())
+
+    def test_asan_leaves_out_what_is_not_for_it(self):
+        asan = [s for s in self.stages("--all") if s.name == "asan"][0]
+        self.assertIn("^noasan$", run_tests.ctest_command(asan, "j", 1))
+
+    def test_stages_with_one_folder_are_no_neighbours(self):
+        for stages in run_tests.LEVELS.values():
+            for one, other in zip(stages, stages[1:]):
+                self.assertNotEqual(one.folder, other.folder)
+
+    def test_a_stage_of_another_level_is_refused(self):
+        with unittest.mock.patch("sys.stderr"), self.assertRaises(SystemExit):
+            self.stages("--only", "tsan")
+        self.assertEqual([s.name for s in self.stages("--all", "--only", "tsan")], ["tsan"])
+
+    def test_jobs_are_passed_to_ctest(self):
+        _, stages, jobs = run_tests.parse_args(["--jobs", "17"])
+        command = run_tests.ctest_command(stages[0], "j", jobs)
+        self.assertEqual(command[command.index("-j") + 1], "17")
+
+    def test_only_all_runs_all_seeds(self):
+        for arguments, whole in (((), False), (("--ci",), False), (("--all",), True)):
+            env = run_tests.test_env(self.stages(*arguments)[0])
+            self.assertEqual(env.get("SC_ALL_SEEDS") == "1", whole)
 
     def test_kernels_are_built_by_two_compilers_or_by_the_one_that_is_named(self):
-        stages, _ = run_tests.parse_args([])
-        self.assertEqual([s.cuda for s in stages], ["auto", "clang", "clang", "clang"])
-        stages, _ = run_tests.parse_args(["--cuda", "none", "--only", "gcc,asan"])
+        self.assertEqual([s.cuda for s in self.stages("--all")],
+                         ["auto", "clang", "clang", "clang"])
+        stages = self.stages("--cuda", "none")
         self.assertEqual([(s.name, s.cuda) for s in stages], [("gcc", "none"), ("asan", "none")])
         with unittest.mock.patch.object(run_tests, "run_logged") as logged:
             logged.return_value = (1, "")
             run_tests.build_stage(stages[0], False)
         self.assertIn("-DSC_CUDA_BUILDER=none", logged.call_args[0][0])
+
+
+class Times(unittest.TestCase):
+    def result(self, **ran):
+        result = run_tests.Result(STAGES[0])
+        result.ran = ran
+        return result
+
+    def test_an_expensive_test_is_named_unless_the_list_says_why(self):
+        results = [self.result(cheap=(9.0, 60.0), dear=(11.0, 2.0), known=(99.0, 9.0), none=None)]
+        listed = [(re.compile("^known$"), "real sizes")]
+        lines = run_tests.slow_lines(results, "check", listed)
+        self.assertEqual(len(lines), 1)
+        self.assertIn("gcc: dear used 11.0 s", lines[0])
+        self.assertEqual(run_tests.slow_lines(results, "all", listed), [])
+
+    def test_the_last_run_is_shown_most_expensive_first(self):
+        ran = {"t%d" % i: (float(i), 1.0) for i in range(40)}
+        with tempfile.TemporaryDirectory() as root, \
+                unittest.mock.patch.object(run_tests, "ROOT", root), \
+                unittest.mock.patch.object(run_tests, "say") as said:
+            os.mkdir(os.path.join(root, "build"))
+            self.assertEqual(run_tests.show_times(), 1)
+            run_tests.save_times([self.result(**ran)], "check", 60.0)
+            self.assertEqual(run_tests.show_times(), 0)
+        lines = said.call_args[0][0].split("\n")
+        shown = [line.split()[-1] for line in lines if " t" in line and line.endswith(tuple(ran))]
+        self.assertEqual(shown, ["t%d" % i for i in range(39, 9, -1)])
+
+    def test_times_of_an_earlier_run_do_not_count(self):
+        with tempfile.TemporaryDirectory() as root, \
+                unittest.mock.patch.object(run_tests, "ROOT", root):
+            os.makedirs(os.path.join(root, "b", "times"))
+            with open(os.path.join(root, "b", "times", "a"), "w", encoding="utf-8") as file:
+                file.write("1.500 2.500\n")
+            os.utime(file.name, (1000, 1000))
+            self.assertEqual(run_tests.times_of("b", ["a", "c"], 999), {"a": (1.5, 2.5), "c": None})
+            self.assertEqual(run_tests.times_of("b", ["a"], 1001), {"a": None})
+
+    def test_what_did_not_run_is_counted_by_its_kind(self):
+        tests = [{"name": name, "properties": [{"name": "LABELS", "value": labels}]}
+                 for name, labels in (("ran", []), ("m", ["mutant", "device"]), ("d", ["device"]),
+                                      ("b", ["noasan"]))]
+        with unittest.mock.patch.object(run_tests, "listed_tests", lambda _command: tests):
+            line = run_tests.left_out([self.result(ran=None)], "check")
+            self.assertEqual(run_tests.left_out([], "all"), "")
+        self.assertIn("1 mutants, 1 device tests, 1 others; stages: clang asan tsan", line)
 
 
 class Folders(unittest.TestCase):
@@ -227,29 +307,29 @@ class Stages(unittest.TestCase):
     def run_all(self, build, test):
         with unittest.mock.patch.multiple(run_tests, build=build, test_stage=test,
                                           say=lambda text: None):
-            return run_tests.run_stages(run_tests.STAGES, True)
+            return run_tests.run_stages(STAGES, 6)
 
     def test_stages_are_built_while_those_before_are_tested(self):
-        built = {stage.folder: threading.Event() for stage in run_tests.STAGES}
+        built = {stage.folder: threading.Event() for stage in STAGES}
         tested = []
 
         def build(folder, *_args, **_keywords):
             built[folder].set()
             return None, ""
 
-        def test(result, _slow, _all_began):
+        def test(result, _jobs, _all_began):
             self.assertTrue(built[result.stage.folder].is_set())
             tested.append((result.stage.name, all(b.wait(600) for b in built.values())))
 
         self.run_all(build, test)
-        self.assertEqual(tested, [(stage.name, True) for stage in run_tests.STAGES])
+        self.assertEqual(tested, [(stage.name, True) for stage in STAGES])
 
     def test_a_stage_begins_when_the_last_test_of_the_one_before_has_begun(self):
-        begun = {stage.name: threading.Event() for stage in run_tests.STAGES}
+        begun = {stage.name: threading.Event() for stage in STAGES}
         early = []
 
-        def test(result, _slow, all_began):
-            names = [stage.name for stage in run_tests.STAGES]
+        def test(result, _jobs, all_began):
+            names = [stage.name for stage in STAGES]
             following = names[names.index(result.stage.name) + 1:][:1]
             begun[result.stage.name].set()
             early.extend(name for name in following if begun[name].wait(0.1))
@@ -259,10 +339,10 @@ class Stages(unittest.TestCase):
 
         results = self.run_all(lambda *_args, **_keywords: (None, ""), test)
         self.assertEqual(early, [])
-        self.assertEqual([r.stage.name for r in results], [s.name for s in run_tests.STAGES])
+        self.assertEqual([r.stage.name for r in results], [s.name for s in STAGES])
 
     def test_a_stage_that_breaks_is_told_and_holds_up_no_other(self):
-        def test(result, _slow, _all_began):
+        def test(result, _jobs, _all_began):
             if result.stage.name == "gcc":
                 raise RuntimeError("broken")
 
@@ -275,10 +355,10 @@ class Stages(unittest.TestCase):
         for count, all_begin in ((2, True), (3, False)):
             lines, all_began = [], threading.Event()
             with unittest.mock.patch.object(run_tests, "say", lines.append):
-                status = run_tests.run_ctest("asan", ["sh", "-c", ctest], count, all_began)
+                status = run_tests.run_ctest(STAGES[2], ["sh", "-c", ctest], count, all_began)
             self.assertEqual(status, 8)
             self.assertEqual(all_began.is_set(), all_begin)
-            self.assertEqual(lines[1], "asan  1/2 Test  #1: a ... Passed")
+            self.assertEqual(lines[1], "asan      1/2 Test  #1: a ... Passed")
             self.assertEqual(len(lines), 3)
 
     def test_a_build_that_failed_is_not_tested_and_the_others_are(self):
@@ -286,7 +366,7 @@ class Stages(unittest.TestCase):
         results = self.run_all(
             lambda folder, *_args, **_keywords:
             ("build", "error") if folder == "build/clang" else (None, ""),
-            lambda result, _slow, _all_began: tested.append(result.stage.name))
+            lambda result, _jobs, _all_began: tested.append(result.stage.name))
         self.assertEqual(tested, ["gcc", "asan", "tsan"])
         self.assertEqual([result.count("failed") for result in results], [0, 1, 0, 0])
 
