@@ -16,13 +16,8 @@
 #define EVERY 1u
 #endif
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 2,
-                                         .k_row_bytes = 80,
-                                         .disk_bytes = 4u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10};
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 80, 0),
+                                         WORLD_DISK(4, 1, 64)};
 
 struct counts {
     uint64_t flips, ranges, coded, rows_ok, rows_missed;

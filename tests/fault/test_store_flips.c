@@ -24,14 +24,8 @@ struct counts {
     uint64_t flips, rows, missed, refused, sketches, sketches_bad;
 };
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 2,
-                                         .k_row_bytes = 80,
-                                         .probe_row_bytes = 34,
-                                         .disk_bytes = 4u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10};
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 80, 34),
+                                         WORLD_DISK(4, 1, 64)};
 
 static void list_file(const char *path, uint64_t bytes, void *user)
 {

@@ -39,6 +39,18 @@ struct world_setup {
     uint64_t stage_bytes; /* 0: 16 MiB */
 };
 
+/* Members of a world_setup, for tables whose rows are
+ *   {"name", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 512, 96), WORLD_DISK(64, 4, 64)}
+ * in this order: back end, threads; layout, layers, bytes of a K row and of a probe row; MiB of the
+ * disk and of a segment, KiB of an operation. */
+#define WORLD_ON(backend_, threads) .backend = SC_BACKEND_##backend_, .thread_count = (threads)
+#define WORLD_SHAPE(layout_, layer_count, k_bytes, probe_bytes)                                    \
+    .layers = (layer_count), .layout = SC_STORE_##layout_, .k_row_bytes = (k_bytes),               \
+    .probe_row_bytes = (probe_bytes)
+#define WORLD_DISK(disk_mib, segment_mib, op_kib)                                                  \
+    .disk_bytes = UINT64_C(1048576) * (disk_mib),                                                  \
+    .segment_bytes = UINT64_C(1048576) * (segment_mib), .op_bytes = UINT64_C(1024) * (op_kib)
+
 struct world_piece { /* the twin's */
     uint64_t id, key, first_position;
     uint32_t row_count;

@@ -9,13 +9,8 @@
 
 #define IDS_MAX 4096u
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 3,
-                                         .k_row_bytes = 48,
-                                         .disk_bytes = 16u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10};
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
+                                         WORLD_DISK(16, 1, 64)};
 
 /* What was put, or told: which version of codes, 0 none. */
 struct heard {

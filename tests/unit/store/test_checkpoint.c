@@ -14,15 +14,9 @@
 #define NEW_PATH RANK_DIR "/log.new"
 #define LEASE_NS 10000000000ull
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 3,
-                                         .k_row_bytes = 48,
-                                         .disk_bytes = 8u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10,
-                                         .journal = 2,
-                                         .stage_bytes = 2u << 20}; /* it opens 1,300 times */
+static const struct world_setup small = {
+    "small",      WORLD_ON(SIM, 0),       WORLD_SHAPE(PAIRED, 3, 48, 0), WORLD_DISK(8, 1, 64),
+    .journal = 2, .stage_bytes = 2u << 20}; /* it opens 1,300 times */
 
 struct found {
     const char *path;
@@ -340,14 +334,8 @@ static void checkpoint_that_fails_leaves_the_old_log(void **state)
     }
 }
 
-static const struct world_setup on_files = {.name = "paired 1 KiB rows, in a directory",
-                                            .backend = SC_BACKEND_PREAD,
-                                            .thread_count = 2,
-                                            .layers = 2,
-                                            .k_row_bytes = 512,
-                                            .disk_bytes = 8u << 20,
-                                            .segment_bytes = 1u << 20,
-                                            .op_bytes = 64u << 10};
+static const struct world_setup on_files = {"paired 1 KiB rows, in a directory", WORLD_ON(PREAD, 2),
+                                            WORLD_SHAPE(PAIRED, 2, 512, 0), WORLD_DISK(8, 1, 64)};
 
 /* Somebody removes the whole directory of an open store, or all that is in it, and a second writer
  * makes its own there: the first one neither replaces that one's log nor writes into its segments.
@@ -628,14 +616,8 @@ static void *churn_run(void *arg)
 static void checkpoint_beside_a_writer_loses_nothing(void **state)
 {
     (void)state;
-    static const struct world_setup threads = {.name = "threads",
-                                               .backend = SC_BACKEND_PREAD,
-                                               .thread_count = 2,
-                                               .layers = 2,
-                                               .k_row_bytes = 48,
-                                               .disk_bytes = 64u << 20,
-                                               .segment_bytes = 4u << 20,
-                                               .op_bytes = 64u << 10};
+    static const struct world_setup threads = {
+        "threads", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 2, 48, 0), WORLD_DISK(64, 4, 64)};
     struct world *world = world_make(&threads, 1);
     world->config.lease_ns_max = 1000000;
     world_open_ok(world);

@@ -9,17 +9,15 @@
 #define LEASE_NS UINT64_C(1000000000)
 
 static const struct world_setup setups[] = {
-    CODES_SETUP_PAIRED,
-    CODES_SETUP_SPLIT,
-    {.name = "sim, one page a row",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 2048,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 128u << 10},
-    CODES_SETUP_PREAD,
-    CODES_SETUP_URING,
+    {"sim, paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 0), WORLD_DISK(64, 4, 64)},
+    {"sim, split, a slab is more than an operation", WORLD_ON(SIM, 0),
+     WORLD_SHAPE(SPLIT, 2, 1504, 0), WORLD_DISK(64, 2, 64)},
+    {"sim, one page a row", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 2048, 0),
+     WORLD_DISK(64, 4, 128)},
+    {"pread, paired, 2 threads", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 0),
+     WORLD_DISK(64, 4, 64)},
+    {"io_uring, split, 3 threads", WORLD_ON(URING, 3), WORLD_SHAPE(SPLIT, 2, 512, 0),
+     WORLD_DISK(64, 4, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 

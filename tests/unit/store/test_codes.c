@@ -9,10 +9,13 @@
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup setups[] = {
-    CODES_SETUP_PAIRED,
-    CODES_SETUP_SPLIT,
-    CODES_SETUP_PREAD,
-    CODES_SETUP_URING,
+    {"sim, paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 0), WORLD_DISK(64, 4, 64)},
+    {"sim, split, a slab is more than an operation", WORLD_ON(SIM, 0),
+     WORLD_SHAPE(SPLIT, 2, 1504, 0), WORLD_DISK(64, 2, 64)},
+    {"pread, paired, 2 threads", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 0),
+     WORLD_DISK(64, 4, 64)},
+    {"io_uring, split, 3 threads", WORLD_ON(URING, 3), WORLD_SHAPE(SPLIT, 2, 512, 0),
+     WORLD_DISK(64, 4, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 

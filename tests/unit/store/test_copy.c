@@ -6,25 +6,10 @@
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/copy_check.h"
 
-static const struct world_setup setups[] = {{.name = "paired",
-                                             .backend = SC_BACKEND_SIM,
-                                             .layers = 3,
-                                             .k_row_bytes = 48,
-                                             .probe_row_bytes = 18,
-                                             .disk_bytes = 8u << 20,
-                                             .segment_bytes = 1u << 20,
-                                             .op_bytes = 64u << 10,
-                                             .journal = 1},
-                                            {.name = "split",
-                                             .backend = SC_BACKEND_SIM,
-                                             .layers = 3,
-                                             .layout = SC_STORE_SPLIT,
-                                             .k_row_bytes = 48,
-                                             .probe_row_bytes = 18,
-                                             .disk_bytes = 8u << 20,
-                                             .segment_bytes = 1u << 20,
-                                             .op_bytes = 64u << 10,
-                                             .journal = 1}};
+static const struct world_setup setups[] = {
+    {"paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 18), WORLD_DISK(8, 1, 64),
+     .journal = 1},
+    {"split", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 3, 48, 18), WORLD_DISK(8, 1, 64), .journal = 1}};
 
 static void writes_fault(struct world *world, enum sc_io_sim_fault fault, bool is_on)
 {

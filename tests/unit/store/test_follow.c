@@ -11,14 +11,8 @@
 #define LOG_PATH RANK_DIR "/log"
 #define TOLD_MAX 4096u
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 3,
-                                         .k_row_bytes = 48,
-                                         .disk_bytes = 8u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10,
-                                         .journal = 1};
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
+                                         WORLD_DISK(8, 1, 64), .journal = 1};
 
 /* ---- A follower, and its twin ---------------------------------------------------------------- */
 

@@ -11,29 +11,10 @@
 #include <pthread.h>
 
 static const struct world_setup setups[] = {
-    {.name = "sim, paired",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 1504,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, split, probe rows",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 1504,
-     .probe_row_bytes = 96,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "pread, paired",
-     .backend = SC_BACKEND_PREAD,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
+    {"sim, paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 1504, 0), WORLD_DISK(64, 4, 64)},
+    {"sim, split, probe rows", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 3, 1504, 96),
+     WORLD_DISK(64, 2, 64)},
+    {"pread, paired", WORLD_ON(PREAD, 0), WORLD_SHAPE(PAIRED, 3, 512, 0), WORLD_DISK(64, 4, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -548,23 +529,11 @@ static void *loader_main(void *argument)
 
 static void loaders_beside_each_other_get_what_is_right(void **state)
 {
-    static const struct world_setup threaded[] = {{.name = "threads, paired",
-                                                   .backend = SC_BACKEND_PREAD,
-                                                   .thread_count = 2,
-                                                   .layers = 2,
-                                                   .k_row_bytes = 512,
-                                                   .disk_bytes = 64u << 20,
-                                                   .segment_bytes = 4u << 20,
-                                                   .op_bytes = 64u << 10},
-                                                  {.name = "threads, split",
-                                                   .backend = SC_BACKEND_PREAD,
-                                                   .thread_count = 2,
-                                                   .layers = 2,
-                                                   .layout = SC_STORE_SPLIT,
-                                                   .k_row_bytes = 1504,
-                                                   .disk_bytes = 64u << 20,
-                                                   .segment_bytes = 4u << 20,
-                                                   .op_bytes = 64u << 10}};
+    static const struct world_setup threaded[] = {
+        {"threads, paired", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 2, 512, 0),
+         WORLD_DISK(64, 4, 64)},
+        {"threads, split", WORLD_ON(PREAD, 2), WORLD_SHAPE(SPLIT, 2, 1504, 0),
+         WORLD_DISK(64, 4, 64)}};
     (void)state;
     for (uint32_t i = 0; i < 4; i++) { /* from 2 on: in another order */
         struct world *world = world_make(&threaded[i % 2], 12);

@@ -8,21 +8,13 @@
 
 #include <pthread.h>
 
-#define SETUP(backend_, threads, layout_, k_bytes, op)                                             \
-    {.name = #backend_ " " #layout_,                                                               \
-     .backend = SC_BACKEND_##backend_,                                                             \
-     .thread_count = threads,                                                                      \
-     .layers = 3,                                                                                  \
-     .layout = SC_STORE_##layout_,                                                                 \
-     .k_row_bytes = k_bytes,                                                                       \
-     .probe_row_bytes = 96,                                                                        \
-     .disk_bytes = 64u << 20,                                                                      \
-     .segment_bytes = 2u << 20,                                                                    \
-     .op_bytes = op}
 static const struct world_setup setups[] = {
-    SETUP(SIM, 0, PAIRED, 512, 64u << 10),    SETUP(SIM, 0, SPLIT, 1504, 64u << 10),
-    SETUP(SIM, 0, PAIRED, 512, 1u << 20), /* a window has all layers */
-    SETUP(PREAD, 2, PAIRED, 1504, 64u << 10), SETUP(URING, 3, SPLIT, 512, 256u << 10),
+    {"SIM PAIRED", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 2, 64)},
+    {"SIM SPLIT", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 3, 1504, 96), WORLD_DISK(64, 2, 64)},
+    /* A window has all layers. */
+    {"SIM PAIRED", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 2, 1024)},
+    {"PREAD PAIRED", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 1504, 96), WORLD_DISK(64, 2, 64)},
+    {"URING SPLIT", WORLD_ON(URING, 3), WORLD_SHAPE(SPLIT, 3, 512, 96), WORLD_DISK(64, 2, 256)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -182,7 +174,8 @@ static void *loader_main(void *argument)
 
 static void stores_beside_loads_are_right(void **state)
 {
-    static const struct world_setup threaded = SETUP(PREAD, 2, PAIRED, 512, 64u << 10);
+    static const struct world_setup threaded = {
+        "PREAD PAIRED", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 2, 64)};
     (void)state;
     struct world *world = world_make(&threaded, 30);
     struct loader loaders[2] = {0};

@@ -11,13 +11,8 @@
 #define LOG_PATH "/sim/store/rank-0000-of-0001/log"
 #define LOG_MAX  (1u << 20)
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 3,
-                                         .k_row_bytes = 48,
-                                         .disk_bytes = 4u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10,
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
+                                         WORLD_DISK(4, 1, 64),
                                          .stage_bytes = 2u << 20}; /* it opens 2,700 times */
 
 /* The log as bytes, and where its frames end. */
@@ -148,21 +143,9 @@ static void log_cut_at_every_byte_keeps_the_whole_records_before(void **state)
 #define LONG_BYTES (5u << 19) /* of log: two and a half windows */
 #define LONG_PASS  4000u      /* rows */
 
-static const struct world_setup long_logs[] = {{.name = "sim",
-                                                .backend = SC_BACKEND_SIM,
-                                                .layers = 1,
-                                                .k_row_bytes = 8,
-                                                .disk_bytes = 64u << 20,
-                                                .segment_bytes = 8u << 20,
-                                                .op_bytes = 64u << 10},
-                                               {.name = "pread",
-                                                .backend = SC_BACKEND_PREAD,
-                                                .thread_count = 2,
-                                                .layers = 1,
-                                                .k_row_bytes = 8,
-                                                .disk_bytes = 64u << 20,
-                                                .segment_bytes = 8u << 20,
-                                                .op_bytes = 64u << 10}};
+static const struct world_setup long_logs[] = {
+    {"sim", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 1, 8, 0), WORLD_DISK(64, 8, 64)},
+    {"pread", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 1, 8, 0), WORLD_DISK(64, 8, 64)}};
 
 static uint64_t log_bytes(struct world *world)
 {

@@ -5,21 +5,11 @@
 
 #include "store/internal.h"
 
-static const struct world_setup tiny = {.name = "paired 64-byte rows, 2 layers",
-                                        .backend = SC_BACKEND_SIM,
-                                        .layers = 2,
-                                        .k_row_bytes = 32,
-                                        .disk_bytes = 8u << 20,
-                                        .segment_bytes = 1u << 20,
-                                        .op_bytes = 64u << 10};
+static const struct world_setup tiny = {"paired 64-byte rows, 2 layers", WORLD_ON(SIM, 0),
+                                        WORLD_SHAPE(PAIRED, 2, 32, 0), WORLD_DISK(8, 1, 64)};
 
-static const struct world_setup large = {.name = "paired 16 KiB rows, 8 layers",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 8,
-                                         .k_row_bytes = 8192,
-                                         .disk_bytes = 64u << 20,
-                                         .segment_bytes = 4u << 20,
-                                         .op_bytes = 1u << 20};
+static const struct world_setup large = {"paired 16 KiB rows, 8 layers", WORLD_ON(SIM, 0),
+                                         WORLD_SHAPE(PAIRED, 8, 8192, 0), WORLD_DISK(64, 4, 1024)};
 
 static void check_all_layers(struct world *world, uint64_t key, uint64_t rows)
 {

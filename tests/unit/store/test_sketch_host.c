@@ -13,17 +13,11 @@
 
 enum want { WANT_PROBES, WANT_SHORT, WANT_TAGS, WANT_CODES, WANT_K_CODES, WANTS };
 
-#define SETUP(backend_, threads, layout_, k_bytes)                                                 \
-    {                                                                                              \
-        .name = #backend_ " " #layout_, .backend = SC_BACKEND_##backend_, .thread_count = threads, \
-        .layers = 3, .layout = SC_STORE_##layout_, .k_row_bytes = k_bytes, .probe_row_bytes = 96,  \
-        .disk_bytes = 64u << 20, .segment_bytes = 4u << 20, .op_bytes = 64u << 10                  \
-    }
 static const struct world_setup setups[] = {
-    SETUP(SIM, 0, PAIRED, 512),
-    SETUP(SIM, 0, SPLIT, 1504),
-    SETUP(PREAD, 2, PAIRED, 512),
-    SETUP(URING, 3, SPLIT, 512),
+    {"SIM PAIRED", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 4, 64)},
+    {"SIM SPLIT", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 3, 1504, 96), WORLD_DISK(64, 4, 64)},
+    {"PREAD PAIRED", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 4, 64)},
+    {"URING SPLIT", WORLD_ON(URING, 3), WORLD_SHAPE(SPLIT, 3, 512, 96), WORLD_DISK(64, 4, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -630,8 +624,11 @@ static void *looker_main(void *argument)
 
 static void lookers_beside_each_other_get_what_is_right(void **state)
 {
-    static const struct world_setup threaded[] = {SETUP(PREAD, 2, PAIRED, 512),
-                                                  SETUP(PREAD, 3, SPLIT, 1504)};
+    static const struct world_setup threaded[] = {
+        {"PREAD PAIRED", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 96),
+         WORLD_DISK(64, 4, 64)},
+        {"PREAD SPLIT", WORLD_ON(PREAD, 3), WORLD_SHAPE(SPLIT, 3, 1504, 96),
+         WORLD_DISK(64, 4, 64)}};
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct world *world = world_make(&threaded[i], 80);

@@ -13,13 +13,8 @@
 #define ROWS   256u /* of a pass that is wanted: a quarter of a MiB */
 #define WEAR   "/sim/store/rank-0000-of-0001/wear"
 
-static const struct world_setup sim = {.name = "paired 512-byte rows, 2 layers",
-                                       .backend = SC_BACKEND_SIM,
-                                       .layers = 2,
-                                       .k_row_bytes = 256,
-                                       .disk_bytes = 256u << 20,
-                                       .segment_bytes = 4u << 20,
-                                       .op_bytes = 64u << 10};
+static const struct world_setup sim = {"paired 512-byte rows, 2 layers", WORLD_ON(SIM, 0),
+                                       WORLD_SHAPE(PAIRED, 2, 256, 0), WORLD_DISK(256, 4, 64)};
 
 static void pass_ns(struct world *world, uint64_t ns)
 {
@@ -355,14 +350,8 @@ static void *spend(void *user)
 static void several_threads_spend_one_bucket(void **state)
 {
     (void)state;
-    static const struct world_setup real = {.name = "pread",
-                                            .backend = SC_BACKEND_PREAD,
-                                            .thread_count = 2,
-                                            .layers = 2,
-                                            .k_row_bytes = 256,
-                                            .disk_bytes = 64u << 20,
-                                            .segment_bytes = 4u << 20,
-                                            .op_bytes = 64u << 10};
+    static const struct world_setup real = {"pread", WORLD_ON(PREAD, 2),
+                                            WORLD_SHAPE(PAIRED, 2, 256, 0), WORLD_DISK(64, 4, 64)};
     struct world *world = world_make(&real, 1);
     world->config.write_budget = 16 * BUDGET;
     world_open_ok(world);
