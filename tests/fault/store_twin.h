@@ -86,11 +86,7 @@ static inline void twin_sketch(struct twin *twin, uint32_t layer, const struct m
     uint64_t wanted = random_below(&twin->random, world->setup->probe_row_bytes / 2 + 1) * 2;
     if (sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, &sketch, NULL) != SPEC_OK)
         return; /* no memory */
-    if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                     .lane = SC_LANE_SPECULATIVE,
-                                                                     .ranges = match->ranges,
-                                                                     .range_count = match->count,
-                                                                     .probe_row_bytes = wanted})) {
+    if (keys_begin(sketch, match, layer, SC_LANE_SPECULATIVE, wanted)) {
         if (random_below(&twin->random, 3) == 0)
             sc_store_sketch_end(sketch);
         else if (sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)

@@ -35,18 +35,12 @@ static void bit_flip(struct world *world, const char *path, uint64_t bit)
 static void codes_look(struct world *world, struct sc_store_sketch *sketch, struct counts *counts)
 {
     for (uint64_t key = 1; key <= 2; key++) {
-        struct match match = {.count = 0};
-        match_key(world, &match, key);
+        struct match match = match_of(world, key);
         for (uint64_t r = 0; r < match.count; r++)
             match.ranges[r].is_coarse =
                 sc_store_piece_is_coarse(world->store, match.ranges[r].piece, 0);
         for (uint32_t layer = 0; layer < small.layers; layer++) {
-            if (!sc_store_sketch_begin(sketch,
-                                       &(struct sc_store_sketch_want){.layer = layer,
-                                                                      .lane = SC_LANE_DEMAND,
-                                                                      .ranges = match.ranges,
-                                                                      .range_count = match.count,
-                                                                      .is_codes = true}))
+            if (!codes_begin(sketch, &match, layer, SC_LANE_DEMAND))
                 continue; /* a piece is void: the load is a miss */
             assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
             counts->ranges += match.count;

@@ -43,12 +43,7 @@ static void sketch_key(struct world *world, struct sc_store_sketch *sketch, uint
     for (uint32_t i = 0; i < world->piece_count; i++)
         if (world->pieces[i].key == key && world->pieces[i].seen)
             match_add(&match, &world->pieces[i], 0, world->pieces[i].row_count);
-    if (!sc_store_sketch_begin(
-            sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                   .lane = SC_LANE_DEMAND,
-                                                   .ranges = match.ranges,
-                                                   .range_count = match.count,
-                                                   .probe_row_bytes = small.probe_row_bytes}))
+    if (!keys_begin(sketch, &match, layer, SC_LANE_DEMAND, small.probe_row_bytes))
         return;
     bool good = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK;
     if (good)

@@ -3,8 +3,7 @@
 
 bool build_runs(struct world *world)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     return stats.is_building;
 }
 

@@ -103,9 +103,8 @@ uint64_t raw_count(struct world *world, const struct match *match, uint32_t laye
 uint64_t key_check(struct world *world, uint64_t key, bool has_all)
 {
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
     uint64_t count = 0;
-    match_key(world, &match, key);
+    struct match match = match_of(world, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++)
         for (uint32_t k_alone = 0; k_alone < 2; k_alone++) {
             codes_load(&match, sketch, layer, k_alone);

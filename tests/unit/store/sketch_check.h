@@ -21,6 +21,7 @@ struct match {
 
 void match_add(struct match *match, const struct world_piece *twin, uint32_t first, uint32_t rows);
 void match_key(const struct world *world, struct match *match, uint64_t key);
+struct match match_of(const struct world *world, uint64_t key); /* all pieces of one key */
 
 /* The number of the extent that has the piece. */
 uint64_t copy_of(const struct world *world, uint64_t piece);
@@ -28,6 +29,12 @@ uint64_t copy_of(const struct world *world, uint64_t piece);
 /* Every key of the sketch is what the twin says, and (tags_too) every tag. */
 void match_check(const struct world *world, const struct match *match, uint32_t layer,
                  uint64_t wanted, const struct sc_store_sketch *sketch, bool tags_too);
+
+/* sc_store_sketch_begin of the match's keys and tags, or of its codes. */
+bool keys_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+                enum sc_exec_lane lane, uint64_t probe_row_bytes);
+bool codes_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+                 enum sc_exec_lane lane);
 
 spec_status match_load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
                        uint64_t wanted);

@@ -188,6 +188,13 @@ struct world *world_make(const struct world_setup *setup, uint64_t seed)
     return world;
 }
 
+struct world *world_new(const struct world_setup *setup, uint64_t seed)
+{
+    struct world *world = world_make(setup, seed);
+    world_open_ok(world);
+    return world;
+}
+
 void world_disk(struct world *world, struct sc_io_sim_disk *disk)
 {
     world->disk = disk;
@@ -250,6 +257,13 @@ void world_reopen(struct world *world)
 {
     world_close(world);
     world_open_ok(world);
+}
+
+struct sc_store_stats stats_of(const struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats;
 }
 
 /* ---- Writing -------------------------------------------------------------------------------- */

@@ -130,6 +130,7 @@ void world_open_ok(struct world *world);
 void world_close(struct world *world);
 void world_exec(struct world *world, uint64_t seed);
 struct world *world_make(const struct world_setup *setup, uint64_t seed);
+struct world *world_new(const struct world_setup *setup, uint64_t seed); /* made, and open */
 
 /* From the next open on. */
 void world_disk(struct world *world, struct sc_io_sim_disk *disk);
@@ -146,6 +147,8 @@ void world_free(struct world *world);
 struct world *world_opened(struct world *world);
 
 void world_reopen(struct world *world);
+
+struct sc_store_stats stats_of(const struct world *world);
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 

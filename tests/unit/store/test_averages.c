@@ -91,8 +91,7 @@ static void reopen(struct world *world)
 
 static uint64_t log_bytes(struct world *world)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.corrupt_records, 0);
     return stats.log_bytes;
 }
@@ -211,8 +210,7 @@ static void average_longer_than_a_record_is_refused(void **state)
     assert_int_equal(sc_store_average_put(world->store, &averages[0], 1, &world->error),
                      SPEC_E_INVALID);
     assert_int_equal(sc_store_average_put(world->store, &averages[1], 1, &world->error), SPEC_OK);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     (void)log_bytes(world);
     free(codes);
     world_free(world);

@@ -116,8 +116,7 @@ static void checkpoint_keeps_what_lives(void **state)
     drop(world, 0, 5);
     uint64_t before = file_find(world, LOG_PATH).bytes;
     checkpoint_ok(world);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.checkpoints, 1);
     assert_int_equal(stats.log_bytes, file_find(world, LOG_PATH).bytes);
     assert_true(stats.log_bytes < before);
@@ -144,8 +143,7 @@ static void checkpoint_goes_on_where_the_log_ended(void **state)
         checkpoint_ok(world);
         assert_int_equal(world_store(world, key, 0, 70), SPEC_OK);
     }
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.checkpoints, 30);
     assert_int_equal(stats.corrupt_records, 0);
     world_kill(world);
@@ -154,13 +152,6 @@ static void checkpoint_goes_on_where_the_log_ended(void **state)
     sc_store_stats(world->store, &stats);
     assert_int_equal(stats.corrupt_records, 0);
     world_free(world);
-}
-
-static uint64_t quarantined(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.quarantine_bytes;
 }
 
 /* Pages that a reader may read on a lease are held over a checkpoint and a reopen, and not longer
@@ -172,16 +163,16 @@ static void checkpoint_keeps_the_quarantine(void **state)
     drop(world, 0, 4);
     clock_move(world, LEASE_NS / 2);
     drop(world, 3, 6);
-    uint64_t held = quarantined(world);
+    uint64_t held = stats_of(world).quarantine_bytes;
     assert_true(held > 0);
     checkpoint_ok(world);
-    assert_int_equal(quarantined(world), held);
+    assert_int_equal(stats_of(world).quarantine_bytes, held);
     world_kill(world);
     world_open_ok(world);
     check_twin(world, false);
-    assert_int_equal(quarantined(world), held);
+    assert_int_equal(stats_of(world).quarantine_bytes, held);
     clock_move(world, LEASE_NS / 2 + LEASE_NS / 16);
-    uint64_t later = quarantined(world);
+    uint64_t later = stats_of(world).quarantine_bytes;
     assert_true(later > 0 && later < held);
     uint64_t before = file_find(world, LOG_PATH).bytes;
     checkpoint_ok(world);
@@ -189,9 +180,9 @@ static void checkpoint_keeps_the_quarantine(void **state)
     world_kill(world);
     world_open_ok(world);
     check_twin(world, false);
-    assert_int_equal(quarantined(world), later);
+    assert_int_equal(stats_of(world).quarantine_bytes, later);
     clock_move(world, LEASE_NS);
-    assert_int_equal(quarantined(world), 0);
+    assert_int_equal(stats_of(world).quarantine_bytes, 0);
     check_twin(world, false);
     world_free(world);
 }
@@ -216,7 +207,7 @@ static void checkpoint_keeps_the_epoch(void **state)
             world->piece_count = 0;
             assert_int_equal(world_store(world, 20 + epoch, 0, 100), SPEC_OK);
         }
-        uint64_t held = quarantined(world);
+        uint64_t held = stats_of(world).quarantine_bytes;
         checkpoint_ok(world);
         epoch_calls = 0;
         world->params.on_epoch = hear_epoch;
@@ -226,7 +217,7 @@ static void checkpoint_keeps_the_epoch(void **state)
         assert_int_equal(epoch_heard, 3);
         assert_int_equal(epoch_calls, 1); /* earlier ones add nothing */
         assert_int_equal(sc_store_epoch(world->store), 3);
-        assert_int_equal(quarantined(world), held);
+        assert_int_equal(stats_of(world).quarantine_bytes, held);
         assert_int_equal(held > 0, lease == 1);
         assert_int_equal(sc_store_epoch_set(world->store, 4, &world->error), SPEC_OK);
         world_free(world);
@@ -274,7 +265,7 @@ static void checkpoint_cut_anywhere_leaves_a_whole_log(void **state)
     assert_true(end >= begin + 4); /* made, written, synced, renamed */
     struct sc_io_sim_disk *disk = world->disk;
     struct sc_store *store = world->store;
-    uint64_t held = quarantined(world);
+    uint64_t held = stats_of(world).quarantine_bytes;
     for (uint64_t events = begin; events <= end; events++) {
         for (uint64_t seed = 0; seed < 40; seed++) {
             struct sc_io_sim_disk *cut = NULL;
@@ -282,11 +273,10 @@ static void checkpoint_cut_anywhere_leaves_a_whole_log(void **state)
             world_disk(world, cut);
             world_open_ok(world);
             check_twin(world, true);
-            assert_int_equal(quarantined(world), held);
+            assert_int_equal(stats_of(world).quarantine_bytes, held);
             assert_false(file_find(world, NEW_PATH).is_there);
             checkpoint_ok(world);
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             check_twin(world, true);
             world_close(world);
             sc_io_sim_disk_close(cut);
@@ -315,8 +305,7 @@ static void checkpoint_that_fails_leaves_the_old_log(void **state)
             failed += status != SPEC_OK;
             assert_false(file_find(world, NEW_PATH).is_there);
             sc_io_sim_fault_ppm(world->disk, kinds[kind], 0);
-            struct sc_store_stats stats;
-            sc_store_stats(world->store, &stats);
+            struct sc_store_stats stats = stats_of(world);
             assert_int_equal(stats.checkpoints, status == SPEC_OK);
             assert_int_equal(stats.log_bytes, file_find(world, LOG_PATH).bytes);
             if (fired) {
@@ -344,8 +333,7 @@ static void checkpoint_of_a_removed_store_leaves_what_came_instead(void **state)
 {
     (void)state;
     for (uint32_t way = 0; way < 2; way++) {
-        struct world *first = world_make(&on_files, 1), *second = world_make(&on_files, 2);
-        world_open_ok(first);
+        struct world *first = world_new(&on_files, 1), *second = world_make(&on_files, 2);
         for (uint64_t key = 1; key <= 4; key++)
             assert_int_equal(world_store(first, key, 0, 64), SPEC_OK);
         char rank[SC_LIMIT_PATH_BYTES + 64], names[3][SC_LIMIT_PATH_BYTES + 128];
@@ -483,8 +471,7 @@ static void close_makes_a_checkpoint_when_it_is_worth_it(void **state)
     world_open_ok(world);
     check_twin(world, false);
     assert_int_equal(world->store->log.journal.head.number, 1);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_int_equal(world->store->log.journal.head.number, 1);
     /* A failure is a line of the log, and the old log. */
     drop(world, 0, world->piece_count / 2);
@@ -515,7 +502,7 @@ static void *meanwhile_alloc(uint64_t bytes, uint64_t align_bytes, void *user)
         while (world->pieces[world->piece_count - 1].key == 100)
             drop(world, world->piece_count - 1, 1);
         clock_move(world, 2 * LEASE_NS);
-        assert_int_equal(quarantined(world), 0); /* its places may be given again */
+        assert_int_equal(stats_of(world).quarantine_bytes, 0); /* its places may be given again */
     }
     return aligned_alloc(align_bytes, bytes);
 }
@@ -640,8 +627,7 @@ static void checkpoint_beside_a_writer_loses_nothing(void **state)
     atomic_store(&churn.stops, 1);
     assert_int_equal(pthread_join(thread, NULL), 0);
     for (uint32_t round = 0; round < 2; round++) {
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         check_twin(world, false);
         assert_int_equal(sc_store_epoch(world->store), epoch);
     }

@@ -83,18 +83,12 @@ static spec_status coarsen(struct world *world, uint64_t piece)
 static uint64_t codes_of(struct world *world, uint64_t key, bool is_coarse)
 {
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
     uint64_t count = 0;
-    match_key(world, &match, key);
+    struct match match = match_of(world, key);
     for (uint64_t r = 0; r < match.count; r++)
         match.ranges[r].is_coarse = is_coarse;
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        assert_true(
-            sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                         .lane = SC_LANE_DEMAND,
-                                                                         .ranges = match.ranges,
-                                                                         .range_count = match.count,
-                                                                         .is_codes = true}));
+        assert_true(codes_begin(sketch, &match, layer, SC_LANE_DEMAND));
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
         count += codes_check(world, &match, 0, layer, false, sketch);
     }
@@ -110,13 +104,6 @@ static spec_status rows_status(struct world *world, uint64_t key)
         status = world_load_key(world, reader, layer, key).status;
     sc_store_readers_close(reader, 1);
     return status;
-}
-
-static struct sc_store_stats stats_of(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats;
 }
 
 static void release_all(struct world *world)

@@ -114,8 +114,7 @@ static void match_draw(struct player *player, struct load *load, bool is_codes)
     load->rows = load->turns[load->turn].rows;
     struct match *match = load->match = &load->turns[load->turn].match;
     const struct world *world = player->world;
-    struct match all = {.count = 0};
-    match_key(world, &all, 1 + draw(player, KEYS));
+    struct match all = match_of(world, 1 + draw(player, KEYS));
     uint64_t first = draw(player, all.count), count = 1 + draw(player, all.count - first);
     *match = (struct match){.count = 0};
     for (uint64_t i = first; i < first + count; i++) {

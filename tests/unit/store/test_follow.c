@@ -232,8 +232,7 @@ static void follow_waits_for_what_is_not_there(void **state)
 static void follow_opens_with_what_is_there(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 2);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 2);
     for (uint64_t key = 1; key <= 5; key++)
         assert_int_equal(world_store(world, key, 0, 100), SPEC_OK);
     drop(world, 3, 1);
@@ -314,8 +313,7 @@ static void follow_hears_of_resets(void **state)
 static void follow_tells_of_its_own(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 5);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 5);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     struct follower *other = follower_make(world, SC_STORE_READER);
     other->params.space.digest[3] ^= 1;
@@ -335,8 +333,7 @@ static void follow_tells_of_its_own(void **state)
 static void follow_waits_for_half_a_frame(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 6);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 6);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     uint64_t begin = world->store->log.journal.end;
     assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
@@ -389,8 +386,7 @@ static void length_flip(struct world *world, const uint8_t *log, uint64_t at, bo
 static void follow_takes_no_wrong_length_for_the_end(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 8);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 8);
     for (uint64_t key = 1; key <= 6; key++)
         assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
     struct follower *follower = follower_make(world, SC_STORE_READER);
@@ -418,8 +414,7 @@ static void follow_takes_no_wrong_length_for_the_end(void **state)
 static void follow_forgets_what_was_cut_off(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 7);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 7);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     uint64_t begin = world->store->log.journal.end;
     struct sc_io_sim_disk *whole = NULL;
@@ -458,8 +453,7 @@ static void follow_forgets_what_was_cut_off(void **state)
 static void follow_stops_at_a_newer_version(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 8);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 8);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     struct follower *follower = follower_make(world, SC_STORE_PEER);
     follower_open(follower);
@@ -484,8 +478,7 @@ static void follow_stops_at_a_newer_version(void **state)
 static void follow_refuses_what_is_not_a_store(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 9);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 9);
     world_close(world);
     assert_true(sc_io_sim_disk_poke(world->disk, "/sim/store/store.msgpack", 0, "{\"a\"", 4));
     for (uint32_t role = SC_STORE_READER; role <= SC_STORE_PEER; role++) {
@@ -500,8 +493,7 @@ static void follow_refuses_what_is_not_a_store(void **state)
 static void follow_of_a_piece_that_fails_is_void_here_only(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 10);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 10);
     assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
     struct follower *follower = follower_make(world, SC_STORE_READER);
     follower->refuse_id = 3;
@@ -525,8 +517,7 @@ static void follow_of_a_piece_that_fails_is_void_here_only(void **state)
 static void follow_without_a_segment_misses_its_pieces(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 11);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 11);
     for (uint64_t key = 1; key <= 100 && world->store->disk.segment_count < 2; key++)
         assert_int_equal(world_store(world, key, 0, 640), SPEC_OK);
     assert_int_equal(world->store->disk.segment_count, 2);
@@ -578,8 +569,7 @@ static void follow_of_another_store_under_the_path_starts_anew(void **state)
 {
     (void)state;
     static uint8_t identity[256], log[8192];
-    struct world *world = world_make(&small, 12), *next = world_make(&small, 13);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 12), *next = world_make(&small, 13);
     assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
     struct follower *follower = follower_make(world, SC_STORE_PEER);
     follower_open(follower);
@@ -622,8 +612,7 @@ static void follow_of_another_store_under_the_path_starts_anew(void **state)
 static void follow_keeps_what_a_checkpoint_keeps(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 14);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 14);
     for (uint64_t key = 1; key <= 6; key++)
         assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
     struct follower *ahead = follower_make(world, SC_STORE_READER);
@@ -677,8 +666,7 @@ static void follow_is_the_writers_twin(void **state)
             else if (what == 10)
                 reset(world);
             else if (what == 11) {
-                world_close(world);
-                world_open_ok(world);
+                world_reopen(world);
             } else if (what == 12 && followers[1]->store == NULL)
                 follower_open(followers[1]);
             else if (what == 13)

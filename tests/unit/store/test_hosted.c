@@ -27,13 +27,6 @@ static struct world *world_hosted(const struct world_setup *setup, uint64_t host
     return world_opened(world);
 }
 
-static uint64_t read_bytes(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.read_bytes;
-}
-
 static void load_all(struct world *world, uint64_t key)
 {
     struct sc_store_reader *reader = world_reader(world);
@@ -56,13 +49,13 @@ static void the_second_load_reads_nothing(void **state)
         assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
         assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
         load_all(world, 1);
-        uint64_t before = read_bytes(world);
+        uint64_t before = stats_of(world).read_bytes;
         assert_true(before > 0);
         load_all(world, 1);
-        assert_int_equal(read_bytes(world), before);
+        assert_int_equal(stats_of(world).read_bytes, before);
         world_reopen(world); /* memory is forgotten */
         load_all(world, 1);
-        assert_true(read_bytes(world) > 0);
+        assert_true(stats_of(world).read_bytes > 0);
         world_free(world);
     }
 }
@@ -74,11 +67,10 @@ static void the_second_picks_read_nothing(void **state)
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct world *world = world_hosted(&setups[i], 8u << 20, 1);
-        struct match match = {.count = 0};
         if (world == NULL)
             continue;
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         static const uint32_t rows[] = {3, 60, 64, 140, 299};
         for (uint32_t round = 0; round < 2; round++) {
             struct sc_store_picks picks = {.rows = rows, .count = 5, .whole_slabs = true};
@@ -242,7 +234,7 @@ static void pieces_that_skip_rows_are_kept(void **state)
                                     none = {.piece = twin->id, .row_first = 7};
         for (uint32_t layer = 0; layer < world->setup->layers; layer++)
             assert_int_equal(world_load(world, reader, layer, &range, &twin, 1).status, SPEC_OK);
-        uint64_t before = read_bytes(world);
+        uint64_t before = stats_of(world).read_bytes;
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             assert_true(sc_store_hosted_has(world->store, layer, &range, SC_STORE_WANT_ROWS));
             assert_false(sc_store_hosted_has(world->store, layer, &early, SC_STORE_WANT_ROWS));
@@ -259,7 +251,7 @@ static void pieces_that_skip_rows_are_kept(void **state)
                                      range.row_count);
             range = (struct sc_store_range){.piece = twin->id, .row_first = 7, .row_count = 57};
         }
-        assert_int_equal(read_bytes(world), before);
+        assert_int_equal(stats_of(world).read_bytes, before);
         sc_store_readers_close(reader, 1);
         world_free(world);
     }
@@ -538,7 +530,6 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
     for (uint32_t i = 0; i < 4; i++) { /* from 2 on: in another order */
         struct world *world = world_make(&threaded[i % 2], 12);
         struct loader loaders[LOADERS] = {0};
-        struct match match = {.count = 0};
         uint64_t hosted = 0;
         if (i >= 2)
             orders_on(world, 16384);
@@ -548,7 +539,7 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
         assert_int_equal(world_store(world, 1, 0, 640), SPEC_OK);
         if (i >= 2)
             order_all(world);
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         for (uint32_t l = 0; l < LOADERS; l++) {
             loaders[l].world = world;
             loaders[l].seed = l + 1;

@@ -46,13 +46,6 @@ static struct world *world_hot(const struct world_setup *setup, uint64_t seed)
     return world_opened(world);
 }
 
-static struct sc_store_stats stats_of(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats;
-}
-
 /* Tags of the match, as a sketch has them. */
 static const uint64_t *tags_load(const struct match *match, struct sc_store_sketch *sketch,
                                  uint32_t layer)
@@ -117,8 +110,7 @@ static uint64_t hot_had(struct world *world, uint64_t key, bool is_cut)
 {
     uint64_t count = 0;
     spec_status status;
-    struct match match = {.count = 0};
-    match_key(world, &match, key);
+    struct match match = match_of(world, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
         count += hot_load(world, &match, layer, NULL, &status);
         assert_true(status == SPEC_OK || (is_cut && status == SPEC_E_CORRUPT));
@@ -177,8 +169,7 @@ static void hot_rows_are_the_extents(void **state)
             assert_int_equal(stats_of(world).hot_bytes, bytes);
             if (opened == 1)
                 assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             space_check(world->store);
         }
         assert_int_equal(stats_of(world).bad_hot, 0);
@@ -280,8 +271,7 @@ static void one_layer_is_one_read(void **state)
     struct world *world = world_hot(&setups[0], 4);
     assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
     build_all(world, 0);
-    struct match match = {.count = 0};
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     struct sc_store_picks picks = {.rows = rows, .from_hot = true};
     picks.count = sc_store_hot_rows(world->store, 1, match.ranges, match.count, 512, rows);
     assert_int_equal(picks.count, 60);
@@ -321,8 +311,7 @@ static void a_damaged_block_is_forgotten(void **state)
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
         build_all(world, 0);
-        struct match match = {.count = 0};
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         block_damage(world, 1, 1, 20000);
         spec_status status;
         uint64_t came = hot_load(world, &match, 1, NULL, &status);
@@ -350,8 +339,7 @@ static void a_block_that_cannot_be_read_is_forgotten(void **state)
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
     build_all(world, 0);
-    struct match match = {.count = 0};
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     spec_status status = SPEC_OK;
     sc_fault_arm(&world->fault, SC_FAULT_READ, 1); /* behind the tags' */
     (void)hot_load(world, &match, 1, NULL, &status);
@@ -375,8 +363,7 @@ static void pages_go_with_the_extent(void **state)
         sc_store_piece_drop(world->store, world->pieces[i].id);
     space_check(world->store);
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     space_check(world->store);
     key_is_hot(world, 2, 256);
     for (uint32_t i = 4; i < 8; i++)
@@ -417,8 +404,7 @@ static void pages_go_with_the_rows(void **state)
         space_check(world->store);
         for (uint32_t round = 0; round < 2; round++) { /* the second has its pages back */
             assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             space_check(world->store);
             (void)sc_store_quarantine_release(world->store, UINT64_MAX);
             space_check(world->store);

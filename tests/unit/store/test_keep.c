@@ -28,13 +28,6 @@ static struct world *world_keeping(const struct world_setup *setup, uint64_t hos
     return world_opened(world);
 }
 
-static uint64_t read_bytes(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.read_bytes;
-}
-
 static void load_all(struct world *world, uint64_t key)
 {
     struct sc_store_reader *reader = world_reader(world);
@@ -53,14 +46,14 @@ static void the_next_turn_reads_nothing(void **state)
             continue;
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         load_all(world, 1);
-        assert_int_equal(read_bytes(world), 0);
+        assert_int_equal(stats_of(world).read_bytes, 0);
         assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
         assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
         load_all(world, 1);
-        assert_int_equal(read_bytes(world), 0);
+        assert_int_equal(stats_of(world).read_bytes, 0);
         world_reopen(world); /* what is on the disk is the same */
         load_all(world, 1);
-        assert_true(read_bytes(world) > 0);
+        assert_true(stats_of(world).read_bytes > 0);
         world_free(world);
     }
 }

@@ -38,13 +38,6 @@ static struct world *world_live(const struct world_setup *setup, uint64_t seed)
     return world_opened(world);
 }
 
-static struct sc_store_stats stats_of(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats;
-}
-
 static void pass_end(struct pass *pass)
 {
     pass_wait(pass);

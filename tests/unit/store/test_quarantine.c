@@ -18,13 +18,6 @@ static const struct world_setup setups[] = {
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
-static struct sc_store_stats stats_of(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats;
-}
-
 static void clock_move(struct world *world, uint64_t ns)
 {
     _Atomic uint32_t never = 0;
@@ -95,8 +88,7 @@ static void quarantine_pages_are_reused_after_the_lease_and_not_before(void **st
         drop_all(world);
         uint64_t dropped_ns = sc_exec_wall_ns(world->exec);
         if (turn % 2 == 1) { /* the log remembers when */
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
         }
         space_check(world->store);
         assert_int_equal(stats_of(world).piece_count, 0);
@@ -114,8 +106,7 @@ static void quarantine_pages_are_reused_after_the_lease_and_not_before(void **st
         assert_int_equal(fill(world, &key, 150), stored - 1);
         assert_int_equal(stats_of(world).quarantine_bytes, 0);
         check_rows_right(world);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         space_check(world->store);
         check_rows_right(world);
         world_free(world);
@@ -174,8 +165,7 @@ static void quarantine_survives_a_clock_that_is_set(void **state)
         uint64_t held = stats_of(world).extent_bytes;
         sc_exec_wall_set(world->exec, way == 1 ? 3 * HOUR_NS : -3 * HOUR_NS);
         if (way == 2) {
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             clock_move(world, LEASE_NS / 2);
         }
         clock_move(world, LEASE_NS / 2 - LEASE_NS / 80);
@@ -215,8 +205,7 @@ static void quarantine_a_tail_gives_its_pages_back_while_the_head_stays(void **s
             drop_twin(world, world->piece_count - 1);
         }
         check_rows_right(world);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         space_check(world->store);
         assert_int_equal(stats_of(world).extent_bytes, before);
         assert_int_equal(sc_store_piece_bytes(world->store, world->pieces[0].id), before);
@@ -282,8 +271,7 @@ static void quarantine_rows_that_were_not_committed_come_back_at_once(void **sta
         pass_free(pass);
         check_rows_right(world);
         world->refuse_id = id; /* or the twin would ask for the skipped rows too */
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         space_check(world->store);
         check_rows_right(world);
         world_free(world);
@@ -309,8 +297,7 @@ static void quarantine_dropping_allocates_nothing(void **state)
     space_check(world->store);
     assert_int_equal(stats_of(world).extent_bytes, 0);
     assert_int_equal(world->store->share.reserved, 0);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_int_equal(world->open_count, 0);
     assert_int_equal(world->store->share.reserved, 0);
     world_free(world);
@@ -318,8 +305,7 @@ static void quarantine_dropping_allocates_nothing(void **state)
 
 static struct world *drop_without_record(uint64_t *ret_held)
 {
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
     *ret_held = stats_of(world).extent_bytes;
     uint64_t ids[4] = {0, world->pieces[1].id, UINT64_MAX, 777};
@@ -364,8 +350,7 @@ static void quarantine_a_drop_without_its_record_is_written_by_a_later_one(void 
         space_check(world->store);
         assert_true(stats_of(world).extent_bytes < held);
         uint64_t left = stats_of(world).extent_bytes;
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         assert_int_equal(world->open_count, 1);
         assert_int_equal(stats_of(world).extent_bytes, left);
         sc_store_piece_drop(world->store, first);
@@ -516,8 +501,7 @@ static void room_evicts_other_namespaces_oldest_first(void **state)
     memmove(world->pieces, world->pieces + strangers, 8 * sizeof(world->pieces[0]));
     world->piece_count = 8;
     check_rows_right(world);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_int_equal(world->open_count, 8);
     space_check(world->store);
     world_free(world);
@@ -721,16 +705,13 @@ static void random_step(struct world *world, uint64_t *random, uint64_t *key)
         (void)stats_of(world);
     } else if (random_below(random, 8) == 0) {
         world->params.space.digest[1] ^= 1; /* the other of two namespaces, and back */
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         (void)sc_store_evict_unreachable(world->store, UINT64_MAX);
         world->params.space.digest[1] ^= 1;
         world->piece_count = 0;
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
     } else {
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         assert_int_equal(world->open_count, world->piece_count);
     }
 }

@@ -55,15 +55,13 @@ static void sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too(void 
             assert_int_equal(world_store(world, 1, 674, 350), SPEC_OK);
             for (uint32_t opened = 0; opened < 2; opened++) {
                 struct sc_store_sketch *sketch = sketch_make(world);
-                struct match match = {.count = 0};
-                match_key(world, &match, 1);
+                struct match match = match_of(world, 1);
                 assert_int_equal(match.rows, 1024);
                 match_load_ok(world, &match, sketch, setups[i].probe_row_bytes);
                 match_load_ok(world, &match, sketch, 2); /* shorter than what is stored */
                 match_load_ok(world, &match, sketch, 0);
                 sc_store_sketch_close(sketch);
-                world_close(world);
-                world_open_ok(world);
+                world_reopen(world);
             }
         }
         world_free(world);
@@ -110,11 +108,7 @@ static void sketch_of_any_ranges_gives_exactly_their_rows(void **state)
 static bool begins(struct sc_store_sketch *sketch, uint32_t layer, const struct match *match,
                    uint64_t wanted)
 {
-    return sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                        .lane = SC_LANE_DEMAND,
-                                                                        .ranges = match->ranges,
-                                                                        .range_count = match->count,
-                                                                        .probe_row_bytes = wanted});
+    return keys_begin(sketch, match, layer, SC_LANE_DEMAND, wanted);
 }
 
 static void sketch_that_cannot_be_had_is_not_begun(void **state)
@@ -192,8 +186,7 @@ static void sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void *
         world_open_ok(world);
         assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
         struct sc_store_sketch *sketch = sketch_make(world);
-        struct match match = {.count = 0};
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
         uint64_t wanted = setups[i].probe_row_bytes;
         const uint64_t bad[] = {0, wanted - 1, 127 * wanted, extent->probe_tag_offset,
@@ -228,8 +221,7 @@ static void sketch_that_cannot_be_read_says_so(void **state)
         if (world_opens(world)) {
             assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
             struct sc_store_sketch *sketch = sketch_make(world);
-            struct match match = {.count = 0};
-            match_key(world, &match, 1);
+            struct match match = match_of(world, 1);
             uint64_t wanted = setups[i].probe_row_bytes, failed = 0;
             for (uint64_t n = 0;; n++) {
                 sc_fault_arm(&world->fault, SC_FAULT_READ, n);
@@ -366,9 +358,8 @@ static void sketch_that_ended_says_nothing(void **state)
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
     uint32_t rung = 0, silent = 0;
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     for (uint32_t steps = 0; rung < 3; steps++) {
         assert_true(steps < 1000);
         assert_true(sc_store_sketch_begin(
@@ -418,12 +409,7 @@ static void sketch_begun_after_an_end_has_nothing_of_it(void **state)
                 uint64_t wanted = random_below(&random, setups[i].probe_row_bytes / 2 + 1) * 2;
                 enum sc_exec_lane lane =
                     random_below(&random, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
-                assert_true(sc_store_sketch_begin(
-                    sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                           .lane = lane,
-                                                           .ranges = match->ranges,
-                                                           .range_count = match->count,
-                                                           .probe_row_bytes = wanted}));
+                assert_true(keys_begin(sketch, match, layer, lane, wanted));
                 if (random_below(&random, 2) == 0)
                     sc_store_sketch_demand(sketch);
                 uint64_t wait_ns = random_below(&random, 400) * 1000;
@@ -472,20 +458,14 @@ static void sketch_that_is_waited_for_progresses_while_readers_hold_every_frame(
         struct sc_store_reader *readers[8];
         world->config.stage_bytes = 1u << 20; /* 14 frames */
         if (world_opens(world)) {
-            struct match match = {.count = 0};
             for (uint64_t at = 0; at < 960; at += 16)
                 assert_int_equal(world_store(world, 1, at, 16), SPEC_OK);
-            match_key(world, &match, 1);
+            struct match match = match_of(world, 1);
             uint32_t count = hoard(world, &match, readers, SC_LANE_DEMAND);
             struct sc_store_sketch *sketches[2] = {sketch_make(world), sketch_make(world)};
             for (uint32_t s = 0; s < 2; s++)
-                assert_true(sc_store_sketch_begin(
-                    sketches[s],
-                    &(struct sc_store_sketch_want){.layer = s,
-                                                   .lane = SC_LANE_SPECULATIVE,
-                                                   .ranges = match.ranges,
-                                                   .range_count = match.count,
-                                                   .probe_row_bytes = setup.probe_row_bytes}));
+                assert_true(
+                    keys_begin(sketches[s], &match, s, SC_LANE_SPECULATIVE, setup.probe_row_bytes));
             for (uint32_t s = 2; s-- > 0;) {
                 sc_store_sketch_demand(sketches[s]);
                 assert_int_equal(sc_store_sketch_wait(sketches[s], SC_EXEC_FOREVER), SPEC_OK);
@@ -506,20 +486,14 @@ static void sketch_that_is_raised_gets_frames_that_a_guess_may_not_have(void **s
     (void)state;
     struct world *world = roomy_make(&setups[0], 3);
     struct sc_store_reader *readers[8];
-    struct match match = {.count = 0};
     world->config.stage_bytes = 1u << 20;
     world_open_ok(world);
     for (uint64_t at = 0; at < 1920; at += 64)
         assert_int_equal(world_store(world, 1, at, 64), SPEC_OK);
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     uint32_t count = hoard(world, &match, readers, SC_LANE_SPECULATIVE);
     struct sc_store_sketch *sketch = sketch_make(world);
-    assert_true(
-        sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = 0,
-                                                                     .lane = SC_LANE_SPECULATIVE,
-                                                                     .ranges = match.ranges,
-                                                                     .range_count = match.count,
-                                                                     .probe_row_bytes = 96}));
+    assert_true(keys_begin(sketch, &match, 0, SC_LANE_SPECULATIVE, 96));
     while (sc_exec_step_one(world->exec))
         continue;
     assert_int_equal(sc_store_sketch_state(sketch), SPEC_PENDING);

@@ -65,16 +65,14 @@ static void store_rows_come_back_before_and_after_a_reopen(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 7);
-        world_open_ok(world);
+        struct world *world = world_new(&setups[i], 7);
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
         assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
         assert_int_equal(world_store(world, 2, 10, 130), SPEC_OK);
         check_all_layers(world, 1, 324);
         check_all_layers(world, 2, 130);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         assert_int_equal(world->open_count, world->piece_count);
         check_all_layers(world, 1, 324);
         check_all_layers(world, 2, 130);
@@ -126,8 +124,7 @@ static void store_ranges_in_any_order_give_exactly_their_rows(void **state)
 static void store_a_range_of_no_live_piece_fails_after_the_good_rows(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
     struct sc_store_reader *reader = world_reader(world);
     const struct world_piece *good = &world->pieces[0];
@@ -177,14 +174,12 @@ static void store_a_flipped_bit_fails_its_row_and_no_other_layer(void **state)
     assert_int_equal(loaded.failed_range, 1);
     assert_int_equal(world_load_key(world, reader, 1, 1).rows, 128);
     assert_int_equal(world_load_piece(world, reader, 0, &world->pieces[0]).rows, 64);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.corrupt_rows, 1);
     sc_store_piece_drop(world->store, world->pieces[1].id);
     assert_int_equal(world_load_piece(world, reader, 1, &world->pieces[1]).status, SPEC_E_CORRUPT);
     sc_store_readers_close(reader, 1);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_true(world->pieces[0].seen);
     assert_false(world->pieces[1].seen);
     world_free(world);
@@ -334,8 +329,7 @@ static void store_rows_come_and_go_as_many_at_once_as_is_asked(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 3);
-        world_open_ok(world);
+        struct world *world = world_new(&setups[i], 3);
         store_together(world, TOGETHER);
         uint64_t bite = SC_STORE_BITE_BYTES / (2 * world->setup->k_row_bytes);
         struct sc_store_reader *reader = world_reader(world);
@@ -376,8 +370,7 @@ static void store_waste_is_under_a_tenth_for_short_passes(void **state)
             if (status != SPEC_OK)
                 fail_msg("%s: %s", setup.name, sc_status_name(status));
         }
-        struct sc_store_stats stats;
-        sc_store_stats(world->store, &stats);
+        struct sc_store_stats stats = stats_of(world);
         double ratio =
             (double)stats.extent_bytes / (double)(rows * 2 * setup.k_row_bytes * setup.layers);
         print_message("%s: extent bytes / row bytes %.4f\n", setup.name, ratio);
@@ -408,8 +401,7 @@ static void store_stays_under_disk_bytes_and_reuses_dropped_space(void **state)
     struct world_setup setup = setups[1];
     setup.disk_bytes = 24u << 20;
     for (uint32_t turn = 0; turn < 2; turn++) {
-        struct world *world = world_make(&setup, 3);
-        world_open_ok(world);
+        struct world *world = world_new(&setup, 3);
         uint64_t first = fill(world, 1);
         assert_true(first >= 5); /* 24 MiB, 3.3 MiB each, and a short last segment */
         for (uint32_t i = 0; i < world->piece_count; i++) {
@@ -419,16 +411,14 @@ static void store_stays_under_disk_bytes_and_reuses_dropped_space(void **state)
             }
         }
         if (turn == 1) { /* space that replay finds free is as good */
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
         }
         assert_int_equal(fill(world, 100), 2);
         for (uint64_t key = 1; key <= first; key++)
             if (key != 2 && key != 3)
                 check_all_layers(world, key, 150);
         check_all_layers(world, 100, 150);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         check_all_layers(world, 1, 150);
         check_all_layers(world, 101, 150);
         world_free(world);
@@ -480,8 +470,7 @@ static void store_an_abort_or_discard_leaves_nothing(void **state)
             assert_int_equal(stats.extent_bytes, 0);
             assert_int_equal(stats.piece_count, 0);
         }
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         assert_int_equal(world->open_count, 0);
         world_free(world);
     }
@@ -490,8 +479,7 @@ static void store_an_abort_or_discard_leaves_nothing(void **state)
 static void store_layers_out_of_order_and_lying_plans_are_refused(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     struct sc_store_stats stats;
     struct pass *pass = pass_make(world, 1, 0, 100);
     for (uint32_t put = 0; put < 2; put++) {
@@ -522,8 +510,7 @@ static void store_layers_out_of_order_and_lying_plans_are_refused(void **state)
 static void store_commit_of_later_pieces_only_and_with_a_skip(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     struct pass *pass = pass_make(world, 1, 40, 150); /* pieces at 40, 64, 128 */
     pass->commit.piece_first = 1;
     pass->commit.skip = 5;
@@ -546,8 +533,7 @@ static void store_commit_of_later_pieces_only_and_with_a_skip(void **state)
     assert_int_equal(pass->status, SPEC_OK);
     assert_int_equal(pass->first_id, 0);
     pass_free(pass);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_int_equal(world->open_count, 2);
     check_all_layers(world, 1, 126);
     world_free(world);
@@ -594,8 +580,7 @@ static void store_provenance_is_kept_and_outlives_reopen_checkpoint_and_drop(voi
         assert_false(sc_store_piece_provenance(world->store, 4, &other));
         if (opened == 1)
             assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
     }
     sc_store_piece_drop(world->store, 1); /* who reads it still wants to know */
     check_provenance(world, 1, &said);
@@ -616,8 +601,7 @@ static void store_full_staging_fails_the_extent_and_nothing_else(void **state)
     pass_wait(pass);
     assert_int_equal(pass->status, SPEC_E_DROPPED);
     pass_free(pass);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.stage_bytes_used, 0);
     assert_int_equal(stats.extent_bytes, 0);
     assert_true(stats.stage_full > 0);
@@ -909,8 +893,7 @@ static void store_paths_of_layers_and_requests_allocate_nothing(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 3);
-        world_open_ok(world);
+        struct world *world = world_new(&setups[i], 3);
         struct sc_store_reader *reader = world_reader(world);
         sc_alloc_seal(&world->alloc);
         assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
@@ -929,8 +912,7 @@ static void store_paths_of_layers_and_requests_allocate_nothing(void **state)
 static void store_keeps_namespaces_and_ranks_apart(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     assert_int_equal(world_store(world, 1, 0, 100), SPEC_OK);
     world_close(world);
     world->params.space.digest[0] ^= 1; /* other weights, say, and another shape */
@@ -1133,8 +1115,7 @@ static void store_layers_are_the_formats_to_the_byte(void **state)
         assert_non_null(file);
         assert_true(fread(golden, 1, sizeof(golden), file) > 900);
         assert_int_equal(fclose(file), 0);
-        struct world *world = world_make(&setup, 3);
-        world_open_ok(world);
+        struct world *world = world_new(&setup, 3);
         atomic_store(&world->store->copy_next, UINT64_C(0x0102030405060708));
         assert_int_equal(world_store(world, 5, 60, 10), SPEC_OK);
         assert_true(sc_io_sim_disk_peek(world->disk, "/sim/store/rank-0000-of-0001/seg-00000000", 0,
@@ -1168,8 +1149,7 @@ static void identity_poke(struct world *world, uint64_t version, bool has_secret
 static void store_refuses_a_newer_format_naming_both_versions(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     world_close(world);
     identity_poke(world, 9, true);
     assert_int_equal(world_open(world), SPEC_E_VERSION);
@@ -1182,8 +1162,7 @@ static void store_refuses_a_newer_format_naming_both_versions(void **state)
 static void store_refuses_an_older_format_and_one_without_a_secret(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     world_close(world);
     identity_poke(world, 3, false);
     assert_int_equal(world_open(world), SPEC_E_VERSION);
@@ -1222,8 +1201,7 @@ static void store_tells_its_secret_which_stays(void **state)
         secret_status = SPEC_OK;
         world->params.on_secret = on_secret;
         world_open_ok(world);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         struct sc_store_params beside = world->params;
         struct sc_store *reader = NULL;
         beside.role = SC_STORE_READER;
@@ -1257,8 +1235,7 @@ static void store_refuses_a_second_writer_and_a_missing_parent(void **state)
         world_open_ok(world);
         assert_int_equal(sc_store_open(&world->params, &second, &world->error), SPEC_E_LOCKED);
         assert_null(second);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         world_close(world);
         strcat(world->config.path, "/no/such");
         assert_int_equal(world_open(world), SPEC_E_IO);
@@ -1307,8 +1284,7 @@ static void store_refuses_shapes_that_do_not_fit(void **state)
     assert_int_equal(world_open(world), SPEC_E_NO_SPACE);
     world->config.disk_bytes = 0; /* half of what is free: 20 GiB at most */
     world_open_ok(world);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.disk_bytes_max, 20ull << 30);
     world_free(world);
 }

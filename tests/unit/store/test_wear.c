@@ -306,8 +306,7 @@ static void each_kind_is_counted_and_days_are_kept(void **state)
     assert_int_equal(world_store(world, 3, 0, 64), SPEC_OK);
     for (uint64_t day = 1; day < SC_STORE_WEAR_DAYS; day++)
         assert_int_equal(sum->days[(sum->day - day) % SC_STORE_WEAR_DAYS], 0);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.write_bytes, sum->written[SC_STORE_WEAR_ROWS]);
     assert_int_equal(stats.stored_row_bytes, (640 + 128) * 512 * 2);
     assert_int_equal(stats.budget_left, 0);
