@@ -11,18 +11,11 @@
 #include "store/load.h"
 #include "tests/sim/io_sim.h"
 #include "tests/sim/sim_memory.h"
+#include "tests/unit/cases.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define WORLD_PIECES 8192u
 #define WORLD_ROWS   8192u
