@@ -25,10 +25,7 @@ struct counts {
 
 static void bit_flip(struct world *world, const char *path, uint64_t bit)
 {
-    uint8_t byte;
-    assert_true(sc_io_sim_disk_peek(world->disk, path, bit / 8, &byte, 1));
-    byte ^= (uint8_t)(1u << bit % 8);
-    assert_true(sc_io_sim_disk_poke(world->disk, path, bit / 8, &byte, 1));
+    disk_flip(world, path, bit / 8, (uint8_t)(1u << bit % 8));
 }
 
 /* Codes of both keys, as a load takes them: a range's rows are asked for unless it is coarse. */
@@ -83,9 +80,7 @@ static void rows_lose(struct world *world)
     const struct sc_store_extent_entry *extent = extent_of(world, 2);
     uint64_t piece = extent->piece_first;
     uint64_t id = sc_store_table_piece(&world->store->table, piece)->extent;
-    sc_store_coarse_mark(world->store, id);
-    sc_store_coarse_marked(world->store);
-    assert_int_equal(sc_store_coarse_commit(world->store, id, &world->error), SPEC_OK);
+    coarse_commit(world, id);
     memset(others, 0xa5, sizeof(others));
     assert_int_equal(extent->part_count, 1);
     assert_true(extent->stride * small.layers <= sizeof(others));

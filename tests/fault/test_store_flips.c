@@ -84,10 +84,7 @@ static void open_and_load(struct world *world, struct counts *counts)
 
 static void flip(struct world *world, const char *path, uint64_t offset)
 {
-    uint8_t byte;
-    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
-    byte ^= (uint8_t)(1u << (offset % 8));
-    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    disk_flip(world, path, offset, (uint8_t)(1u << (offset % 8)));
 }
 
 /* Log and identity: read by open, which may cut the log. */

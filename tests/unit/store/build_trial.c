@@ -46,8 +46,7 @@ static bool fault_try(const struct build_trial *trial, enum sc_fault_kind kind, 
     struct world *world = trial->bare(trial->setup, 6);
     assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
     assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
-    world->params.fault = &world->fault;
-    world->alloc.fault = &world->fault;
+    world_faults(world);
     reopen(trial, world);
     sc_fault_arm(&world->fault, kind, n);
     build(trial, world);

@@ -39,6 +39,10 @@ bool codes_begin(struct sc_store_sketch *sketch, const struct match *match, uint
 spec_status match_load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
                        uint64_t wanted);
 
+/* Keys and tags of the match are right, in all layers. */
+void match_load_ok(const struct world *world, const struct match *match,
+                   struct sc_store_sketch *sketch, uint64_t wanted);
+
 /* An extent with holes: a piece that was never committed, and rows that were skipped. */
 void holes_store(struct world *world);
 

@@ -143,6 +143,19 @@ void world_reopen(struct world *world);
 
 struct sc_store_stats stats_of(const struct world *world);
 
+/* Waits; the seeded loop's clock moves by as much. */
+void world_wait_ns(const struct world *world, uint64_t ns);
+
+/* Faults that are armed meet the allocations, and from the next open on the store. */
+void world_faults(struct world *world);
+
+/* Changes bits of one byte of a file, or of a segment's file, on the simulated disk. */
+void disk_flip(const struct world *world, const char *path, uint64_t at, uint8_t bits);
+void segment_flip(const struct world *world, uint32_t number, uint64_t at, uint8_t bits);
+
+/* Drops pieces [first, first + count) of the twin, at most 64, which forgets them. */
+void world_drop(struct world *world, uint32_t first, uint32_t count);
+
 /* ---- Writing -------------------------------------------------------------------------------- */
 
 void pass_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count, uint8_t *dst);
@@ -153,6 +166,7 @@ struct pass *pass_make(struct world *world, uint64_t key, uint64_t first_positio
 spec_status pass_begin(struct pass *pass);
 spec_status pass_put(struct pass *pass);
 void pass_wait(struct pass *pass);
+void pass_run(struct pass *pass); /* begins it, puts all layers, waits; all of it succeeds */
 
 /* The twin learns what was committed. */
 void pass_note(struct pass *pass);
@@ -185,5 +199,8 @@ struct loaded world_load_key(struct world *world, struct sc_store_reader *reader
                              uint64_t key);
 
 struct sc_store_reader *world_reader(struct world *world);
+
+/* All rows of the key come, in all layers, and are right. */
+void rows_ok(struct world *world, uint64_t key);
 
 #endif

@@ -250,13 +250,11 @@ static void build_gives_its_pages_back_with_the_extent(void **state)
     sketches_ok(world, 2);
     for (uint32_t i = 4; i < 8; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     sc_store_stats(world->store, &after);
     assert_int_equal(after.extent_bytes, 0);
     reopen(world, setups[0].probe_row_bytes);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     world_free(world);
 }
 
@@ -269,19 +267,14 @@ static void build_takes_no_keys_of_damaged_rows(void **state)
     assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
     uint64_t offset = extent->parts[0].offset + 2 * extent->stride + extent->row_offset + 77777;
-    uint8_t byte;
     reopen(world, setups[0].probe_row_bytes);
-    const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
-    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
-    byte ^= 4;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    segment_flip(world, 0, offset, 4);
     build_all(world, 0);
     assert_int_equal(stats_of(world).built_pieces, 4);
     assert_false(has_sketch(world, 1));
     sketches_ok(world, 2);
     space_check(world->store);
-    byte ^= 4;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    segment_flip(world, 0, offset, 4);
     build_all(world, 0);
     sketches_ok(world, 1);
     rows_ok(world, 1);

@@ -40,24 +40,6 @@ static struct found file_find(struct world *world, const char *path)
     return found;
 }
 
-static void clock_move(struct world *world, uint64_t ns)
-{
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + ns);
-}
-
-static void drop(struct world *world, uint32_t first, uint32_t count)
-{
-    uint64_t ids[64];
-    assert_true(count <= 64 && first + count <= world->piece_count);
-    for (uint32_t i = 0; i < count; i++)
-        ids[i] = world->pieces[first + i].id;
-    sc_store_pieces_drop(world->store, ids, count);
-    memmove(&world->pieces[first], &world->pieces[first + count],
-            (world->piece_count - first - count) * sizeof(world->pieces[0]));
-    world->piece_count -= count;
-}
-
 static void checkpoint_ok(struct world *world)
 {
     if (sc_store_checkpoint(world->store, &world->error) != SPEC_OK)
@@ -112,8 +94,8 @@ static void checkpoint_keeps_what_lives(void **state)
     (void)state;
     struct world *world = filled(1, 0);
     uint64_t next = sc_store_piece_next(world->store);
-    drop(world, world->piece_count - 2, 2); /* the newest ids */
-    drop(world, 0, 5);
+    world_drop(world, world->piece_count - 2, 2); /* the newest ids */
+    world_drop(world, 0, 5);
     uint64_t before = file_find(world, LOG_PATH).bytes;
     checkpoint_ok(world);
     struct sc_store_stats stats = stats_of(world);
@@ -139,7 +121,7 @@ static void checkpoint_goes_on_where_the_log_ended(void **state)
     (void)state;
     struct world *world = filled(2, 0);
     for (uint64_t key = 100; key < 130; key++) {
-        drop(world, 0, 1);
+        world_drop(world, 0, 1);
         checkpoint_ok(world);
         assert_int_equal(world_store(world, key, 0, 70), SPEC_OK);
     }
@@ -160,9 +142,9 @@ static void checkpoint_keeps_the_quarantine(void **state)
 {
     (void)state;
     struct world *world = filled(3, LEASE_NS);
-    drop(world, 0, 4);
-    clock_move(world, LEASE_NS / 2);
-    drop(world, 3, 6);
+    world_drop(world, 0, 4);
+    world_wait_ns(world, LEASE_NS / 2);
+    world_drop(world, 3, 6);
     uint64_t held = stats_of(world).quarantine_bytes;
     assert_true(held > 0);
     checkpoint_ok(world);
@@ -171,7 +153,7 @@ static void checkpoint_keeps_the_quarantine(void **state)
     world_open_ok(world);
     check_twin(world, false);
     assert_int_equal(stats_of(world).quarantine_bytes, held);
-    clock_move(world, LEASE_NS / 2 + LEASE_NS / 16);
+    world_wait_ns(world, LEASE_NS / 2 + LEASE_NS / 16);
     uint64_t later = stats_of(world).quarantine_bytes;
     assert_true(later > 0 && later < held);
     uint64_t before = file_find(world, LOG_PATH).bytes;
@@ -181,7 +163,7 @@ static void checkpoint_keeps_the_quarantine(void **state)
     world_open_ok(world);
     check_twin(world, false);
     assert_int_equal(stats_of(world).quarantine_bytes, later);
-    clock_move(world, LEASE_NS);
+    world_wait_ns(world, LEASE_NS);
     assert_int_equal(stats_of(world).quarantine_bytes, 0);
     check_twin(world, false);
     world_free(world);
@@ -229,7 +211,7 @@ static void checkpoint_keeps_other_namespaces(void **state)
 {
     (void)state;
     struct world *world = filled(5, 0);
-    drop(world, 0, 3);
+    world_drop(world, 0, 3);
     world_close(world);
     struct sc_store_params params = world->params;
     world->params.space.digest[0] ^= 1;
@@ -256,7 +238,7 @@ static void checkpoint_cut_anywhere_leaves_a_whole_log(void **state)
             sc_io_file_sync(world->store->io, world->store->disk.segments[i].file, NULL), SPEC_OK);
     world_close(world); /* syncs the log */
     world_open_ok(world);
-    drop(world, 2, 5);
+    world_drop(world, 2, 5);
     assert_int_equal(sc_io_file_sync(world->store->io, world->store->log.journal.file, NULL),
                      SPEC_OK);
     uint64_t begin = sc_io_sim_disk_events(world->disk);
@@ -297,7 +279,7 @@ static void checkpoint_that_fails_leaves_the_old_log(void **state)
         uint32_t failed = 0;
         for (uint64_t n = 0;; n++) {
             struct world *world = filled(7, 0);
-            drop(world, 2, 5);
+            world_drop(world, 2, 5);
             sc_io_sim_fault_nth(world->disk, kinds[kind], n);
             spec_status status = sc_store_checkpoint(world->store, &world->error);
             bool fired = sc_io_sim_fault_fired(world->disk, kinds[kind]) > 0;
@@ -353,7 +335,7 @@ static void checkpoint_of_a_removed_store_leaves_what_came_instead(void **state)
         assert_int_equal(status, SPEC_E_IO);
         for (uint64_t key = 21; key <= 80; key++) /* more than its segment holds */
             (void)world_store(first, key, 0, 64);
-        drop(first, 0, 2);
+        world_drop(first, 0, 2);
         (void)sc_store_checkpoint(first->store, &first->error);
         for (uint64_t key = 31; key <= 44; key++)
             assert_int_equal(world_store(second, key, 0, 64), SPEC_OK);
@@ -374,7 +356,7 @@ static void checkpoint_has_room_when_nothing_else_has(void **state)
 {
     (void)state;
     struct world *world = filled(8, 0);
-    drop(world, 2, 2);
+    world_drop(world, 2, 2);
     uint64_t before = file_find(world, LOG_PATH).bytes;
     uint64_t disk_bytes_max = world->store->disk.bytes_max;
     uint64_t used = sc_store_disk_used(world->store);
@@ -397,15 +379,11 @@ static void checkpoint_of_a_damaged_log_leaves_it(void **state)
     (void)state;
     struct world *world = filled(9, 0);
     uint64_t bytes = file_find(world, LOG_PATH).bytes;
-    uint8_t byte;
-    assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, bytes / 2, &byte, 1));
-    byte ^= 1;
-    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, bytes / 2, &byte, 1));
+    disk_flip(world, LOG_PATH, bytes / 2, 1);
     assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_E_CORRUPT);
     assert_non_null(strstr(world->error.text, "damaged at byte"));
     assert_false(file_find(world, NEW_PATH).is_there);
-    byte ^= 1;
-    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, bytes / 2, &byte, 1));
+    disk_flip(world, LOG_PATH, bytes / 2, 1);
     checkpoint_ok(world);
     world_free(world);
 }
@@ -441,7 +419,7 @@ static void checkpoint_is_due_when_enough_is_void(void **state)
     while (world->store->log.journal.end < 256u << 10) {
         assert_int_equal(world_store(world, key++, 0, 1), SPEC_OK);
         if (world->piece_count > 200)
-            drop(world, 0, 60);
+            world_drop(world, 0, 60);
     }
     assert_true(sc_store_checkpoint_due(world->store));
     checkpoint_ok(world);
@@ -464,7 +442,7 @@ static void close_makes_a_checkpoint_when_it_is_worth_it(void **state)
     world_close(world);
     assert_int_equal(file_find(world, LOG_PATH).bytes, before); /* all of it lives */
     world_open_ok(world);
-    drop(world, 0, world->piece_count / 2);
+    world_drop(world, 0, world->piece_count / 2);
     world_close(world);
     uint64_t after = file_find(world, LOG_PATH).bytes;
     assert_true(after < before * 3 / 4);
@@ -474,7 +452,7 @@ static void close_makes_a_checkpoint_when_it_is_worth_it(void **state)
     world_reopen(world);
     assert_int_equal(world->store->log.journal.head.number, 1);
     /* A failure is a line of the log, and the old log. */
-    drop(world, 0, world->piece_count / 2);
+    world_drop(world, 0, world->piece_count / 2);
     sc_io_sim_fault_nth(world->disk, SC_SIM_SYNC_EIO, 0);
     world_close(world);
     sc_log_drain(&world->log);
@@ -500,8 +478,8 @@ static void *meanwhile_alloc(uint64_t bytes, uint64_t align_bytes, void *user)
         meanwhile->is_armed = false;
         assert_int_equal(world_store(world, 100, 0, 200), SPEC_OK);
         while (world->pieces[world->piece_count - 1].key == 100)
-            drop(world, world->piece_count - 1, 1);
-        clock_move(world, 2 * LEASE_NS);
+            world_drop(world, world->piece_count - 1, 1);
+        world_wait_ns(world, 2 * LEASE_NS);
         assert_int_equal(stats_of(world).quarantine_bytes, 0); /* its places may be given again */
     }
     return aligned_alloc(align_bytes, bytes);
@@ -527,7 +505,7 @@ static void checkpoint_keeps_ids_that_came_and_went_meanwhile(void **state)
     world_open_ok(world);
     for (uint64_t key = 1; key <= 8; key++)
         assert_int_equal(world_store(world, key, key * 7, (uint32_t)(20 * key)), SPEC_OK);
-    drop(world, 0, 1);
+    world_drop(world, 0, 1);
     meanwhile.is_armed = true;
     checkpoint_ok(world);
     assert_false(meanwhile.is_armed);
@@ -562,11 +540,11 @@ static void checkpoints_between_random_operations(void **state)
                 (void)world_store(world, key++, random_below(&random, 100),
                                   (uint32_t)random_below(&random, 300) + 1);
             else if (what < 12 && world->piece_count > 0)
-                drop(world, (uint32_t)random_below(&random, world->piece_count), 1);
+                world_drop(world, (uint32_t)random_below(&random, world->piece_count), 1);
             else if (what < 15)
                 checkpoint_ok(world);
             else if (what == 15)
-                clock_move(world, random_below(&random, LEASE_NS));
+                world_wait_ns(world, random_below(&random, LEASE_NS));
             else if (what == 16 && random_below(&random, 3) == 0) {
                 assert_int_equal(sc_store_epoch_set(world->store, ++epoch, NULL), SPEC_OK);
                 world->piece_count = 0;
@@ -618,7 +596,7 @@ static void checkpoint_beside_a_writer_loses_nothing(void **state)
             (void)usleep(10000);
         (void)world_store(world, key, 0, (uint32_t)random_below(&random, 150) + 1);
         if (key % 2 == 0 && world->piece_count > 2)
-            drop(world, (uint32_t)random_below(&random, world->piece_count - 2), 2);
+            world_drop(world, (uint32_t)random_below(&random, world->piece_count - 2), 2);
         if (key % 200 == 0) {
             assert_int_equal(sc_store_epoch_set(world->store, ++epoch, NULL), SPEC_OK);
             world->piece_count = 0;

@@ -106,12 +106,6 @@ static spec_status rows_status(struct world *world, uint64_t key)
     return status;
 }
 
-static void release_all(struct world *world)
-{
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
-}
-
 /* ---- Giving rows up ------------------------------------------------------------------------- */
 
 static void rows_go_after_the_leases_and_codes_stay(void **state)
@@ -243,8 +237,7 @@ static void rows_wait_for_leases_over_a_reopen(void **state)
     space_check(world->store);
     assert_true(stats_of(world).quarantine_bytes > 0);
     assert_int_equal(rows_status(world, key), SPEC_OK);
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + 2 * LEASE_NS);
+    world_wait_ns(world, 2 * LEASE_NS);
     struct sc_store_room room;
     sc_store_room(world->store, &room);
     assert_int_equal(room.quarantine_bytes, 0);
@@ -281,13 +274,7 @@ static void an_extent_without_whole_codes_keeps_its_rows(void **state)
     const struct sc_store_annex *annex =
         atomic_load(&sc_store_table_extent(&world->store->table, found.id)->codes);
     uint64_t at = annex->parts[0].offset + 2 * annex->stride + 40;
-    char path[128];
-    uint8_t byte;
-    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
-                   world->store->disk.segments[annex->parts[0].segment].number);
-    assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
-    byte ^= 1;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+    segment_flip(world, world->store->disk.segments[annex->parts[0].segment].number, at, 1);
     assert_int_equal(coarsen(world, piece), SPEC_E_CORRUPT);
     assert_int_equal(sc_store_coarse_find(world->store, piece).id, 0); /* nor looked at again */
     assert_int_equal(rows_status(world, key), SPEC_OK);
@@ -338,21 +325,20 @@ static void rows_wait_side_by_side_whatever_the_clock_says(void **state)
     const int64_t hours = INT64_C(3600000000000);
     for (uint32_t way = 0; way < 3; way++) {
         struct world *world = world_coded(&setups[0], 5);
-        _Atomic uint32_t never = 0;
         sc_exec_wall_set(world->exec, 5 * hours);
         for (uint64_t i = 0; i < 4; i++) {
             uint64_t key = key_store(world, 1 + i, 64);
             assert_int_equal(coarsen(world, piece_of_key(world, key)), SPEC_OK);
-            (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + LEASE_NS / 8);
+            world_wait_ns(world, LEASE_NS / 8);
         }
         uint64_t waits = stats_of(world).quarantine_bytes;
         sc_exec_wall_set(world->exec, way == 1 ? 3 * hours : -3 * hours);
         if (way == 2)
             world_reopen(world);
         assert_int_equal(stats_of(world).quarantine_bytes, waits);
-        (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + LEASE_NS / 4);
+        world_wait_ns(world, LEASE_NS / 4);
         assert_int_equal(stats_of(world).quarantine_bytes, waits);
-        (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + LEASE_NS);
+        world_wait_ns(world, LEASE_NS);
         assert_int_equal(stats_of(world).quarantine_bytes, 0);
         space_check(world->store);
         world_free(world);
@@ -391,9 +377,7 @@ static void drops_and_rows_give_pages_back_once(void **state)
                         assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
                     world_reopen(world);
                 } else {
-                    _Atomic uint32_t never = 0;
-                    (void)sc_exec_wait(world->exec, &never, 0,
-                                       sc_exec_now_ns(world->exec) + LEASE_NS / 2);
+                    world_wait_ns(world, LEASE_NS / 2);
                 }
                 space_check(world->store);
                 assert_int_equal(stats_of(world).coarse_pieces, is_coarse ? left : 0);
@@ -493,8 +477,7 @@ static void an_extent_that_could_not_give_up_its_rows_has_them(void **state)
             struct world *world = world_make(&setups[0], 6);
             keep_codes(world, true);
             world->config.lease_ns_max = LEASE_NS;
-            world->params.fault = &world->fault;
-            world->alloc.fault = &world->fault;
+            world_faults(world);
             world_open_ok(world);
             uint64_t key = key_store(world, 1, 200), piece = piece_of_key(world, key);
             sc_fault_arm(&world->fault, KINDS[kind], n);

@@ -178,15 +178,11 @@ static void damage_every_byte(uint64_t op_bytes)
     for (uint32_t part = 0; part < 2; part++)
         for (uint64_t b = 0; b < (part == 0 ? blocks.k_bytes : blocks.v_bytes); b += 5, tried++) {
             uint64_t at = start + (part == 0 ? blocks.k_at : blocks.v_at) + b;
-            uint8_t byte;
-            assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
-            byte ^= (uint8_t)(1u << b % 8);
-            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+            disk_flip(world, path, at, (uint8_t)(1u << b % 8));
             codes_load(&match, sketch, 1, false);
             assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 1, &slab));
             assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole - 1);
-            byte ^= (uint8_t)(1u << b % 8);
-            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+            disk_flip(world, path, at, (uint8_t)(1u << b % 8));
         }
     struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.bad_blocks, tried);
@@ -414,8 +410,7 @@ static void codes_give_their_pages_back_with_the_extent(void **state)
     assert_true(key_check(world, 2, true) > 0);
     for (uint32_t i = 4; i < 8; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.extent_bytes, 0);
     assert_int_equal(stats.code_bytes, 0);
@@ -434,8 +429,7 @@ static void codes_survive_every_fault(void **state)
             struct world *world = world_bare(&setups[0], 6);
             assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
             assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
-            world->params.fault = &world->fault;
-            world->alloc.fault = &world->fault;
+            world_faults(world);
             reopen(world);
             sc_fault_arm(&world->fault, KINDS[kind], n);
             build_all(world, 0);
@@ -476,8 +470,7 @@ static void codes_that_were_passed_over_wait_for_the_next_start(void **state)
     struct world *world = world_bare(&setups[0], 6);
     for (uint64_t key = 1; key <= 3; key++)
         assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
-    world->params.fault = &world->fault;
-    world->alloc.fault = &world->fault;
+    world_faults(world);
     reopen(world);
     sc_fault_arm(&world->fault, SC_FAULT_ALLOC, 0);
     build_codes(world);
@@ -743,12 +736,10 @@ static void a_damaged_table_is_never_read(void **state)
             assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
             assert_int_equal(byte, table_byte(1, part == 0 ? SC_STORE_PART_K : SC_STORE_PART_V,
                                               blocks.position));
-            byte ^= (uint8_t)(1u << b % 8);
-            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+            disk_flip(world, path, at, (uint8_t)(1u << b % 8));
             assert_int_equal(free_check(world, 1, false), 0x1f & ~(1u << 1));
             assert_int_equal(stats_of(world).bad_blocks, ++tried);
-            byte ^= (uint8_t)(1u << b % 8);
-            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+            disk_flip(world, path, at, (uint8_t)(1u << b % 8));
         }
     assert_int_equal(free_check(world, 1, false), 0x1f);
     world_free(world);

@@ -27,17 +27,6 @@ static struct world *world_hosted(const struct world_setup *setup, uint64_t host
     return world_opened(world);
 }
 
-static void load_all(struct world *world, uint64_t key)
-{
-    struct sc_store_reader *reader = world_reader(world);
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        struct loaded loaded = world_load_key(world, reader, layer, key);
-        if (loaded.status != SPEC_OK)
-            fail_msg("%s: %s", world->setup->name, world->error.text);
-    }
-    sc_store_readers_close(reader, 1);
-}
-
 static void the_second_load_reads_nothing(void **state)
 {
     (void)state;
@@ -48,13 +37,13 @@ static void the_second_load_reads_nothing(void **state)
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
         assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
-        load_all(world, 1);
+        rows_ok(world, 1);
         uint64_t before = stats_of(world).read_bytes;
         assert_true(before > 0);
-        load_all(world, 1);
+        rows_ok(world, 1);
         assert_int_equal(stats_of(world).read_bytes, before);
         world_reopen(world); /* memory is forgotten */
-        load_all(world, 1);
+        rows_ok(world, 1);
         assert_true(stats_of(world).read_bytes > 0);
         world_free(world);
     }
@@ -97,7 +86,7 @@ static void the_second_picks_read_nothing(void **state)
         }
         assert_int_equal(sc_store_piece_host_layers(world->store, match.ranges[0].piece, NULL),
                          setups[i].layout == SC_STORE_SPLIT ? 2 : 1);
-        load_all(world, 1); /* all rows of them are right */
+        rows_ok(world, 1); /* all rows of them are right */
         world_free(world);
     }
 }
@@ -192,7 +181,7 @@ static void what_ends_early_leaves_nothing(void **state)
                 }
                 sc_store_reader_cancel(reader);
             }
-            load_all(world, 1);
+            rows_ok(world, 1);
             sc_store_readers_close(reader, 1);
             world_free(world); /* asserts that nothing is pinned */
         }
@@ -209,7 +198,7 @@ static void evictions_beside_loads_are_right(void **state)
         for (uint64_t key = 1; key <= 4; key++)
             assert_int_equal(world_store(world, key, key * 7, 150), SPEC_OK);
         for (uint32_t round = 0; round < 30; round++)
-            load_all(world, round % 2 == 0 ? 1 : 2 + round / 2 % 3);
+            rows_ok(world, round % 2 == 0 ? 1 : 2 + round / 2 % 3);
         struct sc_store_host_stats stats;
         sc_store_host_stats(world->store->host, &stats);
         assert_in_range(stats.bytes_used, 1, 2u << 20);
@@ -377,14 +366,14 @@ static void what_may_not_be_read_is_not_had_from_memory(void **state)
             continue;
         assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
         assert_int_equal(whole_ranges(world, ranges), 2);
-        load_all(world, 1);
+        rows_ok(world, 1);
         struct sc_store_reader *reader = world_reader(world);
         const struct world_piece *twins[] = {&world->pieces[0], &world->pieces[1]};
         struct sc_store_range long_one = ranges[1];
         long_one.row_count++;
         assert_int_equal(world_load(world, reader, 0, &long_one, &twins[1], 1).status,
                          SPEC_E_CORRUPT);
-        load_all(world, 1);
+        rows_ok(world, 1);
         sc_store_pieces_drop(world->store, &ranges[0].piece, 1);
         assert_int_equal(world_load(world, reader, 0, ranges, twins, 1).status, SPEC_E_CORRUPT);
         assert_int_equal(world_load(world, reader, 0, &ranges[1], &twins[1], 1).rows, 64);

@@ -322,9 +322,7 @@ static void chunks_leave_with_the_rows(void **state)
     assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
     struct sc_store_coarse_extent found = sc_store_coarse_find(world->store, world->pieces[0].id);
     assert_int_not_equal(found.id, 0);
-    sc_store_coarse_mark(world->store, found.id);
-    sc_store_coarse_marked(world->store);
-    assert_int_equal(sc_store_coarse_commit(world->store, found.id, &world->error), SPEC_OK);
+    coarse_commit(world, found.id);
     assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
     struct sc_store_hosted_fill fill = {0};
     static const uint8_t bytes[64 * 1024];

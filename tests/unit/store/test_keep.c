@@ -28,15 +28,6 @@ static struct world *world_keeping(const struct world_setup *setup, uint64_t hos
     return world_opened(world);
 }
 
-static void load_all(struct world *world, uint64_t key)
-{
-    struct sc_store_reader *reader = world_reader(world);
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
-        if (world_load_key(world, reader, layer, key).status != SPEC_OK)
-            fail_msg("%s: %s", world->setup->name, world->error.text);
-    sc_store_readers_close(reader, 1);
-}
-
 static void the_next_turn_reads_nothing(void **state)
 {
     (void)state;
@@ -45,14 +36,14 @@ static void the_next_turn_reads_nothing(void **state)
         if (world == NULL)
             continue;
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        load_all(world, 1);
+        rows_ok(world, 1);
         assert_int_equal(stats_of(world).read_bytes, 0);
         assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
         assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
-        load_all(world, 1);
+        rows_ok(world, 1);
         assert_int_equal(stats_of(world).read_bytes, 0);
         world_reopen(world); /* what is on the disk is the same */
-        load_all(world, 1);
+        rows_ok(world, 1);
         assert_true(stats_of(world).read_bytes > 0);
         world_free(world);
     }
@@ -72,7 +63,7 @@ static void passes_that_are_longer_than_memory_are_right(void **state)
             for (uint64_t key = 1; key <= 3; key++) {
                 assert_int_equal(world_store(world, key, 7 * key, 200), SPEC_OK);
                 for (uint64_t other = 1; other <= key; other++)
-                    load_all(world, other);
+                    rows_ok(world, other);
                 sc_store_host_stats(world->store->host, &stats);
                 assert_in_range(stats.bytes_used, 0, sizes[s]);
             }
@@ -190,7 +181,7 @@ static void stores_beside_loads_are_right(void **state)
         assert_null(wrong);
     }
     for (uint64_t key = 1; key < 20; key++)
-        load_all(world, key);
+        rows_ok(world, key);
     world_free(world);
 }
 

@@ -215,8 +215,7 @@ static void holes_are_passed_over(void **state)
                 assert_int_equal(
                     world_load(world, reader, layer, match.ranges, match.twins, match.count).rows,
                     match.rows);
-            (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-            space_check(world->store);
+            release_all(world);
         }
         sc_store_readers_close(reader, 1);
         world_free(world);
@@ -283,16 +282,14 @@ static void the_edition_before_goes_after_the_leases(void **state)
     assert_int_equal(stats_of(world).quarantine_bytes, one);
     world_reopen(world);
     space_check(world->store);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     assert_int_equal(stats_of(world).extent_bytes, one);
     assert_int_equal(stats_of(world).quarantine_bytes, 0);
     for (uint64_t key = 2; key < 40; key++) /* some stand where it stood */
         assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
     world_reopen(world);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     for (uint64_t key = 1; key < 40; key++)
         rows_ok(world, key);
     assert_int_equal(stats_of(world).corrupt_records, 0);
@@ -301,8 +298,7 @@ static void the_edition_before_goes_after_the_leases(void **state)
     space_check(world->store);
     for (uint32_t i = 2; i < world->piece_count; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     assert_int_equal(stats_of(world).extent_bytes, 0);
     world_free(world);
 }
@@ -328,8 +324,7 @@ static void both_editions_stand_until_it_is_quiet(void **state)
     space_check(world->store);
     assert_int_equal(ordered_rows(world, 2, false), 0);
     order_all(world);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     order_host.is_loud = false;
     sc_store_build_settle(world->store);
     build_wait(world);
@@ -417,10 +412,7 @@ static void codes_are_made_of_ordered_rows(void **state)
         space_check(world->store);
         struct match match = match_of(world, 1);
         struct sc_store_sketch *sketch = sketch_make(world);
-        for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            assert_int_equal(match_load(&match, sketch, layer, setups[i].probe_row_bytes), SPEC_OK);
-            match_check(world, &match, layer, setups[i].probe_row_bytes, sketch, true);
-        }
+        match_load_ok(world, &match, sketch, setups[i].probe_row_bytes);
         sc_store_sketch_close(sketch);
         (void)key_check(world, 1, true);
         (void)key_check(world, 2, true);
@@ -442,10 +434,7 @@ static void own_probe_rows_move(void **state)
             assert_int_equal(world_store(world, key, 0, 200), SPEC_OK);
         struct match match = match_of(world, 1);
         struct sc_store_sketch *sketch = sketch_make(world);
-        for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            assert_int_equal(match_load(&match, sketch, layer, setups[i].probe_row_bytes), SPEC_OK);
-            match_check(world, &match, layer, setups[i].probe_row_bytes, sketch, true);
-        }
+        match_load_ok(world, &match, sketch, setups[i].probe_row_bytes);
         sc_store_sketch_close(sketch);
         world_free(world);
     }
@@ -465,17 +454,11 @@ static void ordered_rows_go_while_codes_stay(void **state)
             assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
             build_all(world, 0);
             order_all(world);
-            found = sc_store_coarse_find(world->store, world->pieces[world->piece_count - 1].id);
-            spec_status status = SPEC_OK;
-            for (uint32_t layer = 0; layer < 3 && found.id != 0 && status == SPEC_OK; layer++)
-                status = sc_store_coarse_check(world->store, found.id, layer);
-            found.id = status == SPEC_OK ? found.id : 0;
+            found = coarse_of(world, world->pieces[world->piece_count - 1].id);
         }
         if (waits == 0)
             (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-        sc_store_coarse_mark(world->store, found.id);
-        sc_store_coarse_marked(world->store);
-        assert_int_equal(sc_store_coarse_commit(world->store, found.id, &world->error), SPEC_OK);
+        coarse_commit(world, found.id);
         order_host.is_loud = false;
         order_all(world); /* the edition has gone: no record */
         assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
@@ -485,8 +468,7 @@ static void ordered_rows_go_while_codes_stay(void **state)
             assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
             world_reopen(world);
             space_check(world->store);
-            (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-            space_check(world->store);
+            release_all(world);
             assert_true(stats_of(world).extent_bytes < held);
         }
         assert_int_equal(stats_of(world).corrupt_records, 0);
@@ -566,8 +548,7 @@ static bool stage_try(enum sc_fault_kind kind, uint64_t n)
     struct world *world = world_make(&setups[1], 4);
     orders_on(world, 16384);
     world->config.host_bytes = 16u << 20;
-    world->params.fault = &world->fault;
-    world->alloc.fault = &world->fault;
+    world_faults(world);
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 150), SPEC_OK);
     order_all(world);

@@ -29,19 +29,6 @@ static struct world *roomy_make(const struct world_setup *setup, uint64_t seed)
     return world;
 }
 
-static void match_load_ok(const struct world *world, const struct match *match,
-                          struct sc_store_sketch *sketch, uint64_t wanted)
-{
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        spec_status status = match_load(match, sketch, layer, wanted);
-        if (status != SPEC_OK)
-            fail_msg("%s: layer %u: status %d: %s", world->setup->name, layer, (int)status,
-                     world->last_line);
-        match_check(world, match, layer, wanted, sketch, true);
-        sc_store_sketch_end(sketch);
-    }
-}
-
 static void sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too(void **state)
 {
     (void)state;
@@ -161,20 +148,14 @@ static void sketch_that_cannot_be_had_is_not_begun(void **state)
 /* Flips a byte of a layer of piece i's extent. */
 static void flip(struct world *world, uint32_t i, uint32_t layer, uint64_t offset)
 {
-    char path[128];
-    uint8_t byte;
     const struct sc_store *store = world->store;
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&store->table, world->pieces[i].id);
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
     const struct sc_store_part *part = sc_store_part_of(extent->parts, extent->part_count, layer);
-    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
-                   store->disk.segments[part->segment].number);
     offset += part->offset + (layer - part->layer_first) * extent->stride;
-    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
-    byte ^= 0x10;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    segment_flip(world, store->disk.segments[part->segment].number, offset, 0x10);
 }
 
 static void sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void **state)

@@ -158,16 +158,12 @@ static void find_segment(const char *path, uint64_t bytes, void *user)
 static void store_a_flipped_bit_fails_its_row_and_no_other_layer(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
+    struct world *world = world_new(&setups[0], 3);
     char path[256] = "";
-    uint8_t byte;
-    world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
     sc_io_sim_disk_files(world->disk, find_segment, path);
     uint64_t offset = 128 * 8 + 70 * 1024 + 5; /* layer 0: tags, then row 70: the second piece */
-    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
-    byte ^= 0x10;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    disk_flip(world, path, offset, 0x10);
     struct sc_store_reader *reader = world_reader(world);
     struct loaded loaded = world_load_key(world, reader, 0, 1);
     assert_int_equal(loaded.status, SPEC_E_CORRUPT);
@@ -247,10 +243,8 @@ static void store_rows_move_where_the_sink_says(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 3);
+        struct world *world = world_new(&setups[i], 3);
         char path[256] = "";
-        uint8_t byte;
-        world_open_ok(world);
         assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
         struct sc_store_reader *reader = world_reader(world);
         for (uint32_t layer = 0; layer < world->setup->layers; layer++)
@@ -258,9 +252,7 @@ static void store_rows_move_where_the_sink_says(void **state)
         if (i == 0) { /* layer 0: tags, then row 70, the second piece's seventh */
             uint64_t offset = 128 * 8 + 70 * 1024 + 5;
             sc_io_sim_disk_files(world->disk, find_segment, path);
-            assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
-            byte ^= 0x10;
-            assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+            disk_flip(world, path, offset, 0x10);
             expect_moved(world, reader, 0, 5, SPEC_E_CORRUPT);
         }
         sc_store_readers_close(reader, 1);
@@ -514,11 +506,7 @@ static void store_commit_of_later_pieces_only_and_with_a_skip(void **state)
     struct pass *pass = pass_make(world, 1, 40, 150); /* pieces at 40, 64, 128 */
     pass->commit.piece_first = 1;
     pass->commit.skip = 5;
-    assert_int_equal(pass_begin(pass), SPEC_OK);
-    while (pass->layer < 4)
-        assert_int_equal(pass_put(pass), SPEC_OK);
-    pass_wait(pass);
-    assert_int_equal(pass->status, SPEC_OK);
+    pass_run(pass);
     assert_int_equal(pass->first_id, 1);
     pass_note(pass);
     assert_int_equal(world->piece_count, 2);
@@ -526,11 +514,7 @@ static void store_commit_of_later_pieces_only_and_with_a_skip(void **state)
     check_all_layers(world, 1, 126);
     pass = pass_make(world, 2, 0, 64); /* nothing of it is committed */
     pass->commit.piece_first = 1;
-    assert_int_equal(pass_begin(pass), SPEC_OK);
-    while (pass->layer < 4)
-        assert_int_equal(pass_put(pass), SPEC_OK);
-    pass_wait(pass);
-    assert_int_equal(pass->status, SPEC_OK);
+    pass_run(pass);
     assert_int_equal(pass->first_id, 0);
     pass_free(pass);
     world_reopen(world);
@@ -564,11 +548,7 @@ static void store_provenance_is_kept_and_outlives_reopen_checkpoint_and_drop(voi
     world_open_ok(world);
     struct pass *pass = pass_make(world, 5, 0, 70); /* the twin expects 5 % 3 */
     pass->commit.provenance = &said;
-    assert_int_equal(pass_begin(pass), SPEC_OK);
-    while (pass->layer < world->setup->layers)
-        assert_int_equal(pass_put(pass), SPEC_OK);
-    pass_wait(pass);
-    assert_int_equal(pass->status, SPEC_OK);
+    pass_run(pass);
     pass_note(pass);
     pass_free(pass);
     assert_int_equal(world_store(world, 3, 0, 10), SPEC_OK);
@@ -1020,11 +1000,7 @@ static void store_marks_and_skip_survive_a_reopen(void **state)
     pass->commit.marks = marks;
     pass->commit.mark_count = 4;
     pass->commit.skip = 7;
-    assert_int_equal(pass_begin(pass), SPEC_OK);
-    while (pass->layer < 4)
-        assert_int_equal(pass_put(pass), SPEC_OK);
-    pass_wait(pass);
-    assert_int_equal(pass->status, SPEC_OK);
+    pass_run(pass);
     pass_free(pass);
     world_close(world);
     told_mark_count = told_skip = 0;
