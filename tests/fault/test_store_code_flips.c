@@ -37,7 +37,7 @@ static void codes_look(struct world *world, struct sc_store_sketch *sketch, stru
             match.ranges[r].is_coarse =
                 sc_store_piece_is_coarse(world->store, match.ranges[r].piece, 0);
         for (uint32_t layer = 0; layer < small.layers; layer++) {
-            if (!codes_begin(sketch, &match, layer, SC_LANE_DEMAND))
+            if (!quantised_begin(sketch, &match, layer, SC_LANE_DEMAND))
                 continue; /* a piece is void: the load is a miss */
             assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
             counts->ranges += match.count;
@@ -80,7 +80,7 @@ static void rows_lose(struct world *world)
     const struct sc_store_extent_entry *extent = extent_of(world, 2);
     uint64_t piece = extent->piece_first;
     uint64_t id = sc_store_table_piece(&world->store->table, piece)->extent;
-    coarse_commit(world, id);
+    demote_extent(world, id);
     memset(others, 0xa5, sizeof(others));
     assert_int_equal(extent->part_count, 1);
     assert_true(extent->stride * small.layers <= sizeof(others));
@@ -96,8 +96,7 @@ static struct world *world_coded(void)
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 60, 6), SPEC_OK);
     assert_int_equal(world_store(world, 2, 61, 6), SPEC_OK);
-    sc_store_build_codes(world->store);
-    build_wait(world);
+    build_quantised(world);
     rows_lose(world);
     return world;
 }

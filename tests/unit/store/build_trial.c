@@ -44,8 +44,7 @@ static void is_whole(const struct build_trial *trial, struct world *world, uint6
 static bool fault_try(const struct build_trial *trial, enum sc_fault_kind kind, uint64_t n)
 {
     struct world *world = trial->bare(trial->setup, 6);
-    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+    world_store_two(world, 200, 130);
     world_faults(world);
     reopen(trial, world);
     sc_fault_arm(&world->fault, kind, n);
@@ -104,8 +103,7 @@ void build_trial_cuts(const struct build_trial *trial, uint64_t all)
     setup.journal = 2;
     struct world *world = trial->bare(&setup, 12);
     uint32_t with_none = 0, with_all = 0, cuts = 0;
-    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+    world_store_two(world, 200, 130);
     reopen(trial, world); /* close syncs the log; the rows: */
     assert_int_equal(sc_io_file_sync(world->store->io, world->store->disk.segments[0].file, NULL),
                      SPEC_OK);

@@ -117,7 +117,7 @@ uint64_t key_check(struct world *world, uint64_t key, bool has_all)
     return count;
 }
 
-struct sc_store_coarse_extent coarse_of(struct world *world, uint64_t piece)
+struct sc_store_coarse_extent demotable_extent(struct world *world, uint64_t piece)
 {
     struct sc_store_coarse_extent found = sc_store_coarse_find(world->store, piece);
     for (uint32_t layer = 0; layer < world->setup->layers && found.id != 0; layer++)
@@ -126,7 +126,7 @@ struct sc_store_coarse_extent coarse_of(struct world *world, uint64_t piece)
     return found;
 }
 
-void coarse_commit(struct world *world, uint64_t extent)
+void demote_extent(struct world *world, uint64_t extent)
 {
     sc_store_coarse_mark(world->store, extent);
     sc_store_coarse_marked(world->store);

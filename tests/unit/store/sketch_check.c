@@ -82,8 +82,8 @@ bool keys_begin(struct sc_store_sketch *sketch, const struct match *match, uint3
                                                .probe_row_bytes = probe_row_bytes});
 }
 
-bool codes_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
-                 enum sc_exec_lane lane)
+bool quantised_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+                     enum sc_exec_lane lane)
 {
     return sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
                                                                         .lane = lane,

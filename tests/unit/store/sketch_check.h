@@ -30,11 +30,11 @@ uint64_t copy_of(const struct world *world, uint64_t piece);
 void match_check(const struct world *world, const struct match *match, uint32_t layer,
                  uint64_t wanted, const struct sc_store_sketch *sketch, bool tags_too);
 
-/* sc_store_sketch_begin of the match's keys and tags, or of its codes. */
+/* sc_store_sketch_begin of the match's probe keys and tags, or of its quantised rows. */
 bool keys_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
                 enum sc_exec_lane lane, uint64_t probe_row_bytes);
-bool codes_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
-                 enum sc_exec_lane lane);
+bool quantised_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+                     enum sc_exec_lane lane);
 
 spec_status match_load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
                        uint64_t wanted);

@@ -419,6 +419,12 @@ spec_status world_store(struct world *world, uint64_t key, uint64_t first_positi
     return status;
 }
 
+void world_store_two(struct world *world, uint32_t rows_1, uint32_t rows_2)
+{
+    assert_int_equal(world_store(world, 1, 0, rows_1), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, rows_2), SPEC_OK);
+}
+
 /* ---- Reading -------------------------------------------------------------------------------- */
 
 struct loaded world_load(struct world *world, struct sc_store_reader *reader, uint32_t layer,

@@ -176,6 +176,9 @@ void pass_free(struct pass *pass);
 /* Stores a whole pass; the status of begin, the worst layer, or commit. */
 spec_status world_store(struct world *world, uint64_t key, uint64_t first_position, uint32_t rows);
 
+/* Keys 1 and 2, of so many rows each, from their first on. */
+void world_store_two(struct world *world, uint32_t rows_1, uint32_t rows_2);
+
 /* ---- Reading -------------------------------------------------------------------------------- */
 
 struct loaded {

@@ -150,8 +150,7 @@ static void average_of_void_pieces_is_left_out_and_forgotten(void **state)
 {
     (void)state;
     struct world *world = average_world(4);
-    assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    world_store_two(world, 128, 64);
     const uint64_t ids[] = {1, 2, 3};
     assert_int_equal(put(world, ids, 3, 5), SPEC_OK);
     sc_store_piece_drop(world->store, 2);
@@ -202,8 +201,7 @@ static void average_longer_than_a_record_is_refused(void **state)
     struct world *world = world_make(&setup, 6);
     world->config.chunk_tokens = 4096;
     world_open_ok(world);
-    assert_int_equal(world_store(world, 1, 0, 4096), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 2047), SPEC_OK);
+    world_store_two(world, 4096, 2047);
     uint16_t *codes = calloc(64 * 4096, sizeof(*codes));
     assert_non_null(codes);
     struct sc_store_average averages[2] = {{1, 1, 4096, codes}, {2, 1, 2047, codes}};

@@ -231,8 +231,7 @@ static void build_gives_its_pages_back_with_the_extent(void **state)
     (void)state;
     struct world *world = world_bare(&setups[0], 3);
     world->config.lease_ns_max = 1000000000;
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    world_store_two(world, 256, 256);
     reopen(world, setups[0].probe_row_bytes);
     struct sc_store_stats before, after;
     sc_store_stats(world->store, &before);
@@ -263,8 +262,7 @@ static void build_takes_no_keys_of_damaged_rows(void **state)
 {
     (void)state;
     struct world *world = world_bare(&setups[0], 4);
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    world_store_two(world, 256, 256);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
     uint64_t offset = extent->parts[0].offset + 2 * extent->stride + extent->row_offset + 77777;
     reopen(world, setups[0].probe_row_bytes);
@@ -290,8 +288,7 @@ static void build_ends_with_the_store_at_any_step(void **state)
     bool ended = false;
     for (uint32_t steps = 0; !ended; steps++) {
         struct world *world = world_bare(&setups[0], 6);
-        assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+        world_store_two(world, 200, 130);
         reopen(world, setups[0].probe_row_bytes);
         sc_store_build_start(world->store, steps % 2 == 0 ? 0 : 100u << 20);
         for (uint32_t s = 0; s < steps && build_runs(world); s++)

@@ -47,8 +47,7 @@ static uint64_t key_store(struct world *world, uint64_t key, uint64_t count)
             }
     }
     assert_int_equal(world_store(world, key, 0, count), SPEC_OK);
-    sc_store_build_codes(world->store);
-    build_wait(world);
+    build_quantised(world);
     return key;
 }
 
@@ -88,7 +87,7 @@ static uint64_t codes_of(struct world *world, uint64_t key, bool is_coarse)
     for (uint64_t r = 0; r < match.count; r++)
         match.ranges[r].is_coarse = is_coarse;
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        assert_true(codes_begin(sketch, &match, layer, SC_LANE_DEMAND));
+        assert_true(quantised_begin(sketch, &match, layer, SC_LANE_DEMAND));
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
         count += codes_check(world, &match, 0, layer, false, sketch);
     }
@@ -257,8 +256,7 @@ static void an_extent_without_whole_codes_keeps_its_rows(void **state)
         static uint8_t scales[SCALE_BYTES], codes[256 * K_CODE_BYTES];
         bool is_raw = false;
         assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
-        sc_store_build_codes(world->store);
-        build_wait(world);
+        build_quantised(world);
         struct world_piece twin = {.key = key, .row_count = 64};
         for (uint32_t layer = 0; layer < setups[0].layers; layer++)
             is_raw = is_raw || !expected(world, &twin, 0, layer, SC_STORE_PART_K, scales, codes);

@@ -113,8 +113,7 @@ static void codes_of_a_part_are_those_of_its_rows(void **state)
         struct world *world = world_bare(&setups[i], 8);
         reopen(world);
         assert_int_equal(world_store(world, 4, 0, 200), SPEC_OK);
-        sc_store_build_codes(world->store);
-        build_wait(world);
+        build_quantised(world);
         struct sc_store_sketch *sketch = sketch_make(world);
         struct match match = {.count = 0};
         match_add(&match, &world->pieces[0], 11, 50);
@@ -218,8 +217,8 @@ static void parts_of_blocks_come_all_or_the_load_fails(void **state)
             sc_fault_arm(&world->fault, SC_FAULT_COMPLETION, i == 0 ? (int64_t)n : INT64_MAX);
             sc_io_sim_fault_scope(world->disk, "/seg-");
             sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, i == 1 ? n : UINT64_MAX);
-            assert_true(codes_begin(sketch, &match, 0, SC_LANE_DEMAND));
-            assert_true(codes_begin(sketch, &match, 1, SC_LANE_DEMAND));
+            assert_true(quantised_begin(sketch, &match, 0, SC_LANE_DEMAND));
+            assert_true(quantised_begin(sketch, &match, 1, SC_LANE_DEMAND));
             spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
             if (i == 0)
                 fires = atomic_load(&world->fault.fired[SC_FAULT_COMPLETION]);
@@ -248,11 +247,11 @@ static void reads_of_an_ended_load_keep_their_memory(void **state)
     for (uint64_t steps = 0; is_there == 0; steps++) {
         sc_store_sketch_end(sketch);
         assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
-        assert_true(codes_begin(sketch, &match, 0, SC_LANE_DEMAND));
+        assert_true(quantised_begin(sketch, &match, 0, SC_LANE_DEMAND));
         for (uint64_t i = 0; i < steps; i++)
             (void)sc_exec_step_one(world->exec);
         is_there += sc_store_sketch_state(sketch) == SPEC_OK;
-        assert_true(codes_begin(sketch, &match, 1, SC_LANE_DEMAND));
+        assert_true(quantised_begin(sketch, &match, 1, SC_LANE_DEMAND));
         flew += sc_store_sketch_bytes_used(world->store) == 2 * each;
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
         assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole);
@@ -273,7 +272,7 @@ static void queued_reads_of_ended_loads_keep_nothing(void **state)
     struct match match;
     struct world *world = world_coded(200, &sketch, &match);
     for (uint32_t i = 0; i < 40; i++) {
-        assert_true(codes_begin(sketch, &match, i % 2, SC_LANE_SPECULATIVE));
+        assert_true(quantised_begin(sketch, &match, i % 2, SC_LANE_SPECULATIVE));
         sc_store_sketch_end(sketch);
         assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
     }
@@ -307,7 +306,7 @@ static void a_piece_that_goes_during_a_load_fails_it(void **state)
             assert_true(whole.count == 40);
             for (uint64_t i = 0; i < 30; i++)
                 match_add(&match, whole.twins[i], 0, whole.twins[i]->row_count);
-            assert_true(codes_begin(sketch, &match, 0, SC_LANE_DEMAND));
+            assert_true(quantised_begin(sketch, &match, 0, SC_LANE_DEMAND));
             sc_store_piece_drop(world->store, whole.twins[gone]->id);
             spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
             assert_int_equal(status, gone < 30 ? SPEC_E_CORRUPT : SPEC_OK);
@@ -395,8 +394,7 @@ static void codes_give_their_pages_back_with_the_extent(void **state)
     (void)state;
     struct world *world = world_bare(&setups[0], 3);
     world->config.lease_ns_max = 1000000000;
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    world_store_two(world, 256, 256);
     reopen(world);
     build_all(world, 0);
     for (uint32_t i = 0; i < 4; i++)
@@ -427,8 +425,7 @@ static void codes_survive_every_fault(void **state)
     for (uint32_t kind = 0; kind < 4; kind++)
         for (uint64_t n = 0;; n++) {
             struct world *world = world_bare(&setups[0], 6);
-            assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-            assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+            world_store_two(world, 200, 130);
             world_faults(world);
             reopen(world);
             sc_fault_arm(&world->fault, KINDS[kind], n);
@@ -456,12 +453,6 @@ static void codes_survive_every_fault(void **state)
         }
 }
 
-static void build_codes(struct world *world)
-{
-    sc_store_build_codes(world->store);
-    build_wait(world);
-}
-
 /* A run that ends for want of memory goes on where it stopped; what it passed over waits for the
  * next start, however much is stored meanwhile. */
 static void codes_that_were_passed_over_wait_for_the_next_start(void **state)
@@ -473,18 +464,18 @@ static void codes_that_were_passed_over_wait_for_the_next_start(void **state)
     world_faults(world);
     reopen(world);
     sc_fault_arm(&world->fault, SC_FAULT_ALLOC, 0);
-    build_codes(world);
+    build_quantised(world);
     assert_int_equal(atomic_load(&world->fault.fired[SC_FAULT_ALLOC]), 1);
     assert_int_equal(stats_of(world).built_pieces, 0);
-    build_codes(world); /* it stopped at the first */
+    build_quantised(world); /* it stopped at the first */
     assert_int_equal(stats_of(world).built_pieces, 6);
     assert_int_equal(world_store(world, 4, 0, 128), SPEC_OK);
     assert_int_equal(world_store(world, 5, 0, 128), SPEC_OK);
     sc_fault_arm(&world->fault, SC_FAULT_READ, 0);
-    build_codes(world);
+    build_quantised(world);
     assert_int_equal(stats_of(world).built_pieces, 8); /* key 4 is passed over */
     assert_int_equal(world_store(world, 6, 0, 128), SPEC_OK);
-    build_codes(world);
+    build_quantised(world);
     assert_int_equal(stats_of(world).built_pieces, 10);
     build_all(world, 0);
     assert_int_equal(stats_of(world).built_pieces, 12);

@@ -3,7 +3,7 @@
  *
  * Threads: one, but the last test: six. */
 #include "store/cache/residents.h"
-#include "tests/unit/store/host_fixture.h"
+#include "tests/unit/store/host_tier_fixture.h"
 
 #include <pthread.h>
 

@@ -264,8 +264,7 @@ static void chunks_are_counted_as_layers(void **state)
     static const struct tiers dual = {4u << 20, 4u << 20, SC_POLICY_SCORE};
     struct world *world = world_tiers(&setups[0], &dual, 16384);
     uint32_t risen = 7;
-    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    world_store_two(world, 300, 64);
     order_all(world);
     uint64_t piece = world->pieces[1].id;
     assert_int_equal(sc_store_piece_host_layers(world->store, piece, &risen), 0);
@@ -322,7 +321,7 @@ static void chunks_leave_with_the_rows(void **state)
     assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
     struct sc_store_coarse_extent found = sc_store_coarse_find(world->store, world->pieces[0].id);
     assert_int_not_equal(found.id, 0);
-    coarse_commit(world, found.id);
+    demote_extent(world, found.id);
     assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
     struct sc_store_hosted_fill fill = {0};
     static const uint8_t bytes[64 * 1024];

@@ -134,8 +134,7 @@ static void hot_rows_are_the_extents(void **state)
         struct world *world = world_hot(&setups[i], 7);
         if (world == NULL)
             continue;
-        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
+        world_store_two(world, 300, 250);
         assert_int_equal(hot_count(world, 1), 0);
         build_all(world, 0);
         space_check(world->store);
@@ -212,8 +211,7 @@ static void what_is_not_known_is_built_when_it_is_asked_for(void **state)
 {
     (void)state;
     struct world *world = world_hot(&setups[0], 4);
-    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    world_store_two(world, 300, 256);
     known_from = UINT64_MAX;
     build_all(world, 0);
     assert_int_equal(stats_of(world).hot_bytes, 0);
@@ -275,8 +273,7 @@ static void a_damaged_block_is_forgotten(void **state)
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct world *world = world_hot(&setups[i], 4);
-        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+        world_store_two(world, 300, 256);
         build_all(world, 0);
         struct match match = match_of(world, 1);
         block_damage(world, 1, 1, 20000);
@@ -323,8 +320,7 @@ static void pages_go_with_the_extent(void **state)
 {
     (void)state;
     struct world *world = world_hot(&setups[0], 3);
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    world_store_two(world, 256, 256);
     build_all(world, 0);
     for (uint32_t i = 0; i < 4; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
@@ -355,11 +351,11 @@ static void pages_go_with_the_rows(void **state)
         assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
         build_all(world, 0);
         uint64_t piece = world->pieces[world->piece_count - 1].id;
-        found = coarse_of(world, piece);
+        found = demotable_extent(world, piece);
         if (found.id == 0)
             continue;
         uint64_t held = stats_of(world).hot_bytes;
-        coarse_commit(world, found.id);
+        demote_extent(world, found.id);
         space_check(world->store);
         for (uint32_t round = 0; round < 2; round++) { /* the second has its pages back */
             assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);

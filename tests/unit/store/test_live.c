@@ -724,8 +724,7 @@ static void codes_are_right_while_others_take_frames(void **state)
             keys += world_store(world, keys + 1, keys % 64, 150) == SPEC_OK;
         atomic_store(&taker.ends, true);
         assert_int_equal(pthread_join(taker.thread, NULL), 0);
-        sc_store_build_codes(world->store);
-        build_wait(world);
+        build_quantised(world);
         print_message("%s: %u of %u pieces were coded later\n", setups[i].name,
                       (unsigned)stats_of(world).built_pieces, world->piece_count);
         all_have_codes(world, keys);

@@ -607,22 +607,13 @@ static void annex_gives_nothing(struct world *world)
 {
     struct sc_store_sketch *sketch = NULL;
     struct sc_store_slab slab;
-    struct sc_store_range range = {world->pieces[0].id, 0, 64, 0};
+    const struct match match = {.ranges = {{world->pieces[0].id, 0, 64, 0}}, .count = 1};
     assert_int_equal(sc_store_sketch_open(world->store, 64, &sketch, NULL), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
-        assert_true(
-            sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                         .lane = SC_LANE_DEMAND,
-                                                                         .ranges = &range,
-                                                                         .range_count = 1,
-                                                                         .is_codes = true}));
+        assert_true(quantised_begin(sketch, &match, layer, SC_LANE_DEMAND));
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
         assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
-        if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                         .lane = SC_LANE_DEMAND,
-                                                                         .ranges = &range,
-                                                                         .range_count = 1,
-                                                                         .probe_row_bytes = 18}))
+        if (keys_begin(sketch, &match, layer, SC_LANE_DEMAND, 18))
             assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_E_CORRUPT);
     }
     sc_store_sketch_close(sketch);

@@ -65,8 +65,7 @@ static void rows_are_what_was_stored(void **state)
         struct world *world = world_ordered(&setups[i], 7, i % 2 == 0 ? 128 : 16384);
         if (world == NULL)
             continue;
-        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
+        world_store_two(world, 300, 250);
         assert_int_equal(ordered_rows(world, 1, false), 0);
         order_all(world);
         assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
@@ -308,8 +307,7 @@ static void both_editions_stand_until_it_is_quiet(void **state)
 {
     (void)state;
     struct world *world = world_bare(&setups[0], 3);
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 128), SPEC_OK);
+    world_store_two(world, 256, 128);
     order_host.is_loud = true;
     order_all(world);
     assert_true(order_host.asked > 0);
@@ -401,8 +399,7 @@ static void codes_are_made_of_ordered_rows(void **state)
         orders_on(world, 16384);
         world->params.probe_row_bytes = 0;
         world_open_ok(world);
-        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 300), SPEC_OK);
+        world_store_two(world, 300, 300);
         order_all(world);
         world_close(world);
         keep_codes(world, true);
@@ -454,11 +451,11 @@ static void ordered_rows_go_while_codes_stay(void **state)
             assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
             build_all(world, 0);
             order_all(world);
-            found = coarse_of(world, world->pieces[world->piece_count - 1].id);
+            found = demotable_extent(world, world->pieces[world->piece_count - 1].id);
         }
         if (waits == 0)
             (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-        coarse_commit(world, found.id);
+        demote_extent(world, found.id);
         order_host.is_loud = false;
         order_all(world); /* the edition has gone: no record */
         assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);

@@ -233,8 +233,7 @@ static void sketch_takes_blocks_of_the_pool_while_it_is_begun(void **state)
     struct sc_store_stats stats;
     world->params.sketch_bytes_max = 5 * block + 4096;
     world_open_ok(world);
-    assert_int_equal(world_store(world, 1, 0, 1024), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    world_store_two(world, 1024, 64);
     match_key(world, &matches[0], 1);
     match_key(world, &matches[1], 2);
     for (uint32_t i = 0; i < 4; i++)

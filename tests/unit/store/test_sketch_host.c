@@ -38,8 +38,7 @@ static void store_all(struct world *world)
         assert_int_equal(world_store(world, key, 10 * key, 300), SPEC_OK);
         assert_int_equal(world_store(world, key, 10 * key + 300, 23), SPEC_OK);
     }
-    sc_store_build_codes(world->store);
-    build_wait(world);
+    build_quantised(world);
 }
 
 static struct sc_store_sketch_want want_of(const struct match *match, enum want want,

@@ -1024,8 +1024,7 @@ static void refused_piece_is_dropped_for_good(bool by_hash)
     struct world *world = world_make(&setups[0], 3);
     struct sc_store_stats stats;
     world_open_ok(world);
-    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    world_store_two(world, 64, 64);
     world_close(world);
     world->refuse_id = by_hash ? 0 : 1;
     world->params.piece_holds = by_hash ? first_does_not_hold : NULL;

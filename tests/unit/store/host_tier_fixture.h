@@ -2,8 +2,8 @@
  *
  * Holds: done asserts that nothing was allocated since, and that all of it was freed.
  * Threads: any, once it is open. */
-#ifndef SC_TESTS_UNIT_STORE_HOST_FIXTURE_H
-#define SC_TESTS_UNIT_STORE_HOST_FIXTURE_H
+#ifndef SC_TESTS_UNIT_STORE_HOST_TIER_FIXTURE_H
+#define SC_TESTS_UNIT_STORE_HOST_TIER_FIXTURE_H
 
 #include "store/cache/host.h"
 #include "tests/unit/cases.h"
