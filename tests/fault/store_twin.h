@@ -7,33 +7,12 @@
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup twin_setups[] = {
-    {.name = "paired, 3 layers of 96-byte rows with probe rows",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 48,
-     .probe_row_bytes = 18,
-     .disk_bytes = 4u << 20,
-     .segment_bytes = 1u << 20,
-     .op_bytes = 64u << 10,
-     .journal = 1},
-    {.name = "split, 2 layers of 400-byte rows with probe rows",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 200,
-     .probe_row_bytes = 64,
-     .disk_bytes = 4u << 20,
-     .segment_bytes = 1u << 20,
-     .op_bytes = 64u << 10,
-     .journal = 1},
-    {.name = "paired, 5 layers of 4 KiB rows",
-     .backend = SC_BACKEND_SIM,
-     .layers = 5,
-     .k_row_bytes = 2048,
-     .disk_bytes = 8u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 128u << 10,
-     .journal = 1},
+    {"paired, 3 layers of 96-byte rows with probe rows", WORLD_ON(SIM, 0),
+     WORLD_SHAPE(PAIRED, 3, 48, 18), WORLD_DISK(4, 1, 64), .journal = 1},
+    {"split, 2 layers of 400-byte rows with probe rows", WORLD_ON(SIM, 0),
+     WORLD_SHAPE(SPLIT, 2, 200, 64), WORLD_DISK(4, 1, 64), .journal = 1},
+    {"paired, 5 layers of 4 KiB rows", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 5, 2048, 0),
+     WORLD_DISK(8, 2, 128), .journal = 1},
 };
 #define TWIN_SETUPS (sizeof(twin_setups) / sizeof(twin_setups[0]))
 
@@ -107,11 +86,7 @@ static inline void twin_sketch(struct twin *twin, uint32_t layer, const struct m
     uint64_t wanted = random_below(&twin->random, world->setup->probe_row_bytes / 2 + 1) * 2;
     if (sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, &sketch, NULL) != SPEC_OK)
         return; /* no memory */
-    if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                     .lane = SC_LANE_SPECULATIVE,
-                                                                     .ranges = match->ranges,
-                                                                     .range_count = match->count,
-                                                                     .probe_row_bytes = wanted})) {
+    if (keys_begin(sketch, match, layer, SC_LANE_SPECULATIVE, wanted)) {
         if (random_below(&twin->random, 3) == 0)
             sc_store_sketch_end(sketch);
         else if (sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK)

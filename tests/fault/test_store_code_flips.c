@@ -13,13 +13,8 @@
 #define LOG_MAX      (16u << 10)
 #define EVERY        SAMPLE_OF(1u, 11u) /* one bit of so many is flipped */
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 2,
-                                         .k_row_bytes = 80,
-                                         .disk_bytes = 4u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10};
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 80, 0),
+                                         WORLD_DISK(4, 1, 64)};
 
 struct counts {
     uint64_t flips, ranges, coded, rows_ok, rows_missed;
@@ -27,28 +22,19 @@ struct counts {
 
 static void bit_flip(struct world *world, const char *path, uint64_t bit)
 {
-    uint8_t byte;
-    assert_true(sc_io_sim_disk_peek(world->disk, path, bit / 8, &byte, 1));
-    byte ^= (uint8_t)(1u << bit % 8);
-    assert_true(sc_io_sim_disk_poke(world->disk, path, bit / 8, &byte, 1));
+    disk_flip(world, path, bit / 8, (uint8_t)(1u << bit % 8));
 }
 
 /* Codes of both keys, as a load takes them: a range's rows are asked for unless it is coarse. */
 static void codes_look(struct world *world, struct sc_store_sketch *sketch, struct counts *counts)
 {
     for (uint64_t key = 1; key <= 2; key++) {
-        struct match match = {.count = 0};
-        match_key(world, &match, key);
+        struct match match = match_of(world, key);
         for (uint64_t r = 0; r < match.count; r++)
             match.ranges[r].is_coarse =
                 sc_store_piece_is_coarse(world->store, match.ranges[r].piece, 0);
         for (uint32_t layer = 0; layer < small.layers; layer++) {
-            if (!sc_store_sketch_begin(sketch,
-                                       &(struct sc_store_sketch_want){.layer = layer,
-                                                                      .lane = SC_LANE_DEMAND,
-                                                                      .ranges = match.ranges,
-                                                                      .range_count = match.count,
-                                                                      .is_codes = true}))
+            if (!quantised_begin(sketch, &match, layer, SC_LANE_DEMAND))
                 continue; /* a piece is void: the load is a miss */
             assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
             counts->ranges += match.count;
@@ -91,9 +77,7 @@ static void rows_lose(struct world *world)
     const struct sc_store_extent_entry *extent = extent_of(world, 2);
     uint64_t piece = extent->piece_first;
     uint64_t id = sc_store_table_piece(&world->store->table, piece)->extent;
-    sc_store_coarse_mark(world->store, id);
-    sc_store_coarse_marked(world->store);
-    assert_int_equal(sc_store_coarse_commit(world->store, id, &world->error), SPEC_OK);
+    demote_extent(world, id);
     memset(others, 0xa5, sizeof(others));
     assert_int_equal(extent->part_count, 1);
     assert_true(extent->stride * small.layers <= sizeof(others));
@@ -109,8 +93,7 @@ static struct world *world_coded(void)
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 60, 6), SPEC_OK);
     assert_int_equal(world_store(world, 2, 61, 6), SPEC_OK);
-    sc_store_build_codes(world->store);
-    build_wait(world);
+    build_quantised(world);
     rows_lose(world);
     return world;
 }

@@ -252,8 +252,7 @@ static void fault_power_cuts_leave_right_rows_or_none(void **state)
             uint32_t before = world->piece_count;
             twin_store(&twin);
             uint32_t added = world->piece_count - before;
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             space_check(world->store);
             assert_int_equal(world->open_count, before + added);
         }
@@ -352,12 +351,10 @@ static void fault_free_threads_write_read_and_drop_at_once(void **state)
         assert_true(producers[i].seen_free > 0);
     }
     space_check(world->store);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.corrupt_rows, 0);
     assert_int_equal(stats.piece_count, 4 * 8 * 3);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_int_equal(world->open_count, 4 * 8 * 3);
     space_check(world->store);
     world_free(world);

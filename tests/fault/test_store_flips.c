@@ -21,14 +21,8 @@ struct counts {
     uint64_t flips, rows, missed, refused, sketches, sketches_bad;
 };
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 2,
-                                         .k_row_bytes = 80,
-                                         .probe_row_bytes = 34,
-                                         .disk_bytes = 4u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10};
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 80, 34),
+                                         WORLD_DISK(4, 1, 64)};
 
 static void list_file(const char *path, uint64_t bytes, void *user)
 {
@@ -46,12 +40,7 @@ static void sketch_key(struct world *world, struct sc_store_sketch *sketch, uint
     for (uint32_t i = 0; i < world->piece_count; i++)
         if (world->pieces[i].key == key && world->pieces[i].seen)
             match_add(&match, &world->pieces[i], 0, world->pieces[i].row_count);
-    if (!sc_store_sketch_begin(
-            sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                   .lane = SC_LANE_DEMAND,
-                                                   .ranges = match.ranges,
-                                                   .range_count = match.count,
-                                                   .probe_row_bytes = small.probe_row_bytes}))
+    if (!keys_begin(sketch, &match, layer, SC_LANE_DEMAND, small.probe_row_bytes))
         return;
     bool good = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK;
     if (good)
@@ -92,10 +81,7 @@ static void open_and_load(struct world *world, struct counts *counts)
 
 static void flip(struct world *world, const char *path, uint64_t offset)
 {
-    uint8_t byte;
-    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
-    byte ^= (uint8_t)(1u << (offset % 8));
-    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    disk_flip(world, path, offset, (uint8_t)(1u << (offset % 8)));
 }
 
 /* Log and identity: read by open, which may cut the log. */

@@ -6,15 +6,7 @@
 #include "base/fault.h"
 #include "hashing/radix_internal.h"
 #include "tests/sim/radix_check.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/cases.h"
 
 static const uint8_t FIXTURE_SECRET[SC_CHAIN_SECRET_BYTES] = {7, 1, 4};
 

@@ -3,16 +3,10 @@
  *
  * Threads: one. */
 #include "hashing/chain.h"
+#include "tests/unit/cases.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
 #include <json-c/json.h>
 
 #define TOKENS_MAX 1024

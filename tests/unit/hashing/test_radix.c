@@ -4,35 +4,7 @@
  * Holds: work is counted in steps, never in time.
  * Threads: one. The others: test_radix_random.c, test_radix_threads.c */
 #include "hashing/radix_internal.h"
-#include "tests/unit/hashing/radix_fixture.h"
-
-#define CHUNK  64u
-#define MIB    (UINT64_C(1) << 20)
-#define LENGTH 200u
-
-static const struct sc_sha256 root_a = {{1, 2}};
-static const struct sc_sha256 root_b = {{3, 4}};
-
-/* Prompt tokens that differ everywhere from those of another seed. */
-static void make_tokens(uint32_t *tokens, uint64_t count, uint32_t seed)
-{
-    for (uint64_t i = 0; i < count; i++)
-        tokens[i] = (uint32_t)(i * 2654435761u + seed * 40503u + 1);
-}
-
-static int open_index(void **state)
-{
-    static struct fixture fx;
-    fixture_open(&fx, CHUNK, 64 * MIB);
-    *state = &fx;
-    return 0;
-}
-
-static int close_index(void **state)
-{
-    fixture_close(*state);
-    return 0;
-}
+#include "tests/unit/hashing/radix_case.h"
 
 /* ---- matching ------------------------------------------------------------------------------ */
 
@@ -40,8 +12,7 @@ static void empty_index_matches_nothing(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, LENGTH);
     struct sc_radix_match match = pin_of(fx, &prompt);
     assert_int_equal(match.token_count, 0);
     assert_int_equal(match.segment_count, 0);
@@ -56,9 +27,7 @@ static void divergence_is_found_at_every_offset(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 10);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 10);
     assert_int_equal(matched(fx, &prompt), LENGTH);
     for (uint64_t at = 0; at < LENGTH; at++) {
         tokens[at] ^= 1;
@@ -78,9 +47,7 @@ static void segments_say_where_the_rows_are(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 10);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 10);
     struct sc_radix_segment segments[4];
     struct sc_radix_match match;
     struct sc_radix_query query = query_of(&prompt);
@@ -168,9 +135,7 @@ static void match_allocates_nothing(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 10);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 10);
     sc_alloc_seal(&fx->alloc);
     struct sc_radix_match match = pin_of(fx, &prompt);
     sc_radix_unpin(fx->index, match.last);
@@ -219,9 +184,7 @@ static void split_at(struct fixture *fx, uint64_t at)
     }
     sc_radix_unpin(fx->index, before.last);
     struct sc_radix_ref root = root_of(fx, &root_a);
-    struct sc_radix_stats stats;
-    sc_radix_stats(fx->index, &stats);
-    uint64_t runs = stats.runs;
+    uint64_t runs = stats_of(fx).runs;
     assert_int_equal(sc_radix_remove(fx->index, root, SC_RADIX_RUN, &fx->removal), SPEC_OK);
     assert_int_equal(fx->removed_tokens, 2 * LENGTH - at);
     assert_int_equal(fx->removed_runs, runs);
@@ -239,32 +202,25 @@ static void one_run_splits_at_each_of_its_tokens(void **state)
 {
     struct fixture *fx = *state;
     uint32_t base[CHUNK];
-    make_tokens(base, CHUNK, 1);
-    struct prompt prompt = {root_a, base, CHUNK, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, base, CHUNK, 1);
     for (uint64_t i = 1; i < CHUNK; i++) {
         uint64_t at = (i * 29) % CHUNK; /* every offset, mixed order */
         uint32_t other[CHUNK];
-        memcpy(other, base, sizeof(other));
-        other[at] ^= 1;
-        struct prompt parted = {root_a, other, CHUNK, NULL, 0};
+        struct prompt parted = prompt_part(&prompt, other, at);
         assert_int_equal(matched(fx, &parted), at);
         store_all(fx, &parted, CHUNK, 100 + at);
         assert_int_equal(matched(fx, &parted), CHUNK);
         assert_int_equal(matched(fx, &prompt), CHUNK);
     }
     fixture_check(fx);
-    struct sc_radix_stats stats;
-    sc_radix_stats(fx->index, &stats);
-    assert_int_equal(stats.splits, CHUNK - 1);
+    assert_int_equal(stats_of(fx).splits, CHUNK - 1);
 }
 
 static void first_copy_wins_and_only_the_rest_is_added(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, LENGTH);
     struct sc_radix_inserted inserted;
     assert_int_equal(insert_run(fx, &prompt, 0, 20, 1, &inserted, NULL), SPEC_OK);
     assert_int_equal(inserted.new_count, 20);
@@ -348,16 +304,13 @@ static void roots_are_worlds_of_their_own(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt a = {root_a, tokens, LENGTH, NULL, 0};
+    struct prompt a = prompt_make(tokens, LENGTH);
     struct prompt b = {root_b, tokens, LENGTH, NULL, 0};
     store_all(fx, &a, CHUNK, 1);
     assert_int_equal(matched(fx, &b), 0);
     store_all(fx, &b, CHUNK, 9);
     assert_int_equal(matched(fx, &b), LENGTH);
-    struct sc_radix_stats stats;
-    sc_radix_stats(fx->index, &stats);
-    assert_int_equal(stats.roots, 2);
+    assert_int_equal(stats_of(fx).roots, 2);
     assert_int_equal(sc_radix_remove(fx->index, root_of(fx, &root_a), SC_RADIX_RUN, &fx->removal),
                      SPEC_OK);
     assert_int_equal(matched(fx, &a), 0);
@@ -371,8 +324,7 @@ static void orphans_are_refused(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, LENGTH);
     struct sc_radix_inserted inserted;
     struct spec_error error = {.struct_size = sizeof(error)};
     assert_int_equal(insert_run(fx, &prompt, 1, 2, 1, &inserted, &error), SPEC_E_STALE);
@@ -390,8 +342,7 @@ static void wrong_insertions_are_refused(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, LENGTH);
     struct sc_radix_inserted inserted;
     assert_int_equal(insert_run(fx, &prompt, 0, 64, 1, &inserted, NULL), SPEC_OK);
     const struct sc_radix_insertion good = {.root = root_a,
@@ -528,8 +479,7 @@ static void stale_refs_are_known(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, CHUNK);
     struct sc_radix_inserted inserted;
     assert_int_equal(insert_run(fx, &prompt, 0, CHUNK, 1, &inserted, NULL), SPEC_OK);
     struct sc_radix_segment segment;
@@ -570,9 +520,7 @@ static void equal_chain_hashes_are_refused(void **state)
     struct sc_radix_inserted inserted;
     assert_int_equal(insert_run(fx, &second, 0, CHUNK, 2, &inserted, NULL), SPEC_E_CORRUPT);
     assert_int_equal(matched(fx, &second), 40);
-    struct sc_radix_stats stats;
-    sc_radix_stats(fx->index, &stats);
-    assert_int_equal(stats.collisions, 1);
+    assert_int_equal(stats_of(fx).collisions, 1);
     struct spec_error error = {.struct_size = sizeof(error)};
     assert_int_equal(sc_radix_check(fx->index, &error), SPEC_E_CORRUPT); /* and it is noticed */
     assert_non_null(strstr(error.text, "chain hash"));
@@ -638,9 +586,7 @@ static void a_run_that_was_just_entered_is_found_until_it_is_hidden(void **state
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, 2 * CHUNK, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, 2 * CHUNK, 1);
     struct sc_radix_match match = pin_of(fx, &prompt);
     struct sc_chain chain;
     sc_chain_init(&chain, sc_radix_secret(fx->index), &root_a, CHUNK);
@@ -662,9 +608,7 @@ static void pins_guard_the_path_to_the_root(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 1);
     struct prompt part = prompt;
     part.count = 100; /* pinned inside the second run */
     struct sc_radix_match match = pin_of(fx, &part);
@@ -680,10 +624,8 @@ static void pins_guard_the_path_to_the_root(void **state)
     assert_int_equal(remove_at(fx, &prompt, 0, SC_RADIX_RUN), SPEC_OK);
     assert_int_equal(fx->removed_tokens, LENGTH);
     assert_int_equal(matched(fx, &prompt), 0);
-    struct sc_radix_stats stats;
-    sc_radix_stats(fx->index, &stats);
-    assert_int_equal(stats.roots, 0);
-    assert_int_equal(stats.runs, 0);
+    assert_int_equal(stats_of(fx).roots, 0);
+    assert_int_equal(stats_of(fx).runs, 0);
     fixture_check(fx);
 }
 
@@ -692,12 +634,8 @@ static void pins_stay_right_over_splits(void **state)
     struct fixture *fx = *state;
     uint32_t tokens[CHUNK];
     uint32_t other[CHUNK];
-    make_tokens(tokens, CHUNK, 1);
-    memcpy(other, tokens, sizeof(other));
-    other[20] ^= 1;
-    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
-    struct prompt parted = {root_a, other, CHUNK, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, CHUNK, 1);
+    struct prompt parted = prompt_part(&prompt, other, 20);
     struct sc_radix_match match = pin_of(fx, &prompt);
     store_all(fx, &parted, CHUNK, 2);
     assert_int_equal(match_of(fx, &prompt).segment_count, 2);
@@ -715,9 +653,7 @@ static void removal_later_hides_at_once(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 1);
     struct sc_radix_match match = pin_of(fx, &prompt);
     assert_int_equal(remove_at(fx, &prompt, 1, SC_RADIX_RUN), SPEC_PENDING);
     assert_int_equal(fx->removed_runs, 0);
@@ -762,9 +698,7 @@ static void hidden_runs_take_no_children(void **state)
     fixture_check(fx);
     sc_radix_unpin(fx->index, match.last);
     assert_int_equal(sc_radix_sweep(fx->index, &fx->removal), 0);
-    struct sc_radix_stats stats;
-    sc_radix_stats(fx->index, &stats);
-    assert_int_equal(stats.roots, 0);
+    assert_int_equal(stats_of(fx).roots, 0);
     assert_int_equal(fx->removed_tokens, 2 * CHUNK);
 }
 
@@ -792,9 +726,7 @@ static void a_reader_inside_keeps_memory(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 1);
     uint64_t full = fixture_bytes(fx);
     uint32_t place = sc_radix_reader_enter(fx->index);
     struct sc_radix_match match = match_of(fx, &prompt);
@@ -813,9 +745,7 @@ static void more_readers_than_places_miss(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 1);
     uint32_t places[SC_RADIX_READERS_MAX];
     for (uint32_t i = 0; i < SC_RADIX_READERS_MAX; i++) {
         places[i] = sc_radix_reader_enter(fx->index);
@@ -831,9 +761,7 @@ static void more_readers_than_places_miss(void **state)
         if (i != 77)
             sc_radix_reader_leave(fx->index, places[i]);
     }
-    struct sc_radix_stats stats;
-    sc_radix_stats(fx->index, &stats);
-    assert_int_equal(stats.shortened, 1);
+    assert_int_equal(stats_of(fx).shortened, 1);
 }
 
 /* A pin that meets a closed run: the match is tried again and ends without an answer. */
@@ -841,9 +769,7 @@ static void a_run_that_is_being_removed_is_not_pinned(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 1);
     struct sc_radix_match match = match_of(fx, &prompt);
     struct sc_radix_node *node = sc_radix_node_at(fx->index, match.last.id);
     atomic_fetch_or(&node->pins, SC_RADIX_DEAD); /* as in the middle of a removal */
@@ -864,12 +790,8 @@ static void old_entries_lead_to_the_upper_run(void **state)
     struct fixture *fx = *state;
     uint32_t tokens[CHUNK];
     uint32_t other[CHUNK];
-    make_tokens(tokens, CHUNK, 1);
-    memcpy(other, tokens, sizeof(other));
-    other[20] ^= 1;
-    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
-    struct prompt parted = {root_a, other, CHUNK, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, CHUNK, 1);
+    struct prompt parted = prompt_part(&prompt, other, 20);
     uint32_t lower = match_of(fx, &prompt).last.id;
     store_all(fx, &parted, CHUNK, 2);
     uint32_t root = root_of(fx, &root_a).id;
@@ -923,8 +845,7 @@ static void the_leaf_of_the_lowest_rank_goes_first_whatever_it_is_made_of(void *
 {
     struct fixture *fx = *state;
     uint32_t tokens[CHUNK];
-    make_tokens(tokens, CHUNK, 1);
-    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, CHUNK);
     const uint64_t below[] = {0, 900, UINT64_C(1) << 20, 900, 1, 899}; /* the highest rank */
     const uint64_t order[] = {2, 1, 3, 5, 4, 0}; /* 1 and 3 are equal: either way */
     for (uint32_t i = 0; i < 6; i++) {
@@ -1051,8 +972,7 @@ static void a_spare_is_used_next_counted_and_given_back(void **state)
     struct sc_radix_spare spare, next, none;
     uint32_t tokens[CHUNK], count;
     fixture_open(&fx, CHUNK, 256 * MIB);
-    make_tokens(tokens, CHUNK, 1);
-    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, CHUNK);
     assert_false(sc_radix_spare_take(fx.index, &none));
     count = store_until_spare(&fx, &prompt, tokens, 0, &spare);
     assert_false(sc_radix_spare_take(fx.index, &none)); /* one is enough */
@@ -1083,8 +1003,7 @@ static void an_index_that_expects_runs_grows_at_once(void **state)
     static struct fixture fx;
     uint32_t tokens[CHUNK];
     fixture_open(&fx, CHUNK, 64 * MIB);
-    make_tokens(tokens, CHUNK, 1);
-    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, CHUNK);
     sc_radix_expect(fx.index, 5000);
     const struct sc_radix_table *table = atomic_load(&fx.index->chunks);
     uint64_t bytes = fixture_bytes(&fx);
@@ -1119,8 +1038,7 @@ static void a_small_index_has_no_spares(void **state)
     struct sc_radix_spare spare;
     uint32_t tokens[CHUNK];
     fixture_open(&fx, CHUNK, MIB);
-    make_tokens(tokens, CHUNK, 1);
-    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, CHUNK);
     for (uint32_t i = 0; i < 500; i++) {
         tokens[0] = i;
         assert_int_equal(store_from(&fx, &prompt, 0, CHUNK, i), SPEC_OK);
@@ -1144,8 +1062,7 @@ static void the_cap_holds_and_a_full_index_still_answers(void **state)
     static struct fixture fx;
     fixture_open(&fx, CHUNK, MIB);
     uint32_t tokens[CHUNK];
-    make_tokens(tokens, CHUNK, 1);
-    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, CHUNK);
     uint32_t stored = 0;
     spec_status status = SPEC_OK;
     for (; status == SPEC_OK && stored < 100000; stored++) {
@@ -1207,8 +1124,7 @@ static void a_hundred_thousand_siblings_cost_two_steps_more(void **state)
     static struct fixture fx;
     fixture_open(&fx, CHUNK, 256 * MIB);
     uint32_t tokens[CHUNK + 1];
-    make_tokens(tokens, CHUNK + 1, 1);
-    struct prompt prompt = {root_a, tokens, CHUNK + 1, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, CHUNK + 1);
     struct prompt inside = {root_a, tokens, CHUNK + 1, NULL, 0};
     const uint32_t siblings = 100000;
     uint64_t plain = 0;
@@ -1235,8 +1151,6 @@ static void a_hundred_thousand_siblings_cost_two_steps_more(void **state)
     assert_int_equal(matched(&fx, &prompt), CHUNK);
     fixture_close(&fx);
 }
-
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_index, close_index)
 
 int main(void)
 {

@@ -3,34 +3,19 @@
  *
  * Threads: one. Random operations: test_radix_random.c */
 #include "hashing/radix_internal.h"
-#include "tests/unit/hashing/radix_fixture.h"
+#include "tests/unit/hashing/radix_case.h"
 
-#define CHUNK  64u
-#define MIB    (UINT64_C(1) << 20)
-#define LENGTH 200u
-
-static const struct sc_sha256 root_a = {{1, 2}};
 static const struct sc_mark marks[] = {
     {0, {{5, 5}}}, {70, {{7, 1}}}, {71, {{1, 1}}}, {150, {{9, 9}}}};
 
-static void make_tokens(uint32_t *tokens, uint64_t count, uint32_t seed)
+/* A prompt of LENGTH tokens with the marks, stored from piece 1 on. */
+static struct prompt marked_store(struct fixture *fx, uint32_t *tokens)
 {
-    for (uint64_t i = 0; i < count; i++)
-        tokens[i] = (uint32_t)(i * 2654435761u + seed * 40503u + 1);
-}
-
-static int open_index(void **state)
-{
-    static struct fixture fx;
-    fixture_open(&fx, CHUNK, 64 * MIB);
-    *state = &fx;
-    return 0;
-}
-
-static int close_index(void **state)
-{
-    fixture_close(*state);
-    return 0;
+    struct prompt prompt = prompt_make(tokens, LENGTH);
+    prompt.marks = marks;
+    prompt.mark_count = 4;
+    store_all(fx, &prompt, CHUNK, 1);
+    return prompt;
 }
 
 struct answer {
@@ -53,9 +38,7 @@ static void a_place_is_found_at_every_length(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH], other[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, marks, 4};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = marked_store(fx, tokens);
     for (uint32_t i = 1; i < LENGTH; i += 13) { /* others that part from it, and from each other */
         memcpy(other, tokens, sizeof(other));
         other[i] ^= 1;
@@ -98,14 +81,10 @@ static void a_place_stays_good_over_splits(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH], other[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 1);
     struct sc_radix_claim claim = claim_of(fx, &prompt, 100);
     for (uint32_t at = 70; at < 120; at += 7) {
-        memcpy(other, tokens, sizeof(other));
-        other[at] ^= 1;
-        struct prompt parted = {root_a, other, LENGTH, NULL, 0};
+        struct prompt parted = prompt_part(&prompt, other, at);
         store_all(fx, &parted, CHUNK, 10 * at);
         struct answer answer;
         assert_int_equal(attach(fx, &claim, &answer), SPEC_OK);
@@ -118,9 +97,7 @@ static void an_attached_prefix_is_pinned(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 1);
     struct sc_radix_claim claim = claim_of(fx, &prompt, 100);
     struct answer answer;
     assert_int_equal(attach(fx, &claim, &answer), SPEC_OK);
@@ -141,9 +118,7 @@ static void hidden_runs_and_old_roots_are_not_attached(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 1);
     struct sc_radix_claim deep = claim_of(fx, &prompt, 195);
     struct sc_radix_claim flat = claim_of(fx, &prompt, 128);
     struct sc_radix_match held = pin_of(fx, &prompt);
@@ -162,9 +137,7 @@ static void wrong_places_are_refused(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, marks, 4};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = marked_store(fx, tokens);
     const uint64_t lengths[] = {20, 64, 100, 200};
     for (uint32_t i = 0; i < 4; i++) {
         const struct sc_radix_claim good = claim_of(fx, &prompt, lengths[i]);
@@ -186,9 +159,7 @@ static void wrong_places_are_refused(void **state)
         bad.place.length = UINT64_MAX;
         assert_int_equal(attach(fx, &bad, &answer), SPEC_E_INVALID);
     }
-    struct sc_radix_stats stats;
-    sc_radix_stats(fx->index, &stats);
-    for (uint32_t i = 0; i < stats.runs; i++) { /* nothing is pinned */
+    for (uint64_t i = 0, runs = stats_of(fx).runs; i < runs; i++) { /* nothing is pinned */
         struct sc_radix_evicted evicted;
         assert_true(sc_radix_evict(fx->index, &evicted));
     }
@@ -198,9 +169,7 @@ static void room_is_kept_and_counts_go_on(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, marks, 4};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = marked_store(fx, tokens);
     struct sc_radix_claim claim = claim_of(fx, &prompt, 180);
     struct answer full, cut;
     assert_int_equal(attach(fx, &claim, &full), SPEC_OK);
@@ -260,9 +229,7 @@ static void what_is_recalled_is_not_pinned(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, marks, 4};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = marked_store(fx, tokens);
     struct sc_radix_claim claim = claim_of(fx, &prompt, 180);
     struct answer pinned, recalled;
     assert_int_equal(attach(fx, &claim, &pinned), SPEC_OK);
@@ -274,9 +241,7 @@ static void what_is_recalled_is_not_pinned(void **state)
     struct sc_radix_evicted evicted;
     while (sc_radix_evict(fx->index, &evicted))
         continue;
-    struct sc_radix_stats stats;
-    sc_radix_stats(fx->index, &stats);
-    assert_int_equal(stats.runs, 0);
+    assert_int_equal(stats_of(fx).runs, 0);
     assert_int_equal(sc_radix_recall(fx->index, &claim, &room, &recalled.attached, NULL),
                      SPEC_E_STALE);
 }
@@ -286,12 +251,8 @@ static void a_removed_run_that_is_pinned_is_attached_at(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH], other[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, marks, 4};
-    store_all(fx, &prompt, CHUNK, 1);
-    memcpy(other, tokens, sizeof(other));
-    other[100] ^= 1; /* splits a run */
-    struct prompt parted = {root_a, other, LENGTH, marks, 4};
+    struct prompt prompt = marked_store(fx, tokens);
+    struct prompt parted = prompt_part(&prompt, other, 100); /* splits a run */
     store_all(fx, &parted, CHUNK, 10);
     struct sc_radix_claim claims[LENGTH + 1];
     for (uint64_t length = 1; length <= LENGTH; length++)
@@ -332,8 +293,6 @@ static void a_removed_run_that_is_pinned_is_attached_at(void **state)
     assert_int_equal(attach(fx, &claims[LENGTH], &answer), SPEC_E_STALE);
     fixture_check(fx);
 }
-
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_index, close_index)
 
 int main(void)
 {

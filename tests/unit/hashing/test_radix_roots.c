@@ -5,41 +5,7 @@
  * Holds: work is counted in steps, never in time.
  * Threads: one. Random operations: test_radix_random.c */
 #include "hashing/radix_internal.h"
-#include "tests/unit/hashing/radix_fixture.h"
-
-#define CHUNK  64u
-#define MIB    (UINT64_C(1) << 20)
-#define LENGTH 200u
-
-static const struct sc_sha256 root_a = {{1, 2}};
-static const struct sc_sha256 root_b = {{3, 4}};
-
-static void make_tokens(uint32_t *tokens, uint64_t count, uint32_t seed)
-{
-    for (uint64_t i = 0; i < count; i++)
-        tokens[i] = (uint32_t)(i * 2654435761u + seed * 40503u + 1);
-}
-
-static int open_index(void **state)
-{
-    static struct fixture fx;
-    fixture_open(&fx, CHUNK, 64 * MIB);
-    *state = &fx;
-    return 0;
-}
-
-static int close_index(void **state)
-{
-    fixture_close(*state);
-    return 0;
-}
-
-static struct sc_radix_stats stats_of(struct fixture *fx)
-{
-    struct sc_radix_stats stats;
-    sc_radix_stats(fx->index, &stats);
-    return stats;
-}
+#include "tests/unit/hashing/radix_case.h"
 
 /* ---- eviction ------------------------------------------------------------------------------- */
 
@@ -47,8 +13,7 @@ static void eviction_says_what_is_left_of_a_piece(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[CHUNK];
-    make_tokens(tokens, CHUNK, 1);
-    struct prompt whole = {root_a, tokens, CHUNK, NULL, 0};
+    struct prompt whole = prompt_make(tokens, CHUNK);
     struct sc_radix_inserted inserted;
     assert_int_equal(insert_run(fx, &whole, 0, CHUNK, 7, &inserted, NULL), SPEC_OK);
     uint32_t other[CHUNK];
@@ -85,8 +50,7 @@ static void pinned_leaves_are_passed_over_once(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[CHUNK];
-    make_tokens(tokens, CHUNK, 1);
-    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, CHUNK);
     struct sc_radix_ref pins[3];
     for (uint32_t i = 0; i < 6; i++) { /* 0, 1, 2 are the oldest, and pinned */
         tokens[0] = i;
@@ -119,9 +83,7 @@ static void nothing_is_evicted_when_all_is_pinned(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt prompt = {root_a, tokens, LENGTH, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, LENGTH, 1);
     struct sc_radix_match match = pin_of(fx, &prompt);
     struct sc_radix_evicted evicted;
     assert_false(sc_radix_evict(fx->index, &evicted));
@@ -138,17 +100,13 @@ static void a_ref_removes_its_piece_after_splits(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[2 * CHUNK];
-    make_tokens(tokens, 2 * CHUNK, 1);
-    struct prompt prompt = {root_a, tokens, 2 * CHUNK, NULL, 0};
-    store_all(fx, &prompt, CHUNK, 1);
+    struct prompt prompt = prompt_store(fx, tokens, 2 * CHUNK, 1);
     struct prompt first = prompt;
     first.count = CHUNK;
     struct sc_radix_ref ref = match_of(fx, &first).last;
     uint32_t other[2 * CHUNK];
     for (uint32_t at = 60; at > 0; at -= 20) { /* [0, 20) [20, 40) [40, 60) [60, 64) */
-        memcpy(other, tokens, sizeof(other));
-        other[at] ^= 1;
-        struct prompt parted = {root_a, other, CHUNK, NULL, 0};
+        struct prompt parted = prompt_part(&first, other, at);
         store_all(fx, &parted, CHUNK, 10 + at);
     }
     struct sc_radix_match held = pin_of(fx, &prompt);
@@ -165,14 +123,11 @@ static void the_rest_of_an_evicted_piece_is_removed_by_its_new_ref(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[CHUNK];
-    make_tokens(tokens, CHUNK, 1);
-    struct prompt prompt = {root_a, tokens, CHUNK, NULL, 0};
+    struct prompt prompt = prompt_make(tokens, CHUNK);
     struct sc_radix_inserted inserted;
     assert_int_equal(insert_run(fx, &prompt, 0, CHUNK, 7, &inserted, NULL), SPEC_OK);
     uint32_t other[CHUNK];
-    memcpy(other, tokens, sizeof(other));
-    other[30] ^= 1;
-    struct prompt parted = {root_a, other, CHUNK, NULL, 0};
+    struct prompt parted = prompt_part(&prompt, other, 30);
     store_all(fx, &parted, CHUNK, 8);
     struct sc_radix_evicted evicted;
     assert_true(sc_radix_evict(fx->index, &evicted));
@@ -314,8 +269,7 @@ static void a_mark_spares_later_roots(void **state)
 {
     struct fixture *fx = *state;
     uint32_t tokens[LENGTH];
-    make_tokens(tokens, LENGTH, 1);
-    struct prompt a = {root_a, tokens, LENGTH, NULL, 0};
+    struct prompt a = prompt_make(tokens, LENGTH);
     struct prompt b = {root_b, tokens, LENGTH, NULL, 0};
     store_all(fx, &a, CHUNK, 1);
     uint64_t mark = sc_radix_root_mark(fx->index);
@@ -330,8 +284,6 @@ static void a_mark_spares_later_roots(void **state)
     assert_int_equal(matched(fx, &b), 0);
     assert_int_equal(stats_of(fx).roots, 0);
 }
-
-#define CASE(name) cmocka_unit_test_setup_teardown(name, open_index, close_index)
 
 int main(void)
 {

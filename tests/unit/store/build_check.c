@@ -3,9 +3,7 @@
 
 bool build_runs(struct world *world)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.is_building;
+    return stats_of(world).is_building;
 }
 
 void build_wait(struct world *world)
@@ -23,5 +21,11 @@ void build_wait(struct world *world)
 void build_all(struct world *world, uint64_t bytes_per_s)
 {
     sc_store_build_start(world->store, bytes_per_s);
+    build_wait(world);
+}
+
+void build_quantised(struct world *world)
+{
+    sc_store_build_codes(world->store);
     build_wait(world);
 }

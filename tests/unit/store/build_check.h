@@ -15,4 +15,7 @@ void build_wait(struct world *world);
 /* bytes_per_s: the build's rate, 0: unbounded. */
 void build_all(struct world *world, uint64_t bytes_per_s);
 
+/* Quantised rows are built, of all that lacks them and may have them. */
+void build_quantised(struct world *world);
+
 #endif

@@ -5,50 +5,15 @@
 #include "tests/unit/store/space_check.h"
 
 const struct world_setup build_setups[BUILD_SETUPS] = {
-    {.name = "sim, paired",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .probe_row_bytes = 96,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, split, windows cut pieces",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 1504,
-     .probe_row_bytes = 198,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, paired rows of 8 KiB",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .k_row_bytes = 4096,
-     .probe_row_bytes = 2048,
-     .disk_bytes = 256u << 20,
-     .segment_bytes = 16u << 20,
-     .op_bytes = 256u << 10},
-    {.name = "pread, paired, 2 threads",
-     .backend = SC_BACKEND_PREAD,
-     .thread_count = 2,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .probe_row_bytes = 96,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "io_uring, split, 3 threads",
-     .backend = SC_BACKEND_URING,
-     .thread_count = 3,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 512,
-     .probe_row_bytes = 256,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
+    {"sim, paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 4, 64)},
+    {"sim, split, windows cut pieces", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 2, 1504, 198),
+     WORLD_DISK(64, 2, 64)},
+    {"sim, paired rows of 8 KiB", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 4096, 2048),
+     WORLD_DISK(256, 16, 256)},
+    {"pread, paired, 2 threads", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 96),
+     WORLD_DISK(64, 4, 64)},
+    {"io_uring, split, 3 threads", WORLD_ON(URING, 3), WORLD_SHAPE(SPLIT, 2, 512, 256),
+     WORLD_DISK(64, 4, 64)},
 };
 
 static void reopen(const struct build_trial *trial, struct world *world)
@@ -79,10 +44,8 @@ static void is_whole(const struct build_trial *trial, struct world *world, uint6
 static bool fault_try(const struct build_trial *trial, enum sc_fault_kind kind, uint64_t n)
 {
     struct world *world = trial->bare(trial->setup, 6);
-    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
-    world->params.fault = &world->fault;
-    world->alloc.fault = &world->fault;
+    world_store_two(world, 200, 130);
+    world_faults(world);
     reopen(trial, world);
     sc_fault_arm(&world->fault, kind, n);
     build(trial, world);
@@ -140,8 +103,7 @@ void build_trial_cuts(const struct build_trial *trial, uint64_t all)
     setup.journal = 2;
     struct world *world = trial->bare(&setup, 12);
     uint32_t with_none = 0, with_all = 0, cuts = 0;
-    assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+    world_store_two(world, 200, 130);
     reopen(trial, world); /* close syncs the log; the rows: */
     assert_int_equal(sc_io_file_sync(world->store->io, world->store->disk.segments[0].file, NULL),
                      SPEC_OK);

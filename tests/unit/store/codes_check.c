@@ -103,9 +103,8 @@ uint64_t raw_count(struct world *world, const struct match *match, uint32_t laye
 uint64_t key_check(struct world *world, uint64_t key, bool has_all)
 {
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
     uint64_t count = 0;
-    match_key(world, &match, key);
+    struct match match = match_of(world, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++)
         for (uint32_t k_alone = 0; k_alone < 2; k_alone++) {
             codes_load(&match, sketch, layer, k_alone);
@@ -118,17 +117,23 @@ uint64_t key_check(struct world *world, uint64_t key, bool has_all)
     return count;
 }
 
-void rows_ok(struct world *world, uint64_t key)
+struct sc_store_coarse_extent demotable_extent(struct world *world, uint64_t piece)
 {
-    struct sc_store_reader *reader = world_reader(world);
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
-        if (world_load_key(world, reader, layer, key).status != SPEC_OK)
-            fail_msg("%s: %s; %s", world->setup->name, world->error.text, world->last_line);
-    sc_store_readers_close(reader, 1);
+    struct sc_store_coarse_extent found = sc_store_coarse_find(world->store, piece);
+    for (uint32_t layer = 0; layer < world->setup->layers && found.id != 0; layer++)
+        if (sc_store_coarse_check(world->store, found.id, layer) != SPEC_OK)
+            found.id = 0;
+    return found;
+}
+
+void demote_extent(struct world *world, uint64_t extent)
+{
+    sc_store_coarse_mark(world->store, extent);
+    sc_store_coarse_marked(world->store);
+    assert_int_equal(sc_store_coarse_commit(world->store, extent, &world->error), SPEC_OK);
 }
 
 void pause_wait(struct world *world)
 {
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + SC_STORE_RETRY_NS);
+    world_wait_ns(world, SC_STORE_RETRY_NS);
 }

@@ -11,31 +11,6 @@
 #define K_CODE_BYTES 48u
 #define V_CODE_BYTES 16u
 
-#define CODES_SETUP_PAIRED                                                                         \
-    {                                                                                              \
-        .name = "sim, paired", .backend = SC_BACKEND_SIM, .layers = 3, .k_row_bytes = 512,         \
-        .disk_bytes = 64u << 20, .segment_bytes = 4u << 20, .op_bytes = 64u << 10                  \
-    }
-#define CODES_SETUP_SPLIT                                                                          \
-    {                                                                                              \
-        .name = "sim, split, a slab is more than an operation", .backend = SC_BACKEND_SIM,         \
-        .layers = 2, .layout = SC_STORE_SPLIT, .k_row_bytes = 1504, .disk_bytes = 64u << 20,       \
-        .segment_bytes = 2u << 20, .op_bytes = 64u << 10                                           \
-    }
-/* Setups of the back ends that are a machine's own. */
-#define CODES_SETUP_PREAD                                                                          \
-    {                                                                                              \
-        .name = "pread, paired, 2 threads", .backend = SC_BACKEND_PREAD, .thread_count = 2,        \
-        .layers = 3, .k_row_bytes = 512, .disk_bytes = 64u << 20, .segment_bytes = 4u << 20,       \
-        .op_bytes = 64u << 10                                                                      \
-    }
-#define CODES_SETUP_URING                                                                          \
-    {                                                                                              \
-        .name = "io_uring, split, 3 threads", .backend = SC_BACKEND_URING, .thread_count = 3,      \
-        .layers = 2, .layout = SC_STORE_SPLIT, .k_row_bytes = 512, .disk_bytes = 64u << 20,        \
-        .segment_bytes = 4u << 20, .op_bytes = 64u << 10                                           \
-    }
-
 /* Scales are a sum over all rows, codes the first bytes of each; K of 15 in 16 slabs has codes.
  * user: the world. */
 bool encode(void *user, const struct sc_store_encode *what);
@@ -57,7 +32,11 @@ uint64_t raw_count(struct world *world, const struct match *match, uint32_t laye
 /* Codes of all pieces of a key, but of raw ones; returns how many ranges have them. */
 uint64_t key_check(struct world *world, uint64_t key, bool has_all);
 
-void rows_ok(struct world *world, uint64_t key);
+/* The piece's extent, if all its layers are quantised, so that its rows may be dropped; else its id
+ * is 0. */
+struct sc_store_coarse_extent demotable_extent(struct world *world, uint64_t piece);
+/* Drops the rows of such an extent. */
+void demote_extent(struct world *world, uint64_t extent);
 
 /* After a write that failed the store takes nothing for a while. */
 void pause_wait(struct world *world);

@@ -9,19 +9,12 @@
 #include "base/config.h"
 #include "store/io/io.h"
 #include "tests/sim/io_sim.h"
+#include "tests/unit/cases.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PAGE SC_IO_PAGE_BYTES
 

@@ -85,13 +85,7 @@ void slot_damage(struct world *world, uint64_t piece, uint32_t layer, uint64_t r
         sc_store_layer_where(order->parts, order->part_count, order->stride, layer);
     uint64_t at =
         where.offset + order->row_offset + slots[row] * world->store->shape.row_bytes + 77;
-    char path[128];
-    uint8_t byte;
-    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
-                   (unsigned)world->store->disk.segments[where.segment].number);
-    assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
-    byte ^= 4;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+    segment_flip(world, world->store->disk.segments[where.segment].number, at, 4);
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -167,8 +161,7 @@ void order_some(struct world *world)
     assert_int_equal(world_store(world, 3, 0, 200), SPEC_OK); /* as it was stored */
 }
 
-/* Parts of at most 12 pieces, some of them one behind the other. */
-static struct match any_match(struct world *world, uint64_t *random)
+struct match any_match(struct world *world, uint64_t *random)
 {
     struct match match = {.count = 0};
     for (uint64_t at = random_below(random, world->piece_count); match.count < 12;

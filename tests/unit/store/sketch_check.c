@@ -24,6 +24,13 @@ void match_key(const struct world *world, struct match *match, uint64_t key)
             match_add(match, &world->pieces[i], 0, world->pieces[i].row_count);
 }
 
+struct match match_of(const struct world *world, uint64_t key)
+{
+    struct match match = {.count = 0};
+    match_key(world, &match, key);
+    return match;
+}
+
 uint64_t copy_of(const struct world *world, uint64_t piece)
 {
     const struct sc_store_table *table = &world->store->table;
@@ -64,16 +71,45 @@ void match_check(const struct world *world, const struct match *match, uint32_t 
     free(row);
 }
 
+bool keys_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+                enum sc_exec_lane lane, uint64_t probe_row_bytes)
+{
+    return sc_store_sketch_begin(
+        sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                               .lane = lane,
+                                               .ranges = match->ranges,
+                                               .range_count = match->count,
+                                               .probe_row_bytes = probe_row_bytes});
+}
+
+bool quantised_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+                     enum sc_exec_lane lane)
+{
+    return sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
+                                                                        .lane = lane,
+                                                                        .ranges = match->ranges,
+                                                                        .range_count = match->count,
+                                                                        .is_codes = true});
+}
+
 spec_status match_load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
                        uint64_t wanted)
 {
-    assert_true(
-        sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                     .lane = SC_LANE_DEMAND,
-                                                                     .ranges = match->ranges,
-                                                                     .range_count = match->count,
-                                                                     .probe_row_bytes = wanted}));
+    assert_true(keys_begin(sketch, match, layer, SC_LANE_DEMAND, wanted));
     return sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
+}
+
+void match_load_ok(const struct world *world, const struct match *match,
+                   struct sc_store_sketch *sketch, uint64_t wanted)
+{
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
+        spec_status status = match_load(match, sketch, layer, wanted);
+        if (status != SPEC_OK)
+            fail_msg("%s: layer %u: status %d: %s", world->setup->name, layer, (int)status,
+                     world->last_line);
+        match_check(world, match, layer, wanted, sketch, true);
+        sc_store_sketch_end(sketch);
+    }
 }
 
 void holes_store(struct world *world)
@@ -81,11 +117,7 @@ void holes_store(struct world *world)
     struct pass *pass = pass_make(world, 5, 10, 300);
     pass->commit.piece_first = 1;
     pass->commit.skip = 7;
-    assert_int_equal(pass_begin(pass), SPEC_OK);
-    while (pass->layer < world->setup->layers)
-        assert_int_equal(pass_put(pass), SPEC_OK);
-    pass_wait(pass);
-    assert_int_equal(pass->status, SPEC_OK);
+    pass_run(pass);
     pass_note(pass);
     pass_free(pass);
 }

@@ -21,6 +21,7 @@ struct match {
 
 void match_add(struct match *match, const struct world_piece *twin, uint32_t first, uint32_t rows);
 void match_key(const struct world *world, struct match *match, uint64_t key);
+struct match match_of(const struct world *world, uint64_t key); /* all pieces of one key */
 
 /* The number of the extent that has the piece. */
 uint64_t copy_of(const struct world *world, uint64_t piece);
@@ -29,8 +30,18 @@ uint64_t copy_of(const struct world *world, uint64_t piece);
 void match_check(const struct world *world, const struct match *match, uint32_t layer,
                  uint64_t wanted, const struct sc_store_sketch *sketch, bool tags_too);
 
+/* sc_store_sketch_begin of the match's probe keys and tags, or of its quantised rows. */
+bool keys_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+                enum sc_exec_lane lane, uint64_t probe_row_bytes);
+bool quantised_begin(struct sc_store_sketch *sketch, const struct match *match, uint32_t layer,
+                     enum sc_exec_lane lane);
+
 spec_status match_load(const struct match *match, struct sc_store_sketch *sketch, uint32_t layer,
                        uint64_t wanted);
+
+/* Keys and tags of the match are right, in all layers. */
+void match_load_ok(const struct world *world, const struct match *match,
+                   struct sc_store_sketch *sketch, uint64_t wanted);
 
 /* An extent with holes: a piece that was never committed, and rows that were skipped. */
 void holes_store(struct world *world);

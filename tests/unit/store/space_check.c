@@ -135,3 +135,9 @@ void space_check(struct sc_store *store)
     assert_true(sc_store_disk_used(store) <= store->disk.bytes_max);
     free(pages);
 }
+
+void release_all(struct world *world)
+{
+    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
+    space_check(world->store);
+}

@@ -21,4 +21,7 @@ uint8_t check_rows(struct sc_store *store, uint64_t id, const struct sc_store_ex
 
 void space_check(struct sc_store *store);
 
+/* Gives back all pages that wait for leases, then checks. */
+void release_all(struct world *world);
+
 #endif

@@ -188,6 +188,13 @@ struct world *world_make(const struct world_setup *setup, uint64_t seed)
     return world;
 }
 
+struct world *world_new(const struct world_setup *setup, uint64_t seed)
+{
+    struct world *world = world_make(setup, seed);
+    world_open_ok(world);
+    return world;
+}
+
 void world_disk(struct world *world, struct sc_io_sim_disk *disk)
 {
     world->disk = disk;
@@ -250,6 +257,52 @@ void world_reopen(struct world *world)
 {
     world_close(world);
     world_open_ok(world);
+}
+
+struct sc_store_stats stats_of(const struct world *world)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(world->store, &stats);
+    return stats;
+}
+
+void world_wait_ns(const struct world *world, uint64_t ns)
+{
+    _Atomic uint32_t never = 0;
+    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + ns);
+}
+
+void world_faults(struct world *world)
+{
+    world->params.fault = &world->fault;
+    world->alloc.fault = &world->fault;
+}
+
+void disk_flip(const struct world *world, const char *path, uint64_t at, uint8_t bits)
+{
+    uint8_t byte;
+    assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
+    byte ^= bits;
+    assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+}
+
+void segment_flip(const struct world *world, uint32_t number, uint64_t at, uint8_t bits)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x", number);
+    disk_flip(world, path, at, bits);
+}
+
+void world_drop(struct world *world, uint32_t first, uint32_t count)
+{
+    uint64_t ids[64];
+    assert_true(count <= 64 && first + count <= world->piece_count);
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = world->pieces[first + i].id;
+    sc_store_pieces_drop(world->store, ids, count);
+    memmove(&world->pieces[first], &world->pieces[first + count],
+            (world->piece_count - first - count) * sizeof(world->pieces[0]));
+    world->piece_count -= count;
 }
 
 /* ---- Writing -------------------------------------------------------------------------------- */
@@ -321,6 +374,15 @@ void pass_wait(struct pass *pass)
             fail_msg("nothing will ever complete this extent");
 }
 
+void pass_run(struct pass *pass)
+{
+    assert_int_equal(pass_begin(pass), SPEC_OK);
+    while (pass->layer < pass->world->setup->layers)
+        assert_int_equal(pass_put(pass), SPEC_OK);
+    pass_wait(pass);
+    assert_int_equal(pass->status, SPEC_OK);
+}
+
 void pass_note(struct pass *pass)
 {
     struct world *world = pass->world;
@@ -355,6 +417,12 @@ spec_status world_store(struct world *world, uint64_t key, uint64_t first_positi
         pass_note(pass);
     pass_free(pass);
     return status;
+}
+
+void world_store_two(struct world *world, uint32_t rows_1, uint32_t rows_2)
+{
+    assert_int_equal(world_store(world, 1, 0, rows_1), SPEC_OK);
+    assert_int_equal(world_store(world, 2, 0, rows_2), SPEC_OK);
 }
 
 /* ---- Reading -------------------------------------------------------------------------------- */
@@ -433,4 +501,13 @@ struct sc_store_reader *world_reader(struct world *world)
     struct sc_store_reader *reader = NULL;
     assert_int_equal(sc_store_readers_open(world->store, 1, &reader, &world->error), SPEC_OK);
     return reader;
+}
+
+void rows_ok(struct world *world, uint64_t key)
+{
+    struct sc_store_reader *reader = world_reader(world);
+    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
+        if (world_load_key(world, reader, layer, key).status != SPEC_OK)
+            fail_msg("%s: %s; %s", world->setup->name, world->error.text, world->last_line);
+    sc_store_readers_close(reader, 1);
 }

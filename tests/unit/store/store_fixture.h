@@ -11,18 +11,11 @@
 #include "store/load.h"
 #include "tests/sim/io_sim.h"
 #include "tests/sim/sim_memory.h"
+#include "tests/unit/cases.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define WORLD_PIECES 8192u
 #define WORLD_ROWS   8192u
@@ -38,6 +31,18 @@ struct world_setup {
     uint32_t journal;
     uint64_t stage_bytes; /* 0: 16 MiB */
 };
+
+/* Members of a world_setup, for tables whose rows are
+ *   {"name", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 512, 96), WORLD_DISK(64, 4, 64)}
+ * in this order: back end, threads; layout, layers, bytes of a K row and of a probe row; MiB of the
+ * disk and of a segment, KiB of an operation. */
+#define WORLD_ON(backend_, threads) .backend = SC_BACKEND_##backend_, .thread_count = (threads)
+#define WORLD_SHAPE(layout_, layer_count, k_bytes, probe_bytes)                                    \
+    .layers = (layer_count), .layout = SC_STORE_##layout_, .k_row_bytes = (k_bytes),               \
+    .probe_row_bytes = (probe_bytes)
+#define WORLD_DISK(disk_mib, segment_mib, op_kib)                                                  \
+    .disk_bytes = UINT64_C(1048576) * (disk_mib),                                                  \
+    .segment_bytes = UINT64_C(1048576) * (segment_mib), .op_bytes = UINT64_C(1024) * (op_kib)
 
 struct world_piece { /* the twin's */
     uint64_t id, key, first_position;
@@ -118,6 +123,7 @@ void world_open_ok(struct world *world);
 void world_close(struct world *world);
 void world_exec(struct world *world, uint64_t seed);
 struct world *world_make(const struct world_setup *setup, uint64_t seed);
+struct world *world_new(const struct world_setup *setup, uint64_t seed); /* made, and open */
 
 /* From the next open on. */
 void world_disk(struct world *world, struct sc_io_sim_disk *disk);
@@ -135,6 +141,21 @@ struct world *world_opened(struct world *world);
 
 void world_reopen(struct world *world);
 
+struct sc_store_stats stats_of(const struct world *world);
+
+/* Waits; the seeded loop's clock moves by as much. */
+void world_wait_ns(const struct world *world, uint64_t ns);
+
+/* Faults that are armed meet the allocations, and from the next open on the store. */
+void world_faults(struct world *world);
+
+/* Changes bits of one byte of a file, or of a segment's file, on the simulated disk. */
+void disk_flip(const struct world *world, const char *path, uint64_t at, uint8_t bits);
+void segment_flip(const struct world *world, uint32_t number, uint64_t at, uint8_t bits);
+
+/* Drops pieces [first, first + count) of the twin, at most 64, which forgets them. */
+void world_drop(struct world *world, uint32_t first, uint32_t count);
+
 /* ---- Writing -------------------------------------------------------------------------------- */
 
 void pass_pack(void *user, uint32_t part, uint64_t row_first, uint64_t row_count, uint8_t *dst);
@@ -145,6 +166,7 @@ struct pass *pass_make(struct world *world, uint64_t key, uint64_t first_positio
 spec_status pass_begin(struct pass *pass);
 spec_status pass_put(struct pass *pass);
 void pass_wait(struct pass *pass);
+void pass_run(struct pass *pass); /* begins it, puts all layers, waits; all of it succeeds */
 
 /* The twin learns what was committed. */
 void pass_note(struct pass *pass);
@@ -153,6 +175,9 @@ void pass_free(struct pass *pass);
 
 /* Stores a whole pass; the status of begin, the worst layer, or commit. */
 spec_status world_store(struct world *world, uint64_t key, uint64_t first_position, uint32_t rows);
+
+/* Keys 1 and 2, of so many rows each, from their first on. */
+void world_store_two(struct world *world, uint32_t rows_1, uint32_t rows_2);
 
 /* ---- Reading -------------------------------------------------------------------------------- */
 
@@ -177,5 +202,8 @@ struct loaded world_load_key(struct world *world, struct sc_store_reader *reader
                              uint64_t key);
 
 struct sc_store_reader *world_reader(struct world *world);
+
+/* All rows of the key come, in all layers, and are right. */
+void rows_ok(struct world *world, uint64_t key);
 
 #endif

@@ -9,13 +9,8 @@
 
 #define IDS_MAX 4096u
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 3,
-                                         .k_row_bytes = 48,
-                                         .disk_bytes = 16u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10};
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
+                                         WORLD_DISK(16, 1, 64)};
 
 /* What was put, or told: which version of codes, 0 none. */
 struct heard {
@@ -96,8 +91,7 @@ static void reopen(struct world *world)
 
 static uint64_t log_bytes(struct world *world)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.corrupt_records, 0);
     return stats.log_bytes;
 }
@@ -156,8 +150,7 @@ static void average_of_void_pieces_is_left_out_and_forgotten(void **state)
 {
     (void)state;
     struct world *world = average_world(4);
-    assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    world_store_two(world, 128, 64);
     const uint64_t ids[] = {1, 2, 3};
     assert_int_equal(put(world, ids, 3, 5), SPEC_OK);
     sc_store_piece_drop(world->store, 2);
@@ -208,16 +201,14 @@ static void average_longer_than_a_record_is_refused(void **state)
     struct world *world = world_make(&setup, 6);
     world->config.chunk_tokens = 4096;
     world_open_ok(world);
-    assert_int_equal(world_store(world, 1, 0, 4096), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 2047), SPEC_OK);
+    world_store_two(world, 4096, 2047);
     uint16_t *codes = calloc(64 * 4096, sizeof(*codes));
     assert_non_null(codes);
     struct sc_store_average averages[2] = {{1, 1, 4096, codes}, {2, 1, 2047, codes}};
     assert_int_equal(sc_store_average_put(world->store, &averages[0], 1, &world->error),
                      SPEC_E_INVALID);
     assert_int_equal(sc_store_average_put(world->store, &averages[1], 1, &world->error), SPEC_OK);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     (void)log_bytes(world);
     free(codes);
     world_free(world);

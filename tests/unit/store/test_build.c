@@ -27,24 +27,11 @@ static void reopen(struct world *world, uint64_t probe_row_bytes)
     world_open_ok(world);
 }
 
-static uint64_t built(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.built_pieces;
-}
-
 static bool has_sketch(struct world *world, uint64_t key)
 {
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
-    match_key(world, &match, key);
-    bool begins = sc_store_sketch_begin(
-        sketch, &(struct sc_store_sketch_want){.layer = 0,
-                                               .lane = SC_LANE_DEMAND,
-                                               .ranges = match.ranges,
-                                               .range_count = match.count,
-                                               .probe_row_bytes = world->params.probe_row_bytes});
+    struct match match = match_of(world, key);
+    bool begins = keys_begin(sketch, &match, 0, SC_LANE_DEMAND, world->params.probe_row_bytes);
     sc_store_sketch_close(sketch);
     return begins;
 }
@@ -52,8 +39,7 @@ static bool has_sketch(struct world *world, uint64_t key)
 static void sketches_ok(struct world *world, uint64_t key)
 {
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
-    match_key(world, &match, key);
+    struct match match = match_of(world, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
         for (uint64_t wanted = world->params.probe_row_bytes; wanted > 0; wanted /= 97) {
             spec_status status = match_load(&match, sketch, layer, wanted & ~UINT64_C(1));
@@ -70,16 +56,10 @@ static void sketches_ok(struct world *world, uint64_t key)
 static uint64_t sketches_had(struct world *world, uint64_t key, bool is_cut)
 {
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
     uint64_t wanted = world->params.probe_row_bytes, had = 0;
-    match_key(world, &match, key);
+    struct match match = match_of(world, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        if (!sc_store_sketch_begin(sketch,
-                                   &(struct sc_store_sketch_want){.layer = layer,
-                                                                  .lane = SC_LANE_DEMAND,
-                                                                  .ranges = match.ranges,
-                                                                  .range_count = match.count,
-                                                                  .probe_row_bytes = wanted}))
+        if (!keys_begin(sketch, &match, layer, SC_LANE_DEMAND, wanted))
             continue;
         spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
         assert_true(status == SPEC_OK || (is_cut && status == SPEC_E_CORRUPT));
@@ -119,7 +99,7 @@ static void build_gives_old_rows_their_sketches(void **state)
         assert_false(has_sketch(world, 1));
         uint64_t pieces = world->piece_count - 2;
         build_all(world, i % 2 == 0 ? 0 : 500u << 20);
-        assert_int_equal(built(world), pieces);
+        assert_int_equal(stats_of(world).built_pieces, pieces);
         space_check(world->store);
         for (uint32_t opened = 0; opened < 4; opened++) {
             for (uint64_t key = 1; key <= 3; key++) {
@@ -127,7 +107,7 @@ static void build_gives_old_rows_their_sketches(void **state)
                 rows_ok(world, key);
             }
             build_all(world, 0); /* nothing is left to be built */
-            assert_int_equal(built(world), opened == 0 ? pieces : 0);
+            assert_int_equal(stats_of(world).built_pieces, opened == 0 ? pieces : 0);
             if (opened == 1)
                 assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
             reopen(world, setups[i].probe_row_bytes);
@@ -148,7 +128,7 @@ static void build_goes_on_while_its_step_ends(void **state)
     assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
     reopen(world, setups[3].probe_row_bytes);
     build_all(world, 0);
-    assert_int_equal(built(world), world->piece_count);
+    assert_int_equal(stats_of(world).built_pieces, world->piece_count);
     sketches_ok(world, 1);
     space_check(world->store);
     world_free(world);
@@ -251,8 +231,7 @@ static void build_gives_its_pages_back_with_the_extent(void **state)
     (void)state;
     struct world *world = world_bare(&setups[0], 3);
     world->config.lease_ns_max = 1000000000;
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    world_store_two(world, 256, 256);
     reopen(world, setups[0].probe_row_bytes);
     struct sc_store_stats before, after;
     sc_store_stats(world->store, &before);
@@ -270,13 +249,11 @@ static void build_gives_its_pages_back_with_the_extent(void **state)
     sketches_ok(world, 2);
     for (uint32_t i = 4; i < 8; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     sc_store_stats(world->store, &after);
     assert_int_equal(after.extent_bytes, 0);
     reopen(world, setups[0].probe_row_bytes);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     world_free(world);
 }
 
@@ -285,23 +262,17 @@ static void build_takes_no_keys_of_damaged_rows(void **state)
 {
     (void)state;
     struct world *world = world_bare(&setups[0], 4);
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    world_store_two(world, 256, 256);
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
     uint64_t offset = extent->parts[0].offset + 2 * extent->stride + extent->row_offset + 77777;
-    uint8_t byte;
     reopen(world, setups[0].probe_row_bytes);
-    const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
-    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
-    byte ^= 4;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    segment_flip(world, 0, offset, 4);
     build_all(world, 0);
-    assert_int_equal(built(world), 4);
+    assert_int_equal(stats_of(world).built_pieces, 4);
     assert_false(has_sketch(world, 1));
     sketches_ok(world, 2);
     space_check(world->store);
-    byte ^= 4;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    segment_flip(world, 0, offset, 4);
     build_all(world, 0);
     sketches_ok(world, 1);
     rows_ok(world, 1);
@@ -317,8 +288,7 @@ static void build_ends_with_the_store_at_any_step(void **state)
     bool ended = false;
     for (uint32_t steps = 0; !ended; steps++) {
         struct world *world = world_bare(&setups[0], 6);
-        assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
+        world_store_two(world, 200, 130);
         reopen(world, setups[0].probe_row_bytes);
         sc_store_build_start(world->store, steps % 2 == 0 ? 0 : 100u << 20);
         for (uint32_t s = 0; s < steps && build_runs(world); s++)

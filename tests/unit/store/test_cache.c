@@ -3,14 +3,8 @@
  *
  * Threads: one, but the last test: four. */
 #include "store/cache/cache.h"
+#include "tests/unit/cases.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 #include <sched.h>
 

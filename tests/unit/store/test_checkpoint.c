@@ -14,15 +14,9 @@
 #define NEW_PATH RANK_DIR "/log.new"
 #define LEASE_NS 10000000000ull
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 3,
-                                         .k_row_bytes = 48,
-                                         .disk_bytes = 8u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10,
-                                         .journal = 2,
-                                         .stage_bytes = 2u << 20}; /* it opens 1,300 times */
+static const struct world_setup small = {
+    "small",      WORLD_ON(SIM, 0),       WORLD_SHAPE(PAIRED, 3, 48, 0), WORLD_DISK(8, 1, 64),
+    .journal = 2, .stage_bytes = 2u << 20}; /* it opens 1,300 times */
 
 struct found {
     const char *path;
@@ -44,24 +38,6 @@ static struct found file_find(struct world *world, const char *path)
     struct found found = {.path = path};
     sc_io_sim_disk_files(world->disk, find_file, &found);
     return found;
-}
-
-static void clock_move(struct world *world, uint64_t ns)
-{
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + ns);
-}
-
-static void drop(struct world *world, uint32_t first, uint32_t count)
-{
-    uint64_t ids[64];
-    assert_true(count <= 64 && first + count <= world->piece_count);
-    for (uint32_t i = 0; i < count; i++)
-        ids[i] = world->pieces[first + i].id;
-    sc_store_pieces_drop(world->store, ids, count);
-    memmove(&world->pieces[first], &world->pieces[first + count],
-            (world->piece_count - first - count) * sizeof(world->pieces[0]));
-    world->piece_count -= count;
 }
 
 static void checkpoint_ok(struct world *world)
@@ -118,12 +94,11 @@ static void checkpoint_keeps_what_lives(void **state)
     (void)state;
     struct world *world = filled(1, 0);
     uint64_t next = sc_store_piece_next(world->store);
-    drop(world, world->piece_count - 2, 2); /* the newest ids */
-    drop(world, 0, 5);
+    world_drop(world, world->piece_count - 2, 2); /* the newest ids */
+    world_drop(world, 0, 5);
     uint64_t before = file_find(world, LOG_PATH).bytes;
     checkpoint_ok(world);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.checkpoints, 1);
     assert_int_equal(stats.log_bytes, file_find(world, LOG_PATH).bytes);
     assert_true(stats.log_bytes < before);
@@ -146,12 +121,11 @@ static void checkpoint_goes_on_where_the_log_ended(void **state)
     (void)state;
     struct world *world = filled(2, 0);
     for (uint64_t key = 100; key < 130; key++) {
-        drop(world, 0, 1);
+        world_drop(world, 0, 1);
         checkpoint_ok(world);
         assert_int_equal(world_store(world, key, 0, 70), SPEC_OK);
     }
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.checkpoints, 30);
     assert_int_equal(stats.corrupt_records, 0);
     world_kill(world);
@@ -162,32 +136,25 @@ static void checkpoint_goes_on_where_the_log_ended(void **state)
     world_free(world);
 }
 
-static uint64_t quarantined(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.quarantine_bytes;
-}
-
 /* Pages that a reader may read on a lease are held over a checkpoint and a reopen, and not longer
  * than without one. */
 static void checkpoint_keeps_the_quarantine(void **state)
 {
     (void)state;
     struct world *world = filled(3, LEASE_NS);
-    drop(world, 0, 4);
-    clock_move(world, LEASE_NS / 2);
-    drop(world, 3, 6);
-    uint64_t held = quarantined(world);
+    world_drop(world, 0, 4);
+    world_wait_ns(world, LEASE_NS / 2);
+    world_drop(world, 3, 6);
+    uint64_t held = stats_of(world).quarantine_bytes;
     assert_true(held > 0);
     checkpoint_ok(world);
-    assert_int_equal(quarantined(world), held);
+    assert_int_equal(stats_of(world).quarantine_bytes, held);
     world_kill(world);
     world_open_ok(world);
     check_twin(world, false);
-    assert_int_equal(quarantined(world), held);
-    clock_move(world, LEASE_NS / 2 + LEASE_NS / 16);
-    uint64_t later = quarantined(world);
+    assert_int_equal(stats_of(world).quarantine_bytes, held);
+    world_wait_ns(world, LEASE_NS / 2 + LEASE_NS / 16);
+    uint64_t later = stats_of(world).quarantine_bytes;
     assert_true(later > 0 && later < held);
     uint64_t before = file_find(world, LOG_PATH).bytes;
     checkpoint_ok(world);
@@ -195,9 +162,9 @@ static void checkpoint_keeps_the_quarantine(void **state)
     world_kill(world);
     world_open_ok(world);
     check_twin(world, false);
-    assert_int_equal(quarantined(world), later);
-    clock_move(world, LEASE_NS);
-    assert_int_equal(quarantined(world), 0);
+    assert_int_equal(stats_of(world).quarantine_bytes, later);
+    world_wait_ns(world, LEASE_NS);
+    assert_int_equal(stats_of(world).quarantine_bytes, 0);
     check_twin(world, false);
     world_free(world);
 }
@@ -222,7 +189,7 @@ static void checkpoint_keeps_the_epoch(void **state)
             world->piece_count = 0;
             assert_int_equal(world_store(world, 20 + epoch, 0, 100), SPEC_OK);
         }
-        uint64_t held = quarantined(world);
+        uint64_t held = stats_of(world).quarantine_bytes;
         checkpoint_ok(world);
         epoch_calls = 0;
         world->params.on_epoch = hear_epoch;
@@ -232,7 +199,7 @@ static void checkpoint_keeps_the_epoch(void **state)
         assert_int_equal(epoch_heard, 3);
         assert_int_equal(epoch_calls, 1); /* earlier ones add nothing */
         assert_int_equal(sc_store_epoch(world->store), 3);
-        assert_int_equal(quarantined(world), held);
+        assert_int_equal(stats_of(world).quarantine_bytes, held);
         assert_int_equal(held > 0, lease == 1);
         assert_int_equal(sc_store_epoch_set(world->store, 4, &world->error), SPEC_OK);
         world_free(world);
@@ -244,7 +211,7 @@ static void checkpoint_keeps_other_namespaces(void **state)
 {
     (void)state;
     struct world *world = filled(5, 0);
-    drop(world, 0, 3);
+    world_drop(world, 0, 3);
     world_close(world);
     struct sc_store_params params = world->params;
     world->params.space.digest[0] ^= 1;
@@ -271,7 +238,7 @@ static void checkpoint_cut_anywhere_leaves_a_whole_log(void **state)
             sc_io_file_sync(world->store->io, world->store->disk.segments[i].file, NULL), SPEC_OK);
     world_close(world); /* syncs the log */
     world_open_ok(world);
-    drop(world, 2, 5);
+    world_drop(world, 2, 5);
     assert_int_equal(sc_io_file_sync(world->store->io, world->store->log.journal.file, NULL),
                      SPEC_OK);
     uint64_t begin = sc_io_sim_disk_events(world->disk);
@@ -280,7 +247,7 @@ static void checkpoint_cut_anywhere_leaves_a_whole_log(void **state)
     assert_true(end >= begin + 4); /* made, written, synced, renamed */
     struct sc_io_sim_disk *disk = world->disk;
     struct sc_store *store = world->store;
-    uint64_t held = quarantined(world);
+    uint64_t held = stats_of(world).quarantine_bytes;
     for (uint64_t events = begin; events <= end; events++) {
         for (uint64_t seed = 0; seed < 40; seed++) {
             struct sc_io_sim_disk *cut = NULL;
@@ -288,11 +255,10 @@ static void checkpoint_cut_anywhere_leaves_a_whole_log(void **state)
             world_disk(world, cut);
             world_open_ok(world);
             check_twin(world, true);
-            assert_int_equal(quarantined(world), held);
+            assert_int_equal(stats_of(world).quarantine_bytes, held);
             assert_false(file_find(world, NEW_PATH).is_there);
             checkpoint_ok(world);
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             check_twin(world, true);
             world_close(world);
             sc_io_sim_disk_close(cut);
@@ -313,7 +279,7 @@ static void checkpoint_that_fails_leaves_the_old_log(void **state)
         uint32_t failed = 0;
         for (uint64_t n = 0;; n++) {
             struct world *world = filled(7, 0);
-            drop(world, 2, 5);
+            world_drop(world, 2, 5);
             sc_io_sim_fault_nth(world->disk, kinds[kind], n);
             spec_status status = sc_store_checkpoint(world->store, &world->error);
             bool fired = sc_io_sim_fault_fired(world->disk, kinds[kind]) > 0;
@@ -321,8 +287,7 @@ static void checkpoint_that_fails_leaves_the_old_log(void **state)
             failed += status != SPEC_OK;
             assert_false(file_find(world, NEW_PATH).is_there);
             sc_io_sim_fault_ppm(world->disk, kinds[kind], 0);
-            struct sc_store_stats stats;
-            sc_store_stats(world->store, &stats);
+            struct sc_store_stats stats = stats_of(world);
             assert_int_equal(stats.checkpoints, status == SPEC_OK);
             assert_int_equal(stats.log_bytes, file_find(world, LOG_PATH).bytes);
             if (fired) {
@@ -340,14 +305,8 @@ static void checkpoint_that_fails_leaves_the_old_log(void **state)
     }
 }
 
-static const struct world_setup on_files = {.name = "paired 1 KiB rows, in a directory",
-                                            .backend = SC_BACKEND_PREAD,
-                                            .thread_count = 2,
-                                            .layers = 2,
-                                            .k_row_bytes = 512,
-                                            .disk_bytes = 8u << 20,
-                                            .segment_bytes = 1u << 20,
-                                            .op_bytes = 64u << 10};
+static const struct world_setup on_files = {"paired 1 KiB rows, in a directory", WORLD_ON(PREAD, 2),
+                                            WORLD_SHAPE(PAIRED, 2, 512, 0), WORLD_DISK(8, 1, 64)};
 
 /* Somebody removes the whole directory of an open store, or all that is in it, and a second writer
  * makes its own there: the first one neither replaces that one's log nor writes into its segments.
@@ -356,8 +315,7 @@ static void checkpoint_of_a_removed_store_leaves_what_came_instead(void **state)
 {
     (void)state;
     for (uint32_t way = 0; way < 2; way++) {
-        struct world *first = world_make(&on_files, 1), *second = world_make(&on_files, 2);
-        world_open_ok(first);
+        struct world *first = world_new(&on_files, 1), *second = world_make(&on_files, 2);
         for (uint64_t key = 1; key <= 4; key++)
             assert_int_equal(world_store(first, key, 0, 64), SPEC_OK);
         char rank[SC_LIMIT_PATH_BYTES + 64], names[3][SC_LIMIT_PATH_BYTES + 128];
@@ -377,7 +335,7 @@ static void checkpoint_of_a_removed_store_leaves_what_came_instead(void **state)
         assert_int_equal(status, SPEC_E_IO);
         for (uint64_t key = 21; key <= 80; key++) /* more than its segment holds */
             (void)world_store(first, key, 0, 64);
-        drop(first, 0, 2);
+        world_drop(first, 0, 2);
         (void)sc_store_checkpoint(first->store, &first->error);
         for (uint64_t key = 31; key <= 44; key++)
             assert_int_equal(world_store(second, key, 0, 64), SPEC_OK);
@@ -398,7 +356,7 @@ static void checkpoint_has_room_when_nothing_else_has(void **state)
 {
     (void)state;
     struct world *world = filled(8, 0);
-    drop(world, 2, 2);
+    world_drop(world, 2, 2);
     uint64_t before = file_find(world, LOG_PATH).bytes;
     uint64_t disk_bytes_max = world->store->disk.bytes_max;
     uint64_t used = sc_store_disk_used(world->store);
@@ -421,15 +379,11 @@ static void checkpoint_of_a_damaged_log_leaves_it(void **state)
     (void)state;
     struct world *world = filled(9, 0);
     uint64_t bytes = file_find(world, LOG_PATH).bytes;
-    uint8_t byte;
-    assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, bytes / 2, &byte, 1));
-    byte ^= 1;
-    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, bytes / 2, &byte, 1));
+    disk_flip(world, LOG_PATH, bytes / 2, 1);
     assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_E_CORRUPT);
     assert_non_null(strstr(world->error.text, "damaged at byte"));
     assert_false(file_find(world, NEW_PATH).is_there);
-    byte ^= 1;
-    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, bytes / 2, &byte, 1));
+    disk_flip(world, LOG_PATH, bytes / 2, 1);
     checkpoint_ok(world);
     world_free(world);
 }
@@ -465,7 +419,7 @@ static void checkpoint_is_due_when_enough_is_void(void **state)
     while (world->store->log.journal.end < 256u << 10) {
         assert_int_equal(world_store(world, key++, 0, 1), SPEC_OK);
         if (world->piece_count > 200)
-            drop(world, 0, 60);
+            world_drop(world, 0, 60);
     }
     assert_true(sc_store_checkpoint_due(world->store));
     checkpoint_ok(world);
@@ -488,18 +442,17 @@ static void close_makes_a_checkpoint_when_it_is_worth_it(void **state)
     world_close(world);
     assert_int_equal(file_find(world, LOG_PATH).bytes, before); /* all of it lives */
     world_open_ok(world);
-    drop(world, 0, world->piece_count / 2);
+    world_drop(world, 0, world->piece_count / 2);
     world_close(world);
     uint64_t after = file_find(world, LOG_PATH).bytes;
     assert_true(after < before * 3 / 4);
     world_open_ok(world);
     check_twin(world, false);
     assert_int_equal(world->store->log.journal.head.number, 1);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_int_equal(world->store->log.journal.head.number, 1);
     /* A failure is a line of the log, and the old log. */
-    drop(world, 0, world->piece_count / 2);
+    world_drop(world, 0, world->piece_count / 2);
     sc_io_sim_fault_nth(world->disk, SC_SIM_SYNC_EIO, 0);
     world_close(world);
     sc_log_drain(&world->log);
@@ -525,9 +478,9 @@ static void *meanwhile_alloc(uint64_t bytes, uint64_t align_bytes, void *user)
         meanwhile->is_armed = false;
         assert_int_equal(world_store(world, 100, 0, 200), SPEC_OK);
         while (world->pieces[world->piece_count - 1].key == 100)
-            drop(world, world->piece_count - 1, 1);
-        clock_move(world, 2 * LEASE_NS);
-        assert_int_equal(quarantined(world), 0); /* its places may be given again */
+            world_drop(world, world->piece_count - 1, 1);
+        world_wait_ns(world, 2 * LEASE_NS);
+        assert_int_equal(stats_of(world).quarantine_bytes, 0); /* its places may be given again */
     }
     return aligned_alloc(align_bytes, bytes);
 }
@@ -552,7 +505,7 @@ static void checkpoint_keeps_ids_that_came_and_went_meanwhile(void **state)
     world_open_ok(world);
     for (uint64_t key = 1; key <= 8; key++)
         assert_int_equal(world_store(world, key, key * 7, (uint32_t)(20 * key)), SPEC_OK);
-    drop(world, 0, 1);
+    world_drop(world, 0, 1);
     meanwhile.is_armed = true;
     checkpoint_ok(world);
     assert_false(meanwhile.is_armed);
@@ -587,11 +540,11 @@ static void checkpoints_between_random_operations(void **state)
                 (void)world_store(world, key++, random_below(&random, 100),
                                   (uint32_t)random_below(&random, 300) + 1);
             else if (what < 12 && world->piece_count > 0)
-                drop(world, (uint32_t)random_below(&random, world->piece_count), 1);
+                world_drop(world, (uint32_t)random_below(&random, world->piece_count), 1);
             else if (what < 15)
                 checkpoint_ok(world);
             else if (what == 15)
-                clock_move(world, random_below(&random, LEASE_NS));
+                world_wait_ns(world, random_below(&random, LEASE_NS));
             else if (what == 16 && random_below(&random, 3) == 0) {
                 assert_int_equal(sc_store_epoch_set(world->store, ++epoch, NULL), SPEC_OK);
                 world->piece_count = 0;
@@ -628,14 +581,8 @@ static void *churn_run(void *arg)
 static void checkpoint_beside_a_writer_loses_nothing(void **state)
 {
     (void)state;
-    static const struct world_setup threads = {.name = "threads",
-                                               .backend = SC_BACKEND_PREAD,
-                                               .thread_count = 2,
-                                               .layers = 2,
-                                               .k_row_bytes = 48,
-                                               .disk_bytes = 64u << 20,
-                                               .segment_bytes = 4u << 20,
-                                               .op_bytes = 64u << 10};
+    static const struct world_setup threads = {
+        "threads", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 2, 48, 0), WORLD_DISK(64, 4, 64)};
     struct world *world = world_make(&threads, 1);
     world->config.lease_ns_max = 1000000;
     world_open_ok(world);
@@ -649,7 +596,7 @@ static void checkpoint_beside_a_writer_loses_nothing(void **state)
             (void)usleep(10000);
         (void)world_store(world, key, 0, (uint32_t)random_below(&random, 150) + 1);
         if (key % 2 == 0 && world->piece_count > 2)
-            drop(world, (uint32_t)random_below(&random, world->piece_count - 2), 2);
+            world_drop(world, (uint32_t)random_below(&random, world->piece_count - 2), 2);
         if (key % 200 == 0) {
             assert_int_equal(sc_store_epoch_set(world->store, ++epoch, NULL), SPEC_OK);
             world->piece_count = 0;
@@ -658,8 +605,7 @@ static void checkpoint_beside_a_writer_loses_nothing(void **state)
     atomic_store(&churn.stops, 1);
     assert_int_equal(pthread_join(thread, NULL), 0);
     for (uint32_t round = 0; round < 2; round++) {
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         check_twin(world, false);
         assert_int_equal(sc_store_epoch(world->store), epoch);
     }

@@ -9,17 +9,15 @@
 #define LEASE_NS UINT64_C(1000000000)
 
 static const struct world_setup setups[] = {
-    CODES_SETUP_PAIRED,
-    CODES_SETUP_SPLIT,
-    {.name = "sim, one page a row",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 2048,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 128u << 10},
-    CODES_SETUP_PREAD,
-    CODES_SETUP_URING,
+    {"sim, paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 0), WORLD_DISK(64, 4, 64)},
+    {"sim, split, a slab is more than an operation", WORLD_ON(SIM, 0),
+     WORLD_SHAPE(SPLIT, 2, 1504, 0), WORLD_DISK(64, 2, 64)},
+    {"sim, one page a row", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 2048, 0),
+     WORLD_DISK(64, 4, 128)},
+    {"pread, paired, 2 threads", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 0),
+     WORLD_DISK(64, 4, 64)},
+    {"io_uring, split, 3 threads", WORLD_ON(URING, 3), WORLD_SHAPE(SPLIT, 2, 512, 0),
+     WORLD_DISK(64, 4, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -49,8 +47,7 @@ static uint64_t key_store(struct world *world, uint64_t key, uint64_t count)
             }
     }
     assert_int_equal(world_store(world, key, 0, count), SPEC_OK);
-    sc_store_build_codes(world->store);
-    build_wait(world);
+    build_quantised(world);
     return key;
 }
 
@@ -85,18 +82,12 @@ static spec_status coarsen(struct world *world, uint64_t piece)
 static uint64_t codes_of(struct world *world, uint64_t key, bool is_coarse)
 {
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
     uint64_t count = 0;
-    match_key(world, &match, key);
+    struct match match = match_of(world, key);
     for (uint64_t r = 0; r < match.count; r++)
         match.ranges[r].is_coarse = is_coarse;
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        assert_true(
-            sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                         .lane = SC_LANE_DEMAND,
-                                                                         .ranges = match.ranges,
-                                                                         .range_count = match.count,
-                                                                         .is_codes = true}));
+        assert_true(quantised_begin(sketch, &match, layer, SC_LANE_DEMAND));
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
         count += codes_check(world, &match, 0, layer, false, sketch);
     }
@@ -112,19 +103,6 @@ static spec_status rows_status(struct world *world, uint64_t key)
         status = world_load_key(world, reader, layer, key).status;
     sc_store_readers_close(reader, 1);
     return status;
-}
-
-static struct sc_store_stats stats_of(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats;
-}
-
-static void release_all(struct world *world)
-{
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
 }
 
 /* ---- Giving rows up ------------------------------------------------------------------------- */
@@ -258,8 +236,7 @@ static void rows_wait_for_leases_over_a_reopen(void **state)
     space_check(world->store);
     assert_true(stats_of(world).quarantine_bytes > 0);
     assert_int_equal(rows_status(world, key), SPEC_OK);
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + 2 * LEASE_NS);
+    world_wait_ns(world, 2 * LEASE_NS);
     struct sc_store_room room;
     sc_store_room(world->store, &room);
     assert_int_equal(room.quarantine_bytes, 0);
@@ -279,8 +256,7 @@ static void an_extent_without_whole_codes_keeps_its_rows(void **state)
         static uint8_t scales[SCALE_BYTES], codes[256 * K_CODE_BYTES];
         bool is_raw = false;
         assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
-        sc_store_build_codes(world->store);
-        build_wait(world);
+        build_quantised(world);
         struct world_piece twin = {.key = key, .row_count = 64};
         for (uint32_t layer = 0; layer < setups[0].layers; layer++)
             is_raw = is_raw || !expected(world, &twin, 0, layer, SC_STORE_PART_K, scales, codes);
@@ -296,13 +272,7 @@ static void an_extent_without_whole_codes_keeps_its_rows(void **state)
     const struct sc_store_annex *annex =
         atomic_load(&sc_store_table_extent(&world->store->table, found.id)->codes);
     uint64_t at = annex->parts[0].offset + 2 * annex->stride + 40;
-    char path[128];
-    uint8_t byte;
-    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
-                   world->store->disk.segments[annex->parts[0].segment].number);
-    assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
-    byte ^= 1;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+    segment_flip(world, world->store->disk.segments[annex->parts[0].segment].number, at, 1);
     assert_int_equal(coarsen(world, piece), SPEC_E_CORRUPT);
     assert_int_equal(sc_store_coarse_find(world->store, piece).id, 0); /* nor looked at again */
     assert_int_equal(rows_status(world, key), SPEC_OK);
@@ -353,21 +323,20 @@ static void rows_wait_side_by_side_whatever_the_clock_says(void **state)
     const int64_t hours = INT64_C(3600000000000);
     for (uint32_t way = 0; way < 3; way++) {
         struct world *world = world_coded(&setups[0], 5);
-        _Atomic uint32_t never = 0;
         sc_exec_wall_set(world->exec, 5 * hours);
         for (uint64_t i = 0; i < 4; i++) {
             uint64_t key = key_store(world, 1 + i, 64);
             assert_int_equal(coarsen(world, piece_of_key(world, key)), SPEC_OK);
-            (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + LEASE_NS / 8);
+            world_wait_ns(world, LEASE_NS / 8);
         }
         uint64_t waits = stats_of(world).quarantine_bytes;
         sc_exec_wall_set(world->exec, way == 1 ? 3 * hours : -3 * hours);
         if (way == 2)
             world_reopen(world);
         assert_int_equal(stats_of(world).quarantine_bytes, waits);
-        (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + LEASE_NS / 4);
+        world_wait_ns(world, LEASE_NS / 4);
         assert_int_equal(stats_of(world).quarantine_bytes, waits);
-        (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + LEASE_NS);
+        world_wait_ns(world, LEASE_NS);
         assert_int_equal(stats_of(world).quarantine_bytes, 0);
         space_check(world->store);
         world_free(world);
@@ -406,9 +375,7 @@ static void drops_and_rows_give_pages_back_once(void **state)
                         assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
                     world_reopen(world);
                 } else {
-                    _Atomic uint32_t never = 0;
-                    (void)sc_exec_wait(world->exec, &never, 0,
-                                       sc_exec_now_ns(world->exec) + LEASE_NS / 2);
+                    world_wait_ns(world, LEASE_NS / 2);
                 }
                 space_check(world->store);
                 assert_int_equal(stats_of(world).coarse_pieces, is_coarse ? left : 0);
@@ -508,8 +475,7 @@ static void an_extent_that_could_not_give_up_its_rows_has_them(void **state)
             struct world *world = world_make(&setups[0], 6);
             keep_codes(world, true);
             world->config.lease_ns_max = LEASE_NS;
-            world->params.fault = &world->fault;
-            world->alloc.fault = &world->fault;
+            world_faults(world);
             world_open_ok(world);
             uint64_t key = key_store(world, 1, 200), piece = piece_of_key(world, key);
             sc_fault_arm(&world->fault, KINDS[kind], n);

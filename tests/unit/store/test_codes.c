@@ -9,10 +9,13 @@
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup setups[] = {
-    CODES_SETUP_PAIRED,
-    CODES_SETUP_SPLIT,
-    CODES_SETUP_PREAD,
-    CODES_SETUP_URING,
+    {"sim, paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 0), WORLD_DISK(64, 4, 64)},
+    {"sim, split, a slab is more than an operation", WORLD_ON(SIM, 0),
+     WORLD_SHAPE(SPLIT, 2, 1504, 0), WORLD_DISK(64, 2, 64)},
+    {"pread, paired, 2 threads", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 0),
+     WORLD_DISK(64, 4, 64)},
+    {"io_uring, split, 3 threads", WORLD_ON(URING, 3), WORLD_SHAPE(SPLIT, 2, 512, 0),
+     WORLD_DISK(64, 4, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -89,8 +92,7 @@ static void codes_are_made_of_what_was_stored(void **state)
                 assert_true(key_check(world, key, true) > 0);
                 rows_ok(world, key);
             }
-            struct sc_store_stats stats;
-            sc_store_stats(world->store, &stats);
+            struct sc_store_stats stats = stats_of(world);
             assert_int_equal(stats.bad_blocks, 0);
             assert_true(stats.code_bytes > 0);
             if (opened == 1)
@@ -111,8 +113,7 @@ static void codes_of_a_part_are_those_of_its_rows(void **state)
         struct world *world = world_bare(&setups[i], 8);
         reopen(world);
         assert_int_equal(world_store(world, 4, 0, 200), SPEC_OK);
-        sc_store_build_codes(world->store);
-        build_wait(world);
+        build_quantised(world);
         struct sc_store_sketch *sketch = sketch_make(world);
         struct match match = {.count = 0};
         match_add(&match, &world->pieces[0], 11, 50);
@@ -170,25 +171,19 @@ static void damage_every_byte(uint64_t op_bytes)
     const char *path = "/sim/store/rank-0000-of-0001/seg-00000000";
     uint64_t start = annex->parts[0].offset + annex->stride; /* layer 1 */
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     uint64_t whole = match.count - raw_count(world, &match, 1), tried = 0;
     struct sc_store_slab slab;
     for (uint32_t part = 0; part < 2; part++)
         for (uint64_t b = 0; b < (part == 0 ? blocks.k_bytes : blocks.v_bytes); b += 5, tried++) {
             uint64_t at = start + (part == 0 ? blocks.k_at : blocks.v_at) + b;
-            uint8_t byte;
-            assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
-            byte ^= (uint8_t)(1u << b % 8);
-            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+            disk_flip(world, path, at, (uint8_t)(1u << b % 8));
             codes_load(&match, sketch, 1, false);
             assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 1, &slab));
             assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole - 1);
-            byte ^= (uint8_t)(1u << b % 8);
-            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+            disk_flip(world, path, at, (uint8_t)(1u << b % 8));
         }
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.bad_blocks, tried);
     sc_store_sketch_close(sketch);
     assert_true(key_check(world, 1, true) > 0);
@@ -216,25 +211,14 @@ static void parts_of_blocks_come_all_or_the_load_fails(void **state)
         reopen(world);
         build_all(world, 0);
         struct sc_store_sketch *sketch = sketch_make(world);
-        struct match match = {.count = 0};
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         uint64_t whole = match.count - raw_count(world, &match, 1);
         for (uint32_t i = 0; i < 2; i++) {
             sc_fault_arm(&world->fault, SC_FAULT_COMPLETION, i == 0 ? (int64_t)n : INT64_MAX);
             sc_io_sim_fault_scope(world->disk, "/seg-");
             sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, i == 1 ? n : UINT64_MAX);
-            assert_true(sc_store_sketch_begin(
-                sketch, &(struct sc_store_sketch_want){.layer = 0,
-                                                       .lane = SC_LANE_DEMAND,
-                                                       .ranges = match.ranges,
-                                                       .range_count = match.count,
-                                                       .is_codes = true}));
-            assert_true(sc_store_sketch_begin(
-                sketch, &(struct sc_store_sketch_want){.layer = 1,
-                                                       .lane = SC_LANE_DEMAND,
-                                                       .ranges = match.ranges,
-                                                       .range_count = match.count,
-                                                       .is_codes = true}));
+            assert_true(quantised_begin(sketch, &match, 0, SC_LANE_DEMAND));
+            assert_true(quantised_begin(sketch, &match, 1, SC_LANE_DEMAND));
             spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
             if (i == 0)
                 fires = atomic_load(&world->fault.fired[SC_FAULT_COMPLETION]);
@@ -263,21 +247,11 @@ static void reads_of_an_ended_load_keep_their_memory(void **state)
     for (uint64_t steps = 0; is_there == 0; steps++) {
         sc_store_sketch_end(sketch);
         assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
-        assert_true(
-            sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = 0,
-                                                                         .lane = SC_LANE_DEMAND,
-                                                                         .ranges = match.ranges,
-                                                                         .range_count = match.count,
-                                                                         .is_codes = true}));
+        assert_true(quantised_begin(sketch, &match, 0, SC_LANE_DEMAND));
         for (uint64_t i = 0; i < steps; i++)
             (void)sc_exec_step_one(world->exec);
         is_there += sc_store_sketch_state(sketch) == SPEC_OK;
-        assert_true(
-            sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = 1,
-                                                                         .lane = SC_LANE_DEMAND,
-                                                                         .ranges = match.ranges,
-                                                                         .range_count = match.count,
-                                                                         .is_codes = true}));
+        assert_true(quantised_begin(sketch, &match, 1, SC_LANE_DEMAND));
         flew += sc_store_sketch_bytes_used(world->store) == 2 * each;
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
         assert_int_equal(codes_check(world, &match, 0, 1, false, sketch), whole);
@@ -298,12 +272,7 @@ static void queued_reads_of_ended_loads_keep_nothing(void **state)
     struct match match;
     struct world *world = world_coded(200, &sketch, &match);
     for (uint32_t i = 0; i < 40; i++) {
-        assert_true(sc_store_sketch_begin(
-            sketch, &(struct sc_store_sketch_want){.layer = i % 2,
-                                                   .lane = SC_LANE_SPECULATIVE,
-                                                   .ranges = match.ranges,
-                                                   .range_count = match.count,
-                                                   .is_codes = true}));
+        assert_true(quantised_begin(sketch, &match, i % 2, SC_LANE_SPECULATIVE));
         sc_store_sketch_end(sketch);
         assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
     }
@@ -337,12 +306,7 @@ static void a_piece_that_goes_during_a_load_fails_it(void **state)
             assert_true(whole.count == 40);
             for (uint64_t i = 0; i < 30; i++)
                 match_add(&match, whole.twins[i], 0, whole.twins[i]->row_count);
-            assert_true(sc_store_sketch_begin(
-                sketch, &(struct sc_store_sketch_want){.layer = 0,
-                                                       .lane = SC_LANE_DEMAND,
-                                                       .ranges = match.ranges,
-                                                       .range_count = match.count,
-                                                       .is_codes = true}));
+            assert_true(quantised_begin(sketch, &match, 0, SC_LANE_DEMAND));
             sc_store_piece_drop(world->store, whole.twins[gone]->id);
             spec_status status = sc_store_sketch_wait(sketch, SC_EXEC_FOREVER);
             assert_int_equal(status, gone < 30 ? SPEC_E_CORRUPT : SPEC_OK);
@@ -378,8 +342,7 @@ static void tags_of_a_run_are_one_operation(void **state)
         reopen(world);
         build_all(world, 0);
         struct sc_store_sketch *sketch = sketch_make(world);
-        struct match match = {.count = 0};
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         match_key(world, &match, 2);
         uint64_t tag_reads = 1 + 1, rows = runs[0] + runs[1];
         if (i >= 2)
@@ -431,8 +394,7 @@ static void codes_give_their_pages_back_with_the_extent(void **state)
     (void)state;
     struct world *world = world_bare(&setups[0], 3);
     world->config.lease_ns_max = 1000000000;
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    world_store_two(world, 256, 256);
     reopen(world);
     build_all(world, 0);
     for (uint32_t i = 0; i < 4; i++)
@@ -446,10 +408,8 @@ static void codes_give_their_pages_back_with_the_extent(void **state)
     assert_true(key_check(world, 2, true) > 0);
     for (uint32_t i = 4; i < 8; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    release_all(world);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.extent_bytes, 0);
     assert_int_equal(stats.code_bytes, 0);
     world_free(world);
@@ -465,10 +425,8 @@ static void codes_survive_every_fault(void **state)
     for (uint32_t kind = 0; kind < 4; kind++)
         for (uint64_t n = 0;; n++) {
             struct world *world = world_bare(&setups[0], 6);
-            assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
-            assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
-            world->params.fault = &world->fault;
-            world->alloc.fault = &world->fault;
+            world_store_two(world, 200, 130);
+            world_faults(world);
             reopen(world);
             sc_fault_arm(&world->fault, KINDS[kind], n);
             build_all(world, 0);
@@ -495,19 +453,6 @@ static void codes_survive_every_fault(void **state)
         }
 }
 
-static void build_codes(struct world *world)
-{
-    sc_store_build_codes(world->store);
-    build_wait(world);
-}
-
-static uint64_t built(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.built_pieces;
-}
-
 /* A run that ends for want of memory goes on where it stopped; what it passed over waits for the
  * next start, however much is stored meanwhile. */
 static void codes_that_were_passed_over_wait_for_the_next_start(void **state)
@@ -516,25 +461,24 @@ static void codes_that_were_passed_over_wait_for_the_next_start(void **state)
     struct world *world = world_bare(&setups[0], 6);
     for (uint64_t key = 1; key <= 3; key++)
         assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
-    world->params.fault = &world->fault;
-    world->alloc.fault = &world->fault;
+    world_faults(world);
     reopen(world);
     sc_fault_arm(&world->fault, SC_FAULT_ALLOC, 0);
-    build_codes(world);
+    build_quantised(world);
     assert_int_equal(atomic_load(&world->fault.fired[SC_FAULT_ALLOC]), 1);
-    assert_int_equal(built(world), 0);
-    build_codes(world); /* it stopped at the first */
-    assert_int_equal(built(world), 6);
+    assert_int_equal(stats_of(world).built_pieces, 0);
+    build_quantised(world); /* it stopped at the first */
+    assert_int_equal(stats_of(world).built_pieces, 6);
     assert_int_equal(world_store(world, 4, 0, 128), SPEC_OK);
     assert_int_equal(world_store(world, 5, 0, 128), SPEC_OK);
     sc_fault_arm(&world->fault, SC_FAULT_READ, 0);
-    build_codes(world);
-    assert_int_equal(built(world), 8); /* key 4 is passed over */
+    build_quantised(world);
+    assert_int_equal(stats_of(world).built_pieces, 8); /* key 4 is passed over */
     assert_int_equal(world_store(world, 6, 0, 128), SPEC_OK);
-    build_codes(world);
-    assert_int_equal(built(world), 10);
+    build_quantised(world);
+    assert_int_equal(stats_of(world).built_pieces, 10);
     build_all(world, 0);
-    assert_int_equal(built(world), 12);
+    assert_int_equal(stats_of(world).built_pieces, 12);
     for (uint64_t key = 1; key <= 6; key++)
         assert_true(key_check(world, key, true) > 0);
     space_check(world->store);
@@ -561,7 +505,7 @@ static void codes_of_other_bits_are_kept(void **state)
                                                                      .v_row_bytes = V_CODE_BYTES};
         world_open_ok(world);
         build_all(world, 0);
-        assert_int_equal(built(world), 0);
+        assert_int_equal(stats_of(world).built_pieces, 0);
         assert_true(key_check(world, 1, true) > 0); /* 4 and 2 */
     }
     world_free(world);
@@ -585,15 +529,14 @@ static void codes_that_do_not_fit_are_not_believed(void **state)
     world->params.codes.fits = fits_not;
     world->params.codes.shape.bits_k = 5;
     world_open_ok(world);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.corrupt_records, 1);
     assert_int_equal(stats.code_bytes, 0);
     space_check(world->store);
     rows_ok(world, 1);
     assert_int_equal(key_check(world, 1, false), 0);
     build_all(world, 0);
-    assert_int_equal(built(world), 2);
+    assert_int_equal(stats_of(world).built_pieces, 2);
     space_check(world->store);
     world_free(world);
 }
@@ -680,10 +623,9 @@ static void reopen_free(struct world *world)
 static uint64_t free_check(struct world *world, uint32_t layer, bool k_alone)
 {
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
     static uint8_t row[2 * 2048];
     uint64_t k_bytes = world->setup->k_row_bytes, found = 0;
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     codes_load(&match, sketch, layer, k_alone);
     for (uint64_t r = 0; r < match.count; r++) {
         const struct world_piece *twin = match.twins[r];
@@ -714,13 +656,6 @@ static uint64_t free_check(struct world *world, uint32_t layer, bool k_alone)
     return found;
 }
 
-static uint64_t bad_blocks(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.bad_blocks;
-}
-
 static struct world *world_free_widths(const struct world_setup *setup)
 {
     struct world *world = world_bare(setup, 12);
@@ -743,7 +678,7 @@ static void tables_stand_before_their_codes(void **state)
             for (uint32_t layer = 0; layer < setups[i].layers; layer++)
                 for (uint32_t k_alone = 0; k_alone < 2; k_alone++)
                     assert_int_equal(free_check(world, layer, k_alone), 0x1f);
-            assert_int_equal(bad_blocks(world), 0);
+            assert_int_equal(stats_of(world).bad_blocks, 0);
             space_check(world->store);
             world->config.io_op_bytes = SHORT_OP_BYTES;
             reopen_free(world);
@@ -768,7 +703,7 @@ static void codes_by_a_table_that_is_not_read_are_none(void **state)
     g_refused = 0;
     for (uint32_t layer = 0; layer < 3; layer++)
         assert_int_equal(free_check(world, layer, false), 0x1f);
-    assert_int_equal(bad_blocks(world), 0);
+    assert_int_equal(stats_of(world).bad_blocks, 0);
     rows_ok(world, 1);
     world_free(world);
 }
@@ -792,12 +727,10 @@ static void a_damaged_table_is_never_read(void **state)
             assert_true(sc_io_sim_disk_peek(world->disk, path, at, &byte, 1));
             assert_int_equal(byte, table_byte(1, part == 0 ? SC_STORE_PART_K : SC_STORE_PART_V,
                                               blocks.position));
-            byte ^= (uint8_t)(1u << b % 8);
-            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+            disk_flip(world, path, at, (uint8_t)(1u << b % 8));
             assert_int_equal(free_check(world, 1, false), 0x1f & ~(1u << 1));
-            assert_int_equal(bad_blocks(world), ++tried);
-            byte ^= (uint8_t)(1u << b % 8);
-            assert_true(sc_io_sim_disk_poke(world->disk, path, at, &byte, 1));
+            assert_int_equal(stats_of(world).bad_blocks, ++tried);
+            disk_flip(world, path, at, (uint8_t)(1u << b % 8));
         }
     assert_int_equal(free_check(world, 1, false), 0x1f);
     world_free(world);

@@ -6,25 +6,10 @@
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/copy_check.h"
 
-static const struct world_setup setups[] = {{.name = "paired",
-                                             .backend = SC_BACKEND_SIM,
-                                             .layers = 3,
-                                             .k_row_bytes = 48,
-                                             .probe_row_bytes = 18,
-                                             .disk_bytes = 8u << 20,
-                                             .segment_bytes = 1u << 20,
-                                             .op_bytes = 64u << 10,
-                                             .journal = 1},
-                                            {.name = "split",
-                                             .backend = SC_BACKEND_SIM,
-                                             .layers = 3,
-                                             .layout = SC_STORE_SPLIT,
-                                             .k_row_bytes = 48,
-                                             .probe_row_bytes = 18,
-                                             .disk_bytes = 8u << 20,
-                                             .segment_bytes = 1u << 20,
-                                             .op_bytes = 64u << 10,
-                                             .journal = 1}};
+static const struct world_setup setups[] = {
+    {"paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 18), WORLD_DISK(8, 1, 64),
+     .journal = 1},
+    {"split", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 3, 48, 18), WORLD_DISK(8, 1, 64), .journal = 1}};
 
 static void writes_fault(struct world *world, enum sc_io_sim_fault fault, bool is_on)
 {
@@ -32,9 +17,12 @@ static void writes_fault(struct world *world, enum sc_io_sim_fault fault, bool i
     sc_io_sim_fault_ppm(world->disk, fault, is_on ? 1000000 : 0);
 }
 
-static struct sc_store_range range_of(const struct world_piece *piece)
+/* A piece of it, all rows. */
+static struct match match_piece(const struct world_piece *piece)
 {
-    return (struct sc_store_range){.piece = piece->id, .row_count = piece->row_count};
+    struct match match = {.count = 0};
+    match_add(&match, piece, 0, piece->row_count);
+    return match;
 }
 
 /* Whether probe rows of the copy's pieces can be had, of any layer. */
@@ -45,13 +33,8 @@ static uint32_t probes_load(struct world *world, const struct copy *copy)
     assert_int_equal(sc_store_sketch_open(world->store, COPY_ROWS, &sketch, NULL), SPEC_OK);
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-            struct sc_store_range range = range_of(&copy->pieces[i]);
-            assert_true(sc_store_sketch_begin(
-                sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                       .lane = SC_LANE_DEMAND,
-                                                       .ranges = &range,
-                                                       .range_count = 1,
-                                                       .probe_row_bytes = 18}));
+            const struct match match = match_piece(&copy->pieces[i]);
+            assert_true(keys_begin(sketch, &match, layer, SC_LANE_DEMAND, 18));
             count += sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) == SPEC_OK;
         }
     sc_store_sketch_close(sketch);
@@ -66,13 +49,8 @@ static uint32_t codes_load_of(struct world *world, const struct copy *copy)
     assert_int_equal(sc_store_sketch_open(world->store, COPY_ROWS, &sketch, NULL), SPEC_OK);
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-            struct sc_store_range range = range_of(&copy->pieces[i]);
-            assert_true(
-                sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                             .lane = SC_LANE_DEMAND,
-                                                                             .ranges = &range,
-                                                                             .range_count = 1,
-                                                                             .is_codes = true}));
+            const struct match match = match_piece(&copy->pieces[i]);
+            assert_true(quantised_begin(sketch, &match, layer, SC_LANE_DEMAND));
             assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
             count += sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab);
         }

@@ -17,15 +17,10 @@
 #define LOADERS  4u
 #define ROUNDS   12u
 
-static const struct world_setup setup = {.name = "sim, 16 KiB rows",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 2,
-                                         .k_row_bytes = 8192,
-                                         .disk_bytes = 256u << 20,
-                                         .segment_bytes = 64u << 20,
-                                         .op_bytes = OP_BYTES,
-                                         .stage_bytes =
-                                             FRAMES * (OP_BYTES + SC_FRAMES_SLACK_BYTES)};
+static const struct world_setup setup = {
+    "sim, 16 KiB rows", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 8192, 0),
+    WORLD_DISK(256, 64, OP_BYTES / 1024),
+    .stage_bytes = FRAMES * (OP_BYTES + SC_FRAMES_SLACK_BYTES)};
 
 struct scene {
     struct world *world;

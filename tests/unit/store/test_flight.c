@@ -26,66 +26,18 @@
 #define CALLS    64u  /* no call is late by so many loads */
 
 static const struct world_setup setups[] = {
-    {.name = "sim, paired",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .k_row_bytes = 512,
-     .probe_row_bytes = PROBE,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 20u << 10,
+    {"sim, paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 512, PROBE), WORLD_DISK(64, 4, 20),
      .stage_bytes = 5 * (28u << 10)},
-    {.name = "sim, split",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 1504,
-     .probe_row_bytes = PROBE,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 24u << 10,
+    {"sim, split", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 2, 1504, PROBE), WORLD_DISK(64, 4, 24),
      .stage_bytes = 6 * (32u << 10)},
-    {.name = "sim, paired, two operations fly",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .k_row_bytes = 512,
-     .probe_row_bytes = PROBE,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 16u << 20,
-     .op_bytes = 8u << 20,
-     .stage_bytes = 5 * ((8u << 20) + (8u << 10))},
-    {.name = "pread, paired, 3 threads",
-     .backend = SC_BACKEND_PREAD,
-     .thread_count = 3,
-     .layers = 2,
-     .k_row_bytes = 512,
-     .probe_row_bytes = PROBE,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 20u << 10,
-     .stage_bytes = 5 * (28u << 10)},
-    {.name = "sim, split, 2 threads",
-     .backend = SC_BACKEND_SIM,
-     .thread_count = 2,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 512,
-     .probe_row_bytes = PROBE,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 20u << 10,
-     .stage_bytes = 5 * (28u << 10)},
-    {.name = "io_uring, split, 2 threads",
-     .backend = SC_BACKEND_URING,
-     .thread_count = 2,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 512,
-     .probe_row_bytes = PROBE,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 20u << 10,
-     .stage_bytes = 5 * (28u << 10)},
+    {"sim, paired, two operations fly", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 2, 512, PROBE),
+     WORLD_DISK(64, 16, 8192), .stage_bytes = 5 * ((8u << 20) + (8u << 10))},
+    {"pread, paired, 3 threads", WORLD_ON(PREAD, 3), WORLD_SHAPE(PAIRED, 2, 512, PROBE),
+     WORLD_DISK(64, 4, 20), .stage_bytes = 5 * (28u << 10)},
+    {"sim, split, 2 threads", WORLD_ON(SIM, 2), WORLD_SHAPE(SPLIT, 2, 512, PROBE),
+     WORLD_DISK(64, 4, 20), .stage_bytes = 5 * (28u << 10)},
+    {"io_uring, split, 2 threads", WORLD_ON(URING, 2), WORLD_SHAPE(SPLIT, 2, 512, PROBE),
+     WORLD_DISK(64, 4, 20), .stage_bytes = 5 * (28u << 10)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -162,8 +114,7 @@ static void match_draw(struct player *player, struct load *load, bool is_codes)
     load->rows = load->turns[load->turn].rows;
     struct match *match = load->match = &load->turns[load->turn].match;
     const struct world *world = player->world;
-    struct match all = {.count = 0};
-    match_key(world, &all, 1 + draw(player, KEYS));
+    struct match all = match_of(world, 1 + draw(player, KEYS));
     uint64_t first = draw(player, all.count), count = 1 + draw(player, all.count - first);
     *match = (struct match){.count = 0};
     for (uint64_t i = first; i < first + count; i++) {

@@ -11,14 +11,8 @@
 #define LOG_PATH RANK_DIR "/log"
 #define TOLD_MAX 4096u
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 3,
-                                         .k_row_bytes = 48,
-                                         .disk_bytes = 8u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10,
-                                         .journal = 1};
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
+                                         WORLD_DISK(8, 1, 64), .journal = 1};
 
 /* ---- A follower, and its twin ---------------------------------------------------------------- */
 
@@ -117,6 +111,13 @@ static void follower_open(struct follower *follower)
         fail_msg("open: %s", follower->error.text);
 }
 
+static struct follower *follower_new(struct world *world, uint32_t role)
+{
+    struct follower *follower = follower_make(world, role);
+    follower_open(follower);
+    return follower;
+}
+
 static void follower_free(struct follower *follower)
 {
     sc_store_close(follower->store);
@@ -183,19 +184,6 @@ static void check_rows(struct follower *follower)
     sc_store_readers_close(reader, 1);
 }
 
-/* The writer drops pieces [first, first + count) of its twin. */
-static void drop(struct world *world, uint32_t first, uint32_t count)
-{
-    uint64_t ids[16];
-    assert_true(count <= 16 && first + count <= world->piece_count);
-    for (uint32_t i = 0; i < count; i++)
-        ids[i] = world->pieces[first + i].id;
-    sc_store_pieces_drop(world->store, ids, count);
-    memmove(&world->pieces[first], &world->pieces[first + count],
-            (world->piece_count - first - count) * sizeof(world->pieces[0]));
-    world->piece_count -= count;
-}
-
 static void reset(struct world *world)
 {
     uint64_t epoch = sc_store_epoch(world->store) + 1;
@@ -210,8 +198,7 @@ static void follow_waits_for_what_is_not_there(void **state)
     (void)state;
     for (uint32_t role = SC_STORE_READER; role <= SC_STORE_PEER; role++) {
         struct world *world = world_make(&small, 1);
-        struct follower *follower = follower_make(world, role);
-        follower_open(follower);
+        struct follower *follower = follower_new(world, role);
         assert_int_equal(sc_io_sim_disk_events(world->disk), 0);
         follow(follower);
         assert_int_equal(sc_store_follow_ns(follower->store), 0);
@@ -224,7 +211,7 @@ static void follow_waits_for_what_is_not_there(void **state)
         follow(follower);
         assert_int_equal(follower->told_count, 3);
         check_same(follower);
-        drop(world, 2, 1);
+        world_drop(world, 2, 1);
         follow(follower);
         assert_int_equal(follower->told_count, 2);
         check_same(follower);
@@ -238,14 +225,12 @@ static void follow_waits_for_what_is_not_there(void **state)
 static void follow_opens_with_what_is_there(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 2);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 2);
     for (uint64_t key = 1; key <= 5; key++)
         assert_int_equal(world_store(world, key, 0, 100), SPEC_OK);
-    drop(world, 3, 1);
+    world_drop(world, 3, 1);
     for (uint32_t role = SC_STORE_READER; role <= SC_STORE_PEER; role++) {
-        struct follower *follower = follower_make(world, role);
-        follower_open(follower);
+        struct follower *follower = follower_new(world, role);
         check_same(follower);
         assert_true(sc_store_follow_ns(follower->store) > 0);
         follower_free(follower);
@@ -320,8 +305,7 @@ static void follow_hears_of_resets(void **state)
 static void follow_tells_of_its_own(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 5);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 5);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     struct follower *other = follower_make(world, SC_STORE_READER);
     other->params.space.digest[3] ^= 1;
@@ -341,12 +325,11 @@ static void follow_tells_of_its_own(void **state)
 static void follow_waits_for_half_a_frame(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 6);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 6);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     uint64_t begin = world->store->log.journal.end;
     assert_int_equal(world_store(world, 2, 0, 130), SPEC_OK);
-    drop(world, 0, 1);
+    world_drop(world, 0, 1);
     uint64_t end = world->store->log.journal.end;
     uint8_t *bytes = malloc(end);
     assert_true(sc_io_sim_disk_peek(world->disk, LOG_PATH, 0, bytes, end));
@@ -395,12 +378,10 @@ static void length_flip(struct world *world, const uint8_t *log, uint64_t at, bo
 static void follow_takes_no_wrong_length_for_the_end(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 8);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 8);
     for (uint64_t key = 1; key <= 6; key++)
         assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
-    struct follower *follower = follower_make(world, SC_STORE_READER);
-    follower_open(follower);
+    struct follower *follower = follower_new(world, SC_STORE_READER);
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
     uint64_t end = world->store->log.journal.end;
     uint8_t *log = malloc(end);
@@ -424,8 +405,7 @@ static void follow_takes_no_wrong_length_for_the_end(void **state)
 static void follow_forgets_what_was_cut_off(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 7);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 7);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     uint64_t begin = world->store->log.journal.end;
     struct sc_io_sim_disk *whole = NULL;
@@ -433,8 +413,7 @@ static void follow_forgets_what_was_cut_off(void **state)
     assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
     uint64_t end = world->store->log.journal.end;
     uint8_t *bytes = malloc(end);
-    struct follower *follower = follower_make(world, SC_STORE_PEER);
-    follower_open(follower);
+    struct follower *follower = follower_new(world, SC_STORE_PEER);
     assert_int_equal(follower->told_count, 2);
     /* The same store again, from before, stores another prompt of the same length. */
     struct sc_io_sim_disk *first = world->disk;
@@ -464,11 +443,9 @@ static void follow_forgets_what_was_cut_off(void **state)
 static void follow_stops_at_a_newer_version(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 8);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 8);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
-    struct follower *follower = follower_make(world, SC_STORE_PEER);
-    follower_open(follower);
+    struct follower *follower = follower_new(world, SC_STORE_PEER);
     struct sc_store_append append;
     sc_store_append_begin(world->store, &append);
     sc_store_append_frame(&append);
@@ -490,8 +467,7 @@ static void follow_stops_at_a_newer_version(void **state)
 static void follow_refuses_what_is_not_a_store(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 9);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 9);
     world_close(world);
     assert_true(sc_io_sim_disk_poke(world->disk, "/sim/store/store.msgpack", 0, "{\"a\"", 4));
     for (uint32_t role = SC_STORE_READER; role <= SC_STORE_PEER; role++) {
@@ -506,8 +482,7 @@ static void follow_refuses_what_is_not_a_store(void **state)
 static void follow_of_a_piece_that_fails_is_void_here_only(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 10);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 10);
     assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
     struct follower *follower = follower_make(world, SC_STORE_READER);
     follower->refuse_id = 3;
@@ -531,8 +506,7 @@ static void follow_of_a_piece_that_fails_is_void_here_only(void **state)
 static void follow_without_a_segment_misses_its_pieces(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 11);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 11);
     for (uint64_t key = 1; key <= 100 && world->store->disk.segment_count < 2; key++)
         assert_int_equal(world_store(world, key, 0, 640), SPEC_OK);
     assert_int_equal(world->store->disk.segment_count, 2);
@@ -550,8 +524,7 @@ static void follow_without_a_segment_misses_its_pieces(void **state)
     assert_true(held > 0 && held < world->piece_count);
     world_close(world);
     assert_true(sc_io_sim_disk_resize(world->disk, RANK_DIR "/seg-00000001", 4096));
-    struct follower *follower = follower_make(world, SC_STORE_READER);
-    follower_open(follower);
+    struct follower *follower = follower_new(world, SC_STORE_READER);
     assert_int_equal(follower->told_count, held);
     check_rows(follower);
     follower_free(follower);
@@ -584,11 +557,9 @@ static void follow_of_another_store_under_the_path_starts_anew(void **state)
 {
     (void)state;
     static uint8_t identity[256], log[8192];
-    struct world *world = world_make(&small, 12), *next = world_make(&small, 13);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 12), *next = world_make(&small, 13);
     assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
-    struct follower *follower = follower_make(world, SC_STORE_PEER);
-    follower_open(follower);
+    struct follower *follower = follower_new(world, SC_STORE_PEER);
     assert_int_equal(follower->told_count, 3);
     reset(world);
     assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
@@ -628,15 +599,14 @@ static void follow_of_another_store_under_the_path_starts_anew(void **state)
 static void follow_keeps_what_a_checkpoint_keeps(void **state)
 {
     (void)state;
-    struct world *world = world_make(&small, 14);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 14);
     for (uint64_t key = 1; key <= 6; key++)
         assert_int_equal(world_store(world, key, 0, 130), SPEC_OK);
     struct follower *ahead = follower_make(world, SC_STORE_READER);
     struct follower *behind = follower_make(world, SC_STORE_PEER);
     follower_open(behind);
-    drop(world, 15, 3);
-    drop(world, 4, 2);
+    world_drop(world, 15, 3);
+    world_drop(world, 4, 2);
     follower_open(ahead);
     assert_int_equal(ahead->told_count, 13);
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
@@ -650,8 +620,7 @@ static void follow_keeps_what_a_checkpoint_keeps(void **state)
     assert_int_equal(world_store(world, 7, 0, 64), SPEC_OK);
     follow(ahead);
     check_same(ahead);
-    struct follower *late = follower_make(world, SC_STORE_READER);
-    follower_open(late);
+    struct follower *late = follower_new(world, SC_STORE_READER);
     check_same(late);
     follower_free(late);
     follower_free(behind);
@@ -679,12 +648,11 @@ static void follow_is_the_writers_twin(void **state)
             if (what < 6)
                 (void)world_store(world, key++, 0, (uint32_t)random_below(&random, 200) + 1);
             else if (what < 10 && world->piece_count > 0)
-                drop(world, (uint32_t)random_below(&random, world->piece_count), 1);
+                world_drop(world, (uint32_t)random_below(&random, world->piece_count), 1);
             else if (what == 10)
                 reset(world);
             else if (what == 11) {
-                world_close(world);
-                world_open_ok(world);
+                world_reopen(world);
             } else if (what == 12 && followers[1]->store == NULL)
                 follower_open(followers[1]);
             else if (what == 13)
@@ -751,8 +719,7 @@ static void failed_free(struct failed *failed)
 /* The writer tries again no sooner. */
 static void failed_wait(const struct world *world)
 {
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + 2 * SC_STORE_RETRY_NS);
+    world_wait_ns(world, 2 * SC_STORE_RETRY_NS);
 }
 
 /* Other rows of the same tokens stand in the same place since, under ids of their own; the follower
@@ -769,8 +736,7 @@ static void failed_check(const struct failed *failed, const struct copy *later)
     assert_int_equal(follower->told_count, 4);
     assert_int_equal(copy_load(world, follower->store, later), 9);
     assert_int_equal(copy_load(world, follower->store, &failed->believed), 0);
-    fresh = follower_make(world, SC_STORE_READER);
-    follower_open(fresh);
+    fresh = follower_new(world, SC_STORE_READER);
     assert_int_equal(fresh->told_count, 4);
     assert_int_equal(copy_load(world, fresh->store, later), 9);
     follower_free(fresh);

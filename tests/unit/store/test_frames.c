@@ -3,15 +3,7 @@
  * Holds: every test gives all frames back.
  * Threads: one (the seeded loop), but the last test: four workers. */
 #include "store/cache/frames.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/cases.h"
 
 #define OP_BYTES 65536u
 

@@ -2,58 +2,20 @@
  * is evicted is worth least; what is pinned stays; then by threads.
  *
  * Threads: one, but the last test: seventeen. */
-#include "store/cache/host.h"
-
 #include "base/fault.h"
+#include "tests/unit/store/host_tier_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 
-#define PAGE    4096u
 #define KEYS    200u
 #define PAGES   64u
 #define WORKERS 16u
 
-struct fixture {
-    struct sc_alloc alloc;
-    struct sc_poison poison;
-    struct sc_store_host *host;
-    uint64_t seed;
-};
-
-static uint64_t below(uint64_t *seed, uint64_t end)
-{
-    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (*seed >> 33) % end;
-}
-
 static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t pages, uint64_t seed)
 {
-    struct spec_error error = {.struct_size = sizeof(error)};
-    memset(fx, 0, sizeof(*fx));
-    fx->seed = seed;
-    sc_alloc_init(&fx->alloc);
-    const struct sc_store_host_params params = {.alloc = &fx->alloc,
-                                                .poison = &fx->poison,
-                                                .bytes = pages * PAGE + 5,
-                                                .slab_bytes = 4 * PAGE,
-                                                .policy = policy};
-    assert_int_equal(sc_store_host_open(&params, &fx->host, &error), SPEC_OK);
-    sc_alloc_seal(&fx->alloc); /* from here on nothing is allocated */
-}
-
-static void fixture_done(struct fixture *fx)
-{
-    assert_int_equal(atomic_load(&fx->alloc.sealed_refusals), 0);
-    sc_alloc_unseal(&fx->alloc);
-    sc_store_host_close(fx->host);
-    assert_int_equal(atomic_load(&fx->alloc.live_blocks), 0);
+    const struct sc_store_host_params what = {
+        .bytes = pages * PAGE + 5, .slab_bytes = 4 * PAGE, .policy = policy};
+    fixture_open(fx, &what, seed);
 }
 
 static struct sc_store_host_key key_of(uint64_t i)

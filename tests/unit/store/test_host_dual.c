@@ -2,57 +2,29 @@
  * drop, by score, beside a twin that keeps sorted lists; Figure 14's two chunks; then by threads.
  *
  * Threads: one, but the last test: nine. */
-#include "store/cache/host.h"
-
 #include "abi/spec_connector.h"
+#include "tests/unit/store/host_tier_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 
-#define PAGE    4096u
 #define ROWS    64u
 #define NOWHERE SPEC_TIER_DISK
-
-struct fixture {
-    struct sc_alloc alloc;
-    struct sc_poison poison;
-    struct sc_store_host *host;
-};
 
 /* Of so many slabs of one page each. */
 static void fixture_init_by(struct fixture *fx, enum sc_policy gpu_policy, enum sc_policy policy,
                             uint64_t upper, uint64_t low)
 {
-    memset(fx, 0, sizeof(*fx));
-    sc_alloc_init(&fx->alloc);
-    const struct sc_store_host_params params = {.alloc = &fx->alloc,
-                                                .poison = &fx->poison,
-                                                .bytes = low * PAGE,
-                                                .gpu_bytes = upper * PAGE,
-                                                .slab_bytes = PAGE,
-                                                .policy = policy,
-                                                .gpu_policy = gpu_policy};
-    assert_int_equal(sc_store_host_open(&params, &fx->host, NULL), SPEC_OK);
-    sc_alloc_seal(&fx->alloc);
+    const struct sc_store_host_params what = {.bytes = low * PAGE,
+                                              .gpu_bytes = upper * PAGE,
+                                              .slab_bytes = PAGE,
+                                              .policy = policy,
+                                              .gpu_policy = gpu_policy};
+    fixture_open(fx, &what, 0);
 }
 
 static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t upper, uint64_t low)
 {
     fixture_init_by(fx, policy, policy, upper, low);
-}
-
-static void fixture_done(struct fixture *fx)
-{
-    assert_int_equal(atomic_load(&fx->alloc.sealed_refusals), 0);
-    sc_alloc_unseal(&fx->alloc);
-    sc_store_host_close(fx->host);
-    assert_int_equal(atomic_load(&fx->alloc.live_blocks), 0);
 }
 
 static struct sc_store_host_key key_of(uint64_t chunk)

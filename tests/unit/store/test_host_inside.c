@@ -5,13 +5,7 @@
  * The file under test is included: what it keeps is its own. */
 #include "store/cache/host.c"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/cases.h"
 
 #define PAGES       64u
 #define COPIES      12u

@@ -2,64 +2,27 @@
  * counted by threads while others change it.
  *
  * Threads: one, but the last test: six. */
-#include "store/cache/host.h"
-
 #include "store/cache/residents.h"
+#include "tests/unit/store/host_tier_fixture.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
 #include <pthread.h>
 
-#define PAGE   4096u
 #define PAGES  64u
 #define PIECES 24u
 #define LAYERS 5u
 #define KEYS   (PIECES * LAYERS)
 
-struct fixture {
-    struct sc_alloc alloc;
-    struct sc_poison poison;
-    struct sc_store_host *host;
-    uint64_t seed;
-};
-
-static uint64_t below(uint64_t *seed, uint64_t end)
-{
-    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (*seed >> 33) % end;
-}
-
 static void fixture_init_of(struct fixture *fx, enum sc_policy policy, uint64_t seed,
                             uint64_t slab_bytes)
 {
-    struct spec_error error = {.struct_size = sizeof(error)};
-    memset(fx, 0, sizeof(*fx));
-    fx->seed = seed;
-    sc_alloc_init(&fx->alloc);
-    const struct sc_store_host_params params = {.alloc = &fx->alloc,
-                                                .poison = &fx->poison,
-                                                .bytes = PAGES * PAGE,
-                                                .slab_bytes = slab_bytes,
-                                                .policy = policy};
-    assert_int_equal(sc_store_host_open(&params, &fx->host, &error), SPEC_OK);
-    sc_alloc_seal(&fx->alloc);
+    const struct sc_store_host_params what = {
+        .bytes = PAGES * PAGE, .slab_bytes = slab_bytes, .policy = policy};
+    fixture_open(fx, &what, seed);
 }
 
 static void fixture_init(struct fixture *fx, enum sc_policy policy, uint64_t seed)
 {
     fixture_init_of(fx, policy, seed, PAGE);
-}
-
-static void fixture_done(struct fixture *fx)
-{
-    assert_int_equal(atomic_load(&fx->alloc.sealed_refusals), 0);
-    sc_alloc_unseal(&fx->alloc);
-    sc_store_host_close(fx->host);
-    assert_int_equal(atomic_load(&fx->alloc.live_blocks), 0);
 }
 
 /* Pieces share copies, and some a first row. */

@@ -1,11 +1,6 @@
 /* Which neighbours go for a slab, beside a twin that looks at every set of them. */
 #include "store/cache/host_window.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/unit/cases.h"
 
 #define PAGES_MAX 120u
 #define ROUNDS    20000u

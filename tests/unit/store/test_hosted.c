@@ -11,29 +11,10 @@
 #include <pthread.h>
 
 static const struct world_setup setups[] = {
-    {.name = "sim, paired",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 1504,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, split, probe rows",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 1504,
-     .probe_row_bytes = 96,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "pread, paired",
-     .backend = SC_BACKEND_PREAD,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
+    {"sim, paired", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 1504, 0), WORLD_DISK(64, 4, 64)},
+    {"sim, split, probe rows", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 3, 1504, 96),
+     WORLD_DISK(64, 2, 64)},
+    {"pread, paired", WORLD_ON(PREAD, 0), WORLD_SHAPE(PAIRED, 3, 512, 0), WORLD_DISK(64, 4, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -46,24 +27,6 @@ static struct world *world_hosted(const struct world_setup *setup, uint64_t host
     return world_opened(world);
 }
 
-static uint64_t read_bytes(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.read_bytes;
-}
-
-static void load_all(struct world *world, uint64_t key)
-{
-    struct sc_store_reader *reader = world_reader(world);
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        struct loaded loaded = world_load_key(world, reader, layer, key);
-        if (loaded.status != SPEC_OK)
-            fail_msg("%s: %s", world->setup->name, world->error.text);
-    }
-    sc_store_readers_close(reader, 1);
-}
-
 static void the_second_load_reads_nothing(void **state)
 {
     (void)state;
@@ -74,14 +37,14 @@ static void the_second_load_reads_nothing(void **state)
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
         assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
-        load_all(world, 1);
-        uint64_t before = read_bytes(world);
+        rows_ok(world, 1);
+        uint64_t before = stats_of(world).read_bytes;
         assert_true(before > 0);
-        load_all(world, 1);
-        assert_int_equal(read_bytes(world), before);
+        rows_ok(world, 1);
+        assert_int_equal(stats_of(world).read_bytes, before);
         world_reopen(world); /* memory is forgotten */
-        load_all(world, 1);
-        assert_true(read_bytes(world) > 0);
+        rows_ok(world, 1);
+        assert_true(stats_of(world).read_bytes > 0);
         world_free(world);
     }
 }
@@ -93,11 +56,10 @@ static void the_second_picks_read_nothing(void **state)
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
         struct world *world = world_hosted(&setups[i], 8u << 20, 1);
-        struct match match = {.count = 0};
         if (world == NULL)
             continue;
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         static const uint32_t rows[] = {3, 60, 64, 140, 299};
         for (uint32_t round = 0; round < 2; round++) {
             struct sc_store_picks picks = {.rows = rows, .count = 5, .whole_slabs = true};
@@ -124,7 +86,7 @@ static void the_second_picks_read_nothing(void **state)
         }
         assert_int_equal(sc_store_piece_host_layers(world->store, match.ranges[0].piece, NULL),
                          setups[i].layout == SC_STORE_SPLIT ? 2 : 1);
-        load_all(world, 1); /* all rows of them are right */
+        rows_ok(world, 1); /* all rows of them are right */
         world_free(world);
     }
 }
@@ -219,7 +181,7 @@ static void what_ends_early_leaves_nothing(void **state)
                 }
                 sc_store_reader_cancel(reader);
             }
-            load_all(world, 1);
+            rows_ok(world, 1);
             sc_store_readers_close(reader, 1);
             world_free(world); /* asserts that nothing is pinned */
         }
@@ -236,7 +198,7 @@ static void evictions_beside_loads_are_right(void **state)
         for (uint64_t key = 1; key <= 4; key++)
             assert_int_equal(world_store(world, key, key * 7, 150), SPEC_OK);
         for (uint32_t round = 0; round < 30; round++)
-            load_all(world, round % 2 == 0 ? 1 : 2 + round / 2 % 3);
+            rows_ok(world, round % 2 == 0 ? 1 : 2 + round / 2 % 3);
         struct sc_store_host_stats stats;
         sc_store_host_stats(world->store->host, &stats);
         assert_in_range(stats.bytes_used, 1, 2u << 20);
@@ -261,7 +223,7 @@ static void pieces_that_skip_rows_are_kept(void **state)
                                     none = {.piece = twin->id, .row_first = 7};
         for (uint32_t layer = 0; layer < world->setup->layers; layer++)
             assert_int_equal(world_load(world, reader, layer, &range, &twin, 1).status, SPEC_OK);
-        uint64_t before = read_bytes(world);
+        uint64_t before = stats_of(world).read_bytes;
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             assert_true(sc_store_hosted_has(world->store, layer, &range, SC_STORE_WANT_ROWS));
             assert_false(sc_store_hosted_has(world->store, layer, &early, SC_STORE_WANT_ROWS));
@@ -278,7 +240,7 @@ static void pieces_that_skip_rows_are_kept(void **state)
                                      range.row_count);
             range = (struct sc_store_range){.piece = twin->id, .row_first = 7, .row_count = 57};
         }
-        assert_int_equal(read_bytes(world), before);
+        assert_int_equal(stats_of(world).read_bytes, before);
         sc_store_readers_close(reader, 1);
         world_free(world);
     }
@@ -404,14 +366,14 @@ static void what_may_not_be_read_is_not_had_from_memory(void **state)
             continue;
         assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
         assert_int_equal(whole_ranges(world, ranges), 2);
-        load_all(world, 1);
+        rows_ok(world, 1);
         struct sc_store_reader *reader = world_reader(world);
         const struct world_piece *twins[] = {&world->pieces[0], &world->pieces[1]};
         struct sc_store_range long_one = ranges[1];
         long_one.row_count++;
         assert_int_equal(world_load(world, reader, 0, &long_one, &twins[1], 1).status,
                          SPEC_E_CORRUPT);
-        load_all(world, 1);
+        rows_ok(world, 1);
         sc_store_pieces_drop(world->store, &ranges[0].piece, 1);
         assert_int_equal(world_load(world, reader, 0, ranges, twins, 1).status, SPEC_E_CORRUPT);
         assert_int_equal(world_load(world, reader, 0, &ranges[1], &twins[1], 1).rows, 64);
@@ -548,28 +510,15 @@ static void *loader_main(void *argument)
 
 static void loaders_beside_each_other_get_what_is_right(void **state)
 {
-    static const struct world_setup threaded[] = {{.name = "threads, paired",
-                                                   .backend = SC_BACKEND_PREAD,
-                                                   .thread_count = 2,
-                                                   .layers = 2,
-                                                   .k_row_bytes = 512,
-                                                   .disk_bytes = 64u << 20,
-                                                   .segment_bytes = 4u << 20,
-                                                   .op_bytes = 64u << 10},
-                                                  {.name = "threads, split",
-                                                   .backend = SC_BACKEND_PREAD,
-                                                   .thread_count = 2,
-                                                   .layers = 2,
-                                                   .layout = SC_STORE_SPLIT,
-                                                   .k_row_bytes = 1504,
-                                                   .disk_bytes = 64u << 20,
-                                                   .segment_bytes = 4u << 20,
-                                                   .op_bytes = 64u << 10}};
+    static const struct world_setup threaded[] = {
+        {"threads, paired", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 2, 512, 0),
+         WORLD_DISK(64, 4, 64)},
+        {"threads, split", WORLD_ON(PREAD, 2), WORLD_SHAPE(SPLIT, 2, 1504, 0),
+         WORLD_DISK(64, 4, 64)}};
     (void)state;
     for (uint32_t i = 0; i < 4; i++) { /* from 2 on: in another order */
         struct world *world = world_make(&threaded[i % 2], 12);
         struct loader loaders[LOADERS] = {0};
-        struct match match = {.count = 0};
         uint64_t hosted = 0;
         if (i >= 2)
             orders_on(world, 16384);
@@ -579,7 +528,7 @@ static void loaders_beside_each_other_get_what_is_right(void **state)
         assert_int_equal(world_store(world, 1, 0, 640), SPEC_OK);
         if (i >= 2)
             order_all(world);
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         for (uint32_t l = 0; l < LOADERS; l++) {
             loaders[l].world = world;
             loaders[l].seed = l + 1;

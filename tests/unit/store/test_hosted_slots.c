@@ -28,13 +28,6 @@ static struct world *world_tiers(const struct world_setup *setup, const struct t
     return world_opened(world);
 }
 
-static uint64_t read_bytes(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.read_bytes;
-}
-
 static struct sc_store_host_stats host_stats(const struct world *world)
 {
     struct sc_store_host_stats stats;
@@ -66,21 +59,21 @@ static void the_second_load_reads_tags_alone(void **state)
         const struct world_setup *setup = &setups[i / 2];
         bool by_picks = i % 2 != 0;
         struct world *world = world_tiers(setup, &large, i % 3 == 0 ? 128 : 16384);
-        struct match match = {.count = 0};
         if (world == NULL)
             continue;
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         order_all(world);
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         for (uint32_t layer = 0; layer < setup->layers; layer++) {
             if (by_picks)
                 assert_true(picked_bytes(world, &match, layer) >=
                             match.rows * setup->k_row_bytes * 2);
             else
                 load_key(world, layer, 1);
-            uint64_t before = read_bytes(world);
+            uint64_t before = stats_of(world).read_bytes;
             load_key(world, layer, 1);
-            assert_in_range(read_bytes(world) - before, 1, 2 * match.count * 4096); /* tags */
+            assert_in_range(stats_of(world).read_bytes - before, 1,
+                            2 * match.count * 4096); /* tags */
             assert_int_equal(picked_bytes(world, &match, layer), 0);
             assert_int_equal(sc_store_piece_host_layers(world->store, match.ranges[3].piece, NULL),
                              layer + 1);
@@ -133,10 +126,9 @@ static void rot_in_memory_is_found(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         const struct world_setup *setup = &setups[i / 2];
         struct world *world = world_tiers(setup, &large, 16384);
-        struct match match = {.count = 0};
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         order_all(world);
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         load_key(world, 1, 1);
         const struct sc_store_annex *order =
             atomic_load(&extent_of(world, world->pieces[0].id)->order);
@@ -220,12 +212,11 @@ static void what_was_dropped_is_not_kept(void **state)
         struct world_setup setup = setups[i % 2];
         setup.op_bytes = 512u << 10; /* a read of several chunks' slots */
         struct world *world = world_tiers(&setup, &large, 16384);
-        struct match match = {.count = 0};
         uint64_t wanted[SKETCH_ROWS_MAX / 64] = {0};
         struct sc_store_picks picks = {.whole_slabs = true};
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         order_all(world);
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         picks.count = match.rows;
         wanted[i / 2 * 3] = 1;
         (void)picks_load(world, &match, 1, &picks, wanted);
@@ -273,8 +264,7 @@ static void chunks_are_counted_as_layers(void **state)
     static const struct tiers dual = {4u << 20, 4u << 20, SC_POLICY_SCORE};
     struct world *world = world_tiers(&setups[0], &dual, 16384);
     uint32_t risen = 7;
-    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    world_store_two(world, 300, 64);
     order_all(world);
     uint64_t piece = world->pieces[1].id;
     assert_int_equal(sc_store_piece_host_layers(world->store, piece, &risen), 0);
@@ -331,9 +321,7 @@ static void chunks_leave_with_the_rows(void **state)
     assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
     struct sc_store_coarse_extent found = sc_store_coarse_find(world->store, world->pieces[0].id);
     assert_int_not_equal(found.id, 0);
-    sc_store_coarse_mark(world->store, found.id);
-    sc_store_coarse_marked(world->store);
-    assert_int_equal(sc_store_coarse_commit(world->store, found.id, &world->error), SPEC_OK);
+    demote_extent(world, found.id);
     assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
     struct sc_store_hosted_fill fill = {0};
     static const uint8_t bytes[64 * 1024];

@@ -7,7 +7,7 @@
 #include "store/place/tier.h"
 #include "store/rows/hot.h"
 #include "tests/unit/store/build_trial.h"
-#include "tests/unit/store/codes_check.h"
+#include "tests/unit/store/order_check.h"
 #include "tests/unit/store/space_check.h"
 
 #define HOT_PPM  200000u
@@ -46,33 +46,6 @@ static struct world *world_hot(const struct world_setup *setup, uint64_t seed)
     return world_opened(world);
 }
 
-static struct sc_store_stats stats_of(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats;
-}
-
-/* Tags of the match, as a sketch has them. */
-static const uint64_t *tags_load(const struct match *match, struct sc_store_sketch *sketch,
-                                 uint32_t layer)
-{
-    assert_int_equal(match_load(match, sketch, layer, 0), SPEC_OK);
-    return sc_store_sketch_tags(sketch);
-}
-
-static void row_check(const struct world *world, const struct match *match, uint32_t layer,
-                      uint64_t row, const uint8_t *bytes)
-{
-    static uint8_t wanted[16384];
-    uint64_t range = 0, row_bytes = 2 * world->setup->k_row_bytes;
-    for (; row >= match->ranges[range].row_count; range++)
-        row -= match->ranges[range].row_count;
-    row_fill(wanted, row_bytes, match->twins[range]->key, layer,
-             match->twins[range]->first_position + match->ranges[range].row_first + row);
-    bytes_equal(bytes, wanted, row_bytes);
-}
-
 /* Reads a layer's hot rows of the match, or those of them that are wanted (bits; NULL: all).
  * Returns how many came, all right. */
 static uint64_t hot_load(struct world *world, const struct match *match, uint32_t layer,
@@ -82,15 +55,15 @@ static uint64_t hot_load(struct world *world, const struct match *match, uint32_
     static uint64_t covered[SKETCH_ROWS_MAX / 64];
     struct sc_store_sketch *sketch = sketch_make(world);
     struct sc_store_reader *reader = world_reader(world);
-    const uint64_t *tags = tags_load(match, sketch, layer);
     struct sc_store_picks picks = {.rows = rows, .from_hot = true};
     struct sc_store_rows got = {0};
-    uint64_t count = 0, left;
+    uint64_t count = 0, left, half = world->setup->k_row_bytes;
+    assert_int_equal(match_load(match, sketch, layer, 0), SPEC_OK);
     picks.count =
         sc_store_hot_rows(world->store, layer, match->ranges, match->count, SKETCH_ROWS_MAX, rows);
     sc_store_reader_begin_picks(reader, layer, match->ranges, match->count, &picks,
                                 SC_LANE_SPECULATIVE);
-    sc_store_reader_tags(reader, tags);
+    sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
     left = picks.count;
     memset(covered, 0, sizeof(covered));
     if (wanted != NULL)
@@ -102,7 +75,8 @@ static uint64_t hot_load(struct world *world, const struct match *match, uint32_
             uint64_t row = rows[got.row_first + i];
             if (wanted != NULL)
                 assert_true((wanted[row / 64] & covered[row / 64]) >> (row % 64) & 1);
-            row_check(world, match, layer, row, got.rows + i * 2 * world->setup->k_row_bytes);
+            row_check(world, match, layer, row, got.rows + i * 2 * half,
+                      got.rows + (i * 2 + 1) * half);
             count++;
         }
     } while (*ret_status == SPEC_OK && got.row_count > 0);
@@ -117,8 +91,7 @@ static uint64_t hot_had(struct world *world, uint64_t key, bool is_cut)
 {
     uint64_t count = 0;
     spec_status status;
-    struct match match = {.count = 0};
-    match_key(world, &match, key);
+    struct match match = match_of(world, key);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
         count += hot_load(world, &match, layer, NULL, &status);
         assert_true(status == SPEC_OK || (is_cut && status == SPEC_E_CORRUPT));
@@ -161,8 +134,7 @@ static void hot_rows_are_the_extents(void **state)
         struct world *world = world_hot(&setups[i], 7);
         if (world == NULL)
             continue;
-        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
+        world_store_two(world, 300, 250);
         assert_int_equal(hot_count(world, 1), 0);
         build_all(world, 0);
         space_check(world->store);
@@ -177,8 +149,7 @@ static void hot_rows_are_the_extents(void **state)
             assert_int_equal(stats_of(world).hot_bytes, bytes);
             if (opened == 1)
                 assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             space_check(world->store);
         }
         assert_int_equal(stats_of(world).bad_hot, 0);
@@ -202,16 +173,8 @@ static void any_part_of_a_match_is_read(void **state)
         assert_int_equal(world_store(world, 3, 0, 200), SPEC_OK); /* without a block */
         for (uint32_t round = 0; round < 12; round++) {
             uint64_t wanted[SKETCH_ROWS_MAX / 64];
-            struct match match = {.count = 0};
+            struct match match = any_match(world, &random);
             spec_status status;
-            for (uint64_t at = random_below(&random, world->piece_count); match.count < 12;
-                 at += random_below(&random, 3)) {
-                const struct world_piece *twin = &world->pieces[at % world->piece_count];
-                uint32_t first = (uint32_t)random_below(&random, twin->row_count);
-                first = random_below(&random, 2) == 0 ? 0 : first;
-                match_add(&match, twin, first,
-                          (uint32_t)random_below(&random, twin->row_count - first + 1));
-            }
             for (uint64_t w = 0; w < SKETCH_ROWS_MAX / 64; w++)
                 wanted[w] = mix(random + w) & mix(random - w);
             uint32_t layer = (uint32_t)random_below(&random, world->setup->layers);
@@ -248,8 +211,7 @@ static void what_is_not_known_is_built_when_it_is_asked_for(void **state)
 {
     (void)state;
     struct world *world = world_hot(&setups[0], 4);
-    assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    world_store_two(world, 300, 256);
     known_from = UINT64_MAX;
     build_all(world, 0);
     assert_int_equal(stats_of(world).hot_bytes, 0);
@@ -280,8 +242,7 @@ static void one_layer_is_one_read(void **state)
     struct world *world = world_hot(&setups[0], 4);
     assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
     build_all(world, 0);
-    struct match match = {.count = 0};
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     struct sc_store_picks picks = {.rows = rows, .from_hot = true};
     picks.count = sc_store_hot_rows(world->store, 1, match.ranges, match.count, 512, rows);
     assert_int_equal(picks.count, 60);
@@ -299,17 +260,11 @@ static void one_layer_is_one_read(void **state)
 
 static void block_damage(struct world *world, uint64_t extent, uint32_t layer, uint64_t at)
 {
-    char path[128];
-    uint8_t byte;
     const struct sc_store_annex *annex =
         atomic_load(&sc_store_table_extent(&world->store->table, extent)->hot);
     struct sc_store_where where =
         sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
-    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
-                   (unsigned)world->store->disk.segments[where.segment].number);
-    assert_true(sc_io_sim_disk_peek(world->disk, path, where.offset + at, &byte, 1));
-    byte ^= 8;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, where.offset + at, &byte, 1));
+    segment_flip(world, world->store->disk.segments[where.segment].number, where.offset + at, 8);
 }
 
 /* It is forgotten, in all its layers; the others, and the rows themselves, are not touched. */
@@ -318,11 +273,9 @@ static void a_damaged_block_is_forgotten(void **state)
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct world *world = world_hot(&setups[i], 4);
-        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+        world_store_two(world, 300, 256);
         build_all(world, 0);
-        struct match match = {.count = 0};
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         block_damage(world, 1, 1, 20000);
         spec_status status;
         uint64_t came = hot_load(world, &match, 1, NULL, &status);
@@ -350,8 +303,7 @@ static void a_block_that_cannot_be_read_is_forgotten(void **state)
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
     build_all(world, 0);
-    struct match match = {.count = 0};
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     spec_status status = SPEC_OK;
     sc_fault_arm(&world->fault, SC_FAULT_READ, 1); /* behind the tags' */
     (void)hot_load(world, &match, 1, NULL, &status);
@@ -368,21 +320,18 @@ static void pages_go_with_the_extent(void **state)
 {
     (void)state;
     struct world *world = world_hot(&setups[0], 3);
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 256), SPEC_OK);
+    world_store_two(world, 256, 256);
     build_all(world, 0);
     for (uint32_t i = 0; i < 4; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
     space_check(world->store);
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     space_check(world->store);
     key_is_hot(world, 2, 256);
     for (uint32_t i = 4; i < 8; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     assert_int_equal(stats_of(world).extent_bytes, 0);
     assert_int_equal(stats_of(world).hot_bytes, 0);
     world_free(world);
@@ -402,26 +351,17 @@ static void pages_go_with_the_rows(void **state)
         assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
         build_all(world, 0);
         uint64_t piece = world->pieces[world->piece_count - 1].id;
-        found = sc_store_coarse_find(world->store, piece);
-        spec_status status = SPEC_OK;
-        for (uint32_t layer = 0; layer < 3 && found.id != 0 && status == SPEC_OK; layer++)
-            status = sc_store_coarse_check(world->store, found.id, layer);
-        if (status != SPEC_OK || found.id == 0) {
-            found.id = 0;
+        found = demotable_extent(world, piece);
+        if (found.id == 0)
             continue;
-        }
         uint64_t held = stats_of(world).hot_bytes;
-        sc_store_coarse_mark(world->store, found.id);
-        sc_store_coarse_marked(world->store);
-        assert_int_equal(sc_store_coarse_commit(world->store, found.id, &world->error), SPEC_OK);
+        demote_extent(world, found.id);
         space_check(world->store);
         for (uint32_t round = 0; round < 2; round++) { /* the second has its pages back */
             assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             space_check(world->store);
-            (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-            space_check(world->store);
+            release_all(world);
             assert_true(stats_of(world).hot_bytes < held);
         }
         assert_int_equal(stats_of(world).corrupt_records, 0);

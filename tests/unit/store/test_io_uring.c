@@ -208,6 +208,29 @@ static void stop(struct fixture *fx)
     memset(&behave, 0, sizeof(behave));
 }
 
+/* Starts, with a file that is written past the page cache. */
+static struct sc_io_file *start_file(struct fixture *fx, const struct setup *setup)
+{
+    start(fx, setup);
+    return open_file(fx, "f", NEW_DIRECT);
+}
+
+/* Memory of a case, or NULL, is freed when no operation may reach it. */
+static void stop_file(struct fixture *fx, struct sc_io_file *file, void *data, void *more)
+{
+    sc_io_file_close(fx->io, file);
+    stop(fx);
+    free(data);
+    free(more);
+}
+
+static uint8_t *page_filled(uint64_t bytes)
+{
+    uint8_t *data = page_memory(bytes);
+    fill(data, bytes, 1);
+    return data;
+}
+
 static struct sc_io_counts stats_of(struct fixture *fx)
 {
     struct sc_io_counts stats;
@@ -217,8 +240,7 @@ static struct sc_io_counts stats_of(struct fixture *fx)
 
 static void round_trip(struct fixture *fx, struct sc_io_file *file, uint64_t bytes)
 {
-    uint8_t *data = page_memory(bytes), *back = page_memory(bytes);
-    fill(data, bytes, 1);
+    uint8_t *data = page_filled(bytes), *back = page_memory(bytes);
     assert_int_equal(transfer(fx, file, SC_IO_WRITE, data, bytes, PAGE), SPEC_OK);
     memset(back, 0xee, (size_t)bytes);
     assert_int_equal(transfer(fx, file, SC_IO_READ, back, bytes, PAGE), SPEC_OK);
@@ -235,10 +257,8 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
     enum { OPS = 8, BATCHES = 10 };
     struct fixture fx;
     struct test_op tests[OPS];
-    start(&fx, &two_rings);
-    uint8_t *data = page_memory(OPS * MIB);
-    fill(data, OPS * MIB, 1);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    struct sc_io_file *file = start_file(&fx, &two_rings);
+    uint8_t *data = page_filled(OPS * MIB);
     for (uint32_t i = 0; i < OPS; i++)
         assert_int_equal(transfer(&fx, file, SC_IO_WRITE, data + i * MIB, MIB, i * MIB), SPEC_OK);
     const struct sc_io_counts before = stats_of(&fx);
@@ -254,9 +274,7 @@ static void enters_twice_for_a_batch_that_fills_the_target(void **state)
     /* A disk that takes longer than WAIT_NS_MAX for half a batch is asked once more each time. */
     assert_true(after.enters - before.enters <= 2 * BATCHES + behave.early - early);
     assert_int_equal(after.flight_bytes_max, OPS * MIB); /* all at once */
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
+    stop_file(&fx, file, data, NULL);
 }
 
 /* The most that a lane brings into flight of a target of 1 MiB, while held_bytes wait for who wants
@@ -266,10 +284,9 @@ static uint64_t flight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_by
     enum { OPS = 20 };
     struct fixture fx;
     struct test_op tests[OPS];
-    start(&fx, &small_target);
+    struct sc_io_file *file = start_file(&fx, &small_target);
     uint8_t *data = page_memory(op_bytes);
     memset(data, 1, op_bytes);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
     assert_int_equal(sc_io_file_reserve(fx.io, file, OPS * op_bytes, NULL), SPEC_OK);
     for (uint32_t i = 0; i < OPS; i++) {
         op_set(&fx, &tests[i], file, SC_IO_WRITE, data, op_bytes, i * op_bytes);
@@ -282,9 +299,7 @@ static uint64_t flight_beside(uint32_t lane, uint64_t op_bytes, uint64_t held_by
     for (uint32_t i = 0; i < OPS; i++)
         assert_int_equal(tests[i].op.status, SPEC_OK);
     const uint64_t flight_bytes = stats_of(&fx).flight_bytes_max;
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
+    stop_file(&fx, file, data, NULL);
     return flight_bytes;
 }
 
@@ -333,10 +348,8 @@ static void gives_the_device_what_waits_before_a_long_done(void **state)
     (void)state;
     struct fixture fx;
     struct test_op tests[2];
-    start(&fx, &one_page);
-    uint8_t *data = page_memory(2 * PAGE);
-    fill(data, 2 * PAGE, 1);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    struct sc_io_file *file = start_file(&fx, &one_page);
+    uint8_t *data = page_filled(2 * PAGE);
     for (uint32_t i = 0; i < 2; i++)
         op_set(&fx, &tests[i], file, SC_IO_WRITE, data + i * PAGE, PAGE, i * PAGE);
     atomic_store(&started, 0);
@@ -348,9 +361,7 @@ static void gives_the_device_what_waits_before_a_long_done(void **state)
     assert_int_equal(atomic_load(&met), 1);
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(tests[i].op.status, SPEC_OK);
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
+    stop_file(&fx, file, data, NULL);
 }
 
 /* The most in flight while batches of writes of 64 KiB go out, with a target of 1 MiB; a read may
@@ -361,10 +372,9 @@ static uint64_t flight_of_writes(uint32_t batches, bool reads)
     const uint64_t op_bytes = 64 << 10;
     struct fixture fx;
     struct test_op tests[OPS], read;
-    start(&fx, &small_target);
+    struct sc_io_file *file = start_file(&fx, &small_target);
     uint8_t *data = page_memory(op_bytes), *back = page_memory(op_bytes);
     memset(data, 1, op_bytes);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
     assert_int_equal(sc_io_file_reserve(fx.io, file, OPS * op_bytes, NULL), SPEC_OK);
     uint32_t done = 0;
     for (uint32_t n = 0; n < batches; n++) {
@@ -381,10 +391,7 @@ static uint64_t flight_of_writes(uint32_t batches, bool reads)
         wait_done(&fx, done += OPS);
     }
     const uint64_t flight_bytes = stats_of(&fx).flight_bytes_max;
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
-    free(back);
+    stop_file(&fx, file, data, back);
     return flight_bytes;
 }
 
@@ -427,6 +434,23 @@ static void gate_done(struct sc_io_op *op)
     sc_exec_wake(fx->exec, &fx->done_count);
 }
 
+/* Writes a page at the gate, then `count` pages in the background, which wait for it. */
+static void queue_behind(struct fixture *fx, struct sc_io_file *file, uint8_t *data,
+                         struct gate *gate, struct test_op *background, uint32_t count)
+{
+    (void)pthread_mutex_init(&gate->lock, NULL);
+    (void)pthread_mutex_lock(&gate->lock);
+    op_set(fx, &gate->test, file, SC_IO_WRITE, data, PAGE, 0);
+    gate->test.op.done = gate_done;
+    gate->test.op.user = gate;
+    submit(fx, &gate->test, 1);
+    for (uint32_t i = 0; i < count; i++) {
+        op_set(fx, &background[i], file, SC_IO_WRITE, data, PAGE, (1 + i) * PAGE);
+        background[i].op.lane = SC_LANE_BACKGROUND;
+    }
+    submit_at_once(fx, background, count);
+}
+
 /* The ring's thread is held in a completion until everything is queued. */
 static void serves_demand_before_what_was_queued_in_the_background(void **state)
 {
@@ -435,21 +459,10 @@ static void serves_demand_before_what_was_queued_in_the_background(void **state)
     struct fixture fx;
     struct test_op background[OPS], demand;
     static struct gate gate;
-    start(&fx, &one_page);
+    struct sc_io_file *file = start_file(&fx, &one_page);
     uint8_t *data = page_memory(PAGE);
     memset(data, 1, PAGE);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
-    (void)pthread_mutex_init(&gate.lock, NULL);
-    (void)pthread_mutex_lock(&gate.lock);
-    op_set(&fx, &gate.test, file, SC_IO_WRITE, data, PAGE, 0);
-    gate.test.op.done = gate_done;
-    gate.test.op.user = &gate;
-    submit(&fx, &gate.test, 1);
-    for (uint32_t i = 0; i < OPS; i++) {
-        op_set(&fx, &background[i], file, SC_IO_WRITE, data, PAGE, (1 + i) * PAGE);
-        background[i].op.lane = SC_LANE_BACKGROUND;
-    }
-    submit_at_once(&fx, background, OPS);
+    queue_behind(&fx, file, data, &gate, background, OPS);
     op_set(&fx, &demand, file, SC_IO_WRITE, data, PAGE, (1 + OPS) * PAGE);
     submit(&fx, &demand, 1);
     (void)pthread_mutex_unlock(&gate.lock);
@@ -458,9 +471,7 @@ static void serves_demand_before_what_was_queued_in_the_background(void **state)
     for (uint32_t i = 0; i < OPS; i++)
         assert_int_equal(background[i].order, 1 + i);
     (void)pthread_mutex_destroy(&gate.lock);
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
+    stop_file(&fx, file, data, NULL);
 }
 
 /* As above; two of those queued become demand, in the order in which they are named. One that ended
@@ -472,25 +483,14 @@ static void serves_what_was_raised_before_what_was_not(void **state)
     struct fixture fx;
     struct test_op background[OPS], ended;
     static struct gate gate;
-    start(&fx, &one_page);
+    struct sc_io_file *file = start_file(&fx, &one_page);
     uint8_t *data = page_memory(PAGE);
     memset(data, 1, PAGE);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
     op_set(&fx, &ended, file, SC_IO_WRITE, data, PAGE, 0);
     ended.op.lane = SC_LANE_BACKGROUND;
     submit(&fx, &ended, 1);
     wait_done(&fx, 1);
-    (void)pthread_mutex_init(&gate.lock, NULL);
-    (void)pthread_mutex_lock(&gate.lock);
-    op_set(&fx, &gate.test, file, SC_IO_WRITE, data, PAGE, 0);
-    gate.test.op.done = gate_done;
-    gate.test.op.user = &gate;
-    submit(&fx, &gate.test, 1);
-    for (uint32_t i = 0; i < OPS; i++) {
-        op_set(&fx, &background[i], file, SC_IO_WRITE, data, PAGE, (1 + i) * PAGE);
-        background[i].op.lane = SC_LANE_BACKGROUND;
-    }
-    submit_at_once(&fx, background, OPS);
+    queue_behind(&fx, file, data, &gate, background, OPS);
     struct sc_io_op *raised[] = {&background[OPS - 1].op, &ended.op, &background[4].op};
     sc_io_raise(fx.io, raised, 3, SC_LANE_DEMAND);
     (void)pthread_mutex_unlock(&gate.lock);
@@ -501,9 +501,7 @@ static void serves_what_was_raised_before_what_was_not(void **state)
         if (i != 4)
             assert_int_equal(background[i].order, order++);
     (void)pthread_mutex_destroy(&gate.lock);
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
+    stop_file(&fx, file, data, NULL);
 }
 
 /* A pipe in place of an open file's descriptor, so that a read of it does not end. */
@@ -619,10 +617,8 @@ static void fails_a_read_whose_file_was_cut_meanwhile(void **state)
 {
     (void)state;
     struct fixture fx;
-    start(&fx, &one_ring);
-    uint8_t *data = page_memory(8 * PAGE);
-    fill(data, 8 * PAGE, 1);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    struct sc_io_file *file = start_file(&fx, &one_ring);
+    uint8_t *data = page_filled(8 * PAGE);
     (void)lines_with(&fx, "buffered"); /* there is no O_DIRECT here at all */
     assert_int_equal(transfer(&fx, file, SC_IO_WRITE, data, 8 * PAGE, 0), SPEC_OK);
     static const uint64_t sizes[] = {5 * PAGE, 5 * PAGE + 512, 5 * PAGE + 100, 0};
@@ -632,9 +628,7 @@ static void fails_a_read_whose_file_was_cut_meanwhile(void **state)
     }
     round_trip(&fx, file, 8 * PAGE);
     assert_int_equal(lines_with(&fx, "buffered"), 0); /* an end is no reason to leave O_DIRECT */
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
+    stop_file(&fx, file, data, NULL);
 }
 
 static void repeats_what_was_interrupted(void **state)
@@ -643,8 +637,7 @@ static void repeats_what_was_interrupted(void **state)
     static const int32_t results[] = {-EINTR, -EAGAIN};
     static const int errors[] = {EINTR, EAGAIN, EBUSY, ENOMEM};
     struct fixture fx;
-    start(&fx, &one_ring);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    struct sc_io_file *file = start_file(&fx, &one_ring);
     for (uint32_t i = 0; i < 2; i++) {
         behave.result = results[i];
         behave.results = 5;
@@ -661,8 +654,7 @@ static void repeats_what_was_interrupted(void **state)
     round_trip(&fx, file, 2 * PAGE);
     assert_int_equal(behave.empties, 0);
     assert_int_equal(stats_of(&fx).ops, 14);
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
+    stop_file(&fx, file, NULL, NULL);
 }
 
 static void reports_what_the_kernel_reports(void **state)
@@ -678,10 +670,9 @@ static void reports_what_the_kernel_reports(void **state)
                  {-EAGAIN, 100, SPEC_E_IO, EAGAIN}, /* for ever */
                  {0, 1, SPEC_E_IO, EIO}};
     struct fixture fx;
-    start(&fx, &one_ring);
+    struct sc_io_file *file = start_file(&fx, &one_ring);
     uint8_t *data = page_memory(PAGE);
     memset(data, 1, PAGE);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
     for (uint32_t i = 0; i < 4; i++) {
         struct test_op test;
         behave.result = cases[i].result;
@@ -693,9 +684,7 @@ static void reports_what_the_kernel_reports(void **state)
         assert_int_equal(test.op.status, cases[i].status);
         assert_int_equal(test.op.sys_errno, cases[i].sys_errno);
     }
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
+    stop_file(&fx, file, data, NULL);
 }
 
 static void goes_buffered_where_a_transfer_refuses_direct(void **state)
@@ -704,10 +693,8 @@ static void goes_buffered_where_a_transfer_refuses_direct(void **state)
     enum { OPS = 8 };
     struct fixture fx;
     struct test_op tests[OPS];
-    start(&fx, &one_ring);
-    uint8_t *data = page_memory(OPS * PAGE);
-    fill(data, OPS * PAGE, 1);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    struct sc_io_file *file = start_file(&fx, &one_ring);
+    uint8_t *data = page_filled(OPS * PAGE);
     const uint32_t said = lines_with(&fx, "buffered"); /* no O_DIRECT here at all */
     behave.result = -EINVAL;
     behave.results = said > 0 ? 0 : OPS / 2; /* as many as the first enter waits for */
@@ -722,9 +709,7 @@ static void goes_buffered_where_a_transfer_refuses_direct(void **state)
     behave.results = 1; /* a buffered file has no such way out */
     assert_int_equal(transfer(&fx, file, SC_IO_READ, data, PAGE, 0), SPEC_E_IO);
     round_trip(&fx, file, 3 * PAGE);
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
+    stop_file(&fx, file, data, NULL);
 }
 
 static void ignores_completions_that_match_nothing_in_flight(void **state)
@@ -733,10 +718,8 @@ static void ignores_completions_that_match_nothing_in_flight(void **state)
     enum { OPS = 40 };
     struct fixture fx;
     struct test_op tests[OPS];
-    start(&fx, &small_target);
-    uint8_t *data = page_memory(OPS * PAGE), *back = page_memory(OPS * PAGE);
-    fill(data, OPS * PAGE, 1);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    struct sc_io_file *file = start_file(&fx, &small_target);
+    uint8_t *data = page_filled(OPS * PAGE), *back = page_memory(OPS * PAGE);
     round_trip(&fx, file, 4 * PAGE);
     behave.stray_data[0] = behave.last_data; /* an earlier operation of a slot that is used again */
     behave.stray_data[1] = UINT64_MAX;       /* no slot */
@@ -760,10 +743,7 @@ static void ignores_completions_that_match_nothing_in_flight(void **state)
     assert_memory_equal(back, data, OPS * PAGE);
     assert_int_equal(behave.strayed, 40);
     assert_int_equal(stats_of(&fx).late, 40);
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
-    free(back);
+    stop_file(&fx, file, data, back);
 }
 
 /* A filter set after open, say: the thread does the work without the ring. */
@@ -773,10 +753,8 @@ static void goes_on_with_blocking_calls_when_enter_is_forbidden(void **state)
     enum { OPS = 30 };
     struct fixture fx;
     struct test_op tests[OPS];
-    start(&fx, &two_rings);
-    uint8_t *data = page_memory(OPS * PAGE), *back = page_memory(OPS * PAGE);
-    fill(data, OPS * PAGE, 1);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    struct sc_io_file *file = start_file(&fx, &two_rings);
+    uint8_t *data = page_filled(OPS * PAGE), *back = page_memory(OPS * PAGE);
     round_trip(&fx, file, PAGE);
     behave.enter_error = EPERM;
     behave.enter_errors = UINT32_MAX;
@@ -795,10 +773,7 @@ static void goes_on_with_blocking_calls_when_enter_is_forbidden(void **state)
     assert_int_equal(transfer(&fx, file, SC_IO_READ, back, PAGE, 1000 * PAGE), SPEC_E_IO);
     assert_true(behave.failed >= 1 && behave.failed <= 2); /* a ring asks once */
     assert_int_equal(lines_with(&fx, "going on with blocking calls"), 1);
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(data);
-    free(back);
+    stop_file(&fx, file, data, back);
 }
 
 /* ---- Registration --------------------------------------------------------------------------- */
@@ -834,8 +809,7 @@ static void registers_direct_files_and_does_without_beyond_the_table(void **stat
     round_trip(&fx, file, 2 * PAGE);
     assert_true(behave.entries > 0);
     assert_int_equal(behave.fixed_files, 0);
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
+    stop_file(&fx, file, NULL, NULL);
 }
 
 /* A registered file that was closed is held by nothing: its space comes back. */
@@ -914,10 +888,7 @@ static void registers_staging_memory_as_it_is_used(void **state)
     behave.entries = behave.fixed_buffers = 0;
     read_region(&fx, file, memory, bytes, 1);
     assert_int_equal(behave.fixed_buffers, 0);
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(memory);
-    free(other);
+    stop_file(&fx, file, memory, other);
 }
 
 static void does_without_registered_memory(void **state)
@@ -935,9 +906,7 @@ static void does_without_registered_memory(void **state)
     read_region(&fx, file, memory, bytes, 2);
     assert_int_equal(behave.fixed_buffers, 0);
     assert_int_equal(lines_with(&fx, "staging memory is not registered"), 1);
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(memory);
+    stop_file(&fx, file, memory, NULL);
 }
 
 /* ---- In a child, because limits and filters stay -------------------------------------------- */
@@ -990,9 +959,7 @@ static int read_with_little_memlock(void)
     read_region(&fx, file, memory, 2 * MIB, 2);
     const uint32_t said = lines_with(&fx, "staging memory is not registered");
     const bool is_fixed = behave.fixed_buffers > 0;
-    sc_io_file_close(fx.io, file);
-    stop(&fx);
-    free(memory);
+    stop_file(&fx, file, memory, NULL);
     return said == 1 && !is_fixed ? 0 : 5;
 }
 
@@ -1214,8 +1181,7 @@ static void serve_swimmers(int enter_error, uint32_t enter_errors)
                                 .in_flight_bytes = 16 * PAGE};
     static struct swimmer swimmers[SWIMMERS];
     pthread_t threads[SWIMMERS];
-    start(&fx, &setup);
-    struct sc_io_file *file = open_file(&fx, "f", NEW_DIRECT);
+    struct sc_io_file *file = start_file(&fx, &setup);
     for (uint32_t i = 0; i < SWIMMERS; i++) {
         swimmers[i] = (struct swimmer){.fx = &fx,
                                        .file = file,

@@ -8,21 +8,13 @@
 
 #include <pthread.h>
 
-#define SETUP(backend_, threads, layout_, k_bytes, op)                                             \
-    {.name = #backend_ " " #layout_,                                                               \
-     .backend = SC_BACKEND_##backend_,                                                             \
-     .thread_count = threads,                                                                      \
-     .layers = 3,                                                                                  \
-     .layout = SC_STORE_##layout_,                                                                 \
-     .k_row_bytes = k_bytes,                                                                       \
-     .probe_row_bytes = 96,                                                                        \
-     .disk_bytes = 64u << 20,                                                                      \
-     .segment_bytes = 2u << 20,                                                                    \
-     .op_bytes = op}
 static const struct world_setup setups[] = {
-    SETUP(SIM, 0, PAIRED, 512, 64u << 10),    SETUP(SIM, 0, SPLIT, 1504, 64u << 10),
-    SETUP(SIM, 0, PAIRED, 512, 1u << 20), /* a window has all layers */
-    SETUP(PREAD, 2, PAIRED, 1504, 64u << 10), SETUP(URING, 3, SPLIT, 512, 256u << 10),
+    {"SIM PAIRED", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 2, 64)},
+    {"SIM SPLIT", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 3, 1504, 96), WORLD_DISK(64, 2, 64)},
+    /* A window has all layers. */
+    {"SIM PAIRED", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 2, 1024)},
+    {"PREAD PAIRED", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 1504, 96), WORLD_DISK(64, 2, 64)},
+    {"URING SPLIT", WORLD_ON(URING, 3), WORLD_SHAPE(SPLIT, 3, 512, 96), WORLD_DISK(64, 2, 256)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -36,22 +28,6 @@ static struct world *world_keeping(const struct world_setup *setup, uint64_t hos
     return world_opened(world);
 }
 
-static uint64_t read_bytes(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.read_bytes;
-}
-
-static void load_all(struct world *world, uint64_t key)
-{
-    struct sc_store_reader *reader = world_reader(world);
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
-        if (world_load_key(world, reader, layer, key).status != SPEC_OK)
-            fail_msg("%s: %s", world->setup->name, world->error.text);
-    sc_store_readers_close(reader, 1);
-}
-
 static void the_next_turn_reads_nothing(void **state)
 {
     (void)state;
@@ -60,15 +36,15 @@ static void the_next_turn_reads_nothing(void **state)
         if (world == NULL)
             continue;
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        load_all(world, 1);
-        assert_int_equal(read_bytes(world), 0);
+        rows_ok(world, 1);
+        assert_int_equal(stats_of(world).read_bytes, 0);
         assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
         assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
-        load_all(world, 1);
-        assert_int_equal(read_bytes(world), 0);
+        rows_ok(world, 1);
+        assert_int_equal(stats_of(world).read_bytes, 0);
         world_reopen(world); /* what is on the disk is the same */
-        load_all(world, 1);
-        assert_true(read_bytes(world) > 0);
+        rows_ok(world, 1);
+        assert_true(stats_of(world).read_bytes > 0);
         world_free(world);
     }
 }
@@ -87,7 +63,7 @@ static void passes_that_are_longer_than_memory_are_right(void **state)
             for (uint64_t key = 1; key <= 3; key++) {
                 assert_int_equal(world_store(world, key, 7 * key, 200), SPEC_OK);
                 for (uint64_t other = 1; other <= key; other++)
-                    load_all(world, other);
+                    rows_ok(world, other);
                 sc_store_host_stats(world->store->host, &stats);
                 assert_in_range(stats.bytes_used, 0, sizes[s]);
             }
@@ -182,7 +158,8 @@ static void *loader_main(void *argument)
 
 static void stores_beside_loads_are_right(void **state)
 {
-    static const struct world_setup threaded = SETUP(PREAD, 2, PAIRED, 512, 64u << 10);
+    static const struct world_setup threaded = {
+        "PREAD PAIRED", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 2, 64)};
     (void)state;
     struct world *world = world_make(&threaded, 30);
     struct loader loaders[2] = {0};
@@ -204,7 +181,7 @@ static void stores_beside_loads_are_right(void **state)
         assert_null(wrong);
     }
     for (uint64_t key = 1; key < 20; key++)
-        load_all(world, key);
+        rows_ok(world, key);
     world_free(world);
 }
 

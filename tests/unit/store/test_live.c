@@ -13,38 +13,18 @@
 #include "tests/unit/store/space_check.h"
 
 static const struct world_setup setups[] = {
-    {.name = "sim, paired, rows straddle",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 1504,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, split, probe rows, a slab is more than an operation",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 1504,
-     .probe_row_bytes = 96,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, paired, an operation is many layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 20,
-     .k_row_bytes = 64,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 512u << 10},
-    {.name = "sim, paired, layers lie apart",
-     .backend = SC_BACKEND_SIM,
-     .layers = 4,
-     .k_row_bytes = 1504,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 1u << 20,
-     .op_bytes = 64u << 10},
-    CODES_SETUP_PREAD,
-    CODES_SETUP_URING,
+    {"sim, paired, rows straddle", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 1504, 0),
+     WORLD_DISK(64, 4, 64)},
+    {"sim, split, probe rows, a slab is more than an operation", WORLD_ON(SIM, 0),
+     WORLD_SHAPE(SPLIT, 3, 1504, 96), WORLD_DISK(64, 2, 64)},
+    {"sim, paired, an operation is many layers", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 20, 64, 0),
+     WORLD_DISK(64, 4, 512)},
+    {"sim, paired, layers lie apart", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 4, 1504, 0),
+     WORLD_DISK(64, 1, 64)},
+    {"pread, paired, 2 threads", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 0),
+     WORLD_DISK(64, 4, 64)},
+    {"io_uring, split, 3 threads", WORLD_ON(URING, 3), WORLD_SHAPE(SPLIT, 2, 512, 0),
+     WORLD_DISK(64, 4, 64)},
 };
 #define SETUP_THREADS 4u /* the first of those that have them */
 #define SETUPS        (sizeof(setups) / sizeof(setups[0]))
@@ -58,11 +38,14 @@ static struct world *world_live(const struct world_setup *setup, uint64_t seed)
     return world_opened(world);
 }
 
-static struct sc_store_stats stats_of(struct world *world)
+/* Faults that are armed meet its reads, writes and reservations. */
+static struct world *world_faulty(const struct world_setup *setup, uint64_t seed)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats;
+    struct world *world = world_live(setup, seed);
+    world_close(world);
+    world->params.fault = &world->fault;
+    world_open_ok(world);
+    return world;
 }
 
 static void pass_end(struct pass *pass)
@@ -388,10 +371,7 @@ static void a_read_back_that_fails_costs_no_row(void **state)
     (void)state;
     uint64_t n = 0;
     for (bool fires = true; fires; n++) {
-        struct world *world = world_live(&setups[n % 2], 30);
-        world_close(world);
-        world->params.fault = &world->fault;
-        world_open_ok(world);
+        struct world *world = world_faulty(&setups[n % 2], 30);
         sc_fault_arm(&world->fault, SC_FAULT_READ, n / 2);
         struct pass *pass = pass_without_frames(world, 60, 500);
         assert_int_equal(pass_put(pass), SPEC_OK);
@@ -417,12 +397,11 @@ static void a_pool_that_stays_full_ends_the_wait(void **state)
         struct sc_frames *pool = world->store->frames;
         uint8_t *frames[256];
         uint64_t count = 0, most = sc_frames_count(pool) / 8 * 5 - 2;
-        _Atomic uint32_t never = 0;
         while (count < most)
             frames[count++] = sc_frames_take(pool, SC_LANE_DEMAND);
         assert_int_equal(world_store(world, 1, 0, 100), SPEC_OK);
         sc_store_build_codes(world->store);
-        (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + 8000000000);
+        world_wait_ns(world, 8000000000);
         if (is_long)
             settle(world);
         assert_int_equal(key_check(world, 1, false), 0);
@@ -506,10 +485,7 @@ static void a_pass_whose_segment_cannot_be_made_is_given_up(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 60; seed++) {
-        struct world *world = world_live(&setups[0], seed);
-        world_close(world);
-        world->params.fault = &world->fault;
-        world_open_ok(world);
+        struct world *world = world_faulty(&setups[0], seed);
         for (uint64_t key = 2; key < 4; key++) /* an annex has room beside them, rows have not */
             assert_int_equal(world_store(world, key, 0, 200), SPEC_OK);
         settle(world);
@@ -546,10 +522,7 @@ static void whatever_ends_passes_gives_back_what_is_due(void **state)
         struct pass *passes[PASSES] = {NULL};
         uint64_t random = seed;
         setup.disk_bytes = seed % 3 == 0 ? 8u << 20 : setup.disk_bytes;
-        struct world *world = world_live(&setup, seed);
-        world_close(world);
-        world->params.fault = &world->fault;
-        world_open_ok(world);
+        struct world *world = world_faulty(&setup, seed);
         if (seed % 5 == 1)
             sc_fault_arm(&world->fault, SC_FAULT_WRITE, (int64_t)(3 * seed));
         for (uint32_t i = 0; i < 40 * PASSES; i++) {
@@ -625,8 +598,7 @@ static void coding_survives_every_fault(void **state)
         for (uint64_t n = 0;; n++) {
             struct world *world = world_live(&setups[0], n);
             world_close(world);
-            world->params.fault = &world->fault;
-            world->alloc.fault = &world->fault;
+            world_faults(world);
             world_open_ok(world);
             sc_fault_arm(&world->fault, KINDS[kind], n);
             spec_status status = world_store(world, 1, 0, 200);
@@ -697,10 +669,7 @@ static void a_cut_at_any_write_leaves_rows_or_both(void **state)
 static void a_sync_is_of_every_segment(void **state)
 {
     (void)state;
-    struct world *world = world_live(&setups[3], 1);
-    world_close(world);
-    world->params.fault = &world->fault;
-    world_open_ok(world);
+    struct world *world = world_faulty(&setups[3], 1);
     assert_int_equal(world_store(world, 1, 0, 200), SPEC_OK);
     settle(world);
     const struct sc_store_table *table = &world->store->table;
@@ -755,8 +724,7 @@ static void codes_are_right_while_others_take_frames(void **state)
             keys += world_store(world, keys + 1, keys % 64, 150) == SPEC_OK;
         atomic_store(&taker.ends, true);
         assert_int_equal(pthread_join(taker.thread, NULL), 0);
-        sc_store_build_codes(world->store);
-        build_wait(world);
+        build_quantised(world);
         print_message("%s: %u of %u pieces were coded later\n", setups[i].name,
                       (unsigned)stats_of(world).built_pieces, world->piece_count);
         all_have_codes(world, keys);

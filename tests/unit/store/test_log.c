@@ -11,13 +11,8 @@
 #define LOG_PATH "/sim/store/rank-0000-of-0001/log"
 #define LOG_MAX  (1u << 20)
 
-static const struct world_setup small = {.name = "small",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 3,
-                                         .k_row_bytes = 48,
-                                         .disk_bytes = 4u << 20,
-                                         .segment_bytes = 1u << 20,
-                                         .op_bytes = 64u << 10,
+static const struct world_setup small = {"small", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
+                                         WORLD_DISK(4, 1, 64),
                                          .stage_bytes = 2u << 20}; /* it opens 2,700 times */
 
 /* The log as bytes, and where its frames end. */
@@ -75,13 +70,6 @@ static uint64_t frame_type(const struct log_image *image, uint64_t i)
     return record.type;
 }
 
-static uint64_t corrupt_records(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.corrupt_records;
-}
-
 /* Every piece that open told of reads back whole. */
 static void check_seen(struct world *world)
 {
@@ -102,8 +90,7 @@ static void log_cut_at_every_byte_keeps_the_whole_records_before(void **state)
 {
     (void)state;
     static struct log_image image;
-    struct world *world = world_make(&small, 5);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 5);
     assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
     assert_int_equal(world_store(world, 2, 20, 60), SPEC_OK);
     assert_int_equal(world_store(world, 1, 130, 10), SPEC_OK);
@@ -123,13 +110,12 @@ static void log_cut_at_every_byte_keeps_the_whole_records_before(void **state)
         }
         world_open_ok(world);
         assert_int_equal(world->open_count, expected);
-        assert_int_equal(corrupt_records(world), is_border ? 0 : 1);
+        assert_int_equal(stats_of(world).corrupt_records, is_border ? 0 : 1);
         check_seen(world);
         if (cut % 31 == 0) { /* and it goes on from there */
             uint32_t kept = world->piece_count;
             assert_int_equal(world_store(world, 1000 + cut, 0, 70), SPEC_OK);
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             assert_int_equal(world->open_count, expected + 2);
             check_seen(world);
             world->piece_count = kept;
@@ -148,33 +134,14 @@ static void log_cut_at_every_byte_keeps_the_whole_records_before(void **state)
 #define LONG_BYTES (5u << 19) /* of log: two and a half windows */
 #define LONG_PASS  4000u      /* rows */
 
-static const struct world_setup long_logs[] = {{.name = "sim",
-                                                .backend = SC_BACKEND_SIM,
-                                                .layers = 1,
-                                                .k_row_bytes = 8,
-                                                .disk_bytes = 64u << 20,
-                                                .segment_bytes = 8u << 20,
-                                                .op_bytes = 64u << 10},
-                                               {.name = "pread",
-                                                .backend = SC_BACKEND_PREAD,
-                                                .thread_count = 2,
-                                                .layers = 1,
-                                                .k_row_bytes = 8,
-                                                .disk_bytes = 64u << 20,
-                                                .segment_bytes = 8u << 20,
-                                                .op_bytes = 64u << 10}};
-
-static uint64_t log_bytes(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.log_bytes;
-}
+static const struct world_setup long_logs[] = {
+    {"sim", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 1, 8, 0), WORLD_DISK(64, 8, 64)},
+    {"pread", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 1, 8, 0), WORLD_DISK(64, 8, 64)}};
 
 static void log_long_fill(struct world *world)
 {
     world_open_ok(world);
-    for (uint64_t key = 1; log_bytes(world) < LONG_BYTES; key++)
+    for (uint64_t key = 1; stats_of(world).log_bytes < LONG_BYTES; key++)
         assert_int_equal(world_store(world, key, key % 64, LONG_PASS), SPEC_OK);
     world_close(world);
 }
@@ -187,12 +154,11 @@ static void log_of_several_windows_is_read_whole(void **state)
         log_long_fill(world);
         world_open_ok(world);
         assert_int_equal(world->open_count, world->piece_count);
-        assert_int_equal(corrupt_records(world), 0);
+        assert_int_equal(stats_of(world).corrupt_records, 0);
         for (uint32_t piece = 0; piece < world->piece_count; piece++)
             assert_true(world->pieces[piece].seen);
         assert_int_equal(world_store(world, 5000, 0, 70), SPEC_OK); /* and goes on behind its end */
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         assert_int_equal(world->open_count, world->piece_count);
         world_free(world);
     }
@@ -220,8 +186,7 @@ static void log_of_several_windows_may_end_or_go_bad_anywhere(void **state)
     (void)state;
     static uint8_t log[2 * LONG_BYTES];
     static struct log_image identity;
-    struct world *world = world_make(&long_logs[0], 8);
-    world_open_ok(world);
+    struct world *world = world_new(&long_logs[0], 8);
     world_close(world);
     image_read(world, &identity);
     log_long_fill(world);
@@ -250,7 +215,7 @@ static void log_of_several_windows_may_end_or_go_bad_anywhere(void **state)
         log[at] ^= cuts ? 0 : 0x10;
         world_open_ok(world);
         assert_int_equal(world->open_count, expected);
-        assert_int_equal(corrupt_records(world), is_border ? 0 : 1);
+        assert_int_equal(stats_of(world).corrupt_records, is_border ? 0 : 1);
         world_close(world);
         sc_io_sim_disk_close(disk);
     }
@@ -286,7 +251,7 @@ static void log_that_cannot_be_read_refuses_to_open_and_stays(void **state)
     assert_non_null(world->store);
     assert_true(n >= 2 * LONG_BYTES / SC_STORE_WINDOW_BYTES);
     assert_int_equal(world->open_count, world->piece_count);
-    assert_int_equal(corrupt_records(world), 0);
+    assert_int_equal(stats_of(world).corrupt_records, 0);
     world_free(world);
 }
 
@@ -294,8 +259,7 @@ static void log_of_a_cut_tail_that_comes_back_is_not_believed(void **state)
 {
     (void)state;
     static struct log_image old, new;
-    struct world *world = world_make(&small, 5);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 5);
     for (uint64_t key = 1; key <= 4; key++)
         assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
     world_close(world);
@@ -316,7 +280,7 @@ static void log_of_a_cut_tail_that_comes_back_is_not_believed(void **state)
     image_write(world, &new);
     world_open_ok(world);
     assert_int_equal(world->open_count, 2);
-    assert_int_equal(corrupt_records(world), 1);
+    assert_int_equal(stats_of(world).corrupt_records, 1);
     check_seen(world);
     world_free(world);
 }
@@ -392,14 +356,13 @@ static void forge_check(struct forge *forge, uint32_t told, uint64_t lies)
     image_write(world, &forge->image);
     world_open_ok(world);
     assert_int_equal(world->open_count, told);
-    assert_int_equal(corrupt_records(world), lies);
+    assert_int_equal(stats_of(world).corrupt_records, lies);
     assert_true(world->pieces[0].seen);
     struct sc_store_reader *reader = world_reader(world);
     assert_int_equal(world_load_key(world, reader, 2, 1).rows, 64);
     sc_store_readers_close(reader, 1);
     assert_int_equal(world_store(world, 500, 0, 64), SPEC_OK);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_int_equal(world->open_count, told + 1);
     world_free(world);
     free(forge);
@@ -427,7 +390,7 @@ static void log_ids_may_skip(void **state)
     image_write(world, &forge->image);
     world_open_ok(world);
     assert_int_equal(world->open_count, 2);
-    assert_int_equal(corrupt_records(world), 0);
+    assert_int_equal(stats_of(world).corrupt_records, 0);
     assert_true(atomic_load(&world->alloc.live_bytes) < 64u << 20);
     uint64_t mark = sc_store_piece_mark(world->store, 60000000u);
     assert_int_equal(mark, 60001000u);
@@ -471,7 +434,7 @@ static void log_goes_on_behind_the_ids_of_its_head(void **state)
     image_write(world, image);
     world_open_ok(world);
     assert_int_equal(world->open_count, 1);
-    assert_int_equal(corrupt_records(world), 0);
+    assert_int_equal(stats_of(world).corrupt_records, 0);
     assert_int_equal(world_store(world, 500, 0, 64), SPEC_OK);
     assert_int_equal(world->pieces[world->piece_count - 1].id, 200);
     check_seen(world);
@@ -644,22 +607,13 @@ static void annex_gives_nothing(struct world *world)
 {
     struct sc_store_sketch *sketch = NULL;
     struct sc_store_slab slab;
-    struct sc_store_range range = {world->pieces[0].id, 0, 64, 0};
+    const struct match match = {.ranges = {{world->pieces[0].id, 0, 64, 0}}, .count = 1};
     assert_int_equal(sc_store_sketch_open(world->store, 64, &sketch, NULL), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
-        assert_true(
-            sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                         .lane = SC_LANE_DEMAND,
-                                                                         .ranges = &range,
-                                                                         .range_count = 1,
-                                                                         .is_codes = true}));
+        assert_true(quantised_begin(sketch, &match, layer, SC_LANE_DEMAND));
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);
         assert_false(sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
-        if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                         .lane = SC_LANE_DEMAND,
-                                                                         .ranges = &range,
-                                                                         .range_count = 1,
-                                                                         .probe_row_bytes = 18}))
+        if (keys_begin(sketch, &match, layer, SC_LANE_DEMAND, 18))
             assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_E_CORRUPT);
     }
     sc_store_sketch_close(sketch);
@@ -670,7 +624,7 @@ static void annex_check(struct forge *forge, uint64_t lies)
     struct world *world = forge->world;
     image_write(world, &forge->image);
     world_open_ok(world);
-    assert_int_equal(corrupt_records(world), lies);
+    assert_int_equal(stats_of(world).corrupt_records, lies);
     annex_gives_nothing(world);
     world_close(world);
     forge_check(forge, 1, lies);
@@ -884,7 +838,7 @@ static void log_forms_of_codes_are_kept(void **state)
         image_write(world, &forge->image);
         for (uint32_t opened = 0; opened < 3; opened++) {
             world_open_ok(world);
-            assert_int_equal(corrupt_records(world), 0);
+            assert_int_equal(stats_of(world).corrupt_records, 0);
             assert_int_equal(form_of(world), FORMS[i]);
             if (opened == 1)
                 assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
@@ -1110,9 +1064,9 @@ static void late_check(struct forge *forge, uint32_t told, uint64_t lies)
         world_open_ok(world);
         assert_int_equal(world->open_count, told);
         if (round == 0)
-            assert_int_equal(corrupt_records(world), lies);
+            assert_int_equal(stats_of(world).corrupt_records, lies);
         if (round > 1)
-            assert_int_equal(corrupt_records(world), 0);
+            assert_int_equal(stats_of(world).corrupt_records, 0);
         if (round > 0)
             assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
         struct sc_store_reader *reader = world_reader(world);
@@ -1222,14 +1176,13 @@ static void alike_check(struct forge *forge, uint32_t told, uint64_t lies)
         for (uint32_t round = 0; round < 3; round++) {
             world_open_ok(world);
             assert_int_equal(world->open_count, told);
-            assert_int_equal(corrupt_records(world), round == 0 ? lies : 0);
+            assert_int_equal(stats_of(world).corrupt_records, round == 0 ? lies : 0);
             assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
             world_close(world);
         }
         world_open_ok(world);
         assert_int_equal(world_store(world, 500 + hears, 0, 64), SPEC_OK);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         assert_int_equal(world->open_count, told + 1);
         world_close(world);
     }
@@ -1342,7 +1295,7 @@ static void log_the_last_ids_leave_none_free(void **state)
         image_write(forge->world, &forge->image);
         world_open_ok(forge->world);
         assert_int_equal(forge->world->open_count, back > 1 ? 3 : 2);
-        assert_int_equal(corrupt_records(forge->world), back > 1 ? 0 : 2);
+        assert_int_equal(stats_of(forge->world).corrupt_records, back > 1 ? 0 : 2);
         world_free(forge->world);
         free(forge);
     }
@@ -1485,7 +1438,7 @@ static void log_unknown_keys_are_skipped(void **state)
     image_write(forge->world, image);
     world_open_ok(forge->world);
     assert_int_equal(forge->world->open_count, 0); /* the drop of piece 1 was understood */
-    assert_int_equal(corrupt_records(forge->world), 0);
+    assert_int_equal(stats_of(forge->world).corrupt_records, 0);
     world_free(forge->world);
     free(forge);
 }
@@ -1530,8 +1483,7 @@ static void log_records_are_msgpack_to_another_reader_too(void **state)
 {
     (void)state;
     static struct log_image image;
-    struct world *world = world_make(&small, 5);
-    world_open_ok(world);
+    struct world *world = world_new(&small, 5);
     assert_int_equal(world_store(world, 1, 70, 30), SPEC_OK);
     sc_store_piece_drop(world->store, 1);
     image_read(world, &image); /* before close, which would write a shorter one */

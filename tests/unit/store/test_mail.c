@@ -131,10 +131,7 @@ static void resize(const struct office *office, uint64_t bytes)
 
 static void flip(const struct office *office, uint64_t at)
 {
-    uint8_t byte;
-    assert_true(sc_io_sim_disk_peek(office->world->disk, MAIL_OF_0, at, &byte, 1));
-    byte ^= 0x10;
-    assert_true(sc_io_sim_disk_poke(office->world->disk, MAIL_OF_0, at, &byte, 1));
+    disk_flip(office->world, MAIL_OF_0, at, 0x10);
 }
 
 static uint64_t corrupt_records(const struct office *office)

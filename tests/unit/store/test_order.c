@@ -3,14 +3,7 @@
  *
  * Threads: one. */
 #include "store/rows/order.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/cases.h"
 
 /* Section 4.4.1: t0 and t3 are important; s0' = [t0, t3, t1, t2], m0 = [0, 2, 3, 1]. */
 static void the_papers_example(void **state)

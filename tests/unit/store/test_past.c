@@ -1,12 +1,7 @@
 /* What is remembered of uses: what take gives is what put was given, once; a full bucket puts out
  * what is used least. */
 #include "store/cache/past.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "tests/unit/cases.h"
 
 static struct sc_use use_of(uint64_t heat)
 {

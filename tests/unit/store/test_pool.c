@@ -2,15 +2,7 @@
  * threads. */
 #include "base/fault.h"
 #include "store/cache/pool.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/cases.h"
 
 #define BLOCK  SC_STORE_POOL_BLOCK_BYTES
 #define BLOCKS 70u /* more than a word of the bitmap */

@@ -7,50 +7,16 @@
 #define LEASE_NS 30000000000ull
 
 static const struct world_setup setups[] = {
-    {.name = "paired 1 KiB rows, 4 layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 4,
-     .k_row_bytes = 512,
-     .disk_bytes = 10u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "paired 768-byte rows, 30 layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 30,
-     .k_row_bytes = 384,
-     .disk_bytes = 24u << 20,
-     .segment_bytes = 1u << 20,
-     .op_bytes = 128u << 10},
-    {.name = "paired 8 KiB rows, 3 layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 4096,
-     .disk_bytes = 32u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 1u << 20},
-    {.name = "split 200-byte K rows, 5 layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 5,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 200,
-     .disk_bytes = 8u << 20,
-     .segment_bytes = 1u << 20,
-     .op_bytes = 64u << 10},
+    {"paired 1 KiB rows, 4 layers", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 4, 512, 0),
+     WORLD_DISK(10, 2, 64)},
+    {"paired 768-byte rows, 30 layers", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 30, 384, 0),
+     WORLD_DISK(24, 1, 128)},
+    {"paired 8 KiB rows, 3 layers", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 4096, 0),
+     WORLD_DISK(32, 4, 1024)},
+    {"split 200-byte K rows, 5 layers", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 5, 200, 0),
+     WORLD_DISK(8, 1, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
-
-static struct sc_store_stats stats_of(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats;
-}
-
-static void clock_move(struct world *world, uint64_t ns)
-{
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + ns);
-}
 
 static struct world *leased_world(const struct world_setup *setup, uint64_t seed)
 {
@@ -116,8 +82,7 @@ static void quarantine_pages_are_reused_after_the_lease_and_not_before(void **st
         drop_all(world);
         uint64_t dropped_ns = sc_exec_wall_ns(world->exec);
         if (turn % 2 == 1) { /* the log remembers when */
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
         }
         space_check(world->store);
         assert_int_equal(stats_of(world).piece_count, 0);
@@ -125,18 +90,17 @@ static void quarantine_pages_are_reused_after_the_lease_and_not_before(void **st
         assert_int_equal(stats_of(world).quarantine_bytes, held);
         assert_int_equal(stats_of(world).extent_bytes, held);
         assert_int_equal(world_store(world, key++, 0, 150), SPEC_E_NO_SPACE);
-        clock_move(world, dropped_ns + LEASE_NS - 1 - sc_exec_wall_ns(world->exec));
+        world_wait_ns(world, dropped_ns + LEASE_NS - 1 - sc_exec_wall_ns(world->exec));
         assert_int_equal(world_store(world, key++, 0, 150), SPEC_E_NO_SPACE);
         sc_store_room(world->store, &room);
         assert_int_equal(room.quarantine_bytes, held);
-        clock_move(world, 1);
+        world_wait_ns(world, 1);
         assert_int_equal(world_store(world, key++, 0, 150), SPEC_OK);
         space_check(world->store);
         assert_int_equal(fill(world, &key, 150), stored - 1);
         assert_int_equal(stats_of(world).quarantine_bytes, 0);
         check_rows_right(world);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         space_check(world->store);
         check_rows_right(world);
         world_free(world);
@@ -154,11 +118,11 @@ static void quarantine_times_are_told_apart(void **state)
     for (uint32_t i = 0; i < 40; i++) {
         sc_store_piece_drop(world->store, world->pieces[i].id);
         dropped_ns[i] = sc_exec_wall_ns(world->exec);
-        clock_move(world, LEASE_NS / 50 * (1 + i % 3));
+        world_wait_ns(world, LEASE_NS / 50 * (1 + i % 3));
     }
     for (uint32_t step = 0; step < 150; step++) {
         struct sc_store_room room;
-        clock_move(world, LEASE_NS / 100);
+        world_wait_ns(world, LEASE_NS / 100);
         uint64_t now_ns = sc_exec_wall_ns(world->exec);
         sc_store_room(world->store, &room);
         space_check(world->store);
@@ -185,23 +149,22 @@ static void quarantine_survives_a_clock_that_is_set(void **state)
     (void)state;
     for (uint32_t way = 0; way < 3; way++) { /* back, forward, back and reopened */
         struct world *world = leased_world(&setups[0], 5);
-        clock_move(world, 5ull * HOUR_NS);
+        world_wait_ns(world, 5ull * HOUR_NS);
         for (uint64_t key = 1; key <= 20; key++)
             assert_int_equal(world_store(world, key, 0, 20), SPEC_OK);
         for (uint32_t i = 0; i < 20; i++) { /* over half a lease: several buckets */
             sc_store_piece_drop(world->store, world->pieces[i].id);
-            clock_move(world, LEASE_NS / 40);
+            world_wait_ns(world, LEASE_NS / 40);
         }
         uint64_t held = stats_of(world).extent_bytes;
         sc_exec_wall_set(world->exec, way == 1 ? 3 * HOUR_NS : -3 * HOUR_NS);
         if (way == 2) {
-            world_close(world);
-            world_open_ok(world);
-            clock_move(world, LEASE_NS / 2);
+            world_reopen(world);
+            world_wait_ns(world, LEASE_NS / 2);
         }
-        clock_move(world, LEASE_NS / 2 - LEASE_NS / 80);
+        world_wait_ns(world, LEASE_NS / 2 - LEASE_NS / 80);
         assert_int_equal(stats_of(world).extent_bytes, held);
-        clock_move(world, LEASE_NS / 2 + LEASE_NS / 16);
+        world_wait_ns(world, LEASE_NS / 2 + LEASE_NS / 16);
         assert_int_equal(stats_of(world).extent_bytes, 0);
         space_check(world->store);
         world->piece_count = 0;
@@ -236,8 +199,7 @@ static void quarantine_a_tail_gives_its_pages_back_while_the_head_stays(void **s
             drop_twin(world, world->piece_count - 1);
         }
         check_rows_right(world);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         space_check(world->store);
         assert_int_equal(stats_of(world).extent_bytes, before);
         assert_int_equal(sc_store_piece_bytes(world->store, world->pieces[0].id), before);
@@ -303,8 +265,7 @@ static void quarantine_rows_that_were_not_committed_come_back_at_once(void **sta
         pass_free(pass);
         check_rows_right(world);
         world->refuse_id = id; /* or the twin would ask for the skipped rows too */
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         space_check(world->store);
         check_rows_right(world);
         world_free(world);
@@ -323,15 +284,14 @@ static void quarantine_dropping_allocates_nothing(void **state)
     assert_true(world->piece_count > 256); /* more than one append takes */
     sc_alloc_seal(&world->alloc);
     drop_all(world);
-    clock_move(world, LEASE_NS);
+    world_wait_ns(world, LEASE_NS);
     assert_true(sc_store_quarantine_release(world->store, sc_exec_now_ns(world->exec)) > 256);
     sc_alloc_unseal(&world->alloc);
     assert_int_equal(atomic_load(&world->alloc.sealed_refusals), 0);
     space_check(world->store);
     assert_int_equal(stats_of(world).extent_bytes, 0);
     assert_int_equal(world->store->share.reserved, 0);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_int_equal(world->open_count, 0);
     assert_int_equal(world->store->share.reserved, 0);
     world_free(world);
@@ -339,8 +299,7 @@ static void quarantine_dropping_allocates_nothing(void **state)
 
 static struct world *drop_without_record(uint64_t *ret_held)
 {
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
     *ret_held = stats_of(world).extent_bytes;
     uint64_t ids[4] = {0, world->pieces[1].id, UINT64_MAX, 777};
@@ -385,8 +344,7 @@ static void quarantine_a_drop_without_its_record_is_written_by_a_later_one(void 
         space_check(world->store);
         assert_true(stats_of(world).extent_bytes < held);
         uint64_t left = stats_of(world).extent_bytes;
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         assert_int_equal(world->open_count, 1);
         assert_int_equal(stats_of(world).extent_bytes, left);
         sc_store_piece_drop(world->store, first);
@@ -420,11 +378,11 @@ static void quarantine_a_failing_disk_pauses_storing_and_not_loading(void **stat
         for (uint64_t key = 3; key < 10; key++)
             assert_int_equal(world_store(world, key, 0, 100), SPEC_E_NO_SPACE);
         check_rows_right(world);
-        clock_move(world, SC_STORE_RETRY_NS);
+        world_wait_ns(world, SC_STORE_RETRY_NS);
         assert_int_not_equal(world_store(world, 10, 0, 100), SPEC_OK); /* tried, fails again */
         sc_io_sim_fault_ppm(world->disk, faults[i], 0);
         assert_int_equal(world_store(world, 11, 0, 100), SPEC_E_NO_SPACE);
-        clock_move(world, SC_STORE_RETRY_NS);
+        world_wait_ns(world, SC_STORE_RETRY_NS);
         assert_int_equal(world_store(world, 12, 0, 100), SPEC_OK);
         sc_log_drain(&world->log);
         assert_int_equal(pause_lines, 2);
@@ -443,7 +401,7 @@ static void quarantine_a_bad_segment_does_not_stop_the_others(void **state)
     sc_io_sim_fault_ppm(world->disk, SC_SIM_WRITE_EIO, 1000000);
     assert_int_equal(world_store(world, 11, 0, 20), SPEC_E_IO);
     for (uint64_t key = 12; key < 20; key++) {
-        clock_move(world, SC_STORE_RETRY_NS);
+        world_wait_ns(world, SC_STORE_RETRY_NS);
         assert_int_equal(world_store(world, key, 0, 20), SPEC_OK);
     }
     check_rows_right(world);
@@ -475,7 +433,7 @@ static void room_counts_what_is_held_free_and_waiting(void **state)
         assert_true(room.free_bytes + held + (1u << 20) > room.bytes_max);
     }
     assert_int_equal(room.quarantine_bytes, stats_of(world).extent_bytes);
-    clock_move(world, 2 * LEASE_NS);
+    world_wait_ns(world, 2 * LEASE_NS);
     sc_store_room(world->store, &room);
     assert_int_equal(room.quarantine_bytes, 0);
     assert_true(room.free_bytes + (1u << 20) > before.bytes_max);
@@ -495,16 +453,16 @@ static void room_knows_what_a_lease_takes(void **state)
     sc_store_room(world->store, &room);
     assert_int_equal(room.demand_bytes, first);
     assert_true(room.piece_new < next); /* it is new */
-    clock_move(world, LEASE_NS / 2);
+    world_wait_ns(world, LEASE_NS / 2);
     assert_int_equal(sc_store_rows_bytes(world->store, 64), first);
     sc_store_room_missed(world->store, 64);
     sc_store_room(world->store, &room);
     assert_int_equal(room.demand_bytes, 2 * first);
     assert_int_equal(room.piece_new, next); /* it is not any more */
-    clock_move(world, LEASE_NS / 16 * 10);
+    world_wait_ns(world, LEASE_NS / 16 * 10);
     sc_store_room(world->store, &room);
     assert_int_equal(room.demand_bytes, first);
-    clock_move(world, LEASE_NS);
+    world_wait_ns(world, LEASE_NS);
     sc_store_room(world->store, &room);
     assert_int_equal(room.demand_bytes, 0);
     world_free(world);
@@ -537,8 +495,7 @@ static void room_evicts_other_namespaces_oldest_first(void **state)
     memmove(world->pieces, world->pieces + strangers, 8 * sizeof(world->pieces[0]));
     world->piece_count = 8;
     check_rows_right(world);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_int_equal(world->open_count, 8);
     space_check(world->store);
     world_free(world);
@@ -560,7 +517,7 @@ static void room_a_bulk_of_void_pieces_waits_as_dropped_ones_do(void **state)
     assert_int_equal(stats_of(world).piece_count, 11);
     assert_int_equal(stats_of(world).extent_bytes, held);
     space_check(world->store);
-    clock_move(world, LEASE_NS);
+    world_wait_ns(world, LEASE_NS);
     assert_true(stats_of(world).extent_bytes < held / 2 + (64u << 10));
     space_check(world->store);
     world_free(world);
@@ -738,20 +695,17 @@ static void random_step(struct world *world, uint64_t *random, uint64_t *key)
         }
         sc_store_pieces_drop(world->store, ids, count);
     } else if (choice == 8) {
-        clock_move(world, random_below(random, LEASE_NS / 2));
+        world_wait_ns(world, random_below(random, LEASE_NS / 2));
         (void)stats_of(world);
     } else if (random_below(random, 8) == 0) {
         world->params.space.digest[1] ^= 1; /* the other of two namespaces, and back */
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         (void)sc_store_evict_unreachable(world->store, UINT64_MAX);
         world->params.space.digest[1] ^= 1;
         world->piece_count = 0;
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
     } else {
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         assert_int_equal(world->open_count, world->piece_count);
     }
 }
@@ -820,7 +774,7 @@ static void quarantine_lets_a_reader_finish_on_its_lease(void **state)
         assert_int_equal(sc_store_readers_open(follower, 1, &reader, NULL), SPEC_OK);
         for (uint32_t layer = 0; layer < setups[i].layers; layer++)
             assert_int_equal(world_load_piece(world, reader, layer, &pieces[0]).rows, 64);
-        clock_move(world, LEASE_NS);
+        world_wait_ns(world, LEASE_NS);
         (void)fill(world, &key, 100); /* in its pages */
         uint32_t missed = 0;          /* a layer whose pages nobody wanted is right still */
         for (uint32_t layer = 0; layer < setups[i].layers; layer++)

@@ -1,14 +1,7 @@
 /* Decoding of piece records: the short way for what our own encoder wrote says what the general one
  * says, or nothing. */
 #include "store/log/record.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/cases.h"
 
 #define TOKENS_MAX    300u
 #define PAYLOAD_BYTES 2048u

@@ -25,13 +25,6 @@ static void open_ordered(struct world *world)
     world_open_ok(world);
 }
 
-static struct sc_store_stats stats_of(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats;
-}
-
 /* Rows of the key that stand in another order, in all layers; all that it has are right. */
 static uint64_t ordered_rows(struct world *world, uint64_t key, bool is_cut)
 {
@@ -72,8 +65,7 @@ static void rows_are_what_was_stored(void **state)
         struct world *world = world_ordered(&setups[i], 7, i % 2 == 0 ? 128 : 16384);
         if (world == NULL)
             continue;
-        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 250), SPEC_OK);
+        world_store_two(world, 300, 250);
         assert_int_equal(ordered_rows(world, 1, false), 0);
         order_all(world);
         assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
@@ -87,8 +79,7 @@ static void rows_are_what_was_stored(void **state)
             assert_int_equal(stats_of(world).write_bytes, written);
             if (opened == 1)
                 assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             space_check(world->store);
             assert_int_equal(stats_of(world).corrupt_records, 0);
         }
@@ -183,9 +174,8 @@ static void what_is_wanted_most_is_one_read(void **state)
     (void)state;
     uint32_t rows[1024];
     struct world *world = world_ordered(&setups[2], 4, 16384);
-    struct match match = {.count = 0};
     assert_int_equal(world_store(world, 1, 0, 512), SPEC_OK);
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     struct picked picked[2];
     for (uint32_t after = 0; after < 2; after++) {
         struct sc_store_picks picks = {.rows = rows};
@@ -224,8 +214,7 @@ static void holes_are_passed_over(void **state)
                 assert_int_equal(
                     world_load(world, reader, layer, match.ranges, match.twins, match.count).rows,
                     match.rows);
-            (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-            space_check(world->store);
+            release_all(world);
         }
         sc_store_readers_close(reader, 1);
         world_free(world);
@@ -243,14 +232,13 @@ static void a_piece_that_goes_amid_a_chunk_is_told(void **state)
     setup.op_bytes = 64u << 10; /* a chunk is eight reads and more */
     for (uint32_t round = 0; round < 24; round++) {
         struct world *world = world_ordered(&setup, 6, 16384);
-        struct match match = {.count = 0};
         struct sc_store_rows got = {.row_count = 1};
         spec_status status = SPEC_OK;
         assert_int_equal(world_store(world, 1, 0, 40 * (1 + round % 4)), SPEC_OK);
         for (uint64_t first = 0; first < 1024; first += 512)
             assert_int_equal(world_store(world, 2, first, 512), SPEC_OK);
         order_all(world);
-        match_key(world, &match, 2);
+        struct match match = match_of(world, 2);
         const struct sc_store_picks picks = {.count = match.rows, .whole_slabs = true};
         struct sc_store_sketch *sketch = sketch_make(world);
         struct sc_store_reader *reader = world_reader(world);
@@ -291,20 +279,16 @@ static void the_edition_before_goes_after_the_leases(void **state)
     order_all(world);
     assert_int_equal(stats_of(world).extent_bytes, 2 * one);
     assert_int_equal(stats_of(world).quarantine_bytes, one);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     space_check(world->store);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     assert_int_equal(stats_of(world).extent_bytes, one);
     assert_int_equal(stats_of(world).quarantine_bytes, 0);
     for (uint64_t key = 2; key < 40; key++) /* some stand where it stood */
         assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-    world_close(world);
-    world_open_ok(world);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    world_reopen(world);
+    release_all(world);
     for (uint64_t key = 1; key < 40; key++)
         rows_ok(world, key);
     assert_int_equal(stats_of(world).corrupt_records, 0);
@@ -313,8 +297,7 @@ static void the_edition_before_goes_after_the_leases(void **state)
     space_check(world->store);
     for (uint32_t i = 2; i < world->piece_count; i++)
         sc_store_piece_drop(world->store, world->pieces[i].id);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     assert_int_equal(stats_of(world).extent_bytes, 0);
     world_free(world);
 }
@@ -324,8 +307,7 @@ static void both_editions_stand_until_it_is_quiet(void **state)
 {
     (void)state;
     struct world *world = world_bare(&setups[0], 3);
-    assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 128), SPEC_OK);
+    world_store_two(world, 256, 128);
     order_host.is_loud = true;
     order_all(world);
     assert_true(order_host.asked > 0);
@@ -340,16 +322,14 @@ static void both_editions_stand_until_it_is_quiet(void **state)
     space_check(world->store);
     assert_int_equal(ordered_rows(world, 2, false), 0);
     order_all(world);
-    (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-    space_check(world->store);
+    release_all(world);
     order_host.is_loud = false;
     sc_store_build_settle(world->store);
     build_wait(world);
     assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
     assert_true(stats_of(world).quarantine_bytes > 0);
     all_is_ordered(world, 2);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     all_is_ordered(world, 2);
     world_free(world);
 }
@@ -380,8 +360,7 @@ static void no_budget_keeps_both_editions(void **state)
         assert_int_not_equal(atomic_load(&extent_of(world, world->pieces[0].id)->rows_state),
                              SC_STORE_ROWS_HELD);
         assert_int_equal(ordered_rows(world, 2, false), 0);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         all_is_ordered(world, 1);
         world_free(world);
     }
@@ -420,8 +399,7 @@ static void codes_are_made_of_ordered_rows(void **state)
         orders_on(world, 16384);
         world->params.probe_row_bytes = 0;
         world_open_ok(world);
-        assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
-        assert_int_equal(world_store(world, 2, 0, 300), SPEC_OK);
+        world_store_two(world, 300, 300);
         order_all(world);
         world_close(world);
         keep_codes(world, true);
@@ -429,13 +407,9 @@ static void codes_are_made_of_ordered_rows(void **state)
         world_open_ok(world);
         build_all(world, 0);
         space_check(world->store);
-        struct match match = {.count = 0};
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         struct sc_store_sketch *sketch = sketch_make(world);
-        for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            assert_int_equal(match_load(&match, sketch, layer, setups[i].probe_row_bytes), SPEC_OK);
-            match_check(world, &match, layer, setups[i].probe_row_bytes, sketch, true);
-        }
+        match_load_ok(world, &match, sketch, setups[i].probe_row_bytes);
         sc_store_sketch_close(sketch);
         (void)key_check(world, 1, true);
         (void)key_check(world, 2, true);
@@ -450,18 +424,14 @@ static void own_probe_rows_move(void **state)
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         struct world *world = world_ordered(&setups[i], 5, 16384);
-        struct match match = {.count = 0};
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         order_all(world);
         (void)sc_store_quarantine_release(world->store, UINT64_MAX);
         for (uint64_t key = 2; key < 6; key++) /* over what stood there */
             assert_int_equal(world_store(world, key, 0, 200), SPEC_OK);
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         struct sc_store_sketch *sketch = sketch_make(world);
-        for (uint32_t layer = 0; layer < setups[i].layers; layer++) {
-            assert_int_equal(match_load(&match, sketch, layer, setups[i].probe_row_bytes), SPEC_OK);
-            match_check(world, &match, layer, setups[i].probe_row_bytes, sketch, true);
-        }
+        match_load_ok(world, &match, sketch, setups[i].probe_row_bytes);
         sc_store_sketch_close(sketch);
         world_free(world);
     }
@@ -481,17 +451,11 @@ static void ordered_rows_go_while_codes_stay(void **state)
             assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
             build_all(world, 0);
             order_all(world);
-            found = sc_store_coarse_find(world->store, world->pieces[world->piece_count - 1].id);
-            spec_status status = SPEC_OK;
-            for (uint32_t layer = 0; layer < 3 && found.id != 0 && status == SPEC_OK; layer++)
-                status = sc_store_coarse_check(world->store, found.id, layer);
-            found.id = status == SPEC_OK ? found.id : 0;
+            found = demotable_extent(world, world->pieces[world->piece_count - 1].id);
         }
         if (waits == 0)
             (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-        sc_store_coarse_mark(world->store, found.id);
-        sc_store_coarse_marked(world->store);
-        assert_int_equal(sc_store_coarse_commit(world->store, found.id, &world->error), SPEC_OK);
+        demote_extent(world, found.id);
         order_host.is_loud = false;
         order_all(world); /* the edition has gone: no record */
         assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
@@ -499,11 +463,9 @@ static void ordered_rows_go_while_codes_stay(void **state)
         uint64_t held = stats_of(world).extent_bytes;
         for (uint32_t round = 0; round < 2; round++) {
             assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
             space_check(world->store);
-            (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-            space_check(world->store);
+            release_all(world);
             assert_true(stats_of(world).extent_bytes < held);
         }
         assert_int_equal(stats_of(world).corrupt_records, 0);
@@ -543,8 +505,7 @@ static void a_mark_that_is_taken_back_loses_no_edition(void **state)
         assert_true(stats_of(world).quarantine_bytes > 0);
         (void)sc_store_quarantine_release(world->store, UINT64_MAX);
         assert_int_equal(stats_of(world).extent_bytes, one);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         all_is_ordered(world, 1);
         world_free(world);
     }
@@ -582,15 +543,13 @@ static void on_staged(const struct sc_store_staged *staged, void *user)
 static bool stage_try(enum sc_fault_kind kind, uint64_t n)
 {
     struct world *world = world_make(&setups[1], 4);
-    struct match match = {.count = 0};
     orders_on(world, 16384);
     world->config.host_bytes = 16u << 20;
-    world->params.fault = &world->fault;
-    world->alloc.fault = &world->fault;
+    world_faults(world);
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 150), SPEC_OK);
     order_all(world);
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     struct sc_store_staged staged = {.status = SPEC_PENDING};
     const struct sc_store_stage what = {
         .ranges = match.ranges,

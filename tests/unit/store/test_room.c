@@ -5,21 +5,11 @@
 
 #include "store/internal.h"
 
-static const struct world_setup tiny = {.name = "paired 64-byte rows, 2 layers",
-                                        .backend = SC_BACKEND_SIM,
-                                        .layers = 2,
-                                        .k_row_bytes = 32,
-                                        .disk_bytes = 8u << 20,
-                                        .segment_bytes = 1u << 20,
-                                        .op_bytes = 64u << 10};
+static const struct world_setup tiny = {"paired 64-byte rows, 2 layers", WORLD_ON(SIM, 0),
+                                        WORLD_SHAPE(PAIRED, 2, 32, 0), WORLD_DISK(8, 1, 64)};
 
-static const struct world_setup large = {.name = "paired 16 KiB rows, 8 layers",
-                                         .backend = SC_BACKEND_SIM,
-                                         .layers = 8,
-                                         .k_row_bytes = 8192,
-                                         .disk_bytes = 64u << 20,
-                                         .segment_bytes = 4u << 20,
-                                         .op_bytes = 1u << 20};
+static const struct world_setup large = {"paired 16 KiB rows, 8 layers", WORLD_ON(SIM, 0),
+                                         WORLD_SHAPE(PAIRED, 8, 8192, 0), WORLD_DISK(64, 4, 1024)};
 
 static void check_all_layers(struct world *world, uint64_t key, uint64_t rows)
 {
@@ -45,8 +35,7 @@ static uint64_t segments_room(struct world *world)
 static void room_of_the_log_follows_from_the_rows(void **state)
 {
     (void)state;
-    struct world *world = world_make(&large, 1);
-    world_open_ok(world);
+    struct world *world = world_new(&large, 1);
     assert_true(segments_room(world) > (64u << 20) / 64 * 62);
     world_free(world);
     world = world_make(&tiny, 1);
@@ -55,8 +44,7 @@ static void room_of_the_log_follows_from_the_rows(void **state)
     assert_true(rows > 8u << 20 >> 13);
     for (uint64_t key = 1; key <= 200; key++)
         assert_int_equal(world_store(world, key, 32, 1), SPEC_OK);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     uint64_t logs = 2 * (stats.log_bytes / 200 + SC_STORE_DROP_BYTES) * rows;
     assert_true(logs < (8u << 20) - segments_room(world) - stats.disk_bytes_used);
     world_free(world);
@@ -110,8 +98,7 @@ static void room_holds_both_logs_whatever_comes(void **state)
             assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_OK);
         assert_true(sc_store_disk_used(world->store) <= world->store->disk.bytes_max);
     }
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_true(stats.checkpoints > 5 && stats.checkpoints < 400);
     assert_true(refused < 40);
     space_check(world->store);
@@ -122,8 +109,7 @@ static void room_holds_both_logs_whatever_comes(void **state)
 static void room_for_resets_is_left_when_all_else_is_full(void **state)
 {
     (void)state;
-    struct world *world = world_make(&tiny, 1);
-    world_open_ok(world);
+    struct world *world = world_new(&tiny, 1);
     for (uint64_t key = 1; key <= 20; key++)
         assert_int_equal(world_store(world, key, 0, 64), SPEC_OK);
     uint64_t promised = 0;
@@ -148,15 +134,13 @@ static void room_that_was_lowered_cuts_the_end_alone(void **state)
     (void)state;
     struct world_setup setup = large;
     setup.segment_bytes = 32u << 20;
-    struct world *world = world_make(&setup, 1);
-    world_open_ok(world);
+    struct world *world = world_new(&setup, 1);
     for (uint64_t key = 1; key <= 20; key++)
         assert_int_equal(world_store(world, key, 0, 16), SPEC_OK); /* 2 MiB each */
     world_close(world);
     world->config.disk_bytes = 24u << 20;
     world_open_ok(world);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_true(stats.disk_bytes_used <= 24u << 20);
     assert_true(sc_store_disk_used(world->store) <= world->store->disk.bytes_max);
     assert_true(world->open_count >= 9 && world->open_count <= 11);

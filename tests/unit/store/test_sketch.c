@@ -8,50 +8,16 @@
 #include "tests/unit/store/sketch_check.h"
 
 static const struct world_setup setups[] = {
-    {.name = "sim, paired, probe rows of 96",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .probe_row_bytes = 96,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, split, probe rows of 198",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 200,
-     .probe_row_bytes = 198,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, paired 8 KiB rows, probe rows of a half",
-     .backend = SC_BACKEND_SIM,
-     .layers = 2,
-     .k_row_bytes = 4096,
-     .probe_row_bytes = 2048,
-     .disk_bytes = 256u << 20,
-     .segment_bytes = 16u << 20,
-     .op_bytes = 256u << 10},
-    {.name = "pread, paired, probe rows of 96, 2 threads",
-     .backend = SC_BACKEND_PREAD,
-     .thread_count = 2,
-     .layers = 3,
-     .k_row_bytes = 512,
-     .probe_row_bytes = 96,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "io_uring, split, probe rows of 256, 3 threads",
-     .backend = SC_BACKEND_URING,
-     .thread_count = 3,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 512,
-     .probe_row_bytes = 256,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
+    {"sim, paired, probe rows of 96", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 96),
+     WORLD_DISK(64, 4, 64)},
+    {"sim, split, probe rows of 198", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 2, 200, 198),
+     WORLD_DISK(64, 2, 64)},
+    {"sim, paired 8 KiB rows, probe rows of a half", WORLD_ON(SIM, 0),
+     WORLD_SHAPE(PAIRED, 2, 4096, 2048), WORLD_DISK(256, 16, 256)},
+    {"pread, paired, probe rows of 96, 2 threads", WORLD_ON(PREAD, 2),
+     WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 4, 64)},
+    {"io_uring, split, probe rows of 256, 3 threads", WORLD_ON(URING, 3),
+     WORLD_SHAPE(SPLIT, 2, 512, 256), WORLD_DISK(64, 4, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -61,19 +27,6 @@ static struct world *roomy_make(const struct world_setup *setup, uint64_t seed)
     struct world *world = world_make(setup, seed);
     world->params.sketch_bytes_max = 16u << 20;
     return world;
-}
-
-static void match_load_ok(const struct world *world, const struct match *match,
-                          struct sc_store_sketch *sketch, uint64_t wanted)
-{
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
-        spec_status status = match_load(match, sketch, layer, wanted);
-        if (status != SPEC_OK)
-            fail_msg("%s: layer %u: status %d: %s", world->setup->name, layer, (int)status,
-                     world->last_line);
-        match_check(world, match, layer, wanted, sketch, true);
-        sc_store_sketch_end(sketch);
-    }
 }
 
 static void sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too(void **state)
@@ -89,15 +42,13 @@ static void sketch_gives_keys_and_tags_of_whole_matches_after_a_reopen_too(void 
             assert_int_equal(world_store(world, 1, 674, 350), SPEC_OK);
             for (uint32_t opened = 0; opened < 2; opened++) {
                 struct sc_store_sketch *sketch = sketch_make(world);
-                struct match match = {.count = 0};
-                match_key(world, &match, 1);
+                struct match match = match_of(world, 1);
                 assert_int_equal(match.rows, 1024);
                 match_load_ok(world, &match, sketch, setups[i].probe_row_bytes);
                 match_load_ok(world, &match, sketch, 2); /* shorter than what is stored */
                 match_load_ok(world, &match, sketch, 0);
                 sc_store_sketch_close(sketch);
-                world_close(world);
-                world_open_ok(world);
+                world_reopen(world);
             }
         }
         world_free(world);
@@ -144,11 +95,7 @@ static void sketch_of_any_ranges_gives_exactly_their_rows(void **state)
 static bool begins(struct sc_store_sketch *sketch, uint32_t layer, const struct match *match,
                    uint64_t wanted)
 {
-    return sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                                        .lane = SC_LANE_DEMAND,
-                                                                        .ranges = match->ranges,
-                                                                        .range_count = match->count,
-                                                                        .probe_row_bytes = wanted});
+    return keys_begin(sketch, match, layer, SC_LANE_DEMAND, wanted);
 }
 
 static void sketch_that_cannot_be_had_is_not_begun(void **state)
@@ -201,20 +148,14 @@ static void sketch_that_cannot_be_had_is_not_begun(void **state)
 /* Flips a byte of a layer of piece i's extent. */
 static void flip(struct world *world, uint32_t i, uint32_t layer, uint64_t offset)
 {
-    char path[128];
-    uint8_t byte;
     const struct sc_store *store = world->store;
     const struct sc_store_piece_entry *piece =
         sc_store_table_piece(&store->table, world->pieces[i].id);
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, piece->extent);
     const struct sc_store_part *part = sc_store_part_of(extent->parts, extent->part_count, layer);
-    (void)snprintf(path, sizeof(path), "/sim/store/rank-0000-of-0001/seg-%08x",
-                   store->disk.segments[part->segment].number);
     offset += part->offset + (layer - part->layer_first) * extent->stride;
-    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
-    byte ^= 0x10;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    segment_flip(world, store->disk.segments[part->segment].number, offset, 0x10);
 }
 
 static void sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void **state)
@@ -226,8 +167,7 @@ static void sketch_tells_damaged_probe_rows_and_leaves_tags_to_their_rows(void *
         world_open_ok(world);
         assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
         struct sc_store_sketch *sketch = sketch_make(world);
-        struct match match = {.count = 0};
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         const struct sc_store_extent_entry *extent = sc_store_table_extent(&world->store->table, 1);
         uint64_t wanted = setups[i].probe_row_bytes;
         const uint64_t bad[] = {0, wanted - 1, 127 * wanted, extent->probe_tag_offset,
@@ -262,8 +202,7 @@ static void sketch_that_cannot_be_read_says_so(void **state)
         if (world_opens(world)) {
             assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
             struct sc_store_sketch *sketch = sketch_make(world);
-            struct match match = {.count = 0};
-            match_key(world, &match, 1);
+            struct match match = match_of(world, 1);
             uint64_t wanted = setups[i].probe_row_bytes, failed = 0;
             for (uint64_t n = 0;; n++) {
                 sc_fault_arm(&world->fault, SC_FAULT_READ, n);
@@ -294,8 +233,7 @@ static void sketch_takes_blocks_of_the_pool_while_it_is_begun(void **state)
     struct sc_store_stats stats;
     world->params.sketch_bytes_max = 5 * block + 4096;
     world_open_ok(world);
-    assert_int_equal(world_store(world, 1, 0, 1024), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    world_store_two(world, 1024, 64);
     match_key(world, &matches[0], 1);
     match_key(world, &matches[1], 2);
     for (uint32_t i = 0; i < 4; i++)
@@ -400,9 +338,8 @@ static void sketch_that_ended_says_nothing(void **state)
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
     uint32_t rung = 0, silent = 0;
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     for (uint32_t steps = 0; rung < 3; steps++) {
         assert_true(steps < 1000);
         assert_true(sc_store_sketch_begin(
@@ -452,12 +389,7 @@ static void sketch_begun_after_an_end_has_nothing_of_it(void **state)
                 uint64_t wanted = random_below(&random, setups[i].probe_row_bytes / 2 + 1) * 2;
                 enum sc_exec_lane lane =
                     random_below(&random, 2) == 0 ? SC_LANE_DEMAND : SC_LANE_SPECULATIVE;
-                assert_true(sc_store_sketch_begin(
-                    sketch, &(struct sc_store_sketch_want){.layer = layer,
-                                                           .lane = lane,
-                                                           .ranges = match->ranges,
-                                                           .range_count = match->count,
-                                                           .probe_row_bytes = wanted}));
+                assert_true(keys_begin(sketch, match, layer, lane, wanted));
                 if (random_below(&random, 2) == 0)
                     sc_store_sketch_demand(sketch);
                 uint64_t wait_ns = random_below(&random, 400) * 1000;
@@ -506,20 +438,14 @@ static void sketch_that_is_waited_for_progresses_while_readers_hold_every_frame(
         struct sc_store_reader *readers[8];
         world->config.stage_bytes = 1u << 20; /* 14 frames */
         if (world_opens(world)) {
-            struct match match = {.count = 0};
             for (uint64_t at = 0; at < 960; at += 16)
                 assert_int_equal(world_store(world, 1, at, 16), SPEC_OK);
-            match_key(world, &match, 1);
+            struct match match = match_of(world, 1);
             uint32_t count = hoard(world, &match, readers, SC_LANE_DEMAND);
             struct sc_store_sketch *sketches[2] = {sketch_make(world), sketch_make(world)};
             for (uint32_t s = 0; s < 2; s++)
-                assert_true(sc_store_sketch_begin(
-                    sketches[s],
-                    &(struct sc_store_sketch_want){.layer = s,
-                                                   .lane = SC_LANE_SPECULATIVE,
-                                                   .ranges = match.ranges,
-                                                   .range_count = match.count,
-                                                   .probe_row_bytes = setup.probe_row_bytes}));
+                assert_true(
+                    keys_begin(sketches[s], &match, s, SC_LANE_SPECULATIVE, setup.probe_row_bytes));
             for (uint32_t s = 2; s-- > 0;) {
                 sc_store_sketch_demand(sketches[s]);
                 assert_int_equal(sc_store_sketch_wait(sketches[s], SC_EXEC_FOREVER), SPEC_OK);
@@ -540,20 +466,14 @@ static void sketch_that_is_raised_gets_frames_that_a_guess_may_not_have(void **s
     (void)state;
     struct world *world = roomy_make(&setups[0], 3);
     struct sc_store_reader *readers[8];
-    struct match match = {.count = 0};
     world->config.stage_bytes = 1u << 20;
     world_open_ok(world);
     for (uint64_t at = 0; at < 1920; at += 64)
         assert_int_equal(world_store(world, 1, at, 64), SPEC_OK);
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     uint32_t count = hoard(world, &match, readers, SC_LANE_SPECULATIVE);
     struct sc_store_sketch *sketch = sketch_make(world);
-    assert_true(
-        sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = 0,
-                                                                     .lane = SC_LANE_SPECULATIVE,
-                                                                     .ranges = match.ranges,
-                                                                     .range_count = match.count,
-                                                                     .probe_row_bytes = 96}));
+    assert_true(keys_begin(sketch, &match, 0, SC_LANE_SPECULATIVE, 96));
     while (sc_exec_step_one(world->exec))
         continue;
     assert_int_equal(sc_store_sketch_state(sketch), SPEC_PENDING);

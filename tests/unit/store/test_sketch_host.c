@@ -13,17 +13,11 @@
 
 enum want { WANT_PROBES, WANT_SHORT, WANT_TAGS, WANT_CODES, WANT_K_CODES, WANTS };
 
-#define SETUP(backend_, threads, layout_, k_bytes)                                                 \
-    {                                                                                              \
-        .name = #backend_ " " #layout_, .backend = SC_BACKEND_##backend_, .thread_count = threads, \
-        .layers = 3, .layout = SC_STORE_##layout_, .k_row_bytes = k_bytes, .probe_row_bytes = 96,  \
-        .disk_bytes = 64u << 20, .segment_bytes = 4u << 20, .op_bytes = 64u << 10                  \
-    }
 static const struct world_setup setups[] = {
-    SETUP(SIM, 0, PAIRED, 512),
-    SETUP(SIM, 0, SPLIT, 1504),
-    SETUP(PREAD, 2, PAIRED, 512),
-    SETUP(URING, 3, SPLIT, 512),
+    {"SIM PAIRED", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 4, 64)},
+    {"SIM SPLIT", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 3, 1504, 96), WORLD_DISK(64, 4, 64)},
+    {"PREAD PAIRED", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 96), WORLD_DISK(64, 4, 64)},
+    {"URING SPLIT", WORLD_ON(URING, 3), WORLD_SHAPE(SPLIT, 3, 512, 96), WORLD_DISK(64, 4, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -44,15 +38,7 @@ static void store_all(struct world *world)
         assert_int_equal(world_store(world, key, 10 * key, 300), SPEC_OK);
         assert_int_equal(world_store(world, key, 10 * key + 300, 23), SPEC_OK);
     }
-    sc_store_build_codes(world->store);
-    build_wait(world);
-}
-
-static uint64_t read_bytes(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
-    return stats.read_bytes;
+    build_quantised(world);
 }
 
 static struct sc_store_sketch_want want_of(const struct match *match, enum want want,
@@ -106,8 +92,7 @@ static uint64_t look(struct world *world, const struct match *match, enum want w
 static void look_at_all(struct world *world, enum want want)
 {
     struct sc_store_sketch *sketch = sketch_make(world);
-    struct match match = {.count = 0};
-    match_key(world, &match, 1);
+    struct match match = match_of(world, 1);
     for (uint32_t layer = 0; layer < world->setup->layers; layer++)
         (void)look(world, &match, want, layer, sketch);
     sc_store_sketch_close(sketch);
@@ -122,16 +107,16 @@ static void the_second_sketch_reads_nothing(void **state)
             if (world == NULL)
                 continue;
             store_all(world);
-            uint64_t before = read_bytes(world);
+            uint64_t before = stats_of(world).read_bytes;
             look_at_all(world, want);
-            assert_true(read_bytes(world) > before);
-            before = read_bytes(world);
+            assert_true(stats_of(world).read_bytes > before);
+            before = stats_of(world).read_bytes;
             look_at_all(world, want);
-            assert_int_equal(read_bytes(world), before);
+            assert_int_equal(stats_of(world).read_bytes, before);
             look_at_all(world, want == WANT_CODES    ? WANT_K_CODES
                                : want == WANT_PROBES ? WANT_SHORT
                                                      : want); /* a part of what is there */
-            assert_int_equal(read_bytes(world), before);
+            assert_int_equal(stats_of(world).read_bytes, before);
             world_free(world);
         }
 }
@@ -143,22 +128,21 @@ static void a_slab_of_codes_waits_for_its_tags(void **state)
     for (uint32_t i = 0; i < 2; i++)
         for (uint64_t late = 0; late < 12; late++) {
             struct world *world = world_make(&setups[i], late);
-            struct match match = {.count = 0};
             world->params.sketch_bytes_max = 16u << 20;
             world->config.host_bytes = 8u << 20;
             world->config.io_op_bytes = 40u << 10; /* a run's codes are several reads */
             keep_codes(world, true);
             world_open_ok(world);
             store_all(world);
-            match_key(world, &match, 1);
+            struct match match = match_of(world, 1);
             struct sc_store_sketch *sketch = sketch_make(world);
             sc_io_sim_fault_scope(world->disk, "/seg-");
             sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, late);
             (void)look(world, &match, WANT_CODES, 1, sketch);
             sc_io_sim_fault_nth(world->disk, SC_SIM_LATE, UINT64_MAX);
-            uint64_t before = read_bytes(world);
+            uint64_t before = stats_of(world).read_bytes;
             assert_true(look(world, &match, WANT_CODES, 1, sketch) > 0);
-            assert_int_equal(read_bytes(world), before);
+            assert_int_equal(stats_of(world).read_bytes, before);
             sc_store_sketch_close(sketch);
             world_free(world);
         }
@@ -171,12 +155,12 @@ static void a_slab_gives_way_to_one_of_more(void **state)
     struct world *world = world_hosted(&setups[0], 8u << 20, 1);
     store_all(world);
     look_at_all(world, WANT_K_CODES);
-    uint64_t before = read_bytes(world);
+    uint64_t before = stats_of(world).read_bytes;
     look_at_all(world, WANT_CODES);
-    assert_true(read_bytes(world) > before);
-    before = read_bytes(world);
+    assert_true(stats_of(world).read_bytes > before);
+    before = stats_of(world).read_bytes;
     look_at_all(world, WANT_CODES);
-    assert_int_equal(read_bytes(world), before);
+    assert_int_equal(stats_of(world).read_bytes, before);
     world_free(world);
 }
 
@@ -264,12 +248,11 @@ static void rot_in_memory_is_read_over(void **state)
         for (uint32_t want = 0; want < WANTS; want++) {
             struct world *world = world_hosted(&setups[i], 8u << 20, 30 + want);
             struct sc_store_host_key key;
-            struct match match = {.count = 0};
             static uint8_t good[64u << 10];
             uint64_t random = want + 1, found = 0;
             store_all(world);
             struct sc_store_sketch *sketch = sketch_make(world);
-            match_key(world, &match, 1);
+            struct match match = match_of(world, 1);
             (void)look(world, &match, want, 1, sketch);
             for (uint32_t turn = 0; turn < 60; turn++) {
                 uint64_t p = random_below(&random, 5);
@@ -283,19 +266,18 @@ static void rot_in_memory_is_read_over(void **state)
                 memcpy(good, bytes, used);
                 bytes[at] ^= (uint8_t)(1u << random_below(&random, 8));
                 sc_store_host_unpin(world->store->host, slab);
-                uint64_t before = read_bytes(world);
+                uint64_t before = stats_of(world).read_bytes;
                 (void)look(world, &match, want, 1, sketch);
-                found += read_bytes(world) > before;
+                found += stats_of(world).read_bytes > before;
                 slab = slab_of(world, match.ranges[p].piece, 1, want, &key);
                 assert_non_null(slab);
                 bytes = sc_store_host_bytes(world->store->host, slab);
-                if (read_bytes(world) > before)
+                if (stats_of(world).read_bytes > before)
                     assert_true(is_same(good, bytes, used));
                 memcpy(bytes, good, used);
                 sc_store_host_unpin(world->store->host, slab);
             }
-            struct sc_store_stats stats;
-            sc_store_stats(world->store, &stats);
+            struct sc_store_stats stats = stats_of(world);
             assert_int_equal(stats.bad_blocks, 0); /* the disk has no bad one */
             assert_int_equal(stats.corrupt_rows, 0);
             assert_true(found > 30);
@@ -332,12 +314,11 @@ static void a_tag_that_came_wrong_does_not_stay(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         struct world *world = world_hosted(&setups[i], 8u << 20, 70);
         struct sc_store_host_key key;
-        struct match match = {.count = 0};
         uint32_t tier;
         store_all(world);
         struct sc_store_sketch *sketch = sketch_make(world);
         struct sc_store_reader *reader = world_reader(world);
-        match_key(world, &match, 1);
+        struct match match = match_of(world, 1);
         assert_int_equal(world_load_key(world, reader, 1, 1).status, SPEC_OK); /* rows are kept */
         assert_int_equal(pick_all(world, &match, reader, sketch, &tier), SPEC_OK);
         struct sc_store_host_slab *slab = slab_of(world, match.ranges[1].piece, 1, WANT_TAGS, &key);
@@ -540,10 +521,9 @@ static void what_goes_meanwhile_is_read(void **state)
         for (uint32_t i = 0; i < 2; i++) {
             struct world *world = world_hosted(&setups[i], 8u << 20, 70);
             struct sc_store_host_key key;
-            struct match match = {.count = 0};
             store_all(world);
             look_at_all(world, want);
-            match_key(world, &match, 1);
+            struct match match = match_of(world, 1);
             struct sc_store_sketch *sketch = sketch_make(world);
             const struct sc_store_sketch_want wanted = want_of(&match, want, 2);
             for (uint32_t gone = 1; gone < 32; gone += 6) {
@@ -630,8 +610,11 @@ static void *looker_main(void *argument)
 
 static void lookers_beside_each_other_get_what_is_right(void **state)
 {
-    static const struct world_setup threaded[] = {SETUP(PREAD, 2, PAIRED, 512),
-                                                  SETUP(PREAD, 3, SPLIT, 1504)};
+    static const struct world_setup threaded[] = {
+        {"PREAD PAIRED", WORLD_ON(PREAD, 2), WORLD_SHAPE(PAIRED, 3, 512, 96),
+         WORLD_DISK(64, 4, 64)},
+        {"PREAD SPLIT", WORLD_ON(PREAD, 3), WORLD_SHAPE(SPLIT, 3, 1504, 96),
+         WORLD_DISK(64, 4, 64)}};
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct world *world = world_make(&threaded[i], 80);

@@ -1,14 +1,6 @@
 /* Free pages of segments, beside a dumb twin: an array of owners, a page each. */
 #include "store/place/space.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/cases.h"
 
 #define SEGMENTS 3u
 #define PAGES    333u /* no multiple of 64 */

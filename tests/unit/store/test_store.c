@@ -7,78 +7,24 @@
 #include "store/internal.h"
 
 static const struct world_setup setups[] = {
-    {.name = "sim, paired 1 KiB rows, 4 layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 4,
-     .k_row_bytes = 512,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, paired 768-byte rows, 30 layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 30,
-     .k_row_bytes = 384,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 1u << 20,
-     .op_bytes = 128u << 10},
-    {.name = "sim, paired 8 KiB rows, 3 layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 4096,
-     .disk_bytes = 256u << 20,
-     .segment_bytes = 16u << 20,
-     .op_bytes = 1u << 20},
-    {.name = "sim, split 200-byte K rows, 5 layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 5,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 200,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "pread, paired 1 KiB rows, 4 layers, 2 threads",
-     .backend = SC_BACKEND_PREAD,
-     .thread_count = 2,
-     .layers = 4,
-     .k_row_bytes = 512,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "pread, split 1 KiB K rows, 2 layers, 2 threads",
-     .backend = SC_BACKEND_PREAD,
-     .thread_count = 2,
-     .layers = 2,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 1024,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 128u << 10},
-    {.name = "sim, paired 1 KiB rows with probe rows of 96, 4 layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 4,
-     .k_row_bytes = 512,
-     .probe_row_bytes = 96,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 4u << 20,
-     .op_bytes = 64u << 10},
-    {.name = "sim, paired 8 KiB rows with probe rows of 1,538, 3 layers",
-     .backend = SC_BACKEND_SIM,
-     .layers = 3,
-     .k_row_bytes = 4096,
-     .probe_row_bytes = 1538,
-     .disk_bytes = 256u << 20,
-     .segment_bytes = 16u << 20,
-     .op_bytes = 1u << 20},
-    {.name = "pread, split 200-byte K rows, all of them probed, 5 layers, 2 threads",
-     .backend = SC_BACKEND_PREAD,
-     .thread_count = 2,
-     .layers = 5,
-     .layout = SC_STORE_SPLIT,
-     .k_row_bytes = 200,
-     .probe_row_bytes = 200,
-     .disk_bytes = 64u << 20,
-     .segment_bytes = 2u << 20,
-     .op_bytes = 64u << 10},
+    {"sim, paired 1 KiB rows, 4 layers", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 4, 512, 0),
+     WORLD_DISK(64, 4, 64)},
+    {"sim, paired 768-byte rows, 30 layers", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 30, 384, 0),
+     WORLD_DISK(64, 1, 128)},
+    {"sim, paired 8 KiB rows, 3 layers", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 4096, 0),
+     WORLD_DISK(256, 16, 1024)},
+    {"sim, split 200-byte K rows, 5 layers", WORLD_ON(SIM, 0), WORLD_SHAPE(SPLIT, 5, 200, 0),
+     WORLD_DISK(64, 2, 64)},
+    {"pread, paired 1 KiB rows, 4 layers, 2 threads", WORLD_ON(PREAD, 2),
+     WORLD_SHAPE(PAIRED, 4, 512, 0), WORLD_DISK(64, 4, 64)},
+    {"pread, split 1 KiB K rows, 2 layers, 2 threads", WORLD_ON(PREAD, 2),
+     WORLD_SHAPE(SPLIT, 2, 1024, 0), WORLD_DISK(64, 4, 128)},
+    {"sim, paired 1 KiB rows with probe rows of 96, 4 layers", WORLD_ON(SIM, 0),
+     WORLD_SHAPE(PAIRED, 4, 512, 96), WORLD_DISK(64, 4, 64)},
+    {"sim, paired 8 KiB rows with probe rows of 1,538, 3 layers", WORLD_ON(SIM, 0),
+     WORLD_SHAPE(PAIRED, 3, 4096, 1538), WORLD_DISK(256, 16, 1024)},
+    {"pread, split 200-byte K rows, all of them probed, 5 layers, 2 threads", WORLD_ON(PREAD, 2),
+     WORLD_SHAPE(SPLIT, 5, 200, 200), WORLD_DISK(64, 2, 64)},
 };
 #define SETUPS (sizeof(setups) / sizeof(setups[0]))
 
@@ -119,16 +65,14 @@ static void store_rows_come_back_before_and_after_a_reopen(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 7);
-        world_open_ok(world);
+        struct world *world = world_new(&setups[i], 7);
         assert_int_equal(world_store(world, 1, 0, 300), SPEC_OK);
         assert_int_equal(world_store(world, 1, 300, 23), SPEC_OK);
         assert_int_equal(world_store(world, 1, 323, 1), SPEC_OK);
         assert_int_equal(world_store(world, 2, 10, 130), SPEC_OK);
         check_all_layers(world, 1, 324);
         check_all_layers(world, 2, 130);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         assert_int_equal(world->open_count, world->piece_count);
         check_all_layers(world, 1, 324);
         check_all_layers(world, 2, 130);
@@ -180,8 +124,7 @@ static void store_ranges_in_any_order_give_exactly_their_rows(void **state)
 static void store_a_range_of_no_live_piece_fails_after_the_good_rows(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
     struct sc_store_reader *reader = world_reader(world);
     const struct world_piece *good = &world->pieces[0];
@@ -215,30 +158,24 @@ static void find_segment(const char *path, uint64_t bytes, void *user)
 static void store_a_flipped_bit_fails_its_row_and_no_other_layer(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
+    struct world *world = world_new(&setups[0], 3);
     char path[256] = "";
-    uint8_t byte;
-    world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
     sc_io_sim_disk_files(world->disk, find_segment, path);
     uint64_t offset = 128 * 8 + 70 * 1024 + 5; /* layer 0: tags, then row 70: the second piece */
-    assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
-    byte ^= 0x10;
-    assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+    disk_flip(world, path, offset, 0x10);
     struct sc_store_reader *reader = world_reader(world);
     struct loaded loaded = world_load_key(world, reader, 0, 1);
     assert_int_equal(loaded.status, SPEC_E_CORRUPT);
     assert_int_equal(loaded.failed_range, 1);
     assert_int_equal(world_load_key(world, reader, 1, 1).rows, 128);
     assert_int_equal(world_load_piece(world, reader, 0, &world->pieces[0]).rows, 64);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.corrupt_rows, 1);
     sc_store_piece_drop(world->store, world->pieces[1].id);
     assert_int_equal(world_load_piece(world, reader, 1, &world->pieces[1]).status, SPEC_E_CORRUPT);
     sc_store_readers_close(reader, 1);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_true(world->pieces[0].seen);
     assert_false(world->pieces[1].seen);
     world_free(world);
@@ -306,10 +243,8 @@ static void store_rows_move_where_the_sink_says(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 3);
+        struct world *world = world_new(&setups[i], 3);
         char path[256] = "";
-        uint8_t byte;
-        world_open_ok(world);
         assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
         struct sc_store_reader *reader = world_reader(world);
         for (uint32_t layer = 0; layer < world->setup->layers; layer++)
@@ -317,9 +252,7 @@ static void store_rows_move_where_the_sink_says(void **state)
         if (i == 0) { /* layer 0: tags, then row 70, the second piece's seventh */
             uint64_t offset = 128 * 8 + 70 * 1024 + 5;
             sc_io_sim_disk_files(world->disk, find_segment, path);
-            assert_true(sc_io_sim_disk_peek(world->disk, path, offset, &byte, 1));
-            byte ^= 0x10;
-            assert_true(sc_io_sim_disk_poke(world->disk, path, offset, &byte, 1));
+            disk_flip(world, path, offset, 0x10);
             expect_moved(world, reader, 0, 5, SPEC_E_CORRUPT);
         }
         sc_store_readers_close(reader, 1);
@@ -388,8 +321,7 @@ static void store_rows_come_and_go_as_many_at_once_as_is_asked(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 3);
-        world_open_ok(world);
+        struct world *world = world_new(&setups[i], 3);
         store_together(world, TOGETHER);
         uint64_t bite = SC_STORE_BITE_BYTES / (2 * world->setup->k_row_bytes);
         struct sc_store_reader *reader = world_reader(world);
@@ -430,8 +362,7 @@ static void store_waste_is_under_a_tenth_for_short_passes(void **state)
             if (status != SPEC_OK)
                 fail_msg("%s: %s", setup.name, sc_status_name(status));
         }
-        struct sc_store_stats stats;
-        sc_store_stats(world->store, &stats);
+        struct sc_store_stats stats = stats_of(world);
         double ratio =
             (double)stats.extent_bytes / (double)(rows * 2 * setup.k_row_bytes * setup.layers);
         print_message("%s: extent bytes / row bytes %.4f\n", setup.name, ratio);
@@ -462,8 +393,7 @@ static void store_stays_under_disk_bytes_and_reuses_dropped_space(void **state)
     struct world_setup setup = setups[1];
     setup.disk_bytes = 24u << 20;
     for (uint32_t turn = 0; turn < 2; turn++) {
-        struct world *world = world_make(&setup, 3);
-        world_open_ok(world);
+        struct world *world = world_new(&setup, 3);
         uint64_t first = fill(world, 1);
         assert_true(first >= 5); /* 24 MiB, 3.3 MiB each, and a short last segment */
         for (uint32_t i = 0; i < world->piece_count; i++) {
@@ -473,16 +403,14 @@ static void store_stays_under_disk_bytes_and_reuses_dropped_space(void **state)
             }
         }
         if (turn == 1) { /* space that replay finds free is as good */
-            world_close(world);
-            world_open_ok(world);
+            world_reopen(world);
         }
         assert_int_equal(fill(world, 100), 2);
         for (uint64_t key = 1; key <= first; key++)
             if (key != 2 && key != 3)
                 check_all_layers(world, key, 150);
         check_all_layers(world, 100, 150);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         check_all_layers(world, 1, 150);
         check_all_layers(world, 101, 150);
         world_free(world);
@@ -534,8 +462,7 @@ static void store_an_abort_or_discard_leaves_nothing(void **state)
             assert_int_equal(stats.extent_bytes, 0);
             assert_int_equal(stats.piece_count, 0);
         }
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         assert_int_equal(world->open_count, 0);
         world_free(world);
     }
@@ -544,8 +471,7 @@ static void store_an_abort_or_discard_leaves_nothing(void **state)
 static void store_layers_out_of_order_and_lying_plans_are_refused(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     struct sc_store_stats stats;
     struct pass *pass = pass_make(world, 1, 0, 100);
     for (uint32_t put = 0; put < 2; put++) {
@@ -576,16 +502,11 @@ static void store_layers_out_of_order_and_lying_plans_are_refused(void **state)
 static void store_commit_of_later_pieces_only_and_with_a_skip(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     struct pass *pass = pass_make(world, 1, 40, 150); /* pieces at 40, 64, 128 */
     pass->commit.piece_first = 1;
     pass->commit.skip = 5;
-    assert_int_equal(pass_begin(pass), SPEC_OK);
-    while (pass->layer < 4)
-        assert_int_equal(pass_put(pass), SPEC_OK);
-    pass_wait(pass);
-    assert_int_equal(pass->status, SPEC_OK);
+    pass_run(pass);
     assert_int_equal(pass->first_id, 1);
     pass_note(pass);
     assert_int_equal(world->piece_count, 2);
@@ -593,15 +514,10 @@ static void store_commit_of_later_pieces_only_and_with_a_skip(void **state)
     check_all_layers(world, 1, 126);
     pass = pass_make(world, 2, 0, 64); /* nothing of it is committed */
     pass->commit.piece_first = 1;
-    assert_int_equal(pass_begin(pass), SPEC_OK);
-    while (pass->layer < 4)
-        assert_int_equal(pass_put(pass), SPEC_OK);
-    pass_wait(pass);
-    assert_int_equal(pass->status, SPEC_OK);
+    pass_run(pass);
     assert_int_equal(pass->first_id, 0);
     pass_free(pass);
-    world_close(world);
-    world_open_ok(world);
+    world_reopen(world);
     assert_int_equal(world->open_count, 2);
     check_all_layers(world, 1, 126);
     world_free(world);
@@ -632,11 +548,7 @@ static void store_provenance_is_kept_and_outlives_reopen_checkpoint_and_drop(voi
     world_open_ok(world);
     struct pass *pass = pass_make(world, 5, 0, 70); /* the twin expects 5 % 3 */
     pass->commit.provenance = &said;
-    assert_int_equal(pass_begin(pass), SPEC_OK);
-    while (pass->layer < world->setup->layers)
-        assert_int_equal(pass_put(pass), SPEC_OK);
-    pass_wait(pass);
-    assert_int_equal(pass->status, SPEC_OK);
+    pass_run(pass);
     pass_note(pass);
     pass_free(pass);
     assert_int_equal(world_store(world, 3, 0, 10), SPEC_OK);
@@ -648,8 +560,7 @@ static void store_provenance_is_kept_and_outlives_reopen_checkpoint_and_drop(voi
         assert_false(sc_store_piece_provenance(world->store, 4, &other));
         if (opened == 1)
             assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
     }
     sc_store_piece_drop(world->store, 1); /* who reads it still wants to know */
     check_provenance(world, 1, &said);
@@ -670,8 +581,7 @@ static void store_full_staging_fails_the_extent_and_nothing_else(void **state)
     pass_wait(pass);
     assert_int_equal(pass->status, SPEC_E_DROPPED);
     pass_free(pass);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.stage_bytes_used, 0);
     assert_int_equal(stats.extent_bytes, 0);
     assert_true(stats.stage_full > 0);
@@ -802,13 +712,9 @@ static void store_cost_of_a_load_is_its_rows_tags_and_pages(void **state)
 static void store_operations_go_out_in_batches_of_one_size(void **state)
 {
     (void)state;
-    static const struct world_setup setup = {.name = "one layer of 64 KiB K rows",
-                                             .backend = SC_BACKEND_SIM,
-                                             .layers = 1,
-                                             .k_row_bytes = 65536,
-                                             .disk_bytes = 128u << 20,
-                                             .segment_bytes = 64u << 20,
-                                             .op_bytes = 1u << 20};
+    static const struct world_setup setup = {"one layer of 64 KiB K rows", WORLD_ON(SIM, 0),
+                                             WORLD_SHAPE(PAIRED, 1, 65536, 0),
+                                             WORLD_DISK(128, 64, 1024)};
     enum { ROWS = 320, FLIGHT = 16 };
     struct world *world = world_make(&setup, 3);
     world->config.stage_bytes = 128u << 20;
@@ -853,13 +759,9 @@ static void store_operations_go_out_in_batches_of_one_size(void **state)
 static void store_a_mebibyte_of_rows_and_its_tags_are_two_halves(void **state)
 {
     (void)state;
-    static const struct world_setup setup = {.name = "two layers of 8 KiB K rows",
-                                             .backend = SC_BACKEND_SIM,
-                                             .layers = 2,
-                                             .k_row_bytes = 8192,
-                                             .disk_bytes = 64u << 20,
-                                             .segment_bytes = 16u << 20,
-                                             .op_bytes = 1u << 20};
+    static const struct world_setup setup = {"two layers of 8 KiB K rows", WORLD_ON(SIM, 0),
+                                             WORLD_SHAPE(PAIRED, 2, 8192, 0),
+                                             WORLD_DISK(64, 16, 1024)};
     struct world *world = world_make(&setup, 3);
     struct sc_store_read_cost cost;
     world_open_ok(world);
@@ -971,8 +873,7 @@ static void store_paths_of_layers_and_requests_allocate_nothing(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < SETUPS; i++) {
-        struct world *world = world_make(&setups[i], 3);
-        world_open_ok(world);
+        struct world *world = world_new(&setups[i], 3);
         struct sc_store_reader *reader = world_reader(world);
         sc_alloc_seal(&world->alloc);
         assert_int_equal(world_store(world, 1, 0, 256), SPEC_OK);
@@ -991,8 +892,7 @@ static void store_paths_of_layers_and_requests_allocate_nothing(void **state)
 static void store_keeps_namespaces_and_ranks_apart(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     assert_int_equal(world_store(world, 1, 0, 100), SPEC_OK);
     world_close(world);
     world->params.space.digest[0] ^= 1; /* other weights, say, and another shape */
@@ -1100,11 +1000,7 @@ static void store_marks_and_skip_survive_a_reopen(void **state)
     pass->commit.marks = marks;
     pass->commit.mark_count = 4;
     pass->commit.skip = 7;
-    assert_int_equal(pass_begin(pass), SPEC_OK);
-    while (pass->layer < 4)
-        assert_int_equal(pass_put(pass), SPEC_OK);
-    pass_wait(pass);
-    assert_int_equal(pass->status, SPEC_OK);
+    pass_run(pass);
     pass_free(pass);
     world_close(world);
     told_mark_count = told_skip = 0;
@@ -1128,8 +1024,7 @@ static void refused_piece_is_dropped_for_good(bool by_hash)
     struct world *world = world_make(&setups[0], 3);
     struct sc_store_stats stats;
     world_open_ok(world);
-    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
-    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    world_store_two(world, 64, 64);
     world_close(world);
     world->refuse_id = by_hash ? 0 : 1;
     world->params.piece_holds = by_hash ? first_does_not_hold : NULL;
@@ -1195,8 +1090,7 @@ static void store_layers_are_the_formats_to_the_byte(void **state)
         assert_non_null(file);
         assert_true(fread(golden, 1, sizeof(golden), file) > 900);
         assert_int_equal(fclose(file), 0);
-        struct world *world = world_make(&setup, 3);
-        world_open_ok(world);
+        struct world *world = world_new(&setup, 3);
         atomic_store(&world->store->copy_next, UINT64_C(0x0102030405060708));
         assert_int_equal(world_store(world, 5, 60, 10), SPEC_OK);
         assert_true(sc_io_sim_disk_peek(world->disk, "/sim/store/rank-0000-of-0001/seg-00000000", 0,
@@ -1230,8 +1124,7 @@ static void identity_poke(struct world *world, uint64_t version, bool has_secret
 static void store_refuses_a_newer_format_naming_both_versions(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     world_close(world);
     identity_poke(world, 9, true);
     assert_int_equal(world_open(world), SPEC_E_VERSION);
@@ -1244,8 +1137,7 @@ static void store_refuses_a_newer_format_naming_both_versions(void **state)
 static void store_refuses_an_older_format_and_one_without_a_secret(void **state)
 {
     (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    world_open_ok(world);
+    struct world *world = world_new(&setups[0], 3);
     world_close(world);
     identity_poke(world, 3, false);
     assert_int_equal(world_open(world), SPEC_E_VERSION);
@@ -1284,8 +1176,7 @@ static void store_tells_its_secret_which_stays(void **state)
         secret_status = SPEC_OK;
         world->params.on_secret = on_secret;
         world_open_ok(world);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         struct sc_store_params beside = world->params;
         struct sc_store *reader = NULL;
         beside.role = SC_STORE_READER;
@@ -1319,8 +1210,7 @@ static void store_refuses_a_second_writer_and_a_missing_parent(void **state)
         world_open_ok(world);
         assert_int_equal(sc_store_open(&world->params, &second, &world->error), SPEC_E_LOCKED);
         assert_null(second);
-        world_close(world);
-        world_open_ok(world);
+        world_reopen(world);
         world_close(world);
         strcat(world->config.path, "/no/such");
         assert_int_equal(world_open(world), SPEC_E_IO);
@@ -1369,8 +1259,7 @@ static void store_refuses_shapes_that_do_not_fit(void **state)
     assert_int_equal(world_open(world), SPEC_E_NO_SPACE);
     world->config.disk_bytes = 0; /* half of what is free: 20 GiB at most */
     world_open_ok(world);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.disk_bytes_max, 20ull << 30);
     world_free(world);
 }

@@ -1,13 +1,6 @@
 /* Row tags: frozen vectors, and every part of a row's identity changes its tag. */
 #include "store/rows/tag.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/unit/cases.h"
 
 #define ROWS 37u
 #define COPY UINT64_C(0xfedcba9876543210)

@@ -13,19 +13,8 @@
 #define ROWS   256u /* of a pass that is wanted: a quarter of a MiB */
 #define WEAR   "/sim/store/rank-0000-of-0001/wear"
 
-static const struct world_setup sim = {.name = "paired 512-byte rows, 2 layers",
-                                       .backend = SC_BACKEND_SIM,
-                                       .layers = 2,
-                                       .k_row_bytes = 256,
-                                       .disk_bytes = 256u << 20,
-                                       .segment_bytes = 4u << 20,
-                                       .op_bytes = 64u << 10};
-
-static void pass_ns(struct world *world, uint64_t ns)
-{
-    _Atomic uint32_t never = 0;
-    (void)sc_exec_wait(world->exec, &never, 0, sc_exec_now_ns(world->exec) + ns);
-}
+static const struct world_setup sim = {"paired 512-byte rows, 2 layers", WORLD_ON(SIM, 0),
+                                       WORLD_SHAPE(PAIRED, 2, 256, 0), WORLD_DISK(256, 4, 64)};
 
 static uint64_t written(struct world *world)
 {
@@ -76,7 +65,7 @@ static uint64_t week(struct world *world, void (*daily)(struct world *world, uin
     for (uint64_t day = 0; day < 7; day++) {
         for (uint64_t minute = 0; minute < 24 * 60; minute += 5) {
             (void)store_allowed(world, key++, ROWS);
-            pass_ns(world, 5 * MINUTE);
+            world_wait_ns(world, 5 * MINUTE);
         }
         if (daily != NULL)
             daily(world, day);
@@ -127,7 +116,7 @@ static void a_clock_that_is_set_neither_stops_nor_frees_it(void **state)
 {
     (void)state;
     struct world *world = world_of(BUDGET);
-    pass_ns(world, 300 * DAY_NS); /* so that the clock can be set back */
+    world_wait_ns(world, 300 * DAY_NS); /* so that the clock can be set back */
     (void)store_allowed(world, 5000, 4096);
     check_week(week(world, set_clock_daily));
     world_free(world);
@@ -152,7 +141,7 @@ static void a_clock_set_forward_between_runs_fills_one_bucket(void **state)
         ;
     world_reopen(world);
     assert_true(left(world) < 64 << 10);
-    pass_ns(world, 3 * 60 * MINUTE);
+    world_wait_ns(world, 3 * 60 * MINUTE);
     assert_true(left(world) > (int64_t)FULL / 4); /* and goes on filling */
     world_free(world);
 }
@@ -163,7 +152,7 @@ static void a_pass_gets_what_is_there(void **state)
 {
     (void)state;
     struct world *world = world_of(BUDGET);
-    pass_ns(world, DAY_NS);
+    world_wait_ns(world, DAY_NS);
     uint64_t held, more, chunk = sc_store_rows_bytes(world->store, 64);
     uint64_t rows = sc_store_budget_take(world->store, 10, 100000, &held);
     assert_true(rows > 0 && (10 + rows) % 64 == 0);
@@ -175,12 +164,12 @@ static void a_pass_gets_what_is_there(void **state)
     world_close(world);
     world->config.write_budget = 4 * chunk / 2; /* half a chunk is a full bucket */
     world_open_ok(world);
-    pass_ns(world, DAY_NS);
+    world_wait_ns(world, DAY_NS);
     assert_int_equal(store_allowed(world, 1, 128), 64);
     assert_int_equal(store_allowed(world, 2, 128), 0);
-    pass_ns(world, 6 * 60 * MINUTE);
+    world_wait_ns(world, 6 * 60 * MINUTE);
     assert_int_equal(store_allowed(world, 3, 128), 0); /* half of it is made up for */
-    pass_ns(world, 7 * 60 * MINUTE);
+    world_wait_ns(world, 7 * 60 * MINUTE);
     assert_int_equal(store_allowed(world, 4, 128), 64);
     world_close(world);
     world->config.write_budget = 1;
@@ -198,7 +187,7 @@ static void what_was_not_written_is_given_back(void **state)
 {
     (void)state;
     struct world *world = world_of(BUDGET);
-    pass_ns(world, DAY_NS);
+    world_wait_ns(world, DAY_NS);
     struct pass *pass = pass_make(world, 1, 0, 512);
     pass->discards = true;
     assert_int_equal(pass_begin(pass), SPEC_OK);
@@ -227,7 +216,7 @@ static void upkeep_waits_before_passes_do(void **state)
     uint64_t wait_ns = sc_store_budget_wait_ns(world->store);
     assert_true(wait_ns > 0 && wait_ns < DAY_NS / 16);
     assert_true(store_allowed(world, 5000, 64) > 0);
-    pass_ns(world, sc_store_budget_wait_ns(world->store));
+    world_wait_ns(world, sc_store_budget_wait_ns(world->store));
     assert_int_equal(sc_store_budget_wait_ns(world->store), 0);
     world_free(world);
 }
@@ -302,17 +291,16 @@ static void each_kind_is_counted_and_days_are_kept(void **state)
     assert_int_equal(sum->written[SC_STORE_WEAR_LOG], log);
     uint64_t first = sum->days[sum->day % SC_STORE_WEAR_DAYS];
     assert_int_equal(first, written(world));
-    pass_ns(world, 3 * DAY_NS);
+    world_wait_ns(world, 3 * DAY_NS);
     assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
     assert_int_equal(sum->days[(sum->day - 3) % SC_STORE_WEAR_DAYS], first);
     assert_int_equal(sum->days[(sum->day - 1) % SC_STORE_WEAR_DAYS], 0);
     assert_int_equal(first + sum->days[sum->day % SC_STORE_WEAR_DAYS], written(world));
-    pass_ns(world, 20 * DAY_NS);
+    world_wait_ns(world, 20 * DAY_NS);
     assert_int_equal(world_store(world, 3, 0, 64), SPEC_OK);
     for (uint64_t day = 1; day < SC_STORE_WEAR_DAYS; day++)
         assert_int_equal(sum->days[(sum->day - day) % SC_STORE_WEAR_DAYS], 0);
-    struct sc_store_stats stats;
-    sc_store_stats(world->store, &stats);
+    struct sc_store_stats stats = stats_of(world);
     assert_int_equal(stats.write_bytes, sum->written[SC_STORE_WEAR_ROWS]);
     assert_int_equal(stats.stored_row_bytes, (640 + 128) * 512 * 2);
     assert_int_equal(stats.budget_left, 0);
@@ -325,7 +313,7 @@ static void a_budget_of_a_byte_is_one(void **state)
     (void)state;
     struct world *world = world_of(1);
     sc_store_wear_move(world->store, 1 << 20);
-    for (uint64_t day = 0; day < 3; day++, pass_ns(world, DAY_NS)) {
+    for (uint64_t day = 0; day < 3; day++, world_wait_ns(world, DAY_NS)) {
         assert_int_equal(store_allowed(world, 2 + day, ROWS), 0);
         uint64_t wait_ns = sc_store_wear_wait_ns(world->store);
         assert_true(wait_ns > DAY_NS / 24 && wait_ns <= DAY_NS + 1);
@@ -355,14 +343,8 @@ static void *spend(void *user)
 static void several_threads_spend_one_bucket(void **state)
 {
     (void)state;
-    static const struct world_setup real = {.name = "pread",
-                                            .backend = SC_BACKEND_PREAD,
-                                            .thread_count = 2,
-                                            .layers = 2,
-                                            .k_row_bytes = 256,
-                                            .disk_bytes = 64u << 20,
-                                            .segment_bytes = 4u << 20,
-                                            .op_bytes = 64u << 10};
+    static const struct world_setup real = {"pread", WORLD_ON(PREAD, 2),
+                                            WORLD_SHAPE(PAIRED, 2, 256, 0), WORLD_DISK(64, 4, 64)};
     struct world *world = world_make(&real, 1);
     world->config.write_budget = 16 * BUDGET;
     world_open_ok(world);

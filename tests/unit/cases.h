@@ -1,0 +1,14 @@
+/* What a program of cmocka's cases includes, in the order that cmocka asks for. */
+#ifndef SC_TESTS_UNIT_CASES_H
+#define SC_TESTS_UNIT_CASES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#endif
