@@ -103,6 +103,11 @@ static void the_deepest_one_within_bounds_is_found(void **state)
     branch = branch_of(20, 0, TOKENS);
     branch.flags_end = 120 * 3; /* the fixture's flags grow with pieces */
     assert_int_equal(found(&fx, &text, branch, &match), 128);
+    branch.most = 60;
+    branch.flags_end = 101 * 3; /* as its last piece has */
+    assert_int_equal(found(&fx, &text, branch, &match), 0);
+    branch.flags_end++;
+    assert_int_equal(found(&fx, &text, branch, &match), 50);
     struct sc_radix_segment segment;
     struct sc_radix_match last = pin_of(&fx, &text.prompt);
     branch = branch_of(20, 0, TOKENS);
