@@ -90,6 +90,7 @@ static void the_deepest_one_within_bounds_is_found(void **state)
     assert_int_equal(found(&fx, &text, branch_of(20, 0, TOKENS), &match), 170);
     assert_true(match.segment_count >= 2 && match.last_piece >= 120);
     assert_int_equal(found(&fx, &text, branch_of(0, 0, TOKENS), &match), 170);
+    assert_int_equal(found(&fx, &text, branch_of(20, 0, 170), &match), 170);
     assert_int_equal(found(&fx, &text, branch_of(20, 0, 169), &match), 128);
     assert_int_equal(found(&fx, &text, branch_of(20, 128, 169), &match), 0);
     assert_int_equal(found(&fx, &text, branch_of(19, 0, TOKENS), &match), 0);

@@ -326,6 +326,11 @@ static void a_reset_may_follow_before_the_roots_are_cleared(void **state)
         (void)sc_radix_remove_roots(fx->index, sc_radix_root_mark(fx->index), steps, &fx->removal);
         fill(fx, 1000);
         uint64_t mark = sc_radix_root_mark(fx->index);
+        (void)sc_radix_remove_roots(fx->index, mark, 0, &fx->removal);
+        uint32_t at = fx->index->clear_at;
+        while (at != 0 && !sc_radix_is_root(sc_radix_node_at(fx->index, at)))
+            at = sc_radix_parent(sc_radix_node_at(fx->index, at));
+        assert_true(at == 0 || at == fx->index->old_first);
         while (sc_radix_remove_roots(fx->index, mark, 7, &fx->removal))
             fixture_check(fx);
         struct sc_radix_segment segment;
