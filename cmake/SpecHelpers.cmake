@@ -173,6 +173,8 @@ function(sc_add_test)
   target_link_libraries(${ARG_NAME} PRIVATE ${ARG_LINKS} cmocka)
   set_target_properties(${ARG_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY
                         "${CMAKE_BINARY_DIR}/tests")
+  set_target_properties(${ARG_NAME} PROPERTIES SC_LEVEL "${ARG_LEVEL}"
+                        SC_LABELS "${ARG_LABELS};${SC_FOLDER_LABELS}")
   if(ARG_THREADS)
     list(APPEND ARG_LABELS tsan)
   endif()

@@ -281,6 +281,23 @@ static void marks_part_equal_tokens(void **state)
     fixture_check(fx);
 }
 
+/* Where runs come as they were foretold neither hashes nor tables are looked at. */
+static void a_mark_inside_a_foretold_chunk_ends_the_match(void **state)
+{
+    struct fixture *fx = *state;
+    enum { CHUNKS = 60, MARKED = 40 * CHUNK + 10 };
+    static uint32_t tokens[CHUNKS * CHUNK];
+    make_tokens(tokens, CHUNKS * CHUNK, 1);
+    const struct sc_mark mark = {MARKED, {{5, 5}}};
+    struct prompt stored = {root_a, tokens, CHUNKS * CHUNK, NULL, 0};
+    struct prompt asked = {root_a, tokens, CHUNKS * CHUNK, &mark, 1};
+    store_all(fx, &stored, CHUNK, 1);
+    struct sc_radix_match match = match_of(fx, &stored);
+    assert_int_equal(match.token_count, stored.count);
+    assert_true(match.steps < 2 * CHUNKS); /* it went as foretold */
+    assert_int_equal(matched(fx, &asked), MARKED);
+}
+
 static void a_mark_behind_the_prompt_does_not_matter(void **state)
 {
     struct fixture *fx = *state;
@@ -1165,6 +1182,7 @@ int main(void)
         CASE(one_run_splits_at_each_of_its_tokens),
         CASE(first_copy_wins_and_only_the_rest_is_added),
         CASE(marks_part_equal_tokens),
+        CASE(a_mark_inside_a_foretold_chunk_ends_the_match),
         CASE(a_mark_behind_the_prompt_does_not_matter),
         CASE(roots_are_worlds_of_their_own),
         CASE(orphans_are_refused),

@@ -334,6 +334,36 @@ static void a_split_run_moves_whole(void **state)
     fixture_close(&world.fx);
 }
 
+/* What was moved together is evicted together, up to where something else hangs on it. */
+static void eviction_of_moved_runs_ends_where_others_hang(void **state)
+{
+    (void)state;
+    struct world world;
+    struct sc_radix_inserted inserted;
+    struct sc_radix_evicted evicted;
+    struct sc_radix_segment rest;
+    uint32_t tokens[LENGTH];
+    world_open(&world);
+    const struct sc_radix_value value = {MERGED, 0, 0};
+    uint64_t first = CHUNK, parted = CHUNK + 4, end = CHUNK + 8;
+    assert_true(sc_radix_move(world.fx.index, run_at(&world, end), first, &value, NULL));
+    memcpy(tokens, world.tokens, sizeof(tokens));
+    tokens[parted] ^= 1;
+    struct prompt other = {root_a, tokens, parted + 2, NULL, 0};
+    assert_int_equal(insert_run(&world.fx, &other, parted, parted + 2, 500, &inserted, NULL),
+                     SPEC_OK);
+    struct sc_radix_ref behind = run_at(&world, end + 1);
+    assert_int_equal(sc_radix_remove(world.fx.index, behind, SC_RADIX_RUN, NULL), SPEC_OK);
+    assert_true(sc_radix_evict_leaf(world.fx.index, run_at(&world, end), &evicted));
+    assert_int_equal(evicted.segment.value.piece, MERGED);
+    assert_true(sc_radix_get(world.fx.index, evicted.rest, &rest));
+    assert_int_equal(rest.first + rest.count, parted);
+    assert_int_equal(matched(&world.fx, &world.prompt), parted);
+    assert_int_equal(matched(&world.fx, &other), parted + 2);
+    fixture_check(&world.fx);
+    fixture_close(&world.fx);
+}
+
 /* ---- Beside readers -------------------------------------------------------------------------- */
 
 #define ROUNDS  2000u
@@ -410,6 +440,7 @@ int main(void)
         cmocka_unit_test(an_insertion_takes_no_part_of_a_piece),
         cmocka_unit_test(a_chunk_says_what_hangs_beside),
         cmocka_unit_test(a_split_run_moves_whole),
+        cmocka_unit_test(eviction_of_moved_runs_ends_where_others_hang),
         cmocka_unit_test(a_reader_finds_rows_of_the_piece_that_it_finds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,21 @@ static void what_is_kept_goes_last_until_its_time_is_over(void **state)
     fixture_close(fx);
 }
 
+/* Time is kept in units of 16 s: the one in which it is over counts. */
+static void what_is_kept_is_kept_to_its_last_second(void **state)
+{
+    (void)state;
+    struct fixture memory, *fx = opened(&memory);
+    put(fx, 0, sc_radix_hint(0, 40));
+    put(fx, 1, 0);
+    put(fx, 2, 0);
+    sc_radix_clock_set(fx->index, 39);
+    assert_int_equal(evicted(fx), 1);
+    sc_radix_clock_set(fx->index, 48);
+    assert_int_equal(evicted(fx), 0);
+    fixture_close(fx);
+}
+
 /* A match raises runs before there is a heap for what they are now, which an insertion makes. */
 static void what_is_retained_keeps_its_priority_meanwhile(void **state)
 {
@@ -418,6 +433,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_lowest_priority_goes_first),
         cmocka_unit_test(what_is_kept_goes_last_until_its_time_is_over),
+        cmocka_unit_test(what_is_kept_is_kept_to_its_last_second),
         cmocka_unit_test(what_is_retained_keeps_its_priority_meanwhile),
         cmocka_unit_test(a_hint_raises_and_never_lowers),
         cmocka_unit_test(a_parent_is_kept_as_what_was_below_it),

@@ -265,6 +265,41 @@ static void other_removals_do_not_disturb_the_clearing(void **state)
     }
 }
 
+/* A reset while an earlier one's roots are half cleared, below a lease. */
+static void a_reset_may_follow_before_the_roots_are_cleared(void **state)
+{
+    struct fixture *fx = *state;
+    uint32_t tokens[LENGTH];
+    make_tokens(tokens, LENGTH, 1);
+    tokens[3] ^= 1;
+    struct prompt held = {root_b, tokens, LENGTH, NULL, 0};
+    for (uint64_t steps = 0; steps < 60; steps++) {
+        fx->removed_runs = 0;
+        fill(fx, 1);
+        uint64_t runs = stats_of(fx).runs;
+        struct sc_radix_match match = pin_of(fx, &held);
+        (void)sc_radix_remove_roots(fx->index, sc_radix_root_mark(fx->index), steps, &fx->removal);
+        fill(fx, 1000);
+        uint64_t mark = sc_radix_root_mark(fx->index);
+        (void)sc_radix_remove_roots(fx->index, mark, 0, &fx->removal);
+        uint32_t at = fx->index->clear_at;
+        while (at != 0 && !sc_radix_is_root(sc_radix_node_at(fx->index, at)))
+            at = sc_radix_parent(sc_radix_node_at(fx->index, at));
+        assert_true(at == 0 || at == fx->index->old_first);
+        while (sc_radix_remove_roots(fx->index, mark, 7, &fx->removal))
+            fixture_check(fx);
+        struct sc_radix_segment segment;
+        assert_true(sc_radix_get(fx->index, match.last, &segment));
+        assert_int_equal(stats_of(fx).tokens, LENGTH);
+        assert_int_equal(stats_of(fx).hidden, 1);
+        sc_radix_unpin(fx->index, match.last);
+        assert_int_equal(sc_radix_sweep(fx->index, &fx->removal), 0);
+        assert_int_equal(fx->removed_runs, 2 * runs);
+        assert_int_equal(stats_of(fx).roots, 0);
+        fixture_check(fx);
+    }
+}
+
 static void a_mark_spares_later_roots(void **state)
 {
     struct fixture *fx = *state;
@@ -296,6 +331,7 @@ int main(void)
         CASE(old_roots_are_unfindable_at_once_and_go_in_steps),
         CASE(leases_outlive_their_root),
         CASE(other_removals_do_not_disturb_the_clearing),
+        CASE(a_reset_may_follow_before_the_roots_are_cleared),
         CASE(a_mark_spares_later_roots),
     };
     return cmocka_run_group_tests_name("hashing radix roots", tests, NULL, NULL);

@@ -200,6 +200,25 @@ static void the_filter_forgets_what_is_old(void **state)
     rig_done(&rig);
 }
 
+/* What comes again and again stays, however long ago it came first. */
+static void the_filter_keeps_what_comes_again(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, SECOND);
+    rig_open(&rig);
+    struct sc_plugin_admit *admit = &rig.conn->admit;
+    const struct sc_hash often = {rig_mix(1), rig_mix(2)};
+    assert_false(sc_plugin_admit_sees(admit, often, true));
+    for (uint64_t i = 1; i < 3 * SC_PLUGIN_SIGHTS; i++) {
+        (void)sc_plugin_admit_sees(admit, (struct sc_hash){rig_mix(2 * i + 1), rig_mix(2 * i + 2)},
+                                   true);
+        if (i % (SC_PLUGIN_SIGHTS / 2) == 0)
+            assert_true(sc_plugin_admit_sees(admit, often, true));
+    }
+    rig_done(&rig);
+}
+
 struct sighting {
     struct rig *rig;
     uint64_t seed;
@@ -256,6 +275,7 @@ int main(void)
         cmocka_unit_test(refused_passes_end_like_others),
         cmocka_unit_test(what_is_stored_is_not_refused),
         cmocka_unit_test(the_filter_forgets_what_is_old),
+        cmocka_unit_test(the_filter_keeps_what_comes_again),
         cmocka_unit_test(several_threads_see_and_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -53,6 +53,50 @@ static void flags_are_checked(void **state)
     rig_done(&rig);
 }
 
+static uint32_t job_runs;
+
+static bool kicks_itself(spec_connector *conn)
+{
+    if (job_runs++ == 0)
+        sc_plugin_kick(conn, SC_JOB_SPARE);
+    return false;
+}
+
+/* Who kicks a job that runs may have changed what it has looked at. */
+static void a_kick_during_a_step_is_followed_by_another(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "");
+    rig_open(&rig);
+    job_runs = 0;
+    rig.conn->jobs.slots[SC_JOB_SPARE].run = kicks_itself;
+    sc_plugin_kick(rig.conn, SC_JOB_SPARE);
+    sc_plugin_kick(rig.conn, SC_JOB_SPARE); /* it waits: one step does for both */
+    rig_background(&rig);
+    assert_int_equal(job_runs, 2);
+    rig_done(&rig);
+}
+
+/* More at once than one step of telling the log takes. */
+static void every_piece_below_one_that_fails_leaves_the_log(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct sc_store_stats stats;
+    rig_init(&rig, true, "\"chunk_tokens\": 16, \"disk_bytes\": \"64MiB\"");
+    rig_open(&rig);
+    fill(&rig, 8, 600 * 16);
+    sc_store_stats(rig.conn->store, &stats);
+    assert_int_equal(stats.piece_count, 600);
+    struct sc_radix_ref first = sc_plugin_ref_of(sc_store_piece_mark(rig.conn->store, 1));
+    sc_plugin_piece_fail(rig.conn, first, 1);
+    rig_background(&rig);
+    sc_store_stats(rig.conn->store, &stats);
+    assert_int_equal(stats.piece_count, 0);
+    rig_done(&rig);
+}
+
 /* The log is shorter after it, and says the same. */
 static void a_checkpoint_runs_in_the_background(void **state)
 {
@@ -206,6 +250,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags_are_checked),
+        cmocka_unit_test(a_kick_during_a_step_is_followed_by_another),
+        cmocka_unit_test(every_piece_below_one_that_fails_leaves_the_log),
         cmocka_unit_test(a_checkpoint_runs_in_the_background),
 #ifndef SC_SANITIZED_THREAD /* one thread: nothing to find there, and it takes minutes for it */
         cmocka_unit_test(memory_that_the_index_needs_next_is_made_ready),

@@ -57,6 +57,35 @@ static void a_chunk_of_tokens_becomes_a_piece(void **state)
     rig_done(&rig);
 }
 
+/* The ends of several prompts, whose requests end while others decode and all at once. */
+static void ends_are_merged_whenever_their_requests_end(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct spec_lookup_result results[6];
+    struct prompt prompts[6];
+    rig_init(&rig, true, CHUNKS);
+    rig_open(&rig);
+    for (uint64_t i = 0; i < 6; i++) {
+        prompts[i] = rig_prompt(20 + i, 0, 0, 10);
+        results[i] = rig_lookup(&rig, &prompts[i]);
+        decode(&rig, results[i].request, &prompts[i], 0, 10);
+    }
+    for (uint64_t i = 0; i < 6; i++) {
+        rig_release(&rig, results[i].request);
+        if (i < 2)
+            settle(&rig);
+    }
+    settle(&rig);
+    assert_int_equal(merged(&rig), 6);
+    assert_int_equal(store_stats(&rig).piece_count, 6);
+    for (uint64_t i = 0; i < 6; i++) {
+        check_read(&rig, &prompts[i]);
+        rig_prompt_free(&prompts[i]);
+    }
+    rig_done(&rig);
+}
+
 /* Whole chunks leave nothing to be merged, and cost nothing. */
 static void whole_chunks_are_left_alone(void **state)
 {
@@ -228,6 +257,102 @@ static void a_request_keeps_the_pieces_that_it_matched(void **state)
     rig_done(&rig);
 }
 
+/* What it matched is the first of the old pieces, and no other. */
+static void a_request_keeps_the_one_piece_that_it_matched(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(4, 1000, 0, CHUNK + 1);
+    struct prompt before = rig_prompt(4, 1000, 0, 1);
+    rig_init(&rig, true, CHUNKS);
+    rig_open(&rig);
+    struct spec_lookup_result decoder = rig_lookup(&rig, &prompt);
+    decode(&rig, decoder.request, &prompt, 0, 1);
+    struct spec_lookup_result holder = rig_lookup(&rig, &before);
+    assert_int_equal(holder.matched_tokens, 1);
+    decode(&rig, decoder.request, &prompt, 1, CHUNK + 1);
+    settle(&rig);
+    assert_int_equal(merged(&rig), 1);
+    assert_int_equal(store_stats(&rig).piece_count, CHUNK + 1 + 1); /* old and new */
+    rig_pass_ns(&rig, 3000 * MS);                                   /* longer than any lease */
+    load_all(&rig, holder.request, &before, 1);
+    rig_release(&rig, holder.request);
+    settle(&rig);
+    assert_int_equal(store_stats(&rig).piece_count, 1 + 1);
+    rig_release(&rig, decoder.request);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&before);
+    rig_done(&rig);
+}
+
+/* Two chunks' old pieces wait, and those of the first go before those of the second. */
+static void what_waits_behind_another_goes_in_its_turn(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(18, 1000, 0, 2 * CHUNK);
+    struct prompt parts[] = {rig_prompt(18, 1000, 0, CHUNK - 1),
+                             rig_prompt(18, 1000, 0, 2 * CHUNK - 1)};
+    struct spec_lookup_result holders[2];
+    rig_init(&rig, true, CHUNKS);
+    rig_open(&rig);
+    struct spec_lookup_result decoder = rig_lookup(&rig, &prompt);
+    for (uint64_t i = 0, first = 0; i < 2; first = parts[i++].count) {
+        decode(&rig, decoder.request, &prompt, first, parts[i].count);
+        settle(&rig);
+        assert_int_equal(merged(&rig), i);
+        holders[i] = rig_lookup(&rig, &parts[i]);
+        assert_int_equal(holders[i].matched_tokens, parts[i].count);
+    }
+    decode(&rig, decoder.request, &prompt, 2 * CHUNK - 1, 2 * CHUNK);
+    settle(&rig);
+    assert_int_equal(merged(&rig), 2);
+    static const uint64_t LEFT[] = {2 * CHUNK + 2, CHUNK + 2, 2};
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(store_stats(&rig).piece_count, LEFT[i]);
+        if (i < 2)
+            rig_release(&rig, holders[i].request);
+        settle(&rig);
+    }
+    check_read(&rig, &prompt);
+    rig_release(&rig, decoder.request);
+    rig_prompt_free(&prompt);
+    for (uint32_t i = 0; i < 2; i++)
+        rig_prompt_free(&parts[i]);
+    rig_done(&rig);
+}
+
+/* The record of the new piece must last before the old ones go, whose pages others may take. */
+static void old_pieces_stay_until_the_new_ones_record_lasts(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(15, 1000, 0, CHUNK);
+    struct prompt before = rig_prompt(15, 1000, 0, CHUNK - 1);
+    rig_init(&rig, true, CHUNKS);
+    rig_open(&rig);
+    struct spec_lookup_result decoder = rig_lookup(&rig, &prompt);
+    decode(&rig, decoder.request, &prompt, 0, CHUNK - 1);
+    struct spec_lookup_result holder = rig_lookup(&rig, &before);
+    decode(&rig, decoder.request, &prompt, CHUNK - 1, CHUNK);
+    settle(&rig);
+    assert_int_equal(store_stats(&rig).piece_count, CHUNK + 1);
+    sc_io_sim_fault_scope(rig.disk, "/log");
+    sc_io_sim_fault_nth(rig.disk, SC_SIM_SYNC_EIO, 0);
+    rig_release(&rig, holder.request);
+    settle(&rig);
+    assert_int_equal(sc_io_sim_fault_fired(rig.disk, SC_SIM_SYNC_EIO), 1);
+    assert_int_equal(store_stats(&rig).piece_count, CHUNK + 1);
+    sc_plugin_kick(rig.conn, SC_JOB_MERGE);
+    settle(&rig);
+    assert_int_equal(store_stats(&rig).piece_count, 1);
+    check_read(&rig, &prompt);
+    rig_release(&rig, decoder.request);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&before);
+    rig_done(&rig);
+}
+
 /* A peek reads of what it matched until its answer is written. */
 static void a_peek_keeps_the_pieces_that_it_matched(void **state)
 {
@@ -361,10 +486,11 @@ static void a_branch_bounds_what_is_merged(void **state)
 static void an_end_is_merged_when_its_request_ends(void **state)
 {
     (void)state;
-    for (uint32_t turn = 0; turn < 2; turn++) {
+    for (uint32_t turn = 0; turn < 3; turn++) {
         struct rig rig;
         struct prompt prompts[] = {rig_prompt(17, 1000, 0, 10), rig_prompt(17, 1000, 0, 50),
                                    rig_prompt(17, 5, 1, 20)};
+        uint32_t count = turn == 2 ? 2 : 3; /* then nothing hangs but behind the end */
         rig_init(&rig, true,
                  turn == 0 ? CHUNKS : CHUNKS ", \"maintain\": {\"bytes_per_s\": \"1MiB\"}");
         rig_open(&rig);
@@ -379,11 +505,11 @@ static void an_end_is_merged_when_its_request_ends(void **state)
             assert_int_equal(store_stats(&rig).piece_count, 1);
             check_after(&rig, prompts, 1);
         }
-        for (uint32_t i = 1; i < 3; i++)
+        for (uint32_t i = 1; i < count; i++)
             converse(&rig, &prompts[i], prompts[i].count);
         rig_pass_ns(&rig, 5000 * MS);
         assert_int_equal(merged(&rig), 0);
-        check_after(&rig, prompts, 3);
+        check_after(&rig, prompts, count);
         for (uint32_t i = 0; i < 3; i++)
             rig_prompt_free(&prompts[i]);
         rig_done(&rig);
@@ -820,10 +946,14 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_annex_in_a_merges_object_keeps_nothing),
         cmocka_unit_test(a_chunk_of_tokens_becomes_a_piece),
+        cmocka_unit_test(ends_are_merged_whenever_their_requests_end),
         cmocka_unit_test(whole_chunks_are_left_alone),
         cmocka_unit_test(rows_of_every_kind_are_merged),
         cmocka_unit_test(a_long_decode_is_few_pieces),
         cmocka_unit_test(a_request_keeps_the_pieces_that_it_matched),
+        cmocka_unit_test(a_request_keeps_the_one_piece_that_it_matched),
+        cmocka_unit_test(what_waits_behind_another_goes_in_its_turn),
+        cmocka_unit_test(old_pieces_stay_until_the_new_ones_record_lasts),
         cmocka_unit_test(a_peek_keeps_the_pieces_that_it_matched),
         cmocka_unit_test(what_waited_goes_with_the_next_open),
         cmocka_unit_test(children_follow_in_every_log),

@@ -224,17 +224,21 @@ static void a_readers_reset_reaches_every_writer(void **state)
     }
     rig_open(&reader);
     assert_int_equal(matched(&reader, &prompt), 100);
-    reset(&reader);
-    assert_int_equal(matched(&reader, &prompt), 0); /* here at once */
-    for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(atomic_load(&ranks[i].conn->epoch), 0);
-        rig_pass_ns(&ranks[i], TURN);
-        assert_int_equal(sc_store_epoch(ranks[i].conn->store), 1);
-        assert_int_equal(matched(&ranks[i], &prompt), 0);
-        store_all(&ranks[i], &prompt);
+    for (uint64_t epoch = 1; epoch <= 3; epoch++) {
+        reset(&reader);
+        assert_int_equal(matched(&reader, &prompt), 0); /* here at once */
+        for (uint32_t i = 0; i < 2; i++)                /* each writer is told once */
+            assert_int_equal(reader.conn->outbox.epoch_told[i], epoch);
+        for (uint32_t i = 0; i < 2; i++) {
+            assert_int_equal(atomic_load(&ranks[i].conn->epoch), epoch - 1);
+            rig_pass_ns(&ranks[i], TURN);
+            assert_int_equal(sc_store_epoch(ranks[i].conn->store), epoch);
+            assert_int_equal(matched(&ranks[i], &prompt), 0);
+            store_all(&ranks[i], &prompt);
+        }
+        rig_pass_ns(&reader, TURN);
+        assert_int_equal(rig_read(&reader, &prompt, NULL), 100);
     }
-    rig_pass_ns(&reader, TURN);
-    assert_int_equal(rig_read(&reader, &prompt, NULL), 100);
     rig_leave(&reader);
     rig_leave(&ranks[1]);
     rig_done(&ranks[0]);

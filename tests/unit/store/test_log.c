@@ -1636,6 +1636,28 @@ static void log_records_fit_their_bounds(void **state)
     assert_true(writer.used <= 40);
 }
 
+/* The log names a segment whose file is gone: no other file gets its number, in which the rows of
+ * those records would stand. */
+static void log_a_lost_segments_number_is_not_given_again(void **state)
+{
+    (void)state;
+    struct world *world = world_opened(world_make(&small, 5));
+    uint64_t key = 1;
+    for (; key <= 100 && world->store->disk.segment_count < 2; key++)
+        assert_int_equal(world_store(world, key, 0, 640), SPEC_OK);
+    assert_int_equal(world->store->disk.segments[1].number, 1);
+    uint32_t before = world->piece_count;
+    assert_int_equal(
+        sc_io_unlink(world->store->io, "/sim/store/rank-0000-of-0001/seg-00000001", NULL), SPEC_OK);
+    world_reopen(world);
+    assert_true(world->open_count > 0 && world->open_count < before);
+    assert_int_equal(world->store->disk.segment_count, 1);
+    for (; key <= 200 && world->store->disk.segment_count < 2; key++)
+        assert_int_equal(world_store(world, key, 0, 640), SPEC_OK);
+    assert_int_equal(world->store->disk.segments[1].number, 2);
+    world_free(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1674,6 +1696,7 @@ int main(void)
         cmocka_unit_test(log_records_of_extents_and_annexes_fit_their_bounds),
         cmocka_unit_test(log_records_fit_their_bounds),
         cmocka_unit_test(log_records_of_coarse_extents_fit_their_bound),
+        cmocka_unit_test(log_a_lost_segments_number_is_not_given_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

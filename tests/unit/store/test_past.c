@@ -63,6 +63,27 @@ static void a_full_bucket_puts_out_the_least(void **state)
     sc_store_past_done(&past);
 }
 
+static void a_bucket_is_nobody_elses(void **state)
+{
+    (void)state;
+    const uint64_t buckets = 4, count = buckets * SC_STORE_PAST_WAYS;
+    struct sc_alloc alloc;
+    struct sc_store_past past = {0};
+    sc_alloc_init(&alloc);
+    assert_true(sc_store_past_init(&past, &alloc, count));
+    for (uint64_t i = 0; i < count; i++) {
+        const struct sc_use use = use_of(i + 1);
+        sc_store_past_put(&past, (i % buckets) << 20 | (i + 1), &use);
+    }
+    for (uint64_t i = 0; i < count; i++) { /* as many as there is room for: all are there */
+        struct sc_use found = {0};
+        sc_store_past_take(&past, (i % buckets) << 20 | (i + 1), &found);
+        assert_int_equal(found.heat, i + 1);
+    }
+    sc_store_past_done(&past);
+    assert_int_equal(atomic_load(&alloc.live_blocks), 0);
+}
+
 static void nothing_is_remembered_where_there_is_no_memory(void **state)
 {
     (void)state;
@@ -79,6 +100,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_use_is_remembered_once),
         cmocka_unit_test(a_full_bucket_puts_out_the_least),
+        cmocka_unit_test(a_bucket_is_nobody_elses),
         cmocka_unit_test(nothing_is_remembered_where_there_is_no_memory),
     };
     return cmocka_run_group_tests_name("past", tests, NULL, NULL);

@@ -453,7 +453,10 @@ static void room_knows_what_a_lease_takes(void **state)
     sc_store_room(world->store, &room);
     assert_int_equal(room.demand_bytes, first);
     assert_true(room.piece_new < next); /* it is new */
-    world_wait_ns(world, LEASE_NS / 2);
+    world_wait_ns(world, LEASE_NS / 16);
+    sc_store_room(world->store, &room);
+    assert_true(room.piece_new < next); /* for a 16th at least */
+    world_wait_ns(world, LEASE_NS / 2 - LEASE_NS / 16);
     assert_int_equal(sc_store_rows_bytes(world->store, 64), first);
     sc_store_room_missed(world->store, 64);
     sc_store_room(world->store, &room);
