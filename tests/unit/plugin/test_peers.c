@@ -271,6 +271,41 @@ static void a_lookup_promises_what_every_rank_has(void **state)
     rig_prompt_free(&other);
 }
 
+/* One rank's log cannot be read, the others' can: all promises end when that rank's do. */
+static void a_log_that_cannot_be_read_ends_the_sets_promises(void **state)
+{
+    (void)state;
+    struct rig ranks[3];
+    struct prompt prompt = rig_prompt(13, 0, 0, 100);
+    for (uint32_t bad = 1; bad < 3; bad++) {
+        sim_rig(&ranks[0], "\"lease_ns_max\": 200000000", 3);
+        for (uint32_t i = 0; i < 3; i++) {
+            if (i > 0)
+                rig_beside(&ranks[i], &ranks[0], SPEC_ROLE_WRITER, i);
+            rig_open(&ranks[i]);
+            store_prefix(&ranks[i], &prompt, 100);
+        }
+        rig_pass_ns(&ranks[0], TURN);
+        uint64_t end_ns = promised_end(&ranks[0], &prompt);
+        char log[32];
+        (void)snprintf(log, sizeof(log), "/rank-%04u-of-0003/log", bad);
+        sc_io_sim_fault_scope(ranks[0].disk, log);
+        sc_io_sim_fault_ppm(ranks[0].disk, SC_SIM_READ_EIO, 1000000);
+        rig_pass_ns(&ranks[0], 3 * TURN);
+        assert_true(sc_io_sim_fault_fired(ranks[0].disk, SC_SIM_READ_EIO) > 0);
+        assert_int_equal(promised_end(&ranks[0], &prompt), end_ns);
+        rig_pass_ns(&ranks[0], 4 * TURN);
+        assert_int_equal(matched(&ranks[0], &prompt), 0);
+        sc_io_sim_fault_ppm(ranks[0].disk, SC_SIM_READ_EIO, 0);
+        rig_pass_ns(&ranks[0], TURN);
+        assert_true(promised_end(&ranks[0], &prompt) > end_ns);
+        rig_leave(&ranks[2]);
+        rig_leave(&ranks[1]);
+        rig_done(&ranks[0]);
+    }
+    rig_prompt_free(&prompt);
+}
+
 static void the_minimum_is_cut_to_the_hosts_multiple_last(void **state)
 {
     (void)state;
@@ -422,6 +457,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_readers_promise_is_shorter_the_older_what_it_knows),
         cmocka_unit_test(without_leases_only_the_writer_promises),
         cmocka_unit_test(a_lookup_promises_what_every_rank_has),
+        cmocka_unit_test(a_log_that_cannot_be_read_ends_the_sets_promises),
         cmocka_unit_test(the_minimum_is_cut_to_the_hosts_multiple_last),
         cmocka_unit_test(ranks_of_other_shapes_compare_and_load_their_own),
         cmocka_unit_test(another_models_rank_promises_nothing),
