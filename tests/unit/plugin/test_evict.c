@@ -392,6 +392,38 @@ static void what_the_device_refuses_evicts_nothing(void **state)
     rig_done(&rig);
 }
 
+/* While the device is given a rest, drops could not be written down: nothing is evicted, whoever
+ * asks, and what was asked for then is not remembered. */
+static void nothing_goes_while_the_device_rests(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    for (uint64_t seed = 0; seed < 18; seed++) /* 1.2 MiB of 2 */
+        assert_int_equal(fill_one(&rig, seed, 32), SPEC_OK);
+    sc_io_sim_fault_scope(rig.disk, "/seg-");
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 1000000);
+    assert_int_equal(fill_one(&rig, 100, 32), SPEC_E_NO_SPACE);
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 0);
+    struct sc_store_room room;
+    sc_store_room(rig.conn->store, &room);
+    assert_true(room.is_paused);
+    sc_plugin_evict_ask_runs(rig.conn);
+    rig_background(&rig);
+    sc_plugin_evict_ask(rig.conn, 900);
+    rig_background(&rig);
+    assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
+    pass_time(&rig, 6000000000);
+    sc_plugin_kick(rig.conn, SC_JOB_EVICT);
+    rig_background(&rig);
+    assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
+    sc_plugin_evict_ask(rig.conn, 900);
+    rig_background(&rig);
+    assert_true(counter(&rig.conn->stats.evicted_chunks) > 0);
+    check_bounds(&rig);
+    rig_done(&rig);
+}
+
 /* Another model's KV in the same directory is found by no lookup here: it goes before ours. */
 static void what_no_lookup_finds_goes_first(void **state)
 {
@@ -639,6 +671,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_evicted_is_reused_after_the_lease),
         cmocka_unit_test(what_could_not_be_written_down_is_when_nothing_else_goes),
         cmocka_unit_test(what_the_device_refuses_evicts_nothing),
+        cmocka_unit_test(nothing_goes_while_the_device_rests),
         cmocka_unit_test(what_no_lookup_finds_goes_first),
         cmocka_unit_test(every_write_fails_once_while_room_is_made),
         cmocka_unit_test(a_crash_while_room_is_made_costs_misses_at_most),
