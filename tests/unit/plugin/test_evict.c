@@ -114,9 +114,9 @@ static void the_oldest_goes_first_and_of_it_the_end(void **state)
     rig_done(&rig);
 }
 
-/* The end of a piece goes, and its beginning, on which another prompt hangs, stays: leases on the
- * beginning and rows of it that fail later are still found by the piece's id. */
-static void the_beginning_of_a_piece_whose_end_went_is_still_known(void **state)
+/* The last rows of a piece are evicted. Its first rows, which another prompt shares, are kept: the
+ * piece's id still names them, for a lease and for a load that fails later. */
+static void a_partly_evicted_piece_is_still_found_by_its_id(void **state)
 {
     (void)state;
     struct rig rig;
@@ -129,7 +129,7 @@ static void the_beginning_of_a_piece_whose_end_went_is_still_known(void **state)
     struct spec_lookup_result found = rig_lookup(&rig, &begin), attached;
     rig_release(&rig, found.request);
     assert_int_equal(found.matched_tokens, 8);
-    assert_int_equal(rig_read(&rig, &other, NULL), 16); /* so the other end was used longer ago */
+    assert_int_equal(rig_read(&rig, &other, NULL), 16); /* so prompt's last rows are older */
     sc_plugin_evict_ask_runs(rig.conn);
     rig_background(&rig);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 8);
@@ -241,9 +241,9 @@ static void pass_time(struct rig *rig, uint64_t ns)
     (void)sc_exec_wait(rig->conn->exec, &never, 0, sc_exec_now_ns(rig->conn->exec) + ns);
 }
 
-/* A third of the disk is stored each lease: as much, and a quarter more, is free or on its way at
- * any time, so nobody finds no room. */
-static void as_much_goes_ahead_as_a_lease_takes(void **state)
+/* Each lease's time stores a third of the disk. As much and a quarter more is free or in quarantine
+ * at any time, so no pass is refused. */
+static void the_demand_of_a_lease_is_evicted_ahead(void **state)
 {
     (void)state;
     struct rig rig;
@@ -264,9 +264,9 @@ static void as_much_goes_ahead_as_a_lease_takes(void **state)
     rig_done(&rig);
 }
 
-/* For a pass of more than half of the disk all else goes, in many steps, and it is asked for once.
- */
-static void a_pass_that_needs_many_steps_gets_its_room(void **state)
+/* A pass of more than half of the disk is refused once. Then everything else is evicted for it, in
+ * many steps. */
+static void a_large_pass_is_evicted_for_in_many_steps(void **state)
 {
     (void)state;
     struct rig rig;
@@ -392,9 +392,9 @@ static void what_the_device_refuses_evicts_nothing(void **state)
     rig_done(&rig);
 }
 
-/* While the device is given a rest, drops could not be written down: nothing is evicted, whoever
- * asks, and what was asked for then is not remembered. */
-static void nothing_goes_while_the_device_rests(void **state)
+/* While the device is paused after a failure, drop records cannot be written. Nothing is evicted
+ * then, whoever asks, and the request is not remembered. */
+static void nothing_is_evicted_while_the_device_is_paused(void **state)
 {
     (void)state;
     struct rig rig;
@@ -662,16 +662,16 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_store_keeps_whole_beginnings),
         cmocka_unit_test(the_oldest_goes_first_and_of_it_the_end),
-        cmocka_unit_test(the_beginning_of_a_piece_whose_end_went_is_still_known),
+        cmocka_unit_test(a_partly_evicted_piece_is_still_found_by_its_id),
         cmocka_unit_test(room_that_was_taken_meanwhile_was_enough),
         cmocka_unit_test(a_long_pass_fits_into_short_runs),
         cmocka_unit_test(what_requests_hold_stays),
-        cmocka_unit_test(as_much_goes_ahead_as_a_lease_takes),
-        cmocka_unit_test(a_pass_that_needs_many_steps_gets_its_room),
+        cmocka_unit_test(the_demand_of_a_lease_is_evicted_ahead),
+        cmocka_unit_test(a_large_pass_is_evicted_for_in_many_steps),
         cmocka_unit_test(what_is_evicted_is_reused_after_the_lease),
         cmocka_unit_test(what_could_not_be_written_down_is_when_nothing_else_goes),
         cmocka_unit_test(what_the_device_refuses_evicts_nothing),
-        cmocka_unit_test(nothing_goes_while_the_device_rests),
+        cmocka_unit_test(nothing_is_evicted_while_the_device_is_paused),
         cmocka_unit_test(what_no_lookup_finds_goes_first),
         cmocka_unit_test(every_write_fails_once_while_room_is_made),
         cmocka_unit_test(a_crash_while_room_is_made_costs_misses_at_most),

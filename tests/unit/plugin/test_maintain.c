@@ -118,7 +118,7 @@ struct worker {
 
 static uint32_t kicks_left, steps;
 
-/* A job's step: what it looks for comes behind its look. */
+/* A job's step during which the job is kicked again. */
 static bool step_that_is_kicked(spec_connector *conn)
 {
     steps++;
@@ -129,7 +129,7 @@ static bool step_that_is_kicked(spec_connector *conn)
     return false;
 }
 
-/* Each kick during a step is followed by another step, and one that has ended needs a kick. */
+/* Each kick during a step causes another step. Kicks before the step begins are one. */
 static void a_kick_during_a_step_is_not_lost(void **state)
 {
     (void)state;
@@ -142,7 +142,7 @@ static void a_kick_during_a_step_is_not_lost(void **state)
         kicks_left = kicks;
         steps = 0;
         sc_plugin_kick(rig.conn, SC_JOB_TIDY);
-        sc_plugin_kick(rig.conn, SC_JOB_TIDY); /* it has not begun: one step does for both */
+        sc_plugin_kick(rig.conn, SC_JOB_TIDY); /* the step has not begun: one for both */
         rig_background(&rig);
         assert_int_equal(steps, 1 + kicks);
     }

@@ -118,10 +118,10 @@ static void rows_of_every_kind_are_merged(void **state)
     }
 }
 
-/* A piece whose first rows came meanwhile with another prompt: those are not merged, and in a split
- * layout, where all K stand before all V, they are read beside the others. Rows are large, so that
- * the buffer is as large as that piece needs and no larger. */
-static void rows_that_a_piece_has_before_the_merged_ones_are_read_too(void **state)
+/* Another prompt stored the first 40 rows of a piece while that piece was written, so the merge
+ * skips them. A split layout has all K before all V, so they are read too, and the buffer needs
+ * room for them: rows are so large that its least size does not do. */
+static void a_piece_with_skipped_leading_rows_is_merged(void **state)
 {
     (void)state;
     static const char *const EXTRA[] = {
@@ -859,7 +859,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_chunk_of_tokens_becomes_a_piece),
         cmocka_unit_test(whole_chunks_are_left_alone),
         cmocka_unit_test(rows_of_every_kind_are_merged),
-        cmocka_unit_test(rows_that_a_piece_has_before_the_merged_ones_are_read_too),
+        cmocka_unit_test(a_piece_with_skipped_leading_rows_is_merged),
         cmocka_unit_test(a_long_decode_is_few_pieces),
         cmocka_unit_test(a_request_keeps_the_pieces_that_it_matched),
         cmocka_unit_test(a_peek_keeps_the_pieces_that_it_matched),

@@ -174,9 +174,9 @@ static void a_reader_that_has_not_looked_for_too_long_promises_nothing(void **st
     rig_prompt_free(&prompt);
 }
 
-/* A promise counts from when the log was read, not from when it is given: what the writer drops
- * later is void a lease after that. */
-static void a_readers_promise_is_shorter_the_older_what_it_knows(void **state)
+/* A promise counts from the time at which the log was read, not from the lookup: what the writer
+ * drops after that reading is overwritten a lease later. */
+static void a_readers_promise_is_shorter_by_the_age_of_what_it_read(void **state)
 {
     (void)state;
     struct rig writer, reader;
@@ -271,8 +271,8 @@ static void a_lookup_promises_what_every_rank_has(void **state)
     rig_prompt_free(&other);
 }
 
-/* One rank's log cannot be read, the others' can: all promises end when that rank's do. */
-static void a_log_that_cannot_be_read_ends_the_sets_promises(void **state)
+/* One rank's log cannot be read, the others can: all promises end when that rank's ends. */
+static void an_unreadable_log_of_one_rank_ends_all_promises(void **state)
 {
     (void)state;
     struct rig ranks[3];
@@ -454,10 +454,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_second_writer_is_refused_and_auto_reads),
         cmocka_unit_test(a_dropped_piece_is_gone_in_the_reader),
         cmocka_unit_test(a_reader_that_has_not_looked_for_too_long_promises_nothing),
-        cmocka_unit_test(a_readers_promise_is_shorter_the_older_what_it_knows),
+        cmocka_unit_test(a_readers_promise_is_shorter_by_the_age_of_what_it_read),
         cmocka_unit_test(without_leases_only_the_writer_promises),
         cmocka_unit_test(a_lookup_promises_what_every_rank_has),
-        cmocka_unit_test(a_log_that_cannot_be_read_ends_the_sets_promises),
+        cmocka_unit_test(an_unreadable_log_of_one_rank_ends_all_promises),
         cmocka_unit_test(the_minimum_is_cut_to_the_hosts_multiple_last),
         cmocka_unit_test(ranks_of_other_shapes_compare_and_load_their_own),
         cmocka_unit_test(another_models_rank_promises_nothing),

@@ -275,7 +275,7 @@ static void follow_promises_from_before_the_poll(void **state)
     follow(follower);
     assert_int_equal(sc_store_follow_ns(follower->store), now_ns);
     assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
-    follower->piece_ns = 5000000; /* what is dropped while it reads, it may not hear of */
+    follower->piece_ns = 5000000; /* drops during this time may be missed */
     uint64_t loop_ns = sc_exec_now_ns(world->exec);
     now_ns = sc_exec_wall_ns(world->exec);
     follow(follower);

@@ -1328,9 +1328,9 @@ static void log_checkpoints_move_no_extent_that_was_not_believed(void **state)
     }
 }
 
-/* What left the ids free is dropped, and the next checkpoint leaves it out: only in front of the
- * extent with the next id are those that took the ids still in order. */
-static void log_checkpoints_put_extents_that_took_ids_in_their_places(void **state)
+/* The extents that left ids free are dropped, and the next checkpoint leaves them out. Extents that
+ * took these ids have to precede the extent with the next id then: ids of a log ascend. */
+static void log_checkpoints_put_late_extents_in_order(void **state)
 {
     (void)state;
     struct forge *forge = forge_make();
@@ -1345,9 +1345,8 @@ static void log_checkpoints_put_extents_that_took_ids_in_their_places(void **sta
     alike_check(forge, 5, 0); /* 1, 3, 5, 6, 7 */
 }
 
-/* An extent and its second piece stand in the log twice, the same to the byte. The second record of
- * the extent, which is never believed, is not copied in the place of the first, whose first piece
- * would be without an extent. */
+/* The log has the records of an extent and of its second piece twice, byte for byte. A checkpoint
+ * that copies the second record of the extent in place of the first one loses the first piece. */
 static void log_checkpoints_copy_the_first_of_two_records_of_an_extent(void **state)
 {
     (void)state;
@@ -1750,7 +1749,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(log_pieces_that_stray_use_up_their_ids),
         cmocka_unit_test(log_extents_that_took_an_id_and_leave_some_stay_lies),
         cmocka_unit_test(log_checkpoints_move_no_extent_that_was_not_believed),
-        cmocka_unit_test(log_checkpoints_put_extents_that_took_ids_in_their_places),
+        cmocka_unit_test(log_checkpoints_put_late_extents_in_order),
         cmocka_unit_test(log_checkpoints_copy_the_first_of_two_records_of_an_extent),
         cmocka_unit_test(log_the_last_ids_leave_none_free),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),
