@@ -114,6 +114,46 @@ static void the_oldest_goes_first_and_of_it_the_end(void **state)
     rig_done(&rig);
 }
 
+/* The last rows of a piece are evicted. Its first rows, which another prompt shares, are kept: the
+ * piece's id still names them, for a lease and for a load that fails later. */
+static void a_partly_evicted_piece_is_still_found_by_its_id(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 1000000000");
+    struct prompt prompt = rig_prompt(1, 8, 0, 16), other = rig_prompt(1, 8, 1, 16);
+    struct prompt begin = {.count = 8, .tokens = prompt.tokens, .history = prompt.history};
+    uint64_t piece = sc_store_piece_next(rig.conn->store);
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
+    struct spec_lookup_result found = rig_lookup(&rig, &begin), attached;
+    rig_release(&rig, found.request);
+    assert_int_equal(found.matched_tokens, 8);
+    assert_int_equal(rig_read(&rig, &other, NULL), 16); /* so prompt's last rows are older */
+    sc_plugin_evict_ask_runs(rig.conn);
+    rig_background(&rig);
+    assert_int_equal(rig_read(&rig, &prompt, NULL), 8);
+    assert_int_equal(rig_read(&rig, &other, NULL), 16);
+    attached = (struct spec_lookup_result){.struct_size = sizeof(attached)};
+    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {found.lease, 64}};
+    assert_int_equal(sc_plugin_attach(rig.conn, &params, &attached, NULL), SPEC_OK);
+    assert_int_equal(attached.matched_tokens, 8);
+    rig_release(&rig, attached.request);
+    struct sc_radix_segment run;
+    uint64_t mark = sc_store_piece_mark(rig.conn->store, piece);
+    assert_true(sc_radix_get(rig.conn->radix, sc_plugin_ref_of(mark), &run));
+    assert_int_equal(run.value.piece, piece);
+    assert_int_equal(run.first + run.count, 8);
+    sc_plugin_piece_fail(rig.conn, sc_plugin_ref_of(mark), piece);
+    rig_background(&rig);
+    assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
+    assert_int_equal(rig_read(&rig, &other, NULL), 0);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&other);
+    check_bounds(&rig);
+    rig_done(&rig);
+}
+
 /* Who found no room takes it as soon as there is some, before eviction has looked whether it was
  * enough: what he stored then is not what goes for him. */
 static void room_that_was_taken_meanwhile_was_enough(void **state)
@@ -199,6 +239,52 @@ static void pass_time(struct rig *rig, uint64_t ns)
 {
     static _Atomic uint32_t never;
     (void)sc_exec_wait(rig->conn->exec, &never, 0, sc_exec_now_ns(rig->conn->exec) + ns);
+}
+
+/* Each lease's time stores a third of the disk. As much and a quarter more is free or in quarantine
+ * at any time, so no pass is refused. */
+static void the_demand_of_a_lease_is_evicted_ahead(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct sc_store_room room;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 1000000000");
+    for (uint64_t seed = 0; seed < 50; seed++) { /* five leases, two disks */
+        assert_int_equal(fill_one(&rig, seed, 32), SPEC_OK);
+        sc_store_room(rig.conn->store, &room);
+        uint64_t wanted = room.demand_bytes / 4 * 5;
+        uint64_t to_be = room.free_bytes + room.quarantine_bytes;
+        assert_true(to_be + room.bytes_max / 64 >= wanted);
+        pass_time(&rig, 100000000);
+    }
+    assert_true(room.demand_bytes > room.bytes_max / 4);
+    assert_true(room.demand_bytes < room.bytes_max / 2);
+    assert_true(counter(&rig.conn->stats.evicted_chunks) > 0);
+    check_bounds(&rig);
+    rig_done(&rig);
+}
+
+/* A pass of more than half of the disk is refused once. Then everything else is evicted for it, in
+ * many steps. */
+static void a_large_pass_is_evicted_for_in_many_steps(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true,
+               "\"disk_bytes\": \"16MiB\", \"segment_bytes\": \"4MiB\", \"chunk_tokens\": 16, "
+               "\"lease_ns_max\": 0");
+    uint64_t seed = 0;
+    for (; counter(&rig.conn->stats.evicted_chunks) == 0; seed++) { /* a leaf each, of 36 KiB */
+        assert_true(seed < 600);
+        assert_int_equal(fill_one(&rig, seed, 16), SPEC_OK);
+    }
+    assert_true(seed > 4 * 64);                                    /* a step evicts 64 */
+    assert_int_equal(fill_one(&rig, 1000, 3400), SPEC_E_NO_SPACE); /* 6.7 MiB of 12 */
+    assert_int_equal(counter(&rig.conn->stats.evicted_chunks), seed);
+    assert_int_equal(fill_one(&rig, 1000, 3400), SPEC_OK);
+    assert_int_equal(read_one(&rig, 1000, 3400), 3400);
+    check_bounds(&rig);
+    rig_done(&rig);
 }
 
 /* With leases a full store refuses until what it evicted may be reused, evicts no more than that
@@ -303,6 +389,38 @@ static void what_the_device_refuses_evicts_nothing(void **state)
     rig_background(&rig);
     assert_int_equal(read_one(&rig, 1, 100), 100);
     assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
+    rig_done(&rig);
+}
+
+/* While the device is paused after a failure, drop records cannot be written. Nothing is evicted
+ * then, whoever asks, and the request is not remembered. */
+static void nothing_is_evicted_while_the_device_is_paused(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    for (uint64_t seed = 0; seed < 18; seed++) /* 1.2 MiB of 2 */
+        assert_int_equal(fill_one(&rig, seed, 32), SPEC_OK);
+    sc_io_sim_fault_scope(rig.disk, "/seg-");
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 1000000);
+    assert_int_equal(fill_one(&rig, 100, 32), SPEC_E_NO_SPACE);
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 0);
+    struct sc_store_room room;
+    sc_store_room(rig.conn->store, &room);
+    assert_true(room.is_paused);
+    sc_plugin_evict_ask_runs(rig.conn);
+    rig_background(&rig);
+    sc_plugin_evict_ask(rig.conn, 900);
+    rig_background(&rig);
+    assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
+    pass_time(&rig, 6000000000);
+    sc_plugin_kick(rig.conn, SC_JOB_EVICT);
+    rig_background(&rig);
+    assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
+    sc_plugin_evict_ask(rig.conn, 900);
+    rig_background(&rig);
+    assert_true(counter(&rig.conn->stats.evicted_chunks) > 0);
+    check_bounds(&rig);
     rig_done(&rig);
 }
 
@@ -539,22 +657,28 @@ static void eight_threads_on_a_disk_that_is_too_small(void **state)
     rig_done(&rig);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_store_keeps_whole_beginnings),
         cmocka_unit_test(the_oldest_goes_first_and_of_it_the_end),
+        cmocka_unit_test(a_partly_evicted_piece_is_still_found_by_its_id),
         cmocka_unit_test(room_that_was_taken_meanwhile_was_enough),
         cmocka_unit_test(a_long_pass_fits_into_short_runs),
         cmocka_unit_test(what_requests_hold_stays),
+        cmocka_unit_test(the_demand_of_a_lease_is_evicted_ahead),
+        cmocka_unit_test(a_large_pass_is_evicted_for_in_many_steps),
         cmocka_unit_test(what_is_evicted_is_reused_after_the_lease),
         cmocka_unit_test(what_could_not_be_written_down_is_when_nothing_else_goes),
         cmocka_unit_test(what_the_device_refuses_evicts_nothing),
+        cmocka_unit_test(nothing_is_evicted_while_the_device_is_paused),
         cmocka_unit_test(what_no_lookup_finds_goes_first),
         cmocka_unit_test(every_write_fails_once_while_room_is_made),
         cmocka_unit_test(a_crash_while_room_is_made_costs_misses_at_most),
         cmocka_unit_test(the_directory_stays_within_its_bound),
         cmocka_unit_test(eight_threads_on_a_disk_that_is_too_small),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

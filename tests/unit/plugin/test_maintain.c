@@ -160,6 +160,39 @@ struct worker {
     pthread_t thread;
 };
 
+static uint32_t kicks_left, steps;
+
+/* A job's step during which the job is kicked again. */
+static bool step_that_is_kicked(spec_connector *conn)
+{
+    steps++;
+    if (kicks_left > 0) {
+        kicks_left--;
+        sc_plugin_kick(conn, SC_JOB_TIDY);
+    }
+    return false;
+}
+
+/* Each kick during a step causes another step. Kicks before the step begins are one. */
+static void a_kick_during_a_step_is_not_lost(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_init(&rig, true, "");
+    rig_open(&rig);
+    rig_background(&rig);
+    rig.conn->jobs.slots[SC_JOB_TIDY].run = step_that_is_kicked;
+    for (uint32_t kicks = 0; kicks < 4; kicks++) {
+        kicks_left = kicks;
+        steps = 0;
+        sc_plugin_kick(rig.conn, SC_JOB_TIDY);
+        sc_plugin_kick(rig.conn, SC_JOB_TIDY); /* the step has not begun: one for both */
+        rig_background(&rig);
+        assert_int_equal(steps, 1 + kicks);
+    }
+    rig_done(&rig);
+}
+
 static void *work(void *user)
 {
     struct worker *worker = user;
@@ -246,7 +279,7 @@ static void memory_that_the_index_needs_next_is_made_ready(void **state)
 }
 #endif
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flags_are_checked),
@@ -257,7 +290,10 @@ int main(void)
         cmocka_unit_test(memory_that_the_index_needs_next_is_made_ready),
 #endif
         cmocka_unit_test(evict_makes_an_eighth_free),
+        cmocka_unit_test(a_kick_during_a_step_is_not_lost),
         cmocka_unit_test(close_ends_what_maintain_began),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,7 +267,7 @@ static void checkpoints_beside_merges_lose_nothing(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lease_on_a_piece_that_was_merged_stays_good),
@@ -276,5 +276,7 @@ int main(void)
         cmocka_unit_test(nothing_is_merged_while_the_log_is_copied),
         cmocka_unit_test(checkpoints_beside_merges_lose_nothing),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,15 @@ static uint64_t matched(struct rig *rig, const struct prompt *prompt)
     return result.matched_tokens;
 }
 
+/* Wall clock until which the whole prompt is promised. */
+static uint64_t promised_end(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    assert_int_equal(result.matched_tokens, prompt->count);
+    rig_release(rig, result.request);
+    return result.lease_expiry_ns;
+}
+
 /* Stores tokens [0, count) of the prompt, whatever is promised. */
 static void store_prefix(struct rig *rig, const struct prompt *prompt, uint64_t count)
 {
@@ -165,6 +174,38 @@ static void a_reader_that_has_not_looked_for_too_long_promises_nothing(void **st
     rig_prompt_free(&prompt);
 }
 
+/* A promise counts from the time at which the log was read, not from the lookup: what the writer
+ * drops after that reading is overwritten a lease later. */
+static void a_readers_promise_is_shorter_by_the_age_of_what_it_read(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    sim_rig(&writer, "\"lease_ns_max\": 20000000", 1);
+    struct prompt prompt = rig_prompt(12, 0, 0, 100);
+    rig_open(&writer);
+    assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
+    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    rig_open(&reader);
+    uint64_t age_ns = sc_plugin_follow_lag_ns(reader.conn);
+    uint64_t end_ns = sc_exec_wall_ns(reader.conn->exec) - age_ns + 20 * MS;
+    for (uint32_t i = 0; i < 3; i++) { /* within one turn: the log is not read again */
+        assert_int_equal(promised_end(&reader, &prompt), end_ns);
+        rig_pass_ns(&reader, 6 * MS);
+        assert_int_equal(sc_plugin_follow_lag_ns(reader.conn), age_ns + (i + 1) * 6 * MS);
+    }
+    rig_pass_ns(&reader, TURN - 18 * MS); /* it is read again */
+    age_ns = sc_plugin_follow_lag_ns(reader.conn);
+    assert_true(age_ns < 10 * MS);
+    end_ns = sc_exec_wall_ns(reader.conn->exec) - age_ns + 20 * MS;
+    assert_int_equal(promised_end(&reader, &prompt), end_ns);
+    rig_pass_ns(&writer, 5 * MS); /* the writer's own promises are whole ones */
+    end_ns = sc_exec_wall_ns(writer.conn->exec) + 20 * MS;
+    assert_int_equal(promised_end(&writer, &prompt), end_ns);
+    rig_leave(&reader);
+    rig_done(&writer);
+    rig_prompt_free(&prompt);
+}
+
 static void without_leases_only_the_writer_promises(void **state)
 {
     (void)state;
@@ -228,6 +269,41 @@ static void a_lookup_promises_what_every_rank_has(void **state)
     rig_done(&ranks[0]);
     rig_prompt_free(&prompt);
     rig_prompt_free(&other);
+}
+
+/* One rank's log cannot be read, the others can: all promises end when that rank's ends. */
+static void an_unreadable_log_of_one_rank_ends_all_promises(void **state)
+{
+    (void)state;
+    struct rig ranks[3];
+    struct prompt prompt = rig_prompt(13, 0, 0, 100);
+    for (uint32_t bad = 1; bad < 3; bad++) {
+        sim_rig(&ranks[0], "\"lease_ns_max\": 200000000", 3);
+        for (uint32_t i = 0; i < 3; i++) {
+            if (i > 0)
+                rig_beside(&ranks[i], &ranks[0], SPEC_ROLE_WRITER, i);
+            rig_open(&ranks[i]);
+            store_prefix(&ranks[i], &prompt, 100);
+        }
+        rig_pass_ns(&ranks[0], TURN);
+        uint64_t end_ns = promised_end(&ranks[0], &prompt);
+        char log[32];
+        (void)snprintf(log, sizeof(log), "/rank-%04u-of-0003/log", bad);
+        sc_io_sim_fault_scope(ranks[0].disk, log);
+        sc_io_sim_fault_ppm(ranks[0].disk, SC_SIM_READ_EIO, 1000000);
+        rig_pass_ns(&ranks[0], 3 * TURN);
+        assert_true(sc_io_sim_fault_fired(ranks[0].disk, SC_SIM_READ_EIO) > 0);
+        assert_int_equal(promised_end(&ranks[0], &prompt), end_ns);
+        rig_pass_ns(&ranks[0], 4 * TURN);
+        assert_int_equal(matched(&ranks[0], &prompt), 0);
+        sc_io_sim_fault_ppm(ranks[0].disk, SC_SIM_READ_EIO, 0);
+        rig_pass_ns(&ranks[0], TURN);
+        assert_true(promised_end(&ranks[0], &prompt) > end_ns);
+        rig_leave(&ranks[2]);
+        rig_leave(&ranks[1]);
+        rig_done(&ranks[0]);
+    }
+    rig_prompt_free(&prompt);
 }
 
 static void the_minimum_is_cut_to_the_hosts_multiple_last(void **state)
@@ -369,7 +445,7 @@ static void threads_follow_while_a_host_looks_up(void **state)
     rig_done(&writer);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reader_finds_what_its_writer_stores),
@@ -378,8 +454,10 @@ int main(void)
         cmocka_unit_test(the_second_writer_is_refused_and_auto_reads),
         cmocka_unit_test(a_dropped_piece_is_gone_in_the_reader),
         cmocka_unit_test(a_reader_that_has_not_looked_for_too_long_promises_nothing),
+        cmocka_unit_test(a_readers_promise_is_shorter_by_the_age_of_what_it_read),
         cmocka_unit_test(without_leases_only_the_writer_promises),
         cmocka_unit_test(a_lookup_promises_what_every_rank_has),
+        cmocka_unit_test(an_unreadable_log_of_one_rank_ends_all_promises),
         cmocka_unit_test(the_minimum_is_cut_to_the_hosts_multiple_last),
         cmocka_unit_test(ranks_of_other_shapes_compare_and_load_their_own),
         cmocka_unit_test(another_models_rank_promises_nothing),
@@ -387,5 +465,7 @@ int main(void)
         cmocka_unit_test(an_open_that_lacks_memory_leaks_nothing),
         cmocka_unit_test(threads_follow_while_a_host_looks_up),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

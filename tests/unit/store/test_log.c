@@ -1281,6 +1281,45 @@ static void log_checkpoints_move_no_extent_that_was_not_believed(void **state)
     }
 }
 
+/* The extents that left ids free are dropped, and the next checkpoint leaves them out. Extents that
+ * took these ids have to precede the extent with the next id then: ids of a log ascend. */
+static void log_checkpoints_put_late_extents_in_order(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    late_put(forge, 2, 2, 64, true, 64);
+    late_put(forge, 4, 4, 80, true, 64);
+    late_put(forge, 6, 6, 96, false, 64);
+    late_put(forge, 5, 5, 112, false, 64); /* behind larger ids, and not in their own order */
+    late_put(forge, 3, 3, 128, false, 64);
+    late_drop(forge, 2);
+    late_drop(forge, 4);
+    late_put(forge, 7, 7, 144, false, 64);
+    alike_check(forge, 5, 0); /* 1, 3, 5, 6, 7 */
+}
+
+/* The log has the records of an extent and of its second piece twice, byte for byte. A checkpoint
+ * that copies the second record of the extent in place of the first one loses the first piece. */
+static void log_checkpoints_copy_the_first_of_two_records_of_an_extent(void **state)
+{
+    (void)state;
+    struct forge *forge = forge_make();
+    struct sc_store_piece *piece = &forge->piece;
+    late_put(forge, 2, 2, 64, true, 64);
+    late_put(forge, 4, 4, 80, false, 32);
+    piece->id = 5;
+    piece->extent_row = 32;
+    piece->first_position = 32;
+    hash_of(9, 64, piece->hash);
+    forge_piece(forge);
+    forge_extent(forge, 4);
+    forge_piece(forge);
+    piece->extent_row = 0;
+    piece->first_position = 0;
+    late_put(forge, 3, 3, 96, false, 64); /* a checkpoint looks for what comes late */
+    alike_check(forge, 5, 2);             /* 1, 2, 4, 5, 3 */
+}
+
 /* ---- Ids that do not come ---------------------------------------------------------------------
  */
 
@@ -1658,7 +1697,7 @@ static void log_a_lost_segments_number_is_not_given_again(void **state)
     world_free(world);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(log_cut_at_every_byte_keeps_the_whole_records_before),
@@ -1684,6 +1723,8 @@ int main(void)
         cmocka_unit_test(log_pieces_that_stray_use_up_their_ids),
         cmocka_unit_test(log_extents_that_took_an_id_and_leave_some_stay_lies),
         cmocka_unit_test(log_checkpoints_move_no_extent_that_was_not_believed),
+        cmocka_unit_test(log_checkpoints_put_late_extents_in_order),
+        cmocka_unit_test(log_checkpoints_copy_the_first_of_two_records_of_an_extent),
         cmocka_unit_test(log_the_last_ids_leave_none_free),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),
         cmocka_unit_test(log_pieces_behind_their_extents_end_are_not_believed),
@@ -1698,5 +1739,7 @@ int main(void)
         cmocka_unit_test(log_records_of_coarse_extents_fit_their_bound),
         cmocka_unit_test(log_a_lost_segments_number_is_not_given_again),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
