@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""test_broken.py [--only CASE [K/N]] SPEC_CONFORMANCE ALWAYS_MISS OK_WRITES_NOTHING ROWS_NOT_WRITTEN
+"""test_broken.py [--only CASE [K/N]] SPEC_CONFORMANCE ALWAYS_MISS OK_WRITES_NOTHING
+               ROWS_NOT_WRITTEN
 
 The suite judged.
 
