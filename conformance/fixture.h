@@ -46,6 +46,7 @@ struct conf_options {
     bool require_hits;
     bool one_set; /* what would be sets of single heads may come whole: a device's (ABI-199) */
     uint32_t patience_s; /* how long what other processes do is awaited */
+    bool in_test;        /* a test has begun, and has not returned: at its teardown, it failed */
     struct conf_shared *shared;
 };
 extern struct conf_options conf_options;

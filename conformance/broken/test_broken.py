@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""test_broken.py [--only CASE] SPEC_CONFORMANCE ALWAYS_MISS OK_WRITES_NOTHING ROWS_NOT_WRITTEN
+"""test_broken.py [--only CASE [K/N]] SPEC_CONFORMANCE ALWAYS_MISS OK_WRITES_NOTHING
+               ROWS_NOT_WRITTEN
 
 The suite judged.
 
 A connector that never finds anything passes every clause. One that claims everything and keeps
 nothing, and one that is right but for the rows it does not write, fail every clause that promises
 data: DATA below.
+
+K/N: of a case that judges each test by itself, the K-th of N parts (spec-conformance --part): all
+N of them are the case.
 """
 import re
 import subprocess
@@ -13,6 +17,7 @@ import sys
 import unittest
 
 SUITE, ALWAYS_MISS, OK_WRITES_NOTHING, ROWS_NOT_WRITTEN = "", "", "", ""
+PART = "1/1"
 
 # Clauses whose test looks at bytes that were stored and came back.
 DATA = ("004 005 007 008 010 011 012 013 015 016 017 020 021 022 023 024 026 028 029 040 050 051 "
@@ -34,7 +39,7 @@ class Broken(unittest.TestCase):
 
     def test_a_connector_that_never_finds_anything_passes(self):
         # What it does in the background comes at last, however slow the machine is.
-        code, clauses, report = judge(ALWAYS_MISS, "--patience", "60")
+        code, clauses, report = judge(ALWAYS_MISS, "--patience", "60", "--part", PART)
         self.assertEqual(0, code, report[-4000:])
         self.assertGreater(len(clauses), 50)
         self.assertEqual(set(), {c for c, outcome in clauses.items() if outcome == "fails"})
@@ -64,5 +69,6 @@ if __name__ == "__main__":
     ROWS_NOT_WRITTEN, OK_WRITES_NOTHING = sys.argv.pop(), sys.argv.pop()
     ALWAYS_MISS, SUITE = sys.argv.pop(), sys.argv.pop()
     if sys.argv[1:2] == ["--only"]:  # one case, of which ctest has a test each
+        PART = sys.argv[3] if len(sys.argv) > 3 else PART
         sys.argv[1:] = ["Broken.test_a_connector_that_" + sys.argv[2]]
     sys.exit(unittest.main(verbosity=0))

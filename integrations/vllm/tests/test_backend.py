@@ -113,8 +113,9 @@ class Engine:
                 memory=ctypes.pointer(memory))), want_tickets=True)
         assert self.conn.wait(tickets) == [abi.OK]
         self.conn.release(found.request)
-        end = time.monotonic() + 20  # until its codes are made
-        while self.conn.stats()["building"] and time.monotonic() < end:
+        end_s = time.monotonic() + 60  # until its codes are made
+        while self.conn.stats()["building"]:
+            assert time.monotonic() < end_s, "codes are not made"
             time.sleep(0.01)
 
     def begin(self, sequences):

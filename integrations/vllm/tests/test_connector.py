@@ -98,7 +98,9 @@ class Package(unittest.TestCase):
                 self.assertEqual(conn.lookup(ids(4), peek=True).matched_tokens, 0)
                 self.assertEqual(conn.stats()["bypassing"], 1)
                 end()
+                end_s = time.monotonic() + 60
                 while conn.stats()["bypassing"]:
+                    self.assertLess(time.monotonic(), end_s, "the bypass does not end")
                     time.sleep(0.01)
                 self.assertEqual(conn.lookup(ids(4), peek=True).matched_tokens, TOKENS - 1)
             self.assertEqual(conn.stats()["bypassed_lookups"], 2)
@@ -108,10 +110,12 @@ class Package(unittest.TestCase):
         self.config["lease_ns_max"] = 3600 * 10**9  # however long a thread stops
         with self.open(role=abi.ROLE_WRITER) as writer, self.open(role=abi.ROLE_READER) as reader:
             self.store(writer, 2)
-            while True:  # 100 ms by contract, where its threads get to run
+            end_s = time.monotonic() + 60  # 100 ms by contract, where its threads get to run
+            while True:
                 found = reader.lookup(ids(2), peek=True, multiple_of=32)
                 if found.matched_tokens >= 192:
                     break
+                self.assertLess(time.monotonic(), end_s, "the reader does not follow")
                 time.sleep(0.01)
             self.assertEqual((found.request, found.matched_tokens), (0, 192))
             attached = writer.attach(found.lease, from_token=64)

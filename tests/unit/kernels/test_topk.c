@@ -219,6 +219,56 @@ static void a_misleading_sample_costs_time_alone(void **state)
     }
 }
 
+/* ---- Passes ---------------------------------------------------------------------------------- */
+
+/* Counts passes over scores: how many there were, over how many entries in all. */
+static struct {
+    const struct sc_kernels *kernels; /* what does the work */
+    uint64_t passes, entries;
+} g_sifted;
+
+static void sift_counted(const struct sc_kernels_sift *sift, struct sc_kernels_sifted *ret_sifted)
+{
+    g_sifted.passes++;
+    g_sifted.entries += sift->count;
+    g_sifted.kernels->order_sift(sift, ret_sifted);
+}
+
+/* Kernels of the level whose passes are counted from now on. */
+static struct sc_kernels counted_kernels(uint32_t level)
+{
+    g_sifted.kernels = sc_kernels_get((enum sc_kernels_level)level);
+    g_sifted.passes = g_sifted.entries = 0;
+    struct sc_kernels counted = *g_sifted.kernels;
+    counted.order_sift = sift_counted;
+    return counted;
+}
+
+/* A first pass has all scores, and those behind it the candidates that it kept, a third or less;
+ * where a sample misses, a pass or two more have all. */
+static void each_pass_looks_at_the_candidates_that_are_left(void **state)
+{
+    (void)state;
+    enum { LONGEST = 20011, SEEDS = 20 }; /* of more, a third is more than is kept */
+    static const uint64_t COUNTS[] = {2048, 4096, LONGEST};
+    static float scores[LONGEST];
+    static uint32_t found[LONGEST];
+    for (uint32_t level = 0; level <= sc_kernels_level_best(); level++)
+        for (uint32_t i = 0; i < sizeof(COUNTS) / sizeof(COUNTS[0]); i++) {
+            uint64_t count = COUNTS[i], all = 0;
+            for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+                const struct sc_kernels kernels = counted_kernels(level);
+                g_random = seed;
+                scores_make(scores, count, seed % 2 == 0 ? 0 : 4);
+                sc_kernels_topk(&kernels, scores, count, count / 10, found);
+                assert_true(g_sifted.passes >= 2); /* it is what finds them */
+                assert_true(g_sifted.entries >= count && g_sifted.entries < 4 * count);
+                all += g_sifted.entries;
+            }
+            assert_true(all < 2 * SEEDS * count);
+        }
+}
+
 static void the_order_is_total_and_knows_one_zero(void **state)
 {
     (void)state;
@@ -445,12 +495,13 @@ static void probe_rows_hold_the_first_heads_keys(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(topk_is_the_sort_s_set_on_every_rung),
         cmocka_unit_test(votes_are_the_sort_s_set_on_every_rung),
         cmocka_unit_test(a_misleading_sample_costs_time_alone),
+        cmocka_unit_test(each_pass_looks_at_the_candidates_that_are_left),
         cmocka_unit_test(the_order_is_total_and_knows_one_zero),
         cmocka_unit_test(mass_takes_the_fewest_rows_that_hold_the_share),
         cmocka_unit_test(sets_overlap_as_the_papers_example_says),
@@ -461,5 +512,7 @@ int main(void)
         cmocka_unit_test(compacting_moves_chosen_rows_down_and_nothing_else),
         cmocka_unit_test(probe_rows_hold_the_first_heads_keys),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@ struct gate {
 
 void gate_pass(void *user); /* sc_fault_gate_set's; user: the gate */
 void gate_shut(struct gate *gate, bool is_shut);
-void gate_await(struct gate *gate, uint64_t count); /* until so many completions are held */
+/* Returns when so many completions are held; false: not within two minutes. */
+bool gate_await(struct gate *gate, uint64_t count);
 
 #endif

@@ -2,6 +2,7 @@
  *
  * Holds, Threads: as plugin_fixture.h. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/awaits.h"
 
 #include <ftw.h>
 
@@ -476,9 +477,10 @@ void rig_settle(struct rig *rig)
 
 void rig_landed(struct rig *rig)
 {
+    uint32_t looks = 0;
     while (sc_store_sketch_bytes_used(rig->conn->store) > 0)
         if (!sc_exec_is_loop(rig->conn->exec))
-            sched_yield();
+            await_or_fail(&looks, "the last sketch gives its memory back");
         else
             assert_true(sc_exec_step_one(rig->conn->exec));
 }

@@ -2,6 +2,7 @@
  *
  * Holds, Threads: as select_fixture.h. */
 #include "tests/unit/plugin/select_fixture.h"
+#include "tests/unit/awaits.h"
 
 static int64_t world_word(uint64_t seed, int64_t most)
 {
@@ -100,10 +101,10 @@ spec_request look(struct world *world, uint64_t from)
 {
     struct spec_lookup_result result;
     spec_status status = rig_try_lookup(&world->rig, &world->prompt, from, RIG_MAX, &result);
-    while (status == SPEC_E_BUSY && !sc_exec_is_loop(world->rig.conn->exec)) {
-        (void)sched_yield();
+    uint32_t looks = 0;
+    while (status == SPEC_E_BUSY && !sc_exec_is_loop(world->rig.conn->exec) &&
+           await_goes_on(&looks))
         status = rig_try_lookup(&world->rig, &world->prompt, from, RIG_MAX, &result);
-    }
     assert_int_equal(status, SPEC_OK);
     assert_int_equal(result.matched_tokens, world->matched);
     return result.request;

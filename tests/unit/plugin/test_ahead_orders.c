@@ -10,6 +10,7 @@
  * Holds: a failure names its seed.
  * Threads: the loop's; four on a directory, whose requests are their own. */
 #include "store/internal.h"
+#include "tests/unit/awaits.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
 #include <pthread.h>
@@ -125,12 +126,11 @@ static void held_take(struct host *host, uint32_t i)
     host->held[i] = (struct held){.from = FROM[which]};
     struct spec_lookup_result result;
     spec_status status;
+    uint32_t looks = 0;
     do { /* threads may take each other's slots, and guesses hold some for a moment */
         status =
             rig_try_lookup(&host->world->rig, &host->world->prompt, FROM[which], RIG_MAX, &result);
-        if (status == SPEC_E_BUSY)
-            (void)sched_yield();
-    } while (status == SPEC_E_BUSY && !host->world->rig.is_sim);
+    } while (status == SPEC_E_BUSY && !host->world->rig.is_sim && await_goes_on(&looks));
     assert_int_equal(status, SPEC_OK);
     host->held[i].request = result.request;
     host->held[i].is_short = result.matched_tokens < ROWS;

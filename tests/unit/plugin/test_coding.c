@@ -650,6 +650,37 @@ static void a_table_that_hardly_pays_is_not_made(void **state)
     school_close(school);
 }
 
+/* Whether weights were made, of which a table is made, since this was asked last. */
+static bool weights_were_made(struct school *school)
+{
+    bool were_made = false;
+    for (uint64_t c = 0; c < CHANNELS; c++) {
+        were_made = were_made || school->learning.weights[c] != -1;
+        school->learning.weights[c] = -1; /* no weight is negative */
+    }
+    return were_made;
+}
+
+static void a_table_is_looked_at_again_when_twice_as_many_slabs_were_seen(void **state)
+{
+    (void)state;
+    struct school *school = school_open(20, 4, 3);
+    uint32_t looks[2] = {0};
+    spans_set(school, 0, 0, 1, 1);
+    (void)weights_were_made(school);
+    for (uint32_t part = 0; part < 2; part++)
+        for (uint32_t slabs = 1; slabs <= 256; slabs++) {
+            sc_plugin_learn_due(&school->learning, 0, part);
+            (void)first(school, 0, part); /* it has one, but for the first slab */
+            if (slabs > 1)
+                sc_plugin_learn_slab(&school->learning, 0, part, school->spans);
+            looks[part] += weights_were_made(school);
+        }
+    school_close(school);
+    assert_int_equal(looks[0], 7); /* at the first slab, and after 8, 16, .. 256 */
+    assert_int_equal(looks[1], 7);
+}
+
 /* Fewer rows than say something: no table of them. */
 static void few_queries_say_nothing(void **state)
 {
@@ -907,6 +938,47 @@ static void the_last_note_counts(void **state)
     free(words);
 }
 
+/* Counts slabs that are measured for a first table, and slabs that are coded. */
+static struct {
+    const struct sc_kernels *kernels; /* what does the work */
+    uint64_t measured, coded;
+} g_encoded;
+
+static bool encode_counted(const struct sc_kernels_planes_encode *encode)
+{
+    bool is_coded = encode->planes->row_bytes > 0; /* else by the table of no bits */
+    g_encoded.coded += is_coded;
+    g_encoded.measured += !is_coded;
+    return g_encoded.kernels->planes_encode(encode);
+}
+
+/* One slab of each layer makes its table; the others take it as it is. */
+static void one_slab_of_a_layer_is_measured_first(void **state)
+{
+    (void)state;
+    enum { LAYERS = 3, SLABS = 300 / 64 };
+    struct rig rig;
+    struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 300);
+    rig_init(&rig, true, "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\"}");
+    rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
+    rig_open(&rig);
+    g_encoded.kernels = rig.conn->kernels;
+    g_encoded.measured = g_encoded.coded = 0;
+    struct sc_kernels counted = *rig.conn->kernels;
+    counted.planes_encode = encode_counted;
+    rig.conn->kernels = &counted;
+    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
+    rig_background(&rig);
+    assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
+    rig_background(&rig);
+    rig.conn->kernels = g_encoded.kernels;
+    assert_int_equal(g_encoded.measured, LAYERS); /* K: V's codes have no table here */
+    assert_true(g_encoded.coded >= 2 * LAYERS * SLABS);
+    rig_prompt_free(&prompt);
+    rig_prompt_free(&other);
+    rig_done(&rig);
+}
+
 /* The whole way: nothing of it goes to the log again. */
 static void who_learns_nothing_writes_nothing(void **state)
 {
@@ -938,7 +1010,7 @@ static void who_learns_nothing_writes_nothing(void **state)
     rig_done(&rig);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_table_is_found_by_what_it_says),
@@ -959,6 +1031,8 @@ int main(void)
         cmocka_unit_test(what_a_note_says_is_not_noted_again),
         cmocka_unit_test(the_last_note_counts),
         cmocka_unit_test(who_learns_nothing_writes_nothing),
+        cmocka_unit_test(a_table_is_looked_at_again_when_twice_as_many_slabs_were_seen),
+        cmocka_unit_test(one_slab_of_a_layer_is_measured_first),
         cmocka_unit_test(a_table_that_hardly_pays_is_not_made),
         cmocka_unit_test(few_queries_say_nothing),
         cmocka_unit_test(a_layer_makes_a_bounded_number_of_tables),
@@ -967,5 +1041,7 @@ int main(void)
         cmocka_unit_test(without_room_there_is_no_table),
         cmocka_unit_test(threads_may_learn_beside_each_other),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,11 +1,11 @@
 /* Opening and closing: what is refused and how; a failure leaves nothing; a full set of requests;
  * handles that are no more. */
+#include "tests/unit/awaits.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <dirent.h>
 #include <math.h>
 #include <pthread.h>
-#include <sched.h>
 
 static void check_refused(struct rig *rig, const struct spec_model *model, spec_status expected)
 {
@@ -299,12 +299,12 @@ static uint64_t count_threads(void)
     return count;
 }
 
-/* A thread that was joined may stand in /proc a moment longer; one that was not stays, and the test
- * ends by its limit. */
+/* A thread that was joined may stand in /proc a moment longer; one that was not stays. */
 static void await_threads(uint64_t count)
 {
+    uint32_t looks = 0;
     while (count_entries("/proc/self/task") > count)
-        (void)sched_yield();
+        await_or_fail(&looks, "the last thread is gone");
 }
 
 /* Opened, used and closed again and again, with passes left open: no thread, descriptor or block

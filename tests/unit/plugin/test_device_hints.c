@@ -6,6 +6,7 @@
  * Holds: what is delivered is what plain memory gets, whatever became of a hint; nothing of the
  * device is touched once it is closed (the fake, and sanitizers); nothing is left in the driver. */
 #include "tests/unit/plugin/device_fixture.h"
+#include "tests/unit/plugin/waits.h"
 
 #include "plugin/device/bring.h"
 
@@ -33,7 +34,8 @@ static struct device_host host;
 
 /* ---- A task that looks, and is stopped there ------------------------------------------------- */
 
-static _Atomic uint32_t stops, is_looking;
+static _Atomic uint32_t stops, is_looking, is_awaited;
+static const _Atomic uint32_t *looker; /* the word of who looks, that close waits for */
 
 const uint8_t *__real_sc_plugin_hint_look(const struct sc_plugin_afar *afar,
                                           const struct sc_plugin_device_hint *hint,
@@ -47,7 +49,7 @@ const uint8_t *__wrap_sc_plugin_hint_look(const struct sc_plugin_afar *afar,
 {
     if (atomic_exchange(&stops, 0) != 0) {
         atomic_store(&is_looking, 1);
-        usleep(100000); /* close has come as far as it gets */
+        atomic_store(&is_awaited, await_waiter(looker));
     }
     return __real_sc_plugin_hint_look(afar, hint, ret_is_over);
 }
@@ -136,14 +138,18 @@ static void close_waits_for_a_task_that_looks(void **state)
         spec_request request = look(&world, 0);
         hint_make(&hint, &world, request, 1);
         assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 0, NULL), SPEC_OK);
+        looker = &world.rig.conn->requests.slots[(uint32_t)request - 1]
+                      .guesses[1 % SC_PLUGIN_AHEAD]
+                      .state;
         atomic_store(&is_looking, 0);
+        atomic_store(&is_awaited, 0);
         atomic_store(&stops, 1);
         assert_int_equal(hint_give(&world, &hint, request), SPEC_OK);
-        while (atomic_load(&is_looking) == 0)
-            usleep(100);
+        assert_true(await_word(&is_looking));
         if (released != 0)
             rig_release(&world.rig, request);
         rig_close(&world.rig);
+        assert_int_equal(atomic_load(&is_awaited), 1);
         hint_free(&hint);
         end_world(&world, "close");
     }

@@ -8,6 +8,7 @@
  * Holds: a set is the one that plain memory chooses, or there is a status; what waited goes on or
  * ends, and rooms, boxes and flights come back in the end. */
 #include "tests/unit/plugin/score_desk.h"
+#include "tests/unit/plugin/waits.h"
 
 #include <float.h>
 #include <math.h>
@@ -877,15 +878,12 @@ static void as_few_boxes_as_there_may_be(void **state)
     scene_free(scene);
 }
 
-/* Gives the room back some time after somebody else began to wait for it. */
+/* Gives the room back when somebody waits for the submission that waits for it. */
 static void *give_late(void *user)
 {
     struct end *end = user;
-    struct sc_gpu_stage *scores = &end->conn->device.scores;
-    while (atomic_load(&scores->refused) == 0)
-        usleep(100);
-    usleep(10000); /* what ends meanwhile has come as far as it gets */
-    sc_gpu_stage_give(scores, &end->range);
+    end->has_come = await_waiter(&end->conn->submits.word);
+    sc_gpu_stage_give(&end->conn->device.scores, &end->range);
     return NULL;
 }
 
@@ -905,8 +903,7 @@ static void a_reset_or_close_while_one_waits_for_room(void **state)
         assert_true(
             sc_gpu_stage_take(&conn->device.scores, conn->device.params.score_bytes, &end.range));
         assert_int_equal(sc_plugin_submit(conn, &show.shot.item, 1, &ticket, NULL), SPEC_OK);
-        while (atomic_load(&conn->device.scores.refused) == 0)
-            usleep(100);
+        assert_true(await_waiter(&conn->device.score_word));
         assert_int_equal(pthread_create(&thread, NULL, give_late, &end), 0);
         if ((how & 2) != 0)
             assert_int_equal(sc_plugin_release(conn, show.request, NULL), SPEC_OK);
@@ -924,6 +921,7 @@ static void a_reset_or_close_while_one_waits_for_room(void **state)
         }
         if ((how & 1) != 0)
             assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_true(end.has_come);
         show_shot_free(&show);
         show_close(&show);
     }

@@ -8,6 +8,7 @@
  * Holds: what a ticket calls stored is read as it stood there; all else is a miss. What flew comes
  * back in the end. */
 #include "tests/unit/plugin/store_desk.h"
+#include "tests/unit/plugin/waits.h"
 
 #include <pthread.h>
 #include <sys/wait.h>
@@ -221,15 +222,14 @@ static void close_waits_for_a_stream_that_stands_still(void **state)
         on_threads(&desk);
         desk_begin(&desk);
         sources_make(&desk, &sources, PAGED);
-        for (uint32_t layer = 0; layer < layers; layer++) {
+        fake_hold(desk.host.stream, 1);
+        for (uint32_t layer = 0; layer < layers; layer++)
             assert_int_equal(desk_put(&desk, &sources.areas[layer].memory, 0, 130, layer), SPEC_OK);
-            if (layer == 0)
-                fake_hold(desk.host.stream, 1);
-        }
         assert_int_equal(pthread_create(&thread, NULL, close_it, &desk), 0);
-        usleep(30000);
+        bool waits = await_waiter(&desk.rig.conn->saves.word);
         fake_hold(desk.host.stream, 0);
         assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_true(waits);
         desk.found.request = 0;
         rig_open(&desk.rig);
         assert_int_equal(rig_read(&desk.rig, &desk.prompt, &status), layers == LAYERS ? 130 : 0);

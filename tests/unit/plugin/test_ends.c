@@ -4,6 +4,7 @@
  * and no damage.
  *
  * Threads: as each test says. */
+#include "tests/unit/awaits.h"
 #include "tests/unit/plugin/layered_fixture.h"
 
 #include <pthread.h>
@@ -205,10 +206,11 @@ static spec_status wide_load(struct wide *wide, uint64_t n)
                                   .select = &select};
     struct sc_plugin_request *request = sc_plugin_request_find(rig->conn, result.request);
     assert_non_null(request);
+    uint32_t looks = 0;
     while (result.matched_tokens > 0 &&
            (sc_store_sketch_state(request->sketches[0].sketch) == SPEC_PENDING ||
             sc_store_sketch_state(request->sketches[1].sketch) == SPEC_PENDING))
-        sched_yield(); /* the reads from here on are those of rows */
+        await_or_fail(&looks, "sketches of two layers"); /* then reads are those of rows */
     sc_fault_arm(&rig->conn->fault, SC_FAULT_READ, n);
     spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
     uint8_t row[8 * 128 * 2];

@@ -7,11 +7,11 @@
  * Holds: destinations are mappings that are gone when a late completion comes, so that a write into
  * them ends the test in every build.
  * Threads: the test's one, and one that opens the gate. */
+#include "tests/unit/awaits.h"
 #include "tests/unit/plugin/gate.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <sys/mman.h>
 
 #define TOKENS      1500u
@@ -23,6 +23,7 @@ struct stall {
     struct gate gate;
     struct prompt prompt;
     uint64_t read_ops; /* of the first batch */
+    bool went_on;      /* the second was under way when the gate was opened */
 };
 
 static uint64_t read_ops(struct stall *stall)
@@ -36,9 +37,11 @@ static uint64_t read_ops(struct stall *stall)
 static void *open_later(void *user)
 {
     struct stall *stall = user;
-    gate_await(&stall->gate, 1);
-    while (read_ops(stall) == stall->read_ops)
-        sched_yield();
+    uint32_t looks = 0;
+    (void)gate_await(&stall->gate, 1);
+    while (read_ops(stall) == stall->read_ops && await_goes_on(&looks))
+        continue;
+    stall->went_on = read_ops(stall) != stall->read_ops;
     gate_shut(&stall->gate, false);
     return NULL;
 }
@@ -110,13 +113,13 @@ static void check_late(const char *backend)
     for (uint32_t layer = 0; layer < stall.rig.layers; layer++) {
         gate_shut(&stall.gate, true);
         assert_int_equal(load_and_unmap(&stall, request, layer), SPEC_E_TIMEOUT);
-        gate_await(&stall.gate, 1); /* what comes late was on its way */
+        assert_true(gate_await(&stall.gate, 1)); /* what comes late was on its way */
         gate_shut(&stall.gate, false);
         load_layers(&stall, request);
     }
     gate_shut(&stall.gate, true); /* released with reads under way, and closed with them */
     assert_int_equal(load_and_unmap(&stall, request, 0), SPEC_E_TIMEOUT);
-    gate_await(&stall.gate, 1);
+    assert_true(gate_await(&stall.gate, 1));
     rig_release(&stall.rig, request);
     gate_shut(&stall.gate, false);
     rig_reopen(&stall.rig);
@@ -153,6 +156,7 @@ static void check_stale(const char *backend)
         assert_int_equal(rig_load(&stall.rig, request, &stall.prompt, 0, TOKENS, round % 2 + 2),
                          SPEC_OK);
         assert_int_equal(pthread_join(opener, NULL), 0);
+        assert_true(stall.went_on);
     }
     rig_release(&stall.rig, request);
     stall_done(&stall);
@@ -228,7 +232,7 @@ static void loads_go_on_while_writes_stall_pread(void **state)
     stall.gate.holds = stall.rig.conn->config.io_threads;
     gate_shut(&stall.gate, true);
     spec_ticket ticket = rig_store(&stall.rig, result.request, &other, 0, TOKENS);
-    gate_await(&stall.gate, stall.gate.holds);
+    assert_true(gate_await(&stall.gate, stall.gate.holds));
     for (uint32_t layer = 0; layer < stall.rig.layers; layer++) {
         struct area area = rig_area(&stall.rig, TOKENS);
         struct spec_important item = {.struct_size = sizeof(item),
@@ -272,7 +276,7 @@ static void a_deadline_holds_behind_a_submission_without_one(void **state)
                                            .destination = &areas[i].memory,
                                            .deadline_ns = i == 0 ? 0 : DEADLINE_NS};
         assert_int_equal(sc_plugin_submit(conn, &items[i], 1, &tickets[i], NULL), SPEC_OK);
-        gate_await(&stall.gate, 1);
+        assert_true(gate_await(&stall.gate, 1));
     }
     assert_int_equal(sc_plugin_submit_wait(conn, tickets[1], PATIENCE_NS, NULL), SPEC_E_TIMEOUT);
     assert_int_equal(items[1].status, SPEC_E_TIMEOUT); /* the item's, not the wait's */

@@ -2,11 +2,11 @@
  * two meet, what a device that stands still or lies does to it, what it may not be asked.
  * Who wrote a row: tail_desk.h. */
 #include "tests/sim/io_sim.h"
+#include "tests/unit/awaits.h"
 #include "tests/unit/plugin/gate.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/plugin/tail_desk.h"
 
-#include <sched.h>
 #include <stdio.h>
 
 #define LAYERS 3u
@@ -173,7 +173,7 @@ static void a_device_that_stands_still_costs_nothing(void **state)
         gate_shut(&gate, true);
         assert_int_equal(tail_desk_submit(&desk), SPEC_OK);
         if (round % 2 == 0)
-            gate_await(&gate, 1); /* reads are on their way */
+            assert_true(gate_await(&gate, 1)); /* reads are on their way */
         while (tail_desk_next(&desk, 100, NULL))
             continue;
         assert_int_equal(desk.front, ROWS);
@@ -226,7 +226,7 @@ static void a_deadline_ends_one_that_no_thread_has_begun(void **state)
     scene_look(&scene, &late);
     gate_shut(&gate, true);
     assert_int_equal(tail_desk_submit(&desk), SPEC_OK);
-    gate_await(&gate, 1);
+    assert_true(gate_await(&gate, 1));
     late.items[1].deadline_ns = 1000000;
     assert_int_equal(tail_desk_submit(&late), SPEC_OK);
     assert_int_equal(
@@ -370,8 +370,9 @@ static void what_failed_is_given_out_when_it_is_reported_and_not_before(void **s
         scene_look(&scene, &desk);
         assert_int_equal(tail_desk_submit(&desk), SPEC_OK);
         struct sc_plugin_request *request = sc_plugin_request_find(scene.rig.conn, desk.request);
-        while (atomic_load(&request->turn) != 0) /* until the work is done */
-            sched_yield();
+        uint32_t looks = 0;
+        while (atomic_load(&request->turn) != 0)
+            await_or_fail(&looks, "the submission's work is done");
         while (tail_desk_next(&desk, 100, NULL))
             continue;
         uint64_t early = desk.front;
@@ -406,7 +407,7 @@ static void released_or_reset_meanwhile_it_is_stale(void **state)
         gate_shut(&gate, true);
         assert_int_equal(tail_desk_submit(&desk), SPEC_OK);
         if (how < 2)
-            gate_await(&gate, 1);
+            assert_true(gate_await(&gate, 1));
         struct spec_next_chunk chunk = {
             .struct_size = sizeof(chunk), .request = desk.request, .budget_tokens = 16};
         if (how % 2 == 0) {

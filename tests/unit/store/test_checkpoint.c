@@ -586,13 +586,15 @@ static void checkpoint_beside_a_writer_loses_nothing(void **state)
     struct world *world = world_make(&threads, 1);
     world->config.lease_ns_max = 1000000;
     world_open_ok(world);
+    enum { KEYS = 600, KEYS_MOST = KEYS + 12000 }; /* two minutes more */
     struct churn churn = {.world = world};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, churn_run, &churn), 0);
     uint64_t random = 1, epoch = 0;
     /* Until the other thread came to it; it is not outrun while nothing makes the log shorter. */
-    for (uint64_t key = 1; key <= 600 || atomic_load(&churn.checkpoints) == 0; key++) {
-        if (key > 600)
+    for (uint64_t key = 1;
+         key <= KEYS || (atomic_load(&churn.checkpoints) == 0 && key <= KEYS_MOST); key++) {
+        if (key > KEYS)
             (void)usleep(10000);
         (void)world_store(world, key, 0, (uint32_t)random_below(&random, 150) + 1);
         if (key % 2 == 0 && world->piece_count > 2)
@@ -604,6 +606,8 @@ static void checkpoint_beside_a_writer_loses_nothing(void **state)
     }
     atomic_store(&churn.stops, 1);
     assert_int_equal(pthread_join(thread, NULL), 0);
+    if (atomic_load(&churn.checkpoints) == 0)
+        fail_msg("no checkpoint was made beside %u stores", (unsigned)KEYS_MOST);
     for (uint32_t round = 0; round < 2; round++) {
         world_reopen(world);
         check_twin(world, false);

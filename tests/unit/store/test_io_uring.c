@@ -5,6 +5,7 @@
  * Holds: a behaviour that a test asked for was met (its counter is asserted); behave is written
  * while nothing is in flight.
  * Threads: the rings' beside the test's. */
+#include "tests/unit/awaits.h"
 #include "tests/unit/store/io_fixture.h"
 
 #include <fcntl.h>
@@ -827,8 +828,9 @@ static void lets_go_of_a_file_that_was_closed(void **state)
     assert_int_equal(fcntl(fd, F_OFD_SETLK, &range), -1);
     sc_io_file_close(fx.io, file);
     /* The lock goes with the last reference to the open file; some kernels drop theirs later. */
+    uint32_t looks = 0;
     while (fcntl(fd, F_OFD_SETLK, &range) != 0)
-        (void)usleep(5000);
+        await_or_fail(&looks, "the closed file's lock is free");
     (void)close(fd);
     stop(&fx);
 }
