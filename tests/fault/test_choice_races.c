@@ -162,12 +162,8 @@ static void store(struct worker *worker, spec_request request, uint64_t from)
     spec_status status = from % 64 == 0 ? SPEC_OK : SPEC_E_INVALID;
     for (uint32_t layer = 0; layer < LAYERS && status == SPEC_OK && from < MATCHED; layer++) {
         struct area area = world_area(world, from, MATCHED - from, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = request,
-                                           .layer = layer,
-                                           .first_token = from,
-                                           .token_count = MATCHED - from,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(request, layer, from, MATCHED - from, &area.memory);
         status = sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL);
         rig_area_free(&area);
     }

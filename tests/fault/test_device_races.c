@@ -232,12 +232,8 @@ static void store(struct worker *worker, spec_request request, uint64_t from)
     for (uint32_t layer = 0; layer < size->layers && status == SPEC_OK && from < size->matched;
          layer++) {
         struct area area = world_area(world, from, size->matched - from, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = request,
-                                           .layer = layer,
-                                           .first_token = from,
-                                           .token_count = size->matched - from,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(request, layer, from, size->matched - from, &area.memory);
         status = sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL);
         rig_area_free(&area);
     }

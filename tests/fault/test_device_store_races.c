@@ -71,10 +71,7 @@ static spec_status ticket_end(struct actor *actor)
 static spec_status load(struct desk *desk, spec_request request, uint64_t rows, uint32_t layer)
 {
     struct area area = rig_area(&desk->rig, rows + 1);
-    struct spec_important item = {.struct_size = sizeof(item),
-                                  .request = request,
-                                  .layer = layer,
-                                  .destination = &area.memory};
+    struct spec_important item = rig_item(request, layer, &area.memory);
     spec_status status = sc_plugin_get_important(desk->rig.conn, &item, 1, NULL);
     if (status == SPEC_OK) {
         assert_int_equal(item.row_count, rows);

@@ -67,10 +67,7 @@ static bool load(struct worker *worker, spec_request request, const struct promp
 {
     struct races *races = worker->races;
     struct area area = rig_area(&races->rig, matched + 1);
-    struct spec_important item = {.struct_size = sizeof(item),
-                                  .request = request,
-                                  .layer = layer,
-                                  .destination = &area.memory};
+    struct spec_important item = rig_item(request, layer, &area.memory);
     spec_status status = sc_plugin_get_important(races->rig.conn, &item, 1, NULL);
     status = item.status != SPEC_OK ? item.status : status; /* STALE: the call does not begin */
     bool is_stale = status == SPEC_E_STALE && races->seed % 2 == 1;
@@ -201,8 +198,7 @@ static void run(uint64_t seed, void *user)
     for (uint64_t w = 0; w < WORKERS; w++)
         assert_int_equal(pthread_join(workers[w].thread, NULL), 0);
     assert_int_equal(atomic_load(&races->rig.conn->poison.broken), 0);
-    struct sc_store_stats stats;
-    sc_store_stats(races->rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&races->rig);
     assert_true(stats.host_evictions > 0);
     sum->loads += races->loads;
     sum->hosted_rows += races->hosted_rows;
@@ -211,8 +207,7 @@ static void run(uint64_t seed, void *user)
     sum->pending += races->pending;
     sum->stale += races->stale;
     sum->stored += races->stored;
-    for (uint64_t p = 0; p < PROMPTS; p++)
-        rig_prompt_free(&races->prompts[p]);
+    rig_prompts_free_all(races->prompts, PROMPTS);
     rig_done(&races->rig);
     free(races);
 }

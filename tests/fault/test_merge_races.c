@@ -70,10 +70,7 @@ static void load(struct worker *worker, spec_request request, const struct promp
     struct rig *rig = worker->rig;
     for (uint32_t layer = 0; layer < rig->layers && matched > 0; layer++) {
         struct area area = rig_area(rig, matched + 1);
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = request,
-                                      .layer = layer,
-                                      .destination = &area.memory};
+        struct spec_important item = rig_item(request, layer, &area.memory);
         spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
         bool is_right = status == SPEC_OK && item.row_count == matched &&
                         rig_area_is_right(rig, &area, prompt, 0, matched, layer);
@@ -240,8 +237,7 @@ static void merges_run_beside_everything(void **state)
     rig_init(&races.writer, false, CONFIG);
     races.writer.op = "64KiB"; /* frames for all */
     rig_open(&races.writer);
-    rig_beside(&races.reader, &races.writer, SPEC_ROLE_READER, 0);
-    rig_open(&races.reader);
+    rig_open_beside(&races.reader, &races.writer, SPEC_ROLE_READER, 0);
     uint32_t count = 0, first_looker = DECODERS;
     for (; count < sizeof(workers) / sizeof(workers[0]); count++) {
         bool reads = count >= DECODERS + LOOKERS + 1;
@@ -264,8 +260,7 @@ static void merges_run_beside_everything(void **state)
     assert_int_equal(atomic_load(&races.wrong), 0);
     rig_leave(&races.reader);
     check_end(&races);
-    for (uint32_t i = 0; i < PROMPTS; i++)
-        rig_prompt_free(&races.prompts[i]);
+    rig_prompts_free_all(races.prompts, PROMPTS);
     rig_done(&races.writer);
     pthread_mutex_destroy(&races.lock);
 }

@@ -167,10 +167,7 @@ static int load_all(struct worker *w, spec_request request, uint64_t matched)
     uint8_t expected[PART_BYTES];
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct spec_memory memory = memory_of(w, TOKENS_MAX);
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = request,
-                                      .layer = layer,
-                                      .destination = &memory};
+        struct spec_important item = rig_item(request, layer, &memory);
         spec_status status = w->api->get_important(w->conn, &item, 1, &error);
         if (status != SPEC_OK)
             return status;
@@ -221,12 +218,8 @@ static void do_store(struct worker *w, const char *args)
             for (uint32_t part = 0; part < 2; part++)
                 make_row(w, first + j, layer, part, w->rows[part] + j * PART_BYTES);
         struct spec_memory memory = memory_of(w, count);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .first_token = first,
-                                           .token_count = count,
-                                           .memory = &memory};
+        struct spec_store_params params =
+            rig_store_params(result.request, layer, first, count, &memory);
         status = w->api->store(w->conn, &params, 1, &ticket, &error);
         spec_status ended = SPEC_OK;
         if (status == SPEC_OK && layer + 1 == LAYERS)

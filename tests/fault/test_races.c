@@ -472,12 +472,8 @@ static spec_status store_layer(struct worker *worker, const struct hold *hold, u
         for (uint32_t part = 0; part < 2; part++)
             row_of(worker->rig, prompt, hold->epoch, hold->matched + j, layer, part,
                    (uint8_t *)(part == 0 ? area->memory.k_base : area->memory.v_base) + j * bytes);
-    struct spec_store_params params = {.struct_size = sizeof(params),
-                                       .request = hold->request,
-                                       .layer = layer,
-                                       .first_token = hold->matched,
-                                       .token_count = count,
-                                       .memory = &area->memory};
+    struct spec_store_params params =
+        rig_store_params(hold->request, layer, hold->matched, count, &area->memory);
     if (hold->is_attached && layer == 0) {
         params.tokens = prompt->tokens + hold->matched;
         params.tokens_count = count;
@@ -578,9 +574,8 @@ static void races_open(struct races *races)
     writer->rank_count = races->has_ranks ? 2 : 0;
     rig_shape(writer, LAYERS, 8, 128, SPEC_DTYPE_F16);
     rig_open(writer);
-    rig_beside(&races->other, writer, races->has_ranks ? SPEC_ROLE_WRITER : SPEC_ROLE_READER,
-               races->has_ranks ? 1 : 0);
-    rig_open(&races->other);
+    rig_open_beside(&races->other, writer, races->has_ranks ? SPEC_ROLE_WRITER : SPEC_ROLE_READER,
+                    races->has_ranks ? 1 : 0);
     for (uint32_t i = 0; i < PROMPTS; i++) {
         uint64_t count = i == 0 ? LONG : 20 + rig_mix(races->seed + i) % (TOKENS - 20);
         races->prompts[i] = rig_prompt(races->seed * 10 + i % 3, count / 2, i, count);
@@ -617,8 +612,7 @@ static void run(uint64_t seed, struct races *sum)
     rig_is_whole(&races.writer, races.has_faults);
     rig_leave(&races.other);
     rig_done(&races.writer);
-    for (uint32_t i = 0; i < PROMPTS; i++)
-        rig_prompt_free(&races.prompts[i]);
+    rig_prompts_free_all(races.prompts, PROMPTS);
     pthread_mutex_destroy(&races.lock);
     sum->loaded += races.loaded;
     sum->coarse += races.coarse;

@@ -407,12 +407,9 @@ static void step(struct stress *stress)
 static void open_all(struct stress *stress)
 {
     struct rig *writer = &stress->rigs[0];
-    rig_init(writer, true, stress->is_layered ? LAYERED : WHOLE);
-    rig_shape(writer, 3, 2, 128, SPEC_DTYPE_F16);
-    rig_open(writer);
+    rig_begin_shape(writer, true, stress->is_layered ? LAYERED : WHOLE, 3, 2, 128, SPEC_DTYPE_F16);
     for (uint32_t i = 1; i < RIGS; i++) {
-        rig_beside(&stress->rigs[i], writer, SPEC_ROLE_READER, 0);
-        rig_open(&stress->rigs[i]);
+        rig_open_beside(&stress->rigs[i], writer, SPEC_ROLE_READER, 0);
     }
     for (uint32_t i = 0; i < PROMPTS; i++) { /* families that part at any token */
         uint64_t shared = draw(stress, TOKENS);
@@ -443,8 +440,7 @@ static void run(uint64_t seed, struct stress *sum)
     sum->stored += stress->stored;
     sum->resets += stress->resets;
     sum->evicted += atomic_load(&stress->rigs[0].conn->stats.evicted_chunks);
-    for (uint32_t i = 0; i < PROMPTS; i++)
-        rig_prompt_free(&stress->prompts[i]);
+    rig_prompts_free_all(stress->prompts, PROMPTS);
     rig_done(&stress->rigs[0]);
     free(stress);
 }

@@ -108,8 +108,7 @@ static inline struct served serve(struct rig *rig, const struct prompt *prompt, 
 
 static inline struct spec_stats stats_of(struct rig *rig)
 {
-    struct sc_store_stats store;
-    sc_store_stats(rig->conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(rig);
     struct spec_stats stats = {.stored_tokens = sc_counted(&rig->conn->stats.stored_tokens),
                                .stored_chunks = sc_counted(&rig->conn->stats.stored_chunks),
                                .duplicate_chunks = sc_counted(&rig->conn->stats.duplicate_chunks),

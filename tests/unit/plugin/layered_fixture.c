@@ -282,12 +282,8 @@ spec_ticket store_fresh(const struct world *world, spec_request request, uint32_
 {
     struct area area = world_area(world, world->matched, FRESH_ROWS, layer);
     spec_ticket ticket = 0;
-    struct spec_store_params params = {.struct_size = sizeof(params),
-                                       .request = request,
-                                       .layer = layer,
-                                       .first_token = world->matched,
-                                       .token_count = FRESH_ROWS,
-                                       .memory = &area.memory};
+    struct spec_store_params params =
+        rig_store_params(request, layer, world->matched, FRESH_ROWS, &area.memory);
     assert_int_equal(sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
     rig_area_free(&area);
     return ticket;

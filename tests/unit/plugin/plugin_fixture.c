@@ -30,6 +30,18 @@ void rig_prompt_free(struct prompt *prompt)
     *prompt = (struct prompt){0};
 }
 
+void rig_prompts_free_all(struct prompt *prompts, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        rig_prompt_free(&prompts[i]);
+}
+
+void rig_prompts_free_named(struct prompt *const *prompts, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        rig_prompt_free(prompts[i]);
+}
+
 uint64_t rig_part_bytes(const struct rig *rig) /* K of one token and layer */
 {
     return (uint64_t)rig->heads * rig->head_size * sc_plugin_dtype_bytes(rig->dtype);
@@ -291,6 +303,20 @@ void rig_init(struct rig *rig, bool is_sim, const char *extra)
     }
 }
 
+void rig_begin(struct rig *rig, bool is_sim, const char *extra)
+{
+    rig_init(rig, is_sim, extra);
+    rig_open(rig);
+}
+
+void rig_begin_shape(struct rig *rig, bool is_sim, const char *extra, uint32_t layers,
+                     uint32_t heads, uint32_t head_size, uint32_t dtype)
+{
+    rig_init(rig, is_sim, extra);
+    rig_shape(rig, layers, heads, head_size, dtype);
+    rig_open(rig);
+}
+
 static int rig_remove_one(const char *path, const struct stat *info, int type, struct FTW *at)
 {
     (void)info, (void)type, (void)at;
@@ -317,6 +343,12 @@ void rig_beside(struct rig *rig, const struct rig *first, uint32_t role, uint32_
     atomic_init(&rig->memory.countdown, -1);
 }
 
+void rig_open_beside(struct rig *rig, const struct rig *first, uint32_t role, uint32_t rank)
+{
+    rig_beside(rig, first, role, rank);
+    rig_open(rig);
+}
+
 void rig_leave(struct rig *rig)
 {
     if (rig->conn != NULL)
@@ -330,6 +362,33 @@ void rig_pass_ns(struct rig *rig, uint64_t ns)
 }
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
+
+struct spec_important rig_item(spec_request request, uint32_t layer,
+                               const struct spec_memory *destination)
+{
+    return (struct spec_important){.struct_size = sizeof(struct spec_important),
+                                   .request = request,
+                                   .layer = layer,
+                                   .destination = destination};
+}
+
+struct spec_store_params rig_store_params(spec_request request, uint32_t layer, uint64_t first,
+                                          uint64_t count, const struct spec_memory *memory)
+{
+    return (struct spec_store_params){.struct_size = sizeof(struct spec_store_params),
+                                      .request = request,
+                                      .layer = layer,
+                                      .first_token = first,
+                                      .token_count = count,
+                                      .memory = memory};
+}
+
+struct sc_store_stats rig_store_stats(const struct rig *rig)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(rig->conn->store, &stats);
+    return stats;
+}
 
 /* The error is the status', and nothing is written of what is OK [ABI-003]. */
 static spec_status told(const struct spec_error *error, spec_status status)
@@ -392,12 +451,7 @@ spec_status rig_store_layer(struct rig *rig, spec_request request, const struct 
         rig_row(rig, prompt, first + j, layer, 0, (uint8_t *)area.memory.k_base + j * part_bytes);
         rig_row(rig, prompt, first + j, layer, 1, (uint8_t *)area.memory.v_base + j * part_bytes);
     }
-    struct spec_store_params params = {.struct_size = sizeof(params),
-                                       .request = request,
-                                       .layer = layer,
-                                       .first_token = first,
-                                       .token_count = count,
-                                       .memory = &area.memory};
+    struct spec_store_params params = rig_store_params(request, layer, first, count, &area.memory);
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_store(rig->conn, &params, 1, ret_ticket, &error);
     rig_area_free(&area); /* the source is free at return */
@@ -433,10 +487,7 @@ spec_status rig_load(struct rig *rig, spec_request request, const struct prompt 
 {
     uint64_t rows = matched - from_token;
     struct area area = rig_area(rig, rows + 1);
-    struct spec_important item = {.struct_size = sizeof(item),
-                                  .request = request,
-                                  .layer = layer,
-                                  .destination = &area.memory};
+    struct spec_important item = rig_item(request, layer, &area.memory);
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_get_important(rig->conn, &item, 1, &error);
     assert_int_equal(told(&error, status), item.status);

@@ -80,6 +80,15 @@ static inline uint64_t rig_mix(uint64_t x)
 struct prompt rig_prompt(uint64_t seed, uint64_t shared, uint64_t branch, uint64_t count);
 
 void rig_prompt_free(struct prompt *prompt);
+
+/* Frees `count` prompts of an array; those that are named one by one. */
+void rig_prompts_free_all(struct prompt *prompts, uint64_t count);
+void rig_prompts_free_named(struct prompt *const *prompts, uint64_t count);
+#define rig_prompts_free(...)                                                                      \
+    rig_prompts_free_named((struct prompt *const[]){__VA_ARGS__},                                  \
+                           sizeof((struct prompt *const[]){__VA_ARGS__}) /                         \
+                               sizeof(struct prompt *))
+
 uint64_t rig_part_bytes(const struct rig *rig); /* K of one token and layer */
 
 void rig_row(const struct rig *rig, const struct prompt *prompt, uint64_t position, uint32_t layer,
@@ -120,8 +129,23 @@ void rig_init(struct rig *rig, bool is_sim, const char *extra);
 
 void rig_done(struct rig *rig);
 
+/* rig_init and rig_open; with rig_shape between them. */
+void rig_begin(struct rig *rig, bool is_sim, const char *extra);
+void rig_begin_shape(struct rig *rig, bool is_sim, const char *extra, uint32_t layers,
+                     uint32_t heads, uint32_t head_size, uint32_t dtype);
+
+/* Frees the prompts, so that nothing is read of them any more, then rig_done. */
+#define rig_end(rig, ...)                                                                          \
+    do {                                                                                           \
+        rig_prompts_free(__VA_ARGS__);                                                             \
+        rig_done(rig);                                                                             \
+    } while (0)
+
 /* Another process's connector to the same store (here: another connector of this process). */
 void rig_beside(struct rig *rig, const struct rig *first, uint32_t role, uint32_t rank);
+
+/* rig_beside and rig_open. */
+void rig_open_beside(struct rig *rig, const struct rig *first, uint32_t role, uint32_t rank);
 
 /* A rig made by rig_beside; its store goes with the first one. */
 void rig_leave(struct rig *rig);
@@ -130,6 +154,14 @@ void rig_leave(struct rig *rig);
 void rig_pass_ns(struct rig *rig, uint64_t ns);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
+
+/* A layer's item without any choice, and what store is told of rows in memory. */
+struct spec_important rig_item(spec_request request, uint32_t layer,
+                               const struct spec_memory *destination);
+struct spec_store_params rig_store_params(spec_request request, uint32_t layer, uint64_t first,
+                                          uint64_t count, const struct spec_memory *memory);
+
+struct sc_store_stats rig_store_stats(const struct rig *rig);
 
 spec_status rig_try_lookup(struct rig *rig, const struct prompt *prompt, uint64_t from_token,
                            uint64_t max_tokens, struct spec_lookup_result *ret_result);

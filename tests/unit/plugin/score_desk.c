@@ -203,9 +203,7 @@ void stand_open(struct stand *stand, bool is_sim, const char *gpu)
                    "\"preset\": \"layered-even\", \"gpu\": {\"device\": 0%s%s}",
                    gpu[0] != 0 ? ", " : "", gpu);
     device_host_open(&stand->host, 0);
-    rig_init(&stand->rig, is_sim, extra);
-    rig_shape(&stand->rig, 2, 3, 16, SPEC_DTYPE_F16);
-    rig_open(&stand->rig);
+    rig_begin_shape(&stand->rig, is_sim, extra, 2, 3, 16, SPEC_DTYPE_F16);
 }
 
 void stand_assert_idle(spec_connector *conn)

@@ -72,11 +72,8 @@ void world_store(struct world *world)
     assert_int_equal(result.matched_tokens, 0);
     for (uint32_t layer = 0; layer < rig->layers; layer++) {
         struct area area = world_area(world, 0, world->matched, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .token_count = world->matched,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(result.request, layer, 0, world->matched, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
         assert_int_equal(rig_wait(rig, ticket), SPEC_OK);
@@ -111,8 +108,7 @@ spec_request look(struct world *world, uint64_t from)
 
 void world_done(struct world *world)
 {
-    rig_prompt_free(&world->prompt);
-    rig_done(&world->rig);
+    rig_end(&world->rig, &world->prompt);
 }
 
 struct pass world_pass(const struct world *world, uint32_t layer, uint32_t dtype)

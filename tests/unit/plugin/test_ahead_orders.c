@@ -415,12 +415,8 @@ static void world_refill(struct host *host)
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < LAYERS && first < ROWS; layer++) {
         struct area area = world_area(host->world, first, ROWS - first, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .first_token = first,
-                                           .token_count = ROWS - first,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(result.request, layer, first, ROWS - first, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
         (void)rig_wait(rig, ticket);

@@ -49,22 +49,19 @@ struct pair {
 
 static void pair_open(struct pair *pair, const char *extra, uint64_t count)
 {
-    rig_init(&pair->writer, true, extra);
-    rig_open(&pair->writer);
+    rig_begin(&pair->writer, true, extra);
     pair->prompt = rig_prompt(1, 0, 0, count);
     assert_int_equal(rig_fill(&pair->writer, &pair->prompt), SPEC_OK);
     pair->found = rig_lookup(&pair->writer, &pair->prompt);
     assert_int_equal(pair->found.matched_tokens, count);
     rig_release(&pair->writer, pair->found.request);
-    rig_beside(&pair->reader, &pair->writer, SPEC_ROLE_READER, 0);
-    rig_open(&pair->reader);
+    rig_open_beside(&pair->reader, &pair->writer, SPEC_ROLE_READER, 0);
 }
 
 static void pair_close(struct pair *pair)
 {
     rig_leave(&pair->reader);
-    rig_done(&pair->writer);
-    rig_prompt_free(&pair->prompt);
+    rig_end(&pair->writer, &pair->prompt);
 }
 
 static void a_lease_opens_the_rows_without_tokens(void **state)
@@ -302,8 +299,7 @@ static void what_the_log_has_not_brought_yet_is_asked_for_again(void **state)
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(3, 0, 0, 100);
     rig_init(&writer, true, "");
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     rig_open(&writer);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
     struct spec_lookup_result found = rig_lookup(&writer, &prompt);
@@ -322,8 +318,7 @@ static void what_the_log_has_not_brought_yet_is_asked_for_again(void **state)
     }
     rig_release(&writer, found.request);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 static void what_failed_meanwhile_is_stale(void **state)
@@ -367,13 +362,11 @@ static void what_was_evicted_is_attached_until_the_lease_ends(void **state)
 {
     (void)state;
     struct pair pair;
-    rig_init(&pair.writer, true, "\"disk_bytes\": \"6MiB\", \"segment_bytes\": \"1MiB\"");
-    rig_shape(&pair.writer, 3, 2, 64, SPEC_DTYPE_F16);
-    rig_open(&pair.writer);
+    rig_begin_shape(&pair.writer, true, "\"disk_bytes\": \"6MiB\", \"segment_bytes\": \"1MiB\"", 3,
+                    2, 64, SPEC_DTYPE_F16);
     pair.prompt = rig_prompt(1, 0, 0, 200);
     assert_int_equal(rig_fill(&pair.writer, &pair.prompt), SPEC_OK);
-    rig_beside(&pair.reader, &pair.writer, SPEC_ROLE_READER, 0);
-    rig_open(&pair.reader);
+    rig_open_beside(&pair.reader, &pair.writer, SPEC_ROLE_READER, 0);
     static const uint64_t ENDS[] = {200, 150, 128, 64, 3};
     struct spec_lookup_result found[5];
     for (uint32_t i = 0; i < 5; i++) {
@@ -439,8 +432,7 @@ static void a_lease_of_one_rank_opens_another_ranks_rows(void **state)
     }
     rig_leave(&scheduler);
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
+    rig_end(&ranks[0], &prompt);
 }
 
 int main(void)

@@ -86,8 +86,7 @@ static void the_log_tells_of_its_beginning_and_its_end(void **state)
     struct rig rig;
     struct lines lines;
     struct prompt prompt = rig_prompt(1, 0, 0, 250);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     listen(&rig, &lines);
     bypass(&rig, SPEC_BYPASS_END); /* there is none */
     bypass(&rig, 0);
@@ -104,8 +103,7 @@ static void the_log_tells_of_its_beginning_and_its_end(void **state)
     bypass(&rig, 2 * MS);
     expect_lines(&rig, &lines, EXPECTED, sizeof(EXPECTED) / sizeof(EXPECTED[0]));
     assert_int_equal(atomic_load(&rig.conn->log.dropped), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- When it ends --------------------------------------------------------------------------- */
@@ -115,8 +113,7 @@ static void its_deadline_is_kept_to_the_nanosecond(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 100);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint64_t ns = 2; ns < 3000 * MS; ns = ns * 7 + 1) {
         bypass(&rig, ns);
@@ -142,8 +139,7 @@ static void its_deadline_is_kept_to_the_nanosecond(void **state)
     bypass(&rig, 0);
     bypass(&rig, SPEC_BYPASS_END);
     assert_int_equal(found(&rig, &prompt), 100);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Other work's deadline_ns is not looked at, and what is refused has begun no bypass. */
@@ -152,8 +148,7 @@ static void what_is_refused_begins_none(void **state)
     (void)state;
     struct rig rig;
     struct lines lines;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     listen(&rig, &lines);
     assert_int_equal(maintain(&rig, SPEC_MAINTAIN_CHECKPOINT, 1000), SPEC_OK);
     rig_background(&rig);
@@ -180,8 +175,7 @@ static void what_hangs_on_a_dropped_pass_is_counted_with_it(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 250);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     const struct sc_plugin_stats *stats = &rig.conn->stats;
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &prompt, 0, 64)), SPEC_OK);
@@ -203,8 +197,7 @@ static void what_hangs_on_a_dropped_pass_is_counted_with_it(void **state)
     assert_int_equal(count_of(&stats->unadmitted_chunks), 0);
     assert_int_equal(count_of(&stats->over_budget_chunks), 0);
     assert_int_equal(count_of(&stats->dropped_chunks), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A step that is aborted and run again after the bypass hangs on nothing that was dropped. */
@@ -214,8 +207,7 @@ static void an_aborted_pass_may_be_stored_afterwards(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 100);
     spec_ticket none;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     bypass(&rig, 0);
     assert_int_equal(rig_store_layer(&rig, result.request, &prompt, 0, 100, 0, &none), SPEC_OK);
@@ -224,8 +216,7 @@ static void an_aborted_pass_may_be_stored_afterwards(void **state)
     assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &prompt, 0, 100)), SPEC_OK);
     rig_release(&rig, result.request);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Who was told of a miss computes what is stored; once the bypass has ended it is not written
@@ -235,8 +226,7 @@ static void what_was_there_is_not_written_again(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 200, 0, 200), longer = rig_prompt(1, 200, 0, 260);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     uint64_t row_bytes = store_stats(&rig).stored_row_bytes;
     bypass(&rig, 0);
@@ -249,9 +239,7 @@ static void what_was_there_is_not_written_again(void **state)
     rig_release(&rig, result.request);
     assert_int_equal(store_stats(&rig).stored_row_bytes, row_bytes / 200 * 260);
     assert_int_equal(rig_read(&rig, &longer, NULL), 260);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&longer);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &longer);
 }
 
 /* ---- Stage, attach -------------------------------------------------------------------------- */
@@ -273,8 +261,7 @@ static void what_is_being_staged_ends(void **state)
     struct prompt other = rig_prompt(3, 0, 0, 200);
     struct spec_lookup_result results[2], miss;
     spec_ticket tickets[2];
-    rig_init(&rig, true, HOST);
-    rig_open(&rig);
+    rig_begin(&rig, true, HOST);
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(rig_fill(&rig, &prompts[i]), SPEC_OK);
     rig_reopen(&rig);
@@ -306,8 +293,7 @@ static void what_is_being_staged_ends(void **state)
         rig_prompt_free(&prompts[i]);
     }
     assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &other);
 }
 
 static spec_status attach(struct rig *rig, const uint8_t *lease,
@@ -326,8 +312,7 @@ static void a_reader_without_a_store_refuses_leases_too(void **state)
     struct prompt prompt = rig_prompt(1, 0, 0, 100);
     struct spec_lookup_result result, attached;
     rig_init(&writer, true, "");
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     uint8_t lease[64] = {1, 2, 3};
     assert_int_equal(attach(&reader, lease, &attached), SPEC_OK);
     assert_int_equal(attached.state, SPEC_LOOKUP_PENDING);
@@ -348,8 +333,7 @@ static void a_reader_without_a_store_refuses_leases_too(void **state)
     rig_release(&reader, attached.request);
     rig_release(&writer, result.request);
     rig_leave(&reader);
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &prompt);
 }
 
 /* ---- What works in the background ------------------------------------------------------------ */
@@ -359,8 +343,7 @@ static void merges_wait(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 1000, 0, 12);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     decode(&rig, result.request, &prompt, 0, 12);
     bypass(&rig, 100 * MS);
@@ -374,8 +357,7 @@ static void merges_wait(void **state)
     assert_int_equal(merged(&rig), 1);
     assert_int_equal(store_stats(&rig).piece_count, 1);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 12);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* All layers; a twentieth of the rows exactly. */
@@ -443,8 +425,7 @@ static void a_close_meanwhile_ends_what_waits(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 200);
     for (uint32_t is_sim = 0; is_sim < 2; is_sim++) {
-        rig_init(&rig, is_sim == 1, "\"select\": {\"retain_ppm\": 250000}, " HOST);
-        rig_open(&rig);
+        rig_begin(&rig, is_sim == 1, "\"select\": {\"retain_ppm\": 250000}, " HOST);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         rig_reopen(&rig);
         struct spec_lookup_result result = rig_lookup(&rig, &prompt);

@@ -179,8 +179,7 @@ static void press(struct rig *rig)
 
 static struct spec_stats stats_of(struct rig *rig)
 {
-    struct sc_store_stats store;
-    sc_store_stats(rig->conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(rig);
     return (struct spec_stats){
         .coarsened_chunks = atomic_load(&rig->conn->stats.coarsened_chunks),
         .coarse_only_chunks = store.coarse_pieces,
@@ -190,9 +189,7 @@ static struct spec_stats stats_of(struct rig *rig)
 
 static struct prompt open_filled(struct rig *rig, const char *extra, uint64_t count)
 {
-    rig_init(rig, true, extra);
-    rig_shape(rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, extra, 3, 2, 32, SPEC_DTYPE_F16);
     struct prompt prompt = rig_prompt(1, 0, 0, count);
     fill(rig, &prompt);
     return prompt;
@@ -203,9 +200,7 @@ static struct prompt open_front_gone(struct rig *rig, uint32_t layers)
 {
     struct prompt whole = rig_prompt(1, 0, 0, 400);
     struct prompt front = {256, whole.tokens, whole.history};
-    rig_init(rig, true, LAYERED ", \"lease_ns_max\": 0");
-    rig_shape(rig, layers, 2, 32, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, LAYERED ", \"lease_ns_max\": 0", layers, 2, 32, SPEC_DTYPE_F16);
     fill(rig, &front);
     press(rig);
     fill(rig, &whole);
@@ -272,8 +267,7 @@ static void rows_that_went_are_delivered_as_codes_and_it_is_said(void **state)
             assert_int_equal(sc_store_checkpoint(rig.conn->store, NULL), SPEC_OK);
         rig_reopen(&rig);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* From the back (load/ends.h), rows come as they were stored, or not at all. */
@@ -322,8 +316,7 @@ static void what_is_loaded_from_the_back_ends_above_rows_that_went(void **state)
             rig_area_free(&areas[layer]);
         }
         rig_release(&rig, found.request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -333,9 +326,7 @@ static void codes_of_more_than_an_operation_are_read_in_several(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, LONG_CODES);
-    rig_shape(&rig, 2, 2, 128, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, LONG_CODES, 2, 2, 128, SPEC_DTYPE_F16);
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
     fill(&rig, &prompt);
     assert_int_equal(read_rows(&rig, &prompt, 0).exact, 0);
@@ -351,8 +342,7 @@ static void codes_of_more_than_an_operation_are_read_in_several(void **state)
         rig.op = opened % 2 == 0 ? "64KiB" : NULL;
         rig_open(&rig);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* So are those that stand beside their rows: no row is exact for want of room for its codes. */
@@ -374,8 +364,7 @@ static void codes_of_more_than_an_operation_need_no_rows(void **state)
     got = read_rows(&rig, &prompt, 50000);
     assert_int_equal(got.status, SPEC_OK);
     assert_int_equal(got.exact, 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Who needs rows has a miss, computes them, and stores them in the place of codes. */
@@ -399,8 +388,7 @@ static void who_needs_rows_misses_and_brings_them_back(void **state)
     struct got got = read_rows(&rig, &prompt, 1000000);
     assert_int_equal(got.exact, 300);
     assert_int_equal(got.delivered.kind, SPEC_PROVENANCE_EXACT);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Rows behind what went are exact ones, and are computed on what is not. */
@@ -449,8 +437,7 @@ static void rows_that_went_are_not_told_as_stored_to_who_needs_them(void **state
     rig_release(&rig, result.request);
     assert_stored(&rig, &prompt, 0, 300); /* what hung on codes alone went with them */
     assert_stored(&rig, &prompt, SPEC_LOOKUP_REQUIRE_EXACT, 300);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static void what_is_stored_on_codes_alone_is_lossy_and_has_rows(void **state)
@@ -467,8 +454,7 @@ static void what_is_stored_on_codes_alone_is_lossy_and_has_rows(void **state)
     got = read_rows(&rig, &whole, 0);
     assert_int_equal(got.exact, 0);
     assert_int_equal(lookup_exact(&rig, &whole), 0);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* Queries that are no numbers rank nothing; and rows that went are not asked for. */
@@ -508,8 +494,7 @@ static void queries_that_are_no_numbers_choose_rows_that_are_there(void **state)
     rig_area_free(&area);
     rig_release(&rig, result.request);
     assert_int_equal(read_rows(&rig, &whole, 1000000).exact, 144); /* nothing was dropped */
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* What went is scored beside the rest, which takes its share of that; it has no averages itself. */
@@ -540,8 +525,7 @@ static void rows_that_went_have_no_averages(void **state)
     assert_true(fabsf(share - 144 / 400.0f) < 1e-3f);
     rig_area_free(&area);
     rig_release(&rig, result.request);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* ---- Who keeps rows ------------------------------------------------------------------------- */
@@ -575,8 +559,7 @@ static void a_request_keeps_the_rows_that_it_was_promised(void **state)
     }
     press(&rig);
     assert_true(stats_of(&rig).coarsened_chunks > 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Another process attaches a lease that was given before: rows, for as long as it lasts. */
@@ -637,8 +620,7 @@ static void a_lease_reads_rows_to_its_end(void **state)
             assert_int_equal(result.provenance.held, SPEC_HELD_COARSE_ONLY);
         rig_leave(reader);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &prompt);
 }
 
 /* A checkpoint syncs with the log's lock held, for ever: neither who holds the index' lock to find
@@ -669,9 +651,7 @@ static void nobody_waits_for_a_log_that_syncs(void **state)
     pthread_mutex_unlock(&rig.conn->store->log.lock);
     (void)alarm(0);
     assert_int_equal(read_rows(&rig, &prompt, 1000000).matched, 200);
-    rig_prompt_free(&other);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &other, &prompt);
 }
 
 /* Who reads rows on a promise that is over finds others in their place. It has not heard yet that
@@ -682,8 +662,7 @@ static void rows_that_a_late_reader_misses_cost_no_codes(void **state)
     struct rig writer, reader;
     struct prompt prompt = open_filled(&writer, LAYERED ", \"lease_ns_max\": 1000000000", 200);
     struct prompt other = rig_prompt(2, 0, 0, 500);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     struct spec_lookup_result found = rig_lookup(&reader, &prompt);
     assert_int_equal(found.matched_tokens, 200);
     rig_pass_ns(&reader, 1000000); /* the device is one: what lookup began ends first */
@@ -708,9 +687,7 @@ static void rows_that_a_late_reader_misses_cost_no_codes(void **state)
     rig_reopen(&reader);
     assert_int_equal(read_rows(&reader, &prompt, 0).matched, 200);
     rig_leave(&reader);
-    rig_prompt_free(&other);
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &other, &prompt);
 }
 
 /* But codes that it finds damaged are void to all. */
@@ -730,8 +707,7 @@ static void codes_that_a_reader_finds_damaged_go(void **state)
     assert_int_equal(read_rows(&writer, &prompt, 0).matched, 64);
     assert_int_equal(stats_of(&writer).coarse_only_chunks, 1);
     rig_leave(&reader);
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &prompt);
 }
 
 /* What another rank has as codes alone is a miss to who needs rows, and said to who does not. */
@@ -772,8 +748,7 @@ static void another_rank_may_have_codes_alone(void **state)
         rig_open(&rigs[0]);
     }
     rig_leave(&rigs[1]);
-    rig_prompt_free(&prompt);
-    rig_done(&rigs[0]);
+    rig_end(&rigs[0], &prompt);
 }
 
 /* ---- Damage --------------------------------------------------------------------------------- */
@@ -797,8 +772,7 @@ static void damaged_codes_without_rows_are_a_failed_range(void **state)
         assert_int_equal(got.matched, chunk * 64);
         rig_reopen(&rig);
         assert_int_equal(read_rows(&rig, &prompt, 50000).matched, chunk * 64);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -823,8 +797,7 @@ static void rows_go_when_the_piece_that_kept_them_has_gone(void **state)
     damage_codes(&rig, &prompt, 4, 1);
     press(&rig);
     assert_rest_was_given(&rig, &prompt);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Codes that could not be looked at, for once, say nothing about the extent. */
@@ -841,8 +814,7 @@ static void codes_that_could_not_be_looked_at_are_looked_at_again(void **state)
             assert_int_equal(atomic_load(&rig.conn->fault.fired[KINDS[kind]]), 1);
             sc_fault_arm(&rig.conn->fault, KINDS[kind], INT64_MAX);
             assert_rest_was_given(&rig, &prompt);
-            rig_prompt_free(&prompt);
-            rig_done(&rig);
+            rig_end(&rig, &prompt);
         }
 }
 
@@ -866,8 +838,7 @@ static void a_read_that_fails_behind_codes_alone_leaves_them(void **state)
         codes_failed += got.matched == 0;
         rows_failed += got.matched == 256;
         assert_true(got.matched == (fired == 0 ? 400 : got.matched == 0 ? 0 : 256));
-        rig_prompt_free(&whole);
-        rig_done(&rig);
+        rig_end(&rig, &whole);
     }
     assert_true(codes_failed > 0);
     assert_true(rows_failed > 0);
@@ -912,8 +883,7 @@ static void rows_that_fail_behind_codes_alone_fail_to_all(void **state)
     assert_int_equal(got.status, SPEC_OK);
     assert_int_equal(got.matched, 256);
     assert_int_equal(stats_of(&rig).coarse_only_chunks, 4);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* ---- The order ------------------------------------------------------------------------------ */
@@ -939,8 +909,7 @@ static struct kept kept_under_pressure(const char *extra)
         rig_prompt_free(&prompt);
         if (stats_of(&rig).evicted_chunks == 0)
             kept.coarsened = stats_of(&rig).coarsened_chunks; /* before any node went */
-        struct sc_store_stats store;
-        sc_store_stats(rig.conn->store, &store);
+        struct sc_store_stats store = rig_store_stats(&rig);
         assert_true(store.disk_bytes_used <= store.disk_bytes_max);
         rig_check_index(&rig);
     }
@@ -984,9 +953,7 @@ static void a_conversation_gives_its_rows_up_before_its_end_goes(void **state)
     struct rig rig;
     struct prompt whole = rig_prompt(1, 128, 0, 400);
     struct prompt other = rig_prompt(1, 128, 5, 200);
-    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
-    rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, LAYERED ", \"lease_ns_max\": 0", 3, 2, 128, SPEC_DTYPE_F16);
     for (uint64_t end = 128; end <= 400; end += 136) {
         struct prompt turn = {end, whole.tokens, whole.history};
         fill(&rig, &turn);
@@ -1006,18 +973,14 @@ static void a_conversation_gives_its_rows_up_before_its_end_goes(void **state)
     assert_int_equal(read_rows(&rig, &front, 1000000).exact, 128);
     press(&rig);
     assert_true(stats_of(&rig).evicted_chunks > 0);
-    rig_prompt_free(&other);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &other, &whole);
 }
 
 /* Prompts of seeds 0 .. count, all of whose rows went, in this order of use, and of the first one
  * more. A new one of seed 100 is stored behind them. */
 static struct prompt open_spent(struct rig *rig, uint64_t count)
 {
-    rig_init(rig, true, LAYERED ", \"lease_ns_max\": 0");
-    rig_shape(rig, 3, 2, 128, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, LAYERED ", \"lease_ns_max\": 0", 3, 2, 128, SPEC_DTYPE_F16);
     for (uint64_t seed = 0; seed < count; seed++) {
         struct prompt prompt = rig_prompt(seed, 0, 0, 150);
         fill(rig, &prompt);
@@ -1059,9 +1022,7 @@ static void a_request_finds_room_behind_what_it_holds(void **state)
         rig_release(&rig, holds.request);
         assert_int_equal(tokens_kept(&rig, held == 0 ? 100 : 4), 150);
         rig_check_index(&rig);
-        rig_prompt_free(&last);
-        rig_prompt_free(&fresh);
-        rig_done(&rig);
+        rig_end(&rig, &last, &fresh);
     }
 }
 
@@ -1080,8 +1041,7 @@ static void a_full_index_keeps_what_was_stored_just_now(void **state)
     assert_int_equal(tokens_kept(&rig, 100), 150);
     assert_int_equal(tokens_kept(&rig, 4), 150);
     assert_int_equal(tokens_kept(&rig, 1), 0);
-    rig_prompt_free(&fresh);
-    rig_done(&rig);
+    rig_end(&rig, &fresh);
 }
 
 /* What has no rows and is used stays longer than what was used before it, though much goes at
@@ -1102,8 +1062,7 @@ static void a_use_keeps_what_has_codes_alone(void **state)
     assert_int_equal(tokens_kept(&rig, 100), 150);
     assert_int_equal(tokens_kept(&rig, 2), 150);
     assert_true(tokens_kept(&rig, 3) < 150);
-    rig_prompt_free(&fresh);
-    rig_done(&rig);
+    rig_end(&rig, &fresh);
 }
 
 /* A pass that would not fit with its codes though all else went finds no room, and costs nobody
@@ -1113,9 +1072,7 @@ static void nothing_goes_for_what_never_fits(void **state)
     (void)state;
     static const uint64_t COUNT[] = {1200, 1400, 3000}; /* of 3 KiB; 4 MiB are there for all */
     struct rig rig;
-    rig_init(&rig, true, LAYERED ", " SMALL);
-    rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, LAYERED ", " SMALL, 3, 2, 128, SPEC_DTYPE_F16);
     struct prompt small = rig_prompt(1, 0, 0, 150);
     fill(&rig, &small);
     for (uint32_t i = 0; i < 3; i++) {
@@ -1135,9 +1092,7 @@ static void nothing_goes_for_what_never_fits(void **state)
     struct spec_lookup_result result = rig_lookup(&rig, &fits);
     assert_int_equal(result.matched_tokens, 400);
     rig_release(&rig, result.request);
-    rig_prompt_free(&fits);
-    rig_prompt_free(&small);
-    rig_done(&rig);
+    rig_end(&rig, &fits, &small);
 }
 
 static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt *prompt,
@@ -1202,17 +1157,15 @@ static void no_order_of_things_leaves_a_disk_full(void **state)
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct rig rig;
         spec_request held[4] = {0};
-        rig_init(&rig, true, seed % 2 == 0 ? LAYERED ", " SMALL : LAYERED ", " LEASED);
-        rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, seed % 2 == 0 ? LAYERED ", " SMALL : LAYERED ", " LEASED, 3, 2,
+                        128, SPEC_DTYPE_F16);
         uint64_t random = seed;
         for (uint32_t i = 0; i < 120; i++) {
             random = rig_mix(random + i);
             random_step(&rig, random, held);
             if (random >> 60 < 8)
                 rig_background(&rig);
-            struct sc_store_stats store;
-            sc_store_stats(rig.conn->store, &store);
+            struct sc_store_stats store = rig_store_stats(&rig);
             assert_true(store.disk_bytes_used <= store.disk_bytes_max);
         }
         for (uint32_t i = 0; i < 4; i++)
@@ -1231,8 +1184,7 @@ static void no_order_of_things_leaves_a_disk_full(void **state)
         rig_check_index(&rig);
         evicted += stats_of(&rig).evicted_chunks;
         coarsened += stats_of(&rig).coarsened_chunks;
-        rig_prompt_free(&last);
-        rig_done(&rig);
+        rig_end(&rig, &last);
     }
     print_message("%lu chunks gave their rows up, %lu went\n", coarsened, evicted);
     assert_true(evicted > 100 && coarsened > 100);
@@ -1253,8 +1205,7 @@ static void rows_go_only_where_it_was_asked_for(void **state)
         press(&rig);
         assert_int_equal(stats_of(&rig).coarsened_chunks, 0);
         assert_true(stats_of(&rig).evicted_chunks > 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 

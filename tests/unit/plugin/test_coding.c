@@ -440,8 +440,7 @@ static void what_is_not_known_is_said_once(void **state)
         struct prompt prompt = rig_prompt(1, 0, 0, 100);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(lines, CASES[i].lines);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -913,9 +912,8 @@ static void who_learns_nothing_writes_nothing(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
-    rig_init(&rig, true, "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\"}");
-    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\"}",
+                    3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
         static const float QUERIES[32][4 * 32];
@@ -934,8 +932,7 @@ static void who_learns_nothing_writes_nothing(void **state)
         sc_store_stats(rig.conn->store, &after);
         assert_int_equal(before.log_bytes, after.log_bytes);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

@@ -90,11 +90,8 @@ static void world_begin(struct world *world, struct device_host *host, const cha
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct area area = world_area(world, 0, 130, layer);
         theres[layer] = there_make(host, &area);
-        const struct spec_store_params params = {.struct_size = sizeof(params),
-                                                 .request = request,
-                                                 .layer = layer,
-                                                 .token_count = 130,
-                                                 .memory = &area.memory};
+        const struct spec_store_params params =
+            rig_store_params(request, layer, 0, 130, &area.memory);
         assert_int_equal(sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
         device_ok(host->cu->cuMemcpyHtoDAsync(theres[layer].at, theres[layer].pinned,
                                               theres[layer].bytes, host->stream));
@@ -346,8 +343,7 @@ static void what_finds_no_room_is_given_up(void **state)
         desk_store_pass(&desk, DENSE);
         desk_assert_stored(&desk);
         desk_assert_idle(&desk);
-        for (uint32_t i = 0; i < PASSES; i++)
-            rig_prompt_free(&prompts[i]);
+        rig_prompts_free_all(prompts, PASSES);
         desk_close(&desk);
     }
 }

@@ -42,8 +42,7 @@ static void scene_open(struct scene *scene, enum fake_policy policy, uint64_t se
 
 static void scene_close(struct scene *scene)
 {
-    rig_prompt_free(&scene->prompt);
-    rig_done(&scene->rig);
+    rig_end(&scene->rig, &scene->prompt);
     device_host_close(&scene->host);
     device_assert_clean("tails");
 }

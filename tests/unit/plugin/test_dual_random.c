@@ -43,8 +43,7 @@ static uint64_t below(struct scene *scene, uint64_t bound)
 
 static struct sc_store_stats stats_of(const struct rig *rig)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(rig);
     return stats;
 }
 
@@ -187,12 +186,8 @@ static void request_store(struct scene *scene, struct open_request *request)
         return;
     for (uint32_t layer = 0; layer < LAYERS && status == SPEC_OK; layer++) {
         struct area area = world_area(view, request->matched, end - request->matched, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = request->request,
-                                           .layer = layer,
-                                           .first_token = request->matched,
-                                           .token_count = end - request->matched,
-                                           .memory = &area.memory};
+        struct spec_store_params params = rig_store_params(
+            request->request, layer, request->matched, end - request->matched, &area.memory);
         status = sc_plugin_store(rig->conn, &params, 1, &ticket, NULL);
         rig_area_free(&area);
     }
@@ -267,8 +262,7 @@ static void reopen(struct scene *scene)
     scene->ordered += stats_of(&scene->rigs[0]).ordered_pieces;
     rig_reopen(&scene->rigs[0]);
     if (scene->has_reader) {
-        rig_beside(&scene->rigs[1], &scene->rigs[0], SPEC_ROLE_READER, 0);
-        rig_open(&scene->rigs[1]);
+        rig_open_beside(&scene->rigs[1], &scene->rigs[0], SPEC_ROLE_READER, 0);
     }
     scene->has_rotted = false;
     views_follow(scene);
@@ -369,8 +363,7 @@ static void run(uint64_t seed, uint64_t steps, struct scene *sum)
         scene.rigs[0].op = "64KiB";
     rig_open(&scene.rigs[0]);
     if (scene.has_reader) {
-        rig_beside(&scene.rigs[1], &scene.rigs[0], SPEC_ROLE_READER, 0);
-        rig_open(&scene.rigs[1]);
+        rig_open_beside(&scene.rigs[1], &scene.rigs[0], SPEC_ROLE_READER, 0);
     }
     for (uint64_t p = 0; p < PROMPTS; p++)
         scene.views[p] = (struct world){

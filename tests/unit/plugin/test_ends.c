@@ -143,8 +143,7 @@ static void wide_done(struct wide *wide)
     free(wide->query);
     free(wide->columns);
     rig_area_free(&wide->area);
-    rig_prompt_free(&wide->prompt);
-    rig_done(&wide->rig);
+    rig_end(&wide->rig, &wide->prompt);
 }
 
 /* Stores what is not there, and waits for its codes. */
@@ -365,8 +364,7 @@ static void of_several_releases_one_is_it(void **state)
     pthread_barrier_t barrier;
     spec_request request = 0;
     uint64_t released = 0;
-    rig_init(&rig, false, "\"max_requests\": 2");
-    rig_open(&rig);
+    rig_begin(&rig, false, "\"max_requests\": 2");
     struct prompt prompt = rig_prompt(6, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(pthread_barrier_init(&barrier, NULL, RELEASERS + 1), 0);
@@ -389,8 +387,7 @@ static void of_several_releases_one_is_it(void **state)
     }
     assert_int_equal(released, ROUNDS);
     (void)pthread_barrier_destroy(&barrier);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

@@ -12,9 +12,7 @@ static uint64_t counter(const _Atomic uint64_t *value)
 /* Rows of 1 KiB, two layers: a prompt of n tokens takes 2n KiB. */
 static void open_small(struct rig *rig, bool is_sim, const char *extra)
 {
-    rig_init(rig, is_sim, extra);
-    rig_shape(rig, 2, 2, 64, SPEC_DTYPE_F32);
-    rig_open(rig);
+    rig_begin_shape(rig, is_sim, extra, 2, 2, 64, SPEC_DTYPE_F32);
 }
 
 #define SMALL "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"chunk_tokens\": 16"
@@ -38,8 +36,7 @@ static uint64_t read_one(struct rig *rig, uint64_t seed, uint64_t tokens)
 
 static void check_bounds(struct rig *rig)
 {
-    struct sc_store_stats store;
-    sc_store_stats(rig->conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(rig);
     assert_true(store.disk_bytes_used <= store.disk_bytes_max);
     rig_check_index(rig);
 }
@@ -190,8 +187,7 @@ static void what_requests_hold_stays(void **state)
     assert_int_equal(fill_one(&rig, 1000, 60), SPEC_OK);
     assert_int_equal(read_one(&rig, 1000, 60), 60);
     assert_true(counter(&rig.conn->stats.evicted_chunks) > 0);
-    for (uint64_t i = 0; i < count; i++)
-        rig_prompt_free(&prompts[i]);
+    rig_prompts_free_all(prompts, count);
     rig_done(&rig);
 }
 
@@ -211,8 +207,7 @@ static void what_is_evicted_is_reused_after_the_lease(void **state)
     uint64_t seed = 0;
     while (fill_one(&rig, seed, 60) == SPEC_OK)
         assert_true(++seed < 200);
-    struct sc_store_stats store;
-    sc_store_stats(rig.conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(&rig);
     assert_true(store.quarantine_bytes > 0);
     assert_true(store.disk_bytes_used <= store.disk_bytes_max);
     uint64_t evicted = counter(&rig.conn->stats.evicted_chunks);
@@ -323,8 +318,7 @@ static void what_no_lookup_finds_goes_first(void **state)
     for (uint64_t seed = 0; seed < 11; seed++)
         refused += fill_one(&rig, seed, 60) != SPEC_OK;
     assert_true(refused < 3);
-    struct sc_store_stats store;
-    sc_store_stats(rig.conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(&rig);
     assert_true(store.evicted_pieces > 0);
     assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0); /* none of ours */
     for (uint64_t seed = 11 - refused; seed-- > 0;)

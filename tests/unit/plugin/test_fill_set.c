@@ -76,8 +76,7 @@ static void a_restart_keeps_the_cut(void **state)
     rig_background(&rig);
     rig_reopen(&rig);
     assert_int_equal(promised(&rig, &prompt), n);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* What is known from before gives way to what is seen. */
@@ -96,8 +95,7 @@ static void a_restart_on_another_device_is_found_out(void **state)
     for (uint32_t i = 0; i < 6; i++)
         serve(&rig, &prompt, TOKEN_NS);
     assert_in_range(promised(&rig, &prompt), TOKENS / 10, TOKENS * 3 / 10); /* a fifth */
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Killed: what was measured is in the log before it is closed. */
@@ -110,13 +108,11 @@ static void what_was_measured_is_written_while_it_runs(void **state)
     struct prompt prompt = plain(1, TOKENS);
     serve(&rigs[0], &prompt, TOKEN_NS);
     rig_pass_ns(&rigs[0], 6 * SECOND);
-    rig_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
-    rig_open(&rigs[1]);
+    rig_open_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
     meet(rigs, 2);
     assert_int_equal(promised(&rigs[1], &prompt), promised(&rigs[0], &prompt));
     rig_leave(&rigs[1]);
-    rig_prompt_free(&prompt);
-    rig_done(&rigs[0]);
+    rig_end(&rigs[0], &prompt);
 }
 
 /* Another model computes in another time. */
@@ -138,8 +134,7 @@ static void another_model_knows_nothing_of_it(void **state)
     rig.layers = LAYERS;
     rig_open(&rig);
     assert_true(sc_plugin_fill_estimate(rig.conn, &estimate));
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- Sets ----------------------------------------------------------------------------------- */
@@ -191,8 +186,7 @@ static void set_teach(struct rig *rigs, uint64_t token_ns)
     set_store(rigs, &other, token_ns);
     assert_int_equal(serve(&rigs[RANK_0], &prompt, token_ns).matched, TOKENS - 1);
     meet(rigs, SET);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
+    rig_prompts_free(&prompt, &other);
 }
 
 /* At every moment, from before anything is known on, while computing gets slower and faster. */
@@ -225,8 +219,7 @@ static void all_of_a_set_promise_the_same(void **state)
         }
     }
     assert_in_range(changes, 4, 8); /* one a note, and not at every look */
-    for (uint32_t i = 0; i < PROMPTS; i++)
-        rig_prompt_free(&prompts[i]);
+    rig_prompts_free_all(prompts, PROMPTS);
     set_done(rigs);
 }
 
@@ -360,8 +353,7 @@ static void the_largest_numbers_do_no_harm(void **state)
     begin(&rigs[0], CUT);
     struct prompt prompt = plain(1, TOKENS);
     assert_int_equal(rig_fill(&rigs[0], &prompt), SPEC_OK);
-    rig_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
-    rig_open(&rigs[1]);
+    rig_open_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
     for (uint32_t i = 0; i < 512; i++) {
         double most = 1e15, least = i & 256 ? 0 : 1e-300;
         struct sc_plugin_fill_note note = {
@@ -389,8 +381,7 @@ static void the_largest_numbers_do_no_harm(void **state)
         assert_true(is->token_ns >= 0 && is->position_ns >= 0 && is->byte_ns >= 0);
     }
     rig_leave(&rigs[1]);
-    rig_prompt_free(&prompt);
-    rig_done(&rigs[0]);
+    rig_end(&rigs[0], &prompt);
 }
 
 /* A wall clock that is set back or forward delays nobody by more than the usual second. */
@@ -489,8 +480,7 @@ static void a_log_that_takes_nothing_changes_nothing(void **state)
     meet(rigs, SET);
     pass_all(rigs, SET, 2 * SECOND);
     assert_in_range(set_promised(rigs, &prompt), TOKENS * 4 / 10, TOKENS * 6 / 10);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
+    rig_prompts_free(&prompt, &other);
     set_done(rigs);
 }
 
@@ -615,11 +605,9 @@ static void a_forked_child_writes_no_note(void **state)
     assert_true(sc_plugin_agreed_get(&rigs[0].conn->fill.agreed, &note));
     assert_true(note.next.token_ns == 3000.0);
     assert_int_equal(notes_of(&rigs[0]), 1);
-    struct sc_store_stats stats;
-    sc_store_stats(rigs[0].conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&rigs[0]);
     assert_int_equal(stats.corrupt_records, 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rigs[0]);
+    rig_end(&rigs[0], &prompt);
 }
 
 int main(void)

@@ -11,9 +11,7 @@
 /* Rows of 1 KiB, two layers. */
 static void open_small(struct rig *rig, bool is_sim)
 {
-    rig_init(rig, is_sim, SMALL);
-    rig_shape(rig, 2, 2, 64, SPEC_DTYPE_F32);
-    rig_open(rig);
+    rig_begin_shape(rig, is_sim, SMALL, 2, 2, 64, SPEC_DTYPE_F32);
 }
 
 static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt *prompt,
@@ -163,8 +161,7 @@ static void hints_are_checked(void **state)
     params.priority = 77;
     assert_int_equal(sc_plugin_lookup(rig.conn, &params, &result, NULL), SPEC_OK);
     rig_release(&rig, result.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 struct caller {

@@ -14,8 +14,7 @@
 
 static uint64_t bytes_read(const struct world *world)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&world->rig);
     return stats.read_bytes;
 }
 

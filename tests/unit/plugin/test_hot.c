@@ -21,8 +21,7 @@ static void config_of(char *config, uint64_t bytes, const char *preset, const ch
 
 static struct sc_store_stats stats_of(const struct world *world)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&world->rig);
     return stats;
 }
 

@@ -199,8 +199,7 @@ static void what_was_stored_before_gets_codes(void **state)
     wait_for_codes(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 0);
-    struct sc_store_stats stats;
-    sc_store_stats(world.rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&world.rig);
     assert_int_equal(stats.built_pieces, 0);
     world_done(&world);
 }
@@ -431,12 +430,8 @@ static void store_more(struct world *world, uint64_t end)
     assert_int_equal(result.matched_tokens, world->matched);
     for (uint32_t layer = 0; layer < rig->layers; layer++) {
         struct area area = world_area(world, world->matched, end - world->matched, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .first_token = world->matched,
-                                           .token_count = end - world->matched,
-                                           .memory = &area.memory};
+        struct spec_store_params params = rig_store_params(result.request, layer, world->matched,
+                                                           end - world->matched, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
     }

@@ -709,8 +709,7 @@ static void codes_alone_are_what_their_table_says(void **state)
     sc_plugin_evict_ask(world.rig.conn, 1);
     rig_background(&world.rig);
     for (uint32_t opened = 0; opened < 2; opened++) {
-        struct sc_store_stats stats;
-        sc_store_stats(world.rig.conn->store, &stats);
+        struct sc_store_stats stats = rig_store_stats(&world.rig);
         assert_int_equal(stats.coarse_pieces, 5);
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             static struct told told[SLABS_MAX];
@@ -885,8 +884,7 @@ static void aim_by_queries(struct shot *shot, spec_ticket ticket, uint32_t ppm, 
 
 static uint64_t corrupt_rows(const struct world *world)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&world->rig);
     return stats.corrupt_rows;
 }
 
@@ -1521,11 +1519,8 @@ static void a_raw_slab_is_exact_beside_planes(void **state)
             uint8_t *base = part == 0 ? area.memory.k_base : area.memory.v_base;
             if (layer == 1)
                 memset(base + where, 0x7f, 2); /* NaN */
-            struct spec_store_params params = {.struct_size = sizeof(params),
-                                               .request = request,
-                                               .layer = layer,
-                                               .token_count = world.matched,
-                                               .memory = &area.memory};
+            struct spec_store_params params =
+                rig_store_params(request, layer, 0, world.matched, &area.memory);
             assert_int_equal(sc_plugin_store(world.rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
             rig_area_free(&area);
         }

@@ -12,8 +12,7 @@ static spec_status maintain(struct rig *rig, uint32_t flags)
 
 static uint64_t checkpoints(struct rig *rig)
 {
-    struct sc_store_stats store;
-    sc_store_stats(rig->conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(rig);
     return store.checkpoints;
 }
 
@@ -28,8 +27,7 @@ static void flags_are_checked(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     static const struct {
         uint32_t flags;
         spec_status status;
@@ -58,8 +56,7 @@ static void a_checkpoint_runs_in_the_background(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16");
     for (uint64_t seed = 0; seed < 10; seed++)
         fill(&rig, seed, 50);
     rig_background(&rig);
@@ -85,9 +82,8 @@ static void evict_makes_an_eighth_free(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\"");
-    rig_shape(&rig, 2, 2, 64, SPEC_DTYPE_F32);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\"", 2, 2, 64,
+                    SPEC_DTYPE_F32);
     struct sc_store_room room;
     sc_store_room(rig.conn->store, &room);
     uint64_t seed = 0;
@@ -171,8 +167,7 @@ static void memory_that_the_index_needs_next_is_made_ready(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16, \"index_bytes_max\": \"256MiB\"");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16, \"index_bytes_max\": \"256MiB\"");
     rig_close(&rig);
     struct spec_model model = rig_model(&rig);
     struct spec_open_params params = {

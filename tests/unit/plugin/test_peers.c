@@ -37,16 +37,14 @@ static void a_reader_finds_what_its_writer_stores(void **state)
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
     rig_open(&writer);
     store_prefix(&writer, &prompt, 100);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     assert_int_equal(matched(&reader, &prompt), 100); /* as of its open */
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
     assert_int_equal(matched(&reader, &prompt), 100);
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 300); /* and every row is right */
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 static void a_reader_may_be_there_before_the_store(void **state)
@@ -55,8 +53,7 @@ static void a_reader_may_be_there_before_the_store(void **state)
     struct rig writer, reader;
     sim_rig(&writer, "", 1);
     struct prompt prompt = rig_prompt(2, 0, 0, 130);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     assert_int_equal(matched(&reader, &prompt), 0);
     rig_pass_ns(&reader, TURN);
     assert_int_equal(matched(&reader, &prompt), 0);
@@ -65,8 +62,7 @@ static void a_reader_may_be_there_before_the_store(void **state)
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 130);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 static void a_reader_stores_nothing(void **state)
@@ -77,16 +73,14 @@ static void a_reader_stores_nothing(void **state)
     struct prompt prompt = rig_prompt(3, 0, 0, 64);
     spec_ticket ticket = 77;
     rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     struct spec_lookup_result result = rig_lookup(&reader, &prompt);
     assert_int_equal(rig_store_layer(&reader, result.request, &prompt, 0, 64, 0, &ticket),
                      SPEC_E_UNSUPPORTED);
     assert_int_equal(ticket, 77);
     rig_release(&reader, result.request);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 static void the_second_writer_is_refused_and_auto_reads(void **state)
@@ -106,8 +100,7 @@ static void the_second_writer_is_refused_and_auto_reads(void **state)
     assert_int_equal(second.conn->ranks.role, SPEC_ROLE_READER);
     assert_int_equal(rig_read(&second, &prompt, NULL), 64);
     rig_leave(&second);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* What a writer found bad is not promised by a reader either. */
@@ -119,8 +112,7 @@ static void a_dropped_piece_is_gone_in_the_reader(void **state)
     struct prompt prompt = rig_prompt(5, 0, 0, 256);
     rig_open(&writer);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     assert_int_equal(matched(&reader, &prompt), 256);
     struct spec_lookup_result result = rig_lookup(&writer, &prompt);
     sc_io_sim_fault_nth(writer.disk, SC_SIM_READ_EIO, 0);
@@ -135,8 +127,7 @@ static void a_dropped_piece_is_gone_in_the_reader(void **state)
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 256);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* Between two looks at the log more time passes than a promise may last. */
@@ -148,8 +139,7 @@ static void a_reader_that_has_not_looked_for_too_long_promises_nothing(void **st
     struct prompt prompt = rig_prompt(6, 0, 0, 100);
     rig_open(&writer);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     assert_int_equal(matched(&reader, &prompt), 100);
     rig_pass_ns(&reader, 9 * MS);
     assert_int_equal(matched(&reader, &prompt), 100);
@@ -161,8 +151,7 @@ static void a_reader_that_has_not_looked_for_too_long_promises_nothing(void **st
     assert_int_equal(matched(&writer, &prompt), 100); /* its own rows: pinned while promised */
     assert_int_equal(sc_plugin_follow_lag_ns(writer.conn), 0);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 static void without_leases_only_the_writer_promises(void **state)
@@ -179,12 +168,10 @@ static void without_leases_only_the_writer_promises(void **state)
     assert_int_equal(result.lease_expiry_ns, 0);
     assert_memory_equal(result.lease, none, sizeof(none));
     rig_release(&writer, result.request);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     assert_int_equal(matched(&reader, &prompt), 0);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* ---- Ranks ---------------------------------------------------------------------------------- */
@@ -225,9 +212,7 @@ static void a_lookup_promises_what_every_rank_has(void **state)
     rig_leave(&reader);
     rig_leave(&ranks[2]);
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
+    rig_end(&ranks[0], &prompt, &other);
 }
 
 static void the_minimum_is_cut_to_the_hosts_multiple_last(void **state)
@@ -251,8 +236,7 @@ static void the_minimum_is_cut_to_the_hosts_multiple_last(void **state)
     assert_int_equal(result.matched_tokens, 144);
     rig_release(&first, result.request);
     rig_leave(&second);
-    rig_done(&first);
-    rig_prompt_free(&prompt);
+    rig_end(&first, &prompt);
 }
 
 /* Ranks differ in layers, heads and number: rows of one never pass for another's. */
@@ -276,8 +260,7 @@ static void ranks_of_other_shapes_compare_and_load_their_own(void **state)
         assert_int_equal(rig_read(&ranks[i], &prompt, NULL), 100);
     }
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
+    rig_end(&ranks[0], &prompt);
 }
 
 static void another_models_rank_promises_nothing(void **state)
@@ -298,8 +281,7 @@ static void another_models_rank_promises_nothing(void **state)
         assert_int_equal(matched(&ranks[i], &prompt), 0);
     }
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
+    rig_end(&ranks[0], &prompt);
 }
 
 static void an_index_too_small_for_the_ranks_is_refused(void **state)
@@ -346,11 +328,9 @@ static void threads_follow_while_a_host_looks_up(void **state)
 {
     (void)state;
     struct rig writer, reader;
-    rig_init(&writer, false, "");
-    rig_open(&writer);
+    rig_begin(&writer, false, "");
     for (uint32_t round = 0; round < 5; round++) {
-        rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-        rig_open(&reader);
+        rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
         for (uint64_t i = 0; i < 6; i++) {
             struct prompt prompt = rig_prompt(20 + round, 0, 0, 40 * (i + 1));
             assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);

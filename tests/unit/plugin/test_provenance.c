@@ -35,8 +35,7 @@ static struct truth truth_of(uint64_t seed, uint64_t count)
 
 static void truth_free(struct truth *truth)
 {
-    rig_prompt_free(&truth->exact);
-    rig_prompt_free(&truth->pruned);
+    rig_prompts_free(&truth->exact, &truth->pruned);
 }
 
 static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt *prompt,
@@ -119,10 +118,7 @@ static struct rows load(struct rig *rig, const struct truth *truth, spec_request
     struct rows rows = {0};
     struct area area = rig_area(rig, count + 1);
     for (uint32_t layer = 0; layer < rig->layers && rows.status == SPEC_OK && count > 0; layer++) {
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = request,
-                                      .layer = layer,
-                                      .destination = &area.memory};
+        struct spec_important item = rig_item(request, layer, &area.memory);
         rows.status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
         if (rows.status == SPEC_OK)
             count_rows(rig, truth, &area, count, layer, &rows);
@@ -217,8 +213,7 @@ static void a_match_is_worth_its_worst_piece_also_later(void **state)
     (void)state;
     struct rig rig;
     struct truth truth = truth_of(1, 100);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     fill_path(&rig, &truth);
     check_path(&rig, &truth);
     rig_reopen(&rig);
@@ -235,10 +230,8 @@ static void readers_and_leases_say_the_same(void **state)
     (void)state;
     struct rig writer, reader;
     struct truth truth = truth_of(2, 100);
-    rig_init(&writer, true, CHUNKS);
-    rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, CHUNKS);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     fill_path(&writer, &truth);
     rig_pass_ns(&reader, TURN);
     check_path(&reader, &truth);
@@ -266,8 +259,7 @@ static void a_rank_set_is_worth_its_worst_rank(void **state)
     rig_init(&first, true, CHUNKS);
     first.rank_count = 2;
     rig_open(&first);
-    rig_beside(&second, &first, SPEC_ROLE_WRITER, 1);
-    rig_open(&second);
+    rig_open_beside(&second, &first, SPEC_ROLE_WRITER, 1);
     struct rig *rigs[] = {&first, &second};
     for (uint32_t i = 0; i < 2; i++) { /* a lookup promises nothing yet: the pass is whole */
         struct spec_lookup_result result = rig_lookup(rigs[i], &truth.exact);
@@ -302,8 +294,7 @@ static void what_comes_between_layers_counts(void **state)
         struct rig rig;
         spec_ticket ticket = 0;
         struct truth truth = truth_of(4, 64);
-        rig_init(&rig, true, CHUNKS);
-        rig_open(&rig);
+        rig_begin(&rig, true, CHUNKS);
         struct spec_lookup_result result = rig_lookup(&rig, &truth.exact);
         for (uint32_t layer = 0; layer < rig.layers; layer++) {
             assert_int_equal(
@@ -330,8 +321,7 @@ static void down_a_path_it_never_improves(void **state)
     (void)state;
     struct rig rig;
     struct truth truth = truth_of(5, 96);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     assert_int_equal(store_as(&rig, &truth.exact, 0, SHARED, 0, &EXACT), SPEC_OK);
     assert_int_equal(store_as(&rig, &truth.exact, SHARED, 64, 0, &PRUNED), SPEC_OK);
     assert_int_equal(store_as(&rig, &truth.exact, 64, 96, 0, &EXACT), SPEC_OK); /* all delivered */
@@ -358,8 +348,7 @@ static void a_parent_that_got_worse_makes_its_child_worse(void **state)
     (void)state;
     struct rig rig;
     struct truth truth = truth_of(6, 96);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     assert_int_equal(store_as(&rig, &truth.exact, 0, 48, 0, &EXACT), SPEC_OK);
     spec_request child = lookup_as(&rig, &truth.exact, 0, 48).request;
     struct sc_plugin_request *open = sc_plugin_request_find(rig.conn, child);
@@ -387,8 +376,7 @@ static void check_refused(const char *extra, const struct spec_provenance *what,
 {
     struct rig rig;
     struct truth truth = truth_of(7, 96);
-    rig_init(&rig, true, extra);
-    rig_open(&rig);
+    rig_begin(&rig, true, extra);
     assert_int_equal(store_as(&rig, &truth.exact, 0, 48, 0, &EXACT), SPEC_OK);
     rig_settle(&rig);
     struct sc_store_stats before, after;
@@ -448,8 +436,7 @@ static void the_better_is_found_and_the_worse_goes(void **state)
     for (uint64_t end = SHARED + 1; end <= 96; end += 7) {
         struct rig rig;
         struct truth truth = truth_of(8, 96);
-        rig_init(&rig, true, CHUNKS ", \"lease_ns_max\": 0");
-        rig_open(&rig);
+        rig_begin(&rig, true, CHUNKS ", \"lease_ns_max\": 0");
         assert_int_equal(store_as(&rig, &truth.exact, 0, SHARED, 0, &EXACT), SPEC_OK);
         struct sc_store_stats lone, after;
         sc_store_stats(rig.conn->store, &lone);
@@ -492,8 +479,7 @@ static void among_equals_the_first_wins_and_worse_changes_nothing(void **state)
     static const uint64_t NEW_CHUNKS[] = {1, 0, 1, 0, 0, 1, 0, 0, 0};
     struct rig rig;
     struct truth truth = truth_of(9, 48);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     assert_int_equal(store_as(&rig, &truth.exact, 0, SHARED, 0, &EXACT), SPEC_OK);
     for (uint32_t i = 0; i < 9; i++) {
         uint64_t stored = atomic_load(&rig.conn->stats.stored_chunks);
@@ -514,8 +500,7 @@ static void what_was_replaced_does_not_come_back_with_a_crash(void **state)
     (void)state;
     struct rig rig;
     struct truth truth = truth_of(10, 96);
-    rig_init(&rig, true, CHUNKS ", \"lease_ns_max\": 0");
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS ", \"lease_ns_max\": 0");
     fill_pruned(&rig, &truth, 96);
     spec_request old = lookup_as(&rig, &truth.exact, 0, 96).request;
     assert_int_equal(store_as(&rig, &truth.exact, SHARED, 64, SPEC_LOOKUP_REQUIRE_EXACT, &EXACT),
@@ -593,10 +578,8 @@ static void leases_on_what_was_replaced_are_kept_by_readers(void **state)
     (void)state;
     struct rig writer, reader;
     struct truth truth = truth_of(12, 96);
-    rig_init(&writer, true, CHUNKS ", \"lease_ns_max\": 1000000000");
-    rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, CHUNKS ", \"lease_ns_max\": 1000000000");
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     fill_pruned(&writer, &truth, 96);
     rig_pass_ns(&reader, TURN);
     struct spec_lookup_result lease = look(&writer, &truth.exact, 0);
@@ -677,8 +660,7 @@ static void lookups_beside_a_replacement_tell_no_lie(void **state)
     struct looker lookers[2];
     pthread_t threads[2];
     _Atomic uint32_t stop = 0;
-    rig_init(&rig, false, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, false, CHUNKS);
     for (uint32_t i = 0; i < PROMPTS; i++)
         truths[i] = truth_of(100 + i, 96);
     for (uint32_t i = 0; i < 2; i++) {
@@ -711,8 +693,7 @@ static void a_store_that_is_refused_changes_nothing(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     struct prompt prompt = rig_prompt(9, 0, 0, 48);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
@@ -737,8 +718,7 @@ static void a_store_that_is_refused_changes_nothing(void **state)
     rig_release(&rig, found.request);
     assert_int_equal(look(&rig, &prompt, SPEC_LOOKUP_REQUIRE_EXACT).matched_tokens, 48);
     free(tickets);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

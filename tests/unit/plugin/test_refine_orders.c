@@ -114,12 +114,8 @@ static void store_part(struct world *world, uint64_t first, uint64_t count)
     assert_int_equal(result.matched_tokens, first);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct area area = world_area(world, first, count, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .first_token = first,
-                                           .token_count = count,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(result.request, layer, first, count, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
         assert_int_equal(rig_wait(rig, ticket), SPEC_OK);

@@ -10,8 +10,7 @@
 
 static struct sc_store_stats stats_of(const struct rig *rig)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(rig);
     return stats;
 }
 
@@ -173,11 +172,10 @@ static void prompts_that_share_a_node_are_found_as_before(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true,
-             "\"preset\": \"impress-itf\", \"chunk_tokens\": 16, "
-             "\"maintain\": {\"bytes_per_s\": 0}, \"reorder\": {\"scope\": \"node\"}");
-    rig_shape(&rig, 2, 2, 64, SPEC_DTYPE_F32);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true,
+                    "\"preset\": \"impress-itf\", \"chunk_tokens\": 16, "
+                    "\"maintain\": {\"bytes_per_s\": 0}, \"reorder\": {\"scope\": \"node\"}",
+                    2, 2, 64, SPEC_DTYPE_F32);
     struct prompt p0 = rig_prompt(1, 64, 1, 128), p1 = rig_prompt(1, 64, 2, 128);
     assert_int_equal(rig_fill(&rig, &p0), SPEC_OK);
     assert_int_equal(rig_fill(&rig, &p1), SPEC_OK);
@@ -213,9 +211,7 @@ static void prompts_that_share_a_node_are_found_as_before(void **state)
         assert_int_equal(status, SPEC_OK);
         rig_reopen(&rig);
     }
-    rig_prompt_free(&p0);
-    rig_prompt_free(&p1);
-    rig_done(&rig);
+    rig_end(&rig, &p0, &p1);
 }
 
 int main(void)

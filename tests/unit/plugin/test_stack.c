@@ -209,9 +209,7 @@ static void calls_take_little_of_a_small_stack(void **state)
     for (uint32_t e = 0; e < 4; e++) {
         struct rig rig;
         static struct host host;
-        rig_init(&rig, false, EXTRA[e]);
-        rig_shape(&rig, 2, 2, 32, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, false, EXTRA[e], 2, 2, 32, SPEC_DTYPE_F16);
         struct prompt prompt = rig_prompt(1, 0, 0, ROWS + 64), front = prompt;
         front.count = ROWS;
         assert_int_equal(rig_fill(&rig, &front), SPEC_OK);
@@ -241,8 +239,7 @@ static void calls_take_little_of_a_small_stack(void **state)
         measure(&host, "release", do_release);
         measure(&host, "reset", do_reset);
         rig_area_free(&host.area);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -283,8 +280,7 @@ static void more_calls_than_batches_end_all(void **state)
     struct rig rig;
     struct caller callers[40];
     pthread_t threads[40];
-    rig_init(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 64");
-    rig_open(&rig);
+    rig_begin(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 64");
     struct prompt prompt = rig_prompt(1, 0, 0, ROWS);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     sc_alloc_seal(&rig.conn->alloc);
@@ -298,8 +294,7 @@ static void more_calls_than_batches_end_all(void **state)
     }
     assert_int_equal(atomic_load(&rig.conn->alloc.sealed_refusals), 0);
     sc_alloc_unseal(&rig.conn->alloc);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

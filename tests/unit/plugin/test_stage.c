@@ -18,15 +18,12 @@ static const char *const EXTRA[] = {
 
 static void open_with(struct rig *rig, bool is_sim, const char *extra)
 {
-    rig_init(rig, is_sim, extra);
-    rig_shape(rig, LAYERS, 3, 10, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, is_sim, extra, LAYERS, 3, 10, SPEC_DTYPE_F16);
 }
 
 static struct sc_store_stats stats_of(const struct rig *rig)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(rig);
     return stats;
 }
 
@@ -94,8 +91,7 @@ static void all_is_there_when_the_ticket_says_so(void **state)
         assert_int_equal(stats_of(&rig).host_bytes_kept, 0); /* all of it was used */
         rig_release(&rig, again.request);
         rig_release(&rig, found.request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -125,10 +121,7 @@ static void parts_are_staged_as_whole_pieces(void **state)
     assert_int_equal(rig_load(&rig, found.request, &other, 10, 100, 2), SPEC_OK);
     assert_int_equal(stats_of(&rig).read_bytes, before);
     rig_release(&rig, found.request);
-    rig_prompt_free(&first);
-    rig_prompt_free(&longer);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &first, &longer, &other);
 }
 
 /* Only what is part of the match, or goes on from it, waits. */
@@ -166,12 +159,7 @@ static void others_do_not_wait(void **state)
     assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
     assert_int_equal(state_of(&rig, &more, 0), SPEC_LOOKUP_HIT);
     rig_release(&rig, found.request);
-    rig_prompt_free(&one);
-    rig_prompt_free(&two);
-    rig_prompt_free(&begin);
-    rig_prompt_free(&else_);
-    rig_prompt_free(&more);
-    rig_done(&rig);
+    rig_end(&rig, &one, &two, &begin, &else_, &more);
 }
 
 /* The front layers, and of one more the first rows, as far as three quarters of the memory go. */
@@ -201,8 +189,7 @@ static void what_does_not_fit_is_cut_behind(void **state)
     assert_in_range(least, 1, LAYERS - 1);
     assert_int_equal(rig_read(&rig, &prompt, &status), 320);
     rig_release(&rig, found.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* What was brought is not evicted by what others load before it is used; but not for ever. */
@@ -235,10 +222,8 @@ static void what_was_brought_stays_for_a_while(void **state)
         rig_release(&rig, found.request);
         assert_int_equal(rig_read(&rig, &prompt, &status), 96);
     }
-    for (uint64_t i = 0; i < 6; i++)
-        rig_prompt_free(&others[i]);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_prompts_free_all(others, 6);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- What ends it ---------------------------------------------------------------------------- */
@@ -266,8 +251,7 @@ static void a_deadline_ends_it(void **state)
     ticket = stage(&rig, found.request, 1000 * MS); /* the store may not have let go: it waits */
     assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
     rig_release(&rig, found.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static void release_and_reset_end_it(void **state)
@@ -303,8 +287,7 @@ static void release_and_reset_end_it(void **state)
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
         rig_background(&rig);
         assert_int_equal(stats_of(&rig).host_bytes_kept, 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -325,8 +308,7 @@ static void close_ends_it(void **state)
         }
         for (uint32_t i = 0; rig.is_sim && i < steps; i++)
             (void)sc_exec_step_one(rig.conn->exec);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -356,8 +338,7 @@ static void what_fails_is_never_served(void **state)
         assert_true(ended == SPEC_OK ? matched == COUNT : matched < COUNT);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -394,9 +375,7 @@ static void the_call_says_what_is_wrong(void **state)
     ticket = stage(&rig, found.request, 0);
     assert_int_equal(poll_one(&rig, ticket), SPEC_OK); /* all of nothing */
     rig_release(&rig, found.request);
-    rig_prompt_free(&nowhere);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &nowhere, &prompt);
 }
 
 /* More than run at one time: the earliest deadline first; one too many is BUSY. */

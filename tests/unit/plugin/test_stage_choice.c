@@ -15,8 +15,7 @@
 
 static struct sc_store_stats stats_of(const struct world *world)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&world->rig);
     return stats;
 }
 
@@ -289,10 +288,7 @@ static void long_codes_come_in_parts(void **state)
         uint64_t before = stats_of(&world).read_bytes;
         for (uint32_t layer = 0; layer < 2; layer++) {
             struct area area = rig_area(&world.rig, 200);
-            struct spec_important item = {.struct_size = sizeof(item),
-                                          .request = request,
-                                          .layer = layer,
-                                          .destination = &area.memory};
+            struct spec_important item = rig_item(request, layer, &area.memory);
             assert_int_equal(sc_plugin_get_important(world.rig.conn, &item, 1, NULL), SPEC_OK);
             assert_int_equal(item.tier_rows[SPEC_TIER_HOST], 200);
             rig_area_free(&area);

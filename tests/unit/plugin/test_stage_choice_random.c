@@ -76,12 +76,8 @@ static void store_to(struct walk *w, uint64_t end)
     spec_status status = first < end ? SPEC_OK : SPEC_E_INVALID;
     for (uint32_t layer = 0; layer < LAYERS && status == SPEC_OK; layer++) {
         struct area area = world_area(world, first, end - first, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = found.request,
-                                           .layer = layer,
-                                           .first_token = first,
-                                           .token_count = end - first,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(found.request, layer, first, end - first, &area.memory);
         status = sc_plugin_store(rig->conn, &params, 1, &ticket, NULL);
         rig_area_free(&area);
         if (status == SPEC_OK)

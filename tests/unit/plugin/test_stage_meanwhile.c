@@ -13,15 +13,12 @@
 
 static void open_with(struct rig *rig, const char *extra)
 {
-    rig_init(rig, true, extra);
-    rig_shape(rig, LAYERS, 3, 10, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, extra, LAYERS, 3, 10, SPEC_DTYPE_F16);
 }
 
 static struct sc_store_stats stats_of(const struct rig *rig)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(rig);
     return stats;
 }
 
@@ -70,8 +67,7 @@ static void what_another_gives_up_is_brought(void **state)
         sc_store_hosted_end(rig.conn->store, &fill, false);
         assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
         rig_release(&rig, found.request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -100,8 +96,7 @@ static void without_memory_it_ends(void **state)
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
         rig_release(&rig, found.request);
         rig_release(&rig, second.request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -132,8 +127,7 @@ static void without_a_tier_nothing_is_staged(void **state)
             assert_int_equal(rig_read(&rig, &prompt, &status), 70);
             rig_release(&rig, found.request);
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -163,10 +157,7 @@ static void what_is_found_is_kept_when_others_are_over(void **state)
     assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
     assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
     rig_release(&rig, found.request);
-    rig_prompt_free(&old);
-    rig_prompt_free(&begin);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &old, &begin, &prompt);
 }
 
 /* A piece that another finds bad while windows before it are read: a range failed. */
@@ -200,8 +191,7 @@ static void what_is_void_meanwhile_ends_it(void **state)
     sc_io_sim_fault_ppm(rig.disk, SC_SIM_LATE, 0);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
     assert_int_equal(ended, SPEC_E_CORRUPT);
 }
 
@@ -228,8 +218,7 @@ static void long_pieces_come_one_by_one(void **state)
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
         assert_int_equal(stats_of(&rig).read_bytes, before);
         rig_release(&rig, found.request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -240,9 +229,8 @@ static void who_ends_it_does_not_wait_for_all_of_it(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, 1600);
     spec_status status;
-    rig_init(&rig, true, "\"host_bytes\": \"64MiB\", \"chunk_tokens\": 16");
-    rig_shape(&rig, 40, 1, 8, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "\"host_bytes\": \"64MiB\", \"chunk_tokens\": 16", 40, 1, 8,
+                    SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(rig_read(&rig, &prompt, &status), 1600);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
@@ -256,8 +244,7 @@ static void who_ends_it_does_not_wait_for_all_of_it(void **state)
     assert_int_equal(status, SPEC_PENDING);
     rig_release(&rig, found.request);
     assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Rows that go while their codes stay are in no memory either, and nobody is told that they are. */
@@ -266,11 +253,10 @@ static void rows_that_went_are_not_of_the_host(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, 256);
-    rig_init(&rig, true,
-             "\"host_bytes\": \"64MiB\", \"preset\": \"layered-even\", \"lease_ns_max\": 0, "
-             "\"store\": {\"coarse_only\": \"yes\"}");
-    rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true,
+                    "\"host_bytes\": \"64MiB\", \"preset\": \"layered-even\", \"lease_ns_max\": 0, "
+                    "\"store\": {\"coarse_only\": \"yes\"}",
+                    LAYERS, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     do
         rig_pass_ns(&rig, 1 * MS);
@@ -294,8 +280,7 @@ static void rows_that_went_are_not_of_the_host(void **state)
     assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_HOST], 0);
     assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], 0);
     rig_release(&rig, found.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Less memory than a slab, than a layer, than a match; with what is written, and without. */
@@ -314,9 +299,7 @@ static void any_size_of_memory_is_right(void **state)
         char extra[200];
         spec_status status;
         (void)snprintf(extra, sizeof(extra), "\"host_bytes\": %u, %s", SIZES[i / 4], MORE[i % 4]);
-        rig_init(&rig, true, extra);
-        rig_shape(&rig, LAYERS, 3, 40, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, extra, LAYERS, 3, 40, SPEC_DTYPE_F16);
         for (uint64_t p = 0; p < 6; p++) {
             struct prompt prompt = rig_prompt(40 + p / 3, 70 * (p / 3), p, COUNT - 31 * p);
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
@@ -374,9 +357,7 @@ static void passes_that_fail_leave_what_is_right(void **state)
         assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
         rig_background(&rig);
         assert_int_equal(stats_of(&rig).host_bytes_used, 0);
-        rig_prompt_free(&first);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &first, &prompt);
     }
 }
 
@@ -417,8 +398,7 @@ static void what_is_merged_stays_in_memory(void **state)
         assert_int_equal(rig_read(&rig, &prompt, &status), 48);
         settle(&rig);
         assert_int_equal(rig_read(&rig, &prompt, &status), 48);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -438,8 +418,7 @@ static void a_reader_stages_beside_its_writer(void **state)
             spec_status status;
             open_with(&writer, "\"host_bytes\": \"64MiB\", \"lease_ns_max\": 5000000000");
             assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-            rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-            rig_open(&reader);
+            rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
             struct spec_lookup_result found = rig_lookup(&reader, &prompt);
             struct spec_lookup_result mine = rig_lookup(&writer, &prompt);
             assert_int_equal(found.matched_tokens, COUNT);
@@ -471,8 +450,7 @@ static void a_reader_stages_beside_its_writer(void **state)
             assert_int_equal(rig_read(&reader, &prompt, &status), COUNT);
             assert_int_equal(rig_read(&reader, &prompt, &status), COUNT);
             rig_leave(&reader);
-            rig_done(&writer);
-            rig_prompt_free(&prompt);
+            rig_end(&writer, &prompt);
         }
 }
 
@@ -488,8 +466,7 @@ static void a_lease_is_staged_in_time_or_not_at_all(void **state)
         open_with(&writer, "\"host_bytes\": \"1MiB\", \"lease_ns_max\": 100000000, "
                            "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\"");
         assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-        rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-        rig_open(&reader);
+        rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
         struct spec_lookup_result found = rig_lookup(&writer, &prompt);
         const struct spec_attach_params params = {
             .struct_size = sizeof(params), .lease = {found.lease, 64}, .from_token = 10};
@@ -528,8 +505,7 @@ static void a_lease_is_staged_in_time_or_not_at_all(void **state)
             rig_prompt_free(&others[i]);
         }
         rig_leave(&reader);
-        rig_done(&writer);
-        rig_prompt_free(&prompt);
+        rig_end(&writer, &prompt);
     }
 }
 

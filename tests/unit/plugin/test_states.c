@@ -245,8 +245,7 @@ static void what_the_last_state_says_counts_for_all_rows(void **state)
             assert_int_equal(found.stored_tokens, 0);
             rig_release(rig, found.request);
         }
-        rig_prompt_free(&prompt);
-        rig_done(rig);
+        rig_end(rig, &prompt);
     }
 }
 
@@ -377,10 +376,7 @@ static void a_branch_is_of_one_pass(void **state)
         assert_int_equal(rig_try_lookup(&scene.model.rig, &prompt, 0, RIG_MAX, &found), SPEC_OK);
         for (uint32_t l = 0; l < LAYERS && found.matched_tokens == 100; l++) {
             struct spec_memory memory = hybrid_memory(&scene.model, bytes, l);
-            struct spec_important item = {.struct_size = sizeof(item),
-                                          .request = found.request,
-                                          .layer = l,
-                                          .destination = &memory};
+            struct spec_important item = rig_item(found.request, l, &memory);
             if (scene.model.state_bytes[l] == 0 ||
                 sc_plugin_get_important(scene.model.rig.conn, &item, 1, NULL) != SPEC_OK)
                 continue;

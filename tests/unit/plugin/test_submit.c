@@ -16,8 +16,7 @@ static const struct {
 
 static void open_way(struct rig *rig, uint64_t way)
 {
-    rig_init(rig, WAYS[way].is_sim, WAYS[way].extra);
-    rig_open(rig);
+    rig_begin(rig, WAYS[way].is_sim, WAYS[way].extra);
 }
 
 /* One layer, submitted. */
@@ -67,8 +66,7 @@ static void submissions_deliver_and_allocate_nothing(void **state)
         }
         sc_alloc_unseal(alloc);
         assert_int_equal(atomic_load(&alloc->sealed_refusals), 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -79,10 +77,9 @@ static void more_than_there_is_room_for_is_busy(void **state)
     struct rig rig;
     struct shot shots[66];
     spec_request requests[66];
-    rig_init(&rig, true,
-             "\"chunk_tokens\": 16, \"max_requests\": 66, "
-             "\"max_request_tokens\": 256");
-    rig_open(&rig);
+    rig_begin(&rig, true,
+              "\"chunk_tokens\": 16, \"max_requests\": 66, "
+              "\"max_request_tokens\": 256");
     struct prompt prompt = rig_prompt(2, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint64_t i = 0; i < 66; i++) {
@@ -106,8 +103,7 @@ static void more_than_there_is_room_for_is_busy(void **state)
             rig_release(&rig, requests[i]);
     }
     assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* The items of a submission for which there is no room, as they would be checked if there were. */
@@ -117,10 +113,9 @@ static void what_is_wrong_is_told_before_what_is_busy(void **state)
     struct rig rig;
     struct shot shots[64];
     spec_request requests[66];
-    rig_init(&rig, true,
-             "\"chunk_tokens\": 16, \"max_requests\": 66, "
-             "\"max_request_tokens\": 256");
-    rig_open(&rig);
+    rig_begin(&rig, true,
+              "\"chunk_tokens\": 16, \"max_requests\": 66, "
+              "\"max_request_tokens\": 256");
     struct prompt prompt = rig_prompt(5, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint64_t i = 0; i < 66; i++) {
@@ -167,8 +162,7 @@ static void what_is_wrong_is_told_before_what_is_busy(void **state)
         rig_release(&rig, requests[i]);
     }
     rig_release(&rig, requests[64]);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* What was released before its work began ends with it, and its slot serves another request. */
@@ -176,8 +170,7 @@ static void a_released_requests_slot_is_used_again_after_its_submission(void **s
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16, \"max_requests\": 1");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16, \"max_requests\": 1");
     struct prompt prompt = rig_prompt(3, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint32_t round = 0; round < 3; round++) {
@@ -194,8 +187,7 @@ static void a_released_requests_slot_is_used_again_after_its_submission(void **s
         rig_area_free(&shot.area);
         assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A reset, or close, comes before the work. */
@@ -205,8 +197,7 @@ static void what_nobody_wants_any_more_is_not_delivered(void **state)
     for (uint32_t closes = 0; closes < 2; closes++) {
         struct rig rig;
         struct shot shot;
-        rig_init(&rig, true, "\"chunk_tokens\": 16");
-        rig_open(&rig);
+        rig_begin(&rig, true, "\"chunk_tokens\": 16");
         struct prompt prompt = rig_prompt(4, 0, 0, 100);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         spec_request request = rig_lookup(&rig, &prompt).request;
@@ -220,8 +211,7 @@ static void what_nobody_wants_any_more_is_not_delivered(void **state)
         }
         assert_true(rig_area_is_right(&rig, &shot.area, &prompt, 0, 0, 2));
         rig_area_free(&shot.area);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -246,8 +236,7 @@ static void end_step(struct sc_task *task)
 static uint32_t end_after(uint64_t ns, bool resets)
 {
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16, \"lease_ns_max\": 0");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16, \"lease_ns_max\": 0");
     struct prompt prompt = rig_prompt(4, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     struct area areas[2] = {rig_area(&rig, 101), rig_area(&rig, 101)};
@@ -276,8 +265,7 @@ static uint32_t end_after(uint64_t ns, bool resets)
     assert_int_equal(status, ok == 3 ? SPEC_OK : SPEC_E_STALE);
     if (resets || !ended_first)
         rig_release(&rig, ender.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
     return ended_first ? ok : 4;
 }
 
@@ -327,8 +315,7 @@ static void a_failed_range_voids_the_pass_at_the_wait(void **state)
         assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
         rig_release(&rig, request);
         assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -352,9 +339,7 @@ static void frames_that_wait_for_their_turn_stop_nobody(void **state)
         struct rig rig;
         struct shot shots[8];
         spec_request requests[9];
-        rig_init(&rig, WAYS[way].is_sim, WAYS[way].extra);
-        rig_shape(&rig, 2, 8, 128, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, WAYS[way].is_sim, WAYS[way].extra, 2, 8, 128, SPEC_DTYPE_F16);
         struct prompt prompt = rig_prompt(8, 0, 0, 1000);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         for (uint32_t round = 0; round < 2; round++) {
@@ -378,8 +363,7 @@ static void frames_that_wait_for_their_turn_stop_nobody(void **state)
                 if (round == 0 || i != 5)
                     rig_release(&rig, requests[i]);
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -511,8 +495,7 @@ static void of_many_waiters_one_has_it_and_all_return(void **state)
             rig_area_free(&shot.area);
         }
         rig_release(&rig, request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 

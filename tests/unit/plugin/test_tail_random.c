@@ -72,10 +72,7 @@ static void desk_meddle(struct tail_desk *desk, struct dice *dice)
     if (what == 1)
         (void)sc_plugin_prefetch_next(conn, desk->request, layer, NULL, NULL);
     if (what == 2 && desk->front == 0) { /* all rows, as far as the configuration has it so */
-        struct spec_important plain = {.struct_size = sizeof(plain),
-                                       .request = desk->request,
-                                       .layer = layer,
-                                       .destination = &desk->areas[layer].memory};
+        struct spec_important plain = rig_item(desk->request, layer, &desk->areas[layer].memory);
         (void)sc_plugin_get_important(conn, &plain, 1, NULL);
     }
 }
@@ -191,8 +188,7 @@ static void alone_with_reads_that_fail(void **state)
             desk_live(&rig, &prompt, &dice, may_fail || round > 0);
             (void)rig_fill(&rig, &prompt); /* what failed; it may meet the fault, too */
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -232,8 +228,7 @@ static void beside_each_other(void **state)
         if (is_sealed)
             sc_alloc_unseal(&rig.conn->alloc);
         assert_int_equal(atomic_load(&rig.conn->alloc.sealed_refusals), 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -281,8 +276,7 @@ static void asked_while_another_waits(void **state)
             tail_desk_leave(&desk);
             (void)rig_fill(&rig, &prompt); /* what failed; it may meet the fault, too */
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 

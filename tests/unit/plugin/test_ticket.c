@@ -18,8 +18,7 @@ static int setup(void **state)
 {
     struct rig *rig = malloc(sizeof(*rig));
     assert_non_null(rig);
-    rig_init(rig, true, "");
-    rig_open(rig);
+    rig_begin(rig, true, "");
     *state = rig;
     return 0;
 }
@@ -187,8 +186,7 @@ static void one_of_many_threads_is_told(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "");
-    rig_open(&rig);
+    rig_begin(&rig, false, "");
     static spec_ticket held[SC_LIMIT_TICKETS];
     for (uint64_t i = 0; i < SC_LIMIT_TICKETS - LIST; i++) /* the list's slots are what is left */
         held[i] = sc_plugin_ticket_take(rig.conn, 1);

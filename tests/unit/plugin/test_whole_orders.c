@@ -279,8 +279,7 @@ static void all_that_is_asked_for_comes(void **state)
         (void)work(&host);
         host_count(&host, met);
         all_is_back(&rig, met);
-        rig_prompt_free(&host.prompt);
-        rig_done(&rig);
+        rig_end(&rig, &host.prompt);
     }
     met_print(met);
     assert_true(met[1] > 0 && met[2] > 0 && met[3] > 0);
@@ -307,8 +306,7 @@ static void and_to_threads(void **state)
             host_count(&hosts[i], met);
         }
         all_is_back(&rig, met);
-        rig_prompt_free(&hosts[0].prompt);
-        rig_done(&rig);
+        rig_end(&rig, &hosts[0].prompt);
     }
     met_print(met);
 }
@@ -330,8 +328,7 @@ static void a_close_ends_it_all(void **state)
         for (uint32_t s = 0; s < SUBMITS; s++)
             for (uint64_t i = 0; host.submits[s].is_out && i < host.submits[s].count; i++)
                 rig_area_free(&host.submits[s].shots[i].area);
-        rig_prompt_free(&host.prompt);
-        rig_done(&rig);
+        rig_end(&rig, &host.prompt);
     }
 }
 

@@ -213,8 +213,7 @@ static void any_model_is_coded_as_it_can_be(void **state)
             free(first.bytes);
             free(again.bytes);
             free(behind.bytes);
-            rig_prompt_free(&prompt);
-            rig_done(&rig);
+            rig_end(&rig, &prompt);
         }
 }
 
@@ -480,8 +479,7 @@ static void blocks_of_any_bytes_are_decoded_or_are_not(void **state)
             coarse += got.rows * 2 - got.exact;
             free(got.bytes);
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
     assert_true(coarse > 0 && changed > 0);
 }
@@ -516,9 +514,7 @@ static void tables_fill(struct rig *rig, uint64_t row_bytes, bool are_others)
 
 static void open_coded(struct rig *rig, const struct prompt *prompt)
 {
-    rig_init(rig, true, FREE);
-    rig_shape(rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, FREE, 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
     wait_for_codes(rig);
 }
@@ -555,9 +551,7 @@ static void without_room_for_tables_rows_are_exact(void **state)
     free(again.bytes);
     free(none.bytes);
     free(others.bytes);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &other);
 }
 
 /* Else a process that has read what many others stored could code nothing itself. */
@@ -578,9 +572,7 @@ static void tables_of_others_leave_room_for_our_own(void **state)
     assert_int_equal(assert_near(&rig, &own), 3 * own.rows - own.exact);
     free(none.bytes);
     free(own.bytes);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &other);
 }
 
 /* ---- Codes alone, and no room for their tables: a miss of this process alone */
@@ -598,9 +590,7 @@ static void press(struct rig *rig)
 
 static void open_coarse(struct rig *rig, const struct prompt *prompt, const char *config)
 {
-    rig_init(rig, true, config);
-    rig_shape(rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, config, 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
     wait_for_codes(rig);
     rig_background(rig);
@@ -638,8 +628,7 @@ static spec_status load_status(struct rig *rig, const struct prompt *prompt, uin
 
 static uint64_t coarse_pieces(const struct rig *rig)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(rig);
     return stats.coarse_pieces;
 }
 
@@ -675,8 +664,7 @@ static void without_room_for_tables_codes_alone_are_missed_and_stay(void **state
     assert_int_equal(again.rows, coded.rows);
     free(coded.bytes);
     free(again.bytes);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* The match ends before the first of them; what is stored from there on takes their place. */
@@ -687,9 +675,7 @@ static void without_room_for_tables_a_match_ends_before_codes_alone(void **state
     struct prompt whole = rig_prompt(1, 0, 0, 300);
     struct prompt front = {128, whole.tokens, whole.history};
     uint64_t matched, failed;
-    rig_init(&rig, true, COARSE_OF(FREE));
-    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, COARSE_OF(FREE), 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &front), SPEC_OK);
     wait_for_codes(&rig);
     assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
@@ -713,8 +699,7 @@ static void without_room_for_tables_a_match_ends_before_codes_alone(void **state
     free(coded.bytes);
     free(rows.bytes);
     free(stored.bytes);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* A reader without room tells its writer nothing, and may stage them. */
@@ -741,8 +726,7 @@ static void a_reader_without_room_for_tables_costs_no_codes(void **state)
     assert_int_equal(got.rows, 300);
     free(got.bytes);
     rig_leave(&reader);
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &prompt);
 }
 
 /* Nothing fails while they are brought into host memory, nor when that has them. */
@@ -771,8 +755,7 @@ static void without_room_for_tables_codes_alone_may_be_staged(void **state)
     assert_int_equal(matched, 0);
     rig_background(&rig);
     assert_int_equal(coarse_pieces(&rig), pieces);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- Several processes ----------------------------------------------------------------------- */
@@ -828,8 +811,7 @@ static void a_rank_without_room_for_tables_misses_alone(void **state)
     assert_int_equal(got.rows, 300);
     free(got.bytes);
     rig_leave(&rigs[1]);
-    rig_prompt_free(&prompt);
-    rig_done(&rigs[0]);
+    rig_end(&rigs[0], &prompt);
 }
 
 /* A reader beside a writer that goes on to other tables delivers what the writer does. */
@@ -838,11 +820,8 @@ static void a_reader_follows_tables_as_they_come(void **state)
     (void)state;
     struct rig writer, reader;
     uint64_t coarse = 0, tables = 0;
-    rig_init(&writer, true, LEASED("3"));
-    rig_shape(&writer, 2, 2, 32, SPEC_DTYPE_BF16);
-    rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin_shape(&writer, true, LEASED("3"), 2, 2, 32, SPEC_DTYPE_BF16);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     for (uint64_t i = 0; i < 24; i++) {
         struct prompt prompt = rig_prompt(i + 1, 0, 0, 100 + 13 * i);
         g_queries = i / 4;
