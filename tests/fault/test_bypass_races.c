@@ -11,9 +11,9 @@
  *
  * Threads: seven, and the connector's. */
 #include "tests/unit/plugin/stage_actor.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 
 #define SEEDS    4u
 #define WORKERS  6u
@@ -34,7 +34,6 @@ struct races {
 struct worker {
     struct races *races;
     struct stage_actor actor;
-    pthread_t thread;
 };
 
 /* ---- What every thread may do ---------------------------------------------------------------- */
@@ -215,16 +214,14 @@ static void run(uint64_t seed, void *user)
     races_make(races);
     for (uint64_t w = 0; w <= WORKERS; w++)
         workers[w] = (struct worker){.races = races, .actor = actor_of(&races->rig, seed, w, true)};
-    for (uint64_t w = 0; w < WORKERS; w++)
-        assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
+    const struct threads threads = threads_begin(work, workers, sizeof(workers[0]), WORKERS);
     struct worker *self = &workers[WORKERS];
     for (; self->actor.step < BYPASSES; self->actor.step++) {
         rig_pass_ns(&races->rig, actor_draw(&self->actor, 8 * MS));
         run_bypass(self);
     }
     atomic_store(&races->is_over, true);
-    for (uint64_t w = 0; w < WORKERS; w++)
-        assert_int_equal(pthread_join(workers[w].thread, NULL), 0);
+    threads_join(&threads);
     sum->hits += races->hits;
     sum->misses += races->misses;
     sum->stored += races->stored;

@@ -11,9 +11,9 @@
  *
  * Threads: eight, and the connector's. */
 #include "tests/unit/plugin/stage_actor.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 
 #define SEEDS   6u
 #define WORKERS 8u
@@ -41,7 +41,6 @@ struct races {
 struct worker {
     struct races *races;
     struct stage_actor actor;
-    pthread_t thread;
 };
 
 static uint64_t draw(struct worker *worker, uint64_t below)
@@ -182,12 +181,9 @@ static void run(uint64_t seed, void *user)
         assert_int_equal(rig_fill(&races->rig, &races->prompts[p]), SPEC_OK);
     averages_put(&races->rig);
     rig_reopen(&races->rig); /* which reads them */
-    for (uint64_t w = 0; w < WORKERS; w++) {
-        workers[w] = (struct worker){.races = races, .actor = actor_of(&races->rig, seed, w, true)};
-        assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
-    }
     for (uint64_t w = 0; w < WORKERS; w++)
-        assert_int_equal(pthread_join(workers[w].thread, NULL), 0);
+        workers[w] = (struct worker){.races = races, .actor = actor_of(&races->rig, seed, w, true)};
+    threads_run(work, workers, sizeof(workers[0]), WORKERS);
     assert_int_equal(atomic_load(&races->rig.conn->poison.broken), 0);
     struct sc_store_stats stats = rig_store_stats(&races->rig);
     assert_true(stats.host_evictions > 0 && stats.gpu_risen > 0);

@@ -13,9 +13,9 @@
  *
  * Threads: as above. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <time.h>
 
 #define CHUNK      16u
@@ -48,7 +48,6 @@ struct worker {
     struct races *races;
     struct rig *rig;
     uint64_t random;
-    pthread_t thread;
 };
 
 static uint64_t draw(struct worker *worker, uint64_t below)
@@ -238,23 +237,19 @@ static void merges_run_beside_everything(void **state)
     races.writer.op = "64KiB"; /* frames for all */
     rig_open(&races.writer);
     rig_open_beside(&races.reader, &races.writer, SPEC_ROLE_READER, 0);
-    uint32_t count = 0, first_looker = DECODERS;
-    for (; count < sizeof(workers) / sizeof(workers[0]); count++) {
+    struct threads decoding = {.count = 0}, others = {.count = 0};
+    for (uint32_t count = 0; count < sizeof(workers) / sizeof(workers[0]); count++) {
         bool reads = count >= DECODERS + LOOKERS + 1;
         workers[count] = (struct worker){
             .races = &races, .rig = reads ? &races.reader : &races.writer, .random = 1000 + count};
-        assert_int_equal(pthread_create(&workers[count].thread, NULL,
-                                        count < DECODERS        ? decoders
-                                        : count == first_looker ? meddlers
-                                                                : lookers,
-                                        &workers[count]),
-                         0);
+        if (count < DECODERS)
+            threads_add(&decoding, decoders, &workers[count]);
+        else
+            threads_add(&others, count == DECODERS ? meddlers : lookers, &workers[count]);
     }
-    for (uint32_t i = 0; i < DECODERS; i++)
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    threads_join(&decoding);
     atomic_store(&races.stop, 1);
-    for (uint32_t i = DECODERS; i < count; i++)
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    threads_join(&others);
     print_message("%" PRIu64 " layers loaded, %" PRIu64 " leases attached, %" PRIu64 " merged\n",
                   atomic_load(&races.loaded), atomic_load(&races.attached), merged(&races));
     assert_int_equal(atomic_load(&races.wrong), 0);

@@ -17,10 +17,10 @@
  *
  * Threads: four on the writer, two on the other. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 
 #define SEEDS   12u
 #define ROUNDS  16u /* of a thread */
@@ -87,7 +87,6 @@ struct worker {
     struct area areas[2]; /* LONG + 1 rows each */
     uint8_t *query;
     struct spec_error error; /* of the last call that had one */
-    pthread_t thread;
 };
 
 struct hold {
@@ -541,7 +540,7 @@ static void *work(void *user)
     return NULL;
 }
 
-static void worker_start(struct races *races, uint64_t number, struct worker *ret_worker)
+static void worker_make(struct races *races, uint64_t number, struct worker *ret_worker)
 {
     *ret_worker = (struct worker){.races = races,
                                   .number = number,
@@ -554,12 +553,10 @@ static void worker_start(struct races *races, uint64_t number, struct worker *re
     rig_row(ret_worker->rig, &races->prompts[1], 0, 0, 0, ret_worker->query);
     for (uint32_t i = 0; i < 2; i++)
         ret_worker->areas[i] = rig_area(ret_worker->rig, LONG + 1);
-    assert_int_equal(pthread_create(&ret_worker->thread, NULL, work, ret_worker), 0);
 }
 
-static void worker_join(struct worker *worker)
+static void worker_free(struct worker *worker)
 {
-    assert_int_equal(pthread_join(worker->thread, NULL), 0);
     for (uint32_t i = 0; i < 2; i++)
         rig_area_free(&worker->areas[i]);
     free(worker->query);
@@ -605,9 +602,10 @@ static void run(uint64_t seed, struct races *sum)
     races.is_layered = WAYS[seed % KINDS].is_layered;
     races_open(&races);
     for (uint64_t i = 0; i < WORKERS; i++)
-        worker_start(&races, i, &workers[i]);
+        worker_make(&races, i, &workers[i]);
+    threads_run(work, workers, sizeof(workers[0]), WORKERS);
     for (uint64_t i = 0; i < WORKERS; i++)
-        worker_join(&workers[i]);
+        worker_free(&workers[i]);
     rig_is_whole(&races.other, races.has_faults);
     rig_is_whole(&races.writer, races.has_faults);
     rig_leave(&races.other);

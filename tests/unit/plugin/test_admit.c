@@ -1,5 +1,6 @@
 /* store.admit second: what comes twice is stored, what comes once is not. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #define SECOND "\"store\": {\"admit\": \"second\"}"
 
@@ -215,14 +216,10 @@ static void several_threads_see_and_store(void **state)
     struct rig rig;
     rig_begin(&rig, false, SECOND);
     atomic_store(&rig.conn->admit.noted, SC_PLUGIN_SIGHTS - 40); /* generations change meanwhile */
-    pthread_t threads[4];
     struct sighting own[4];
-    for (uint64_t i = 0; i < 4; i++) {
-        own[i] = (struct sighting){&rig, 10 * (i / 2)};
-        assert_int_equal(pthread_create(&threads[i], NULL, sight_prompts, &own[i]), 0);
-    }
     for (uint64_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        own[i] = (struct sighting){&rig, 10 * (i / 2)};
+    threads_run(sight_prompts, own, sizeof(own[0]), 4);
     rig_settle(&rig);
     assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
     struct prompt prompt = rig_prompt(0, 128, 0, 300);

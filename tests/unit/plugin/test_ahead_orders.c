@@ -11,8 +11,7 @@
  * Threads: the loop's; four on a directory, whose requests are their own. */
 #include "store/internal.h"
 #include "tests/unit/plugin/layered_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define ROWS     300u
 #define LAYERS   4u
@@ -108,7 +107,6 @@ struct host {
     struct submitted submits[SUBMITS];
     struct known known[3][LAYERS][KINDS][SHARES + 1];
     uint64_t late, full, stale, refined;
-    pthread_t thread;
 };
 
 static uint64_t draw(struct host *host, uint64_t below)
@@ -681,12 +679,9 @@ static void nor_beside_others(void **state)
             hosts[i] = hosts[0];
             hosts[i].state += i;
         }
+        threads_run(work, hosts, sizeof(hosts[0]), THREADS);
         for (uint64_t i = 0; i < THREADS; i++)
-            assert_int_equal(pthread_create(&hosts[i].thread, NULL, work, &hosts[i]), 0);
-        for (uint64_t i = 0; i < THREADS; i++) {
-            assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
             host_count(&hosts[i], met);
-        }
         world_end(&hosts[0], met);
     }
     met_print(met);

@@ -1,5 +1,6 @@
 /* store.write_budget: passes are stored as far as it goes, upkeep waits before they do. */
 #include "tests/unit/plugin/merge_fixture.h"
+#include "tests/unit/threads.h"
 
 #define HOUR 3600000000000ull
 
@@ -138,11 +139,7 @@ static void several_threads_share_it(void **state)
     (void)state;
     struct rig rig;
     rig_begin(&rig, false, "\"store\": {\"write_budget\": \"4MiB\"}");
-    pthread_t threads[4];
-    for (uint64_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, fill_prompts, &rig), 0);
-    for (uint64_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    threads_run(fill_prompts, &rig, 0, 4);
     rig_settle(&rig);
     struct sc_store_stats stats = store_stats(&rig);
     assert_true(stats.write_bytes > 1 << 19 && stats.write_bytes <= (1 << 20) + (64 << 10));

@@ -6,8 +6,7 @@
  *
  * Holds: what does not fit into gpu.score_bytes is not taken; what has to wait for room gets it. */
 #include "tests/unit/plugin/score_desk.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -177,16 +176,12 @@ static void who_finds_no_room_waits(void **state)
     for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy += 3) {
         struct stand stand;
         struct asker askers[ASKERS];
-        pthread_t threads[ASKERS];
         fake_policy((enum fake_policy)policy, 1);
         stand_open(&stand, false, "\"score_bytes\": \"160KiB\"");
         sc_alloc_seal(&stand.rig.conn->alloc); /* nothing is allocated */
-        for (uint32_t i = 0; i < ASKERS; i++) {
-            askers[i] = (struct asker){stand, scene, right};
-            assert_int_equal(pthread_create(&threads[i], NULL, ask, &askers[i]), 0);
-        }
         for (uint32_t i = 0; i < ASKERS; i++)
-            assert_int_equal(pthread_join(threads[i], NULL), 0);
+            askers[i] = (struct asker){stand, scene, right};
+        threads_run(ask, askers, sizeof(askers[0]), ASKERS);
         sc_alloc_unseal(&stand.rig.conn->alloc);
         stand_close(&stand);
     }

@@ -8,10 +8,10 @@
  * Holds: a set is the one that plain memory chooses, or there is a status; what waited goes on or
  * ends, and rooms, boxes and flights come back in the end. */
 #include "tests/unit/plugin/score_desk.h"
+#include "tests/unit/threads.h"
 
 #include <float.h>
 #include <math.h>
-#include <pthread.h>
 #include <sys/wait.h>
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -837,7 +837,6 @@ struct asker {
     struct stand stand; /* its rig is a copy */
     const struct scene *scene;
     const float *right;
-    pthread_t thread;
 };
 
 static void *ask(void *user)
@@ -866,12 +865,9 @@ static void as_few_boxes_as_there_may_be(void **state)
     fake_policy(FAKE_LAZY, 1);
     stand_open(&stand, false, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"32MiB\"");
     assert_int_equal(stand.rig.conn->device.box_count, 4);
-    for (uint32_t i = 0; i < ASKERS; i++) {
-        askers[i] = (struct asker){.stand = stand, .scene = scene, .right = right};
-        assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
-    }
     for (uint32_t i = 0; i < ASKERS; i++)
-        assert_int_equal(pthread_join(askers[i].thread, NULL), 0);
+        askers[i] = (struct asker){.stand = stand, .scene = scene, .right = right};
+    threads_run(ask, askers, sizeof(askers[0]), ASKERS);
     stand_close(&stand);
     free(right);
     scene_free(scene);

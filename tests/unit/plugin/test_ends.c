@@ -5,8 +5,7 @@
  *
  * Threads: as each test says. */
 #include "tests/unit/plugin/layered_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define LAYERED "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"none\"}"
 
@@ -337,7 +336,6 @@ struct releaser {
     pthread_barrier_t *barrier;
     const spec_request *request;
     uint32_t rounds, released;
-    pthread_t thread;
 };
 
 static void *release_all(void *user)
@@ -368,10 +366,10 @@ static void of_several_releases_one_is_it(void **state)
     struct prompt prompt = rig_prompt(6, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(pthread_barrier_init(&barrier, NULL, RELEASERS + 1), 0);
-    for (uint32_t i = 0; i < RELEASERS; i++) {
-        releasers[i] = (struct releaser){&rig, &barrier, &request, ROUNDS, 0, 0};
-        assert_int_equal(pthread_create(&releasers[i].thread, NULL, release_all, &releasers[i]), 0);
-    }
+    for (uint32_t i = 0; i < RELEASERS; i++)
+        releasers[i] = (struct releaser){&rig, &barrier, &request, ROUNDS, 0};
+    const struct threads threads =
+        threads_begin(release_all, releasers, sizeof(releasers[0]), RELEASERS);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         request = rig_lookup(&rig, &prompt).request;
         (void)pthread_barrier_wait(&barrier);
@@ -381,10 +379,9 @@ static void of_several_releases_one_is_it(void **state)
         assert_int_equal(rig_load(&rig, other, &prompt, 0, 100, 1), SPEC_OK);
         rig_release(&rig, other);
     }
-    for (uint32_t i = 0; i < RELEASERS; i++) {
-        assert_int_equal(pthread_join(releasers[i].thread, NULL), 0);
+    threads_join(&threads);
+    for (uint32_t i = 0; i < RELEASERS; i++)
         released += releasers[i].released;
-    }
     assert_int_equal(released, ROUNDS);
     (void)pthread_barrier_destroy(&barrier);
     rig_end(&rig, &prompt);

@@ -1,8 +1,8 @@
 /* Eviction: what goes, what stays, and that disk_bytes is never exceeded meanwhile. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #include <ftw.h>
-#include <pthread.h>
 
 static uint64_t counter(const _Atomic uint64_t *value)
 {
@@ -457,7 +457,6 @@ static void the_directory_stays_within_its_bound(void **state)
 struct worker {
     struct rig *rig;
     uint64_t number, stored, wrong;
-    pthread_t thread;
 };
 
 /* Lookups, loads, stores and releases on prompts that all workers share. A pinned match is loaded
@@ -503,13 +502,12 @@ static void eight_threads_on_a_disk_that_is_too_small(void **state)
     struct rig rig;
     open_small(&rig, false, SMALL ", \"lease_ns_max\": 0, \"max_requests\": 16");
     struct worker workers[8];
-    for (uint64_t i = 0; i < 8; i++) {
+    for (uint64_t i = 0; i < 8; i++)
         workers[i] = (struct worker){.rig = &rig, .number = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
+    const struct threads threads = threads_begin(work, workers, sizeof(workers[0]), 8);
     uint64_t stored = 0;
+    threads_join(&threads);
     for (uint64_t i = 0; i < 8; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
         stored += workers[i].stored;
         assert_int_equal(workers[i].wrong, 0);
     }

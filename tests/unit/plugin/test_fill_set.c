@@ -4,9 +4,9 @@
  * Each connector has a loop and a virtual clock of its own; meet() brings them to one time.
  * Threads: one, but where a test makes some. */
 #include "tests/unit/plugin/fill_rig.h"
+#include "tests/unit/threads.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <sys/wait.h>
 
 #define MS     UINT64_C(1000000)
@@ -524,7 +524,6 @@ struct asker {
     struct rig *rig;
     const struct prompt *prompt;
     _Atomic uint32_t *is_over;
-    pthread_t thread;
 };
 
 static void *ask(void *user)
@@ -551,10 +550,9 @@ static void lookups_go_on_while_what_is_known_changes(void **state)
     real_open(rigs, SET, 2);
     assert_int_equal(rig_fill(&rigs[RANK_0], &prompt), SPEC_OK);
     assert_int_equal(rig_fill(&rigs[RANK_1], &prompt), SPEC_OK);
-    for (uint32_t i = 0; i < SET; i++) {
+    for (uint32_t i = 0; i < SET; i++)
         askers[i] = (struct asker){.rig = &rigs[i], .prompt = &prompt, .is_over = &is_over};
-        assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
-    }
+    const struct threads threads = threads_begin(ask, askers, sizeof(askers[0]), SET);
     for (uint32_t i = 0; i < 40; i++) {
         measured_now(rigs[0].conn, i % 2 == 0 ? 1 : 8);
         rig_pass_ns(&rigs[0], 30 * MS);
@@ -565,11 +563,7 @@ static void lookups_go_on_while_what_is_known_changes(void **state)
         while (notes_of(&rigs[i]) < written) /* it comes, however late its turn is */
             rig_pass_ns(&rigs[i], 5 * MS);
     atomic_store(&is_over, 1);
-    for (uint32_t i = 0; i < SET; i++) {
-        void *wrong;
-        assert_int_equal(pthread_join(askers[i].thread, &wrong), 0);
-        assert_null(wrong);
-    }
+    threads_join(&threads);
     for (uint32_t i = 0; i < 8; i++) {
         measured_now(rigs[0].conn, i + 1);
         rig_pass_ns(&rigs[0], i * 8 * MS);

@@ -2,11 +2,10 @@
  * decide how much; hints are ranked whenever their sketch comes, and let go at any moment;
  * averages are learnt, written and come back. */
 #include "tests/unit/plugin/select_fixture.h"
+#include "tests/unit/threads.h"
 
 #include "plugin/choose/select.h"
 #include "plugin/lab/average.h"
-
-#include <pthread.h>
 
 #define MATCHED   260u
 #define WINDOW_NS 50000000u /* of compute, where there is any: all of a layer can be read in it */
@@ -440,7 +439,6 @@ static void two_guesses_live_side_by_side_and_end_at_any_moment(void **state)
 struct worker {
     struct world *world;
     const struct tour *truth;
-    pthread_t thread;
 };
 
 static void *work(void *user)
@@ -472,12 +470,9 @@ static void threads_guess_side_by_side(void **state)
     world_store(&world);
     struct tour truth = travel(&world, 0);
     struct worker workers[3];
-    for (uint32_t i = 0; i < 3; i++) {
-        workers[i] = (struct worker){.world = &world, .truth = &truth};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        workers[i] = (struct worker){.world = &world, .truth = &truth};
+    threads_run(work, workers, sizeof(workers[0]), 3);
     world_done(&world);
 }
 

@@ -1,7 +1,6 @@
 /* Hints of a lookup: what is to be retained stays, what has a low priority goes first. */
 #include "tests/unit/plugin/plugin_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define SMALL                                                                                      \
     "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"chunk_tokens\": 16, "                \
@@ -186,14 +185,10 @@ static void several_threads_hint_beside_evictions(void **state)
     (void)state;
     struct rig rig;
     open_small(&rig, false);
-    pthread_t threads[4];
     struct caller callers[4];
-    for (uint64_t i = 0; i < 4; i++) {
-        callers[i] = (struct caller){&rig, 10 * i};
-        assert_int_equal(pthread_create(&threads[i], NULL, fill_many, &callers[i]), 0);
-    }
     for (uint64_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        callers[i] = (struct caller){&rig, 10 * i};
+    threads_run(fill_many, callers, sizeof(callers[0]), 4);
     rig_settle(&rig);
     rig_background(&rig);
     rig_check_index(&rig);

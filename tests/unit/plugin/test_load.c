@@ -1,5 +1,6 @@
 /* Loading: what is promised, what is delivered, and what happens when the disk does not keep it. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 static const char *const LAYOUTS[] = {"", "\"store\": {\"layout\": \"split\"}"};
 
@@ -659,7 +660,6 @@ static void calls_allocate_nothing(void **state)
 struct worker {
     struct rig *rig;
     uint64_t number, stored;
-    pthread_t thread;
 };
 
 /* Lookups, loads, stores, aborts and releases on prompts that all workers share. Rounds that found
@@ -704,23 +704,22 @@ static void *work(void *user)
     return NULL;
 }
 
-static void workers_start(struct rig *rig, struct worker *workers, uint64_t count,
-                          void *(*run)(void *user))
+static struct threads workers_start(struct rig *rig, struct worker *workers, uint64_t count,
+                                    void *(*run)(void *user))
 {
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count; i++)
         workers[i] = (struct worker){.rig = rig, .number = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, run, &workers[i]), 0);
-    }
+    return threads_begin(run, workers, sizeof(workers[0]), count);
 }
 
 /* Some of what they stored is there, and nothing of theirs is open any more. */
-static void workers_end(struct rig *rig, struct worker *workers, uint64_t count)
+static void workers_end(struct rig *rig, const struct worker *workers,
+                        const struct threads *threads)
 {
     uint64_t stored = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    threads_join(threads);
+    for (uint64_t i = 0; i < threads->count; i++)
         stored += workers[i].stored;
-    }
     assert_true(stored > 0);
     rig_settle(rig);
     assert_int_equal(atomic_load(&rig->conn->stats.tickets_open), 0);
@@ -734,8 +733,8 @@ static void eight_threads_at_once(void **state)
     struct rig rig;
     rig_begin(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 16");
     struct worker workers[8];
-    workers_start(&rig, workers, 8, work);
-    workers_end(&rig, workers, 8);
+    const struct threads threads = workers_start(&rig, workers, 8, work);
+    workers_end(&rig, workers, &threads);
     struct sc_store_stats store = rig_store_stats(&rig);
     rig_reopen(&rig);
     struct sc_store_stats again = rig_store_stats(&rig);
@@ -834,10 +833,9 @@ static void calls_for_several_requests_beside_resets(void **state)
     struct rig rig;
     rig_begin(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 256");
     struct worker workers[4], resetter = {.rig = &rig};
-    workers_start(&rig, workers, 4, store_together);
-    assert_int_equal(pthread_create(&resetter.thread, NULL, reset_again_and_again, &resetter), 0);
-    assert_int_equal(pthread_join(resetter.thread, NULL), 0);
-    workers_end(&rig, workers, 4);
+    const struct threads threads = workers_start(&rig, workers, 4, store_together);
+    threads_run(reset_again_and_again, &resetter, 0, 1);
+    workers_end(&rig, workers, &threads);
     rig_done(&rig);
 }
 

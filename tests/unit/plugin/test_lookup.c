@@ -2,8 +2,7 @@
  *
  * Each connector has a loop and a virtual clock of its own. Threads: one, but for the last test. */
 #include "tests/unit/plugin/plugin_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define TURN UINT64_C(30000000) /* 25 ms between looks at a log */
 
@@ -299,7 +298,6 @@ struct peeker {
     _Atomic uint32_t *stop;
     _Atomic uint64_t peeks; /* answered or refused */
     uint64_t wrong;
-    pthread_t thread;
 };
 
 static void *peek_on(void *user)
@@ -332,10 +330,9 @@ static void any_thread_may_peek_at_any_time(void **state)
     struct peeker peekers[PEEKERS];
     _Atomic uint32_t stop = 0;
     rig_begin(&rig, false, "\"max_requests\": 2, \"lease_ns_max\": 0");
-    for (uint32_t i = 0; i < PEEKERS; i++) {
+    for (uint32_t i = 0; i < PEEKERS; i++)
         peekers[i] = (struct peeker){.rig = &rig, .prompt = &prompt, .stop = &stop};
-        assert_int_equal(pthread_create(&peekers[i].thread, NULL, peek_on, &peekers[i]), 0);
-    }
+    const struct threads threads = threads_begin(peek_on, peekers, sizeof(peekers[0]), PEEKERS);
     struct spec_maintain_params params = {.struct_size = sizeof(params),
                                           .flags = SPEC_MAINTAIN_EVICT};
     for (uint32_t round = 0; round < 20 || !all_peeked(peekers); round++) {
@@ -345,10 +342,9 @@ static void any_thread_may_peek_at_any_time(void **state)
         assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
     }
     atomic_store(&stop, 1);
-    for (uint32_t i = 0; i < PEEKERS; i++) {
-        assert_int_equal(pthread_join(peekers[i].thread, NULL), 0);
+    threads_join(&threads);
+    for (uint32_t i = 0; i < PEEKERS; i++)
         assert_int_equal(peekers[i].wrong, 0);
-    }
     assert_all_free(&rig);
     rig_end(&rig, &prompt);
 }

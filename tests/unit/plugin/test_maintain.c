@@ -1,8 +1,7 @@
 /* maintain: what it starts, what it refuses, and that it races with nothing. */
 #include "hashing/radix_internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 static spec_status maintain(struct rig *rig, uint32_t flags)
 {
@@ -109,7 +108,6 @@ static void evict_makes_an_eighth_free(void **state)
 struct worker {
     struct rig *rig;
     uint64_t number;
-    pthread_t thread;
 };
 
 static void *work(void *user)
@@ -140,12 +138,9 @@ static void close_ends_what_maintain_began(void **state)
     for (uint32_t round = 0; round < 3; round++) {
         rig_open(&rig);
         struct worker workers[4];
-        for (uint64_t i = 0; i < 4; i++) {
-            workers[i] = (struct worker){.rig = &rig, .number = i + 4 * round};
-            assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-        }
         for (uint64_t i = 0; i < 4; i++)
-            assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+            workers[i] = (struct worker){.rig = &rig, .number = i + 4 * round};
+        threads_run(work, workers, sizeof(workers[0]), 4);
         for (uint32_t i = 0; i < 20; i++)
             assert_int_equal(maintain(&rig, SPEC_MAINTAIN_CHECKPOINT | SPEC_MAINTAIN_EVICT),
                              SPEC_OK);

@@ -7,8 +7,7 @@
  * What get_important would have set is set here: the request's `delivered`. */
 #include "plugin/args/provenance.h"
 #include "tests/unit/plugin/plugin_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define MS     UINT64_C(1000000)
 #define TURN   (30 * MS)
@@ -658,15 +657,13 @@ static void lookups_beside_a_replacement_tell_no_lie(void **state)
     struct rig rig;
     struct truth truths[PROMPTS];
     struct looker lookers[2];
-    pthread_t threads[2];
     _Atomic uint32_t stop = 0;
     rig_begin(&rig, false, CHUNKS);
     for (uint32_t i = 0; i < PROMPTS; i++)
         truths[i] = truth_of(100 + i, 96);
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 2; i++)
         lookers[i] = (struct looker){&rig, truths, &stop, 0, 0};
-        assert_int_equal(pthread_create(&threads[i], NULL, look_on, &lookers[i]), 0);
-    }
+    const struct threads threads = threads_begin(look_on, lookers, sizeof(lookers[0]), 2);
     for (uint32_t i = 0; i < PROMPTS; i++) {
         fill_pruned(&rig, &truths[i], 96);
         assert_int_equal(
@@ -674,8 +671,8 @@ static void lookups_beside_a_replacement_tell_no_lie(void **state)
             SPEC_OK);
     }
     atomic_store(&stop, 1);
+    threads_join(&threads);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
         assert_int_equal(lookers[i].wrong, 0);
         assert_true(lookers[i].found >= PROMPTS);
     }

@@ -2,6 +2,7 @@
  * stored, the others as their codes decode, the set the best by the delivery's queries. Through the
  * calls of the ABI, on the simulated disk. */
 #include "tests/unit/plugin/layered_fixture.h"
+#include "tests/unit/threads.h"
 
 /* The n-th way in which queries, or new keys, are none; false: there is no such way. */
 static bool spoil(struct shot *shot, uint32_t n)
@@ -601,7 +602,6 @@ static void what_came_ahead_is_not_computed_on(void **state)
 
 struct refiner {
     struct world *world;
-    pthread_t thread;
 };
 
 /* As fire_first. Codes are waited for a second longer than the deadline; where the machine was
@@ -663,12 +663,9 @@ static void four_threads_refine_at_once(void **state)
     rig_open(&world.rig);
     world_store(&world);
     wait_for_codes(&world);
-    for (uint32_t i = 0; i < 4; i++) {
-        refiners[i].world = &world;
-        assert_int_equal(pthread_create(&refiners[i].thread, NULL, refine_all, &refiners[i]), 0);
-    }
     for (uint32_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_join(refiners[i].thread, NULL), 0);
+        refiners[i].world = &world;
+    threads_run(refine_all, refiners, sizeof(refiners[0]), 4);
     world_done(&world);
 }
 

@@ -9,8 +9,7 @@
  *
  * Holds: a failure names its seed. Threads: one on the simulated disk; four on a directory. */
 #include "tests/unit/plugin/layered_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define ROWS     200u
 #define FRONT    128u /* rows that a pass of their own stored */
@@ -73,7 +72,6 @@ struct host {
     struct spec_important items[ITEMS];
     uint32_t count;
     uint64_t chosen, rescored, partial, stale; /* what was met */
-    pthread_t thread;
 };
 
 static uint64_t draw(struct host *host, uint64_t below)
@@ -659,12 +657,9 @@ static void rows_are_what_their_bits_say_beside_other_threads(void **state)
     (void)state;
     for (uint32_t way = 0; way <= 128; way += 128) {
         truth_open(&truth, way, false);
-        for (uint32_t i = 0; i < 4; i++) {
-            hosts[i] = (struct host){.truth = &truth, .seed = 1000 + way + i};
-            assert_int_equal(pthread_create(&hosts[i].thread, NULL, play_all, &hosts[i]), 0);
-        }
         for (uint32_t i = 0; i < 4; i++)
-            assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
+            hosts[i] = (struct host){.truth = &truth, .seed = 1000 + way + i};
+        threads_run(play_all, hosts, sizeof(hosts[0]), 4);
         truth_close(&truth);
     }
 }

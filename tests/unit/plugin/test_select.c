@@ -2,11 +2,10 @@
  * when there is nothing to choose by. Everything through the calls of the ABI, on the simulated
  * disk. */
 #include "tests/unit/plugin/select_fixture.h"
+#include "tests/unit/threads.h"
 
 #include "plugin/choose/reads.h"
 #include "plugin/choose/select.h"
-
-#include <pthread.h>
 
 #define ROWS_MAX 700u
 
@@ -967,7 +966,6 @@ struct worker {
     struct world *world;
     const struct shot *truth;
     uint64_t number;
-    pthread_t thread;
 };
 
 static void *work(void *user)
@@ -1004,12 +1002,9 @@ static void threads_get_the_same_sets(void **state)
     struct worker workers[6];
     for (uint32_t layer = 0; layer < 4; layer++)
         alone(&world, layer, &truth[layer]);
-    for (uint64_t i = 0; i < 6; i++) {
-        workers[i] = (struct worker){.world = &world, .truth = truth, .number = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
     for (uint64_t i = 0; i < 6; i++)
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        workers[i] = (struct worker){.world = &world, .truth = truth, .number = i};
+    threads_run(work, workers, sizeof(workers[0]), 6);
     for (uint32_t i = 0; i < 4; i++)
         shot_free(&truth[i]);
     world_done(&world);

@@ -6,8 +6,7 @@
 #include "store/cache/hosted.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/layered_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define MATCHED 300u
 #define LAYERS  4u
@@ -449,7 +448,6 @@ static void others_load_meanwhile(void **state)
     for (uint32_t n = 0; n < 4; n++) {
         struct world world = {.matched = MATCHED, .group = 2, .agree = 3};
         char extra[200];
-        pthread_t threads[3];
         (void)snprintf(extra, sizeof(extra),
                        "\"preset\": \"layered-even\", \"host_bytes\": \"%s\"%s",
                        n % 2 == 0 ? "64MiB" : "160KiB", SHAPES[n % 3]);
@@ -460,8 +458,7 @@ static void others_load_meanwhile(void **state)
         rig_open(&world.rig);
         world_store(&world);
         wait_for_codes(&world);
-        for (uint32_t i = 0; i < 3; i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, stages_and_leaves, &world), 0);
+        const struct threads threads = threads_begin(stages_and_leaves, &world, 0, 3);
         for (uint32_t i = 0; i < 30; i++) {
             struct spec_lookup_result found;
             spec_status status = rig_try_lookup(&world.rig, &world.prompt, 0, RIG_MAX, &found);
@@ -470,8 +467,7 @@ static void others_load_meanwhile(void **state)
             assert_true(load_all(&world, found.request, true));
             rig_release(&world.rig, found.request);
         }
-        for (uint32_t i = 0; i < 3; i++)
-            assert_int_equal(pthread_join(threads[i], NULL), 0);
+        threads_join(&threads);
         assert_int_equal(atomic_load(&world.rig.conn->poison.broken), 0);
         world_done(&world);
     }

@@ -6,8 +6,7 @@
  * Holds: a match ends where a pass was begun that ended there, and every layer of it is right, or
  * its load says that it is not. */
 #include "tests/unit/plugin/hybrid_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define LAYERS     HYBRID_LAYERS
 #define STATE_MOST 5000u
@@ -25,7 +24,6 @@ struct player {
     struct scene *scene;
     uint64_t random;
     bool may_fail; /* reads and writes may */
-    pthread_t thread;
 };
 
 static uint64_t draw(struct player *player, uint64_t bound)
@@ -469,12 +467,9 @@ static void six_threads_at_once(void **state)
                "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"max_requests\": 8, "
                "\"lease_ns_max\": 2000000000");
     hybrid_open(&scene.model);
-    for (uint32_t i = 0; i < 6; i++) {
-        players[i] = (struct player){.scene = &scene, .random = i + 100, .may_fail = true};
-        assert_int_equal(pthread_create(&players[i].thread, NULL, play, &players[i]), 0);
-    }
     for (uint32_t i = 0; i < 6; i++)
-        assert_int_equal(pthread_join(players[i].thread, NULL), 0);
+        players[i] = (struct player){.scene = &scene, .random = i + 100, .may_fail = true};
+    threads_run(play, players, sizeof(players[0]), 6);
     rig_settle(&scene.model.rig);
     rig_background(&scene.model.rig);
     rig_check_index(&scene.model.rig);

@@ -3,6 +3,7 @@
  */
 #include "plugin/choose/select.h"
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 /* The work is wait's (the loop, and without threads), a thread's, any of three threads'. */
 static const struct {
@@ -372,7 +373,6 @@ static void frames_that_wait_for_their_turn_stop_nobody(void **state)
 struct worker {
     struct rig *rig;
     uint64_t number, delivered;
-    pthread_t thread;
 };
 
 /* A pass: each layer submitted, stored and waited for; some requests go before their last wait. */
@@ -438,14 +438,11 @@ static void eight_threads_submit_at_once(void **state)
         struct prompt shared = rig_prompt(1, 220, 0, 220); /* there before anybody looks */
         assert_int_equal(rig_fill(&rig, &shared), SPEC_OK);
         rig_prompt_free(&shared);
-        for (uint64_t i = 0; i < 8; i++) {
+        for (uint64_t i = 0; i < 8; i++)
             workers[i] = (struct worker){.rig = &rig, .number = i};
-            assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-        }
-        for (uint64_t i = 0; i < 8; i++) {
-            assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        threads_run(work, workers, sizeof(workers[0]), 8);
+        for (uint64_t i = 0; i < 8; i++)
             delivered += workers[i].delivered;
-        }
         assert_true(delivered > 0);
         rig_settle(&rig);
         assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
@@ -457,7 +454,6 @@ struct waiter {
     struct rig *rig;
     spec_ticket ticket;
     spec_status status;
-    pthread_t thread;
 };
 
 static void *wait_on(void *user)
@@ -482,12 +478,10 @@ static void of_many_waiters_one_has_it_and_all_return(void **state)
             struct waiter waiters[4];
             uint64_t reported = 0;
             assert_int_equal(shot_submit(&rig, &shot, request, 150, round % rig.layers), SPEC_OK);
-            for (uint64_t i = 0; i < 4; i++) {
+            for (uint64_t i = 0; i < 4; i++)
                 waiters[i] = (struct waiter){.rig = &rig, .ticket = shot.ticket};
-                assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_on, &waiters[i]), 0);
-            }
+            threads_run(wait_on, waiters, sizeof(waiters[0]), 4);
             for (uint64_t i = 0; i < 4; i++) {
-                assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);
                 assert_true(waiters[i].status == SPEC_OK || waiters[i].status == SPEC_E_INVALID);
                 reported += waiters[i].status == SPEC_OK;
             }

@@ -7,8 +7,7 @@
 #include "tests/sim/io_sim.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/plugin/tail_desk.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define HOSTS 4u
 #ifndef SEEDS
@@ -218,13 +217,10 @@ static void beside_each_other(void **state)
         bool is_sealed = !rig.conn->choice.reads_codes; /* of what is stored, they are made later */
         if (is_sealed)
             sc_alloc_seal(&rig.conn->alloc);
-        for (uint32_t i = 0; i < HOSTS; i++) {
+        for (uint32_t i = 0; i < HOSTS; i++)
             hosts[i] = (struct host){
                 .rig = &rig, .prompt = &prompt, .dice = {(seed + SEED_FIRST) * HOSTS + i}};
-            assert_int_equal(pthread_create(&hosts[i].thread, NULL, host_run, &hosts[i]), 0);
-        }
-        for (uint32_t i = 0; i < HOSTS; i++)
-            assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
+        threads_run(host_run, hosts, sizeof(hosts[0]), HOSTS);
         if (is_sealed)
             sc_alloc_unseal(&rig.conn->alloc);
         assert_int_equal(atomic_load(&rig.conn->alloc.sealed_refusals), 0);

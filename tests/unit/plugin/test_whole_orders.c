@@ -10,8 +10,7 @@
 #include "plugin/choose/select.h"
 #include "store/cache/flight.h"
 #include "tests/unit/plugin/plugin_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define ROWS     150u /* of 64 KiB, an operation each: more than a reader's own slots */
 #define LAYERS   3u
@@ -45,7 +44,6 @@ struct submitted {
 struct host {
     struct rig *rig;
     struct prompt prompt;
-    pthread_t thread;
     uint64_t seed, state, full, late, stale;
     spec_request held[REQUESTS];
     uint32_t out[REQUESTS];
@@ -299,12 +297,9 @@ static void and_to_threads(void **state)
             hosts[i] = hosts[0];
             hosts[i].state += i;
         }
+        threads_run(work, hosts, sizeof(hosts[0]), THREADS);
         for (uint64_t i = 0; i < THREADS; i++)
-            assert_int_equal(pthread_create(&hosts[i].thread, NULL, work, &hosts[i]), 0);
-        for (uint64_t i = 0; i < THREADS; i++) {
-            assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
             host_count(&hosts[i], met);
-        }
         all_is_back(&rig, met);
         rig_end(&rig, &hosts[0].prompt);
     }

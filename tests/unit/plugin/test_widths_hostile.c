@@ -6,6 +6,7 @@
 #include "store/rows/tag.h"
 #include "store/rows/where.h"
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #include <math.h>
 
@@ -1093,14 +1094,10 @@ static void many_learn_code_and_read_at_once(void **state)
                                                 .rotary = many.turns.rotary,
                                                 .row_bytes = {32, 20}};
     assert_int_equal(sc_plugin_learning_open(&many.learning, &alloc, NULL), SPEC_OK);
-    pthread_t threads[THREADS];
     struct one ones[THREADS];
-    for (uint32_t i = 0; i < THREADS; i++) {
-        ones[i] = (struct one){&many, i};
-        assert_int_equal(pthread_create(&threads[i], NULL, one_run, &ones[i]), 0);
-    }
     for (uint32_t i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        ones[i] = (struct one){&many, i};
+    threads_run(one_run, ones, sizeof(ones[0]), THREADS);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t part = 0; part < 2; part++)
             for (uint32_t i = 0; i < THREADS; i++)
