@@ -201,8 +201,7 @@ static void scene_run(enum fake_policy policy, const char *call)
         (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[slot].copies, 0);
     assert_int_equal(sc_store_sketch_bytes_used(scene.world.rig.conn->store), 0);
     world_done(&scene.world);
-    device_host_close(&host);
-    device_assert_clean("mirror races");
+    device_host_end(&host, "mirror races");
     pthread_cond_destroy(&scene.moved);
     pthread_mutex_destroy(&scene.lock);
 }

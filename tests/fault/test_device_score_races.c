@@ -153,12 +153,8 @@ static void world_begin(struct world *world, bool is_sim, uint64_t score_bytes, 
                    "\"gpu\": {\"device\": 0, %s}",
                    is_sim ? 0u : 2u, gpu_of(gpu, score_bytes));
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
-    rig_init(&world->rig, is_sim, extra);
-    rig_shape(&world->rig, LAYERS, 2, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
-    world->prompt = rig_prompt(MATCHED, 0, 0, MATCHED + FRESH_ROWS);
-    rig_open(&world->rig);
-    world_store(world);
+    world_make(world, is_sim, extra, LAYERS, 2, 16, MATCHED);
+    world_open_stored(world);
     wait_for_codes(world);
 }
 
@@ -236,8 +232,7 @@ static uint64_t item_alone(struct shot *ret_right)
     uint64_t bytes = world.rig.conn->device.scores.head;
     assert_true(bytes > 0);
     pass_there_free(&pass);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
     device_host_close(&device);
     return bytes;
 }

@@ -123,9 +123,8 @@ static void attach(struct worker *worker)
     uint64_t count = races->leases[at].count;
     memcpy(bytes, races->leases[at].bytes, sizeof(bytes));
     pthread_mutex_unlock(&races->lock);
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {bytes, 64}};
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    if (count == 0 || sc_plugin_attach(worker->rig->conn, &params, &result, NULL) != SPEC_OK ||
+    if (count == 0 || rig_attach(worker->rig, bytes, 0, &result) != SPEC_OK ||
         result.state == SPEC_LOOKUP_PENDING)
         return; /* STALE, BUSY, not yet */
     expect(worker, result.matched_tokens == count);

@@ -207,11 +207,7 @@ static struct hold look(struct stress *stress, uint32_t rig, uint32_t prompt, ui
                         struct spec_lookup_result *ret_result)
 {
     const struct prompt *of = &stress->prompts[prompt];
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = flags,
-                                        .tokens = of->tokens,
-                                        .token_count = of->count,
-                                        .max_tokens = of->count};
+    struct spec_lookup_params params = rig_lookup_params(of, 0, RIG_MAX, flags);
     struct rig *at = &stress->rigs[rig];
     *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
     if (sc_plugin_lookup(at->conn, &params, ret_result, NULL) != SPEC_OK)
@@ -298,8 +294,7 @@ static void step_attach(struct stress *stress)
     if (lease->due_ns == 0)
         return;
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {lease->bytes, 64}};
-    spec_status status = sc_plugin_attach(at->conn, &params, &result, NULL);
+    spec_status status = rig_attach(at, lease->bytes, 0, &result);
     if (status != SPEC_OK && status != SPEC_E_STALE)
         wrong(stress, sc_status_name(status));
     if (status == SPEC_E_STALE || result.state != SPEC_LOOKUP_HIT)

@@ -130,4 +130,21 @@ static inline void teach(struct rig *rig, uint64_t token_ns)
     rig_prompt_free(&longer);
 }
 
+/* Opens it and teaches it; serves a prompt then, which is the caller's. */
+static inline struct prompt begin_taught(struct rig *rig, const char *extra, uint64_t token_ns)
+{
+    begin(rig, extra);
+    teach(rig, token_ns);
+    struct prompt prompt = plain(1, TOKENS);
+    serve(rig, &prompt, token_ns);
+    return prompt;
+}
+
+/* What lookup promises without the last token. */
+static inline uint64_t promised(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_params params = rig_lookup_params(prompt, 0, 0, SPEC_LOOKUP_PEEK);
+    return rig_lookup_as(rig, &params).matched_tokens;
+}
+
 #endif

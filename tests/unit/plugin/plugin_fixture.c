@@ -390,6 +390,56 @@ struct sc_store_stats rig_store_stats(const struct rig *rig)
     return stats;
 }
 
+struct spec_lookup_params rig_lookup_params(const struct prompt *prompt, uint64_t from_token,
+                                            uint64_t max_tokens, uint32_t flags)
+{
+    return (struct spec_lookup_params){.struct_size = sizeof(struct spec_lookup_params),
+                                       .flags = flags,
+                                       .tokens = prompt->tokens,
+                                       .token_count = prompt->count,
+                                       .from_token = from_token,
+                                       .max_tokens =
+                                           max_tokens == RIG_MAX ? prompt->count : max_tokens};
+}
+
+struct spec_lookup_result rig_lookup_as(struct rig *rig, const struct spec_lookup_params *params)
+{
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    assert_int_equal(sc_plugin_lookup(rig->conn, params, &result, NULL), SPEC_OK);
+    return result;
+}
+
+spec_status rig_attach(struct rig *rig, const uint8_t lease[64], uint64_t from_token,
+                       struct spec_lookup_result *ret_result)
+{
+    const struct spec_attach_params params = {
+        .struct_size = sizeof(params), .lease = {lease, 64}, .from_token = from_token};
+    *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
+    return sc_plugin_attach(rig->conn, &params, ret_result, NULL);
+}
+
+spec_status rig_maintain(struct rig *rig, uint32_t flags)
+{
+    const struct spec_maintain_params params = {.struct_size = sizeof(params), .flags = flags};
+    return sc_plugin_maintain(rig->conn, &params, NULL);
+}
+
+spec_status rig_try_stage(struct rig *rig, spec_request request, uint64_t deadline_ns,
+                          spec_ticket *ret_ticket)
+{
+    const struct spec_stage_params params = {
+        .struct_size = sizeof(params), .request = request, .deadline_ns = deadline_ns};
+    return sc_plugin_stage(rig->conn, &params, ret_ticket, &rig->error);
+}
+
+spec_ticket rig_stage(struct rig *rig, spec_request request, uint64_t deadline_ns)
+{
+    spec_ticket ticket = 0;
+    assert_int_equal(rig_try_stage(rig, request, deadline_ns, &ticket), SPEC_OK);
+    assert_int_not_equal(ticket, 0);
+    return ticket;
+}
+
 /* The error is the status', and nothing is written of what is OK [ABI-003]. */
 static spec_status told(const struct spec_error *error, spec_status status)
 {
@@ -401,12 +451,7 @@ static spec_status told(const struct spec_error *error, spec_status status)
 spec_status rig_try_lookup(struct rig *rig, const struct prompt *prompt, uint64_t from_token,
                            uint64_t max_tokens, struct spec_lookup_result *ret_result)
 {
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count,
-                                        .from_token = from_token,
-                                        .max_tokens =
-                                            max_tokens == RIG_MAX ? prompt->count : max_tokens};
+    const struct spec_lookup_params params = rig_lookup_params(prompt, from_token, max_tokens, 0);
     *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_lookup(rig->conn, &params, ret_result, &error);
@@ -416,23 +461,33 @@ spec_status rig_try_lookup(struct rig *rig, const struct prompt *prompt, uint64_
 spec_status rig_peek(struct rig *rig, const struct prompt *prompt, uint64_t from_token,
                      struct spec_lookup_result *ret_result)
 {
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = SPEC_LOOKUP_PEEK,
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count,
-                                        .from_token = from_token,
-                                        .max_tokens = prompt->count};
+    const struct spec_lookup_params params =
+        rig_lookup_params(prompt, from_token, RIG_MAX, SPEC_LOOKUP_PEEK);
     *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result), .request = 77};
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_lookup(rig->conn, &params, ret_result, &error);
     return told(&error, status);
 }
 
-struct spec_lookup_result rig_lookup(struct rig *rig, const struct prompt *prompt)
+struct spec_lookup_result rig_lookup_from(struct rig *rig, const struct prompt *prompt,
+                                          uint64_t from_token)
 {
     struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(rig, prompt, 0, RIG_MAX, &result), SPEC_OK);
+    assert_int_equal(rig_try_lookup(rig, prompt, from_token, RIG_MAX, &result), SPEC_OK);
     return result;
+}
+
+struct spec_lookup_result rig_peeked(struct rig *rig, const struct prompt *prompt,
+                                     uint64_t from_token)
+{
+    struct spec_lookup_result result;
+    assert_int_equal(rig_peek(rig, prompt, from_token, &result), SPEC_OK);
+    return result;
+}
+
+struct spec_lookup_result rig_lookup(struct rig *rig, const struct prompt *prompt)
+{
+    return rig_lookup_from(rig, prompt, 0);
 }
 
 void rig_release(struct rig *rig, spec_request request)
@@ -440,6 +495,13 @@ void rig_release(struct rig *rig, spec_request request)
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_release(rig->conn, request, &error);
     assert_int_equal(told(&error, status), SPEC_OK);
+}
+
+uint64_t rig_matched(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    rig_release(rig, result.request);
+    return result.matched_tokens;
 }
 
 spec_status rig_store_layer(struct rig *rig, spec_request request, const struct prompt *prompt,
@@ -499,6 +561,21 @@ spec_status rig_load(struct rig *rig, spec_request request, const struct prompt 
     return status;
 }
 
+void rig_load_all(struct rig *rig, spec_request request, const struct prompt *prompt,
+                  uint64_t from_token, uint64_t matched)
+{
+    for (uint32_t layer = 0; layer < rig->layers; layer++)
+        assert_int_equal(rig_load(rig, request, prompt, from_token, matched, layer), SPEC_OK);
+}
+
+spec_ticket rig_submit_whole(struct rig *rig, struct spec_important *items, uint64_t count)
+{
+    spec_ticket ticket = 0;
+    assert_int_equal(sc_plugin_submit(rig->conn, items, count, &ticket, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_submit_wait(rig->conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    return ticket;
+}
+
 uint64_t rig_read(struct rig *rig, const struct prompt *prompt, spec_status *ret_status)
 {
     struct spec_lookup_result result = rig_lookup(rig, prompt);
@@ -554,6 +631,26 @@ void rig_background(struct rig *rig)
             break;
         (void)sc_exec_wait(conn->exec, &conn->jobs.word, seen, SC_EXEC_FOREVER);
     }
+}
+
+void rig_store_all(struct rig *rig, const struct prompt *prompt, uint64_t count)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    assert_int_equal(rig_wait(rig, rig_store(rig, result.request, prompt, 0, count)), SPEC_OK);
+    rig_release(rig, result.request);
+}
+
+void rig_wait_for_codes(struct rig *rig)
+{
+    do
+        rig_pass_ns(rig, 1000000);
+    while (rig_store_stats(rig).is_building);
+}
+
+void rig_press(struct rig *rig)
+{
+    sc_plugin_evict_ask(rig->conn, 1);
+    rig_background(rig);
 }
 
 spec_status rig_fill(struct rig *rig, const struct prompt *prompt)

@@ -163,6 +163,26 @@ struct spec_store_params rig_store_params(spec_request request, uint32_t layer, 
 
 struct sc_store_stats rig_store_stats(const struct rig *rig);
 
+/* What a lookup of the prompt is told; max_tokens: also RIG_MAX. */
+struct spec_lookup_params rig_lookup_params(const struct prompt *prompt, uint64_t from_token,
+                                            uint64_t max_tokens, uint32_t flags);
+
+/* Lookups that have to succeed; rig_peeked has no request. */
+struct spec_lookup_result rig_lookup_as(struct rig *rig, const struct spec_lookup_params *params);
+struct spec_lookup_result rig_lookup_from(struct rig *rig, const struct prompt *prompt,
+                                          uint64_t from_token);
+struct spec_lookup_result rig_peeked(struct rig *rig, const struct prompt *prompt,
+                                     uint64_t from_token);
+
+spec_status rig_attach(struct rig *rig, const uint8_t lease[64], uint64_t from_token,
+                       struct spec_lookup_result *ret_result);
+spec_status rig_maintain(struct rig *rig, uint32_t flags);
+
+/* The error is in rig->error. rig_stage has to succeed. */
+spec_status rig_try_stage(struct rig *rig, spec_request request, uint64_t deadline_ns,
+                          spec_ticket *ret_ticket);
+spec_ticket rig_stage(struct rig *rig, spec_request request, uint64_t deadline_ns);
+
 spec_status rig_try_lookup(struct rig *rig, const struct prompt *prompt, uint64_t from_token,
                            uint64_t max_tokens, struct spec_lookup_result *ret_result);
 
@@ -172,6 +192,10 @@ spec_status rig_peek(struct rig *rig, const struct prompt *prompt, uint64_t from
 
 struct spec_lookup_result rig_lookup(struct rig *rig, const struct prompt *prompt);
 void rig_release(struct rig *rig, spec_request request);
+
+/* How many tokens a lookup promises; its request is released. */
+uint64_t rig_matched(struct rig *rig, const struct prompt *prompt);
+
 spec_status rig_store_layer(struct rig *rig, spec_request request, const struct prompt *prompt,
                             uint64_t first, uint64_t count, uint32_t layer,
                             spec_ticket *ret_ticket);
@@ -186,6 +210,13 @@ spec_ticket rig_store(struct rig *rig, spec_request request, const struct prompt
 /* Delivers one layer; SPEC_OK asserts that the rows are right. */
 spec_status rig_load(struct rig *rig, spec_request request, const struct prompt *prompt,
                      uint64_t from_token, uint64_t matched, uint32_t layer);
+
+/* Delivers every layer, right. */
+void rig_load_all(struct rig *rig, spec_request request, const struct prompt *prompt,
+                  uint64_t from_token, uint64_t matched);
+
+/* Submits the items and waits for them, without an error; returns their ticket. */
+spec_ticket rig_submit_whole(struct rig *rig, struct spec_important *items, uint64_t count);
 
 /* Loads every layer of a fresh lookup; returns the matched tokens, all right, or UINT64_MAX when a
  * layer said that it cannot (status in ret_status). */
@@ -202,6 +233,15 @@ void rig_check_index(struct rig *rig);
 
 /* Until no job waits or runs. */
 void rig_background(struct rig *rig);
+
+/* Stores the first `count` tokens again, whatever lookup promises. */
+void rig_store_all(struct rig *rig, const struct prompt *prompt, uint64_t count);
+
+/* Until nothing is coded any more, and all of it is in the log. */
+void rig_wait_for_codes(struct rig *rig);
+
+/* Asks for some space, as a pass does that found none. */
+void rig_press(struct rig *rig);
 
 /* Stores what lookup does not promise, as an engine does; returns the ticket's status. */
 spec_status rig_fill(struct rig *rig, const struct prompt *prompt);

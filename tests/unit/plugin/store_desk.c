@@ -41,8 +41,7 @@ void desk_close(struct desk *desk)
         rig_release(&desk->rig, desk->found.request);
     rig_end(&desk->rig, &desk->prompt);
     desk_sources_free(desk);
-    device_host_close(&desk->host);
-    device_assert_clean("desk");
+    device_host_end(&desk->host, "desk");
 }
 
 /* ---- Sources -------------------------------------------------------------------------------- */

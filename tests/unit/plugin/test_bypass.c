@@ -22,8 +22,7 @@ static void bypass(struct rig *rig, uint64_t deadline_ns)
 
 static uint64_t found(struct rig *rig, const struct prompt *prompt)
 {
-    struct spec_lookup_result result;
-    assert_int_equal(rig_peek(rig, prompt, 0, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_peeked(rig, prompt, 0);
     assert_int_equal(result.state, result.matched_tokens > 0 ? SPEC_LOOKUP_HIT : SPEC_LOOKUP_MISS);
     return result.matched_tokens;
 }
@@ -244,15 +243,6 @@ static void what_was_there_is_not_written_again(void **state)
 
 /* ---- Stage, attach -------------------------------------------------------------------------- */
 
-static spec_ticket stage(struct rig *rig, spec_request request)
-{
-    const struct spec_stage_params params = {.struct_size = sizeof(params), .request = request};
-    spec_ticket ticket = 0;
-    assert_int_equal(sc_plugin_stage(rig->conn, &params, &ticket, &rig->error), SPEC_OK);
-    assert_int_not_equal(ticket, 0);
-    return ticket;
-}
-
 static void what_is_being_staged_ends(void **state)
 {
     (void)state;
@@ -267,7 +257,7 @@ static void what_is_being_staged_ends(void **state)
     rig_reopen(&rig);
     for (uint32_t i = 0; i < 2; i++) {
         results[i] = rig_lookup(&rig, &prompts[i]);
-        tickets[i] = stage(&rig, results[i].request); /* the first runs, the second waits */
+        tickets[i] = rig_stage(&rig, results[i].request, 0); /* the first runs, the second waits */
     }
     bypass(&rig, 0);
     for (uint32_t i = 0; i < 2; i++)
@@ -276,13 +266,14 @@ static void what_is_being_staged_ends(void **state)
     rig_pass_ns(&rig, 100 * MS);
     uint64_t read_bytes = store_stats(&rig).read_bytes;
     miss = rig_lookup(&rig, &other);
-    assert_int_equal(rig_wait(&rig, stage(&rig, miss.request)), SPEC_OK); /* all of nothing */
-    assert_int_equal(rig_wait(&rig, stage(&rig, results[0].request)), SPEC_E_DROPPED);
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, miss.request, 0)),
+                     SPEC_OK); /* all of nothing */
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, results[0].request, 0)), SPEC_E_DROPPED);
     assert_int_equal(atomic_load(&rig.conn->stages.open), 0);
     rig_pass_ns(&rig, 100 * MS);
     assert_int_equal(store_stats(&rig).read_bytes, read_bytes);
     bypass(&rig, SPEC_BYPASS_END);
-    assert_int_equal(rig_wait(&rig, stage(&rig, results[0].request)), SPEC_OK);
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, results[0].request, 0)), SPEC_OK);
     struct spec_lookup_result again = rig_lookup(&rig, &prompts[0]);
     assert_true(again.tier_bytes[SPEC_TIER_HOST] > 0);
     assert_int_equal(again.tier_bytes[SPEC_TIER_DISK], 0);
@@ -328,8 +319,7 @@ static void a_reader_without_a_store_refuses_leases_too(void **state)
     bypass(&reader, SPEC_BYPASS_END);
     assert_int_equal(found(&reader, &prompt), 100); /* at once: it has followed */
     assert_int_equal(attach(&reader, result.lease, &attached), SPEC_OK);
-    for (uint32_t layer = 0; layer < reader.layers; layer++)
-        assert_int_equal(rig_load(&reader, attached.request, &prompt, 0, 100, layer), SPEC_OK);
+    rig_load_all(&reader, attached.request, &prompt, 0, 100);
     rig_release(&reader, attached.request);
     rig_release(&writer, result.request);
     rig_leave(&reader);
@@ -385,8 +375,7 @@ static void averages_and_orders_wait(void **state)
                        "\"preset\": \"layered-even\", \"select\": {\"min_tokens\": 0, "
                        "\"min_share_ppm\": 0}, \"maintain\": {\"bytes_per_s\": 0}%s",
                        WAYS[way]);
-        world_open(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
         struct rig *rig = &world.rig;
         spec_request requests[3];
         for (uint32_t i = 0; i < 3; i++)
@@ -429,7 +418,7 @@ static void a_close_meanwhile_ends_what_waits(void **state)
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         rig_reopen(&rig);
         struct spec_lookup_result result = rig_lookup(&rig, &prompt);
-        spec_ticket ticket = stage(&rig, result.request);
+        spec_ticket ticket = rig_stage(&rig, result.request, 0);
         bypass(&rig, 0);
         assert_int_equal(maintain(&rig, SPEC_MAINTAIN_BUILD | SPEC_MAINTAIN_REORDER, 0), SPEC_OK);
         spec_status status = rig_wait(&rig, ticket);

@@ -37,8 +37,7 @@ static void pile_open(struct pile *pile, const char *extra, uint32_t heads, uint
 static void pile_close(struct pile *pile)
 {
     rig_end(&pile->rig, &pile->prompt);
-    device_host_close(&pile->host);
-    device_assert_clean("pile");
+    device_host_end(&pile->host, "pile");
 }
 
 /* A load of its own: request, destination, item. */

@@ -380,8 +380,7 @@ static void run(enum fake_policy policy, uint64_t seed, bool values_turn, bool h
     assert_true(!has_runs || scene.ups > 0);
     fake_policy(FAKE_EAGER, 1);
     rig_done(&scene.rig);
-    device_host_close(&scene.host);
-    device_assert_clean("orders");
+    device_host_end(&scene.host, "orders");
 }
 
 static void what_is_placed_is_what_the_hosts_target_places(void **state)

@@ -73,10 +73,7 @@ static void layers_of_host_memory_come_between(void **state)
 static void world_begin(struct world *world, struct device_host *host, const char *extra)
 {
     *world = (struct world){.matched = 130, .group = 2, .agree = 8, .is_uneven = true};
-    rig_init(&world->rig, true, extra);
-    rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
-    world->prompt = rig_prompt(133, 0, 0, 130 + FRESH_ROWS);
+    world_make(world, true, extra, LAYERS, 3, 16, 133);
     rig_open(&world->rig);
     if (host == NULL) {
         world_store(world);
@@ -137,8 +134,7 @@ static void codes_are_those_of_the_hosts_rows(void **state)
         world_done(&plain);
         world_done(&world);
         fake_policy(FAKE_EAGER, 1);
-        device_host_close(&host);
-        device_assert_clean("codes");
+        device_host_end(&host, "codes");
     }
 }
 

@@ -117,8 +117,7 @@ static void a_stream_that_stands_still_wedges_nobody(void **state)
     assert_int_equal(rig_fill(&desk.rig, &plain), SPEC_OK); /* host memory */
     rig_prompt_free(&plain);
     assert_int_equal(ticket_ask(&desk, desk.ticket, 1000000), SPEC_PENDING);
-    struct spec_lookup_result found;
-    assert_int_equal(rig_peek(&desk.rig, &desk.prompt, 0, &found), SPEC_OK);
+    struct spec_lookup_result found = rig_peeked(&desk.rig, &desk.prompt, 0);
     assert_int_equal(found.matched_tokens, 0);
     fake_hold(desk.host.stream, 0);
     desk_assert_stored(&desk);
@@ -713,8 +712,7 @@ static void a_source_of_two_requests(void **state)
         assert_int_equal(rig_wait(&desk.rig, tickets[0]), SPEC_OK);
         assert_int_equal(rig_wait(&desk.rig, tickets[1]), SPEC_OK);
         desk_assert_read(&desk);
-        struct spec_lookup_result found;
-        assert_int_equal(rig_peek(&desk.rig, &other, 0, &found), SPEC_OK);
+        struct spec_lookup_result found = rig_peeked(&desk.rig, &other, 0);
         assert_int_equal(found.matched_tokens, 70);
         memcpy(other.history, desk.prompt.history, 70 * sizeof(uint64_t));
         assert_int_equal(rig_read(&desk.rig, &other, &status), 70);

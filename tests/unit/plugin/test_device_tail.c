@@ -43,8 +43,7 @@ static void scene_open(struct scene *scene, enum fake_policy policy, uint64_t se
 static void scene_close(struct scene *scene)
 {
     rig_end(&scene->rig, &scene->prompt);
-    device_host_close(&scene->host);
-    device_assert_clean("tails");
+    device_host_end(&scene->host, "tails");
 }
 
 /* The row's bytes stand in its area; the host's stream brings them to the device. */

@@ -63,12 +63,6 @@ static struct told load(struct rig *rig, const struct prompt *prompt, uint32_t l
     return told;
 }
 
-static struct sc_store_stats stats_of(const struct rig *rig)
-{
-    struct sc_store_stats stats = rig_store_stats(rig);
-    return stats;
-}
-
 static struct spec_lookup_result look(struct rig *rig, const struct prompt *prompt)
 {
     struct spec_lookup_result result = rig_lookup(rig, prompt);
@@ -97,13 +91,13 @@ static void what_is_used_rises_and_says_so(void **state)
         assert_int_equal(found.tier_bytes[SPEC_TIER_GPU], COUNT * row_bytes);
         assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], 0);
         assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], 2 * COUNT * row_bytes);
-        uint64_t before = stats_of(&rig).read_bytes;
+        uint64_t before = rig_store_stats(&rig).read_bytes;
         assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_GPU], COUNT);
-        assert_int_equal(stats_of(&rig).read_bytes, before);
-        assert_true(stats_of(&rig).gpu_hits > 0 && stats_of(&rig).host_hits == 0);
+        assert_int_equal(rig_store_stats(&rig).read_bytes, before);
+        assert_true(rig_store_stats(&rig).gpu_hits > 0 && rig_store_stats(&rig).host_hits == 0);
         assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
         rig_background(&rig);
-        assert_int_equal(stats_of(&rig).gpu_bytes_used, 0);
+        assert_int_equal(rig_store_stats(&rig).gpu_bytes_used, 0);
         rig_end(&rig, &prompt);
     }
 }
@@ -152,10 +146,7 @@ static void a_queue_is_brought_ahead_of_its_loads(void **state)
     spec_request waiting = 0;
     for (uint32_t turn = 0; turn < 12; turn++) {
         struct spec_lookup_result next = rig_lookup(&rig, &prompts[(turn + 1) % 4]);
-        const struct spec_stage_params params = {.struct_size = sizeof(params),
-                                                 .request = next.request};
-        spec_ticket ticket = 0;
-        assert_int_equal(sc_plugin_stage(rig.conn, &params, &ticket, NULL), SPEC_OK);
+        spec_ticket ticket = rig_stage(&rig, next.request, 0);
         struct told told = load(&rig, &prompts[turn % 4], 0, 0);
         assert_int_equal(told.rows[SPEC_TIER_DISK], turn == 0 ? COUNT : 0);
         assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
@@ -164,7 +155,7 @@ static void a_queue_is_brought_ahead_of_its_loads(void **state)
         waiting = next.request;
     }
     rig_release(&rig, waiting);
-    assert_true(stats_of(&rig).gpu_sunk > 0 && stats_of(&rig).host_evictions > 0);
+    assert_true(rig_store_stats(&rig).gpu_sunk > 0 && rig_store_stats(&rig).host_evictions > 0);
     rig_prompts_free_all(prompts, 4);
     rig_done(&rig);
 }
@@ -231,7 +222,7 @@ static void what_rises_goes_behind_the_load(void **state)
     struct told told = load(&rig, &a, 0, 16);
     assert_int_equal(told.rows[SPEC_TIER_HOST], 16);
     assert_int_equal(told.took_ns, 16 * ROW_NS); /* a rises, b sinks */
-    assert_int_equal(stats_of(&rig).gpu_sunk, 2);
+    assert_int_equal(rig_store_stats(&rig).gpu_sunk, 2);
     told = load(&rig, &b, 0, 0);
     assert_int_equal(told.rows[SPEC_TIER_HOST], CHUNK);
     assert_int_equal(told.took_ns, (CHUNK - 16 + CHUNK) * ROW_NS);
@@ -294,7 +285,7 @@ static uint64_t transfers(const char *policy)
     for (uint32_t i = 0; i < 50; i++) {
         uint32_t p = i % 5 % 2; /* A B A B A */
         if (i == 25)
-            bytes = stats_of(&rig).read_bytes;
+            bytes = rig_store_stats(&rig).read_bytes;
         struct told told = load(&rig, &prompts[p], 0, p == 0 ? CHUNK / 2 : CHUNK);
         rows += i >= 25 ? told.rows[SPEC_TIER_HOST] + told.rows[SPEC_TIER_DISK] : 0;
         assert_true(i < 25 || told.rows[SPEC_TIER_DISK] == 0); /* both have room */

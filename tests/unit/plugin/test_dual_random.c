@@ -41,12 +41,6 @@ static uint64_t below(struct scene *scene, uint64_t bound)
     return scene->random % bound;
 }
 
-static struct sc_store_stats stats_of(const struct rig *rig)
-{
-    struct sc_store_stats stats = rig_store_stats(rig);
-    return stats;
-}
-
 /* ---- Requests -------------------------------------------------------------------------------- */
 
 static void request_release(struct scene *scene, struct open_request *request)
@@ -259,7 +253,7 @@ static void reopen(struct scene *scene)
     release_all(scene, 1);
     if (scene->has_reader)
         rig_leave(&scene->rigs[1]);
-    scene->ordered += stats_of(&scene->rigs[0]).ordered_pieces;
+    scene->ordered += rig_store_stats(&scene->rigs[0]).ordered_pieces;
     rig_reopen(&scene->rigs[0]);
     if (scene->has_reader) {
         rig_open_beside(&scene->rigs[1], &scene->rigs[0], SPEC_ROLE_READER, 0);
@@ -270,8 +264,7 @@ static void reopen(struct scene *scene)
 
 static void maintain(struct scene *scene, uint32_t flags)
 {
-    const struct spec_maintain_params params = {.struct_size = sizeof(params), .flags = flags};
-    (void)sc_plugin_maintain(scene->rigs[0].conn, &params, NULL);
+    (void)rig_maintain(&scene->rigs[0], flags);
 }
 
 static void step(struct scene *scene)
@@ -373,7 +366,7 @@ static void run(uint64_t seed, uint64_t steps, struct scene *sum)
     views_follow(&scene);
     for (uint64_t i = 0; i < steps; i++)
         step(&scene);
-    scene.ordered += stats_of(&scene.rigs[0]).ordered_pieces;
+    scene.ordered += rig_store_stats(&scene.rigs[0]).ordered_pieces;
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
         sum->rows[tier] += scene.rows[tier];
     sum->chosen += scene.chosen;

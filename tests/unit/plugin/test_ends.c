@@ -23,8 +23,7 @@ static void lose_the_first_piece(struct world *world)
     shot_make(&shot, world, request, 3, 0, 1000000);
     sc_fault_arm(&world->rig.conn->fault, SC_FAULT_READ, 0);
     assert_int_equal(fire(world, &shot), SPEC_E_IO);
-    shot_free(&shot);
-    rig_release(&world->rig, request);
+    shot_release(&shot, world, request);
     rig_background(&world->rig);
 }
 
@@ -34,18 +33,12 @@ enum kind { DIRECT, SUBMITTED, REFINED, RESCORED, AHEAD, KINDS };
 static spec_ticket prepare(struct world *world, struct shot *shot, spec_request request,
                            uint32_t layer, enum kind kind, uint32_t exact_ppm)
 {
-    spec_ticket ticket = 0;
     if (kind == REFINED || kind == RESCORED)
         return fire_first(world, shot, request, layer, 50000, 0);
+    if (kind == AHEAD)
+        return fire_ahead(world, shot, request, layer, exact_ppm);
     shot_make(shot, world, request, layer, 0, exact_ppm);
-    if (kind != AHEAD)
-        return 0;
-    shot->item.flags = SPEC_ITEM_AHEAD;
-    shot->item.queries = NULL;
-    shot->item.new_keys = NULL;
-    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
-    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
-    return ticket;
+    return 0;
 }
 
 static spec_status finish(struct world *world, struct shot *shot, enum kind kind,
@@ -76,8 +69,7 @@ static void rows_that_are_gone_end_a_layered_load(void **state)
         enum kind kind = (enum kind)(way / 2);
         struct world world;
         struct shot shot;
-        world_open(&world, EXTRA[way % 2], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, EXTRA[way % 2], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         spec_ticket ticket = prepare(&world, &shot, request, 0, kind, 250000);
         rig_pass_ns(&world.rig, 1000000000);
@@ -89,8 +81,7 @@ static void rows_that_are_gone_end_a_layered_load(void **state)
             assert_rows(&world, &shot, 0, 4, 2);
         spec_status again = finish(&world, &shot, kind, ticket, 250000); /* stays void */
         assert_int_equal(again, SPEC_E_CORRUPT);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
+        shot_release(&shot, &world, request);
         rig_landed(&world.rig);
         world_done(&world);
     }
@@ -249,17 +240,6 @@ static void a_bad_row_ends_a_load_that_a_worker_decodes(void **state)
 
 /* ---- Resets in the middle -------------------------------------------------------------------- */
 
-struct resetter {
-    struct sc_task task;
-    struct rig *rig;
-};
-
-static void reset_step(struct sc_task *task)
-{
-    struct resetter *resetter = (struct resetter *)(void *)task;
-    assert_int_equal(sc_plugin_reset(resetter->rig->conn, NULL), SPEC_OK);
-}
-
 static const struct {
     const char *extra;
     bool is_layered;
@@ -281,8 +261,7 @@ static bool outrun(uint32_t way, enum kind kind, uint64_t ns, uint64_t *ret_stal
 {
     struct world world;
     struct shot shot;
-    world_open(&world, WAYS[way].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, WAYS[way].agree);
-    wait_for_codes(&world);
+    world_open_coded(&world, WAYS[way].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, WAYS[way].agree);
     spec_request request = look(&world, 0);
     spec_ticket ticket = prepare(&world, &shot, request, 1, kind, WAYS[way].exact_ppm);
     shot.item.select = WAYS[way].is_layered ? &shot.select : NULL;
@@ -302,8 +281,7 @@ static bool outrun(uint32_t way, enum kind kind, uint64_t ns, uint64_t *ret_stal
         assert_rows(&world, &shot, 0, 4, 2);
     *ret_stale += status == SPEC_E_STALE;
     assert_int_equal(corrupt_ranges(&world.rig), 0);
-    shot_free(&shot);
-    rig_release(&world.rig, request);
+    shot_release(&shot, &world, request);
     rig_landed(&world.rig);
     assert_int_equal(atomic_load(&world.rig.conn->stats.requests_open), 0);
     world_done(&world);

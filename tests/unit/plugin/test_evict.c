@@ -292,9 +292,7 @@ static void what_the_device_refuses_evicts_nothing(void **state)
         rig_background(&rig);
         assert_int_equal(read_one(&rig, seed, 50), 50);
     }
-    struct spec_maintain_params params = {.struct_size = sizeof(params),
-                                          .flags = SPEC_MAINTAIN_EVICT};
-    assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
     rig_background(&rig);
     assert_int_equal(read_one(&rig, 1, 100), 100);
     assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);

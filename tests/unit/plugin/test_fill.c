@@ -26,10 +26,7 @@ static void the_cut_is_where_both_sides_end_together(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     uint64_t n = 0;
     for (uint32_t i = 0; i < 12; i++) {
         struct served served = serve(&rig, &prompt, TOKEN_NS);
@@ -59,10 +56,7 @@ static void the_faster_side_gets_all(void **state)
                  {TOKEN_NS / 3, TOKENS * 2 / 10, TOKENS * 3 / 10}};
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig rig;
-        begin(&rig, CUT);
-        teach(&rig, cases[i].token_ns);
-        struct prompt prompt = plain(1, TOKENS);
-        serve(&rig, &prompt, cases[i].token_ns);
+        struct prompt prompt = begin_taught(&rig, CUT, cases[i].token_ns);
         assert_in_range(serve(&rig, &prompt, cases[i].token_ns).matched, cases[i].least,
                         cases[i].most);
         rig_end(&rig, &prompt);
@@ -137,24 +131,15 @@ static void limits_of_the_host_hold(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = SPEC_LOOKUP_PEEK,
-                                        .tokens = prompt.tokens,
-                                        .token_count = prompt.count};
-    struct spec_lookup_result found = {.struct_size = sizeof(found)};
-    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &found, NULL), SPEC_OK);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
+    struct spec_lookup_params params = rig_lookup_params(&prompt, 0, 0, SPEC_LOOKUP_PEEK);
+    struct spec_lookup_result found = rig_lookup_as(&rig, &params);
     uint64_t n = found.matched_tokens;
     assert_in_range(n, 64, TOKENS - 64);
     assert_int_equal(found.stored_tokens, TOKENS);
     assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], n * LAYERS * (ROW_BYTES + 8));
-    struct spec_attach_params attach = {.struct_size = sizeof(attach),
-                                        .lease = {found.lease, sizeof(found.lease)}};
     struct spec_lookup_result held = {.struct_size = sizeof(held)};
-    assert_int_equal(sc_plugin_attach(rig.conn, &attach, &held, NULL), SPEC_OK);
+    assert_int_equal(rig_attach(&rig, found.lease, 0, &held), SPEC_OK);
     assert_int_equal(held.matched_tokens, n);
     rig_release(&rig, held.request);
     params.multiple_of = 48;
@@ -177,23 +162,19 @@ static void a_device_that_recovers_is_used_again(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, "\"fill\": \"cut\", \"host_bytes\": 0, "
-                "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}");
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig,
+                                        "\"fill\": \"cut\", \"host_bytes\": 0, "
+                                        "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}",
+                                        TOKEN_NS);
     assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, 0);
     sc_io_sim_disk_device(rig.disk, &(struct sc_io_sim_device){.bytes_per_s = 100000000});
     uint32_t count = 0;
     for (uint64_t matched = 0; matched < TOKENS / 4; assert_true(++count < 5000)) {
-        struct spec_lookup_result found;
-        assert_int_equal(rig_peek(&rig, &prompt, 0, &found), SPEC_OK);
+        struct spec_lookup_result found = rig_peeked(&rig, &prompt, 0);
         matched = found.matched_tokens;
         if (matched > 0) { /* a probe, or more; what a peek was promised, a lease gets */
-            struct spec_attach_params attach = {.struct_size = sizeof(attach),
-                                                .lease = {found.lease, sizeof(found.lease)}};
             struct spec_lookup_result held = {.struct_size = sizeof(held)};
-            assert_int_equal(sc_plugin_attach(rig.conn, &attach, &held, NULL), SPEC_OK);
+            assert_int_equal(rig_attach(&rig, found.lease, 0, &held), SPEC_OK);
             for (uint32_t layer = 0; layer < LAYERS; layer++)
                 assert_int_equal(rig_load(&rig, held.request, &prompt, 0, matched, layer), SPEC_OK);
             rig_release(&rig, held.request);
@@ -259,10 +240,7 @@ static void one_load_that_was_interrupted_does_not_count(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     assert_in_range(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS / 4, TOKENS * 3 / 4);
     struct spec_lookup_result found = find(&rig, &prompt);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
@@ -327,15 +305,10 @@ static void an_attached_request_stores_what_is_lacking(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     struct spec_lookup_result found, held = {.struct_size = sizeof(held)};
     assert_int_equal(rig_peek(&rig, &prompt, 0, &found), SPEC_OK);
-    struct spec_attach_params attach = {.struct_size = sizeof(attach),
-                                        .lease = {found.lease, sizeof(found.lease)}};
-    assert_int_equal(sc_plugin_attach(rig.conn, &attach, &held, NULL), SPEC_OK);
+    assert_int_equal(rig_attach(&rig, found.lease, 0, &held), SPEC_OK);
     uint64_t n = held.matched_tokens, before = stats_of(&rig).write_bytes;
     assert_in_range(n, 1, TOKENS - 2);
     struct area area = rig_area(&rig, TOKENS - n);

@@ -37,28 +37,13 @@ static void pass_all(struct rig *rigs, uint32_t count, uint64_t ns)
     }
 }
 
-/* Without the last token. */
-static uint64_t promised(struct rig *rig, const struct prompt *prompt)
-{
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = SPEC_LOOKUP_PEEK,
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count};
-    struct spec_lookup_result found = {.struct_size = sizeof(found)};
-    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &found, NULL), SPEC_OK);
-    return found.matched_tokens;
-}
-
 /* ---- Restarts ------------------------------------------------------------------------------- */
 
 static void a_restart_keeps_the_cut(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     uint64_t n = promised(&rig, &prompt);
     assert_in_range(n, TOKENS * 4 / 10, TOKENS * 6 / 10);
     struct spec_stats before = stats_of(&rig);
@@ -68,11 +53,9 @@ static void a_restart_keeps_the_cut(void **state)
     assert_int_equal(stats_of(&rig).load_token_ps, before.load_token_ps);
     for (uint32_t i = 0; i < 8; i++) /* and it goes on as it was */
         assert_in_range(serve(&rig, &prompt, TOKEN_NS).matched, n - 64, n + 64);
-    struct spec_maintain_params maintain = {.struct_size = sizeof(maintain),
-                                            .flags = SPEC_MAINTAIN_CHECKPOINT};
     n = promised(&rig, &prompt);
     rig_reopen(&rig);
-    assert_int_equal(sc_plugin_maintain(rig.conn, &maintain, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
     rig_background(&rig);
     rig_reopen(&rig);
     assert_int_equal(promised(&rig, &prompt), n);
@@ -84,10 +67,7 @@ static void a_restart_on_another_device_is_found_out(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     rig_close(&rig);
     rig.extra = "\"fill\": \"cut\", \"sim\": {\"bytes_per_s\": 25000000, \"op_ns\": 20000}";
     rig_open(&rig);
@@ -189,6 +169,16 @@ static void set_teach(struct rig *rigs, uint64_t token_ns)
     rig_prompts_free(&prompt, &other);
 }
 
+/* A set that is taught, and has a prompt then, which is the caller's. */
+static struct prompt set_open_taught(struct rig *rigs, const char *extra, uint64_t token_ns)
+{
+    set_open(rigs, extra);
+    set_teach(rigs, token_ns);
+    struct prompt prompt = plain(1, TOKENS);
+    set_store(rigs, &prompt, token_ns);
+    return prompt;
+}
+
 /* At every moment, from before anything is known on, while computing gets slower and faster. */
 static void all_of_a_set_promise_the_same(void **state)
 {
@@ -228,10 +218,7 @@ static void a_set_takes_up_what_is_new_together(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, CUT);
-    set_teach(rigs, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    set_store(rigs, &prompt, TOKEN_NS); /* within the second */
+    struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS); /* within the second */
     assert_int_equal(set_promised(rigs, &prompt), TOKENS - 1);
     struct sc_plugin_fill_note note;
     for (uint32_t i = 0; i < SET; i++)
@@ -273,10 +260,7 @@ static void host_memory_of_one_process_is_not_counted_on(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, CUT ", \"host_bytes\": \"64MiB\"");
-    set_teach(rigs, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    set_store(rigs, &prompt, TOKEN_NS);
+    struct prompt prompt = set_open_taught(rigs, CUT ", \"host_bytes\": \"64MiB\"", TOKEN_NS);
     for (uint32_t i = 0; i < 3; i++)
         (void)read_all(&rigs[READER_0], &prompt);
     pass_all(rigs, SET, 2 * SECOND);
@@ -290,11 +274,10 @@ static void a_set_looks_at_a_slow_device_together(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, "\"fill\": \"cut\", \"host_bytes\": 0, "
-                   "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}");
-    set_teach(rigs, TOKEN_NS / 4);
-    struct prompt prompt = plain(1, TOKENS);
-    set_store(rigs, &prompt, TOKEN_NS / 4);
+    struct prompt prompt = set_open_taught(rigs,
+                                           "\"fill\": \"cut\", \"host_bytes\": 0, "
+                                           "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}",
+                                           TOKEN_NS / 4);
     pass_all(rigs, SET, 2 * SECOND);
     uint32_t looks = 0;
     for (uint64_t i = 0; i < 8000; i++) {
@@ -318,10 +301,7 @@ static void words_that_are_no_estimate_change_nothing(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, CUT);
-    set_teach(rigs, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    set_store(rigs, &prompt, TOKEN_NS);
+    struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS);
     pass_all(rigs, SET, 2 * SECOND);
     uint64_t n = set_promised(rigs, &prompt);
     uint16_t words[SC_STORE_NOTE_HEAD + SC_PLUGIN_FILL_NOTE_WORDS];
@@ -426,10 +406,7 @@ static void rot_delays_a_note_and_no_more(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, CUT);
-    set_teach(rigs, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    set_store(rigs, &prompt, TOKEN_NS);
+    struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS);
     pass_all(rigs, SET, 6 * SECOND);
     sc_io_sim_fault_scope(rigs[0].disk, "/log");
     sc_io_sim_fault_ppm(rigs[0].disk, SC_SIM_FLIP, 1000000);

@@ -22,8 +22,7 @@ static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt 
                                         .max_tokens = prompt->count,
                                         .retain_s = retain_s,
                                         .priority = priority};
-    struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup_as(rig, &params);
     return result;
 }
 

@@ -30,8 +30,7 @@ static void matches_are_cut_as_asked(void **state)
                                                     .multiple_of = multiple};
                 uint64_t end = VALUES[m] == 0 ? 149 : VALUES[m];
                 end = multiple > 0 ? end - end % multiple : end;
-                struct spec_lookup_result result = {.struct_size = sizeof(result)};
-                assert_int_equal(sc_plugin_lookup(rig.conn, &params, &result, NULL), SPEC_OK);
+                struct spec_lookup_result result = rig_lookup_as(&rig, &params);
                 bool hits = end > VALUES[f];
                 assert_int_equal(result.state, hits ? SPEC_LOOKUP_HIT : SPEC_LOOKUP_MISS);
                 assert_int_equal(result.matched_tokens, hits ? end : VALUES[f]);
@@ -369,8 +368,7 @@ static void negative_slots_are_skipped(void **state)
     struct prompt prompt = rig_prompt(5, 0, 0, 90);
     struct rig rig;
     open_filled(&rig, true, "", &prompt);
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(&rig, &prompt, 10, RIG_MAX, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup_from(&rig, &prompt, 10);
     struct area area = rig_area(&rig, 80);
     int64_t slots[80];
     uint32_t positions[80];

@@ -9,14 +9,8 @@
 static struct spec_lookup_result find(struct rig *rig, const struct prompt *prompt, uint64_t from,
                                       uint32_t flags)
 {
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = flags,
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count,
-                                        .from_token = from,
-                                        .max_tokens = prompt->count};
-    struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    struct spec_lookup_params params = rig_lookup_params(prompt, from, RIG_MAX, flags);
+    struct spec_lookup_result result = rig_lookup_as(rig, &params);
     if (result.request != 0)
         rig_release(rig, result.request);
     return result;
@@ -117,14 +111,11 @@ static void what_a_miss_is_stored_behind_stays_until_release(void **state)
     struct prompt whole = rig_prompt(4, 0, 0, 300);
     struct prompt start = {128, whole.tokens, whole.history};
     open_filled(&rig, "", &start);
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(&rig, &whole, 300, RIG_MAX, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup_from(&rig, &whole, 300);
     assert_int_equal(result.state, SPEC_LOOKUP_MISS);
     assert_int_equal(result.stored_tokens, 128);
     assert_false(has_free_leaf(&rig));
-    struct spec_maintain_params params = {.struct_size = sizeof(params),
-                                          .flags = SPEC_MAINTAIN_EVICT};
-    assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
     rig_background(&rig);
     assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &whole, 128, 172)), SPEC_OK);
     rig_release(&rig, result.request);
@@ -333,12 +324,10 @@ static void any_thread_may_peek_at_any_time(void **state)
     for (uint32_t i = 0; i < PEEKERS; i++)
         peekers[i] = (struct peeker){.rig = &rig, .prompt = &prompt, .stop = &stop};
     const struct threads threads = threads_begin(peek_on, peekers, sizeof(peekers[0]), PEEKERS);
-    struct spec_maintain_params params = {.struct_size = sizeof(params),
-                                          .flags = SPEC_MAINTAIN_EVICT};
     for (uint32_t round = 0; round < 20 || !all_peeked(peekers); round++) {
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(rig_read(&rig, &prompt, NULL), 300);
-        assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+        assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
         assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
     }
     atomic_store(&stop, 1);

@@ -3,12 +3,6 @@
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/threads.h"
 
-static spec_status maintain(struct rig *rig, uint32_t flags)
-{
-    struct spec_maintain_params params = {.struct_size = sizeof(params), .flags = flags};
-    return sc_plugin_maintain(rig->conn, &params, NULL);
-}
-
 static uint64_t checkpoints(struct rig *rig)
 {
     struct sc_store_stats store = rig_store_stats(rig);
@@ -42,10 +36,10 @@ static void flags_are_checked(void **state)
         {SPEC_MAINTAIN_BUILD, SPEC_OK},
     };
     for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
-        assert_int_equal(maintain(&rig, CASES[i].flags), CASES[i].status);
+        assert_int_equal(rig_maintain(&rig, CASES[i].flags), CASES[i].status);
     assert_int_equal(sc_plugin_maintain(rig.conn, NULL, NULL), SPEC_E_INVALID);
     rig.conn->ranks.role = SPEC_ROLE_READER;
-    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_E_UNSUPPORTED);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_E_UNSUPPORTED);
     rig.conn->ranks.role = SPEC_ROLE_WRITER;
     rig_done(&rig);
 }
@@ -60,7 +54,7 @@ static void a_checkpoint_runs_in_the_background(void **state)
         fill(&rig, seed, 50);
     rig_background(&rig);
     uint64_t before = checkpoints(&rig);
-    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
     assert_int_equal(checkpoints(&rig), before); /* only begun: the loop stands still */
     rig_background(&rig);
     assert_int_equal(checkpoints(&rig), before + 1);
@@ -92,14 +86,14 @@ static void evict_makes_an_eighth_free(void **state)
     }
     rig_background(&rig);
     assert_int_equal(atomic_load(&rig.conn->stats.evicted_chunks), 0);
-    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
     rig_background(&rig);
     sc_store_room(rig.conn->store, &room);
     assert_true(room.free_bytes + room.quarantine_bytes >= room.bytes_max / 8);
     assert_true(room.quarantine_bytes > 0); /* leases are 30 s */
     uint64_t evicted = atomic_load(&rig.conn->stats.evicted_chunks);
     assert_true(evicted > 0 && evicted < seed);
-    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
     rig_background(&rig);
     assert_int_equal(atomic_load(&rig.conn->stats.evicted_chunks), evicted);
     rig_done(&rig);
@@ -118,8 +112,8 @@ static void *work(void *user)
         random = rig_mix(random);
         struct prompt prompt = rig_prompt(random % 8, random >> 8 & 63, worker->number, 80);
         (void)rig_fill(worker->rig, &prompt);
-        assert_int_equal(maintain(worker->rig, random >> 16 & 1 ? SPEC_MAINTAIN_CHECKPOINT
-                                                                : SPEC_MAINTAIN_EVICT),
+        assert_int_equal(rig_maintain(worker->rig, random >> 16 & 1 ? SPEC_MAINTAIN_CHECKPOINT
+                                                                    : SPEC_MAINTAIN_EVICT),
                          SPEC_OK);
         assert_true(rig_read(worker->rig, &prompt, NULL) <= 80);
         rig_prompt_free(&prompt);
@@ -142,7 +136,7 @@ static void close_ends_what_maintain_began(void **state)
             workers[i] = (struct worker){.rig = &rig, .number = i + 4 * round};
         threads_run(work, workers, sizeof(workers[0]), 4);
         for (uint32_t i = 0; i < 20; i++)
-            assert_int_equal(maintain(&rig, SPEC_MAINTAIN_CHECKPOINT | SPEC_MAINTAIN_EVICT),
+            assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_CHECKPOINT | SPEC_MAINTAIN_EVICT),
                              SPEC_OK);
         rig_close(&rig); /* asserts that all memory came back */
     }

@@ -179,8 +179,7 @@ static void a_long_decode_is_few_pieces(void **state)
 static void load_all(struct rig *rig, spec_request request, const struct prompt *prompt,
                      uint64_t count)
 {
-    for (uint32_t layer = 0; layer < rig->layers; layer++)
-        assert_int_equal(rig_load(rig, request, prompt, 0, count, layer), SPEC_OK);
+    rig_load_all(rig, request, prompt, 0, count);
 }
 
 static void a_request_keeps_the_pieces_that_it_matched(void **state)
@@ -598,9 +597,7 @@ static void a_fault_leaves_the_one_or_the_other(void **state)
 static spec_status attach(struct rig *rig, const struct spec_lookup_result *found,
                           struct spec_lookup_result *ret_result)
 {
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {found->lease, 64}};
-    *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
-    return sc_plugin_attach(rig->conn, &params, ret_result, NULL);
+    return rig_attach(rig, found->lease, 0, ret_result);
 }
 
 static void a_reader_follows(void **state)

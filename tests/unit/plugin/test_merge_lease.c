@@ -30,15 +30,12 @@ static struct spec_lookup_result lease_of(struct rig *rig, const struct prompt *
 static spec_status attach(struct rig *rig, const struct prompt *prompt,
                           const struct spec_lookup_result *lease)
 {
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {lease->lease, 64}};
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    spec_status status = sc_plugin_attach(rig->conn, &params, &result, NULL);
+    spec_status status = rig_attach(rig, lease->lease, 0, &result);
     if (status != SPEC_OK || result.state == SPEC_LOOKUP_PENDING)
         return status != SPEC_OK ? status : SPEC_PENDING;
     assert_int_equal(result.matched_tokens, lease->matched_tokens);
-    for (uint32_t layer = 0; layer < rig->layers; layer++)
-        assert_int_equal(rig_load(rig, result.request, prompt, 0, result.matched_tokens, layer),
-                         SPEC_OK);
+    rig_load_all(rig, result.request, prompt, 0, result.matched_tokens);
     rig_release(rig, result.request);
     return SPEC_OK;
 }

@@ -14,19 +14,10 @@ static void sim_rig(struct rig *rig, const char *extra, uint32_t rank_count)
     rig->rank_count = rank_count;
 }
 
-static uint64_t matched(struct rig *rig, const struct prompt *prompt)
-{
-    struct spec_lookup_result result = rig_lookup(rig, prompt);
-    rig_release(rig, result.request);
-    return result.matched_tokens;
-}
-
 /* Stores tokens [0, count) of the prompt, whatever is promised. */
 static void store_prefix(struct rig *rig, const struct prompt *prompt, uint64_t count)
 {
-    struct spec_lookup_result result = rig_lookup(rig, prompt);
-    assert_int_equal(rig_wait(rig, rig_store(rig, result.request, prompt, 0, count)), SPEC_OK);
-    rig_release(rig, result.request);
+    rig_store_all(rig, prompt, count);
 }
 
 static void a_reader_finds_what_its_writer_stores(void **state)
@@ -38,9 +29,9 @@ static void a_reader_finds_what_its_writer_stores(void **state)
     rig_open(&writer);
     store_prefix(&writer, &prompt, 100);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    assert_int_equal(matched(&reader, &prompt), 100); /* as of its open */
+    assert_int_equal(rig_matched(&reader, &prompt), 100); /* as of its open */
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 300); /* and every row is right */
     rig_leave(&reader);
@@ -54,9 +45,9 @@ static void a_reader_may_be_there_before_the_store(void **state)
     sim_rig(&writer, "", 1);
     struct prompt prompt = rig_prompt(2, 0, 0, 130);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    assert_int_equal(matched(&reader, &prompt), 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 0);
     rig_pass_ns(&reader, TURN);
-    assert_int_equal(matched(&reader, &prompt), 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 0);
     rig_open(&writer);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
     rig_pass_ns(&reader, TURN);
@@ -113,12 +104,12 @@ static void a_dropped_piece_is_gone_in_the_reader(void **state)
     rig_open(&writer);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    assert_int_equal(matched(&reader, &prompt), 256);
+    assert_int_equal(rig_matched(&reader, &prompt), 256);
     struct spec_lookup_result result = rig_lookup(&writer, &prompt);
     sc_io_sim_fault_nth(writer.disk, SC_SIM_READ_EIO, 0);
     assert_int_equal(rig_load(&writer, result.request, &prompt, 0, 256, 0), SPEC_E_IO);
     rig_release(&writer, result.request);
-    uint64_t left = matched(&writer, &prompt);
+    uint64_t left = rig_matched(&writer, &prompt);
     assert_true(left < 256);
     rig_pass_ns(&writer, TURN); /* what says so goes into the log in the background */
     rig_pass_ns(&reader, TURN);
@@ -140,15 +131,15 @@ static void a_reader_that_has_not_looked_for_too_long_promises_nothing(void **st
     rig_open(&writer);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     rig_pass_ns(&reader, 9 * MS);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     rig_pass_ns(&reader, 2 * MS);
-    assert_int_equal(matched(&reader, &prompt), 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 0);
     assert_true(sc_plugin_follow_lag_ns(reader.conn) >= 11 * MS);
     rig_pass_ns(&reader, 15 * MS);
-    assert_int_equal(matched(&reader, &prompt), 100);
-    assert_int_equal(matched(&writer, &prompt), 100); /* its own rows: pinned while promised */
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&writer, &prompt), 100); /* its own rows: pinned while promised */
     assert_int_equal(sc_plugin_follow_lag_ns(writer.conn), 0);
     rig_leave(&reader);
     rig_end(&writer, &prompt);
@@ -169,7 +160,7 @@ static void without_leases_only_the_writer_promises(void **state)
     assert_memory_equal(result.lease, none, sizeof(none));
     rig_release(&writer, result.request);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    assert_int_equal(matched(&reader, &prompt), 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 0);
     rig_leave(&reader);
     rig_end(&writer, &prompt);
 }
@@ -188,24 +179,24 @@ static void a_lookup_promises_what_every_rank_has(void **state)
     static const uint64_t HAS[3] = {150, 70, 200};
     for (uint32_t i = 0; i < 3; i++) {
         rig_open(&ranks[i]);
-        assert_int_equal(matched(&ranks[i], &prompt), 0);
+        assert_int_equal(rig_matched(&ranks[i], &prompt), 0);
         store_prefix(&ranks[i], &prompt, HAS[i]);
         /* The ranks behind are not even there: nothing is promised. */
         if (i < 2)
-            assert_int_equal(matched(&ranks[i], &prompt), 0);
+            assert_int_equal(rig_matched(&ranks[i], &prompt), 0);
     }
     rig_open(&reader);
     for (uint32_t i = 0; i < 3; i++) {
         rig_pass_ns(&ranks[i], TURN);
         assert_int_equal(rig_read(&ranks[i], &prompt, NULL), 70);
-        assert_int_equal(matched(&ranks[i], &other), 70); /* they part at 90 */
+        assert_int_equal(rig_matched(&ranks[i], &other), 70); /* they part at 90 */
     }
     assert_int_equal(rig_read(&reader, &prompt, NULL), 70);
     store_prefix(&ranks[1], &prompt, 120);
     for (uint32_t i = 0; i < 3; i++) {
         rig_pass_ns(&ranks[i], TURN);
         assert_int_equal(rig_read(&ranks[i], &prompt, NULL), 120);
-        assert_int_equal(matched(&ranks[i], &other), 90);
+        assert_int_equal(rig_matched(&ranks[i], &other), 90);
     }
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 120);
@@ -231,8 +222,7 @@ static void the_minimum_is_cut_to_the_hosts_multiple_last(void **state)
                                         .tokens = prompt.tokens,
                                         .token_count = prompt.count,
                                         .multiple_of = 16};
-    struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    assert_int_equal(sc_plugin_lookup(first.conn, &params, &result, NULL), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup_as(&first, &params);
     assert_int_equal(result.matched_tokens, 144);
     rig_release(&first, result.request);
     rig_leave(&second);
@@ -278,7 +268,7 @@ static void another_models_rank_promises_nothing(void **state)
         store_prefix(&ranks[i], &prompt, 100);
     for (uint32_t i = 0; i < 2; i++) {
         rig_pass_ns(&ranks[i], TURN);
-        assert_int_equal(matched(&ranks[i], &prompt), 0);
+        assert_int_equal(rig_matched(&ranks[i], &prompt), 0);
     }
     rig_leave(&ranks[1]);
     rig_end(&ranks[0], &prompt);

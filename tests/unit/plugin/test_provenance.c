@@ -41,11 +41,7 @@ static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt 
                                            uint32_t flags, uint64_t max_tokens)
 {
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = flags,
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count,
-                                        .max_tokens = max_tokens};
+    struct spec_lookup_params params = rig_lookup_params(prompt, 0, max_tokens, flags);
     assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
     return result;
 }
@@ -238,9 +234,7 @@ static void readers_and_leases_say_the_same(void **state)
     struct rig *rigs[] = {&writer, &reader};
     for (uint32_t i = 0; i < 2; i++) {
         struct spec_lookup_result result = {.struct_size = sizeof(result)};
-        struct spec_attach_params params = {.struct_size = sizeof(params),
-                                            .lease = {found.lease, 64}};
-        assert_int_equal(sc_plugin_attach(rigs[i]->conn, &params, &result, NULL), SPEC_OK);
+        assert_int_equal(rig_attach(rigs[i], found.lease, 0, &result), SPEC_OK);
         assert_memory_equal(&result.provenance, &found.provenance, sizeof(found.provenance));
         rig_release(rigs[i], result.request);
     }
@@ -591,9 +585,8 @@ static void leases_on_what_was_replaced_are_kept_by_readers(void **state)
     struct spec_lookup_result result = look(&reader, &truth.exact, 0);
     assert_int_equal(result.matched_tokens, 48);
     check_worth(&result.provenance, &EXACT);
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {lease.lease, 64}};
     struct spec_lookup_result attached = {.struct_size = sizeof(attached)};
-    assert_int_equal(sc_plugin_attach(reader.conn, &params, &attached, NULL), SPEC_OK);
+    assert_int_equal(rig_attach(&reader, lease.lease, 0, &attached), SPEC_OK);
     assert_int_equal(attached.state, SPEC_LOOKUP_HIT);
     check_worth(&attached.provenance, &PRUNED);
     spec_request requests[] = {held.request, attached.request};
@@ -633,10 +626,7 @@ static void *look_on(void *user)
     for (uint64_t i = 0, last_round = 0; last_round < PROMPTS; i++) {
         last_round += atomic_load(looker->stop);
         struct truth *truth = &looker->truths[i % PROMPTS];
-        struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                            .tokens = truth->exact.tokens,
-                                            .token_count = truth->exact.count,
-                                            .max_tokens = truth->exact.count};
+        struct spec_lookup_params params = rig_lookup_params(&truth->exact, 0, RIG_MAX, 0);
         struct spec_lookup_result result = {.struct_size = sizeof(result)};
         if (sc_plugin_lookup(looker->rig->conn, &params, &result, NULL) != SPEC_OK) {
             looker->wrong++;

@@ -183,10 +183,7 @@ static void truth_open(struct truth *truth, uint32_t way, bool is_sim)
         truth->keep_last, is_tight ? "124KiB" : "4MiB", way % 2 == 0 ? "paired" : "split",
         truth->coarse > 0 ? "yes" : "no");
     *world = (struct world){.matched = ROWS, .group = 2, .agree = 3};
-    rig_init(&world->rig, is_sim, extra);
-    rig_shape(&world->rig, LAYERS, 2, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
-    world->prompt = rig_prompt(7, 0, 0, ROWS + FRESH_ROWS);
+    world_make(world, is_sim, extra, LAYERS, 2, 16, 7);
     rig_open(&world->rig);
     store_part(world, 0, FRONT);
     wait_for_codes(world);

@@ -12,8 +12,7 @@ static struct rig rig;
 
 static void maintain(uint32_t flags)
 {
-    const struct spec_maintain_params params = {.struct_size = sizeof(params), .flags = flags};
-    assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, flags), SPEC_OK);
     rig_background(&rig);
 }
 

@@ -11,21 +11,6 @@
 #define MS   UINT64_C(1000000)
 #define TURN (30 * MS)
 
-static uint64_t matched(struct rig *rig, const struct prompt *prompt)
-{
-    struct spec_lookup_result result = rig_lookup(rig, prompt);
-    rig_release(rig, result.request);
-    return result.matched_tokens;
-}
-
-static void store_all(struct rig *rig, const struct prompt *prompt)
-{
-    struct spec_lookup_result result = rig_lookup(rig, prompt);
-    assert_int_equal(rig_wait(rig, rig_store(rig, result.request, prompt, 0, prompt->count)),
-                     SPEC_OK);
-    rig_release(rig, result.request);
-}
-
 static uint64_t index_runs(struct rig *rig)
 {
     struct sc_radix_stats stats;
@@ -48,11 +33,11 @@ static void nothing_of_before_is_promised_again(void **state)
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
         reset(&rig);
         assert_int_equal(atomic_load(&rig.conn->epoch), epoch);
-        assert_int_equal(matched(&rig, &prompt), 0);
+        assert_int_equal(rig_matched(&rig, &prompt), 0);
         assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
         rig_reopen(&rig);
         assert_int_equal(atomic_load(&rig.conn->epoch), epoch);
-        assert_int_equal(matched(&rig, &prompt), 0);
+        assert_int_equal(rig_matched(&rig, &prompt), 0);
         assert_int_equal(rig_read(&rig, &other, NULL), 100);
     }
     rig_end(&rig, &prompt, &other);
@@ -110,7 +95,7 @@ static void requests_of_before_are_stale_but_for_release(void **state)
     rig_release(&rig, result.request);
     assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
     rig_settle(&rig);
-    assert_int_equal(matched(&rig, &longer), 0);
+    assert_int_equal(rig_matched(&rig, &longer), 0);
     rig_end(&rig, &prompt, &longer);
 }
 
@@ -126,9 +111,9 @@ static void a_store_that_is_under_way_is_dropped(void **state)
     reset(&rig);
     assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
     rig_release(&rig, result.request);
-    assert_int_equal(matched(&rig, &prompt), 0);
+    assert_int_equal(rig_matched(&rig, &prompt), 0);
     rig_reopen(&rig);
-    assert_int_equal(matched(&rig, &prompt), 0);
+    assert_int_equal(rig_matched(&rig, &prompt), 0);
     rig_end(&rig, &prompt);
 }
 
@@ -145,12 +130,11 @@ static void a_reset_that_cannot_be_recorded_changes_nothing(void **state)
     assert_int_equal(sc_plugin_reset(rig.conn, &error), SPEC_E_IO);
     assert_true(error.text[0] != 0);
     assert_int_equal(atomic_load(&rig.conn->epoch), 0);
-    for (uint32_t layer = 0; layer < rig.layers; layer++)
-        assert_int_equal(rig_load(&rig, held.request, &prompt, 0, 100, layer), SPEC_OK);
+    rig_load_all(&rig, held.request, &prompt, 0, 100);
     rig_release(&rig, held.request);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
     reset(&rig);
-    assert_int_equal(matched(&rig, &prompt), 0);
+    assert_int_equal(rig_matched(&rig, &prompt), 0);
     rig_end(&rig, &prompt);
 }
 
@@ -167,24 +151,24 @@ static void readers_and_ranks_follow_a_writers_reset(void **state)
     rig_beside(&reader, &ranks[0], SPEC_ROLE_READER, 1);
     for (uint32_t i = 0; i < 2; i++) {
         rig_open(&ranks[i]);
-        store_all(&ranks[i], &prompt);
+        rig_store_all(&ranks[i], &prompt, prompt.count);
     }
     rig_open(&reader);
     rig_pass_ns(&ranks[0], TURN);
     struct spec_lookup_result held = rig_lookup(&ranks[1], &prompt);
     assert_int_equal(held.matched_tokens, 100);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     reset(&ranks[0]);
     struct rig *others[] = {&ranks[1], &reader};
     for (uint32_t i = 0; i < 2; i++) {
         rig_pass_ns(others[i], TURN);
         assert_int_equal(atomic_load(&others[i]->conn->epoch), 1);
-        assert_int_equal(matched(others[i], &prompt), 0);
+        assert_int_equal(rig_matched(others[i], &prompt), 0);
     }
     assert_int_equal(sc_plugin_begin_layer(ranks[1].conn, &held.request, 1, 0, NULL), SPEC_E_STALE);
     rig_release(&ranks[1], held.request);
     for (uint32_t i = 0; i < 2; i++)
-        store_all(&ranks[i], &prompt);
+        rig_store_all(&ranks[i], &prompt, prompt.count);
     struct rig *all[] = {&ranks[0], &ranks[1], &reader};
     for (uint32_t i = 0; i < 3; i++) {
         rig_pass_ns(all[i], TURN);
@@ -206,18 +190,18 @@ static void a_readers_reset_reaches_every_writer(void **state)
     rig_beside(&reader, &ranks[0], SPEC_ROLE_READER, 0);
     for (uint32_t i = 0; i < 2; i++) {
         rig_open(&ranks[i]);
-        store_all(&ranks[i], &prompt);
+        rig_store_all(&ranks[i], &prompt, prompt.count);
     }
     rig_open(&reader);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     reset(&reader);
-    assert_int_equal(matched(&reader, &prompt), 0); /* here at once */
+    assert_int_equal(rig_matched(&reader, &prompt), 0); /* here at once */
     for (uint32_t i = 0; i < 2; i++) {
         assert_int_equal(atomic_load(&ranks[i].conn->epoch), 0);
         rig_pass_ns(&ranks[i], TURN);
         assert_int_equal(sc_store_epoch(ranks[i].conn->store), 1);
-        assert_int_equal(matched(&ranks[i], &prompt), 0);
-        store_all(&ranks[i], &prompt);
+        assert_int_equal(rig_matched(&ranks[i], &prompt), 0);
+        rig_store_all(&ranks[i], &prompt, prompt.count);
     }
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 100);
@@ -234,10 +218,10 @@ static void a_reset_waits_for_a_writer_that_is_away(void **state)
     struct rig writer, reader, other;
     struct prompt prompt = rig_prompt(8, 0, 0, 100);
     rig_begin(&writer, true, "");
-    store_all(&writer, &prompt);
+    rig_store_all(&writer, &prompt, prompt.count);
     rig_close(&writer);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     reset(&reader);
     rig_leave(&reader);
     rig_beside(&other, &writer, SPEC_ROLE_WRITER, 0);
@@ -249,7 +233,7 @@ static void a_reset_waits_for_a_writer_that_is_away(void **state)
     rig_leave(&other);
     rig_open(&writer);
     assert_int_equal(atomic_load(&writer.conn->epoch), 1);
-    assert_int_equal(matched(&writer, &prompt), 0);
+    assert_int_equal(rig_matched(&writer, &prompt), 0);
     rig_end(&writer, &prompt);
 }
 
@@ -262,13 +246,13 @@ static void a_readers_reset_covers_what_it_had_not_read_yet(void **state)
     rig_begin(&writer, true, "");
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     reset(&writer);
-    store_all(&writer, &prompt);
+    rig_store_all(&writer, &prompt, prompt.count);
     reset(&reader); /* it has not looked since */
     assert_int_equal(atomic_load(&reader.conn->epoch), 2);
     rig_pass_ns(&reader, TURN);
-    assert_int_equal(matched(&reader, &prompt), 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 0);
     rig_pass_ns(&writer, TURN);
-    assert_int_equal(matched(&writer, &prompt), 0);
+    assert_int_equal(rig_matched(&writer, &prompt), 0);
     rig_leave(&reader);
     rig_end(&writer, &prompt);
 }
@@ -282,7 +266,7 @@ static void a_readers_reset_that_cannot_read_the_log_changes_nothing(void **stat
     rig_begin(&writer, true, "");
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     reset(&writer);
-    store_all(&writer, &prompt);
+    rig_store_all(&writer, &prompt, prompt.count);
     sc_io_sim_fault_scope(writer.disk, "/log");
     sc_io_sim_fault_ppm(writer.disk, SC_SIM_READ_EIO, 1000000);
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -305,7 +289,7 @@ static void an_epoch_that_cannot_be_recorded_stops_stores_only(void **state)
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(10, 0, 0, 100);
     rig_begin(&writer, true, "");
-    store_all(&writer, &prompt);
+    rig_store_all(&writer, &prompt, prompt.count);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     reset(&reader);
     sc_io_sim_fault_scope(writer.disk, "/log");
@@ -313,7 +297,7 @@ static void an_epoch_that_cannot_be_recorded_stops_stores_only(void **state)
     rig_pass_ns(&writer, TURN);
     assert_int_equal(atomic_load(&writer.conn->epoch), 1);
     assert_int_equal(sc_store_epoch(writer.conn->store), 0);
-    assert_int_equal(matched(&writer, &prompt), 0);
+    assert_int_equal(rig_matched(&writer, &prompt), 0);
     sc_io_sim_fault_ppm(writer.disk, SC_SIM_WRITE_EIO, 0);
     struct spec_lookup_result result = rig_lookup(&writer, &prompt);
     spec_ticket ticket = rig_store(&writer, result.request, &prompt, 0, 100);
@@ -322,7 +306,7 @@ static void an_epoch_that_cannot_be_recorded_stops_stores_only(void **state)
     rig_release(&writer, result.request);
     rig_pass_ns(&writer, TURN);
     assert_int_equal(sc_store_epoch(writer.conn->store), 1);
-    store_all(&writer, &prompt);
+    rig_store_all(&writer, &prompt, prompt.count);
     assert_int_equal(rig_read(&writer, &prompt, NULL), 100);
     rig_reopen(&writer);
     assert_int_equal(rig_read(&writer, &prompt, NULL), 100);
@@ -336,21 +320,21 @@ static void a_range_that_fails_in_a_reader_goes_in_the_writer(void **state)
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(11, 0, 0, 256);
     rig_begin(&writer, true, "");
-    store_all(&writer, &prompt);
+    rig_store_all(&writer, &prompt, prompt.count);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     struct spec_lookup_result result = rig_lookup(&reader, &prompt);
     sc_io_sim_fault_nth(writer.disk, SC_SIM_READ_EIO, 0);
     assert_int_equal(rig_load(&reader, result.request, &prompt, 0, 256, 1), SPEC_E_IO);
     rig_release(&reader, result.request);
-    uint64_t left = matched(&reader, &prompt);
+    uint64_t left = rig_matched(&reader, &prompt);
     assert_true(left < 256); /* here at once */
-    assert_int_equal(matched(&writer, &prompt), 256);
+    assert_int_equal(rig_matched(&writer, &prompt), 256);
     rig_pass_ns(&reader, TURN);
     rig_pass_ns(&writer, TURN);
-    assert_int_equal(matched(&writer, &prompt), left);
+    assert_int_equal(rig_matched(&writer, &prompt), left);
     assert_int_equal(atomic_load(&writer.conn->stats.corrupt_ranges), 1);
     rig_reopen(&writer);
-    assert_int_equal(matched(&writer, &prompt), left);
+    assert_int_equal(rig_matched(&writer, &prompt), left);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK); /* stored anew */
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 256);
@@ -365,7 +349,7 @@ static void a_failed_range_of_another_piece_is_not_believed(void **state)
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(12, 0, 0, 64);
     rig_begin(&writer, true, "");
-    store_all(&writer, &prompt);
+    rig_store_all(&writer, &prompt, prompt.count);
     rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     struct sc_store_mail mail = {.kind = SC_STORE_MAIL_FAILED, .piece = 1};
     assert_true(sc_store_piece_hash(writer.conn->store, 1, mail.hash));
@@ -379,7 +363,7 @@ static void a_failed_range_of_another_piece_is_not_believed(void **state)
     mail.piece = 1;
     assert_int_equal(sc_store_mail_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
     rig_pass_ns(&writer, TURN);
-    assert_int_equal(matched(&writer, &prompt), 0);
+    assert_int_equal(rig_matched(&writer, &prompt), 0);
     rig_leave(&reader);
     rig_end(&writer, &prompt);
 }
@@ -404,7 +388,7 @@ static void resets_race_with_everything(void **state)
             assert_true(status == SPEC_OK || (status == SPEC_E_DROPPED && i % 3 == 2));
         }
         rig_release(&rig, result.request);
-        uint64_t found = matched(&rig, &prompt);
+        uint64_t found = rig_matched(&rig, &prompt);
         assert_true(i % 3 == 2 ? found == 0 : found == 200);
         rig_prompt_free(&prompt);
     }

@@ -95,8 +95,7 @@ static spec_status load_and_unmap(struct stall *stall, spec_request request, uin
 
 static void load_layers(struct stall *stall, spec_request request)
 {
-    for (uint32_t layer = 0; layer < stall->rig.layers; layer++)
-        assert_int_equal(rig_load(&stall->rig, request, &stall->prompt, 0, TOKENS, layer), SPEC_OK);
+    rig_load_all(&stall->rig, request, &stall->prompt, 0, TOKENS);
 }
 
 static void check_late(const char *backend)

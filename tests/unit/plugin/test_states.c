@@ -222,11 +222,8 @@ static void what_the_last_state_says_counts_for_all_rows(void **state)
         struct rig *rig = &model.rig;
         struct prompt prompt = rig_prompt(1, 0, 0, 100);
         struct spec_lookup_result found = {.struct_size = sizeof(found)};
-        const struct spec_lookup_params exact = {.struct_size = sizeof(exact),
-                                                 .flags = SPEC_LOOKUP_REQUIRE_EXACT,
-                                                 .tokens = prompt.tokens,
-                                                 .token_count = prompt.count,
-                                                 .max_tokens = prompt.count};
+        const struct spec_lookup_params exact =
+            rig_lookup_params(&prompt, 0, RIG_MAX, SPEC_LOOKUP_REQUIRE_EXACT);
         if (model.state_bytes[layer] > 0) {
             assert_int_equal(store_on(&model, &prompt, layer, SPEC_PROVENANCE_PRUNED),
                              SPEC_E_DROPPED);

@@ -301,16 +301,13 @@ static spec_status attach(struct rig *rig, const uint8_t *lease,
                           struct spec_lookup_result *ret_result)
 {
     *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {lease, 64}};
-    return sc_plugin_attach(rig->conn, &params, ret_result, NULL);
+    return rig_attach(rig, lease, 0, ret_result);
 }
 
 static void assert_loads(struct rig *rig, const struct spec_lookup_result *result,
                          const struct prompt *prompt)
 {
-    for (uint32_t layer = 0; layer < rig->layers; layer++)
-        assert_int_equal(rig_load(rig, result->request, prompt, 0, result->matched_tokens, layer),
-                         SPEC_OK);
+    rig_load_all(rig, result->request, prompt, 0, result->matched_tokens);
     rig_release(rig, result->request);
 }
 

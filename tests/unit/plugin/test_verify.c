@@ -143,9 +143,7 @@ static void rows_that_are_reordered_meanwhile_are_not_accused(void **state)
         assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it has ended: nothing held it */
         usleep(1000);
     }
-    const struct spec_maintain_params params = {.struct_size = sizeof(params),
-                                                .flags = SPEC_MAINTAIN_REORDER};
-    assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_REORDER), SPEC_OK);
     struct sc_store_stats stats = {0};
     while (stats.ordered_pieces == 0) { /* the test's time limit ends what never comes */
         rig_pass_ns(&rig, 20000000);

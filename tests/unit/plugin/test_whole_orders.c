@@ -143,8 +143,7 @@ static void held_leave(struct host *host, uint32_t held)
 
 static void held_take(struct host *host, uint32_t held)
 {
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(host->rig, &host->prompt, 0, RIG_MAX, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup(host->rig, &host->prompt);
     assert_int_equal(result.matched_tokens, ROWS);
     host->held[held] = result.request;
 }

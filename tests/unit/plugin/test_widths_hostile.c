@@ -30,15 +30,6 @@ static uint64_t next(uint64_t *random)
     return *random = rig_mix(*random);
 }
 
-static void wait_for_codes(struct rig *rig)
-{
-    struct sc_store_stats stats;
-    do {
-        rig_pass_ns(rig, 1000000);
-        sc_store_stats(rig->conn->store, &stats);
-    } while (stats.is_building);
-}
-
 /* ---- Rows that were delivered --------------------------------------------------------------- */
 
 struct got {
@@ -199,7 +190,7 @@ static void any_model_is_coded_as_it_can_be(void **state)
             assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
             struct prompt prompt = rig_prompt(s + 1, 0, 0, 150);
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-            wait_for_codes(&rig);
+            rig_wait_for_codes(&rig);
             struct got first = read_rows(&rig, &prompt, 0, 50000);
             assert_int_not_equal(assert_near(&rig, &first), 0);
             assert_int_equal((rig.conn->coding->made.form & SC_STORE_FORM_K_FREE) != 0,
@@ -462,7 +453,7 @@ static void blocks_of_any_bytes_are_decoded_or_are_not(void **state)
         assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
         struct prompt prompt = rig_prompt(round + 1, 0, 0, 300);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-        wait_for_codes(&rig);
+        rig_wait_for_codes(&rig);
         for (uint32_t i = 0; i < 16; i++) {
             struct place place;
             for (uint64_t id = 1; id < 20; id++)
@@ -517,7 +508,7 @@ static void open_coded(struct rig *rig, const struct prompt *prompt)
 {
     rig_begin_shape(rig, true, FREE, 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
-    wait_for_codes(rig);
+    rig_wait_for_codes(rig);
 }
 
 /* Coded by other widths from now on, so that the log's note of tables is of no use to it: those
@@ -545,7 +536,7 @@ static void without_room_for_tables_rows_are_exact(void **state)
     struct got none = read_rows(&rig, &prompt, 0, 50000);
     assert_int_equal(none.exact, 3 * none.rows);
     assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     struct got others = read_rows(&rig, &other, 0, 50000);
     assert_int_equal(others.exact, 3 * others.rows);
     free(coded.bytes);
@@ -567,7 +558,7 @@ static void tables_of_others_leave_room_for_our_own(void **state)
     struct got none = read_rows(&rig, &prompt, 0, 50000);
     assert_int_equal(none.exact, 3 * none.rows);
     assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     struct got own = read_rows(&rig, &other, 0, 50000);
     assert_true(own.exact < own.rows);
     assert_int_equal(assert_near(&rig, &own), 3 * own.rows - own.exact);
@@ -583,19 +574,13 @@ static void tables_of_others_leave_room_for_our_own(void **state)
     "\"layered\": {\"widths\": \"free\", \"bits_k\": " bits "}"
 #define COARSE_OF(free) free ", \"store\": {\"coarse_only\": \"yes\"}"
 
-static void press(struct rig *rig)
-{
-    sc_plugin_evict_ask(rig->conn, 1);
-    rig_background(rig);
-}
-
 static void open_coarse(struct rig *rig, const struct prompt *prompt, const char *config)
 {
     rig_begin_shape(rig, true, config, 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
-    wait_for_codes(rig);
+    rig_wait_for_codes(rig);
     rig_background(rig);
-    press(rig);
+    rig_press(rig);
 }
 
 /* So many rows of the match in layer 0. *ret_failed: where it is void. */
@@ -678,11 +663,11 @@ static void without_room_for_tables_a_match_ends_before_codes_alone(void **state
     uint64_t matched, failed;
     rig_begin_shape(&rig, true, COARSE_OF(FREE), 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &front), SPEC_OK);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     rig_background(&rig);
-    press(&rig);
+    rig_press(&rig);
     struct got coded = read_rows(&rig, &whole, 0, 1000000);
     assert_int_equal(coded.exact, 3 * 128); /* the end's rows went */
     reopen_untaught(&rig, COARSE_OF(FREE_WIDE));
@@ -693,7 +678,7 @@ static void without_room_for_tables_a_match_ends_before_codes_alone(void **state
     assert_int_equal(rows.rows, 128);
     assert_int_equal(rows.exact, 3 * 128); /* no room for theirs either, and rows are there */
     assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     struct got stored = read_rows(&rig, &whole, 0, 1000000);
     assert_int_equal(stored.exact, 3 * stored.rows);
     assert_int_equal(stored.rows, 300);
@@ -742,11 +727,7 @@ static void without_room_for_tables_codes_alone_may_be_staged(void **state)
     reopen_untaught(&rig, COARSE_OF(FREE_WIDE) ", \"host_bytes\": \"64MiB\"");
     tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
-    const struct spec_stage_params params = {.struct_size = sizeof(params),
-                                             .request = found.request};
-    spec_ticket ticket = 0;
-    assert_int_equal(sc_plugin_stage(rig.conn, &params, &ticket, NULL), SPEC_OK);
-    assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
     rig_release(&rig, found.request);
     rig_background(&rig);
     assert_int_equal(coarse_pieces(&rig), pieces);
@@ -775,13 +756,10 @@ static void a_rank_without_room_for_tables_misses_alone(void **state)
     for (uint32_t i = 0; i < 2; i++)
         rig_open(&rigs[i]);
     for (uint32_t i = 0; i < 2; i++) {
-        struct spec_lookup_result found = rig_lookup(&rigs[i], &prompt);
-        assert_int_equal(rig_wait(&rigs[i], rig_store(&rigs[i], found.request, &prompt, 0, 300)),
-                         SPEC_OK);
-        rig_release(&rigs[i], found.request);
-        wait_for_codes(&rigs[i]);
+        rig_store_all(&rigs[i], &prompt, 300);
+        rig_wait_for_codes(&rigs[i]);
         rig_background(&rigs[i]);
-        press(&rigs[i]);
+        rig_press(&rigs[i]);
         pieces[i] = coarse_pieces(&rigs[i]);
         assert_int_not_equal(pieces[i], 0);
     }
@@ -798,10 +776,8 @@ static void a_rank_without_room_for_tables_misses_alone(void **state)
     assert_int_equal(failed, 0);
     assert_int_equal(load_status(&rigs[1], &prompt, &matched, &failed), SPEC_OK);
     assert_int_equal(matched, 0);
-    const struct spec_attach_params params = {.struct_size = sizeof(params),
-                                              .lease = {promised.lease, sizeof(promised.lease)}};
     struct spec_lookup_result attached = {.struct_size = sizeof(attached)};
-    assert_int_equal(sc_plugin_attach(rigs[1].conn, &params, &attached, NULL), SPEC_E_STALE);
+    assert_int_equal(rig_attach(&rigs[1], promised.lease, 0, &attached), SPEC_E_STALE);
     rig_release(&rigs[0], promised.request);
     for (uint32_t i = 0; i < 2; i++) {
         rig_pass_ns(&rigs[i], 100000000);
@@ -827,7 +803,7 @@ static void a_reader_follows_tables_as_they_come(void **state)
         struct prompt prompt = rig_prompt(i + 1, 0, 0, 100 + 13 * i);
         g_queries = i / 4;
         assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-        wait_for_codes(&writer);
+        rig_wait_for_codes(&writer);
         rig_pass_ns(&reader, 60000000);
         struct got theirs = read_rows(&writer, &prompt, 0, 50000);
         struct got ours = read_rows(&reader, &prompt, 0, 50000);
@@ -960,7 +936,7 @@ static void codes_are_what_they_were(void **state)
             }
             prompts[t] = rig_prompt(t + 1, 0, 0, 150 + next(&random) % 200);
             assert_int_equal(rig_fill(&rig, &prompts[t]), SPEC_OK);
-            wait_for_codes(&rig);
+            rig_wait_for_codes(&rig);
             firsts[t] = read_rows(&rig, &prompts[t], 0, 50000);
             assert_true(assert_near(&rig, &firsts[t]) > firsts[t].rows);
             for (uint32_t i = 0; i <= t; i++) {
