@@ -11,9 +11,9 @@
  *
  * Threads: seven, and the connector's. */
 #include "tests/unit/plugin/stage_actor.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 
 #define SEEDS    4u
 #define WORKERS  6u
@@ -34,7 +34,6 @@ struct races {
 struct worker {
     struct races *races;
     struct stage_actor actor;
-    pthread_t thread;
 };
 
 /* ---- What every thread may do ---------------------------------------------------------------- */
@@ -45,10 +44,7 @@ static void load(struct worker *worker, spec_request request, const struct promp
     struct rig *rig = &worker->races->rig;
     struct area area = rig_area(rig, matched + 1);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = request,
-                                      .layer = layer,
-                                      .destination = &area.memory};
+        struct spec_important item = rig_item(request, layer, &area.memory);
         spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
         if (status != SPEC_OK)
             actor_wrong(&worker->actor, "a load that fails", status);
@@ -180,11 +176,10 @@ static void run_bypass(struct worker *worker)
 
 static void races_make(struct races *races)
 {
-    rig_init(&races->rig, false,
-             "\"host_bytes\": \"256KiB\", \"chunk_tokens\": 16, \"max_requests\": 20, "
-             "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"4MiB\"");
-    rig_shape(&races->rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&races->rig);
+    rig_begin_shape(&races->rig, false,
+                    "\"host_bytes\": \"256KiB\", \"chunk_tokens\": 16, \"max_requests\": 20, "
+                    "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"4MiB\"",
+                    LAYERS, 2, 32, SPEC_DTYPE_F16);
     for (uint64_t p = 0; p < PROMPTS; p++)
         races->prompts[p] = rig_prompt(700 + p / 3, 60, p, TOKENS - 9 * (p % 3));
     races->anchor = rig_prompt(800, 0, 0, TOKENS);
@@ -208,9 +203,7 @@ static void races_end(struct races *races)
     assert_int_equal(rig_read(rig, &races->unstored, NULL), TOKENS);
     assert_int_equal(atomic_load(&rig->conn->stats.tickets_open), 0);
     assert_int_equal(atomic_load(&rig->conn->stats.requests_open), 0);
-    rig_prompt_free(&races->anchor);
-    rig_prompt_free(&races->unstored);
-    rig_done(rig);
+    rig_end(rig, &races->anchor, &races->unstored);
 }
 
 static void run(uint64_t seed, void *user)
@@ -221,16 +214,14 @@ static void run(uint64_t seed, void *user)
     races_make(races);
     for (uint64_t w = 0; w <= WORKERS; w++)
         workers[w] = (struct worker){.races = races, .actor = actor_of(&races->rig, seed, w, true)};
-    for (uint64_t w = 0; w < WORKERS; w++)
-        assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
+    const struct threads threads = threads_begin(work, workers, sizeof(workers[0]), WORKERS);
     struct worker *self = &workers[WORKERS];
     for (; self->actor.step < BYPASSES; self->actor.step++) {
         rig_pass_ns(&races->rig, actor_draw(&self->actor, 8 * MS));
         run_bypass(self);
     }
     atomic_store(&races->is_over, true);
-    for (uint64_t w = 0; w < WORKERS; w++)
-        assert_int_equal(pthread_join(workers[w].thread, NULL), 0);
+    threads_join(&threads);
     sum->hits += races->hits;
     sum->misses += races->misses;
     sum->stored += races->stored;

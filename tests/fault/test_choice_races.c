@@ -14,9 +14,9 @@
 #include "store/cache/hosted.h"
 #include "tests/unit/plugin/layered_fixture.h"
 #include "tests/unit/plugin/stage_actor.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 
 #define SEEDS     7u
 #define WORKERS   8u
@@ -56,7 +56,6 @@ struct worker {
     struct races *races;
     struct stage_actor actor;
     struct world world; /* a copy of its own: what memory it counts, the connector counts as well */
-    pthread_t thread;
 };
 
 static uint64_t draw(struct worker *worker, uint64_t below)
@@ -162,12 +161,8 @@ static void store(struct worker *worker, spec_request request, uint64_t from)
     spec_status status = from % 64 == 0 ? SPEC_OK : SPEC_E_INVALID;
     for (uint32_t layer = 0; layer < LAYERS && status == SPEC_OK && from < MATCHED; layer++) {
         struct area area = world_area(world, from, MATCHED - from, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = request,
-                                           .layer = layer,
-                                           .first_token = from,
-                                           .token_count = MATCHED - from,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(request, layer, from, MATCHED - from, &area.memory);
         status = sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL);
         rig_area_free(&area);
     }
@@ -308,13 +303,10 @@ static void run(uint64_t seed, void *user)
     spans_make(races);
     plain.rig.conn = races->world.rig.conn;
     plain.prompt = races->prompts[0];
-    for (uint64_t w = 0; w < WORKERS; w++) {
+    for (uint64_t w = 0; w < WORKERS; w++)
         workers[w] = (struct worker){
             .races = races, .actor = actor_of(&races->world.rig, seed, w, true), .world = plain};
-        assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
-    }
-    for (uint64_t w = 0; w < WORKERS; w++)
-        assert_int_equal(pthread_join(workers[w].thread, NULL), 0);
+    threads_run(work, workers, sizeof(workers[0]), WORKERS);
     if (races->is_free)
         afterwards(&workers[0]);
     assert_int_equal(atomic_load(&races->world.rig.conn->poison.broken), 0);

@@ -6,11 +6,10 @@
  * threads do follows from their number, when they do it does not. Threads: a few, and the one whose
  * requests they are. */
 #include "tests/unit/plugin/device_fixture.h"
+#include "tests/unit/threads.h"
 
 #include "plugin/device/lane.h"
 #include "plugin/device/mirror.h"
-
-#include <pthread.h>
 
 #define MATCHED 200u
 #define LAYERS  2u
@@ -33,7 +32,6 @@ struct scene {
 struct asker {
     struct scene *scene;
     uint32_t number, up, boxed;
-    pthread_t thread;
 };
 
 /* A run of the moment, held: the layer's, or where that has none another's. Waits for one. */
@@ -184,18 +182,16 @@ static void scene_run(enum fake_policy policy, const char *call)
     assert_non_null(scene.runs[0].at);
     if (call != NULL)
         fake_fault(call, 20, 700);
-    for (uint32_t i = 0; i < ASKERS; i++) {
+    for (uint32_t i = 0; i < ASKERS; i++)
         askers[i] = (struct asker){.scene = &scene, .number = i};
-        assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
-    }
+    const struct threads threads = threads_begin(ask, askers, sizeof(askers[0]), ASKERS);
     while (!request_use(&scene)) {
         request_close(&scene, handle);
         handle = request_open(&scene);
     }
-    for (uint32_t i = 0; i < ASKERS; i++) {
-        assert_int_equal(pthread_join(askers[i].thread, NULL), 0);
+    threads_join(&threads);
+    for (uint32_t i = 0; i < ASKERS; i++)
         up += askers[i].up;
-    }
     assert_true(up > 0);
     assert_int_equal(fake_fired(), call != NULL);
     fake_fault("cuInit", 0, 0);
@@ -205,8 +201,7 @@ static void scene_run(enum fake_policy policy, const char *call)
         (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[slot].copies, 0);
     assert_int_equal(sc_store_sketch_bytes_used(scene.world.rig.conn->store), 0);
     world_done(&scene.world);
-    device_host_close(&host);
-    device_assert_clean("mirror races");
+    device_host_end(&host, "mirror races");
     pthread_cond_destroy(&scene.moved);
     pthread_mutex_destroy(&scene.lock);
 }

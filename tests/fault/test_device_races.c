@@ -14,9 +14,9 @@
  * connector's. */
 #include "tests/unit/plugin/device_fixture.h"
 #include "tests/unit/plugin/stage_actor.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 
 #define SEEDS   6u
 #define WORKERS 8u
@@ -62,7 +62,6 @@ struct worker {
     struct device_host host;
     struct area area; /* on the device, where there says */
     struct there there;
-    pthread_t thread;
 };
 
 #define COUNT(worker, member, n) (void)atomic_fetch_add(&(worker)->races->member, (n))
@@ -232,12 +231,8 @@ static void store(struct worker *worker, spec_request request, uint64_t from)
     for (uint32_t layer = 0; layer < size->layers && status == SPEC_OK && from < size->matched;
          layer++) {
         struct area area = world_area(world, from, size->matched - from, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = request,
-                                           .layer = layer,
-                                           .first_token = from,
-                                           .token_count = size->matched - from,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(request, layer, from, size->matched - from, &area.memory);
         status = sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL);
         rig_area_free(&area);
     }
@@ -330,13 +325,10 @@ static void run_sized(uint64_t seed, const struct size *size, const char *way, s
     world_store(&races->world);
     wait_for_codes(&races->world);
     fake_policy((enum fake_policy)(seed % 4), seed);
-    for (uint64_t w = 0; w < size->worker_count; w++) {
+    for (uint64_t w = 0; w < size->worker_count; w++)
         workers[w] = (struct worker){
             .races = races, .actor = actor_of(&races->world.rig, seed, w, true), .world = plain};
-        assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
-    }
-    for (uint64_t w = 0; w < size->worker_count; w++)
-        assert_int_equal(pthread_join(workers[w].thread, NULL), 0);
+    threads_run(work, workers, sizeof(workers[0]), size->worker_count);
     assert_int_equal(atomic_load(&races->world.rig.conn->poison.broken), 0);
     races_sum(sum, races);
     for (uint64_t p = 1; p < PROMPTS; p++)

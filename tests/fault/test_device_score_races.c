@@ -8,8 +8,7 @@
  * from their number, when they do it does not.
  * Threads: a few, and the connector's. */
 #include "tests/unit/plugin/score_desk.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #ifdef SC_SANITIZED_THREAD /* to TSan each of a kernel's threads is one: 100 us and more */
 #define ASKERS  3u
@@ -50,7 +49,6 @@ struct asker {
     const struct scene *scene;
     const float *right; /* of one alone */
     uint32_t number, scored, busy;
-    pthread_t thread;
 };
 
 static void *ask(void *user)
@@ -113,12 +111,10 @@ static void room_is_for_exactly_one(void **state)
         fake_policy((enum fake_policy)policy, policy + 1);
         stand_open(&stand, false, gpu_of(gpu, bytes));
         assert_true(stand_takes(&stand, scene));
-        for (uint32_t i = 0; i < ASKERS; i++) {
+        for (uint32_t i = 0; i < ASKERS; i++)
             askers[i] = (struct asker){.stand = stand, .scene = scene, .right = right, .number = i};
-            assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
-        }
+        threads_run(ask, askers, sizeof(askers[0]), ASKERS);
         for (uint32_t i = 0; i < ASKERS; i++) {
-            assert_int_equal(pthread_join(askers[i].thread, NULL), 0);
             scored += askers[i].scored;
             busy += askers[i].busy;
         }
@@ -137,7 +133,6 @@ struct host {
     const struct shot *right;
     uint32_t number;
     bool resets;
-    pthread_t thread;
 };
 
 /* What fails in a thread of cmocka's ends that one alone. */
@@ -158,12 +153,8 @@ static void world_begin(struct world *world, bool is_sim, uint64_t score_bytes, 
                    "\"gpu\": {\"device\": 0, %s}",
                    is_sim ? 0u : 2u, gpu_of(gpu, score_bytes));
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
-    rig_init(&world->rig, is_sim, extra);
-    rig_shape(&world->rig, LAYERS, 2, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
-    world->prompt = rig_prompt(MATCHED, 0, 0, MATCHED + FRESH_ROWS);
-    rig_open(&world->rig);
-    world_store(world);
+    world_make(world, is_sim, extra, LAYERS, 2, 16, MATCHED);
+    world_open_stored(world);
     wait_for_codes(world);
 }
 
@@ -241,8 +232,7 @@ static uint64_t item_alone(struct shot *ret_right)
     uint64_t bytes = world.rig.conn->device.scores.head;
     assert_true(bytes > 0);
     pass_there_free(&pass);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
     device_host_close(&device);
     return bytes;
 }
@@ -260,13 +250,10 @@ static void items_share_room_for_one(void **state)
         /* A byte less: those whose queries come from the host are scored by its processor. */
         world_begin(&world, false, bytes - policy / 2, extra);
         struct world plain = world; /* as long as no thread but this one counts */
-        for (uint32_t i = 0; i < ASKERS; i++) {
+        for (uint32_t i = 0; i < ASKERS; i++)
             hosts[i] = (struct host){
                 .world = plain, .right = &right, .number = i, .resets = policy % 2 == 1};
-            assert_int_equal(pthread_create(&hosts[i].thread, NULL, host_run, &hosts[i]), 0);
-        }
-        for (uint32_t i = 0; i < ASKERS; i++)
-            assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
+        threads_run(host_run, hosts, sizeof(hosts[0]), ASKERS);
         assert_true(hosts[0].resets || world.rig.conn->device.scores.taken > 0);
         stand_assert_idle(world.rig.conn);
         world_done(&world);

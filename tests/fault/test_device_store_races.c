@@ -9,8 +9,7 @@
  * back. What actors do follows from the seed, when they do it does not.
  * Threads: a few, and the connector's. */
 #include "tests/unit/plugin/store_desk.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define ON_0                                                                                       \
     "\"preset\": \"as-like\", \"gpu\": {\"device\": 0, \"stage_bytes\": \"1MiB\", "                \
@@ -30,7 +29,6 @@ enum how { STORE, STORE_RELEASE, ABORT, RELEASE, RESET, HOWS };
 
 struct actor {
     struct desk desk; /* its rig is a copy */
-    pthread_t thread;
     uint64_t seed;
     bool is_rough; /* passes end in any way, else they are stored, but for the last */
     uint32_t stored, ended[HOWS];
@@ -71,10 +69,7 @@ static spec_status ticket_end(struct actor *actor)
 static spec_status load(struct desk *desk, spec_request request, uint64_t rows, uint32_t layer)
 {
     struct area area = rig_area(&desk->rig, rows + 1);
-    struct spec_important item = {.struct_size = sizeof(item),
-                                  .request = request,
-                                  .layer = layer,
-                                  .destination = &area.memory};
+    struct spec_important item = rig_item(request, layer, &area.memory);
     spec_status status = sc_plugin_get_important(desk->rig.conn, &item, 1, NULL);
     if (status == SPEC_OK) {
         assert_int_equal(item.row_count, rows);
@@ -162,10 +157,9 @@ static uint32_t run(enum fake_policy policy, bool is_rough, uint32_t *ret_sum)
         actors[i].desk.rig = plain;
         actors[i].seed = rig_mix(policy * 100 + i);
         actors[i].is_rough = is_rough;
-        assert_int_equal(pthread_create(&actors[i].thread, NULL, act, &actors[i]), 0);
     }
+    threads_run(act, actors, sizeof(actors[0]), ACTORS);
     for (uint32_t i = 0; i < ACTORS; i++) {
-        assert_int_equal(pthread_join(actors[i].thread, NULL), 0);
         stored += actors[i].stored;
         for (uint32_t how = 0; how < HOWS; how++)
             ret_sum[how] += actors[i].ended[how];

@@ -11,9 +11,9 @@
  *
  * Threads: eight, and the connector's. */
 #include "tests/unit/plugin/stage_actor.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 
 #define SEEDS   6u
 #define WORKERS 8u
@@ -41,7 +41,6 @@ struct races {
 struct worker {
     struct races *races;
     struct stage_actor actor;
-    pthread_t thread;
 };
 
 static uint64_t draw(struct worker *worker, uint64_t below)
@@ -175,24 +174,18 @@ static void run(uint64_t seed, void *user)
                    "\"disk_bytes\": \"%s\", \"segment_bytes\": \"1MiB\", \"max_requests\": 20, "
                    "\"lease_ns_max\": 0, \"maintain\": {\"bytes_per_s\": 0}, %s",
                    seed % 3 == 0 ? "5MiB" : "16MiB", WAYS[seed % (sizeof(WAYS) / sizeof(WAYS[0]))]);
-    rig_init(&races->rig, false, extra);
-    rig_shape(&races->rig, LAYERS, 4, 32, SPEC_DTYPE_F16);
-    rig_open(&races->rig);
+    rig_begin_shape(&races->rig, false, extra, LAYERS, 4, 32, SPEC_DTYPE_F16);
     for (uint64_t p = 0; p < PROMPTS; p++)
         races->prompts[p] = rig_prompt(900 + p / 4, SHARED, p, TOKENS - 7 * (p % 4));
     for (uint64_t p = 0; p < PROMPTS && seed % 3 != 0; p++)
         assert_int_equal(rig_fill(&races->rig, &races->prompts[p]), SPEC_OK);
     averages_put(&races->rig);
     rig_reopen(&races->rig); /* which reads them */
-    for (uint64_t w = 0; w < WORKERS; w++) {
-        workers[w] = (struct worker){.races = races, .actor = actor_of(&races->rig, seed, w, true)};
-        assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
-    }
     for (uint64_t w = 0; w < WORKERS; w++)
-        assert_int_equal(pthread_join(workers[w].thread, NULL), 0);
+        workers[w] = (struct worker){.races = races, .actor = actor_of(&races->rig, seed, w, true)};
+    threads_run(work, workers, sizeof(workers[0]), WORKERS);
     assert_int_equal(atomic_load(&races->rig.conn->poison.broken), 0);
-    struct sc_store_stats stats;
-    sc_store_stats(races->rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&races->rig);
     assert_true(stats.host_evictions > 0 && stats.gpu_risen > 0);
     assert_true(stats.host_bytes_max == 0 || stats.gpu_sunk > 0);
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
@@ -201,8 +194,7 @@ static void run(uint64_t seed, void *user)
     sum->chosen += races->chosen;
     sum->stale += races->stale;
     sum->stored += races->stored;
-    for (uint64_t p = 0; p < PROMPTS; p++)
-        rig_prompt_free(&races->prompts[p]);
+    rig_prompts_free_all(races->prompts, PROMPTS);
     rig_done(&races->rig);
     free(races);
 }

@@ -12,9 +12,9 @@
  *
  * Threads: sixteen, and the connector's. */
 #include "tests/unit/plugin/stage_actor.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 
 #define SEEDS   6u
 #define WORKERS 16u
@@ -46,7 +46,6 @@ struct races {
 struct worker {
     struct races *races;
     struct stage_actor actor;
-    pthread_t thread;
 };
 
 static uint64_t draw(struct worker *worker, uint64_t below)
@@ -67,10 +66,7 @@ static bool load(struct worker *worker, spec_request request, const struct promp
 {
     struct races *races = worker->races;
     struct area area = rig_area(&races->rig, matched + 1);
-    struct spec_important item = {.struct_size = sizeof(item),
-                                  .request = request,
-                                  .layer = layer,
-                                  .destination = &area.memory};
+    struct spec_important item = rig_item(request, layer, &area.memory);
     spec_status status = sc_plugin_get_important(races->rig.conn, &item, 1, NULL);
     status = item.status != SPEC_OK ? item.status : status; /* STALE: the call does not begin */
     bool is_stale = status == SPEC_E_STALE && races->seed % 2 == 1;
@@ -194,15 +190,11 @@ static void run(uint64_t seed, void *user)
     rig_open(&races->rig);
     for (uint64_t p = 0; p < PROMPTS; p++)
         races->prompts[p] = rig_prompt(900 + p / 4, SHARED, p, TOKENS - 7 * (p % 4));
-    for (uint64_t w = 0; w < WORKERS; w++) {
-        workers[w] = (struct worker){.races = races, .actor = actor_of(&races->rig, seed, w, true)};
-        assert_int_equal(pthread_create(&workers[w].thread, NULL, work, &workers[w]), 0);
-    }
     for (uint64_t w = 0; w < WORKERS; w++)
-        assert_int_equal(pthread_join(workers[w].thread, NULL), 0);
+        workers[w] = (struct worker){.races = races, .actor = actor_of(&races->rig, seed, w, true)};
+    threads_run(work, workers, sizeof(workers[0]), WORKERS);
     assert_int_equal(atomic_load(&races->rig.conn->poison.broken), 0);
-    struct sc_store_stats stats;
-    sc_store_stats(races->rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&races->rig);
     assert_true(stats.host_evictions > 0);
     sum->loads += races->loads;
     sum->hosted_rows += races->hosted_rows;
@@ -211,8 +203,7 @@ static void run(uint64_t seed, void *user)
     sum->pending += races->pending;
     sum->stale += races->stale;
     sum->stored += races->stored;
-    for (uint64_t p = 0; p < PROMPTS; p++)
-        rig_prompt_free(&races->prompts[p]);
+    rig_prompts_free_all(races->prompts, PROMPTS);
     rig_done(&races->rig);
     free(races);
 }

@@ -11,8 +11,7 @@
 #include "tests/unit/store/codes_check.h"
 #include "tests/unit/store/late_io.h"
 #include "tests/unit/store/space_check.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define FRAME_BYTES ((64u << 10) + SC_FRAMES_SLACK_BYTES)
 #define STORES      2u
@@ -47,7 +46,6 @@ struct shared {
 struct who {
     struct shared *shared;
     uint64_t seed;
-    pthread_t thread;
 };
 
 static void *stores_main(void *argument)
@@ -182,15 +180,14 @@ static void shared_run(struct shared *shared, uint64_t seed)
 {
     void *(*const mains[])(void *) = {stores_main, stores_main, loads_main, takes_main, drops_main};
     struct who whos[5];
+    struct threads stores = {.count = 0}, others = {.count = 0};
     for (uint32_t i = 0; i < 5; i++) {
         whos[i] = (struct who){.shared = shared, .seed = seed * 100 + i};
-        assert_int_equal(pthread_create(&whos[i].thread, NULL, mains[i], &whos[i]), 0);
+        threads_add(i < STORES ? &stores : &others, mains[i], &whos[i]);
     }
-    for (uint32_t i = 0; i < 5; i++) {
-        if (i == STORES)
-            atomic_store(&shared->ends, true);
-        assert_int_equal(pthread_join(whos[i].thread, NULL), 0);
-    }
+    threads_join(&stores);
+    atomic_store(&shared->ends, true);
+    threads_join(&others);
 }
 
 static void settle(struct world *world)

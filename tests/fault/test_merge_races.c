@@ -13,9 +13,9 @@
  *
  * Threads: as above. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <time.h>
 
 #define CHUNK      16u
@@ -48,7 +48,6 @@ struct worker {
     struct races *races;
     struct rig *rig;
     uint64_t random;
-    pthread_t thread;
 };
 
 static uint64_t draw(struct worker *worker, uint64_t below)
@@ -70,10 +69,7 @@ static void load(struct worker *worker, spec_request request, const struct promp
     struct rig *rig = worker->rig;
     for (uint32_t layer = 0; layer < rig->layers && matched > 0; layer++) {
         struct area area = rig_area(rig, matched + 1);
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = request,
-                                      .layer = layer,
-                                      .destination = &area.memory};
+        struct spec_important item = rig_item(request, layer, &area.memory);
         spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
         bool is_right = status == SPEC_OK && item.row_count == matched &&
                         rig_area_is_right(rig, &area, prompt, 0, matched, layer);
@@ -127,9 +123,8 @@ static void attach(struct worker *worker)
     uint64_t count = races->leases[at].count;
     memcpy(bytes, races->leases[at].bytes, sizeof(bytes));
     pthread_mutex_unlock(&races->lock);
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {bytes, 64}};
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    if (count == 0 || sc_plugin_attach(worker->rig->conn, &params, &result, NULL) != SPEC_OK ||
+    if (count == 0 || rig_attach(worker->rig, bytes, 0, &result) != SPEC_OK ||
         result.state == SPEC_LOOKUP_PENDING)
         return; /* STALE, BUSY, not yet */
     expect(worker, result.matched_tokens == count);
@@ -240,32 +235,26 @@ static void merges_run_beside_everything(void **state)
     rig_init(&races.writer, false, CONFIG);
     races.writer.op = "64KiB"; /* frames for all */
     rig_open(&races.writer);
-    rig_beside(&races.reader, &races.writer, SPEC_ROLE_READER, 0);
-    rig_open(&races.reader);
-    uint32_t count = 0, first_looker = DECODERS;
-    for (; count < sizeof(workers) / sizeof(workers[0]); count++) {
+    rig_open_beside(&races.reader, &races.writer, SPEC_ROLE_READER, 0);
+    struct threads decoding = {.count = 0}, others = {.count = 0};
+    for (uint32_t count = 0; count < sizeof(workers) / sizeof(workers[0]); count++) {
         bool reads = count >= DECODERS + LOOKERS + 1;
         workers[count] = (struct worker){
             .races = &races, .rig = reads ? &races.reader : &races.writer, .random = 1000 + count};
-        assert_int_equal(pthread_create(&workers[count].thread, NULL,
-                                        count < DECODERS        ? decoders
-                                        : count == first_looker ? meddlers
-                                                                : lookers,
-                                        &workers[count]),
-                         0);
+        if (count < DECODERS)
+            threads_add(&decoding, decoders, &workers[count]);
+        else
+            threads_add(&others, count == DECODERS ? meddlers : lookers, &workers[count]);
     }
-    for (uint32_t i = 0; i < DECODERS; i++)
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    threads_join(&decoding);
     atomic_store(&races.stop, 1);
-    for (uint32_t i = DECODERS; i < count; i++)
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    threads_join(&others);
     print_message("%" PRIu64 " layers loaded, %" PRIu64 " leases attached, %" PRIu64 " merged\n",
                   atomic_load(&races.loaded), atomic_load(&races.attached), merged(&races));
     assert_int_equal(atomic_load(&races.wrong), 0);
     rig_leave(&races.reader);
     check_end(&races);
-    for (uint32_t i = 0; i < PROMPTS; i++)
-        rig_prompt_free(&races.prompts[i]);
+    rig_prompts_free_all(races.prompts, PROMPTS);
     rig_done(&races.writer);
     pthread_mutex_destroy(&races.lock);
 }

@@ -17,10 +17,10 @@
  *
  * Threads: four on the writer, two on the other. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 
 #define SEEDS   12u
 #define ROUNDS  16u /* of a thread */
@@ -87,7 +87,6 @@ struct worker {
     struct area areas[2]; /* LONG + 1 rows each */
     uint8_t *query;
     struct spec_error error; /* of the last call that had one */
-    pthread_t thread;
 };
 
 struct hold {
@@ -472,12 +471,8 @@ static spec_status store_layer(struct worker *worker, const struct hold *hold, u
         for (uint32_t part = 0; part < 2; part++)
             row_of(worker->rig, prompt, hold->epoch, hold->matched + j, layer, part,
                    (uint8_t *)(part == 0 ? area->memory.k_base : area->memory.v_base) + j * bytes);
-    struct spec_store_params params = {.struct_size = sizeof(params),
-                                       .request = hold->request,
-                                       .layer = layer,
-                                       .first_token = hold->matched,
-                                       .token_count = count,
-                                       .memory = &area->memory};
+    struct spec_store_params params =
+        rig_store_params(hold->request, layer, hold->matched, count, &area->memory);
     if (hold->is_attached && layer == 0) {
         params.tokens = prompt->tokens + hold->matched;
         params.tokens_count = count;
@@ -545,7 +540,7 @@ static void *work(void *user)
     return NULL;
 }
 
-static void worker_start(struct races *races, uint64_t number, struct worker *ret_worker)
+static void worker_make(struct races *races, uint64_t number, struct worker *ret_worker)
 {
     *ret_worker = (struct worker){.races = races,
                                   .number = number,
@@ -558,12 +553,10 @@ static void worker_start(struct races *races, uint64_t number, struct worker *re
     rig_row(ret_worker->rig, &races->prompts[1], 0, 0, 0, ret_worker->query);
     for (uint32_t i = 0; i < 2; i++)
         ret_worker->areas[i] = rig_area(ret_worker->rig, LONG + 1);
-    assert_int_equal(pthread_create(&ret_worker->thread, NULL, work, ret_worker), 0);
 }
 
-static void worker_join(struct worker *worker)
+static void worker_free(struct worker *worker)
 {
-    assert_int_equal(pthread_join(worker->thread, NULL), 0);
     for (uint32_t i = 0; i < 2; i++)
         rig_area_free(&worker->areas[i]);
     free(worker->query);
@@ -578,9 +571,8 @@ static void races_open(struct races *races)
     writer->rank_count = races->has_ranks ? 2 : 0;
     rig_shape(writer, LAYERS, 8, 128, SPEC_DTYPE_F16);
     rig_open(writer);
-    rig_beside(&races->other, writer, races->has_ranks ? SPEC_ROLE_WRITER : SPEC_ROLE_READER,
-               races->has_ranks ? 1 : 0);
-    rig_open(&races->other);
+    rig_open_beside(&races->other, writer, races->has_ranks ? SPEC_ROLE_WRITER : SPEC_ROLE_READER,
+                    races->has_ranks ? 1 : 0);
     for (uint32_t i = 0; i < PROMPTS; i++) {
         uint64_t count = i == 0 ? LONG : 20 + rig_mix(races->seed + i) % (TOKENS - 20);
         races->prompts[i] = rig_prompt(races->seed * 10 + i % 3, count / 2, i, count);
@@ -610,15 +602,15 @@ static void run(uint64_t seed, struct races *sum)
     races.is_layered = WAYS[seed % KINDS].is_layered;
     races_open(&races);
     for (uint64_t i = 0; i < WORKERS; i++)
-        worker_start(&races, i, &workers[i]);
+        worker_make(&races, i, &workers[i]);
+    threads_run(work, workers, sizeof(workers[0]), WORKERS);
     for (uint64_t i = 0; i < WORKERS; i++)
-        worker_join(&workers[i]);
+        worker_free(&workers[i]);
     rig_is_whole(&races.other, races.has_faults);
     rig_is_whole(&races.writer, races.has_faults);
     rig_leave(&races.other);
     rig_done(&races.writer);
-    for (uint32_t i = 0; i < PROMPTS; i++)
-        rig_prompt_free(&races.prompts[i]);
+    rig_prompts_free_all(races.prompts, PROMPTS);
     pthread_mutex_destroy(&races.lock);
     sum->loaded += races.loaded;
     sum->coarse += races.coarse;

@@ -6,6 +6,7 @@
 #include "conformance/sample.h"
 #include "tests/fault/store_twin.h"
 #include "tests/unit/parts.h"
+#include "tests/unit/threads.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -272,7 +273,6 @@ static void fault_power_cuts_leave_right_rows_or_none(void **state)
 
 struct producer {
     struct world *world;
-    pthread_t thread;
     uint64_t key_first;
     uint64_t stored, seen_free;
 };
@@ -340,13 +340,10 @@ static void fault_free_threads_write_read_and_drop_at_once(void **state)
     struct producer producers[4];
     world->config.lease_ns_max = 1000000; /* some pages come back while others write */
     world_open_ok(world);
-    for (uint64_t i = 0; i < 4; i++) {
+    for (uint64_t i = 0; i < 4; i++)
         producers[i] = (struct producer){.world = world, .key_first = 1000 * (i + 1)};
-        assert_int_equal(pthread_create(&producers[i].thread, NULL, producer_main, &producers[i]),
-                         0);
-    }
+    threads_run(producer_main, producers, sizeof(producers[0]), 4);
     for (uint64_t i = 0; i < 4; i++) {
-        assert_int_equal(pthread_join(producers[i].thread, NULL), 0);
         assert_int_equal(producers[i].stored, 12);
         assert_true(producers[i].seen_free > 0);
     }

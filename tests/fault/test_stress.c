@@ -207,11 +207,7 @@ static struct hold look(struct stress *stress, uint32_t rig, uint32_t prompt, ui
                         struct spec_lookup_result *ret_result)
 {
     const struct prompt *of = &stress->prompts[prompt];
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = flags,
-                                        .tokens = of->tokens,
-                                        .token_count = of->count,
-                                        .max_tokens = of->count};
+    struct spec_lookup_params params = rig_lookup_params(of, 0, RIG_MAX, flags);
     struct rig *at = &stress->rigs[rig];
     *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
     if (sc_plugin_lookup(at->conn, &params, ret_result, NULL) != SPEC_OK)
@@ -298,8 +294,7 @@ static void step_attach(struct stress *stress)
     if (lease->due_ns == 0)
         return;
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {lease->bytes, 64}};
-    spec_status status = sc_plugin_attach(at->conn, &params, &result, NULL);
+    spec_status status = rig_attach(at, lease->bytes, 0, &result);
     if (status != SPEC_OK && status != SPEC_E_STALE)
         wrong(stress, sc_status_name(status));
     if (status == SPEC_E_STALE || result.state != SPEC_LOOKUP_HIT)
@@ -407,12 +402,9 @@ static void step(struct stress *stress)
 static void open_all(struct stress *stress)
 {
     struct rig *writer = &stress->rigs[0];
-    rig_init(writer, true, stress->is_layered ? LAYERED : WHOLE);
-    rig_shape(writer, 3, 2, 128, SPEC_DTYPE_F16);
-    rig_open(writer);
+    rig_begin_shape(writer, true, stress->is_layered ? LAYERED : WHOLE, 3, 2, 128, SPEC_DTYPE_F16);
     for (uint32_t i = 1; i < RIGS; i++) {
-        rig_beside(&stress->rigs[i], writer, SPEC_ROLE_READER, 0);
-        rig_open(&stress->rigs[i]);
+        rig_open_beside(&stress->rigs[i], writer, SPEC_ROLE_READER, 0);
     }
     for (uint32_t i = 0; i < PROMPTS; i++) { /* families that part at any token */
         uint64_t shared = draw(stress, TOKENS);
@@ -443,8 +435,7 @@ static void run(uint64_t seed, struct stress *sum)
     sum->stored += stress->stored;
     sum->resets += stress->resets;
     sum->evicted += atomic_load(&stress->rigs[0].conn->stats.evicted_chunks);
-    for (uint32_t i = 0; i < PROMPTS; i++)
-        rig_prompt_free(&stress->prompts[i]);
+    rig_prompts_free_all(stress->prompts, PROMPTS);
     rig_done(&stress->rigs[0]);
     free(stress);
 }

@@ -422,6 +422,54 @@ static inline void call_free(struct call *call)
         slabs_free(call->slabs);
 }
 
+/* The sums of two heads, by one head of ref/ at a time: what is no number is none there either. */
+static inline void heads_compare(const struct call *call, const struct score_case *how, uint32_t n)
+{
+    uint64_t count = how->prefix;
+    float *one = malloc(count * sizeof(float));
+    void *scratch =
+        aligned_alloc(64, sc_kernels_importance_scratch_bytes(how->size, count, how->fresh));
+    assert_true(one != NULL && scratch != NULL);
+    for (uint64_t h = 0; h < 2; h++) {
+        sc_kernels_importance(&call->cpu, h, scratch, one);
+        for (uint32_t j = 0; j < count; j++) {
+            float found = call->device.sums[h * count + j];
+            if (isnan(one[j]) != isnan(found) ||
+                (!isnan(one[j]) && !(fabsf(found - one[j]) <= 1e-5f * (float)how->rows)))
+                fail_msg("case %u, head %u, key %u: found %g, expected %g", (unsigned)n,
+                         (unsigned)h, (unsigned)j, (double)found, (double)one[j]);
+        }
+    }
+    free(scratch);
+    free(one);
+}
+
+/* The same call with one tile a split, with two and with three. */
+static inline void splits_compare(const struct score_way *way, struct call *call)
+{
+    for (uint32_t each = 1; each < 4; each++) {
+        call->device.tiles_each = each;
+        struct scored scored = scored_make(&call->device);
+        score_run_by(way, &call->device, &scored, each);
+        ref_compare(&call->cpu, &call->device, each);
+        scored_free(&scored);
+    }
+}
+
+/* Of a case without rows: two heads. */
+static inline void zeros_check(const struct score_way *way, const struct score_case *how)
+{
+    struct call call = call_make(how);
+    struct scored scored = scored_make(&call.device);
+    score_run_by(way, &call.device, &scored, 0);
+    for (uint32_t j = 0; j < 2 * how->prefix; j++)
+        assert_true(call.device.sums[j] == 0);
+    for (uint32_t j = 0; j < how->prefix; j++)
+        assert_true(call.device.total[j] == 0);
+    scored_free(&scored);
+    call_free(&call);
+}
+
 static inline void case_run_by(const struct score_way *way, const struct score_case *how,
                                uint64_t orders, uint64_t n)
 {

@@ -101,7 +101,6 @@ static void a_row_sees_new_keys_up_to_its_own(void **state)
     how.fresh = FRESH;
     how.spread = 1;
     struct call call = call_make(&how);
-    struct scored scored = scored_make(&call.device);
     for (uint64_t j = 0; j < FRESH; j++) /* scores grow from key to key */
         for (uint64_t c = 0; c < SIZE; c++) {
             float value = c == 0 ? (float)j : 0;
@@ -112,14 +111,7 @@ static void a_row_sees_new_keys_up_to_its_own(void **state)
             float value = c == 0 ? 4.0f : 0.001f;
             memcpy(call.queries.block + (i * SIZE + c) * sizeof(value), &value, sizeof(value));
         }
-    for (uint32_t each = 1; each < 4; each++) {
-        call.device.tiles_each = each;
-        scored_free(&scored);
-        scored = scored_make(&call.device);
-        score_run(&call.device, &scored, each);
-        ref_compare(&call.cpu, &call.device, each);
-    }
-    scored_free(&scored);
+    splits_compare(&FFMA, &call);
     call_free(&call);
 }
 
@@ -135,7 +127,7 @@ static void what_is_not_a_number_is_seen_where_ref_sees_it(void **state)
         how.fresh = n / 6 == 2 ? how.rows : 0;
         how.tiles_each = 1;
         struct call call = call_make(&how);
-        float value = BAD[n / 2 % 3], one[100], *queries = (void *)call.queries.block;
+        float value = BAD[n / 2 % 3], *queries = (void *)call.queries.block;
         for (uint64_t i = 0; i < how.rows * 32; i++)
             queries[i] = fabsf(queries[i]) + 0.5f;
         if (n / 6 == 0)
@@ -146,19 +138,7 @@ static void what_is_not_a_number_is_seen_where_ref_sees_it(void **state)
             memcpy(key_at(&call.fresh.memory, 0, how.rows - 1, 3), &value, sizeof(value));
         struct scored scored = scored_make(&call.device);
         score_run(&call.device, &scored, n);
-        void *scratch = aligned_alloc(64, sc_kernels_importance_scratch_bytes(16, 100, how.fresh));
-        assert_non_null(scratch);
-        for (uint64_t h = 0; h < 2; h++) {
-            sc_kernels_importance(&call.cpu, h, scratch, one);
-            for (uint32_t j = 0; j < 100; j++) {
-                float found = call.device.sums[h * 100 + j];
-                if (isnan(one[j]) != isnan(found) ||
-                    (!isnan(one[j]) && !(fabsf(found - one[j]) <= 1e-5f * (float)how.rows)))
-                    fail_msg("case %u, head %u, key %u: found %g, expected %g", (unsigned)n,
-                             (unsigned)h, (unsigned)j, (double)found, (double)one[j]);
-            }
-        }
-        free(scratch);
+        heads_compare(&call, &how, n);
         scored_free(&scored);
         call_free(&call);
     }
@@ -168,15 +148,7 @@ static void no_rows_give_zeros(void **state)
 {
     (void)state;
     struct score_case how = {.heads = 2, .size = 32, .group = 2, .prefix = 70, .spread = 1};
-    struct call call = call_make(&how);
-    struct scored scored = scored_make(&call.device);
-    score_run(&call.device, &scored, 0);
-    for (uint32_t j = 0; j < 2 * how.prefix; j++)
-        assert_true(call.device.sums[j] == 0);
-    for (uint32_t j = 0; j < how.prefix; j++)
-        assert_true(call.device.total[j] == 0);
-    scored_free(&scored);
-    call_free(&call);
+    zeros_check(&FFMA, &how);
 }
 
 static const struct sc_cuda_score GOOD = {.queries = {.row_count = 64, .dtype = SC_CUDA_BF16},

@@ -214,7 +214,6 @@ static void a_row_sees_new_keys_up_to_its_own(void **state)
     how.query_dtype = how.key_dtype = how.fresh_dtype = SC_KERNELS_F16;
     how.spread = 1;
     struct call call = call_make(&how);
-    struct scored scored = scored_make(&call.device);
     for (uint64_t j = 0; j < FRESH; j++) /* scores grow from key to key */
         for (uint64_t c = 0; c < SIZE; c++) {
             float value = c == 0 ? (float)j : 0;
@@ -225,14 +224,7 @@ static void a_row_sees_new_keys_up_to_its_own(void **state)
         float value = i % SIZE == 0 ? 4.0f : 0.001f;
         sc_kernels_dtypes[SC_KERNELS_F16].narrow(call.queries.block + i * 2, &value, 1);
     }
-    for (uint32_t each = 1; each < 4; each++) {
-        call.device.tiles_each = each;
-        scored_free(&scored);
-        scored = scored_make(&call.device);
-        score_run_by(&TENSOR, &call.device, &scored, each);
-        ref_compare(&call.cpu, &call.device, each);
-    }
-    scored_free(&scored);
+    splits_compare(&TENSOR, &call);
     call_free(&call);
 }
 
@@ -253,7 +245,7 @@ static void what_is_not_a_number_is_seen_where_ref_sees_it(void **state)
         how.tiles_each = 1;
         how.bits = 4;
         struct call call = call_make(&how);
-        float value = BAD[n / 2 % 3], one[100];
+        float value = BAD[n / 2 % 3];
         uint16_t *queries = (void *)call.queries.block, bits;
         sc_kernels_dtypes[SC_KERNELS_BF16].narrow((uint8_t *)&bits, &value, 1);
         for (uint64_t i = 0; i < how.rows * 32; i++) /* none is below 0 */
@@ -267,19 +259,7 @@ static void what_is_not_a_number_is_seen_where_ref_sees_it(void **state)
         struct scored scored = scored_make(&call.device);
         emu_mma_set(n % 4 < 2 ? EMU_MMA_NEAREST : EMU_MMA_TRUNCATED);
         score_run_by(&TENSOR, &call.device, &scored, n);
-        void *scratch = aligned_alloc(64, sc_kernels_importance_scratch_bytes(16, 100, how.fresh));
-        assert_non_null(scratch);
-        for (uint64_t h = 0; h < 2; h++) {
-            sc_kernels_importance(&call.cpu, h, scratch, one);
-            for (uint32_t j = 0; j < 100; j++) {
-                float found = call.device.sums[h * 100 + j];
-                if (isnan(one[j]) != isnan(found) ||
-                    (!isnan(one[j]) && !(fabsf(found - one[j]) <= 1e-5f * (float)how.rows)))
-                    fail_msg("case %u, head %u, key %u: found %g, expected %g", (unsigned)n,
-                             (unsigned)h, (unsigned)j, (double)found, (double)one[j]);
-            }
-        }
-        free(scratch);
+        heads_compare(&call, &how, n);
         scored_free(&scored);
         call_free(&call);
     }
@@ -290,15 +270,7 @@ static void no_rows_give_zeros(void **state)
     (void)state;
     struct score_case how = {.kinds = EVEN, .heads = 2, .size = 32, .group = 2, .prefix = 70};
     how.spread = 1;
-    struct call call = call_make(&how);
-    struct scored scored = scored_make(&call.device);
-    score_run_by(&TENSOR, &call.device, &scored, 0);
-    for (uint32_t j = 0; j < 2 * how.prefix; j++)
-        assert_true(call.device.sums[j] == 0);
-    for (uint32_t j = 0; j < how.prefix; j++)
-        assert_true(call.device.total[j] == 0);
-    scored_free(&scored);
-    call_free(&call);
+    zeros_check(&TENSOR, &how);
 }
 
 static void a_device_and_a_shape_decide_who_may(void **state)

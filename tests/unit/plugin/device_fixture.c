@@ -37,6 +37,12 @@ void device_assert_clean(const char *what)
     assert_int_equal(fake_mode(), 0);
 }
 
+void device_host_end(struct device_host *host, const char *what)
+{
+    device_host_close(host);
+    device_assert_clean(what);
+}
+
 static uint8_t *pinned_new(const struct device_host *host, uint64_t bytes)
 {
     uint8_t *memory = aligned_alloc(PAGE, bytes);

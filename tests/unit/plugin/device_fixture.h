@@ -28,6 +28,8 @@ void device_host_open(struct device_host *host, int ordinal);
 void device_host_close(struct device_host *host);
 /* Nothing exists of what the driver ever made. */
 void device_assert_clean(const char *what);
+/* device_host_close and device_assert_clean. */
+void device_host_end(struct device_host *host, const char *what);
 /* A call of the host's own. */
 void device_ok(sc_cu_result code);
 

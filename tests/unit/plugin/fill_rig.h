@@ -108,8 +108,7 @@ static inline struct served serve(struct rig *rig, const struct prompt *prompt, 
 
 static inline struct spec_stats stats_of(struct rig *rig)
 {
-    struct sc_store_stats store;
-    sc_store_stats(rig->conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(rig);
     struct spec_stats stats = {.stored_tokens = sc_counted(&rig->conn->stats.stored_tokens),
                                .stored_chunks = sc_counted(&rig->conn->stats.stored_chunks),
                                .duplicate_chunks = sc_counted(&rig->conn->stats.duplicate_chunks),
@@ -129,6 +128,23 @@ static inline void teach(struct rig *rig, uint64_t token_ns)
     struct prompt longer = plain(900, TOKENS);
     assert_int_equal(serve(rig, &longer, token_ns).matched, TOKENS - 1);
     rig_prompt_free(&longer);
+}
+
+/* Opens it and teaches it; serves a prompt then, which is the caller's. */
+static inline struct prompt begin_taught(struct rig *rig, const char *extra, uint64_t token_ns)
+{
+    begin(rig, extra);
+    teach(rig, token_ns);
+    struct prompt prompt = plain(1, TOKENS);
+    serve(rig, &prompt, token_ns);
+    return prompt;
+}
+
+/* What lookup promises without the last token. */
+static inline uint64_t promised(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_params params = rig_lookup_params(prompt, 0, 0, SPEC_LOOKUP_PEEK);
+    return rig_lookup_as(rig, &params).matched_tokens;
 }
 
 #endif

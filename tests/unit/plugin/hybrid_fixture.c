@@ -116,8 +116,7 @@ static spec_status state_load(struct hybrid *hybrid, spec_request request,
     memset(bytes, 0xa5, 2 * count);
     hybrid_state(hybrid, prompt, end, layer, right);
     struct spec_memory memory = hybrid_memory(hybrid, bytes, layer);
-    struct spec_important item = {
-        .struct_size = sizeof(item), .request = request, .layer = layer, .destination = &memory};
+    struct spec_important item = rig_item(request, layer, &memory);
     spec_status status = sc_plugin_get_important(hybrid->rig.conn, &item, 1, NULL);
     assert_int_equal(item.row_count, status == SPEC_OK);
     assert_true(status != SPEC_OK || memcmp(bytes, right, count) == 0);
@@ -132,10 +131,7 @@ spec_status hybrid_load(struct hybrid *hybrid, spec_request request, const struc
     if (hybrid->state_bytes[layer] > 0)
         return state_load(hybrid, request, prompt, end, layer);
     struct area area = rig_area(rig, end - from + 1);
-    struct spec_important item = {.struct_size = sizeof(item),
-                                  .request = request,
-                                  .layer = layer,
-                                  .destination = &area.memory};
+    struct spec_important item = rig_item(request, layer, &area.memory);
     spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
     assert_true(status != SPEC_OK ||
                 rig_area_is_right(rig, &area, prompt, from, end - from, layer));

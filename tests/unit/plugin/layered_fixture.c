@@ -29,6 +29,18 @@ void shot_free(struct shot *shot)
     pass_free(&shot->pass);
 }
 
+void shot_release(struct shot *shot, struct world *world, spec_request request)
+{
+    shot_free(shot);
+    rig_release(&world->rig, request);
+}
+
+void shot_end(struct shot *shot, struct world *world, spec_request request)
+{
+    shot_free(shot);
+    world_leave(world, request);
+}
+
 spec_status fire(struct world *world, struct shot *shot)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -39,11 +51,32 @@ spec_status fire(struct world *world, struct shot *shot)
 
 void wait_for_codes(struct world *world)
 {
-    struct sc_store_stats stats;
-    do {
-        rig_pass_ns(&world->rig, 1000000);
-        sc_store_stats(world->rig.conn->store, &stats);
-    } while (stats.is_building);
+    rig_wait_for_codes(&world->rig);
+}
+
+void world_open_coded(struct world *world, const char *extra, uint32_t heads, uint32_t group,
+                      uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree)
+{
+    world_open(world, extra, heads, group, head_size, dtype, matched, agree);
+    wait_for_codes(world);
+}
+
+spec_ticket fire_ahead(struct world *world, struct shot *shot, spec_request request, uint32_t layer,
+                       uint32_t exact_ppm)
+{
+    shot_make(shot, world, request, layer, 0, exact_ppm);
+    shot->item.flags = SPEC_ITEM_AHEAD;
+    shot->item.queries = NULL;
+    shot->item.new_keys = NULL;
+    spec_ticket ticket = rig_submit_whole(&world->rig, &shot->item, 1);
+    assert_int_equal(shot->item.refined_rows, 0);
+    return ticket;
+}
+
+void reset_step(struct sc_task *task)
+{
+    struct resetter *resetter = (struct resetter *)(void *)task;
+    assert_int_equal(sc_plugin_reset(resetter->rig->conn, NULL), SPEC_OK);
 }
 
 bool is_exact(const struct shot *shot, uint64_t row)
@@ -249,11 +282,9 @@ bool set_is_the_best(const struct world *world, const struct shot *shot, uint64_
 spec_ticket fire_first(struct world *world, struct shot *shot, spec_request request, uint32_t layer,
                        uint32_t exact_ppm, uint64_t deadline_ns)
 {
-    spec_ticket ticket;
     shot_make(shot, world, request, layer, 0, exact_ppm);
     shot->item.deadline_ns = deadline_ns;
-    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
-    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    spec_ticket ticket = rig_submit_whole(&world->rig, &shot->item, 1);
     return ticket;
 }
 
@@ -282,12 +313,8 @@ spec_ticket store_fresh(const struct world *world, spec_request request, uint32_
 {
     struct area area = world_area(world, world->matched, FRESH_ROWS, layer);
     spec_ticket ticket = 0;
-    struct spec_store_params params = {.struct_size = sizeof(params),
-                                       .request = request,
-                                       .layer = layer,
-                                       .first_token = world->matched,
-                                       .token_count = FRESH_ROWS,
-                                       .memory = &area.memory};
+    struct spec_store_params params =
+        rig_store_params(request, layer, world->matched, FRESH_ROWS, &area.memory);
     assert_int_equal(sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
     rig_area_free(&area);
     return ticket;

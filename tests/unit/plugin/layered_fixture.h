@@ -20,10 +20,29 @@ struct shot {
 void shot_make(struct shot *shot, const struct world *world, spec_request request, uint32_t layer,
                uint64_t from, uint32_t exact_ppm);
 void shot_free(struct shot *shot);
+
+/* shot_free, and the request is released; and the world is done. */
+void shot_release(struct shot *shot, struct world *world, spec_request request);
+void shot_end(struct shot *shot, struct world *world, spec_request request);
 spec_status fire(struct world *world, struct shot *shot);
 
 /* Until what was stored has its codes. */
 void wait_for_codes(struct world *world);
+
+/* world_open and wait_for_codes. */
+void world_open_coded(struct world *world, const char *extra, uint32_t heads, uint32_t group,
+                      uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree);
+
+/* Submits the layer ahead of its queries, and waits for it; its ticket. */
+spec_ticket fire_ahead(struct world *world, struct shot *shot, spec_request request, uint32_t layer,
+                       uint32_t exact_ppm);
+
+/* A task of the loop that resets everything. */
+struct resetter {
+    struct sc_task task;
+    struct rig *rig;
+};
+void reset_step(struct sc_task *task);
 
 bool is_exact(const struct shot *shot, uint64_t row);
 bool is_refined(const struct shot *shot, uint64_t row); /* never exact, too */

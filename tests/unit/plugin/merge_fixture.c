@@ -8,8 +8,7 @@ uint64_t merged(const struct rig *rig)
 
 struct sc_store_stats store_stats(const struct rig *rig)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(rig);
     return stats;
 }
 

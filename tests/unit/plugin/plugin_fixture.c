@@ -31,6 +31,18 @@ void rig_prompt_free(struct prompt *prompt)
     *prompt = (struct prompt){0};
 }
 
+void rig_prompts_free_all(struct prompt *prompts, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        rig_prompt_free(&prompts[i]);
+}
+
+void rig_prompts_free_named(struct prompt *const *prompts, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        rig_prompt_free(prompts[i]);
+}
+
 uint64_t rig_part_bytes(const struct rig *rig) /* K of one token and layer */
 {
     return (uint64_t)rig->heads * rig->head_size * sc_plugin_dtype_bytes(rig->dtype);
@@ -292,6 +304,20 @@ void rig_init(struct rig *rig, bool is_sim, const char *extra)
     }
 }
 
+void rig_begin(struct rig *rig, bool is_sim, const char *extra)
+{
+    rig_init(rig, is_sim, extra);
+    rig_open(rig);
+}
+
+void rig_begin_shape(struct rig *rig, bool is_sim, const char *extra, uint32_t layers,
+                     uint32_t heads, uint32_t head_size, uint32_t dtype)
+{
+    rig_init(rig, is_sim, extra);
+    rig_shape(rig, layers, heads, head_size, dtype);
+    rig_open(rig);
+}
+
 static int rig_remove_one(const char *path, const struct stat *info, int type, struct FTW *at)
 {
     (void)info, (void)type, (void)at;
@@ -318,6 +344,12 @@ void rig_beside(struct rig *rig, const struct rig *first, uint32_t role, uint32_
     atomic_init(&rig->memory.countdown, -1);
 }
 
+void rig_open_beside(struct rig *rig, const struct rig *first, uint32_t role, uint32_t rank)
+{
+    rig_beside(rig, first, role, rank);
+    rig_open(rig);
+}
+
 void rig_leave(struct rig *rig)
 {
     if (rig->conn != NULL)
@@ -332,6 +364,83 @@ void rig_pass_ns(struct rig *rig, uint64_t ns)
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
 
+struct spec_important rig_item(spec_request request, uint32_t layer,
+                               const struct spec_memory *destination)
+{
+    return (struct spec_important){.struct_size = sizeof(struct spec_important),
+                                   .request = request,
+                                   .layer = layer,
+                                   .destination = destination};
+}
+
+struct spec_store_params rig_store_params(spec_request request, uint32_t layer, uint64_t first,
+                                          uint64_t count, const struct spec_memory *memory)
+{
+    return (struct spec_store_params){.struct_size = sizeof(struct spec_store_params),
+                                      .request = request,
+                                      .layer = layer,
+                                      .first_token = first,
+                                      .token_count = count,
+                                      .memory = memory};
+}
+
+struct sc_store_stats rig_store_stats(const struct rig *rig)
+{
+    struct sc_store_stats stats;
+    sc_store_stats(rig->conn->store, &stats);
+    return stats;
+}
+
+struct spec_lookup_params rig_lookup_params(const struct prompt *prompt, uint64_t from_token,
+                                            uint64_t max_tokens, uint32_t flags)
+{
+    return (struct spec_lookup_params){.struct_size = sizeof(struct spec_lookup_params),
+                                       .flags = flags,
+                                       .tokens = prompt->tokens,
+                                       .token_count = prompt->count,
+                                       .from_token = from_token,
+                                       .max_tokens =
+                                           max_tokens == RIG_MAX ? prompt->count : max_tokens};
+}
+
+struct spec_lookup_result rig_lookup_as(struct rig *rig, const struct spec_lookup_params *params)
+{
+    struct spec_lookup_result result = {.struct_size = sizeof(result)};
+    assert_int_equal(sc_plugin_lookup(rig->conn, params, &result, NULL), SPEC_OK);
+    return result;
+}
+
+spec_status rig_attach(struct rig *rig, const uint8_t lease[64], uint64_t from_token,
+                       struct spec_lookup_result *ret_result)
+{
+    const struct spec_attach_params params = {
+        .struct_size = sizeof(params), .lease = {lease, 64}, .from_token = from_token};
+    *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
+    return sc_plugin_attach(rig->conn, &params, ret_result, NULL);
+}
+
+spec_status rig_maintain(struct rig *rig, uint32_t flags)
+{
+    const struct spec_maintain_params params = {.struct_size = sizeof(params), .flags = flags};
+    return sc_plugin_maintain(rig->conn, &params, NULL);
+}
+
+spec_status rig_try_stage(struct rig *rig, spec_request request, uint64_t deadline_ns,
+                          spec_ticket *ret_ticket)
+{
+    const struct spec_stage_params params = {
+        .struct_size = sizeof(params), .request = request, .deadline_ns = deadline_ns};
+    return sc_plugin_stage(rig->conn, &params, ret_ticket, &rig->error);
+}
+
+spec_ticket rig_stage(struct rig *rig, spec_request request, uint64_t deadline_ns)
+{
+    spec_ticket ticket = 0;
+    assert_int_equal(rig_try_stage(rig, request, deadline_ns, &ticket), SPEC_OK);
+    assert_int_not_equal(ticket, 0);
+    return ticket;
+}
+
 /* The error is the status', and nothing is written of what is OK [ABI-003]. */
 static spec_status told(const struct spec_error *error, spec_status status)
 {
@@ -343,12 +452,7 @@ static spec_status told(const struct spec_error *error, spec_status status)
 spec_status rig_try_lookup(struct rig *rig, const struct prompt *prompt, uint64_t from_token,
                            uint64_t max_tokens, struct spec_lookup_result *ret_result)
 {
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count,
-                                        .from_token = from_token,
-                                        .max_tokens =
-                                            max_tokens == RIG_MAX ? prompt->count : max_tokens};
+    const struct spec_lookup_params params = rig_lookup_params(prompt, from_token, max_tokens, 0);
     *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_lookup(rig->conn, &params, ret_result, &error);
@@ -358,23 +462,33 @@ spec_status rig_try_lookup(struct rig *rig, const struct prompt *prompt, uint64_
 spec_status rig_peek(struct rig *rig, const struct prompt *prompt, uint64_t from_token,
                      struct spec_lookup_result *ret_result)
 {
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = SPEC_LOOKUP_PEEK,
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count,
-                                        .from_token = from_token,
-                                        .max_tokens = prompt->count};
+    const struct spec_lookup_params params =
+        rig_lookup_params(prompt, from_token, RIG_MAX, SPEC_LOOKUP_PEEK);
     *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result), .request = 77};
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_lookup(rig->conn, &params, ret_result, &error);
     return told(&error, status);
 }
 
-struct spec_lookup_result rig_lookup(struct rig *rig, const struct prompt *prompt)
+struct spec_lookup_result rig_lookup_from(struct rig *rig, const struct prompt *prompt,
+                                          uint64_t from_token)
 {
     struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(rig, prompt, 0, RIG_MAX, &result), SPEC_OK);
+    assert_int_equal(rig_try_lookup(rig, prompt, from_token, RIG_MAX, &result), SPEC_OK);
     return result;
+}
+
+struct spec_lookup_result rig_peeked(struct rig *rig, const struct prompt *prompt,
+                                     uint64_t from_token)
+{
+    struct spec_lookup_result result;
+    assert_int_equal(rig_peek(rig, prompt, from_token, &result), SPEC_OK);
+    return result;
+}
+
+struct spec_lookup_result rig_lookup(struct rig *rig, const struct prompt *prompt)
+{
+    return rig_lookup_from(rig, prompt, 0);
 }
 
 void rig_release(struct rig *rig, spec_request request)
@@ -382,6 +496,13 @@ void rig_release(struct rig *rig, spec_request request)
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_release(rig->conn, request, &error);
     assert_int_equal(told(&error, status), SPEC_OK);
+}
+
+uint64_t rig_matched(struct rig *rig, const struct prompt *prompt)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    rig_release(rig, result.request);
+    return result.matched_tokens;
 }
 
 spec_status rig_store_layer(struct rig *rig, spec_request request, const struct prompt *prompt,
@@ -393,12 +514,7 @@ spec_status rig_store_layer(struct rig *rig, spec_request request, const struct 
         rig_row(rig, prompt, first + j, layer, 0, (uint8_t *)area.memory.k_base + j * part_bytes);
         rig_row(rig, prompt, first + j, layer, 1, (uint8_t *)area.memory.v_base + j * part_bytes);
     }
-    struct spec_store_params params = {.struct_size = sizeof(params),
-                                       .request = request,
-                                       .layer = layer,
-                                       .first_token = first,
-                                       .token_count = count,
-                                       .memory = &area.memory};
+    struct spec_store_params params = rig_store_params(request, layer, first, count, &area.memory);
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_store(rig->conn, &params, 1, ret_ticket, &error);
     rig_area_free(&area); /* the source is free at return */
@@ -434,10 +550,7 @@ spec_status rig_load(struct rig *rig, spec_request request, const struct prompt 
 {
     uint64_t rows = matched - from_token;
     struct area area = rig_area(rig, rows + 1);
-    struct spec_important item = {.struct_size = sizeof(item),
-                                  .request = request,
-                                  .layer = layer,
-                                  .destination = &area.memory};
+    struct spec_important item = rig_item(request, layer, &area.memory);
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_get_important(rig->conn, &item, 1, &error);
     assert_int_equal(told(&error, status), item.status);
@@ -447,6 +560,21 @@ spec_status rig_load(struct rig *rig, spec_request request, const struct prompt 
     }
     rig_area_free(&area);
     return status;
+}
+
+void rig_load_all(struct rig *rig, spec_request request, const struct prompt *prompt,
+                  uint64_t from_token, uint64_t matched)
+{
+    for (uint32_t layer = 0; layer < rig->layers; layer++)
+        assert_int_equal(rig_load(rig, request, prompt, from_token, matched, layer), SPEC_OK);
+}
+
+spec_ticket rig_submit_whole(struct rig *rig, struct spec_important *items, uint64_t count)
+{
+    spec_ticket ticket = 0;
+    assert_int_equal(sc_plugin_submit(rig->conn, items, count, &ticket, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_submit_wait(rig->conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    return ticket;
 }
 
 uint64_t rig_read(struct rig *rig, const struct prompt *prompt, spec_status *ret_status)
@@ -505,6 +633,26 @@ void rig_background(struct rig *rig)
             break;
         (void)sc_exec_wait(conn->exec, &conn->jobs.word, seen, SC_EXEC_FOREVER);
     }
+}
+
+void rig_store_all(struct rig *rig, const struct prompt *prompt, uint64_t count)
+{
+    struct spec_lookup_result result = rig_lookup(rig, prompt);
+    assert_int_equal(rig_wait(rig, rig_store(rig, result.request, prompt, 0, count)), SPEC_OK);
+    rig_release(rig, result.request);
+}
+
+void rig_wait_for_codes(struct rig *rig)
+{
+    do
+        rig_pass_ns(rig, 1000000);
+    while (rig_store_stats(rig).is_building);
+}
+
+void rig_press(struct rig *rig)
+{
+    sc_plugin_evict_ask(rig->conn, 1);
+    rig_background(rig);
 }
 
 spec_status rig_fill(struct rig *rig, const struct prompt *prompt)

@@ -80,6 +80,15 @@ static inline uint64_t rig_mix(uint64_t x)
 struct prompt rig_prompt(uint64_t seed, uint64_t shared, uint64_t branch, uint64_t count);
 
 void rig_prompt_free(struct prompt *prompt);
+
+/* Frees `count` prompts of an array; those that are named one by one. */
+void rig_prompts_free_all(struct prompt *prompts, uint64_t count);
+void rig_prompts_free_named(struct prompt *const *prompts, uint64_t count);
+#define rig_prompts_free(...)                                                                      \
+    rig_prompts_free_named((struct prompt *const[]){__VA_ARGS__},                                  \
+                           sizeof((struct prompt *const[]){__VA_ARGS__}) /                         \
+                               sizeof(struct prompt *))
+
 uint64_t rig_part_bytes(const struct rig *rig); /* K of one token and layer */
 
 void rig_row(const struct rig *rig, const struct prompt *prompt, uint64_t position, uint32_t layer,
@@ -120,8 +129,23 @@ void rig_init(struct rig *rig, bool is_sim, const char *extra);
 
 void rig_done(struct rig *rig);
 
+/* rig_init and rig_open; with rig_shape between them. */
+void rig_begin(struct rig *rig, bool is_sim, const char *extra);
+void rig_begin_shape(struct rig *rig, bool is_sim, const char *extra, uint32_t layers,
+                     uint32_t heads, uint32_t head_size, uint32_t dtype);
+
+/* Frees the prompts, so that nothing is read of them any more, then rig_done. */
+#define rig_end(rig, ...)                                                                          \
+    do {                                                                                           \
+        rig_prompts_free(__VA_ARGS__);                                                             \
+        rig_done(rig);                                                                             \
+    } while (0)
+
 /* Another process's connector to the same store (here: another connector of this process). */
 void rig_beside(struct rig *rig, const struct rig *first, uint32_t role, uint32_t rank);
+
+/* rig_beside and rig_open. */
+void rig_open_beside(struct rig *rig, const struct rig *first, uint32_t role, uint32_t rank);
 
 /* A rig made by rig_beside; its store goes with the first one. */
 void rig_leave(struct rig *rig);
@@ -130,6 +154,34 @@ void rig_leave(struct rig *rig);
 void rig_pass_ns(struct rig *rig, uint64_t ns);
 
 /* ---- Calls ---------------------------------------------------------------------------------- */
+
+/* A layer's item without any choice, and what store is told of rows in memory. */
+struct spec_important rig_item(spec_request request, uint32_t layer,
+                               const struct spec_memory *destination);
+struct spec_store_params rig_store_params(spec_request request, uint32_t layer, uint64_t first,
+                                          uint64_t count, const struct spec_memory *memory);
+
+struct sc_store_stats rig_store_stats(const struct rig *rig);
+
+/* What a lookup of the prompt is told; max_tokens: also RIG_MAX. */
+struct spec_lookup_params rig_lookup_params(const struct prompt *prompt, uint64_t from_token,
+                                            uint64_t max_tokens, uint32_t flags);
+
+/* Lookups that have to succeed; rig_peeked has no request. */
+struct spec_lookup_result rig_lookup_as(struct rig *rig, const struct spec_lookup_params *params);
+struct spec_lookup_result rig_lookup_from(struct rig *rig, const struct prompt *prompt,
+                                          uint64_t from_token);
+struct spec_lookup_result rig_peeked(struct rig *rig, const struct prompt *prompt,
+                                     uint64_t from_token);
+
+spec_status rig_attach(struct rig *rig, const uint8_t lease[64], uint64_t from_token,
+                       struct spec_lookup_result *ret_result);
+spec_status rig_maintain(struct rig *rig, uint32_t flags);
+
+/* The error is in rig->error. rig_stage has to succeed. */
+spec_status rig_try_stage(struct rig *rig, spec_request request, uint64_t deadline_ns,
+                          spec_ticket *ret_ticket);
+spec_ticket rig_stage(struct rig *rig, spec_request request, uint64_t deadline_ns);
 
 spec_status rig_try_lookup(struct rig *rig, const struct prompt *prompt, uint64_t from_token,
                            uint64_t max_tokens, struct spec_lookup_result *ret_result);
@@ -140,6 +192,10 @@ spec_status rig_peek(struct rig *rig, const struct prompt *prompt, uint64_t from
 
 struct spec_lookup_result rig_lookup(struct rig *rig, const struct prompt *prompt);
 void rig_release(struct rig *rig, spec_request request);
+
+/* How many tokens a lookup promises; its request is released. */
+uint64_t rig_matched(struct rig *rig, const struct prompt *prompt);
+
 spec_status rig_store_layer(struct rig *rig, spec_request request, const struct prompt *prompt,
                             uint64_t first, uint64_t count, uint32_t layer,
                             spec_ticket *ret_ticket);
@@ -154,6 +210,13 @@ spec_ticket rig_store(struct rig *rig, spec_request request, const struct prompt
 /* Delivers one layer; SPEC_OK asserts that the rows are right. */
 spec_status rig_load(struct rig *rig, spec_request request, const struct prompt *prompt,
                      uint64_t from_token, uint64_t matched, uint32_t layer);
+
+/* Delivers every layer, right. */
+void rig_load_all(struct rig *rig, spec_request request, const struct prompt *prompt,
+                  uint64_t from_token, uint64_t matched);
+
+/* Submits the items and waits for them, without an error; returns their ticket. */
+spec_ticket rig_submit_whole(struct rig *rig, struct spec_important *items, uint64_t count);
 
 /* Loads every layer of a fresh lookup; returns the matched tokens, all right, or UINT64_MAX when a
  * layer said that it cannot (status in ret_status). */
@@ -170,6 +233,15 @@ void rig_check_index(struct rig *rig);
 
 /* Until no job waits or runs. */
 void rig_background(struct rig *rig);
+
+/* Stores the first `count` tokens again, whatever lookup promises. */
+void rig_store_all(struct rig *rig, const struct prompt *prompt, uint64_t count);
+
+/* Until nothing is coded any more, and all of it is in the log. */
+void rig_wait_for_codes(struct rig *rig);
+
+/* Asks for some space, as a pass does that found none. */
+void rig_press(struct rig *rig);
 
 /* Stores what lookup does not promise, as an engine does; returns the ticket's status. */
 spec_status rig_fill(struct rig *rig, const struct prompt *prompt);

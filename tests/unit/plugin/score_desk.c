@@ -1,5 +1,6 @@
 /* Scenes and stands: see score_desk.h. */
 #include "tests/unit/plugin/score_desk.h"
+#include "tests/unit/threads.h"
 
 #include <math.h>
 
@@ -203,9 +204,7 @@ void stand_open(struct stand *stand, bool is_sim, const char *gpu)
                    "\"preset\": \"layered-even\", \"gpu\": {\"device\": 0%s%s}",
                    gpu[0] != 0 ? ", " : "", gpu);
     device_host_open(&stand->host, 0);
-    rig_init(&stand->rig, is_sim, extra);
-    rig_shape(&stand->rig, 2, 3, 16, SPEC_DTYPE_F16);
-    rig_open(&stand->rig);
+    rig_begin_shape(&stand->rig, is_sim, extra, 2, 3, 16, SPEC_DTYPE_F16);
 }
 
 void stand_assert_idle(spec_connector *conn)
@@ -231,8 +230,7 @@ void stand_close(struct stand *stand)
     stand_assert_idle(stand->rig.conn);
     rig_close(&stand->rig);
     rig_done(&stand->rig);
-    device_host_close(&stand->host);
-    device_assert_clean("scores");
+    device_host_end(&stand->host, "scores");
 }
 
 /* Of the host's alone. */
@@ -320,4 +318,38 @@ void stand_score(struct stand *stand, const struct scene *scene, uint32_t where,
         plain_there_spoil(&there[1]);
         plain_there_free(&there[1]);
     }
+}
+
+struct asker {
+    struct stand stand; /* its rig is a copy */
+    const struct scene *scene;
+    const float *right;
+    uint32_t where, turns;
+};
+
+static void *ask(void *user)
+{
+    struct asker *asker = user;
+    uint64_t count = sum_count(asker->scene->how);
+    float *found = malloc(count * sizeof(float));
+    assert_non_null(found);
+    device_host_open(&asker->stand.host, 0);
+    for (uint32_t i = 0; i < asker->turns; i++) {
+        stand_score(&asker->stand, asker->scene, (asker->where + i) % 2, found);
+        sums_compare(found, asker->right, count);
+    }
+    device_host_close(&asker->stand.host);
+    free(found);
+    return NULL;
+}
+
+void stand_score_beside(const struct stand *stand, const struct scene *scene, const float *right,
+                        uint32_t threads, uint32_t where, uint32_t turns)
+{
+    struct asker *askers = calloc(threads, sizeof(*askers));
+    assert_non_null(askers);
+    for (uint32_t i = 0; i < threads; i++)
+        askers[i] = (struct asker){*stand, scene, right, where, turns};
+    threads_run(ask, askers, sizeof(askers[0]), threads);
+    free(askers);
 }

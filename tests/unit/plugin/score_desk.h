@@ -63,6 +63,10 @@ void stand_assert_idle(spec_connector *conn);
 bool stand_takes(struct stand *stand, const struct scene *scene);
 /* where: bits: queries, new keys. It succeeds. */
 void stand_score(struct stand *stand, const struct scene *scene, uint32_t where, float *ret_sums);
+/* `threads` hosts beside each other, on copies of the rig, score `turns` times each, from `where`
+ * on; every sum is compared. */
+void stand_score_beside(const struct stand *stand, const struct scene *scene, const float *right,
+                        uint32_t threads, uint32_t where, uint32_t turns);
 /* All of it is the host's; by a hint's streams. */
 spec_status stand_hint(struct stand *stand, const struct scene *scene, float *ret_sums);
 

@@ -4,6 +4,8 @@
 #include "tests/unit/plugin/select_fixture.h"
 #include "tests/unit/awaits.h"
 
+#include "plugin/lab/average.h"
+
 static int64_t world_word(uint64_t seed, int64_t most)
 {
     return (int64_t)(rig_mix(seed) % (2 * (uint64_t)most + 1)) - most;
@@ -73,11 +75,8 @@ void world_store(struct world *world)
     assert_int_equal(result.matched_tokens, 0);
     for (uint32_t layer = 0; layer < rig->layers; layer++) {
         struct area area = world_area(world, 0, world->matched, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .token_count = world->matched,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(result.request, layer, 0, world->matched, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
         assert_int_equal(rig_wait(rig, ticket), SPEC_OK);
@@ -85,16 +84,28 @@ void world_store(struct world *world)
     rig_release(rig, result.request);
 }
 
+void world_make(struct world *world, bool is_sim, const char *extra, uint32_t layers,
+                uint32_t heads, uint32_t head_size, uint64_t prompt_seed)
+{
+    rig_init(&world->rig, is_sim, extra);
+    rig_shape(&world->rig, layers, heads, head_size, SPEC_DTYPE_F16);
+    world->rig.query_group = world->group;
+    world->prompt = rig_prompt(prompt_seed, 0, 0, world->matched + FRESH_ROWS);
+}
+
+void world_open_stored(struct world *world)
+{
+    rig_open(&world->rig);
+    world_store(world);
+}
+
 void world_open(struct world *world, const char *extra, uint32_t heads, uint32_t group,
                 uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree)
 {
     *world = (struct world){.matched = matched, .group = group, .agree = agree};
-    rig_init(&world->rig, true, extra);
-    rig_shape(&world->rig, 4, heads, head_size, dtype);
-    world->rig.query_group = group;
-    world->prompt = rig_prompt(matched + heads, 0, 0, matched + FRESH_ROWS);
-    rig_open(&world->rig);
-    world_store(world);
+    world_make(world, true, extra, 4, heads, head_size, matched + heads);
+    world->rig.dtype = dtype;
+    world_open_stored(world);
 }
 
 spec_request look(struct world *world, uint64_t from)
@@ -110,10 +121,25 @@ spec_request look(struct world *world, uint64_t from)
     return result.request;
 }
 
+uint64_t world_averages(struct world *world, uint32_t layer, float *ret_scores)
+{
+    spec_request handle = look(world, 0);
+    struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
+    uint64_t known = sc_lab_averages_scores(world->rig.conn->lab.averages, request->ranges,
+                                            request->range_count, layer, true, ret_scores);
+    rig_release(&world->rig, handle);
+    return known;
+}
+
 void world_done(struct world *world)
 {
-    rig_prompt_free(&world->prompt);
-    rig_done(&world->rig);
+    rig_end(&world->rig, &world->prompt);
+}
+
+void world_leave(struct world *world, spec_request request)
+{
+    rig_release(&world->rig, request);
+    world_done(world);
 }
 
 struct pass world_pass(const struct world *world, uint32_t layer, uint32_t dtype)

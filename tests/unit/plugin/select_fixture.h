@@ -36,6 +36,13 @@ void world_put(uint8_t *dst, uint32_t dtype, float value);
 struct area world_area(const struct world *world, uint64_t first, uint64_t count, uint32_t layer);
 
 void world_store(struct world *world);
+/* A world of float16 rows, whose matched, group, agree and is_uneven are set: its rig, which is not
+ * open yet, and its prompt. */
+void world_make(struct world *world, bool is_sim, const char *extra, uint32_t layers,
+                uint32_t heads, uint32_t head_size, uint64_t prompt_seed);
+/* Opens what world_make made, and stores the match. */
+void world_open_stored(struct world *world);
+
 void world_open(struct world *world, const char *extra, uint32_t heads, uint32_t group,
                 uint32_t head_size, uint32_t dtype, uint64_t matched, int64_t agree);
 
@@ -43,7 +50,13 @@ void world_open(struct world *world, const char *extra, uint32_t heads, uint32_t
  * take those before it: then the lookup says that all are taken, and comes again. */
 spec_request look(struct world *world, uint64_t from);
 
+/* The averages of a layer of the whole match; returns how many rows have some. */
+uint64_t world_averages(struct world *world, uint32_t layer, float *ret_scores);
+
 void world_done(struct world *world);
+
+/* Releases the world's only request, then world_done. */
+void world_leave(struct world *world, spec_request request);
 
 /* The pass's queries [row][query head] and new keys, as a host would have them. */
 struct pass {

@@ -39,11 +39,9 @@ void desk_close(struct desk *desk)
     fake_policy(FAKE_EAGER, 1);
     if (desk->found.request != 0)
         rig_release(&desk->rig, desk->found.request);
-    rig_prompt_free(&desk->prompt);
-    rig_done(&desk->rig);
+    rig_end(&desk->rig, &desk->prompt);
     desk_sources_free(desk);
-    device_host_close(&desk->host);
-    device_assert_clean("desk");
+    device_host_end(&desk->host, "desk");
 }
 
 /* ---- Sources -------------------------------------------------------------------------------- */
@@ -121,12 +119,8 @@ struct there *desk_to_device(struct desk *desk, struct area *area)
 spec_status desk_put(struct desk *desk, const struct spec_memory *memory, uint64_t first,
                      uint64_t count, uint32_t layer)
 {
-    const struct spec_store_params params = {.struct_size = sizeof(params),
-                                             .request = desk->found.request,
-                                             .layer = layer,
-                                             .first_token = first,
-                                             .token_count = count,
-                                             .memory = memory};
+    const struct spec_store_params params =
+        rig_store_params(desk->found.request, layer, first, count, memory);
     desk->rig.error = (struct spec_error){.struct_size = sizeof(desk->rig.error)};
     spec_status status =
         sc_plugin_store(desk->rig.conn, &params, 1, &desk->ticket, &desk->rig.error);

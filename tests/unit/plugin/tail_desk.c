@@ -4,13 +4,8 @@
 void tail_desk_look(struct tail_desk *desk, struct rig *rig, const struct prompt *prompt,
                     uint64_t from_token, uint64_t max_tokens)
 {
-    const struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                              .tokens = prompt->tokens,
-                                              .token_count = prompt->count,
-                                              .max_tokens = max_tokens,
-                                              .from_token = from_token};
-    struct spec_lookup_result found = {.struct_size = sizeof(found)};
-    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &found, NULL), SPEC_OK);
+    const struct spec_lookup_params params = rig_lookup_params(prompt, from_token, max_tokens, 0);
+    struct spec_lookup_result found = rig_lookup_as(rig, &params);
     *desk = (struct tail_desk){.rig = rig,
                                .prompt = prompt,
                                .request = found.request,

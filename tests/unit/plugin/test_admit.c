@@ -1,5 +1,6 @@
 /* store.admit second: what comes twice is stored, what comes once is not. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #define SECOND "\"store\": {\"admit\": \"second\"}"
 
@@ -10,8 +11,7 @@ static uint64_t refused(const struct rig *rig)
 
 static uint64_t written(const struct rig *rig)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(rig);
     return stats.write_bytes;
 }
 
@@ -31,8 +31,7 @@ static spec_status pass_of(struct rig *rig, const struct prompt *prompt)
 static uint64_t stream_of_strangers(const char *extra)
 {
     struct rig rig;
-    rig_init(&rig, true, extra);
-    rig_open(&rig);
+    rig_begin(&rig, true, extra);
     for (uint64_t seed = 1; seed <= 2000; seed++) {
         struct prompt prompt = rig_prompt(seed, 0, 0, 200);
         spec_status status = pass_of(&rig, &prompt);
@@ -57,8 +56,7 @@ static void what_comes_twice_is_found_the_third_time(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, SECOND);
-    rig_open(&rig);
+    rig_begin(&rig, true, SECOND);
     struct prompt prompt = rig_prompt(1, 0, 0, 1000);
     assert_int_equal(pass_of(&rig, &prompt), SPEC_E_DROPPED);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
@@ -67,8 +65,7 @@ static void what_comes_twice_is_found_the_third_time(void **state)
     assert_int_equal(rig_read(&rig, &prompt, NULL), 1000);
     rig_reopen(&rig);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 1000);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Prompts that share a beginning: it is stored, whole chunks of it, and their ends are not. */
@@ -76,8 +73,7 @@ static void a_shared_beginning_is_stored_alone(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, SECOND);
-    rig_open(&rig);
+    rig_begin(&rig, true, SECOND);
     for (uint64_t branch = 1; branch <= 3; branch++) {
         struct prompt prompt = rig_prompt(1, 500, branch, 1000);
         struct spec_lookup_result result = rig_lookup(&rig, &prompt);
@@ -97,8 +93,7 @@ static void passes_behind_a_gap_are_refused(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, SECOND);
-    rig_open(&rig);
+    rig_begin(&rig, true, SECOND);
     struct prompt prompt = rig_prompt(2, 0, 0, 640);
     for (uint64_t turn = 0; turn < 3; turn++) {
         struct spec_lookup_result result = rig_lookup(&rig, &prompt);
@@ -123,9 +118,7 @@ static void passes_behind_a_gap_are_refused(void **state)
     assert_int_equal(rig_read(&rig, &other, NULL), 0);
     assert_int_equal(pass_of(&rig, &other), SPEC_OK);
     assert_int_equal(rig_read(&rig, &other, NULL), 128);
-    rig_prompt_free(&other);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &other, &prompt);
 }
 
 /* A pass that is refused in part can be taken back, and is one ticket over several extents. */
@@ -133,9 +126,7 @@ static void refused_passes_end_like_others(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, SECOND);
-    rig_shape(&rig, 2, 1, 4, SPEC_DTYPE_F32);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, SECOND, 2, 1, 4, SPEC_DTYPE_F32);
     uint64_t count = 3 * SC_PLUGIN_SAVE_TOKENS + 17;
     struct prompt prompt = rig_prompt(4, 0, 0, count);
     struct prompt part = {SC_PLUGIN_SAVE_TOKENS + 640, prompt.tokens, prompt.history};
@@ -150,8 +141,7 @@ static void refused_passes_end_like_others(void **state)
     assert_int_equal(pass_of(&rig, &prompt), SPEC_OK); /* the aborted one was seen as well */
     assert_int_equal(rig_read(&rig, &prompt, NULL), count);
     assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* What the store has already needs no second sight: after a reopen nothing was seen. */
@@ -159,8 +149,7 @@ static void what_is_stored_is_not_refused(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, SECOND);
-    rig_open(&rig);
+    rig_begin(&rig, true, SECOND);
     struct prompt prompt = rig_prompt(5, 0, 0, 200);
     assert_int_equal(pass_of(&rig, &prompt), SPEC_E_DROPPED);
     assert_int_equal(pass_of(&rig, &prompt), SPEC_OK);
@@ -170,8 +159,7 @@ static void what_is_stored_is_not_refused(void **state)
     assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &prompt, 190, 10)), SPEC_OK);
     rig_release(&rig, result.request);
     assert_int_equal(refused(&rig), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* The filter by itself: what was noted within the last generation is seen, what is two generations
@@ -180,8 +168,7 @@ static void the_filter_forgets_what_is_old(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, SECOND);
-    rig_open(&rig);
+    rig_begin(&rig, true, SECOND);
     struct sc_plugin_admit *admit = &rig.conn->admit;
     uint64_t wrong = 0;
     for (uint64_t i = 0; i < 3 * SC_PLUGIN_SIGHTS; i++)
@@ -246,23 +233,17 @@ static void several_threads_see_and_store(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, SECOND);
-    rig_open(&rig);
+    rig_begin(&rig, false, SECOND);
     atomic_store(&rig.conn->admit.noted, SC_PLUGIN_SIGHTS - 40); /* generations change meanwhile */
-    pthread_t threads[4];
     struct sighting own[4];
-    for (uint64_t i = 0; i < 4; i++) {
-        own[i] = (struct sighting){&rig, 10 * (i / 2)};
-        assert_int_equal(pthread_create(&threads[i], NULL, sight_prompts, &own[i]), 0);
-    }
     for (uint64_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        own[i] = (struct sighting){&rig, 10 * (i / 2)};
+    threads_run(sight_prompts, own, sizeof(own[0]), 4);
     rig_settle(&rig);
     assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
     struct prompt prompt = rig_prompt(0, 128, 0, 300);
     assert_true(rig_read(&rig, &prompt, NULL) >= 128);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

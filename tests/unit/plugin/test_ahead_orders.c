@@ -12,8 +12,7 @@
 #include "store/internal.h"
 #include "tests/unit/awaits.h"
 #include "tests/unit/plugin/layered_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define ROWS     300u
 #define LAYERS   4u
@@ -109,7 +108,6 @@ struct host {
     struct submitted submits[SUBMITS];
     struct known known[3][LAYERS][KINDS][SHARES + 1];
     uint64_t late, full, stale, refined;
-    pthread_t thread;
 };
 
 static uint64_t draw(struct host *host, uint64_t below)
@@ -415,12 +413,8 @@ static void world_refill(struct host *host)
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < LAYERS && first < ROWS; layer++) {
         struct area area = world_area(host->world, first, ROWS - first, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .first_token = first,
-                                           .token_count = ROWS - first,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(result.request, layer, first, ROWS - first, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
         (void)rig_wait(rig, ticket);
@@ -685,12 +679,9 @@ static void nor_beside_others(void **state)
             hosts[i] = hosts[0];
             hosts[i].state += i;
         }
+        threads_run(work, hosts, sizeof(hosts[0]), THREADS);
         for (uint64_t i = 0; i < THREADS; i++)
-            assert_int_equal(pthread_create(&hosts[i].thread, NULL, work, &hosts[i]), 0);
-        for (uint64_t i = 0; i < THREADS; i++) {
-            assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
             host_count(&hosts[i], met);
-        }
         world_end(&hosts[0], met);
     }
     met_print(met);

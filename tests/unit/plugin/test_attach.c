@@ -27,17 +27,7 @@ static struct attaching attach(struct rig *rig, const uint8_t *lease, uint64_t f
 static void assert_loads(struct rig *rig, const struct spec_lookup_result *result,
                          const struct prompt *prompt, uint64_t from_token)
 {
-    for (uint32_t layer = 0; layer < rig->layers; layer++)
-        assert_int_equal(
-            rig_load(rig, result->request, prompt, from_token, result->matched_tokens, layer),
-            SPEC_OK);
-}
-
-static uint64_t count_found(struct rig *rig, const struct prompt *prompt)
-{
-    struct spec_lookup_result result = rig_lookup(rig, prompt);
-    rig_release(rig, result.request);
-    return result.matched_tokens;
+    rig_load_all(rig, result->request, prompt, from_token, result->matched_tokens);
 }
 
 /* A writer that has stored the prompt, a reader beside it that knows, and the writer's lease. */
@@ -49,22 +39,19 @@ struct pair {
 
 static void pair_open(struct pair *pair, const char *extra, uint64_t count)
 {
-    rig_init(&pair->writer, true, extra);
-    rig_open(&pair->writer);
+    rig_begin(&pair->writer, true, extra);
     pair->prompt = rig_prompt(1, 0, 0, count);
     assert_int_equal(rig_fill(&pair->writer, &pair->prompt), SPEC_OK);
     pair->found = rig_lookup(&pair->writer, &pair->prompt);
     assert_int_equal(pair->found.matched_tokens, count);
     rig_release(&pair->writer, pair->found.request);
-    rig_beside(&pair->reader, &pair->writer, SPEC_ROLE_READER, 0);
-    rig_open(&pair->reader);
+    rig_open_beside(&pair->reader, &pair->writer, SPEC_ROLE_READER, 0);
 }
 
 static void pair_close(struct pair *pair)
 {
     rig_leave(&pair->reader);
-    rig_done(&pair->writer);
-    rig_prompt_free(&pair->prompt);
+    rig_end(&pair->writer, &pair->prompt);
 }
 
 static void a_lease_opens_the_rows_without_tokens(void **state)
@@ -302,8 +289,7 @@ static void what_the_log_has_not_brought_yet_is_asked_for_again(void **state)
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(3, 0, 0, 100);
     rig_init(&writer, true, "");
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     rig_open(&writer);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
     struct spec_lookup_result found = rig_lookup(&writer, &prompt);
@@ -322,8 +308,7 @@ static void what_the_log_has_not_brought_yet_is_asked_for_again(void **state)
     }
     rig_release(&writer, found.request);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 static void what_failed_meanwhile_is_stale(void **state)
@@ -367,13 +352,11 @@ static void what_was_evicted_is_attached_until_the_lease_ends(void **state)
 {
     (void)state;
     struct pair pair;
-    rig_init(&pair.writer, true, "\"disk_bytes\": \"6MiB\", \"segment_bytes\": \"1MiB\"");
-    rig_shape(&pair.writer, 3, 2, 64, SPEC_DTYPE_F16);
-    rig_open(&pair.writer);
+    rig_begin_shape(&pair.writer, true, "\"disk_bytes\": \"6MiB\", \"segment_bytes\": \"1MiB\"", 3,
+                    2, 64, SPEC_DTYPE_F16);
     pair.prompt = rig_prompt(1, 0, 0, 200);
     assert_int_equal(rig_fill(&pair.writer, &pair.prompt), SPEC_OK);
-    rig_beside(&pair.reader, &pair.writer, SPEC_ROLE_READER, 0);
-    rig_open(&pair.reader);
+    rig_open_beside(&pair.reader, &pair.writer, SPEC_ROLE_READER, 0);
     static const uint64_t ENDS[] = {200, 150, 128, 64, 3};
     struct spec_lookup_result found[5];
     for (uint32_t i = 0; i < 5; i++) {
@@ -388,9 +371,9 @@ static void what_was_evicted_is_attached_until_the_lease_ends(void **state)
         rig_pass_ns(&pair.writer, TURN);
         rig_prompt_free(&other);
     }
-    assert_int_equal(count_found(&pair.writer, &pair.prompt), 0);
+    assert_int_equal(rig_matched(&pair.writer, &pair.prompt), 0);
     rig_pass_ns(&pair.reader, TURN);
-    assert_int_equal(count_found(&pair.reader, &pair.prompt), 0);
+    assert_int_equal(rig_matched(&pair.reader, &pair.prompt), 0);
     for (uint32_t i = 0; i < 5; i++) {
         struct attaching got = attach(&pair.reader, found[i].lease, 0);
         assert_int_equal(got.status, SPEC_OK);
@@ -439,8 +422,7 @@ static void a_lease_of_one_rank_opens_another_ranks_rows(void **state)
     }
     rig_leave(&scheduler);
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
+    rig_end(&ranks[0], &prompt);
 }
 
 int main(void)

@@ -2,9 +2,9 @@
  * that what was written comes back. */
 #include "plugin/lab/average.h"
 #include "tests/unit/store/average_code.h"
+#include "tests/unit/threads.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -354,13 +354,10 @@ static void threads_share_the_table(void **state)
     (void)state;
     struct fixture fx;
     open_with(&fx, 3000);
-    pthread_t threads[3];
-    for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, notes_run, &fx), 0);
+    const struct threads threads = threads_begin(notes_run, &fx, 0, 3);
     for (uint32_t i = 0; i < 200; i++)
         (void)sc_lab_averages_flush(fx.averages, false, put, &fx);
-    for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    threads_join(&threads);
     sc_lab_averages_close(fx.averages);
 }
 
@@ -381,22 +378,16 @@ static void what_is_known_is_told_to_all_at_once(void **state)
 {
     (void)state;
     struct fixture fx;
-    pthread_t threads[3];
     uint16_t codes[LAYERS * MANY_ROWS];
     open_with_rows(&fx, 1 << 20, MANY_ROWS);
     for (uint32_t j = 0; j < LAYERS * MANY_ROWS; j++)
         codes[j] = (uint16_t)(1000 + j);
     struct sc_store_average known = {63, 1, MANY_ROWS, codes}, other = {1, 1, ROWS, codes};
     sc_lab_averages_load(fx.averages, &known);
-    for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, asks_run, &fx), 0);
+    const struct threads threads = threads_begin(asks_run, &fx, 0, 3);
     for (uint32_t i = 0; i < 50000; i++)
         sc_lab_averages_load(fx.averages, &other);
-    for (uint32_t i = 0; i < 3; i++) {
-        void *missed;
-        assert_int_equal(pthread_join(threads[i], &missed), 0);
-        assert_null(missed);
-    }
+    threads_join(&threads);
     sc_lab_averages_close(fx.averages);
 }
 

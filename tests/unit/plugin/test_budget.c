@@ -1,5 +1,6 @@
 /* store.write_budget: passes are stored as far as it goes, upkeep waits before they do. */
 #include "tests/unit/plugin/merge_fixture.h"
+#include "tests/unit/threads.h"
 
 #define HOUR 3600000000000ull
 
@@ -14,8 +15,7 @@ static void a_pass_is_stored_as_far_as_the_budget_goes(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"store\": {\"write_budget\": \"1MiB\"}");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"store\": {\"write_budget\": \"1MiB\"}");
     struct prompt prompt = rig_prompt(1, 0, 0, 3000);
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &prompt, 0, 2000)),
@@ -42,8 +42,7 @@ static void a_pass_is_stored_as_far_as_the_budget_goes(void **state)
     }
     assert_int_equal(stored, 3000);
     assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A restart gives nothing back; of a budget that is spent not a byte of rows is written. */
@@ -51,8 +50,7 @@ static void a_restart_does_not_fill_it(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"store\": {\"write_budget\": \"1MiB\"}");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"store\": {\"write_budget\": \"1MiB\"}");
     struct prompt prompt = rig_prompt(2, 0, 0, 3000), other = rig_prompt(3, 0, 0, 500);
     (void)rig_fill(&rig, &prompt);
     for (uint64_t turn = 0; turn < 3; turn++) {
@@ -61,9 +59,7 @@ static void a_restart_does_not_fill_it(void **state)
         assert_int_equal(store_stats(&rig).write_bytes, 0);
         assert_int_equal(rig_read(&rig, &other, NULL), 0);
     }
-    rig_prompt_free(&other);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &other, &prompt);
 }
 
 /* Decoded tokens that would become one piece a chunk stay what they are until there is enough. */
@@ -71,8 +67,7 @@ static void merges_wait_for_the_budget(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"store\": {\"write_budget\": \"2MiB\"}");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"store\": {\"write_budget\": \"2MiB\"}");
     struct prompt prompt = rig_prompt(4, 0, 0, 128), large = rig_prompt(5, 0, 0, 3000);
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     for (uint64_t p = 0; p < 8; p++)
@@ -87,9 +82,7 @@ static void merges_wait_for_the_budget(void **state)
     settle(&rig);
     assert_int_equal(atomic_load(&rig.conn->stats.merged_chunks), 1);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 56);
-    rig_prompt_free(&large);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &large, &prompt);
 }
 
 /* Codes of what was stored without any are made when there is budget for them, and close does not
@@ -98,8 +91,7 @@ static void codes_that_are_made_later_wait_for_the_budget(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"store\": {\"write_budget\": \"1MiB\"}");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"store\": {\"write_budget\": \"1MiB\"}");
     struct prompt prompt = rig_prompt(6, 0, 0, 1000);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     rig.extra = "\"preset\": \"layered-even\", \"store\": {\"write_budget\": \"1MiB\"}";
@@ -112,8 +104,7 @@ static void codes_that_are_made_later_wait_for_the_budget(void **state)
     rig_pass_ns(&rig, 4 * HOUR);
     assert_int_equal(store_stats(&rig).is_building, 0);
     assert_true(store_stats(&rig).code_bytes > 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* What is shared by more ranks than it has bytes is nearly nothing, not without end. */
@@ -127,8 +118,7 @@ static void ranks_share_what_there_is(void **state)
     struct prompt prompt = rig_prompt(7, 0, 0, 3000);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_E_DROPPED);
     assert_true(over_budget(&rig) > 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static void *fill_prompts(void *user)
@@ -148,13 +138,8 @@ static void several_threads_share_it(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "\"store\": {\"write_budget\": \"4MiB\"}");
-    rig_open(&rig);
-    pthread_t threads[4];
-    for (uint64_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, fill_prompts, &rig), 0);
-    for (uint64_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    rig_begin(&rig, false, "\"store\": {\"write_budget\": \"4MiB\"}");
+    threads_run(fill_prompts, &rig, 0, 4);
     rig_settle(&rig);
     struct sc_store_stats stats = store_stats(&rig);
     assert_true(stats.write_bytes > 1 << 19 && stats.write_bytes <= (1 << 20) + (64 << 10));

@@ -22,8 +22,7 @@ static void bypass(struct rig *rig, uint64_t deadline_ns)
 
 static uint64_t found(struct rig *rig, const struct prompt *prompt)
 {
-    struct spec_lookup_result result;
-    assert_int_equal(rig_peek(rig, prompt, 0, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_peeked(rig, prompt, 0);
     assert_int_equal(result.state, result.matched_tokens > 0 ? SPEC_LOOKUP_HIT : SPEC_LOOKUP_MISS);
     return result.matched_tokens;
 }
@@ -86,8 +85,7 @@ static void the_log_tells_of_its_beginning_and_its_end(void **state)
     struct rig rig;
     struct lines lines;
     struct prompt prompt = rig_prompt(1, 0, 0, 250);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     listen(&rig, &lines);
     bypass(&rig, SPEC_BYPASS_END); /* there is none */
     bypass(&rig, 0);
@@ -104,8 +102,7 @@ static void the_log_tells_of_its_beginning_and_its_end(void **state)
     bypass(&rig, 2 * MS);
     expect_lines(&rig, &lines, EXPECTED, sizeof(EXPECTED) / sizeof(EXPECTED[0]));
     assert_int_equal(atomic_load(&rig.conn->log.dropped), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- When it ends --------------------------------------------------------------------------- */
@@ -115,8 +112,7 @@ static void its_deadline_is_kept_to_the_nanosecond(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 100);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint64_t ns = 2; ns < 3000 * MS; ns = ns * 7 + 1) {
         bypass(&rig, ns);
@@ -142,8 +138,7 @@ static void its_deadline_is_kept_to_the_nanosecond(void **state)
     bypass(&rig, 0);
     bypass(&rig, SPEC_BYPASS_END);
     assert_int_equal(found(&rig, &prompt), 100);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Other work's deadline_ns is not looked at, and what is refused has begun no bypass. */
@@ -152,8 +147,7 @@ static void what_is_refused_begins_none(void **state)
     (void)state;
     struct rig rig;
     struct lines lines;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     listen(&rig, &lines);
     assert_int_equal(maintain(&rig, SPEC_MAINTAIN_CHECKPOINT, 1000), SPEC_OK);
     rig_background(&rig);
@@ -180,8 +174,7 @@ static void what_hangs_on_a_dropped_pass_is_counted_with_it(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 250);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     const struct sc_plugin_stats *stats = &rig.conn->stats;
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &prompt, 0, 64)), SPEC_OK);
@@ -203,8 +196,7 @@ static void what_hangs_on_a_dropped_pass_is_counted_with_it(void **state)
     assert_int_equal(count_of(&stats->unadmitted_chunks), 0);
     assert_int_equal(count_of(&stats->over_budget_chunks), 0);
     assert_int_equal(count_of(&stats->dropped_chunks), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A step that is aborted and run again after the bypass hangs on nothing that was dropped. */
@@ -214,8 +206,7 @@ static void an_aborted_pass_may_be_stored_afterwards(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 100);
     spec_ticket none;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     bypass(&rig, 0);
     assert_int_equal(rig_store_layer(&rig, result.request, &prompt, 0, 100, 0, &none), SPEC_OK);
@@ -224,8 +215,7 @@ static void an_aborted_pass_may_be_stored_afterwards(void **state)
     assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &prompt, 0, 100)), SPEC_OK);
     rig_release(&rig, result.request);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Who was told of a miss computes what is stored; once the bypass has ended it is not written
@@ -235,8 +225,7 @@ static void what_was_there_is_not_written_again(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 200, 0, 200), longer = rig_prompt(1, 200, 0, 260);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     uint64_t row_bytes = store_stats(&rig).stored_row_bytes;
     bypass(&rig, 0);
@@ -249,21 +238,10 @@ static void what_was_there_is_not_written_again(void **state)
     rig_release(&rig, result.request);
     assert_int_equal(store_stats(&rig).stored_row_bytes, row_bytes / 200 * 260);
     assert_int_equal(rig_read(&rig, &longer, NULL), 260);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&longer);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &longer);
 }
 
 /* ---- Stage, attach -------------------------------------------------------------------------- */
-
-static spec_ticket stage(struct rig *rig, spec_request request)
-{
-    const struct spec_stage_params params = {.struct_size = sizeof(params), .request = request};
-    spec_ticket ticket = 0;
-    assert_int_equal(sc_plugin_stage(rig->conn, &params, &ticket, &rig->error), SPEC_OK);
-    assert_int_not_equal(ticket, 0);
-    return ticket;
-}
 
 static void what_is_being_staged_ends(void **state)
 {
@@ -273,14 +251,13 @@ static void what_is_being_staged_ends(void **state)
     struct prompt other = rig_prompt(3, 0, 0, 200);
     struct spec_lookup_result results[2], miss;
     spec_ticket tickets[2];
-    rig_init(&rig, true, HOST);
-    rig_open(&rig);
+    rig_begin(&rig, true, HOST);
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(rig_fill(&rig, &prompts[i]), SPEC_OK);
     rig_reopen(&rig);
     for (uint32_t i = 0; i < 2; i++) {
         results[i] = rig_lookup(&rig, &prompts[i]);
-        tickets[i] = stage(&rig, results[i].request); /* the first runs, the second waits */
+        tickets[i] = rig_stage(&rig, results[i].request, 0); /* the first runs, the second waits */
     }
     bypass(&rig, 0);
     for (uint32_t i = 0; i < 2; i++)
@@ -289,13 +266,14 @@ static void what_is_being_staged_ends(void **state)
     rig_pass_ns(&rig, 100 * MS);
     uint64_t read_bytes = store_stats(&rig).read_bytes;
     miss = rig_lookup(&rig, &other);
-    assert_int_equal(rig_wait(&rig, stage(&rig, miss.request)), SPEC_OK); /* all of nothing */
-    assert_int_equal(rig_wait(&rig, stage(&rig, results[0].request)), SPEC_E_DROPPED);
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, miss.request, 0)),
+                     SPEC_OK); /* all of nothing */
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, results[0].request, 0)), SPEC_E_DROPPED);
     assert_int_equal(atomic_load(&rig.conn->stages.open), 0);
     rig_pass_ns(&rig, 100 * MS);
     assert_int_equal(store_stats(&rig).read_bytes, read_bytes);
     bypass(&rig, SPEC_BYPASS_END);
-    assert_int_equal(rig_wait(&rig, stage(&rig, results[0].request)), SPEC_OK);
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, results[0].request, 0)), SPEC_OK);
     struct spec_lookup_result again = rig_lookup(&rig, &prompts[0]);
     assert_true(again.tier_bytes[SPEC_TIER_HOST] > 0);
     assert_int_equal(again.tier_bytes[SPEC_TIER_DISK], 0);
@@ -306,8 +284,7 @@ static void what_is_being_staged_ends(void **state)
         rig_prompt_free(&prompts[i]);
     }
     assert_int_equal(atomic_load(&rig.conn->stats.tickets_open), 0);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &other);
 }
 
 static spec_status attach(struct rig *rig, const uint8_t *lease,
@@ -326,8 +303,7 @@ static void a_reader_without_a_store_refuses_leases_too(void **state)
     struct prompt prompt = rig_prompt(1, 0, 0, 100);
     struct spec_lookup_result result, attached;
     rig_init(&writer, true, "");
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     uint8_t lease[64] = {1, 2, 3};
     assert_int_equal(attach(&reader, lease, &attached), SPEC_OK);
     assert_int_equal(attached.state, SPEC_LOOKUP_PENDING);
@@ -343,13 +319,11 @@ static void a_reader_without_a_store_refuses_leases_too(void **state)
     bypass(&reader, SPEC_BYPASS_END);
     assert_int_equal(found(&reader, &prompt), 100); /* at once: it has followed */
     assert_int_equal(attach(&reader, result.lease, &attached), SPEC_OK);
-    for (uint32_t layer = 0; layer < reader.layers; layer++)
-        assert_int_equal(rig_load(&reader, attached.request, &prompt, 0, 100, layer), SPEC_OK);
+    rig_load_all(&reader, attached.request, &prompt, 0, 100);
     rig_release(&reader, attached.request);
     rig_release(&writer, result.request);
     rig_leave(&reader);
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &prompt);
 }
 
 /* ---- What works in the background ------------------------------------------------------------ */
@@ -359,8 +333,7 @@ static void merges_wait(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 1000, 0, 12);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     decode(&rig, result.request, &prompt, 0, 12);
     bypass(&rig, 100 * MS);
@@ -374,8 +347,7 @@ static void merges_wait(void **state)
     assert_int_equal(merged(&rig), 1);
     assert_int_equal(store_stats(&rig).piece_count, 1);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 12);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* All layers; a twentieth of the rows exactly. */
@@ -403,8 +375,7 @@ static void averages_and_orders_wait(void **state)
                        "\"preset\": \"layered-even\", \"select\": {\"min_tokens\": 0, "
                        "\"min_share_ppm\": 0}, \"maintain\": {\"bytes_per_s\": 0}%s",
                        WAYS[way]);
-        world_open(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
         struct rig *rig = &world.rig;
         spec_request requests[3];
         for (uint32_t i = 0; i < 3; i++)
@@ -443,12 +414,11 @@ static void a_close_meanwhile_ends_what_waits(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 200);
     for (uint32_t is_sim = 0; is_sim < 2; is_sim++) {
-        rig_init(&rig, is_sim == 1, "\"select\": {\"retain_ppm\": 250000}, " HOST);
-        rig_open(&rig);
+        rig_begin(&rig, is_sim == 1, "\"select\": {\"retain_ppm\": 250000}, " HOST);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         rig_reopen(&rig);
         struct spec_lookup_result result = rig_lookup(&rig, &prompt);
-        spec_ticket ticket = stage(&rig, result.request);
+        spec_ticket ticket = rig_stage(&rig, result.request, 0);
         bypass(&rig, 0);
         assert_int_equal(maintain(&rig, SPEC_MAINTAIN_BUILD | SPEC_MAINTAIN_REORDER, 0), SPEC_OK);
         spec_status status = rig_wait(&rig, ticket);

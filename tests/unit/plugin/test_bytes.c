@@ -10,9 +10,7 @@
 static void open_shape(struct rig *rig, bool is_sim, const char *extra, uint32_t heads,
                        uint32_t head_size, uint32_t dtype)
 {
-    rig_init(rig, is_sim, extra);
-    rig_shape(rig, 2, heads, head_size, dtype);
-    rig_open(rig);
+    rig_begin_shape(rig, is_sim, extra, 2, heads, head_size, dtype);
 }
 
 /* The area's rows begin `shift` bytes later, and there is one row less. */
@@ -37,11 +35,8 @@ static void store_shifted(struct rig *rig, const struct prompt *prompt, uint64_t
             rig_row(rig, prompt, j, layer, 0, (uint8_t *)area.memory.k_base + j * part_bytes);
             rig_row(rig, prompt, j, layer, 1, (uint8_t *)area.memory.v_base + j * part_bytes);
         }
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = found.request,
-                                           .layer = layer,
-                                           .token_count = prompt->count,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(found.request, layer, 0, prompt->count, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
         if (layer + 1 < rig->layers)
@@ -57,10 +52,7 @@ static void load_shifted(struct rig *rig, const struct prompt *prompt, uint64_t 
     assert_int_equal(found.matched_tokens, prompt->count);
     for (uint32_t layer = 0; layer < rig->layers; layer++) {
         struct area area = area_shifted(rig, prompt->count, shift);
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = found.request,
-                                      .layer = layer,
-                                      .destination = &area.memory};
+        struct spec_important item = rig_item(found.request, layer, &area.memory);
         assert_int_equal(sc_plugin_get_important(rig->conn, &item, 1, NULL), SPEC_OK);
         assert_true(rig_area_is_right(rig, &area, prompt, 0, prompt->count, layer));
         rig_area_free(&area);
@@ -110,12 +102,10 @@ static void tokens_of_odd_rows_are_merged(void **state)
     rig_reopen(&rig);
     assert_int_equal(rig_read(&rig, &prompt, NULL), prompt.count);
     struct rig reader;
-    rig_beside(&reader, &rig, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &rig, SPEC_ROLE_READER, 0);
     assert_int_equal(rig_read(&reader, &prompt, NULL), prompt.count);
     rig_leave(&reader);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* The sentence says which dtype and which key. */
@@ -182,8 +172,7 @@ static void an_item_that_wants_fewer_rows_gets_all(void **state)
     assert_true(rig_area_is_right(&rig, &area, &prompt, 0, 100, 0));
     rig_area_free(&area);
     rig_release(&rig, found.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

@@ -154,33 +154,16 @@ static void damage_codes(const struct rig *rig, const struct prompt *prompt, uin
 
 /* ---- Doing it ------------------------------------------------------------------------------- */
 
-static void wait_for_codes(struct rig *rig)
-{
-    struct sc_store_stats stats;
-    do {
-        rig_pass_ns(rig, 1000000);
-        sc_store_stats(rig->conn->store, &stats);
-    } while (stats.is_building);
-}
-
 static void fill(struct rig *rig, const struct prompt *prompt)
 {
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
-    wait_for_codes(rig);
-    rig_background(rig);
-}
-
-/* Some space is asked for, as by a pass that found none. */
-static void press(struct rig *rig)
-{
-    sc_plugin_evict_ask(rig->conn, 1);
+    rig_wait_for_codes(rig);
     rig_background(rig);
 }
 
 static struct spec_stats stats_of(struct rig *rig)
 {
-    struct sc_store_stats store;
-    sc_store_stats(rig->conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(rig);
     return (struct spec_stats){
         .coarsened_chunks = atomic_load(&rig->conn->stats.coarsened_chunks),
         .coarse_only_chunks = store.coarse_pieces,
@@ -190,9 +173,7 @@ static struct spec_stats stats_of(struct rig *rig)
 
 static struct prompt open_filled(struct rig *rig, const char *extra, uint64_t count)
 {
-    rig_init(rig, true, extra);
-    rig_shape(rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, extra, 3, 2, 32, SPEC_DTYPE_F16);
     struct prompt prompt = rig_prompt(1, 0, 0, count);
     fill(rig, &prompt);
     return prompt;
@@ -203,11 +184,9 @@ static struct prompt open_front_gone(struct rig *rig, uint32_t layers)
 {
     struct prompt whole = rig_prompt(1, 0, 0, 400);
     struct prompt front = {256, whole.tokens, whole.history};
-    rig_init(rig, true, LAYERED ", \"lease_ns_max\": 0");
-    rig_shape(rig, layers, 2, 32, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, LAYERED ", \"lease_ns_max\": 0", layers, 2, 32, SPEC_DTYPE_F16);
     fill(rig, &front);
-    press(rig);
+    rig_press(rig);
     fill(rig, &whole);
     return whole;
 }
@@ -227,13 +206,9 @@ static struct spec_queries query_behind(const struct prompt *prompt, const float
 
 static uint64_t lookup_exact(struct rig *rig, const struct prompt *prompt)
 {
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count,
-                                        .max_tokens = prompt->count,
-                                        .flags = SPEC_LOOKUP_REQUIRE_EXACT};
-    struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    struct spec_lookup_params params =
+        rig_lookup_params(prompt, 0, RIG_MAX, SPEC_LOOKUP_REQUIRE_EXACT);
+    struct spec_lookup_result result = rig_lookup_as(rig, &params);
     rig_release(rig, result.request);
     return result.matched_tokens;
 }
@@ -246,7 +221,7 @@ static void rows_that_went_are_delivered_as_codes_and_it_is_said(void **state)
     struct rig rig;
     struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 300);
     assert_int_equal(read_rows(&rig, &prompt, 1000000).exact, 300);
-    press(&rig);
+    rig_press(&rig);
     assert_int_equal(stats_of(&rig).coarsened_chunks, 5);
     assert_int_equal(stats_of(&rig).evicted_chunks, 0);
     static const uint32_t PPM[] = {0, 50000, 1000000};
@@ -272,8 +247,7 @@ static void rows_that_went_are_delivered_as_codes_and_it_is_said(void **state)
             assert_int_equal(sc_store_checkpoint(rig.conn->store, NULL), SPEC_OK);
         rig_reopen(&rig);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* From the back (load/ends.h), rows come as they were stored, or not at all. */
@@ -288,7 +262,6 @@ static void what_is_loaded_from_the_back_ends_above_rows_that_went(void **state)
             .struct_size = sizeof(chunk), .request = found.request, .budget_tokens = computed};
         struct area areas[3];
         struct spec_important items[3];
-        spec_ticket ticket;
         assert_int_equal(found.matched_tokens, 400);
         if (computed > 0)
             assert_int_equal(sc_plugin_next_chunk(rig.conn, &chunk, NULL), SPEC_OK);
@@ -301,8 +274,7 @@ static void what_is_loaded_from_the_back_ends_above_rows_that_went(void **state)
                                                    .layer = layer,
                                                    .destination = &areas[layer].memory};
         }
-        assert_int_equal(sc_plugin_submit(rig.conn, items, 3, &ticket, NULL), SPEC_OK);
-        assert_int_equal(sc_plugin_submit_wait(rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+        (void)rig_submit_whole(&rig, items, 3);
         chunk.budget_tokens = 1000;
         assert_int_equal(sc_plugin_next_chunk(rig.conn, &chunk, NULL), SPEC_OK);
         assert_int_equal(chunk.first_token, front);
@@ -322,8 +294,7 @@ static void what_is_loaded_from_the_back_ends_above_rows_that_went(void **state)
             rig_area_free(&areas[layer]);
         }
         rig_release(&rig, found.request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -333,13 +304,11 @@ static void codes_of_more_than_an_operation_are_read_in_several(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, LONG_CODES);
-    rig_shape(&rig, 2, 2, 128, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, LONG_CODES, 2, 2, 128, SPEC_DTYPE_F16);
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
     fill(&rig, &prompt);
     assert_int_equal(read_rows(&rig, &prompt, 0).exact, 0);
-    press(&rig);
+    rig_press(&rig);
     assert_int_equal(stats_of(&rig).coarse_only_chunks, 2);
     for (uint32_t opened = 0; opened < 4; opened++) {
         struct got got = read_rows(&rig, &prompt, 50000);
@@ -351,8 +320,7 @@ static void codes_of_more_than_an_operation_are_read_in_several(void **state)
         rig.op = opened % 2 == 0 ? "64KiB" : NULL;
         rig_open(&rig);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* So are those that stand beside their rows: no row is exact for want of room for its codes. */
@@ -369,13 +337,12 @@ static void codes_of_more_than_an_operation_need_no_rows(void **state)
     struct got got = read_rows(&rig, &prompt, 0);
     assert_int_equal(got.matched, 300);
     assert_int_equal(got.exact, 0);
-    press(&rig);
+    rig_press(&rig);
     assert_int_equal(stats_of(&rig).coarsened_chunks, 2);
     got = read_rows(&rig, &prompt, 50000);
     assert_int_equal(got.status, SPEC_OK);
     assert_int_equal(got.exact, 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Who needs rows has a miss, computes them, and stores them in the place of codes. */
@@ -384,7 +351,7 @@ static void who_needs_rows_misses_and_brings_them_back(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 300);
-    press(&rig);
+    rig_press(&rig);
     assert_int_equal(stats_of(&rig).coarse_only_chunks, 5);
     rig_close(&rig);
     rig.extra = LOSSLESS;
@@ -399,22 +366,15 @@ static void who_needs_rows_misses_and_brings_them_back(void **state)
     struct got got = read_rows(&rig, &prompt, 1000000);
     assert_int_equal(got.exact, 300);
     assert_int_equal(got.delivered.kind, SPEC_PROVENANCE_EXACT);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Rows behind what went are exact ones, and are computed on what is not. */
 static struct spec_lookup_result look_from(struct rig *rig, const struct prompt *prompt,
                                            uint64_t from, uint32_t flags)
 {
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = flags,
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count,
-                                        .from_token = from,
-                                        .max_tokens = prompt->count};
-    struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    struct spec_lookup_params params = rig_lookup_params(prompt, from, RIG_MAX, flags);
+    struct spec_lookup_result result = rig_lookup_as(rig, &params);
     return result;
 }
 
@@ -449,8 +409,7 @@ static void rows_that_went_are_not_told_as_stored_to_who_needs_them(void **state
     rig_release(&rig, result.request);
     assert_stored(&rig, &prompt, 0, 300); /* what hung on codes alone went with them */
     assert_stored(&rig, &prompt, SPEC_LOOKUP_REQUIRE_EXACT, 300);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static void what_is_stored_on_codes_alone_is_lossy_and_has_rows(void **state)
@@ -467,8 +426,7 @@ static void what_is_stored_on_codes_alone_is_lossy_and_has_rows(void **state)
     got = read_rows(&rig, &whole, 0);
     assert_int_equal(got.exact, 0);
     assert_int_equal(lookup_exact(&rig, &whole), 0);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* Queries that are no numbers rank nothing; and rows that went are not asked for. */
@@ -494,9 +452,7 @@ static void queries_that_are_no_numbers_choose_rows_that_are_there(void **state)
                                   .exact_bits = bits,
                                   .exact_bit_words = ROWS_MAX / 64,
                                   .select = &select};
-    spec_ticket ticket;
-    assert_int_equal(sc_plugin_submit(rig.conn, &item, 1, &ticket, NULL), SPEC_OK);
-    assert_int_equal(sc_plugin_submit_wait(rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    spec_ticket ticket = rig_submit_whole(&rig, &item, 1);
     assert_int_equal(item.exact_rows, 80);
     item.refine_of = ticket;
     item.budget_bytes = 10 * 2 * rig_part_bytes(&rig);
@@ -508,8 +464,7 @@ static void queries_that_are_no_numbers_choose_rows_that_are_there(void **state)
     rig_area_free(&area);
     rig_release(&rig, result.request);
     assert_int_equal(read_rows(&rig, &whole, 1000000).exact, 144); /* nothing was dropped */
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* What went is scored beside the rest, which takes its share of that; it has no averages itself. */
@@ -540,8 +495,7 @@ static void rows_that_went_have_no_averages(void **state)
     assert_true(fabsf(share - 144 / 400.0f) < 1e-3f);
     rig_area_free(&area);
     rig_release(&rig, result.request);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* ---- Who keeps rows ------------------------------------------------------------------------- */
@@ -555,7 +509,7 @@ static void a_request_keeps_the_rows_that_it_was_promised(void **state)
     const struct prompt *held[2] = {&prompt, &part}; /* its last run, and one above it */
     for (uint32_t i = 0; i < 2; i++) {
         struct spec_lookup_result result = rig_lookup(&rig, held[i]);
-        press(&rig);
+        rig_press(&rig);
         assert_int_equal(stats_of(&rig).coarsened_chunks, 0);
         for (uint32_t layer = 0; layer < 3; layer++) {
             struct area area = rig_area(&rig, held[i]->count);
@@ -573,10 +527,9 @@ static void a_request_keeps_the_rows_that_it_was_promised(void **state)
         rig_release(&rig, result.request);
         fill(&rig, &prompt); /* of the second, what was evicted below the pinned run */
     }
-    press(&rig);
+    rig_press(&rig);
     assert_true(stats_of(&rig).coarsened_chunks > 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Another process attaches a lease that was given before: rows, for as long as it lasts. */
@@ -594,7 +547,7 @@ static void a_lease_reads_rows_to_its_end(void **state)
         rig_open(&readers[i]);
     }
     rig_pass_ns(&writer, 500000000);
-    press(&writer);
+    rig_press(&writer);
     assert_int_equal(stats_of(&writer).coarsened_chunks, 4);
     rig_pass_ns(&writer, 1000000);
     struct spec_lookup_result late = rig_lookup(&writer, &prompt); /* a promise of codes */
@@ -637,8 +590,7 @@ static void a_lease_reads_rows_to_its_end(void **state)
             assert_int_equal(result.provenance.held, SPEC_HELD_COARSE_ONLY);
         rig_leave(reader);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &prompt);
 }
 
 /* A checkpoint syncs with the log's lock held, for ever: neither who holds the index' lock to find
@@ -655,9 +607,7 @@ static void nobody_waits_for_a_log_that_syncs(void **state)
     pthread_mutex_lock(&rig.conn->store->log.lock);
     assert_int_equal(sc_store_coarse_find(rig.conn->store, 1).live_count, 4);
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    struct spec_attach_params params = {.struct_size = sizeof(params),
-                                        .lease = {found.lease, sizeof(found.lease)}};
-    assert_int_equal(sc_plugin_attach(rig.conn, &params, &result, NULL), SPEC_OK);
+    assert_int_equal(rig_attach(&rig, found.lease, 0, &result), SPEC_OK);
     assert_int_equal(result.matched_tokens, 200);
     rig_release(&rig, result.request);
     rig_release(&rig, found.request);
@@ -669,9 +619,7 @@ static void nobody_waits_for_a_log_that_syncs(void **state)
     pthread_mutex_unlock(&rig.conn->store->log.lock);
     (void)alarm(0);
     assert_int_equal(read_rows(&rig, &prompt, 1000000).matched, 200);
-    rig_prompt_free(&other);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &other, &prompt);
 }
 
 /* Who reads rows on a promise that is over finds others in their place. It has not heard yet that
@@ -682,12 +630,11 @@ static void rows_that_a_late_reader_misses_cost_no_codes(void **state)
     struct rig writer, reader;
     struct prompt prompt = open_filled(&writer, LAYERED ", \"lease_ns_max\": 1000000000", 200);
     struct prompt other = rig_prompt(2, 0, 0, 500);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     struct spec_lookup_result found = rig_lookup(&reader, &prompt);
     assert_int_equal(found.matched_tokens, 200);
     rig_pass_ns(&reader, 1000000); /* the device is one: what lookup began ends first */
-    press(&writer);
+    rig_press(&writer);
     rig_pass_ns(&writer, 2000000000);
     fill(&writer, &other); /* over the pages of the rows */
     assert_int_equal(stats_of(&writer).coarse_only_chunks, 4);
@@ -708,9 +655,7 @@ static void rows_that_a_late_reader_misses_cost_no_codes(void **state)
     rig_reopen(&reader);
     assert_int_equal(read_rows(&reader, &prompt, 0).matched, 200);
     rig_leave(&reader);
-    rig_prompt_free(&other);
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &other, &prompt);
 }
 
 /* But codes that it finds damaged are void to all. */
@@ -720,7 +665,7 @@ static void codes_that_a_reader_finds_damaged_go(void **state)
     struct rig writer, reader;
     struct prompt prompt = open_filled(&writer, LAYERED ", \"lease_ns_max\": 1000000000", 192);
     rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    press(&writer);
+    rig_press(&writer);
     rig_open(&reader);
     damage_codes(&writer, &prompt, 1, 1);
     assert_int_equal(read_rows(&reader, &prompt, 0).status, SPEC_E_CORRUPT);
@@ -730,8 +675,7 @@ static void codes_that_a_reader_finds_damaged_go(void **state)
     assert_int_equal(read_rows(&writer, &prompt, 0).matched, 64);
     assert_int_equal(stats_of(&writer).coarse_only_chunks, 1);
     rig_leave(&reader);
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &prompt);
 }
 
 /* What another rank has as codes alone is a miss to who needs rows, and said to who does not. */
@@ -747,13 +691,10 @@ static void another_rank_may_have_codes_alone(void **state)
     for (uint32_t i = 0; i < 2; i++)
         rig_open(&rigs[i]);
     for (uint32_t i = 0; i < 2; i++) {
-        struct spec_lookup_result result = rig_lookup(&rigs[i], &prompt);
-        assert_int_equal(rig_wait(&rigs[i], rig_store(&rigs[i], result.request, &prompt, 0, 200)),
-                         SPEC_OK);
-        rig_release(&rigs[i], result.request);
-        wait_for_codes(&rigs[i]);
+        rig_store_all(&rigs[i], &prompt, 200);
+        rig_wait_for_codes(&rigs[i]);
     }
-    press(&rigs[1]);
+    rig_press(&rigs[1]);
     assert_int_equal(stats_of(&rigs[1]).coarse_only_chunks, 4);
     for (uint32_t opened = 0; opened < 3; opened++) { /* followed; at open; at open, for rows */
         rig_pass_ns(&rigs[0], 30000000);
@@ -772,8 +713,7 @@ static void another_rank_may_have_codes_alone(void **state)
         rig_open(&rigs[0]);
     }
     rig_leave(&rigs[1]);
-    rig_prompt_free(&prompt);
-    rig_done(&rigs[0]);
+    rig_end(&rigs[0], &prompt);
 }
 
 /* ---- Damage --------------------------------------------------------------------------------- */
@@ -786,7 +726,7 @@ static void damaged_codes_without_rows_are_a_failed_range(void **state)
         struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 192);
         struct spec_lookup_result result = rig_lookup(&rig, &prompt);
         rig_release(&rig, result.request);
-        press(&rig);
+        rig_press(&rig);
         assert_int_equal(stats_of(&rig).coarse_only_chunks, 3);
         damage_codes(&rig, &prompt, chunk, 1);
         struct got got = read_rows(&rig, &prompt, 50000);
@@ -797,8 +737,7 @@ static void damaged_codes_without_rows_are_a_failed_range(void **state)
         assert_int_equal(got.matched, chunk * 64);
         rig_reopen(&rig);
         assert_int_equal(read_rows(&rig, &prompt, 50000).matched, chunk * 64);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -806,7 +745,7 @@ static void damaged_codes_without_rows_are_a_failed_range(void **state)
 static void assert_rest_was_given(struct rig *rig, const struct prompt *prompt)
 {
     if (stats_of(rig).coarsened_chunks == 0)
-        press(rig); /* the leaf was room enough */
+        rig_press(rig); /* the leaf was room enough */
     assert_int_equal(stats_of(rig).coarsened_chunks, 4);
     assert_int_equal(stats_of(rig).evicted_chunks, 1);
     struct got got = read_rows(rig, prompt, 0);
@@ -821,10 +760,9 @@ static void rows_go_when_the_piece_that_kept_them_has_gone(void **state)
     struct rig rig;
     struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 320);
     damage_codes(&rig, &prompt, 4, 1);
-    press(&rig);
+    rig_press(&rig);
     assert_rest_was_given(&rig, &prompt);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Codes that could not be looked at, for once, say nothing about the extent. */
@@ -837,12 +775,11 @@ static void codes_that_could_not_be_looked_at_are_looked_at_again(void **state)
             struct rig rig;
             struct prompt prompt = open_filled(&rig, LAYERED ", \"lease_ns_max\": 0", 320);
             sc_fault_arm(&rig.conn->fault, KINDS[kind], n);
-            press(&rig);
+            rig_press(&rig);
             assert_int_equal(atomic_load(&rig.conn->fault.fired[KINDS[kind]]), 1);
             sc_fault_arm(&rig.conn->fault, KINDS[kind], INT64_MAX);
             assert_rest_was_given(&rig, &prompt);
-            rig_prompt_free(&prompt);
-            rig_done(&rig);
+            rig_end(&rig, &prompt);
         }
 }
 
@@ -866,8 +803,7 @@ static void a_read_that_fails_behind_codes_alone_leaves_them(void **state)
         codes_failed += got.matched == 0;
         rows_failed += got.matched == 256;
         assert_true(got.matched == (fired == 0 ? 400 : got.matched == 0 ? 0 : 256));
-        rig_prompt_free(&whole);
-        rig_done(&rig);
+        rig_end(&rig, &whole);
     }
     assert_true(codes_failed > 0);
     assert_true(rows_failed > 0);
@@ -912,8 +848,7 @@ static void rows_that_fail_behind_codes_alone_fail_to_all(void **state)
     assert_int_equal(got.status, SPEC_OK);
     assert_int_equal(got.matched, 256);
     assert_int_equal(stats_of(&rig).coarse_only_chunks, 4);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* ---- The order ------------------------------------------------------------------------------ */
@@ -934,13 +869,12 @@ static struct kept kept_under_pressure(const char *extra)
         struct prompt prompt = rig_prompt(seed, 0, 0, 150);
         spec_status status = rig_fill(&rig, &prompt);
         assert_true(status == SPEC_OK || status == SPEC_E_NO_SPACE);
-        wait_for_codes(&rig);
+        rig_wait_for_codes(&rig);
         rig_background(&rig);
         rig_prompt_free(&prompt);
         if (stats_of(&rig).evicted_chunks == 0)
             kept.coarsened = stats_of(&rig).coarsened_chunks; /* before any node went */
-        struct sc_store_stats store;
-        sc_store_stats(rig.conn->store, &store);
+        struct sc_store_stats store = rig_store_stats(&rig);
         assert_true(store.disk_bytes_used <= store.disk_bytes_max);
         rig_check_index(&rig);
     }
@@ -984,9 +918,7 @@ static void a_conversation_gives_its_rows_up_before_its_end_goes(void **state)
     struct rig rig;
     struct prompt whole = rig_prompt(1, 128, 0, 400);
     struct prompt other = rig_prompt(1, 128, 5, 200);
-    rig_init(&rig, true, LAYERED ", \"lease_ns_max\": 0");
-    rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, LAYERED ", \"lease_ns_max\": 0", 3, 2, 128, SPEC_DTYPE_F16);
     for (uint64_t end = 128; end <= 400; end += 136) {
         struct prompt turn = {end, whole.tokens, whole.history};
         fill(&rig, &turn);
@@ -994,37 +926,33 @@ static void a_conversation_gives_its_rows_up_before_its_end_goes(void **state)
     fill(&rig, &other);
     static const uint64_t COARSE[] = {3, 6, 8}; /* 264..400, 128..264, then the other's 128..200 */
     for (uint32_t i = 0; i < 2; i++) {
-        press(&rig);
+        rig_press(&rig);
         uint64_t seen = stats_of(&rig).coarsened_chunks;
         assert_true(seen > 0 && seen <= COARSE[2]);
         assert_int_equal(stats_of(&rig).evicted_chunks, 0);
     }
-    press(&rig);
+    rig_press(&rig);
     assert_int_equal(stats_of(&rig).coarsened_chunks, COARSE[2]);
     assert_int_equal(stats_of(&rig).evicted_chunks, 0);
     struct prompt front = {128, whole.tokens, whole.history};
     assert_int_equal(read_rows(&rig, &front, 1000000).exact, 128);
-    press(&rig);
+    rig_press(&rig);
     assert_true(stats_of(&rig).evicted_chunks > 0);
-    rig_prompt_free(&other);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &other, &whole);
 }
 
 /* Prompts of seeds 0 .. count, all of whose rows went, in this order of use, and of the first one
  * more. A new one of seed 100 is stored behind them. */
 static struct prompt open_spent(struct rig *rig, uint64_t count)
 {
-    rig_init(rig, true, LAYERED ", \"lease_ns_max\": 0");
-    rig_shape(rig, 3, 2, 128, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, LAYERED ", \"lease_ns_max\": 0", 3, 2, 128, SPEC_DTYPE_F16);
     for (uint64_t seed = 0; seed < count; seed++) {
         struct prompt prompt = rig_prompt(seed, 0, 0, 150);
         fill(rig, &prompt);
         rig_prompt_free(&prompt);
     }
     while (stats_of(rig).evicted_chunks == 0)
-        press(rig);
+        rig_press(rig);
     assert_int_equal(stats_of(rig).coarsened_chunks, 3 * count);
     struct prompt fresh = rig_prompt(100, 0, 0, 150);
     fill(rig, &fresh);
@@ -1052,16 +980,14 @@ static void a_request_finds_room_behind_what_it_holds(void **state)
         assert_int_equal(holds.matched_tokens, 150);
         for (uint32_t i = 0; i < 3; i++) {
             uint64_t before = stats_of(&rig).evicted_chunks + stats_of(&rig).coarsened_chunks;
-            press(&rig);
+            rig_press(&rig);
             assert_true(stats_of(&rig).evicted_chunks + stats_of(&rig).coarsened_chunks > before);
         }
         assert_true(stats_of(&rig).evicted_chunks > 3);
         rig_release(&rig, holds.request);
         assert_int_equal(tokens_kept(&rig, held == 0 ? 100 : 4), 150);
         rig_check_index(&rig);
-        rig_prompt_free(&last);
-        rig_prompt_free(&fresh);
-        rig_done(&rig);
+        rig_end(&rig, &last, &fresh);
     }
 }
 
@@ -1080,8 +1006,7 @@ static void a_full_index_keeps_what_was_stored_just_now(void **state)
     assert_int_equal(tokens_kept(&rig, 100), 150);
     assert_int_equal(tokens_kept(&rig, 4), 150);
     assert_int_equal(tokens_kept(&rig, 1), 0);
-    rig_prompt_free(&fresh);
-    rig_done(&rig);
+    rig_end(&rig, &fresh);
 }
 
 /* What has no rows and is used stays longer than what was used before it, though much goes at
@@ -1092,7 +1017,7 @@ static void a_use_keeps_what_has_codes_alone(void **state)
     struct rig rig;
     struct prompt fresh = open_spent(&rig, 5);
     assert_int_equal(tokens_kept(&rig, 2), 150);
-    press(&rig); /* the new one's rows */
+    rig_press(&rig); /* the new one's rows */
     uint64_t before = stats_of(&rig).evicted_chunks;
     while (stats_of(&rig).evicted_chunks < before + 6) {
         sc_plugin_evict_ask(rig.conn, 60);
@@ -1102,8 +1027,7 @@ static void a_use_keeps_what_has_codes_alone(void **state)
     assert_int_equal(tokens_kept(&rig, 100), 150);
     assert_int_equal(tokens_kept(&rig, 2), 150);
     assert_true(tokens_kept(&rig, 3) < 150);
-    rig_prompt_free(&fresh);
-    rig_done(&rig);
+    rig_end(&rig, &fresh);
 }
 
 /* A pass that would not fit with its codes though all else went finds no room, and costs nobody
@@ -1113,9 +1037,7 @@ static void nothing_goes_for_what_never_fits(void **state)
     (void)state;
     static const uint64_t COUNT[] = {1200, 1400, 3000}; /* of 3 KiB; 4 MiB are there for all */
     struct rig rig;
-    rig_init(&rig, true, LAYERED ", " SMALL);
-    rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, LAYERED ", " SMALL, 3, 2, 128, SPEC_DTYPE_F16);
     struct prompt small = rig_prompt(1, 0, 0, 150);
     fill(&rig, &small);
     for (uint32_t i = 0; i < 3; i++) {
@@ -1131,13 +1053,11 @@ static void nothing_goes_for_what_never_fits(void **state)
     struct prompt fits = rig_prompt(7, 0, 0, 400); /* when the other has gone */
     for (uint32_t i = 0; i < 3 && rig_fill(&rig, &fits) != SPEC_OK; i++)
         rig_background(&rig);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     struct spec_lookup_result result = rig_lookup(&rig, &fits);
     assert_int_equal(result.matched_tokens, 400);
     rig_release(&rig, result.request);
-    rig_prompt_free(&fits);
-    rig_prompt_free(&small);
-    rig_done(&rig);
+    rig_end(&rig, &fits, &small);
 }
 
 static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt *prompt,
@@ -1151,8 +1071,7 @@ static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt 
                                         .max_tokens = prompt->count,
                                         .retain_s = RETAIN[random % 5],
                                         .priority = PRIORITY[random / 8 % 5]};
-    struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup_as(rig, &params);
     return result;
 }
 
@@ -1202,17 +1121,15 @@ static void no_order_of_things_leaves_a_disk_full(void **state)
     for (uint64_t seed = 0; seed < 12; seed++) {
         struct rig rig;
         spec_request held[4] = {0};
-        rig_init(&rig, true, seed % 2 == 0 ? LAYERED ", " SMALL : LAYERED ", " LEASED);
-        rig_shape(&rig, 3, 2, 128, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, seed % 2 == 0 ? LAYERED ", " SMALL : LAYERED ", " LEASED, 3, 2,
+                        128, SPEC_DTYPE_F16);
         uint64_t random = seed;
         for (uint32_t i = 0; i < 120; i++) {
             random = rig_mix(random + i);
             random_step(&rig, random, held);
             if (random >> 60 < 8)
                 rig_background(&rig);
-            struct sc_store_stats store;
-            sc_store_stats(rig.conn->store, &store);
+            struct sc_store_stats store = rig_store_stats(&rig);
             assert_true(store.disk_bytes_used <= store.disk_bytes_max);
         }
         for (uint32_t i = 0; i < 4; i++)
@@ -1226,13 +1143,12 @@ static void no_order_of_things_leaves_a_disk_full(void **state)
             rig_pass_ns(&rig, 2500000000);
         }
         assert_int_equal(status, SPEC_OK);
-        wait_for_codes(&rig);
+        rig_wait_for_codes(&rig);
         assert_int_equal(rig.conn->store->disk.codes_due, 0);
         rig_check_index(&rig);
         evicted += stats_of(&rig).evicted_chunks;
         coarsened += stats_of(&rig).coarsened_chunks;
-        rig_prompt_free(&last);
-        rig_done(&rig);
+        rig_end(&rig, &last);
     }
     print_message("%lu chunks gave their rows up, %lu went\n", coarsened, evicted);
     assert_true(evicted > 100 && coarsened > 100);
@@ -1250,11 +1166,10 @@ static void rows_go_only_where_it_was_asked_for(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         struct rig rig;
         struct prompt prompt = open_filled(&rig, EXTRA[i], 200);
-        press(&rig);
+        rig_press(&rig);
         assert_int_equal(stats_of(&rig).coarsened_chunks, 0);
         assert_true(stats_of(&rig).evicted_chunks > 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 

@@ -5,9 +5,9 @@
  * Threads: some tests start their own. */
 #include "plugin/coding/coding.h"
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -440,8 +440,7 @@ static void what_is_not_known_is_said_once(void **state)
         struct prompt prompt = rig_prompt(1, 0, 0, 100);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(lines, CASES[i].lines);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -470,12 +469,9 @@ static void threads_that_want_the_same_turns_get_the_same(void **state)
     const struct spec_model model = model_of(SPEC_ROPE_HALF, 10000);
     struct sc_plugin_turns turns = turns_open(&model, 1024, true);
     struct turner turners[THREADS];
-    for (uint64_t i = 0; i < THREADS; i++) {
-        turners[i] = (struct turner){.turns = &turns, .number = i % 2};
-        assert_int_equal(pthread_create(&turners[i].thread, NULL, turns_sum, &turners[i]), 0);
-    }
     for (uint64_t i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_join(turners[i].thread, NULL), 0);
+        turners[i] = (struct turner){.turns = &turns, .number = i % 2};
+    threads_run(turns_sum, turners, sizeof(turners[0]), THREADS);
     for (uint64_t i = 0; i < THREADS; i++)
         assert_true(turners[i].sum != 0 && turners[i].sum == turners[0].sum);
     sc_plugin_turns_close(&turns, &g_alloc);
@@ -833,15 +829,9 @@ static void threads_may_learn_beside_each_other(void **state)
     struct learner learners[THREADS];
     spans_set(school, 8, 16, 8, .5f);
     queries_set(school, 8, 24, 30, 1);
-    for (uint32_t i = 0; i < THREADS; i++) {
+    for (uint32_t i = 0; i < THREADS; i++)
         learners[i] = (struct learner){.school = school, .number = i};
-        assert_int_equal(pthread_create(&learners[i].thread, NULL, learn, &learners[i]), 0);
-    }
-    for (uint32_t i = 0; i < THREADS; i++) {
-        void *bad;
-        assert_int_equal(pthread_join(learners[i].thread, &bad), 0);
-        assert_null(bad);
-    }
+    threads_run(learn, learners, sizeof(learners[0]), THREADS);
     school_close(school);
 }
 
@@ -985,9 +975,8 @@ static void who_learns_nothing_writes_nothing(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
-    rig_init(&rig, true, "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\"}");
-    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\"}",
+                    3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
         static const float QUERIES[32][4 * 32];
@@ -1006,8 +995,7 @@ static void who_learns_nothing_writes_nothing(void **state)
         sc_store_stats(rig.conn->store, &after);
         assert_int_equal(before.log_bytes, after.log_bytes);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(int argc, char **argv)

@@ -200,8 +200,7 @@ static void requests_are_bounded_and_come_back(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"max_requests\": 3, \"max_request_tokens\": 100");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"max_requests\": 3, \"max_request_tokens\": 100");
     struct prompt prompt = rig_prompt(1, 0, 0, 100), long_prompt = rig_prompt(1, 0, 0, 101);
     struct spec_lookup_result result;
     assert_int_equal(rig_try_lookup(&rig, &long_prompt, 0, 0, &result), SPEC_E_BUSY);
@@ -224,9 +223,7 @@ static void requests_are_bounded_and_come_back(void **state)
         assert_int_equal(sc_plugin_begin_layer(rig.conn, &never[i], 1, 0, NULL), SPEC_E_STALE);
         assert_int_equal(sc_plugin_prefetch_next(rig.conn, never[i], 0, NULL, NULL), SPEC_E_STALE);
     }
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&long_prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &long_prompt);
 }
 
 /* A lookup that fails late (the keys are read last) gives its request back. */
@@ -234,8 +231,7 @@ static void a_refused_lookup_keeps_no_request(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"max_requests\": 1");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"max_requests\": 1");
     struct prompt prompt = rig_prompt(1, 0, 0, 400);
     static struct spec_extra_key keys[SC_PLUGIN_MARKS + 1];
     for (uint64_t i = 0; i <= SC_PLUGIN_MARKS; i++)
@@ -262,8 +258,7 @@ static void a_refused_lookup_keeps_no_request(void **state)
         rig_release(&rig, result.request);
         assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static uint64_t count_entries(const char *path)

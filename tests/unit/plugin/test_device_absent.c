@@ -17,8 +17,7 @@ static void a_machine_without_a_driver_says_so(void **state)
         rig_prompt_free(&prompt);
         skip();
     }
-    rig_init(&rig, true, "\"preset\": \"as-like\"");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"preset\": \"as-like\"");
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
     struct area area = rig_area(&rig, 40);
@@ -44,8 +43,7 @@ static void a_machine_without_a_driver_says_so(void **state)
     assert_int_equal(rig_try_open(&rig), SPEC_E_UNSUPPORTED);
     assert_non_null(strstr(rig.error.text, WHY_ABSENT));
     assert_int_equal(atomic_load(&rig.memory.live_blocks), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

@@ -36,10 +36,8 @@ static void pile_open(struct pile *pile, const char *extra, uint32_t heads, uint
 
 static void pile_close(struct pile *pile)
 {
-    rig_prompt_free(&pile->prompt);
-    rig_done(&pile->rig);
-    device_host_close(&pile->host);
-    device_assert_clean("pile");
+    rig_end(&pile->rig, &pile->prompt);
+    device_host_end(&pile->host, "pile");
 }
 
 /* A load of its own: request, destination, item. */

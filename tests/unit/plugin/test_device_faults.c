@@ -29,13 +29,9 @@ static const struct rig_rope HALF = {.kind = SPEC_ROPE_HALF, .theta = 10000};
 static void scene_open(struct world *world, const char *extra)
 {
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 8, .is_uneven = true};
-    rig_init(&world->rig, true, extra);
-    rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
+    world_make(world, true, extra, LAYERS, 3, 16, MATCHED + 3);
     world->rig.rope = HALF;
-    world->prompt = rig_prompt(MATCHED + 3, 0, 0, MATCHED + FRESH_ROWS);
-    rig_open(&world->rig);
-    world_store(world);
+    world_open_stored(world);
     wait_for_codes(world);
 }
 
@@ -250,8 +246,7 @@ static void memory_that_is_not_the_devices_is_refused(void **state)
     assert_goes_on(&scene);
     scene_leave(&scene);
     device_ok(second.cu->cuCtxPushCurrent(second.context));
-    device_host_close(&second);
-    device_assert_clean("both devices");
+    device_host_end(&second, "both devices");
 }
 
 /* A device that does not exist is the host's mistake, and not the end of the one that does. */
@@ -348,8 +343,7 @@ static unsigned faults_run(const char *extra, const char *const *calls, size_t c
             goes = load_with_fault(&scene, calls[i], n, code, policy);
             met += (unsigned)goes;
             fake_policy(FAKE_EAGER, 1);
-            device_host_close(&scene.host);
-            device_assert_clean(calls[i]);
+            device_host_end(&scene.host, calls[i]);
         }
     world_done(&scene.world);
     return met;
@@ -555,9 +549,7 @@ static void two_connectors_share_a_device(void **state)
         }
         assert_is_right(&other, &there, &shot);
         there_free(&there);
-        shot_free(&shot);
-        rig_release(&other.rig, request);
-        world_done(&other);
+        shot_end(&shot, &other, request);
         assert_goes_on(&scene);
         scene_end(&scene);
     }

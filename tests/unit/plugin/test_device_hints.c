@@ -61,12 +61,8 @@ static void open_world(struct world *world, bool is_sim, const char *way, const 
     static char extra[512]; /* the rig keeps it */
     (void)snprintf(extra, sizeof(extra), "%s%s", way, more);
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
-    rig_init(&world->rig, is_sim, extra);
-    rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
-    world->prompt = rig_prompt(MATCHED + 3, 0, 0, MATCHED + FRESH_ROWS);
-    rig_open(&world->rig);
-    world_store(world);
+    world_make(world, is_sim, extra, LAYERS, 3, 16, MATCHED + 3);
+    world_open_stored(world);
     wait_for_codes(world);
 }
 

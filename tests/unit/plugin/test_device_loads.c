@@ -20,8 +20,7 @@ static void host_open(void)
 
 static void host_close(void)
 {
-    device_host_close(&host);
-    device_assert_clean("loads");
+    device_host_end(&host, "loads");
 }
 
 static uint64_t area_bytes(const struct area *area)
@@ -64,13 +63,9 @@ static void way_open(struct world *world, const struct way *way, bool mirrors)
     (void)snprintf(extra, sizeof(extra), "%s, \"gpu\": {\"mirror\": \"%s\"}", way->extra,
                    mirrors ? "yes" : "no");
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 8, .is_uneven = true};
-    rig_init(&world->rig, true, extra);
-    rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
+    world_make(world, true, extra, LAYERS, 3, 16, MATCHED + 3);
     world->rig.rope = HALF;
-    world->prompt = rig_prompt(MATCHED + 3, 0, 0, MATCHED + FRESH_ROWS);
-    rig_open(&world->rig);
-    world_store(world);
+    world_open_stored(world);
     wait_for_codes(world);
 }
 
@@ -146,8 +141,7 @@ static void a_load_is_what_the_hosts_memory_gets(void **state)
             spec_request request = look(&world, 0);
             for (uint32_t layer = 0; layer < LAYERS; layer++)
                 way_compare(&world, &WAYS[w], request, layer, (layer + w) % 3);
-            rig_release(&world.rig, request);
-            world_done(&world);
+            world_leave(&world, request);
             host_close();
         }
 }
@@ -175,8 +169,7 @@ static void ahead_compare(struct world *world, const struct way *way)
     const struct spec_queries *queries = closed.item.queries;
     closed.item.flags = SPEC_ITEM_AHEAD;
     closed.item.queries = NULL;
-    assert_int_equal(sc_plugin_submit(world->rig.conn, &closed.item, 1, &ticket, NULL), SPEC_OK);
-    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    ticket = rig_submit_whole(&world->rig, &closed.item, 1);
     closed.item.flags = 0;
     closed.item.queries = queries;
     closed.item.refine_of = ticket;
@@ -191,8 +184,7 @@ static void ahead_compare(struct world *world, const struct way *way)
     assert_plain(world, way, request, 1000000, closed.area.bytes);
     free(chosen);
     there_free(&there);
-    shot_free(&closed);
-    rig_release(&world->rig, request);
+    shot_release(&closed, world, request);
 }
 
 static void ahead_and_refined_go_there_too(void **state)

@@ -20,21 +20,16 @@ static void open_with(struct world *world, const char *extra)
 {
     device_host_open(&host, 0);
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
-    rig_init(&world->rig, true, extra);
-    rig_shape(&world->rig, LAYERS, 4, 32, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
+    world_make(world, true, extra, LAYERS, 4, 32, MATCHED + 3);
     world->rig.rope = HALF;
-    world->prompt = rig_prompt(MATCHED + 3, 0, 0, MATCHED + FRESH_ROWS);
-    rig_open(&world->rig);
-    world_store(world);
+    world_open_stored(world);
     wait_for_codes(world);
 }
 
 static void close_all(struct world *world)
 {
     world_done(world);
-    device_host_close(&host);
-    device_assert_clean("mirror");
+    device_host_end(&host, "mirror");
 }
 
 static void shot_of(struct shot *shot, const struct world *world, spec_request request,
@@ -202,8 +197,7 @@ static void who_brings_it_is_followed(void **state)
     device_ok(host.cu->cuStreamSynchronize(held));
     assert_true(sc_plugin_mirror_up(device, 4, inside, true, &found)); /* and nobody had looked */
     assert_int_equal(fake_bytes_in(), before + run.bytes);
-    shot_free(&shot);
-    rig_release(&world.rig, request);
+    shot_release(&shot, &world, request);
 
     /* The next one at that place is another. */
     request = look(&world, 0);
@@ -215,8 +209,7 @@ static void who_brings_it_is_followed(void **state)
     before = fake_bytes_in();
     assert_true(sc_plugin_mirror_up(device, 4, next.at, false, &found));
     assert_int_equal(fake_bytes_in(), before + next.bytes);
-    shot_free(&shot);
-    rig_release(&world.rig, request);
+    shot_release(&shot, &world, request);
     close_all(&world);
 }
 
@@ -237,8 +230,7 @@ static void what_goes_up_stays_until_it_has(void **state)
     struct sc_store_run run = run_of(&world, request, 1);
     fake_hold(held, 1);
     assert_true(sc_plugin_mirror_up(&conn->device, 3, run.at, false, &found));
-    shot_free(&shot);
-    rig_release(&world.rig, request);
+    shot_release(&shot, &world, request);
     sc_plugin_mirror_reap(&conn->device);
     assert_int_equal(sc_store_sketch_bytes_used(conn->store), run.bytes);
     assert_true(sc_store_run_of(conn->store, run.at, &now));
@@ -280,8 +272,7 @@ static void who_never_waits_goes_without(void **state)
     assert_true(sc_plugin_mirror_up(device, 6, run.at, true, &found));
     assert_int_equal(fake_bytes_in(), before + run.bytes);
     fake_hold(lane->stream, 0);
-    shot_free(&shot);
-    rig_release(&world.rig, request);
+    shot_release(&shot, &world, request);
     sc_plugin_mirror_reap(device);
     assert_int_equal(sc_store_sketch_bytes_used(world.rig.conn->store), 0);
     close_all(&world);
@@ -307,8 +298,7 @@ static void assert_alike(struct world *world, uint32_t layer)
     there_free(&there);
     pass_there_free(&pass);
     shot_free(&plain);
-    shot_free(&asked);
-    rig_release(&world->rig, request);
+    shot_release(&asked, world, request);
 }
 
 static void sketches_memory_is_of_any_size(void **state)
@@ -362,8 +352,7 @@ static void without_a_twin_there_is_no_device(void **state)
         shot_free(&shot);
         shot_of(&shot, &world, request, 1);
         assert_int_equal(fire(&world, &shot), SPEC_OK);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
+        shot_release(&shot, &world, request);
         struct world beside;
         struct device_host first = host;
         open_with(&beside, "\"preset\": \"layered-even\"");

@@ -479,14 +479,10 @@ static void scene_open(struct scene *scene)
     (void)snprintf(extra, sizeof(extra), "%s, \"select\": {%s\"sketch_bytes\": \"64MiB\"}",
                    scene->way->extra, scene->way->select);
     scene->world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
-    rig_init(&scene->world.rig, true, extra);
-    rig_shape(&scene->world.rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
-    scene->world.rig.query_group = 2;
+    world_make(&scene->world, true, extra, LAYERS, 2, 32, MATCHED + 3);
     if (draw(scene, 2) == 0)
         scene->world.rig.rope = HALF;
-    scene->world.prompt = rig_prompt(MATCHED + 3, 0, 0, MATCHED + FRESH_ROWS);
-    rig_open(&scene->world.rig);
-    world_store(&scene->world);
+    world_open_stored(&scene->world);
     wait_for_codes(&scene->world);
     truth_make(scene);
     rig_close(&scene->world.rig);

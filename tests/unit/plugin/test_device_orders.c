@@ -358,11 +358,11 @@ static void run(enum fake_policy policy, uint64_t seed, bool values_turn, bool h
     scene.rotary[1 - seed % 2] = (struct sc_kernels_rotary){SC_KERNELS_ROTARY_INTERLEAVED, ROTARY};
     fake_policy(policy, seed);
     device_host_open(&scene.host, 0);
-    rig_init(&scene.rig, true,
-             "\"preset\": \"layered-even\", \"max_requests\": 20, "
-             "\"select\": {\"sketch_bytes\": \"512KiB\"}, \"gpu\": {\"stage_bytes\": \"1MiB\"}");
-    rig_shape(&scene.rig, 1, HEADS, SIZE, SPEC_DTYPE_F16);
-    rig_open(&scene.rig);
+    rig_begin_shape(
+        &scene.rig, true,
+        "\"preset\": \"layered-even\", \"max_requests\": 20, "
+        "\"select\": {\"sketch_bytes\": \"512KiB\"}, \"gpu\": {\"stage_bytes\": \"1MiB\"}",
+        1, HEADS, SIZE, SPEC_DTYPE_F16);
     for (uint32_t i = 0; i < 2; i++)
         table_make(&scene, &scene.tables[i]);
     for (uint64_t i = 0; i < COURSES; i++) /* the last shares the first one's streams */
@@ -380,8 +380,7 @@ static void run(enum fake_policy policy, uint64_t seed, bool values_turn, bool h
     assert_true(!has_runs || scene.ups > 0);
     fake_policy(FAKE_EAGER, 1);
     rig_done(&scene.rig);
-    device_host_close(&scene.host);
-    device_assert_clean("orders");
+    device_host_end(&scene.host, "orders");
 }
 
 static void what_is_placed_is_what_the_hosts_target_places(void **state)

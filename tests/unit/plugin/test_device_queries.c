@@ -44,13 +44,9 @@ static void way_open(struct world *world, const struct way *way, const char *mor
         (void)snprintf(extra, sizeof(extra), "%s%.*s%s%s, %s", way->extra, (int)(gpu - more), more,
                        GPU, NO_ROOM, gpu + strlen(GPU));
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 3, .is_uneven = true};
-    rig_init(&world->rig, true, extra);
-    rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
+    world_make(world, true, extra, LAYERS, 3, 16, MATCHED + 3);
     world->rig.rope = HALF;
-    world->prompt = rig_prompt(MATCHED + 3, 0, 0, MATCHED + FRESH_ROWS);
-    rig_open(&world->rig);
-    world_store(world);
+    world_open_stored(world);
     wait_for_codes(world);
 }
 
@@ -137,10 +133,8 @@ static void ask_all(void)
             for (uint32_t where = 1; where < 8; where++)
                 way_compare(&world, &WAYS[w], request, where % LAYERS, where);
             assert_scored_where(&world, &WAYS[w]);
-            rig_release(&world.rig, request);
-            world_done(&world);
-            device_host_close(&host);
-            device_assert_clean("queries");
+            world_leave(&world, request);
+            device_host_end(&host, "queries");
         }
 }
 
@@ -227,8 +221,7 @@ static void what_is_brought_is_what_stands_there(void **state)
         for (uint32_t i = 0; i < COUNT(LIES); i++)
             lie_compare(world.rig.conn, &LIES[i]);
         world_done(&world);
-        device_host_close(&host);
-        device_assert_clean("brought");
+        device_host_end(&host, "brought");
     }
 }
 
@@ -245,20 +238,15 @@ static void ahead_fire(struct world *world, struct shot *shot, spec_request requ
     shot->item.flags = SPEC_ITEM_AHEAD;
     shot->item.queries = NULL;
     shot->item.new_keys = NULL;
-    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
-    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    ticket = rig_submit_whole(&world->rig, &shot->item, 1);
     shot->item.flags = 0;
     shot->item.queries = queries;
     shot->item.new_keys = keys;
     shot->item.refine_of = ticket;
     struct pass_there pass = pass_there_make(&host, &shot->pass, is_there, is_there);
     for (uint32_t i = 0; i < (rescores ? 2u : 1u); i++) {
-        spec_ticket refined;
         shot->item.flags = i > 0 ? SPEC_ITEM_RESCORE : 0;
-        assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &refined, NULL),
-                         SPEC_OK);
-        assert_int_equal(sc_plugin_submit_wait(world->rig.conn, refined, UINT64_MAX, NULL),
-                         SPEC_OK);
+        (void)rig_submit_whole(&world->rig, &shot->item, 1);
         assert_int_equal(shot->item.status, SPEC_OK);
     }
     pass_there_spoil(&pass);
@@ -279,11 +267,8 @@ static void what_is_ahead_is_chosen_by_queries_there(void **state)
         ahead_fire(&world, &asked, request, true, policy % 2);
         assert_same(&plain, &asked, false);
         shot_free(&plain);
-        shot_free(&asked);
-        rig_release(&world.rig, request);
-        world_done(&world);
-        device_host_close(&host);
-        device_assert_clean("ahead");
+        shot_end(&asked, &world, request);
+        device_host_end(&host, "ahead");
     }
 }
 
@@ -351,8 +336,7 @@ static void hint_all(void)
         for (uint32_t i = 0; i < 4; i++)
             (void)hint_fire(&world, true, false); /* some are on their way when others come */
         world_done(&world);
-        device_host_close(&host);
-        device_assert_clean("hints");
+        device_host_end(&host, "hints");
     }
 }
 
@@ -396,8 +380,7 @@ static void scene_end(struct scene *scene)
     shot_free(&scene->shot);
     rig_release(&scene->world.rig, scene->request);
     world_done(&scene->world);
-    device_host_close(&host);
-    device_assert_clean("scene");
+    device_host_end(&host, "scene");
 }
 
 static void assert_refused(struct scene *scene, spec_status expected, const char *text)
@@ -608,10 +591,8 @@ static void any_description_is_taken_or_refused_as_the_hosts(void **state)
             shot_free(&plain);
             shot_free(&asked);
         }
-        rig_release(&world.rig, request);
-        world_done(&world);
-        device_host_close(&host);
-        device_assert_clean("descriptions");
+        world_leave(&world, request);
+        device_host_end(&host, "descriptions");
     }
     assert_true(taken > 100 && refused > 100);
 }
@@ -735,11 +716,8 @@ static bool hint_fault(const char *name, int n, bool crashes)
     assert_same(&plain, &asked, false);
     pass_there_free(&pass);
     shot_free(&asked);
-    shot_free(&plain);
-    rig_release(&world.rig, request);
-    world_done(&world);
-    device_host_close(&host);
-    device_assert_clean("a hint that fails");
+    shot_end(&plain, &world, request);
+    device_host_end(&host, "a hint that fails");
     return is_met;
 }
 

@@ -7,8 +7,6 @@
  * Holds: what does not fit into gpu.score_bytes is not taken; what has to wait for room gets it. */
 #include "tests/unit/plugin/score_desk.h"
 
-#include <pthread.h>
-
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static const struct question QUESTIONS[] = {
@@ -140,33 +138,10 @@ static void what_never_waits_is_told_at_once(void **state)
     scene_free(scene);
 }
 
-struct asker {
-    struct stand stand; /* its rig is a copy */
-    const struct scene *scene;
-    const float *right;
-};
-
-static void *ask(void *user)
-{
-    struct asker *asker = user;
-    uint64_t count = sum_count(asker->scene->how);
-    float *found = malloc(count * sizeof(float));
-    assert_non_null(found);
-    device_host_open(&asker->stand.host, 0);
-    for (uint32_t i = 0; i < 3; i++) {
-        stand_score(&asker->stand, asker->scene, i % 2, found);
-        sums_compare(found, asker->right, count);
-    }
-    device_host_close(&asker->stand.host);
-    free(found);
-    return NULL;
-}
-
 /* One of four has room at a time (160 KiB; each needs more than half). */
 static void who_finds_no_room_waits(void **state)
 {
     (void)state;
-    enum { ASKERS = 4 };
     struct scene *scene = scene_make(&QUESTIONS[4]);
     float *right = ref_sums(scene);
     struct stand half;
@@ -176,17 +151,10 @@ static void who_finds_no_room_waits(void **state)
     stand_close(&half);
     for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy += 3) {
         struct stand stand;
-        struct asker askers[ASKERS];
-        pthread_t threads[ASKERS];
         fake_policy((enum fake_policy)policy, 1);
         stand_open(&stand, false, "\"score_bytes\": \"160KiB\"");
         sc_alloc_seal(&stand.rig.conn->alloc); /* nothing is allocated */
-        for (uint32_t i = 0; i < ASKERS; i++) {
-            askers[i] = (struct asker){stand, scene, right};
-            assert_int_equal(pthread_create(&threads[i], NULL, ask, &askers[i]), 0);
-        }
-        for (uint32_t i = 0; i < ASKERS; i++)
-            assert_int_equal(pthread_join(threads[i], NULL), 0);
+        stand_score_beside(&stand, scene, right, 4, 0, 3);
         sc_alloc_unseal(&stand.rig.conn->alloc);
         stand_close(&stand);
     }

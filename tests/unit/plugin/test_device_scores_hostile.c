@@ -12,7 +12,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <pthread.h>
 #include <sys/wait.h>
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -437,12 +436,8 @@ static void show_open_early(struct show *show, bool is_sim, const char *way, con
     (void)snprintf(extra, sizeof(extra), "%s%s", way, more);
     device_host_open(&show->host, 0);
     *world = (struct world){.matched = matched, .group = 2, .agree = 3, .is_uneven = true};
-    rig_init(&world->rig, is_sim, extra);
-    rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
-    world->prompt = rig_prompt(matched + 3, 0, 0, matched + FRESH_ROWS);
-    rig_open(&world->rig);
-    world_store(world);
+    world_make(world, is_sim, extra, LAYERS, 3, 16, matched + 3);
+    world_open_stored(world);
     show->request = look(world, 0); /* before there are codes */
 }
 
@@ -461,6 +456,14 @@ static void show_shot(struct show *show, uint32_t exact_ppm)
     show->pass = pass_there_make(&show->host, &show->shot.pass, true, true);
 }
 
+/* As most cases begin: a shot that has to wait for room. */
+static void show_start(struct show *show, uint32_t way)
+{
+    fake_policy(FAKE_LAZY, way + 1);
+    show_open(show, true, WAYS[way], SMALLEST, MATCHED);
+    show_shot(show, 200000);
+}
+
 static void show_shot_free(struct show *show)
 {
     pass_there_free(&show->pass);
@@ -474,8 +477,7 @@ static void show_close(struct show *show)
         stand_assert_idle(show->world.rig.conn);
     }
     world_done(&show->world);
-    device_host_close(&show->host);
-    device_assert_clean("a show");
+    device_host_end(&show->host, "a show");
 }
 
 /* Of plain memory, whose bytes the found one has. */
@@ -553,9 +555,7 @@ static void a_child_that_is_forked_in_the_middle_touches_nothing(void **state)
     (void)state;
     for (uint32_t w = 0; w < COUNT(WAYS); w++) {
         struct show show;
-        fake_policy(FAKE_LAZY, w + 1);
-        show_open(&show, true, WAYS[w], SMALLEST, MATCHED);
-        show_shot(&show, 200000);
+        show_start(&show, w);
         assert_int_equal(show_fire(&show, act_fork, 0), SPEC_OK);
         assert_is_plain(&show, &show.shot, 200000);
         show_shot_free(&show);
@@ -570,9 +570,7 @@ static void a_deadline_may_pass_while_one_waits_for_room(void **state)
     for (uint32_t w = 0; w < COUNT(WAYS); w++)
         for (uint64_t deadline_ns = 1; deadline_ns <= 100000000; deadline_ns *= 100) {
             struct show show;
-            fake_policy(FAKE_LAZY, w + 1);
-            show_open(&show, true, WAYS[w], SMALLEST, MATCHED);
-            show_shot(&show, 200000);
+            show_start(&show, w);
             spec_status status = show_fire(&show, NULL, deadline_ns);
             if (deadline_ns > 10000000) {
                 assert_int_equal(status, SPEC_OK);
@@ -596,9 +594,7 @@ static void a_request_may_go_while_one_waits_for_room(void **state)
     (void)state;
     for (uint32_t w = 0; w < COUNT(WAYS); w++) {
         struct show show;
-        fake_policy(FAKE_LAZY, w + 1);
-        show_open(&show, true, WAYS[w], SMALLEST, MATCHED);
-        show_shot(&show, 200000);
+        show_start(&show, w);
         spec_status status = show_fire(&show, act_release, 0);
         assert_true(status == SPEC_OK || status == SPEC_E_STALE);
         show.request = look(&show.world, 0);
@@ -614,9 +610,7 @@ static void a_device_may_fail_while_one_waits_for_room(void **state)
     (void)state;
     for (uint32_t w = 0; w < COUNT(WAYS); w++) {
         struct show show;
-        fake_policy(FAKE_LAZY, w + 1);
-        show_open(&show, true, WAYS[w], SMALLEST, MATCHED);
-        show_shot(&show, 200000);
+        show_start(&show, w);
         spec_status status = show_fire(&show, act_crash, 0);
         assert_true(status == SPEC_E_IO || status == SPEC_E_UNSUPPORTED);
         show_shot_free(&show);
@@ -834,45 +828,17 @@ static void the_smallest_rooms(void **state)
 
 /* ---- Several at once ------------------------------------------------------------------------ */
 
-struct asker {
-    struct stand stand; /* its rig is a copy */
-    const struct scene *scene;
-    const float *right;
-    pthread_t thread;
-};
-
-static void *ask(void *user)
-{
-    struct asker *asker = user;
-    uint64_t count = sum_count(asker->scene->how);
-    float *found = malloc(count * sizeof(float));
-    assert_non_null(found);
-    device_host_open(&asker->stand.host, 0);
-    stand_score(&asker->stand, asker->scene, 1, found);
-    sums_compare(found, asker->right, count);
-    device_host_close(&asker->stand.host);
-    free(found);
-    return NULL;
-}
-
 /* Each needs three boxes, of which there are four, and one for what comes back; room is for all. */
 static void as_few_boxes_as_there_may_be(void **state)
 {
     (void)state;
-    enum { ASKERS = 3 };
     struct scene *scene = scene_make(&LARGE);
     float *right = ref_sums(scene);
-    struct asker askers[ASKERS];
     struct stand stand;
     fake_policy(FAKE_LAZY, 1);
     stand_open(&stand, false, "\"stage_bytes\": \"1MiB\", \"score_bytes\": \"32MiB\"");
     assert_int_equal(stand.rig.conn->device.box_count, 4);
-    for (uint32_t i = 0; i < ASKERS; i++) {
-        askers[i] = (struct asker){.stand = stand, .scene = scene, .right = right};
-        assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
-    }
-    for (uint32_t i = 0; i < ASKERS; i++)
-        assert_int_equal(pthread_join(askers[i].thread, NULL), 0);
+    stand_score_beside(&stand, scene, right, 3, 1, 1);
     stand_close(&stand);
     free(right);
     scene_free(scene);

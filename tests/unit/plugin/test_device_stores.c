@@ -73,10 +73,7 @@ static void layers_of_host_memory_come_between(void **state)
 static void world_begin(struct world *world, struct device_host *host, const char *extra)
 {
     *world = (struct world){.matched = 130, .group = 2, .agree = 8, .is_uneven = true};
-    rig_init(&world->rig, true, extra);
-    rig_shape(&world->rig, LAYERS, 3, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
-    world->prompt = rig_prompt(133, 0, 0, 130 + FRESH_ROWS);
+    world_make(world, true, extra, LAYERS, 3, 16, 133);
     rig_open(&world->rig);
     if (host == NULL) {
         world_store(world);
@@ -90,11 +87,8 @@ static void world_begin(struct world *world, struct device_host *host, const cha
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct area area = world_area(world, 0, 130, layer);
         theres[layer] = there_make(host, &area);
-        const struct spec_store_params params = {.struct_size = sizeof(params),
-                                                 .request = request,
-                                                 .layer = layer,
-                                                 .token_count = 130,
-                                                 .memory = &area.memory};
+        const struct spec_store_params params =
+            rig_store_params(request, layer, 0, 130, &area.memory);
         assert_int_equal(sc_plugin_store(world->rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
         device_ok(host->cu->cuMemcpyHtoDAsync(theres[layer].at, theres[layer].pinned,
                                               theres[layer].bytes, host->stream));
@@ -140,8 +134,7 @@ static void codes_are_those_of_the_hosts_rows(void **state)
         world_done(&plain);
         world_done(&world);
         fake_policy(FAKE_EAGER, 1);
-        device_host_close(&host);
-        device_assert_clean("codes");
+        device_host_end(&host, "codes");
     }
 }
 
@@ -346,8 +339,7 @@ static void what_finds_no_room_is_given_up(void **state)
         desk_store_pass(&desk, DENSE);
         desk_assert_stored(&desk);
         desk_assert_idle(&desk);
-        for (uint32_t i = 0; i < PASSES; i++)
-            rig_prompt_free(&prompts[i]);
+        rig_prompts_free_all(prompts, PASSES);
         desk_close(&desk);
     }
 }

@@ -46,11 +46,8 @@ static void pass_put(struct desk *desk, struct pass_of *pass, sc_cu_stream strea
     for (uint32_t layer = 0; layer < layers; layer++) {
         struct spec_memory memory = pass->sources.areas[layer].memory;
         memory.stream = stream;
-        const struct spec_store_params params = {.struct_size = sizeof(params),
-                                                 .request = pass->request,
-                                                 .layer = layer,
-                                                 .token_count = pass->prompt.count,
-                                                 .memory = &memory};
+        const struct spec_store_params params =
+            rig_store_params(pass->request, layer, 0, pass->prompt.count, &memory);
         assert_int_equal(sc_plugin_store(desk->rig.conn, &params, 1, &pass->ticket, NULL), SPEC_OK);
     }
 }
@@ -121,8 +118,7 @@ static void a_stream_that_stands_still_wedges_nobody(void **state)
     assert_int_equal(rig_fill(&desk.rig, &plain), SPEC_OK); /* host memory */
     rig_prompt_free(&plain);
     assert_int_equal(ticket_ask(&desk, desk.ticket, 1000000), SPEC_PENDING);
-    struct spec_lookup_result found;
-    assert_int_equal(rig_peek(&desk.rig, &desk.prompt, 0, &found), SPEC_OK);
+    struct spec_lookup_result found = rig_peeked(&desk.rig, &desk.prompt, 0);
     assert_int_equal(found.matched_tokens, 0);
     fake_hold(desk.host.stream, 0);
     desk_assert_stored(&desk);
@@ -261,11 +257,8 @@ static void many_rows_that_stand_still(void **state)
         passes[i].prompt = rig_prompt(1000 + i, 0, 0, 1);
         passes[i].request = rig_lookup(&desk.rig, &passes[i].prompt).request;
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            const struct spec_store_params params = {.struct_size = sizeof(params),
-                                                     .request = passes[i].request,
-                                                     .layer = layer,
-                                                     .token_count = 1,
-                                                     .memory = &row.memory};
+            const struct spec_store_params params =
+                rig_store_params(passes[i].request, layer, 0, 1, &row.memory);
             assert_int_equal(sc_plugin_store(desk.rig.conn, &params, 1, &passes[i].ticket, NULL),
                              SPEC_OK);
         }
@@ -302,11 +295,8 @@ _Noreturn static void be_a_child(struct desk *desk, const struct sources *source
 {
     spec_connector *conn = desk->rig.conn;
     spec_status status;
-    const struct spec_store_params params = {.struct_size = sizeof(params),
-                                             .request = desk->found.request,
-                                             .layer = LAYERS - 1,
-                                             .token_count = desk->prompt.count,
-                                             .memory = &sources->areas[LAYERS - 1].memory};
+    const struct spec_store_params params = rig_store_params(
+        desk->found.request, LAYERS - 1, 0, desk->prompt.count, &sources->areas[LAYERS - 1].memory);
     const struct spec_api *api = spec_connector_api(SPEC_ABI_MAJOR);
     int code = 0;
     code |= api->store(conn, &params, 1, NULL, NULL) != SPEC_E_FORKED;
@@ -464,20 +454,15 @@ static void a_slot_may_be_named_twice(void **state)
     int64_t slots[64];
     fake_policy(FAKE_RANDOM, 4);
     desk_open(&desk, PLAIN, 64);
-    rig_init(&rigs[0], true, PLAIN);
-    rig_shape(&rigs[0], LAYERS, 3, 16, SPEC_DTYPE_F16);
-    rig_open(&rigs[0]);
+    rig_begin_shape(&rigs[0], true, PLAIN, LAYERS, 3, 16, SPEC_DTYPE_F16);
     spec_request request = rig_lookup(&rigs[0], &desk.prompt).request;
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct area area = desk_area(&desk.rig, &desk.prompt, 0, 64, layer, PAGED, slots);
         for (uint32_t j = 0; j < 64; j++)
             slots[j] = j * 7 % 13;
-        const struct spec_store_params params = {.struct_size = sizeof(params),
-                                                 .request = request,
-                                                 .layer = layer,
-                                                 .token_count = 64,
-                                                 .memory = &area.memory};
+        const struct spec_store_params params =
+            rig_store_params(request, layer, 0, 64, &area.memory);
         assert_int_equal(sc_plugin_store(rigs[0].conn, &params, 1, &ticket, NULL), SPEC_OK);
         (void)desk_to_device(&desk, &area);
         assert_int_equal(desk_put(&desk, &area.memory, 0, 64, layer), SPEC_OK);
@@ -492,10 +477,7 @@ static void a_slot_may_be_named_twice(void **state)
             struct spec_lookup_result found = rig_lookup(&rigs[i], &desk.prompt);
             assert_int_equal(found.matched_tokens, 64);
             areas[i] = rig_area(&rigs[i], 64);
-            struct spec_important item = {.struct_size = sizeof(item),
-                                          .request = found.request,
-                                          .layer = layer,
-                                          .destination = &areas[i].memory};
+            struct spec_important item = rig_item(found.request, layer, &areas[i].memory);
             assert_int_equal(sc_plugin_get_important(rigs[i].conn, &item, 1, NULL), SPEC_OK);
             rig_release(&rigs[i], found.request);
         }
@@ -730,8 +712,7 @@ static void a_source_of_two_requests(void **state)
         assert_int_equal(rig_wait(&desk.rig, tickets[0]), SPEC_OK);
         assert_int_equal(rig_wait(&desk.rig, tickets[1]), SPEC_OK);
         desk_assert_read(&desk);
-        struct spec_lookup_result found;
-        assert_int_equal(rig_peek(&desk.rig, &other, 0, &found), SPEC_OK);
+        struct spec_lookup_result found = rig_peeked(&desk.rig, &other, 0);
         assert_int_equal(found.matched_tokens, 70);
         memcpy(other.history, desk.prompt.history, 70 * sizeof(uint64_t));
         assert_int_equal(rig_read(&desk.rig, &other, &status), 70);
@@ -770,8 +751,7 @@ static void connectors_beside_each_other(void **state)
             desk_assert_stored(&desks[n]);
             desk_assert_idle(&desks[n]);
             rig_release(&desks[n].rig, desks[n].found.request);
-            rig_prompt_free(&desks[n].prompt);
-            rig_done(&desks[n].rig);
+            rig_end(&desks[n].rig, &desks[n].prompt);
             desk_sources_free(&desks[n]);
             device_host_close(&desks[n].host);
         }

@@ -42,10 +42,8 @@ static void scene_open(struct scene *scene, enum fake_policy policy, uint64_t se
 
 static void scene_close(struct scene *scene)
 {
-    rig_prompt_free(&scene->prompt);
-    rig_done(&scene->rig);
-    device_host_close(&scene->host);
-    device_assert_clean("tails");
+    rig_end(&scene->rig, &scene->prompt);
+    device_host_end(&scene->host, "tails");
 }
 
 /* The row's bytes stand in its area; the host's stream brings them to the device. */

@@ -63,13 +63,6 @@ static struct told load(struct rig *rig, const struct prompt *prompt, uint32_t l
     return told;
 }
 
-static struct sc_store_stats stats_of(const struct rig *rig)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
-    return stats;
-}
-
 static struct spec_lookup_result look(struct rig *rig, const struct prompt *prompt)
 {
     struct spec_lookup_result result = rig_lookup(rig, prompt);
@@ -80,9 +73,7 @@ static struct spec_lookup_result look(struct rig *rig, const struct prompt *prom
 /* One layer of two heads of eight values: a row has 64 bytes. */
 static void open_small(struct rig *rig, const char *extra)
 {
-    rig_init(rig, true, extra);
-    rig_shape(rig, 1, 2, 8, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, extra, 1, 2, 8, SPEC_DTYPE_F16);
     assert_int_equal(rig->conn->dims.row_bytes, 64);
 }
 
@@ -92,9 +83,7 @@ static void what_is_used_rises_and_says_so(void **state)
     for (uint32_t i = 0; i < WAYS; i++) {
         struct rig rig;
         struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
-        rig_init(&rig, true, EXTRA[i]);
-        rig_shape(&rig, 3, 3, 10, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, EXTRA[i], 3, 3, 10, SPEC_DTYPE_F16);
         uint64_t row_bytes = rig.conn->dims.row_bytes + 8;
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_DISK], COUNT);
@@ -102,15 +91,14 @@ static void what_is_used_rises_and_says_so(void **state)
         assert_int_equal(found.tier_bytes[SPEC_TIER_GPU], COUNT * row_bytes);
         assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], 0);
         assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], 2 * COUNT * row_bytes);
-        uint64_t before = stats_of(&rig).read_bytes;
+        uint64_t before = rig_store_stats(&rig).read_bytes;
         assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_GPU], COUNT);
-        assert_int_equal(stats_of(&rig).read_bytes, before);
-        assert_true(stats_of(&rig).gpu_hits > 0 && stats_of(&rig).host_hits == 0);
+        assert_int_equal(rig_store_stats(&rig).read_bytes, before);
+        assert_true(rig_store_stats(&rig).gpu_hits > 0 && rig_store_stats(&rig).host_hits == 0);
         assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
         rig_background(&rig);
-        assert_int_equal(stats_of(&rig).gpu_bytes_used, 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        assert_int_equal(rig_store_stats(&rig).gpu_bytes_used, 0);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -122,9 +110,7 @@ static void rot_above_costs_nothing_of_the_disk(void **state)
         struct rig rig;
         struct prompt prompt = rig_prompt(5, 0, 0, 16);
         spec_status status = SPEC_OK;
-        rig_init(&rig, true, EXTRA[i]);
-        rig_shape(&rig, 3, 3, 10, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, EXTRA[i], 3, 3, 10, SPEC_DTYPE_F16);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(rig_read(&rig, &prompt, &status), 16);
         const struct sc_store_range range = {.piece = 1, .row_count = 16};
@@ -137,8 +123,7 @@ static void rot_above_costs_nothing_of_the_disk(void **state)
         assert_int_equal(status, SPEC_E_CORRUPT);
         assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_DISK], 16);
         assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_GPU], 16);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -149,11 +134,10 @@ static void a_queue_is_brought_ahead_of_its_loads(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompts[4];
-    rig_init(&rig, true,
-             "\"preset\": \"attention-store\", \"host_bytes\": \"48KiB\", "
-             "\"gpu_bytes\": \"32KiB\"");
-    rig_shape(&rig, 1, 2, 8, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true,
+                    "\"preset\": \"attention-store\", \"host_bytes\": \"48KiB\", "
+                    "\"gpu_bytes\": \"32KiB\"",
+                    1, 2, 8, SPEC_DTYPE_F16);
     for (uint64_t p = 0; p < 4; p++) {
         prompts[p] = rig_prompt(70 + p, 0, 0, COUNT);
         assert_int_equal(rig_fill(&rig, &prompts[p]), SPEC_OK);
@@ -162,10 +146,7 @@ static void a_queue_is_brought_ahead_of_its_loads(void **state)
     spec_request waiting = 0;
     for (uint32_t turn = 0; turn < 12; turn++) {
         struct spec_lookup_result next = rig_lookup(&rig, &prompts[(turn + 1) % 4]);
-        const struct spec_stage_params params = {.struct_size = sizeof(params),
-                                                 .request = next.request};
-        spec_ticket ticket = 0;
-        assert_int_equal(sc_plugin_stage(rig.conn, &params, &ticket, NULL), SPEC_OK);
+        spec_ticket ticket = rig_stage(&rig, next.request, 0);
         struct told told = load(&rig, &prompts[turn % 4], 0, 0);
         assert_int_equal(told.rows[SPEC_TIER_DISK], turn == 0 ? COUNT : 0);
         assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
@@ -174,9 +155,8 @@ static void a_queue_is_brought_ahead_of_its_loads(void **state)
         waiting = next.request;
     }
     rig_release(&rig, waiting);
-    assert_true(stats_of(&rig).gpu_sunk > 0 && stats_of(&rig).host_evictions > 0);
-    for (uint32_t p = 0; p < 4; p++)
-        rig_prompt_free(&prompts[p]);
+    assert_true(rig_store_stats(&rig).gpu_sunk > 0 && rig_store_stats(&rig).host_evictions > 0);
+    rig_prompts_free_all(prompts, 4);
     rig_done(&rig);
 }
 
@@ -207,9 +187,7 @@ static void rows_that_do_not_lie_above_wait_for_the_bus(void **state)
     assert_int_equal(told.took_ns, CHUNK * ROW_NS);
     assert_int_equal(bus_ns(&rig), 2 * CHUNK * ROW_NS);
     assert_int_equal(atomic_load(&rig.conn->stats.gpu_bus_bytes), 2 * CHUNK * 64);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &other);
 }
 
 static void rows_that_lie_above_wait_for_nothing(void **state)
@@ -224,8 +202,7 @@ static void rows_that_lie_above_wait_for_nothing(void **state)
     assert_int_equal(told.rows[SPEC_TIER_GPU], CHUNK);
     assert_int_equal(told.took_ns, 0);
     assert_int_equal(bus_ns(&rig), CHUNK * ROW_NS); /* of the first load */
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Of a slab that rises what nobody wanted goes behind: the load does not wait for it, the next
@@ -245,13 +222,11 @@ static void what_rises_goes_behind_the_load(void **state)
     struct told told = load(&rig, &a, 0, 16);
     assert_int_equal(told.rows[SPEC_TIER_HOST], 16);
     assert_int_equal(told.took_ns, 16 * ROW_NS); /* a rises, b sinks */
-    assert_int_equal(stats_of(&rig).gpu_sunk, 2);
+    assert_int_equal(rig_store_stats(&rig).gpu_sunk, 2);
     told = load(&rig, &b, 0, 0);
     assert_int_equal(told.rows[SPEC_TIER_HOST], CHUNK);
     assert_int_equal(told.took_ns, (CHUNK - 16 + CHUNK) * ROW_NS);
-    rig_prompt_free(&a);
-    rig_prompt_free(&b);
-    rig_done(&rig);
+    rig_end(&rig, &a, &b);
 }
 
 /* Nothing moves on a real clock, so nobody waits: a byte a second would take an hour. */
@@ -260,17 +235,15 @@ static void nobody_waits_on_a_real_clock(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, CHUNK);
-    rig_init(&rig, false,
-             "\"host_bytes\": \"64MiB\", \"gpu_bytes\": \"" SLAB "\", "
-             "\"gpu\": {\"bus_bytes_per_s\": 1}");
-    rig_shape(&rig, 1, 2, 8, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, false,
+                    "\"host_bytes\": \"64MiB\", \"gpu_bytes\": \"" SLAB "\", "
+                    "\"gpu\": {\"bus_bytes_per_s\": 1}",
+                    1, 2, 8, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     struct told told = load(&rig, &prompt, 0, 0);
     assert_true(told.took_ns < UINT64_C(60000000000));
     assert_int_equal(bus_ns(&rig), CHUNK * 64 * UINT64_C(1000000000));
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static void nothing_is_charged_where_there_is_no_such_tier(void **state)
@@ -287,8 +260,7 @@ static void nothing_is_charged_where_there_is_no_such_tier(void **state)
         (void)load(&rig, &prompt, 0, 0);
         (void)load(&rig, &prompt, 0, 0);
         assert_int_equal(bus_ns(&rig), 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -313,14 +285,13 @@ static uint64_t transfers(const char *policy)
     for (uint32_t i = 0; i < 50; i++) {
         uint32_t p = i % 5 % 2; /* A B A B A */
         if (i == 25)
-            bytes = stats_of(&rig).read_bytes;
+            bytes = rig_store_stats(&rig).read_bytes;
         struct told told = load(&rig, &prompts[p], 0, p == 0 ? CHUNK / 2 : CHUNK);
         rows += i >= 25 ? told.rows[SPEC_TIER_HOST] + told.rows[SPEC_TIER_DISK] : 0;
         assert_true(i < 25 || told.rows[SPEC_TIER_DISK] == 0); /* both have room */
     }
     assert_true(bytes > 0);
-    for (uint32_t p = 0; p < 2; p++)
-        rig_prompt_free(&prompts[p]);
+    rig_prompts_free_all(prompts, 2);
     rig_done(&rig);
     assert_int_equal(rows % (CHUNK / 2), 0);
     return rows / (CHUNK / 2);

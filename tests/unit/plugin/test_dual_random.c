@@ -41,13 +41,6 @@ static uint64_t below(struct scene *scene, uint64_t bound)
     return scene->random % bound;
 }
 
-static struct sc_store_stats stats_of(const struct rig *rig)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
-    return stats;
-}
-
 /* ---- Requests -------------------------------------------------------------------------------- */
 
 static void request_release(struct scene *scene, struct open_request *request)
@@ -187,12 +180,8 @@ static void request_store(struct scene *scene, struct open_request *request)
         return;
     for (uint32_t layer = 0; layer < LAYERS && status == SPEC_OK; layer++) {
         struct area area = world_area(view, request->matched, end - request->matched, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = request->request,
-                                           .layer = layer,
-                                           .first_token = request->matched,
-                                           .token_count = end - request->matched,
-                                           .memory = &area.memory};
+        struct spec_store_params params = rig_store_params(
+            request->request, layer, request->matched, end - request->matched, &area.memory);
         status = sc_plugin_store(rig->conn, &params, 1, &ticket, NULL);
         rig_area_free(&area);
     }
@@ -264,11 +253,10 @@ static void reopen(struct scene *scene)
     release_all(scene, 1);
     if (scene->has_reader)
         rig_leave(&scene->rigs[1]);
-    scene->ordered += stats_of(&scene->rigs[0]).ordered_pieces;
+    scene->ordered += rig_store_stats(&scene->rigs[0]).ordered_pieces;
     rig_reopen(&scene->rigs[0]);
     if (scene->has_reader) {
-        rig_beside(&scene->rigs[1], &scene->rigs[0], SPEC_ROLE_READER, 0);
-        rig_open(&scene->rigs[1]);
+        rig_open_beside(&scene->rigs[1], &scene->rigs[0], SPEC_ROLE_READER, 0);
     }
     scene->has_rotted = false;
     views_follow(scene);
@@ -276,8 +264,7 @@ static void reopen(struct scene *scene)
 
 static void maintain(struct scene *scene, uint32_t flags)
 {
-    const struct spec_maintain_params params = {.struct_size = sizeof(params), .flags = flags};
-    (void)sc_plugin_maintain(scene->rigs[0].conn, &params, NULL);
+    (void)rig_maintain(&scene->rigs[0], flags);
 }
 
 static void step(struct scene *scene)
@@ -369,8 +356,7 @@ static void run(uint64_t seed, uint64_t steps, struct scene *sum)
         scene.rigs[0].op = "64KiB";
     rig_open(&scene.rigs[0]);
     if (scene.has_reader) {
-        rig_beside(&scene.rigs[1], &scene.rigs[0], SPEC_ROLE_READER, 0);
-        rig_open(&scene.rigs[1]);
+        rig_open_beside(&scene.rigs[1], &scene.rigs[0], SPEC_ROLE_READER, 0);
     }
     for (uint64_t p = 0; p < PROMPTS; p++)
         scene.views[p] = (struct world){
@@ -380,7 +366,7 @@ static void run(uint64_t seed, uint64_t steps, struct scene *sum)
     views_follow(&scene);
     for (uint64_t i = 0; i < steps; i++)
         step(&scene);
-    scene.ordered += stats_of(&scene.rigs[0]).ordered_pieces;
+    scene.ordered += rig_store_stats(&scene.rigs[0]).ordered_pieces;
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
         sum->rows[tier] += scene.rows[tier];
     sum->chosen += scene.chosen;

@@ -6,8 +6,7 @@
  * Threads: as each test says. */
 #include "tests/unit/awaits.h"
 #include "tests/unit/plugin/layered_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define LAYERED "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"none\"}"
 
@@ -25,8 +24,7 @@ static void lose_the_first_piece(struct world *world)
     shot_make(&shot, world, request, 3, 0, 1000000);
     sc_fault_arm(&world->rig.conn->fault, SC_FAULT_READ, 0);
     assert_int_equal(fire(world, &shot), SPEC_E_IO);
-    shot_free(&shot);
-    rig_release(&world->rig, request);
+    shot_release(&shot, world, request);
     rig_background(&world->rig);
 }
 
@@ -36,18 +34,12 @@ enum kind { DIRECT, SUBMITTED, REFINED, RESCORED, AHEAD, KINDS };
 static spec_ticket prepare(struct world *world, struct shot *shot, spec_request request,
                            uint32_t layer, enum kind kind, uint32_t exact_ppm)
 {
-    spec_ticket ticket = 0;
     if (kind == REFINED || kind == RESCORED)
         return fire_first(world, shot, request, layer, 50000, 0);
+    if (kind == AHEAD)
+        return fire_ahead(world, shot, request, layer, exact_ppm);
     shot_make(shot, world, request, layer, 0, exact_ppm);
-    if (kind != AHEAD)
-        return 0;
-    shot->item.flags = SPEC_ITEM_AHEAD;
-    shot->item.queries = NULL;
-    shot->item.new_keys = NULL;
-    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
-    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
-    return ticket;
+    return 0;
 }
 
 static spec_status finish(struct world *world, struct shot *shot, enum kind kind,
@@ -78,8 +70,7 @@ static void rows_that_are_gone_end_a_layered_load(void **state)
         enum kind kind = (enum kind)(way / 2);
         struct world world;
         struct shot shot;
-        world_open(&world, EXTRA[way % 2], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, EXTRA[way % 2], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         spec_ticket ticket = prepare(&world, &shot, request, 0, kind, 250000);
         rig_pass_ns(&world.rig, 1000000000);
@@ -91,8 +82,7 @@ static void rows_that_are_gone_end_a_layered_load(void **state)
             assert_rows(&world, &shot, 0, 4, 2);
         spec_status again = finish(&world, &shot, kind, ticket, 250000); /* stays void */
         assert_int_equal(again, SPEC_E_CORRUPT);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
+        shot_release(&shot, &world, request);
         rig_landed(&world.rig);
         world_done(&world);
     }
@@ -144,8 +134,7 @@ static void wide_done(struct wide *wide)
     free(wide->query);
     free(wide->columns);
     rig_area_free(&wide->area);
-    rig_prompt_free(&wide->prompt);
-    rig_done(&wide->rig);
+    rig_end(&wide->rig, &wide->prompt);
 }
 
 /* Stores what is not there, and waits for its codes. */
@@ -253,17 +242,6 @@ static void a_bad_row_ends_a_load_that_a_worker_decodes(void **state)
 
 /* ---- Resets in the middle -------------------------------------------------------------------- */
 
-struct resetter {
-    struct sc_task task;
-    struct rig *rig;
-};
-
-static void reset_step(struct sc_task *task)
-{
-    struct resetter *resetter = (struct resetter *)(void *)task;
-    assert_int_equal(sc_plugin_reset(resetter->rig->conn, NULL), SPEC_OK);
-}
-
 static const struct {
     const char *extra;
     bool is_layered;
@@ -285,8 +263,7 @@ static bool outrun(uint32_t way, enum kind kind, uint64_t ns, uint64_t *ret_stal
 {
     struct world world;
     struct shot shot;
-    world_open(&world, WAYS[way].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, WAYS[way].agree);
-    wait_for_codes(&world);
+    world_open_coded(&world, WAYS[way].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, WAYS[way].agree);
     spec_request request = look(&world, 0);
     spec_ticket ticket = prepare(&world, &shot, request, 1, kind, WAYS[way].exact_ppm);
     shot.item.select = WAYS[way].is_layered ? &shot.select : NULL;
@@ -306,8 +283,7 @@ static bool outrun(uint32_t way, enum kind kind, uint64_t ns, uint64_t *ret_stal
         assert_rows(&world, &shot, 0, 4, 2);
     *ret_stale += status == SPEC_E_STALE;
     assert_int_equal(corrupt_ranges(&world.rig), 0);
-    shot_free(&shot);
-    rig_release(&world.rig, request);
+    shot_release(&shot, &world, request);
     rig_landed(&world.rig);
     assert_int_equal(atomic_load(&world.rig.conn->stats.requests_open), 0);
     world_done(&world);
@@ -340,7 +316,6 @@ struct releaser {
     pthread_barrier_t *barrier;
     const spec_request *request;
     uint32_t rounds, released;
-    pthread_t thread;
 };
 
 static void *release_all(void *user)
@@ -367,15 +342,14 @@ static void of_several_releases_one_is_it(void **state)
     pthread_barrier_t barrier;
     spec_request request = 0;
     uint64_t released = 0;
-    rig_init(&rig, false, "\"max_requests\": 2");
-    rig_open(&rig);
+    rig_begin(&rig, false, "\"max_requests\": 2");
     struct prompt prompt = rig_prompt(6, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(pthread_barrier_init(&barrier, NULL, RELEASERS + 1), 0);
-    for (uint32_t i = 0; i < RELEASERS; i++) {
-        releasers[i] = (struct releaser){&rig, &barrier, &request, ROUNDS, 0, 0};
-        assert_int_equal(pthread_create(&releasers[i].thread, NULL, release_all, &releasers[i]), 0);
-    }
+    for (uint32_t i = 0; i < RELEASERS; i++)
+        releasers[i] = (struct releaser){&rig, &barrier, &request, ROUNDS, 0};
+    const struct threads threads =
+        threads_begin(release_all, releasers, sizeof(releasers[0]), RELEASERS);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         request = rig_lookup(&rig, &prompt).request;
         (void)pthread_barrier_wait(&barrier);
@@ -385,14 +359,12 @@ static void of_several_releases_one_is_it(void **state)
         assert_int_equal(rig_load(&rig, other, &prompt, 0, 100, 1), SPEC_OK);
         rig_release(&rig, other);
     }
-    for (uint32_t i = 0; i < RELEASERS; i++) {
-        assert_int_equal(pthread_join(releasers[i].thread, NULL), 0);
+    threads_join(&threads);
+    for (uint32_t i = 0; i < RELEASERS; i++)
         released += releasers[i].released;
-    }
     assert_int_equal(released, ROUNDS);
     (void)pthread_barrier_destroy(&barrier);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

@@ -1,8 +1,8 @@
 /* Eviction: what goes, what stays, and that disk_bytes is never exceeded meanwhile. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #include <ftw.h>
-#include <pthread.h>
 
 static uint64_t counter(const _Atomic uint64_t *value)
 {
@@ -12,9 +12,7 @@ static uint64_t counter(const _Atomic uint64_t *value)
 /* Rows of 1 KiB, two layers: a prompt of n tokens takes 2n KiB. */
 static void open_small(struct rig *rig, bool is_sim, const char *extra)
 {
-    rig_init(rig, is_sim, extra);
-    rig_shape(rig, 2, 2, 64, SPEC_DTYPE_F32);
-    rig_open(rig);
+    rig_begin_shape(rig, is_sim, extra, 2, 2, 64, SPEC_DTYPE_F32);
 }
 
 #define SMALL "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"chunk_tokens\": 16"
@@ -38,8 +36,7 @@ static uint64_t read_one(struct rig *rig, uint64_t seed, uint64_t tokens)
 
 static void check_bounds(struct rig *rig)
 {
-    struct sc_store_stats store;
-    sc_store_stats(rig->conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(rig);
     assert_true(store.disk_bytes_used <= store.disk_bytes_max);
     rig_check_index(rig);
 }
@@ -230,8 +227,7 @@ static void what_requests_hold_stays(void **state)
     assert_int_equal(fill_one(&rig, 1000, 60), SPEC_OK);
     assert_int_equal(read_one(&rig, 1000, 60), 60);
     assert_true(counter(&rig.conn->stats.evicted_chunks) > 0);
-    for (uint64_t i = 0; i < count; i++)
-        rig_prompt_free(&prompts[i]);
+    rig_prompts_free_all(prompts, count);
     rig_done(&rig);
 }
 
@@ -297,8 +293,7 @@ static void what_is_evicted_is_reused_after_the_lease(void **state)
     uint64_t seed = 0;
     while (fill_one(&rig, seed, 60) == SPEC_OK)
         assert_true(++seed < 200);
-    struct sc_store_stats store;
-    sc_store_stats(rig.conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(&rig);
     assert_true(store.quarantine_bytes > 0);
     assert_true(store.disk_bytes_used <= store.disk_bytes_max);
     uint64_t evicted = counter(&rig.conn->stats.evicted_chunks);
@@ -383,9 +378,7 @@ static void what_the_device_refuses_evicts_nothing(void **state)
         rig_background(&rig);
         assert_int_equal(read_one(&rig, seed, 50), 50);
     }
-    struct spec_maintain_params params = {.struct_size = sizeof(params),
-                                          .flags = SPEC_MAINTAIN_EVICT};
-    assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
     rig_background(&rig);
     assert_int_equal(read_one(&rig, 1, 100), 100);
     assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
@@ -441,8 +434,7 @@ static void what_no_lookup_finds_goes_first(void **state)
     for (uint64_t seed = 0; seed < 11; seed++)
         refused += fill_one(&rig, seed, 60) != SPEC_OK;
     assert_true(refused < 3);
-    struct sc_store_stats store;
-    sc_store_stats(rig.conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(&rig);
     assert_true(store.evicted_pieces > 0);
     assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0); /* none of ours */
     for (uint64_t seed = 11 - refused; seed-- > 0;)
@@ -581,7 +573,6 @@ static void the_directory_stays_within_its_bound(void **state)
 struct worker {
     struct rig *rig;
     uint64_t number, stored, wrong;
-    pthread_t thread;
 };
 
 /* Lookups, loads, stores and releases on prompts that all workers share. A pinned match is loaded
@@ -627,13 +618,12 @@ static void eight_threads_on_a_disk_that_is_too_small(void **state)
     struct rig rig;
     open_small(&rig, false, SMALL ", \"lease_ns_max\": 0, \"max_requests\": 16");
     struct worker workers[8];
-    for (uint64_t i = 0; i < 8; i++) {
+    for (uint64_t i = 0; i < 8; i++)
         workers[i] = (struct worker){.rig = &rig, .number = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
+    const struct threads threads = threads_begin(work, workers, sizeof(workers[0]), 8);
     uint64_t stored = 0;
+    threads_join(&threads);
     for (uint64_t i = 0; i < 8; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
         stored += workers[i].stored;
         assert_int_equal(workers[i].wrong, 0);
     }

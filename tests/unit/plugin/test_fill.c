@@ -18,9 +18,7 @@ static void all_is_promised_until_both_sides_are_known(void **state)
     serve(&rig, &other, TOKEN_NS); /* the second pass that counts */
     assert_in_range(serve(&rig, &prompt, TOKEN_NS).matched, 1, TOKENS - 2);
     assert_true(stats_of(&rig).compute_token_ps > 0);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &other);
 }
 
 /* Where both take as long half of the match is promised, each time the same. */
@@ -28,10 +26,7 @@ static void the_cut_is_where_both_sides_end_together(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     uint64_t n = 0;
     for (uint32_t i = 0; i < 12; i++) {
         struct served served = serve(&rig, &prompt, TOKEN_NS);
@@ -47,8 +42,7 @@ static void the_cut_is_where_both_sides_end_together(void **state)
     assert_int_equal(stats.tokens_cut, 12 * (TOKENS - 1 - n));
     assert_in_range(stats.compute_token_ps, TOKEN_NS * 900, TOKEN_NS * 1100);
     assert_in_range(stats.load_token_ps, TOKEN_NS * 900, TOKEN_NS * 1200);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static void the_faster_side_gets_all(void **state)
@@ -62,14 +56,10 @@ static void the_faster_side_gets_all(void **state)
                  {TOKEN_NS / 3, TOKENS * 2 / 10, TOKENS * 3 / 10}};
     for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig rig;
-        begin(&rig, CUT);
-        teach(&rig, cases[i].token_ns);
-        struct prompt prompt = plain(1, TOKENS);
-        serve(&rig, &prompt, cases[i].token_ns);
+        struct prompt prompt = begin_taught(&rig, CUT, cases[i].token_ns);
         assert_in_range(serve(&rig, &prompt, cases[i].token_ns).matched, cases[i].least,
                         cases[i].most);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -119,10 +109,7 @@ static void waiting_for_rows_is_not_computing(void **state)
     assert_in_range(stats_of(&rig).compute_token_ps, TOKEN_NS * 950, TOKEN_NS * 1050);
     serve(&rig, &third, TOKEN_NS);
     assert_in_range(stats_of(&rig).compute_token_ps, TOKEN_NS * 950, TOKEN_NS * 1050);
-    rig_prompt_free(&first);
-    rig_prompt_free(&second);
-    rig_prompt_free(&third);
-    rig_done(&rig);
+    rig_end(&rig, &first, &second, &third);
 }
 
 static void a_guess_stands_in_for_passes(void **state)
@@ -136,8 +123,7 @@ static void a_guess_stands_in_for_passes(void **state)
     rig_release(&rig, found.request);
     assert_int_equal(read_all(&rig, &prompt), TOKENS - 1); /* nothing of the device is known */
     assert_in_range(read_all(&rig, &prompt), TOKENS * 4 / 10, TOKENS * 6 / 10);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* from_token, max_tokens, multiple_of, peeks, leases: all are of what is promised. */
@@ -145,24 +131,15 @@ static void limits_of_the_host_hold(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = SPEC_LOOKUP_PEEK,
-                                        .tokens = prompt.tokens,
-                                        .token_count = prompt.count};
-    struct spec_lookup_result found = {.struct_size = sizeof(found)};
-    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &found, NULL), SPEC_OK);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
+    struct spec_lookup_params params = rig_lookup_params(&prompt, 0, 0, SPEC_LOOKUP_PEEK);
+    struct spec_lookup_result found = rig_lookup_as(&rig, &params);
     uint64_t n = found.matched_tokens;
     assert_in_range(n, 64, TOKENS - 64);
     assert_int_equal(found.stored_tokens, TOKENS);
     assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], n * LAYERS * (ROW_BYTES + 8));
-    struct spec_attach_params attach = {.struct_size = sizeof(attach),
-                                        .lease = {found.lease, sizeof(found.lease)}};
     struct spec_lookup_result held = {.struct_size = sizeof(held)};
-    assert_int_equal(sc_plugin_attach(rig.conn, &attach, &held, NULL), SPEC_OK);
+    assert_int_equal(rig_attach(&rig, found.lease, 0, &held), SPEC_OK);
     assert_int_equal(held.matched_tokens, n);
     rig_release(&rig, held.request);
     params.multiple_of = 48;
@@ -177,8 +154,7 @@ static void limits_of_the_host_hold(void **state)
     params.from_token = n; /* the rest of the prompt is half as long */
     assert_int_equal(sc_plugin_lookup(rig.conn, &params, &found, NULL), SPEC_OK);
     assert_in_range(found.matched_tokens, n + (TOKENS - n) * 3 / 10, n + (TOKENS - n) * 7 / 10);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A device that was slow for a while is not given up for ever. */
@@ -186,30 +162,25 @@ static void a_device_that_recovers_is_used_again(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, "\"fill\": \"cut\", \"host_bytes\": 0, "
-                "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}");
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig,
+                                        "\"fill\": \"cut\", \"host_bytes\": 0, "
+                                        "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}",
+                                        TOKEN_NS);
     assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, 0);
     sc_io_sim_disk_device(rig.disk, &(struct sc_io_sim_device){.bytes_per_s = 100000000});
     uint32_t count = 0;
     for (uint64_t matched = 0; matched < TOKENS / 4; assert_true(++count < 5000)) {
-        struct spec_lookup_result found;
-        assert_int_equal(rig_peek(&rig, &prompt, 0, &found), SPEC_OK);
+        struct spec_lookup_result found = rig_peeked(&rig, &prompt, 0);
         matched = found.matched_tokens;
         if (matched > 0) { /* a probe, or more; what a peek was promised, a lease gets */
-            struct spec_attach_params attach = {.struct_size = sizeof(attach),
-                                                .lease = {found.lease, sizeof(found.lease)}};
             struct spec_lookup_result held = {.struct_size = sizeof(held)};
-            assert_int_equal(sc_plugin_attach(rig.conn, &attach, &held, NULL), SPEC_OK);
+            assert_int_equal(rig_attach(&rig, found.lease, 0, &held), SPEC_OK);
             for (uint32_t layer = 0; layer < LAYERS; layer++)
                 assert_int_equal(rig_load(&rig, held.request, &prompt, 0, matched, layer), SPEC_OK);
             rig_release(&rig, held.request);
         }
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A host that loads all layers before it computes, as far as is promised. */
@@ -248,8 +219,7 @@ static void a_few_requests_find_that_a_device_recovered(void **state)
             struct prompt longer = rig_prompt(900 + i, prompt.count, 1, TOKENS + i);
             (void)serve_apart(&rig, &prompt, TOKEN_NS);
             (void)serve_apart(&rig, &longer, TOKEN_NS);
-            rig_prompt_free(&prompt);
-            rig_prompt_free(&longer);
+            rig_prompts_free(&prompt, &longer);
         }
         struct prompt shared = plain(1, TOKENS * 2);
         (void)serve_apart(&rig, &shared, TOKEN_NS);
@@ -261,8 +231,7 @@ static void a_few_requests_find_that_a_device_recovered(void **state)
             matched = serve_apart(&rig, &next, TOKEN_NS).matched;
             rig_prompt_free(&next);
         }
-        rig_prompt_free(&shared);
-        rig_done(&rig);
+        rig_end(&rig, &shared);
     }
 }
 
@@ -271,10 +240,7 @@ static void one_load_that_was_interrupted_does_not_count(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     assert_in_range(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS / 4, TOKENS * 3 / 4);
     struct spec_lookup_result found = find(&rig, &prompt);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
@@ -285,8 +251,7 @@ static void one_load_that_was_interrupted_does_not_count(void **state)
     }
     rig_release(&rig, found.request);
     assert_in_range(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS / 4, TOKENS * 3 / 4);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Rows that lie in host memory are no work for the device: all of them are promised. */
@@ -301,9 +266,7 @@ static void what_host_memory_has_is_promised(void **state)
     serve(&rig, &other, TOKEN_NS);
     assert_int_equal(serve(&rig, &prompt, TOKEN_NS).matched, TOKENS - 1);
     assert_in_range(serve(&rig, &other, TOKEN_NS).matched, 64, TOKENS / 2 - 64);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &other);
 }
 
 /* ---- What is computed though it is stored ---------------------------------------------------- */
@@ -334,9 +297,7 @@ static void stored_rows_are_not_stored_again(void **state)
     rig.extra = "\"sim\": {\"bytes_per_s\": 0}";
     rig_open(&rig);
     assert_int_equal(read_all(&rig, &child), TOKENS + 299);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&child);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &child);
 }
 
 /* An attached request does not know how much more is stored than its lease promises. */
@@ -344,15 +305,10 @@ static void an_attached_request_stores_what_is_lacking(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     struct spec_lookup_result found, held = {.struct_size = sizeof(held)};
     assert_int_equal(rig_peek(&rig, &prompt, 0, &found), SPEC_OK);
-    struct spec_attach_params attach = {.struct_size = sizeof(attach),
-                                        .lease = {found.lease, sizeof(found.lease)}};
-    assert_int_equal(sc_plugin_attach(rig.conn, &attach, &held, NULL), SPEC_OK);
+    assert_int_equal(rig_attach(&rig, found.lease, 0, &held), SPEC_OK);
     uint64_t n = held.matched_tokens, before = stats_of(&rig).write_bytes;
     assert_in_range(n, 1, TOKENS - 2);
     struct area area = rig_area(&rig, TOKENS - n);
@@ -372,8 +328,7 @@ static void an_attached_request_stores_what_is_lacking(void **state)
     rig_release(&rig, held.request);
     rig_area_free(&area);
     assert_int_equal(stats_of(&rig).write_bytes, before);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A pass whose beginning is stored keeps it where it is until the pass has ended. */
@@ -406,9 +361,7 @@ static void what_a_pass_stands_on_stays_until_it_ends(void **state)
     rig_settle(&rig);
     assert_int_equal(read_all(&rig, &longer), TOKENS + 63);
     rig_check_index(&rig); /* no pin is left */
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&longer);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &longer);
 }
 
 int main(void)

@@ -4,9 +4,9 @@
  * Each connector has a loop and a virtual clock of its own; meet() brings them to one time.
  * Threads: one, but where a test makes some. */
 #include "tests/unit/plugin/fill_rig.h"
+#include "tests/unit/threads.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <sys/wait.h>
 
 #define MS     UINT64_C(1000000)
@@ -37,28 +37,13 @@ static void pass_all(struct rig *rigs, uint32_t count, uint64_t ns)
     }
 }
 
-/* Without the last token. */
-static uint64_t promised(struct rig *rig, const struct prompt *prompt)
-{
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = SPEC_LOOKUP_PEEK,
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count};
-    struct spec_lookup_result found = {.struct_size = sizeof(found)};
-    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &found, NULL), SPEC_OK);
-    return found.matched_tokens;
-}
-
 /* ---- Restarts ------------------------------------------------------------------------------- */
 
 static void a_restart_keeps_the_cut(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     uint64_t n = promised(&rig, &prompt);
     assert_in_range(n, TOKENS * 4 / 10, TOKENS * 6 / 10);
     struct spec_stats before = stats_of(&rig);
@@ -68,16 +53,13 @@ static void a_restart_keeps_the_cut(void **state)
     assert_int_equal(stats_of(&rig).load_token_ps, before.load_token_ps);
     for (uint32_t i = 0; i < 8; i++) /* and it goes on as it was */
         assert_in_range(serve(&rig, &prompt, TOKEN_NS).matched, n - 64, n + 64);
-    struct spec_maintain_params maintain = {.struct_size = sizeof(maintain),
-                                            .flags = SPEC_MAINTAIN_CHECKPOINT};
     n = promised(&rig, &prompt);
     rig_reopen(&rig);
-    assert_int_equal(sc_plugin_maintain(rig.conn, &maintain, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
     rig_background(&rig);
     rig_reopen(&rig);
     assert_int_equal(promised(&rig, &prompt), n);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* What is known from before gives way to what is seen. */
@@ -85,10 +67,7 @@ static void a_restart_on_another_device_is_found_out(void **state)
 {
     (void)state;
     struct rig rig;
-    begin(&rig, CUT);
-    teach(&rig, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    serve(&rig, &prompt, TOKEN_NS);
+    struct prompt prompt = begin_taught(&rig, CUT, TOKEN_NS);
     rig_close(&rig);
     rig.extra = "\"fill\": \"cut\", \"sim\": {\"bytes_per_s\": 25000000, \"op_ns\": 20000}";
     rig_open(&rig);
@@ -96,8 +75,7 @@ static void a_restart_on_another_device_is_found_out(void **state)
     for (uint32_t i = 0; i < 6; i++)
         serve(&rig, &prompt, TOKEN_NS);
     assert_in_range(promised(&rig, &prompt), TOKENS / 10, TOKENS * 3 / 10); /* a fifth */
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Killed: what was measured is in the log before it is closed. */
@@ -110,13 +88,11 @@ static void what_was_measured_is_written_while_it_runs(void **state)
     struct prompt prompt = plain(1, TOKENS);
     serve(&rigs[0], &prompt, TOKEN_NS);
     rig_pass_ns(&rigs[0], 6 * SECOND);
-    rig_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
-    rig_open(&rigs[1]);
+    rig_open_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
     meet(rigs, 2);
     assert_int_equal(promised(&rigs[1], &prompt), promised(&rigs[0], &prompt));
     rig_leave(&rigs[1]);
-    rig_prompt_free(&prompt);
-    rig_done(&rigs[0]);
+    rig_end(&rigs[0], &prompt);
 }
 
 /* Another model computes in another time. */
@@ -138,8 +114,7 @@ static void another_model_knows_nothing_of_it(void **state)
     rig.layers = LAYERS;
     rig_open(&rig);
     assert_true(sc_plugin_fill_estimate(rig.conn, &estimate));
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- Sets ----------------------------------------------------------------------------------- */
@@ -191,8 +166,17 @@ static void set_teach(struct rig *rigs, uint64_t token_ns)
     set_store(rigs, &other, token_ns);
     assert_int_equal(serve(&rigs[RANK_0], &prompt, token_ns).matched, TOKENS - 1);
     meet(rigs, SET);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
+    rig_prompts_free(&prompt, &other);
+}
+
+/* A set that is taught, and has a prompt then, which is the caller's. */
+static struct prompt set_open_taught(struct rig *rigs, const char *extra, uint64_t token_ns)
+{
+    set_open(rigs, extra);
+    set_teach(rigs, token_ns);
+    struct prompt prompt = plain(1, TOKENS);
+    set_store(rigs, &prompt, token_ns);
+    return prompt;
 }
 
 /* At every moment, from before anything is known on, while computing gets slower and faster. */
@@ -225,8 +209,7 @@ static void all_of_a_set_promise_the_same(void **state)
         }
     }
     assert_in_range(changes, 4, 8); /* one a note, and not at every look */
-    for (uint32_t i = 0; i < PROMPTS; i++)
-        rig_prompt_free(&prompts[i]);
+    rig_prompts_free_all(prompts, PROMPTS);
     set_done(rigs);
 }
 
@@ -235,10 +218,7 @@ static void a_set_takes_up_what_is_new_together(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, CUT);
-    set_teach(rigs, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    set_store(rigs, &prompt, TOKEN_NS); /* within the second */
+    struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS); /* within the second */
     assert_int_equal(set_promised(rigs, &prompt), TOKENS - 1);
     struct sc_plugin_fill_note note;
     for (uint32_t i = 0; i < SET; i++)
@@ -280,10 +260,7 @@ static void host_memory_of_one_process_is_not_counted_on(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, CUT ", \"host_bytes\": \"64MiB\"");
-    set_teach(rigs, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    set_store(rigs, &prompt, TOKEN_NS);
+    struct prompt prompt = set_open_taught(rigs, CUT ", \"host_bytes\": \"64MiB\"", TOKEN_NS);
     for (uint32_t i = 0; i < 3; i++)
         (void)read_all(&rigs[READER_0], &prompt);
     pass_all(rigs, SET, 2 * SECOND);
@@ -297,11 +274,10 @@ static void a_set_looks_at_a_slow_device_together(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, "\"fill\": \"cut\", \"host_bytes\": 0, "
-                   "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}");
-    set_teach(rigs, TOKEN_NS / 4);
-    struct prompt prompt = plain(1, TOKENS);
-    set_store(rigs, &prompt, TOKEN_NS / 4);
+    struct prompt prompt = set_open_taught(rigs,
+                                           "\"fill\": \"cut\", \"host_bytes\": 0, "
+                                           "\"sim\": {\"bytes_per_s\": 2000000, \"op_ns\": 20000}",
+                                           TOKEN_NS / 4);
     pass_all(rigs, SET, 2 * SECOND);
     uint32_t looks = 0;
     for (uint64_t i = 0; i < 8000; i++) {
@@ -325,10 +301,7 @@ static void words_that_are_no_estimate_change_nothing(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, CUT);
-    set_teach(rigs, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    set_store(rigs, &prompt, TOKEN_NS);
+    struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS);
     pass_all(rigs, SET, 2 * SECOND);
     uint64_t n = set_promised(rigs, &prompt);
     uint16_t words[SC_STORE_NOTE_HEAD + SC_PLUGIN_FILL_NOTE_WORDS];
@@ -360,8 +333,7 @@ static void the_largest_numbers_do_no_harm(void **state)
     begin(&rigs[0], CUT);
     struct prompt prompt = plain(1, TOKENS);
     assert_int_equal(rig_fill(&rigs[0], &prompt), SPEC_OK);
-    rig_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
-    rig_open(&rigs[1]);
+    rig_open_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
     for (uint32_t i = 0; i < 512; i++) {
         double most = 1e15, least = i & 256 ? 0 : 1e-300;
         struct sc_plugin_fill_note note = {
@@ -389,8 +361,7 @@ static void the_largest_numbers_do_no_harm(void **state)
         assert_true(is->token_ns >= 0 && is->position_ns >= 0 && is->byte_ns >= 0);
     }
     rig_leave(&rigs[1]);
-    rig_prompt_free(&prompt);
-    rig_done(&rigs[0]);
+    rig_end(&rigs[0], &prompt);
 }
 
 /* A wall clock that is set back or forward delays nobody by more than the usual second. */
@@ -435,10 +406,7 @@ static void rot_delays_a_note_and_no_more(void **state)
 {
     (void)state;
     struct rig rigs[SET];
-    set_open(rigs, CUT);
-    set_teach(rigs, TOKEN_NS);
-    struct prompt prompt = plain(1, TOKENS);
-    set_store(rigs, &prompt, TOKEN_NS);
+    struct prompt prompt = set_open_taught(rigs, CUT, TOKEN_NS);
     pass_all(rigs, SET, 6 * SECOND);
     sc_io_sim_fault_scope(rigs[0].disk, "/log");
     sc_io_sim_fault_ppm(rigs[0].disk, SC_SIM_FLIP, 1000000);
@@ -489,8 +457,7 @@ static void a_log_that_takes_nothing_changes_nothing(void **state)
     meet(rigs, SET);
     pass_all(rigs, SET, 2 * SECOND);
     assert_in_range(set_promised(rigs, &prompt), TOKENS * 4 / 10, TOKENS * 6 / 10);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
+    rig_prompts_free(&prompt, &other);
     set_done(rigs);
 }
 
@@ -534,7 +501,6 @@ struct asker {
     struct rig *rig;
     const struct prompt *prompt;
     _Atomic uint32_t *is_over;
-    pthread_t thread;
 };
 
 static void *ask(void *user)
@@ -561,10 +527,9 @@ static void lookups_go_on_while_what_is_known_changes(void **state)
     real_open(rigs, SET, 2);
     assert_int_equal(rig_fill(&rigs[RANK_0], &prompt), SPEC_OK);
     assert_int_equal(rig_fill(&rigs[RANK_1], &prompt), SPEC_OK);
-    for (uint32_t i = 0; i < SET; i++) {
+    for (uint32_t i = 0; i < SET; i++)
         askers[i] = (struct asker){.rig = &rigs[i], .prompt = &prompt, .is_over = &is_over};
-        assert_int_equal(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
-    }
+    const struct threads threads = threads_begin(ask, askers, sizeof(askers[0]), SET);
     for (uint32_t i = 0; i < 40; i++) {
         measured_now(rigs[0].conn, i % 2 == 0 ? 1 : 8);
         rig_pass_ns(&rigs[0], 30 * MS);
@@ -575,11 +540,7 @@ static void lookups_go_on_while_what_is_known_changes(void **state)
         while (notes_of(&rigs[i]) < written) /* it comes, however late its turn is */
             rig_pass_ns(&rigs[i], 5 * MS);
     atomic_store(&is_over, 1);
-    for (uint32_t i = 0; i < SET; i++) {
-        void *wrong;
-        assert_int_equal(pthread_join(askers[i].thread, &wrong), 0);
-        assert_null(wrong);
-    }
+    threads_join(&threads);
     for (uint32_t i = 0; i < 8; i++) {
         measured_now(rigs[0].conn, i + 1);
         rig_pass_ns(&rigs[0], i * 8 * MS);
@@ -615,11 +576,9 @@ static void a_forked_child_writes_no_note(void **state)
     assert_true(sc_plugin_agreed_get(&rigs[0].conn->fill.agreed, &note));
     assert_true(note.next.token_ns == 3000.0);
     assert_int_equal(notes_of(&rigs[0]), 1);
-    struct sc_store_stats stats;
-    sc_store_stats(rigs[0].conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&rigs[0]);
     assert_int_equal(stats.corrupt_records, 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rigs[0]);
+    rig_end(&rigs[0], &prompt);
 }
 
 int main(void)

@@ -38,8 +38,7 @@ static void bytes_and_order_decide(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "");
-    rig_open(&rig);
+    rig_begin(&rig, false, "");
     char a[128], b[128], c[128];
     (void)snprintf(a, sizeof(a), "%s/a", rig.dir);
     (void)snprintf(b, sizeof(b), "%s/b", rig.dir);
@@ -64,8 +63,7 @@ static void a_change_that_hides_is_seen(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "");
-    rig_open(&rig);
+    rig_begin(&rig, false, "");
     char path[128];
     (void)snprintf(path, sizeof(path), "%s/w", rig.dir);
     const struct timespec times[2] = {{1000000000, 0}, {1000000000, 0}};
@@ -114,8 +112,7 @@ static void what_was_kept_is_used_while_the_files_are_the_same(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "");
-    rig_open(&rig);
+    rig_begin(&rig, false, "");
     char path[160], text[4097], moved[128], two[128];
     cache_path(&rig, path);
     struct sc_hash hash = hash_of(&rig, 1, OLD_FILE, NULL);
@@ -145,8 +142,7 @@ static void the_cache_is_bounded(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "");
-    rig_open(&rig);
+    rig_begin(&rig, false, "");
     char path[160], text[8192], first[33], weights[1024] = SC_SOURCE_DIR;
     struct stat info;
     cache_path(&rig, path);
@@ -185,8 +181,7 @@ static void a_damaged_cache_is_made_anew(void **state)
         "{\"version\": 3, \"models\": {}}",
     };
     struct rig rig;
-    rig_init(&rig, false, "");
-    rig_open(&rig);
+    rig_begin(&rig, false, "");
     char path[160], text[4097], whole[4097], *large = calloc(1, 1u << 20);
     assert_non_null(large);
     cache_path(&rig, path);
@@ -226,8 +221,7 @@ static void what_is_no_file_is_an_error(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "");
-    rig_open(&rig);
+    rig_begin(&rig, false, "");
     char path[128];
     struct sc_hash hash = {1, 2};
     (void)snprintf(path, sizeof(path), "%s/pipe", rig.dir);

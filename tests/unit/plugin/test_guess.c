@@ -2,11 +2,10 @@
  * decide how much; hints are ranked whenever their sketch comes, and let go at any moment;
  * averages are learnt, written and come back. */
 #include "tests/unit/plugin/select_fixture.h"
+#include "tests/unit/threads.h"
 
 #include "plugin/choose/select.h"
 #include "plugin/lab/average.h"
-
-#include <pthread.h>
 
 #define MATCHED   260u
 #define WINDOW_NS 50000000u /* of compute, where there is any: all of a layer can be read in it */
@@ -217,8 +216,7 @@ static uint64_t right_after(uint32_t first, uint32_t second)
     uint64_t right = 0;
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
         right += atomic_load(&world.rig.conn->ahead.trusts[1].right_ppm[d]);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
     return right;
 }
 
@@ -249,8 +247,7 @@ static uint64_t right_scaled(float scale, float hint_scale)
     uint64_t right = 0;
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
         right += atomic_load(&world.rig.conn->ahead.trusts[1].right_ppm[d]);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
     return right;
 }
 
@@ -440,7 +437,6 @@ static void two_guesses_live_side_by_side_and_end_at_any_moment(void **state)
 struct worker {
     struct world *world;
     const struct tour *truth;
-    pthread_t thread;
 };
 
 static void *work(void *user)
@@ -464,20 +460,13 @@ static void threads_guess_side_by_side(void **state)
 {
     (void)state;
     struct world world = {.matched = MATCHED, .group = 2, .agree = 8};
-    rig_init(&world.rig, false, CONFIG("hint", 300000));
-    rig_shape(&world.rig, 4, 2, 16, SPEC_DTYPE_F16);
-    world.rig.query_group = 2;
-    world.prompt = rig_prompt(MATCHED + 2, 0, 0, MATCHED + FRESH_ROWS);
-    rig_open(&world.rig);
-    world_store(&world);
+    world_make(&world, false, CONFIG("hint", 300000), 4, 2, 16, MATCHED + 2);
+    world_open_stored(&world);
     struct tour truth = travel(&world, 0);
     struct worker workers[3];
-    for (uint32_t i = 0; i < 3; i++) {
-        workers[i] = (struct worker){.world = &world, .truth = &truth};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        workers[i] = (struct worker){.world = &world, .truth = &truth};
+    threads_run(work, workers, sizeof(workers[0]), 3);
     world_done(&world);
 }
 
@@ -502,18 +491,7 @@ static void wrong_hints_are_refused(void **state)
                      SPEC_E_INVALID);
     assert_int_equal(sc_plugin_prefetch_next(world.rig.conn, request, 3, &pass.q, NULL), SPEC_OK);
     pass_free(&pass);
-    rig_release(&world.rig, request);
-    world_done(&world);
-}
-
-static uint64_t averages(struct world *world, uint32_t layer, float *ret_scores)
-{
-    spec_request handle = look(world, 0);
-    struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
-    uint64_t known = sc_lab_averages_scores(world->rig.conn->lab.averages, request->ranges,
-                                            request->range_count, layer, true, ret_scores);
-    rig_release(&world->rig, handle);
-    return known;
+    world_leave(&world, request);
 }
 
 static void averages_survive_a_restart_and_choose_without_queries(void **state)
@@ -522,16 +500,14 @@ static void averages_survive_a_restart_and_choose_without_queries(void **state)
     struct world world;
     float before[MATCHED], after[MATCHED];
     world_open(&world, CONFIG("none", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
-    assert_int_equal(averages(&world, 2, before), 0);
+    assert_int_equal(world_averages(&world, 2, before), 0);
     struct tour truth = travel(&world, 0);
-    assert_int_equal(averages(&world, 2, before), MATCHED);
+    assert_int_equal(world_averages(&world, 2, before), MATCHED);
     rig_reopen(&world.rig);
-    assert_int_equal(averages(&world, 2, after), MATCHED);
+    assert_int_equal(world_averages(&world, 2, after), MATCHED);
     assert_memory_equal(before, after, sizeof(before));
     (void)travel(&world, 0);
-    struct spec_maintain_params maintain = {.struct_size = sizeof(maintain),
-                                            .flags = SPEC_MAINTAIN_CHECKPOINT};
-    assert_int_equal(sc_plugin_maintain(world.rig.conn, &maintain, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&world.rig, SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
     rig_background(&world.rig);
     world.rig.extra = "\"preset\": \"spi+range\"";
     rig_reopen(&world.rig);
@@ -573,9 +549,7 @@ static void trust_survives_a_restart(void **state)
     assert_int_equal(learnt(&world, 1), 3);
     for (uint32_t i = 0; i < 5 * SC_PLUGIN_DECILES; i++)
         assert_in_range(before[i], after[i], after[i] + 19);
-    struct spec_maintain_params maintain = {.struct_size = sizeof(maintain),
-                                            .flags = SPEC_MAINTAIN_CHECKPOINT};
-    assert_int_equal(sc_plugin_maintain(world.rig.conn, &maintain, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&world.rig, SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
     rig_background(&world.rig);
     rig_reopen(&world.rig);
     assert_int_equal(learnt(&world, 4), learnt_all);
@@ -638,8 +612,7 @@ static void a_hint_is_ranked_beside_a_scoring(void **state)
     assert_int_equal(open->guesses[1].layer, 1);
     assert_int_equal(open->guesses[1].count, 65);
     sc_plugin_scratch_put(scores);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* The log does not take them once: a later turn writes them, though no request comes any more. */
@@ -658,14 +631,14 @@ static void averages_that_the_log_refused_are_written_by_a_later_turn(void **sta
          turn++)
         rig_pass_ns(&world.rig, 25000000);
     assert_false(sc_lab_averages_refused(world.rig.conn->lab.averages));
-    assert_int_equal(averages(&world, 2, before), MATCHED);
+    assert_int_equal(world_averages(&world, 2, before), MATCHED);
     struct sc_io_sim_disk *disk = NULL; /* as a crash leaves it: close would write them */
     assert_int_equal(sc_io_sim_disk_copy(world.rig.disk, &disk, NULL), SPEC_OK);
     rig_close(&world.rig);
     sc_io_sim_disk_close(world.rig.disk);
     world.rig.disk = disk;
     rig_open(&world.rig);
-    assert_int_equal(averages(&world, 2, after), MATCHED);
+    assert_int_equal(world_averages(&world, 2, after), MATCHED);
     assert_memory_equal(before, after, sizeof(before));
     world_done(&world);
 }

@@ -1,7 +1,6 @@
 /* Hints of a lookup: what is to be retained stays, what has a low priority goes first. */
 #include "tests/unit/plugin/plugin_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define SMALL                                                                                      \
     "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"chunk_tokens\": 16, "                \
@@ -11,9 +10,7 @@
 /* Rows of 1 KiB, two layers. */
 static void open_small(struct rig *rig, bool is_sim)
 {
-    rig_init(rig, is_sim, SMALL);
-    rig_shape(rig, 2, 2, 64, SPEC_DTYPE_F32);
-    rig_open(rig);
+    rig_begin_shape(rig, is_sim, SMALL, 2, 2, 64, SPEC_DTYPE_F32);
 }
 
 static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt *prompt,
@@ -25,8 +22,7 @@ static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt 
                                         .max_tokens = prompt->count,
                                         .retain_s = retain_s,
                                         .priority = priority};
-    struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup_as(rig, &params);
     return result;
 }
 
@@ -163,8 +159,7 @@ static void hints_are_checked(void **state)
     params.priority = 77;
     assert_int_equal(sc_plugin_lookup(rig.conn, &params, &result, NULL), SPEC_OK);
     rig_release(&rig, result.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 struct caller {
@@ -189,14 +184,10 @@ static void several_threads_hint_beside_evictions(void **state)
     (void)state;
     struct rig rig;
     open_small(&rig, false);
-    pthread_t threads[4];
     struct caller callers[4];
-    for (uint64_t i = 0; i < 4; i++) {
-        callers[i] = (struct caller){&rig, 10 * i};
-        assert_int_equal(pthread_create(&threads[i], NULL, fill_many, &callers[i]), 0);
-    }
     for (uint64_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        callers[i] = (struct caller){&rig, 10 * i};
+    threads_run(fill_many, callers, sizeof(callers[0]), 4);
     rig_settle(&rig);
     rig_background(&rig);
     rig_check_index(&rig);

@@ -14,8 +14,7 @@
 
 static uint64_t bytes_read(const struct world *world)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&world->rig);
     return stats.read_bytes;
 }
 
@@ -254,12 +253,10 @@ static void tags_of_memory_cost_nothing_of_the_disk(void **state)
                               sc_plugin_request_find(world->rig.conn, request)->ranges[1].piece, 0);
             shot_make(&shot, world, request, 0, 0, 300000);
             assert_int_equal(fire(world, &shot), turn % 2 == 1 ? SPEC_E_CORRUPT : SPEC_OK);
-            shot_free(&shot);
-            rig_release(&world->rig, request);
+            shot_release(&shot, world, request);
             rig_background(&world->rig);
         }
-        struct spec_lookup_result result;
-        assert_int_equal(rig_peek(&world->rig, &world->prompt, 0, &result), SPEC_OK);
+        struct spec_lookup_result result = rig_peeked(&world->rig, &world->prompt, 0);
         assert_int_equal(result.matched_tokens, 64);
         pair_done(&pair);
     }

@@ -18,8 +18,7 @@ static const char *const EXTRA[] = {
 
 static uint64_t bytes_read(const struct rig *rig)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(rig);
     return stats.read_bytes;
 }
 
@@ -29,10 +28,7 @@ static void load(struct rig *rig, const struct prompt *prompt, uint32_t layer,
 {
     struct spec_lookup_result result = rig_lookup(rig, prompt);
     struct area area = rig_area(rig, result.matched_tokens + 1);
-    struct spec_important item = {.struct_size = sizeof(item),
-                                  .request = result.request,
-                                  .layer = layer,
-                                  .destination = &area.memory};
+    struct spec_important item = rig_item(result.request, layer, &area.memory);
     assert_int_equal(sc_plugin_get_important(rig->conn, &item, 1, NULL), SPEC_OK);
     assert_true(rig_area_is_right(rig, &area, prompt, 0, result.matched_tokens, layer));
     for (uint32_t t = 0; t < SPEC_TIERS; t++)
@@ -49,9 +45,7 @@ static void a_second_load_is_of_the_host(void **state)
         struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
         spec_status status;
         uint64_t rows[SPEC_TIERS];
-        rig_init(&rig, true, EXTRA[i]);
-        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, EXTRA[i], 5, 3, 10, SPEC_DTYPE_F16);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
         uint64_t before = bytes_read(&rig);
@@ -66,8 +60,7 @@ static void a_second_load_is_of_the_host(void **state)
         assert_int_equal(rows[SPEC_TIER_DISK], COUNT);
         load(&rig, &prompt, 2, rows);
         assert_int_equal(rows[SPEC_TIER_HOST], COUNT);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -80,18 +73,14 @@ static void tiers_are_mixed_in_a_load(void **state)
         struct prompt first = rig_prompt(5, 128, 0, 128), longer = rig_prompt(5, 128, 9, COUNT);
         spec_status status;
         uint64_t rows[SPEC_TIERS];
-        rig_init(&rig, true, EXTRA[i]);
-        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, EXTRA[i], 5, 3, 10, SPEC_DTYPE_F16);
         assert_int_equal(rig_fill(&rig, &first), SPEC_OK);
         assert_int_equal(rig_fill(&rig, &longer), SPEC_OK);
         assert_int_equal(rig_read(&rig, &first, &status), 128);
         load(&rig, &longer, 1, rows);
         assert_int_equal(rows[SPEC_TIER_HOST], 128);
         assert_int_equal(rows[SPEC_TIER_DISK], COUNT - 128);
-        rig_prompt_free(&first);
-        rig_prompt_free(&longer);
-        rig_done(&rig);
+        rig_end(&rig, &first, &longer);
     }
 }
 
@@ -103,9 +92,7 @@ static void a_reset_ends_what_is_kept(void **state)
     struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
     spec_status status;
     uint64_t rows[SPEC_TIERS];
-    rig_init(&rig, true, EXTRA[0]);
-    rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, EXTRA[0], 5, 3, 10, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
     assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
@@ -115,8 +102,7 @@ static void a_reset_ends_what_is_kept(void **state)
     assert_int_equal(rows[SPEC_TIER_DISK], COUNT);
     load(&rig, &prompt, 0, rows);
     assert_int_equal(rows[SPEC_TIER_HOST], COUNT);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A bit of every slab of a layer; returns how many slabs there are. */
@@ -147,9 +133,7 @@ static void rot_in_memory_costs_nothing_of_the_disk(void **state)
         struct rig rig;
         struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
         spec_status status = SPEC_OK;
-        rig_init(&rig, true, EXTRA[i]);
-        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, EXTRA[i], 5, 3, 10, SPEC_DTYPE_F16);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
         uint32_t slabs = memory_rots(&rig, 1);
@@ -159,8 +143,7 @@ static void rot_in_memory_costs_nothing_of_the_disk(void **state)
             assert_int_equal(status, SPEC_E_CORRUPT);
         }
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -185,9 +168,7 @@ static void lookup_says_where_rows_lie(void **state)
         struct prompt first = rig_prompt(5, 128, 0, 128), longer = rig_prompt(5, 128, 9, COUNT);
         spec_status status;
         uint64_t rows[SPEC_TIERS];
-        rig_init(&rig, true, EXTRA[i]);
-        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, EXTRA[i], 5, 3, 10, SPEC_DTYPE_F16);
         assert_int_equal(rig_fill(&rig, &first), SPEC_OK);
         assert_int_equal(rig_fill(&rig, &longer), SPEC_OK);
         (void)tiers_of(&rig, &longer, rows);
@@ -206,9 +187,7 @@ static void lookup_says_where_rows_lie(void **state)
         rig_reopen(&rig);
         (void)tiers_of(&rig, &longer, rows);
         assert_int_equal(rows[SPEC_TIER_HOST], 0);
-        rig_prompt_free(&first);
-        rig_prompt_free(&longer);
-        rig_done(&rig);
+        rig_end(&rig, &first, &longer);
     }
 }
 
@@ -219,9 +198,8 @@ static void lookup_follows_evictions(void **state)
     struct rig rig;
     struct prompt prompts[3];
     uint64_t rows[SPEC_TIERS], loaded[SPEC_TIERS], hosted = 0, evicted = 0;
-    rig_init(&rig, true, "\"host_bytes\": \"64KiB\", \"chunk_tokens\": 16");
-    rig_shape(&rig, 2, 3, 10, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "\"host_bytes\": \"64KiB\", \"chunk_tokens\": 16", 2, 3, 10,
+                    SPEC_DTYPE_F16);
     for (uint64_t p = 0; p < 3; p++) {
         prompts[p] = rig_prompt(50 + p, 0, 0, 96);
         assert_int_equal(rig_fill(&rig, &prompts[p]), SPEC_OK);
@@ -237,13 +215,11 @@ static void lookup_follows_evictions(void **state)
         assert_in_range(loaded[SPEC_TIER_HOST], 0, said);
         hosted += said;
     }
-    struct sc_store_stats stats;
-    sc_store_stats(rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&rig);
     evicted = stats.host_evictions;
     assert_true(hosted > 0 && evicted > 0);
     assert_in_range(stats.host_bytes_used, 1, stats.host_bytes_max);
-    for (uint64_t p = 0; p < 3; p++)
-        rig_prompt_free(&prompts[p]);
+    rig_prompts_free_all(prompts, 3);
     rig_done(&rig);
 }
 
@@ -255,9 +231,7 @@ static void a_reset_empties_memory(void **state)
     struct prompt prompt = rig_prompt(5, 0, 0, COUNT);
     struct sc_store_stats stats;
     spec_status status;
-    rig_init(&rig, true, EXTRA[0]);
-    rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, EXTRA[0], 5, 3, 10, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
     sc_store_stats(rig.conn->store, &stats);
@@ -266,8 +240,7 @@ static void a_reset_empties_memory(void **state)
     rig_background(&rig);
     sc_store_stats(rig.conn->store, &stats);
     assert_int_equal(stats.host_bytes_used, 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* An eighth of the memory, shared by the ranks of a set; where it cannot be had there is none, and
@@ -312,9 +285,7 @@ static void the_next_turn_of_a_conversation_reads_nothing(void **state)
         char extra[256];
         spec_status status;
         (void)snprintf(extra, sizeof(extra), "\"host_written\": \"yes\", %s", EXTRA[i]);
-        rig_init(&rig, true, extra);
-        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, extra, 5, 3, 10, SPEC_DTYPE_F16);
         for (uint64_t count = 64; count <= COUNT; count += 45) { /* turns begin inside chunks */
             struct prompt prompt = rig_prompt(5, COUNT, 0, count);
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
@@ -338,10 +309,7 @@ static void expect_told(struct rig *rig, const struct prompt *prompt, uint64_t h
     assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], disk * row_bytes);
     for (uint32_t l = 0; l < rig->layers; l++) {
         struct area area = rig_area(rig, prompt->count);
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = found.request,
-                                      .layer = l,
-                                      .destination = &area.memory};
+        struct spec_important item = rig_item(found.request, l, &area.memory);
         assert_int_equal(sc_plugin_get_important(rig->conn, &item, 1, NULL), SPEC_OK);
         for (uint32_t t = 0; t < SPEC_TIERS; t++)
             loaded[t] += item.tier_rows[t];
@@ -396,8 +364,7 @@ static void layers_with_windows_are_counted_apart(void **state)
     assert_int_equal(found.tier_bytes[SPEC_TIER_HOST],
                      (600 + 3 * 24) * (rig.conn->dims.row_bytes + sizeof(uint64_t)));
     rig_release(&rig, found.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

@@ -54,9 +54,7 @@ static void fill(struct rig *rig)
     static const char *const MADE[] = {"rank-0000-of-0001/mail", "rank-0000-of-0001/mail.lock"};
     assert_int_equal(open_with_weights(rig), SPEC_OK);
     struct prompt prompt = rig_prompt(1, 0, 0, 100);
-    struct spec_lookup_result result = rig_lookup(rig, &prompt);
-    assert_int_equal(rig_wait(rig, rig_store(rig, result.request, &prompt, 0, 100)), SPEC_OK);
-    rig_release(rig, result.request);
+    rig_store_all(rig, &prompt, 100);
     rig_prompt_free(&prompt);
     rig_close(rig);
     assert_int_equal(open_with_weights(rig), SPEC_OK); /* there was no store to keep hashes in */

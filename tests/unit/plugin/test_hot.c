@@ -19,13 +19,6 @@ static void config_of(char *config, uint64_t bytes, const char *preset, const ch
                    preset, layout, hot_ppm, more);
 }
 
-static struct sc_store_stats stats_of(const struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->rig.conn->store, &stats);
-    return stats;
-}
-
 static uint64_t hot_rows(const struct world *world)
 {
     return atomic_load(&world->rig.conn->stats.hot_rows);
@@ -50,10 +43,10 @@ static void load_all(struct world *world, uint32_t ppm)
 
 static void wait_for_hot(struct world *world)
 {
-    for (uint32_t i = 0; i < 1000 && stats_of(world).hot_bytes == 0; i++)
+    for (uint32_t i = 0; i < 1000 && rig_store_stats(&world->rig).hot_bytes == 0; i++)
         rig_pass_ns(&world->rig, 1000000);
     wait_for_codes(world); /* whatever is built */
-    assert_true(stats_of(world).hot_bytes > 0);
+    assert_true(rig_store_stats(&world->rig).hot_bytes > 0);
 }
 
 static void blocks_come_with_the_second_request(void **state)
@@ -62,11 +55,10 @@ static void blocks_come_with_the_second_request(void **state)
     struct world world;
     char config[512];
     config_of(config, sizeof(config), "layered-even", "paired", "", 100000);
-    world_open(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     load_all(&world, 50000);
     rig_pass_ns(&world.rig, 1000000000);
-    assert_int_equal(stats_of(&world).hot_bytes, 0);
+    assert_int_equal(rig_store_stats(&world.rig).hot_bytes, 0);
     load_all(&world, 50000);
     wait_for_hot(&world);
     assert_int_equal(hot_rows(&world), 0);
@@ -76,7 +68,7 @@ static void blocks_come_with_the_second_request(void **state)
     load_all(&world, 50000); /* the same sets: all of them are in the block */
     assert_int_equal(hot_rows(&world) - first, 4 * 15);
     rig_reopen(&world.rig);
-    assert_true(stats_of(&world).hot_bytes > 0);
+    assert_true(rig_store_stats(&world.rig).hot_bytes > 0);
     load_all(&world, 50000);
     assert_true(hot_rows(&world) > 0);
     world_done(&world);
@@ -88,13 +80,12 @@ static void a_configuration_without_has_none(void **state)
     struct world world;
     char config[512];
     config_of(config, sizeof(config), "layered-even", "paired", "", 0);
-    world_open(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     for (uint32_t i = 0; i < 4; i++) {
         load_all(&world, 50000);
         rig_pass_ns(&world.rig, 1000000000);
     }
-    assert_int_equal(stats_of(&world).hot_bytes, 0);
+    assert_int_equal(rig_store_stats(&world.rig).hot_bytes, 0);
     assert_int_equal(hot_rows(&world), 0);
     world_done(&world);
 }
@@ -216,7 +207,7 @@ static void nothing_is_delivered_differently(void **state)
         print_message("%s, %s: %lu rows of hot blocks\n", CASES[i].preset, CASES[i].layout,
                       hot_rows(&twins.worlds[0]));
         assert_true(hot_rows(&twins.worlds[0]) > 0);
-        assert_int_equal(stats_of(&twins.worlds[0]).bad_hot, 0);
+        assert_int_equal(rig_store_stats(&twins.worlds[0].rig).bad_hot, 0);
         world_done(&twins.worlds[0]);
         world_done(&twins.worlds[1]);
     }
@@ -271,7 +262,7 @@ static void a_damaged_block_costs_nothing_but_reads(void **state)
                 block_damage(&twins.worlds[0]);
             }
         }
-        assert_int_equal(stats_of(&twins.worlds[0]).bad_hot, 1);
+        assert_int_equal(rig_store_stats(&twins.worlds[0].rig).bad_hot, 1);
         assert_int_equal(atomic_load(&twins.worlds[0].rig.conn->stats.corrupt_ranges), 0);
         world_done(&twins.worlds[0]);
         world_done(&twins.worlds[1]);
@@ -344,8 +335,7 @@ static void a_deadline_among_hot_rows_leaves_no_guess_behind(void **state)
                   ", \"prefetch\": {\"predictor\": \"static\"}, "
                   "\"sim\": {\"bytes_per_s\": 5000000000, \"ops_per_s\": 20000}",
                   150000);
-        world_open(&world, config, 2, 1, 64, SPEC_DTYPE_F32, 300, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, config, 2, 1, 64, SPEC_DTYPE_F32, 300, 3);
         for (uint32_t round = 0; round < 3; round++)
             (void)load_late(&world, 0);
         wait_for_hot(&world);
@@ -369,8 +359,7 @@ static void no_memory_for_blocks_is_no_open_or_no_block(void **state)
     char config[512];
     config_of(config, sizeof(config), "layered-even", "split", ", \"host_bytes\": \"4MiB\"",
               100000);
-    world_open(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     rig_close(&world.rig);
     spec_status status = SPEC_E_NO_MEMORY;
     for (int64_t n = 0; status != SPEC_OK; n++) {
@@ -388,7 +377,7 @@ static void no_memory_for_blocks_is_no_open_or_no_block(void **state)
         load_all(&world, 50000);
         rig_pass_ns(&world.rig, 2000000000);
         wait_for_codes(&world);
-        built = stats_of(&world).hot_bytes;
+        built = rig_store_stats(&world.rig).hot_bytes;
         atomic_store(&world.rig.memory.countdown, -1);
         load_all(&world, 50000);
         if (built > 0)

@@ -28,9 +28,8 @@ static void rows_are_exact_where_bits_say_and_decoded_elsewhere(void **state)
             "\"preset\": \"layered-even\", \"store\": {\"layout\": \"%s\"}, \"layered\": "
             "{\"bits_k\": %u, \"bits_v\": %u}",
             CASES[i].layout, CASES[i].bits_k, CASES[i].bits_v);
-        world_open(&world, extra, CASES[i].heads, CASES[i].group, CASES[i].head_size,
-                   CASES[i].dtype, CASES[i].matched, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, extra, CASES[i].heads, CASES[i].group, CASES[i].head_size,
+                         CASES[i].dtype, CASES[i].matched, 3);
         for (uint64_t from = 0; from < 12; from += 11) {
             spec_request request = look(&world, from);
             for (uint32_t layer = 0; layer < 4; layer++) {
@@ -67,8 +66,7 @@ static void lookup_begins_the_first_codes(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     rig_pass_ns(&world.rig, 1000000000);
     for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD; layer++) {
@@ -80,8 +78,7 @@ static void lookup_begins_the_first_codes(void **state)
         assert_rows(&world, &shot, 0, 4, 2);
         shot_free(&shot);
     }
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* exact_ppm 10^6: bit-identical, and no codes are read. */
@@ -89,8 +86,7 @@ static void all_exact_is_the_whole_load(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 1, 0, 1000000);
@@ -100,9 +96,7 @@ static void all_exact_is_the_whole_load(void **state)
     assert_rows(&world, &shot, 0, 4, 2);
     assert_int_equal(shot.item.provenance.kind, SPEC_PROVENANCE_EXACT);
     assert_int_equal(shot.item.wanted_bytes, 200 * (2 * rig_part_bytes(&world.rig) + 8));
-    shot_free(&shot);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    shot_end(&shot, &world, request);
 }
 
 /* Time or bytes run out: what is there is exact, the rest coarse, and the item says so. */
@@ -110,9 +104,9 @@ static void an_item_that_ends_early_says_so(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"none\"}", 2,
-               2, 16, SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world,
+                     "\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"none\"}", 2, 2,
+                     16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 0, 0, 250000);
@@ -131,8 +125,7 @@ static void an_item_that_ends_early_says_so(void **state)
     assert_true(set_is_the_best(&world, &shot, 0, 4));
     shot_free(&shot);
     assert_int_equal(atomic_load(&world.rig.conn->stats.partial_layers), 2);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* Rows whose codes are not there yet are exact, and more than were asked for. */
@@ -140,9 +133,8 @@ static void rows_without_codes_are_exact(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered-even\", \"layered\": {\"codes\": \"no\"}", 2, 2, 16,
-               SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, "\"preset\": \"layered-even\", \"layered\": {\"codes\": \"no\"}", 2, 2,
+                     16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 0, 0, 50000);
@@ -150,9 +142,7 @@ static void rows_without_codes_are_exact(void **state)
     assert_int_equal(shot.item.exact_rows, 200);
     assert_rows(&world, &shot, 0, 4, 2);
     assert_int_equal(shot.item.provenance.kind, SPEC_PROVENANCE_EXACT);
-    shot_free(&shot);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    shot_end(&shot, &world, request);
 }
 
 static void reopen_as(struct world *world, const char *extra)
@@ -180,8 +170,7 @@ static uint64_t deliver(struct world *world, uint32_t bits_k, uint32_t bits_v)
         assert_int_equal(shot.item.provenance.bits_k, bits_k);
         assert_int_equal(shot.item.provenance.bits_v, bits_v);
     }
-    shot_free(&shot);
-    rig_release(&world->rig, request);
+    shot_release(&shot, world, request);
     return exact;
 }
 
@@ -199,8 +188,7 @@ static void what_was_stored_before_gets_codes(void **state)
     wait_for_codes(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 0);
-    struct sc_store_stats stats;
-    sc_store_stats(world.rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&world.rig);
     assert_int_equal(stats.built_pieces, 0);
     world_done(&world);
 }
@@ -217,9 +205,7 @@ static void what_was_passed_over_gets_codes_from_maintain(void **state)
     assert_int_equal(atomic_load(&world.rig.conn->fault.fired[SC_FAULT_READ]), 1);
     assert_int_equal(deliver(&world, 4, 2), 200);
     assert_int_equal(forced_rows(&world), 200);
-    struct spec_maintain_params params = {.struct_size = sizeof(params),
-                                          .flags = SPEC_MAINTAIN_BUILD};
-    assert_int_equal(sc_plugin_maintain(world.rig.conn, &params, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&world.rig, SPEC_MAINTAIN_BUILD), SPEC_OK);
     wait_for_codes(&world);
     assert_int_equal(deliver(&world, 4, 2), 10);
     assert_int_equal(forced_rows(&world), 200);
@@ -231,11 +217,11 @@ static void static_sets_begin_at_the_front(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world,
-               "\"preset\": \"layered-even\", \"select\": {\"identify\": \"static\"}, \"layered\": "
-               "{\"keep_last\": 3}, \"prefetch\": {\"predictor\": \"none\"}",
-               2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(
+        &world,
+        "\"preset\": \"layered-even\", \"select\": {\"identify\": \"static\"}, \"layered\": "
+        "{\"keep_last\": 3}, \"prefetch\": {\"predictor\": \"none\"}",
+        2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     struct shot shot;
     shot_make(&shot, &world, request, 0, 0, 50000);
@@ -247,9 +233,7 @@ static void static_sets_begin_at_the_front(void **state)
     for (uint64_t row = 0; row < 200; row++)
         assert_int_equal(is_exact(&shot, row), row < 7 || row >= 197);
     assert_rows(&world, &shot, 0, 4, 2);
-    shot_free(&shot);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    shot_end(&shot, &world, request);
 }
 
 /* What a pass stores on coarse rows is lossy, and lookups say so. */
@@ -257,10 +241,8 @@ static void what_is_stored_on_coarse_rows_is_lossy(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
-    wait_for_codes(&world);
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, RIG_MAX, &result), SPEC_OK);
+    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
+    struct spec_lookup_result result = rig_lookup(&world.rig, &world.prompt);
     assert_int_equal(result.provenance.kind, SPEC_PROVENANCE_EXACT);
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < 4; layer++) {
@@ -283,17 +265,6 @@ static void what_is_stored_on_coarse_rows_is_lossy(void **state)
     "\"preset\": \"layered-even\", \"select\": {\"identify\": \"static\"}, \"prefetch\": "         \
     "{\"predictor\": "                                                                             \
     "\"static\"}"
-
-/* The averages of a layer of the whole match; returns how many rows have some. */
-static uint64_t averages(struct world *world, uint32_t layer, float *ret_scores)
-{
-    spec_request handle = look(world, 0);
-    struct sc_plugin_request *request = sc_plugin_request_find(world->rig.conn, handle);
-    uint64_t known = sc_lab_averages_scores(world->rig.conn->lab.averages, request->ranges,
-                                            request->range_count, layer, true, ret_scores);
-    rig_release(&world->rig, handle);
-    return known;
-}
 
 /* All layers by their queries, a tenth exact; the shots are the caller's. */
 static void teach(struct world *world, struct shot *ret_shots)
@@ -351,14 +322,14 @@ static void scores_teach_what_is_exact_without_queries(void **state)
                        LAYOUTS[way]);
         (void)snprintf(without, sizeof(without), STATIC ", \"store\": {\"layout\": \"%s\"}",
                        LAYOUTS[way]);
-        world_open(&world, layered, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, layered, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         teach(&world, taught);
-        assert_int_equal(averages(&world, 2, before), 200);
+        assert_int_equal(world_averages(&world, 2, before), 200);
         reopen_as(&world, without);
         assert_taught(&world, taught, false);
         reopen_as(&world, layered);
-        assert_int_equal(averages(&world, 2, after), 200); /* who was taught teaches nothing */
+        assert_int_equal(world_averages(&world, 2, after),
+                         200); /* who was taught teaches nothing */
         assert_memory_equal(before, after, sizeof(before));
         assert_int_equal(sc_store_checkpoint(world.rig.conn->store, NULL), SPEC_OK);
         reopen_as(&world, without);
@@ -384,8 +355,7 @@ static void choose(struct world *world, bool is_other)
         assert_int_equal(refine(world, &shot, ticket, 200000), SPEC_OK);
         assert_int_equal(refine(world, &shot, ticket, 1000000), SPEC_OK);
     }
-    shot_free(&shot);
-    rig_release(&world->rig, request);
+    shot_release(&shot, world, request);
 }
 
 /* The ninth choice counts an eighth, so one that counted twice would show; and what was submitted
@@ -398,11 +368,10 @@ static void a_choice_counts_once(void **state)
     for (uint32_t way = 0; way < 3; way++) { /* one; the other; eight of the other, then one */
         if (way > 0)
             world_done(&world);
-        world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         for (uint32_t i = way == 2 ? 9 : 1; i-- > 0;)
             choose(&world, way == 1 || i > 0);
-        assert_int_equal(averages(&world, 1, is[way]), 200);
+        assert_int_equal(world_averages(&world, 1, is[way]), 200);
     }
     for (uint64_t row = 0; row < 200; row++) {
         float expected = is[1][row] + (is[0][row] - is[1][row]) / 8;
@@ -416,7 +385,7 @@ static void a_choice_counts_once(void **state)
     rig_release(&world.rig, request);
     assert_int_equal(sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_E_STALE);
     shot_free(&shot);
-    assert_int_equal(averages(&world, 1, ended), 200);
+    assert_int_equal(world_averages(&world, 1, ended), 200);
     assert_memory_equal(is[2], ended, sizeof(ended));
     world_done(&world);
 }
@@ -431,12 +400,8 @@ static void store_more(struct world *world, uint64_t end)
     assert_int_equal(result.matched_tokens, world->matched);
     for (uint32_t layer = 0; layer < rig->layers; layer++) {
         struct area area = world_area(world, world->matched, end - world->matched, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .first_token = world->matched,
-                                           .token_count = end - world->matched,
-                                           .memory = &area.memory};
+        struct spec_store_params params = rig_store_params(result.request, layer, world->matched,
+                                                           end - world->matched, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
     }
@@ -450,14 +415,11 @@ static void store_more(struct world *world, uint64_t end)
 static void rows_without_codes_keep_their_averages(void **state)
 {
     (void)state;
-    struct world world = {.matched = 128, .group = 2, .agree = 3};
+    struct world world = {.matched = 200, .group = 2, .agree = 3};
     float sums[200], before[200], after[200], moved = 0;
-    rig_init(&world.rig, true, "\"preset\": \"layered-even\"");
-    rig_shape(&world.rig, 4, 2, 16, SPEC_DTYPE_F16);
-    world.rig.query_group = 2;
-    world.prompt = rig_prompt(9, 0, 0, 200 + FRESH_ROWS);
-    rig_open(&world.rig);
-    world_store(&world);
+    world_make(&world, true, "\"preset\": \"layered-even\"", 4, 2, 16, 9);
+    world.matched = 128;
+    world_open_stored(&world);
     wait_for_codes(&world);
     reopen_as(&world, "\"preset\": \"layered-even\", \"layered\": {\"codes\": \"no\"}");
     store_more(&world, 200);
@@ -470,16 +432,15 @@ static void rows_without_codes_keep_their_averages(void **state)
                                                        .range_count = request->range_count,
                                                        .layer = 1,
                                                        .sums = sums});
-    assert_int_equal(averages(&world, 1, before), 200);
+    assert_int_equal(world_averages(&world, 1, before), 200);
     struct shot shot;
     shot_make(&shot, &world, handle, 1, 0, 500000);
     assert_int_equal(fire(&world, &shot), SPEC_OK);
     assert_int_equal(shot.item.exact_rows, 100);
     assert_int_equal(forced_rows(&world), 72);
     assert_rows(&world, &shot, 0, 4, 2);
-    shot_free(&shot);
-    rig_release(&world.rig, handle);
-    assert_int_equal(averages(&world, 1, after), 200);
+    shot_release(&shot, &world, handle);
+    assert_int_equal(world_averages(&world, 1, after), 200);
     for (uint64_t row = 0; row < 128; row++)
         moved += after[row];
     assert_true(fabsf(moved - (128 / 200.0f + 1) / 2) < 1e-2f);

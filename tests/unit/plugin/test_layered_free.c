@@ -403,6 +403,13 @@ static void world_begin(struct world *world, const struct shape *shape, const ch
     wait_for_codes(world);
 }
 
+static void world_begin_text(struct world *world, const struct shape *shape, const char *widths,
+                             const char *more, char text[512])
+{
+    text_make(shape, widths, more, text);
+    world_begin(world, shape, text);
+}
+
 static void reopen_as(struct world *world, const char *text)
 {
     rig_close(&world->rig);
@@ -457,8 +464,7 @@ static void layer_check(struct world *world, const struct shape *shape, uint32_t
     assert_int_equal(shot.item.provenance.kind, SPEC_PROVENANCE_LOSSY);
     assert_int_equal(shot.item.provenance.bits_k, told[0].bits_k);
     assert_int_equal(shot.item.provenance.bits_v, told[0].bits_v);
-    shot_free(&shot);
-    rig_release(&world->rig, request);
+    shot_release(&shot, world, request);
 }
 
 static struct seen all_check(struct world *world, const struct shape *shape)
@@ -509,8 +515,7 @@ static void rows_are_exact_or_what_their_table_says(void **state)
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
         struct world world;
         char text[512];
-        text_make(&SHAPES[i], "free", "", text);
-        world_begin(&world, &SHAPES[i], text);
+        world_begin_text(&world, &SHAPES[i], "free", "", text);
         struct seen seen = all_check(&world, &SHAPES[i]);
         if (SHAPES[i].quarters_k != 32 && SHAPES[i].head_size > 8 && seen.uneven == 0)
             fail_msg("heads %u of %u: all widths are the same", SHAPES[i].heads,
@@ -540,8 +545,7 @@ static void what_cannot_be_of_free_widths_is_even(void **state)
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
         struct world world;
         char text[512];
-        text_make(&SHAPES[i], "free", "", text);
-        world_begin(&world, &SHAPES[i], text);
+        world_begin_text(&world, &SHAPES[i], "free", "", text);
         assert_int_equal(all_check(&world, &SHAPES[i]).uneven, 0);
         world_done(&world);
     }
@@ -672,10 +676,7 @@ static void codes_that_are_staged_are_the_disks(void **state)
     world_begin(&world, &BASE, text);
     reopen_as(&world, text);
     spec_request request = look(&world, 0);
-    spec_ticket ticket = 0;
-    struct spec_stage_params params = {.struct_size = sizeof(params), .request = request};
-    assert_int_equal(sc_plugin_stage(world.rig.conn, &params, &ticket, NULL), SPEC_OK);
-    assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
+    assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
     rig_release(&world.rig, request);
     assert_true(all_check(&world, &BASE).tiers[SPEC_TIER_HOST] > 0);
     world_done(&world);
@@ -689,8 +690,7 @@ static void blocks_of_more_than_an_operation_come_in_parts(void **state)
                           300, "paired", &HALF, K | TURNED | V, NULL};
     char text[512];
     struct world world;
-    text_make(&shape, "free", "", text);
-    world_begin(&world, &shape, text);
+    world_begin_text(&world, &shape, "free", "", text);
     (void)all_check(&world, &shape);
     world.rig.op = "64KiB";
     reopen_as(&world, text);
@@ -704,13 +704,11 @@ static void codes_alone_are_what_their_table_says(void **state)
     (void)state;
     char text[512];
     struct world world;
-    text_make(&BASE, "free", ", \"coarse_only\": \"yes\"", text);
-    world_begin(&world, &BASE, text);
+    world_begin_text(&world, &BASE, "free", ", \"coarse_only\": \"yes\"", text);
     sc_plugin_evict_ask(world.rig.conn, 1);
     rig_background(&world.rig);
     for (uint32_t opened = 0; opened < 2; opened++) {
-        struct sc_store_stats stats;
-        sc_store_stats(world.rig.conn->store, &stats);
+        struct sc_store_stats stats = rig_store_stats(&world.rig);
         assert_int_equal(stats.coarse_pieces, 5);
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             static struct told told[SLABS_MAX];
@@ -722,8 +720,7 @@ static void codes_alone_are_what_their_table_says(void **state)
             assert_int_equal(shot.item.provenance.held, SPEC_HELD_COARSE_ONLY);
             assert_int_equal(tables_read(&world, request, layer, told), 5);
             assert_all(&world, &BASE, told, &shot, 0, NULL);
-            shot_free(&shot);
-            rig_release(&world.rig, request);
+            shot_release(&shot, &world, request);
         }
         reopen_as(&world, text);
     }
@@ -749,8 +746,7 @@ static struct spec_important one_layer(struct world *world, const struct shape *
         assert_int_equal(tables_read(world, request, layer, told), slabs);
     assert_all(world, shape, told, &shot, 0, NULL);
     struct spec_important item = shot.item;
-    shot_free(&shot);
-    rig_release(&world->rig, request);
+    shot_release(&shot, world, request);
     return item;
 }
 
@@ -771,8 +767,7 @@ static void nothing_is_told_between_codes_and_what_they_lack(void **state)
     char text[512];
     struct world world;
     uint64_t looked = 0;
-    text_make(&PLANED, "free", "", text);
-    world_begin(&world, &PLANED, text);
+    world_begin_text(&world, &PLANED, "free", "", text);
     const struct sc_store *store = world.rig.conn->store;
     for (uint64_t id = 1; id < store->table.piece_next; id++) {
         const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
@@ -809,8 +804,7 @@ static void rows_that_are_gone_are_refined(void **state)
         char text[512];
         shape.layout = LAYOUTS[way % 2];
         shape.planes = EXACT[way / 2];
-        text_make(&shape, "free", ", \"coarse_only\": \"yes\"", text);
-        world_begin(&world, &shape, text);
+        world_begin_text(&world, &shape, "free", ", \"coarse_only\": \"yes\"", text);
         become_coarse(&world);
         for (uint32_t opened = 0; opened < 2; opened++, reopen_as(&world, text))
             for (uint32_t layer = 0; layer < LAYERS; layer++) {
@@ -859,21 +853,6 @@ static void planes_damage(const struct world *world, uint32_t layer, uint64_t ma
     planes_damage_of(world, layer, mask, 0, UINT64_MAX);
 }
 
-/* Of the layer, before its queries. */
-static spec_ticket fire_ahead(struct world *world, struct shot *shot, spec_request request,
-                              uint32_t layer)
-{
-    spec_ticket ticket;
-    shot_make(shot, world, request, layer, 0, 100000);
-    shot->item.flags = SPEC_ITEM_AHEAD;
-    shot->item.queries = NULL;
-    shot->item.new_keys = NULL;
-    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
-    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
-    assert_int_equal(shot->item.refined_rows, 0);
-    return ticket;
-}
-
 /* As aim, by the queries, also if a set was chosen before. */
 static void aim_by_queries(struct shot *shot, spec_ticket ticket, uint32_t ppm, uint32_t flags)
 {
@@ -885,8 +864,7 @@ static void aim_by_queries(struct shot *shot, spec_ticket ticket, uint32_t ppm, 
 
 static uint64_t corrupt_rows(const struct world *world)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(world->rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&world->rig);
     return stats.corrupt_rows;
 }
 
@@ -905,8 +883,8 @@ static void one_bad_row_fails_alone(void **state)
         uint64_t bad = 0;
         struct shape shape = PLANED;
         shape.layout = way < 4 ? "paired" : "split";
-        text_make(&shape, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
-        world_begin(&world, &shape, text);
+        world_begin_text(&world, &shape, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "",
+                         text);
         if (is_coarse)
             become_coarse(&world);
         spec_request request = look(&world, 0);
@@ -918,7 +896,7 @@ static void one_bad_row_fails_alone(void **state)
         shot_free(&shot);
         planes_damage_of(&world, 1, UINT64_MAX, bad, bad + 1);
         if (is_ahead) {
-            ticket = fire_ahead(&world, &shot, request, 1);
+            ticket = fire_ahead(&world, &shot, request, 1, 100000);
             aim_by_queries(&shot, ticket, 100000, 0);
         } else {
             ticket = fire_first(&world, &shot, request, 1, 100000, 0);
@@ -934,8 +912,7 @@ static void one_bad_row_fails_alone(void **state)
             assert_all(&world, &shape, told, &shot, 0, NULL);
             aim_by_queries(&shot, ticket, 100000, SPEC_ITEM_RESCORE);
         }
-        shot_free(&shot);
-        rig_release(&world.rig, request);
+        shot_release(&shot, &world, request);
         for (uint32_t layer = 0; layer < LAYERS; layer++) { /* of another */
             struct spec_important item = one_layer(&world, &shape, layer, 100000);
             assert_true(layer == 1 || item.refined_rows == 30);
@@ -958,8 +935,8 @@ static void missing_bits_that_are_damaged_refine_nothing(void **state)
         struct world world;
         char text[512];
         bool is_coarse = way >= 4;
-        text_make(&PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
-        world_begin(&world, &PLANED, text);
+        world_begin_text(&world, &PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "",
+                         text);
         planes_damage(&world, 1, MASKS[way % 4]);
         if (is_coarse)
             become_coarse(&world);
@@ -986,8 +963,7 @@ static void a_refused_call_leaves_refined_bits_alone(void **state)
     char text[512];
     struct world world;
     struct shot shots[2];
-    text_make(&PLANED, "free", "", text);
-    world_begin(&world, &PLANED, text);
+    world_begin_text(&world, &PLANED, "free", "", text);
     spec_request request = look(&world, 0);
     for (uint32_t i = 0; i < 2; i++)
         shot_make(&shots[i], &world, request, i, 0, 100000);
@@ -999,8 +975,7 @@ static void a_refused_call_leaves_refined_bits_alone(void **state)
         assert_int_equal(shots[0].refined[w], 0xa5a5a5a5a5a5a5a5);
     shot_free(&shots[0]);
     shot_free(&shots[1]);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* What is refined plainly comes exactly; the others stay refined, and are told of. */
@@ -1010,8 +985,7 @@ static void refined_rows_become_exact(void **state)
     static struct told told[SLABS_MAX];
     char text[512];
     struct world world;
-    text_make(&PLANED, "free", "", text);
-    world_begin(&world, &PLANED, text);
+    world_begin_text(&world, &PLANED, "free", "", text);
     for (uint32_t way = 0; way < 4; way++) {
         static const uint32_t PPM[] = {100000, 1000000, 0, 20000}, EXACT[] = {30, 300, 0, 6};
         struct shot shot;
@@ -1030,8 +1004,7 @@ static void refined_rows_become_exact(void **state)
         for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
             assert_int_equal((shot.exact[w] | shot.refined[w]) & first[w], first[w]);
         assert_all(&world, &PLANED, told, &shot, 0, NULL);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
+        shot_release(&shot, &world, request);
     }
     world_done(&world);
 }
@@ -1045,8 +1018,7 @@ static void guesses_of_missing_bits_are_right(void **state)
     char text[512];
     struct world world;
     uint64_t ahead = 0;
-    text_make(&PLANED, "free", "", text);
-    world_begin(&world, &PLANED, text);
+    world_begin_text(&world, &PLANED, "free", "", text);
     for (uint32_t round = 0; round < 8; round++) {
         spec_request request = look(&world, 0);
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
@@ -1119,8 +1091,7 @@ static void rows_that_are_gone_are_not_made_exact(void **state)
         rig_release(&world.rig, first);
         wait_for_codes(&world);
         world.matched += FRESH_ROWS;
-        struct spec_lookup_result found;
-        assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, RIG_MAX, &found), SPEC_OK);
+        struct spec_lookup_result found = rig_lookup(&world.rig, &world.prompt);
         const struct sc_plugin_request *request =
             sc_plugin_request_find(world.rig.conn, found.request);
         assert_int_equal(found.matched_tokens, world.matched);
@@ -1132,8 +1103,7 @@ static void rows_that_are_gone_are_not_made_exact(void **state)
         shot.item.flags = is_ahead ? SPEC_ITEM_AHEAD : 0;
         shot.select.given |= SPEC_SELECT_KEEP;
         shot.select.keep_first = 20;
-        assert_int_equal(sc_plugin_submit(world.rig.conn, &shot.item, 1, &ticket, NULL), SPEC_OK);
-        assert_int_equal(sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+        ticket = rig_submit_whole(&world.rig, &shot.item, 1);
         assert_true(shot.item.refined_rows >= 20);
         for (uint32_t round = 0; round < 2; round++) {
             aim(&shot, ticket, way < 3 ? 1000000 : 10000);
@@ -1151,8 +1121,7 @@ static void rows_that_are_gone_are_not_made_exact(void **state)
             for (uint64_t j = 0; j < world.matched - FRESH_ROWS; j++)
                 assert_false(is_exact(&shot, j));
         }
-        shot_free(&shot);
-        rig_release(&world.rig, found.request);
+        shot_release(&shot, &world, found.request);
         sc_store_stats(world.rig.conn->store, &stats);
         assert_int_equal(stats.coarse_pieces, 5);
         assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
@@ -1189,8 +1158,7 @@ static void expect_one_call(struct world *world, const struct shot *shot, uint32
                         sizeof(once.item.provenance));
     assert_memory_equal(shot->area.memory.k_base, once.area.memory.k_base, once.area.part_bytes);
     assert_memory_equal(shot->area.memory.v_base, once.area.memory.v_base, once.area.part_bytes);
-    shot_free(&once);
-    rig_release(&world->rig, request);
+    shot_release(&once, world, request);
 }
 
 /* What came ahead and is chosen now, and what is ranked anew, is refined by what codes lack, as in
@@ -1208,13 +1176,13 @@ static void what_is_chosen_later_is_refined(void **state)
         shape.layout = way % 2 == 0 ? "paired" : "split";
         shape.planes = way < 8 ? "planes" : "auto";
         bool refines = way < 8 || is_coarse; /* `auto`: rows of 96 bytes come exactly */
-        text_make(&shape, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
-        world_begin(&world, &shape, text);
+        world_begin_text(&world, &shape, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "",
+                         text);
         if (is_coarse)
             become_coarse(&world);
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 0, told), 5);
-        spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
+        spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
         assert_all(&world, &shape, told, &shot, 0, NULL);
         if (has_left)
             codes_leave(&world, request);
@@ -1251,8 +1219,7 @@ static void what_is_chosen_later_is_refined(void **state)
         assert_int_equal(shot.item.exact_rows, is_coarse ? 0 : 300);
         assert_int_equal(shot.item.refined_rows, is_coarse ? there : 0);
         assert_all(&world, &shape, told, &shot, 0, NULL);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
+        shot_release(&shot, &world, request);
         assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
         world_done(&world);
     }
@@ -1271,13 +1238,13 @@ static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
         char text[512];
         struct world world;
         struct shot shot;
-        text_make(&PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
-        world_begin(&world, &PLANED, text);
+        world_begin_text(&world, &PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "",
+                         text);
         if (is_coarse)
             become_coarse(&world);
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 0, told), 5);
-        spec_ticket ticket = fire_ahead(&world, &shot, request, 0), both;
+        spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
         if (has_left)
             codes_leave(&world, request);
         struct spec_select more = shot.select;
@@ -1286,13 +1253,10 @@ static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
         struct spec_important items[2] = {shot.item, shot.item};
         items[0].exact_bits = items[0].refined_bits = NULL;
         items[1].select = &more;
-        if (is_submitted) {
-            assert_int_equal(sc_plugin_submit(world.rig.conn, items, 2, &both, NULL), SPEC_OK);
-            assert_int_equal(sc_plugin_submit_wait(world.rig.conn, both, UINT64_MAX, NULL),
-                             SPEC_OK);
-        } else {
+        if (is_submitted)
+            (void)rig_submit_whole(&world.rig, items, 2);
+        else
             assert_int_equal(sc_plugin_get_important(world.rig.conn, items, 2, NULL), SPEC_OK);
-        }
         assert_int_equal(items[0].status, SPEC_OK);
         assert_int_equal(items[1].status, SPEC_OK);
         shot.item = items[1];
@@ -1300,11 +1264,9 @@ static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
         assert_int_equal(shot.item.exact_rows == 0, is_coarse);
         assert_all(&world, &PLANED, told, &shot, 0, NULL);
         assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
+        shot_release(&shot, &world, request);
         request = look(&world, 0); /* nothing was dropped for it */
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
 }
 
@@ -1344,13 +1306,13 @@ static void other_codes_refine_nothing(void **state)
         char text[512];
         struct world world;
         struct shot shot;
-        text_make(&PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
-        world_begin(&world, &PLANED, text);
+        world_begin_text(&world, &PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "",
+                         text);
         if (is_coarse)
             become_coarse(&world);
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 0, told), 5);
-        spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
+        spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
         if (has_left) /* they are read anew, and are those */
             codes_leave(&world, request);
         annexes_swap(&world, others);
@@ -1360,9 +1322,7 @@ static void other_codes_refine_nothing(void **state)
         assert_int_equal(shot.item.exact_rows, has_left || is_coarse ? 0 : 30);
         assert_all(&world, &PLANED, told, &shot, 0, NULL);
         annexes_swap(&world, others);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        shot_end(&shot, &world, request);
     }
 }
 
@@ -1387,7 +1347,7 @@ static void reads_that_fail_refine_what_they_can(void **state)
             spec_request request = look(&world, 0);
             assert_int_equal(tables_read(&world, request, 0, told), 5);
             spec_ticket ticket = is_again ? fire_first(&world, &shot, request, 0, 50000, 0)
-                                          : fire_ahead(&world, &shot, request, 0);
+                                          : fire_ahead(&world, &shot, request, 0, 100000);
             if (has_left)
                 codes_leave(&world, request);
             negate(&shot);
@@ -1405,9 +1365,7 @@ static void reads_that_fail_refine_what_they_can(void **state)
             failed += status != SPEC_OK;
             refined += fired ? shot.item.refined_rows : 0;
             exact += fired ? shot.item.exact_rows : 0;
-            shot_free(&shot);
-            rig_release(&world.rig, request);
-            world_done(&world);
+            shot_end(&shot, &world, request);
         }
     }
     print_message("%lu rows refined, %lu exact, %lu calls failed\n", refined, exact, failed);
@@ -1460,9 +1418,7 @@ static void reads_that_fail_leave_rows_right(void **state)
                 assert_true(fired && is_coarse); /* of codes alone it was the codes */
                 assert_true(status == SPEC_E_IO || status == SPEC_E_CORRUPT);
             }
-            shot_free(&shot);
-            rig_release(&world.rig, request);
-            world_done(&world);
+            shot_end(&shot, &world, request);
         }
     }
     print_message("%lu deliveries, %lu rows refined, %lu exact\n", delivered, refined, exact);
@@ -1521,11 +1477,8 @@ static void a_raw_slab_is_exact_beside_planes(void **state)
             uint8_t *base = part == 0 ? area.memory.k_base : area.memory.v_base;
             if (layer == 1)
                 memset(base + where, 0x7f, 2); /* NaN */
-            struct spec_store_params params = {.struct_size = sizeof(params),
-                                               .request = request,
-                                               .layer = layer,
-                                               .token_count = world.matched,
-                                               .memory = &area.memory};
+            struct spec_store_params params =
+                rig_store_params(request, layer, 0, world.matched, &area.memory);
             assert_int_equal(sc_plugin_store(world.rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
             rig_area_free(&area);
         }
@@ -1549,8 +1502,7 @@ static void a_raw_slab_is_exact_beside_planes(void **state)
             stored_row(&world, 130, 1, part, row);
             memcpy(at + where, row + 7 * 2, 2);
             assert_all(&world, &PLANED, told, &shot, 0, NULL);
-            shot_free(&shot);
-            rig_release(&world.rig, request);
+            shot_release(&shot, &world, request);
         }
         world_done(&world);
     }
@@ -1585,8 +1537,7 @@ static void orders_begin(struct orders *orders, char text[512])
     orders->shape.layout = draw(orders, 2) == 0 ? "paired" : "split";
     orders->shape.planes = EXACT[draw(orders, 4)];
     (void)snprintf(more, sizeof(more), ", \"coarse_only\": \"yes\"%s", MORE[draw(orders, 4)]);
-    text_make(&orders->shape, "free", more, text);
-    world_begin(world, &orders->shape, text);
+    world_begin_text(world, &orders->shape, "free", more, text);
     if (draw(orders, 4) > 0)
         become_coarse(world);
     spec_request request = look(world, 0);
@@ -1728,8 +1679,7 @@ static void a_chunk_of_two_passes_has_two_blocks(void **state)
     static struct told told[SLABS_MAX];
     static struct chunk chunk;
     shape.matched = 100;
-    text_make(&shape, "free", "", text);
-    world_begin(&world, &shape, text);
+    world_begin_text(&world, &shape, "free", "", text);
     spec_request request = look(&world, 0);
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < LAYERS; layer++)
@@ -1737,8 +1687,7 @@ static void a_chunk_of_two_passes_has_two_blocks(void **state)
     assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
     rig_release(&world.rig, request);
     wait_for_codes(&world);
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(&world.rig, &world.prompt, 0, RIG_MAX, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup(&world.rig, &world.prompt);
     assert_int_equal(result.matched_tokens, 100 + FRESH_ROWS);
     world.matched += FRESH_ROWS;
     shot_make(&shot, &world, result.request, 1, 0, 0);
@@ -1751,9 +1700,7 @@ static void a_chunk_of_two_passes_has_two_blocks(void **state)
     for (uint64_t i = 0; i < FRESH_ROWS; i++)
         assert_memory_equal((uint8_t *)shot.area.memory.k_base + (100 + i) * bytes, chunk.values[i],
                             bytes);
-    shot_free(&shot);
-    rig_release(&world.rig, result.request);
-    world_done(&world);
+    shot_end(&shot, &world, result.request);
 }
 
 int main(void)

@@ -1,13 +1,13 @@
 /* Loading: what is promised, what is delivered, and what happens when the disk does not keep it. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 static const char *const LAYOUTS[] = {"", "\"store\": {\"layout\": \"split\"}"};
 
 static void open_filled(struct rig *rig, bool is_sim, const char *extra,
                         const struct prompt *prompt)
 {
-    rig_init(rig, is_sim, extra);
-    rig_open(rig);
+    rig_begin(rig, is_sim, extra);
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
 }
 
@@ -30,8 +30,7 @@ static void matches_are_cut_as_asked(void **state)
                                                     .multiple_of = multiple};
                 uint64_t end = VALUES[m] == 0 ? 149 : VALUES[m];
                 end = multiple > 0 ? end - end % multiple : end;
-                struct spec_lookup_result result = {.struct_size = sizeof(result)};
-                assert_int_equal(sc_plugin_lookup(rig.conn, &params, &result, NULL), SPEC_OK);
+                struct spec_lookup_result result = rig_lookup_as(&rig, &params);
                 bool hits = end > VALUES[f];
                 assert_int_equal(result.state, hits ? SPEC_LOOKUP_HIT : SPEC_LOOKUP_MISS);
                 assert_int_equal(result.matched_tokens, hits ? end : VALUES[f]);
@@ -41,8 +40,7 @@ static void matches_are_cut_as_asked(void **state)
                                      SPEC_OK);
                 rig_release(&rig, result.request);
             }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Prompts that part inside chunks: a request holds pieces of several passes. */
@@ -50,8 +48,7 @@ static void prompts_that_part_anywhere_share_what_they_share(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 64");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 64");
     for (uint32_t round = 0; round < 2; round++) {
         for (uint64_t i = 0; i < 60; i++) {
             struct prompt prompt = rig_prompt(1, (i * 37) % 300, i, 320);
@@ -177,10 +174,7 @@ static spec_status load_laid(struct rig *rig, spec_request request, const struct
                              uint32_t layer, uint64_t seed)
 {
     struct laid *laid = laid_make(rig, seed, true);
-    struct spec_important item = {.struct_size = sizeof(item),
-                                  .request = request,
-                                  .layer = layer,
-                                  .destination = &laid->memory};
+    struct spec_important item = rig_item(request, layer, &laid->memory);
     spec_status status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
     laid_fill(rig, laid, prompt, layer, laid->want);
     if (status == SPEC_OK)
@@ -197,11 +191,8 @@ static void store_laid(struct rig *rig, const struct prompt *prompt, uint64_t se
     for (uint32_t layer = 0; layer < rig->layers; layer++) {
         struct laid *laid = laid_make(rig, seed + layer, false);
         laid_fill(rig, laid, prompt, layer, laid->bytes);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .token_count = LARGE_ROWS,
-                                           .memory = &laid->memory};
+        struct spec_store_params params =
+            rig_store_params(result.request, layer, 0, LARGE_ROWS, &laid->memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         laid_free(laid);
     }
@@ -243,8 +234,7 @@ static void large_rows_come_and_go_in_every_layout(void **state)
                 assert_int_equal(load_laid(&rig, result.request, &prompt, layer, seed * 5 + way),
                                  SPEC_OK);
         rig_release(&rig, result.request);
-        rig_done(&rig);
-        rig_prompt_free(&prompt);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -256,9 +246,7 @@ static void a_bad_row_of_a_large_load_is_found(void **state)
     for (uint32_t i = 0; i < 2; i++)
         for (uint64_t row = 0; row < 3; row++) { /* of which two are wanted */
             struct rig rig;
-            rig_init(&rig, false, LAYOUTS[i]);
-            rig_shape(&rig, 2, 8, 64, SPEC_DTYPE_F16);
-            rig_open(&rig);
+            rig_begin_shape(&rig, false, LAYOUTS[i], 2, 8, 64, SPEC_DTYPE_F16);
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
             flip_at(&rig, 2000000 + row * 2 * rig_part_bytes(&rig)); /* layer 0 */
             struct spec_lookup_result result = rig_lookup(&rig, &prompt);
@@ -297,8 +285,7 @@ static void extra_keys_part_where_they_begin(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16");
     struct prompt prompt = rig_prompt(2, 0, 0, 120), image = rig_prompt(2, 0, 0, 120);
     for (uint64_t p = 70; p < image.count; p++)
         image.history[p] = rig_mix(image.history[p] ^ 99); /* its rows are others */
@@ -325,9 +312,7 @@ static void extra_keys_part_where_they_begin(void **state)
         rig_release(&rig, result.request);
         rig_reopen(&rig);
     }
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&image);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &image);
 }
 
 /* Any order of layers, any of them twice, in one call or in several, with and without a start. */
@@ -336,9 +321,7 @@ static void layers_come_in_any_order_and_again(void **state)
     (void)state;
     struct prompt prompt = rig_prompt(3, 0, 0, 500), other = rig_prompt(4, 0, 0, 77);
     struct rig rig;
-    rig_init(&rig, true, "");
-    rig_shape(&rig, 5, 2, 8, SPEC_DTYPE_F32);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "", 5, 2, 8, SPEC_DTYPE_F32);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
     spec_request requests[2] = {rig_lookup(&rig, &prompt).request,
@@ -375,9 +358,7 @@ static void layers_come_in_any_order_and_again(void **state)
     }
     rig_release(&rig, requests[0]);
     rig_release(&rig, requests[1]);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &other);
 }
 
 /* A negative slot is skipped; slots elsewhere get their rows; positions ascend from from_token. */
@@ -387,8 +368,7 @@ static void negative_slots_are_skipped(void **state)
     struct prompt prompt = rig_prompt(5, 0, 0, 90);
     struct rig rig;
     open_filled(&rig, true, "", &prompt);
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(&rig, &prompt, 10, RIG_MAX, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup_from(&rig, &prompt, 10);
     struct area area = rig_area(&rig, 80);
     int64_t slots[80];
     uint32_t positions[80];
@@ -421,8 +401,7 @@ static void negative_slots_are_skipped(void **state)
     }
     rig_area_free(&area);
     rig_release(&rig, result.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Items of a host that is older (shorter) and newer (longer): walked by the first one's size,
@@ -467,8 +446,7 @@ static void items_are_walked_by_their_size(void **state)
         free(host);
     }
     rig_release(&rig, request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A device of one second an operation: an earlier deadline is a timeout, and the rows come later.
@@ -498,8 +476,7 @@ static void a_deadline_leaves_the_request_usable(void **state)
     assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_OK);
     rig_area_free(&area);
     rig_release(&rig, result.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- Failures ------------------------------------------------------------------------------- */
@@ -529,13 +506,11 @@ static void a_failed_range_is_void_until_stored_anew(void **state)
     struct prompt apart = rig_prompt(8, 0, 0, 96);
     for (uint32_t way = 0; way < 4; way++) { /* whose pin is the last; which extent fails */
         struct rig rig;
-        rig_init(&rig, true, "\"chunk_tokens\": 16");
-        rig_open(&rig);
+        rig_begin(&rig, true, "\"chunk_tokens\": 16");
         assert_int_equal(rig_fill(&rig, &start), SPEC_OK);
         assert_int_equal(rig_fill(&rig, &whole), SPEC_OK); /* another extent, from 32 on */
         assert_int_equal(rig_fill(&rig, &apart), SPEC_OK);
-        struct sc_store_stats store;
-        sc_store_stats(rig.conn->store, &store);
+        struct sc_store_stats store = rig_store_stats(&rig);
         assert_int_equal(store.piece_count, 12);
         spec_request failing = rig_lookup(&rig, &whole).request;
         spec_request beside = rig_lookup(&rig, &whole).request;
@@ -577,8 +552,7 @@ static void a_failed_range_is_void_until_stored_anew(void **state)
         assert_int_equal(rig_read(&rig, &apart, NULL), 96);
         rig_done(&rig);
     }
-    rig_prompt_free(&whole);
-    rig_prompt_free(&apart);
+    rig_prompts_free(&whole, &apart);
 }
 
 /* The process dies when a failed piece is in the log and what hangs on it is still pinned: the next
@@ -612,8 +586,7 @@ static void what_hung_on_a_failed_piece_goes_with_a_crash(void **state)
     assert_int_equal(after.extent_bytes, before.extent_bytes);
     rig_reopen(&rig);
     assert_int_equal(rig_read(&rig, &whole, NULL), 32);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* The prefix fails at layer 1 of a pass: the pass was computed on rows that never came, so nothing
@@ -643,8 +616,7 @@ static void a_pass_on_a_void_match_is_not_stored(void **state)
     assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- Memory and threads --------------------------------------------------------------------- */
@@ -655,8 +627,7 @@ static void calls_allocate_nothing(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     struct sc_alloc *alloc = &rig.conn->alloc;
     for (uint64_t i = 0; i < 20; i++) {
         struct prompt prompt = rig_prompt(1, 90 + i, i, 200 + i);
@@ -687,7 +658,6 @@ static void calls_allocate_nothing(void **state)
 struct worker {
     struct rig *rig;
     uint64_t number, stored;
-    pthread_t thread;
 };
 
 /* Lookups, loads, stores, aborts and releases on prompts that all workers share. Rounds that found
@@ -732,23 +702,22 @@ static void *work(void *user)
     return NULL;
 }
 
-static void workers_start(struct rig *rig, struct worker *workers, uint64_t count,
-                          void *(*run)(void *user))
+static struct threads workers_start(struct rig *rig, struct worker *workers, uint64_t count,
+                                    void *(*run)(void *user))
 {
-    for (uint64_t i = 0; i < count; i++) {
+    for (uint64_t i = 0; i < count; i++)
         workers[i] = (struct worker){.rig = rig, .number = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, run, &workers[i]), 0);
-    }
+    return threads_begin(run, workers, sizeof(workers[0]), count);
 }
 
 /* Some of what they stored is there, and nothing of theirs is open any more. */
-static void workers_end(struct rig *rig, struct worker *workers, uint64_t count)
+static void workers_end(struct rig *rig, const struct worker *workers,
+                        const struct threads *threads)
 {
     uint64_t stored = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+    threads_join(threads);
+    for (uint64_t i = 0; i < threads->count; i++)
         stored += workers[i].stored;
-    }
     assert_true(stored > 0);
     rig_settle(rig);
     assert_int_equal(atomic_load(&rig->conn->stats.tickets_open), 0);
@@ -760,16 +729,13 @@ static void eight_threads_at_once(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 16");
-    rig_open(&rig);
+    rig_begin(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 16");
     struct worker workers[8];
-    workers_start(&rig, workers, 8, work);
-    workers_end(&rig, workers, 8);
-    struct sc_store_stats store;
-    sc_store_stats(rig.conn->store, &store);
+    const struct threads threads = workers_start(&rig, workers, 8, work);
+    workers_end(&rig, workers, &threads);
+    struct sc_store_stats store = rig_store_stats(&rig);
     rig_reopen(&rig);
-    struct sc_store_stats again;
-    sc_store_stats(rig.conn->store, &again);
+    struct sc_store_stats again = rig_store_stats(&rig);
     assert_int_equal(again.piece_count, store.piece_count);
     for (uint64_t i = 0; i < 8; i++) {
         struct prompt prompt = rig_prompt(1, i * 25, i, 220);
@@ -791,10 +757,7 @@ static bool reads_whole(struct rig *rig, const struct prompt *prompt)
     spec_status status = SPEC_OK;
     for (uint32_t layer = 0; layer < rig->layers && status == SPEC_OK; layer++) {
         struct area area = rig_area(rig, result.matched_tokens + 1);
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = result.request,
-                                      .layer = layer,
-                                      .destination = &area.memory};
+        struct spec_important item = rig_item(result.request, layer, &area.memory);
         status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
         assert_true(status == SPEC_OK || status == SPEC_E_STALE);
         if (status == SPEC_OK)
@@ -866,13 +829,11 @@ static void calls_for_several_requests_beside_resets(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 256");
-    rig_open(&rig);
+    rig_begin(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 256");
     struct worker workers[4], resetter = {.rig = &rig};
-    workers_start(&rig, workers, 4, store_together);
-    assert_int_equal(pthread_create(&resetter.thread, NULL, reset_again_and_again, &resetter), 0);
-    assert_int_equal(pthread_join(resetter.thread, NULL), 0);
-    workers_end(&rig, workers, 4);
+    const struct threads threads = workers_start(&rig, workers, 4, store_together);
+    threads_run(reset_again_and_again, &resetter, 0, 1);
+    workers_end(&rig, workers, &threads);
     rig_done(&rig);
 }
 

@@ -2,22 +2,15 @@
  *
  * Each connector has a loop and a virtual clock of its own. Threads: one, but for the last test. */
 #include "tests/unit/plugin/plugin_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define TURN UINT64_C(30000000) /* 25 ms between looks at a log */
 
 static struct spec_lookup_result find(struct rig *rig, const struct prompt *prompt, uint64_t from,
                                       uint32_t flags)
 {
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = flags,
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count,
-                                        .from_token = from,
-                                        .max_tokens = prompt->count};
-    struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
+    struct spec_lookup_params params = rig_lookup_params(prompt, from, RIG_MAX, flags);
+    struct spec_lookup_result result = rig_lookup_as(rig, &params);
     if (result.request != 0)
         rig_release(rig, result.request);
     return result;
@@ -25,8 +18,7 @@ static struct spec_lookup_result find(struct rig *rig, const struct prompt *prom
 
 static void open_filled(struct rig *rig, const char *extra, const struct prompt *prompt)
 {
-    rig_init(rig, true, extra);
-    rig_open(rig);
+    rig_begin(rig, true, extra);
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
 }
 
@@ -62,8 +54,7 @@ static void the_store_has_what_every_rank_has(void **state)
     }
     rig_leave(&ranks[2]);
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
+    rig_end(&ranks[0], &prompt);
 }
 
 static void who_needs_exact_rows_is_told_of_those(void **state)
@@ -85,8 +76,7 @@ static void who_needs_exact_rows_is_told_of_those(void **state)
         assert_int_equal(find(&rig, &prompt, from, 0).stored_tokens, 192);
     }
     rig_release(&rig, held.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static void what_a_request_has_no_room_for_is_not_told(void **state)
@@ -101,8 +91,7 @@ static void what_a_request_has_no_room_for_is_not_told(void **state)
         assert_int_equal(result.stored_tokens, 128);
         assert_int_equal(result.matched_tokens, from > 128 ? from : 128);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static bool has_free_leaf(struct rig *rig)
@@ -122,21 +111,17 @@ static void what_a_miss_is_stored_behind_stays_until_release(void **state)
     struct prompt whole = rig_prompt(4, 0, 0, 300);
     struct prompt start = {128, whole.tokens, whole.history};
     open_filled(&rig, "", &start);
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(&rig, &whole, 300, RIG_MAX, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup_from(&rig, &whole, 300);
     assert_int_equal(result.state, SPEC_LOOKUP_MISS);
     assert_int_equal(result.stored_tokens, 128);
     assert_false(has_free_leaf(&rig));
-    struct spec_maintain_params params = {.struct_size = sizeof(params),
-                                          .flags = SPEC_MAINTAIN_EVICT};
-    assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
     rig_background(&rig);
     assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &whole, 128, 172)), SPEC_OK);
     rig_release(&rig, result.request);
     assert_true(has_free_leaf(&rig));
     assert_int_equal(rig_read(&rig, &whole, NULL), 300);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* ---- Peeks ----------------------------------------------------------------------------------- */
@@ -174,8 +159,7 @@ static void a_peek_says_what_a_lookup_says_and_leaves_nothing(void **state)
             assert_all_free(&rig);
             assert_true(has_free_leaf(&rig));
         }
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 static void peeks_have_slots_of_their_own(void **state)
@@ -207,8 +191,7 @@ static void peeks_have_slots_of_their_own(void **state)
         sc_plugin_request_unhold(slots[i]);
     assert_int_equal(rig_peek(&rig, &prompt, 0, &more), SPEC_OK);
     assert_all_free(&rig);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Its slot is no request's: no handle names it, also while a peek runs in it. */
@@ -224,8 +207,7 @@ static void no_handle_names_a_peek(void **state)
             assert_int_equal(sc_plugin_release(rig.conn, generation << 32 | (i + 1), NULL),
                              SPEC_E_STALE);
     sc_plugin_request_unhold(slot);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static void a_peek_that_is_refused_gives_its_slot_back(void **state)
@@ -252,8 +234,7 @@ static void a_peek_that_is_refused_gives_its_slot_back(void **state)
     params.flags = 4;
     assert_int_equal(sc_plugin_lookup(rig.conn, &params, &result, NULL), SPEC_E_INVALID);
     assert_all_free(&rig);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- Extra keys ------------------------------------------------------------------------------ */
@@ -264,8 +245,7 @@ static void keys_at_the_last_position_stay_in_their_request(void **state)
     enum { TOGETHER = 16, COUNT = SC_PLUGIN_MARKS - 1 + TOGETHER };
     struct rig rig;
     struct prompt prompt = rig_prompt(9, 0, 0, 300);
-    rig_init(&rig, true, "\"max_requests\": 2");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"max_requests\": 2");
     struct spec_extra_key keys[COUNT + 1];
     for (uint64_t i = 0; i <= COUNT; i++)
         keys[i] = (struct spec_extra_key){
@@ -296,8 +276,7 @@ static void keys_at_the_last_position_stay_in_their_request(void **state)
     assert_int_equal(sc_plugin_lookup(rig.conn, &params, &results[0], NULL), SPEC_E_BUSY);
     keys[COUNT].first_token = SC_PLUGIN_MARKS - 1;
     assert_int_equal(sc_plugin_lookup(rig.conn, &params, &results[0], NULL), SPEC_E_BUSY);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -310,7 +289,6 @@ struct peeker {
     _Atomic uint32_t *stop;
     _Atomic uint64_t peeks; /* answered or refused */
     uint64_t wrong;
-    pthread_t thread;
 };
 
 static void *peek_on(void *user)
@@ -342,28 +320,22 @@ static void any_thread_may_peek_at_any_time(void **state)
     struct prompt prompt = rig_prompt(9, 0, 0, 300);
     struct peeker peekers[PEEKERS];
     _Atomic uint32_t stop = 0;
-    rig_init(&rig, false, "\"max_requests\": 2, \"lease_ns_max\": 0");
-    rig_open(&rig);
-    for (uint32_t i = 0; i < PEEKERS; i++) {
+    rig_begin(&rig, false, "\"max_requests\": 2, \"lease_ns_max\": 0");
+    for (uint32_t i = 0; i < PEEKERS; i++)
         peekers[i] = (struct peeker){.rig = &rig, .prompt = &prompt, .stop = &stop};
-        assert_int_equal(pthread_create(&peekers[i].thread, NULL, peek_on, &peekers[i]), 0);
-    }
-    struct spec_maintain_params params = {.struct_size = sizeof(params),
-                                          .flags = SPEC_MAINTAIN_EVICT};
+    const struct threads threads = threads_begin(peek_on, peekers, sizeof(peekers[0]), PEEKERS);
     for (uint32_t round = 0; round < 20 || !all_peeked(peekers); round++) {
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(rig_read(&rig, &prompt, NULL), 300);
-        assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+        assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
         assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
     }
     atomic_store(&stop, 1);
-    for (uint32_t i = 0; i < PEEKERS; i++) {
-        assert_int_equal(pthread_join(peekers[i].thread, NULL), 0);
+    threads_join(&threads);
+    for (uint32_t i = 0; i < PEEKERS; i++)
         assert_int_equal(peekers[i].wrong, 0);
-    }
     assert_all_free(&rig);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

@@ -1,19 +1,11 @@
 /* maintain: what it starts, what it refuses, and that it races with nothing. */
 #include "hashing/radix_internal.h"
 #include "tests/unit/plugin/plugin_fixture.h"
-
-#include <pthread.h>
-
-static spec_status maintain(struct rig *rig, uint32_t flags)
-{
-    struct spec_maintain_params params = {.struct_size = sizeof(params), .flags = flags};
-    return sc_plugin_maintain(rig->conn, &params, NULL);
-}
+#include "tests/unit/threads.h"
 
 static uint64_t checkpoints(struct rig *rig)
 {
-    struct sc_store_stats store;
-    sc_store_stats(rig->conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(rig);
     return store.checkpoints;
 }
 
@@ -28,8 +20,7 @@ static void flags_are_checked(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     static const struct {
         uint32_t flags;
         spec_status status;
@@ -45,10 +36,10 @@ static void flags_are_checked(void **state)
         {SPEC_MAINTAIN_BUILD, SPEC_OK},
     };
     for (uint32_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
-        assert_int_equal(maintain(&rig, CASES[i].flags), CASES[i].status);
+        assert_int_equal(rig_maintain(&rig, CASES[i].flags), CASES[i].status);
     assert_int_equal(sc_plugin_maintain(rig.conn, NULL, NULL), SPEC_E_INVALID);
     rig.conn->ranks.role = SPEC_ROLE_READER;
-    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_E_UNSUPPORTED);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_E_UNSUPPORTED);
     rig.conn->ranks.role = SPEC_ROLE_WRITER;
     rig_done(&rig);
 }
@@ -102,13 +93,12 @@ static void a_checkpoint_runs_in_the_background(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16");
     for (uint64_t seed = 0; seed < 10; seed++)
         fill(&rig, seed, 50);
     rig_background(&rig);
     uint64_t before = checkpoints(&rig);
-    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
     assert_int_equal(checkpoints(&rig), before); /* only begun: the loop stands still */
     rig_background(&rig);
     assert_int_equal(checkpoints(&rig), before + 1);
@@ -129,9 +119,8 @@ static void evict_makes_an_eighth_free(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\"");
-    rig_shape(&rig, 2, 2, 64, SPEC_DTYPE_F32);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\"", 2, 2, 64,
+                    SPEC_DTYPE_F32);
     struct sc_store_room room;
     sc_store_room(rig.conn->store, &room);
     uint64_t seed = 0;
@@ -141,14 +130,14 @@ static void evict_makes_an_eighth_free(void **state)
     }
     rig_background(&rig);
     assert_int_equal(atomic_load(&rig.conn->stats.evicted_chunks), 0);
-    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
     rig_background(&rig);
     sc_store_room(rig.conn->store, &room);
     assert_true(room.free_bytes + room.quarantine_bytes >= room.bytes_max / 8);
     assert_true(room.quarantine_bytes > 0); /* leases are 30 s */
     uint64_t evicted = atomic_load(&rig.conn->stats.evicted_chunks);
     assert_true(evicted > 0 && evicted < seed);
-    assert_int_equal(maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_EVICT), SPEC_OK);
     rig_background(&rig);
     assert_int_equal(atomic_load(&rig.conn->stats.evicted_chunks), evicted);
     rig_done(&rig);
@@ -157,7 +146,6 @@ static void evict_makes_an_eighth_free(void **state)
 struct worker {
     struct rig *rig;
     uint64_t number;
-    pthread_t thread;
 };
 
 static uint32_t kicks_left, steps;
@@ -201,8 +189,8 @@ static void *work(void *user)
         random = rig_mix(random);
         struct prompt prompt = rig_prompt(random % 8, random >> 8 & 63, worker->number, 80);
         (void)rig_fill(worker->rig, &prompt);
-        assert_int_equal(maintain(worker->rig, random >> 16 & 1 ? SPEC_MAINTAIN_CHECKPOINT
-                                                                : SPEC_MAINTAIN_EVICT),
+        assert_int_equal(rig_maintain(worker->rig, random >> 16 & 1 ? SPEC_MAINTAIN_CHECKPOINT
+                                                                    : SPEC_MAINTAIN_EVICT),
                          SPEC_OK);
         assert_true(rig_read(worker->rig, &prompt, NULL) <= 80);
         rig_prompt_free(&prompt);
@@ -221,14 +209,11 @@ static void close_ends_what_maintain_began(void **state)
     for (uint32_t round = 0; round < 3; round++) {
         rig_open(&rig);
         struct worker workers[4];
-        for (uint64_t i = 0; i < 4; i++) {
-            workers[i] = (struct worker){.rig = &rig, .number = i + 4 * round};
-            assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-        }
         for (uint64_t i = 0; i < 4; i++)
-            assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+            workers[i] = (struct worker){.rig = &rig, .number = i + 4 * round};
+        threads_run(work, workers, sizeof(workers[0]), 4);
         for (uint32_t i = 0; i < 20; i++)
-            assert_int_equal(maintain(&rig, SPEC_MAINTAIN_CHECKPOINT | SPEC_MAINTAIN_EVICT),
+            assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_CHECKPOINT | SPEC_MAINTAIN_EVICT),
                              SPEC_OK);
         rig_close(&rig); /* asserts that all memory came back */
     }
@@ -248,8 +233,7 @@ static void memory_that_the_index_needs_next_is_made_ready(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16, \"index_bytes_max\": \"256MiB\"");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16, \"index_bytes_max\": \"256MiB\"");
     rig_close(&rig);
     struct spec_model model = rig_model(&rig);
     struct spec_open_params params = {

@@ -33,8 +33,7 @@ static void a_chunk_of_tokens_becomes_a_piece(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 1000, 0, 70);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     converse(&rig, &prompt, 0);
     settle(&rig);
     assert_int_equal(merged(&rig), 5); /* and the end, whose request has ended */
@@ -53,8 +52,7 @@ static void a_chunk_of_tokens_becomes_a_piece(void **state)
     assert_int_equal(store_stats(&rig).piece_count, 5);
     assert_int_equal(store_stats(&rig).corrupt_records, 0);
     check_read(&rig, &prompt);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* The ends of several prompts, whose requests end while others decode and all at once. */
@@ -92,8 +90,7 @@ static void whole_chunks_are_left_alone(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(2, 1000, 0, 8 * CHUNK);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     settle(&rig);
     assert_null(rig.conn->merges.job);
@@ -108,9 +105,7 @@ static void whole_chunks_are_left_alone(void **state)
     assert_int_equal(merged(&rig), 0);
     assert_int_equal(store_stats(&rig).piece_count, 8 + 2);
     check_read(&rig, &longer);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&longer);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &longer);
 }
 
 /* In every layout, with rows that are no multiple of anything, probe keys, codes, and marks. */
@@ -127,9 +122,7 @@ static void rows_of_every_kind_are_merged(void **state)
     for (uint32_t i = 0; i < sizeof(EXTRA) / sizeof(EXTRA[0]); i++) {
         struct rig rig;
         struct prompt prompt = rig_prompt(3, 1000, 0, 5 * CHUNK + 3);
-        rig_init(&rig, true, EXTRA[i]);
-        rig_shape(&rig, 5, 3, 10, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, EXTRA[i], 5, 3, 10, SPEC_DTYPE_F16);
         converse(&rig, &prompt, CHUNK + 7);
         settle(&rig);
         assert_int_equal(merged(&rig), 4); /* the second chunk's end, and those behind it */
@@ -142,8 +135,7 @@ static void rows_of_every_kind_are_merged(void **state)
         rig_release(&rig, result.request);
         if (i < 3)
             check_read(&rig, &prompt);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -218,8 +210,7 @@ static void a_long_decode_is_few_pieces(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         struct rig rig;
         struct prompt prompt = rig_prompt(16, 1000, 0, 1000);
-        rig_init(&rig, true, EXTRA[i]);
-        rig_open(&rig);
+        rig_begin(&rig, true, EXTRA[i]);
         struct spec_lookup_result result = rig_lookup(&rig, &prompt);
         decode(&rig, result.request, &prompt, 0, prompt.count);
         rig_pass_ns(&rig, 3000 * MS);
@@ -227,8 +218,7 @@ static void a_long_decode_is_few_pieces(void **state)
         rig_release(&rig, result.request);
         rig_pass_ns(&rig, 3000 * MS);
         costs[2] = cost_of(&rig, &prompt); /* the request has ended */
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
     for (uint32_t i = 0; i < 3; i++)
         print_message("1000 tokens: %u pieces, %u of them in a match of %u tokens; a layer is %u "
@@ -255,8 +245,7 @@ static void a_long_decode_is_few_pieces(void **state)
 static void load_all(struct rig *rig, spec_request request, const struct prompt *prompt,
                      uint64_t count)
 {
-    for (uint32_t layer = 0; layer < rig->layers; layer++)
-        assert_int_equal(rig_load(rig, request, prompt, 0, count, layer), SPEC_OK);
+    rig_load_all(rig, request, prompt, 0, count);
 }
 
 static void a_request_keeps_the_pieces_that_it_matched(void **state)
@@ -265,8 +254,7 @@ static void a_request_keeps_the_pieces_that_it_matched(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(4, 1000, 0, 2 * CHUNK);
     struct prompt before = rig_prompt(4, 1000, 0, CHUNK - 1);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     struct spec_lookup_result decoder = rig_lookup(&rig, &prompt);
     decode(&rig, decoder.request, &prompt, 0, CHUNK - 1);
     struct spec_lookup_result holder = rig_lookup(&rig, &before);
@@ -289,9 +277,7 @@ static void a_request_keeps_the_pieces_that_it_matched(void **state)
     rig_release(&rig, later.request);
     rig_release(&rig, decoder.request);
     check_read(&rig, &before);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&before);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &before);
 }
 
 /* What it matched is the first of the old pieces, and no other. */
@@ -397,8 +383,7 @@ static void a_peek_keeps_the_pieces_that_it_matched(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(14, 1000, 0, CHUNK + 1);
     struct spec_lookup_result peek;
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     struct spec_lookup_result decoder = rig_lookup(&rig, &prompt);
     decode(&rig, decoder.request, &prompt, 0, CHUNK - 1);
     struct sc_plugin_request *slot = sc_plugin_request_take_peek(rig.conn); /* as inside one */
@@ -417,8 +402,7 @@ static void a_peek_keeps_the_pieces_that_it_matched(void **state)
     assert_int_equal(store_stats(&rig).piece_count, 1 + 1);
     rig_release(&rig, decoder.request);
     check_read(&rig, &prompt);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A process that dies between: the old pieces are in the log beside the new one. */
@@ -428,8 +412,7 @@ static void what_waited_goes_with_the_next_open(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 1000, 0, CHUNK);
     struct prompt before = rig_prompt(5, 1000, 0, CHUNK - 1);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     struct spec_lookup_result decoder = rig_lookup(&rig, &prompt);
     decode(&rig, decoder.request, &prompt, 0, CHUNK - 1);
     struct spec_lookup_result holder = rig_lookup(&rig, &before);
@@ -446,9 +429,7 @@ static void what_waited_goes_with_the_next_open(void **state)
     rig_open(&rig);
     assert_int_equal(store_stats(&rig).piece_count, 1);
     check_read(&rig, &prompt);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&before);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &before);
 }
 
 /* ---- What hangs on the chunk ----------------------------------------------------------------- */
@@ -474,8 +455,7 @@ static void children_follow_in_every_log(void **state)
     struct rig rig;
     struct prompt prompts[] = {rig_prompt(6, 1000, 0, CHUNK + 3), rig_prompt(6, 1000, 0, 80),
                                rig_prompt(6, CHUNK, 7, 90), rig_prompt(6, 40, 8, 77)};
-    rig_init(&rig, true, CHUNKS ", \"maintain\": {\"bytes_per_s\": \"1MiB\"}");
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS ", \"maintain\": {\"bytes_per_s\": \"1MiB\"}");
     converse(&rig, &prompts[0], 0); /* it is being merged for a third of a second, */
     for (uint32_t i = 1; i < 4; i++)
         converse(&rig, &prompts[i], prompts[i].count); /* while these come to hang on it */
@@ -484,8 +464,7 @@ static void children_follow_in_every_log(void **state)
     settle(&rig);
     assert_int_equal(merged(&rig), 1); /* the next turn's prompt went on behind its first chunk */
     check_after(&rig, prompts, 4);
-    for (uint32_t i = 0; i < 4; i++)
-        rig_prompt_free(&prompts[i]);
+    rig_prompts_free_all(prompts, 4);
     rig_done(&rig);
 }
 
@@ -497,8 +476,7 @@ static void a_branch_bounds_what_is_merged(void **state)
         struct rig rig;
         struct prompt prompts[] = {rig_prompt(7, 1000, 0, 2 * CHUNK), rig_prompt(7, parts, 1, 40),
                                    rig_prompt(7, parts, 2, 30)};
-        rig_init(&rig, true, CHUNKS);
-        rig_open(&rig);
+        rig_begin(&rig, true, CHUNKS);
         struct spec_lookup_result result = rig_lookup(&rig, &prompts[0]);
         decode(&rig, result.request, &prompts[0], 0, CHUNK - 1);
         if (parts < CHUNK)
@@ -512,8 +490,7 @@ static void a_branch_bounds_what_is_merged(void **state)
             converse(&rig, &prompts[1], 40);
         converse(&rig, &prompts[2], 30); /* a younger one */
         check_after(&rig, prompts, 3);
-        for (uint32_t i = 0; i < 3; i++)
-            rig_prompt_free(&prompts[i]);
+        rig_prompts_free_all(prompts, 3);
         rig_done(&rig);
     }
 }
@@ -528,9 +505,8 @@ static void an_end_is_merged_when_its_request_ends(void **state)
         struct prompt prompts[] = {rig_prompt(17, 1000, 0, 10), rig_prompt(17, 1000, 0, 50),
                                    rig_prompt(17, 5, 1, 20)};
         uint32_t count = turn == 2 ? 2 : 3; /* then nothing hangs but behind the end */
-        rig_init(&rig, true,
-                 turn == 0 ? CHUNKS : CHUNKS ", \"maintain\": {\"bytes_per_s\": \"1MiB\"}");
-        rig_open(&rig);
+        rig_begin(&rig, true,
+                  turn == 0 ? CHUNKS : CHUNKS ", \"maintain\": {\"bytes_per_s\": \"1MiB\"}");
         struct spec_lookup_result result = rig_lookup(&rig, &prompts[0]);
         decode(&rig, result.request, &prompts[0], 0, 10);
         settle(&rig);
@@ -547,8 +523,7 @@ static void an_end_is_merged_when_its_request_ends(void **state)
         rig_pass_ns(&rig, 5000 * MS);
         assert_int_equal(merged(&rig), 0);
         check_after(&rig, prompts, count);
-        for (uint32_t i = 0; i < 3; i++)
-            rig_prompt_free(&prompts[i]);
+        rig_prompts_free_all(prompts, 3);
         rig_done(&rig);
     }
 }
@@ -561,8 +536,7 @@ static void worth_is_not_mixed(void **state)
         .kind = SPEC_PROVENANCE_PRUNED, .retain_ppm = 250000, .metric = SPEC_METRIC_LAST};
     struct rig rig;
     struct prompt prompt = rig_prompt(8, 1000, 0, CHUNK);
-    rig_init(&rig, true, CHUNKS ", \"store\": {\"pruned\": \"yes\"}");
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS ", \"store\": {\"pruned\": \"yes\"}");
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     decode(&rig, result.request, &prompt, 0, 6);
     struct sc_plugin_request *open = sc_plugin_request_find(rig.conn, result.request);
@@ -580,8 +554,7 @@ static void worth_is_not_mixed(void **state)
         check_read(&rig, &prompt);
         rig_reopen(&rig);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- What comes in between ------------------------------------------------------------------- */
@@ -592,8 +565,7 @@ static void worth_is_not_mixed(void **state)
 static void slow_open(struct rig *rig, struct prompt *prompt, uint64_t seed)
 {
     *prompt = rig_prompt(seed, 1000, 0, CHUNK + 2);
-    rig_init(rig, true, SLOW);
-    rig_open(rig);
+    rig_begin(rig, true, SLOW);
     converse(rig, prompt, 0);
     rig_pass_ns(rig, 500 * MS);
     assert_int_equal(merged(rig), 0);
@@ -615,8 +587,7 @@ static void a_reset_ends_a_merge(void **state)
     rig_reopen(&rig);
     assert_int_equal(store_stats(&rig).piece_count, 3);
     check_read(&rig, &prompt);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static void a_close_ends_a_merge(void **state)
@@ -635,8 +606,7 @@ static void a_close_ends_a_merge(void **state)
     sc_store_room(rig.conn->store, &room);
     assert_int_equal(room.quarantine_bytes, 0);
     check_read(&rig, &prompt);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A piece of them fails, or all go. */
@@ -669,8 +639,7 @@ static void what_goes_while_it_is_merged_is_not_merged(void **state)
         check_read(&rig, &prompt);
         rig_reopen(&rig);
         check_read(&rig, &prompt);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -747,8 +716,7 @@ static void nothing_is_lost_at_any_moment(void **state)
                 assert_int_equal(pieces, 1 + 4);
         }
     check_read(&rig, &prompt);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* The n-th of each kind fails while it is merged: the old pieces are read, or the new one. */
@@ -761,8 +729,7 @@ static void a_fault_leaves_the_one_or_the_other(void **state)
         for (; fired; n++) {
             struct rig rig;
             struct prompt prompt = rig_prompt(13, 1000, 0, CHUNK + 4);
-            rig_init(&rig, true, SLOW);
-            rig_open(&rig);
+            rig_begin(&rig, true, SLOW);
             converse(&rig, &prompt, 0);
             rig_close(&rig);
             rig.extra = CHUNKS;
@@ -781,8 +748,7 @@ static void a_fault_leaves_the_one_or_the_other(void **state)
             check_read(&rig, &prompt);
             rig_reopen(&rig);
             check_read(&rig, &prompt);
-            rig_prompt_free(&prompt);
-            rig_done(&rig);
+            rig_end(&rig, &prompt);
         }
         print_message("fault kind %u: %u points\n", kind, (unsigned)n);
         assert_true(n > 1 || kind == SC_FAULT_RESERVE);
@@ -794,9 +760,7 @@ static void a_fault_leaves_the_one_or_the_other(void **state)
 static spec_status attach(struct rig *rig, const struct spec_lookup_result *found,
                           struct spec_lookup_result *ret_result)
 {
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {found->lease, 64}};
-    *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
-    return sc_plugin_attach(rig->conn, &params, ret_result, NULL);
+    return rig_attach(rig, found->lease, 0, ret_result);
 }
 
 static void a_reader_follows(void **state)
@@ -805,10 +769,8 @@ static void a_reader_follows(void **state)
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(14, 1000, 0, 2 * CHUNK + 3);
     struct prompt before = rig_prompt(14, 1000, 0, CHUNK - 1);
-    rig_init(&writer, true, CHUNKS);
-    rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, CHUNKS);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     struct spec_lookup_result decoder = rig_lookup(&writer, &prompt);
     decode(&writer, decoder.request, &prompt, 0, CHUNK - 1);
     rig_pass_ns(&reader, 60 * MS);
@@ -839,9 +801,7 @@ static void a_reader_follows(void **state)
     rig_reopen(&reader);
     check_read(&reader, &prompt);
     rig_leave(&reader);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&before);
-    rig_done(&writer);
+    rig_end(&writer, &prompt, &before);
 }
 
 static void a_rank_set_follows(void **state)
@@ -852,8 +812,7 @@ static void a_rank_set_follows(void **state)
     rig_init(&first, true, CHUNKS);
     first.rank_count = 2;
     rig_open(&first);
-    rig_beside(&second, &first, SPEC_ROLE_WRITER, 1);
-    rig_open(&second);
+    rig_open_beside(&second, &first, SPEC_ROLE_WRITER, 1);
     struct rig *rigs[] = {&first, &second};
     for (uint32_t i = 0; i < 2; i++) {
         struct spec_lookup_result result = rig_lookup(rigs[i], &prompt);
@@ -873,8 +832,7 @@ static void a_rank_set_follows(void **state)
             assert_int_equal(sc_store_checkpoint(rigs[i]->conn->store, NULL), SPEC_OK);
     }
     rig_leave(&second);
-    rig_prompt_free(&prompt);
-    rig_done(&first);
+    rig_end(&first, &prompt);
 }
 
 /* ---- Everything at once ---------------------------------------------------------------------- */
@@ -917,8 +875,7 @@ static void whatever_happens_rows_are_right(void **state)
     for (uint64_t seed = 1; seed <= 12; seed++) {
         struct rig rig;
         struct prompt prompts[PROMPTS];
-        rig_init(&rig, true, seed % 2 == 0 ? SLOW : CHUNKS);
-        rig_open(&rig);
+        rig_begin(&rig, true, seed % 2 == 0 ? SLOW : CHUNKS);
         for (uint32_t i = 0; i < PROMPTS; i++)
             prompts[i] = rig_prompt(seed, rig_mix(seed * 99 + i) % 50, i, 40 + i * 3);
         for (uint64_t i = 0; i < 120; i++) {
@@ -947,13 +904,12 @@ static void an_annex_in_a_merges_object_keeps_nothing(void **state)
     (void)state;
     struct rig rig;
     struct sc_store_stats stats;
-    rig_init(
+    rig_begin_shape(
         &rig, true,
         "\"layered\": {\"codes\": \"yes\"}, \"chunk_tokens\": 16, \"segment_bytes\": \"4MiB\", "
         "\"host_bytes\": \"1MiB\", \"lease_ns_max\": 100000000, "
-        "\"maintain\": {\"bytes_per_s\": 0}");
-    rig_shape(&rig, 3, 2, 64, SPEC_DTYPE_F16);
-    rig_open(&rig);
+        "\"maintain\": {\"bytes_per_s\": 0}",
+        3, 2, 64, SPEC_DTYPE_F16);
     for (uint64_t round = 0; round < 8; round++) {
         struct prompt decoded = rig_prompt(round, 0, 0, 40), part = decoded;
         struct prompt whole = rig_prompt(100 + round, 0, 0, 300);
@@ -966,8 +922,7 @@ static void an_annex_in_a_merges_object_keeps_nothing(void **state)
         assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
         rig_pass_ns(&rig, 1000000000);
         rig_background(&rig);
-        rig_prompt_free(&decoded);
-        rig_prompt_free(&whole);
+        rig_prompts_free(&decoded, &whole);
     }
     assert_true(atomic_load(&rig.conn->stats.merged_chunks) > 0);
     assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);

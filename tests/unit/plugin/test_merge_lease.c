@@ -30,15 +30,12 @@ static struct spec_lookup_result lease_of(struct rig *rig, const struct prompt *
 static spec_status attach(struct rig *rig, const struct prompt *prompt,
                           const struct spec_lookup_result *lease)
 {
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {lease->lease, 64}};
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    spec_status status = sc_plugin_attach(rig->conn, &params, &result, NULL);
+    spec_status status = rig_attach(rig, lease->lease, 0, &result);
     if (status != SPEC_OK || result.state == SPEC_LOOKUP_PENDING)
         return status != SPEC_OK ? status : SPEC_PENDING;
     assert_int_equal(result.matched_tokens, lease->matched_tokens);
-    for (uint32_t layer = 0; layer < rig->layers; layer++)
-        assert_int_equal(rig_load(rig, result.request, prompt, 0, result.matched_tokens, layer),
-                         SPEC_OK);
+    rig_load_all(rig, result.request, prompt, 0, result.matched_tokens);
     rig_release(rig, result.request);
     return SPEC_OK;
 }
@@ -60,10 +57,8 @@ static void a_lease_on_a_piece_that_was_merged_stays_good(void **state)
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(1, 1000, 0, CHUNK + 5);
     struct spec_lookup_result leases[CHUNK];
-    rig_init(&writer, true, CHUNKS);
-    rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, CHUNKS);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     struct spec_lookup_result decoder = rig_lookup(&writer, &prompt);
     decode(&writer, decoder.request, &prompt, 0, CHUNK - 1);
     rig_pass_ns(&reader, 60 * MS); /* of the old ones it knows */
@@ -92,8 +87,7 @@ static void a_lease_on_a_piece_that_was_merged_stays_good(void **state)
     attach_all(&reader, &prompt, leases, CHUNK, SPEC_E_STALE);
     rig_release(&writer, decoder.request);
     rig_leave(&reader);
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &prompt);
 }
 
 /* The piece's record stands behind larger ids: who knows those does not know it. */
@@ -106,8 +100,7 @@ static void a_lease_on_what_has_not_come_is_pending(void **state)
         rig_init(&writer, true, CHUNKS ", \"maintain\": {\"bytes_per_s\": \"64KiB\"}");
         writer.rank_count = 1 + rank;
         rig_open(&writer);
-        rig_beside(&other, &writer, rank == 0 ? SPEC_ROLE_READER : SPEC_ROLE_WRITER, rank);
-        rig_open(&other);
+        rig_open_beside(&other, &writer, rank == 0 ? SPEC_ROLE_READER : SPEC_ROLE_WRITER, rank);
         struct rig *rigs[] = {&other, &writer};
         for (uint32_t i = rank == 0 ? 1 : 0; i < 2; i++) { /* of a set, both */
             struct spec_lookup_result decoder = rig_lookup(rigs[i], &prompt);
@@ -129,8 +122,7 @@ static void a_lease_on_what_has_not_come_is_pending(void **state)
         assert_int_equal(attach(&other, &prompt, &lease), SPEC_OK);
         assert_int_equal(attach(&other, &prompt, &longer), SPEC_OK);
         rig_leave(&other);
-        rig_prompt_free(&prompt);
-        rig_done(&writer);
+        rig_end(&writer, &prompt);
     }
 }
 
@@ -169,8 +161,7 @@ static void an_id_that_came_to_nothing_stays_unused(void **state)
     for (uint64_t n = 0; fired; n++) {
         struct rig rig;
         struct prompt prompt = rig_prompt(3, 1000, 0, CHUNK + 4);
-        rig_init(&rig, true, CHUNKS ", \"maintain\": {\"bytes_per_s\": \"64KiB\"}");
-        rig_open(&rig);
+        rig_begin(&rig, true, CHUNKS ", \"maintain\": {\"bytes_per_s\": \"64KiB\"}");
         struct spec_lookup_result decoder = rig_lookup(&rig, &prompt);
         decode(&rig, decoder.request, &prompt, 0, prompt.count);
         rig_release(&rig, decoder.request);
@@ -199,8 +190,7 @@ static void an_id_that_came_to_nothing_stays_unused(void **state)
                 rig_pass_ns(&rig, 2000 * MS);
             }
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
     assert_int_equal(voids, 1);
 }
@@ -212,8 +202,7 @@ static void nothing_is_merged_while_the_log_is_copied(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 1000, 0, CHUNK + 4);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     struct sc_store *store = rig.conn->store;
     pthread_mutex_lock(&store->log.lock);
     store->log.is_copied = true; /* as a checkpoint on another thread sets it */
@@ -231,8 +220,7 @@ static void nothing_is_merged_while_the_log_is_copied(void **state)
     assert_int_equal(merged(&rig), 1);
     rig_release(&rig, decoder.request);
     assert_int_equal(rig_read(&rig, &prompt, NULL), prompt.count);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A checkpoint is asked for at every step of a merge, and old pieces go at once. */
@@ -242,8 +230,7 @@ static void checkpoints_beside_merges_lose_nothing(void **state)
     for (uint32_t every = 1; every < 12; every++) {
         struct rig rig;
         struct prompt prompts[] = {rig_prompt(4, 1000, 0, 5 * CHUNK + 3), rig_prompt(4, 40, 1, 77)};
-        rig_init(&rig, true, SHORT);
-        rig_open(&rig);
+        rig_begin(&rig, true, SHORT);
         for (uint32_t i = 0; i < 2; i++) {
             struct spec_lookup_result decoder = rig_lookup(&rig, &prompts[i]);
             decode(&rig, decoder.request, &prompts[i], decoder.matched_tokens, prompts[i].count);
@@ -261,8 +248,7 @@ static void checkpoints_beside_merges_lose_nothing(void **state)
             assert_int_equal(store_stats(&rig).corrupt_records, 0);
             rig_pass_ns(&rig, 2000 * MS);
         }
-        for (uint32_t i = 0; i < 2; i++)
-            rig_prompt_free(&prompts[i]);
+        rig_prompts_free_all(prompts, 2);
         rig_done(&rig);
     }
 }

@@ -14,13 +14,6 @@ static void sim_rig(struct rig *rig, const char *extra, uint32_t rank_count)
     rig->rank_count = rank_count;
 }
 
-static uint64_t matched(struct rig *rig, const struct prompt *prompt)
-{
-    struct spec_lookup_result result = rig_lookup(rig, prompt);
-    rig_release(rig, result.request);
-    return result.matched_tokens;
-}
-
 /* Wall clock until which the whole prompt is promised. */
 static uint64_t promised_end(struct rig *rig, const struct prompt *prompt)
 {
@@ -33,9 +26,7 @@ static uint64_t promised_end(struct rig *rig, const struct prompt *prompt)
 /* Stores tokens [0, count) of the prompt, whatever is promised. */
 static void store_prefix(struct rig *rig, const struct prompt *prompt, uint64_t count)
 {
-    struct spec_lookup_result result = rig_lookup(rig, prompt);
-    assert_int_equal(rig_wait(rig, rig_store(rig, result.request, prompt, 0, count)), SPEC_OK);
-    rig_release(rig, result.request);
+    rig_store_all(rig, prompt, count);
 }
 
 static void a_reader_finds_what_its_writer_stores(void **state)
@@ -46,16 +37,14 @@ static void a_reader_finds_what_its_writer_stores(void **state)
     struct prompt prompt = rig_prompt(1, 0, 0, 300);
     rig_open(&writer);
     store_prefix(&writer, &prompt, 100);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
-    assert_int_equal(matched(&reader, &prompt), 100); /* as of its open */
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 100); /* as of its open */
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 300); /* and every row is right */
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 static void a_reader_may_be_there_before_the_store(void **state)
@@ -64,18 +53,16 @@ static void a_reader_may_be_there_before_the_store(void **state)
     struct rig writer, reader;
     sim_rig(&writer, "", 1);
     struct prompt prompt = rig_prompt(2, 0, 0, 130);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
-    assert_int_equal(matched(&reader, &prompt), 0);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 0);
     rig_pass_ns(&reader, TURN);
-    assert_int_equal(matched(&reader, &prompt), 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 0);
     rig_open(&writer);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 130);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 static void a_reader_stores_nothing(void **state)
@@ -86,16 +73,14 @@ static void a_reader_stores_nothing(void **state)
     struct prompt prompt = rig_prompt(3, 0, 0, 64);
     spec_ticket ticket = 77;
     rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     struct spec_lookup_result result = rig_lookup(&reader, &prompt);
     assert_int_equal(rig_store_layer(&reader, result.request, &prompt, 0, 64, 0, &ticket),
                      SPEC_E_UNSUPPORTED);
     assert_int_equal(ticket, 77);
     rig_release(&reader, result.request);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 static void the_second_writer_is_refused_and_auto_reads(void **state)
@@ -115,8 +100,7 @@ static void the_second_writer_is_refused_and_auto_reads(void **state)
     assert_int_equal(second.conn->ranks.role, SPEC_ROLE_READER);
     assert_int_equal(rig_read(&second, &prompt, NULL), 64);
     rig_leave(&second);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* What a writer found bad is not promised by a reader either. */
@@ -128,14 +112,13 @@ static void a_dropped_piece_is_gone_in_the_reader(void **state)
     struct prompt prompt = rig_prompt(5, 0, 0, 256);
     rig_open(&writer);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
-    assert_int_equal(matched(&reader, &prompt), 256);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 256);
     struct spec_lookup_result result = rig_lookup(&writer, &prompt);
     sc_io_sim_fault_nth(writer.disk, SC_SIM_READ_EIO, 0);
     assert_int_equal(rig_load(&writer, result.request, &prompt, 0, 256, 0), SPEC_E_IO);
     rig_release(&writer, result.request);
-    uint64_t left = matched(&writer, &prompt);
+    uint64_t left = rig_matched(&writer, &prompt);
     assert_true(left < 256);
     rig_pass_ns(&writer, TURN); /* what says so goes into the log in the background */
     rig_pass_ns(&reader, TURN);
@@ -144,8 +127,7 @@ static void a_dropped_piece_is_gone_in_the_reader(void **state)
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 256);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* Between two looks at the log more time passes than a promise may last. */
@@ -157,21 +139,19 @@ static void a_reader_that_has_not_looked_for_too_long_promises_nothing(void **st
     struct prompt prompt = rig_prompt(6, 0, 0, 100);
     rig_open(&writer);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     rig_pass_ns(&reader, 9 * MS);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     rig_pass_ns(&reader, 2 * MS);
-    assert_int_equal(matched(&reader, &prompt), 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 0);
     assert_true(sc_plugin_follow_lag_ns(reader.conn) >= 11 * MS);
     rig_pass_ns(&reader, 15 * MS);
-    assert_int_equal(matched(&reader, &prompt), 100);
-    assert_int_equal(matched(&writer, &prompt), 100); /* its own rows: pinned while promised */
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&writer, &prompt), 100); /* its own rows: pinned while promised */
     assert_int_equal(sc_plugin_follow_lag_ns(writer.conn), 0);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* A promise counts from the time at which the log was read, not from the lookup: what the writer
@@ -220,12 +200,10 @@ static void without_leases_only_the_writer_promises(void **state)
     assert_int_equal(result.lease_expiry_ns, 0);
     assert_memory_equal(result.lease, none, sizeof(none));
     rig_release(&writer, result.request);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
-    assert_int_equal(matched(&reader, &prompt), 0);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 0);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* ---- Ranks ---------------------------------------------------------------------------------- */
@@ -242,33 +220,31 @@ static void a_lookup_promises_what_every_rank_has(void **state)
     static const uint64_t HAS[3] = {150, 70, 200};
     for (uint32_t i = 0; i < 3; i++) {
         rig_open(&ranks[i]);
-        assert_int_equal(matched(&ranks[i], &prompt), 0);
+        assert_int_equal(rig_matched(&ranks[i], &prompt), 0);
         store_prefix(&ranks[i], &prompt, HAS[i]);
         /* The ranks behind are not even there: nothing is promised. */
         if (i < 2)
-            assert_int_equal(matched(&ranks[i], &prompt), 0);
+            assert_int_equal(rig_matched(&ranks[i], &prompt), 0);
     }
     rig_open(&reader);
     for (uint32_t i = 0; i < 3; i++) {
         rig_pass_ns(&ranks[i], TURN);
         assert_int_equal(rig_read(&ranks[i], &prompt, NULL), 70);
-        assert_int_equal(matched(&ranks[i], &other), 70); /* they part at 90 */
+        assert_int_equal(rig_matched(&ranks[i], &other), 70); /* they part at 90 */
     }
     assert_int_equal(rig_read(&reader, &prompt, NULL), 70);
     store_prefix(&ranks[1], &prompt, 120);
     for (uint32_t i = 0; i < 3; i++) {
         rig_pass_ns(&ranks[i], TURN);
         assert_int_equal(rig_read(&ranks[i], &prompt, NULL), 120);
-        assert_int_equal(matched(&ranks[i], &other), 90);
+        assert_int_equal(rig_matched(&ranks[i], &other), 90);
     }
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 120);
     rig_leave(&reader);
     rig_leave(&ranks[2]);
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
+    rig_end(&ranks[0], &prompt, &other);
 }
 
 /* One rank's log cannot be read, the others can: all promises end when that rank's ends. */
@@ -295,7 +271,7 @@ static void an_unreadable_log_of_one_rank_ends_all_promises(void **state)
         assert_true(sc_io_sim_fault_fired(ranks[0].disk, SC_SIM_READ_EIO) > 0);
         assert_int_equal(promised_end(&ranks[0], &prompt), end_ns);
         rig_pass_ns(&ranks[0], 4 * TURN);
-        assert_int_equal(matched(&ranks[0], &prompt), 0);
+        assert_int_equal(rig_matched(&ranks[0], &prompt), 0);
         sc_io_sim_fault_ppm(ranks[0].disk, SC_SIM_READ_EIO, 0);
         rig_pass_ns(&ranks[0], TURN);
         assert_true(promised_end(&ranks[0], &prompt) > end_ns);
@@ -322,13 +298,11 @@ static void the_minimum_is_cut_to_the_hosts_multiple_last(void **state)
                                         .tokens = prompt.tokens,
                                         .token_count = prompt.count,
                                         .multiple_of = 16};
-    struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    assert_int_equal(sc_plugin_lookup(first.conn, &params, &result, NULL), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup_as(&first, &params);
     assert_int_equal(result.matched_tokens, 144);
     rig_release(&first, result.request);
     rig_leave(&second);
-    rig_done(&first);
-    rig_prompt_free(&prompt);
+    rig_end(&first, &prompt);
 }
 
 /* Ranks differ in layers, heads and number: rows of one never pass for another's. */
@@ -352,8 +326,7 @@ static void ranks_of_other_shapes_compare_and_load_their_own(void **state)
         assert_int_equal(rig_read(&ranks[i], &prompt, NULL), 100);
     }
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
+    rig_end(&ranks[0], &prompt);
 }
 
 static void another_models_rank_promises_nothing(void **state)
@@ -371,11 +344,10 @@ static void another_models_rank_promises_nothing(void **state)
         store_prefix(&ranks[i], &prompt, 100);
     for (uint32_t i = 0; i < 2; i++) {
         rig_pass_ns(&ranks[i], TURN);
-        assert_int_equal(matched(&ranks[i], &prompt), 0);
+        assert_int_equal(rig_matched(&ranks[i], &prompt), 0);
     }
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
+    rig_end(&ranks[0], &prompt);
 }
 
 static void an_index_too_small_for_the_ranks_is_refused(void **state)
@@ -422,11 +394,9 @@ static void threads_follow_while_a_host_looks_up(void **state)
 {
     (void)state;
     struct rig writer, reader;
-    rig_init(&writer, false, "");
-    rig_open(&writer);
+    rig_begin(&writer, false, "");
     for (uint32_t round = 0; round < 5; round++) {
-        rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-        rig_open(&reader);
+        rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
         for (uint64_t i = 0; i < 6; i++) {
             struct prompt prompt = rig_prompt(20 + round, 0, 0, 40 * (i + 1));
             assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);

@@ -7,8 +7,7 @@
  * What get_important would have set is set here: the request's `delivered`. */
 #include "plugin/args/provenance.h"
 #include "tests/unit/plugin/plugin_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define MS     UINT64_C(1000000)
 #define TURN   (30 * MS)
@@ -35,19 +34,14 @@ static struct truth truth_of(uint64_t seed, uint64_t count)
 
 static void truth_free(struct truth *truth)
 {
-    rig_prompt_free(&truth->exact);
-    rig_prompt_free(&truth->pruned);
+    rig_prompts_free(&truth->exact, &truth->pruned);
 }
 
 static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt *prompt,
                                            uint32_t flags, uint64_t max_tokens)
 {
     struct spec_lookup_result result = {.struct_size = sizeof(result)};
-    struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                        .flags = flags,
-                                        .tokens = prompt->tokens,
-                                        .token_count = prompt->count,
-                                        .max_tokens = max_tokens};
+    struct spec_lookup_params params = rig_lookup_params(prompt, 0, max_tokens, flags);
     assert_int_equal(sc_plugin_lookup(rig->conn, &params, &result, NULL), SPEC_OK);
     return result;
 }
@@ -119,10 +113,7 @@ static struct rows load(struct rig *rig, const struct truth *truth, spec_request
     struct rows rows = {0};
     struct area area = rig_area(rig, count + 1);
     for (uint32_t layer = 0; layer < rig->layers && rows.status == SPEC_OK && count > 0; layer++) {
-        struct spec_important item = {.struct_size = sizeof(item),
-                                      .request = request,
-                                      .layer = layer,
-                                      .destination = &area.memory};
+        struct spec_important item = rig_item(request, layer, &area.memory);
         rows.status = sc_plugin_get_important(rig->conn, &item, 1, NULL);
         if (rows.status == SPEC_OK)
             count_rows(rig, truth, &area, count, layer, &rows);
@@ -217,8 +208,7 @@ static void a_match_is_worth_its_worst_piece_also_later(void **state)
     (void)state;
     struct rig rig;
     struct truth truth = truth_of(1, 100);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     fill_path(&rig, &truth);
     check_path(&rig, &truth);
     rig_reopen(&rig);
@@ -235,10 +225,8 @@ static void readers_and_leases_say_the_same(void **state)
     (void)state;
     struct rig writer, reader;
     struct truth truth = truth_of(2, 100);
-    rig_init(&writer, true, CHUNKS);
-    rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, CHUNKS);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     fill_path(&writer, &truth);
     rig_pass_ns(&reader, TURN);
     check_path(&reader, &truth);
@@ -246,9 +234,7 @@ static void readers_and_leases_say_the_same(void **state)
     struct rig *rigs[] = {&writer, &reader};
     for (uint32_t i = 0; i < 2; i++) {
         struct spec_lookup_result result = {.struct_size = sizeof(result)};
-        struct spec_attach_params params = {.struct_size = sizeof(params),
-                                            .lease = {found.lease, 64}};
-        assert_int_equal(sc_plugin_attach(rigs[i]->conn, &params, &result, NULL), SPEC_OK);
+        assert_int_equal(rig_attach(rigs[i], found.lease, 0, &result), SPEC_OK);
         assert_memory_equal(&result.provenance, &found.provenance, sizeof(found.provenance));
         rig_release(rigs[i], result.request);
     }
@@ -266,8 +252,7 @@ static void a_rank_set_is_worth_its_worst_rank(void **state)
     rig_init(&first, true, CHUNKS);
     first.rank_count = 2;
     rig_open(&first);
-    rig_beside(&second, &first, SPEC_ROLE_WRITER, 1);
-    rig_open(&second);
+    rig_open_beside(&second, &first, SPEC_ROLE_WRITER, 1);
     struct rig *rigs[] = {&first, &second};
     for (uint32_t i = 0; i < 2; i++) { /* a lookup promises nothing yet: the pass is whole */
         struct spec_lookup_result result = rig_lookup(rigs[i], &truth.exact);
@@ -302,8 +287,7 @@ static void what_comes_between_layers_counts(void **state)
         struct rig rig;
         spec_ticket ticket = 0;
         struct truth truth = truth_of(4, 64);
-        rig_init(&rig, true, CHUNKS);
-        rig_open(&rig);
+        rig_begin(&rig, true, CHUNKS);
         struct spec_lookup_result result = rig_lookup(&rig, &truth.exact);
         for (uint32_t layer = 0; layer < rig.layers; layer++) {
             assert_int_equal(
@@ -330,8 +314,7 @@ static void down_a_path_it_never_improves(void **state)
     (void)state;
     struct rig rig;
     struct truth truth = truth_of(5, 96);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     assert_int_equal(store_as(&rig, &truth.exact, 0, SHARED, 0, &EXACT), SPEC_OK);
     assert_int_equal(store_as(&rig, &truth.exact, SHARED, 64, 0, &PRUNED), SPEC_OK);
     assert_int_equal(store_as(&rig, &truth.exact, 64, 96, 0, &EXACT), SPEC_OK); /* all delivered */
@@ -358,8 +341,7 @@ static void a_parent_that_got_worse_makes_its_child_worse(void **state)
     (void)state;
     struct rig rig;
     struct truth truth = truth_of(6, 96);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     assert_int_equal(store_as(&rig, &truth.exact, 0, 48, 0, &EXACT), SPEC_OK);
     spec_request child = lookup_as(&rig, &truth.exact, 0, 48).request;
     struct sc_plugin_request *open = sc_plugin_request_find(rig.conn, child);
@@ -387,8 +369,7 @@ static void check_refused(const char *extra, const struct spec_provenance *what,
 {
     struct rig rig;
     struct truth truth = truth_of(7, 96);
-    rig_init(&rig, true, extra);
-    rig_open(&rig);
+    rig_begin(&rig, true, extra);
     assert_int_equal(store_as(&rig, &truth.exact, 0, 48, 0, &EXACT), SPEC_OK);
     rig_settle(&rig);
     struct sc_store_stats before, after;
@@ -448,8 +429,7 @@ static void the_better_is_found_and_the_worse_goes(void **state)
     for (uint64_t end = SHARED + 1; end <= 96; end += 7) {
         struct rig rig;
         struct truth truth = truth_of(8, 96);
-        rig_init(&rig, true, CHUNKS ", \"lease_ns_max\": 0");
-        rig_open(&rig);
+        rig_begin(&rig, true, CHUNKS ", \"lease_ns_max\": 0");
         assert_int_equal(store_as(&rig, &truth.exact, 0, SHARED, 0, &EXACT), SPEC_OK);
         struct sc_store_stats lone, after;
         sc_store_stats(rig.conn->store, &lone);
@@ -492,8 +472,7 @@ static void among_equals_the_first_wins_and_worse_changes_nothing(void **state)
     static const uint64_t NEW_CHUNKS[] = {1, 0, 1, 0, 0, 1, 0, 0, 0};
     struct rig rig;
     struct truth truth = truth_of(9, 48);
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     assert_int_equal(store_as(&rig, &truth.exact, 0, SHARED, 0, &EXACT), SPEC_OK);
     for (uint32_t i = 0; i < 9; i++) {
         uint64_t stored = atomic_load(&rig.conn->stats.stored_chunks);
@@ -514,8 +493,7 @@ static void what_was_replaced_does_not_come_back_with_a_crash(void **state)
     (void)state;
     struct rig rig;
     struct truth truth = truth_of(10, 96);
-    rig_init(&rig, true, CHUNKS ", \"lease_ns_max\": 0");
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS ", \"lease_ns_max\": 0");
     fill_pruned(&rig, &truth, 96);
     spec_request old = lookup_as(&rig, &truth.exact, 0, 96).request;
     assert_int_equal(store_as(&rig, &truth.exact, SHARED, 64, SPEC_LOOKUP_REQUIRE_EXACT, &EXACT),
@@ -593,10 +571,8 @@ static void leases_on_what_was_replaced_are_kept_by_readers(void **state)
     (void)state;
     struct rig writer, reader;
     struct truth truth = truth_of(12, 96);
-    rig_init(&writer, true, CHUNKS ", \"lease_ns_max\": 1000000000");
-    rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, CHUNKS ", \"lease_ns_max\": 1000000000");
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     fill_pruned(&writer, &truth, 96);
     rig_pass_ns(&reader, TURN);
     struct spec_lookup_result lease = look(&writer, &truth.exact, 0);
@@ -609,9 +585,8 @@ static void leases_on_what_was_replaced_are_kept_by_readers(void **state)
     struct spec_lookup_result result = look(&reader, &truth.exact, 0);
     assert_int_equal(result.matched_tokens, 48);
     check_worth(&result.provenance, &EXACT);
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {lease.lease, 64}};
     struct spec_lookup_result attached = {.struct_size = sizeof(attached)};
-    assert_int_equal(sc_plugin_attach(reader.conn, &params, &attached, NULL), SPEC_OK);
+    assert_int_equal(rig_attach(&reader, lease.lease, 0, &attached), SPEC_OK);
     assert_int_equal(attached.state, SPEC_LOOKUP_HIT);
     check_worth(&attached.provenance, &PRUNED);
     spec_request requests[] = {held.request, attached.request};
@@ -651,10 +626,7 @@ static void *look_on(void *user)
     for (uint64_t i = 0, last_round = 0; last_round < PROMPTS; i++) {
         last_round += atomic_load(looker->stop);
         struct truth *truth = &looker->truths[i % PROMPTS];
-        struct spec_lookup_params params = {.struct_size = sizeof(params),
-                                            .tokens = truth->exact.tokens,
-                                            .token_count = truth->exact.count,
-                                            .max_tokens = truth->exact.count};
+        struct spec_lookup_params params = rig_lookup_params(&truth->exact, 0, RIG_MAX, 0);
         struct spec_lookup_result result = {.struct_size = sizeof(result)};
         if (sc_plugin_lookup(looker->rig->conn, &params, &result, NULL) != SPEC_OK) {
             looker->wrong++;
@@ -675,16 +647,13 @@ static void lookups_beside_a_replacement_tell_no_lie(void **state)
     struct rig rig;
     struct truth truths[PROMPTS];
     struct looker lookers[2];
-    pthread_t threads[2];
     _Atomic uint32_t stop = 0;
-    rig_init(&rig, false, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, false, CHUNKS);
     for (uint32_t i = 0; i < PROMPTS; i++)
         truths[i] = truth_of(100 + i, 96);
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 2; i++)
         lookers[i] = (struct looker){&rig, truths, &stop, 0, 0};
-        assert_int_equal(pthread_create(&threads[i], NULL, look_on, &lookers[i]), 0);
-    }
+    const struct threads threads = threads_begin(look_on, lookers, sizeof(lookers[0]), 2);
     for (uint32_t i = 0; i < PROMPTS; i++) {
         fill_pruned(&rig, &truths[i], 96);
         assert_int_equal(
@@ -692,8 +661,8 @@ static void lookups_beside_a_replacement_tell_no_lie(void **state)
             SPEC_OK);
     }
     atomic_store(&stop, 1);
+    threads_join(&threads);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
         assert_int_equal(lookers[i].wrong, 0);
         assert_true(lookers[i].found >= PROMPTS);
     }
@@ -711,8 +680,7 @@ static void a_store_that_is_refused_changes_nothing(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, CHUNKS);
-    rig_open(&rig);
+    rig_begin(&rig, true, CHUNKS);
     struct prompt prompt = rig_prompt(9, 0, 0, 48);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
@@ -737,8 +705,7 @@ static void a_store_that_is_refused_changes_nothing(void **state)
     rig_release(&rig, found.request);
     assert_int_equal(look(&rig, &prompt, SPEC_LOOKUP_REQUIRE_EXACT).matched_tokens, 48);
     free(tickets);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

@@ -2,6 +2,7 @@
  * stored, the others as their codes decode, the set the best by the delivery's queries. Through the
  * calls of the ABI, on the simulated disk. */
 #include "tests/unit/plugin/layered_fixture.h"
+#include "tests/unit/threads.h"
 
 /* The n-th way in which queries, or new keys, are none; false: there is no such way. */
 static bool spoil(struct shot *shot, uint32_t n)
@@ -61,8 +62,7 @@ static void submit_takes_what_get_important_takes(void **state)
     uint32_t taken = 0, refused = 0;
     for (uint32_t e = 0; e < 5; e++) {
         struct world world;
-        world_open(&world, EXTRA[e], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, EXTRA[e], 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         for (uint32_t p = 0; p < 3; p++)
             for (uint32_t n = 0;; n++) {
@@ -89,8 +89,7 @@ static void submit_takes_what_get_important_takes(void **state)
                 if (!is_way)
                     break;
             }
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
     assert_true(taken > 60 && refused > 20);
 }
@@ -106,8 +105,7 @@ static void all_layers_are_refined_later_and_nothing_is_allocated(void **state)
         (void)snprintf(extra, sizeof(extra),
                        "\"preset\": \"layered-even\", \"store\": {\"layout\": \"%s\"}",
                        LAYOUTS[way]);
-        world_open(&world, extra, 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, extra, 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
         struct sc_alloc *alloc = &world.rig.conn->alloc;
         struct shot shots[4];
         spec_ticket tickets[4];
@@ -157,11 +155,10 @@ static void the_oldest_delivery_makes_room(void **state)
     struct world world;
     struct shot shots[3];
     spec_ticket tickets[3];
-    world_open(&world,
-               "\"preset\": \"layered-even\", \"max_requests\": 2, \"layered\": "
-               "{\"refine_bytes\": \"12KiB\"}",
-               2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world,
+                     "\"preset\": \"layered-even\", \"max_requests\": 2, \"layered\": "
+                     "{\"refine_bytes\": \"12KiB\"}",
+                     2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     for (uint32_t i = 0; i < 30; i++) {
         struct shot *shot = &shots[i % 3];
@@ -181,8 +178,7 @@ static void the_oldest_delivery_makes_room(void **state)
     }
     for (uint32_t i = 0; i < 3; i++)
         shot_free(&shots[i]);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* Whole layers take a place of a few bytes each. A delivery of 200 rows fits then neither behind
@@ -193,11 +189,10 @@ static void a_delivery_that_fits_alone_has_room(void **state)
     for (uint32_t wholes = 0; wholes < 32; wholes++) {
         struct world world;
         struct shot shot;
-        world_open(&world,
-                   "\"preset\": \"layered-even\", \"max_requests\": 2, \"layered\": "
-                   "{\"refine_bytes\": \"8KiB\"}",
-                   2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world,
+                         "\"preset\": \"layered-even\", \"max_requests\": 2, \"layered\": "
+                         "{\"refine_bytes\": \"8KiB\"}",
+                         2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         for (uint32_t i = 0; i < wholes; i++) {
             (void)fire_first(&world, &shot, request, i % 4, 1000000, 0);
@@ -207,9 +202,7 @@ static void a_delivery_that_fits_alone_has_room(void **state)
         assert_int_equal(refine(&world, &shot, ticket, 200000), SPEC_OK);
         assert_int_equal(shot.item.exact_rows, 40);
         assert_rows(&world, &shot, 0, 4, 2);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        shot_end(&shot, &world, request);
     }
 }
 
@@ -221,15 +214,13 @@ static void items_of_one_call_are_refined_beside_others(void **state)
     struct shot shots[4];
     struct spec_important items[4];
     spec_ticket ticket;
-    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     for (uint32_t i = 0; i < 4; i++) {
         shot_make(&shots[i], &world, request, i, 0, i == 3 ? 1000000 : 50000);
         items[i] = shots[i].item;
     }
-    assert_int_equal(sc_plugin_submit(world.rig.conn, items, 4, &ticket, NULL), SPEC_OK);
-    assert_int_equal(sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    ticket = rig_submit_whole(&world.rig, items, 4);
     struct shot anew;
     shot_make(&anew, &world, request, 2, 0, 70000);
     for (uint32_t i = 0; i < 4; i++) {
@@ -251,26 +242,10 @@ static void items_of_one_call_are_refined_beside_others(void **state)
         assert_rows(&world, &shots[i], 0, 4, 2);
         shot_free(&shots[i]);
     }
-    shot_free(&anew);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    shot_end(&anew, &world, request);
 }
 
 /* ---- Ahead ---------------------------------------------------------------------------------- */
-
-/* A layer of which the host knows the place and not the queries, submitted and waited for. */
-static spec_ticket fire_ahead(struct world *world, struct shot *shot, spec_request request,
-                              uint32_t layer)
-{
-    spec_ticket ticket;
-    shot_make(shot, world, request, layer, 0, 100000);
-    shot->item.flags = SPEC_ITEM_AHEAD;
-    shot->item.queries = NULL;
-    shot->item.new_keys = NULL;
-    assert_int_equal(sc_plugin_submit(world->rig.conn, &shot->item, 1, &ticket, NULL), SPEC_OK);
-    assert_int_equal(sc_plugin_submit_wait(world->rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
-    return ticket;
-}
 
 /* The queries are there now. */
 static void aim_at(struct shot *shot, spec_ticket ticket, uint32_t exact_ppm)
@@ -305,15 +280,14 @@ static void ahead_and_queries_later_are_one_call(void **state)
     for (uint32_t e = 0; e < 3; e++) {
         struct world world;
         uint64_t kept = e == 2 ? 7 : 0;
-        world_open(&world, EXTRA[e], 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, EXTRA[e], 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
         struct sc_alloc *alloc = &world.rig.conn->alloc;
         for (uint32_t round = 0; round < 2; round++) {
             spec_request request = look(&world, 0), other = look(&world, 0);
             for (uint32_t layer = 0; layer < 4; layer++) {
                 struct shot shot, once;
                 uint64_t rows = ((uint64_t)PPM[layer] * 300 + 999999) / 1000000;
-                spec_ticket ticket = fire_ahead(&world, &shot, request, layer);
+                spec_ticket ticket = fire_ahead(&world, &shot, request, layer, 100000);
                 assert_int_equal(shot.item.exact_rows, kept);
                 assert_int_equal(shot.item.result_flags, 0);
                 assert_rows(&world, &shot, 0, 4, 2);
@@ -361,16 +335,14 @@ static void a_guess_brings_rows_and_decides_nothing(void **state)
     struct world world;
     struct shot shot, once;
     spec_ticket ticket;
-    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     for (uint32_t way = 0; way < 2; way++) { /* the guess is right, or another's */
         spec_request request = look(&world, 0);
         shot_make(&shot, &world, request, 1, 0, 100000);
         shot.item.flags = SPEC_ITEM_AHEAD;
         if (way == 1)
             negate(&shot);
-        assert_int_equal(sc_plugin_submit(world.rig.conn, &shot.item, 1, &ticket, NULL), SPEC_OK);
-        assert_int_equal(sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+        ticket = rig_submit_whole(&world.rig, &shot.item, 1);
         assert_int_equal(shot.item.exact_rows, 30);
         assert_rows(&world, &shot, 0, 4, 2);
         if (way == 1)
@@ -401,14 +373,13 @@ static void queries_of_a_choice_are_checked(void **state)
     (void)state;
     struct world world;
     uint32_t taken = 0, refused = 0;
-    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0), other = look(&world, 0);
     static const uint32_t PPM[] = {0, 50000, 1000000};
     for (uint32_t p = 0; p < 3; p++)
         for (uint32_t n = 0;; n++) {
             struct shot shot, once;
-            spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
+            spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
             aim_at(&shot, ticket, PPM[p]);
             shot_make(&once, &world, other, 0, 0, PPM[p]);
             bool is_way = spoil(&shot, n);
@@ -426,8 +397,7 @@ static void queries_of_a_choice_are_checked(void **state)
         }
     assert_true(taken > 10 && refused > 8);
     rig_release(&world.rig, request);
-    rig_release(&world.rig, other);
-    world_done(&world);
+    world_leave(&world, other);
 }
 
 /* The deadline came before the choice: the next item chooses, by its own queries. */
@@ -436,10 +406,9 @@ static void what_did_not_choose_leaves_it_to_the_next(void **state)
     (void)state;
     struct world world;
     struct shot shot, once;
-    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     spec_request request = look(&world, 0), other = look(&world, 0);
-    spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
+    spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
     assert_int_equal(sc_plugin_begin_layer(world.rig.conn, &request, 1, 1, NULL), SPEC_OK);
     rig_pass_ns(&world.rig, 1000000000); /* layer 3 has the place of layer 0's codes */
     aim_at(&shot, ticket, 100000);
@@ -457,10 +426,8 @@ static void what_did_not_choose_leaves_it_to_the_next(void **state)
     assert_same(&shot, &once);
     assert_true(shot.item.wanted_bytes >= once.item.wanted_bytes); /* codes were read again */
     shot_free(&once);
-    shot_free(&shot);
-    rig_release(&world.rig, request);
-    rig_release(&world.rig, other);
-    world_done(&world);
+    shot_release(&shot, &world, request);
+    world_leave(&world, other);
 }
 
 /* Of a choice for which there is no memory, all rows come exactly: nothing else is known. */
@@ -475,10 +442,9 @@ static void without_memory_for_codes_a_choice_is_every_row(void **state)
         (void)snprintf(extra, sizeof(extra),
                        "\"preset\": \"layered-even\", \"select\": {\"sketch_bytes\": %lu}",
                        round == 0 ? UINT64_C(1) << 20 : used);
-        world_open(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
-        spec_ticket ticket = fire_ahead(&world, &shot, request, 0);
+        spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
         sc_plugin_sketches_end(world.rig.conn, sc_plugin_request_find(world.rig.conn, request));
         rig_landed(&world.rig);
         spec_request other = look(&world, 0);
@@ -498,10 +464,8 @@ static void without_memory_for_codes_a_choice_is_every_row(void **state)
         assert_int_equal(shot.item.provenance.kind,
                          round == 0 ? SPEC_PROVENANCE_LOSSY : SPEC_PROVENANCE_EXACT);
         assert_rows(&world, &shot, 0, 4, 2);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
-        rig_release(&world.rig, other);
-        world_done(&world);
+        shot_release(&shot, &world, request);
+        world_leave(&world, other);
     }
 }
 
@@ -511,20 +475,17 @@ static void codes_of_two_more_layers_follow(void **state)
     (void)state;
     struct world world;
     struct shot shot;
-    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request handle = look(&world, 0);
     const struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
     shot_make(&shot, &world, handle, 0, 0, 100000);
     assert_int_equal(fire(&world, &shot), SPEC_OK);
     shot_free(&shot);
-    (void)fire_ahead(&world, &shot, handle, 1);
+    (void)fire_ahead(&world, &shot, handle, 1, 100000);
     assert_int_equal(request->sketches[1].layer, 1);
     assert_int_equal(request->sketches[2].layer, 2);
     assert_int_equal(request->sketches[0].layer, 3);
-    shot_free(&shot);
-    rig_release(&world.rig, handle);
-    world_done(&world);
+    shot_end(&shot, &world, handle);
 }
 
 static spec_status submit(struct world *world, struct shot *shot)
@@ -554,8 +515,7 @@ static void what_cannot_be_ahead_is_refused(void **state)
     for (uint32_t i = 0; i < 5; i++) {
         struct world world;
         struct shot shot;
-        world_open(&world, CASES[i].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, CASES[i].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         shot_make(&shot, &world, request, 1, 0, 100000);
         shot.item.flags = SPEC_ITEM_AHEAD;
@@ -566,9 +526,7 @@ static void what_cannot_be_ahead_is_refused(void **state)
         shot.item.flags = SPEC_ITEM_AHEAD;
         shot.item.refine_of = 1;
         assert_int_equal(submit(&world, &shot), SPEC_E_INVALID);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        shot_end(&shot, &world, request);
     }
 }
 
@@ -577,13 +535,12 @@ static void what_came_ahead_is_not_computed_on(void **state)
 {
     (void)state;
     struct world world;
-    world_open(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, "\"preset\": \"layered-even\"", 2, 2, 16, SPEC_DTYPE_F16, 128, 3);
     spec_request request = look(&world, 0);
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < 4; layer++) {
         struct shot shot;
-        spec_ticket ahead = fire_ahead(&world, &shot, request, layer);
+        spec_ticket ahead = fire_ahead(&world, &shot, request, layer, 100000);
         assert_int_equal(shot.item.provenance.exact_ppm, 0);
         aim_at(&shot, ahead, 100000);
         assert_int_equal(fire(&world, &shot), SPEC_OK);
@@ -601,7 +558,6 @@ static void what_came_ahead_is_not_computed_on(void **state)
 
 struct refiner {
     struct world *world;
-    pthread_t thread;
 };
 
 /* As fire_first. Codes are waited for a second longer than the deadline; where the machine was
@@ -625,13 +581,12 @@ static void *refine_all(void *user)
 {
     struct world *world = ((struct refiner *)user)->world;
     for (uint32_t round = 0; round < 20; round++) {
-        struct spec_lookup_result result;
-        assert_int_equal(rig_try_lookup(&world->rig, &world->prompt, 0, RIG_MAX, &result), SPEC_OK);
+        struct spec_lookup_result result = rig_lookup(&world->rig, &world->prompt);
         for (uint32_t layer = 0; layer < 4; layer++) {
             struct shot shot;
             spec_ticket ticket;
             if (round % 3 == 2) {
-                ticket = fire_ahead(world, &shot, result.request, layer);
+                ticket = fire_ahead(world, &shot, result.request, layer, 100000);
                 aim_at(&shot, ticket, 400000);
                 assert_int_equal(fire(world, &shot), SPEC_OK);
             } else {
@@ -656,19 +611,12 @@ static void four_threads_refine_at_once(void **state)
     (void)state;
     struct world world = {.matched = 200, .group = 2, .agree = 3};
     struct refiner refiners[4];
-    rig_init(&world.rig, false, "\"preset\": \"layered-even\"");
-    rig_shape(&world.rig, 4, 2, 16, SPEC_DTYPE_F16);
-    world.rig.query_group = 2;
-    world.prompt = rig_prompt(7, 0, 0, 200 + FRESH_ROWS);
-    rig_open(&world.rig);
-    world_store(&world);
+    world_make(&world, false, "\"preset\": \"layered-even\"", 4, 2, 16, 7);
+    world_open_stored(&world);
     wait_for_codes(&world);
-    for (uint32_t i = 0; i < 4; i++) {
-        refiners[i].world = &world;
-        assert_int_equal(pthread_create(&refiners[i].thread, NULL, refine_all, &refiners[i]), 0);
-    }
     for (uint32_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_join(refiners[i].thread, NULL), 0);
+        refiners[i].world = &world;
+    threads_run(refine_all, refiners, sizeof(refiners[0]), 4);
     world_done(&world);
 }
 

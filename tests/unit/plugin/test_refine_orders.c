@@ -9,8 +9,7 @@
  *
  * Holds: a failure names its seed. Threads: one on the simulated disk; four on a directory. */
 #include "tests/unit/plugin/layered_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define ROWS     200u
 #define FRONT    128u /* rows that a pass of their own stored */
@@ -73,7 +72,6 @@ struct host {
     struct spec_important items[ITEMS];
     uint32_t count;
     uint64_t chosen, rescored, partial, stale; /* what was met */
-    pthread_t thread;
 };
 
 static uint64_t draw(struct host *host, uint64_t below)
@@ -114,12 +112,8 @@ static void store_part(struct world *world, uint64_t first, uint64_t count)
     assert_int_equal(result.matched_tokens, first);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct area area = world_area(world, first, count, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .first_token = first,
-                                           .token_count = count,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(result.request, layer, first, count, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
         assert_int_equal(rig_wait(rig, ticket), SPEC_OK);
@@ -189,10 +183,7 @@ static void truth_open(struct truth *truth, uint32_t way, bool is_sim)
         truth->keep_last, is_tight ? "124KiB" : "4MiB", way % 2 == 0 ? "paired" : "split",
         truth->coarse > 0 ? "yes" : "no");
     *world = (struct world){.matched = ROWS, .group = 2, .agree = 3};
-    rig_init(&world->rig, is_sim, extra);
-    rig_shape(&world->rig, LAYERS, 2, 16, SPEC_DTYPE_F16);
-    world->rig.query_group = 2;
-    world->prompt = rig_prompt(7, 0, 0, ROWS + FRESH_ROWS);
+    world_make(world, is_sim, extra, LAYERS, 2, 16, 7);
     rig_open(&world->rig);
     store_part(world, 0, FRONT);
     wait_for_codes(world);
@@ -663,12 +654,9 @@ static void rows_are_what_their_bits_say_beside_other_threads(void **state)
     (void)state;
     for (uint32_t way = 0; way <= 128; way += 128) {
         truth_open(&truth, way, false);
-        for (uint32_t i = 0; i < 4; i++) {
-            hosts[i] = (struct host){.truth = &truth, .seed = 1000 + way + i};
-            assert_int_equal(pthread_create(&hosts[i].thread, NULL, play_all, &hosts[i]), 0);
-        }
         for (uint32_t i = 0; i < 4; i++)
-            assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
+            hosts[i] = (struct host){.truth = &truth, .seed = 1000 + way + i};
+        threads_run(play_all, hosts, sizeof(hosts[0]), 4);
         truth_close(&truth);
     }
 }

@@ -8,13 +8,6 @@
 #include "store/internal.h"
 #include "store/rows/order.h"
 
-static struct sc_store_stats stats_of(const struct rig *rig)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
-    return stats;
-}
-
 static uint64_t waiting(const struct rig *rig)
 {
     return atomic_load(&rig->conn->store->counts.orders_waiting);
@@ -29,11 +22,11 @@ static spec_status reorder(struct rig *rig)
 
 static void wait_for_orders(struct rig *rig, uint64_t pieces)
 {
-    for (uint32_t i = 0; i < 1000 && stats_of(rig).ordered_pieces < pieces; i++)
+    for (uint32_t i = 0; i < 1000 && rig_store_stats(rig).ordered_pieces < pieces; i++)
         rig_pass_ns(rig, 1000000);
-    for (uint32_t i = 0; i < 1000 && stats_of(rig).is_building; i++)
+    for (uint32_t i = 0; i < 1000 && rig_store_stats(rig).is_building; i++)
         rig_pass_ns(rig, 1000000);
-    assert_int_equal(stats_of(rig).ordered_pieces, pieces);
+    assert_int_equal(rig_store_stats(rig).ordered_pieces, pieces);
 }
 
 /* All layers; exact rows are ppm of all. */
@@ -63,8 +56,7 @@ static void open_layered(struct world *world, const char *layout, const char *mo
                    "\"min_share_ppm\": 0}, \"store\": {\"layout\": \"%s\"}, "
                    "\"maintain\": {\"bytes_per_s\": 0}%s",
                    layout, more);
-    world_open(world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-    wait_for_codes(world);
+    world_open_coded(world, config, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
 }
 
 static void two_requests_make_an_order(void **state)
@@ -78,7 +70,7 @@ static void two_requests_make_an_order(void **state)
         load_all(&world, 50000);
         assert_int_equal(reorder(&world.rig), SPEC_OK);
         rig_pass_ns(&world.rig, 1000000000);
-        assert_int_equal(stats_of(&world.rig).ordered_pieces, 0); /* one says too little */
+        assert_int_equal(rig_store_stats(&world.rig).ordered_pieces, 0); /* one says too little */
         load_all(&world, 50000);
         assert_int_equal(reorder(&world.rig), SPEC_OK);
         wait_for_orders(&world.rig, 5);
@@ -89,10 +81,10 @@ static void two_requests_make_an_order(void **state)
                 load_all(&world, ppm);
             assert_int_equal(reorder(&world.rig), SPEC_OK);
             rig_pass_ns(&world.rig, 1000000000);
-            assert_true(stats_of(&world.rig).ordered_pieces <= 5); /* once */
+            assert_true(rig_store_stats(&world.rig).ordered_pieces <= 5); /* once */
             rig_reopen(&world.rig);
         }
-        assert_int_equal(stats_of(&world.rig).corrupt_rows, 0);
+        assert_int_equal(rig_store_stats(&world.rig).corrupt_rows, 0);
         world_done(&world);
     }
 }
@@ -105,7 +97,7 @@ static void it_comes_by_itself_every_so_often(void **state)
     load_all(&world, 50000);
     load_all(&world, 50000);
     rig_pass_ns(&world.rig, 1000000000);
-    assert_int_equal(stats_of(&world.rig).ordered_pieces, 0);
+    assert_int_equal(rig_store_stats(&world.rig).ordered_pieces, 0);
     for (uint32_t i = 0; i < 8; i++)
         rig_pass_ns(&world.rig, 1000000000);
     wait_for_orders(&world.rig, 5);
@@ -129,7 +121,7 @@ static void an_open_request_keeps_what_it_reads(void **state)
         for (uint32_t second = 0; second < 20; second++) /* leases are over */
             rig_pass_ns(&world.rig, 1000000000);
         assert_int_equal(waiting(&world.rig), 1);
-        assert_int_equal(stats_of(&world.rig).quarantine_bytes, 0);
+        assert_int_equal(rig_store_stats(&world.rig).quarantine_bytes, 0);
         load_by(&world, request, i % 2 == 0 ? 1000000 : 50000);
         load_all(&world, 50000); /* whoever comes later reads the new one */
     }
@@ -137,7 +129,7 @@ static void an_open_request_keeps_what_it_reads(void **state)
     rig_pass_ns(&world.rig, 100000000);
     rig_pass_ns(&world.rig, 100000000);
     assert_int_equal(waiting(&world.rig), 0);
-    assert_true(stats_of(&world.rig).quarantine_bytes > 0);
+    assert_true(rig_store_stats(&world.rig).quarantine_bytes > 0);
     load_all(&world, 1000000);
     world_done(&world);
 }
@@ -173,11 +165,10 @@ static void prompts_that_share_a_node_are_found_as_before(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true,
-             "\"preset\": \"impress-itf\", \"chunk_tokens\": 16, "
-             "\"maintain\": {\"bytes_per_s\": 0}, \"reorder\": {\"scope\": \"node\"}");
-    rig_shape(&rig, 2, 2, 64, SPEC_DTYPE_F32);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true,
+                    "\"preset\": \"impress-itf\", \"chunk_tokens\": 16, "
+                    "\"maintain\": {\"bytes_per_s\": 0}, \"reorder\": {\"scope\": \"node\"}",
+                    2, 2, 64, SPEC_DTYPE_F32);
     struct prompt p0 = rig_prompt(1, 64, 1, 128), p1 = rig_prompt(1, 64, 2, 128);
     assert_int_equal(rig_fill(&rig, &p0), SPEC_OK);
     assert_int_equal(rig_fill(&rig, &p1), SPEC_OK);
@@ -213,9 +204,7 @@ static void prompts_that_share_a_node_are_found_as_before(void **state)
         assert_int_equal(status, SPEC_OK);
         rig_reopen(&rig);
     }
-    rig_prompt_free(&p0);
-    rig_prompt_free(&p1);
-    rig_done(&rig);
+    rig_end(&rig, &p0, &p1);
 }
 
 int main(void)

@@ -12,8 +12,7 @@ static struct rig rig;
 
 static void maintain(uint32_t flags)
 {
-    const struct spec_maintain_params params = {.struct_size = sizeof(params), .flags = flags};
-    assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, flags), SPEC_OK);
     rig_background(&rig);
 }
 
@@ -25,11 +24,8 @@ static void rows_store(const struct world *world)
     assert_int_equal(rig_try_lookup(&rig, &prompt, 0, RIG_MAX, &found), SPEC_OK);
     for (uint32_t layer = 0; layer < LAYERS; layer++) {
         struct area area = world_area(world, 0, ROWS, layer);
-        const struct spec_store_params params = {.struct_size = sizeof(params),
-                                                 .request = found.request,
-                                                 .layer = layer,
-                                                 .token_count = ROWS,
-                                                 .memory = &area.memory};
+        const struct spec_store_params params =
+            rig_store_params(found.request, layer, 0, ROWS, &area.memory);
         assert_int_equal(sc_plugin_store(rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
     }
@@ -109,8 +105,7 @@ static void one_edition_is_whole_after_every_cut(void **state)
     maintain(SPEC_MAINTAIN_CHECKPOINT);
     maintain(SPEC_MAINTAIN_REORDER);
     rig_pass_ns(&rig, UINT64_C(20000000000));
-    struct sc_store_stats stats;
-    sc_store_stats(rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&rig);
     assert_true(stats.ordered_pieces > 0);
     for (uint32_t i = 1; i < 4; i++) { /* in the pages of the first edition */
         rows_store(&worlds[i]);

@@ -37,8 +37,7 @@ static void set_of(struct world *world, uint32_t layer, uint32_t exact_ppm, bool
         negate(&shot);
     assert_int_equal(fire(world, &shot), SPEC_OK);
     memcpy(ret_bits, shot.exact, sizeof(shot.exact));
-    shot_free(&shot);
-    rig_release(&world->rig, request);
+    shot_release(&shot, world, request);
 }
 
 static void assert_union(const struct world *world, const struct shot *shot, const uint64_t *one,
@@ -99,8 +98,7 @@ static void rows_of_both_queries_are_exact(void **state)
                                         ", \"layered\": {\"keep_first\": 3, \"keep_last\": 4}"};
     for (uint32_t e = 0; e < 3; e++) {
         struct world world;
-        world_open(&world, EXTRA[e], 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, EXTRA[e], 3, 2, 16, SPEC_DTYPE_F16, 300, 3);
         struct sc_alloc *alloc = &world.rig.conn->alloc;
         const struct sc_plugin_stats *stats = &world.rig.conn->stats;
         uint64_t added = 0;
@@ -132,8 +130,7 @@ static void what_is_scored_anew_teaches_as_a_call_does(void **state)
         struct world world;
         struct shot shot;
         uint64_t bits[WORDS];
-        world_open(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         const struct sc_plugin_request *known = sc_plugin_request_find(world.rig.conn, request);
         spec_ticket ticket = fire_first(&world, &shot, request, 1, 100000, 0);
@@ -148,9 +145,7 @@ static void what_is_scored_anew_teaches_as_a_call_does(void **state)
         assert_int_equal(sc_lab_averages_scores(world.rig.conn->lab.averages, known->ranges,
                                                 known->range_count, 1, false, is[way]),
                          200);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        shot_end(&shot, &world, request);
     }
     assert_memory_equal(is[0], is[1], 200 * sizeof(float));
     assert_memory_not_equal(is[0], first, 200 * sizeof(float));
@@ -164,8 +159,7 @@ static void codes_that_went_are_read_again(void **state)
     struct world world;
     struct shot shot;
     uint64_t set[WORDS], before[WORDS];
-    world_open(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     set_of(&world, 0, 200000, true, set);
     spec_request request = look(&world, 0);
     spec_ticket ticket = fire_first(&world, &shot, request, 0, 100000, 0);
@@ -176,9 +170,7 @@ static void codes_that_went_are_read_again(void **state)
     assert_union(&world, &shot, before, set);
     uint64_t rows = shot.item.tier_rows[SPEC_TIER_DISK];
     assert_true(shot.item.wanted_bytes > rows * (2 * rig_part_bytes(&world.rig) + 16));
-    shot_free(&shot);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    shot_end(&shot, &world, request);
 }
 
 /* Codes of every item are read from the call's begin on, and of an item that wants no rows never.
@@ -188,8 +180,7 @@ static void codes_are_read_from_the_submit_on(void **state)
     (void)state;
     struct world world;
     struct shot shot;
-    world_open(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     for (uint32_t wants = 0; wants < 2; wants++) {
         spec_request handle = look(&world, 0);
         const struct sc_plugin_request *request = sc_plugin_request_find(world.rig.conn, handle);
@@ -202,8 +193,7 @@ static void codes_are_read_from_the_submit_on(void **state)
         assert_int_equal(sc_plugin_submit_wait(world.rig.conn, next, UINT64_MAX, NULL), SPEC_OK);
         assert_int_equal(request->sketches[0].layer, wants ? 0 : 3);
         assert_rows(&world, &shot, 0, 4, 2);
-        shot_free(&shot);
-        rig_release(&world.rig, handle);
+        shot_release(&shot, &world, handle);
     }
     world_done(&world);
 }
@@ -219,8 +209,7 @@ static void codes_that_fail_meanwhile_make_their_rows_exact(void **state)
     struct slab slab;
     uint64_t before[WORDS], damaged = 0;
     uint8_t bytes[64];
-    world_open(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 300, 3);
     spec_request request = look(&world, 0);
     spec_ticket ticket = fire_first(&world, &shot, request, 0, 50000, 0);
     memcpy(before, shot.exact, sizeof(before));
@@ -245,9 +234,7 @@ static void codes_that_fail_meanwhile_make_their_rows_exact(void **state)
         kept += w != 1 ? (uint64_t)__builtin_popcountll(before[w]) : 0;
     }
     assert_true(others >= 26 && others <= 26 + kept);
-    shot_free(&shot);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    shot_end(&shot, &world, request);
 }
 
 /* No memory is left for codes: every row comes, the best by the ranking that there is first, and
@@ -262,8 +249,7 @@ static void without_memory_for_codes_every_row_comes(void **state)
         char extra[160];
         (void)snprintf(extra, sizeof(extra), LAYERED ", \"select\": {\"sketch_bytes\": %lu}",
                        round == 0 ? UINT64_C(1) << 20 : used);
-        world_open(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         if (round == 0) {
             set_of(&world, 0, 125000, false, sets[0]);
             set_of(&world, 0, 200000, false, sets[1]);
@@ -297,10 +283,8 @@ static void without_memory_for_codes_every_row_comes(void **state)
             assert_int_equal(shot.item.provenance.kind, SPEC_PROVENANCE_EXACT);
             assert_rows(&world, &shot, 0, 4, 2);
         }
-        shot_free(&shot);
-        rig_release(&world.rig, request);
-        rig_release(&world.rig, other);
-        world_done(&world);
+        shot_release(&shot, &world, request);
+        world_leave(&world, other);
     }
 }
 
@@ -315,9 +299,8 @@ static bool fail_at(bool is_displaced, uint64_t n, uint64_t *ret_failed, uint64_
     struct world world;
     struct shot shot;
     uint64_t before[WORDS], set[WORDS];
-    world_open(&world, LAYERED ", \"read\": {\"gap_bytes\": 1}", 4, 2, 16, SPEC_DTYPE_F16, APART,
-               3);
-    wait_for_codes(&world);
+    world_open_coded(&world, LAYERED ", \"read\": {\"gap_bytes\": 1}", 4, 2, 16, SPEC_DTYPE_F16,
+                     APART, 3);
     set_of(&world, 0, 30000, true, set);
     spec_request request = look(&world, 0);
     spec_ticket ticket = fire_first(&world, &shot, request, 0, 10000, 0);
@@ -354,8 +337,7 @@ static bool fail_at(bool is_displaced, uint64_t n, uint64_t *ret_failed, uint64_
         assert_rows(&world, &shot, 0, 4, 2);
         ++*ret_failed;
     }
-    shot_free(&shot);
-    rig_release(&world.rig, request);
+    shot_release(&shot, &world, request);
     rig_landed(&world.rig);
     world_done(&world);
     return has_fired;
@@ -372,25 +354,13 @@ static void a_read_that_fails_midway_is_told(void **state)
     }
 }
 
-struct resetter {
-    struct sc_task task;
-    struct rig *rig;
-};
-
-static void reset_step(struct sc_task *task)
-{
-    struct resetter *resetter = (struct resetter *)(void *)task;
-    assert_int_equal(sc_plugin_reset(resetter->rig->conn, NULL), SPEC_OK);
-}
-
 /* A reset so long after the call's begin. false: it came behind its end. */
 static bool outrun(bool is_submitted, uint64_t ns, uint64_t *ret_stale)
 {
     struct world world;
     struct shot shot;
     uint64_t before[WORDS];
-    world_open(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     spec_request request = look(&world, 0);
     spec_ticket ticket = fire_first(&world, &shot, request, 0, 50000, 0);
     memcpy(before, shot.exact, sizeof(before));
@@ -414,8 +384,7 @@ static bool outrun(bool is_submitted, uint64_t ns, uint64_t *ret_stale)
         assert_int_equal(before[w] & ~shot.exact[w], 0);
     *ret_stale += status == SPEC_E_STALE;
     assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
-    shot_free(&shot);
-    rig_release(&world.rig, request);
+    shot_release(&shot, &world, request);
     rig_landed(&world.rig);
     assert_int_equal(atomic_load(&world.rig.conn->stats.requests_open), 0);
     world_done(&world);
@@ -451,13 +420,10 @@ static void what_cannot_be_scored_anew_is_refused(void **state)
     for (uint32_t i = 0; i < 4; i++) {
         struct world world;
         struct shot shot;
-        spec_ticket ticket;
-        world_open(&world, CASES[i].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-        wait_for_codes(&world);
+        world_open_coded(&world, CASES[i].extra, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
         spec_request request = look(&world, 0);
         shot_make(&shot, &world, request, 1, 0, 100000);
-        assert_int_equal(sc_plugin_submit(world.rig.conn, &shot.item, 1, &ticket, NULL), SPEC_OK);
-        assert_int_equal(sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+        spec_ticket ticket = rig_submit_whole(&world.rig, &shot.item, 1);
         aim_other(&shot, ticket, 100000);
         shot.item.queries = NULL;
         assert_int_equal(fire(&world, &shot), SPEC_E_INVALID);
@@ -480,9 +446,7 @@ static void what_cannot_be_scored_anew_is_refused(void **state)
             assert_true(is_exact(&shot, row));
         if (i == 0)
             assert_rows(&world, &shot, 0, 4, 2);
-        shot_free(&shot);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        shot_end(&shot, &world, request);
     }
 }
 
@@ -493,8 +457,7 @@ static void items_of_one_call_follow_one_another(void **state)
     struct world world;
     struct shot shots[3];
     uint64_t sets[3][WORDS], one[WORDS];
-    world_open(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
-    wait_for_codes(&world);
+    world_open_coded(&world, LAYERED, 2, 2, 16, SPEC_DTYPE_F16, 200, 3);
     set_of(&world, 0, 100000, true, sets[0]);
     set_of(&world, 0, 200000, true, sets[1]);
     set_of(&world, 0, 250000, false, sets[2]);
@@ -522,8 +485,7 @@ static void items_of_one_call_follow_one_another(void **state)
     shot_free(&shots[0]);
     pass_free(&shots[1].pass);
     pass_free(&shots[2].pass);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 int main(void)

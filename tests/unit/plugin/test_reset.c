@@ -11,21 +11,6 @@
 #define MS   UINT64_C(1000000)
 #define TURN (30 * MS)
 
-static uint64_t matched(struct rig *rig, const struct prompt *prompt)
-{
-    struct spec_lookup_result result = rig_lookup(rig, prompt);
-    rig_release(rig, result.request);
-    return result.matched_tokens;
-}
-
-static void store_all(struct rig *rig, const struct prompt *prompt)
-{
-    struct spec_lookup_result result = rig_lookup(rig, prompt);
-    assert_int_equal(rig_wait(rig, rig_store(rig, result.request, prompt, 0, prompt->count)),
-                     SPEC_OK);
-    rig_release(rig, result.request);
-}
-
 static uint64_t index_runs(struct rig *rig)
 {
     struct sc_radix_stats stats;
@@ -43,30 +28,26 @@ static void nothing_of_before_is_promised_again(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(1, 0, 0, 300), other = rig_prompt(2, 0, 0, 100);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
         reset(&rig);
         assert_int_equal(atomic_load(&rig.conn->epoch), epoch);
-        assert_int_equal(matched(&rig, &prompt), 0);
+        assert_int_equal(rig_matched(&rig, &prompt), 0);
         assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
         rig_reopen(&rig);
         assert_int_equal(atomic_load(&rig.conn->epoch), epoch);
-        assert_int_equal(matched(&rig, &prompt), 0);
+        assert_int_equal(rig_matched(&rig, &prompt), 0);
         assert_int_equal(rig_read(&rig, &other, NULL), 100);
     }
-    rig_done(&rig);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
+    rig_end(&rig, &prompt, &other);
 }
 
 static void old_runs_leave_the_index_in_the_background(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     for (uint64_t i = 0; i < 20; i++) {
         struct prompt prompt = rig_prompt(100 + i, 0, 0, 640);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
@@ -84,8 +65,7 @@ static void old_runs_leave_the_index_in_the_background(void **state)
     rig_pass_ns(&rig, TURN);
     assert_int_equal(index_runs(&rig), 10);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 640);
-    rig_done(&rig);
-    rig_prompt_free(&prompt);
+    rig_end(&rig, &prompt);
 }
 
 static void requests_of_before_are_stale_but_for_release(void **state)
@@ -94,8 +74,7 @@ static void requests_of_before_are_stale_but_for_release(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(3, 0, 0, 200);
     spec_ticket ticket = 0;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     struct prompt longer = rig_prompt(3, 0, 0, 300);
     struct spec_lookup_result result = rig_lookup(&rig, &longer);
@@ -110,17 +89,14 @@ static void requests_of_before_are_stale_but_for_release(void **state)
     assert_int_equal(rig_store_layer(&rig, result.request, &longer, 200, 100, 1, &ticket),
                      SPEC_E_STALE);
     struct area area = rig_area(&rig, 200);
-    struct spec_important item = {
-        .struct_size = sizeof(item), .request = result.request, .destination = &area.memory};
+    struct spec_important item = rig_item(result.request, 0, &area.memory);
     assert_int_equal(sc_plugin_get_important(rig.conn, &item, 1, NULL), SPEC_E_STALE);
     rig_area_free(&area);
     rig_release(&rig, result.request);
     assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
     rig_settle(&rig);
-    assert_int_equal(matched(&rig, &longer), 0);
-    rig_done(&rig);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&longer);
+    assert_int_equal(rig_matched(&rig, &longer), 0);
+    rig_end(&rig, &prompt, &longer);
 }
 
 /* All layers were given before the reset, and are written after it. */
@@ -129,18 +105,16 @@ static void a_store_that_is_under_way_is_dropped(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(4, 0, 0, 100);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     spec_ticket ticket = rig_store(&rig, result.request, &prompt, 0, 100);
     reset(&rig);
     assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
     rig_release(&rig, result.request);
-    assert_int_equal(matched(&rig, &prompt), 0);
+    assert_int_equal(rig_matched(&rig, &prompt), 0);
     rig_reopen(&rig);
-    assert_int_equal(matched(&rig, &prompt), 0);
-    rig_done(&rig);
-    rig_prompt_free(&prompt);
+    assert_int_equal(rig_matched(&rig, &prompt), 0);
+    rig_end(&rig, &prompt);
 }
 
 static void a_reset_that_cannot_be_recorded_changes_nothing(void **state)
@@ -148,8 +122,7 @@ static void a_reset_that_cannot_be_recorded_changes_nothing(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, 100);
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     struct spec_lookup_result held = rig_lookup(&rig, &prompt);
     sc_io_sim_fault_nth(rig.disk, SC_SIM_WRITE_EIO, 0);
@@ -157,14 +130,12 @@ static void a_reset_that_cannot_be_recorded_changes_nothing(void **state)
     assert_int_equal(sc_plugin_reset(rig.conn, &error), SPEC_E_IO);
     assert_true(error.text[0] != 0);
     assert_int_equal(atomic_load(&rig.conn->epoch), 0);
-    for (uint32_t layer = 0; layer < rig.layers; layer++)
-        assert_int_equal(rig_load(&rig, held.request, &prompt, 0, 100, layer), SPEC_OK);
+    rig_load_all(&rig, held.request, &prompt, 0, 100);
     rig_release(&rig, held.request);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
     reset(&rig);
-    assert_int_equal(matched(&rig, &prompt), 0);
-    rig_done(&rig);
-    rig_prompt_free(&prompt);
+    assert_int_equal(rig_matched(&rig, &prompt), 0);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- Between connectors ---------------------------------------------------------------------- */
@@ -180,24 +151,24 @@ static void readers_and_ranks_follow_a_writers_reset(void **state)
     rig_beside(&reader, &ranks[0], SPEC_ROLE_READER, 1);
     for (uint32_t i = 0; i < 2; i++) {
         rig_open(&ranks[i]);
-        store_all(&ranks[i], &prompt);
+        rig_store_all(&ranks[i], &prompt, prompt.count);
     }
     rig_open(&reader);
     rig_pass_ns(&ranks[0], TURN);
     struct spec_lookup_result held = rig_lookup(&ranks[1], &prompt);
     assert_int_equal(held.matched_tokens, 100);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     reset(&ranks[0]);
     struct rig *others[] = {&ranks[1], &reader};
     for (uint32_t i = 0; i < 2; i++) {
         rig_pass_ns(others[i], TURN);
         assert_int_equal(atomic_load(&others[i]->conn->epoch), 1);
-        assert_int_equal(matched(others[i], &prompt), 0);
+        assert_int_equal(rig_matched(others[i], &prompt), 0);
     }
     assert_int_equal(sc_plugin_begin_layer(ranks[1].conn, &held.request, 1, 0, NULL), SPEC_E_STALE);
     rig_release(&ranks[1], held.request);
     for (uint32_t i = 0; i < 2; i++)
-        store_all(&ranks[i], &prompt);
+        rig_store_all(&ranks[i], &prompt, prompt.count);
     struct rig *all[] = {&ranks[0], &ranks[1], &reader};
     for (uint32_t i = 0; i < 3; i++) {
         rig_pass_ns(all[i], TURN);
@@ -205,8 +176,7 @@ static void readers_and_ranks_follow_a_writers_reset(void **state)
     }
     rig_leave(&reader);
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
+    rig_end(&ranks[0], &prompt);
 }
 
 static void a_readers_reset_reaches_every_writer(void **state)
@@ -220,29 +190,28 @@ static void a_readers_reset_reaches_every_writer(void **state)
     rig_beside(&reader, &ranks[0], SPEC_ROLE_READER, 0);
     for (uint32_t i = 0; i < 2; i++) {
         rig_open(&ranks[i]);
-        store_all(&ranks[i], &prompt);
+        rig_store_all(&ranks[i], &prompt, prompt.count);
     }
     rig_open(&reader);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
         reset(&reader);
-        assert_int_equal(matched(&reader, &prompt), 0); /* here at once */
+        assert_int_equal(rig_matched(&reader, &prompt), 0); /* here at once */
         for (uint32_t i = 0; i < 2; i++)                /* each writer is told once */
             assert_int_equal(reader.conn->outbox.epoch_told[i], epoch);
         for (uint32_t i = 0; i < 2; i++) {
             assert_int_equal(atomic_load(&ranks[i].conn->epoch), epoch - 1);
             rig_pass_ns(&ranks[i], TURN);
             assert_int_equal(sc_store_epoch(ranks[i].conn->store), epoch);
-            assert_int_equal(matched(&ranks[i], &prompt), 0);
-            store_all(&ranks[i], &prompt);
+            assert_int_equal(rig_matched(&ranks[i], &prompt), 0);
+            rig_store_all(&ranks[i], &prompt, prompt.count);
         }
         rig_pass_ns(&reader, TURN);
         assert_int_equal(rig_read(&reader, &prompt, NULL), 100);
     }
     rig_leave(&reader);
     rig_leave(&ranks[1]);
-    rig_done(&ranks[0]);
-    rig_prompt_free(&prompt);
+    rig_end(&ranks[0], &prompt);
 }
 
 /* The mail waits for the writer that comes, and counts before its first lookup; a writer of another
@@ -252,13 +221,11 @@ static void a_reset_waits_for_a_writer_that_is_away(void **state)
     (void)state;
     struct rig writer, reader, other;
     struct prompt prompt = rig_prompt(8, 0, 0, 100);
-    rig_init(&writer, true, "");
-    rig_open(&writer);
-    store_all(&writer, &prompt);
+    rig_begin(&writer, true, "");
+    rig_store_all(&writer, &prompt, prompt.count);
     rig_close(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
-    assert_int_equal(matched(&reader, &prompt), 100);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 100);
     reset(&reader);
     rig_leave(&reader);
     rig_beside(&other, &writer, SPEC_ROLE_WRITER, 0);
@@ -270,9 +237,8 @@ static void a_reset_waits_for_a_writer_that_is_away(void **state)
     rig_leave(&other);
     rig_open(&writer);
     assert_int_equal(atomic_load(&writer.conn->epoch), 1);
-    assert_int_equal(matched(&writer, &prompt), 0);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    assert_int_equal(rig_matched(&writer, &prompt), 0);
+    rig_end(&writer, &prompt);
 }
 
 /* What the writer stored after a reset of its own, the reader's reset makes void as well. */
@@ -281,21 +247,18 @@ static void a_readers_reset_covers_what_it_had_not_read_yet(void **state)
     (void)state;
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(9, 0, 0, 100);
-    rig_init(&writer, true, "");
-    rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, "");
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     reset(&writer);
-    store_all(&writer, &prompt);
+    rig_store_all(&writer, &prompt, prompt.count);
     reset(&reader); /* it has not looked since */
     assert_int_equal(atomic_load(&reader.conn->epoch), 2);
     rig_pass_ns(&reader, TURN);
-    assert_int_equal(matched(&reader, &prompt), 0);
+    assert_int_equal(rig_matched(&reader, &prompt), 0);
     rig_pass_ns(&writer, TURN);
-    assert_int_equal(matched(&writer, &prompt), 0);
+    assert_int_equal(rig_matched(&writer, &prompt), 0);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* An epoch taken without the log's end could be one that the log has already. */
@@ -304,12 +267,10 @@ static void a_readers_reset_that_cannot_read_the_log_changes_nothing(void **stat
     (void)state;
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(12, 0, 0, 100);
-    rig_init(&writer, true, "");
-    rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, "");
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     reset(&writer);
-    store_all(&writer, &prompt);
+    rig_store_all(&writer, &prompt, prompt.count);
     sc_io_sim_fault_scope(writer.disk, "/log");
     sc_io_sim_fault_ppm(writer.disk, SC_SIM_READ_EIO, 1000000);
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -321,8 +282,7 @@ static void a_readers_reset_that_cannot_read_the_log_changes_nothing(void **stat
     reset(&reader);
     assert_int_equal(atomic_load(&reader.conn->epoch), 2);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* Heard of by mail, and not to be written: nothing old is promised, and nothing new is stored
@@ -332,18 +292,16 @@ static void an_epoch_that_cannot_be_recorded_stops_stores_only(void **state)
     (void)state;
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(10, 0, 0, 100);
-    rig_init(&writer, true, "");
-    rig_open(&writer);
-    store_all(&writer, &prompt);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, "");
+    rig_store_all(&writer, &prompt, prompt.count);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     reset(&reader);
     sc_io_sim_fault_scope(writer.disk, "/log");
     sc_io_sim_fault_ppm(writer.disk, SC_SIM_WRITE_EIO, 1000000);
     rig_pass_ns(&writer, TURN);
     assert_int_equal(atomic_load(&writer.conn->epoch), 1);
     assert_int_equal(sc_store_epoch(writer.conn->store), 0);
-    assert_int_equal(matched(&writer, &prompt), 0);
+    assert_int_equal(rig_matched(&writer, &prompt), 0);
     sc_io_sim_fault_ppm(writer.disk, SC_SIM_WRITE_EIO, 0);
     struct spec_lookup_result result = rig_lookup(&writer, &prompt);
     spec_ticket ticket = rig_store(&writer, result.request, &prompt, 0, 100);
@@ -352,13 +310,12 @@ static void an_epoch_that_cannot_be_recorded_stops_stores_only(void **state)
     rig_release(&writer, result.request);
     rig_pass_ns(&writer, TURN);
     assert_int_equal(sc_store_epoch(writer.conn->store), 1);
-    store_all(&writer, &prompt);
+    rig_store_all(&writer, &prompt, prompt.count);
     assert_int_equal(rig_read(&writer, &prompt, NULL), 100);
     rig_reopen(&writer);
     assert_int_equal(rig_read(&writer, &prompt, NULL), 100);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 static void a_range_that_fails_in_a_reader_goes_in_the_writer(void **state)
@@ -366,30 +323,27 @@ static void a_range_that_fails_in_a_reader_goes_in_the_writer(void **state)
     (void)state;
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(11, 0, 0, 256);
-    rig_init(&writer, true, "");
-    rig_open(&writer);
-    store_all(&writer, &prompt);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, "");
+    rig_store_all(&writer, &prompt, prompt.count);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     struct spec_lookup_result result = rig_lookup(&reader, &prompt);
     sc_io_sim_fault_nth(writer.disk, SC_SIM_READ_EIO, 0);
     assert_int_equal(rig_load(&reader, result.request, &prompt, 0, 256, 1), SPEC_E_IO);
     rig_release(&reader, result.request);
-    uint64_t left = matched(&reader, &prompt);
+    uint64_t left = rig_matched(&reader, &prompt);
     assert_true(left < 256); /* here at once */
-    assert_int_equal(matched(&writer, &prompt), 256);
+    assert_int_equal(rig_matched(&writer, &prompt), 256);
     rig_pass_ns(&reader, TURN);
     rig_pass_ns(&writer, TURN);
-    assert_int_equal(matched(&writer, &prompt), left);
+    assert_int_equal(rig_matched(&writer, &prompt), left);
     assert_int_equal(atomic_load(&writer.conn->stats.corrupt_ranges), 1);
     rig_reopen(&writer);
-    assert_int_equal(matched(&writer, &prompt), left);
+    assert_int_equal(rig_matched(&writer, &prompt), left);
     assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK); /* stored anew */
     rig_pass_ns(&reader, TURN);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 256);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* A reader that speaks of a piece that is another one by now. */
@@ -398,11 +352,9 @@ static void a_failed_range_of_another_piece_is_not_believed(void **state)
     (void)state;
     struct rig writer, reader;
     struct prompt prompt = rig_prompt(12, 0, 0, 64);
-    rig_init(&writer, true, "");
-    rig_open(&writer);
-    store_all(&writer, &prompt);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin(&writer, true, "");
+    rig_store_all(&writer, &prompt, prompt.count);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     struct sc_store_mail mail = {.kind = SC_STORE_MAIL_FAILED, .piece = 1};
     assert_true(sc_store_piece_hash(writer.conn->store, 1, mail.hash));
     mail.hash[3] ^= 1;
@@ -415,10 +367,9 @@ static void a_failed_range_of_another_piece_is_not_believed(void **state)
     mail.piece = 1;
     assert_int_equal(sc_store_mail_post(reader.conn->store, 0, &mail, NULL), SPEC_OK);
     rig_pass_ns(&writer, TURN);
-    assert_int_equal(matched(&writer, &prompt), 0);
+    assert_int_equal(rig_matched(&writer, &prompt), 0);
     rig_leave(&reader);
-    rig_done(&writer);
-    rig_prompt_free(&prompt);
+    rig_end(&writer, &prompt);
 }
 
 /* Real threads: resets beside lookups, loads and stores; a request is of now, or stale. */
@@ -426,8 +377,7 @@ static void resets_race_with_everything(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "");
-    rig_open(&rig);
+    rig_begin(&rig, false, "");
     for (uint64_t i = 0; i < 60; i++) {
         struct prompt prompt = rig_prompt(20, 0, 0, 200);
         struct spec_lookup_result result = rig_lookup(&rig, &prompt);
@@ -442,7 +392,7 @@ static void resets_race_with_everything(void **state)
             assert_true(status == SPEC_OK || (status == SPEC_E_DROPPED && i % 3 == 2));
         }
         rig_release(&rig, result.request);
-        uint64_t found = matched(&rig, &prompt);
+        uint64_t found = rig_matched(&rig, &prompt);
         assert_true(i % 3 == 2 ? found == 0 : found == 200);
         rig_prompt_free(&prompt);
     }
@@ -488,8 +438,7 @@ static int live_within_a_limit(const char *backend, uint64_t limit_bytes)
     if (sc_plugin_reset(rig.conn, NULL) != SPEC_OK || rig_fill(&rig, &prompt) != SPEC_OK ||
         rig_read(&rig, &prompt, NULL) != prompt.count)
         return 7;
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
     return 0;
 }
 

@@ -28,8 +28,7 @@ static void passes_of_every_size_come_back(void **state)
     static const uint64_t COUNTS[] = {1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 500};
     for (uint32_t c = 0; c < 3; c++) {
         struct rig rig;
-        rig_init(&rig, true, CHUNKS[c]);
-        rig_open(&rig);
+        rig_begin(&rig, true, CHUNKS[c]);
         uint64_t seed = 1;
         for (uint32_t f = 0; f < 5; f++)
             for (uint32_t n = 0; n < sizeof(COUNTS) / sizeof(COUNTS[0]); n++)
@@ -53,9 +52,7 @@ static void a_pass_over_several_extents_comes_back(void **state)
     (void)state;
     static const uint64_t FIRSTS[] = {0, 1, 63, 64, 100};
     struct rig rig;
-    rig_init(&rig, true, "");
-    rig_shape(&rig, 2, 1, 4, SPEC_DTYPE_F32);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "", 2, 1, 4, SPEC_DTYPE_F32);
     for (uint32_t i = 0; i < 5; i++)
         check_length(&rig, i + 1, FIRSTS[i], 3 * SC_PLUGIN_SAVE_TOKENS + 17 - i);
     rig_reopen(&rig);
@@ -73,8 +70,7 @@ static void decoded_tokens_are_stored_one_by_one(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     struct prompt prompt = rig_prompt(3, 0, 0, 200);
     struct prompt start = {30, prompt.tokens, prompt.history};
     struct spec_lookup_result result = rig_lookup(&rig, &start);
@@ -109,8 +105,7 @@ static void decoded_tokens_are_stored_one_by_one(void **state)
     assert_int_equal(rig_read(&rig, &prompt, NULL), prompt.count);
     rig_reopen(&rig);
     assert_int_equal(rig_read(&rig, &prompt, NULL), prompt.count);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Given up after each layer, in each of the ways: nothing is visible, nothing stays behind, and the
@@ -119,9 +114,7 @@ static void a_pass_that_ends_early_leaves_nothing(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16");
-    rig_shape(&rig, 4, 2, 8, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "\"chunk_tokens\": 16", 4, 2, 8, SPEC_DTYPE_F16);
     for (uint32_t way = 0; way < 3; way++)
         for (uint32_t layers = 1; layers < rig.layers; layers++) {
             struct prompt prompt = rig_prompt(100 + way * 10 + layers, 0, 0, 70);
@@ -150,8 +143,7 @@ static void a_pass_that_ends_early_leaves_nothing(void **state)
             rig_settle(&rig);
             assert_int_equal(counter(&rig.conn->stats.tickets_open), 0);
             assert_int_equal(counter(&rig.conn->stats.requests_open), 0);
-            struct sc_store_stats store;
-            sc_store_stats(rig.conn->store, &store);
+            struct sc_store_stats store = rig_store_stats(&rig);
             assert_int_equal(store.stage_bytes_used, 0);
             rig_prompt_free(&prompt);
         }
@@ -163,8 +155,7 @@ static void an_abort_behind_the_pass_changes_nothing(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     struct prompt prompt = rig_prompt(5, 0, 0, 100);
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     spec_ticket ticket;
@@ -176,8 +167,7 @@ static void an_abort_behind_the_pass_changes_nothing(void **state)
     assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
     rig_release(&rig, result.request);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 80);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Passes that store nothing (here: too short) are open until their last layer like any other: an
@@ -186,8 +176,7 @@ static void an_abort_takes_back_the_ids_of_a_pass_that_was_given_up(void **state
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"store\": {\"min_tokens\": 16}");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"store\": {\"min_tokens\": 16}");
     struct prompt prompt = rig_prompt(7, 0, 0, 100), start = {60, prompt.tokens, prompt.history};
     spec_request handle = rig_lookup(&rig, &start).request;
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, handle);
@@ -221,8 +210,7 @@ static void an_abort_takes_back_the_ids_of_a_pass_that_was_given_up(void **state
     rig_area_free(&area);
     rig_release(&rig, handle);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 60);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Two requests compute the same: one copy is kept, both are told OK, whole chunks are counted. */
@@ -230,8 +218,7 @@ static void the_second_copy_is_counted_in_chunks_and_dropped(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16");
     struct prompt prompt = rig_prompt(6, 0, 0, 100);
     struct spec_lookup_result one = rig_lookup(&rig, &prompt), two = rig_lookup(&rig, &prompt);
     spec_ticket first = rig_store(&rig, one.request, &prompt, 0, 100);
@@ -243,13 +230,11 @@ static void the_second_copy_is_counted_in_chunks_and_dropped(void **state)
     assert_int_equal(counter(&rig.conn->stats.stored_chunks), 7);
     assert_int_equal(counter(&rig.conn->stats.duplicate_chunks), 7);
     assert_int_equal(counter(&rig.conn->stats.stored_tokens), 100);
-    struct sc_store_stats store;
-    sc_store_stats(rig.conn->store, &store);
+    struct sc_store_stats store = rig_store_stats(&rig);
     assert_int_equal(store.piece_count, 7);
     assert_int_equal(store.extent_count, 1);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Rows whose parents were never stored are orphans: dropped, not found. */
@@ -257,8 +242,7 @@ static void an_orphan_is_dropped(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16");
     struct prompt prompt = rig_prompt(8, 0, 0, 100);
     struct spec_lookup_result result; /* the engine holds 33 tokens that we never saw */
     assert_int_equal(rig_try_lookup(&rig, &prompt, 33, RIG_MAX, &result), SPEC_OK);
@@ -268,8 +252,7 @@ static void an_orphan_is_dropped(void **state)
     assert_int_equal(counter(&rig.conn->stats.dropped_chunks), 5); /* 32, 48, 64, 80, 96 */
     rig_release(&rig, result.request);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* All tickets are taken: a pass is refused, and takes none; with the only other one, one of two
@@ -278,8 +261,7 @@ static void a_refused_store_gives_its_ticket_back(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     static spec_ticket taken[SC_LIMIT_TICKETS];
     for (uint64_t i = 0; i < SC_LIMIT_TICKETS - 1; i++)
         assert_true((taken[i] = sc_plugin_ticket_take(rig.conn, 1)) != 0);
@@ -312,8 +294,7 @@ static void a_refused_store_gives_its_ticket_back(void **state)
     assert_int_equal(counter(&rig.conn->stats.tickets_open), 0);
     assert_int_equal(rig_wait(&rig, rig_store(&rig, result.request, &prompt, 0, 10)), SPEC_OK);
     rig_release(&rig, result.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Rows so large that the pass needs more extents than one may have: given up, not refused. */
@@ -321,29 +302,25 @@ static void a_pass_beyond_the_extents_is_given_up(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true,
-             "\"chunk_tokens\": 16, \"segment_bytes\": \"1MiB\", \"max_request_tokens\": 16384");
-    rig_shape(&rig, 2, 31, 128, SPEC_DTYPE_F32);
-    rig_open(&rig);
+    rig_begin_shape(
+        &rig, true,
+        "\"chunk_tokens\": 16, \"segment_bytes\": \"1MiB\", \"max_request_tokens\": 16384", 2, 31,
+        128, SPEC_DTYPE_F32);
     struct prompt prompt = rig_prompt(10, 0, 0, 16384);
     struct spec_lookup_result result = rig_lookup(&rig, &prompt);
     struct area area = rig_area(&rig, 1);
     area.memory.token_stride_bytes = 0; /* every token is the same row */
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < rig.layers; layer++) {
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = result.request,
-                                           .layer = layer,
-                                           .token_count = prompt.count,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(result.request, layer, 0, prompt.count, &area.memory);
         assert_int_equal(sc_plugin_store(rig.conn, &params, 1, &ticket, NULL), SPEC_OK);
     }
     assert_int_equal(rig_wait(&rig, ticket), SPEC_E_BUSY);
     rig_area_free(&area);
     rig_release(&rig, result.request);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Stores small prompts, many more than there is room for: no pass fails for long, the last ones are
@@ -405,9 +382,7 @@ static void what_the_index_cannot_hold_is_unseen_and_not_lost(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 256");
-    rig_shape(&rig, 1, 1, 1, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "\"chunk_tokens\": 256", 1, 1, 1, SPEC_DTYPE_F16);
     static const char *const EXTRAS[] = {"\"index_bytes_max\": \"1MiB\", \"chunk_tokens\": 256",
                                          "\"chunk_tokens\": 256"};
     for (uint32_t round = 0; round < 3; round++) {
@@ -431,9 +406,7 @@ static void full_staging_gives_passes_up_and_no_layer_fails(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"max_requests\": 64");
-    rig_shape(&rig, 4, 4, 64, SPEC_DTYPE_F32);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "\"max_requests\": 64", 4, 4, 64, SPEC_DTYPE_F32);
     spec_request requests[40];
     spec_ticket tickets[40];
     struct prompt prompts[40];
@@ -512,13 +485,11 @@ static void passes_that_are_not_wanted_are_dropped(void **state)
                                          "\"store\": {\"min_tokens\": 65}"};
     for (uint32_t i = 0; i < 2; i++) {
         struct rig rig;
-        rig_init(&rig, true, EXTRAS[i]);
-        rig_open(&rig);
+        rig_begin(&rig, true, EXTRAS[i]);
         struct prompt prompt = rig_prompt(11, 0, 0, 64);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_E_DROPPED);
         assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -527,8 +498,7 @@ static void wrong_calls_do_not_disturb_a_pass(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "");
-    rig_open(&rig);
+    rig_begin(&rig, true, "");
     struct prompt prompt = rig_prompt(12, 0, 0, 90);
     spec_request request = rig_lookup(&rig, &prompt).request;
     spec_ticket ticket = 77;
@@ -551,8 +521,7 @@ static void wrong_calls_do_not_disturb_a_pass(void **state)
     rig_release(&rig, request);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 90);
     assert_int_equal(counter(&rig.conn->stats.tickets_open), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

@@ -2,11 +2,10 @@
  * when there is nothing to choose by. Everything through the calls of the ABI, on the simulated
  * disk. */
 #include "tests/unit/plugin/select_fixture.h"
+#include "tests/unit/threads.h"
 
 #include "plugin/choose/reads.h"
 #include "plugin/choose/select.h"
-
-#include <pthread.h>
 
 #define ROWS_MAX 700u
 
@@ -305,8 +304,7 @@ static void alpha_decides_who_parts(void **state)
             assert_int_equal(atomic_load(&stats->selected_rows), 4 * 50);
             assert_int_equal(atomic_load(&stats->selected_from_rows), 4 * 200);
             assert_true(atomic_load(&stats->sketch_read_bytes) > 0);
-            rig_release(&world.rig, request);
-            world_done(&world);
+            world_leave(&world, request);
         }
 }
 
@@ -341,8 +339,7 @@ static void keys_of_all_heads_give_each_its_own(void **state)
                     assert_true(tops[h][shot.positions[h * 42 + r]]);
             shot_free(&shot);
         }
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
 }
 
@@ -372,8 +369,7 @@ static void figure_9_wants_76_vectors_where_all_keys_are_160(void **state)
             assert_int_equal(bytes, WAYS[way].vectors * 16 * 2);
             assert_true(shot.item.read_bytes >= bytes && shot.item.io_ops > 1);
             shot_free(&shot);
-            rig_release(&world.rig, request);
-            world_done(&world);
+            world_leave(&world, request);
         }
 }
 
@@ -424,8 +420,7 @@ static void where_all_heads_are_probes_the_union_is_read(void **state)
         assert_int_equal(atomic_load(&stats->fallback_layers), 1);
         assert_int_equal(atomic_load(&stats->demanded_rows), shot.item.union_rows);
         shot_free(&shot);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
 }
 
@@ -571,8 +566,7 @@ static void averages_by_mass_choose_the_rows_that_are_always_kept(void **state)
     for (uint64_t i = 0; i < 3; i++)
         assert_int_equal(shot.positions[shot.item.row_count - 1 - i], 199 - i);
     shot_free(&shot);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* A second pass asks with other queries, of a layer that one set or one a head stands for: it gets
@@ -637,8 +631,7 @@ static void all_rows_are_not_looked_at(void **state)
     }
     assert_int_equal(atomic_load(&world.rig.conn->stats.sketch_read_bytes), 0);
     assert_int_equal(atomic_load(&world.rig.conn->stats.dense_layers), 0);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* A match of 200 rows and 5 tokens behind it, whole or chosen as configured: the same at every
@@ -689,8 +682,7 @@ static void a_short_match_is_whole_unless_an_item_has_a_budget(void **state)
         assert_int_equal(own.item.row_count, quarter);
         assert_rows(&world, &own);
         shot_free(&own);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
 }
 
@@ -724,8 +716,7 @@ static void what_cannot_part_is_dense(void **state)
                 assert_true(rig_is_poison((uint8_t *)shot.area.memory.k_base + 40 * 128, 128));
             assert_int_equal(atomic_load(&world.rig.conn->stats.dense_layers), agree != 8);
             shot_free(&shot);
-            rig_release(&world.rig, request);
-            world_done(&world);
+            world_leave(&world, request);
         }
 }
 
@@ -755,8 +746,7 @@ static void one_head_alone_parts_too(void **state)
             assert_true(rig_is_poison((uint8_t *)shot.area.memory.k_base + 7 * 32, 32));
         shot_free(&shot);
     }
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* A sketch that cannot be read, had, or paid for: all rows, and the match stands. */
@@ -782,8 +772,7 @@ static void without_a_sketch_a_layer_is_dense(void **state)
         assert_int_equal(fire(&world, &shot), SPEC_OK);
         assert_all_rows(&world, &shot, SPEC_IMPORTANT_DENSE);
         shot_free(&shot);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
 }
 
@@ -803,8 +792,7 @@ static void rows_without_probes_are_dense(void **state)
         assert_all_rows(&world, &shot, SPEC_IMPORTANT_DENSE);
         shot_free(&shot);
     }
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* Rows of the other layout are another namespace's. */
@@ -822,8 +810,7 @@ static void the_other_layout_is_not_found(void **state)
     assert_int_equal(shot.item.row_count, 38);
     assert_rows(&world, &shot);
     shot_free(&shot);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* ---- Arrays, order, threads, memory --------------------------------------------------------- */
@@ -967,7 +954,6 @@ struct worker {
     struct world *world;
     const struct shot *truth;
     uint64_t number;
-    pthread_t thread;
 };
 
 static void *work(void *user)
@@ -994,22 +980,16 @@ static void threads_get_the_same_sets(void **state)
 {
     (void)state;
     struct world world = {.matched = 150, .group = 2, .agree = 6};
-    rig_init(&world.rig, false, "\"preset\": \"impress-itf+range\", \"max_requests\": 6");
-    rig_shape(&world.rig, 4, 2, 16, SPEC_DTYPE_F16);
-    world.rig.query_group = 2;
-    world.prompt = rig_prompt(1, 0, 0, 150 + FRESH_ROWS);
-    rig_open(&world.rig);
-    world_store(&world);
+    world_make(&world, false, "\"preset\": \"impress-itf+range\", \"max_requests\": 6", 4, 2, 16,
+               1);
+    world_open_stored(&world);
     struct shot truth[4];
     struct worker workers[6];
     for (uint32_t layer = 0; layer < 4; layer++)
         alone(&world, layer, &truth[layer]);
-    for (uint64_t i = 0; i < 6; i++) {
-        workers[i] = (struct worker){.world = &world, .truth = truth, .number = i};
-        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-    }
     for (uint64_t i = 0; i < 6; i++)
-        assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        workers[i] = (struct worker){.world = &world, .truth = truth, .number = i};
+    threads_run(work, workers, sizeof(workers[0]), 6);
     for (uint32_t i = 0; i < 4; i++)
         shot_free(&truth[i]);
     world_done(&world);
@@ -1040,8 +1020,7 @@ static void a_deadline_leaves_the_request_usable(void **state)
         assert_rows(&world, &shot);
         assert_int_equal(shot.item.row_count, 50);
         shot_free(&shot);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
 }
 
@@ -1123,8 +1102,7 @@ static void wrong_arguments_are_refused(void **state)
     assert_int_equal(fire(&world, &shot), SPEC_OK);
     assert_rows(&world, &shot);
     shot_free(&shot);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 int main(void)

@@ -29,9 +29,7 @@ static void open_soak(struct soak *soak, const char *extra, uint64_t prompt_toke
 {
     *soak = (struct soak){
         .prompt_tokens = prompt_tokens, .pass_tokens = pass_tokens, .token_ns = token_ns};
-    rig_init(&soak->rig, true, extra);
-    rig_shape(&soak->rig, 2, 1, 16, SPEC_DTYPE_F16);
-    rig_open(&soak->rig);
+    rig_begin_shape(&soak->rig, true, extra, 2, 1, 16, SPEC_DTYPE_F16);
 }
 
 /* One request: what is not there yet is computed and stored, pass by pass, as it comes. Nobody
@@ -56,8 +54,7 @@ static void run_request(struct soak *soak)
     soak->stored += result.matched_tokens;
     soak->offered += prompt.count;
     rig_release(rig, result.request);
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(rig);
     assert_true(stats.disk_bytes_used <= stats.disk_bytes_max);
     rig_prompt_free(&prompt);
 }
@@ -217,9 +214,7 @@ static void prompts_in_what_is_left_of_segments(void **state)
         struct soak soak = {.prompt_tokens = WAYS[i].prompt_tokens,
                             .pass_tokens = WAYS[i].pass_tokens,
                             .token_ns = WAYS[i].token_ns};
-        rig_init(&soak.rig, true, WAYS[i].extra);
-        rig_shape(&soak.rig, 2, 2, 64, SPEC_DTYPE_F32);
-        rig_open(&soak.rig);
+        rig_begin_shape(&soak.rig, true, WAYS[i].extra, 2, 2, 64, SPEC_DTYPE_F32);
         (void)run_for(&soak, MINUTE);
         for (uint64_t minute = 1; minute <= WAYS[i].minutes; minute++) {
             uint64_t stored = run_for(&soak, MINUTE);
@@ -291,8 +286,7 @@ static void a_share_that_is_too_small(void **state)
     soak.pass_tokens = 1;
     soak.token_ns = SECOND / 20;
     run_minutes(&soak, 5);
-    struct sc_store_stats stats;
-    sc_store_stats(soak.rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&soak.rig);
     uint64_t pieces = stats.piece_count;
     assert_true(stats.disk_bytes_used > 24u << 20);
     rig_reopen(&soak.rig);
@@ -329,8 +323,7 @@ static void a_file_system_that_is_smaller(void **state)
         disk_of(&soak, 24u << 20);
         (void)run_for(&soak, MINUTE); /* it finds out */
         run_minutes(&soak, SAMPLE(12));
-        struct sc_store_stats stats;
-        sc_store_stats(soak.rig.conn->store, &stats);
+        struct sc_store_stats stats = rig_store_stats(&soak.rig);
         assert_true(stats.extent_bytes > 8u << 20);
         rig_reopen(&soak.rig);
         (void)run_for(&soak, MINUTE);

@@ -6,8 +6,8 @@
  * Sanitizers make frames larger than they are in what is shipped, so under them nothing is
  * measured. Threads: the host's one, on the painted stack, beside the connector's. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
-#include <pthread.h>
 #include <sys/mman.h>
 
 #ifdef SC_SANITIZED
@@ -209,9 +209,7 @@ static void calls_take_little_of_a_small_stack(void **state)
     for (uint32_t e = 0; e < 4; e++) {
         struct rig rig;
         static struct host host;
-        rig_init(&rig, false, EXTRA[e]);
-        rig_shape(&rig, 2, 2, 32, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, false, EXTRA[e], 2, 2, 32, SPEC_DTYPE_F16);
         struct prompt prompt = rig_prompt(1, 0, 0, ROWS + 64), front = prompt;
         front.count = ROWS;
         assert_int_equal(rig_fill(&rig, &front), SPEC_OK);
@@ -241,8 +239,7 @@ static void calls_take_little_of_a_small_stack(void **state)
         measure(&host, "release", do_release);
         measure(&host, "reset", do_reset);
         rig_area_free(&host.area);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -282,24 +279,18 @@ static void more_calls_than_batches_end_all(void **state)
     (void)state;
     struct rig rig;
     struct caller callers[40];
-    pthread_t threads[40];
-    rig_init(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 64");
-    rig_open(&rig);
+    rig_begin(&rig, false, "\"chunk_tokens\": 16, \"max_requests\": 64");
     struct prompt prompt = rig_prompt(1, 0, 0, ROWS);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     sc_alloc_seal(&rig.conn->alloc);
-    for (uint32_t i = 0; i < 40; i++) {
+    for (uint32_t i = 0; i < 40; i++)
         callers[i] = (struct caller){.rig = &rig, .prompt = &prompt};
-        assert_int_equal(pthread_create(&threads[i], NULL, call_many, &callers[i]), 0);
-    }
-    for (uint32_t i = 0; i < 40; i++) {
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    threads_run(call_many, callers, sizeof(callers[0]), 40);
+    for (uint32_t i = 0; i < 40; i++)
         assert_int_equal(callers[i].wrong, 0);
-    }
     assert_int_equal(atomic_load(&rig.conn->alloc.sealed_refusals), 0);
     sc_alloc_unseal(&rig.conn->alloc);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 int main(void)

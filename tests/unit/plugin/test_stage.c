@@ -18,32 +18,7 @@ static const char *const EXTRA[] = {
 
 static void open_with(struct rig *rig, bool is_sim, const char *extra)
 {
-    rig_init(rig, is_sim, extra);
-    rig_shape(rig, LAYERS, 3, 10, SPEC_DTYPE_F16);
-    rig_open(rig);
-}
-
-static struct sc_store_stats stats_of(const struct rig *rig)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
-    return stats;
-}
-
-static spec_status try_stage(struct rig *rig, spec_request request, uint64_t deadline_ns,
-                             spec_ticket *ret_ticket)
-{
-    const struct spec_stage_params params = {
-        .struct_size = sizeof(params), .request = request, .deadline_ns = deadline_ns};
-    return sc_plugin_stage(rig->conn, &params, ret_ticket, &rig->error);
-}
-
-static spec_ticket stage(struct rig *rig, spec_request request, uint64_t deadline_ns)
-{
-    spec_ticket ticket = 0;
-    assert_int_equal(try_stage(rig, request, deadline_ns, &ticket), SPEC_OK);
-    assert_int_not_equal(ticket, 0);
-    return ticket;
+    rig_begin_shape(rig, is_sim, extra, LAYERS, 3, 10, SPEC_DTYPE_F16);
 }
 
 static spec_status poll_one(struct rig *rig, spec_ticket ticket)
@@ -55,8 +30,7 @@ static spec_status poll_one(struct rig *rig, spec_ticket ticket)
 
 static uint32_t state_of(struct rig *rig, const struct prompt *prompt, uint64_t from_token)
 {
-    struct spec_lookup_result result;
-    assert_int_equal(rig_peek(rig, prompt, from_token, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_peeked(rig, prompt, from_token);
     assert_int_equal(result.request, 0);
     if (result.state == SPEC_LOOKUP_PENDING)
         assert_int_equal(result.matched_tokens, from_token);
@@ -74,7 +48,7 @@ static void all_is_there_when_the_ticket_says_so(void **state)
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], 0);
-        spec_ticket ticket = stage(&rig, found.request, 0);
+        spec_ticket ticket = rig_stage(&rig, found.request, 0);
         if (rig.is_sim) {
             struct spec_lookup_result pending;
             assert_int_equal(poll_one(&rig, ticket), SPEC_PENDING);
@@ -88,14 +62,13 @@ static void all_is_there_when_the_ticket_says_so(void **state)
         struct spec_lookup_result again = rig_lookup(&rig, &prompt);
         assert_int_equal(again.state, SPEC_LOOKUP_HIT);
         assert_int_equal(again.tier_bytes[SPEC_TIER_DISK], 0);
-        uint64_t before = stats_of(&rig).read_bytes;
+        uint64_t before = rig_store_stats(&rig).read_bytes;
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
-        assert_int_equal(stats_of(&rig).read_bytes, before);
-        assert_int_equal(stats_of(&rig).host_bytes_kept, 0); /* all of it was used */
+        assert_int_equal(rig_store_stats(&rig).read_bytes, before);
+        assert_int_equal(rig_store_stats(&rig).host_bytes_kept, 0); /* all of it was used */
         rig_release(&rig, again.request);
         rig_release(&rig, found.request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -111,24 +84,20 @@ static void parts_are_staged_as_whole_pieces(void **state)
     assert_int_equal(rig_fill(&rig, &first), SPEC_OK);
     assert_int_equal(rig_fill(&rig, &longer), SPEC_OK);
     assert_int_equal(rig_read(&rig, &first, &status), 128);
-    struct spec_lookup_result found;
-    assert_int_equal(rig_try_lookup(&rig, &other, 10, RIG_MAX, &found), SPEC_OK);
+    struct spec_lookup_result found = rig_lookup_from(&rig, &other, 10);
     assert_int_equal(found.matched_tokens, 100);
-    uint64_t before = stats_of(&rig).read_bytes;
-    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
-    assert_int_equal(stats_of(&rig).read_bytes, before); /* it was there */
+    uint64_t before = rig_store_stats(&rig).read_bytes;
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
+    assert_int_equal(rig_store_stats(&rig).read_bytes, before); /* it was there */
     rig_release(&rig, found.request);
     rig_reopen(&rig);
     assert_int_equal(rig_try_lookup(&rig, &other, 10, RIG_MAX, &found), SPEC_OK);
-    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
-    before = stats_of(&rig).read_bytes;
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
+    before = rig_store_stats(&rig).read_bytes;
     assert_int_equal(rig_load(&rig, found.request, &other, 10, 100, 2), SPEC_OK);
-    assert_int_equal(stats_of(&rig).read_bytes, before);
+    assert_int_equal(rig_store_stats(&rig).read_bytes, before);
     rig_release(&rig, found.request);
-    rig_prompt_free(&first);
-    rig_prompt_free(&longer);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &first, &longer, &other);
 }
 
 /* Only what is part of the match, or goes on from it, waits. */
@@ -144,13 +113,12 @@ static void others_do_not_wait(void **state)
     assert_int_equal(rig_fill(&rig, &two), SPEC_OK);
     assert_int_equal(rig_fill(&rig, &else_), SPEC_OK);
     struct spec_lookup_result found = rig_lookup(&rig, &one);
-    spec_ticket ticket = stage(&rig, found.request, 0);
+    spec_ticket ticket = rig_stage(&rig, found.request, 0);
     assert_int_equal(state_of(&rig, &one, 0), SPEC_LOOKUP_PENDING);
     assert_int_equal(state_of(&rig, &begin, 0), SPEC_LOOKUP_PENDING);
     assert_int_equal(state_of(&rig, &two, 0), SPEC_LOOKUP_HIT); /* parts that differ follow */
     assert_int_equal(state_of(&rig, &else_, 0), SPEC_LOOKUP_HIT);
-    struct spec_lookup_result miss;
-    assert_int_equal(rig_peek(&rig, &one, COUNT, &miss), SPEC_OK);
+    struct spec_lookup_result miss = rig_peeked(&rig, &one, COUNT);
     assert_int_equal(miss.state, SPEC_LOOKUP_MISS);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
     assert_non_null(request);
@@ -161,17 +129,12 @@ static void others_do_not_wait(void **state)
     /* What goes on from a staged match waits for it: it is its beginning. */
     rig_reopen(&rig);
     found = rig_lookup(&rig, &one);
-    ticket = stage(&rig, found.request, 0);
+    ticket = rig_stage(&rig, found.request, 0);
     assert_int_equal(state_of(&rig, &more, 0), SPEC_LOOKUP_PENDING);
     assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
     assert_int_equal(state_of(&rig, &more, 0), SPEC_LOOKUP_HIT);
     rig_release(&rig, found.request);
-    rig_prompt_free(&one);
-    rig_prompt_free(&two);
-    rig_prompt_free(&begin);
-    rig_prompt_free(&else_);
-    rig_prompt_free(&more);
-    rig_done(&rig);
+    rig_end(&rig, &one, &two, &begin, &else_, &more);
 }
 
 /* The front layers, and of one more the first rows, as far as three quarters of the memory go. */
@@ -184,9 +147,9 @@ static void what_does_not_fit_is_cut_behind(void **state)
     open_with(&rig, true, "\"host_bytes\": \"160KiB\", \"chunk_tokens\": 32");
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
-    spec_ticket ticket = stage(&rig, found.request, 0);
+    spec_ticket ticket = rig_stage(&rig, found.request, 0);
     assert_int_equal(rig_wait(&rig, ticket), SPEC_E_NO_SPACE);
-    struct sc_store_stats stats = stats_of(&rig);
+    struct sc_store_stats stats = rig_store_stats(&rig);
     assert_in_range(stats.host_bytes_used, 1, stats.host_bytes_max);
     assert_in_range(stats.host_bytes_kept, 100u << 10, 120u << 10);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
@@ -201,8 +164,7 @@ static void what_does_not_fit_is_cut_behind(void **state)
     assert_in_range(least, 1, LAYERS - 1);
     assert_int_equal(rig_read(&rig, &prompt, &status), 320);
     rig_release(&rig, found.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* What was brought is not evicted by what others load before it is used; but not for ever. */
@@ -221,12 +183,12 @@ static void what_was_brought_stays_for_a_while(void **state)
     }
     for (uint32_t late = 0; late < 2; late++) {
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
-        assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+        assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
         rig_release(&rig, found.request);
         rig_pass_ns(&rig, late ? 11000 * MS : 9000 * MS);
         for (uint64_t i = 0; i < 6; i++)
             assert_int_equal(rig_read(&rig, &others[i], &status), 96);
-        assert_true(stats_of(&rig).host_evictions > 0);
+        assert_true(rig_store_stats(&rig).host_evictions > 0);
         found = rig_lookup(&rig, &prompt);
         if (late)
             assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], 0);
@@ -235,10 +197,8 @@ static void what_was_brought_stays_for_a_while(void **state)
         rig_release(&rig, found.request);
         assert_int_equal(rig_read(&rig, &prompt, &status), 96);
     }
-    for (uint64_t i = 0; i < 6; i++)
-        rig_prompt_free(&others[i]);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_prompts_free_all(others, 6);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- What ends it ---------------------------------------------------------------------------- */
@@ -255,7 +215,7 @@ static void a_deadline_ends_it(void **state)
     sc_io_sim_fault_ppm(rig.disk, SC_SIM_LATE, 1000000);
     sc_io_sim_fault_late_ns(rig.disk, 200 * MS);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
-    spec_ticket ticket = stage(&rig, found.request, 100 * MS);
+    spec_ticket ticket = rig_stage(&rig, found.request, 100 * MS);
     rig_pass_ns(&rig, 99 * MS);
     assert_int_equal(state_of(&rig, &prompt, 0), SPEC_LOOKUP_PENDING);
     rig_pass_ns(&rig, 1 * MS);
@@ -263,11 +223,11 @@ static void a_deadline_ends_it(void **state)
     assert_int_equal(rig_wait(&rig, ticket), SPEC_E_TIMEOUT);
     sc_io_sim_fault_ppm(rig.disk, SC_SIM_LATE, 0);
     assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
-    ticket = stage(&rig, found.request, 1000 * MS); /* the store may not have let go: it waits */
+    ticket =
+        rig_stage(&rig, found.request, 1000 * MS); /* the store may not have let go: it waits */
     assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
     rig_release(&rig, found.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 static void release_and_reset_end_it(void **state)
@@ -281,7 +241,8 @@ static void release_and_reset_end_it(void **state)
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         struct spec_lookup_result second = rig_lookup(&rig, &prompt);
-        spec_ticket ticket = stage(&rig, found.request, 0), waits = stage(&rig, second.request, 0);
+        spec_ticket ticket = rig_stage(&rig, found.request, 0),
+                    waits = rig_stage(&rig, second.request, 0);
         for (uint32_t i = 0; i < how / 2; i++)
             (void)sc_exec_step_one(rig.conn->exec); /* somewhere on its way */
         if (how % 2 == 0) {
@@ -294,7 +255,7 @@ static void release_and_reset_end_it(void **state)
         assert_int_equal(rig_wait(&rig, waits), SPEC_E_DROPPED);
         assert_int_not_equal(state_of(&rig, &prompt, 0), SPEC_LOOKUP_PENDING);
         if (how % 2 == 1) {
-            assert_int_equal(try_stage(&rig, found.request, 0, &ticket), SPEC_E_STALE);
+            assert_int_equal(rig_try_stage(&rig, found.request, 0, &ticket), SPEC_E_STALE);
             rig_release(&rig, found.request);
             rig_release(&rig, second.request);
             rig_background(&rig);
@@ -302,9 +263,8 @@ static void release_and_reset_end_it(void **state)
         }
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
         rig_background(&rig);
-        assert_int_equal(stats_of(&rig).host_bytes_kept, 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        assert_int_equal(rig_store_stats(&rig).host_bytes_kept, 0);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -318,15 +278,13 @@ static void close_ends_it(void **state)
         open_with(&rig, steps % 3 != 2, EXTRA[steps % WAYS]);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         for (uint32_t i = 0; i < 3; i++) {
-            struct spec_lookup_result found;
-            assert_int_equal(rig_try_lookup(&rig, &prompt, 0, RIG_MAX, &found), SPEC_OK);
+            struct spec_lookup_result found = rig_lookup(&rig, &prompt);
             if (found.request != 0)
-                (void)stage(&rig, found.request, i * 1000 * MS);
+                (void)rig_stage(&rig, found.request, i * 1000 * MS);
         }
         for (uint32_t i = 0; rig.is_sim && i < steps; i++)
             (void)sc_exec_step_one(rig.conn->exec);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -345,7 +303,7 @@ static void what_fails_is_never_served(void **state)
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         sc_io_sim_fault_scope(rig.disk, "/seg-");
         sc_io_sim_fault_nth(rig.disk, fault, n / 2);
-        ended = rig_wait(&rig, stage(&rig, found.request, 0));
+        ended = rig_wait(&rig, rig_stage(&rig, found.request, 0));
         bool fired = sc_io_sim_fault_fired(rig.disk, fault) > 0;
         sc_io_sim_fault_nth(rig.disk, fault, UINT64_MAX);
         if (ended != SPEC_OK)
@@ -356,8 +314,7 @@ static void what_fails_is_never_served(void **state)
         assert_true(ended == SPEC_OK ? matched == COUNT : matched < COUNT);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -372,7 +329,7 @@ static void the_call_says_what_is_wrong(void **state)
     open_with(&rig, true, "\"host_bytes\": 4095");
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
-    assert_int_equal(try_stage(&rig, found.request, 0, &ticket), SPEC_E_UNSUPPORTED);
+    assert_int_equal(rig_try_stage(&rig, found.request, 0, &ticket), SPEC_E_UNSUPPORTED);
     assert_non_null(strstr(rig.error.text, "host_bytes"));
     assert_int_equal(ticket, 77);
     rig_release(&rig, found.request);
@@ -383,20 +340,18 @@ static void the_call_says_what_is_wrong(void **state)
     assert_int_equal(sc_plugin_stage(rig.conn, &params, &ticket, NULL), SPEC_E_INVALID);
     assert_int_equal(sc_plugin_stage(rig.conn, NULL, &ticket, NULL), SPEC_E_INVALID);
     found = rig_lookup(&rig, &prompt);
-    assert_int_equal(try_stage(&rig, found.request + (1ull << 32), 0, &ticket), SPEC_E_STALE);
+    assert_int_equal(rig_try_stage(&rig, found.request + (1ull << 32), 0, &ticket), SPEC_E_STALE);
     assert_int_equal(ticket, 77);
-    assert_int_equal(try_stage(&rig, found.request, 0, NULL), SPEC_OK); /* nobody asks */
-    assert_int_equal(try_stage(&rig, found.request, 0, &ticket), SPEC_E_BUSY);
+    assert_int_equal(rig_try_stage(&rig, found.request, 0, NULL), SPEC_OK); /* nobody asks */
+    assert_int_equal(rig_try_stage(&rig, found.request, 0, &ticket), SPEC_E_BUSY);
     rig_background(&rig);
     rig_release(&rig, found.request);
     struct prompt nowhere = rig_prompt(99, 0, 0, COUNT);
     found = rig_lookup(&rig, &nowhere);
-    ticket = stage(&rig, found.request, 0);
+    ticket = rig_stage(&rig, found.request, 0);
     assert_int_equal(poll_one(&rig, ticket), SPEC_OK); /* all of nothing */
     rig_release(&rig, found.request);
-    rig_prompt_free(&nowhere);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &nowhere, &prompt);
 }
 
 /* More than run at one time: the earliest deadline first; one too many is BUSY. */
@@ -414,13 +369,13 @@ static void many_take_their_turns(void **state)
         found[i] = rig_lookup(&rig, &prompts[i]);
     }
     for (uint64_t i = 0; i < 16; i++)
-        tickets[i] = stage(&rig, found[i].request, i == 15 ? 500 * MS : i == 14 ? 0 : 900 * MS);
-    assert_int_equal(try_stage(&rig, found[16].request, 0, &tickets[16]), SPEC_E_BUSY);
+        tickets[i] = rig_stage(&rig, found[i].request, i == 15 ? 500 * MS : i == 14 ? 0 : 900 * MS);
+    assert_int_equal(rig_try_stage(&rig, found[16].request, 0, &tickets[16]), SPEC_E_BUSY);
     assert_int_equal(rig_wait(&rig, tickets[15]), SPEC_OK);
     assert_int_equal(poll_one(&rig, tickets[13]), SPEC_PENDING);
     for (uint64_t i = 0; i < 15; i++)
         assert_int_equal(rig_wait(&rig, tickets[i]), SPEC_OK);
-    tickets[16] = stage(&rig, found[16].request, 0);
+    tickets[16] = rig_stage(&rig, found[16].request, 0);
     assert_int_equal(rig_wait(&rig, tickets[16]), SPEC_OK);
     for (uint64_t i = 0; i < 17; i++) {
         rig_release(&rig, found[i].request);

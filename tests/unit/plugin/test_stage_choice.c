@@ -6,38 +6,20 @@
 #include "store/cache/hosted.h"
 #include "store/internal.h"
 #include "tests/unit/plugin/layered_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define MATCHED 300u
 #define LAYERS  4u
 #define MS      UINT64_C(1000000)
-
-static struct sc_store_stats stats_of(const struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(world->rig.conn->store, &stats);
-    return stats;
-}
 
 static uint64_t choosing_read(const struct world *world)
 {
     return atomic_load(&world->rig.conn->stats.sketch_read_bytes);
 }
 
-static spec_ticket stage(struct world *world, spec_request request)
-{
-    const struct spec_stage_params params = {.struct_size = sizeof(params), .request = request};
-    spec_ticket ticket = 0;
-    assert_int_equal(sc_plugin_stage(world->rig.conn, &params, &ticket, &world->rig.error),
-                     SPEC_OK);
-    return ticket;
-}
-
 static struct spec_lookup_result peek(struct world *world)
 {
-    struct spec_lookup_result result;
-    assert_int_equal(rig_peek(&world->rig, &world->prompt, 0, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_peeked(&world->rig, &world->prompt, 0);
     return result;
 }
 
@@ -45,12 +27,11 @@ static struct spec_lookup_result peek(struct world *world)
 static void open_with(struct world *world, const char *extra, uint64_t seed)
 {
     static const uint32_t DTYPES[] = {SPEC_DTYPE_F16, SPEC_DTYPE_BF16, SPEC_DTYPE_F32};
-    world_open(world, extra, 2 + (uint32_t)(seed % 2), 1 + (uint32_t)(seed % 3), 16,
-               DTYPES[seed % 3], MATCHED, 3);
-    wait_for_codes(world);
+    world_open_coded(world, extra, 2 + (uint32_t)(seed % 2), 1 + (uint32_t)(seed % 3), 16,
+                     DTYPES[seed % 3], MATCHED, 3);
     rig_background(&world->rig);
     rig_reopen(&world->rig);
-    assert_int_equal(stats_of(world).host_bytes_used, 0);
+    assert_int_equal(rig_store_stats(&world->rig).host_bytes_used, 0);
 }
 
 /* The request's sketches, which lookup begins, have come, and fill nothing any more. */
@@ -127,18 +108,18 @@ static void nothing_is_read_after_it(void **state)
                        PRESETS[p / 3], SHAPES[p % 3]);
         open_with(&world, extra, p);
         spec_request request = look_and_land(&world);
-        assert_int_equal(rig_wait(&world.rig, stage(&world, request)), SPEC_OK);
+        assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_HIT);
         uint64_t pieces = sc_plugin_request_find(world.rig.conn, request)->range_count;
         assert_int_equal(rows_hosted(&world, request), by_rows ? pieces * LAYERS : 0);
         spec_request second = look(&world, 0);
-        uint64_t before = stats_of(&world).read_bytes, chosen = choosing_read(&world);
+        uint64_t before = rig_store_stats(&world.rig).read_bytes, chosen = choosing_read(&world);
         assert_true(load_all(&world, second, is_layered));
-        if (stats_of(&world).read_bytes != before || choosing_read(&world) != chosen)
-            fail_msg("%s: %lu bytes were read", extra, stats_of(&world).read_bytes - before);
+        if (rig_store_stats(&world.rig).read_bytes != before || choosing_read(&world) != chosen)
+            fail_msg("%s: %lu bytes were read", extra,
+                     rig_store_stats(&world.rig).read_bytes - before);
         rig_release(&world.rig, request);
-        rig_release(&world.rig, second);
-        world_done(&world);
+        world_leave(&world, second);
     }
 }
 
@@ -159,7 +140,7 @@ static void lookups_wait_for_it_too(void **state)
         struct sc_store_stage_wants rows = wants;
         rows.choice_from = rows.rows_end = LAYERS; /* what stage brought without choosing */
         rows.is_codes = false;
-        assert_int_equal(rig_wait(&world.rig, stage(&world, request)), SPEC_OK);
+        assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
         for (uint64_t r = 0; r < found->range_count; r++) {
             uint64_t piece = found->ranges[r].piece;
             assert_true(sc_store_stage_has(world.rig.conn->store, &wants, piece));
@@ -175,14 +156,13 @@ static void lookups_wait_for_it_too(void **state)
         assert_false(sc_store_stage_has(world.rig.conn->store, &wants, range.piece));
         assert_int_equal(sc_store_stage_has(world.rig.conn->store, &rows, range.piece), i != 1);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_HIT); /* nobody brings it */
-        spec_ticket ticket = stage(&world, request);
+        spec_ticket ticket = rig_stage(&world.rig, request, 0);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_PENDING);
         assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
-        ticket = stage(&world, request);
+        ticket = rig_stage(&world.rig, request, 0);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_HIT); /* all of it is there */
         assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
 }
 
@@ -210,14 +190,13 @@ static void lookups_wait_for_the_right_layers(void **state)
     assert_int_equal(rows_hosted(&world, request), found->range_count * 2);
     const struct sc_store_stage_wants wants = sc_plugin_stage_wants(world.rig.conn, found);
     assert_int_equal(wants.rows_end, 2);
-    spec_ticket ticket = stage(&world, request);
+    spec_ticket ticket = rig_stage(&world.rig, request, 0);
     assert_int_equal(peek(&world).state, SPEC_LOOKUP_PENDING);
     assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
     assert_int_equal(rows_hosted(&world, request), found->range_count * 4);
     for (uint64_t r = 0; r < found->range_count; r++)
         assert_true(sc_store_stage_has(store, &wants, found->ranges[r].piece));
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* Memory of any size: what rows are chosen by, of layer after layer, then rows. */
@@ -233,10 +212,11 @@ static void without_room_the_front_is_there(void **state)
         open_with(&world, extra, 0);
         spec_request request = look_and_land(&world);
         struct sc_plugin_request *found = sc_plugin_request_find(world.rig.conn, request);
-        spec_status status = rig_wait(&world.rig, stage(&world, request));
+        spec_status status = rig_wait(&world.rig, rig_stage(&world.rig, request, 0));
         assert_true(status == SPEC_OK || status == SPEC_E_NO_SPACE);
         assert_int_equal(peek(&world).state, SPEC_LOOKUP_HIT);
-        assert_in_range(stats_of(&world).host_bytes_kept, 0, SIZES[i / 3] / 4 * 3 + 4096);
+        assert_in_range(rig_store_stats(&world.rig).host_bytes_kept, 0,
+                        SIZES[i / 3] / 4 * 3 + 4096);
         struct sc_store_stage_wants wants = sc_plugin_stage_wants(world.rig.conn, found);
         wants.rows_end = 0; /* codes alone */
         bool has_codes = true;
@@ -247,14 +227,13 @@ static void without_room_the_front_is_there(void **state)
         assert_true(has_codes || status == SPEC_E_NO_SPACE);
         assert_true(i / 3 != 1 || !has_codes); /* it ended in the midst of codes, */
         assert_true(i / 3 < 5 || has_codes);   /* or behind them */
-        assert_true(i / 3 != 1 || stats_of(&world).host_bytes_kept > 0);
+        assert_true(i / 3 != 1 || rig_store_stats(&world.rig).host_bytes_kept > 0);
         spec_request second = look(&world, 0);
         uint64_t chosen = choosing_read(&world);
         assert_true(load_all(&world, second, true));
         assert_true(!has_codes || choosing_read(&world) == chosen);
         rig_release(&world.rig, second);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
 }
 
@@ -281,25 +260,21 @@ static void long_codes_come_in_parts(void **state)
         rig_reopen(&world.rig);
         spec_request request = look_and_land(&world);
         forget_all(&world);
-        assert_int_equal(rig_wait(&world.rig, stage(&world, request)), SPEC_OK);
-        assert_true(stats_of(&world).host_bytes_kept > 200u * 2 * 2 * 64 * 512);
+        assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
+        assert_true(rig_store_stats(&world.rig).host_bytes_kept > 200u * 2 * 2 * 64 * 512);
         assert_int_equal(rows_hosted(&world, request), 0);
         rig_release(&world.rig, request);
         request = look(&world, 0);
-        uint64_t before = stats_of(&world).read_bytes;
+        uint64_t before = rig_store_stats(&world.rig).read_bytes;
         for (uint32_t layer = 0; layer < 2; layer++) {
             struct area area = rig_area(&world.rig, 200);
-            struct spec_important item = {.struct_size = sizeof(item),
-                                          .request = request,
-                                          .layer = layer,
-                                          .destination = &area.memory};
+            struct spec_important item = rig_item(request, layer, &area.memory);
             assert_int_equal(sc_plugin_get_important(world.rig.conn, &item, 1, NULL), SPEC_OK);
             assert_int_equal(item.tier_rows[SPEC_TIER_HOST], 200);
             rig_area_free(&area);
         }
-        assert_int_equal(stats_of(&world).read_bytes, before);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        assert_int_equal(rig_store_stats(&world.rig).read_bytes, before);
+        world_leave(&world, request);
     }
 }
 
@@ -326,19 +301,18 @@ static void long_keys_come_in_parts(void **state)
         rig_reopen(&world.rig);
         spec_request request = look_and_land(&world);
         forget_all(&world);
-        assert_int_equal(rig_wait(&world.rig, stage(&world, request)), SPEC_OK);
+        assert_int_equal(rig_wait(&world.rig, rig_stage(&world.rig, request, 0)), SPEC_OK);
         struct sc_plugin_request *found = sc_plugin_request_find(world.rig.conn, request);
         const struct sc_store_stage_wants wants = sc_plugin_stage_wants(world.rig.conn, found);
         for (uint64_t r = 0; r < found->range_count; r++)
             assert_true(sc_store_stage_has(world.rig.conn->store, &wants, found->ranges[r].piece));
         spec_request second = look(&world, 0);
-        uint64_t before = stats_of(&world).read_bytes, chosen = choosing_read(&world);
+        uint64_t before = rig_store_stats(&world.rig).read_bytes, chosen = choosing_read(&world);
         assert_true(load_all(&world, second, false));
-        assert_int_equal(stats_of(&world).read_bytes, before);
+        assert_int_equal(rig_store_stats(&world.rig).read_bytes, before);
         assert_int_equal(choosing_read(&world), chosen);
         rig_release(&world.rig, request);
-        rig_release(&world.rig, second);
-        world_done(&world);
+        world_leave(&world, second);
     }
 }
 
@@ -363,13 +337,13 @@ static void what_fails_is_never_served(void **state)
         if (is_coarse) {
             sc_plugin_evict_ask(world.rig.conn, 1);
             rig_background(&world.rig);
-            assert_true(stats_of(&world).coarse_pieces > 0);
+            assert_true(rig_store_stats(&world.rig).coarse_pieces > 0);
         }
         spec_request request = look_and_land(&world);
         forget_all(&world);
         sc_io_sim_fault_scope(world.rig.disk, "/seg-");
         sc_io_sim_fault_nth(world.rig.disk, fault, n / 8);
-        spec_status ended = rig_wait(&world.rig, stage(&world, request));
+        spec_status ended = rig_wait(&world.rig, rig_stage(&world.rig, request, 0));
         bool fired = sc_io_sim_fault_fired(world.rig.disk, fault) > 0;
         sc_io_sim_fault_nth(world.rig.disk, fault, UINT64_MAX);
         rig_release(&world.rig, request);
@@ -402,7 +376,7 @@ static void it_ends_anywhere(void **state)
                        n % 2 == 0 ? "layered" : "impress-itf", SHAPES[n / 2 % 3]);
         open_with(&world, extra, 0);
         spec_request request = look_and_land(&world);
-        spec_ticket ticket = stage(&world, request);
+        spec_ticket ticket = rig_stage(&world.rig, request, 0);
         for (uint32_t i = 0; i < n / 6; i++)
             (void)sc_exec_step_one(world.rig.conn->exec);
         bool closes = n % 3 == 2;
@@ -413,7 +387,7 @@ static void it_ends_anywhere(void **state)
         if (!closes) {
             assert_int_equal(rig_wait(&world.rig, ticket), SPEC_E_DROPPED);
             rig_pass_ns(&world.rig, 100 * MS); /* the store lets go */
-            assert_int_equal(stats_of(&world).host_bytes_kept, 0);
+            assert_int_equal(rig_store_stats(&world.rig).host_bytes_kept, 0);
         }
         world_done(&world);
     }
@@ -453,19 +427,13 @@ static void others_load_meanwhile(void **state)
     for (uint32_t n = 0; n < 4; n++) {
         struct world world = {.matched = MATCHED, .group = 2, .agree = 3};
         char extra[200];
-        pthread_t threads[3];
         (void)snprintf(extra, sizeof(extra),
                        "\"preset\": \"layered-even\", \"host_bytes\": \"%s\"%s",
                        n % 2 == 0 ? "64MiB" : "160KiB", SHAPES[n % 3]);
-        rig_init(&world.rig, false, extra);
-        rig_shape(&world.rig, LAYERS, 2, 16, SPEC_DTYPE_F16);
-        world.rig.query_group = 2;
-        world.prompt = rig_prompt(MATCHED + 2, 0, 0, MATCHED + FRESH_ROWS);
-        rig_open(&world.rig);
-        world_store(&world);
+        world_make(&world, false, extra, LAYERS, 2, 16, MATCHED + 2);
+        world_open_stored(&world);
         wait_for_codes(&world);
-        for (uint32_t i = 0; i < 3; i++)
-            assert_int_equal(pthread_create(&threads[i], NULL, stages_and_leaves, &world), 0);
+        const struct threads threads = threads_begin(stages_and_leaves, &world, 0, 3);
         for (uint32_t i = 0; i < 30; i++) {
             struct spec_lookup_result found;
             spec_status status = rig_try_lookup(&world.rig, &world.prompt, 0, RIG_MAX, &found);
@@ -474,8 +442,7 @@ static void others_load_meanwhile(void **state)
             assert_true(load_all(&world, found.request, true));
             rig_release(&world.rig, found.request);
         }
-        for (uint32_t i = 0; i < 3; i++)
-            assert_int_equal(pthread_join(threads[i], NULL), 0);
+        threads_join(&threads);
         assert_int_equal(atomic_load(&world.rig.conn->poison.broken), 0);
         world_done(&world);
     }

@@ -76,12 +76,8 @@ static void store_to(struct walk *w, uint64_t end)
     spec_status status = first < end ? SPEC_OK : SPEC_E_INVALID;
     for (uint32_t layer = 0; layer < LAYERS && status == SPEC_OK; layer++) {
         struct area area = world_area(world, first, end - first, layer);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = found.request,
-                                           .layer = layer,
-                                           .first_token = first,
-                                           .token_count = end - first,
-                                           .memory = &area.memory};
+        struct spec_store_params params =
+            rig_store_params(found.request, layer, first, end - first, &area.memory);
         status = sc_plugin_store(rig->conn, &params, 1, &ticket, NULL);
         rig_area_free(&area);
         if (status == SPEC_OK)
@@ -344,13 +340,10 @@ static void run(uint64_t seed, void *user)
                    seed % 9 < 3 ? ", \"layout\": \"split\"" : "",
                    w->has_sets ? SETS[seed % SET_COUNT] : WAYS[seed % WAY_COUNT]);
     w->world = (struct world){.matched = MATCHED, .group = 1 + seed % 3, .agree = 3};
-    rig_init(&w->world.rig, true, extra);
-    rig_shape(&w->world.rig, LAYERS, w->has_sets ? 1 : 2, w->has_sets ? 256 : 16, SPEC_DTYPE_F16);
-    w->world.rig.query_group = w->world.group;
+    world_make(&w->world, true, extra, LAYERS, w->has_sets ? 1 : 2, w->has_sets ? 256 : 16,
+               MATCHED);
     w->world.rig.op = seed % 2 == 0 ? "64KiB" : NULL;
-    w->world.prompt = rig_prompt(MATCHED, 0, 0, MATCHED + FRESH_ROWS);
-    rig_open(&w->world.rig);
-    world_store(&w->world);
+    world_open_stored(&w->world);
     wait_for_codes(&w->world);
     rig_background(&w->world.rig);
     if (seed % 2 == 0)

@@ -13,31 +13,12 @@
 
 static void open_with(struct rig *rig, const char *extra)
 {
-    rig_init(rig, true, extra);
-    rig_shape(rig, LAYERS, 3, 10, SPEC_DTYPE_F16);
-    rig_open(rig);
-}
-
-static struct sc_store_stats stats_of(const struct rig *rig)
-{
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
-    return stats;
-}
-
-static spec_ticket stage(struct rig *rig, spec_request request, uint64_t deadline_ns)
-{
-    const struct spec_stage_params params = {
-        .struct_size = sizeof(params), .request = request, .deadline_ns = deadline_ns};
-    spec_ticket ticket = 0;
-    assert_int_equal(sc_plugin_stage(rig->conn, &params, &ticket, &rig->error), SPEC_OK);
-    return ticket;
+    rig_begin_shape(rig, true, extra, LAYERS, 3, 10, SPEC_DTYPE_F16);
 }
 
 static struct spec_lookup_result peek(struct rig *rig, const struct prompt *prompt)
 {
-    struct spec_lookup_result result;
-    assert_int_equal(rig_peek(rig, prompt, 0, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_peeked(rig, prompt, 0);
     return result;
 }
 
@@ -65,13 +46,12 @@ static void what_another_gives_up_is_brought(void **state)
         sc_store_hosted_begin(rig.conn->store, &fill, layer, &range, SC_STORE_WANT_ROWS,
                               range.row_count);
         assert_non_null(fill.slab);
-        assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+        assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
         assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
         sc_store_hosted_end(rig.conn->store, &fill, false);
         assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
         rig_release(&rig, found.request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -89,7 +69,8 @@ static void without_memory_it_ends(void **state)
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         struct spec_lookup_result second = rig_lookup(&rig, &prompt);
         atomic_store(&rig.memory.countdown, n);
-        spec_ticket ticket = stage(&rig, found.request, 0), next = stage(&rig, second.request, 0);
+        spec_ticket ticket = rig_stage(&rig, found.request, 0),
+                    next = rig_stage(&rig, second.request, 0);
         spec_status ended = rig_wait(&rig, ticket), also = rig_wait(&rig, next);
         was_whole = atomic_load(&rig.memory.failed) == 0;
         atomic_store(&rig.memory.countdown, -1);
@@ -100,8 +81,7 @@ static void without_memory_it_ends(void **state)
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
         rig_release(&rig, found.request);
         rig_release(&rig, second.request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -120,7 +100,7 @@ static void without_a_tier_nothing_is_staged(void **state)
         status = rig_try_open(&rig);
         assert_int_equal(atomic_load(&rig.memory.failed), 1);
         atomic_store(&rig.memory.countdown, -1);
-        was_without = status == SPEC_OK && stats_of(&rig).host_bytes_max == 0;
+        was_without = status == SPEC_OK && rig_store_stats(&rig).host_bytes_max == 0;
         if (was_without) {
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
             struct spec_lookup_result found = rig_lookup(&rig, &prompt);
@@ -132,8 +112,7 @@ static void without_a_tier_nothing_is_staged(void **state)
             assert_int_equal(rig_read(&rig, &prompt, &status), 70);
             rig_release(&rig, found.request);
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -153,20 +132,17 @@ static void what_is_found_is_kept_when_others_are_over(void **state)
     for (uint32_t i = 0; i < 4; i++)
         assert_int_equal(rig_read(&rig, &old, &status), 96);
     struct spec_lookup_result found = rig_lookup(&rig, &old);
-    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
-    assert_int_equal(stats_of(&rig).host_bytes_kept, 48u << 10); /* as much as may be */
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
+    assert_int_equal(rig_store_stats(&rig).host_bytes_kept, 48u << 10); /* as much as may be */
     rig_release(&rig, found.request);
     assert_int_equal(rig_read(&rig, &begin, &status), 32);
     rig_pass_ns(&rig, 11000 * MS);
     assert_int_equal(peek(&rig, &begin).tier_bytes[SPEC_TIER_DISK], 0);
     found = rig_lookup(&rig, &prompt);
-    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
     assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
     rig_release(&rig, found.request);
-    rig_prompt_free(&old);
-    rig_prompt_free(&begin);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &old, &begin, &prompt);
 }
 
 /* A piece that another finds bad while windows before it are read: a range failed. */
@@ -186,12 +162,12 @@ static void what_is_void_meanwhile_ends_it(void **state)
     sc_io_sim_fault_scope(rig.disk, "/seg-");
     sc_io_sim_fault_ppm(rig.disk, SC_SIM_LATE, 1000000);
     sc_io_sim_fault_late_ns(rig.disk, 200 * MS);
-    spec_ticket ticket = stage(&rig, found.request, 0);
+    spec_ticket ticket = rig_stage(&rig, found.request, 0);
     rig_pass_ns(&rig, 50 * MS);
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, second.request);
     sc_plugin_range_fail(rig.conn, request, 1, SPEC_E_CORRUPT, SC_STORE_TIER);
     ended = rig_wait(&rig, ticket);
-    assert_true(stats_of(&rig).host_bytes_kept > 0); /* what came before it */
+    assert_true(rig_store_stats(&rig).host_bytes_kept > 0); /* what came before it */
     struct spec_lookup_result now = peek(&rig, &prompt);
     assert_int_equal(now.state, SPEC_LOOKUP_HIT);
     assert_true(now.matched_tokens < COUNT);
@@ -200,8 +176,7 @@ static void what_is_void_meanwhile_ends_it(void **state)
     sc_io_sim_fault_ppm(rig.disk, SC_SIM_LATE, 0);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
     assert_int_equal(ended, SPEC_E_CORRUPT);
 }
 
@@ -222,14 +197,13 @@ static void long_pieces_come_one_by_one(void **state)
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         struct spec_lookup_result found = rig_lookup(&rig, &prompt);
         assert_int_equal(found.matched_tokens, COUNT);
-        assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+        assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
         assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
-        uint64_t before = stats_of(&rig).read_bytes;
+        uint64_t before = rig_store_stats(&rig).read_bytes;
         assert_int_equal(rig_read(&rig, &prompt, &status), COUNT);
-        assert_int_equal(stats_of(&rig).read_bytes, before);
+        assert_int_equal(rig_store_stats(&rig).read_bytes, before);
         rig_release(&rig, found.request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -240,24 +214,22 @@ static void who_ends_it_does_not_wait_for_all_of_it(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, 1600);
     spec_status status;
-    rig_init(&rig, true, "\"host_bytes\": \"64MiB\", \"chunk_tokens\": 16");
-    rig_shape(&rig, 40, 1, 8, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, "\"host_bytes\": \"64MiB\", \"chunk_tokens\": 16", 40, 1, 8,
+                    SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(rig_read(&rig, &prompt, &status), 1600);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
     assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], 0);
-    spec_ticket ticket = stage(&rig, found.request, 0);
+    spec_ticket ticket = rig_stage(&rig, found.request, 0);
     assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
-    assert_int_equal(stats_of(&rig).host_bytes_kept, 4000 * SC_IO_PAGE_BYTES);
-    ticket = stage(&rig, found.request, 0);
+    assert_int_equal(rig_store_stats(&rig).host_bytes_kept, 4000 * SC_IO_PAGE_BYTES);
+    ticket = rig_stage(&rig, found.request, 0);
     (void)sc_exec_step_one(rig.conn->exec);
     assert_int_equal(sc_plugin_poll(rig.conn, &ticket, 1, &status, NULL), SPEC_OK);
     assert_int_equal(status, SPEC_PENDING);
     rig_release(&rig, found.request);
     assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Rows that go while their codes stay are in no memory either, and nobody is told that they are. */
@@ -266,36 +238,34 @@ static void rows_that_went_are_not_of_the_host(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, 256);
-    rig_init(&rig, true,
-             "\"host_bytes\": \"64MiB\", \"preset\": \"layered-even\", \"lease_ns_max\": 0, "
-             "\"store\": {\"coarse_only\": \"yes\"}");
-    rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true,
+                    "\"host_bytes\": \"64MiB\", \"preset\": \"layered-even\", \"lease_ns_max\": 0, "
+                    "\"store\": {\"coarse_only\": \"yes\"}",
+                    LAYERS, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     do
         rig_pass_ns(&rig, 1 * MS);
-    while (stats_of(&rig).is_building);
+    while (rig_store_stats(&rig).is_building);
     rig_background(&rig);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
     assert_int_equal(found.matched_tokens, 256);
-    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
     assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
     rig_release(&rig, found.request);
     sc_plugin_evict_ask(rig.conn, 1);
     rig_background(&rig);
-    assert_true(stats_of(&rig).coarse_pieces > 0);
+    assert_true(rig_store_stats(&rig).coarse_pieces > 0);
     found = rig_lookup(&rig, &prompt);
     assert_int_equal(found.matched_tokens, 256);
-    assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
     assert_int_equal(peek(&rig, &prompt).state, SPEC_LOOKUP_HIT);
     /* There are codes, of each chunk of 64 rows of 64 values twice (4 and 2 bits), and no rows. */
-    assert_int_equal(stats_of(&rig).host_bytes_kept, 4 * LAYERS * CODES_BYTES);
-    assert_int_equal(stats_of(&rig).host_bytes_used, 4 * LAYERS * CODES_BYTES);
+    assert_int_equal(rig_store_stats(&rig).host_bytes_kept, 4 * LAYERS * CODES_BYTES);
+    assert_int_equal(rig_store_stats(&rig).host_bytes_used, 4 * LAYERS * CODES_BYTES);
     assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_HOST], 0);
     assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], 0);
     rig_release(&rig, found.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* Less memory than a slab, than a layer, than a match; with what is written, and without. */
@@ -314,20 +284,18 @@ static void any_size_of_memory_is_right(void **state)
         char extra[200];
         spec_status status;
         (void)snprintf(extra, sizeof(extra), "\"host_bytes\": %u, %s", SIZES[i / 4], MORE[i % 4]);
-        rig_init(&rig, true, extra);
-        rig_shape(&rig, LAYERS, 3, 40, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, true, extra, LAYERS, 3, 40, SPEC_DTYPE_F16);
         for (uint64_t p = 0; p < 6; p++) {
             struct prompt prompt = rig_prompt(40 + p / 3, 70 * (p / 3), p, COUNT - 31 * p);
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
             struct spec_lookup_result found = rig_lookup(&rig, &prompt);
-            status = rig_wait(&rig, stage(&rig, found.request, 0));
+            status = rig_wait(&rig, rig_stage(&rig, found.request, 0));
             assert_true(status == SPEC_OK || status == SPEC_E_NO_SPACE);
             rig_release(&rig, found.request);
             found = peek(&rig, &prompt);
             assert_true(status != SPEC_OK || found.tier_bytes[SPEC_TIER_DISK] == 0);
             assert_int_equal(rig_read(&rig, &prompt, &status), prompt.count);
-            assert_in_range(stats_of(&rig).host_bytes_used, 0, SIZES[i / 4]);
+            assert_in_range(rig_store_stats(&rig).host_bytes_used, 0, SIZES[i / 4]);
             rig_prompt_free(&prompt);
         }
         rig_done(&rig);
@@ -353,7 +321,7 @@ static void passes_that_fail_leave_what_is_right(void **state)
         assert_int_equal(found.matched_tokens, 100);
         if (n % 3 != 2)
             sc_io_sim_fault_nth(rig.disk, fault, n / 3);
-        spec_ticket staged = stage(&rig, found.request, 0);
+        spec_ticket staged = rig_stage(&rig, found.request, 0);
         uint32_t layers = n % 3 == 2 ? n % LAYERS : LAYERS;
         for (uint32_t layer = 0; layer < layers; layer++)
             (void)rig_store_layer(&rig, found.request, &prompt, 100, 160, layer, &ticket);
@@ -369,14 +337,12 @@ static void passes_that_fail_leave_what_is_right(void **state)
             uint64_t matched = rig_read(&rig, &prompt, &status);
             assert_true(matched == 100 || (matched > 100 && matched <= 260));
         }
-        struct sc_store_stats stats = stats_of(&rig);
+        struct sc_store_stats stats = rig_store_stats(&rig);
         assert_in_range(stats.host_bytes_used, 1, stats.host_bytes_max);
         assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
         rig_background(&rig);
-        assert_int_equal(stats_of(&rig).host_bytes_used, 0);
-        rig_prompt_free(&first);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        assert_int_equal(rig_store_stats(&rig).host_bytes_used, 0);
+        rig_end(&rig, &first, &prompt);
     }
 }
 
@@ -398,7 +364,7 @@ static void what_is_merged_stays_in_memory(void **state)
         rig_release(&rig, found.request);
         found = rig_lookup(&rig, &prompt);
         assert_int_equal(found.matched_tokens, 48);
-        assert_int_equal(rig_wait(&rig, stage(&rig, found.request, 0)), SPEC_OK);
+        assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
         if (i >= 3) /* a layer less: that is not read for its sake */
             for (uint64_t t = 0; t < 48; t++) {
                 struct sc_store_range range = whole_of(&rig, found.request, t);
@@ -417,8 +383,7 @@ static void what_is_merged_stays_in_memory(void **state)
         assert_int_equal(rig_read(&rig, &prompt, &status), 48);
         settle(&rig);
         assert_int_equal(rig_read(&rig, &prompt, &status), 48);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -438,15 +403,14 @@ static void a_reader_stages_beside_its_writer(void **state)
             spec_status status;
             open_with(&writer, "\"host_bytes\": \"64MiB\", \"lease_ns_max\": 5000000000");
             assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-            rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-            rig_open(&reader);
+            rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
             struct spec_lookup_result found = rig_lookup(&reader, &prompt);
             struct spec_lookup_result mine = rig_lookup(&writer, &prompt);
             assert_int_equal(found.matched_tokens, COUNT);
             sc_io_sim_fault_scope(writer.disk, "/seg-");
             sc_io_sim_fault_ppm(writer.disk, SC_SIM_LATE, 1000000);
             sc_io_sim_fault_late_ns(writer.disk, 200 * MS);
-            spec_ticket ticket = stage(&reader, found.request, 0);
+            spec_ticket ticket = rig_stage(&reader, found.request, 0);
             assert_int_equal(peek(&reader, &prompt).state, SPEC_LOOKUP_PENDING);
             rig_pass_ns(&reader, ms * MS);
             if (other == RESETS)
@@ -471,8 +435,7 @@ static void a_reader_stages_beside_its_writer(void **state)
             assert_int_equal(rig_read(&reader, &prompt, &status), COUNT);
             assert_int_equal(rig_read(&reader, &prompt, &status), COUNT);
             rig_leave(&reader);
-            rig_done(&writer);
-            rig_prompt_free(&prompt);
+            rig_end(&writer, &prompt);
         }
 }
 
@@ -488,13 +451,10 @@ static void a_lease_is_staged_in_time_or_not_at_all(void **state)
         open_with(&writer, "\"host_bytes\": \"1MiB\", \"lease_ns_max\": 100000000, "
                            "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\"");
         assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-        rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-        rig_open(&reader);
+        rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
         struct spec_lookup_result found = rig_lookup(&writer, &prompt);
-        const struct spec_attach_params params = {
-            .struct_size = sizeof(params), .lease = {found.lease, 64}, .from_token = 10};
         struct spec_lookup_result mine = {.struct_size = sizeof(mine)};
-        assert_int_equal(sc_plugin_attach(reader.conn, &params, &mine, NULL), SPEC_OK);
+        assert_int_equal(rig_attach(&reader, found.lease, 10, &mine), SPEC_OK);
         assert_int_equal(mine.matched_tokens, COUNT);
         if (late)
             sc_plugin_range_fail(writer.conn, sc_plugin_request_find(writer.conn, found.request), 0,
@@ -506,14 +466,14 @@ static void a_lease_is_staged_in_time_or_not_at_all(void **state)
             (void)rig_fill(&writer, &others[i]);
         }
         /* The reader has looked at nothing since. */
-        status = rig_wait(&reader, stage(&reader, mine.request, 0));
+        status = rig_wait(&reader, rig_stage(&reader, mine.request, 0));
         if (late == 0) {
             assert_int_equal(status, SPEC_OK);
-            uint64_t before = stats_of(&reader).read_bytes;
+            uint64_t before = rig_store_stats(&reader).read_bytes;
             for (uint32_t layer = 0; layer < LAYERS; layer++)
                 assert_int_equal(rig_load(&reader, mine.request, &prompt, 10, COUNT, layer),
                                  SPEC_OK);
-            assert_int_equal(stats_of(&reader).read_bytes, before);
+            assert_int_equal(rig_store_stats(&reader).read_bytes, before);
         }
         rig_release(&reader, mine.request);
         for (uint32_t turns = 0; turns < 10; turns++) {
@@ -528,8 +488,7 @@ static void a_lease_is_staged_in_time_or_not_at_all(void **state)
             rig_prompt_free(&others[i]);
         }
         rig_leave(&reader);
-        rig_done(&writer);
-        rig_prompt_free(&prompt);
+        rig_end(&writer, &prompt);
     }
 }
 

@@ -95,10 +95,7 @@ static void step_load(struct world *w, const struct open_request *open)
 {
     uint32_t layer = (uint32_t)draw(w, LAYERS);
     struct area area = rig_area(&w->rig, open->matched + 1);
-    struct spec_important item = {.struct_size = sizeof(item),
-                                  .request = open->request,
-                                  .layer = layer,
-                                  .destination = &area.memory};
+    struct spec_important item = rig_item(open->request, layer, &area.memory);
     if (open->matched > 0) {
         spec_status status = sc_plugin_get_important(w->rig.conn, &item, 1, NULL);
         status = item.status != SPEC_OK ? item.status : status;
@@ -265,8 +262,7 @@ static void run_end(struct world *w)
         rig_background(&w->rig);
         CHECK(w, actor_caps(&w->actor).host_bytes_used == 0);
     }
-    for (uint32_t p = 0; p < PROMPTS; p++)
-        rig_prompt_free(&w->prompts[p]);
+    rig_prompts_free_all(w->prompts, PROMPTS);
     rig_done(&w->rig);
 }
 
@@ -279,9 +275,7 @@ static void run(uint64_t seed, void *user)
     (void)snprintf(extra, sizeof(extra),
                    "\"disk_bytes\": \"%s\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0, %s",
                    seed % 3 == 0 ? "4MiB" : "64MiB", WAYS[seed % 4]);
-    rig_init(&w->rig, true, extra);
-    rig_shape(&w->rig, LAYERS, 3, 40, SPEC_DTYPE_F16);
-    rig_open(&w->rig);
+    rig_begin_shape(&w->rig, true, extra, LAYERS, 3, 40, SPEC_DTYPE_F16);
     for (uint64_t p = 0; p < PROMPTS; p++)
         w->prompts[p] = rig_prompt(30 + p / 4, 70, p, 160 - 9 * p);
     for (uint64_t p = 0; p < PROMPTS; p += 1 + draw(w, 2))

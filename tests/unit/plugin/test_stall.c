@@ -28,8 +28,7 @@ struct stall {
 
 static uint64_t read_ops(struct stall *stall)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(stall->rig.conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(&stall->rig);
     return stats.read_ops;
 }
 
@@ -55,8 +54,7 @@ static bool stall_open(struct stall *stall, const char *backend)
     rig_shape(&stall->rig, 4, 4, 64, SPEC_DTYPE_F16);
     if (strcmp(backend, "pread") != 0 && rig_try_open(&stall->rig) != SPEC_OK) {
         print_message("skipped: no %s here: %s\n", backend, stall->rig.error.text);
-        rig_done(&stall->rig);
-        rig_prompt_free(&stall->prompt);
+        rig_end(&stall->rig, &stall->prompt);
         return false;
     }
     if (stall->rig.conn == NULL)
@@ -100,8 +98,7 @@ static spec_status load_and_unmap(struct stall *stall, spec_request request, uin
 
 static void load_layers(struct stall *stall, spec_request request)
 {
-    for (uint32_t layer = 0; layer < stall->rig.layers; layer++)
-        assert_int_equal(rig_load(&stall->rig, request, &stall->prompt, 0, TOKENS, layer), SPEC_OK);
+    rig_load_all(&stall->rig, request, &stall->prompt, 0, TOKENS);
 }
 
 static void check_late(const char *backend)

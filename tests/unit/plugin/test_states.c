@@ -6,8 +6,7 @@
  * Holds: a match ends where a pass was begun that ended there, and every layer of it is right, or
  * its load says that it is not. */
 #include "tests/unit/plugin/hybrid_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define LAYERS     HYBRID_LAYERS
 #define STATE_MOST 5000u
@@ -25,7 +24,6 @@ struct player {
     struct scene *scene;
     uint64_t random;
     bool may_fail; /* reads and writes may */
-    pthread_t thread;
 };
 
 static uint64_t draw(struct player *player, uint64_t bound)
@@ -224,11 +222,8 @@ static void what_the_last_state_says_counts_for_all_rows(void **state)
         struct rig *rig = &model.rig;
         struct prompt prompt = rig_prompt(1, 0, 0, 100);
         struct spec_lookup_result found = {.struct_size = sizeof(found)};
-        const struct spec_lookup_params exact = {.struct_size = sizeof(exact),
-                                                 .flags = SPEC_LOOKUP_REQUIRE_EXACT,
-                                                 .tokens = prompt.tokens,
-                                                 .token_count = prompt.count,
-                                                 .max_tokens = prompt.count};
+        const struct spec_lookup_params exact =
+            rig_lookup_params(&prompt, 0, RIG_MAX, SPEC_LOOKUP_REQUIRE_EXACT);
         if (model.state_bytes[layer] > 0) {
             assert_int_equal(store_on(&model, &prompt, layer, SPEC_PROVENANCE_PRUNED),
                              SPEC_E_DROPPED);
@@ -245,8 +240,7 @@ static void what_the_last_state_says_counts_for_all_rows(void **state)
             assert_int_equal(found.stored_tokens, 0);
             rig_release(rig, found.request);
         }
-        rig_prompt_free(&prompt);
-        rig_done(rig);
+        rig_end(rig, &prompt);
     }
 }
 
@@ -377,10 +371,7 @@ static void a_branch_is_of_one_pass(void **state)
         assert_int_equal(rig_try_lookup(&scene.model.rig, &prompt, 0, RIG_MAX, &found), SPEC_OK);
         for (uint32_t l = 0; l < LAYERS && found.matched_tokens == 100; l++) {
             struct spec_memory memory = hybrid_memory(&scene.model, bytes, l);
-            struct spec_important item = {.struct_size = sizeof(item),
-                                          .request = found.request,
-                                          .layer = l,
-                                          .destination = &memory};
+            struct spec_important item = rig_item(found.request, l, &memory);
             if (scene.model.state_bytes[l] == 0 ||
                 sc_plugin_get_important(scene.model.rig.conn, &item, 1, NULL) != SPEC_OK)
                 continue;
@@ -473,12 +464,9 @@ static void six_threads_at_once(void **state)
                "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", \"max_requests\": 8, "
                "\"lease_ns_max\": 2000000000");
     hybrid_open(&scene.model);
-    for (uint32_t i = 0; i < 6; i++) {
-        players[i] = (struct player){.scene = &scene, .random = i + 100, .may_fail = true};
-        assert_int_equal(pthread_create(&players[i].thread, NULL, play, &players[i]), 0);
-    }
     for (uint32_t i = 0; i < 6; i++)
-        assert_int_equal(pthread_join(players[i].thread, NULL), 0);
+        players[i] = (struct player){.scene = &scene, .random = i + 100, .may_fail = true};
+    threads_run(play, players, sizeof(players[0]), 6);
     rig_settle(&scene.model.rig);
     rig_background(&scene.model.rig);
     rig_check_index(&scene.model.rig);

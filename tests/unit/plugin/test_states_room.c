@@ -69,8 +69,7 @@ static void states_that_staging_cannot_take_are_refused_at_open(void **state)
     struct prompt prompt = rig_prompt(1, 0, 0, 100);
     assert_int_equal(hybrid_fill(&model, &prompt), SPEC_OK);
     assert_int_equal(hybrid_read(&model, &prompt), prompt.count);
-    rig_prompt_free(&prompt);
-    rig_done(&model.rig);
+    rig_end(&model.rig, &prompt);
 }
 
 /* Passes that end inside of what is stored write states alone; those count as rows do. */
@@ -105,9 +104,7 @@ static void the_write_budget_counts_states(void **state)
     rig_pass_ns(&model.rig, DAY_NS); /* a quarter of it may come at once */
     assert_int_equal(hybrid_fill(&model, &other), SPEC_OK);
     assert_int_equal(hybrid_read(&model, &other), other.count);
-    rig_prompt_free(&other);
-    rig_prompt_free(&prompt);
-    rig_done(&model.rig);
+    rig_end(&model.rig, &other, &prompt);
 }
 
 /* Branches of many extents are few at a time; rows of all requests are stored beside them. */
@@ -164,8 +161,7 @@ static void readers_open_and_find_them(void **state)
         rig_close(&reader.rig);
         rig_leave(&reader.rig);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&writer.rig);
+    rig_end(&writer.rig, &prompt);
 }
 
 /* A pass to `end`; no_states: as where they find no room. */

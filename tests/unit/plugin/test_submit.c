@@ -3,6 +3,7 @@
  */
 #include "plugin/choose/select.h"
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 /* The work is wait's (the loop, and without threads), a thread's, any of three threads'. */
 static const struct {
@@ -16,8 +17,7 @@ static const struct {
 
 static void open_way(struct rig *rig, uint64_t way)
 {
-    rig_init(rig, WAYS[way].is_sim, WAYS[way].extra);
-    rig_open(rig);
+    rig_begin(rig, WAYS[way].is_sim, WAYS[way].extra);
 }
 
 /* One layer, submitted. */
@@ -67,8 +67,7 @@ static void submissions_deliver_and_allocate_nothing(void **state)
         }
         sc_alloc_unseal(alloc);
         assert_int_equal(atomic_load(&alloc->sealed_refusals), 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -79,10 +78,9 @@ static void more_than_there_is_room_for_is_busy(void **state)
     struct rig rig;
     struct shot shots[66];
     spec_request requests[66];
-    rig_init(&rig, true,
-             "\"chunk_tokens\": 16, \"max_requests\": 66, "
-             "\"max_request_tokens\": 256");
-    rig_open(&rig);
+    rig_begin(&rig, true,
+              "\"chunk_tokens\": 16, \"max_requests\": 66, "
+              "\"max_request_tokens\": 256");
     struct prompt prompt = rig_prompt(2, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint64_t i = 0; i < 66; i++) {
@@ -106,8 +104,7 @@ static void more_than_there_is_room_for_is_busy(void **state)
             rig_release(&rig, requests[i]);
     }
     assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* The items of a submission for which there is no room, as they would be checked if there were. */
@@ -117,10 +114,9 @@ static void what_is_wrong_is_told_before_what_is_busy(void **state)
     struct rig rig;
     struct shot shots[64];
     spec_request requests[66];
-    rig_init(&rig, true,
-             "\"chunk_tokens\": 16, \"max_requests\": 66, "
-             "\"max_request_tokens\": 256");
-    rig_open(&rig);
+    rig_begin(&rig, true,
+              "\"chunk_tokens\": 16, \"max_requests\": 66, "
+              "\"max_request_tokens\": 256");
     struct prompt prompt = rig_prompt(5, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint64_t i = 0; i < 66; i++) {
@@ -167,8 +163,7 @@ static void what_is_wrong_is_told_before_what_is_busy(void **state)
         rig_release(&rig, requests[i]);
     }
     rig_release(&rig, requests[64]);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* What was released before its work began ends with it, and its slot serves another request. */
@@ -176,8 +171,7 @@ static void a_released_requests_slot_is_used_again_after_its_submission(void **s
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16, \"max_requests\": 1");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16, \"max_requests\": 1");
     struct prompt prompt = rig_prompt(3, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     for (uint32_t round = 0; round < 3; round++) {
@@ -194,8 +188,7 @@ static void a_released_requests_slot_is_used_again_after_its_submission(void **s
         rig_area_free(&shot.area);
         assert_int_equal(rig_read(&rig, &prompt, NULL), 100);
     }
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* A reset, or close, comes before the work. */
@@ -205,8 +198,7 @@ static void what_nobody_wants_any_more_is_not_delivered(void **state)
     for (uint32_t closes = 0; closes < 2; closes++) {
         struct rig rig;
         struct shot shot;
-        rig_init(&rig, true, "\"chunk_tokens\": 16");
-        rig_open(&rig);
+        rig_begin(&rig, true, "\"chunk_tokens\": 16");
         struct prompt prompt = rig_prompt(4, 0, 0, 100);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         spec_request request = rig_lookup(&rig, &prompt).request;
@@ -220,8 +212,7 @@ static void what_nobody_wants_any_more_is_not_delivered(void **state)
         }
         assert_true(rig_area_is_right(&rig, &shot.area, &prompt, 0, 0, 2));
         rig_area_free(&shot.area);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -246,8 +237,7 @@ static void end_step(struct sc_task *task)
 static uint32_t end_after(uint64_t ns, bool resets)
 {
     struct rig rig;
-    rig_init(&rig, true, "\"chunk_tokens\": 16, \"lease_ns_max\": 0");
-    rig_open(&rig);
+    rig_begin(&rig, true, "\"chunk_tokens\": 16, \"lease_ns_max\": 0");
     struct prompt prompt = rig_prompt(4, 0, 0, 100);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     struct area areas[2] = {rig_area(&rig, 101), rig_area(&rig, 101)};
@@ -276,8 +266,7 @@ static uint32_t end_after(uint64_t ns, bool resets)
     assert_int_equal(status, ok == 3 ? SPEC_OK : SPEC_E_STALE);
     if (resets || !ended_first)
         rig_release(&rig, ender.request);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
     return ended_first ? ok : 4;
 }
 
@@ -327,8 +316,7 @@ static void a_failed_range_voids_the_pass_at_the_wait(void **state)
         assert_int_equal(rig_wait(&rig, ticket), SPEC_E_DROPPED);
         rig_release(&rig, request);
         assert_int_equal(rig_read(&rig, &prompt, NULL), 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -354,9 +342,7 @@ static void frames_that_wait_for_their_turn_stop_nobody(void **state)
         struct rig rig;
         struct shot shots[8];
         spec_request requests[9];
-        rig_init(&rig, WAYS[way].is_sim, WAYS[way].extra);
-        rig_shape(&rig, 2, 8, 128, SPEC_DTYPE_F16);
-        rig_open(&rig);
+        rig_begin_shape(&rig, WAYS[way].is_sim, WAYS[way].extra, 2, 8, 128, SPEC_DTYPE_F16);
         struct prompt prompt = rig_prompt(8, 0, 0, 1000);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         for (uint32_t round = 0; round < 2; round++) {
@@ -380,8 +366,7 @@ static void frames_that_wait_for_their_turn_stop_nobody(void **state)
                 if (round == 0 || i != 5)
                     rig_release(&rig, requests[i]);
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -390,7 +375,6 @@ static void frames_that_wait_for_their_turn_stop_nobody(void **state)
 struct worker {
     struct rig *rig;
     uint64_t number, delivered;
-    pthread_t thread;
 };
 
 /* A pass: each layer submitted, stored and waited for; some requests go before their last wait. */
@@ -456,14 +440,11 @@ static void eight_threads_submit_at_once(void **state)
         struct prompt shared = rig_prompt(1, 220, 0, 220); /* there before anybody looks */
         assert_int_equal(rig_fill(&rig, &shared), SPEC_OK);
         rig_prompt_free(&shared);
-        for (uint64_t i = 0; i < 8; i++) {
+        for (uint64_t i = 0; i < 8; i++)
             workers[i] = (struct worker){.rig = &rig, .number = i};
-            assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
-        }
-        for (uint64_t i = 0; i < 8; i++) {
-            assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
+        threads_run(work, workers, sizeof(workers[0]), 8);
+        for (uint64_t i = 0; i < 8; i++)
             delivered += workers[i].delivered;
-        }
         assert_true(delivered > 0);
         rig_settle(&rig);
         assert_int_equal(atomic_load(&rig.conn->stats.requests_open), 0);
@@ -475,7 +456,6 @@ struct waiter {
     struct rig *rig;
     spec_ticket ticket;
     spec_status status;
-    pthread_t thread;
 };
 
 static void *wait_on(void *user)
@@ -500,12 +480,10 @@ static void of_many_waiters_one_has_it_and_all_return(void **state)
             struct waiter waiters[4];
             uint64_t reported = 0;
             assert_int_equal(shot_submit(&rig, &shot, request, 150, round % rig.layers), SPEC_OK);
-            for (uint64_t i = 0; i < 4; i++) {
+            for (uint64_t i = 0; i < 4; i++)
                 waiters[i] = (struct waiter){.rig = &rig, .ticket = shot.ticket};
-                assert_int_equal(pthread_create(&waiters[i].thread, NULL, wait_on, &waiters[i]), 0);
-            }
+            threads_run(wait_on, waiters, sizeof(waiters[0]), 4);
             for (uint64_t i = 0; i < 4; i++) {
-                assert_int_equal(pthread_join(waiters[i].thread, NULL), 0);
                 assert_true(waiters[i].status == SPEC_OK || waiters[i].status == SPEC_E_INVALID);
                 reported += waiters[i].status == SPEC_OK;
             }
@@ -513,8 +491,7 @@ static void of_many_waiters_one_has_it_and_all_return(void **state)
             rig_area_free(&shot.area);
         }
         rig_release(&rig, request);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 

@@ -40,8 +40,7 @@ static void scene_open(struct scene *scene, bool is_sim, const char *extra, uint
 
 static void scene_close(struct scene *scene)
 {
-    rig_prompt_free(&scene->prompt);
-    rig_done(&scene->rig);
+    rig_end(&scene->rig, &scene->prompt);
 }
 
 /* A request for all of it. */

@@ -7,8 +7,7 @@
 #include "tests/sim/io_sim.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/plugin/tail_desk.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define HOSTS 4u
 #ifndef SEEDS
@@ -72,10 +71,7 @@ static void desk_meddle(struct tail_desk *desk, struct dice *dice)
     if (what == 1)
         (void)sc_plugin_prefetch_next(conn, desk->request, layer, NULL, NULL);
     if (what == 2 && desk->front == 0) { /* all rows, as far as the configuration has it so */
-        struct spec_important plain = {.struct_size = sizeof(plain),
-                                       .request = desk->request,
-                                       .layer = layer,
-                                       .destination = &desk->areas[layer].memory};
+        struct spec_important plain = rig_item(desk->request, layer, &desk->areas[layer].memory);
         (void)sc_plugin_get_important(conn, &plain, 1, NULL);
     }
 }
@@ -191,8 +187,7 @@ static void alone_with_reads_that_fail(void **state)
             desk_live(&rig, &prompt, &dice, may_fail || round > 0);
             (void)rig_fill(&rig, &prompt); /* what failed; it may meet the fault, too */
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -222,18 +217,14 @@ static void beside_each_other(void **state)
         bool is_sealed = !rig.conn->choice.reads_codes; /* of what is stored, they are made later */
         if (is_sealed)
             sc_alloc_seal(&rig.conn->alloc);
-        for (uint32_t i = 0; i < HOSTS; i++) {
+        for (uint32_t i = 0; i < HOSTS; i++)
             hosts[i] = (struct host){
                 .rig = &rig, .prompt = &prompt, .dice = {(seed + SEED_FIRST) * HOSTS + i}};
-            assert_int_equal(pthread_create(&hosts[i].thread, NULL, host_run, &hosts[i]), 0);
-        }
-        for (uint32_t i = 0; i < HOSTS; i++)
-            assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
+        threads_run(host_run, hosts, sizeof(hosts[0]), HOSTS);
         if (is_sealed)
             sc_alloc_unseal(&rig.conn->alloc);
         assert_int_equal(atomic_load(&rig.conn->alloc.sealed_refusals), 0);
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 
@@ -281,8 +272,7 @@ static void asked_while_another_waits(void **state)
             tail_desk_leave(&desk);
             (void)rig_fill(&rig, &prompt); /* what failed; it may meet the fault, too */
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
 }
 

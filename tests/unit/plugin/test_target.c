@@ -183,9 +183,8 @@ static void nobody_else_touches_a_destination(void **state)
         bool layered = WAYS[way].codes;
         struct world world;
         struct shot plain, closed;
-        world_open(&world, WAYS[way].extra, 3, 2, 16, SPEC_DTYPE_F16, MATCHED,
-                   WAYS[way].compacts ? 0 : 8);
-        wait_for_codes(&world);
+        world_open_coded(&world, WAYS[way].extra, 3, 2, 16, SPEC_DTYPE_F16, MATCHED,
+                         WAYS[way].compacts ? 0 : 8);
         spec_request request = look(&world, 0);
         for (uint32_t layer = 0; layer < 4; layer++) {
             uint32_t given = layered ? SPEC_SELECT_EXACT : way == 0 ? 0 : SPEC_SELECT_BUDGET;
@@ -199,8 +198,7 @@ static void nobody_else_touches_a_destination(void **state)
             assert_int_equal(door.compacts, WAYS[way].compacts ? 3 : 0);
             both_free(&plain, &closed);
         }
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
 }
 
@@ -210,16 +208,13 @@ static void refining_goes_through_the_door(void **state)
     (void)state;
     struct world world;
     struct shot plain, closed;
-    world_open(&world, "\"preset\": \"layered-even\"", 3, 2, 16, SPEC_DTYPE_F16, MATCHED, 0);
-    wait_for_codes(&world);
+    world_open_coded(&world, "\"preset\": \"layered-even\"", 3, 2, 16, SPEC_DTYPE_F16, MATCHED, 0);
     spec_request request = look(&world, 0);
     shot_make(&closed, &world, request, 1, 0, 100000);
     door_make();
     closed.area.memory.k_base = door.at;
     closed.area.memory.v_base = door.at + DOOR_BYTES;
-    spec_ticket ticket;
-    assert_int_equal(sc_plugin_submit(world.rig.conn, &closed.item, 1, &ticket, NULL), SPEC_OK);
-    assert_int_equal(sc_plugin_submit_wait(world.rig.conn, ticket, UINT64_MAX, NULL), SPEC_OK);
+    spec_ticket ticket = rig_submit_whole(&world.rig, &closed.item, 1);
     door.rows = 0;
     assert_int_equal(refine(&world, &closed, ticket, 600000), SPEC_OK);
     assert_true(door.rows > 0);
@@ -230,8 +225,7 @@ static void refining_goes_through_the_door(void **state)
     assert_memory_equal(door.at, plain.area.memory.k_base, plain.area.part_bytes);
     assert_memory_equal(door.at + DOOR_BYTES, plain.area.memory.v_base, plain.area.part_bytes);
     both_free(&plain, &closed);
-    rig_release(&world.rig, request);
-    world_done(&world);
+    world_leave(&world, request);
 }
 
 /* Where heads would differ, all get all rows. */
@@ -254,8 +248,7 @@ static void what_cannot_be_scored_is_dense(void **state)
         assert_int_equal(closed.item.row_count, MATCHED);
         assert_int_equal(door.scores + door.compacts, 0);
         both_free(&plain, &closed);
-        rig_release(&world.rig, request);
-        world_done(&world);
+        world_leave(&world, request);
     }
     __wrap_sc_plugin_target_host.score = door_score;
 }

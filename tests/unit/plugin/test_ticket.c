@@ -1,6 +1,7 @@
 /* Tickets: reported once, the first failure kept, slots reused without confusion, also by threads
  * that ask for the same ticket. */
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 static uint64_t open_count(struct rig *rig)
 {
@@ -18,8 +19,7 @@ static int setup(void **state)
 {
     struct rig *rig = malloc(sizeof(*rig));
     assert_non_null(rig);
-    rig_init(rig, true, "");
-    rig_open(rig);
+    rig_begin(rig, true, "");
     *state = rig;
     return 0;
 }
@@ -187,15 +187,12 @@ static void one_of_many_threads_is_told(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, false, "");
-    rig_open(&rig);
+    rig_begin(&rig, false, "");
     static spec_ticket held[SC_LIMIT_TICKETS];
     for (uint64_t i = 0; i < SC_LIMIT_TICKETS - LIST; i++) /* the list's slots are what is left */
         held[i] = sc_plugin_ticket_take(rig.conn, 1);
     struct race all = {.rig = &rig};
-    pthread_t threads[RACERS];
-    for (uint32_t i = 0; i < RACERS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, race, &all), 0);
+    const struct threads threads = threads_begin(race, &all, 0, RACERS);
     spec_ticket next[LIST];
     for (uint32_t i = 0; i < LIST; i++)
         next[i] = sc_plugin_ticket_take(rig.conn, 1);
@@ -215,8 +212,7 @@ static void one_of_many_threads_is_told(void **state)
         assert_int_equal(atomic_load(&all.reported), (uint64_t)round * LIST);
         assert_int_equal(open_count(&rig), SC_LIMIT_TICKETS);
     }
-    for (uint32_t i = 0; i < RACERS; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    threads_join(&threads);
     memcpy(held + SC_LIMIT_TICKETS - LIST, next, sizeof(next));
     for (uint64_t i = 0; i < SC_LIMIT_TICKETS; i++) {
         sc_plugin_ticket_forget(rig.conn, held[i]);

@@ -51,8 +51,7 @@ static struct twins twins_make(const struct rig *rig, uint64_t seed, uint64_t co
 
 static void twins_free(struct twins *twins)
 {
-    rig_prompt_free(&twins->of[0]);
-    rig_prompt_free(&twins->of[1]);
+    rig_prompts_free(&twins->of[0], &twins->of[1]);
 }
 
 static struct sc_radix_stats index_stats(const struct rig *rig)
@@ -79,8 +78,7 @@ static void a_colliding_prompt_is_dropped_and_evicts_nothing(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, CONFIG);
-    rig_open(&rig);
+    rig_begin(&rig, true, CONFIG);
     for (uint64_t i = 0; i < OTHERS; i++) {
         struct prompt prompt = rig_prompt(100 + i, 0, 0, 40);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
@@ -111,8 +109,7 @@ static void what_stands_before_a_collision_is_stored(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, CONFIG);
-    rig_open(&rig);
+    rig_begin(&rig, true, CONFIG);
     struct twins twins = twins_make(&rig, 9, CHUNK);
     for (uint64_t i = 0; i < 2; i++) { /* a chunk that both have, then the twins */
         struct prompt one = rig_prompt(50, 60, 0, 2 * CHUNK + 5);
@@ -134,13 +131,11 @@ static void nothing_follows_a_chunk_that_collides(void **state)
 {
     (void)state;
     struct rig rig, reader;
-    rig_init(&rig, true, CONFIG);
-    rig_open(&rig);
+    rig_begin(&rig, true, CONFIG);
     struct twins twins = twins_make(&rig, 11, 3 * CHUNK + 3);
     twins.of[0].count = CHUNK + 3;
     assert_int_equal(rig_fill(&rig, &twins.of[0]), SPEC_OK);
-    rig_beside(&reader, &rig, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &rig, SPEC_ROLE_READER, 0);
     assert_int_equal(rig_fill(&rig, &twins.of[1]), SPEC_E_DROPPED);
     struct sc_io_sim_disk *disk = NULL; /* as kill -9 leaves it now */
     assert_int_equal(sc_io_sim_disk_copy(rig.disk, &disk, NULL), SPEC_OK);
@@ -211,15 +206,13 @@ static void twins_and_merged_pieces_are_not_mixed(void **state)
     uint64_t chunks = 0;
     for (uint32_t when = 0; when < 3; when++) {
         struct rig rig, reader;
-        rig_init(&rig, true,
-                 when == 1 ? CONFIG ", \"lease_ns_max\": 100000000, \"maintain\": "
-                                    "{\"bytes_per_s\": \"64KiB\"}"
-                           : CONFIG ", \"lease_ns_max\": 100000000");
-        rig_open(&rig);
+        rig_begin(&rig, true,
+                  when == 1 ? CONFIG ", \"lease_ns_max\": 100000000, \"maintain\": "
+                                     "{\"bytes_per_s\": \"64KiB\"}"
+                            : CONFIG ", \"lease_ns_max\": 100000000");
         struct twins twins = twins_make(&rig, 13, 2 * CHUNK + 3);
         const struct prompt *first = &twins.of[0];
-        rig_beside(&reader, &rig, SPEC_ROLE_READER, 0);
-        rig_open(&reader);
+        rig_open_beside(&reader, &rig, SPEC_ROLE_READER, 0);
         struct spec_lookup_result decoder = rig_lookup(&rig, first);
         for (uint64_t p = 0; p < first->count; p++) {
             assert_int_equal(rig_wait(&rig, rig_store(&rig, decoder.request, first, p, 1)),
@@ -259,8 +252,7 @@ static void a_merged_record_that_collides_is_not_believed(void **state)
 {
     (void)state;
     struct rig rig;
-    rig_init(&rig, true, CONFIG);
-    rig_open(&rig);
+    rig_begin(&rig, true, CONFIG);
     struct twins twins = twins_make(&rig, 17, 2 * CHUNK);
     assert_int_equal(rig_fill(&rig, &twins.of[0]), SPEC_OK);
     struct prompt one = {CHUNK, twins.of[0].tokens, twins.of[0].history};
@@ -309,16 +301,13 @@ static spec_status attach(struct rig *rig, const uint8_t *lease,
                           struct spec_lookup_result *ret_result)
 {
     *ret_result = (struct spec_lookup_result){.struct_size = sizeof(*ret_result)};
-    struct spec_attach_params params = {.struct_size = sizeof(params), .lease = {lease, 64}};
-    return sc_plugin_attach(rig->conn, &params, ret_result, NULL);
+    return rig_attach(rig, lease, 0, ret_result);
 }
 
 static void assert_loads(struct rig *rig, const struct spec_lookup_result *result,
                          const struct prompt *prompt)
 {
-    for (uint32_t layer = 0; layer < rig->layers; layer++)
-        assert_int_equal(rig_load(rig, result->request, prompt, 0, result->matched_tokens, layer),
-                         SPEC_OK);
+    rig_load_all(rig, result->request, prompt, 0, result->matched_tokens);
     rig_release(rig, result->request);
 }
 
@@ -341,15 +330,13 @@ static void a_lease_does_not_open_another_prefix_with_its_hashes(void **state)
     (void)state;
     for (uint64_t count = CHUNK; count <= 2 * CHUNK; count += CHUNK / 2) {
         struct rig writer, reader;
-        rig_init(&writer, true, CONFIG);
-        rig_open(&writer);
+        rig_begin(&writer, true, CONFIG);
         struct twins twins = twins_make(&writer, 3, count);
         assert_int_equal(rig_fill(&writer, &twins.of[0]), SPEC_OK);
         struct spec_lookup_result found = rig_lookup(&writer, &twins.of[0]), result;
         assert_int_equal(found.matched_tokens, count);
         rig_release(&writer, found.request);
-        rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-        rig_open(&reader);
+        rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
         exchange(&writer, &twins);
         assert_int_equal(attach(&writer, found.lease, &result), SPEC_E_STALE);
         rig_pass_ns(&reader, TURN);
@@ -457,8 +444,7 @@ static void a_lease_of_another_rank_is_followed_there(void **state)
     rig_background(&ranks.rank[0]);
     rig_pass_ns(&ranks.rank[1], TURN);
     assert_int_equal(attach(&ranks.rank[1], found.lease, &result), SPEC_E_STALE);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
+    rig_prompts_free(&prompt, &other);
     ranks_close(&ranks);
 }
 
@@ -498,8 +484,7 @@ static void every_store_has_a_secret_of_its_own(void **state)
     struct rig rigs[2], reader;
     for (uint32_t i = 0; i < 2; i++)
         rig_init(&rigs[i], false, CONFIG);
-    rig_beside(&reader, &rigs[0], SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_open_beside(&reader, &rigs[0], SPEC_ROLE_READER, 0);
     assert_null(sc_radix_secret(reader.conn->radix));
     struct prompt prompt = rig_prompt(1, 0, 0, 40);
     assert_int_equal(rig_read(&reader, &prompt, NULL), 0);

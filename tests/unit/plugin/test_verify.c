@@ -40,11 +40,10 @@ static void rows_that_are_another_piece_s_are_not_accused(void **state)
 {
     (void)state;
     static struct rig rig;
-    rig_init(&rig, false,
-             "\"chunk_tokens\": 16, \"disk_bytes\": \"64MiB\", \"segment_bytes\": \"4MiB\", "
-             "\"lease_ns_max\": 1000000");
-    rig_shape(&rig, LAYERS, 2, 256, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, false,
+                    "\"chunk_tokens\": 16, \"disk_bytes\": \"64MiB\", \"segment_bytes\": \"4MiB\", "
+                    "\"lease_ns_max\": 1000000",
+                    LAYERS, 2, 256, SPEC_DTYPE_F16);
     struct prompt whole = rig_prompt(1, 0, 0, MATCH), start = whole;
     start.count = 40;
     struct spec_lookup_result first = rig_lookup(&rig, &start), second = rig_lookup(&rig, &whole);
@@ -64,8 +63,7 @@ static void rows_that_are_another_piece_s_are_not_accused(void **state)
     assert_int_equal(rig_read(&rig, &whole, &status), whole.count);
     rig_close(&rig);
     assert_int_equal(verify_end(verify_begin(&rig, NULL)), 0);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* Rows of a view, chosen or given: a pass of all layers. */
@@ -79,11 +77,7 @@ static void view_store(struct rig *rig, struct world *view)
     assert_int_equal(rig_try_lookup(rig, &prompt, 0, RIG_MAX, &found), SPEC_OK);
     for (uint32_t l = 0; l < LAYERS; l++) {
         struct area area = world_area(view, 0, end, l);
-        struct spec_store_params params = {.struct_size = sizeof(params),
-                                           .request = found.request,
-                                           .layer = l,
-                                           .token_count = end,
-                                           .memory = &area.memory};
+        struct spec_store_params params = rig_store_params(found.request, l, 0, end, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);
         rig_area_free(&area);
     }
@@ -149,9 +143,7 @@ static void rows_that_are_reordered_meanwhile_are_not_accused(void **state)
         assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it has ended: nothing held it */
         usleep(1000);
     }
-    const struct spec_maintain_params params = {.struct_size = sizeof(params),
-                                                .flags = SPEC_MAINTAIN_REORDER};
-    assert_int_equal(sc_plugin_maintain(rig.conn, &params, NULL), SPEC_OK);
+    assert_int_equal(rig_maintain(&rig, SPEC_MAINTAIN_REORDER), SPEC_OK);
     struct sc_store_stats stats = {0};
     for (uint32_t looks = 0; stats.ordered_pieces == 0; looks++) {
         if (looks == 6000)

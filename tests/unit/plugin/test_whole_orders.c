@@ -10,8 +10,7 @@
 #include "plugin/choose/select.h"
 #include "store/cache/flight.h"
 #include "tests/unit/plugin/plugin_fixture.h"
-
-#include <pthread.h>
+#include "tests/unit/threads.h"
 
 #define ROWS     150u /* of 64 KiB, an operation each: more than a reader's own slots */
 #define LAYERS   3u
@@ -45,7 +44,6 @@ struct submitted {
 struct host {
     struct rig *rig;
     struct prompt prompt;
-    pthread_t thread;
     uint64_t seed, state, full, late, stale;
     spec_request held[REQUESTS];
     uint32_t out[REQUESTS];
@@ -145,8 +143,7 @@ static void held_leave(struct host *host, uint32_t held)
 
 static void held_take(struct host *host, uint32_t held)
 {
-    struct spec_lookup_result result;
-    assert_int_equal(rig_try_lookup(host->rig, &host->prompt, 0, RIG_MAX, &result), SPEC_OK);
+    struct spec_lookup_result result = rig_lookup(host->rig, &host->prompt);
     assert_int_equal(result.matched_tokens, ROWS);
     host->held[held] = result.request;
 }
@@ -279,8 +276,7 @@ static void all_that_is_asked_for_comes(void **state)
         (void)work(&host);
         host_count(&host, met);
         all_is_back(&rig, met);
-        rig_prompt_free(&host.prompt);
-        rig_done(&rig);
+        rig_end(&rig, &host.prompt);
     }
     met_print(met);
     assert_true(met[1] > 0 && met[2] > 0 && met[3] > 0);
@@ -300,15 +296,11 @@ static void and_to_threads(void **state)
             hosts[i] = hosts[0];
             hosts[i].state += i;
         }
+        threads_run(work, hosts, sizeof(hosts[0]), THREADS);
         for (uint64_t i = 0; i < THREADS; i++)
-            assert_int_equal(pthread_create(&hosts[i].thread, NULL, work, &hosts[i]), 0);
-        for (uint64_t i = 0; i < THREADS; i++) {
-            assert_int_equal(pthread_join(hosts[i].thread, NULL), 0);
             host_count(&hosts[i], met);
-        }
         all_is_back(&rig, met);
-        rig_prompt_free(&hosts[0].prompt);
-        rig_done(&rig);
+        rig_end(&rig, &hosts[0].prompt);
     }
     met_print(met);
 }
@@ -330,8 +322,7 @@ static void a_close_ends_it_all(void **state)
         for (uint32_t s = 0; s < SUBMITS; s++)
             for (uint64_t i = 0; host.submits[s].is_out && i < host.submits[s].count; i++)
                 rig_area_free(&host.submits[s].shots[i].area);
-        rig_prompt_free(&host.prompt);
-        rig_done(&rig);
+        rig_end(&rig, &host.prompt);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "store/rows/tag.h"
 #include "store/rows/where.h"
 #include "tests/unit/plugin/plugin_fixture.h"
+#include "tests/unit/threads.h"
 
 #include <math.h>
 
@@ -27,15 +28,6 @@ static uint64_t seed_of(uint64_t fallback)
 static uint64_t next(uint64_t *random)
 {
     return *random = rig_mix(*random);
-}
-
-static void wait_for_codes(struct rig *rig)
-{
-    struct sc_store_stats stats;
-    do {
-        rig_pass_ns(rig, 1000000);
-        sc_store_stats(rig->conn->store, &stats);
-    } while (stats.is_building);
 }
 
 /* ---- Rows that were delivered --------------------------------------------------------------- */
@@ -198,7 +190,7 @@ static void any_model_is_coded_as_it_can_be(void **state)
             assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
             struct prompt prompt = rig_prompt(s + 1, 0, 0, 150);
             assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-            wait_for_codes(&rig);
+            rig_wait_for_codes(&rig);
             struct got first = read_rows(&rig, &prompt, 0, 50000);
             assert_int_not_equal(assert_near(&rig, &first), 0);
             assert_int_equal((rig.conn->coding->made.form & SC_STORE_FORM_K_FREE) != 0,
@@ -213,8 +205,7 @@ static void any_model_is_coded_as_it_can_be(void **state)
             free(first.bytes);
             free(again.bytes);
             free(behind.bytes);
-            rig_prompt_free(&prompt);
-            rig_done(&rig);
+            rig_end(&rig, &prompt);
         }
 }
 
@@ -462,7 +453,7 @@ static void blocks_of_any_bytes_are_decoded_or_are_not(void **state)
         assert_int_equal(rig_try_open_model(&rig, &model), SPEC_OK);
         struct prompt prompt = rig_prompt(round + 1, 0, 0, 300);
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-        wait_for_codes(&rig);
+        rig_wait_for_codes(&rig);
         for (uint32_t i = 0; i < 16; i++) {
             struct place place;
             for (uint64_t id = 1; id < 20; id++)
@@ -480,8 +471,7 @@ static void blocks_of_any_bytes_are_decoded_or_are_not(void **state)
             coarse += got.rows * 2 - got.exact;
             free(got.bytes);
         }
-        rig_prompt_free(&prompt);
-        rig_done(&rig);
+        rig_end(&rig, &prompt);
     }
     assert_true(coarse > 0 && changed > 0);
 }
@@ -516,11 +506,9 @@ static void tables_fill(struct rig *rig, uint64_t row_bytes, bool are_others)
 
 static void open_coded(struct rig *rig, const struct prompt *prompt)
 {
-    rig_init(rig, true, FREE);
-    rig_shape(rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, FREE, 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
-    wait_for_codes(rig);
+    rig_wait_for_codes(rig);
 }
 
 /* Coded by other widths from now on, so that the log's note of tables is of no use to it: those
@@ -548,16 +536,14 @@ static void without_room_for_tables_rows_are_exact(void **state)
     struct got none = read_rows(&rig, &prompt, 0, 50000);
     assert_int_equal(none.exact, 3 * none.rows);
     assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     struct got others = read_rows(&rig, &other, 0, 50000);
     assert_int_equal(others.exact, 3 * others.rows);
     free(coded.bytes);
     free(again.bytes);
     free(none.bytes);
     free(others.bytes);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &other);
 }
 
 /* Else a process that has read what many others stored could code nothing itself. */
@@ -572,15 +558,13 @@ static void tables_of_others_leave_room_for_our_own(void **state)
     struct got none = read_rows(&rig, &prompt, 0, 50000);
     assert_int_equal(none.exact, 3 * none.rows);
     assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     struct got own = read_rows(&rig, &other, 0, 50000);
     assert_true(own.exact < own.rows);
     assert_int_equal(assert_near(&rig, &own), 3 * own.rows - own.exact);
     free(none.bytes);
     free(own.bytes);
-    rig_prompt_free(&prompt);
-    rig_prompt_free(&other);
-    rig_done(&rig);
+    rig_end(&rig, &prompt, &other);
 }
 
 /* ---- Codes alone, and no room for their tables: a miss of this process alone */
@@ -590,21 +574,13 @@ static void tables_of_others_leave_room_for_our_own(void **state)
     "\"layered\": {\"widths\": \"free\", \"bits_k\": " bits "}"
 #define COARSE_OF(free) free ", \"store\": {\"coarse_only\": \"yes\"}"
 
-static void press(struct rig *rig)
-{
-    sc_plugin_evict_ask(rig->conn, 1);
-    rig_background(rig);
-}
-
 static void open_coarse(struct rig *rig, const struct prompt *prompt, const char *config)
 {
-    rig_init(rig, true, config);
-    rig_shape(rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(rig);
+    rig_begin_shape(rig, true, config, 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(rig, prompt), SPEC_OK);
-    wait_for_codes(rig);
+    rig_wait_for_codes(rig);
     rig_background(rig);
-    press(rig);
+    rig_press(rig);
 }
 
 /* So many rows of the match in layer 0. *ret_failed: where it is void. */
@@ -638,8 +614,7 @@ static spec_status load_status(struct rig *rig, const struct prompt *prompt, uin
 
 static uint64_t coarse_pieces(const struct rig *rig)
 {
-    struct sc_store_stats stats;
-    sc_store_stats(rig->conn->store, &stats);
+    struct sc_store_stats stats = rig_store_stats(rig);
     return stats.coarse_pieces;
 }
 
@@ -675,8 +650,7 @@ static void without_room_for_tables_codes_alone_are_missed_and_stay(void **state
     assert_int_equal(again.rows, coded.rows);
     free(coded.bytes);
     free(again.bytes);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* The match ends before the first of them; what is stored from there on takes their place. */
@@ -687,15 +661,13 @@ static void without_room_for_tables_a_match_ends_before_codes_alone(void **state
     struct prompt whole = rig_prompt(1, 0, 0, 300);
     struct prompt front = {128, whole.tokens, whole.history};
     uint64_t matched, failed;
-    rig_init(&rig, true, COARSE_OF(FREE));
-    rig_shape(&rig, 3, 2, 32, SPEC_DTYPE_F16);
-    rig_open(&rig);
+    rig_begin_shape(&rig, true, COARSE_OF(FREE), 3, 2, 32, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &front), SPEC_OK);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     rig_background(&rig);
-    press(&rig);
+    rig_press(&rig);
     struct got coded = read_rows(&rig, &whole, 0, 1000000);
     assert_int_equal(coded.exact, 3 * 128); /* the end's rows went */
     reopen_untaught(&rig, COARSE_OF(FREE_WIDE));
@@ -706,15 +678,14 @@ static void without_room_for_tables_a_match_ends_before_codes_alone(void **state
     assert_int_equal(rows.rows, 128);
     assert_int_equal(rows.exact, 3 * 128); /* no room for theirs either, and rows are there */
     assert_int_equal(rig_fill(&rig, &whole), SPEC_OK);
-    wait_for_codes(&rig);
+    rig_wait_for_codes(&rig);
     struct got stored = read_rows(&rig, &whole, 0, 1000000);
     assert_int_equal(stored.exact, 3 * stored.rows);
     assert_int_equal(stored.rows, 300);
     free(coded.bytes);
     free(rows.bytes);
     free(stored.bytes);
-    rig_prompt_free(&whole);
-    rig_done(&rig);
+    rig_end(&rig, &whole);
 }
 
 /* A reader without room tells its writer nothing, and may stage them. */
@@ -741,8 +712,7 @@ static void a_reader_without_room_for_tables_costs_no_codes(void **state)
     assert_int_equal(got.rows, 300);
     free(got.bytes);
     rig_leave(&reader);
-    rig_prompt_free(&prompt);
-    rig_done(&writer);
+    rig_end(&writer, &prompt);
 }
 
 /* Nothing fails while they are brought into host memory, nor when that has them. */
@@ -757,11 +727,7 @@ static void without_room_for_tables_codes_alone_may_be_staged(void **state)
     reopen_untaught(&rig, COARSE_OF(FREE_WIDE) ", \"host_bytes\": \"64MiB\"");
     tables_fill(&rig, rig.conn->coding->made.k_row_bytes, true);
     struct spec_lookup_result found = rig_lookup(&rig, &prompt);
-    const struct spec_stage_params params = {.struct_size = sizeof(params),
-                                             .request = found.request};
-    spec_ticket ticket = 0;
-    assert_int_equal(sc_plugin_stage(rig.conn, &params, &ticket, NULL), SPEC_OK);
-    assert_int_equal(rig_wait(&rig, ticket), SPEC_OK);
+    assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
     rig_release(&rig, found.request);
     rig_background(&rig);
     assert_int_equal(coarse_pieces(&rig), pieces);
@@ -771,8 +737,7 @@ static void without_room_for_tables_codes_alone_may_be_staged(void **state)
     assert_int_equal(matched, 0);
     rig_background(&rig);
     assert_int_equal(coarse_pieces(&rig), pieces);
-    rig_prompt_free(&prompt);
-    rig_done(&rig);
+    rig_end(&rig, &prompt);
 }
 
 /* ---- Several processes ----------------------------------------------------------------------- */
@@ -791,13 +756,10 @@ static void a_rank_without_room_for_tables_misses_alone(void **state)
     for (uint32_t i = 0; i < 2; i++)
         rig_open(&rigs[i]);
     for (uint32_t i = 0; i < 2; i++) {
-        struct spec_lookup_result found = rig_lookup(&rigs[i], &prompt);
-        assert_int_equal(rig_wait(&rigs[i], rig_store(&rigs[i], found.request, &prompt, 0, 300)),
-                         SPEC_OK);
-        rig_release(&rigs[i], found.request);
-        wait_for_codes(&rigs[i]);
+        rig_store_all(&rigs[i], &prompt, 300);
+        rig_wait_for_codes(&rigs[i]);
         rig_background(&rigs[i]);
-        press(&rigs[i]);
+        rig_press(&rigs[i]);
         pieces[i] = coarse_pieces(&rigs[i]);
         assert_int_not_equal(pieces[i], 0);
     }
@@ -814,10 +776,8 @@ static void a_rank_without_room_for_tables_misses_alone(void **state)
     assert_int_equal(failed, 0);
     assert_int_equal(load_status(&rigs[1], &prompt, &matched, &failed), SPEC_OK);
     assert_int_equal(matched, 0);
-    const struct spec_attach_params params = {.struct_size = sizeof(params),
-                                              .lease = {promised.lease, sizeof(promised.lease)}};
     struct spec_lookup_result attached = {.struct_size = sizeof(attached)};
-    assert_int_equal(sc_plugin_attach(rigs[1].conn, &params, &attached, NULL), SPEC_E_STALE);
+    assert_int_equal(rig_attach(&rigs[1], promised.lease, 0, &attached), SPEC_E_STALE);
     rig_release(&rigs[0], promised.request);
     for (uint32_t i = 0; i < 2; i++) {
         rig_pass_ns(&rigs[i], 100000000);
@@ -828,8 +788,7 @@ static void a_rank_without_room_for_tables_misses_alone(void **state)
     assert_int_equal(got.rows, 300);
     free(got.bytes);
     rig_leave(&rigs[1]);
-    rig_prompt_free(&prompt);
-    rig_done(&rigs[0]);
+    rig_end(&rigs[0], &prompt);
 }
 
 /* A reader beside a writer that goes on to other tables delivers what the writer does. */
@@ -838,16 +797,13 @@ static void a_reader_follows_tables_as_they_come(void **state)
     (void)state;
     struct rig writer, reader;
     uint64_t coarse = 0, tables = 0;
-    rig_init(&writer, true, LEASED("3"));
-    rig_shape(&writer, 2, 2, 32, SPEC_DTYPE_BF16);
-    rig_open(&writer);
-    rig_beside(&reader, &writer, SPEC_ROLE_READER, 0);
-    rig_open(&reader);
+    rig_begin_shape(&writer, true, LEASED("3"), 2, 2, 32, SPEC_DTYPE_BF16);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
     for (uint64_t i = 0; i < 24; i++) {
         struct prompt prompt = rig_prompt(i + 1, 0, 0, 100 + 13 * i);
         g_queries = i / 4;
         assert_int_equal(rig_fill(&writer, &prompt), SPEC_OK);
-        wait_for_codes(&writer);
+        rig_wait_for_codes(&writer);
         rig_pass_ns(&reader, 60000000);
         struct got theirs = read_rows(&writer, &prompt, 0, 50000);
         struct got ours = read_rows(&reader, &prompt, 0, 50000);
@@ -980,7 +936,7 @@ static void codes_are_what_they_were(void **state)
             }
             prompts[t] = rig_prompt(t + 1, 0, 0, 150 + next(&random) % 200);
             assert_int_equal(rig_fill(&rig, &prompts[t]), SPEC_OK);
-            wait_for_codes(&rig);
+            rig_wait_for_codes(&rig);
             firsts[t] = read_rows(&rig, &prompts[t], 0, 50000);
             assert_true(assert_near(&rig, &firsts[t]) > firsts[t].rows);
             for (uint32_t i = 0; i <= t; i++) {
@@ -1114,14 +1070,10 @@ static void many_learn_code_and_read_at_once(void **state)
                                                 .rotary = many.turns.rotary,
                                                 .row_bytes = {32, 20}};
     assert_int_equal(sc_plugin_learning_open(&many.learning, &alloc, NULL), SPEC_OK);
-    pthread_t threads[THREADS];
     struct one ones[THREADS];
-    for (uint32_t i = 0; i < THREADS; i++) {
-        ones[i] = (struct one){&many, i};
-        assert_int_equal(pthread_create(&threads[i], NULL, one_run, &ones[i]), 0);
-    }
     for (uint32_t i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        ones[i] = (struct one){&many, i};
+    threads_run(one_run, ones, sizeof(ones[0]), THREADS);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t part = 0; part < 2; part++)
             for (uint32_t i = 0; i < THREADS; i++)
