@@ -4,7 +4,7 @@
  * with rows and codes, key 2 with codes alone, whose rows' pages are another's by now.
  *
  * Threads: the seeded loop. */
-#include "conformance/sample.h"
+#include "tests/sample.h"
 #include "tests/unit/store/build_check.h"
 #include "tests/unit/store/codes_check.h"
 

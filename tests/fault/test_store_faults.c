@@ -3,8 +3,8 @@
  * right. Random operations run beside a twin in memory; a failure prints its seed.
  *
  * Threads: the seeded loop; one test with threads. */
-#include "conformance/sample.h"
 #include "tests/fault/store_twin.h"
+#include "tests/sample.h"
 #include "tests/unit/parts.h"
 #include "tests/unit/threads.h"
 

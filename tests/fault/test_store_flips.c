@@ -3,7 +3,7 @@
  * 160 KiB, identity and lock.
  *
  * Threads: the seeded loop. */
-#include "conformance/sample.h"
+#include "tests/sample.h"
 #include "tests/unit/store/sketch_check.h"
 
 #define FILES_MAX   16u

@@ -5,8 +5,8 @@
  * accepted; every prefix of an ok-* is an input too (of sanitized builds every 16th).
  * Threads: one.
  * Tests: it is one. */
-#include "conformance/sample.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/sample.h"
 
 #include <dirent.h>
 #include <stdbool.h>

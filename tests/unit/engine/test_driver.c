@@ -21,6 +21,7 @@
 
 #include "abi/spec_connector.h"
 #include "conformance/engine/cli/driver.h"
+#include "tests/sample.h"
 #include "tests/unit/engine/make_model.h"
 
 #define PREFIX_COUNT 150u
@@ -305,7 +306,7 @@ static void a_flipped_bit_is_a_restart_and_never_promised_again(void **state)
 
 /* ---- Killed, then damaged ---- */
 
-#define IMAGES 60u
+#define IMAGES SAMPLE_OF(60u, 20u)
 
 static uint64_t dice_state = 1;
 

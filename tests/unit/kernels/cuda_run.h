@@ -21,16 +21,15 @@
 #include "tests/cuda/emu/run.h"
 #endif
 #include "kernels/cuda/launch.h"
+#include "tests/sample.h"
 #include "tests/unit/kernels/slab.h"
 
 #if defined(SC_SANITIZED_THREAD)
 #define ORDERS 3u /* a fiber costs up to 300 us there */
 #elif defined(SC_ON_DEVICE)
 #define ORDERS 2u /* it has one of its own */
-#elif defined(SC_SANITIZED)
-#define ORDERS 4u /* addresses do not depend on it */
 #else
-#define ORDERS 16u
+#define ORDERS SAMPLE_OF(16u, 4u)
 #endif
 
 #if defined(SC_ON_DEVICE)
@@ -71,13 +70,8 @@ static inline bool is_due(uint64_t n, uint64_t every, uint64_t one)
 {
 #if defined(SC_SANITIZED_THREAD)
     return n % every == one;
-#elif defined(SC_SANITIZED)
-    return n % every == one || n % 3 == 0;
 #else
-    (void)n;
-    (void)every;
-    (void)one;
-    return true;
+    return sample_is_whole() || n % every == one || n % 3 == 0;
 #endif
 }
 

@@ -10,6 +10,7 @@
  * Holds: a failure names its seed.
  * Threads: the loop's; four on a directory, whose requests are their own. */
 #include "store/internal.h"
+#include "tests/sample.h"
 #include "tests/unit/awaits.h"
 #include "tests/unit/plugin/layered_fixture.h"
 #include "tests/unit/threads.h"
@@ -25,13 +26,8 @@
 
 enum { RIGHT, NEGATED, NANS, KINDS }; /* queries */
 
-#ifdef SC_SANITIZED /* samples; the whole of it runs without sanitizers */
-#define SEEDS 24u
-#define RUNS  4u
-#else
-#define SEEDS 120u
-#define RUNS  10u
-#endif
+#define SEEDS SAMPLE_OF(120u, 24u)
+#define RUNS  SAMPLE_OF(10u, 4u)
 
 #define PLANES(exact) ", \"widths\": \"free\", \"planes\": \"k8v8\", \"exact\": \"" exact "\""
 

@@ -9,6 +9,7 @@
  * Threads: the loop's; four on a directory, whose requests are their own. */
 #include "plugin/choose/select.h"
 #include "store/cache/flight.h"
+#include "tests/sample.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/threads.h"
 
@@ -19,13 +20,8 @@
 #define SUBMITS  4u
 #define STEPS    60u
 #define THREADS  4u
-#ifdef SC_SANITIZED
-#define SEEDS 4u
-#define RUNS  1u
-#else
-#define SEEDS 24u
-#define RUNS  3u
-#endif
+#define SEEDS    SAMPLE_OF(24u, 4u)
+#define RUNS     SAMPLE_OF(3u, 1u)
 
 struct shots {
     struct area area;
