@@ -333,11 +333,11 @@ def test_env(stage):
     return env
 
 
-def ctest_command(stage, junit, jobs):
+def ctest_command(stage, jobs):
     folder = os.path.join(ROOT, stage.folder)
     command = ["ctest", "--test-dir", folder, "-j", str(jobs), "--timeout", "900",
-               "--output-junit", junit, "--test-output-size-passed", "4000000",
-               "--test-output-size-failed", "4000000", "--no-tests=ignore"]
+               "--test-output-size-passed", "4000000", "--test-output-size-failed", "4000000",
+               "--no-tests=ignore"]
     command += list(stage.ctest)
     if stage.sanitize == "thread" and shutil.which("setarch"):
         # TSan's shadow needs the classic map; where addresses are very random it may not fit.
@@ -384,7 +384,7 @@ def build_stage(stage, shows):
                        stage.targets, shows, stage.cuda)
     if stage.name == "mutants" and not step:
         chosen = mutants.choose(ROOT, listed_tests(ctest_command(
-            stage._replace(ctest=("-L", "^mutant$")), os.devnull, 1)))
+            stage._replace(ctest=("-L", "^mutant$")), 1)))
         result.stage = stage._replace(ctest=("-R", mutants.pattern(chosen)),
                                       targets=("timed", "spec-conformance", *chosen))
         step, tail = build(stage.folder, stage.compiler, stage.cxx, stage.build_type,
@@ -416,10 +416,11 @@ def test_stage(result, jobs, all_began):
     junit = os.path.join(ROOT, stage.folder, "check-junit-%s.xml" % stage.name)
     if os.path.exists(junit):
         os.remove(junit)
-    command = ctest_command(stage, junit, jobs)
+    command = ctest_command(stage, jobs)
     try:
         tests = listed_tests(command)
-        status = run_ctest(stage, command, len(tests), all_began)
+        # ctest replaces the file that it is told, even if it only lists tests: never a device.
+        status = run_ctest(stage, command + ["--output-junit", junit], len(tests), all_began)
         result.cases, result.parts = read_junit(junit, cmocka_programs(tests, folder))
         result.ran = times_of(stage.folder, [test["name"] for test in tests], since)
     except (OSError, subprocess.SubprocessError, ValueError,

@@ -176,14 +176,14 @@ class Arguments(unittest.TestCase):
             for stage in stages:
                 test_set = expected[stage.name]
                 if test_set:
-                    self.assertIn("^%s$" % test_set, run_tests.ctest_command(stage, "j", 1))
+                    self.assertIn("^%s$" % test_set, run_tests.ctest_command(stage, 1))
                     self.assertEqual(stage.targets, (test_set + "_tests",))
                 elif test_set == "":
                     self.assertEqual(stage.targets, ())
 
     def test_asan_leaves_out_what_is_not_for_it(self):
         asan = [s for s in self.stages("--all") if s.name == "asan"][0]
-        self.assertIn("^noasan$", run_tests.ctest_command(asan, "j", 1))
+        self.assertIn("^noasan$", run_tests.ctest_command(asan, 1))
 
     def test_stages_with_one_folder_are_no_neighbours(self):
         for stages in run_tests.LEVELS.values():
@@ -195,9 +195,14 @@ class Arguments(unittest.TestCase):
             self.stages("--only", "tsan")
         self.assertEqual([s.name for s in self.stages("--all", "--only", "tsan")], ["tsan"])
 
+    def test_a_listing_writes_no_file(self):
+        # ctest --show-only --output-junit FILE replaces FILE, even /dev/null.
+        for stage in self.stages("--ci"):
+            self.assertNotIn("--output-junit", run_tests.ctest_command(stage, 1))
+
     def test_jobs_are_passed_to_ctest(self):
         _, stages, jobs = run_tests.parse_args(["--jobs", "17"])
-        command = run_tests.ctest_command(stages[0], "j", jobs)
+        command = run_tests.ctest_command(stages[0], jobs)
         self.assertEqual(command[command.index("-j") + 1], "17")
 
     def test_only_all_runs_all_seeds(self):
