@@ -55,7 +55,8 @@ endfunction()
 # [NEEDS target ..] [TIMEOUT 900] [COST 60] [ENVIRONMENT NAME=value ..] [PROPERTIES name value ..]):
 # one ctest. All of ours are made here.
 #
-#   LEVEL    the first level of ./check whose gcc stage runs it: quick (the default), check, all
+#   LEVEL    the first level of ./check whose gcc stage runs it: quick (the default), check (the
+#            default of tests of a device), all
 #   LABELS   asan      ./check runs it under ASan, too. Without this label continuous integration
 #                      does, if it is neither of LEVEL all nor of a device
 #            noasan    never runs under ASan
@@ -100,7 +101,9 @@ function(sc_add_ctest)
   cmake_parse_arguments(ARG "" "NAME;LEVEL;TIMEOUT;COST"
                         "COMMAND;LABELS;NEEDS;PROPERTIES;ENVIRONMENT" ${ARGN})
   list(APPEND ARG_LABELS ${SC_FOLDER_LABELS})
-  if(NOT ARG_LEVEL)
+  if(NOT ARG_LEVEL AND "device" IN_LIST ARG_LABELS)
+    set(ARG_LEVEL check)
+  elseif(NOT ARG_LEVEL)
     set(ARG_LEVEL quick)
   endif()
   if(NOT ARG_TIMEOUT)
