@@ -61,6 +61,8 @@
  *          0.14 models whose layers, or K and V, are not all alike: spec_layer_group but STATE, and
  *          head_size_v, act; spec_memory.v_head_stride_bytes.
  *          0.15 layers that keep a state instead of rows: spec_layer_group STATE acts.
+ *          0.16 a prompt or a pass beyond max_request_tokens, or with more extra keys than fit, is
+ *          cut at the limit instead of refused with BUSY.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -74,7 +76,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u  /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 15u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
+#define SPEC_ABI_MINOR 16u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -813,11 +815,15 @@ struct spec_api {
      * nothing) and the longest of their times. It promises nothing: where nothing else can go, what
      * was to be retained goes. Hints end with the connector; a reader's are without effect
      * [ABI-189].
+     * A prompt is cut at its limits: at max_request_tokens, or in front of the token at which the
+     * first extra key does not fit (256 positions with keys, 16 keys at one). Tokens in front of
+     * the cut are found, promised and stored as ever. Tokens behind it are never stored: see store
+     * [ABI-215].
      *   ret_result  its struct_size set by the caller
      * Owns: gives the request (but for a peek), ended by release.  Errors: INVALID (NULL,
      * token_count 0, from_token or max_tokens > token_count; extra keys unordered or beginning
-     * behind the tokens; a salt, LoRA id or key over 64 KiB; priority), BUSY (max_requests,
-     * max_request_tokens; extra keys at more than 256 positions, or more than 16 at one) [ABI-027].
+     * behind the tokens; a salt, LoRA id or key over 64 KiB; priority), BUSY (max_requests)
+     * [ABI-027].
      * Threads: any.  Blocks: never, and does no I/O on the caller's thread.  Since: 0.1 */
     spec_status (*lookup)(spec_connector *conn, const struct spec_lookup_params *params,
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
@@ -1083,6 +1089,10 @@ struct spec_api {
      * (over_budget_chunks) [ABI-190].
      * What a pass computes although it is stored, no worse (because lookup promised less than
      * there was), is not written again; its ticket is done as if it had been [ABI-188].
+     * Of a range that goes beyond a limit of its request (lookup; or max_request_tokens, by tokens
+     * that come with it) the part in front of the limit is stored, and the ticket says BUSY. A pass
+     * with states is stored whole or not at all. Positions are always the host's: ranges and tokens
+     * behind the limit are passed as if there were none [ABI-215].
      * ret_tickets: [count], or NULL when nobody will ask; an element is 0 but for a last layer,
      * whose ticket is done when the range is visible to lookup and found again after kill -9
      * [ABI-087].
@@ -1092,7 +1102,7 @@ struct spec_api {
      * takes the open pass's back [ABI-169].
      * Errors: INVALID (count 0 or above 256, a request that stands in the call twice, range, layer
      * order, dtype, memory, computed_on), STALE (one of the requests), BUSY (65,536 tickets were
-     * not asked for, max_request_tokens), UNSUPPORTED (a reader; no device, or one that failed), IO
+     * not asked for), UNSUPPORTED (a reader; no device, or one that failed), IO
      * (a call of the driver failed).  Threads: any.  Blocks: never longer than a copy, but while a
      * device is attached.  Since: 0.1; an array since 0.8; CUDA memory since 0.10 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,

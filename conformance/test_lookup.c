@@ -1,4 +1,4 @@
-/* Looking up: ABI-020 .. ABI-027, 178.
+/* Looking up: ABI-020 .. ABI-027, 178, 215.
  *
  * Holds, Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
@@ -337,27 +337,141 @@ static void abi_026_rows_stored_one_by_one_stay_readable_until_release(void **st
     prompt_free(&most);
 }
 
-static void abi_027_lookups_beyond_the_limits_are_busy(void **state)
+static void abi_027_more_requests_than_there_may_be_are_busy(void **state)
 {
     struct fixture *fx = *state;
     fixture_reconfigure(fx, "\"disk_bytes\": \"64MiB\", \"max_requests\": 3, "
                             "\"max_request_tokens\": 100");
-    struct prompt prompt = prompt_make(57, 100), longer = prompt_make(57, 101);
-    struct spec_lookup_params in = lookup_params(&longer);
+    struct prompt prompt = prompt_make(57, 100);
     struct spec_lookup_result found = {.struct_size = sizeof(found)};
-    assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_BUSY);
     spec_request open[3];
     for (int i = 0; i < 3; i++)
         open[i] = fixture_find(fx, &prompt).request;
     assert_true(open[0] != open[1] && open[1] != open[2] && open[0] != open[2]);
-    in = lookup_params(&prompt);
+    struct spec_lookup_params in = lookup_params(&prompt);
     assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_BUSY);
     assert_int_equal(found.request, 0);
     fixture_release(fx, open[1]);
     spec_request again = fixture_find(fx, &prompt).request;
     assert_true(again != open[1]); /* an old handle never comes to life again */
     prompt_free(&prompt);
-    prompt_free(&longer);
+}
+
+/* Stores [first, first + count) as the host counts its tokens. Returns what the ticket said. */
+static spec_status store_part(struct fixture *fx, spec_request request, const struct prompt *prompt,
+                              uint64_t first, uint64_t count)
+{
+    spec_ticket ticket = 0;
+    for (uint32_t layer = 0; layer < fx->shape.layers; layer++)
+        assert_ok(fx, fixture_put(fx, request, prompt, first, count, layer, &ticket));
+    return fixture_wait(fx, ticket);
+}
+
+/* Looks up and stores all of a prompt, in two passes. Nothing behind the cut is stored, whatever
+ * the ticket of the first pass says, and the second one is BUSY. Then looks up again, and loads. */
+static void check_cut(struct fixture *fx, const struct prompt *prompt,
+                      const struct spec_lookup_params *in, uint64_t cut)
+{
+    struct spec_lookup_result found = fixture_lookup(fx, in);
+    expect_match(&found, 0);
+    uint64_t half = cut + (prompt->count - cut) / 2;
+    assert_true(store_part(fx, found.request, prompt, 0, half) != SPEC_OK);
+    spec_ticket ticket; /* a pass behind the cut is aborted as any other, and run again */
+    assert_ok(fx, fixture_put(fx, found.request, prompt, half, 1, 0, &ticket));
+    assert_ok(fx, fx->api->store_abort(fx->conn, found.request, half, &fx->error));
+    assert_true(store_part(fx, found.request, prompt, half, prompt->count - half) != SPEC_OK);
+    fixture_release(fx, found.request);
+    found = fixture_lookup(fx, in);
+    assert_true(found.matched_tokens <= cut && found.stored_tokens <= cut);
+    if (conf_options.require_hits)
+        assert_int_equal(found.matched_tokens, cut);
+    if (found.matched_tokens > 0)
+        fixture_check_layers(fx, &found, prompt, 0);
+    fixture_release(fx, found.request);
+}
+
+static void abi_215_a_prompt_beyond_the_limit_is_stored_and_found_up_to_it(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_reconfigure(fx, "\"disk_bytes\": \"64MiB\", \"max_requests\": 3, "
+                            "\"max_request_tokens\": 100");
+    struct prompt prompt = prompt_make(57, 150);
+    struct spec_lookup_params in = lookup_params(&prompt);
+    check_cut(fx, &prompt, &in, 100);
+    in.from_token = 120; /* rows behind the cut may be held by the host */
+    struct spec_lookup_result found = fixture_lookup(fx, &in);
+    assert_int_equal(found.matched_tokens, 120);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
+}
+
+/* The key at the 257th position does not fit, or the 17th at one. */
+static void abi_215_a_prompt_is_cut_in_front_of_the_key_that_does_not_fit(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(59, 300);
+    static struct spec_extra_key keys[260];
+    for (uint64_t i = 0; i < 260; i++)
+        keys[i] = extra_key(1, i, "cat");
+    struct spec_lookup_params in = lookup_params(&prompt);
+    in.extra_keys = keys;
+    in.extra_key_count = 260;
+    check_cut(fx, &prompt, &in, 256);
+    prompt_free(&prompt);
+    prompt = prompt_make(60, 130);
+    for (uint32_t i = 0; i < 20; i++)
+        keys[i] = extra_key(i, i < 2 ? 5 : 70, "dog");
+    in = lookup_params(&prompt);
+    in.extra_keys = keys;
+    in.extra_key_count = 20;
+    check_cut(fx, &prompt, &in, 70);
+    keys[19] = extra_key(1, 6, "dog"); /* keys behind the cut are checked as ever */
+    struct spec_lookup_result found = {.struct_size = sizeof(found)};
+    assert_status(fx->api->lookup(fx->conn, &in, &found, &fx->error), SPEC_E_INVALID);
+    prompt_free(&prompt);
+}
+
+/* Decoded tokens may go beyond the limit, and others behind them. */
+static void abi_215_decoded_tokens_beyond_the_limit_are_not_stored(void **state)
+{
+    struct fixture *fx = *state;
+    fixture_reconfigure(fx, "\"disk_bytes\": \"64MiB\", \"max_requests\": 3, "
+                            "\"max_request_tokens\": 100");
+    struct prompt prompt = prompt_make(61, 140);
+    struct spec_lookup_params in = lookup_params(&prompt);
+    in.token_count = 80;
+    struct spec_lookup_result found = fixture_lookup(fx, &in);
+    for (uint64_t first = 0, end = 90; end <= 140; first = end, end += 25) {
+        struct area area = area_make(&fx->shape, LAYOUT_PACKED, end - first);
+        spec_ticket ticket = 0;
+        for (uint32_t layer = 0; layer < fx->shape.layers; layer++) {
+            area_fill(&area, &fx->shape, &prompt, first, layer);
+            uint64_t known = first == 0 ? 80 : first;
+            struct spec_store_params params = {.struct_size = sizeof(params),
+                                               .request = found.request,
+                                               .layer = layer,
+                                               .first_token = first,
+                                               .token_count = end - first,
+                                               .tokens = prompt.tokens + known,
+                                               .tokens_count = layer == 0 ? end - known : 0,
+                                               .memory = &area.memory};
+            if (layer > 0)
+                params.tokens = NULL;
+            assert_ok(fx, fx->api->store(fx->conn, &params, 1, &ticket, &fx->error));
+        }
+        bool is_within = end <= 100;
+        spec_status ended = fixture_wait(fx, ticket);
+        assert_true(is_within ? ended == SPEC_OK || !conf_options.require_hits : ended != SPEC_OK);
+        area_free(&area);
+    }
+    fixture_release(fx, found.request);
+    in = lookup_params(&prompt);
+    found = fixture_lookup(fx, &in);
+    assert_true(found.matched_tokens <= 100);
+    if (conf_options.require_hits)
+        assert_int_equal(found.matched_tokens, 100);
+    fixture_release(fx, found.request);
+    prompt_free(&prompt);
 }
 
 static void abi_027_prompts_that_cannot_be_are_invalid(void **state)
@@ -506,8 +620,11 @@ const struct conf_test CONF_LOOKUP[] = {
     OPENED(abi_025_a_prompt_that_is_nowhere_stored_is_a_miss),
     BARE(abi_026_promised_rows_stay_readable_until_release),
     OPENED(abi_026_rows_stored_one_by_one_stay_readable_until_release),
-    BARE(abi_027_lookups_beyond_the_limits_are_busy),
+    BARE(abi_027_more_requests_than_there_may_be_are_busy),
     OPENED(abi_027_prompts_that_cannot_be_are_invalid),
+    BARE(abi_215_a_prompt_beyond_the_limit_is_stored_and_found_up_to_it),
+    OPENED(abi_215_a_prompt_is_cut_in_front_of_the_key_that_does_not_fit),
+    BARE(abi_215_decoded_tokens_beyond_the_limit_are_not_stored),
     OPENED(abi_178_stored_tokens_are_told_whatever_is_asked_for),
     OPENED(abi_178_a_store_from_stored_tokens_on_closes_the_gap),
     OPENED(abi_178_a_store_may_begin_behind_what_is_promised),

@@ -126,7 +126,7 @@ static spec_status lease_find(spec_connector *conn, const struct sc_plugin_lease
 static void request_fill(struct sc_plugin_request *request, const struct sc_plugin_lease *lease,
                          const struct sc_radix_attached *attached, uint64_t from_token)
 {
-    request->token_count = lease->place.length;
+    request->token_count = request->host_tokens = lease->place.length;
     request->mark_count = attached->mark_count;
     sc_plugin_marks_stored((struct sc_marks){request->marks, request->mark_count},
                            request->store_marks);

@@ -35,8 +35,7 @@ static spec_status check_bytes(const struct spec_bytes *bytes, const char *name,
     return SPEC_OK;
 }
 
-static spec_status check_params(const spec_connector *conn, const struct spec_lookup_params *params,
-                                struct spec_error *reterr)
+static spec_status check_params(const struct spec_lookup_params *params, struct spec_error *reterr)
 {
     if (params->tokens == NULL || params->token_count == 0)
         return sc_fail(reterr, SPEC_E_INVALID, "lookup: no tokens, expected at least one");
@@ -54,10 +53,6 @@ static spec_status check_params(const spec_connector *conn, const struct spec_lo
         return sc_fail(reterr, SPEC_E_INVALID,
                        "lookup: priority is %" PRId64 ", expected -%d .. %d", params->priority,
                        SC_RADIX_PRIORITY_MAX, SC_RADIX_PRIORITY_MAX);
-    if (params->token_count > conn->config.max_request_tokens)
-        return sc_fail(reterr, SPEC_E_BUSY,
-                       "lookup: %" PRIu64 " tokens, max_request_tokens is %" PRIu32,
-                       params->token_count, conn->config.max_request_tokens);
     spec_status status = check_bytes(&params->salt, "salt", reterr);
     return status != SPEC_OK ? status : check_bytes(&params->lora, "lora", reterr);
 }
@@ -77,7 +72,16 @@ static spec_status read_extra_key(const struct spec_lookup_params *params, uint6
     return check_bytes(&ret_key->value, "extra key's value", reterr);
 }
 
-/* Folds the keys that begin at one token into a mark, key after key. */
+/* Cuts the request in front of the token at which the first key does not fit. A mark that was begun
+ * there is of no token any more. */
+static void cut_at_key(struct sc_plugin_request *request, uint64_t first_token, bool is_next)
+{
+    request->mark_count -= !is_next;
+    request->token_count = first_token;
+}
+
+/* Folds the keys that begin at one token into a mark, key after key. Keys behind the request's last
+ * token are checked and have no effect. */
 static spec_status read_marks(const struct spec_lookup_params *params,
                               struct sc_plugin_request *request, struct spec_error *reterr)
 {
@@ -86,22 +90,23 @@ static spec_status read_marks(const struct spec_lookup_params *params,
         return sc_fail(reterr, SPEC_E_INVALID, "lookup: extra_keys is NULL with a count");
     struct sc_chain_key group[KEYS_TOGETHER_MAX];
     struct sc_mark folded[KEYS_TOGETHER_MAX]; /* a mark is made in as many places as it has keys */
-    uint64_t group_count = 0;
+    uint64_t group_count = 0, before = 0;
     for (uint64_t i = 0; i < params->extra_key_count; i++) {
         struct spec_extra_key key;
         spec_status status = read_extra_key(params, i, &key, reterr);
         if (status != SPEC_OK)
             return status;
-        if (group_count > 0 && key.first_token < group[0].first_token)
+        if (key.first_token < before)
             return sc_fail(reterr, SPEC_E_INVALID,
                            "lookup: extra_keys[%" PRIu64 "] is not ascending", i);
+        before = key.first_token;
+        if (key.first_token >= request->token_count)
+            continue;
         bool is_next = group_count == 0 || key.first_token != group[0].first_token;
-        if (is_next && request->mark_count == SC_PLUGIN_MARKS)
-            return sc_fail(reterr, SPEC_E_BUSY, "lookup: extra keys at more than %u positions",
-                           SC_PLUGIN_MARKS);
-        if (!is_next && group_count == KEYS_TOGETHER_MAX)
-            return sc_fail(reterr, SPEC_E_BUSY, "lookup: more than %u extra keys at token %" PRIu64,
-                           KEYS_TOGETHER_MAX, key.first_token);
+        if (is_next ? request->mark_count == SC_PLUGIN_MARKS : group_count == KEYS_TOGETHER_MAX) {
+            cut_at_key(request, key.first_token, is_next);
+            continue;
+        }
         group_count = is_next ? 0 : group_count;
         request->mark_count += is_next;
         group[group_count++] = (struct sc_chain_key){.kind = key.kind,
@@ -411,13 +416,15 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
         status = sc_plugin_args_check_output(ret_result, &sc_plugin_form_lookup_result,
                                              "lookup: ret_result", reterr);
     if (status == SPEC_OK)
-        status = check_params(conn, &params, reterr);
+        status = check_params(&params, reterr);
     if (status != SPEC_OK)
         return status;
     spec_request handle;
     struct sc_plugin_request *request = take_slot(conn, &params, &handle, reterr);
     if (request == NULL)
         return SPEC_E_BUSY;
+    request->host_tokens = params.token_count;
+    request->token_count = position_least(params.token_count, conn->config.max_request_tokens);
     status = read_marks(&params, request, reterr);
     if (status != SPEC_OK) {
         request->pinned = (struct sc_radix_ref){0};
@@ -425,8 +432,7 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
         return status;
     }
     if (!is_peek(&params))
-        memcpy(request->tokens, params.tokens, params.token_count * sizeof(uint32_t));
-    request->token_count = params.token_count;
+        memcpy(request->tokens, params.tokens, request->token_count * sizeof(uint32_t));
     request->from_token = params.from_token;
     request->retain_s = params.retain_s;
     request->priority = (int32_t)params.priority;

@@ -102,10 +102,13 @@ struct sc_plugin_step {
     struct sc_plugin_memory memory;   /* of params */
     struct spec_provenance delivered; /* what the pass is computed on, with this layer */
     bool is_named;                    /* in the call that runs */
+    bool is_cut;                      /* the host's range goes beyond what the request may know */
+    uint64_t host_tokens, host_end;   /* host_tokens after this step; end of the host's range */
 
     /* With layer 0, the pass: */
     bool is_good, is_wanted; /* good enough to be stored; and nothing else speaks against it */
     bool is_bypassed;        /* nothing else did but a bypass */
+    bool is_over;            /* nothing else did but a limit, which cut all of it */
     uint64_t present_end;    /* up to here it is stored already, and no worse */
     uint64_t rows_most;      /* of an extent */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
@@ -143,6 +146,9 @@ struct sc_plugin_request {
     /* The host thread that calls for this request. Tokens grow, and shrink by those of a pass that
      * is given up; saves that are committed read those before. */
     uint64_t token_count;
+    uint64_t
+        host_tokens; /* tokens as the host counts them, >= token_count. Tokens in between are
+                      * beyond a limit and unknown here; written by lookup, attach and store. */
     _Atomic uint64_t awaited_ns; /* what its own loads were waited for */
     uint64_t hot_ns;             /* since when the host computes; 0: not known */
     uint32_t hot_layer;          /* behind this one */
@@ -180,7 +186,9 @@ struct sc_plugin_request {
     struct sc_plugin_state_pass *pass_states; /* NULL: the pass stores none */
     uint64_t pass_saves;
     uint64_t pass_first, pass_count;
-    uint64_t pass_known;     /* tokens that were known before it */
+    uint64_t pass_known;     /* token_count before it */
+    uint64_t pass_host;      /* host_tokens before it */
+    uint64_t pass_host_end;  /* end of its range as the host counts */
     uint32_t pass_layer;     /* next layer, as calls count them; 0: no pass is open */
     spec_status pass_status; /* SPEC_OK, or why the pass was given up */
     spec_ticket pass_ticket; /* the last layer's */

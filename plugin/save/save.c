@@ -238,6 +238,9 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->is_wanted = step->is_good && !is_unwanted(conn, request, count);
     step->is_bypassed = step->is_wanted && sc_plugin_is_bypassed(conn);
     step->is_wanted = step->is_wanted && !step->is_bypassed;
+    /* A pass with states is whole or not there: its states are those behind its last token. */
+    step->is_over = step->is_wanted && (count == 0 || (step->is_cut && conn->states.count > 0));
+    step->is_wanted = step->is_wanted && !step->is_over;
     step->present_end = step->is_wanted ? find_present(conn, request) : first;
     uint64_t left = first + count - step->present_end;
     step->rows_most = step->is_wanted ? sc_plugin_save_rows(conn, left, SC_PLUGIN_PASS_SAVES)
@@ -369,6 +372,8 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     spec_status status = step->is_wanted ? begin_wanted(conn, request, &why) : SPEC_OK;
     if (!step->is_good)
         count_dropped(conn, first, first + count);
+    if (step->is_cut)
+        count_dropped(conn, step->is_over ? first : first + count, step->host_end);
     if (step->is_bypassed)
         pass_bypass(conn, request);
     sc_count(&conn->stats.duplicate_chunks, sc_plugin_chunk_count(conn, first, step->present_end));
@@ -389,6 +394,8 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     status = request->pass_status;
     if (status == SPEC_OK && request->refused_from != UINT64_MAX)
         status = SPEC_E_DROPPED;
+    if (step->is_over || (step->is_cut && status == SPEC_OK))
+        status = SPEC_E_BUSY;
     if (status == SPEC_OK && conn->states.count > 0)
         status = states_begin(conn, request, is_paused);
     uint64_t saves = request->pass_saves + sc_plugin_states_saves(request);
@@ -527,6 +534,7 @@ void sc_plugin_pass_abort(spec_connector *conn, struct sc_plugin_request *reques
     sc_plugin_pass_end(conn, request);
     sc_plugin_ticket_forget(conn, request->pass_ticket);
     request->token_count = request->pass_known;
+    request->host_tokens = request->pass_host;
     request->pass_layer = 0;
     sc_count(&conn->stats.aborted_stores, 1);
 }

@@ -40,22 +40,23 @@ static spec_status check_pass(const spec_connector *conn, const struct sc_plugin
     return SPEC_OK;
 }
 
-static spec_status check_tokens(const spec_connector *conn, const struct sc_plugin_request *request,
+/* Whether the tokens and the range are what the host may name, as it counts its tokens. */
+static spec_status check_tokens(const struct sc_plugin_request *request,
                                 const struct spec_store_params *params, struct spec_error *reterr)
 {
     if (params->tokens == NULL && params->tokens_count != 0)
         return sc_fail(reterr, SPEC_E_INVALID, "store: tokens is NULL with a count");
-    if (params->tokens_count > conn->config.max_request_tokens - request->token_count)
-        return sc_fail(reterr, SPEC_E_BUSY, "store: more than max_request_tokens %" PRIu32,
-                       conn->config.max_request_tokens);
+    if (params->tokens_count > SC_LIMIT_REQUEST_TOKENS)
+        return sc_fail(reterr, SPEC_E_INVALID, "store: %" PRIu64 " tokens, at most %u",
+                       params->tokens_count, SC_LIMIT_REQUEST_TOKENS);
     if (params->tokens_count > 0 &&
-        (request->token_count < params->first_token ||
-         request->token_count - params->first_token >= params->token_count))
+        (request->host_tokens < params->first_token ||
+         request->host_tokens - params->first_token >= params->token_count))
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: tokens begin at position %" PRIu64
                        ", expected inside the range %" PRIu64 " + %" PRIu64,
-                       request->token_count, params->first_token, params->token_count);
-    uint64_t known = request->token_count + params->tokens_count;
+                       request->host_tokens, params->first_token, params->token_count);
+    uint64_t known = request->host_tokens + params->tokens_count;
     if (params->token_count == 0 || params->first_token > known ||
         params->token_count > known - params->first_token)
         return sc_fail(reterr, SPEC_E_INVALID,
@@ -63,6 +64,22 @@ static spec_status check_tokens(const spec_connector *conn, const struct sc_plug
                        " known tokens",
                        params->first_token, params->token_count, known);
     return SPEC_OK;
+}
+
+/* Cuts the range, and the tokens that come with it, to those that the request knows: all, unless
+ * the prompt was cut at a limit, or these tokens go beyond max_request_tokens. What lies behind the
+ * cut is not stored. */
+static void cut_to_limit(const spec_connector *conn, const struct sc_plugin_request *request,
+                         struct spec_store_params *params)
+{
+    bool is_whole = request->token_count == request->host_tokens;
+    uint64_t room = is_whole ? conn->config.max_request_tokens - request->token_count : 0;
+    if (params->tokens_count > room)
+        params->tokens_count = room;
+    uint64_t known = request->token_count + params->tokens_count;
+    uint64_t most = known > params->first_token ? known - params->first_token : 0;
+    if (params->token_count > most)
+        params->token_count = most;
 }
 
 /* What the pass is computed on, with this layer: what was delivered, what came ahead and was never
@@ -102,15 +119,20 @@ static spec_status check_step(spec_connector *conn, const struct spec_store_para
     if (step->is_named)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: request %#" PRIx64 " stands in the call twice", params->request);
-    spec_status status = check_tokens(conn, request, params, reterr);
+    spec_status status = check_tokens(request, params, reterr);
+    if (status != SPEC_OK)
+        return status;
+    struct spec_store_params cut = *params;
+    cut_to_limit(conn, request, &cut);
+    status = check_pass(conn, request, &cut, reterr);
     if (status == SPEC_OK)
-        status = check_pass(conn, request, params, reterr);
+        status = check_memory(conn, &cut, request, reterr);
     if (status != SPEC_OK)
         return status;
-    status = check_memory(conn, params, request, reterr);
-    if (status != SPEC_OK)
-        return status;
-    step->params = *params;
+    step->params = cut;
+    step->is_cut = cut.token_count < params->token_count;
+    step->host_tokens = request->host_tokens + params->tokens_count;
+    step->host_end = params->first_token + params->token_count;
     step->delivered = computed_on(request, params);
     if (params->layer == 0)
         status = sc_plugin_pass_plan(conn, request, reterr);
@@ -156,15 +178,18 @@ static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *req
 {
     struct sc_plugin_step *step = &request->step;
     const struct spec_store_params *params = &step->params;
-    uint64_t known_before = request->token_count;
+    uint64_t known_before = request->token_count, host_before = request->host_tokens;
     if (params->tokens_count > 0)
         memcpy(request->tokens + request->token_count, params->tokens,
                params->tokens_count * sizeof(uint32_t));
     request->token_count += params->tokens_count;
+    request->host_tokens = step->host_tokens;
     request->delivered = step->delivered;
     if (params->layer == 0) {
         sc_plugin_pass_begin(conn, request);
         request->pass_known = known_before;
+        request->pass_host = host_before;
+        request->pass_host_end = step->host_end;
     }
     bool is_last = params->layer + 1 == sc_plugin_layers_named(conn);
     sc_plugin_pass_judge(conn, request);
@@ -178,7 +203,7 @@ static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *req
         return 0;
     request->pass_layer = 0;
     sc_plugin_pass_end(conn, request);
-    request->stored_end = params->first_token + params->token_count;
+    request->stored_end = step->host_end;
     return request->pass_ticket;
 }
 
@@ -215,7 +240,7 @@ spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uin
     struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
     if (request == NULL)
         return sc_plugin_stale(handle, reterr);
-    if (request->pass_layer > 0 && from_token < request->pass_first + request->pass_count)
+    if (request->pass_layer > 0 && from_token < request->pass_host_end)
         sc_plugin_pass_abort(conn, request);
     return SPEC_OK;
 }

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p)
 
-MAJOR, MINOR = 0, 15
+MAJOR, MINOR = 0, 16
 
 OK, PENDING = 0, 1
 E_STALE, E_CORRUPT, E_IO, E_TIMEOUT, E_BUSY, E_POISONED = -13, -6, -5, -8, -7, -14

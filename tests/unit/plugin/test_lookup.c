@@ -272,10 +272,18 @@ static void keys_at_the_last_position_stay_in_their_request(void **state)
     assert_memory_equal(&upper->marks[0], &before, sizeof(before));
     for (uint32_t i = 0; i < 2; i++)
         rig_release(&rig, results[i].request);
-    params.extra_key_count = COUNT + 1; /* a position more, and before that a key more at one */
-    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &results[0], NULL), SPEC_E_BUSY);
-    keys[COUNT].first_token = SC_PLUGIN_MARKS - 1;
-    assert_int_equal(sc_plugin_lookup(rig.conn, &params, &results[0], NULL), SPEC_E_BUSY);
+    params.extra_key_count = COUNT + 1; /* a position more; then one key more at a position */
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t cut = keys[COUNT].first_token;
+        assert_int_equal(sc_plugin_lookup(rig.conn, &params, &results[0], NULL), SPEC_OK);
+        const struct sc_plugin_request *request =
+            sc_plugin_request_find(rig.conn, results[0].request);
+        assert_int_equal(request->token_count, cut);
+        assert_int_equal(request->host_tokens, prompt.count);
+        assert_int_equal(request->mark_count, SC_PLUGIN_MARKS - i);
+        rig_release(&rig, results[0].request);
+        keys[COUNT].first_token = SC_PLUGIN_MARKS - 1;
+    }
     rig_end(&rig, &prompt);
 }
 

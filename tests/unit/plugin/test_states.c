@@ -473,9 +473,25 @@ static void six_threads_at_once(void **state)
     scene_done(&scene);
 }
 
+/* States stand behind a pass' last token, which lies behind the limit: nothing is stored. */
+static void a_pass_beyond_the_limit_is_not_stored(void **state)
+{
+    (void)state;
+    struct hybrid hybrid;
+    struct prompt within = rig_prompt(70, 0, 0, 100), beyond = rig_prompt(71, 0, 0, 130);
+    hybrid_make(&hybrid, true, "\"max_request_tokens\": 100");
+    hybrid_open(&hybrid);
+    assert_int_equal(hybrid_fill(&hybrid, &beyond), SPEC_E_BUSY);
+    assert_int_equal(hybrid_read(&hybrid, &beyond), 0);
+    assert_int_equal(hybrid_fill(&hybrid, &within), SPEC_OK);
+    assert_true(hybrid_read(&hybrid, &within) > 0);
+    rig_end(&hybrid.rig, &within, &beyond);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pass_beyond_the_limit_is_not_stored),
         cmocka_unit_test(what_was_stored_is_matched_where_it_ended),
         cmocka_unit_test(what_the_last_state_says_counts_for_all_rows),
         cmocka_unit_test(on_small_disks_over_resets_and_reopens),
