@@ -118,8 +118,7 @@ static const struct sc_config_row rows[] = {
       "may run at the same moment."},
      INTEGER(max_requests, 1, SC_LIMIT_REQUESTS)},
     {{"max_request_tokens", "integer", "131072", "1 .. 16777216",
-      "Tokens of one request: prompt and answer. Longer prompts are cut: tokens behind the limit "
-      "are "
+      "Tokens of one request: prompt and answer. Longer prompts are cut: tokens behind the limit are "
       "neither found nor stored."},
      INTEGER(max_request_tokens, 1, SC_LIMIT_REQUEST_TOKENS)},
     {{"index_bytes_max", "size", "1GiB", "1MiB .. 1TiB",
@@ -425,31 +424,19 @@ uint32_t sc_config_row_count(void)
 #define LITERATURE(preset)                                                                         \
     {preset, "fill", "load"}, {preset, "select.retain_ppm", "250000"},                             \
         {preset, "select.min_tokens", "0"}, {preset, "select.min_share_ppm", "0"},                 \
-    {                                                                                              \
-        preset, "store.pruned", "yes"                                                              \
-    }
+        {preset, "store.pruned", "yes"}
 
 /* IMPRESS' nodes in descending order of importance. */
-#define REORDERED(preset)                                                                          \
-    {preset, "reorder.scope", "node"},                                                             \
-    {                                                                                              \
-        preset, "reorder.interval_s", "600"                                                        \
-    }
+#define REORDERED(preset) {preset, "reorder.scope", "node"}, {preset, "reorder.interval_s", "600"}
 
 /* IMPRESS' dual cache, of chunks that lie in that order. */
 #define DUAL(preset)                                                                               \
-    REORDERED(preset), {preset, "host_policy", "score"},                                           \
-    {                                                                                              \
-        preset, "gpu_bytes", "auto"                                                                \
-    }
+    REORDERED(preset), {preset, "host_policy", "score"}, {preset, "gpu_bytes", "auto"}
 
 /* Codes of every row, and some rows exactly. */
 #define EVERY_ROW(preset)                                                                          \
     {preset, "select.base", "coarse"}, {preset, "select.identify", "coarse"},                      \
-        {preset, "prefetch.predictor", "hint"},                                                    \
-    {                                                                                              \
-        preset, "read.planner", "range"                                                            \
-    }
+        {preset, "prefetch.predictor", "hint"}, {preset, "read.planner", "range"}
 
 static const struct sc_config_preset_default defaults[] = {
     LITERATURE(SC_PRESET_AS_H2O_LRU),
