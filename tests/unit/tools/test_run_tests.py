@@ -234,7 +234,11 @@ class Arguments(unittest.TestCase):
                          ["auto", "clang", "clang", "clang"])
         stages = self.stages("--cuda", "none")
         self.assertEqual([(s.name, s.cuda) for s in stages], [("gcc", "none"), ("asan", "none")])
-        with unittest.mock.patch.object(run_tests, "run_logged") as logged:
+        # Not in this tree: a build that goes on beside this test has its log there.
+        with tempfile.TemporaryDirectory() as root, \
+                unittest.mock.patch.object(run_tests, "ROOT", root), \
+                unittest.mock.patch.object(run_tests, "say", lambda _text: None), \
+                unittest.mock.patch.object(run_tests, "run_logged") as logged:
             logged.return_value = (1, "")
             run_tests.build_stage(stages[0], False)
         self.assertIn("-DSC_CUDA_BUILDER=none", logged.call_args[0][0])
