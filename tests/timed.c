@@ -6,7 +6,8 @@
  * FILE has one line, "CPU_SECONDS WALL_SECONDS", of all processes that the command waited for.
  *
  * Invariants: the exit status is the command's. If a signal ended the command, the same signal ends
- * this program, so that ctest reports it. If this program dies, the command dies with it.
+ * this program, so that ctest reports it. If this program or whoever began it dies, the command dies
+ * with it.
  * Threads: one. Tests: tests/unit/tools/test_timed.py */
 #include <errno.h>
 #include <signal.h>
@@ -48,7 +49,7 @@ static int write_times(const char *path, const struct rusage *used, double wall_
 static void run(char **command, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) /* it died before the line above, which then asks for nothing */
+    if (getppid() != parent) /* the parent died before prctl() took effect */
         _exit(EXIT_CANNOT_RUN);
     execvp(command[0], command);
     fprintf(stderr, "timed: %s: %s\n", command[0], strerror(errno));
@@ -77,6 +78,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: timed FILE COMMAND [ARGUMENT..]\n");
         return EXIT_USAGE;
     }
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* when ctest dies, its tests do */
     signal(SIGCHLD, SIG_DFL); /* ignored, as a parent may leave it, no status would be kept */
     double begin_s = now_s();
     pid_t self = getpid(), child = fork();

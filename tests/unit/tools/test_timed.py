@@ -46,13 +46,13 @@ class Timed(unittest.TestCase):
                                lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
         self.assertEqual(ended.returncode, 7)
 
-    def test_the_command_dies_with_it(self):
-        timed = subprocess.Popen([TIMED, self.file, "sh", "-c", "echo $$; exec sleep 600"],
-                                 stdout=subprocess.PIPE, text=True)
-        with timed:
-            timed.stdout.readline()
-            timed.kill()
-            timed.communicate(timeout=300)  # its output ends when the command has died
+    def test_the_command_dies_with_it_and_with_ctest(self):
+        timed = [TIMED, self.file, "sh", "-c", "echo begun; exec sleep 600"]
+        for command in (timed, ["sh", "-c", '"$@"; true', "ctest", *timed]):
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                self.assertEqual(process.stdout.readline(), "begun\n")
+                process.kill()
+                process.communicate(timeout=300)  # its output ends when the command has died
 
     def test_processor_time_of_children_counts(self):
         # Instructions of two processes that end: more than nothing, however fast the machine is.
