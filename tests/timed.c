@@ -6,8 +6,8 @@
  * FILE has one line, "CPU_SECONDS WALL_SECONDS", of all processes that the command waited for.
  *
  * Invariants: the exit status is the command's. If a signal ended the command, the same signal ends
- * this program, so that ctest reports it. If this program or whoever began it dies, the command dies
- * with it.
+ * this program, so that ctest reports it. If this program or its parent dies, the command dies with
+ * it.
  * Threads: one. Tests: tests/unit/tools/test_timed.py */
 #include <errno.h>
 #include <signal.h>
