@@ -49,6 +49,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import xml.etree.ElementTree
@@ -111,6 +112,7 @@ Case = collections.namedtuple("Case", "name outcome reason tail")
 # ---- Reading results ---------------------------------------------------------------------------
 
 CMOCKA_LINE = re.compile(r"^\[ *(RUN|OK|FAILED|SKIPPED|ERROR) *\] (?!--- )(\S.*)$")
+NO_CASE = "[==========] Running 0 test(s)."
 BEGAN_LINE = re.compile(r"^ +Start +\d+: ")
 REASON_LINE = re.compile(r"^\s*skipped: *(.*\S)\s*$")
 
@@ -163,6 +165,8 @@ def test_cases(name, ran, failed, message, output, strict=False):
         if message.startswith("SKIP_"):
             return [Case(name, "skipped", reasons[-1] if reasons else "no reason given", "")], []
         return [Case(name, "failed", None, "not run: %s\n%s" % (message, tail_of(output)))], []
+    if strict and not failed and not found and NO_CASE in output:
+        return [Case(name, "failed", None, "no case ran\n" + tail_of(output))], []
     bad = [case for case in found if case.outcome == "failed"]
     if not failed and bad and not strict:
         # A program that must fail ran inside this test, which judged it and was content.
@@ -351,9 +355,15 @@ def ctest_command(stage, jobs):
 
 
 def listed_tests(command):
-    """What a ctest command would run, as ctest's JSON has it."""
-    listed = subprocess.run(command + ["--show-only=json-v1"], stdin=subprocess.DEVNULL,
-                            capture_output=True, text=True, check=True)
+    """What a ctest command would run, as ctest's JSON has it. ctest empties the log of the folder
+    where it lists tests, also while another one runs there: so it begins in a folder of its own."""
+    at = command.index("--test-dir") + 1
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "CTestTestfile.cmake"), "w", encoding="utf-8") as file:
+            file.write("subdirs([==[%s]==])\n" % os.path.abspath(command[at]))
+        command = command[:at] + [folder] + command[at + 1:] + ["--show-only=json-v1"]
+        listed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                check=True)
     return json.loads(listed.stdout)["tests"]
 
 

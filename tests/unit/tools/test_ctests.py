@@ -4,14 +4,15 @@
 A test that add_test made would be in no set, and only ./check --all would run it.
 """
 import glob
-import json
 import os
 import re
-import subprocess
 import sys
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+import run_tests  # noqa: E402
+
 BUILD = os.path.abspath(sys.argv.pop(1))
 ADDED = re.compile(r"^ *sc_add_test\(NAME (\w+)([^)]*)\)", re.M)
 
@@ -24,9 +25,7 @@ def values(test, name):
 
 class Ctests(unittest.TestCase):
     def setUp(self):
-        listed = subprocess.run(["ctest", "--test-dir", BUILD, "--show-only=json-v1"],
-                                capture_output=True, text=True, check=True)
-        self.tests = json.loads(listed.stdout)["tests"]
+        self.tests = run_tests.listed_tests(["ctest", "--test-dir", BUILD])
         self.assertGreater(len(self.tests), 100)
 
     def test_each_is_timed_and_ends(self):

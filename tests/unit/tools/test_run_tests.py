@@ -81,6 +81,11 @@ class Counting(unittest.TestCase):
         cases, _ = run_tests.test_cases("t", True, False, "", CMOCKA, strict=True)
         self.assertIn(("t: breaks", "failed"), outcomes(cases))
 
+    def test_a_program_of_ours_that_runs_no_case_fails(self):
+        output = "[==========] Running 0 test(s).\n[==========] 0 test(s) run.\n"
+        cases, _ = run_tests.test_cases("t", True, False, "", output, strict=True)
+        self.assertEqual(outcomes(cases), [("t", "failed")])
+
     def test_a_failed_case_shows_what_was_printed_in_it(self):
         cases, _ = run_tests.test_cases("t", True, True, "", CMOCKA + "more\n" * 90)
         tails = {c.name: c.tail for c in cases}
@@ -335,6 +340,21 @@ class Times(unittest.TestCase):
         for listed in (unittest.mock.Mock(return_value=[]), unittest.mock.Mock(side_effect=broken)):
             with unittest.mock.patch.object(run_tests, "listed_tests", listed):
                 self.assertIn("unknown", run_tests.left_out([self.result(ran=None)], "check"))
+
+
+class Lists(unittest.TestCase):
+    def test_tests_are_listed_and_the_log_of_the_last_run_is_kept(self):
+        with tempfile.TemporaryDirectory(prefix="a b") as root:
+            with open(os.path.join(root, "CTestTestfile.cmake"), "w", encoding="utf-8") as file:
+                file.write("add_test(one sh -c \"echo said\")\nadd_test(two true)\n")
+            command = ["ctest", "--test-dir", root, "-R", "one"]
+            subprocess.run(command, check=True, capture_output=True)
+            tests = run_tests.listed_tests(command)
+            with open(os.path.join(root, "Testing", "Temporary", "LastTest.log"),
+                      encoding="utf-8") as file:
+                self.assertIn("said", file.read())
+        self.assertEqual([test["name"] for test in tests], ["one"])
+        self.assertEqual(tests[0]["command"][1:], ["-c", "echo said"])
 
 
 class Folders(unittest.TestCase):
