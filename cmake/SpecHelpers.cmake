@@ -64,13 +64,33 @@ endfunction()
 #            clang     runs as clang's release
 #            device    runs on the CUDA driver that stands in for one, or on emulated kernels
 #            mutant    judges code that is wrong on purpose
+#            fault     breaks things on purpose
 #   COST     its seconds under a sanitizer if they are many. In a new build directory ctest begins
 #            with the expensive tests, so that no core waits for one test at the end.
-#   NEEDS    targets that are built for it, besides those that COMMAND names
+#   NEEDS    targets that are built for it, besides those that COMMAND and ENVIRONMENT name
+#
+# Arguments that would silently change or lose a test are refused.
 #
 # A set is what one stage builds and runs: quick, check, asan, asan_unit, tsan, clang. The sets of a
 # ctest become labels of it, and the target SET_tests builds what the ctests of a set need.
 set(SC_TEST_SETS quick check asan asan_unit tsan clang)
+set(SC_TEST_LABELS asan noasan tsan clang device mutant fault)
+
+# sc_check_ctest(NAME LABELS WORDS): refuses WORDS that no keyword took, labels that select nothing,
+# and a name that is no file's name, since tests/timed.c writes one.
+function(sc_check_ctest name labels words)
+  if(words)
+    message(FATAL_ERROR "test ${name}: unknown arguments: ${words}")
+  endif()
+  if(NOT name MATCHES "^[A-Za-z0-9_.:+-]+$")
+    message(FATAL_ERROR "test ${name}: a name has letters, digits and _ . : + -")
+  endif()
+  foreach(label IN LISTS labels)
+    if(NOT label IN_LIST SC_TEST_LABELS)
+      message(FATAL_ERROR "test ${name}: label ${label}, expected one of: ${SC_TEST_LABELS}")
+    endif()
+  endforeach()
+endfunction()
 
 function(sc_test_sets ret_sets level labels)
   set(sets)
@@ -98,9 +118,17 @@ function(sc_test_sets ret_sets level labels)
 endfunction()
 
 function(sc_add_ctest)
+  math(EXPR last "${ARGC} - 1")
+  foreach(i RANGE ${last})
+    if("${ARGV${i}}" STREQUAL "" OR "${ARGV${i}}" MATCHES ";")
+      message(FATAL_ERROR "${ARGV}: an argument is empty or has a semicolon, and a list would \
+lose it or make it two")
+    endif()
+  endforeach()
   cmake_parse_arguments(ARG "" "NAME;LEVEL;TIMEOUT;COST"
                         "COMMAND;LABELS;NEEDS;PROPERTIES;ENVIRONMENT" ${ARGN})
   list(APPEND ARG_LABELS ${SC_FOLDER_LABELS})
+  sc_check_ctest("${ARG_NAME}" "${ARG_LABELS}" "${ARG_UNPARSED_ARGUMENTS}")
   if(NOT ARG_LEVEL AND "device" IN_LIST ARG_LABELS)
     set(ARG_LEVEL check)
   elseif(NOT ARG_LEVEL)
@@ -113,11 +141,10 @@ function(sc_add_ctest)
   if(TARGET "${program}")
     set(program "$<TARGET_FILE:${program}>")
   endif()
-  foreach(part IN LISTS program ARG_COMMAND)
-    if(part MATCHES "\\$<TARGET_FILE(_DIR)?:([^>]+)>")
-      list(APPEND ARG_NEEDS ${CMAKE_MATCH_2})
-    endif()
-  endforeach()
+  string(REGEX MATCHALL "\\$<TARGET_FILE(_DIR)?:[^>]+>" files
+         "${program};${ARG_COMMAND};${ARG_ENVIRONMENT}")
+  list(TRANSFORM files REPLACE "^.*:(.+)>$" "\\1")
+  list(APPEND ARG_NEEDS ${files})
   add_test(NAME ${ARG_NAME} COMMAND timed "${CMAKE_BINARY_DIR}/times/${ARG_NAME}"
            "${program}" ${ARG_COMMAND})
   sc_test_sets(sets ${ARG_LEVEL} "${ARG_LABELS}")
@@ -146,7 +173,8 @@ function(sc_add_set_targets)
 endfunction()
 
 # TSan's cases of a test program: tests/unit/thread_cases.c. Its ctests are told the names by their
-# environment, so that one object serves all programs.
+# environment, so that one object serves all programs; by the property ENVIRONMENT_MODIFICATION, so
+# that no other ENVIRONMENT replaces them.
 function(sc_thread_cases target)
   target_link_libraries(${target} PRIVATE thread_cases)
   target_link_options(${target} PRIVATE "-Wl,--wrap=_cmocka_run_group_tests")
@@ -168,6 +196,10 @@ endfunction()
 function(sc_add_test)
   cmake_parse_arguments(ARG "ONE_THREAD" "NAME;LEVEL;TIMEOUT;COST;PARTS"
                         "SOURCES;LINKS;LABELS;NEEDS;PROPERTIES;ENVIRONMENT;THREADS" ${ARGN})
+  if(ARG_UNPARSED_ARGUMENTS OR (ARG_THREADS AND (ARG_ONE_THREAD OR ARG_PARTS)))
+    message(FATAL_ERROR "test ${ARG_NAME}: unknown arguments ${ARG_UNPARSED_ARGUMENTS}, or THREADS \
+with ONE_THREAD or PARTS: a part lacks cases that THREADS names")
+  endif()
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   sc_target_defaults(${ARG_NAME})
   target_compile_definitions(${ARG_NAME} PRIVATE SC_SHARED_DIR="${SC_SHARED_DIR}"
@@ -185,7 +217,7 @@ function(sc_add_test)
      (ARG_THREADS AND (NOT SC_SANITIZE OR SC_SANITIZE MATCHES thread)))
     sc_thread_cases(${ARG_NAME})
     string(REPLACE ";" "," threads "${ARG_THREADS}")
-    list(APPEND ARG_ENVIRONMENT "SC_THREAD_CASES=${threads}")
+    list(APPEND ARG_PROPERTIES ENVIRONMENT_MODIFICATION "SC_THREAD_CASES=set:${threads}")
   endif()
   set(rest LEVEL "${ARG_LEVEL}" TIMEOUT "${ARG_TIMEOUT}" COST "${ARG_COST}" LABELS ${ARG_LABELS}
       NEEDS ${ARG_NEEDS} PROPERTIES ${ARG_PROPERTIES} ENVIRONMENT ${ARG_ENVIRONMENT})

@@ -1,11 +1,13 @@
 /* timed: runs a test and writes what it cost into a file, so that `tools/run_tests.py --times` can
  * show which tests became expensive. Every ctest runs below it (sc_add_ctest).
  *
- *   timed FILE COMMAND [ARGUMENT..]     FILE: "CPU_SECONDS WALL_SECONDS\n", of the whole process
- * tree
+ *   timed FILE COMMAND [ARGUMENT..]
+ *
+ * FILE has one line, "CPU_SECONDS WALL_SECONDS", of all processes that the command waited for.
  *
  * Invariants: the exit status is the command's. If a signal ended the command, the same signal ends
- * this program, so that ctest reports it. If this program dies, the command dies with it.
+ * this program, so that ctest reports it. If this program or its parent dies, the command dies with
+ * it.
  * Threads: one. Tests: tests/unit/tools/test_timed.py */
 #include <errno.h>
 #include <signal.h>
@@ -19,6 +21,7 @@
 
 #define EXIT_USAGE      2
 #define EXIT_CANNOT_RUN 127
+#define EXIT_SIGNAL     128 /* and the signal's number, as a shell has it */
 
 static double now_s(void)
 {
@@ -43,12 +46,28 @@ static int write_times(const char *path, const struct rusage *used, double wall_
     return fclose(file);
 }
 
-static void run(char **command)
+static void run(char **command, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* the parent died before prctl() took effect */
+        _exit(EXIT_CANNOT_RUN);
     execvp(command[0], command);
     fprintf(stderr, "timed: %s: %s\n", command[0], strerror(errno));
     _exit(EXIT_CANNOT_RUN);
+}
+
+/* Ends this program as its command ended. A signal that whoever began this program blocked is let
+ * through; if it ends nothing all the same, the status is not 0. */
+static int end_by(int number)
+{
+    sigset_t set;
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}); /* a core of this program would say nothing */
+    signal(number, SIG_DFL);
+    sigemptyset(&set);
+    sigaddset(&set, number);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    raise(number);
+    return EXIT_SIGNAL + number;
 }
 
 int main(int argc, char **argv)
@@ -59,21 +78,19 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: timed FILE COMMAND [ARGUMENT..]\n");
         return EXIT_USAGE;
     }
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* when ctest dies, its tests do */
+    signal(SIGCHLD, SIG_DFL); /* ignored, as a parent may leave it, no status would be kept */
     double begin_s = now_s();
-    pid_t child = fork();
+    pid_t self = getpid(), child = fork();
     if (child == 0)
-        run(argv + 2);
+        run(argv + 2, self);
     if (child < 0 || wait4(child, &status, 0, &used) != child) {
         perror("timed");
         return EXIT_CANNOT_RUN;
     }
     if (write_times(argv[1], &used, now_s() - begin_s) != 0)
         return EXIT_CANNOT_RUN;
-    if (WIFSIGNALED(status)) {
-        /* A core of this program would say nothing. */
-        setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-        signal(WTERMSIG(status), SIG_DFL);
-        raise(WTERMSIG(status));
-    }
+    if (WIFSIGNALED(status))
+        return end_by(WTERMSIG(status));
     return WEXITSTATUS(status);
 }

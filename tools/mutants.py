@@ -5,12 +5,16 @@ usage: tools/mutants.py BUILD_DIRECTORY    prints the chosen ones of a configure
 
 All mutants take minutes, and most say the same for every commit. Chosen are
 
-  - those whose patch, whose patched file or whose test changed in the last COMMITS commits;
-  - a sixth of the others, a different sixth for each commit: so six commits judge all of them.
+  - those whose patch, whose patched file or whose test changed in the last COMMITS commits, or
+    since the last one;
+  - a sixth of the others. The commit's name says which sixth, so each mutant is judged for about
+    one commit in six.
 
 A mutant's ctest names its patch, the file that it patches and the source of its test in the
 property REQUIRED_FILES. A mutant of the suite names a clause instead (`Clause: ABI-187`): its test
-is each conformance/test_*.c with a case abi_187_*. Without git everything is chosen.
+is each conformance/test_*.c with a case abi_187_*. Everything is chosen where git says nothing: in
+a tree that is no clone, also if it lies in another repository. In a clone with fewer commits git
+says that all files changed.
 
 Tests: tests/unit/tools/test_mutants.py.
 """
@@ -37,9 +41,14 @@ def git(root, *arguments):
 
 
 def changed_files(root):
-    """Paths that changed in the last COMMITS commits; None without git."""
-    said = git(root, "log", "-%d" % COMMITS, "--format=", "--name-only")
-    return None if said is None else {line for line in said.split("\n") if line}
+    """Paths that changed in the last COMMITS commits, merges included, and since; None if root is
+    not the top of a repository."""
+    if git(root, "rev-parse", "--show-prefix") != "\n":
+        return None
+    said = [git(root, "log", "-%d" % COMMITS, "-c", "--format=", "--name-only"),
+            git(root, "diff", "--name-only", "HEAD"),
+            git(root, "ls-files", "--others", "--exclude-standard")]
+    return None if None in said else {line for part in said for line in part.split("\n") if line}
 
 
 def clause_files(root):

@@ -49,6 +49,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import xml.etree.ElementTree
@@ -92,8 +93,9 @@ def asan_stage(test_set, name="asan"):
 TSAN = tree("tsan", "build/tsan", "clang", "clang++", "RelWithDebInfo", "thread", "tsan")
 CLANG = tree("clang", "build/clang", "clang", "clang++", "Release", "", "clang")
 MUTANTS = gcc_stage("check")._replace(name="mutants", targets=("timed",))  # chosen when configured
-# Two stages with one build directory are never neighbours: one may be built while the other is
-# tested.
+# Two stages with one build directory are never neighbours, because the second is tested only when
+# all tests of the first have ended: two ctests would write the same files of the directory.
+# Meanwhile only programs are built in it that the first stage does not have.
 LEVELS = {
     "quick": (gcc_stage("quick"),),
     "check": (gcc_stage("check"), asan_stage("asan")),
@@ -110,6 +112,7 @@ Case = collections.namedtuple("Case", "name outcome reason tail")
 # ---- Reading results ---------------------------------------------------------------------------
 
 CMOCKA_LINE = re.compile(r"^\[ *(RUN|OK|FAILED|SKIPPED|ERROR) *\] (?!--- )(\S.*)$")
+NO_CASE = "[==========] Running 0 test(s)."
 BEGAN_LINE = re.compile(r"^ +Start +\d+: ")
 REASON_LINE = re.compile(r"^\s*skipped: *(.*\S)\s*$")
 
@@ -162,6 +165,8 @@ def test_cases(name, ran, failed, message, output, strict=False):
         if message.startswith("SKIP_"):
             return [Case(name, "skipped", reasons[-1] if reasons else "no reason given", "")], []
         return [Case(name, "failed", None, "not run: %s\n%s" % (message, tail_of(output)))], []
+    if strict and not failed and not found and NO_CASE in output:
+        return [Case(name, "failed", None, "no case ran\n" + tail_of(output))], []
     bad = [case for case in found if case.outcome == "failed"]
     if not failed and bad and not strict:
         # A program that must fail ran inside this test, which judged it and was content.
@@ -174,10 +179,12 @@ def test_cases(name, ran, failed, message, output, strict=False):
     return cases, [("%s: %s" % (name, case), reason) for case, reason in parts]
 
 
-def read_junit(path, strict=()):
-    """All cases of a ctest --output-junit file, and the parts left out. strict: names of ctests."""
-    cases, parts = [], []
+def read_junit(path, strict=(), listed=()):
+    """All cases of a ctest --output-junit file, and the parts left out. strict: names of ctests.
+    listed: names of ctests that should be there; one that is not has failed."""
+    cases, parts, missing = [], [], set(listed)
     for test in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
+        missing.discard(test.get("name"))
         skipped = test.find("skipped")
         output = test.findtext("system-out") or ""
         new_cases, new_parts = test_cases(
@@ -187,6 +194,8 @@ def read_junit(path, strict=()):
             test.get("name") in strict)
         cases += new_cases
         parts += new_parts
+    cases += [Case(name, "failed", None, "ctest listed it and reported nothing of it")
+              for name in sorted(missing)]
     return cases, parts
 
 
@@ -346,18 +355,24 @@ def ctest_command(stage, jobs):
 
 
 def listed_tests(command):
-    """What a ctest command would run, as ctest's JSON has it."""
-    listed = subprocess.run(command + ["--show-only=json-v1"], stdin=subprocess.DEVNULL,
-                            capture_output=True, text=True, check=True)
+    """What a ctest command would run, as ctest's JSON has it. ctest empties the log of the folder
+    where it lists tests, also while another one runs there: so it begins in a folder of its own."""
+    at = command.index("--test-dir") + 1
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "CTestTestfile.cmake"), "w", encoding="utf-8") as file:
+            file.write("subdirs([==[%s]==])\n" % os.path.abspath(command[at]))
+        command = command[:at] + [folder] + command[at + 1:] + ["--show-only=json-v1"]
+        listed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                check=True)
     return json.loads(listed.stdout)["tests"]
 
 
 def cmocka_programs(tests, folder):
     """Names of the ctests that are one of our own test programs, in FOLDER/tests. Each command
     begins with `timed FILE`."""
-    home = os.path.join(folder, "tests")
-    return {test["name"] for test in tests
-            if os.path.dirname("".join(test.get("command", [])[2:3])) == home}
+    home = os.path.realpath(os.path.join(folder, "tests"))
+    return {test["name"] for test in tests for program in test.get("command", [])[2:3]
+            if os.path.realpath(os.path.dirname(program)) == home}
 
 
 def run_ctest(stage, command, count, all_began):
@@ -375,6 +390,24 @@ def run_ctest(stage, command, count, all_began):
     return ctest.returncode
 
 
+def choose_mutants(result):
+    """Gives the stage of a configured tree its tests and targets. Returns (None, "") or (the step
+    that failed, why): ctest runs nothing, and says nothing, if a pattern is too long for it."""
+    stage = result.stage
+    try:
+        chosen = mutants.choose(ROOT, listed_tests(ctest_command(
+            stage._replace(ctest=("-L", "^mutant$")), 1)))
+        result.stage = stage._replace(ctest=("-R", mutants.pattern(chosen)),
+                                      targets=("timed", "spec-conformance", *chosen))
+        found = sorted(test["name"] for test in
+                       listed_tests(ctest_command(result.stage, 1)))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return "choose", "no mutants: %s" % error
+    if not chosen or found != chosen:
+        return "choose", "%d mutants are chosen, ctest finds %d" % (len(chosen), len(found))
+    return None, ""
+
+
 def build_stage(stage, shows):
     """The result so far; a build that failed is a case of it."""
     result = Result(stage)
@@ -383,12 +416,10 @@ def build_stage(stage, shows):
     step, tail = build(stage.folder, stage.compiler, stage.cxx, stage.build_type, stage.sanitize,
                        stage.targets, shows, stage.cuda)
     if stage.name == "mutants" and not step:
-        chosen = mutants.choose(ROOT, listed_tests(ctest_command(
-            stage._replace(ctest=("-L", "^mutant$")), 1)))
-        result.stage = stage._replace(ctest=("-R", mutants.pattern(chosen)),
-                                      targets=("timed", "spec-conformance", *chosen))
-        step, tail = build(stage.folder, stage.compiler, stage.cxx, stage.build_type,
-                           stage.sanitize, result.stage.targets, shows, stage.cuda)
+        step, tail = choose_mutants(result)
+        if not step:
+            step, tail = build(stage.folder, stage.compiler, stage.cxx, stage.build_type,
+                               stage.sanitize, result.stage.targets, shows, stage.cuda)
     result.build_s = time.monotonic() - start
     if step:
         say(tail)
@@ -419,10 +450,11 @@ def test_stage(result, jobs, all_began):
     command = ctest_command(stage, jobs)
     try:
         tests = listed_tests(command)
+        names = [test["name"] for test in tests]
         # ctest replaces the file that it is told, even if it only lists tests: never a device.
         status = run_ctest(stage, command + ["--output-junit", junit], len(tests), all_began)
-        result.cases, result.parts = read_junit(junit, cmocka_programs(tests, folder))
-        result.ran = times_of(stage.folder, [test["name"] for test in tests], since)
+        result.cases, result.parts = read_junit(junit, cmocka_programs(tests, folder), names)
+        result.ran = times_of(stage.folder, names, since)
     except (OSError, subprocess.SubprocessError, ValueError,
             xml.etree.ElementTree.ParseError) as error:
         status = 1
@@ -438,19 +470,22 @@ def test_stage(result, jobs, all_began):
 
 def run_stages(stages, jobs):
     """Builds the stages one after the other, and tests each when it is built: builds go on while
-    tests run, and a stage's tests begin when all of the stage before have begun."""
-    results, tested = [], []
+    tests run, and a stage's tests begin when all of the stage before have begun, and all of stages
+    with its build directory have ended."""
+    results, tested = [], []  # tested: (folder, future)
     builder = concurrent.futures.ThreadPoolExecutor(1)
     tester = concurrent.futures.ThreadPoolExecutor(max(len(stages), 1))
     try:
         for built in [builder.submit(build_stage, s, s is stages[0]) for s in stages]:
             results.append(built.result())
             if results[-1].count("failed") == 0:
-                all_began = threading.Event()
-                tested.append(tester.submit(test_stage, results[-1], jobs, all_began))
-                tested[-1].add_done_callback(lambda _, began=all_began: began.set())
+                stage, all_began = results[-1].stage, threading.Event()
+                concurrent.futures.wait([test for folder, test in tested if folder == stage.folder])
+                test = tester.submit(test_stage, results[-1], jobs, all_began)
+                tested.append((stage.folder, test))
+                test.add_done_callback(lambda _, began=all_began: began.set())
                 all_began.wait()
-        for test in tested:
+        for _, test in tested:
             test.result()
     finally:  # interrupted: what has not begun never will
         builder.shutdown(cancel_futures=True)
@@ -473,10 +508,14 @@ def slow_lines(results, level, listed):
 
 
 def save_times(results, level, total_s):
-    with open(os.path.join(ROOT, TIMES_FILE), "w", encoding="utf-8") as file:
-        json.dump({"level": level, "total_s": total_s, "cores": cores(), "stages": [
-            {"name": r.stage.name, "build_s": r.build_s, "test_s": r.test_s, "ran": r.ran}
-            for r in results]}, file)
+    """Keeps what the run cost. A disk that is full costs these numbers, not the summary."""
+    try:
+        with open(os.path.join(ROOT, TIMES_FILE), "w", encoding="utf-8") as file:
+            json.dump({"level": level, "total_s": total_s, "cores": cores(), "stages": [
+                {"name": r.stage.name, "build_s": r.build_s, "test_s": r.test_s, "ran": r.ran}
+                for r in results]}, file)
+    except OSError as error:
+        say("check: %s is not written: %s" % (TIMES_FILE, error))
 
 
 def times_lines(saved):
@@ -499,10 +538,11 @@ def show_times():
     try:
         with open(os.path.join(ROOT, TIMES_FILE), encoding="utf-8") as file:
             saved = json.load(file)
-    except OSError as error:
-        say("check --times: %s, expected what a run of ./check wrote" % error)
+        lines = times_lines(saved)
+    except (OSError, ValueError, KeyError) as error:
+        say("check --times: %s: %r, expected what a run of ./check wrote" % (TIMES_FILE, error))
         return 1
-    say("\n".join(times_lines(saved)))
+    say("\n".join(lines))
     return 0
 
 
@@ -517,7 +557,13 @@ def left_out(results, level):
         return ""
     ran = {name for result in results for name in result.ran}
     counts = collections.Counter()
-    for test in listed_tests(["ctest", "--test-dir", os.path.join(ROOT, "build")]):
+    try:
+        tests = listed_tests(["ctest", "--test-dir", os.path.join(ROOT, "build")])
+    except (OSError, subprocess.SubprocessError, ValueError):
+        tests = []
+    if not tests:
+        return "left out, see ./check --all: unknown, build/ is not configured"
+    for test in tests:
         if test["name"] not in ran:
             labels = [label for entry in test.get("properties", []) if entry["name"] == "LABELS"
                       for label in entry["value"]]
@@ -581,6 +627,13 @@ def summary(results, expected, total_s, level="all"):
     return lines, failed == 0
 
 
+def positive(word):
+    """An argument that counts something: ctest reads -j 0 as one test, or as no limit."""
+    if not re.match(r"[1-9]\d*$", word):
+        raise argparse.ArgumentTypeError("%s is no number of tests, expected 1 or more" % word)
+    return int(word)
+
+
 def parse_args(argv):
     """(level, stages, jobs); the level "times" has no stages."""
     parser = argparse.ArgumentParser(prog="check", description="Builds and tests.")
@@ -590,16 +643,16 @@ def parse_args(argv):
                        ("all", "everything there is"),
                        ("times", "what the last run cost; runs nothing")):
         level.add_argument("--" + name, dest="level", action="store_const", const=name, help=text)
-    parser.add_argument("--only", default="", metavar="STAGE[,STAGE]",
+    parser.add_argument("--only", metavar="STAGE[,STAGE]",
                         help="stages among those of the level")
     parser.add_argument("--cuda", metavar="BUILDER", choices=CUDA_BUILDERS,
                         help="who builds CUDA kernels, in all stages: %s" % " ".join(CUDA_BUILDERS))
-    parser.add_argument("--jobs", type=int, default=TESTS_A_CORE * cores(), metavar="N",
+    parser.add_argument("--jobs", type=positive, default=TESTS_A_CORE * cores(), metavar="N",
                         help="tests that run at a time (%d a core)" % TESTS_A_CORE)
     args = parser.parse_args(argv)
     args.level = args.level or "check"
     stages = LEVELS.get(args.level, ())
-    names = [name for name in args.only.split(",") if name]
+    names = [] if args.only is None else args.only.split(",")
     for name in names:
         if name not in [stage.name for stage in stages]:
             parser.error("stage %s is unknown at this level, expected: %s"

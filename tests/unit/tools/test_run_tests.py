@@ -2,6 +2,7 @@
 """Tests of tools/run_tests.py: how it counts, and that no skip and no failure can hide."""
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -80,6 +81,11 @@ class Counting(unittest.TestCase):
         cases, _ = run_tests.test_cases("t", True, False, "", CMOCKA, strict=True)
         self.assertIn(("t: breaks", "failed"), outcomes(cases))
 
+    def test_a_program_of_ours_that_runs_no_case_fails(self):
+        output = "[==========] Running 0 test(s).\n[==========] 0 test(s) run.\n"
+        cases, _ = run_tests.test_cases("t", True, False, "", output, strict=True)
+        self.assertEqual(outcomes(cases), [("t", "failed")])
+
     def test_a_failed_case_shows_what_was_printed_in_it(self):
         cases, _ = run_tests.test_cases("t", True, True, "", CMOCKA + "more\n" * 90)
         tails = {c.name: c.tail for c in cases}
@@ -114,7 +120,19 @@ class Counting(unittest.TestCase):
                        '<system-out>skipped: why</system-out></testcase></testsuite>')
             file.flush()
             cases, _ = run_tests.read_junit(file.name)
+            fewer, _ = run_tests.read_junit(file.name, listed=["a", "b", "c", "lost"])
         self.assertEqual(outcomes(cases), [("a", "passed"), ("b", "failed"), ("c", "skipped")])
+        self.assertEqual(outcomes(fewer), outcomes(cases) + [("lost", "failed")])
+
+    def test_programs_of_ours_are_known_behind_links(self):
+        with tempfile.TemporaryDirectory() as root:
+            os.makedirs(os.path.join(root, "b", "tests"))
+            os.symlink(root, os.path.join(root, "link"))
+            tests = [{"name": "ours", "command": ["t", "f", root + "/b/tests/test_x", "--part"]},
+                     {"name": "python", "command": ["t", "f", "/usr/bin/python3", "x.py"]},
+                     {"name": "none"}]
+            found = run_tests.cmocka_programs(tests, os.path.join(root, "link", "b"))
+        self.assertEqual(found, {"ours"})
 
 
 class Summary(unittest.TestCase):
@@ -200,6 +218,12 @@ class Arguments(unittest.TestCase):
         for stage in self.stages("--ci"):
             self.assertNotIn("--output-junit", run_tests.ctest_command(stage, 1))
 
+    def test_no_stage_and_no_job_are_refused(self):
+        for arguments in (("--only", ""), ("--only", "gcc,"), ("--jobs", "0"), ("--jobs=-3",),
+                          ("--jobs", "many")):
+            with unittest.mock.patch("sys.stderr"), self.assertRaises(SystemExit):
+                self.stages(*arguments)
+
     def test_jobs_are_passed_to_ctest(self):
         _, stages, jobs = run_tests.parse_args(["--jobs", "17"])
         command = run_tests.ctest_command(stages[0], jobs)
@@ -215,10 +239,42 @@ class Arguments(unittest.TestCase):
                          ["auto", "clang", "clang", "clang"])
         stages = self.stages("--cuda", "none")
         self.assertEqual([(s.name, s.cuda) for s in stages], [("gcc", "none"), ("asan", "none")])
-        with unittest.mock.patch.object(run_tests, "run_logged") as logged:
+        # Not in this tree: a build that goes on beside this test has its log there.
+        with tempfile.TemporaryDirectory() as root, \
+                unittest.mock.patch.object(run_tests, "ROOT", root), \
+                unittest.mock.patch.object(run_tests, "say", lambda _text: None), \
+                unittest.mock.patch.object(run_tests, "run_logged") as logged:
             logged.return_value = (1, "")
             run_tests.build_stage(stages[0], False)
         self.assertIn("-DSC_CUDA_BUILDER=none", logged.call_args[0][0])
+
+
+class Mutants(unittest.TestCase):
+    """The stage that chooses its tests when its tree is configured."""
+
+    def choose(self, chosen, found):
+        """The chosen names, and those that ctest finds by their pattern; None: ctest breaks."""
+        def listed(command):
+            if found is None:
+                raise subprocess.CalledProcessError(1, command)
+            return [{"name": name} for name in (found if "-R" in command else ["m1", "m2"])]
+
+        with unittest.mock.patch.object(run_tests, "listed_tests", listed), \
+                unittest.mock.patch.object(run_tests, "build", lambda *_a, **_k: (None, "")), \
+                unittest.mock.patch.object(run_tests, "say", lambda _text: None), \
+                unittest.mock.patch.object(run_tests.mutants, "choose", lambda *_args: chosen):
+            return run_tests.build_stage(run_tests.MUTANTS, False)
+
+    def test_what_is_chosen_is_built_and_run(self):
+        result = self.choose(["m1", "m2"], ["m2", "m1"])
+        self.assertEqual(result.cases, [])
+        self.assertEqual(result.stage.ctest, ("-R", "^(m1|m2)$"))
+        self.assertEqual(result.stage.targets, ("timed", "spec-conformance", "m1", "m2"))
+
+    def test_a_choice_that_ctest_does_not_find_fails(self):
+        for chosen, found in ((["m1", "m2"], ["m1"]), (["m1"], []), ([], []), (["m1"], None)):
+            result = self.choose(chosen, found)
+            self.assertEqual(outcomes(result.cases), [("choose", "failed")])
 
 
 class Times(unittest.TestCase):
@@ -248,6 +304,18 @@ class Times(unittest.TestCase):
         shown = [line.split()[-1] for line in lines if " t" in line and line.endswith(tuple(ran))]
         self.assertEqual(shown, ["t%d" % i for i in range(39, 9, -1)])
 
+    def test_times_that_cannot_be_kept_or_read_break_nothing(self):
+        with tempfile.TemporaryDirectory() as root, \
+                unittest.mock.patch.object(run_tests, "ROOT", root), \
+                unittest.mock.patch.object(run_tests, "say") as said:
+            run_tests.save_times([self.result(a=(1.0, 1.0))], "check", 60.0)  # there is no build/
+            self.assertIn("is not written", said.call_args[0][0])
+            os.mkdir(os.path.join(root, "build"))
+            for text in ("", "{}", "{\"level\": "):
+                with open(os.path.join(root, run_tests.TIMES_FILE), "w", encoding="utf-8") as file:
+                    file.write(text)
+                self.assertEqual(run_tests.show_times(), 1)
+
     def test_times_of_an_earlier_run_do_not_count(self):
         with tempfile.TemporaryDirectory() as root, \
                 unittest.mock.patch.object(run_tests, "ROOT", root):
@@ -266,6 +334,27 @@ class Times(unittest.TestCase):
             line = run_tests.left_out([self.result(ran=None)], "check")
             self.assertEqual(run_tests.left_out([], "all"), "")
         self.assertIn("1 mutants, 1 device tests, 1 others; stages: clang asan tsan", line)
+
+    def test_what_did_not_run_is_unknown_without_gccs_tree(self):
+        broken = subprocess.CalledProcessError(1, ["ctest"])
+        for listed in (unittest.mock.Mock(return_value=[]), unittest.mock.Mock(side_effect=broken)):
+            with unittest.mock.patch.object(run_tests, "listed_tests", listed):
+                self.assertIn("unknown", run_tests.left_out([self.result(ran=None)], "check"))
+
+
+class Lists(unittest.TestCase):
+    def test_tests_are_listed_and_the_log_of_the_last_run_is_kept(self):
+        with tempfile.TemporaryDirectory(prefix="a b") as root:
+            with open(os.path.join(root, "CTestTestfile.cmake"), "w", encoding="utf-8") as file:
+                file.write("add_test(one sh -c \"echo said\")\nadd_test(two true)\n")
+            command = ["ctest", "--test-dir", root, "-R", "one"]
+            subprocess.run(command, check=True, capture_output=True)
+            tests = run_tests.listed_tests(command)
+            with open(os.path.join(root, "Testing", "Temporary", "LastTest.log"),
+                      encoding="utf-8") as file:
+                self.assertIn("said", file.read())
+        self.assertEqual([test["name"] for test in tests], ["one"])
+        self.assertEqual(tests[0]["command"][1:], ["-c", "echo said"])
 
 
 class Folders(unittest.TestCase):
@@ -345,6 +434,23 @@ class Stages(unittest.TestCase):
         results = self.run_all(lambda *_args, **_keywords: (None, ""), test)
         self.assertEqual(early, [])
         self.assertEqual([r.stage.name for r in results], [s.name for s in STAGES])
+
+    def test_a_stage_waits_for_the_tests_of_another_in_its_folder(self):
+        ended, early = threading.Event(), []
+
+        def test(result, _jobs, all_began):
+            if result.stage.name == "gcc":
+                all_began.set()
+                ended.wait(0.2)
+                ended.set()
+            else:
+                early.extend([] if ended.is_set() else [result.stage.name])
+
+        stages = [run_tests.gcc_stage("check"), run_tests.MUTANTS._replace(name="second")]
+        with unittest.mock.patch.multiple(run_tests, build=lambda *_args, **_keywords: (None, ""),
+                                          test_stage=test, say=lambda _text: None):
+            run_tests.run_stages(stages, 6)
+        self.assertEqual(early, [])
 
     def test_a_stage_that_breaks_is_told_and_holds_up_no_other(self):
         def test(result, _jobs, _all_began):

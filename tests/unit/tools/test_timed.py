@@ -33,6 +33,27 @@ class Timed(unittest.TestCase):
             ended = self.run_timed("sh", "-c", "kill -%d $$" % number)
             self.assertEqual(ended.returncode, -number)
 
+    def test_a_signal_that_is_blocked_here_is_passed_on_too(self):
+        unblock = ("import os, signal; signal.pthread_sigmask(signal.SIG_UNBLOCK, [15]); "
+                   "os.kill(os.getpid(), 15)")
+        ended = subprocess.run([TIMED, self.file, sys.executable, "-c", unblock],
+                               capture_output=True, check=False, preexec_fn=lambda:
+                               signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]))
+        self.assertEqual(ended.returncode, -signal.SIGTERM)
+
+    def test_a_status_is_kept_where_children_were_ignored(self):
+        ended = subprocess.run([TIMED, self.file, "sh", "-c", "exit 7"], check=False, preexec_fn=
+                               lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(ended.returncode, 7)
+
+    def test_the_command_dies_with_it_and_with_ctest(self):
+        timed = [TIMED, self.file, "sh", "-c", "echo begun; exec sleep 600"]
+        for command in (timed, ["sh", "-c", '"$@"; true', "ctest", *timed]):
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+                self.assertEqual(process.stdout.readline(), "begun\n")
+                process.kill()
+                process.communicate(timeout=300)  # its output ends when the command has died
+
     def test_processor_time_of_children_counts(self):
         # Instructions of two processes that end: more than nothing, however fast the machine is.
         self.run_timed("sh", "-c", "(i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done); true")
