@@ -118,8 +118,8 @@ static const struct sc_config_row rows[] = {
       "may run at the same moment."},
      INTEGER(max_requests, 1, SC_LIMIT_REQUESTS)},
     {{"max_request_tokens", "integer", "131072", "1 .. 16777216",
-      "Tokens of one request: prompt and answer. Longer prompts are cut: tokens behind the limit are "
-      "neither found nor stored."},
+      "Tokens of one request: prompt and answer. Longer prompts are cut: tokens behind the limit "
+      "are neither found nor stored."},
      INTEGER(max_request_tokens, 1, SC_LIMIT_REQUEST_TOKENS)},
     {{"index_bytes_max", "size", "1GiB", "1MiB .. 1TiB",
       "Hard cap of the index's memory; when it is reached nothing new is stored."},
