@@ -1137,7 +1137,9 @@ struct spec_api {
     /* A new weights epoch: from its return on, nothing of this model that was stored before is
      * promised again here [ABI-134]; requests made before are STALE for every call but release,
      * and their unfinished stores are dropped [ABI-138]. Other ranks and processes of the store
-     * follow within 100 ms, also when a reader calls it [ABI-139].
+     * follow within 100 ms, also when a reader calls it [ABI-139]. A reset reaches everything that
+     * was stored of the same weights in this directory: by every configuration (layout, chunk size,
+     * dtype, revision, ranks), whether its connector is open now, or is opened later [ABI-216].
      * Errors: IO, NO_SPACE (it could not be recorded, or a reader cannot read its writer's log;
      * nothing changed).  Threads: any.  Blocks: for one buffered write, and for the end of a
      * checkpoint that is putting its log in place (a sync); in a reader, for the reading of what

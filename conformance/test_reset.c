@@ -1,4 +1,4 @@
-/* New weights epochs: ABI-134, 138, 139.
+/* New weights epochs: ABI-134, 138, 139, 216.
  *
  * Rows of an epoch are salted with it, so that a row of another one is other bytes.
  *
@@ -197,6 +197,65 @@ static void abi_139_a_reset_of_one_rank_is_of_every_rank(void **state)
     prompt_free(&prompt);
 }
 
+/* ---- 216 ---- */
+
+#define SIZES "\"disk_bytes\": \"64MiB\", \"max_requests\": 16, \"max_request_tokens\": 4096"
+
+/* Opens the store as one of several configurations of the same weights. */
+static void open_as(struct fixture *fx, uint32_t which)
+{
+    static const char *const EXTRA[] = {SIZES, SIZES ", \"store\": {\"layout\": \"split\"}",
+                                        SIZES ", \"chunk_tokens\": 128", SIZES, SIZES};
+    if (fx->conn != NULL)
+        fixture_close(fx);
+    fx->rank_count = which == 3 ? 2 : 1;
+    fx->model.revision = which == 4 ? "another" : NULL;
+    fixture_reconfigure(fx, EXTRA[which]);
+}
+
+static void abi_216_a_reset_reaches_what_other_configurations_stored(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(1120, 200);
+    for (uint32_t i = 1; i < 10; i++) { /* from the first to each other one, and back */
+        uint32_t stores = i % 2 == 1 ? 0 : i / 2, resets = i % 2 == 1 ? (i + 1) / 2 : 0;
+        if (stores == 5 || resets == 5)
+            break;
+        prompt_salt(&prompt, i);
+        open_as(fx, stores);
+        bool stored = stores != 3 && fixture_store(fx, &prompt);
+        if (stores == 3) /* the other rank has nothing: no hit is promised, but rows are there */
+            (void)fixture_try_store(fx, &prompt);
+        fixture_check(fx, &prompt, stored ? 199 : 0);
+        open_as(fx, resets);
+        assert_ok(fx, fx->api->reset(fx->conn, &fx->error));
+        open_as(fx, stores);
+        fixture_check(fx, &prompt, 0);
+    }
+    prompt_free(&prompt);
+}
+
+/* A reader of another configuration resets; the writer learns of it within 100 ms. */
+static void abi_216_a_reset_reaches_connectors_that_are_open(void **state)
+{
+    struct fixture *fx = *state;
+    struct prompt prompt = prompt_make(1121, 200);
+    open_as(fx, 0);
+    struct fixture other = fixture_beside(fx, SPEC_ROLE_READER);
+    other.extra = SIZES ", \"chunk_tokens\": 128";
+    fixture_open(&other);
+    for (uint64_t epoch = 1; epoch <= 3; epoch++) {
+        prompt_salt(&prompt, epoch);
+        bool stored = fixture_store(fx, &prompt);
+        fixture_check(fx, &prompt, stored ? 199 : 0);
+        assert_ok(&other, other.api->reset(other.conn, &other.error));
+        await_epoch(fx, epoch);
+        fixture_check(fx, &prompt, 0);
+    }
+    fixture_close(&other);
+    prompt_free(&prompt);
+}
+
 const struct conf_test CONF_RESET[] = {
     OPENED(abi_134_after_a_reset_nothing_stored_before_is_promised),
     OPENED(abi_134_a_reset_is_of_one_model),
@@ -204,5 +263,7 @@ const struct conf_test CONF_RESET[] = {
     OPENED(abi_138_unfinished_stores_are_dropped_by_a_reset),
     OPENED(abi_139_readers_and_writer_follow_whoever_resets),
     BARE(abi_139_a_reset_of_one_rank_is_of_every_rank),
+    BARE(abi_216_a_reset_reaches_what_other_configurations_stored),
+    BARE(abi_216_a_reset_reaches_connectors_that_are_open),
     END,
 };

@@ -453,6 +453,8 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         status = make_pools(conn, reterr);
     if (status == SPEC_OK)
         status = open_device(conn, reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_epoch_open(conn, reterr);
     if (status == SPEC_OK) { /* a reset that was mailed counts before the first lookup */
         sc_plugin_lease_seed_find(conn);
         atomic_store(&conn->ranks.pieces_followed, sc_store_piece_next(conn->store));

@@ -156,6 +156,7 @@ struct spec_connector {
     struct sc_plugin_choice choice;
     struct sc_hash name_space;
     struct sc_hash family; /* the namespace without what differs between ranks */
+    uint8_t weights[SC_STORE_HASH_BYTES]; /* identity of the weights, whatever else is configured */
     uint32_t *fork_guard;  /* 1 here, 0 in a forked child (its page is wiped) */
 
     /* Any thread. */

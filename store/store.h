@@ -603,6 +603,19 @@ spec_status sc_store_mail_take(struct sc_store *store,
                                void (*on_mail)(const struct sc_store_mail *mail, void *user),
                                void *user, struct spec_error *reterr);
 
+/* ---- The epoch of the weights, for all configurations of a directory ------------------------- */
+
+/* The highest epoch that was put for these weights; 0: none. Executor thread or open; lists one
+ * directory. Errors: IO. */
+spec_status sc_store_weights_epoch(struct sc_store *store,
+                                   const uint8_t weights[SC_STORE_HASH_BYTES], uint64_t *ret_epoch,
+                                   struct spec_error *reterr);
+/* Puts an epoch, durably. ret_is_new: false, somebody had put it before. Any role may. Executor
+ * thread, open or a host's reset; makes a file. Errors: IO, NO_SPACE. */
+spec_status sc_store_weights_epoch_put(struct sc_store *store,
+                                       const uint8_t weights[SC_STORE_HASH_BYTES], uint64_t epoch,
+                                       bool *ret_is_new, struct spec_error *reterr);
+
 /* ---- Average importance --------------------------------------------------------------------- */
 
 /* Records the averages of pieces: codes [layer_count][row_count of the piece], and over how many

@@ -24,8 +24,8 @@ spec_status sc_plugin_model_layers(const struct spec_model *model, struct sc_all
 bool sc_plugin_model_keeps_states(const struct spec_model *model,
                                   const struct sc_plugin_layer_form *layers);
 
-/* namespace.c: digest, digest of what all ranks of the model share, and descriptor (canonical JSON,
- * from conn->alloc; the caller frees it). */
+/* namespace.c: conn->weights, digest, digest of what all ranks of the model share, and descriptor
+ * (canonical JSON, from conn->alloc; the caller frees it). */
 spec_status sc_plugin_namespace(spec_connector *conn, const struct spec_model *model,
                                 struct sc_hash *ret_digest, struct sc_hash *ret_family,
                                 char **ret_descriptor, struct spec_error *reterr);

@@ -213,6 +213,7 @@ spec_status sc_plugin_namespace(spec_connector *conn, const struct spec_model *m
     spec_status status = weights_hash(conn, model, &weights, reterr);
     if (status != SPEC_OK)
         return status;
+    sc_hash_to_bytes(weights, conn->weights);
     struct description d = {.text = json_object_new_object()};
     if (d.text == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");

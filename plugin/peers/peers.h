@@ -36,7 +36,8 @@ struct sc_plugin_outbox {      /* what other processes are told, and tell */
     uint32_t first, count;
 
     /* The turn's (and open's). */
-    uint64_t epoch_heard; /* by mail */
+    uint64_t epoch_heard;   /* by mail */
+    uint64_t weights_heard; /* of the weights' epoch (store.h), when it was read last */
     spec_status mail_status;
 };
 
@@ -51,6 +52,8 @@ void sc_plugin_mail_post(spec_connector *conn);
 
 /* reset.c */
 spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr);
+/* Reads the weights' epoch. What cannot be read could let old rows be promised: open fails. */
+spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr);
 /* Takes mail, moves to the highest epoch that is known, posts what waits. The turn's, and open's.
  */
 void sc_plugin_mail_turn(spec_connector *conn);

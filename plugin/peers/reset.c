@@ -2,11 +2,15 @@
  *
  *   reset in a writer    one record in its log; other ranks and readers follow the log
  *   reset in a reader    its own epoch moves; mail to every rank's writer, which records it
+ *   both                 the epoch of the weights (store/log/weights_epoch.c), which connectors of
+ *                        other configurations follow: another layout, chunk size, number of ranks
  *   failed range         void here; mail to the writer of our rank, which drops the piece, unless
  *                        it has given up the rows that failed and keeps their codes
  *
  * The epoch is part of every chain's root. The connector's is the highest that it has heard of: of
- * its own log, the other ranks' logs, the mail, its host.
+ * its own log, the other ranks' logs, the mail, the weights, its host. A log is ahead of the
+ * weights while a reset runs, after one that a crash or an error cut short, and if an older build
+ * wrote it: the next open of a writer puts the log's epoch.
  *
  * Holds: conn->epoch never goes back. A writer stores only while its log says the same epoch, so
  * that nothing is stored that a record written later makes void. An epoch that could not be told is
@@ -16,14 +20,19 @@
 
 #include <string.h>
 
+#define RESETS_TOGETHER 64u /* processes that reset the same weights at one moment */
+
+static uint64_t epoch_max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Writer: records the epoch. moves_anyway: it is heard from others, so that nothing of before may
  * be promised even when the record cannot be written now. */
 static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves_anyway,
                                 struct spec_error *reterr)
 {
     pthread_mutex_lock(&conn->commit_lock);
-    if (epoch == 0)
-        epoch = atomic_load(&conn->epoch) + 1;
     spec_status status = sc_store_epoch_set(conn->store, epoch, reterr);
     if (status == SPEC_OK || moves_anyway)
         sc_plugin_epoch_move(conn, epoch);
@@ -38,7 +47,8 @@ static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves
 
 /* The log is read to its end first: what a reset that is in it already covers, and was stored since
  * then, must be void too. When it cannot be read, the epoch that would be taken may be in it. */
-static spec_status raise_reader(spec_connector *conn, struct spec_error *reterr)
+static spec_status raise_reader(spec_connector *conn, uint64_t weights, uint64_t *ret_epoch,
+                                struct spec_error *reterr)
 {
     while (sc_plugin_follow_own(conn))
         ;
@@ -48,18 +58,52 @@ static spec_status raise_reader(spec_connector *conn, struct spec_error *reterr)
     if (status != SPEC_OK)
         return sc_fail(reterr, SPEC_E_IO, "reset: the log of rank %" PRIu32 " cannot be read (%s)",
                        conn->ranks.rank, sc_status_name(status));
-    uint64_t epoch = sc_plugin_epoch_known(conn), own = atomic_load(&conn->epoch);
-    epoch = (own > epoch ? own : epoch) + 1;
+    uint64_t epoch = epoch_max(sc_plugin_epoch_known(conn), atomic_load(&conn->epoch));
+    epoch = epoch_max(epoch, weights) + 1;
     sc_plugin_epoch_move(conn, epoch);
     sc_plugin_epoch_tell(conn, epoch);
+    *ret_epoch = epoch;
     return SPEC_OK;
 }
 
+/* Raises the connector's own epoch beyond all that it knows of. */
+static spec_status raise_own(spec_connector *conn, uint64_t *ret_epoch, struct spec_error *reterr)
+{
+    uint64_t weights;
+    spec_status status = sc_store_weights_epoch(conn->store, conn->weights, &weights, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (conn->ranks.role != SPEC_ROLE_WRITER)
+        return raise_reader(conn, weights, ret_epoch, reterr);
+    *ret_epoch = epoch_max(atomic_load(&conn->epoch), weights) + 1;
+    return raise_writer(conn, *ret_epoch, false, reterr);
+}
+
+/* Its own epoch first: where that fails nothing has changed. Whoever puts the same epoch of the
+ * weights at this moment may have stored under it by now, so the next one is taken. */
 spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
 {
-    if (conn->ranks.role == SPEC_ROLE_WRITER)
-        return raise_writer(conn, 0, false, reterr);
-    return raise_reader(conn, reterr);
+    for (uint32_t i = 0; i < RESETS_TOGETHER; i++) {
+        uint64_t epoch = 0;
+        bool is_new = false;
+        spec_status status = raise_own(conn, &epoch, reterr);
+        if (status == SPEC_OK)
+            status = sc_store_weights_epoch_put(conn->store, conn->weights, epoch, &is_new, reterr);
+        if (status != SPEC_OK || is_new)
+            return status;
+    }
+    return sc_fail(reterr, SPEC_E_IO, "reset: %u others were faster, one after the other",
+                   RESETS_TOGETHER);
+}
+
+spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr)
+{
+    uint64_t *weights = &conn->outbox.weights_heard, own = sc_store_epoch(conn->store);
+    bool is_new;
+    spec_status status = sc_store_weights_epoch(conn->store, conn->weights, weights, reterr);
+    if (status == SPEC_OK && conn->ranks.role == SPEC_ROLE_WRITER && own > *weights)
+        status = sc_store_weights_epoch_put(conn->store, conn->weights, own, &is_new, reterr);
+    return status;
 }
 
 /* ---- What we hear ---------------------------------------------------------------------------- */
@@ -92,14 +136,22 @@ static void say_once(spec_connector *conn, spec_status status, const struct spec
     conn->outbox.mail_status = status;
 }
 
+static spec_status weights_turn(spec_connector *conn, struct spec_error *reterr)
+{
+    uint64_t weights;
+    spec_status status = sc_store_weights_epoch(conn->store, conn->weights, &weights, reterr);
+    conn->outbox.weights_heard = epoch_max(conn->outbox.weights_heard, weights);
+    return status;
+}
+
 void sc_plugin_mail_turn(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = SPEC_OK;
-    if (conn->ranks.role == SPEC_ROLE_WRITER)
+    spec_status status = weights_turn(conn, &error);
+    if (status == SPEC_OK && conn->ranks.role == SPEC_ROLE_WRITER)
         status = sc_store_mail_take(conn->store, on_mail, conn, &error);
-    uint64_t epoch = sc_plugin_epoch_known(conn);
-    epoch = conn->outbox.epoch_heard > epoch ? conn->outbox.epoch_heard : epoch;
+    uint64_t epoch = epoch_max(sc_plugin_epoch_known(conn), conn->outbox.epoch_heard);
+    epoch = epoch_max(epoch, conn->outbox.weights_heard);
     if (conn->ranks.role == SPEC_ROLE_READER)
         sc_plugin_epoch_move(conn, epoch);
     else if (status == SPEC_OK && epoch > sc_store_epoch(conn->store))
