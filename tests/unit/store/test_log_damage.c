@@ -222,7 +222,7 @@ static void log_with_any_byte_wrong_loses_nothing(void **state)
     disk_damage(world, whole, 0, NULL, 0);
     expect_whole(world, 0);
     disk_drop(world, whole);
-    for (uint64_t at = 0; at < image.count; at += 1 + random_below(&seed, SAMPLE_OF(1, 25))) {
+    for (uint64_t at = 0; at < image.count; at += 1 + random_below(&seed, SAMPLE_OF(1, 60))) {
         const uint8_t wrong = (uint8_t)(image.bytes[at] ^ (1 + random_below(&seed, 255)));
         struct heard heard = {0};
         disk_damage(world, whole, at, &wrong, 1);
