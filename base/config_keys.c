@@ -382,6 +382,12 @@ static const struct sc_config_row rows[] = {
       "that its group or others may write it. No: opening it is refused with its path, owner and "
       "mode."},
      CHOICE(allow_shared, "no", "yes")},
+    {{"store.allow_network_fs", "choice", "no", "\"no\" or \"yes\"",
+      "Whether the store's directory may be on a network or FUSE file system (NFS, SMB, 9P, Ceph, "
+      "Lustre and others), where the lock of a writer on another host may not be seen. No: opening "
+      "it is refused with its path and the file system. yes: the operator ensures that each rank "
+      "has one writer."},
+     CHOICE(allow_network_fs, "no", "yes")},
     {{"store.lossy", "choice", "yes", "\"no\" or \"yes\"",
       "Whether KV that was computed on decoded codes is stored. It says so in lookup."},
      CHOICE(store_lossy, "no", "yes")},

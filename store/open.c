@@ -100,7 +100,8 @@ static spec_status io_open(struct sc_store *store, struct spec_error *reterr)
                               .ring_count = config->io_threads,
                               .in_flight_bytes = config->io_in_flight_bytes,
                               .custom = store->params.custom,
-                              .allow_shared = config->allow_shared != 0};
+                              .allow_shared = config->allow_shared != 0,
+                              .allow_network_fs = config->allow_network_fs != 0};
     if (store->params.role == SC_STORE_PEER)
         io.backend = SC_BACKEND_PREAD; /* it reads a log now and then: no rings for that */
     uint64_t disk_bytes = config->disk_bytes > 0 ? config->disk_bytes : SC_STORE_DEFAULT_BYTES;

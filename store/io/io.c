@@ -146,6 +146,7 @@ spec_status sc_io_open(const struct sc_io_params *params, struct sc_io **ret_io,
     io->log = params->log;
     io->fault = params->fault;
     io->allow_shared = params->allow_shared;
+    io->allow_network_fs = params->allow_network_fs;
     atomic_init(&io->dir_fd, -1);
     spec_status status = files_init(io, params->files_reserved, reterr);
     if (status != SPEC_OK)

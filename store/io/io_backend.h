@@ -122,7 +122,7 @@ struct sc_io {
     struct sc_log *log;
     struct sc_fault *fault;
     void *own; /* the back end's */
-    bool allow_shared;
+    bool allow_shared, allow_network_fs;
 
     /* Set by dir_keep, constant after. */
     char *dir;          /* NULL: none is kept */

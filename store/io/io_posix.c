@@ -414,15 +414,41 @@ spec_status sc_io_posix_file_same(struct sc_io *io, struct sc_io_file *file, con
 
 /* ---- Names ---------------------------------------------------------------------------------- */
 
+/* Refuses a file system on which two hosts may both hold a lock. */
+static spec_status network_check(const struct sc_io *io, const char *path,
+                                 struct spec_error *reterr)
+{
+    uint32_t type = 0;
+    if (io->allow_network_fs)
+        return SPEC_OK;
+    const int sys_errno = sc_io_posix_fs_type(path, &type);
+    if (sys_errno == ENOENT)
+        return SPEC_OK;
+    if (sys_errno != 0)
+        return file_fail("ask for the file system of", path, sys_errno, reterr);
+    const char *name = sc_io_posix_network_name(type);
+    if (name == NULL)
+        return SPEC_OK;
+    return sc_fail(reterr, SPEC_E_UNSUPPORTED,
+                   "%s is on %s (type 0x%08" PRIx32 "), where a second host may not see the "
+                   "writer's lock, expected a local file system (store.allow_network_fs)",
+                   path, name, type);
+}
+
 spec_status sc_io_posix_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
-    return io->allow_shared ? SPEC_OK : sc_owner_check_directory(path, reterr);
+    spec_status status = io->allow_shared ? SPEC_OK : sc_owner_check_directory(path, reterr);
+    return status == SPEC_OK ? network_check(io, path, reterr) : status;
 }
 
 spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
-    if (mkdir(path, DIR_MODE) == 0)
-        return sc_io_posix_dir_check(io, path, reterr); /* the one that has the name now */
+    if (mkdir(path, DIR_MODE) == 0) {
+        spec_status status = sc_io_posix_dir_check(io, path, reterr); /* what has the name now */
+        if (status != SPEC_OK)
+            (void)rmdir(path); /* empty, or not ours: then it stays */
+        return status;
+    }
     const int sys_errno = errno;
     struct stat about;
     if (sys_errno != EEXIST)

@@ -10,6 +10,10 @@
 
 spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_error *reterr);
 spec_status sc_io_posix_dir_check(struct sc_io *io, const char *path, struct spec_error *reterr);
+/* Asks the kernel for the type of the file system that path is on (statfs's f_type). 0 or errno. */
+int sc_io_posix_fs_type(const char *path, uint32_t *ret_type);
+/* The name of a file system that may not forward locks between hosts; NULL: this type is none. */
+const char *sc_io_posix_network_name(uint32_t fs_type);
 spec_status sc_io_posix_dir_keep(struct sc_io *io, const char *path, struct spec_error *reterr);
 spec_status sc_io_posix_file_open(struct sc_io *io, struct sc_io_file *file,
                                   struct spec_error *reterr);

@@ -3,6 +3,9 @@
  *   file    [frame 1][frame 2] ... [frame n] | bytes that are not believed
  *                                            ^ end: the next append, one write, goes here
  *
+ * A scan that meets a damaged frame restores it where it can (store/log/frame_recover.c), and
+ * begins again behind it.
+ *
  * Holds: end, sequence and chain belong to the last frame that is believed; an append that failed
  * leaves them as they were, and its bytes are cut off or, if that fails too, never continued.
  * Does not: sync (order, not barriers: a lost tail is a miss), know what records mean.
@@ -96,6 +99,7 @@ struct scan {
     struct room *rooms; /* [room_count], of the windows that a log of file_bytes has at once */
     uint32_t room_count;
     uint64_t file_bytes, window_bytes;
+    uint64_t base, skip; /* the first window begins there; so many bytes of it were read before */
     struct sc_io_file *direct; /* NULL: it is read through the page cache */
     _Atomic uint32_t running;  /* reads and checks that are posted */
     _Atomic bool is_over;      /* nobody wants the rest */
@@ -185,7 +189,9 @@ static void window_check(struct window *window)
     struct scan *scan = window->scan;
     uint64_t count = scan->cut_bytes + window->count, frame_bytes;
     enum sc_store_frame_state state;
-    uint8_t *frames = window->room->memory + FRONT_BYTES - scan->cut_bytes;
+    uint8_t *frames = window->room->memory + FRONT_BYTES - scan->cut_bytes + scan->skip;
+    count -= scan->skip;
+    scan->skip = 0;
     window->frames = frames;
     if (scan->cut_bytes > 0)
         memcpy(frames, scan->cut, scan->cut_bytes);
@@ -236,9 +242,9 @@ static spec_status word_wait(const struct scan *scan, _Atomic uint32_t *word, ui
 static void read_post(struct scan *scan, uint64_t n)
 {
     struct window *window = &scan->windows[n % WINDOWS];
-    if (n > 0 && n * scan->window_bytes >= scan->file_bytes)
+    if (n > 0 && scan->base + n * scan->window_bytes >= scan->file_bytes)
         return;
-    window->offset = n * scan->window_bytes;
+    window->offset = scan->base + n * scan->window_bytes;
     window->count = scan->file_bytes - window->offset;
     if (window->count > scan->window_bytes)
         window->count = scan->window_bytes;
@@ -324,8 +330,8 @@ static uint64_t window_bytes_of(uint64_t file_bytes)
 /* As read_post begins them: the first is there even if the log is empty. */
 static uint32_t room_count_of(const struct scan *scan)
 {
-    uint64_t count = scan->file_bytes / scan->window_bytes;
-    count += count * scan->window_bytes < scan->file_bytes || count == 0;
+    uint64_t bytes = scan->file_bytes - scan->base, count = bytes / scan->window_bytes;
+    count += count * scan->window_bytes < bytes || count == 0;
     return count < WINDOWS ? (uint32_t)count : WINDOWS;
 }
 
@@ -354,7 +360,7 @@ static spec_status scan_windows(struct scan *scan, sc_store_on_payload *on_paylo
             return sc_fail_errno(reterr, window->status, window->error.sys_errno, "%s",
                                  window->error.text);
         bool is_last = window->is_last;
-        if (n == 0)
+        if (n == 0 && scan->base == 0)
             pieces_soon(scan, window);
         status = window_apply(window, on_payload, user, reterr);
         if (is_last || status != SPEC_OK)
@@ -390,29 +396,99 @@ static struct sc_io_file *direct_open(struct sc_store *store, uint64_t file_byte
     return file;
 }
 
-spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
-                                  void *user, uint64_t *ret_bytes, struct spec_error *reterr)
+/* From the journal's end on, as far as frames are whole. */
+static spec_status scan_from(struct sc_store *store, uint64_t file_bytes,
+                             sc_store_on_payload *on_payload, void *user, struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
-    struct scan scan = {.store = store};
-    spec_status status = sc_io_file_size(store->io, journal->file, &scan.file_bytes, reterr);
-    if (status != SPEC_OK)
-        return status;
-    scan.window_bytes = window_bytes_of(scan.file_bytes);
+    struct scan scan = {.store = store,
+                        .file_bytes = file_bytes,
+                        .base = sc_store_down(journal->end, SC_IO_PAGE_BYTES),
+                        .sequence = journal->sequence,
+                        .chain = journal->chain};
+    scan.skip = journal->end - scan.base;
+    scan.window_bytes = window_bytes_of(file_bytes - scan.base);
     scan.room_count = room_count_of(&scan);
     scan.rooms = sc_alloc_aligned(store->params.alloc, scan.room_count * sizeof(*scan.rooms),
                                   SC_IO_PAGE_BYTES);
     if (scan.rooms == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "log windows");
-    journal->end = journal->sequence = 0;
-    journal->chain = scan.chain =
-        sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
-    scan.direct = direct_open(store, scan.file_bytes);
-    status = scan_run(&scan, on_payload, user, reterr);
+    scan.direct = direct_open(store, file_bytes);
+    spec_status status = scan_run(&scan, on_payload, user, reterr);
     if (scan.direct != NULL)
         sc_io_file_close(store->io, scan.direct);
     sc_alloc_free(store->params.alloc, scan.rooms);
-    *ret_bytes = scan.file_bytes;
+    return status;
+}
+
+/* The record of a damaged frame at the journal's end, and on behind it. */
+static spec_status restored_apply(struct sc_store *store, const struct sc_store_recovered *found,
+                                  sc_store_on_payload *on_payload, void *user,
+                                  struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    const struct sc_store_payload payload = {.at = found->payload,
+                                             .bytes = found->frame_bytes - SC_STORE_FRAME_BYTES};
+    spec_status status = on_payload(store, &payload, user, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (journal->damaged_count++ == 0)
+        journal->damaged_offset = journal->end;
+    journal->end += found->frame_bytes;
+    journal->sequence++;
+    journal->chain = found->chain;
+    return SPEC_OK;
+}
+
+/* No frame is believed at the journal's end: restores it, or looks what kind of end that is. */
+static spec_status scan_restore(struct sc_store *store, uint64_t file_bytes,
+                                sc_store_on_payload *on_payload, void *user,
+                                uint32_t *searches_left, struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    struct sc_alloc *alloc = store->params.alloc;
+    struct sc_store_recovered found;
+    uint64_t count = file_bytes - journal->end;
+    count = count < SC_STORE_RECOVER_BYTES ? count : SC_STORE_RECOVER_BYTES;
+    uint8_t *bytes = sc_alloc(alloc, count);
+    uint8_t *scratch =
+        sc_alloc(alloc, count < SC_STORE_FRAME_BYTES_MAX ? count : SC_STORE_FRAME_BYTES_MAX);
+    spec_status status = SPEC_OK;
+    if (bytes == NULL || scratch == NULL)
+        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "a damaged frame of the log");
+    if (status == SPEC_OK)
+        status = sc_io_file_pread(store->io, journal->file, bytes, count, journal->end, reterr);
+    if (status == SPEC_OK && journal->damaged_count < SC_STORE_DAMAGED_MAX &&
+        sc_store_frame_recover(bytes, count, journal->sequence + 1, journal->chain, scratch,
+                               searches_left, &found))
+        status = restored_apply(store, &found, on_payload, user, reterr);
+    else if (status == SPEC_OK)
+        journal->is_cut_short = sc_store_frame_is_ahead(bytes, count, journal->sequence + 1);
+    sc_alloc_free(alloc, scratch);
+    sc_alloc_free(alloc, bytes);
+    return status;
+}
+
+spec_status sc_store_journal_scan(struct sc_store *store, sc_store_on_payload *on_payload,
+                                  void *user, uint64_t *ret_bytes, struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    uint32_t searches_left = SC_STORE_SEARCHES_MAX;
+    uint64_t file_bytes, from = UINT64_MAX;
+    spec_status status = sc_io_file_size(store->io, journal->file, &file_bytes, reterr);
+    if (status != SPEC_OK)
+        return status;
+    journal->end = journal->sequence = journal->damaged_count = 0;
+    journal->is_cut_short = false;
+    journal->chain =
+        sc_store_frame_seed(store->store_id, store->params.rank, store->params.rank_count);
+    while (status == SPEC_OK && journal->end != from) {
+        status = scan_from(store, file_bytes, on_payload, user, reterr);
+        from = journal->end;
+        if (status == SPEC_OK && from < file_bytes)
+            status = scan_restore(store, file_bytes, on_payload, user, &searches_left, reterr);
+    }
+    *ret_bytes = file_bytes;
     return status;
 }
 

@@ -23,6 +23,9 @@ struct sc_store_journal {
     uint64_t space_bytes;     /* of its namespaces' records, at most */
     uint64_t retry_ns;        /* no checkpoint is due before: one failed */
     bool is_short;            /* an append found no space, though disk_bytes allows it */
+    uint64_t damaged_count;   /* frames that the last scan restored, */
+    uint64_t damaged_offset;  /* the first of them, */
+    bool is_cut_short;        /* and whether it ended in front of frames that it cannot believe */
     uint8_t *buffer;          /* records of one append, or what a follower reads */
     uint64_t buffer_bytes;
 };
@@ -38,8 +41,9 @@ struct sc_store_payload {
     const struct sc_store_piece *piece; /* decoded, of our version; NULL: that is the caller's */
     bool holds;                         /* the piece, by params.piece_holds */
 };
-/* Calls on_payload for every believed record from the start; leaves end, sequence and chain at the
- * last one. ret_bytes: of the file; more than end means that a bad frame follows. */
+/* Calls on_payload for every believed record from the start, those of damaged frames that can be
+ * restored among them; leaves end, sequence and chain at the last one, and says what was damaged.
+ * ret_bytes: of the file; more than end means that a bad frame follows. */
 typedef spec_status sc_store_on_payload(struct sc_store *store,
                                         const struct sc_store_payload *payload, void *user,
                                         struct spec_error *reterr);

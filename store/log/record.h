@@ -165,6 +165,29 @@ enum sc_store_frame_state sc_store_frame_check(const uint8_t *bytes, uint64_t co
 /* Of a frame that was judged: its size, and the chain behind it. */
 uint64_t sc_store_frame_bytes(const uint8_t *frame);
 uint64_t sc_store_frame_chain(const uint8_t *frame);
+/* A damaged frame, as check refused it, is restored where its own checksum says that it can be
+ * (frame_recover.c has the rules). bytes: from its first on; SC_STORE_RECOVER_BYTES are enough.
+ * sequence: its own; chain: the checksum of the frame before. scratch: of the smaller of count and
+ * SC_STORE_FRAME_BYTES_MAX bytes. searches_left: for a wrong byte; counted down. */
+#define SC_STORE_FRAME_BYTES_MAX ((uint64_t)SC_STORE_FRAME_BYTES + SC_STORE_PAYLOAD_BYTES_MAX)
+#define SC_STORE_RECOVER_BYTES   (2 * SC_STORE_FRAME_BYTES_MAX)
+#define SC_STORE_SEARCHES_MAX    64u   /* in one reading of a log */
+#define SC_STORE_DAMAGED_MAX     4096u /* frames; a log with more of them ends there */
+
+struct sc_store_recovered {
+    uint64_t frame_bytes;   /* the next frame begins behind them */
+    uint64_t chain;         /* its checksum */
+    const uint8_t *payload; /* in the scratch buffer, as it was written */
+};
+
+/* false: nothing from there on can be believed. */
+bool sc_store_frame_recover(const uint8_t *bytes, uint64_t count, uint64_t sequence, uint64_t chain,
+                            uint8_t *scratch, uint32_t *searches_left,
+                            struct sc_store_recovered *ret_recovered);
+/* Whether two frames of sequences above this one stand one behind the other somewhere in these
+ * bytes: then they are no torn end, though nothing there can be believed. */
+bool sc_store_frame_is_ahead(const uint8_t *bytes, uint64_t count, uint64_t sequence);
+
 /* A frame is written as: begin, encode a payload, end. end fills the header in. */
 uint64_t sc_store_frame_begin(struct sc_store_writer *writer);
 void sc_store_frame_end(struct sc_store_writer *writer, uint64_t begin, uint64_t sequence,

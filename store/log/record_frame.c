@@ -5,8 +5,6 @@
 #include "store/log/wire.h"
 #include "store/rows/tag.h"
 
-#define FRAME_MAGIC 0x314C4353u /* "SCL1" */
-
 uint64_t sc_store_frame_seed(const uint8_t store_id[16], uint32_t rank, uint32_t rank_count)
 {
     uint8_t bytes[24];
@@ -16,7 +14,7 @@ uint64_t sc_store_frame_seed(const uint8_t store_id[16], uint32_t rank, uint32_t
     return sc_store_checksum(bytes, sizeof(bytes), 0);
 }
 
-static uint64_t frame_checksum(const uint8_t *frame, uint64_t payload_bytes, uint64_t chain)
+uint64_t sc_store_frame_checksum(const uint8_t *frame, uint64_t payload_bytes, uint64_t chain)
 {
     uint64_t seed = sc_store_checksum(frame, 16, chain);
     return sc_store_checksum(frame + SC_STORE_FRAME_BYTES, payload_bytes, seed);
@@ -30,13 +28,13 @@ enum sc_store_frame_state sc_store_frame_check(const uint8_t *bytes, uint64_t co
     if (count < SC_STORE_FRAME_BYTES)
         return SC_STORE_FRAME_SHORT;
     uint64_t payload_bytes = sc_store_le_get(bytes + 4, 4);
-    if (sc_store_le_get(bytes, 4) != FRAME_MAGIC || payload_bytes == 0 ||
+    if (sc_store_le_get(bytes, 4) != SC_STORE_FRAME_MAGIC || payload_bytes == 0 ||
         payload_bytes > SC_STORE_PAYLOAD_BYTES_MAX || sc_store_le_get(bytes + 8, 8) != sequence)
         return SC_STORE_FRAME_BAD;
     *ret_bytes = SC_STORE_FRAME_BYTES + payload_bytes;
     if (count < *ret_bytes)
         return SC_STORE_FRAME_SHORT;
-    uint64_t checksum = frame_checksum(bytes, payload_bytes, *chain);
+    uint64_t checksum = sc_store_frame_checksum(bytes, payload_bytes, *chain);
     if (sc_store_le_get(bytes + 16, 8) != checksum)
         return SC_STORE_FRAME_BAD;
     *chain = checksum;
@@ -68,9 +66,9 @@ void sc_store_frame_end(struct sc_store_writer *writer, uint64_t begin, uint64_t
         return;
     uint8_t *frame = writer->bytes + begin;
     uint64_t payload_bytes = writer->used - begin - SC_STORE_FRAME_BYTES;
-    sc_store_le_put(frame, FRAME_MAGIC, 4);
+    sc_store_le_put(frame, SC_STORE_FRAME_MAGIC, 4);
     sc_store_le_put(frame + 4, payload_bytes, 4);
     sc_store_le_put(frame + 8, sequence, 8);
-    *chain = frame_checksum(frame, payload_bytes, *chain);
+    *chain = sc_store_frame_checksum(frame, payload_bytes, *chain);
     sc_store_le_put(frame + 16, *chain, 8);
 }

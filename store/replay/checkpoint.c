@@ -50,6 +50,9 @@ struct copy {
     uint64_t in_offset, in_count;
     uint64_t at, sequence, chain; /* in the old log: the next frame, the last one */
     uint64_t bulk_end;            /* of the old log, when it began */
+    bool is_restored;             /* the frame that is looked at was damaged */
+    uint8_t *restored;            /* the last such; NULL: none was met */
+    uint32_t searches_left;       /* for what is wrong in such */
     uint64_t extent_id, extent_bytes, extent_next;
     uint64_t piece_last; /* of the extent's that are copied; 0: none */
     uint64_t piece_next; /* late_note: above all that came */
@@ -434,44 +437,78 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
     return keeps ? copy_put(copy, payload, bytes, reterr) : SPEC_OK;
 }
 
+/* Reads the old log from `at` on, as much of it as there is room for. */
+static spec_status window_read(struct copy *copy, uint64_t end, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    const uint64_t left = end - copy->at;
+    copy->in_offset = copy->at;
+    copy->in_count = left < SC_STORE_WINDOW_BYTES ? left : SC_STORE_WINDOW_BYTES;
+    return sc_io_file_pread(store->io, store->log.journal.file, copy->in, copy->in_count, copy->at,
+                            reterr);
+}
+
+/* The frame at `at`, which stands at the window's start, is not believed as it is: open restored
+ * it, or it was damaged since. Moves the chain on. */
+static spec_status frame_restore(struct copy *copy, struct sc_store_recovered *ret_found,
+                                 struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    if (copy->restored == NULL)
+        copy->restored = sc_alloc(store->params.alloc, SC_STORE_FRAME_BYTES_MAX);
+    if (copy->restored == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a damaged frame of the log");
+    if (!sc_store_frame_recover(copy->in, copy->in_count, copy->sequence + 1, copy->chain,
+                                copy->restored, &copy->searches_left, ret_found))
+        return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log is damaged at byte %" PRIu64, store->dir,
+                       copy->at);
+    copy->chain = ret_found->chain;
+    copy->late.extent = 0;
+    copy->is_restored = true;
+    return SPEC_OK;
+}
+
+/* The frame at `at`, in the window or after reading it. Moves the chain on. */
+static spec_status frame_next(struct copy *copy, uint64_t end, struct sc_store_recovered *ret_frame,
+                              struct spec_error *reterr)
+{
+    for (bool is_read = false;; is_read = true) {
+        const uint64_t skip = copy->at - copy->in_offset;
+        enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
+        if (skip < copy->in_count)
+            state = sc_store_frame_check(copy->in + skip, copy->in_count - skip, copy->sequence + 1,
+                                         &copy->chain, &ret_frame->frame_bytes);
+        ret_frame->payload = copy->in + skip + SC_STORE_FRAME_BYTES;
+        if (state == SC_STORE_FRAME_OK)
+            return SPEC_OK;
+        if (is_read)
+            return frame_restore(copy, ret_frame, reterr);
+        spec_status status = window_read(copy, end, reterr);
+        if (status != SPEC_OK)
+            return status;
+    }
+}
+
 /* Copies the frames of [at, end); notes: looks at them instead. */
 static spec_status copy_range(struct copy *copy, uint64_t end, bool notes,
                               struct spec_error *reterr)
 {
-    struct sc_store *store = copy->store;
     while (copy->at < end) {
-        uint64_t skip = copy->at - copy->in_offset, frame_bytes, before = copy->chain;
-        enum sc_store_frame_state state = SC_STORE_FRAME_SHORT;
-        if (skip < copy->in_count)
-            state = sc_store_frame_check(copy->in + skip, copy->in_count - skip, copy->sequence + 1,
-                                         &copy->chain, &frame_bytes);
-        if (state == SC_STORE_FRAME_SHORT) {
-            uint64_t left = end - copy->at;
-            uint64_t count = left < SC_STORE_WINDOW_BYTES ? left : SC_STORE_WINDOW_BYTES;
-            if (skip == 0 && copy->in_count >= count)
-                state = SC_STORE_FRAME_BAD; /* all that there is, and it is no frame */
-            copy->in_offset = copy->at;
-            copy->in_count = count;
-            spec_status status = SPEC_OK;
-            if (state == SC_STORE_FRAME_SHORT)
-                status = sc_io_file_pread(store->io, store->log.journal.file, copy->in, count,
-                                          copy->at, reterr);
-            if (status != SPEC_OK)
-                return status;
-        }
-        if (state == SC_STORE_FRAME_BAD)
-            return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log is damaged at byte %" PRIu64, store->dir,
-                           copy->at);
-        if (state == SC_STORE_FRAME_SHORT)
-            continue;
-        const uint8_t *payload = copy->in + skip + SC_STORE_FRAME_BYTES;
-        uint64_t bytes = frame_bytes - SC_STORE_FRAME_BYTES;
-        spec_status status = notes ? late_note(copy, payload, bytes, before, reterr)
-                                   : copy_record(copy, payload, bytes, reterr);
+        const uint64_t before = copy->chain;
+        struct sc_store_recovered frame;
+        spec_status status = frame_next(copy, end, &frame, reterr);
         if (status != SPEC_OK)
             return status;
+        const uint64_t bytes = frame.frame_bytes - SC_STORE_FRAME_BYTES;
+        status = notes ? late_note(copy, frame.payload, bytes, before, reterr)
+                       : copy_record(copy, frame.payload, bytes, reterr);
+        if (status != SPEC_OK)
+            return status;
+        if (copy->is_restored)
+            copy->late.extent = 0; /* late_copy takes no frames that are damaged */
+        copy->is_restored = false;
         copy->sequence++;
-        copy->at += frame_bytes;
+        copy->at += frame.frame_bytes;
     }
     return SPEC_OK;
 }
@@ -611,7 +648,7 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
 
 spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reterr)
 {
-    struct copy copy = {.store = store};
+    struct copy copy = {.store = store, .searches_left = 2 * SC_STORE_SEARCHES_MAX};
     struct sc_store_record_head head;
     if (store->params.role != SC_STORE_WRITER)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "a checkpoint is the writer's");
@@ -644,6 +681,7 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
     sc_alloc_free(store->params.alloc, copy.lates);
     sc_alloc_free(store->params.alloc, copy.parts);
     sc_alloc_free(store->params.alloc, copy.late_frames);
+    sc_alloc_free(store->params.alloc, copy.restored);
     sc_alloc_free(store->params.alloc, copy.extent);
     sc_alloc_free(store->params.alloc, copy.out);
     sc_alloc_free(store->params.alloc, copy.in);

@@ -7,9 +7,11 @@
  * does. A frame that is not whole, or whose checksum does not fit, is not there yet: it is looked
  * at again by the next call. One that is still not whole then, in a log that has not grown, was
  * left by a writer that is gone: that is the end. (Once is not enough: a read may bring a wrong
- * length.) The log is read from its start again when its file was replaced (a checkpoint) or when
- * what was believed is no longer in it (an append that failed was cut off and written over): what
- * comes again stays as it is, and what does not is void.
+ * length.) A damaged frame is restored at the second look, where it can be
+ * (store/log/frame_recover.c); one that a writer is still appending can only become what it will
+ * be. The log is read from its start again when its file was replaced (a checkpoint) or when what
+ * was believed is no longer in it (an append that failed was cut off and written over): what comes
+ * again stays as it is, and what does not is void.
  *
  * Holds: nothing is written, made, cut or locked; known_ns was read before the poll that found
  * nothing new, so what the writer drops later is void no sooner than a promise made from it ends.
@@ -39,6 +41,8 @@ static void log_restart(struct sc_store *store)
     journal->head = (struct sc_store_record_head){0};
     store->follow.rereads = store->replay->generation > 0;
     store->follow.frame_offset = store->follow.bytes_seen = 0;
+    store->follow.searches_left = SC_STORE_SEARCHES_MAX;
+    store->follow.refused_bytes = 0;
     sc_store_replay_restart(store);
 }
 
@@ -106,7 +110,7 @@ static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes,
         return SPEC_OK;
     spec_status status = sc_io_file_pread(store->io, journal->file, frame, sizeof(frame),
                                           store->follow.frame_offset, reterr);
-    *ret_holds = status == SPEC_OK && sc_store_frame_chain(frame) == journal->chain;
+    *ret_holds = status == SPEC_OK && sc_store_frame_chain(frame) == store->follow.frame_checksum;
     return status;
 }
 
@@ -129,11 +133,46 @@ static spec_status window_apply(struct sc_store *store, uint64_t count,
         if (status != SPEC_OK)
             return status;
         store->follow.frame_offset = journal->end;
+        store->follow.frame_checksum = chain;
         journal->end += frame_bytes;
         journal->sequence++;
         journal->chain = chain;
         at += frame_bytes;
     }
+}
+
+/* The frame at the journal's end, which the window begins with, was not believed by the last call
+ * either. *ret_found: it was damaged, and was restored and applied. */
+static spec_status frame_restore(struct sc_store *store, uint64_t count, bool *ret_found,
+                                 struct spec_error *reterr)
+{
+    struct sc_store_journal *journal = &store->log.journal;
+    struct sc_store_follow *follow = &store->follow;
+    struct sc_store_recovered found;
+    uint8_t *scratch = sc_alloc(
+        store->params.alloc, count < SC_STORE_FRAME_BYTES_MAX ? count : SC_STORE_FRAME_BYTES_MAX);
+    if (scratch == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a damaged frame of the log");
+    spec_status status = SPEC_OK;
+    *ret_found = sc_store_frame_recover(journal->buffer, count, journal->sequence + 1,
+                                        journal->chain, scratch, &follow->searches_left, &found);
+    if (*ret_found) {
+        const struct sc_store_payload payload = {.at = found.payload,
+                                                 .bytes = found.frame_bytes - SC_STORE_FRAME_BYTES};
+        status = sc_store_replay_record(store, &payload, NULL, reterr);
+    }
+    if (*ret_found && status == SPEC_OK) {
+        sc_store_count(&store->counts.corrupt_records, 1);
+        SC_LOG(store->params.log, 1, "%s/log: a damaged record at byte %" PRIu64 " was restored",
+               store->dir, journal->end);
+        follow->frame_offset = journal->end;
+        follow->frame_checksum = sc_store_frame_chain(journal->buffer); /* as it stands there */
+        journal->end += found.frame_bytes;
+        journal->sequence++;
+        journal->chain = found.chain;
+    }
+    sc_alloc_free(store->params.alloc, scratch);
+    return status;
 }
 
 /* Everything in the log was applied. */
@@ -188,13 +227,22 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
         status = window_apply(store, count, &state, reterr);
     if (status != SPEC_OK)
         return status;
-    bool is_whole = journal->end == file_bytes;
+    bool is_whole = journal->end == file_bytes, is_restored = false;
+    bool is_again = !is_whole && journal->end == end && end == follow->end_seen;
+    follow->refused_bytes = journal->end > end ? 0 : follow->refused_bytes;
+    if (is_again && follow->bytes_seen > 0 && file_bytes != follow->refused_bytes) {
+        status = frame_restore(store, count, &is_restored, reterr);
+        if (status != SPEC_OK)
+            return status;
+        follow->refused_bytes = is_restored ? 0 : file_bytes; /* no search without a change */
+        is_whole = journal->end == file_bytes;
+    }
     bool is_still = file_bytes == follow->bytes_seen && journal->end == follow->end_seen;
     follow->bytes_seen = file_bytes;
     follow->end_seen = journal->end;
     if (is_whole || (state == SC_STORE_FRAME_SHORT && !is_cut && is_still))
         caught_up(store, wall_ns, now_ns);
-    *ret_more = is_cut && journal->end > end;
+    *ret_more = (is_cut || is_restored) && journal->end > end;
     return SPEC_OK;
 }
 

@@ -11,7 +11,10 @@
 struct sc_store_follow {
     bool has_identity, is_over;    /* over: its version is not ours, which was said */
     bool rereads;                  /* from the start; what does not come again is void */
-    uint64_t frame_offset;         /* of the last believed frame */
+    uint64_t frame_offset;         /* of the last believed frame, */
+    uint64_t frame_checksum;       /* and what stands in its checksum field */
+    uint64_t refused_bytes;        /* the log's size when the frame behind could not be restored */
+    uint32_t searches_left;        /* for wrong bytes of damaged frames */
     uint64_t bytes_seen, end_seen; /* the log's size, and how much was believed, by the last call */
     uint64_t segment_last;         /* index that was found last */
     _Atomic uint64_t known_ns;     /* any thread: sc_store_follow_ns, */

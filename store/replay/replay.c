@@ -467,14 +467,43 @@ static spec_status replay_scan(struct sc_store *store, uint64_t *ret_bytes,
     return status;
 }
 
-/* More is used than disk_bytes allows, though segments were given up: what the log says of them is
- * void. A failure is logged: nothing is stored until a later checkpoint makes room. */
+/* Writes the log anew: where frames of it were restored, so that they are whole again; and where
+ * more is used than disk_bytes allows, though segments were given up: what the log says of them is
+ * void. A failure is logged: the log stays as it is, and where it is too long nothing is stored
+ * until a later checkpoint makes room. */
 static void replay_shorten(struct sc_store *store)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (sc_store_disk_used(store) > store->disk.bytes_max &&
+    bool is_full = sc_store_disk_used(store) > store->disk.bytes_max;
+    if ((is_full || store->log.journal.damaged_count > 0) &&
         sc_store_checkpoint(store, &error) != SPEC_OK)
-        SC_LOG(store->params.log, 1, "%s/log keeps what is void: %s", store->dir, error.text);
+        SC_LOG(store->params.log, 1, "%s/log keeps what is %s: %s", store->dir,
+               is_full ? "void" : "damaged", error.text);
+}
+
+/* What the scan found, for the log and the counters; and what is not believed is cut off. */
+static spec_status replay_cut(struct sc_store *store, uint64_t file_bytes,
+                              struct spec_error *reterr)
+{
+    const struct sc_store_journal *journal = &store->log.journal;
+    sc_store_count(&store->counts.corrupt_records, journal->damaged_count);
+    if (journal->damaged_count > 0)
+        SC_LOG(store->params.log, 1,
+               "%s/log: %" PRIu64 " damaged records were restored, the first at byte %" PRIu64,
+               store->dir, journal->damaged_count, journal->damaged_offset);
+    if (file_bytes == journal->end)
+        return SPEC_OK;
+    sc_store_count(&store->counts.corrupt_records, 1);
+    if (journal->is_cut_short)
+        SC_LOG(store->params.log, 1,
+               "%s/log is damaged at byte %" PRIu64 " of %" PRIu64
+               ": the record cannot be restored, those behind it are forgotten",
+               store->dir, journal->end, file_bytes);
+    else
+        SC_LOG(store->params.log, 1,
+               "log ends at byte %" PRIu64 " of %" PRIu64 ": bad record, what follows is forgotten",
+               journal->end, file_bytes);
+    return sc_io_file_truncate(store->io, journal->file, journal->end, reterr);
 }
 
 spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reterr)
@@ -483,14 +512,8 @@ spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reter
     spec_status status = sc_store_replay_open(store, reterr);
     if (status == SPEC_OK)
         status = replay_scan(store, &file_bytes, reterr);
-    if (status == SPEC_OK && file_bytes > store->log.journal.end) {
-        sc_store_count(&store->counts.corrupt_records, 1);
-        SC_LOG(store->params.log, 1,
-               "log ends at byte %" PRIu64 " of %" PRIu64 ": bad record, what follows is forgotten",
-               store->log.journal.end, file_bytes);
-        status =
-            sc_io_file_truncate(store->io, store->log.journal.file, store->log.journal.end, reterr);
-    }
+    if (status == SPEC_OK)
+        status = replay_cut(store, file_bytes, reterr);
     atomic_store(&store->counts.log_bytes, store->log.journal.end);
     if (status == SPEC_OK)
         status = replay_begin_log(store, reterr);

@@ -2,7 +2,7 @@
  *
  *   log (mapped) -> frames, checked in a chain -> records, decoded -> spaces, extents, pieces
  *
- * Holds: as ctl.h; a log is believed up to its first bad frame, as the store does.
+ * Holds: as ctl.h; a log is believed, and its damaged frames are restored, as the store does.
  * Threads: one.
  * Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
@@ -257,28 +257,67 @@ static bool version_known(const struct ctl_rank *rank, const struct sc_store_rec
     return false;
 }
 
+/* Of a frame that was believed. False: it is another version's. */
+static bool payload_walk(struct ctl_rank *rank, const uint8_t *payload, uint64_t payload_bytes,
+                         struct sc_store_record *record, ctl_on_record *on_record, void *user)
+{
+    bool known = sc_store_record_peek(payload, payload_bytes, record);
+    if (known && !version_known(rank, record))
+        return false;
+    if (known && sc_store_record_decode(payload, payload_bytes, record))
+        on_record(record, user);
+    else
+        rank->lie_count++;
+    rank->record_count++;
+    return true;
+}
+
+/* scratch: [SC_STORE_FRAME_BYTES_MAX] */
 static bool frames_walk(const struct ctl_store *store, struct ctl_rank *rank, const uint8_t *bytes,
-                        struct sc_store_record *record, ctl_on_record *on_record, void *user)
+                        uint8_t *scratch, struct sc_store_record *record, ctl_on_record *on_record,
+                        void *user)
 {
     uint64_t chain = sc_store_frame_seed(store->identity.store_id, rank->rank, rank->rank_count);
-    rank->log_bytes_believed = rank->record_count = rank->lie_count = 0;
+    uint32_t searches_left = SC_STORE_SEARCHES_MAX;
+    rank->log_bytes_believed = rank->record_count = rank->lie_count = rank->damaged_count = 0;
     for (;;) {
-        uint64_t at = rank->log_bytes_believed, frame_bytes;
-        if (sc_store_frame_check(bytes + at, rank->log_bytes - at, rank->record_count + 1, &chain,
-                                 &frame_bytes) != SC_STORE_FRAME_OK)
-            return true;
+        uint64_t at = rank->log_bytes_believed, left = rank->log_bytes - at, frame_bytes;
+        uint64_t sequence = rank->record_count + 1;
         const uint8_t *payload = bytes + at + SC_STORE_FRAME_BYTES;
-        uint64_t payload_bytes = frame_bytes - SC_STORE_FRAME_BYTES;
-        bool known = sc_store_record_peek(payload, payload_bytes, record);
-        if (known && !version_known(rank, record))
+        if (sc_store_frame_check(bytes + at, left, sequence, &chain, &frame_bytes) !=
+            SC_STORE_FRAME_OK) {
+            struct sc_store_recovered found;
+            left = left < SC_STORE_RECOVER_BYTES ? left : SC_STORE_RECOVER_BYTES;
+            if (rank->damaged_count == SC_STORE_DAMAGED_MAX ||
+                !sc_store_frame_recover(bytes + at, left, sequence, chain, scratch, &searches_left,
+                                        &found)) {
+                rank->is_cut_short = sc_store_frame_is_ahead(bytes + at, left, sequence);
+                return true;
+            }
+            rank->damaged_offset = rank->damaged_count++ == 0 ? at : rank->damaged_offset;
+            payload = found.payload;
+            frame_bytes = found.frame_bytes;
+            chain = found.chain;
+        }
+        if (!payload_walk(rank, payload, frame_bytes - SC_STORE_FRAME_BYTES, record, on_record,
+                          user))
             return false;
-        if (known && sc_store_record_decode(payload, payload_bytes, record))
-            on_record(record, user);
-        else
-            rank->lie_count++;
         rank->log_bytes_believed += frame_bytes;
-        rank->record_count++;
     }
+}
+
+static void say_damage(const struct ctl_rank *rank)
+{
+    if (rank->damaged_count > 0)
+        fprintf(stderr,
+                "spec-ctl: %s/log: %" PRIu64
+                " damaged records were restored, the first at byte %" PRIu64 "\n",
+                rank->path, rank->damaged_count, rank->damaged_offset);
+    if (rank->is_cut_short)
+        fprintf(stderr,
+                "spec-ctl: %s/log is damaged at byte %" PRIu64 " of %" PRIu64
+                ": the record cannot be restored, those behind it cannot be believed\n",
+                rank->path, rank->log_bytes_believed, rank->log_bytes);
 }
 
 bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_record *on_record,
@@ -294,9 +333,13 @@ bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_r
     record.tokens = calloc(SC_STORE_ROWS_MAX, sizeof(*record.tokens));
     record.marks = calloc(SC_STORE_MARKS_MAX, sizeof(*record.marks));
     record.extent.parts = calloc(SC_LIMIT_LAYERS, sizeof(*record.extent.parts));
-    if (record.tokens == NULL || record.marks == NULL || record.extent.parts == NULL)
+    uint8_t *scratch = malloc(SC_STORE_FRAME_BYTES_MAX);
+    if (record.tokens == NULL || record.marks == NULL || record.extent.parts == NULL ||
+        scratch == NULL)
         no_memory();
-    good = frames_walk(store, rank, bytes, &record, on_record, user);
+    good = frames_walk(store, rank, bytes, scratch, &record, on_record, user);
+    say_damage(rank);
+    free(scratch);
     free(record.tokens);
     free(record.marks);
     free(record.extent.parts);

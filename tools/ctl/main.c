@@ -17,7 +17,7 @@ static const char USAGE[] =
     "\n"
     "  ls            the models (namespaces) that the store holds, by rank\n"
     "  stat          sizes: what lives, what is dropped, log, segments, who writes\n"
-    "  verify        reads every stored row and checks its tag\n"
+    "  verify        reads every stored row and checks its tag, and the log\n"
     "  dump          the log's records, one JSON object a line\n"
     "  why           why KV is not reused: the first field in which two models differ, or, with\n"
     "                --tokens, the first token at which a prompt parts from what is stored\n"
@@ -33,7 +33,7 @@ static const char USAGE[] =
     "  --only BACKEND     bench-device: io_uring or pread\n"
     "  --quiet            no progress on standard error\n"
     "\n"
-    "exit code: 0 fine; 1 verify found a bad row, or why found a difference; 2 wrong usage;\n"
+    "exit code: 0 fine; 1 verify found damage, or why found a difference; 2 wrong usage;\n"
     "3 the store cannot be read\n";
 
 static const struct {

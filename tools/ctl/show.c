@@ -206,6 +206,8 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
     add(object, "log_bytes_believed", u64(rank->log_bytes_believed));
     add(object, "records", u64(rank->record_count));
     add(object, "records_not_believed", u64(rank->lie_count));
+    add(object, "records_damaged", u64(rank->damaged_count));
+    add(object, "log_cut_short", json_object_new_boolean(rank->is_cut_short));
     add(object, "checkpoint", u64(rank->checkpoint));
     add(object, "namespaces", u64(rank->space_count));
     add(object, "live_extents", u64(sum->live_extents));
@@ -234,7 +236,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
 
 static void rank_lines(const struct ctl_rank *rank, const struct rank_sum *sum)
 {
-    char live[32], held[32], log[32], sketch[32];
+    char live[32], held[32], log[32], sketch[32], lost[32];
     printf("rank %" PRIu32 " of %" PRIu32 "\n", rank->rank, rank->rank_count);
     printf("  rows      %s live in %s of %" PRIu64 " segments; %" PRIu64 " tokens, %" PRIu64
            " pieces, %" PRIu64 " extents\n",
@@ -249,6 +251,12 @@ static void rank_lines(const struct ctl_rank *rank, const struct rank_sum *sum)
            " pieces dropped, %" PRIu64 " void by a reset, %" PRIu64 " records not believed\n",
            ctl_bytes_text(rank->log_bytes, log), rank->record_count, rank->checkpoint,
            sum->dropped_pieces, sum->void_pieces, rank->lie_count);
+    if (rank->damaged_count > 0 || rank->is_cut_short)
+        printf("  damage    %" PRIu64 " records were restored; %s bytes of the log are lost%s\n",
+               rank->damaged_count,
+               ctl_bytes_text(rank->is_cut_short ? rank->log_bytes - rank->log_bytes_believed : 0,
+                              lost),
+               rank->is_cut_short ? " behind a record that cannot be restored" : "");
     ctl_wear_line(rank);
     printf("  writer    %s\n", rank->holder[0] != '\0' ? rank->holder : "none");
 }

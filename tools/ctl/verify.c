@@ -1,5 +1,5 @@
 /* verify: reads every live row of the store, layer by layer, and checks its tag; likewise probe
- * rows, and the checksum of every block of codes.
+ * rows, and the checksum of every block of codes. What of the logs is damaged is found as well.
  *
  * Holds: a piece is reported only when it is still live after its rows were found bad, so that a
  * store in use, which drops and reuses space meanwhile, is not accused.
@@ -38,6 +38,7 @@ struct verify {
     uint64_t read_bytes, whole_bytes, rows, blocks; /* of all ranks */
     struct bad *bad;
     uint64_t bad_count, bad_room;
+    uint64_t damaged_records, logs_cut_short;
     double said_s;
 };
 
@@ -415,6 +416,10 @@ static void report(const struct verify *verify, double took_s)
                " blocks of codes in %s verified in %.1f s (%.2f GB/s), %" PRIu64 " slabs bad\n",
                verify->rows, verify->blocks, ctl_bytes_text(verify->read_bytes, bytes), took_s,
                took_s > 0 ? (double)verify->read_bytes / took_s / 1e9 : 0.0, verify->bad_count);
+        if (verify->damaged_records > 0 || verify->logs_cut_short > 0)
+            printf("%" PRIu64 " damaged records of logs were restored; %" PRIu64
+                   " logs end in front of records that cannot be believed\n",
+                   verify->damaged_records, verify->logs_cut_short);
         return;
     }
     struct json_object *object = json_object_new_object(), *list = json_object_new_array();
@@ -433,6 +438,10 @@ static void report(const struct verify *verify, double took_s)
     json_object_object_add(object, "blocks", json_object_new_uint64(verify->blocks));
     json_object_object_add(object, "bytes", json_object_new_uint64(verify->read_bytes));
     json_object_object_add(object, "seconds", json_object_new_double(took_s));
+    json_object_object_add(object, "damaged_records",
+                           json_object_new_uint64(verify->damaged_records));
+    json_object_object_add(object, "logs_cut_short",
+                           json_object_new_uint64(verify->logs_cut_short));
     json_object_object_add(object, "bad", list);
     printf("%s\n", json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY));
     json_object_put(object);
@@ -448,6 +457,10 @@ int ctl_verify(const struct ctl_options *options)
     double start_s = now_s();
     for (uint64_t i = 0; i < store.rank_count && code == CTL_OK; i++)
         code = ctl_rank_load(&store, &store.ranks[i]) ? CTL_OK : CTL_FAILED;
+    for (uint64_t i = 0; i < store.rank_count; i++) {
+        verify.damaged_records += store.ranks[i].damaged_count;
+        verify.logs_cut_short += store.ranks[i].is_cut_short;
+    }
     for (uint64_t i = 0; i < store.rank_count; i++)
         for (uint64_t j = 0; j < store.ranks[i].extent_count; j++) {
             const struct ctl_extent *extent = &store.ranks[i].extents[j];
@@ -465,7 +478,8 @@ int ctl_verify(const struct ctl_options *options)
         fputs("\r\033[K", stderr);
     if (code == CTL_OK) {
         report(&verify, now_s() - start_s);
-        code = verify.bad_count > 0 ? CTL_FOUND : CTL_OK;
+        if (verify.bad_count > 0 || verify.damaged_records > 0 || verify.logs_cut_short > 0)
+            code = CTL_FOUND;
     }
     free(verify.buffer);
     free(verify.bad);

@@ -379,12 +379,32 @@ static void checkpoint_of_a_damaged_log_leaves_it(void **state)
     (void)state;
     struct world *world = filled(9, 0);
     uint64_t bytes = file_find(world, LOG_PATH).bytes;
-    disk_flip(world, LOG_PATH, bytes / 2, 1);
+    for (uint64_t i = 0; i < 40; i++) /* more than a header */
+        disk_flip(world, LOG_PATH, bytes / 2 + i, 1);
     assert_int_equal(sc_store_checkpoint(world->store, &world->error), SPEC_E_CORRUPT);
     assert_non_null(strstr(world->error.text, "damaged at byte"));
     assert_false(file_find(world, NEW_PATH).is_there);
-    disk_flip(world, LOG_PATH, bytes / 2, 1);
+    for (uint64_t i = 0; i < 40; i++)
+        disk_flip(world, LOG_PATH, bytes / 2 + i, 1);
     checkpoint_ok(world);
+    world_free(world);
+}
+
+/* Records that are damaged while the store is open. */
+static void checkpoint_restores_what_it_copies(void **state)
+{
+    (void)state;
+    struct world *world = filled(9, 0);
+    uint64_t bytes = file_find(world, LOG_PATH).bytes;
+    for (uint64_t at = 5; at < bytes; at = 2 * at + 13) {
+        disk_flip(world, LOG_PATH, at, 8);
+        checkpoint_ok(world);
+        world_kill(world);
+        world_open_ok(world);
+        assert_int_equal(stats_of(world).corrupt_records, 0);
+        check_twin(world, false);
+        bytes = file_find(world, LOG_PATH).bytes;
+    }
     world_free(world);
 }
 
@@ -630,6 +650,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_of_a_removed_store_leaves_what_came_instead),
         cmocka_unit_test(checkpoint_has_room_when_nothing_else_has),
         cmocka_unit_test(checkpoint_of_a_damaged_log_leaves_it),
+        cmocka_unit_test(checkpoint_restores_what_it_copies),
         cmocka_unit_test(checkpoint_left_by_a_crash_is_removed),
         cmocka_unit_test(checkpoint_is_due_when_enough_is_void),
         cmocka_unit_test(close_makes_a_checkpoint_when_it_is_worth_it),

@@ -213,6 +213,9 @@ static void log_of_several_windows_may_end_or_go_bad_anywhere(void **state)
         log[at] ^= cuts ? 0 : 0x10;
         uint32_t expected = pieces_before(log, end, identity.seed, &is_border);
         log[at] ^= cuts ? 0 : 0x10;
+        bool unused;
+        if (!cuts) /* the record is restored, and those behind it are there */
+            expected = pieces_before(log, count, identity.seed, &unused);
         world_open_ok(world);
         assert_int_equal(world->open_count, expected);
         assert_int_equal(stats_of(world).corrupt_records, is_border ? 0 : 1);
@@ -267,8 +270,8 @@ static void log_of_a_cut_tail_that_comes_back_is_not_believed(void **state)
     /* Frames: head, namespace, then extent and piece of each key. Key 2's extent is damaged, so
      * that the log is cut there; the next store writes records of the very same sizes and
      * sequences. */
-    uint8_t byte = old.bytes[old.ends[3] + 40] ^ 1;
-    assert_true(sc_io_sim_disk_poke(world->disk, LOG_PATH, old.ends[3] + 40, &byte, 1));
+    disk_flip(world, LOG_PATH, old.ends[3] + 40, 1);
+    disk_flip(world, LOG_PATH, old.ends[3] + 41, 1); /* one would be restored */
     world_open_ok(world);
     assert_int_equal(world->open_count, 1);
     assert_int_equal(world_store(world, 77, 0, 64), SPEC_OK);
@@ -1298,6 +1301,39 @@ static void log_checkpoints_put_late_extents_in_order(void **state)
     alike_check(forge, 5, 0); /* 1, 3, 5, 6, 7 */
 }
 
+/* A damaged record of such a log is restored, and the checkpoint that follows keeps what the log
+ * says, whichever record it is. */
+static void log_checkpoints_of_late_extents_restore_any_record(void **state)
+{
+    (void)state;
+    static struct log_image image;
+    struct forge *forge = forge_make();
+    struct world *world = forge->world;
+    late_put(forge, 2, 2, 64, true, 64);
+    late_put(forge, 4, 4, 80, true, 64);
+    late_put(forge, 6, 6, 96, false, 64);
+    late_put(forge, 5, 5, 112, false, 64);
+    late_put(forge, 3, 3, 128, false, 64);
+    late_put(forge, 7, 7, 144, false, 64);
+    image_write(world, &forge->image);
+    image_read(world, &image);
+    for (uint64_t i = 0; i < image.frame_count; i++)
+        for (uint64_t where = 0; where < 2; where++) {
+            const uint64_t begin = i == 0 ? 0 : image.ends[i - 1];
+            image_write(world, &image);
+            disk_flip(world, LOG_PATH, begin + (where == 0 ? 4 : SC_STORE_FRAME_BYTES + 20), 2);
+            for (uint32_t round = 0; round < 2; round++) {
+                world_open_ok(world);
+                assert_int_equal(world->open_count, 7);
+                assert_int_equal(stats_of(world).corrupt_records, round == 0);
+                assert_int_equal(stats_of(world).checkpoints, round == 0);
+                world_close(world);
+            }
+        }
+    world_free(world);
+    free(forge);
+}
+
 /* The log has the records of an extent and of its second piece twice, byte for byte. A checkpoint
  * that copies the second record of the extent in place of the first one loses the first piece. */
 static void log_checkpoints_copy_the_first_of_two_records_of_an_extent(void **state)
@@ -1724,6 +1760,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(log_extents_that_took_an_id_and_leave_some_stay_lies),
         cmocka_unit_test(log_checkpoints_move_no_extent_that_was_not_believed),
         cmocka_unit_test(log_checkpoints_put_late_extents_in_order),
+        cmocka_unit_test(log_checkpoints_of_late_extents_restore_any_record),
         cmocka_unit_test(log_checkpoints_copy_the_first_of_two_records_of_an_extent),
         cmocka_unit_test(log_the_last_ids_leave_none_free),
         cmocka_unit_test(log_drops_of_nothing_are_harmless),

@@ -366,6 +366,55 @@ class Ctl(unittest.TestCase):
         self.assertEqual(sum('"piece"' in line for line in out.splitlines()), 2)
         self.assertIn("believed up to byte", err)
 
+    def log_frames(self):
+        """The log's path, its bytes, and where each frame begins."""
+        path = self.path + "/rank-0000-of-0001/log"
+        with open(path, "rb") as f:
+            log = f.read()
+        begins, at = [], 0
+        while at < len(log):
+            begins.append(at)
+            at += 24 + struct.unpack_from("<I", log, at + 4)[0]
+        return path, log, begins
+
+    def test_a_damaged_record_is_restored_and_told(self):
+        whole = self.json("stat")["ranks"][0]
+        self.assertEqual((whole["records_damaged"], whole["log_cut_short"]), (0, False))
+        path, log, begins = self.log_frames()
+        rng = random.Random(4)
+        for begin in begins:
+            for at in (begin + rng.randrange(24), begin + 24 + rng.randrange(20)):
+                with open(path, "wb") as f:
+                    f.write(log[:at] + bytes([log[at] ^ 1 << rng.randrange(8)]) + log[at + 1:])
+                before = digest(self.path)
+                found = self.json("stat")["ranks"][0]
+                self.assertEqual(found["records_damaged"], 1)
+                self.assertEqual(found["live_tokens"], whole["live_tokens"])
+                self.assertEqual(found["log_bytes_believed"], len(log))
+                self.assertEqual(self.json("verify", code=1)["damaged_records"], 1)
+                for command, code in (("ls", 0), ("stat", 0), ("verify", 1)):
+                    got, out, err = run(command, self.path)
+                    self.assertEqual(got, code)
+                    self.assertIn(f"1 damaged records were restored, the first at byte {begin}\n",
+                                  err)
+                    self.assertTrue(command == "ls" or "1 " in out and "restored" in out)
+                self.assertEqual(digest(self.path), before)
+
+    def test_records_behind_one_that_cannot_be_restored_are_told(self):
+        path, log, begins = self.log_frames()
+        begin, end = begins[1], begins[2]
+        for at, cuts in ((begin, True), (begins[-1], False)):
+            with open(path, "wb") as f:
+                f.write(log[:at + 24] + bytes(40) + log[at + 64:])
+            found = self.json("stat")["ranks"][0]
+            self.assertEqual(found["log_bytes_believed"], at)
+            self.assertEqual((found["records_damaged"], found["log_cut_short"]), (0, cuts))
+            self.assertEqual(self.json("verify", code=1 if cuts else 0)["logs_cut_short"], cuts)
+            for command in ("ls", "stat", "verify"):
+                self.assertEqual("those behind it cannot be believed" in run(command, self.path)[2],
+                                 cuts)
+        self.assertLess(end, begins[-1])
+
     def test_why_names_the_first_field_that_differs(self):
         self.store(chunk_tokens=32)
         found = self.json("why", code=1)
