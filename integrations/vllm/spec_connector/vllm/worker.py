@@ -16,7 +16,7 @@ from .served import check, is_layered, open_connector
 logger = init_logger("vllm.spec_connector")
 
 
-def layered_of(config, conn, rows):
+def layered_of(config, conn, rows, refusals):
     """None: this engine's attention does not tell its queries, and all loads are lossless."""
     from .backend import Impl
     from .layered import QUERY_ROWS, Layered
@@ -27,7 +27,8 @@ def layered_of(config, conn, rows):
                        "loads are lossless", others[0])
         return None
     extra = config.kv_transfer_config.kv_connector_extra_config
-    return Layered(conn, rows, extra.get("query_rows", QUERY_ROWS), extra.get("sharpen_tokens", 0))
+    return Layered(conn, rows, extra.get("query_rows", QUERY_ROWS), extra.get("sharpen_tokens", 0),
+                   refusals)
 
 
 class Worker:
@@ -50,7 +51,7 @@ class Worker:
         self.rows, self.caches = rows, caches
         self.saving = Saving(self.conn, rows, self.counts)
         if is_layered(self.config):
-            self.layered = layered_of(self.config, self.conn, rows)
+            self.layered = layered_of(self.config, self.conn, rows, self.counts.refusals)
 
     def save(self, metadata):
         """The first of a step."""
