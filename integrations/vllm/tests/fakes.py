@@ -4,6 +4,7 @@ that the connector extends, and Request, which is as in vLLM 0.32 as far as the 
 
 Where vLLM is installed its own modules are used. Does not: compute, schedule or hold rows.
 """
+import enum
 import importlib.util
 import sys
 import types
@@ -73,6 +74,17 @@ class Finder:
             setattr(module, name, value)
 
 
+class AttentionBackendEnum(enum.Enum):
+    CPU_ATTN = "vllm.v1.attention.backends.cpu_attn.CPUAttentionBackend"
+
+    def is_overridden(self):
+        return self in OVERRIDES
+
+    def clear_override(self):
+        OVERRIDES.pop(self, None)
+
+
+OVERRIDES = {}
 KV = "vllm.distributed.kv_transfer.kv_connector.v1."
 CLASSES = {
     "vllm": {"__version__": "0.32.0", "SamplingParams": SamplingParams},
@@ -83,6 +95,8 @@ CLASSES = {
         "KVConnectorPromMetrics", "KVConnectorStats")},
     "vllm.v1.attention.backends.cpu_attn": {name: type(name, (Base,), {}) for name in (
         "CPUAttentionBackend", "CPUAttentionBackendImpl")},
+    "vllm.v1.attention.backends.registry": {"AttentionBackendEnum": AttentionBackendEnum,
+                                            "register_backend": OVERRIDES.__setitem__},
 }
 
 

@@ -10,7 +10,7 @@ import dataclasses
 
 from vllm.logger import init_logger
 
-from .. import abi, plugin, requests
+from .. import abi, requests
 from ..connector import NO_IDENTITY, Error, Identity
 from ..requests import InputError
 from . import isolation
@@ -57,9 +57,10 @@ class Scheduler:
         """vLLM's cache manager, from which layered loads are kept apart."""
         if not self.wants_layered:
             return
-        if not plugin.is_registered():
-            raise Refused("layered: vLLM's CPU attention is not the connector's: its entry point "
-                          "was not run, or is for another version")
+        from . import backend
+        if not backend.is_known():
+            raise Refused("layered: the CPU attention cannot be extended: this vLLM has another "
+                          "version, or its CPU_ATTN was replaced")
         isolation.check(manager, self.kv_config)
         self.manager = manager
 

@@ -18,13 +18,12 @@ logger = init_logger("vllm.spec_connector")
 
 def layered_of(config, conn, rows, refusals):
     """None: this engine's attention does not tell its queries, and all loads are lossless."""
-    from .backend import Impl
+    from . import backend
     from .layered import QUERY_ROWS, Layered
-    others = [name for name, module in zip(rows.caches.names, rows.caches.modules)
-              if not isinstance(module.impl, Impl)]
-    if others:
-        logger.warning("spec_connector: layered: the attention of %s is not the connector's: its "
-                       "loads are lossless", others[0])
+    other = backend.extend(dict(zip(rows.caches.names, rows.caches.modules)))
+    if other is not None:
+        logger.warning("spec_connector: layered: the attention of %s cannot be extended: its loads "
+                       "are lossless", other)
         return None
     extra = config.kv_transfer_config.kv_connector_extra_config
     return Layered(conn, rows, extra.get("query_rows", QUERY_ROWS), extra.get("sharpen_tokens", 0),
