@@ -17,7 +17,7 @@ import vllm  # noqa: E402
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackendImpl  # noqa: E402
 from vllm.v1.attention.backends.registry import (  # noqa: E402
     AttentionBackendEnum, register_backend)
-from spec_connector.vllm import backend, worker  # noqa: E402
+from spec_connector.vllm import SpecConnector, backend, served, worker  # noqa: E402
 from spec_connector.vllm.stats import Counts  # noqa: E402
 
 NAMES = ["model.layers.0.self_attn.attn", "model.layers.1.self_attn.attn"]
@@ -98,6 +98,22 @@ class Attention(unittest.TestCase):
                     self.assertEqual(impl.forward(layer, "q", "k", "v", "cache", metadata,
                                                   output="out"), "out")
         self.assertEqual(seen, [(NAMES[0], impl, "q", "k", "metadata")])
+
+
+class Sleep(unittest.TestCase):
+    def test_sleep_mode_is_not_supported(self):
+        """As vLLM reads it of a class and of an object, whose capabilities are properties."""
+        self.assertIs(SpecConnector.supports_sleep_mode, False)
+        self.assertIs(object.__new__(SpecConnector).supports_sleep_mode, False)
+
+    def test_an_engine_with_sleep_mode_is_refused(self):
+        """By a vLLM that does not ask."""
+        model = SimpleNamespace(is_encoder_decoder=False, use_mla=False, enable_sleep_mode=True)
+        config = SimpleNamespace(model_config=model, parallel_config=None)
+        caches = SimpleNamespace(kv_cache_groups=[])
+        self.assertRaisesRegex(served.Refused, "sleep mode", served.check, config, caches)
+        model.enable_sleep_mode = False
+        self.assertRaisesRegex(served.Refused, "0 KV cache groups", served.check, config, caches)
 
 
 if __name__ == "__main__":

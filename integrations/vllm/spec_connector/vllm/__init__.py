@@ -59,6 +59,9 @@ def guarded(default):
 
 class SpecConnector(KVConnectorBase_V1):
     _cache_hit_source = CacheHitSource.DISK
+    # vLLM 0.33 reads this, and assumes True. Sleep unmaps the caches, whose addresses the plugin
+    # has until it is closed: they cannot be unregistered yet.
+    supports_sleep_mode = False
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)

@@ -37,6 +37,8 @@ def check(config, kv_config):
         raise Refused("encoder-decoder models")
     if config.model_config.use_mla:
         raise Refused("latent attention (MLA)")
+    if getattr(config.model_config, "enable_sleep_mode", False):  # caches are unmapped under us
+        raise Refused("sleep mode")
     if len(groups) != 1:
         raise Refused(f"{len(groups)} KV cache groups")
     if parallel.pipeline_parallel_size > 1:
