@@ -1,7 +1,7 @@
 """Saves, in front of a step: what steps before have computed goes to the plugin.
 
 Holds: nothing that was computed on rows that never came is stored, nor rows from before a reset
-under what came after it.
+under what came after it; a reader of the store stores nothing.
 Threads: the engine's one.
 """
 import ctypes
@@ -35,8 +35,9 @@ class Stored:
 
 
 class Saving:
-    def __init__(self, conn, rows, counts):
+    def __init__(self, conn, rows, counts, is_reader=False):
         self.conn, self.rows, self.counts = conn, rows, counts
+        self.is_reader = is_reader  # nothing can be stored
         self.stored, self.suspects = {}, []
         self.tickets = []  # of requests that have ended, to be asked for
 
@@ -45,6 +46,9 @@ class Saving:
         self.tickets = [t for t in self.tickets if self.conn.poll(t) == abi.PENDING]
         steps = []
         for save in metadata.saves:
+            if self.is_reader:
+                self.counts.add("dropped_saves", "reader")
+                continue
             try:
                 step = self.step_of(save, metadata.epoch)
             except Error as error:

@@ -149,7 +149,7 @@ def open_connector(config, kv_config, rank, role):
                                                       min(16 * rows, REFINE_BYTES_MAX))
     model = describe(config, kv_config, rank)
     said = rope.line(settings, model.rope)
-    if said and rank == 0 and role == abi.ROLE_WRITER:  # the scheduler has one of its own
+    if said and rank == 0 and role != abi.ROLE_READER:  # the scheduler has one of its own
         logger.warning("spec_connector: %s", said)
     return Connector(settings, model, role=role, rank=rank,
                      rank_count=config.parallel_config.tensor_parallel_size,

@@ -29,7 +29,8 @@ FAMILIES = {
     "failed_loads": ("reason", "Promised loads that were computed: stale, corrupt, late, room (no "
                                "staging), other"),
     "dropped_saves": ("reason", "Saves that were not stored: reset, error, distrust (computed on "
-                                "rows that never came), refused (a refused request's)"),
+                                "rows that never came), refused (a refused request's), reader "
+                                "(another engine stores)"),
     "plugin": ("counter", "The plugin's own: read_bytes, write_bytes, dropped_chunks, io_errors, "
                           "corrupt_ranges, no_space, collisions, evicted_chunks, "
                           "bypassed_lookups, bypassed_chunks"),
