@@ -9,10 +9,11 @@ Lossless: rows that come back are, bit for bit, those that were computed, and a 
 allowed. Saves of a step go in front of the next one (handle_preemptions is called before anything
 is overwritten), and say nothing that the scheduler does not know to be computed.
 
-Holds: no exception leaves a method: what goes wrong is logged once, and the engine goes on
-without the tier; rows that could not be loaded are reported in their step, and nothing that was
-computed on them is stored. Nobody shares rows before they are known to have come: a request that
-vLLM's prefix cache sends to blocks of a load of this very step waits for the next one.
+Holds: no exception leaves a method: what goes wrong with one request is logged once, and that
+request goes on without the tier (requests.py); after anything else the engine does; rows that could
+not be loaded are reported in their step, and nothing that was computed on them is stored. Nobody
+shares rows before they are known to have come: a request that vLLM's prefix cache sends to blocks
+of a load of this very step waits for the next one.
 Rooms: this file is what vLLM calls, and holds exceptions; scheduler.py and worker.py are the two
 sides; messages.py what goes between them; served.py which engines are served, and identities.
 Does not: guess a layout (layout.py), nor decide what may be reused (the plugin compares token
