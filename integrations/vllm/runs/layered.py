@@ -230,7 +230,7 @@ def judge(args, rows, own, layered):
 
 
 def site(folder):
-    """A folder with the wheel in it: vLLM finds the entry point as an operator's does."""
+    """A folder with the wheel in it: vLLM imports the package as an operator's does."""
     import subprocess
     python, here = os.path.join(engines.ENV, "bin", "python"), engines.HERE
     subprocess.run([os.path.join(here, "wheel"), python, folder], check=True)

@@ -27,7 +27,7 @@ try:
 except ImportError as error:
     print(f"skipped: no vLLM here ({error}): integrations/vllm/setup-test makes it")
     sys.exit(77)
-from spec_connector import Connector, Model, abi, plugin  # noqa: E402
+from spec_connector import Connector, Model, abi  # noqa: E402
 from spec_connector.connector import Identity, Poisoned  # noqa: E402
 from spec_connector.vllm import SpecConnector, Worker, backend  # noqa: E402
 from spec_connector.vllm.layered import QUERY_ROWS, Layered  # noqa: E402
@@ -504,32 +504,32 @@ class Backend(unittest.TestCase):
         engine = types.SimpleNamespace(caches=[cache])
         return Engine.rows(engine, one, 0)
 
-    def test_the_class_is_vllms_own_where_no_layered_loads_are_asked_for(self):
-        for extra, ours in (({}, False), ({"layered": False}, False), ({"layered": True}, True)):
-            config = types.SimpleNamespace(kv_transfer_config=types.SimpleNamespace(
-                kv_connector_extra_config=extra))
-            with mock.patch.object(backend, "get_current_vllm_config_or_none", lambda: config):
-                self.assertIs(backend.Backend.get_impl_cls(),
-                              backend.Impl if ours else CPUAttentionBackendImpl)
-        with mock.patch.object(backend, "get_current_vllm_config_or_none", lambda: None):
-            self.assertIs(backend.Backend.get_impl_cls(), CPUAttentionBackendImpl)
-        self.assertEqual(backend.Backend.get_name(), "CPU_ATTN")
+    def layers(self, *classes):
+        with set_current_vllm_config(self.config):
+            return {str(i): types.SimpleNamespace(
+                impl=cls(QUERY_HEADS, SIZE, 0.2, HEADS, None, None, "auto"))
+                for i, cls in enumerate(classes)}
 
-    def test_the_backend_is_registered_where_nobody_else_is(self):
-        member = AttentionBackendEnum.CPU_ATTN
+    def test_layers_of_vllms_own_attention_are_extended(self):
+        layers = self.layers(CPUAttentionBackendImpl, backend.Impl)
+        self.assertIsNone(backend.extend(layers))
+        self.assertEqual([type(layer.impl) for layer in layers.values()], 2 * [backend.Impl])
+        self.assertEqual(layers["0"].impl.scale, 0.2)
+
+    def test_an_attention_of_others_is_left_alone(self):
+        class Others(CPUAttentionBackendImpl):
+            pass
+
+        layers = self.layers(CPUAttentionBackendImpl, Others)
+        self.assertEqual(backend.extend(layers), "1")
+        member, layers = AttentionBackendEnum.CPU_ATTN, self.layers(CPUAttentionBackendImpl)
         self.addCleanup(member.clear_override)
-        member.clear_override()
-        self.assertFalse(plugin.is_registered())
-        plugin.register()
-        self.assertTrue(plugin.is_registered())
-        self.assertIs(member.get_class(), backend.Backend)
         register_backend(member, "somebody.else.Backend")
-        plugin.register()
-        self.assertFalse(plugin.is_registered())
+        self.assertEqual(backend.extend(layers), "0")
         member.clear_override()
         with mock.patch("vllm.__version__", "0.33.0"):
-            plugin.register()
-        self.assertFalse(plugin.is_registered())
+            self.assertEqual(backend.extend(layers), "0")
+        self.assertIs(type(layers["0"].impl), CPUAttentionBackendImpl)
 
 
 class ByTheWriter(Backend):

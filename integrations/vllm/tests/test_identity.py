@@ -22,6 +22,7 @@ try:
 except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
+from spec_connector.requests import InputError  # noqa: E402
 from spec_connector.vllm import scheduler, served  # noqa: E402
 from test_isolation import cache_config, engine_config  # noqa: E402
 
@@ -60,9 +61,9 @@ class Adapters(unittest.TestCase):
         self.assertEqual(len(set(seen)), 6)
 
     def test_an_adapter_whose_files_are_not_here_is_not_served(self):
-        self.assertIsNone(self.identity(path="someone/on-a-hub"))
+        self.assertRaises(InputError, self.identity, path="someone/on-a-hub")
         os.remove(os.path.join(self.folder.name, "adapter_model.safetensors"))
-        self.assertIsNone(self.identity())
+        self.assertRaises(InputError, self.identity)
 
 
     def test_an_adapter_that_changes_under_an_engine_is_left_alone(self):
@@ -72,9 +73,9 @@ class Adapters(unittest.TestCase):
         with mock.patch.object(served, "adapter_id", side_effect=AssertionError("read again")):
             self.assertEqual(self.identity(adapters=adapters), first)
         self.write("adapter_model.safetensors", bytes(4095) + b"x")
-        self.assertIsNone(self.identity(adapters=adapters))
+        self.assertRaises(InputError, self.identity, adapters=adapters)
         self.write("adapter_model.safetensors", bytes(4096))  # as it was, to look at
-        self.assertIsNone(self.identity(adapters=adapters))
+        self.assertRaises(InputError, self.identity, adapters=adapters)
         self.assertEqual(self.identity(), first)
 
     def test_an_adapter_that_changes_before_the_engine_reads_it_names_no_rows(self):

@@ -32,8 +32,8 @@ try:
 except ImportError as error:
     print(f"skipped: no vLLM here ({error}): integrations/vllm/setup-test makes it")
     sys.exit(77)
-from spec_connector import abi, plugin  # noqa: E402
-from spec_connector.vllm import isolation  # noqa: E402
+from spec_connector import abi  # noqa: E402
+from spec_connector.vllm import backend, isolation  # noqa: E402
 from spec_connector.vllm.served import Refused, open_connector  # noqa: E402
 
 BLOCK, LAYERS, HEADS, SIZE = 32, 4, 4, 32
@@ -92,7 +92,6 @@ class Isolation(unittest.TestCase):
         init_none_hash(self.hash_fn)
         self.writer = open_connector(self.config, self.caches, 0, abi.ROLE_WRITER)
         store(self.writer, SYSTEM + DOCUMENT)
-        plugin.register()
         self.scheduler = self.make_scheduler()
         self.side = self.scheduler.connector._side
 
@@ -271,7 +270,7 @@ class Isolation(unittest.TestCase):
                 scheduler.connector.shutdown()
 
     def test_a_foreign_backend_refuses_layered_loads(self):
-        with mock.patch.object(plugin, "is_registered", return_value=False):
+        with mock.patch.object(backend, "is_known", return_value=False):
             scheduler = self.make_scheduler()
         self.assertIsNone(scheduler.connector._side.manager)
         scheduler.connector.shutdown()

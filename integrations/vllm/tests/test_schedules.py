@@ -22,7 +22,7 @@ from vllm.utils.hashing import get_hash_fn_by_name  # noqa: E402
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash  # noqa: E402
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
-from spec_connector import abi, plugin  # noqa: E402
+from spec_connector import abi  # noqa: E402
 from spec_connector.vllm import SpecConnector  # noqa: E402
 from spec_connector.vllm.scheduler import Scheduler  # noqa: E402
 from spec_connector.vllm.served import open_connector  # noqa: E402
@@ -231,7 +231,6 @@ class Schedules(unittest.TestCase):
         try:
             for ids in DOCUMENTS:
                 base.store(writer, ids[:len(ids) // BLOCK * BLOCK])
-            plugin.register()
             scheduler = base.Scheduler(
                 vllm_config=config, kv_cache_config=caches, block_size=BLOCK,
                 structured_output_manager=base.StructuredOutputManager(config))

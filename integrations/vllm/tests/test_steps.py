@@ -15,7 +15,7 @@ from test_isolation import BLOCK, DOCUMENT, QUESTION, SYSTEM  # noqa: E402
 from vllm.utils.hashing import get_hash_fn_by_name  # noqa: E402
 from vllm.v1.core.kv_cache_utils import init_none_hash  # noqa: E402
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput  # noqa: E402
-from spec_connector import abi, plugin  # noqa: E402
+from spec_connector import abi  # noqa: E402
 from spec_connector.connector import Poisoned  # noqa: E402
 from spec_connector.vllm import Worker, worker  # noqa: E402
 from spec_connector.vllm.served import open_connector  # noqa: E402
@@ -60,7 +60,6 @@ class Steps(unittest.TestCase):
         writer = open_connector(self.config, caches, 0, abi.ROLE_WRITER)
         self.addCleanup(writer.close)
         base.store(writer, SYSTEM + DOCUMENT)
-        plugin.register()
         self.scheduler = base.Scheduler(
             vllm_config=self.config, kv_cache_config=caches, block_size=BLOCK,
             structured_output_manager=base.StructuredOutputManager(self.config))

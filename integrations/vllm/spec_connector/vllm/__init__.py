@@ -9,10 +9,11 @@ Lossless: rows that come back are, bit for bit, those that were computed, and a 
 allowed. Saves of a step go in front of the next one (handle_preemptions is called before anything
 is overwritten), and say nothing that the scheduler does not know to be computed.
 
-Holds: no exception leaves a method: what goes wrong is logged once, and the engine goes on
-without the tier; rows that could not be loaded are reported in their step, and nothing that was
-computed on them is stored. Nobody shares rows before they are known to have come: a request that
-vLLM's prefix cache sends to blocks of a load of this very step waits for the next one.
+Holds: no exception leaves a method: what goes wrong with one request is logged once, and that
+request goes on without the tier (requests.py); after anything else the engine does; rows that could
+not be loaded are reported in their step, and nothing that was computed on them is stored. Nobody
+shares rows before they are known to have come: a request that vLLM's prefix cache sends to blocks
+of a load of this very step waits for the next one.
 Rooms: this file is what vLLM calls, and holds exceptions; scheduler.py and worker.py are the two
 sides; messages.py what goes between them; served.py which engines are served, and identities.
 Does not: guess a layout (layout.py), nor decide what may be reused (the plugin compares token
@@ -59,6 +60,9 @@ def guarded(default):
 
 class SpecConnector(KVConnectorBase_V1):
     _cache_hit_source = CacheHitSource.DISK
+    # vLLM 0.33 reads this, and assumes True. Sleep unmaps the caches, whose addresses the plugin
+    # has until it is closed: they cannot be unregistered yet.
+    supports_sleep_mode = False
 
     def __init__(self, vllm_config, role, kv_cache_config):
         super().__init__(vllm_config, role, kv_cache_config)

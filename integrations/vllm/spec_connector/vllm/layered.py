@@ -28,6 +28,7 @@ from vllm.logger import init_logger
 
 from .. import abi
 from ..connector import Error
+from ..requests import Refusals
 from . import backend
 from .layout import DTYPES
 
@@ -67,8 +68,9 @@ class Pending:
 
 
 class Layered:
-    def __init__(self, conn, rows, query_rows=QUERY_ROWS, sharpen_tokens=0):
+    def __init__(self, conn, rows, query_rows=QUERY_ROWS, sharpen_tokens=0, refusals=None):
         self.conn, self.rows, self.query_rows = conn, rows, query_rows
+        self.refusals = refusals or Refusals(lambda kind: None, logger)
         self.sharpen_tokens = sharpen_tokens if rows.is_in_place else 0  # staging is a step's
         self.pending, self.failed = [], []  # [Pending], [Load]
         self.layer = rows.caches.count  # of fresh loads: the next to be completed
@@ -87,20 +89,14 @@ class Layered:
                 rest.append(load)
                 continue
             try:
-                found = self.conn.attach(load.lease, load.first)
-            except Error as error:
-                logger.warning("spec_connector: request %s: %s", load.request_id, error)
-                failed.append(load)
-                continue
-            is_whole = found.request != 0 and found.matched_tokens == load.end
-            place = self.rows.take(load.blocks) if is_whole else None
-            if place is not None:
-                count = self.rows.caches.count
-                fresh.append(Pending(load, found.request, place, [0] * count, [None] * count))
-                continue
-            (rest if is_whole else failed).append(load)
-            if found.request != 0:
-                self.conn.release(found.request)
+                one, is_whole = self.attach(load)
+            except Exception as error:  # pylint: disable=broad-except
+                self.refusals.add(load.request_id, "layered load", error)
+                one, is_whole = None, False
+            if one is not None:
+                fresh.append(one)
+            else:
+                (rest if is_whole else failed).append(load)
         self.pending += fresh
         self.failed += failed
         self.layer = 0
@@ -115,6 +111,24 @@ class Layered:
         self.counts["loads"] += len(fresh)
         self.counts["failed_loads"] += len(failed)
         return rest
+
+    def attach(self, load):
+        """(Pending, True); (None, whether all of its rows are stored), where it cannot begin."""
+        try:
+            found = self.conn.attach(load.lease, load.first)
+        except Error as error:
+            logger.warning("spec_connector: request %s: %s", load.request_id, error)
+            return None, False
+        is_whole, place = found.request != 0 and found.matched_tokens == load.end, None
+        try:
+            place = self.rows.take(load.blocks) if is_whole else None
+        finally:
+            if place is None and found.request != 0:
+                self.conn.release(found.request)
+        if place is None:
+            return None, is_whole
+        count = self.rows.caches.count
+        return Pending(load, found.request, place, [0] * count, [None] * count), True
 
     def forget(self, request_id):
         """It was preempted, or has ended: its blocks go to others."""

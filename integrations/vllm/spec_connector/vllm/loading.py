@@ -29,20 +29,30 @@ class Loading:
                 self.fail(load, "room")
                 continue
             try:
-                found = conn.attach(load.lease, load.first)
-            except Error as error:
-                logger.warning("spec_connector: request %s: %s", load.request_id, error)
-                self.fail(load, "stale" if error.status == abi.E_STALE else "other")
-                continue
-            is_whole = found.request != 0 and found.matched_tokens == load.end
-            place = rows.take(load.blocks) if is_whole else None
-            if place is not None:
-                self.good.append((load, found.request, place))
-                continue
-            self.fail(load, "room" if is_whole else "stale")
-            if found.request != 0:
-                conn.release(found.request)
+                self.begin(load)
+            except Exception as error:  # pylint: disable=broad-except
+                counts.refusals.add(load.request_id, "load", error)
+                self.fail(load, "other")
         self.submit()
+
+    def begin(self, load):
+        """Attaches one load, and takes room for its rows; else it fails."""
+        try:
+            found = self.conn.attach(load.lease, load.first)
+        except Error as error:
+            logger.warning("spec_connector: request %s: %s", load.request_id, error)
+            self.fail(load, "stale" if error.status == abi.E_STALE else "other")
+            return
+        is_whole, place = found.request != 0 and found.matched_tokens == load.end, None
+        try:
+            place = self.rows.take(load.blocks) if is_whole else None
+        finally:
+            if place is None and found.request != 0:
+                self.conn.release(found.request)
+        if place is None:
+            self.fail(load, "room" if is_whole else "stale")
+        else:
+            self.good.append((load, found.request, place))
 
     def fail(self, load, reason):
         self.failed.append(load)

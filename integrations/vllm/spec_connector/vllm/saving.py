@@ -1,7 +1,7 @@
 """Saves, in front of a step: what steps before have computed goes to the plugin.
 
 Holds: nothing that was computed on rows that never came is stored, nor rows from before a reset
-under what came after it.
+under what came after it; a reader of the store stores nothing.
 Threads: the engine's one.
 """
 import ctypes
@@ -11,6 +11,7 @@ from vllm.logger import init_logger
 
 from .. import abi
 from ..connector import Error
+from ..requests import InputError
 from .memories import records_of
 
 logger = init_logger("vllm.spec_connector")
@@ -28,13 +29,15 @@ class Stored:
     end: int = 0      # rows [0, end) are stored, or on their way
     tickets: list = dataclasses.field(default_factory=list)  # of stores that may be under way
     is_bad: bool = False  # it computed on rows that never came
+    is_refused: bool = False  # nothing of it is stored any more
     computed_on: int = abi.PROVENANCE_EXACT
     has_gap: bool = False  # rows that were not stored in time are lost
 
 
 class Saving:
-    def __init__(self, conn, rows, counts):
+    def __init__(self, conn, rows, counts, is_reader=False):
         self.conn, self.rows, self.counts = conn, rows, counts
+        self.is_reader = is_reader  # nothing can be stored
         self.stored, self.suspects = {}, []
         self.tickets = []  # of requests that have ended, to be asked for
 
@@ -43,11 +46,21 @@ class Saving:
         self.tickets = [t for t in self.tickets if self.conn.poll(t) == abi.PENDING]
         steps = []
         for save in metadata.saves:
+            if self.is_reader:
+                self.counts.add("dropped_saves", "reader")
+                continue
             try:
                 step = self.step_of(save, metadata.epoch)
-            except Error as error:  # the next save of this request begins anew
+            except Error as error:
+                if error.status == abi.E_INVALID:
+                    self.refuse(save.request_id, InputError("plugin", str(error)))
+                    continue
+                # the next save of this request begins anew
                 logger.warning("spec_connector: request %s: %s", save.request_id, error)
                 self.counts.add("dropped_saves", "error")
+                continue
+            except Exception as error:  # pylint: disable=broad-except
+                self.refuse(save.request_id, error)
                 continue
             if step is not None:
                 steps.append(step)
@@ -56,9 +69,20 @@ class Saving:
         for request_id in metadata.ended:
             self.forget(request_id)
 
+    def refuse(self, request_id, error):
+        """Nothing of this request is stored from now on."""
+        self.counts.refusals.add(request_id, "save", error)
+        self.counts.add("dropped_saves", "refused")
+        stored = self.stored.setdefault(request_id, Stored())
+        stored.is_refused = True
+        self.release(stored)
+
     def step_of(self, save, epoch):
         """(stored, first, end, place) of what is to be stored now; None: nothing."""
         stored = self.stored.setdefault(save.request_id, Stored())
+        if stored.is_refused:
+            self.counts.add("dropped_saves", "refused")
+            return None
         stored.tokens += save.tokens
         stored.blocks += save.blocks
         if any(not blocks.isdisjoint(stored.blocks) for _, blocks in self.suspects):
@@ -70,6 +94,8 @@ class Saving:
             self.release(stored)  # given up: where it is good to go on, a lookup says
         if stored.request == 0:
             known = len(stored.tokens) // 4
+            if save.identity.extra and save.identity.extra[-1][1] >= known:
+                return None  # a lookup takes keys that begin in its tokens: a later save has them
             found = self.conn.lookup(bytes(stored.tokens), exact=save.lossy is None,
                                      from_token=known, identity=save.identity)  # none is loaded
             stored.request, stored.known = found.request, known
@@ -129,6 +155,10 @@ class Saving:
             try:
                 tickets = self.conn.store(params, want_tickets=True)
             except Error as error:
+                if layer == 0 and len(steps) > 1:  # nothing was begun, perhaps for one of them
+                    for step in steps:
+                        self.store([step])
+                    return
                 logger.warning("spec_connector: %s", error)
                 self.counts.add("dropped_saves", "error", len(steps))
                 for stored, _, _, _ in steps:

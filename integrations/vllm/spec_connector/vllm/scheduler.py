@@ -1,6 +1,8 @@
 """The connector in the scheduler's process: it promises what a peek found, and says what is
 computed by now. A reader; it keeps no request of the plugin.
 
+Holds: what goes wrong with one request, in its inputs or in the handling of it, ends that
+request's use of the tier alone (refuse).
 Threads: the engine's one.
 """
 import array
@@ -8,8 +10,9 @@ import dataclasses
 
 from vllm.logger import init_logger
 
-from .. import abi, plugin
-from ..connector import Error, Identity
+from .. import abi, requests
+from ..connector import NO_IDENTITY, Error, Identity
+from ..requests import InputError
 from . import isolation
 from .messages import Load, Save, SpecMetadata
 from .served import (Adapters, Refused, asked, counts_media, identity_of, is_layered,
@@ -28,6 +31,7 @@ class Tracked:
     sent_blocks: int = 0
     is_old: bool = False  # it holds rows from before a reset
     is_counted: bool = False
+    is_refused: bool = False  # it is neither found nor kept any more
     lossy: tuple = None  # (first, end) of rows that came layered; those behind depend on them
     ids: array.array = dataclasses.field(default_factory=lambda: array.array("I"))
 
@@ -35,7 +39,7 @@ class Tracked:
         """Ids as uint32; those that are new since the last time are converted."""
         have = len(self.ids)
         if have < self.request.num_tokens:
-            self.ids.extend(self.request.all_token_ids[have:])
+            requests.add_tokens(self.ids, self.request.all_token_ids[have:])
         return self.ids
 
 
@@ -53,9 +57,10 @@ class Scheduler:
         """vLLM's cache manager, from which layered loads are kept apart."""
         if not self.wants_layered:
             return
-        if not plugin.is_registered():
-            raise Refused("layered: vLLM's CPU attention is not the connector's: its entry point "
-                          "was not run, or is for another version")
+        from . import backend
+        if not backend.is_known():
+            raise Refused("layered: the CPU attention cannot be extended: this vLLM has another "
+                          "version, or its CPU_ATTN was replaced")
         isolation.check(manager, self.kv_config)
         self.manager = manager
 
@@ -77,7 +82,27 @@ class Scheduler:
         except (OSError, ValueError):
             return False
 
+    def refuse(self, request, place, error):
+        """Nothing of this request is loaded or stored from now on. What it holds is still known, so
+        that a reset finds it."""
+        tracked = self.tracked.get(request.request_id)
+        if tracked is None:
+            tracked = self.tracked[request.request_id] = Tracked(request, NO_IDENTITY)
+        tracked.is_refused = True
+        self.found.pop(request.request_id, None)
+        self.counts.refusals.add(request.request_id, place, error)
+        if not tracked.is_counted:
+            self.counts.add("requests", "refused")
+        tracked.is_counted = True
+
     def match(self, request, computed):
+        try:
+            return self.look(request, computed)
+        except Exception as error:  # pylint: disable=broad-except
+            self.refuse(request, "match", error)
+            return 0
+
+    def look(self, request, computed):
         tracked = self.track(request)
         matched, outcome = self.ask(tracked, request, computed)
         if tracked is None or not tracked.is_counted:  # it may be asked again and again
@@ -89,9 +114,9 @@ class Scheduler:
 
     def ask(self, tracked, request, computed):
         """How many tokens from `computed` on the store has, and a word for the counters."""
-        if tracked is None or request.skip_reading_prefix_cache or not asked(request, "load"):
+        if tracked is None or tracked.is_refused or not asked(request, "load"):
             return 0, "disabled"
-        if not self.is_current(tracked):
+        if request.skip_reading_prefix_cache or not self.is_current(tracked):
             return 0, "disabled"
         if tracked.lossy is not None and computed <= tracked.lossy[0]:
             tracked.lossy = None  # it was preempted, and holds nothing of them any more
@@ -103,6 +128,8 @@ class Scheduler:
                                      from_token=computed, multiple_of=self.block,
                                      identity=tracked.identity)
         except Error as error:
+            if error.status == abi.E_INVALID:
+                raise InputError("plugin", str(error)) from error
             logger.warning("spec_connector: request %s: %s", request.request_id, error)
             return 0, "error"
         self.found[request.request_id] = (computed, found, layered)
@@ -110,7 +137,15 @@ class Scheduler:
         return matched, "hit" if matched else "absent"
 
     def load_of(self, request, held, count):
-        """`count` tokens of what the last match found come into blocks that the request holds."""
+        """`count` tokens of what the last match found come into blocks that the request holds.
+        None: they do not come, and are computed."""
+        try:
+            return self.describe_load(request, held, count)
+        except Exception as error:  # pylint: disable=broad-except
+            self.refuse(request, "load_of", error)
+            return None
+
+    def describe_load(self, request, held, count):
         first, found, layered = self.found[request.request_id]
         if first + count != found.matched_tokens:
             raise ValueError(f"{count} tokens from {first} on, but {found.matched_tokens} matched")
@@ -124,6 +159,8 @@ class Scheduler:
 
     def save(self, tracked, computed):
         """What is computed, known and was not sent yet, by whole blocks."""
+        if tracked.is_refused:
+            return
         end = min(computed, tracked.request.num_tokens) // self.block * self.block
         if end <= tracked.sent_tokens or tracked.is_old or not asked(tracked.request, "store"):
             return
@@ -135,6 +172,12 @@ class Scheduler:
                                tracked.blocks[tracked.sent_blocks:end // self.block],
                                tracked.identity, tracked.lossy))
         tracked.sent_tokens, tracked.sent_blocks = end, end // self.block
+
+    def try_save(self, tracked, computed):
+        try:
+            self.save(tracked, computed)
+        except Exception as error:  # pylint: disable=broad-except
+            self.refuse(tracked.request, "save", error)
 
     def restart(self, request_id):
         """Its blocks went to others: the worker forgets it."""
@@ -159,7 +202,7 @@ class Scheduler:
             if request_id in cached.resumed_req_ids:
                 tracked.blocks = list(blocks[0])
                 continue
-            self.save(tracked, cached.num_computed_tokens[i])
+            self.try_save(tracked, cached.num_computed_tokens[i])
             if blocks is not None:
                 tracked.blocks.extend(blocks[0])
         epoch = self.conn.epoch() if self.saves else 0
@@ -168,10 +211,11 @@ class Scheduler:
         return metadata
 
     def finished(self, request):
-        tracked = self.tracked.pop(request.request_id, None)
-        self.found.pop(request.request_id, None)
+        tracked = self.tracked.get(request.request_id)
         if tracked is not None and tracked.blocks:
-            self.save(tracked, request.num_computed_tokens)
+            self.try_save(tracked, request.num_computed_tokens)
+        self.tracked.pop(request.request_id, None)
+        self.found.pop(request.request_id, None)
         self.ended.append(request.request_id)
 
     def unsave(self):

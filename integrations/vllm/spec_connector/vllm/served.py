@@ -8,13 +8,13 @@ import os
 
 from vllm.logger import init_logger
 
-from .. import abi, identity, rope
+from .. import abi, identity, requests, rope
 from ..connector import Connector, Identity, Model
+from ..requests import InputError
 from .layout import DTYPES, row_dtype
 
 logger = init_logger("vllm.spec_connector")
 
-EXTRA_IMAGE = 1  # kinds of extra keys
 CACHE_DTYPES = ("auto", "float32", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")
 
 
@@ -37,6 +37,8 @@ def check(config, kv_config):
         raise Refused("encoder-decoder models")
     if config.model_config.use_mla:
         raise Refused("latent attention (MLA)")
+    if getattr(config.model_config, "enable_sleep_mode", False):  # caches are unmapped under us
+        raise Refused("sleep mode")
     if len(groups) != 1:
         raise Refused(f"{len(groups)} KV cache groups")
     if parallel.pipeline_parallel_size > 1:
@@ -147,7 +149,7 @@ def open_connector(config, kv_config, rank, role):
                                                       min(16 * rows, REFINE_BYTES_MAX))
     model = describe(config, kv_config, rank)
     said = rope.line(settings, model.rope)
-    if said and rank == 0 and role == abi.ROLE_WRITER:  # the scheduler has one of its own
+    if said and rank == 0 and role != abi.ROLE_READER:  # the scheduler has one of its own
         logger.warning("spec_connector: %s", said)
     return Connector(settings, model, role=role, rank=rank,
                      rank_count=config.parallel_config.tensor_parallel_size,
@@ -188,30 +190,32 @@ def files_of(folder):
                       for e in entries for s in [os.stat(e.path)])
 
 
+def adapter_of(lora, adapters):
+    if lora is None:
+        return b""
+    if not isinstance(lora.lora_path, str):
+        raise InputError("adapter", f"its adapter's path is {type(lora.lora_path).__name__}, not "
+                                    "text")
+    try:
+        return adapters.identity(lora)
+    except (OSError, ValueError) as error:
+        raise InputError("adapter", f"its adapter: {error}") from error
+
+
 def identity_of(request, adapters):
-    """None: this request's KV is of no prompt that token ids and keys could name: embeddings, an
-    adapter whose files are not here or have changed, a session whose tokens and images are still
-    replaced."""
+    """None: this request's KV is of no prompt that token ids and keys could name: embeddings, a
+    session whose tokens and images are still replaced. InputError: an input names nothing, say an
+    adapter whose files are not here or have changed."""
     if request.prompt_embeds is not None or request.resumable:
         return None
-    try:
-        lora = request.lora_request
-        adapter = adapters.identity(lora) if lora is not None else b""
-    except (OSError, ValueError) as error:
-        logger.warning("spec_connector: request %s: its adapter: %s", request.request_id, error)
-        return None
-    extra = tuple((EXTRA_IMAGE, f.mm_position.offset, f.mm_position.length, f.identifier.encode())
-                  for f in sorted(request.mm_features, key=lambda f: f.mm_position.offset))
-    # a salt may be any text of a client's, halves of surrogate pairs too
-    salt = (request.cache_salt or "").encode("utf-8", "surrogatepass")
-    return Identity(salt=salt, lora=adapter, extra=extra)
+    return Identity(salt=requests.salt_of(request.cache_salt),
+                    lora=adapter_of(request.lora_request, adapters),
+                    extra=requests.media_of(request.mm_features, request.num_tokens))
 
 
 def asked(request, name, default=True):
-    """A request's own word: kv_transfer_params {"spec": {"load": false, "store": false}}. What is
-    no mapping says nothing: it comes from a client."""
-    words = (request.kv_transfer_params or {}).get("spec")
-    return words.get(name, default) if isinstance(words, dict) else default
+    """A request's own word: kv_transfer_params {"spec": {"load": false, "store": false}}."""
+    return requests.words_of(request.kv_transfer_params).get(name, default)
 
 
 def may_be_lossy(request):

@@ -10,18 +10,27 @@ from collections import Counter
 import prometheus_client
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorPromMetrics, KVConnectorStats)
+from vllm.logger import init_logger
+
+from ..requests import Refusals
+
+logger = init_logger("vllm.spec_connector")
 
 SECOND_NS = 10**9
 PREFIX = "vllm:spec_connector_"
 FAMILIES = {
     "requests": ("outcome", "Requests by what the store had: hit, absent, short (no whole block to "
-                            "ask for), disabled (by themselves), error"),
+                            "ask for), disabled (by themselves), refused, error"),
+    "refused_requests": ("kind", "Requests that use the tier no more, by the reason: salt, media, "
+                                 "adapter, tokens, params (kv_transfer_params), plugin (it found "
+                                 "their inputs invalid), failure (of the connector's own)"),
     "tokens": ("kind", "Tokens: matched (promised), loaded, stored, gap (lost to the ring of the "
                        "writer's way)"),
     "failed_loads": ("reason", "Promised loads that were computed: stale, corrupt, late, room (no "
                                "staging), other"),
     "dropped_saves": ("reason", "Saves that were not stored: reset, error, distrust (computed on "
-                                "rows that never came)"),
+                                "rows that never came), refused (a refused request's), reader "
+                                "(another engine stores)"),
     "plugin": ("counter", "The plugin's own: read_bytes, write_bytes, dropped_chunks, io_errors, "
                           "corrupt_ranges, no_space, collisions, evicted_chunks, "
                           "bypassed_lookups, bypassed_chunks"),
@@ -68,6 +77,7 @@ class Counts:
     def __init__(self):
         self.counts, self.levels = Counter(), {}
         self.before, self.asked_ns = Counter(), 0
+        self.refusals = Refusals(lambda kind: self.add("refused_requests", kind), logger)
 
     def add(self, family, label, number=1):
         self.counts[f"{family}/{label}"] += number

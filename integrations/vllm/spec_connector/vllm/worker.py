@@ -1,6 +1,7 @@
 """The connector in a worker's process: rows between the paged cache and the plugin, whose writer it
-is. Loads go ahead of the layers that use them (loading.py; by the engine's queries layered.py);
-saves go in front of the next step, from the cache (saving.py).
+is; where another engine's worker is the writer, it is a reader, and stores nothing. Loads go ahead
+of the layers that use them (loading.py; by the engine's queries layered.py); saves go in front of
+the next step, from the cache (saving.py).
 
 Threads: the engine's one.
 """
@@ -16,18 +17,18 @@ from .served import check, is_layered, open_connector
 logger = init_logger("vllm.spec_connector")
 
 
-def layered_of(config, conn, rows):
+def layered_of(config, conn, rows, refusals):
     """None: this engine's attention does not tell its queries, and all loads are lossless."""
-    from .backend import Impl
+    from . import backend
     from .layered import QUERY_ROWS, Layered
-    others = [name for name, module in zip(rows.caches.names, rows.caches.modules)
-              if not isinstance(module.impl, Impl)]
-    if others:
-        logger.warning("spec_connector: layered: the attention of %s is not the connector's: its "
-                       "loads are lossless", others[0])
+    other = backend.extend(dict(zip(rows.caches.names, rows.caches.modules)))
+    if other is not None:
+        logger.warning("spec_connector: layered: the attention of %s cannot be extended: its loads "
+                       "are lossless", other)
         return None
     extra = config.kv_transfer_config.kv_connector_extra_config
-    return Layered(conn, rows, extra.get("query_rows", QUERY_ROWS), extra.get("sharpen_tokens", 0))
+    return Layered(conn, rows, extra.get("query_rows", QUERY_ROWS), extra.get("sharpen_tokens", 0),
+                   refusals)
 
 
 class Worker:
@@ -43,14 +44,18 @@ class Worker:
         caches = Caches(self.config, self.kv_config.kv_cache_groups[0], caches)
         rows = open_rows(caches, self.config.kv_transfer_config.kv_connector_extra_config)
         try:
-            self.conn = open_connector(self.config, self.kv_config, rank, abi.ROLE_WRITER)
+            self.conn = open_connector(self.config, self.kv_config, rank, abi.ROLE_AUTO)
+            is_reader = self.conn.stats()["role"] == abi.ROLE_READER
         except Exception:
             rows.end()  # what the engine computes is kept for nobody
             raise
         self.rows, self.caches = rows, caches
-        self.saving = Saving(self.conn, rows, self.counts)
+        if is_reader:
+            logger.warning("spec_connector: another process stores into this store: this engine "
+                           "loads from it, and stores nothing until it is started again")
+        self.saving = Saving(self.conn, rows, self.counts, is_reader)
         if is_layered(self.config):
-            self.layered = layered_of(self.config, self.conn, rows)
+            self.layered = layered_of(self.config, self.conn, rows, self.counts.refusals)
 
     def save(self, metadata):
         """The first of a step."""
