@@ -629,6 +629,51 @@ static void unknown_keys_are_refused_wherever_they_stand(void **state)
         assert_refused(fx, cases[i][0], SPEC_E_CONFIG, cases[i][1]);
 }
 
+static void an_unknown_key_is_told_the_nearest_one_that_exists(void **state)
+{
+    struct fixture *fx = *state;
+    static const char *const cases[][2] = {
+        {"{\"path\":\"d\",\"io\":{\"thread\":1}}",
+         "config: io.thread: unknown key; did you mean io.threads?"},
+        {"{\"pth\":\"d\"}", "config: pth: unknown key; did you mean path?"},
+        {"{\"path\":\"d\",\"Preset\":1}", "config: Preset: unknown key; did you mean preset?"},
+        {"{\"path\":\"d\",\"disk_byte\":1}",
+         "config: disk_byte: unknown key; did you mean disk_bytes?"},
+        {"{\"path\":\"d\",\"dsik_bytes\":1}",
+         "config: dsik_bytes: unknown key; did you mean disk_bytes?"},
+        {"{\"path\":\"d\",\"slect\":{}}", "config: slect: unknown key; did you mean select?"},
+        /* The right name in the wrong object. */
+        {"{\"path\":\"d\",\"retain_ppm\":1}",
+         "config: retain_ppm: unknown key; did you mean select.retain_ppm?"},
+        {"{\"path\":\"d\",\"layered\":{\"retain_pm\":1}}",
+         "config: layered.retain_pm: unknown key; did you mean select.retain_ppm?"},
+        {"{\"path\":\"d\",\"select\":{\"host_bytes\":1}}",
+         "config: select.host_bytes: unknown key; did you mean host_bytes?"},
+        /* Nothing is near. */
+        {"{\"path\":\"d\",\"colour\":1}", "config: colour: unknown key"},
+        {"{\"path\":\"d\",\"x\":1}", "config: x: unknown key"},
+        {"{\"path\":\"d\",\"\":1}", "config: : unknown key"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_refused(fx, cases[i][0], SPEC_E_CONFIG, "unknown key");
+        assert_string_equal(fx->error.text, cases[i][1]);
+    }
+}
+
+/* Every key that ends with a letter too much is told the key without it. */
+static void every_key_is_the_nearest_of_a_slip_in_it(void **state)
+{
+    struct fixture *fx = *state;
+    char path[64], wanted[160];
+    for (size_t i = 0; i < EXPECTED_COUNT; i++) {
+        snprintf(path, sizeof(path), "%sz", expected[i].path);
+        snprintf(wanted, sizeof(wanted), "config: %s: unknown key; did you mean %s?", path,
+                 expected[i].path);
+        assert_refused(fx, with(fx, path, "1"), SPEC_E_CONFIG, "unknown key");
+        assert_string_equal(fx->error.text, wanted);
+    }
+}
+
 static void a_long_unknown_key_is_cut_in_the_error(void **state)
 {
     struct fixture *fx = *state;
@@ -937,6 +982,8 @@ int main(void)
         CONFIG_TEST(bad_values_are_refused_with_the_keys_path),
         CONFIG_TEST(an_error_says_what_was_found_and_what_is_allowed),
         CONFIG_TEST(unknown_keys_are_refused_wherever_they_stand),
+        CONFIG_TEST(an_unknown_key_is_told_the_nearest_one_that_exists),
+        CONFIG_TEST(every_key_is_the_nearest_of_a_slip_in_it),
         CONFIG_TEST(a_long_unknown_key_is_cut_in_the_error),
         CONFIG_TEST(a_key_given_twice_is_refused_also_with_the_same_value),
         CONFIG_TEST(all_keys_may_be_given_at_once),
