@@ -972,6 +972,46 @@ static void the_documentation_lists_the_same_keys(void **state)
         fail_msg("docs/config.md lacks %s", sc_config_row_at(i)->shown.path);
 }
 
+/* Whether `name` is one of the names in the first cell of a table's line: "| a, b | ... |". */
+static bool is_row_of(const char *line, const char *name)
+{
+    size_t bytes = strlen(name);
+    for (const char *at = line; at[0] != '\0' && (at == line || at[0] != '|'); at++)
+        if (strncmp(at, name, bytes) == 0 && at != line && at[-1] == ' ' &&
+            (at[bytes] == ',' || at[bytes] == ' '))
+            return true;
+    return false;
+}
+
+/* A row that says "the whole prefix", or names a value of fill, is held to it. */
+static void the_documentation_says_what_of_a_match_a_preset_reuses(void **state)
+{
+    struct fixture *fx = *state;
+    for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
+        FILE *file = fopen(SC_SOURCE_DIR "/docs/config.md", "r");
+        char line[1024], setting[64];
+        uint32_t rows = 0;
+        assert_non_null(file);
+        snprintf(setting, sizeof(setting), "\"%s\"", presets[i].name);
+        assert_int_equal(parse(fx, with(fx, "preset", setting)), SPEC_OK);
+        const uint32_t fill = fx->config.fill;
+        while (fgets(line, sizeof(line), file) != NULL) {
+            if (strncmp(line, "| ", 2) != 0 || !is_row_of(line, presets[i].name))
+                continue;
+            rows++;
+            if (strstr(line, "the whole prefix") != NULL && fill == SC_FILL_CUT)
+                fail_msg("%s promises as much as is worth loading: %s", presets[i].name, line);
+            assert_int_equal(strstr(line, "`fill` ends") != NULL, fill == SC_FILL_ENDS);
+            if (strstr(line, "`fill` load") != NULL)
+                assert_int_equal(fill, SC_FILL_LOAD);
+            if (strstr(line, "`fill` cut") != NULL)
+                assert_int_equal(fill, SC_FILL_CUT);
+        }
+        fclose(file);
+        assert_int_equal(rows, 1);
+    }
+}
+
 int main(void)
 {
 #define CONFIG_TEST(test) cmocka_unit_test_setup_teardown(test, make, done)
@@ -995,6 +1035,7 @@ int main(void)
         CONFIG_TEST(a_text_or_file_above_the_limit_is_refused_and_one_at_it_is_read),
         CONFIG_TEST(no_memory_for_the_file_is_told),
         CONFIG_TEST(the_documentation_lists_the_same_keys),
+        CONFIG_TEST(the_documentation_says_what_of_a_match_a_preset_reuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
