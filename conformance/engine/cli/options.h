@@ -18,10 +18,13 @@
 
 enum eng_bos { ENG_BOS_AUTO, ENG_BOS_ON, ENG_BOS_OFF };
 
-/* A prompt's part as it was given: text (or a file that holds it), or ids. */
+enum eng_form { ENG_FORM_EITHER, ENG_FORM_FILE, ENG_FORM_TEXT };
+
+/* A prompt's part as it was given: text or ids, themselves or in a file. */
 struct eng_source_text {
     const char *argument; /* borrowed from argv */
     bool ids;
+    enum eng_form form; /* whether the argument is the file's name */
 };
 
 struct eng_options {
