@@ -48,7 +48,8 @@ enum option_id {
     OPT_JSON,
     OPT_LOGITS,
     OPT_TRACE,
-    OPT_HELP
+    OPT_HELP,
+    OPT_VERSION
 };
 
 static const struct option long_options[] = {
@@ -86,6 +87,7 @@ static const struct option long_options[] = {
     {"logits", required_argument, NULL, OPT_LOGITS},
     {"trace", required_argument, NULL, OPT_TRACE},
     {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
 };
 
@@ -136,7 +138,8 @@ static const char usage[] =
     "  --json FILE          results: {\"connector\", \"requests\": [...]}\n"
     "  --logits FILE        float32 [queries, vocab]: those that give the first new token\n"
     "  --all                --logits [queries, prefix + query, vocab]: every position\n"
-    "  --trace FILE         a JSON line per request, pass and layer (with --connector)\n";
+    "  --trace FILE         a JSON line per request, pass and layer (with --connector)\n"
+    "  --version            which version this is, of which ABI\n";
 
 const char *eng_options_usage(void)
 {
@@ -318,6 +321,9 @@ static eng_status parse_one(struct eng_options *options, int id, const char *val
     case OPT_HELP:
         options->help = true;
         break;
+    case OPT_VERSION:
+        options->version = true;
+        break;
     default:
         return parse_value(options, id, value, reterr);
     }
@@ -415,7 +421,7 @@ eng_status eng_options_parse(int argc, char **argv, struct eng_options *ret_opti
     if (optind < argc)
         return eng_fail(reterr, ENG_E_INVALID, "%.80s: expected an option in front of it",
                         argv[optind]);
-    return options->help ? ENG_OK : options_check(options, reterr);
+    return options->help || options->version ? ENG_OK : options_check(options, reterr);
 }
 
 void eng_options_done(struct eng_options *options)

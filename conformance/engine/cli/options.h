@@ -52,7 +52,7 @@ struct eng_options {
     enum eng_bos bos;
     bool settle;                /* wait for the connector before the end */
     bool no_store, store_query; /* what the connector keeps; default: the prefix */
-    bool all, resident, tokenize, help;
+    bool all, resident, tokenize, help, version;
     const char *json, *logits, *trace;
 };
 

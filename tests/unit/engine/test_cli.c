@@ -661,6 +661,24 @@ static void the_program_drives_both_ends(void **state)
     assert_int_equal(system(line), 0);
 }
 
+static void the_program_says_its_version(void **state)
+{
+    char message[256], product[32];
+    uint8_t out[256] = {0};
+    unsigned major, minor, format;
+    int end = 0;
+    (void)state;
+    assert_int_equal(program("--version", message, sizeof(message)), 0);
+    assert_string_equal(message, "");
+    assert_true(file_read("out", out, sizeof(out) - 1) > 0);
+    assert_int_equal(sscanf((char *)out, "spec-engine %31[0-9.], ABI %u.%u, store format %u%n",
+                            product, &major, &minor, &format, &end),
+                     4);
+    assert_string_equal((char *)out + end, "\n");
+    assert_int_equal(major, SPEC_ABI_MAJOR);
+    assert_int_equal(minor, SPEC_ABI_MINOR);
+}
+
 static void the_program_answers_bad_input_with_one_line(void **state)
 {
     static const struct {
@@ -725,6 +743,7 @@ int main(void)
         cmocka_unit_test(the_program_tokenizes_json_lines),
         cmocka_unit_test(the_program_traces_layers_of_a_hit),
         cmocka_unit_test(the_program_drives_both_ends),
+        cmocka_unit_test(the_program_says_its_version),
         cmocka_unit_test(the_program_answers_bad_input_with_one_line),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
