@@ -110,7 +110,8 @@ class Ctl(unittest.TestCase):
     def test_stat_says_what_was_written(self):
         rank = self.json("stat")["ranks"][0]
         written = rank["written"]
-        kinds = [written[k] for k in ("rows", "codes", "merges", "log", "checkpoints")]
+        kinds = [written[k] for k in ("rows", "codes", "merges", "log", "checkpoints",
+                                        "reordered")]
         self.assertEqual(sum(kinds), written["bytes"])
         self.assertEqual(written["stored_row_bytes"], 150 * 2 * ROW_BYTES)
         self.assertGreater(written["rows"], 150 * 2 * ROW_BYTES)
