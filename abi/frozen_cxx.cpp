@@ -11,5 +11,5 @@ spec_status sc_abi_cxx_load(const char *path, spec_plugin *ret_plugin, spec_erro
     spec_status status = spec_load(path, ret_plugin, reterr);
     if (status == SPEC_OK)
         spec_unload(ret_plugin);
-    return status;
+    return spec_status_name(status) != nullptr ? status : SPEC_E_INVALID;
 }

@@ -1,8 +1,9 @@
-/* Loading a plugin: dlopen, the one symbol, the version check. Header only; link with -ldl where
- * the C library needs it. Not part of the contract: a host may do these three calls itself.
+/* Loading a plugin: dlopen, the one symbol, the version check; the names of statuses. Header only;
+ * link with -ldl where the C library needs it. Not part of the contract: a host may do these three
+ * calls itself.
  *
  * Holds: on an error nothing stays loaded and the text says what, where, and what was expected.
- * Threads: as dlopen's. */
+ * Threads: as dlopen's; spec_status_name: any. Tests: tests/unit/abi/test_load_helper.c */
 #ifndef SPEC_LOAD_H
 #define SPEC_LOAD_H
 
@@ -57,6 +58,36 @@ static inline spec_status spec_load(const char *path, struct spec_plugin *ret_pl
     ret_plugin->library = library;
     ret_plugin->api = api;
     return SPEC_OK;
+}
+
+/* The status's name in spec_connector.h, "SPEC_E_BUSY", for logs and messages; "SPEC_?" for a
+ * number that this version does not know. Never NULL; static memory. */
+static inline const char *spec_status_name(spec_status status)
+{
+    static const struct {
+        spec_status status;
+        const char *name;
+    } names[] = {{SPEC_OK, "SPEC_OK"},
+                 {SPEC_PENDING, "SPEC_PENDING"},
+                 {SPEC_E_INVALID, "SPEC_E_INVALID"},
+                 {SPEC_E_UNSUPPORTED, "SPEC_E_UNSUPPORTED"},
+                 {SPEC_E_NO_MEMORY, "SPEC_E_NO_MEMORY"},
+                 {SPEC_E_NO_SPACE, "SPEC_E_NO_SPACE"},
+                 {SPEC_E_IO, "SPEC_E_IO"},
+                 {SPEC_E_CORRUPT, "SPEC_E_CORRUPT"},
+                 {SPEC_E_BUSY, "SPEC_E_BUSY"},
+                 {SPEC_E_TIMEOUT, "SPEC_E_TIMEOUT"},
+                 {SPEC_E_DROPPED, "SPEC_E_DROPPED"},
+                 {SPEC_E_FORKED, "SPEC_E_FORKED"},
+                 {SPEC_E_LOCKED, "SPEC_E_LOCKED"},
+                 {SPEC_E_VERSION, "SPEC_E_VERSION"},
+                 {SPEC_E_STALE, "SPEC_E_STALE"},
+                 {SPEC_E_POISONED, "SPEC_E_POISONED"},
+                 {SPEC_E_CONFIG, "SPEC_E_CONFIG"}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (names[i].status == status)
+            return names[i].name;
+    return "SPEC_?";
 }
 
 /* Unloads; every connector was closed before. */

@@ -331,6 +331,15 @@ static uint32_t key_find(const char *path, bool *ret_is_group)
     return KEY_COUNT;
 }
 
+static spec_status fail_unknown(const struct parse *parse, const char *path)
+{
+    char near[SC_CONFIG_NEAR_BYTES];
+    if (sc_config_near(path, near))
+        return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: unknown key; did you mean %s?",
+                       path, near);
+    return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: unknown key", path);
+}
+
 /* Reads `"key" :` inside a group ("": the outermost object) and marks it as seen. */
 static spec_status scan_key(struct parse *parse, const char *group,
                             const struct sc_config_row **ret_key, bool *ret_is_group)
@@ -348,7 +357,7 @@ static spec_status scan_key(struct parse *parse, const char *group,
                        "config: %s: unknown key; a dot stands for an object in an object", path);
     uint32_t i = key_find(path, ret_is_group);
     if (i == KEY_COUNT)
-        return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: unknown key", path);
+        return fail_unknown(parse, path);
     uint64_t *seen = &(*ret_is_group ? parse->groups_seen : parse->seen)[i / 64];
     if ((*seen >> i % 64 & 1u) != 0)
         return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: given twice", path);

@@ -1,4 +1,5 @@
-/* The configuration's table: one row a key, and what a preset changes of the defaults.
+/* The configuration's table: one row a key, and what a preset changes of the defaults;
+ * the key that is nearest to an unknown one.
  *
  * Holds: a row's default is an allowed value of it; choices stand in the order of their numbers.
  * Does not: parse (config.c).
@@ -50,5 +51,10 @@ struct sc_config_preset_default {
     const char *path, *value;
 };
 const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i);
+
+/* Writes the known key, or the known object of keys, that is nearest to a path that is unknown.
+ * False: none is near, and nothing that is written means anything. */
+#define SC_CONFIG_NEAR_BYTES 48u
+bool sc_config_near(const char *path, char near[SC_CONFIG_NEAR_BYTES]);
 
 #endif

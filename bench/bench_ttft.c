@@ -91,10 +91,10 @@ static void open_state(struct state *state, int argc, char **argv)
     const char *prefix = bench_option(argc, argv, "--prefix", NULL);
     const char *query = bench_option(argc, argv, "--query", NULL);
     if (prefix == NULL || query == NULL)
-        bench_die("--prefix FILE|TEXT and --query FILE|TEXT are needed");
+        bench_die("--prefix FILE and --query FILE|TEXT are needed");
     must(eng_model_open(dir, threads, &state->model, &error), &error);
     must(eng_tokenizer_open(dir, &state->tokenizer, &error), &error);
-    struct eng_source_text prefix_text = {.argument = prefix};
+    struct eng_source_text prefix_text = {.argument = prefix, .form = ENG_FORM_FILE};
     struct eng_source_text query_text = {.argument = query};
     must(eng_ids_read(&prefix_text, state->tokenizer, &state->prefix, &error), &error);
     must(eng_ids_read(&query_text, state->tokenizer, &state->query, &error), &error);

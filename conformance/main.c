@@ -1,17 +1,16 @@
 /* spec-conformance: judges a shared object through the ABI, from outside.
  *
- *   spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]
- *                       [--require-hits] [--one-set] [--patience SECONDS]
- *                       [--limit SECONDS] [--part K/N] [--list]
+ *   spec-conformance SO [OPTIONS]          --help lists them
  *
+ *   at first:        fork -> dlopen, open with --config, close: an error of these ends the program
  *   for every test:  fork -> dlopen, open, test, close -> exit status
  *   at the end:      a line a clause (holds, fails, skipped), then N passed, N failed, N skipped
  *
- * Holds: exits with 0 when no test failed; a crash or a hang of the judged object fails the test it
- * happened in and no other.
+ * Holds: exits with 0 when no test failed, 1 when one did, 2 when none could be run, which one line
+ * on standard error explains; a crash or a hang of the judged object fails the test it happened in
+ * and no other.
  * Does not: time anything; know a store's format.
- * Threads: one. Tests: conformance/broken/test_broken.py */
-#include <dirent.h>
+ * Threads: one. Tests: conformance/test_program.py, conformance/broken/test_broken.py */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -23,9 +22,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "conformance/suite.h"
+#include "conformance/results.h"
 
-#define CLAUSES 1000u
+#define SECONDS_MAX      86400ul
+#define CONFIG_BYTES_MAX 4000u
 #define EXTRA_DEFAULT                                                                              \
     "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", \"stage_bytes\": \"32MiB\", "        \
     "\"max_requests\": 16, \"max_request_tokens\": 8192"
@@ -39,34 +39,38 @@ static const struct conf_test *const GROUPS[] = {
     CONF_COLUMNS, CONF_RESCORE, CONF_STAGE,  CONF_WEAR,          CONF_CUT,        CONF_DEVICE,
     CONF_BYPASS,  CONF_GROUPS,  CONF_STATES};
 
-struct tally {
-    unsigned passed, failed, skipped;
-};
-
 struct run {
-    struct tally total, clauses[CLAUSES];
-    const char *only;
+    struct conf_results results;
+    const char *only, *junit_path;
     unsigned limit_s;     /* of a test: then it hangs */
     unsigned part, parts; /* every parts-th test, from the part-th on; 1 of 1: all */
-    bool list;
+    unsigned count, at;   /* of the tests that are wanted: how many, how many have begun */
+    bool list, json, help, version;
+    FILE *text, *junit; /* text: standard error where standard output has the JSON */
 };
 
-static int usage(void)
+static const char USAGE[] =
+    "usage: spec-conformance SO [OPTIONS]\n"
+    "       spec-conformance --list [--only CLAUSE] [--part K/N] | --help | --version\n"
+    "  --config JSON       members beside \"path\", e.g. '{\"disk_bytes\": \"1GiB\"}'\n"
+    "  --dir DIR           stores are made below it; it exists (default: $TMPDIR or /tmp)\n"
+    "  --model DIR         a model's directory for the engine-driven tests\n"
+    "  --only CLAUSE       a clause (51, 051, ABI-051) or a test's name; several: 51,52\n"
+    "  --require-hits      a miss on what was stored fails\n"
+    "  --one-set           but sets of single heads may come whole, as on a device\n"
+    "  --patience SECONDS  how long what other processes do is awaited (default: 10)\n"
+    "  --limit SECONDS     a test that takes longer hangs, and fails (default: 240)\n"
+    "  --part K/N          the K-th, the (K+N)-th, ... of the tests: N runs have them all\n"
+    "  --json              one JSON object on standard output, the text on standard error\n"
+    "  --junit FILE        the results as JUnit XML, too\n"
+    "exit code: 0 no test failed; 1 one did; 2 none could be run\n";
+
+/* One line on standard error. Returns false. */
+static bool wrong(const char *option, const char *found, const char *expected)
 {
-    fprintf(stderr,
-            "usage: spec-conformance SO [--config JSON] [--dir DIR] [--model DIR] [--only CLAUSE]\n"
-            "                        [--require-hits] [--one-set] [--patience SECONDS]\n"
-            "                        [--limit SECONDS] [--part K/N] [--list]\n"
-            "  --config        members beside \"path\", e.g. '{\"disk_bytes\": \"1GiB\"}'\n"
-            "  --dir           stores are made below it (default: $TMPDIR or /tmp)\n"
-            "  --model         a model's directory for the engine-driven tests\n"
-            "  --only          a clause (51, 051, ABI-051) or a test's name; several: 51,52\n"
-            "  --require-hits  a miss on what was stored fails\n"
-            "  --one-set       but sets of single heads may come whole, as on a device\n"
-            "  --patience      how long what other processes do is awaited (default: 10)\n"
-            "  --limit         a test that takes longer hangs, and fails (default: 240)\n"
-            "  --part          the K-th, the (K+N)-th, ... of the tests: N runs have them all\n");
-    return 2;
+    fprintf(stderr, "spec-conformance: %s%s%s, expected %s\n", option,
+            option[0] != '\0' ? ": " : "", found, expected);
+    return false;
 }
 
 /* ---- One test ---- */
@@ -95,58 +99,82 @@ static void run_child(const struct run *run, const struct conf_test *test, FILE 
     exit(failed == 0 ? 0 : 1);
 }
 
-/* What the test said, without cmocka's frame around it. */
-static void print_output(FILE *output)
+/* What the test said, without cmocka's frame around it; how it ended, if by a signal. */
+static void read_output(FILE *output, int status, char *text, size_t text_bytes)
 {
     static const char *const FRAME[] = {"[=====", "[ RUN ", "[  FAILED  ]", "[  PASSED  ]"};
     char line[1024];
+    size_t used = 0;
+    text[0] = '\0';
+    if (WIFSIGNALED(status))
+        used = (size_t)snprintf(text, text_bytes, "ended by signal %d (%s)%s\n", WTERMSIG(status),
+                                strsignal(WTERMSIG(status)),
+                                WTERMSIG(status) == SIGALRM ? ": it hangs" : "");
     rewind(output);
     while (fgets(line, sizeof(line), output) != NULL) {
         bool is_frame = line[0] == '\n' || strstr(line, "FAILED TEST(S)") != NULL;
         for (size_t i = 0; i < sizeof(FRAME) / sizeof(FRAME[0]); i++)
             is_frame |= strncmp(line, FRAME[i], strlen(FRAME[i])) == 0;
-        if (!is_frame)
-            printf("    %s", line);
+        if (!is_frame && used + strlen(line) < text_bytes)
+            used += (size_t)snprintf(text + used, text_bytes - used, "%s", line);
     }
 }
 
-static void print_report(const struct conf_test *test, int status, FILE *output)
+static void print_indented(FILE *out, const char *text)
 {
-    if (WIFSIGNALED(status))
-        printf("    ended by signal %d (%s)%s\n", WTERMSIG(status), strsignal(WTERMSIG(status)),
-               WTERMSIG(status) == SIGALRM ? ": it hangs" : "");
-    print_output(output);
-    printf("[  FAILED  ] %s\n", test->name);
+    while (*text != '\0') {
+        size_t bytes = strcspn(text, "\n");
+        fprintf(out, "    %.*s\n", (int)bytes, text);
+        text += bytes + (text[bytes] == '\n');
+    }
+}
+
+/* How the child ended becomes a result, and a line. */
+static void keep_result(struct run *run, const struct conf_test *test, int status, FILE *output)
+{
+    static char text[1 << 16];
+    const struct conf_shared *shared = conf_options.shared;
+    enum conf_outcome outcome = status != 0       ? CONF_FAILED
+                                : shared->skipped ? CONF_SKIPPED
+                                                  : CONF_PASSED;
+    text[0] = '\0';
+    if (outcome == CONF_FAILED)
+        read_output(output, status, text, sizeof(text));
+    else if (outcome == CONF_SKIPPED)
+        (void)snprintf(text, sizeof(text), "%s", shared->reason);
+    if (outcome == CONF_FAILED) {
+        print_indented(run->text, text);
+        fprintf(run->text, "[  FAILED  ] %s\n", test->name);
+    } else if (outcome == CONF_SKIPPED) {
+        fprintf(run->text, "skipped: %s\n[  SKIPPED ] %s\n", text, test->name);
+    } else {
+        fprintf(run->text, "[       OK ] %s\n", test->name);
+    }
+    if (!conf_results_add(&run->results, test, outcome, text)) {
+        fprintf(stderr, "spec-conformance: no memory for results\n");
+        exit(2);
+    }
 }
 
 static void judge_test(struct run *run, const struct conf_test *test)
 {
-    struct conf_shared *shared = conf_options.shared;
-    struct tally *clause = &run->clauses[strtoul(test->name + 4, NULL, 10) % CLAUSES];
     FILE *output = tmpfile();
     if (output == NULL) {
         fprintf(stderr, "spec-conformance: no temporary file: %s\n", strerror(errno));
         exit(2);
     }
-    printf("[ RUN      ] %s\n", test->name);
+    uint32_t clause = conf_clause_of(test->name);
+    fprintf(run->text, "[ %u of %u ] ABI-%03" PRIu32 ": %s\n[ RUN      ] %s\n", run->at, run->count,
+            clause, conf_clause_title(clause), test->name);
     fflush(NULL);
-    shared->skipped = 0;
+    conf_options.shared->skipped = 0;
     pid_t pid = fork();
     if (pid == 0)
         run_child(run, test, output);
     int status = -1;
     if (pid < 0 || waitpid(pid, &status, 0) != pid)
         status = -1;
-    if (status != 0) {
-        print_report(test, status, output);
-        run->total.failed++, clause->failed++;
-    } else if (shared->skipped) {
-        printf("skipped: %s\n[  SKIPPED ] %s\n", shared->reason, test->name);
-        run->total.skipped++, clause->skipped++;
-    } else {
-        printf("[       OK ] %s\n", test->name);
-        run->total.passed++, clause->passed++;
-    }
+    keep_result(run, test, status, output);
     fclose(output);
     char mine[4096];
     (void)snprintf(mine, sizeof(mine), "%s/%ld-0", conf_options.dir, (long)pid);
@@ -179,40 +207,51 @@ static bool is_wanted(const struct run *run, const char *name)
     }
 }
 
-static unsigned run_all(struct run *run)
+static void list_test(struct run *run, const struct conf_test *test)
 {
-    unsigned count = 0, at = 0;
-    for (size_t group = 0; group < sizeof(GROUPS) / sizeof(GROUPS[0]); group++)
-        for (const struct conf_test *test = GROUPS[group]; test->name != NULL; test++) {
-            if (!is_wanted(run, test->name) || at++ % run->parts != run->part - 1)
-                continue;
-            count++;
-            if (run->list)
-                printf("%s\n", test->name);
-            else
-                judge_test(run, test);
-        }
-    return count;
+    static uint32_t last = UINT32_MAX;
+    uint32_t clause = conf_clause_of(test->name);
+    if (clause != last)
+        fprintf(run->text, "ABI-%03" PRIu32 "  %s\n", clause, conf_clause_title(clause));
+    last = clause;
+    fprintf(run->text, "  %s\n", test->name);
 }
 
-static void report(const struct run *run)
+static void count_test(struct run *run, const struct conf_test *test)
 {
-    printf("\nclause   outcome  tests\n");
-    for (unsigned i = 0; i < CLAUSES; i++) {
-        const struct tally *clause = &run->clauses[i];
-        unsigned tests = clause->passed + clause->failed + clause->skipped;
-        if (tests > 0)
-            printf("ABI-%03u  %-7s  %u\n", i,
-                   clause->failed > 0   ? "fails"
-                   : clause->passed > 0 ? "holds"
-                                        : "skipped",
-                   tests);
-    }
-    printf("hits seen: %" PRIu64 ", misses: %" PRIu64 "\n", conf_options.shared->hits,
-           conf_options.shared->misses);
-    printf("%u passed, %u failed, %u skipped\n", run->total.passed, run->total.failed,
-           run->total.skipped);
+    (void)test;
+    run->count = run->at;
 }
+
+static void each_test(struct run *run, void (*act)(struct run *run, const struct conf_test *test))
+{
+    unsigned wanted = 0;
+    run->at = 0;
+    for (size_t group = 0; group < sizeof(GROUPS) / sizeof(GROUPS[0]); group++)
+        for (const struct conf_test *test = GROUPS[group]; test->name != NULL; test++) {
+            if (!is_wanted(run, test->name) || wanted++ % run->parts != run->part - 1)
+                continue;
+            run->at++;
+            act(run, test);
+        }
+}
+
+/* Every word of --only names a test. */
+static bool check_only(const struct run *run)
+{
+    for (const char *word = run->only; word != NULL; word = strchr(word, ',')) {
+        word += word != run->only;
+        bool found = false;
+        for (size_t group = 0; group < sizeof(GROUPS) / sizeof(GROUPS[0]); group++)
+            for (const struct conf_test *test = GROUPS[group]; test->name != NULL; test++)
+                found |= is_named(word, test->name);
+        if (!found)
+            return wrong("--only", word, "clauses and tests that --list has");
+    }
+    return true;
+}
+
+/* ---- The command line ---- */
 
 /* The members of a JSON object's text, without its braces; NULL: not an object. */
 static const char *members_of(const char *config)
@@ -230,80 +269,227 @@ static const char *members_of(const char *config)
 
 static bool read_part(const char *text, struct run *run)
 {
-    return sscanf(text, "%u/%u", &run->part, &run->parts) == 2 && run->part >= 1 &&
-           run->part <= run->parts;
+    int end = 0;
+    return text[0] >= '0' && text[0] <= '9' &&
+           sscanf(text, "%u/%u%n", &run->part, &run->parts, &end) == 2 && text[end] == '\0' &&
+           run->part >= 1 && run->part <= run->parts;
+}
+
+static bool read_seconds(const char *option, const char *text, unsigned *ret_seconds)
+{
+    char *end;
+    errno = 0;
+    unsigned long seconds = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || seconds < 1 ||
+        seconds > SECONDS_MAX)
+        return wrong(option, text, "a whole number of seconds from 1 to 86400");
+    *ret_seconds = (unsigned)seconds;
+    return true;
+}
+
+static bool read_config(const char *text)
+{
+    if (strlen(text) > CONFIG_BYTES_MAX)
+        return wrong("--config", "a longer text", "at most 4000 bytes");
+    conf_options.extra = members_of(text);
+    if (conf_options.extra == NULL)
+        return wrong("--config", text, "a JSON object, of members beside \"path\"");
+    return true;
+}
+
+/* One that has a value. */
+static bool parse_value(struct run *run, const char *option, const char *value)
+{
+    if (strcmp(option, "--config") == 0)
+        return read_config(value);
+    if (strcmp(option, "--patience") == 0)
+        return read_seconds(option, value, &conf_options.patience_s);
+    if (strcmp(option, "--limit") == 0)
+        return read_seconds(option, value, &run->limit_s);
+    if (strcmp(option, "--part") == 0)
+        return read_part(value, run) ||
+               wrong(option, value, "K/N, both whole numbers, K from 1 to N");
+    if (strcmp(option, "--dir") == 0)
+        conf_options.dir = value;
+    else if (strcmp(option, "--model") == 0)
+        conf_options.model_dir = value;
+    else if (strcmp(option, "--only") == 0)
+        run->only = value;
+    else
+        run->junit_path = value;
+    return true;
+}
+
+static bool parse_flag(struct run *run, const char *option)
+{
+    bool *const flags[] = {
+        &run->list,           &run->json, &run->help, &run->version, &conf_options.require_hits,
+        &conf_options.one_set};
+    static const char *const NAMES[] = {"--list",    "--json",         "--help",
+                                        "--version", "--require-hits", "--one-set"};
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++)
+        if (strcmp(option, NAMES[i]) == 0)
+            return *flags[i] = true;
+    return false;
 }
 
 static bool parse(int argc, char **argv, struct run *run)
 {
+    static const char *const VALUED[] = {"--config", "--dir",  "--model", "--patience",
+                                         "--limit",  "--part", "--only",  "--junit"};
     conf_options.extra = EXTRA_DEFAULT;
     conf_options.patience_s = 10;
     run->limit_s = 240;
     run->part = run->parts = 1;
     for (int i = 1; i < argc; i++) {
-        bool has_value = i + 1 < argc;
-        if (strcmp(argv[i], "--list") == 0)
-            run->list = true;
-        else if (strcmp(argv[i], "--require-hits") == 0)
-            conf_options.require_hits = true;
-        else if (strcmp(argv[i], "--one-set") == 0)
-            conf_options.one_set = true;
-        else if (strcmp(argv[i], "--config") == 0 && has_value)
-            conf_options.extra = members_of(argv[++i]);
-        else if (strcmp(argv[i], "--dir") == 0 && has_value)
-            conf_options.dir = argv[++i];
-        else if (strcmp(argv[i], "--model") == 0 && has_value)
-            conf_options.model_dir = argv[++i];
-        else if (strcmp(argv[i], "--patience") == 0 && has_value)
-            conf_options.patience_s = (uint32_t)strtoul(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--limit") == 0 && has_value)
-            run->limit_s = (unsigned)strtoul(argv[++i], NULL, 10);
-        else if (strcmp(argv[i], "--part") == 0 && has_value && read_part(argv[i + 1], run))
+        bool has_value = false;
+        for (size_t k = 0; k < sizeof(VALUED) / sizeof(VALUED[0]); k++)
+            has_value |= strcmp(argv[i], VALUED[k]) == 0;
+        if (has_value && i + 1 == argc)
+            return wrong(argv[i], "nothing", "a value behind it");
+        if (has_value) {
+            if (!parse_value(run, argv[i], argv[i + 1]))
+                return false;
             i++;
-        else if (strcmp(argv[i], "--only") == 0 && has_value)
-            run->only = argv[++i];
-        else if (argv[i][0] != '-' && conf_options.so == NULL)
+        } else if (argv[i][0] == '-' ? !parse_flag(run, argv[i]) : conf_options.so != NULL) {
+            return wrong("", argv[i],
+                         argv[i][0] == '-' ? "an option that --help lists"
+                                           : "one shared object, and options");
+        } else if (argv[i][0] != '-') {
             conf_options.so = argv[i];
-        else
-            return false;
+        }
     }
-    return (conf_options.so != NULL || run->list) && conf_options.extra != NULL;
+    if (conf_options.so == NULL && !run->list && !run->help && !run->version)
+        return wrong("", "no shared object", "one to judge (--help lists options)");
+    return check_only(run);
 }
+
+/* ---- What a run needs ---- */
 
 static bool make_dir(char *dir, size_t dir_bytes)
 {
+    const char *from_environment = getenv("TMPDIR");
     const char *under = conf_options.dir != NULL   ? conf_options.dir
-                        : getenv("TMPDIR") != NULL ? getenv("TMPDIR")
+                        : from_environment != NULL ? from_environment
                                                    : "/tmp";
-    (void)mkdir(under, 0700);
+    char found[4096];
     int length = snprintf(dir, dir_bytes, "%s/spec-conformance-XXXXXX", under);
-    return length > 0 && (size_t)length < dir_bytes && mkdtemp(dir) != NULL;
+    errno = ENAMETOOLONG;
+    if (length > 0 && (size_t)length < dir_bytes && mkdtemp(dir) != NULL)
+        return true;
+    (void)snprintf(found, sizeof(found), "%s: %s", under, strerror(errno));
+    return wrong(conf_options.dir != NULL ? "--dir" : "$TMPDIR", found,
+                 "a directory that exists, to make stores in");
+}
+
+/* The child: opens once, and closes. Its exit status is 1 after an error, which it told. */
+static void open_once(const struct run *run)
+{
+    static struct fixture fx;
+    alarm(run->limit_s);
+    fx.error.struct_size = sizeof(fx.error);
+    fx.role = SPEC_ROLE_WRITER;
+    (void)snprintf(fx.store, sizeof(fx.store), "%s/first", conf_options.dir);
+    if (spec_load(conf_options.so, &fx.plugin, &fx.error) != SPEC_OK) {
+        char expected[64];
+        (void)snprintf(expected, sizeof(expected), "a connector of ABI %u.%u", SPEC_ABI_MAJOR,
+                       SPEC_ABI_MINOR);
+        (void)wrong("", fx.error.text, expected);
+        _exit(1);
+    }
+    fx.api = fx.plugin.api;
+    fixture_shape(&fx, (struct shape){3, 2, 16, SPEC_DTYPE_F16});
+    spec_status status = fixture_try_open(&fx);
+    if (status != SPEC_OK) {
+        fprintf(stderr, "spec-conformance: %s: a first open with --config {%s}: %s: %s\n",
+                conf_options.so, conf_options.extra, spec_status_name(status), fx.error.text);
+        _exit(1);
+    }
+    fx.api->close(fx.conn);
+    _exit(0);
+}
+
+/* What crashes or hangs is for the tests to judge. */
+static bool opens(const struct run *run)
+{
+    char store[4096];
+    int status = -1;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0)
+        open_once(run);
+    if (pid < 0 || waitpid(pid, &status, 0) != pid) {
+        fprintf(stderr, "spec-conformance: no process: %s\n", strerror(errno));
+        return false;
+    }
+    (void)snprintf(store, sizeof(store), "%s/first", conf_options.dir);
+    conf_remove_tree(store);
+    return WIFSIGNALED(status) || WEXITSTATUS(status) == 0;
+}
+
+static bool prepare(struct run *run)
+{
+    static char so[4096];
+    char found[4200];
+    conf_options.shared = mmap(NULL, sizeof(*conf_options.shared), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (conf_options.shared == MAP_FAILED) {
+        fprintf(stderr, "spec-conformance: no memory: %s\n", strerror(errno));
+        return false;
+    }
+    if (realpath(conf_options.so, so) == NULL) {
+        (void)snprintf(found, sizeof(found), "%.4000s: %s", conf_options.so, strerror(errno));
+        return wrong("", found, "a shared object");
+    }
+    conf_options.so = so;
+    if (conf_options.model_dir != NULL && access(conf_options.model_dir, R_OK | X_OK) != 0) {
+        (void)snprintf(found, sizeof(found), "%.4000s: %s", conf_options.model_dir,
+                       strerror(errno));
+        return wrong("--model", found, "a model's directory");
+    }
+    if (run->junit_path != NULL && (run->junit = fopen(run->junit_path, "we")) == NULL) {
+        (void)snprintf(found, sizeof(found), "%.4000s: %s", run->junit_path, strerror(errno));
+        return wrong("--junit", found, "a file that can be written");
+    }
+    return true;
+}
+
+/* The forms that were asked for. False: one could not be written. */
+static bool report(struct run *run)
+{
+    conf_results_print(&run->results, run->text);
+    if (run->json && !conf_results_json(&run->results, stdout))
+        return wrong("--json", "an error", "that standard output can be written");
+    bool good = run->junit == NULL || conf_results_junit(&run->results, run->junit);
+    if (run->junit != NULL && fclose(run->junit) != 0)
+        good = false;
+    return good || wrong("--junit", "an error", "that the file can be written");
 }
 
 int main(int argc, char **argv)
 {
     static struct run run;
-    static char dir[2048], so[4096];
+    static char dir[2048];
     if (!parse(argc, argv, &run))
-        return usage();
+        return 2;
+    if (run.help || run.version)
+        return fputs(run.help ? USAGE : "spec-conformance " SC_VERSION_TEXT "\n", stdout), 0;
+    run.text = run.json ? stderr : stdout;
+    each_test(&run, run.list ? list_test : count_test);
     if (run.list)
-        return run_all(&run) > 0 ? 0 : 2;
-    if (realpath(conf_options.so, so) == NULL || !make_dir(dir, sizeof(dir))) {
-        fprintf(stderr, "spec-conformance: %s: %s\n", dir[0] != '\0' ? dir : conf_options.so,
-                strerror(errno));
+        return run.at > 0 ? 0 : 2;
+    if (run.count == 0)
+        return wrong("--part", "no test", "fewer parts than tests"), 2;
+    if (!prepare(&run) || !make_dir(dir, sizeof(dir)))
         return 2;
-    }
-    conf_options.so = so;
     conf_options.dir = dir;
-    conf_options.shared = mmap(NULL, sizeof(*conf_options.shared), PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (conf_options.shared == MAP_FAILED)
-        return 2;
-    unsigned count = run_all(&run);
-    if (count == 0)
-        fprintf(stderr, "spec-conformance: no test is of clause \"%s\"\n", run.only);
-    else
-        report(&run);
+    bool judged = opens(&run);
+    if (judged) {
+        each_test(&run, judge_test);
+        judged = report(&run);
+    }
+    size_t failed = run.results.totals[CONF_FAILED];
+    conf_results_done(&run.results);
     conf_remove_tree(dir);
-    return count == 0 ? 2 : run.total.failed > 0 ? 1 : 0;
+    return !judged ? 2 : failed > 0 ? 1 : 0;
 }

@@ -38,4 +38,9 @@ extern const struct conf_test CONF_RULES[], CONF_SIZES[], CONF_OPEN[], CONF_NAME
     CONF_SCALE[], CONF_BYTES[], CONF_COLUMNS[], CONF_RESCORE[], CONF_STAGE[], CONF_WEAR[],
     CONF_CUT[], CONF_DEVICE[], CONF_BYPASS[], CONF_GROUPS[], CONF_STATES[];
 
+/* The clause that a test's name begins with: 51 of abi_051_x. */
+uint32_t conf_clause_of(const char *test_name);
+/* In one line; "": no such clause is known. */
+const char *conf_clause_title(uint32_t number);
+
 #endif

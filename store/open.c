@@ -393,7 +393,7 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .sketches_refused = sc_store_counted(&store->pool.refused)};
     uint64_t written[SC_STORE_WEAR_KINDS];
     sc_store_wear_since(store, written, &stats.stored_row_bytes, &stats.budget_left);
-    stats.code_write_bytes = written[SC_STORE_WEAR_CODES];
+    stats.code_write_bytes = written[SC_STORE_WEAR_CODES] + written[SC_STORE_WEAR_REORDERED];
     stats.merge_write_bytes = written[SC_STORE_WEAR_MERGES];
     stats.log_write_bytes = written[SC_STORE_WEAR_LOG];
     stats.checkpoint_write_bytes = written[SC_STORE_WEAR_CHECKPOINTS];

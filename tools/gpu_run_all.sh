@@ -145,6 +145,7 @@ config='{"disk_bytes": "256MiB", "segment_bytes": "8MiB", "stage_bytes": "32MiB"
 conformance() {
     SC_THROUGH_CONNECTOR=$here/lib/libspec_connector.so
     export SC_THROUGH_CONNECTOR
+    mkdir -p "$work/clauses"
     part "conformance: clauses of device memory" 60 60 programs/spec-conformance \
          lib/libspec_connector.so --config "$config" --require-hits --patience 30 --limit 50 \
          --dir "$work/clauses" --only 199,200,201,202,203,204
@@ -167,6 +168,7 @@ conformance() {
     pids=
     while [ $k -lt "$parts" ]; do
         k=$((k + 1))
+        mkdir -p "$work/through-$k"
         # shellcheck disable=SC2086
         timeout -k 5 "$seconds" programs/spec-conformance lib/through_device.so \
                 --config "$config" --require-hits --one-set --patience 30 --limit 100 \

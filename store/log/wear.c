@@ -7,12 +7,14 @@
 #include "store/rows/tag.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #define WEAR_MAGIC     0x31574353u /* "SCW1" */
 #define SUM_AT         16u
-#define CHECKSUM_AT    (SUM_AT + sizeof(struct sc_store_wear_sum))
+#define SUM_BYTES      sizeof(struct sc_store_wear_sum)
+#define CHECKSUM_AT    (SUM_AT + SUM_BYTES)
 #define SLOT_USED      (CHECKSUM_AT + 8)
 #define BURST_PART     4u /* of a day's budget is a full bucket */
 #define WAIT_PART      4u /* of a full bucket is kept for passes */
@@ -21,18 +23,37 @@
 #define SAVE_BYTES_MIN (1ull << 20)
 _Static_assert(SLOT_USED <= SC_STORE_WEAR_SLOT_BYTES, "a slot has room");
 
+#define FORM       1u /* of the sum; form 0 lacks the last kind of what is written */
+#define KIND_BYTES sizeof(uint64_t)
+#define KIND_LAST                                                                                  \
+    (offsetof(struct sc_store_wear_sum, written) + SC_STORE_WEAR_REORDERED * KIND_BYTES)
+
 /* ---- The file ------------------------------------------------------------------------------- */
 
 static void slot_encode(const struct sc_store_wear_sum *sum, uint64_t sequence, uint64_t seed,
                         uint8_t bytes[SC_STORE_WEAR_SLOT_BYTES])
 {
-    const uint32_t magic = WEAR_MAGIC;
+    const uint32_t magic = WEAR_MAGIC, form = FORM;
     memset(bytes, 0, SC_STORE_WEAR_SLOT_BYTES);
     memcpy(bytes, &magic, sizeof(magic));
+    memcpy(bytes + 4, &form, sizeof(form));
     memcpy(bytes + 8, &sequence, sizeof(sequence));
     memcpy(bytes + SUM_AT, sum, sizeof(*sum));
     uint64_t checksum = sc_store_checksum(bytes, CHECKSUM_AT, seed);
     memcpy(bytes + CHECKSUM_AT, &checksum, sizeof(checksum));
+}
+
+/* A sum of either form, into this version's. */
+static void sum_decode(const uint8_t *bytes, uint32_t form, struct sc_store_wear_sum *ret_sum)
+{
+    if (form == FORM) {
+        memcpy(ret_sum, bytes, SUM_BYTES);
+        return;
+    }
+    uint8_t *sum = (uint8_t *)ret_sum;
+    memcpy(sum, bytes, KIND_LAST);
+    memset(sum + KIND_LAST, 0, KIND_BYTES);
+    memcpy(sum + KIND_LAST + KIND_BYTES, bytes + KIND_LAST, SUM_BYTES - KIND_LAST - KIND_BYTES);
 }
 
 uint64_t sc_store_wear_decode(const uint8_t *bytes, uint64_t byte_count, uint64_t seed,
@@ -41,16 +62,18 @@ uint64_t sc_store_wear_decode(const uint8_t *bytes, uint64_t byte_count, uint64_
     uint64_t newest = 0;
     for (uint64_t at = 0; at + SLOT_USED <= byte_count; at += SC_STORE_WEAR_SLOT_BYTES) {
         const uint8_t *slot = bytes + at;
-        uint32_t magic;
+        uint32_t magic, form;
         uint64_t sequence, checksum;
         memcpy(&magic, slot, sizeof(magic));
+        memcpy(&form, slot + 4, sizeof(form));
         memcpy(&sequence, slot + 8, sizeof(sequence));
-        memcpy(&checksum, slot + CHECKSUM_AT, sizeof(checksum));
-        if (magic != WEAR_MAGIC || sequence <= newest ||
-            checksum != sc_store_checksum(slot, CHECKSUM_AT, seed))
+        const uint64_t checksum_at = CHECKSUM_AT - (form == FORM ? 0 : KIND_BYTES);
+        memcpy(&checksum, slot + checksum_at, sizeof(checksum));
+        if (magic != WEAR_MAGIC || form > FORM || sequence <= newest ||
+            checksum != sc_store_checksum(slot, checksum_at, seed))
             continue;
         newest = sequence;
-        memcpy(ret_sum, slot + SUM_AT, sizeof(*ret_sum));
+        sum_decode(slot + SUM_AT, form, ret_sum);
     }
     return newest;
 }

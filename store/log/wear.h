@@ -5,8 +5,9 @@
  *                                             day's at most; what is written takes from it
  *   rank-RRRR-of-NNNN/wear                    two slots of 512 bytes, written in turn
  *
- *   slot      magic "SCW1" u32 | 0 u32 | sequence u64 | struct sc_store_wear_sum, little-endian
- *             u64 each | checksum u64: XXH3-64 of what stands before, seeded as the log's frames
+ *   slot      magic "SCW1" u32 | form 1 u32 | sequence u64 | struct sc_store_wear_sum, little-
+ *             endian u64 each | checksum u64: XXH3-64 of what stands before, seeded as the log's
+ *             frames
  *
  * Holds: what was written counts once, when it is queued; an extent's pages are taken from the
  * bucket when it begins, what it did not write is given back when it ends; the level may fall below
@@ -32,10 +33,11 @@
 
 enum sc_store_wear_kind {
     SC_STORE_WEAR_ROWS,  /* of passes, with their tags and probe rows */
-    SC_STORE_WEAR_CODES, /* annexes */
+    SC_STORE_WEAR_CODES, /* annexes, but for SC_STORE_WEAR_REORDERED */
     SC_STORE_WEAR_MERGES,
     SC_STORE_WEAR_LOG,
     SC_STORE_WEAR_CHECKPOINTS,
+    SC_STORE_WEAR_REORDERED, /* rows written anew in another order; form 0 has none of these */
     SC_STORE_WEAR_KINDS
 };
 

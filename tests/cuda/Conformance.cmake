@@ -42,6 +42,7 @@ function(sc_judge_device name policy connector level labels)
   if(policy MATCHES "^(lazy:3|starve:3|random:2)$")
     string(REPLACE "\"gpu\": {" "\"gpu\": {\"mirror\": \"no\", " config "${config}")
   endif()
+  file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/stores-${name}")
   sc_add_ctest(NAME ${name} COMMAND spec-conformance "${connector}" --config "${config}"
                --require-hits --patience 60 --limit 800
                --dir "${CMAKE_CURRENT_BINARY_DIR}/stores-${name}" ${ARGN}

@@ -114,6 +114,14 @@ static bool identity_read(struct ctl_store *store)
     char *path = path_in(store->path, SC_STORE_IDENTITY_NAME);
     const uint8_t *bytes;
     uint64_t count, frame_bytes, chain = 0;
+    if (access(path, F_OK) != 0 && errno == ENOENT) {
+        fprintf(stderr,
+                "spec-ctl: %s is no store: it has no %s, expected the directory that \"path\" of a "
+                "connector's configuration names\n",
+                store->path, SC_STORE_IDENTITY_NAME);
+        free(path);
+        return false;
+    }
     bool good = map_file(path, &bytes, &count);
     if (good) {
         good = sc_store_frame_check(bytes, count, 0, &chain, &frame_bytes) == SC_STORE_FRAME_OK &&
@@ -177,7 +185,7 @@ bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store)
     uint64_t room = 0;
     DIR *dir = opendir(path);
     if (dir == NULL) {
-        fprintf(stderr, "spec-ctl: %s: %s\n", path, strerror(errno));
+        fprintf(stderr, "spec-ctl: %s: %s, expected a store's directory\n", path, strerror(errno));
         return false;
     }
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {

@@ -12,37 +12,78 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char USAGE[] =
-    "usage: spec-ctl COMMAND [OPTIONS] DIR\n"
-    "\n"
-    "  ls            the models (namespaces) that the store holds, by rank\n"
-    "  stat          sizes: what lives, what is dropped, log, segments, who writes\n"
-    "  verify        reads every stored row and checks its tag, and the log\n"
-    "  dump          the log's records, one JSON object a line\n"
-    "  why           why KV is not reused: the first field in which two models differ, or, with\n"
-    "                --tokens, the first token at which a prompt parts from what is stored\n"
-    "  bench-device  what the device under DIR can do through each I/O back end\n"
-    "\n"
-    "  --json             machine-readable output (dump: always)\n"
-    "  --rank N           that rank only\n"
-    "  --namespace HEX    why: the model that is looked for (a prefix of its digest; default: the\n"
-    "                     newest)\n"
-    "  --tokens FILE      why: token ids, separated by blanks or commas; - reads standard input\n"
-    "  --show-tokens      dump: token ids too (they are the prompt's text)\n"
-    "  --bytes N          bench-device: size of its file (default 1 GiB)\n"
-    "  --only BACKEND     bench-device: io_uring or pread\n"
-    "  --quiet            no progress on standard error\n"
-    "\n"
+static const char USAGE[] = "usage: spec-ctl COMMAND [OPTIONS] DIR\n"
+                            "       spec-ctl COMMAND --help | --help | --version\n"
+                            "\n";
+
+static const char CODES[] =
     "exit code: 0 fine; 1 verify found damage, or why found a difference; 2 wrong usage;\n"
     "3 the store cannot be read\n";
 
-static const struct {
+static const struct command {
     const char *name;
     int (*run)(const struct ctl_options *options);
+    const char *help, *options; /* options: of this command, beside those of all */
 } COMMANDS[] = {
-    {"ls", ctl_ls},     {"stat", ctl_stat}, {"verify", ctl_verify},
-    {"dump", ctl_dump}, {"why", ctl_why},   {"bench-device", ctl_bench_device},
+    {"ls", ctl_ls,
+     "the models (namespaces) that the store holds, by rank. A store knows no model's\n"
+     "                name: revision, weights (a digest) and shape say which one it is; all ranks\n"
+     "                of one model have the same family\n",
+     "--json --rank"},
+    {"stat", ctl_stat, "sizes: what lives, what is dropped, log, segments, who writes\n",
+     "--json --rank"},
+    {"verify", ctl_verify, "reads every stored row and checks its tag, and the log\n",
+     "--json --rank --quiet"},
+    {"dump", ctl_dump, "the log's records, one JSON object a line\n",
+     "--json --rank --show-tokens"},
+    {"why", ctl_why,
+     "why KV is not reused: the first field in which two models differ, or, with\n"
+     "                --tokens, the first token at which a prompt parts from what is stored\n",
+     "--json --rank --namespace --tokens"},
+    {"bench-device", ctl_bench_device,
+     "what the device under DIR can do through each I/O back end\n",
+     "--json --bytes --only --quiet"},
 };
+#define COMMAND_COUNT (sizeof(COMMANDS) / sizeof(COMMANDS[0]))
+
+static const struct {
+    const char *name, *help;
+} OPTIONS[] = {
+    {"--json", "--json             machine-readable output (dump: always)\n"},
+    {"--rank", "--rank N           that rank only\n"},
+    {"--namespace", "--namespace HEX    why: the model that is looked for (a prefix of its digest; "
+                    "default: the\n                     newest)\n"},
+    {"--tokens",
+     "--tokens FILE      why: token ids, separated by blanks or commas; - reads standard input\n"},
+    {"--show-tokens", "--show-tokens      dump: token ids too (they are the prompt's text)\n"},
+    {"--bytes", "--bytes N          bench-device: size of its file (default 1 GiB)\n"},
+    {"--only", "--only BACKEND     bench-device: io_uring or pread\n"},
+    {"--quiet", "--quiet            no progress on standard error\n"},
+};
+
+/* Whether the blank-separated words have this one. */
+static bool has_word(const char *words, const char *word)
+{
+    size_t bytes = strlen(word);
+    for (const char *at = words; (at = strstr(at, word)) != NULL; at += bytes)
+        if ((at == words || at[-1] == ' ') && (at[bytes] == ' ' || at[bytes] == '\0'))
+            return true;
+    return false;
+}
+
+/* of NULL: all commands. */
+static void print_usage(FILE *out, const struct command *of)
+{
+    fputs(USAGE, out);
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (of == NULL || of == &COMMANDS[i])
+            fprintf(out, "  %-12s  %s", COMMANDS[i].name, COMMANDS[i].help);
+    fputs("\n", out);
+    for (size_t i = 0; i < sizeof(OPTIONS) / sizeof(OPTIONS[0]); i++)
+        if (of == NULL || has_word(of->options, OPTIONS[i].name))
+            fprintf(out, "  %s", OPTIONS[i].help);
+    fprintf(out, "\n%s", CODES);
+}
 
 static int wrong(const char *what, const char *found)
 {
@@ -60,7 +101,7 @@ static bool number(const char *text, uint64_t max, uint64_t *ret_value)
     return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && value <= max;
 }
 
-static int parse(int argc, char **argv, struct ctl_options *options)
+static int parse(int argc, char **argv, const struct command *command, struct ctl_options *options)
 {
     static const struct option known[] = {{"json", no_argument, NULL, 'j'},
                                           {"rank", required_argument, NULL, 'r'},
@@ -105,7 +146,7 @@ static int parse(int argc, char **argv, struct ctl_options *options)
             options->bytes = value;
             break;
         case 'h':
-            fputs(USAGE, stdout);
+            print_usage(stdout, command);
             exit(CTL_OK);
         default:
             return wrong("unknown option", NULL);
@@ -122,14 +163,16 @@ static int parse(int argc, char **argv, struct ctl_options *options)
 int main(int argc, char **argv)
 {
     if (argc < 2)
-        return fputs(USAGE, stderr), CTL_USAGE;
+        return print_usage(stderr, NULL), CTL_USAGE;
     if (strcmp(argv[1], "--help") == 0)
-        return fputs(USAGE, stdout), CTL_OK;
-    for (size_t i = 0; i < sizeof(COMMANDS) / sizeof(COMMANDS[0]); i++) {
+        return print_usage(stdout, NULL), CTL_OK;
+    if (strcmp(argv[1], "--version") == 0)
+        return puts("spec-ctl " SC_VERSION_TEXT), CTL_OK;
+    for (size_t i = 0; i < COMMAND_COUNT; i++) {
         if (strcmp(argv[1], COMMANDS[i].name) != 0)
             continue;
         struct ctl_options options;
-        int code = parse(argc - 1, argv + 1, &options);
+        int code = parse(argc - 1, argv + 1, &COMMANDS[i], &options);
         if (code != CTL_OK)
             return code;
         code = COMMANDS[i].run(&options);

@@ -63,15 +63,39 @@ static struct json_object *space_json(const struct ctl_rank *rank, const struct 
     return object;
 }
 
+/* What the store knows of a model's name: its revision, or else the digest of its weights; then its
+ * shape. A descriptor is the log's: a member of another type reads as 0 or nothing. */
+static void ls_model(const struct ctl_space *space)
+{
+    static const char *const dtypes[] = {"?",        "float32",  "float16", "bfloat16",
+                                         "fp8 e4m3", "fp8 e5m2", "int8",    "bytes"};
+    struct json_object *model = json_tokener_parse(space->descriptor);
+    struct json_object *revision = json_object_object_get(model, "revision");
+    const char *weights = json_object_get_string(json_object_object_get(model, "weights"));
+    uint64_t dtype = json_object_get_uint64(json_object_object_get(model, "kv_dtype"));
+    if (json_object_get_string_len(revision) > 0)
+        printf("revision %s, ", json_object_to_json_string_ext(revision, JSON_C_TO_STRING_PLAIN));
+    printf("weights %.*s, KV heads %" PRIu64 " x %" PRIu64 ", %s\n",
+           weights != NULL ? (int)strspn(weights, "0123456789abcdef") : 1,
+           weights != NULL ? weights : "?",
+           json_object_get_uint64(json_object_object_get(model, "kv_heads")),
+           json_object_get_uint64(json_object_object_get(model, "head_size")),
+           dtypes[dtype < sizeof(dtypes) / sizeof(dtypes[0]) ? dtype : 0]);
+    json_object_put(model);
+}
+
 static void ls_line(const struct ctl_rank *rank, const struct ctl_space *space)
 {
-    char digest[33], bytes[32], of[32];
+    char digest[33], family[33], bytes[32], of[32];
     ctl_hex_text(space->digest, digest);
+    ctl_hex_text(space->family, family);
     (void)snprintf(of, sizeof(of), "%" PRIu32 "/%" PRIu32, rank->rank, rank->rank_count);
-    printf("%-7s %.12s %6" PRIu64 " %7" PRIu32 " %9" PRIu64 " %9" PRIu64 " %10" PRIu64 " %11" PRIu64
-           " %11s\n",
-           of, digest, space->epoch, space->layer_count, ctl_row_bytes(space), space->pieces,
-           space->rows, space->coarse_rows, ctl_bytes_text(space_bytes(space), bytes));
+    printf("%-7s %.12s %.12s %6" PRIu64 " %7" PRIu32 " %9" PRIu64 " %9" PRIu64 " %10" PRIu64
+           " %11" PRIu64 " %11s  ",
+           of, digest, family, space->epoch, space->layer_count, ctl_row_bytes(space),
+           space->pieces, space->rows, space->coarse_rows,
+           ctl_bytes_text(space_bytes(space), bytes));
+    ls_model(space);
 }
 
 int ctl_ls(const struct ctl_options *options)
@@ -82,8 +106,9 @@ int ctl_ls(const struct ctl_options *options)
     struct json_object *list = json_object_new_array();
     int code = CTL_OK;
     if (!options->json)
-        printf("%-7s %-12s %6s %7s %9s %9s %10s %11s %11s\n", "rank", "namespace", "epoch",
-               "layers", "row bytes", "pieces", "tokens", "coarse only", "bytes");
+        printf("%-7s %-12s %-12s %6s %7s %9s %9s %10s %11s %11s  %s\n", "rank", "namespace",
+               "family", "epoch", "layers", "row bytes", "pieces", "tokens", "coarse only", "bytes",
+               "model");
     for (uint64_t i = 0; i < store.rank_count; i++) {
         struct ctl_rank *rank = &store.ranks[i];
         if (!ctl_rank_load(&store, rank))

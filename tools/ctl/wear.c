@@ -63,8 +63,8 @@ static double amplification(const struct sc_store_wear_sum *wear)
     return (double)written_of(wear) / (double)wear->stored_bytes;
 }
 
-static const char *const KINDS[SC_STORE_WEAR_KINDS] = {"rows", "codes", "merges", "log",
-                                                       "checkpoints"};
+static const char *const KINDS[SC_STORE_WEAR_KINDS] = {"rows", "codes",       "merges",
+                                                       "log",  "checkpoints", "reordered"};
 
 struct json_object *ctl_wear_json(const struct ctl_rank *rank)
 {

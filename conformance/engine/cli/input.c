@@ -20,11 +20,35 @@ static bool is_file(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
-/* One word that begins as a path does is no prompt: a slip in it must not become a text. */
+/* One word with a slash, or with the end of a file's name, is no prompt: a slip in it must not
+ * become a text. */
 static bool looks_like_path(const char *text)
 {
-    bool begins = text[0] == '/' || strncmp(text, "./", 2) == 0 || strncmp(text, "../", 3) == 0;
-    return begins && strpbrk(text, " \t\n") == NULL;
+    static const char *const ENDS[] = {".txt", ".md", ".ids", ".json", ".jsonl", ".csv"};
+    bool looks = strchr(text, '/') != NULL;
+    const char *end = strrchr(text, '.');
+    for (size_t i = 0; end != NULL && end != text && i < sizeof(ENDS) / sizeof(ENDS[0]); i++)
+        looks |= strcmp(end, ENDS[i]) == 0;
+    return looks && strpbrk(text, " \t\n") == NULL;
+}
+
+/* Whether the source is a file; an error if it has to be one, and is not. */
+static eng_status find_file(const struct eng_source_text *source, bool *ret_is_file,
+                            struct eng_error *reterr)
+{
+    const char *text = source->argument;
+    *ret_is_file = source->form != ENG_FORM_TEXT && is_file(text);
+    if (*ret_is_file || source->form == ENG_FORM_TEXT)
+        return ENG_OK;
+    const char *why = access(text, F_OK) == 0 ? "no regular file" : "no such file";
+    if (source->form == ENG_FORM_FILE)
+        return eng_fail(reterr, ENG_E_INPUT,
+                        "--prefix: %.200s: %s, expected one (--prefix-text takes a text)", text,
+                        why);
+    if (looks_like_path(text))
+        return eng_fail(reterr, ENG_E_INPUT, "%.200s: %s, expected one, or %s", text, why,
+                        source->ids ? "ids" : "a text (--query-text takes any)");
+    return ENG_OK;
 }
 
 /* Decimal ids between commas or white space. */
@@ -64,11 +88,11 @@ eng_status eng_ids_read(const struct eng_source_text *source, const struct eng_t
     struct eng_mapfile map = {0};
     const char *text = source->argument;
     uint64_t bytes = strlen(text);
-    eng_status status = ENG_OK;
-    if (looks_like_path(text) && access(text, F_OK) != 0)
-        return eng_fail(reterr, ENG_E_INPUT, "%.200s: no such file (a text begins otherwise)",
-                        text);
-    if (is_file(source->argument)) {
+    bool found = false;
+    eng_status status = find_file(source, &found, reterr);
+    if (status != ENG_OK)
+        return status;
+    if (found) {
         status = eng_mapfile_open(source->argument, &map, reterr);
         text = (const char *)map.data;
         bytes = map.bytes;

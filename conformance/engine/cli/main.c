@@ -279,6 +279,8 @@ int main(int argc, char **argv)
     eng_status status = ENG_OK;
     if (session.options.help)
         (void)fputs(eng_options_usage(), stdout);
+    else if (session.options.version)
+        (void)puts("spec-engine " SC_VERSION_TEXT);
     else if (session.options.tokenize)
         status = run_tokenize(&session.options, &error);
     else

@@ -32,8 +32,10 @@ enum option_id {
     OPT_NO_STORE,
     OPT_STORE_QUERY,
     OPT_PREFIX,
+    OPT_PREFIX_TEXT,
     OPT_PREFIX_IDS,
     OPT_QUERY,
+    OPT_QUERY_TEXT,
     OPT_QUERY_IDS,
     OPT_MAX_NEW,
     OPT_PASS_TOKENS,
@@ -46,7 +48,8 @@ enum option_id {
     OPT_JSON,
     OPT_LOGITS,
     OPT_TRACE,
-    OPT_HELP
+    OPT_HELP,
+    OPT_VERSION
 };
 
 static const struct option long_options[] = {
@@ -68,8 +71,10 @@ static const struct option long_options[] = {
     {"store-query", no_argument, NULL, OPT_STORE_QUERY},
     {"settle", no_argument, NULL, OPT_SETTLE},
     {"prefix", required_argument, NULL, OPT_PREFIX},
+    {"prefix-text", required_argument, NULL, OPT_PREFIX_TEXT},
     {"prefix-ids", required_argument, NULL, OPT_PREFIX_IDS},
     {"query", required_argument, NULL, OPT_QUERY},
+    {"query-text", required_argument, NULL, OPT_QUERY_TEXT},
     {"query-ids", required_argument, NULL, OPT_QUERY_IDS},
     {"max-new", required_argument, NULL, OPT_MAX_NEW},
     {"pass-tokens", required_argument, NULL, OPT_PASS_TOKENS},
@@ -82,16 +87,20 @@ static const struct option long_options[] = {
     {"logits", required_argument, NULL, OPT_LOGITS},
     {"trace", required_argument, NULL, OPT_TRACE},
     {"help", no_argument, NULL, OPT_HELP},
+    {"version", no_argument, NULL, OPT_VERSION},
     {NULL, 0, NULL, 0},
 };
 
 static const char usage[] =
-    "spec-engine --model DIR [options] --prefix FILE|TEXT --query FILE|TEXT ...\n"
+    "spec-engine --model DIR [options] --prefix FILE --query FILE|TEXT ...\n"
     "spec-engine --model DIR --tokenize        JSON lines {\"text\"} in, {\"ids\"} out\n"
     "\n"
     "  --model DIR          Hugging Face directory: config.json, model.safetensors (or shards)\n"
-    "  --prefix FILE|TEXT   what all requests begin with; an existing file is read\n"
-    "  --query FILE|TEXT .. one request each, behind the prefix\n"
+    "  --prefix FILE        what all requests begin with\n"
+    "  --prefix-text TEXT   the same, given here\n"
+    "  --query FILE|TEXT .. one request each, behind the prefix; an existing file is read, and\n"
+    "                       one word that looks like a file's name has to be one\n"
+    "  --query-text TEXT .. the same, never a file's name\n"
     "  --prefix-ids LIST    the same as token ids: 2,5,7, or a file of them\n"
     "  --query-ids LIST ..\n"
     "  --bos auto|on|off    put the model's first token in front of a prefix given as text;\n"
@@ -129,7 +138,8 @@ static const char usage[] =
     "  --json FILE          results: {\"connector\", \"requests\": [...]}\n"
     "  --logits FILE        float32 [queries, vocab]: those that give the first new token\n"
     "  --all                --logits [queries, prefix + query, vocab]: every position\n"
-    "  --trace FILE         a JSON line per request, pass and layer (with --connector)\n";
+    "  --trace FILE         a JSON line per request, pass and layer (with --connector)\n"
+    "  --version            which version this is, of which ABI\n";
 
 const char *eng_options_usage(void)
 {
@@ -173,17 +183,20 @@ static eng_status parse_rho(struct eng_options *options, const char *text, struc
     return ENG_OK;
 }
 
-static eng_status parse_prefix(struct eng_options *options, const char *argument, bool ids,
+static eng_status parse_prefix(struct eng_options *options, int id, const char *argument,
                                struct eng_error *reterr)
 {
     if (options->has_prefix)
         return eng_fail(reterr, ENG_E_INVALID, "more than one prefix was given");
     options->has_prefix = true;
-    options->prefix = (struct eng_source_text){argument, ids};
+    options->prefix = (struct eng_source_text){argument, id == OPT_PREFIX_IDS,
+                                               id == OPT_PREFIX        ? ENG_FORM_FILE
+                                               : id == OPT_PREFIX_TEXT ? ENG_FORM_TEXT
+                                                                       : ENG_FORM_EITHER};
     return ENG_OK;
 }
 
-static eng_status parse_query(struct eng_options *options, const char *argument, bool ids,
+static eng_status parse_query(struct eng_options *options, int id, const char *argument,
                               struct eng_error *reterr)
 {
     struct eng_source_text *grown =
@@ -191,7 +204,8 @@ static eng_status parse_query(struct eng_options *options, const char *argument,
     if (grown == NULL)
         return eng_fail(reterr, ENG_E_NO_MEMORY, "no memory for the queries");
     options->queries = grown;
-    options->queries[options->query_count++] = (struct eng_source_text){argument, ids};
+    options->queries[options->query_count++] = (struct eng_source_text){
+        argument, id == OPT_QUERY_IDS, id == OPT_QUERY_TEXT ? ENG_FORM_TEXT : ENG_FORM_EITHER};
     return ENG_OK;
 }
 
@@ -267,11 +281,13 @@ static eng_status parse_one(struct eng_options *options, int id, const char *val
         options->select = value;
         break;
     case OPT_PREFIX:
+    case OPT_PREFIX_TEXT:
     case OPT_PREFIX_IDS:
-        return parse_prefix(options, value, id == OPT_PREFIX_IDS, reterr);
+        return parse_prefix(options, id, value, reterr);
     case OPT_QUERY:
+    case OPT_QUERY_TEXT:
     case OPT_QUERY_IDS:
-        return parse_query(options, value, id == OPT_QUERY_IDS, reterr);
+        return parse_query(options, id, value, reterr);
     case OPT_AHEAD:
         options->ahead = true;
         break;
@@ -304,6 +320,9 @@ static eng_status parse_one(struct eng_options *options, int id, const char *val
         break;
     case OPT_HELP:
         options->help = true;
+        break;
+    case OPT_VERSION:
+        options->version = true;
         break;
     default:
         return parse_value(options, id, value, reterr);
@@ -390,7 +409,7 @@ eng_status eng_options_parse(int argc, char **argv, struct eng_options *ret_opti
             return eng_fail(reterr, ENG_E_INVALID,
                             "%.80s: not an option, or its value is missing (--help lists them)",
                             at < argc ? argv[at] : "");
-        if (id == 1 && last != OPT_QUERY && last != OPT_QUERY_IDS)
+        if (id == 1 && last != OPT_QUERY && last != OPT_QUERY_TEXT && last != OPT_QUERY_IDS)
             return eng_fail(reterr, ENG_E_INVALID, "%.80s: expected an option in front of it",
                             optarg);
         if (id != 1)
@@ -402,7 +421,7 @@ eng_status eng_options_parse(int argc, char **argv, struct eng_options *ret_opti
     if (optind < argc)
         return eng_fail(reterr, ENG_E_INVALID, "%.80s: expected an option in front of it",
                         argv[optind]);
-    return options->help ? ENG_OK : options_check(options, reterr);
+    return options->help || options->version ? ENG_OK : options_check(options, reterr);
 }
 
 void eng_options_done(struct eng_options *options)

@@ -18,10 +18,13 @@
 
 enum eng_bos { ENG_BOS_AUTO, ENG_BOS_ON, ENG_BOS_OFF };
 
-/* A prompt's part as it was given: text (or a file that holds it), or ids. */
+enum eng_form { ENG_FORM_EITHER, ENG_FORM_FILE, ENG_FORM_TEXT };
+
+/* A prompt's part as it was given: text or ids, themselves or in a file. */
 struct eng_source_text {
     const char *argument; /* borrowed from argv */
     bool ids;
+    enum eng_form form; /* whether the argument is the file's name */
 };
 
 struct eng_options {
@@ -49,7 +52,7 @@ struct eng_options {
     enum eng_bos bos;
     bool settle;                /* wait for the connector before the end */
     bool no_store, store_query; /* what the connector keeps; default: the prefix */
-    bool all, resident, tokenize, help;
+    bool all, resident, tokenize, help, version;
     const char *json, *logits, *trace;
 };
 

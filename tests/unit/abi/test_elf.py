@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""test_elf.py SO: what the plugin's file is, seen from outside.
+"""test_elf.py SO ROOT CONFIG: what the plugin's file is, seen from outside.
 
 One exported symbol; NEEDED at most libc, libm and the loader; no symbol version above GLIBC_2.34;
-no constructor or destructor of ours. Needs readelf and nm (binutils).
+no constructor or destructor of ours; SONAME and a text that say its version; no path of the tree
+ROOT; no debug information where CONFIG is Release. Needs readelf and nm (binutils).
 """
+import os
 import re
 import shutil
 import subprocess
 import sys
 import unittest
 
-PLUGIN = ""
+PLUGIN, ROOT, CONFIG = "", "", ""
 NEEDED_ALLOWED = {"libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"}
 GLIBC_MAX = (2, 34)
 POINTER_BYTES = 8
@@ -52,6 +54,36 @@ class Elf(unittest.TestCase):
             self.assertLessEqual(set(self.entries(sections, name)), allowed, name)
         self.assertNotRegex(sections, r"\s\.(ctors|dtors|preinit_array)\s")
 
+    def number_of(self, path, pattern):
+        with open(os.path.join(ROOT, path), encoding="utf8") as file:
+            return re.search(pattern, file.read(), re.M).group(1)
+
+    def file_bytes(self):
+        with open(PLUGIN, "rb") as file:
+            return file.read()
+
+    def test_soname_has_the_major_number_of_the_abi(self):
+        major = self.number_of("abi/spec_connector.h", r"^#define SPEC_ABI_MAJOR (\d+)u")
+        names = re.findall(r"\(SONAME\).*\[(.*)\]", output_of("readelf", "-dW", PLUGIN))
+        self.assertEqual(["libspec_connector.so." + major], names)
+        self.assertEqual("libspec_connector.so", os.path.basename(PLUGIN))
+
+    def test_one_text_says_the_versions(self):
+        product = self.number_of("integrations/vllm/pyproject.toml", r'^version = "(.*)"')
+        major = self.number_of("abi/spec_connector.h", r"^#define SPEC_ABI_MAJOR (\d+)u")
+        minor = self.number_of("abi/spec_connector.h", r"^#define SPEC_ABI_MINOR (\d+)u")
+        stored = self.number_of("store/store.h", r"^#define SC_STORE_FORMAT_VERSION (\d+)u")
+        text = f"spec_connector {product}, ABI {major}.{minor}, store format {stored}"
+        self.assertEqual(1, self.file_bytes().count(b"\0" + text.encode() + b"\0"), text)
+
+    def test_no_path_says_where_it_was_built(self):
+        self.assertEqual(0, self.file_bytes().count(ROOT.encode() + b"/"))
+
+    def test_a_release_has_no_debug_information(self):
+        sections = output_of("readelf", "-SW", PLUGIN)
+        self.assertIn(" .symtab ", sections)
+        self.assertEqual(CONFIG in ("Release", "MinSizeRel"), " .debug_info " not in sections)
+
     def entries(self, sections, name):
         """The functions that a section of pointers names, by its relocations."""
         found = re.search(re.escape(name) + r"\s+\S+\s+([0-9a-f]+)\s+[0-9a-f]+\s+([0-9a-f]+)",
@@ -74,7 +106,7 @@ class Elf(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PLUGIN = sys.argv.pop()
+    CONFIG, ROOT, PLUGIN = sys.argv.pop(), sys.argv.pop(), sys.argv.pop()
     if not shutil.which("readelf") or not shutil.which("nm"):
         print("skipped: readelf or nm is not installed (binutils)")
         sys.exit(77)

@@ -635,6 +635,51 @@ static void unknown_keys_are_refused_wherever_they_stand(void **state)
         assert_refused(fx, cases[i][0], SPEC_E_CONFIG, cases[i][1]);
 }
 
+static void an_unknown_key_is_told_the_nearest_one_that_exists(void **state)
+{
+    struct fixture *fx = *state;
+    static const char *const cases[][2] = {
+        {"{\"path\":\"d\",\"io\":{\"thread\":1}}",
+         "config: io.thread: unknown key; did you mean io.threads?"},
+        {"{\"pth\":\"d\"}", "config: pth: unknown key; did you mean path?"},
+        {"{\"path\":\"d\",\"Preset\":1}", "config: Preset: unknown key; did you mean preset?"},
+        {"{\"path\":\"d\",\"disk_byte\":1}",
+         "config: disk_byte: unknown key; did you mean disk_bytes?"},
+        {"{\"path\":\"d\",\"dsik_bytes\":1}",
+         "config: dsik_bytes: unknown key; did you mean disk_bytes?"},
+        {"{\"path\":\"d\",\"slect\":{}}", "config: slect: unknown key; did you mean select?"},
+        /* The right name in the wrong object. */
+        {"{\"path\":\"d\",\"retain_ppm\":1}",
+         "config: retain_ppm: unknown key; did you mean select.retain_ppm?"},
+        {"{\"path\":\"d\",\"layered\":{\"retain_pm\":1}}",
+         "config: layered.retain_pm: unknown key; did you mean select.retain_ppm?"},
+        {"{\"path\":\"d\",\"select\":{\"host_bytes\":1}}",
+         "config: select.host_bytes: unknown key; did you mean host_bytes?"},
+        /* Nothing is near. */
+        {"{\"path\":\"d\",\"colour\":1}", "config: colour: unknown key"},
+        {"{\"path\":\"d\",\"x\":1}", "config: x: unknown key"},
+        {"{\"path\":\"d\",\"\":1}", "config: : unknown key"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_refused(fx, cases[i][0], SPEC_E_CONFIG, "unknown key");
+        assert_string_equal(fx->error.text, cases[i][1]);
+    }
+}
+
+/* Every key that ends with a letter too much is told the key without it. */
+static void every_key_is_the_nearest_of_a_slip_in_it(void **state)
+{
+    struct fixture *fx = *state;
+    char path[64], wanted[160];
+    for (size_t i = 0; i < EXPECTED_COUNT; i++) {
+        snprintf(path, sizeof(path), "%sz", expected[i].path);
+        snprintf(wanted, sizeof(wanted), "config: %s: unknown key; did you mean %s?", path,
+                 expected[i].path);
+        assert_refused(fx, with(fx, path, "1"), SPEC_E_CONFIG, "unknown key");
+        assert_string_equal(fx->error.text, wanted);
+    }
+}
+
 static void a_long_unknown_key_is_cut_in_the_error(void **state)
 {
     struct fixture *fx = *state;
@@ -933,6 +978,46 @@ static void the_documentation_lists_the_same_keys(void **state)
         fail_msg("docs/config.md lacks %s", sc_config_row_at(i)->shown.path);
 }
 
+/* Whether `name` is one of the names in the first cell of a table's line: "| a, b | ... |". */
+static bool is_row_of(const char *line, const char *name)
+{
+    size_t bytes = strlen(name);
+    for (const char *at = line; at[0] != '\0' && (at == line || at[0] != '|'); at++)
+        if (strncmp(at, name, bytes) == 0 && at != line && at[-1] == ' ' &&
+            (at[bytes] == ',' || at[bytes] == ' '))
+            return true;
+    return false;
+}
+
+/* A row that says "the whole prefix", or names a value of fill, is held to it. */
+static void the_documentation_says_what_of_a_match_a_preset_reuses(void **state)
+{
+    struct fixture *fx = *state;
+    for (size_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
+        FILE *file = fopen(SC_SOURCE_DIR "/docs/config.md", "r");
+        char line[1024], setting[64];
+        uint32_t rows = 0;
+        assert_non_null(file);
+        snprintf(setting, sizeof(setting), "\"%s\"", presets[i].name);
+        assert_int_equal(parse(fx, with(fx, "preset", setting)), SPEC_OK);
+        const uint32_t fill = fx->config.fill;
+        while (fgets(line, sizeof(line), file) != NULL) {
+            if (strncmp(line, "| ", 2) != 0 || !is_row_of(line, presets[i].name))
+                continue;
+            rows++;
+            if (strstr(line, "the whole prefix") != NULL && fill == SC_FILL_CUT)
+                fail_msg("%s promises as much as is worth loading: %s", presets[i].name, line);
+            assert_int_equal(strstr(line, "`fill` ends") != NULL, fill == SC_FILL_ENDS);
+            if (strstr(line, "`fill` load") != NULL)
+                assert_int_equal(fill, SC_FILL_LOAD);
+            if (strstr(line, "`fill` cut") != NULL)
+                assert_int_equal(fill, SC_FILL_CUT);
+        }
+        fclose(file);
+        assert_int_equal(rows, 1);
+    }
+}
+
 int main(void)
 {
 #define CONFIG_TEST(test) cmocka_unit_test_setup_teardown(test, make, done)
@@ -943,6 +1028,8 @@ int main(void)
         CONFIG_TEST(bad_values_are_refused_with_the_keys_path),
         CONFIG_TEST(an_error_says_what_was_found_and_what_is_allowed),
         CONFIG_TEST(unknown_keys_are_refused_wherever_they_stand),
+        CONFIG_TEST(an_unknown_key_is_told_the_nearest_one_that_exists),
+        CONFIG_TEST(every_key_is_the_nearest_of_a_slip_in_it),
         CONFIG_TEST(a_long_unknown_key_is_cut_in_the_error),
         CONFIG_TEST(a_key_given_twice_is_refused_also_with_the_same_value),
         CONFIG_TEST(all_keys_may_be_given_at_once),
@@ -954,6 +1041,7 @@ int main(void)
         CONFIG_TEST(a_text_or_file_above_the_limit_is_refused_and_one_at_it_is_read),
         CONFIG_TEST(no_memory_for_the_file_is_told),
         CONFIG_TEST(the_documentation_lists_the_same_keys),
+        CONFIG_TEST(the_documentation_says_what_of_a_match_a_preset_reuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

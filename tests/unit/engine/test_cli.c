@@ -23,6 +23,7 @@
 #include "tests/unit/engine/make_model.h"
 
 #define WORDS_MAX 24
+#define RECALL    SC_SOURCE_DIR "/models/opt-recall"
 
 /* Splits at spaces (into memory that lasts until the next call) and parses. */
 static eng_status parse(const char *line, struct eng_options *options, struct eng_error *error)
@@ -96,6 +97,7 @@ static void refuses_wrong_command_lines(void **state)
         {"--model m extra --prefix p", "extra: expected an option"},
         {"--model m --prefix p q", "q: expected an option"},
         {"--model m --prefix p --prefix-ids 1", "more than one prefix"},
+        {"--model m --prefix p --prefix-text t", "more than one prefix"},
         {"--model m --prefix p --kv-dtype f64", "f32, f16 or bf16"},
         {"--model m --prefix p --threads 0", "--threads is 0"},
         {"--model m --prefix p --threads 2x", "--threads is 2x"},
@@ -180,7 +182,7 @@ static void reads_lists_of_ids(void **state)
     (void)state;
     struct eng_ids ids = {0};
     struct eng_error error = {0};
-    struct eng_source_text source = {"2,5, 4294967295\n7", true};
+    struct eng_source_text source = {.argument = "2,5, 4294967295\n7", .ids = true};
     assert_int_equal(eng_ids_read(&source, NULL, &ids, &error), ENG_OK);
     assert_int_equal(ids.count, 4);
     assert_int_equal(ids.ids[2], UINT32_MAX);
@@ -190,6 +192,9 @@ static void reads_lists_of_ids(void **state)
     assert_int_equal(ids.ids[0], 9);
     assert_int_equal(ids.ids[4], 7);
     eng_ids_done(&ids);
+    source.argument = "lists/five.ids";
+    assert_int_equal(eng_ids_read(&source, NULL, &ids, &error), ENG_E_INPUT);
+    assert_non_null(strstr(error.text, "lists/five.ids: no such file"));
     static const char *const wrong[] = {"1,x", "-1", "4294967296", "1.5"};
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         source.argument = wrong[i];
@@ -253,6 +258,43 @@ static void assert_same_answer(const struct world *world, const struct eng_resul
     assert_int_equal(result->token_count, expected->token_count);
     assert_memory_equal(result->tokens, expected->tokens, expected->token_count * sizeof(uint32_t));
     assert_true(result->ended == expected->ended);
+}
+
+/* A slip in a file's name is an error; which words are texts is said by the option. */
+static void a_file_that_is_not_there_is_no_prompt(void **state)
+{
+    (void)state;
+    static const char *const lacking[] = {"notes.txt", "a/b",          "/no/file",  "./x",
+                                          "../x",      "README.mdx/y", "log.jsonl", "five.ids"};
+    static const char *const texts[] = {
+        "hello", "? June", "and/or what else", "see notes.txt", "e.g.", ".txt", ""};
+    struct eng_tokenizer *tokenizer = NULL;
+    struct eng_error error = {0};
+    struct eng_ids ids = {0};
+    assert_int_equal(eng_tokenizer_open(RECALL, &tokenizer, &error), ENG_OK);
+    for (size_t i = 0; i < sizeof(lacking) / sizeof(lacking[0]); i++) {
+        struct eng_source_text source = {.argument = lacking[i]};
+        assert_int_equal(eng_ids_read(&source, tokenizer, &ids, &error), ENG_E_INPUT);
+        assert_non_null(strstr(error.text, lacking[i]));
+        assert_non_null(strstr(error.text, "--query-text"));
+        source.form = ENG_FORM_TEXT;
+        assert_int_equal(eng_ids_read(&source, tokenizer, &ids, &error), ENG_OK);
+        assert_true(ids.count > 0);
+        eng_ids_done(&ids);
+    }
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct eng_source_text source = {.argument = texts[i]};
+        assert_int_equal(eng_ids_read(&source, tokenizer, &ids, &error), ENG_OK);
+        eng_ids_done(&ids);
+        source.form = ENG_FORM_FILE;
+        assert_int_equal(eng_ids_read(&source, tokenizer, &ids, &error), ENG_E_INPUT);
+        assert_non_null(strstr(error.text, "no such file"));
+        assert_non_null(strstr(error.text, "--prefix-text"));
+    }
+    struct eng_source_text directory = {.argument = SC_SOURCE_DIR, .form = ENG_FORM_FILE};
+    assert_int_equal(eng_ids_read(&directory, tokenizer, &ids, &error), ENG_E_INPUT);
+    assert_non_null(strstr(error.text, "no regular file"));
+    eng_tokenizer_close(tokenizer);
 }
 
 static void passes_and_a_resident_prefix_change_no_bit(void **state)
@@ -619,6 +661,24 @@ static void the_program_drives_both_ends(void **state)
     assert_int_equal(system(line), 0);
 }
 
+static void the_program_says_its_version(void **state)
+{
+    char message[256], product[32];
+    uint8_t out[256] = {0};
+    unsigned major, minor, format;
+    int end = 0;
+    (void)state;
+    assert_int_equal(program("--version", message, sizeof(message)), 0);
+    assert_string_equal(message, "");
+    assert_true(file_read("out", out, sizeof(out) - 1) > 0);
+    assert_int_equal(sscanf((char *)out, "spec-engine %31[0-9.], ABI %u.%u, store format %u%n",
+                            product, &major, &minor, &format, &end),
+                     4);
+    assert_string_equal((char *)out + end, "\n");
+    assert_int_equal(major, SPEC_ABI_MAJOR);
+    assert_int_equal(minor, SPEC_ABI_MINOR);
+}
+
 static void the_program_answers_bad_input_with_one_line(void **state)
 {
     static const struct {
@@ -627,7 +687,9 @@ static void the_program_answers_bad_input_with_one_line(void **state)
     } cases[] = {
         {"--frob", "not an option", 2},
         {"--model nowhere --prefix-ids 1", "nowhere/config.json: cannot open", 1},
-        {"--model " GOLDEN " --prefix hello", "json", 1}, /* no tokenizer is there */
+        {"--model " GOLDEN " --prefix-text hello", "json", 1}, /* no tokenizer is there */
+        {"--model " RECALL " --prefix FILE", "FILE: no such file", 1},
+        {"--model " RECALL " --prefix-ids 1 --query no.txt", "no.txt: no such file", 1},
         {"--model " GOLDEN " --prefix-ids 1,x", "expected ids", 1},
         {"--model " GOLDEN " --prefix-ids 512", "token 512 at 0", 1},
         {"--model " GOLDEN " --prefix-ids ,", "has no tokens", 1},
@@ -673,6 +735,7 @@ int main(void)
         cmocka_unit_test(refuses_wrong_command_lines),
         cmocka_unit_test(reads_selections),
         cmocka_unit_test(reads_lists_of_ids),
+        cmocka_unit_test(a_file_that_is_not_there_is_no_prompt),
         cmocka_unit_test(passes_and_a_resident_prefix_change_no_bit),
         cmocka_unit_test(a_source_supplies_the_prefix_and_may_lose_it),
         cmocka_unit_test(a_source_has_the_front_of_its_match_computed),
@@ -680,6 +743,7 @@ int main(void)
         cmocka_unit_test(the_program_tokenizes_json_lines),
         cmocka_unit_test(the_program_traces_layers_of_a_hit),
         cmocka_unit_test(the_program_drives_both_ends),
+        cmocka_unit_test(the_program_says_its_version),
         cmocka_unit_test(the_program_answers_bad_input_with_one_line),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

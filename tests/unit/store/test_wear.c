@@ -5,6 +5,7 @@
 #include "tests/unit/store/store_fixture.h"
 
 #include "store/internal.h"
+#include "store/rows/tag.h"
 
 #define DAY_NS SC_STORE_DAY_NS
 #define MINUTE 60000000000ull
@@ -254,6 +255,33 @@ static void the_file_says_what_was_left(void **state)
     world_free(world);
 }
 
+/* A slot of form 0 lacks the last kind of what is written; a later form is not read. */
+static void a_slot_of_an_earlier_form_is_read(void **state)
+{
+    (void)state;
+    const uint64_t seed = 77;
+    for (uint32_t form = 0; form < 3; form++) {
+        const uint64_t checksum_at = form == 0 ? 160 : 168;
+        uint8_t slot[SC_STORE_WEAR_SLOT_BYTES] = "SCW1";
+        struct sc_store_wear_sum sum;
+        for (uint64_t word = 1; 8 * word < checksum_at; word++) /* sequence, then the sum */
+            memcpy(slot + 8 * word, &word, 8);
+        memcpy(slot + 4, &form, sizeof(form));
+        uint64_t checksum = sc_store_checksum(slot, checksum_at, seed);
+        memcpy(slot + checksum_at, &checksum, 8);
+        uint64_t sequence = sc_store_wear_decode(slot, sizeof(slot), seed, &sum);
+        assert_int_equal(sequence, form < 2 ? 1 : 0);
+        if (sequence == 0)
+            continue;
+        assert_int_equal(sum.since_ns, 2);
+        assert_int_equal(sum.written[SC_STORE_WEAR_ROWS], 5);
+        assert_int_equal(sum.written[SC_STORE_WEAR_CHECKPOINTS], 9);
+        assert_int_equal(sum.written[SC_STORE_WEAR_REORDERED], form == 0 ? 0 : 10);
+        assert_int_equal(sum.stored_bytes, form == 0 ? 10 : 11);
+        assert_int_equal(sum.days[7], form == 0 ? 19 : 20);
+    }
+}
+
 /* A process that dies loses at most what a save waits for. */
 static void a_process_that_dies_has_spent_what_it_wrote(void **state)
 {
@@ -380,6 +408,7 @@ int main(void)
         cmocka_unit_test(what_was_not_written_is_given_back),
         cmocka_unit_test(upkeep_waits_before_passes_do),
         cmocka_unit_test(the_file_says_what_was_left),
+        cmocka_unit_test(a_slot_of_an_earlier_form_is_read),
         cmocka_unit_test(a_process_that_dies_has_spent_what_it_wrote),
         cmocka_unit_test(each_kind_is_counted_and_days_are_kept),
         cmocka_unit_test(a_budget_of_a_byte_is_one),

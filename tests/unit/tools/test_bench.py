@@ -138,6 +138,15 @@ class Run(unittest.TestCase):
             self.assertEqual((status, err), (77, ""))
             self.assertRegex(out, "^skipped: fio is absent")
 
+    def test_without_a_program_in_the_named_build_it_says_so(self):
+        with tempfile.TemporaryDirectory() as empty:
+            for name in ("lookup", "kernels", "recovery"):
+                status, _, err = self.ended(name, "--quick", "--built", empty)
+                lines = [line for line in err.splitlines() if not line.startswith("running ")]
+                self.assertEqual((status, len(lines)), (1, 1), err)
+                self.assertRegex(lines[0], f"^bench: {empty}/bin/bench-{name}: no such file, "
+                                 "expected in --built DIR$")
+
     def test_without_io_uring_it_says_so(self):
         for name in self.run.NEEDS_RING:
             args = argparse.Namespace(name=name, quick=True, built=None, device="real", data=None)

@@ -3,6 +3,8 @@
 a build file has a line that says why:
 
     # Compiled often: tests/cuda/emu/kernels.cpp, because it includes what a mutant changes.
+
+And no compiler is left to write down where the tree lies.
 """
 import collections
 import glob
@@ -36,6 +38,13 @@ class Compiles(unittest.TestCase):
         often = {path: count for path, count in counts.items() if count > TIMES_MAX}
         self.assertEqual({}, {path: count for path, count in often.items()
                               if path not in reasons()})
+
+    def test_every_compiler_is_told_to_forget_where_the_tree_lies(self):
+        with open(os.path.join(BUILD, "compile_commands.json"), encoding="utf-8") as file:
+            commands = json.load(file)
+        told = f"-ffile-prefix-map={ROOT}=."
+        self.assertEqual([], [entry["file"] for entry in commands
+                              if told not in entry["command"].split()])
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -19,6 +20,7 @@ import tempfile
 import unittest
 
 CTL, HOST, PLUGIN, BUILDER = "", "", "", ""
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 TOKENS = [1000 + i * i % 97 for i in range(150)]
 ROW_BYTES = 2 * 3 * 16 * 4
 
@@ -87,6 +89,11 @@ class Ctl(unittest.TestCase):
         code, out, _ = run("ls", self.path)
         self.assertEqual(code, 0)
         self.assertIn(space["namespace"][:12], out)
+        head, line = out.splitlines()
+        self.assertEqual(line.split()[:3],
+                         ["0/1", space["namespace"][:12], space["family"][:12]])
+        model = f"weights {space['model']['weights']}, KV heads 3 x 16, float32"
+        self.assertEqual(line[head.index("model"):], model)
 
     def test_stat_counts_what_lives_and_who_writes(self):
         rank = self.json("stat")["ranks"][0]
@@ -103,7 +110,8 @@ class Ctl(unittest.TestCase):
     def test_stat_says_what_was_written(self):
         rank = self.json("stat")["ranks"][0]
         written = rank["written"]
-        kinds = [written[k] for k in ("rows", "codes", "merges", "log", "checkpoints")]
+        kinds = [written[k] for k in ("rows", "codes", "merges", "log", "checkpoints",
+                                        "reordered")]
         self.assertEqual(sum(kinds), written["bytes"])
         self.assertEqual(written["stored_row_bytes"], 150 * 2 * ROW_BYTES)
         self.assertGreater(written["rows"], 150 * 2 * ROW_BYTES)
@@ -462,6 +470,42 @@ class Ctl(unittest.TestCase):
             code, _, err = run(*words)
             self.assertEqual(code, 2, words)
             self.assertNotEqual(err, "")
+
+    def test_each_command_has_help_of_its_own(self):
+        everything = run("--help")[1]
+        commands = re.findall(r"^  ([a-z][a-z-]*) +\S", everything, re.M)
+        self.assertEqual(commands, ["ls", "stat", "verify", "dump", "why", "bench-device"])
+        options = re.findall(r"^  (--[a-z-]+)", everything, re.M)
+        seen = set()
+        for command in commands:
+            code, out, err = run(command, "--help")
+            self.assertEqual((code, err), (0, ""))
+            self.assertEqual(re.findall(r"^  ([a-z][a-z-]*) +\S", out, re.M), [command])
+            listed = re.findall(r"^  (--[a-z-]+)", out, re.M)
+            self.assertIn("--json", listed)
+            seen.update(listed)
+        self.assertEqual(seen, set(options))
+        self.assertNotIn("--tokens", run("ls", "--help")[1])
+
+    def test_it_says_its_version(self):
+        with open(os.path.join(ROOT, "integrations", "vllm", "pyproject.toml"),
+                  encoding="utf8") as f:
+            product = re.search(r'^version = "(.*)"', f.read(), re.M).group(1)
+        code, out, err = run("--version")
+        self.assertEqual((code, err), (0, ""))
+        stored = self.json("stat")["format"]
+        self.assertRegex(out, rf"^spec-ctl {re.escape(product)}, ABI \d+\.\d+, "
+                         rf"store format {stored}\n$")
+
+    def test_a_folder_that_is_no_store_is_named(self):
+        for command in ("ls", "stat", "verify", "dump", "why"):
+            code, out, err = run(command, self.root.name)
+            self.assertEqual((code, out), (3, ""))
+            self.assertEqual(err.count("\n"), 1)
+            self.assertIn(f"spec-ctl: {self.root.name} is no store: it has no store.msgpack", err)
+        code, _, err = run("ls", self.path + "/store.msgpack")
+        self.assertEqual(code, 3)
+        self.assertIn("Not a directory, expected a store's directory", err)
 
     def test_what_is_no_store_is_said(self):
         for words in (("ls", self.root.name), ("stat", self.path + "/absent"),
