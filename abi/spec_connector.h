@@ -1141,7 +1141,8 @@ struct spec_api {
      * was stored of the same weights in this directory: by every configuration (layout, chunk size,
      * dtype, revision, ranks), whether its connector is open now, or is opened later [ABI-216].
      * Errors: IO, NO_SPACE (it could not be recorded, or a reader cannot read its writer's log;
-     * nothing changed).  Threads: any.  Blocks: for one buffered write, and for the end of a
+     * nothing changed, unless the text says "done here": then other configurations were not reached
+     * and the host calls again).  Threads: any.  Blocks: for one buffered write, and for the end of a
      * checkpoint that is putting its log in place (a sync); in a reader, for the reading of what
      * its writer's log has new, and a small write a rank.  Since: 0.2 */
     spec_status (*reset)(spec_connector *conn, struct spec_error *reterr);

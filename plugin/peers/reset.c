@@ -79,18 +79,23 @@ static spec_status raise_own(spec_connector *conn, uint64_t *ret_epoch, struct s
     return raise_writer(conn, *ret_epoch, false, reterr);
 }
 
-/* Its own epoch first: where that fails nothing has changed. Whoever puts the same epoch of the
+/* Its own epoch first: if that fails nothing has changed. Whoever puts the same epoch of the
  * weights at this moment may have stored under it by now, so the next one is taken. */
 spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
 {
     for (uint32_t i = 0; i < RESETS_TOGETHER; i++) {
         uint64_t epoch = 0;
         bool is_new = false;
+        struct spec_error why = {.struct_size = sizeof(why)};
         spec_status status = raise_own(conn, &epoch, reterr);
-        if (status == SPEC_OK)
-            status = sc_store_weights_epoch_put(conn->store, conn->weights, epoch, &is_new, reterr);
-        if (status != SPEC_OK || is_new)
+        if (status != SPEC_OK)
             return status;
+        status = sc_store_weights_epoch_put(conn->store, conn->weights, epoch, &is_new, &why);
+        if (status != SPEC_OK)
+            return sc_fail_errno(reterr, status, why.sys_errno,
+                                 "reset: done here, not for other configurations: %s", why.text);
+        if (is_new)
+            return SPEC_OK;
     }
     return sc_fail(reterr, SPEC_E_IO, "reset: %u others were faster, one after the other",
                    RESETS_TOGETHER);
