@@ -1142,9 +1142,10 @@ struct spec_api {
      * dtype, revision, ranks), whether its connector is open now, or is opened later [ABI-216].
      * Errors: IO, NO_SPACE (it could not be recorded, or a reader cannot read its writer's log;
      * nothing changed, unless the text says "done here": then other configurations were not reached
-     * and the host calls again).  Threads: any.  Blocks: for one buffered write, and for the end of a
-     * checkpoint that is putting its log in place (a sync); in a reader, for the reading of what
-     * its writer's log has new, and a small write a rank.  Since: 0.2 */
+     * and the host calls again).  Threads: any.  Blocks: for one buffered write, for a file that is
+     * made and synced, and for the end of a checkpoint that is putting its log in place (a sync);
+     * in a reader, for the reading of what its writer's log has new, and a small write a rank.
+     * Since: 0.2 */
     spec_status (*reset)(spec_connector *conn, struct spec_error *reterr);
 
     /* Counters. [ABI-111]  Errors: INVALID.  Threads: any.  Blocks: never.  Since: 0.1 */
