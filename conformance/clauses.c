@@ -158,6 +158,8 @@ static const struct {
     {211, "sliding windows: rows that the match needs"},
     {212, "recurrent states are stored with a pass and take their room"},
     {213, "a state that cannot be had voids the match"},
+    {215, "a request beyond its limits is cut there"},
+    {216, "a reset reaches every configuration of the same weights"},
 };
 
 const char *conf_clause_title(uint32_t number)
