@@ -40,11 +40,10 @@ static void prefix_of(const uint8_t weights[SC_STORE_HASH_BYTES], char prefix[PR
 /* The epoch that a file's name says; 0: it is of other weights, or none of ours. */
 static uint64_t epoch_of(const struct epoch_names *names, const char *name)
 {
-    char *end;
-    if (strlen(name) != NAME_CHARS || strncmp(name, names->prefix, PREFIX_CHARS) != 0)
+    if (strlen(name) != NAME_CHARS || strncmp(name, names->prefix, PREFIX_CHARS) != 0 ||
+        strspn(name + PREFIX_CHARS, "0123456789abcdef") != NAME_CHARS - PREFIX_CHARS)
         return 0;
-    uint64_t epoch = strtoull(name + PREFIX_CHARS, &end, 16);
-    return *end == '\0' ? epoch : 0;
+    return strtoull(name + PREFIX_CHARS, NULL, 16);
 }
 
 static void path_of(const struct sc_store *store, const struct epoch_names *names, uint64_t epoch,
@@ -63,7 +62,7 @@ static void on_name(const char *name, void *user)
         names->highest = epoch > names->highest ? epoch : names->highest;
         return;
     }
-    if (epoch == 0 || epoch + KEPT > names->highest)
+    if (epoch == 0 || names->highest < KEPT || epoch > names->highest - KEPT)
         return;
     path_of(names->store, names, epoch, path);
     (void)sc_io_unlink(names->store->io, path, NULL); /* it goes with a later reset */
