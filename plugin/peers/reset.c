@@ -27,6 +27,17 @@ static uint64_t epoch_max(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* A reset's epoch, when this one is the highest that is known. The number behind the last one would
+ * be 0, which makes nothing void. */
+static spec_status epoch_after(uint64_t epoch, uint64_t *ret_next, struct spec_error *reterr)
+{
+    if (epoch == UINT64_MAX)
+        return sc_fail(reterr, SPEC_E_IO,
+                       "reset: the epoch of these weights is %#" PRIx64 ", the last one", epoch);
+    *ret_next = epoch + 1;
+    return SPEC_OK;
+}
+
 /* Writer: records the epoch. moves_anyway: it is heard from others, so that nothing of before may
  * be promised even when the record cannot be written now. */
 static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves_anyway,
@@ -59,10 +70,11 @@ static spec_status raise_reader(spec_connector *conn, uint64_t weights, uint64_t
         return sc_fail(reterr, SPEC_E_IO, "reset: the log of rank %" PRIu32 " cannot be read (%s)",
                        conn->ranks.rank, sc_status_name(status));
     uint64_t epoch = epoch_max(sc_plugin_epoch_known(conn), atomic_load(&conn->epoch));
-    epoch = epoch_max(epoch, weights) + 1;
-    sc_plugin_epoch_move(conn, epoch);
-    sc_plugin_epoch_tell(conn, epoch);
-    *ret_epoch = epoch;
+    status = epoch_after(epoch_max(epoch, weights), ret_epoch, reterr);
+    if (status != SPEC_OK)
+        return status;
+    sc_plugin_epoch_move(conn, *ret_epoch);
+    sc_plugin_epoch_tell(conn, *ret_epoch);
     return SPEC_OK;
 }
 
@@ -75,8 +87,8 @@ static spec_status raise_own(spec_connector *conn, uint64_t *ret_epoch, struct s
         return status;
     if (conn->ranks.role != SPEC_ROLE_WRITER)
         return raise_reader(conn, weights, ret_epoch, reterr);
-    *ret_epoch = epoch_max(atomic_load(&conn->epoch), weights) + 1;
-    return raise_writer(conn, *ret_epoch, false, reterr);
+    status = epoch_after(epoch_max(atomic_load(&conn->epoch), weights), ret_epoch, reterr);
+    return status != SPEC_OK ? status : raise_writer(conn, *ret_epoch, false, reterr);
 }
 
 /* Its own epoch first: if that fails nothing has changed. Whoever puts the same epoch of the

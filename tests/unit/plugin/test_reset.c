@@ -138,6 +138,35 @@ static void a_reset_that_cannot_be_recorded_changes_nothing(void **state)
     rig_end(&rig, &prompt);
 }
 
+/* The number behind the last one is 0, an epoch of long ago. */
+static void a_reset_at_the_last_epoch_is_refused(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(14, 0, 0, 100);
+    struct spec_error error = {.struct_size = sizeof(error)};
+    bool is_new = false;
+    rig_begin(&writer, true, "");
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    assert_int_equal(sc_store_weights_epoch_put(writer.conn->store, writer.conn->weights,
+                                                UINT64_MAX, &is_new, NULL),
+                     SPEC_OK);
+    rig_pass_ns(&writer, TURN);
+    rig_pass_ns(&reader, TURN);
+    rig_store_all(&writer, &prompt, prompt.count);
+    rig_pass_ns(&reader, TURN);
+    struct rig *both[] = {&writer, &reader};
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(atomic_load(&both[i]->conn->epoch), UINT64_MAX);
+        assert_int_equal(sc_plugin_reset(both[i]->conn, &error), SPEC_E_IO);
+        assert_true(error.text[0] != 0);
+        assert_int_equal(atomic_load(&both[i]->conn->epoch), UINT64_MAX);
+        assert_int_equal(rig_read(both[i], &prompt, NULL), 100);
+    }
+    rig_leave(&reader);
+    rig_end(&writer, &prompt);
+}
+
 /* ---- Between connectors ---------------------------------------------------------------------- */
 
 static void readers_and_ranks_follow_a_writers_reset(void **state)
@@ -467,6 +496,7 @@ int main(void)
         cmocka_unit_test(requests_of_before_are_stale_but_for_release),
         cmocka_unit_test(a_store_that_is_under_way_is_dropped),
         cmocka_unit_test(a_reset_that_cannot_be_recorded_changes_nothing),
+        cmocka_unit_test(a_reset_at_the_last_epoch_is_refused),
         cmocka_unit_test(readers_and_ranks_follow_a_writers_reset),
         cmocka_unit_test(a_readers_reset_reaches_every_writer),
         cmocka_unit_test(a_reset_waits_for_a_writer_that_is_away),
