@@ -62,7 +62,7 @@ static uint64_t share_of(uint64_t row_total, uint64_t ppm)
 bool sc_plugin_match_is_short(const spec_connector *conn, const struct sc_plugin_request *request)
 {
     uint64_t rows = sc_plugin_row_total(request);
-    uint64_t fresh = request->token_count - request->matched_tokens; /* both < 2^24 */
+    uint64_t fresh = sc_plugin_tokens_from(request, request->matched_tokens);
     return rows < conn->config.select_min_tokens ||
            rows * PPM < (rows + fresh) * conn->config.min_share_ppm;
 }

@@ -354,7 +354,7 @@ static uint64_t whole_end_of(const spec_connector *conn, const struct sc_plugin_
     const struct sc_config *config = &conn->config;
     if (config->base == SC_BASE_COARSE || !conn->choice.can_select || !sc_config_selects(config))
         return config->base == SC_BASE_COARSE && conn->choice.can_select ? 1 : 0;
-    uint64_t ahead = request->token_count - request->from_token; /* rows, and what is new */
+    uint64_t ahead = sc_plugin_tokens_from(request, request->from_token); /* rows, and new ones */
     uint64_t share = (ahead * config->min_share_ppm + 999999) / 1000000;
     uint64_t rows = share > config->select_min_tokens ? share : config->select_min_tokens;
     return request->from_token + rows;
