@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EPOCHS_DIR   "epochs"
 #define PREFIX_CHARS 33u /* of a name: the weights and '-' */
 #define NAME_CHARS   (PREFIX_CHARS + 16u)
 #define KEPT         64u
@@ -49,7 +48,7 @@ static uint64_t epoch_of(const struct epoch_names *names, const char *name)
 static void path_of(const struct sc_store *store, const struct epoch_names *names, uint64_t epoch,
                     char path[SC_LIMIT_PATH_BYTES + 128])
 {
-    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 128, "%s/" EPOCHS_DIR "/%s%016" PRIx64,
+    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 128, "%s/" SC_STORE_EPOCHS_DIR "/%s%016" PRIx64,
                    store->params.config->path, names->prefix, epoch);
 }
 
@@ -73,7 +72,7 @@ static spec_status epochs_list(struct sc_store *store, struct epoch_names *names
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     struct spec_error error = {.struct_size = sizeof(error)};
-    (void)snprintf(path, sizeof(path), "%s/" EPOCHS_DIR, store->params.config->path);
+    (void)snprintf(path, sizeof(path), "%s/" SC_STORE_EPOCHS_DIR, store->params.config->path);
     spec_status status = sc_io_list(store->io, path, on_name, names, &error);
     if (status == SPEC_OK || error.sys_errno == ENOENT)
         return SPEC_OK;
@@ -100,7 +99,7 @@ spec_status sc_store_weights_epoch_put(struct sc_store *store,
     struct spec_error error = {.struct_size = sizeof(error)};
     struct sc_io_file *file;
     prefix_of(weights, names.prefix);
-    (void)snprintf(path, sizeof(path), "%s/" EPOCHS_DIR, store->params.config->path);
+    (void)snprintf(path, sizeof(path), "%s/" SC_STORE_EPOCHS_DIR, store->params.config->path);
     spec_status status = sc_io_mkdir(store->io, path, reterr);
     if (status != SPEC_OK)
         return status;

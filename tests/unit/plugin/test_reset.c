@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define MS   UINT64_C(1000000)
@@ -327,6 +328,24 @@ static void what_is_stored_after_a_failed_reset_is_void_after_the_next(void **st
     }
 }
 
+/* A reader resets in a directory that has no store yet: one is made there all the same. */
+static void a_reset_before_there_is_a_store_lets_one_be_made(void **state)
+{
+    (void)state;
+    struct rig writer, reader;
+    struct prompt prompt = rig_prompt(17, 0, 0, 100);
+    rig_init(&writer, false, "");
+    assert_int_equal(mkdir(writer.path, 0700), 0);
+    rig_open_beside(&reader, &writer, SPEC_ROLE_READER, 0);
+    reset(&reader);
+    rig_leave(&reader);
+    rig_open(&writer);
+    assert_int_equal(atomic_load(&writer.conn->epoch), 1);
+    rig_store_all(&writer, &prompt, prompt.count);
+    assert_int_equal(rig_read(&writer, &prompt, NULL), 100);
+    rig_end(&writer, &prompt);
+}
+
 /* What the writer stored after a reset of its own, the reader's reset makes void as well. */
 static void a_readers_reset_covers_what_it_had_not_read_yet(void **state)
 {
@@ -556,6 +575,7 @@ int main(void)
         cmocka_unit_test(a_reset_that_takes_no_epoch_changes_nothing_here),
         cmocka_unit_test(what_is_stored_after_a_failed_reset_is_void_after_the_next),
         cmocka_unit_test(a_reset_at_the_last_epoch_is_refused),
+        cmocka_unit_test(a_reset_before_there_is_a_store_lets_one_be_made),
         cmocka_unit_test(readers_and_ranks_follow_a_writers_reset),
         cmocka_unit_test(a_readers_reset_reaches_every_writer),
         cmocka_unit_test(a_reset_waits_for_a_writer_that_is_away),
