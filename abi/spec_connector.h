@@ -1140,10 +1140,10 @@ struct spec_api {
      * follow within 100 ms, also when a reader calls it [ABI-139]. A reset reaches everything that
      * was stored of the same weights in this directory: by every configuration (layout, chunk size,
      * dtype, revision, ranks), whether its connector is open now, or is opened later [ABI-216].
-     * Errors: IO, NO_SPACE (it could not be recorded, or a reader cannot read its writer's log;
-     * nothing changed, unless the text says "done here": then other configurations were not reached
-     * and the host calls again).  Threads: any.  Blocks: for one buffered write, for a file that is
-     * made and synced, and for the end of a checkpoint that is putting its log in place (a sync);
+     * Errors: IO, NO_SPACE (no epoch could be taken, or a reader cannot read its writer's log;
+     * nothing changed here). A writer whose log cannot record the epoch stores nothing until it
+     * can.  Threads: any.  Blocks: for one buffered write, for a file that is made and synced,
+     * and for the end of a checkpoint that is putting its log in place (a sync);
      * in a reader, for the reading of what its writer's log has new, and a small write a rank.
      * Since: 0.2 */
     spec_status (*reset)(spec_connector *conn, struct spec_error *reterr);

@@ -29,6 +29,7 @@
 #include <pthread.h>
 
 #define SC_STORE_SPACES_MAX    4096u         /* namespaces in one directory */
+#define SC_STORE_EPOCHS_DIR    "epochs"      /* a reader makes it, too, before there is a store */
 #define SC_STORE_SEGMENT_MIN   (1ull << 20)  /* the shortest that is made when space runs out */
 #define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, mail */
 #define SC_STORE_DEFAULT_BYTES (20ull << 30) /* disk_bytes when the configuration says 0 */

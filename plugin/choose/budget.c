@@ -62,7 +62,7 @@ static uint64_t share_of(uint64_t row_total, uint64_t ppm)
 bool sc_plugin_match_is_short(const spec_connector *conn, const struct sc_plugin_request *request)
 {
     uint64_t rows = sc_plugin_row_total(request);
-    uint64_t fresh = request->token_count - request->matched_tokens; /* both < 2^24 */
+    uint64_t fresh = sc_plugin_tokens_from(request, request->matched_tokens);
     return rows < conn->config.select_min_tokens ||
            rows * PPM < (rows + fresh) * conn->config.min_share_ppm;
 }
@@ -425,13 +425,18 @@ spec_status sc_plugin_scoring_check(spec_connector *conn, struct sc_plugin_item 
     if (status != SPEC_OK)
         return status;
     uint64_t end = queries.first_position + queries.row_count, base = item->request->matched_tokens;
-    if (queries.first_position < base || end < queries.first_position ||
-        end > conn->config.max_request_tokens)
+    if (queries.first_position < base || end < queries.first_position)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: queries: rows [%" PRIu64 ", + %" PRIu32
-                       "), expected behind the match of %" PRIu64 " and within %" PRIu32,
-                       queries.first_position, queries.row_count, base,
-                       conn->config.max_request_tokens);
+                       "), expected behind the match of %" PRIu64,
+                       queries.first_position, queries.row_count, base);
+    /* Scratches have room for so many rows, wherever these stand: a prompt may go beyond it. */
+    uint64_t most = conn->config.max_request_tokens, keys = in->new_keys != NULL ? end - base : 0;
+    if (queries.row_count > most || keys > most)
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "get_important: %" PRIu32 " rows of queries and %" PRIu64
+                       " new keys, at most %" PRIu64 " (max_request_tokens) of each",
+                       queries.row_count, keys, most);
     scoring->is_probes_only = queries.heads == SPEC_QUERIES_PROBE;
     if (scoring->is_probes_only && conn->choice.reads_codes)
         return sc_fail(reterr, SPEC_E_INVALID,

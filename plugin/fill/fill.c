@@ -208,7 +208,8 @@ static bool pass_begin(struct sc_plugin_request *const *requests, uint64_t count
     *ret_clock = (struct sc_plugin_pass_clock){.count = count};
     for (uint64_t i = 0; i < count; i++) {
         const struct spec_store_params *params = &requests[i]->step.params;
-        double tokens = (double)params->token_count;
+        /* also those beyond a limit: they are computed, too */
+        double tokens = (double)(requests[i]->step.host_end - params->first_token);
         if (params->layer != 0 || (params->flags & SPEC_STORE_LATER) != 0 ||
             requests[i]->failed_position != UINT64_MAX)
             return false;
@@ -256,8 +257,7 @@ void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *
         /* all that this request loads has come before it computes */
         /* A tail of less than a chunk is what a host does not store, not what it computes later. */
         clock->goes_on =
-            count == 1 &&
-            lead->pass_first + lead->pass_count + conn->config.chunk_tokens <= lead->token_count;
+            count == 1 && lead->step.host_end + conn->config.chunk_tokens <= lead->host_tokens;
         clock->has_loaded = lead->load_clock.is_whole;
         clock->after_ns = is_timed ? now_ns : 0;
         clock->loading_ns = lead->loading_ns;
@@ -354,7 +354,7 @@ static uint64_t whole_end_of(const spec_connector *conn, const struct sc_plugin_
     const struct sc_config *config = &conn->config;
     if (config->base == SC_BASE_COARSE || !conn->choice.can_select || !sc_config_selects(config))
         return config->base == SC_BASE_COARSE && conn->choice.can_select ? 1 : 0;
-    uint64_t ahead = request->token_count - request->from_token; /* rows, and what is new */
+    uint64_t ahead = sc_plugin_tokens_from(request, request->from_token); /* rows, and new ones */
     uint64_t share = (ahead * config->min_share_ppm + 999999) / 1000000;
     uint64_t rows = share > config->select_min_tokens ? share : config->select_min_tokens;
     return request->from_token + rows;

@@ -8,9 +8,10 @@
  *                        it has given up the rows that failed and keeps their codes
  *
  * The epoch is part of every chain's root. The connector's is the highest that it has heard of: of
- * its own log, the other ranks' logs, the mail, the weights, its host. A log is ahead of the
- * weights while a reset runs, after one that a crash or an error cut short, and if an older build
- * wrote it: the next open of a writer puts the log's epoch.
+ * its own log, the other ranks' logs, the mail, the weights, its host. A reset takes the weights'
+ * epoch before anybody moves to it: if somebody stored under an epoch that is not taken, another
+ * configuration's reset could take it, and what was stored would outlast that reset. A log is ahead
+ * of the weights if an older build wrote it: the next open of a writer puts the log's epoch.
  *
  * Holds: conn->epoch never goes back. A writer stores only while its log says the same epoch, so
  * that nothing is stored that a record written later makes void. An epoch that could not be told is
@@ -27,15 +28,13 @@ static uint64_t epoch_max(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Writer: records the epoch. moves_anyway: it is heard from others, so that nothing of before may
- * be promised even when the record cannot be written now. */
-static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves_anyway,
-                                struct spec_error *reterr)
+/* Writer: records the epoch. It is taken, so that nothing of before may be promised even when the
+ * record cannot be written now. */
+static spec_status raise_writer(spec_connector *conn, uint64_t epoch, struct spec_error *reterr)
 {
     pthread_mutex_lock(&conn->commit_lock);
     spec_status status = sc_store_epoch_set(conn->store, epoch, reterr);
-    if (status == SPEC_OK || moves_anyway)
-        sc_plugin_epoch_move(conn, epoch);
+    sc_plugin_epoch_move(conn, epoch);
     if (status == SPEC_OK) {
         pthread_mutex_lock(&conn->index.lock);
         sc_plugin_roots_are_old(conn->radix, &conn->index.old_roots);
@@ -45,10 +44,10 @@ static spec_status raise_writer(spec_connector *conn, uint64_t epoch, bool moves
     return status;
 }
 
-/* The log is read to its end first: what a reset that is in it already covers, and was stored since
- * then, must be void too. When it cannot be read, the epoch that would be taken may be in it. */
-static spec_status raise_reader(spec_connector *conn, uint64_t weights, uint64_t *ret_epoch,
-                                struct spec_error *reterr)
+/* Reader: the highest epoch that logs say. They are read to their ends first: what a reset that is
+ * in its writer's already covers, and was stored since then, must be void too. When it cannot be
+ * read, the epoch that would be taken may be in it. */
+static spec_status logs_epoch(spec_connector *conn, uint64_t *ret_epoch, struct spec_error *reterr)
 {
     while (sc_plugin_follow_own(conn))
         ;
@@ -58,44 +57,61 @@ static spec_status raise_reader(spec_connector *conn, uint64_t weights, uint64_t
     if (status != SPEC_OK)
         return sc_fail(reterr, SPEC_E_IO, "reset: the log of rank %" PRIu32 " cannot be read (%s)",
                        conn->ranks.rank, sc_status_name(status));
-    uint64_t epoch = epoch_max(sc_plugin_epoch_known(conn), atomic_load(&conn->epoch));
-    epoch = epoch_max(epoch, weights) + 1;
-    sc_plugin_epoch_move(conn, epoch);
-    sc_plugin_epoch_tell(conn, epoch);
-    *ret_epoch = epoch;
+    *ret_epoch = sc_plugin_epoch_known(conn);
     return SPEC_OK;
 }
 
-/* Raises the connector's own epoch beyond all that it knows of. */
-static spec_status raise_own(spec_connector *conn, uint64_t *ret_epoch, struct spec_error *reterr)
+/* The epoch behind all that the connector knows of, and behind `taken`. The number behind the last
+ * one would be 0, which makes nothing void. */
+static spec_status epoch_next(spec_connector *conn, uint64_t taken, uint64_t *ret_epoch,
+                              struct spec_error *reterr)
 {
-    uint64_t weights;
+    uint64_t weights, logs = 0;
     spec_status status = sc_store_weights_epoch(conn->store, conn->weights, &weights, reterr);
+    if (status == SPEC_OK && conn->ranks.role == SPEC_ROLE_READER)
+        status = logs_epoch(conn, &logs, reterr);
     if (status != SPEC_OK)
         return status;
-    if (conn->ranks.role != SPEC_ROLE_WRITER)
-        return raise_reader(conn, weights, ret_epoch, reterr);
-    *ret_epoch = epoch_max(atomic_load(&conn->epoch), weights) + 1;
-    return raise_writer(conn, *ret_epoch, false, reterr);
+    uint64_t epoch = epoch_max(atomic_load(&conn->epoch), epoch_max(weights, logs));
+    epoch = epoch_max(epoch, taken);
+    if (epoch == UINT64_MAX)
+        return sc_fail(reterr, SPEC_E_IO,
+                       "reset: the epoch of these weights is %#" PRIx64 ", the last one", epoch);
+    *ret_epoch = epoch + 1;
+    return SPEC_OK;
 }
 
-/* Its own epoch first: if that fails nothing has changed. Whoever puts the same epoch of the
- * weights at this moment may have stored under it by now, so the next one is taken. */
+/* The epoch is taken. A record that cannot be written now is written by a later turn; until then
+ * nothing is stored. */
+static void epoch_begin(spec_connector *conn, uint64_t epoch)
+{
+    struct spec_error why = {.struct_size = sizeof(why)};
+    if (conn->ranks.role == SPEC_ROLE_READER) {
+        sc_plugin_epoch_move(conn, epoch);
+        sc_plugin_epoch_tell(conn, epoch);
+    } else if (raise_writer(conn, epoch, &why) != SPEC_OK)
+        SC_LOG(&conn->log, SPEC_LOG_WARN,
+               "reset: done, and nothing is stored until the log has its record: %s", why.text);
+}
+
+/* An epoch that somebody else has taken at this moment may have been stored under by now, so the
+ * next one is taken. */
 spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
 {
+    uint64_t epoch = 0;
     for (uint32_t i = 0; i < RESETS_TOGETHER; i++) {
-        uint64_t epoch = 0;
         bool is_new = false;
         struct spec_error why = {.struct_size = sizeof(why)};
-        spec_status status = raise_own(conn, &epoch, reterr);
+        spec_status status = epoch_next(conn, epoch, &epoch, reterr);
         if (status != SPEC_OK)
             return status;
         status = sc_store_weights_epoch_put(conn->store, conn->weights, epoch, &is_new, &why);
         if (status != SPEC_OK)
-            return sc_fail_errno(reterr, status, why.sys_errno,
-                                 "reset: done here, not for other configurations: %s", why.text);
-        if (is_new)
-            return SPEC_OK;
+            return sc_fail_errno(reterr, status, why.sys_errno, "reset: %s", why.text);
+        if (!is_new)
+            continue;
+        epoch_begin(conn, epoch);
+        return SPEC_OK;
     }
     return sc_fail(reterr, SPEC_E_IO, "reset: %u others were faster, one after the other",
                    RESETS_TOGETHER);
@@ -160,7 +176,7 @@ void sc_plugin_mail_turn(spec_connector *conn)
     if (conn->ranks.role == SPEC_ROLE_READER)
         sc_plugin_epoch_move(conn, epoch);
     else if (status == SPEC_OK && epoch > sc_store_epoch(conn->store))
-        status = raise_writer(conn, epoch, true, &error);
+        status = raise_writer(conn, epoch, &error);
     say_once(conn, status, &error);
     sc_plugin_mail_post(conn);
 }

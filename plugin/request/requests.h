@@ -213,6 +213,14 @@ static inline struct sc_radix_query sc_plugin_query_of(const struct sc_plugin_re
                                    .marks = {request->marks, request->mark_count}};
 }
 
+/* Tokens of the prompt from `first` on, with those beyond a limit; at most what any request has. */
+static inline uint64_t sc_plugin_tokens_from(const struct sc_plugin_request *request,
+                                             uint64_t first)
+{
+    uint64_t count = request->host_tokens - first;
+    return count < SC_LIMIT_REQUEST_TOKENS ? count : SC_LIMIT_REQUEST_TOKENS;
+}
+
 /* What the index shall know of runs that the request uses now, or stores. */
 uint32_t sc_plugin_hint_of(const spec_connector *conn, const struct sc_plugin_request *request);
 

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+/* Whether it is the pass's next layer, of the range that the host named with layer 0: where both
+ * are cut at a limit, they need not be the same one. */
 static spec_status check_pass(const spec_connector *conn, const struct sc_plugin_request *request,
                               const struct spec_store_params *params, struct spec_error *reterr)
 {
@@ -23,13 +25,14 @@ static spec_status check_pass(const spec_connector *conn, const struct sc_plugin
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: layer is %" PRIu32 ", expected %" PRIu32 " (layers ascend by one)",
                        params->layer, request->pass_layer);
+    uint64_t pass_count = request->pass_host_end - request->pass_first;
     if (params->layer > 0 &&
-        (params->first_token != request->pass_first || params->token_count != request->pass_count))
+        (params->first_token != request->pass_first || params->token_count != pass_count))
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: layer %" PRIu32 " has range %" PRIu64 " + %" PRIu64
                        ", layer 0 had %" PRIu64 " + %" PRIu64,
                        params->layer, params->first_token, params->token_count, request->pass_first,
-                       request->pass_count);
+                       pass_count);
     if (params->layer >= sc_plugin_layers_named(conn))
         return sc_fail(reterr, SPEC_E_INVALID, "store: the model has %" PRIu32 " layers",
                        sc_plugin_layers_named(conn));
@@ -122,11 +125,12 @@ static spec_status check_step(spec_connector *conn, const struct spec_store_para
     spec_status status = check_tokens(request, params, reterr);
     if (status != SPEC_OK)
         return status;
+    status = check_pass(conn, request, params, reterr);
+    if (status != SPEC_OK)
+        return status;
     struct spec_store_params cut = *params;
     cut_to_limit(conn, request, &cut);
-    status = check_pass(conn, request, &cut, reterr);
-    if (status == SPEC_OK)
-        status = check_memory(conn, &cut, request, reterr);
+    status = check_memory(conn, &cut, request, reterr);
     if (status != SPEC_OK)
         return status;
     step->params = cut;

@@ -3,7 +3,8 @@
  * by whoever comes first, under DIR/store.lock; synced before anything else is made.
  *
  *   no directory                  make it, make the identity
- *   empty, or a torn identity     make the identity
+ *   empty, or a torn identity,    make the identity
+ *   or epochs/ of a reader
  *   identity                      read it; newer: SPEC_E_VERSION
  *   anything else                 SPEC_E_VERSION, names what was found; nothing is touched
  *
@@ -87,7 +88,8 @@ static void listing_add(const char *name, void *user)
 {
     struct listing *listing = user;
     if (strcmp(name, IDENTITY_NAME) != 0 && strcmp(name, IDENTITY_LOCK_NAME) != 0 &&
-        strcmp(name, "lost+found") != 0 && listing->other[0] == '\0')
+        strcmp(name, SC_STORE_EPOCHS_DIR) != 0 && strcmp(name, "lost+found") != 0 &&
+        listing->other[0] == '\0')
         (void)snprintf(listing->other, sizeof(listing->other), "%.60s", name);
 }
 

@@ -19,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EPOCHS_DIR   "epochs"
 #define PREFIX_CHARS 33u /* of a name: the weights and '-' */
 #define NAME_CHARS   (PREFIX_CHARS + 16u)
 #define KEPT         64u
@@ -40,17 +39,16 @@ static void prefix_of(const uint8_t weights[SC_STORE_HASH_BYTES], char prefix[PR
 /* The epoch that a file's name says; 0: it is of other weights, or none of ours. */
 static uint64_t epoch_of(const struct epoch_names *names, const char *name)
 {
-    char *end;
-    if (strlen(name) != NAME_CHARS || strncmp(name, names->prefix, PREFIX_CHARS) != 0)
+    if (strlen(name) != NAME_CHARS || strncmp(name, names->prefix, PREFIX_CHARS) != 0 ||
+        strspn(name + PREFIX_CHARS, "0123456789abcdef") != NAME_CHARS - PREFIX_CHARS)
         return 0;
-    uint64_t epoch = strtoull(name + PREFIX_CHARS, &end, 16);
-    return *end == '\0' ? epoch : 0;
+    return strtoull(name + PREFIX_CHARS, NULL, 16);
 }
 
 static void path_of(const struct sc_store *store, const struct epoch_names *names, uint64_t epoch,
                     char path[SC_LIMIT_PATH_BYTES + 128])
 {
-    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 128, "%s/" EPOCHS_DIR "/%s%016" PRIx64,
+    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 128, "%s/" SC_STORE_EPOCHS_DIR "/%s%016" PRIx64,
                    store->params.config->path, names->prefix, epoch);
 }
 
@@ -63,7 +61,7 @@ static void on_name(const char *name, void *user)
         names->highest = epoch > names->highest ? epoch : names->highest;
         return;
     }
-    if (epoch == 0 || epoch + KEPT > names->highest)
+    if (epoch == 0 || names->highest < KEPT || epoch > names->highest - KEPT)
         return;
     path_of(names->store, names, epoch, path);
     (void)sc_io_unlink(names->store->io, path, NULL); /* it goes with a later reset */
@@ -74,7 +72,7 @@ static spec_status epochs_list(struct sc_store *store, struct epoch_names *names
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     struct spec_error error = {.struct_size = sizeof(error)};
-    (void)snprintf(path, sizeof(path), "%s/" EPOCHS_DIR, store->params.config->path);
+    (void)snprintf(path, sizeof(path), "%s/" SC_STORE_EPOCHS_DIR, store->params.config->path);
     spec_status status = sc_io_list(store->io, path, on_name, names, &error);
     if (status == SPEC_OK || error.sys_errno == ENOENT)
         return SPEC_OK;
@@ -101,7 +99,7 @@ spec_status sc_store_weights_epoch_put(struct sc_store *store,
     struct spec_error error = {.struct_size = sizeof(error)};
     struct sc_io_file *file;
     prefix_of(weights, names.prefix);
-    (void)snprintf(path, sizeof(path), "%s/" EPOCHS_DIR, store->params.config->path);
+    (void)snprintf(path, sizeof(path), "%s/" SC_STORE_EPOCHS_DIR, store->params.config->path);
     spec_status status = sc_io_mkdir(store->io, path, reterr);
     if (status != SPEC_OK)
         return status;

@@ -364,9 +364,33 @@ static void what_a_pass_stands_on_stays_until_it_ends(void **state)
     rig_end(&rig, &prompt, &longer);
 }
 
+/* What a pass took is of all its tokens, though some lie beyond a limit. */
+static void a_cut_pass_is_measured_as_a_whole(void **state)
+{
+    (void)state;
+    for (uint64_t limit = 100; limit <= 400; limit += 300) {
+        struct rig rig;
+        struct prompt prompt = rig_prompt(90, 0, 0, 400);
+        char extra[96];
+        (void)snprintf(extra, sizeof(extra),
+                       "\"fill\": \"cut\", \"max_request_tokens\": %" PRIu64, limit);
+        rig_begin(&rig, true, extra);
+        struct spec_lookup_result found = rig_lookup(&rig, &prompt);
+        const struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, found.request);
+        spec_ticket ticket = 0;
+        assert_int_equal(rig_store_layer(&rig, found.request, &prompt, 0, 330, 0, &ticket),
+                         SPEC_OK);
+        assert_true(request->pass_clock.tokens == 330);
+        assert_true(request->pass_clock.goes_on);
+        rig_release(&rig, found.request);
+        rig_end(&rig, &prompt);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_cut_pass_is_measured_as_a_whole),
         cmocka_unit_test(all_is_promised_until_both_sides_are_known),
         cmocka_unit_test(the_cut_is_where_both_sides_end_together),
         cmocka_unit_test(the_faster_side_gets_all),

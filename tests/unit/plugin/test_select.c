@@ -275,6 +275,60 @@ static void sets_are_those_of_the_definition(void **state)
     assert_true(told > 8 * untold);
 }
 
+/* The prompt's tokens behind max_request_tokens rank the rows in front of it. */
+static void queries_behind_the_limit_choose(void **state)
+{
+    (void)state;
+    struct world world;
+    world_open(&world, "\"preset\": \"impress-itf+range\", \"max_request_tokens\": 200", 3, 1, 8,
+               SPEC_DTYPE_F32, 200, 8);
+    spec_request request = look(&world, 0);
+    uint64_t told = 0;
+    for (uint32_t layer = 0; layer < 4; layer++) {
+        struct shot shot = make_shot(&world, request, layer, 0);
+        shot.select = SELECTS[layer];
+        shot.select.struct_size = sizeof(shot.select);
+        told += assert_set(&world, &shot, 0, 3, 0.6);
+        shot_free(&shot);
+    }
+    assert_true(told > 0);
+    struct shot shot = make_shot(&world, request, 0, 0);
+    shot.pass.fresh.memory.k_bytes = UINT64_C(1) << 40;
+    shot.pass.q.first_position = 401 - FRESH_ROWS; /* more new keys than there is room for */
+    assert_int_equal(fire(&world, &shot), SPEC_E_INVALID);
+    shot_free(&shot);
+    world_leave(&world, request);
+}
+
+/* A short match beside a long prompt is delivered whole, wherever the prompt is cut. */
+static void a_cut_prompt_is_as_long_as_it_was(void **state)
+{
+    (void)state;
+    static const char *const LIMITS[] = {"16384", "100"};
+    for (uint32_t i = 0; i < 2; i++) {
+        char extra[160];
+        struct world world;
+        (void)snprintf(extra, sizeof(extra),
+                       "\"preset\": \"impress-itf\", \"max_request_tokens\": %s, "
+                       "\"select\": {\"min_tokens\": 0, \"min_share_ppm\": 500000}",
+                       LIMITS[i]);
+        world_open(&world, extra, 3, 1, 8, SPEC_DTYPE_F32, 100, 8);
+        for (uint32_t is_long = 0; is_long < 2; is_long++) {
+            struct prompt prompt = rig_prompt(103, 0, 0, is_long ? 400 : 105);
+            struct spec_lookup_result found;
+            assert_int_equal(rig_try_lookup(&world.rig, &prompt, 0, 100, &found), SPEC_OK);
+            assert_int_equal(found.matched_tokens, 100);
+            struct shot shot = make_shot(&world, found.request, 0, 0);
+            assert_int_equal(fire(&world, &shot), SPEC_OK);
+            assert_true(is_long ? shot.item.row_count == 100 : shot.item.row_count < 100);
+            shot_free(&shot);
+            rig_release(&world.rig, found.request);
+            rig_prompt_free(&prompt);
+        }
+        world_done(&world);
+    }
+}
+
 /* alpha 0: the threshold is 1, and no similarity is more. 50: none is less, but that of sets that
  * share nothing. */
 static void alpha_decides_who_parts(void **state)
@@ -1109,6 +1163,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sets_are_those_of_the_definition),
+        cmocka_unit_test(queries_behind_the_limit_choose),
+        cmocka_unit_test(a_cut_prompt_is_as_long_as_it_was),
         cmocka_unit_test(alpha_decides_who_parts),
         cmocka_unit_test(keys_of_all_heads_give_each_its_own),
         cmocka_unit_test(figure_9_wants_76_vectors_where_all_keys_are_160),

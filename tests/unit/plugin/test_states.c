@@ -488,9 +488,39 @@ static void a_pass_beyond_the_limit_is_not_stored(void **state)
     rig_end(&hybrid.rig, &within, &beyond);
 }
 
+/* A pass that ends at the limit, of which a later layer says that it goes on behind it: what that
+ * layer has is the state of another token. */
+static void each_layer_of_a_pass_has_the_range_of_the_first(void **state)
+{
+    (void)state;
+    struct hybrid hybrid;
+    struct prompt prompt = rig_prompt(72, 0, 0, 130);
+    hybrid_make(&hybrid, true, "\"max_request_tokens\": 100");
+    hybrid_open(&hybrid);
+    struct spec_lookup_result found = rig_lookup(&hybrid.rig, &prompt);
+    spec_ticket ticket = 0;
+    spec_status status = hybrid_store(&hybrid, found.request, &prompt, 0, 100, 0, &ticket);
+    assert_int_equal(status, SPEC_OK);
+    status = hybrid_store(&hybrid, found.request, &prompt, 0, 130, 1, &ticket);
+    assert_int_equal(status, SPEC_E_INVALID);
+    for (uint32_t l = 1; l < HYBRID_LAYERS; l++) {
+        status = hybrid_store(&hybrid, found.request, &prompt, 0, 100, l, &ticket);
+        assert_int_equal(status, SPEC_OK);
+    }
+    assert_int_equal(rig_wait(&hybrid.rig, ticket), SPEC_OK);
+    status = hybrid_store(&hybrid, found.request, &prompt, 100, 10, 0, &ticket);
+    assert_int_equal(status, SPEC_OK);
+    status = hybrid_store(&hybrid, found.request, &prompt, 100, 30, 1, &ticket);
+    assert_int_equal(status, SPEC_E_INVALID);
+    rig_release(&hybrid.rig, found.request);
+    assert_true(hybrid_read(&hybrid, &prompt) > 0);
+    rig_end(&hybrid.rig, &prompt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_layer_of_a_pass_has_the_range_of_the_first),
         cmocka_unit_test(a_pass_beyond_the_limit_is_not_stored),
         cmocka_unit_test(what_was_stored_is_matched_where_it_ended),
         cmocka_unit_test(what_the_last_state_says_counts_for_all_rows),

@@ -70,14 +70,34 @@ static void old_files_go_and_later_ones_stay(void **state)
     world_free(world);
 }
 
+/* Numbers that only a stranger writes: none of them is taken for an old one. */
+static void the_last_numbers_stay(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 5);
+    for (uint64_t below = 65; below-- > 0;) {
+        assert_true(put(world, ours, UINT64_MAX - below));
+        assert_int_equal(highest(world, ours), UINT64_MAX - below);
+    }
+    assert_true(put(world, ours, 100));
+    assert_int_equal(highest(world, ours), UINT64_MAX);
+    world_free(world);
+}
+
 /* Names that nobody of us wrote are of no weights. */
 static void foreign_names_say_nothing(void **state)
 {
     (void)state;
-    static const char *const NAMES[] = {"x", "0aff0100000000000000000000000000-",
+    static const char *const NAMES[] = {"x",
+                                        "0aff0100000000000000000000000000-",
                                         "0aff0100000000000000000000000000-000000000000000g",
                                         "0aff0100000000000000000000000000-00000000000000090",
-                                        "0aff0100000000000000000000000001-0000000000000009"};
+                                        "0aff0100000000000000000000000001-0000000000000009",
+                                        "0aff0100000000000000000000000000--00000000000000a",
+                                        "0aff0100000000000000000000000000-+00000000000000a",
+                                        "0aff0100000000000000000000000000- 00000000000000a",
+                                        "0aff0100000000000000000000000000-0x0000000000000a",
+                                        "0aff0100000000000000000000000000-000000000000000A"};
     struct world *world = world_new(&small, 3);
     assert_true(put(world, ours, 2));
     for (uint32_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
@@ -122,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_highest_number_counts_and_is_taken_once),
         cmocka_unit_test(old_files_go_and_later_ones_stay),
+        cmocka_unit_test(the_last_numbers_stay),
         cmocka_unit_test(foreign_names_say_nothing),
         cmocka_unit_test(what_was_put_outlives_a_power_cut),
     };
