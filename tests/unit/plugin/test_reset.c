@@ -254,7 +254,7 @@ static void a_readers_reset_reaches_every_writer(void **state)
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
         reset(&reader);
         assert_int_equal(rig_matched(&reader, &prompt), 0); /* here at once */
-        for (uint32_t i = 0; i < 2; i++)                /* each writer is told once */
+        for (uint32_t i = 0; i < 2; i++)                    /* each writer is told once */
             assert_int_equal(reader.conn->outbox.epoch_told[i], epoch);
         for (uint32_t i = 0; i < 2; i++) {
             assert_int_equal(atomic_load(&ranks[i].conn->epoch), epoch - 1);
@@ -364,6 +364,23 @@ static void a_readers_reset_covers_what_it_had_not_read_yet(void **state)
     assert_int_equal(rig_matched(&writer, &prompt), 0);
     rig_leave(&reader);
     rig_end(&writer, &prompt);
+}
+
+/* Mail, logs and the weights are read one after the other: what is heard late may be an old number.
+ */
+static void an_epoch_that_is_heard_late_changes_nothing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct prompt prompt = rig_prompt(14, 0, 0, 100);
+    rig_begin(&rig, true, "");
+    reset(&rig);
+    reset(&rig);
+    rig_store_all(&rig, &prompt, prompt.count);
+    sc_plugin_epoch_move(rig.conn, 1);
+    assert_int_equal(atomic_load(&rig.conn->epoch), 2);
+    assert_int_equal(rig_matched(&rig, &prompt), 100);
+    rig_end(&rig, &prompt);
 }
 
 /* An epoch taken without the log's end could be one that the log has already. */
@@ -580,6 +597,7 @@ int main(void)
         cmocka_unit_test(a_readers_reset_reaches_every_writer),
         cmocka_unit_test(a_reset_waits_for_a_writer_that_is_away),
         cmocka_unit_test(a_readers_reset_covers_what_it_had_not_read_yet),
+        cmocka_unit_test(an_epoch_that_is_heard_late_changes_nothing),
         cmocka_unit_test(a_readers_reset_that_cannot_read_the_log_changes_nothing),
         cmocka_unit_test(an_epoch_that_cannot_be_recorded_stops_stores_only),
         cmocka_unit_test(a_range_that_fails_in_a_reader_goes_in_the_writer),
