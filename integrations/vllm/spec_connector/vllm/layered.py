@@ -31,6 +31,7 @@ from ..connector import Error
 from ..requests import Refusals
 from . import backend
 from .layout import DTYPES
+from .loading import take_room
 
 logger = init_logger("vllm.spec_connector")
 
@@ -119,12 +120,7 @@ class Layered:
         except Error as error:
             logger.warning("spec_connector: request %s: %s", load.request_id, error)
             return None, False
-        is_whole, place = found.request != 0 and found.matched_tokens == load.end, None
-        try:
-            place = self.rows.take(load.blocks) if is_whole else None
-        finally:
-            if place is None and found.request != 0:
-                self.conn.release(found.request)
+        place, is_whole = take_room(self.conn, self.rows, load, found)
         if place is None:
             return None, is_whole
         count = self.rows.caches.count

@@ -16,6 +16,18 @@ LOAD_NS = 20 * 10**9  # a layer that takes longer is computed
 REASONS = {abi.E_STALE: "stale", abi.E_CORRUPT: "corrupt", abi.E_TIMEOUT: "late"}
 
 
+def take_room(conn, rows, load, found):
+    """Takes room for the rows of a load that was attached: (place, whether all of them are stored).
+    Without a place the attached request is released."""
+    is_whole, place = found.request != 0 and found.matched_tokens == load.end, None
+    try:
+        place = rows.take(load.blocks) if is_whole else None
+    finally:
+        if place is None and found.request != 0:
+            conn.release(found.request)
+    return place, is_whole
+
+
 class Loading:
     """The loads of a step: a layer is waited for where it is used, the next comes meanwhile."""
 
@@ -43,12 +55,7 @@ class Loading:
             logger.warning("spec_connector: request %s: %s", load.request_id, error)
             self.fail(load, "stale" if error.status == abi.E_STALE else "other")
             return
-        is_whole, place = found.request != 0 and found.matched_tokens == load.end, None
-        try:
-            place = self.rows.take(load.blocks) if is_whole else None
-        finally:
-            if place is None and found.request != 0:
-                self.conn.release(found.request)
+        place, is_whole = take_room(self.conn, self.rows, load, found)
         if place is None:
             self.fail(load, "room" if is_whole else "stale")
         else:
