@@ -1089,8 +1089,8 @@ struct spec_api {
      * (over_budget_chunks) [ABI-190].
      * What a pass computes although it is stored, no worse (because lookup promised less than
      * there was), is not written again; its ticket is done as if it had been [ABI-188].
-     * Of a range that goes beyond a limit of its request (lookup; or max_request_tokens, by tokens
-     * that come with it) the part in front of the limit is stored, and the ticket says BUSY. A pass
+     * If a range goes beyond a limit of its request (lookup; or max_request_tokens, by tokens that
+     * come with it), the part in front of the limit is stored, and the ticket says BUSY. A pass
      * with states is stored whole or not at all. Positions are always the host's: ranges and tokens
      * behind the limit are passed as if there were none [ABI-215].
      * ret_tickets: [count], or NULL when nobody will ask; an element is 0 but for a last layer,

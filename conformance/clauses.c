@@ -1,4 +1,4 @@
-/* What each clause of abi/spec_connector.h is about, in one line for reports.
+/* One line for each clause of abi/spec_connector.h: its subject, for reports.
  *
  * Holds: every clause that has a test has a title; numbers ascend.
  * Does not: say all that the clause says.

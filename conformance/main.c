@@ -99,7 +99,7 @@ static void run_child(const struct run *run, const struct conf_test *test, FILE 
     exit(failed == 0 ? 0 : 1);
 }
 
-/* What the test said, without cmocka's frame around it; how it ended, if by a signal. */
+/* The test's output without cmocka's frame around it, and the signal that ended it, if one did. */
 static void read_output(FILE *output, int status, char *text, size_t text_bytes)
 {
     static const char *const FRAME[] = {"[=====", "[ RUN ", "[  FAILED  ]", "[  PASSED  ]"};
@@ -409,7 +409,7 @@ static void open_once(const struct run *run)
     _exit(0);
 }
 
-/* What crashes or hangs is for the tests to judge. */
+/* The tests judge a connector that crashes or hangs. */
 static bool opens(const struct run *run)
 {
     char store[4096];

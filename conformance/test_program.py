@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """test_program.py SPEC_CONFORMANCE ALWAYS_MISS: the judge as a program.
 
-What cannot be judged is one line that says what, where and what was expected, and exit status 2;
-the listing, progress, and the reports for people, programs and continuous integration agree.
+A file that cannot be judged ends with exit status 2 and one line: what, where, and what was
+expected. The listing, progress, and the reports for people, programs and continuous integration
+agree.
 """
 import json
 import os

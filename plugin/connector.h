@@ -66,8 +66,8 @@ enum {
 
 struct sc_plugin_coding; /* coding/coding.h */
 
-struct sc_plugin_dims { /* set by open, constant after */
-    uint32_t layer_count; /* with rows: the store's; of the model, states.h */
+struct sc_plugin_dims {              /* set by open, constant after */
+    uint32_t layer_count;            /* with rows: the store's; of the model, states.h */
     uint64_t k_row_bytes, row_bytes; /* one token, one layer: K alone, K and V; where layers are not
                                       * all alike, half of a row as stored, and a row */
     uint32_t query_group;            /* query heads of a KV head */
@@ -151,13 +151,13 @@ struct spec_connector {
                                           * row_bytes is not 0 */
     struct sc_plugin_layer_form *layers; /* [dims.layer_count]; NULL: all are alike */
     struct sc_plugin_states states;
-    uint64_t *windows;                   /* [layer_count] theirs; NULL: none has one */
+    uint64_t *windows; /* [layer_count] theirs; NULL: none has one */
     struct sc_plugin_dims dims;
     struct sc_plugin_choice choice;
     struct sc_hash name_space;
-    struct sc_hash family; /* the namespace without what differs between ranks */
+    struct sc_hash family;                /* the namespace without what differs between ranks */
+    uint32_t *fork_guard;                 /* 1 here, 0 in a forked child (its page is wiped) */
     uint8_t weights[SC_STORE_HASH_BYTES]; /* identity of the weights, whatever else is configured */
-    uint32_t *fork_guard;  /* 1 here, 0 in a forked child (its page is wiped) */
 
     /* Any thread. */
     _Atomic uint64_t epoch;       /* resets of the family; chain roots come from it */

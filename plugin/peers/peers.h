@@ -52,7 +52,8 @@ void sc_plugin_mail_post(spec_connector *conn);
 
 /* reset.c */
 spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr);
-/* Reads the weights' epoch. What cannot be read could let old rows be promised: open fails. */
+/* Reads the weights' epoch, and puts the log's if that is ahead. If it cannot be read, open fails:
+ * old rows could be promised. */
 spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr);
 /* Takes mail, moves to the highest epoch that is known, posts what waits. The turn's, and open's.
  */

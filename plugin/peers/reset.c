@@ -117,12 +117,21 @@ spec_status sc_plugin_reset(spec_connector *conn, struct spec_error *reterr)
                    RESETS_TOGETHER);
 }
 
+/* Reads the weights' epoch, which never goes back here. */
+static spec_status weights_read(spec_connector *conn, struct spec_error *reterr)
+{
+    uint64_t weights;
+    spec_status status = sc_store_weights_epoch(conn->store, conn->weights, &weights, reterr);
+    conn->outbox.weights_heard = epoch_max(conn->outbox.weights_heard, weights);
+    return status;
+}
+
 spec_status sc_plugin_epoch_open(spec_connector *conn, struct spec_error *reterr)
 {
-    uint64_t *weights = &conn->outbox.weights_heard, own = sc_store_epoch(conn->store);
-    bool is_new;
-    spec_status status = sc_store_weights_epoch(conn->store, conn->weights, weights, reterr);
-    if (status == SPEC_OK && conn->ranks.role == SPEC_ROLE_WRITER && own > *weights)
+    uint64_t own = sc_store_epoch(conn->store);
+    bool is_new, is_writer = conn->ranks.role == SPEC_ROLE_WRITER;
+    spec_status status = weights_read(conn, reterr);
+    if (status == SPEC_OK && is_writer && own > conn->outbox.weights_heard)
         status = sc_store_weights_epoch_put(conn->store, conn->weights, own, &is_new, reterr);
     return status;
 }
@@ -157,18 +166,10 @@ static void say_once(spec_connector *conn, spec_status status, const struct spec
     conn->outbox.mail_status = status;
 }
 
-static spec_status weights_turn(spec_connector *conn, struct spec_error *reterr)
-{
-    uint64_t weights;
-    spec_status status = sc_store_weights_epoch(conn->store, conn->weights, &weights, reterr);
-    conn->outbox.weights_heard = epoch_max(conn->outbox.weights_heard, weights);
-    return status;
-}
-
 void sc_plugin_mail_turn(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = weights_turn(conn, &error);
+    spec_status status = weights_read(conn, &error);
     if (status == SPEC_OK && conn->ranks.role == SPEC_ROLE_WRITER)
         status = sc_store_mail_take(conn->store, on_mail, conn, &error);
     uint64_t epoch = epoch_max(sc_plugin_epoch_known(conn), conn->outbox.epoch_heard);

@@ -146,9 +146,9 @@ struct sc_plugin_request {
     /* The host thread that calls for this request. Tokens grow, and shrink by those of a pass that
      * is given up; saves that are committed read those before. */
     uint64_t token_count;
-    uint64_t
-        host_tokens; /* tokens as the host counts them, >= token_count. Tokens in between are
-                      * beyond a limit and unknown here; written by lookup, attach and store. */
+    /* Tokens as the host counts them, >= token_count: those behind token_count are beyond a limit
+     * and unknown here. Written by lookup, attach and store. */
+    uint64_t host_tokens;
     _Atomic uint64_t awaited_ns; /* what its own loads were waited for */
     uint64_t hot_ns;             /* since when the host computes; 0: not known */
     uint32_t hot_layer;          /* behind this one */

@@ -70,8 +70,8 @@ static spec_status check_tokens(const struct sc_plugin_request *request,
 }
 
 /* Cuts the range, and the tokens that come with it, to those that the request knows: all, unless
- * the prompt was cut at a limit, or these tokens go beyond max_request_tokens. What lies behind the
- * cut is not stored. */
+ * the prompt was cut at a limit, or these tokens go beyond max_request_tokens. Rows behind the
+ * cut are not stored. */
 static void cut_to_limit(const spec_connector *conn, const struct sc_plugin_request *request,
                          struct spec_store_params *params)
 {

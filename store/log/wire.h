@@ -23,8 +23,8 @@ static inline void sc_store_le_put(uint8_t *dst, uint64_t value, uint32_t bytes)
 
 #define SC_STORE_FRAME_MAGIC 0x314C4353u /* "SCL1" */
 
-/* Of the frame's first 16 bytes and its payload, as they are; chain: the checksum of the frame
- * before. */
+/* The checksum of the frame's first 16 bytes and its payload, as they are; chain: the checksum of
+ * the frame before. */
 uint64_t sc_store_frame_checksum(const uint8_t *frame, uint64_t payload_bytes, uint64_t chain);
 
 /* 1 to 8 bytes. */

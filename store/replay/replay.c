@@ -481,7 +481,7 @@ static void replay_shorten(struct sc_store *store)
                is_full ? "void" : "damaged", error.text);
 }
 
-/* What the scan found, for the log and the counters; and what is not believed is cut off. */
+/* Reports the scan's findings to the log and the counters; cuts off bytes that are not believed. */
 static spec_status replay_cut(struct sc_store *store, uint64_t file_bytes,
                               struct spec_error *reterr)
 {

@@ -1,4 +1,4 @@
-/* What a program of cmocka's cases includes, in the order that cmocka asks for. */
+/* The headers of a program with cmocka cases, in the order that cmocka needs. */
 #ifndef SC_TESTS_UNIT_CASES_H
 #define SC_TESTS_UNIT_CASES_H
 

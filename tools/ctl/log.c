@@ -265,7 +265,7 @@ static bool version_known(const struct ctl_rank *rank, const struct sc_store_rec
     return false;
 }
 
-/* Of a frame that was believed. False: it is another version's. */
+/* Decodes a frame that was believed. False: it is another version's. */
 static bool payload_walk(struct ctl_rank *rank, const uint8_t *payload, uint64_t payload_bytes,
                          struct sc_store_record *record, ctl_on_record *on_record, void *user)
 {

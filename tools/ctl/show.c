@@ -63,8 +63,8 @@ static struct json_object *space_json(const struct ctl_rank *rank, const struct 
     return object;
 }
 
-/* What the store knows of a model's name: its revision, or else the digest of its weights; then its
- * shape. A descriptor is the log's: a member of another type reads as 0 or nothing. */
+/* Prints a model by what the store knows of it: its revision, or else the digest of its weights;
+ * then its shape. A descriptor is the log's: a member of another type reads as 0 or nothing. */
 static void ls_model(const struct ctl_space *space)
 {
     static const char *const dtypes[] = {"?",        "float32",  "float16", "bfloat16",

@@ -364,7 +364,7 @@ static void what_a_pass_stands_on_stays_until_it_ends(void **state)
     rig_end(&rig, &prompt, &longer);
 }
 
-/* What a pass took is of all its tokens, though some lie beyond a limit. */
+/* The time of a pass is the time of all its tokens, also of those beyond a limit. */
 static void a_cut_pass_is_measured_as_a_whole(void **state)
 {
     (void)state;

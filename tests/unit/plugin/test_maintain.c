@@ -53,7 +53,7 @@ static bool kicks_itself(spec_connector *conn)
     return false;
 }
 
-/* Who kicks a job that runs may have changed what it has looked at. */
+/* A job that is kicked while it runs may have looked at something that has changed since. */
 static void a_kick_during_a_step_is_followed_by_another(void **state)
 {
     (void)state;

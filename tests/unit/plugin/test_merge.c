@@ -280,7 +280,7 @@ static void a_request_keeps_the_pieces_that_it_matched(void **state)
     rig_end(&rig, &prompt, &before);
 }
 
-/* What it matched is the first of the old pieces, and no other. */
+/* Its match is the first of the old pieces, and no other. */
 static void a_request_keeps_the_one_piece_that_it_matched(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Who waits for a word.
+/* Records which threads wait for which word.
  *
  * Holds, Threads: tests/unit/plugin/waits.h. */
 #include "tests/unit/plugin/waits.h"

@@ -1,5 +1,5 @@
-/* Who waits for a word (sc_exec_wait): a test that holds something until another thread has come as
- * far as it gets knows by this that it has. Linked with --wrap=sc_exec_wait.
+/* Records which threads wait for which word (sc_exec_wait), so that a test knows when another
+ * thread has come as far as it can. Linked with --wrap=sc_exec_wait.
  *
  * Holds: a thread counts from before it looks at the word, for what it saw of it, to its return.
  * Threads: any. */

@@ -24,7 +24,7 @@ static inline uint64_t below(uint64_t *seed, uint64_t end)
     return (*seed >> 33) % end;
 }
 
-/* Of what the parameters say, but for the allocator and the poison, which are the fixture's. */
+/* Made from the parameters; the allocator and the poison are the fixture's. */
 static inline void fixture_open(struct fixture *fx, const struct sc_store_host_params *what,
                                 uint64_t seed)
 {

@@ -14,7 +14,7 @@
 static const struct world_setup on_disk = {"pread", WORLD_ON(PREAD, 2),
                                            WORLD_SHAPE(PAIRED, 1, 48, 0), WORLD_DISK(4, 1, 64)};
 
-/* What paths that contain `part` answer; the others answer as the kernel does. */
+/* The answer for paths that contain `part`; for other paths the kernel answers. */
 static struct {
     const char *part;
     uint32_t type;

@@ -304,7 +304,7 @@ static void log_with_too_many_wrong_payloads_ends_there(void **state)
 
 /* ---- More than that -------------------------------------------------------------------------- */
 
-/* What stands in front of it stays, for the writer and for a reader; rows of pieces that a later
+/* Records in front of it stay, for the writer and for a reader; rows of pieces that a later
  * record had made void may be others' by now, and are no rows then. */
 static void log_with_two_wrong_bytes_in_a_record_ends_there(void **state)
 {

@@ -83,8 +83,8 @@ class Scheduler:
             return False
 
     def refuse(self, request, place, error):
-        """Nothing of this request is loaded or stored from now on. What it holds is still known, so
-        that a reset finds it."""
+        """Nothing of this request is loaded or stored from now on. Its blocks are still known, so
+        that a reset finds them."""
         tracked = self.tracked.get(request.request_id)
         if tracked is None:
             tracked = self.tracked[request.request_id] = Tracked(request, NO_IDENTITY)
