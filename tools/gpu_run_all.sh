@@ -1,13 +1,13 @@
 #!/bin/sh
-# run_all OUTDIR: judges the CUDA path on this machine's driver and device, in at most 9 minutes.
-# tools/gpu_check makes the folder that it stands in.
+# run_all OUTDIR [PART ..]: judges the CUDA path on this machine's driver and device, in at most 9
+# minutes. tools/gpu_check makes the folder that it stands in. Without a PART, it runs all of them:
 #
 #   tests        gpu/ on this driver; each kernel by the product's image against ref/, by the shapes
 #                of the emulated tests; and by the images of each builder
 #   bench        bench-cuda: ceilings first, then figures with floors
 #   conformance  the clauses of device memory; then the whole suite with every destination of a
 #                load, query, key and hint in device memory, in parts beside each other
-#   sanitizer    compute-sanitizer memcheck, racecheck and synccheck over the kernels' tests; where
+#   sanitizers   compute-sanitizer memcheck, racecheck and synccheck over the kernels' tests; where
 #                that is not here it is said
 #
 # In OUTDIR: summary.txt, run.log (all output), cuda-DEVICE-COMMIT.csv (the figures). Ends with 0
@@ -22,10 +22,19 @@
 # Tests: ctest gpu_check_on_the_fake
 set -u
 
-[ $# -eq 1 ] || { echo "usage: run_all OUTDIR" >&2; exit 2; }
+usage='usage: run_all OUTDIR [tests] [bench] [conformance] [sanitizers]'
+[ $# -ge 1 ] || { echo "$usage" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
+shift
+[ $# -gt 0 ] || set -- tests bench conformance sanitizers
+for chosen in "$@"; do
+    case $chosen in
+        tests | bench | conformance | sanitizers) ;;
+        *) echo "$usage" >&2; exit 2 ;;
+    esac
+done
 work=$out/work
 begin=$(date +%s)
 slower=${SC_GPU_SLOWER:-1} # so many times what parts take on a machine of their own
@@ -109,7 +118,7 @@ part() { # NAME MOST RESERVE command ..
 
 # ---- Parts ---------------------------------------------------------------------------------------
 
-tests() {
+run_tests() {
     part "gpu/ on this driver" 60 300 programs/test_gpu_real
     for test in $kernels; do
         part "$test" 60 300 programs/"$test"
@@ -123,7 +132,7 @@ tests() {
     done
 }
 
-bench() {
+run_bench() {
     size=full
     [ "$tiny" = 1 ] && size=tiny
     device=$(sed -n '1s/,.*//p' "$work/first.log" | tr -c 'A-Za-z0-9\n' '-')
@@ -142,7 +151,7 @@ config='{"disk_bytes": "256MiB", "segment_bytes": "8MiB", "stage_bytes": "32MiB"
 "max_requests": 16, "max_request_tokens": 8192,
 "gpu": {"stage_bytes": "8MiB", "store_bytes": "8MiB"}}'
 
-conformance() {
+run_conformance() {
     SC_THROUGH_CONNECTOR=$here/lib/libspec_connector.so
     export SC_THROUGH_CONNECTOR
     mkdir -p "$work/clauses"
@@ -205,7 +214,7 @@ sanitize() { # TOOL SECONDS
     done
 }
 
-sanitizers() {
+run_sanitizers() {
     sanitizer=$(sanitizer_find)
     if [ -z "$sanitizer" ]; then
         note "not here  compute-sanitizer: memcheck, racecheck and synccheck did not run"
@@ -244,10 +253,9 @@ if [ $code -ne 0 ] || grep -q '^skipped: ' "$work/first.log"; then
     exit 1
 fi
 [ "$tiny" = 1 ] && SC_TEST_SAMPLE=1 && export SC_TEST_SAMPLE
-tests
-bench
-conformance
-sanitizers
+for chosen in "$@"; do
+    run_"$chosen"
+done
 word='all passed'
 [ $failed -eq 0 ] || word='NOT ALL PASSED'
 note "$(($(date +%s) - begin)) s; $word"
