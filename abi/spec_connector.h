@@ -1077,19 +1077,20 @@ struct spec_api {
      * them, and what hangs on the part that was given up is DROPPED until then. When several passes
      * lack room, the one that holds most gives up first. Passes of no more than a chunk, as those
      * of decoded tokens are, have room of their own [ABI-217].
-     * NaN and infinities are stored as they are [ABI-086]. A store that is full makes room by evicting what was used longest ago and nobody holds, leaves first, so
-     * that no stored prefix loses its beginning; disk_bytes is never exceeded, quarantine included
-     * [ABI-088]; so a pass that is refused finds room later, however short passes are, or long (if
-     * an empty store holds them), and however long the store has been full, once leases on what was
-     * evicted have ended [ABI-174]. After a full or failing device stores are dropped for a while,
-     * then tried again; loads go on [ABI-089]. A reader's store is UNSUPPORTED. What a pass stores
-     * is computed on what was delivered to its request so far, the worst of it: lookups say so
-     * [ABI-120], and a match with REQUIRE_EXACT ends before it [ABI-121]. What the plugin did not
-     * deliver to this request the host says: computed_on, of any layer of the pass, for this pass
-     * and the request's later ones; the worse of it and of what was delivered counts [ABI-182].
-     * Configuration decides whether lossy (yes) and pruned (no) passes are stored at all; one that
-     * is not is DROPPED [ABI-122]. KV computed on better KV replaces worse of the same tokens, and
-     * what hangs on the worse goes with it; among equals the first complete copy wins [ABI-123].
+     * NaN and infinities are stored as they are [ABI-086]. A store that is full makes room by
+     * evicting what was used longest ago and nobody holds, leaves first, so that no stored prefix
+     * loses its beginning; disk_bytes is never exceeded, quarantine included [ABI-088]; so a pass
+     * that is refused finds room later, however short passes are, or long (if an empty store holds
+     * them), and however long the store has been full, once leases on what was evicted have ended
+     * [ABI-174]. After a full or failing device stores are dropped for a while, then tried again;
+     * loads go on [ABI-089]. A reader's store is UNSUPPORTED. What a pass stores is computed on
+     * what was delivered to its request so far, the worst of it: lookups say so [ABI-120], and a
+     * match with REQUIRE_EXACT ends before it [ABI-121]. What the plugin did not deliver to this
+     * request the host says: computed_on, of any layer of the pass, for this pass and the request's
+     * later ones; the worse of it and of what was delivered counts [ABI-182]. Configuration decides
+     * whether lossy (yes) and pruned (no) passes are stored at all; one that is not is DROPPED
+     * [ABI-122]. KV computed on better KV replaces worse of the same tokens, and what hangs on the
+     * worse goes with it; among equals the first complete copy wins [ABI-123].
      * It decides, too, whether all is stored at once or only what comes again (store.admit
      * "second"): of a pass its chunks up to the first that no earlier pass computed behind the same
      * tokens, as far as that is remembered, and that the store did not have at the lookup. The rest
@@ -1114,7 +1115,8 @@ struct spec_api {
      * order, dtype, memory, computed_on), STALE (one of the requests), BUSY (65,536 tickets were
      * not asked for), UNSUPPORTED (a reader; no device, or one that failed), IO
      * (a call of the driver failed).  Threads: any.  Blocks: never longer than a copy, but while a
-     * device is attached, or for wait_ns.  Since: 0.1; an array since 0.8; CUDA memory since 0.10 */
+     * device is attached, or for wait_ns.  Since: 0.1; an array since 0.8; CUDA memory since 0.10;
+     * WAIT since 0.17 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
                          uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr);
 

@@ -167,7 +167,7 @@ static void abi_217_the_request_goes_on_where_the_kept_part_ends(void **state)
     assert_int_equal(rig_try_lookup(&rig, &pass.prompt, 0, RIG_MAX, &found), SPEC_OK);
     pass.request = found.request;
     uint64_t first = 0, passes = 0;
-    for (; first < 4096; passes++) {
+    for (; first < 4096 && passes < 8; passes++) {
         spec_status status;
         uint64_t kept;
         spec_ticket ticket = rig_store(&rig, pass.request, &pass.prompt, first, 4096 - first);
@@ -224,6 +224,23 @@ static void abi_217_a_host_that_waits_keeps_all(void **state)
     rig_done(&rig);
 }
 
+/* A host that does not ask what was kept names the same range again, in the same request. */
+static void abi_085_a_range_that_is_stored_again_is_written_from_where_it_was_cut(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_make(&rig, 16, 4, "\"fill\": \"load\", \"host_bytes\": 0");
+    struct pass pass = pass_begin(&rig, 1, 2048);
+    uint64_t tries = 0;
+    for (spec_status status = SPEC_E_BUSY; status == SPEC_E_BUSY && tries < 8; tries++)
+        status = rig_wait(&rig, rig_store(&rig, pass.request, &pass.prompt, 0, 2048));
+    rig_release(&rig, pass.request);
+    assert_true(tries > 1 && tries < 8);
+    assert_int_equal(rig_read(&rig, &pass.prompt, NULL), 2048);
+    assert_true(rig_store_stats(&rig).write_bytes * 100 <= layer_bytes(&rig, 2048) * 16 * 115);
+    rig_end(&rig, &pass.prompt);
+}
+
 /* The host stores the rest of the same prompt again, and again. */
 static void abi_085_the_next_pass_goes_on_behind_what_is_kept(void **state)
 {
@@ -231,7 +248,7 @@ static void abi_085_the_next_pass_goes_on_behind_what_is_kept(void **state)
     struct rig rig;
     uint64_t kept = 0, tries = 0;
     rig_make(&rig, 16, 4, "\"fill\": \"load\", \"host_bytes\": 0");
-    for (spec_status status = SPEC_E_BUSY; status == SPEC_E_BUSY; tries++) {
+    for (spec_status status = SPEC_E_BUSY; status == SPEC_E_BUSY && tries < 8; tries++) {
         struct pass pass = pass_begin(&rig, 1, 4096);
         assert_true(pass.first > kept || tries == 0);
         kept = pass.first;
@@ -287,8 +304,45 @@ static void abi_085_passes_at_once_share_staging_and_no_decoded_token_is_lost(vo
     print_message("8 passes: kept %llu of at most %llu, the smallest %llu\n",
                   (unsigned long long)kept, (unsigned long long)limit, (unsigned long long)least);
     assert_true(kept * 100 >= limit * 75);
-    assert_true(least > 0);
+    assert_true(least * PASSES * 10 >= kept * 7); /* the beginnings of all come first */
     rig_end(&rig, &decoder.prompt);
+}
+
+/* Staging is full of a pass that has all its layers, so that none of it can be given up. */
+static void abi_085_tokens_of_many_requests_find_room_behind_a_pass(void **state)
+{
+    (void)state;
+    enum { REQUESTS = 24, PROMPT = 64 };
+    struct rig rig;
+    struct prompt prompts[REQUESTS];
+    struct spec_lookup_result found[REQUESTS];
+    spec_ticket tickets[REQUESTS];
+    rig_make(&rig, 16, 4, "\"fill\": \"load\", \"host_bytes\": 0, \"max_requests\": 64");
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        struct prompt begun = rig_prompt(10 + i, 0, 0, PROMPT);
+        assert_int_equal(rig_fill(&rig, &begun), SPEC_OK);
+        rig_prompt_free(&begun);
+        prompts[i] = rig_prompt(10 + i, 0, 0, PROMPT + 1);
+        found[i] = rig_lookup(&rig, &prompts[i]);
+        assert_int_equal(found[i].matched_tokens, PROMPT);
+    }
+    struct pass pass = pass_begin(&rig, 1, 4096);
+    for (uint32_t layer = 0; layer < rig.layers; layer++)
+        pass_layer(&rig, &pass, layer);
+    for (uint32_t layer = 0; layer < rig.layers; layer++) /* all of them a layer, then the next */
+        for (uint32_t i = 0; i < REQUESTS; i++)
+            assert_int_equal(
+                rig_store_layer(&rig, found[i].request, &prompts[i], PROMPT, 1, layer, &tickets[i]),
+                SPEC_OK);
+    for (uint32_t i = 0; i < REQUESTS; i++) {
+        assert_int_equal(rig_wait(&rig, tickets[i]), SPEC_OK);
+        rig_release(&rig, found[i].request);
+        assert_int_equal(rig_read(&rig, &prompts[i], NULL), PROMPT + 1);
+    }
+    assert_int_equal(pass_end(&rig, &pass), SPEC_E_BUSY);
+    rig_prompt_free(&pass.prompt);
+    rig_prompts_free_all(prompts, REQUESTS);
+    rig_done(&rig);
 }
 
 /* A pass that ends at once gives its frames back, whatever of it was queued. */
@@ -317,8 +371,10 @@ int main(void)
         cmocka_unit_test(abi_217_the_ticket_tells_how_many_tokens_are_kept),
         cmocka_unit_test(abi_217_the_request_goes_on_where_the_kept_part_ends),
         cmocka_unit_test(abi_217_a_host_that_waits_keeps_all),
+        cmocka_unit_test(abi_085_a_range_that_is_stored_again_is_written_from_where_it_was_cut),
         cmocka_unit_test(abi_085_the_next_pass_goes_on_behind_what_is_kept),
         cmocka_unit_test(abi_085_passes_at_once_share_staging_and_no_decoded_token_is_lost),
+        cmocka_unit_test(abi_085_tokens_of_many_requests_find_room_behind_a_pass),
         cmocka_unit_test(abi_090_an_aborted_pass_leaves_nothing_in_staging),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
