@@ -1,7 +1,8 @@
 /* The heaps of leaves: which unpinned run without visible children goes first.
  *
  *   heaps[0 .. 6]   by priority (radix_hint.c): binary heaps by `listed`, the rank under which a
- * leaf was last put in order heaps[7]        of what is kept for some time: by when that is over
+ * leaf was last put in order heaps[7]        of what is kept for some time: by when that is over,
+ * of those of one unit of time by rank
  *
  *   who goes first  the top of the first heap that has one, after what is kept no more has left the
  *                   last one
@@ -23,18 +24,29 @@
 
 #include <string.h>
 
-#define YOUNG_PART 16u /* of the runs */
+#define YOUNG_PART  16u /* of the runs */
+#define UNIT_BITS   40u /* of a key of the last heap: below them the unit of time */
+#define UNIT_ONE    (UINT64_C(1) << UNIT_BITS)
+#define BRIEF_SHIFT 24u /* what a brief rank leaves out of one that is no time */
 
 static uint32_t heap_at(const struct sc_radix_node *node)
 {
     return node->flags >> SC_RADIX_HEAP_SHIFT & (SC_RADIX_HEAPS - 1);
 }
 
-/* By what the heap is in order. */
-static uint64_t key_of(const struct sc_radix_node *node, uint32_t heap)
+/* The rank in UNIT_BITS bits, in the same order as far as they reach. */
+static uint64_t brief_rank(enum sc_policy policy, uint64_t rank)
 {
-    return heap == SC_RADIX_HEAP_KEPT ? sc_radix_hint_until(sc_radix_node_hint(node))
-                                      : sc_radix_rank(node);
+    uint64_t brief = policy == SC_POLICY_LRU ? rank & ~SC_RANK_SPENT : rank >> BRIEF_SHIFT;
+    return brief < UNIT_ONE ? brief : UNIT_ONE - 1;
+}
+
+/* By what the heap is in order. Of what is kept equally long the last one used stays longest. */
+static uint64_t key_of(const struct sc_radix *index, const struct sc_radix_node *node,
+                       uint32_t heap)
+{
+    uint64_t rank = sc_radix_rank(node), until = sc_radix_hint_until(sc_radix_node_hint(node));
+    return heap == SC_RADIX_HEAP_KEPT ? until << UNIT_BITS | brief_rank(index->policy, rank) : rank;
 }
 
 static struct sc_radix_node *leaf_at(const struct sc_radix *index, const struct sc_radix_heap *heap,
@@ -134,7 +146,7 @@ static void push(struct sc_radix *index, uint32_t id)
     SC_ASSERT(index->poison, heap->count < heap->capacity);
     node->flags &= (uint16_t) ~((SC_RADIX_HEAPS - 1) << SC_RADIX_HEAP_SHIFT);
     node->flags |= (uint16_t)(number << SC_RADIX_HEAP_SHIFT);
-    node->listed = key_of(node, number);
+    node->listed = key_of(index, node, number);
     set(index, heap, heap->count, id);
     sift_up(index, heap, heap->count++);
 }
@@ -192,13 +204,20 @@ static bool top_settle(struct sc_radix *index, uint32_t number)
         top_move(index, heap);
         return false;
     }
-    uint64_t key = key_of(top, number);
+    uint64_t key = key_of(index, top, number);
     bool is_late = number == SC_RADIX_HEAP_KEPT && top->listed > key; /* it was passed over */
     if (key == top->listed || is_late)
         return true;
     top->listed = key;
     sift_down(index, heap, 0);
     return false;
+}
+
+/* A unit of time after the key, and after now. */
+static uint64_t later_unit(const struct sc_radix *index, uint64_t key)
+{
+    uint64_t now = (uint64_t)index->kept_now << UNIT_BITS;
+    return (key > now ? key : now) + UNIT_ONE;
 }
 
 /* The top, which is in use or not below the caller's piece_end, makes way for the next; false:
@@ -224,7 +243,7 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
     if (holds && !is_lru && !is_kept)
         sc_radix_rank_set(top, sc_rank_raised(index->policy, sc_radix_rank(top)));
     if (is_kept)
-        top->listed = (top->listed > index->kept_now ? top->listed : index->kept_now) + 1;
+        top->listed = later_unit(index, top->listed);
     else if (is_lru && holds && index->has_behind)
         top->listed = sc_rank_spent(sc_radix_rank(top)); /* to the end, whatever its rank */
     else
@@ -251,7 +270,7 @@ static uint32_t lowest_seen(const struct sc_radix *index, uint32_t number, uint6
     bool goes_on = heap->count > 0;
     while (goes_on) {
         const struct sc_radix_node *node = leaf_at(index, heap, at);
-        uint64_t key = key_of(node, number), below = 2 * at + 1;
+        uint64_t key = key_of(index, node, number), below = 2 * at + 1;
         /* None below was listed before it; the last heap lists some behind what they are worth. */
         bool is_behind = found != 0 && node->listed >= lowest && number != SC_RADIX_HEAP_KEPT;
         if ((found == 0 || key < lowest) && !is_held(node) &&
@@ -295,7 +314,7 @@ static uint32_t lowest_of(struct sc_radix *index, uint32_t number, uint64_t piec
 static void kept_leave(struct sc_radix *index)
 {
     const struct sc_radix_heap *heap = &index->heaps[SC_RADIX_HEAP_KEPT];
-    while (heap->count > 0 && leaf_at(index, heap, 0)->listed <= index->kept_now)
+    while (heap->count > 0 && leaf_at(index, heap, 0)->listed >> UNIT_BITS <= index->kept_now)
         (void)top_settle(index, SC_RADIX_HEAP_KEPT); /* it was renewed, or moves */
 }
 
