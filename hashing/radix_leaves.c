@@ -318,56 +318,125 @@ static void kept_leave(struct sc_radix *index)
         (void)top_settle(index, SC_RADIX_HEAP_KEPT); /* it was renewed, or moves */
 }
 
-/* Of each heap, what is of a piece below old_end, if that may be, else below piece_end. */
-static bool victim_find(struct sc_radix *index, uint64_t old_end, uint64_t piece_end,
+/* sc_radix_place of a leaf. */
+static uint64_t place_of(const struct sc_radix *index, const struct sc_radix_node *node)
+{
+    uint64_t heap = sc_radix_heap_of(index, node);
+    return heap == SC_RADIX_HEAP_KEPT ? heap + sc_radix_hint_until(sc_radix_node_hint(node)) : heap;
+}
+
+/* How a heap is searched. */
+struct search {
+    struct sc_radix_among among;
+    uint64_t old_end;    /* pieces below it go before others below piece_end */
+    bool first_is_alone; /* the first unpinned leaf, or none */
+};
+
+/* Of the heap, what goes first and is of a piece below piece_end; 0: none. */
+static uint32_t old_of(struct sc_radix *index, uint32_t number, const struct search *search)
+{
+    uint64_t piece_end = search->among.piece_end;
+    if (search->first_is_alone && number != SC_RADIX_HEAP_KEPT) { /* that one is by time */
+        uint32_t first = lowest_of(index, number, UINT64_MAX);
+        bool is_old = first != 0 && sc_radix_node_piece(sc_radix_node_at(index, first)) < piece_end;
+        return is_old ? first : 0;
+    }
+    uint32_t found = search->old_end < piece_end ? lowest_of(index, number, search->old_end) : 0;
+    return found != 0 ? found : lowest_of(index, number, piece_end);
+}
+
+/* What was spared for its piece goes before what stands later. */
+static bool victim_find(struct sc_radix *index, const struct search *search,
                         struct sc_radix_segment *ret_segment)
 {
-    uint32_t found = 0;
+    const struct sc_radix_among *among = &search->among;
+    uint32_t found = 0, spared = 0;
     sc_radix_reclaim(index);
     kept_leave(index);
-    for (uint32_t i = 0; i < SC_RADIX_HEAPS && found == 0; i++) {
-        found = old_end < piece_end ? lowest_of(index, i, old_end) : 0;
-        found = found != 0 ? found : lowest_of(index, i, piece_end);
+    for (uint32_t i = 0; i < SC_RADIX_HEAPS && i < among->place_end && found == 0; i++) {
+        found = old_of(index, i, search);
+        bool may_hide = found == 0 || i == SC_RADIX_HEAP_KEPT; /* a newer one, at a lower place */
+        if (spared == 0 && may_hide)
+            spared = lowest_of(index, i, UINT64_MAX);
     }
-    if (found == 0)
+    uint64_t place = found != 0 ? place_of(index, sc_radix_node_at(index, found)) : UINT64_MAX;
+    if (place >= among->place_end)
         return false;
+    if (spared != 0 && place_of(index, sc_radix_node_at(index, spared)) < place)
+        found = spared;
     const struct sc_radix_node *node = sc_radix_node_at(index, found);
     sc_radix_segment_of(node, found, sc_radix_up(node), ret_segment);
     return true;
 }
 
-bool sc_radix_victim_below(struct sc_radix *index, uint64_t piece_end,
+bool sc_radix_victim_below(struct sc_radix *index, struct sc_radix_among among,
                            struct sc_radix_segment *ret_segment)
 {
-    return victim_find(index, piece_end, piece_end, ret_segment);
+    const struct search search = {.among = among, .old_end = UINT64_MAX};
+    return victim_find(index, &search, ret_segment);
 }
 
-bool sc_radix_victim_old(struct sc_radix *index, uint64_t piece_end,
+bool sc_radix_victim_old(struct sc_radix *index, struct sc_radix_among among,
                          struct sc_radix_segment *ret_segment)
 {
     uint64_t young = index->piece_next - sc_counted(&index->runs) / YOUNG_PART;
     young = young > 0 && young <= index->piece_next ? young - 1 : 0;
-    return victim_find(index, index->policy != SC_POLICY_LRU ? young : piece_end, piece_end,
-                       ret_segment);
+    const struct search search = {.among = among,
+                                  .old_end = index->policy != SC_POLICY_LRU ? young : UINT64_MAX};
+    return victim_find(index, &search, ret_segment);
 }
 
-bool sc_radix_victim_first(struct sc_radix *index, uint64_t piece_end,
+bool sc_radix_victim_first(struct sc_radix *index, struct sc_radix_among among,
                            struct sc_radix_segment *ret_segment)
 {
-    sc_radix_reclaim(index);
-    kept_leave(index);
-    for (uint32_t i = 0; i < SC_RADIX_HEAPS; i++) {
-        uint32_t found = lowest_of(index, i, UINT64_MAX);
-        const struct sc_radix_node *node = found != 0 ? sc_radix_node_at(index, found) : NULL;
-        if (node == NULL || (piece_end != UINT64_MAX && sc_radix_node_piece(node) >= piece_end))
-            continue;
-        sc_radix_segment_of(node, found, sc_radix_up(node), ret_segment);
-        return true;
-    }
-    return false;
+    const struct search search = {.among = among, .old_end = UINT64_MAX, .first_is_alone = true};
+    return victim_find(index, &search, ret_segment);
 }
 
 bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment)
 {
-    return sc_radix_victim_below(index, UINT64_MAX, ret_segment);
+    return sc_radix_victim_below(index, sc_radix_below(UINT64_MAX), ret_segment);
+}
+
+/* ---- What could go --------------------------------------------------------------------------- */
+
+struct walk {
+    bool (*look)(uint64_t piece, void *user);
+    void *user;
+    uint64_t place_end, steps_left;
+};
+
+/* Climbs from an unpinned leaf as eviction would. False: it has ended early. */
+static bool walk_up(const struct sc_radix *index, uint32_t id, struct walk *walk)
+{
+    for (;;) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, id);
+        const struct sc_radix_node *above = sc_radix_node_above(index, node);
+        bool is_pinned = atomic_load_explicit(&node->pins, memory_order_relaxed) != 0;
+        if (is_pinned || place_of(index, node) >= walk->place_end)
+            return true;
+        if (walk->steps_left-- == 0)
+            return false;
+        bool is_last = sc_radix_is_root(above);
+        uint64_t piece = sc_radix_node_piece(node);
+        if ((is_last || sc_radix_node_piece(above) != piece) && !walk->look(piece, walk->user))
+            return false;
+        if (is_last || sc_radix_first_child(above) != id || node->next != 0)
+            return true;
+        id = sc_radix_parent(node);
+    }
+}
+
+bool sc_radix_evictable(struct sc_radix *index, uint64_t place_end, uint64_t steps_max,
+                        bool (*look)(uint64_t piece, void *user), void *user)
+{
+    struct walk walk = {look, user, place_end, steps_max};
+    kept_leave(index);
+    for (uint32_t i = 0; i < SC_RADIX_HEAPS && i < place_end; i++)
+        for (uint64_t at = 0; at < index->heaps[i].count; at++) {
+            uint32_t id = index->heaps[i].ids[at];
+            if (!is_held(sc_radix_node_at(index, id)) && !walk_up(index, id, &walk))
+                return true;
+        }
+    return false;
 }

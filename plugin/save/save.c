@@ -410,8 +410,9 @@ static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *
     struct spec_error why = {.struct_size = sizeof(why)};
     spec_status status = sc_plugin_states_begin(conn, request, &why);
     if (status == SPEC_E_NO_SPACE && !is_paused) /* rows of the next pass take of what goes, too */
-        sc_plugin_evict_ask(conn, request->pass_first + request->pass_count -
-                                      request->step.present_end + sc_plugin_branch_rows(conn));
+        sc_plugin_evict_ask(conn, request,
+                            request->pass_first + request->pass_count - request->step.present_end +
+                                sc_plugin_branch_rows(conn));
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of states at token %" PRIu64 " given up: %s",
@@ -454,7 +455,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
         else
             refuse_from(request, begun_end, SC_REFUSED_STAGING);
         if (status == SPEC_E_NO_SPACE && !is_paused)
-            sc_plugin_evict_ask(conn, first + count - begun_end);
+            sc_plugin_evict_ask(conn, request, first + count - begun_end);
     }
     /* Extents that were begun resolve their parts themselves. */
     status = sc_plugin_ticket_status(status);

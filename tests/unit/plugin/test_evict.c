@@ -165,7 +165,8 @@ static void room_that_was_taken_meanwhile_was_enough(void **state)
     /* As sc_plugin_evict_ask does, but for the job, which comes late. */
     spec_connector *conn = rig.conn;
     atomic_store(&conn->evict.asked_piece_end, sc_store_piece_next(conn->store));
-    atomic_store(&conn->evict.asked_bytes, sc_store_rows_bytes(conn->store, 900));
+    atomic_store(&conn->evict.asked_bytes[SC_RADIX_PLACE_KEPT],
+                 sc_store_rows_bytes(conn->store, 900));
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     (void)sc_plugin_evict_some(conn);
     rig_background(&rig);
@@ -403,14 +404,14 @@ static void nothing_is_evicted_while_the_device_is_paused(void **state)
     assert_true(room.is_paused);
     sc_plugin_evict_ask_runs(rig.conn);
     rig_background(&rig);
-    sc_plugin_evict_ask(rig.conn, 900);
+    sc_plugin_evict_ask(rig.conn, NULL, 900);
     rig_background(&rig);
     assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
     pass_time(&rig, 6000000000);
     sc_plugin_kick(rig.conn, SC_JOB_EVICT);
     rig_background(&rig);
     assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
-    sc_plugin_evict_ask(rig.conn, 900);
+    sc_plugin_evict_ask(rig.conn, NULL, 900);
     rig_background(&rig);
     assert_true(counter(&rig.conn->stats.evicted_chunks) > 0);
     check_bounds(&rig);

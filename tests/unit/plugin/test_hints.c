@@ -137,6 +137,86 @@ static void a_store_full_of_what_is_retained_makes_room(void **state)
     rig_done(&rig);
 }
 
+/* ---- Retained prefixes and new ones --------------------------------------------------------- */
+
+#define LEASED                                                                                     \
+    "\"disk_bytes\": \"4MiB\", \"segment_bytes\": \"1MiB\", \"chunk_tokens\": 16, "                \
+    "\"lease_ns_max\": "
+
+static const struct {
+    const char *config;
+    uint64_t step_ns; /* between two passes: many are stored within an eighth of a lease */
+} LEASES[] = {{LEASED "0", 1000000},
+              {LEASED "1000000000", 10000000},
+              {LEASED "1000000000", 100000000},
+              {LEASED "30000000000", 300000000},
+              {LEASED "30000000000", 3000000000}};
+#define LEASE_COUNT (sizeof(LEASES) / sizeof(LEASES[0]))
+
+static void open_leased(struct rig *rig, uint64_t number)
+{
+    rig_begin_shape(rig, true, LEASES[number].config, 2, 2, 64, SPEC_DTYPE_F32);
+}
+
+/* Many passes, several times what fits, tried again where there was no room. Returns how many were
+ * stored. */
+static uint64_t stream(struct rig *rig, uint64_t seed, uint64_t count, int64_t priority,
+                       uint64_t step_ns)
+{
+    uint64_t taken = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        taken += fill_as(rig, seed + i, 0, priority) == SPEC_OK;
+        rig_pass_ns(rig, step_ns);
+    }
+    return taken;
+}
+
+/* However new what is not retained is, and however long leases are. */
+static void what_is_retained_outlives_what_is_new(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < LEASE_COUNT; i++) {
+        struct rig rig;
+        open_leased(&rig, i);
+        assert_int_equal(fill_as(&rig, 1, 100000, 0), SPEC_OK);
+        assert_int_equal(fill_as(&rig, 2, 0, 2), SPEC_OK);
+        assert_true(stream(&rig, 100, 60, 0, LEASES[i].step_ns) > 2);
+        assert_int_equal(stored(&rig, 1), TOKENS);
+        assert_int_equal(stored(&rig, 2), TOKENS);
+        (void)stream(&rig, 200, 60, 0, LEASES[i].step_ns);
+        assert_int_equal(stored(&rig, 1), TOKENS);
+        assert_int_equal(stored(&rig, 2), TOKENS);
+        rig_check_index(&rig);
+        rig_done(&rig);
+    }
+}
+
+/* A third of the disk is retained; whatever the other passes of a lease take, they take it of the
+ * rest. A retained pass makes them give way, however new they are. */
+static void demand_evicts_nothing_of_a_higher_class(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < LEASE_COUNT; i++) {
+        struct rig rig;
+        open_leased(&rig, i);
+        uint64_t lease_ns = rig.conn->config.lease_ns_max / 8 * 10 + 1;
+        for (uint64_t seed = 1; seed <= 2; seed++)
+            assert_int_equal(fill_as(&rig, seed, 100000, -3), SPEC_OK);
+        assert_true(stream(&rig, 100, 80, 3, LEASES[i].step_ns) > 0);
+        for (uint64_t seed = 1; seed <= 2; seed++)
+            assert_int_equal(stored(&rig, seed), TOKENS);
+        rig_pass_ns(&rig, lease_ns);
+        (void)stream(&rig, 200, 8, 3, LEASES[i].step_ns);
+        uint32_t tries = 0; /* the first ones ask */
+        while (fill_as(&rig, 3, 100000, 0) != SPEC_OK && tries++ < 3)
+            rig_pass_ns(&rig, lease_ns);
+        for (uint64_t seed = 1; seed <= 3; seed++)
+            assert_int_equal(stored(&rig, seed), TOKENS);
+        rig_check_index(&rig);
+        rig_done(&rig);
+    }
+}
+
 static void hints_are_checked(void **state)
 {
     (void)state;
@@ -201,6 +281,8 @@ int main(void)
         cmocka_unit_test(a_match_with_a_hint_renews),
         cmocka_unit_test(a_low_priority_evicts_nothing_usual),
         cmocka_unit_test(a_store_full_of_what_is_retained_makes_room),
+        cmocka_unit_test(what_is_retained_outlives_what_is_new),
+        cmocka_unit_test(demand_evicts_nothing_of_a_higher_class),
         cmocka_unit_test(hints_are_checked),
         cmocka_unit_test(several_threads_hint_beside_evictions),
     };
