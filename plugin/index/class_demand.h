@@ -30,12 +30,6 @@ static inline uint32_t sc_plugin_class_of(uint64_t place)
     return place < SC_RADIX_PLACE_KEPT ? (uint32_t)place : SC_RADIX_PLACE_KEPT;
 }
 
-/* Places below this one may be evicted for a pass of the class: its own, too. */
-static inline uint64_t sc_plugin_class_end(uint32_t class_of)
-{
-    return class_of < SC_RADIX_PLACE_KEPT ? class_of + UINT64_C(1) : UINT64_MAX;
-}
-
 /* Empties the slots that no time was spent in. Comes before the calls below. */
 void sc_plugin_class_demand_move(struct sc_plugin_class_demand *demand, uint64_t now_ns,
                                  uint64_t lease_ns);

@@ -51,9 +51,29 @@ uint64_t sc_plugin_evict_place(const spec_connector *conn, const struct sc_plugi
     return sc_radix_place(sc_plugin_hint_of(conn, request));
 }
 
+/* The class of a pass at that place, before it is told that it wants something. */
+static uint32_t class_wants(struct sc_plugin_evict *evict, uint64_t place)
+{
+    if (place >= SC_RADIX_PLACE_KEPT)
+        atomic_store(&evict->kept_place, place);
+    return sc_plugin_class_of(place);
+}
+
+/* Places below it may be evicted for a pass at that place: its own, too. */
+static uint64_t place_end(uint64_t place)
+{
+    return place < UINT64_MAX ? place + 1 : place;
+}
+
+/* The same for what a class wants. */
+static uint64_t class_end(struct sc_plugin_evict *evict, uint32_t class_of)
+{
+    return place_end(class_of < SC_RADIX_PLACE_KEPT ? class_of : atomic_load(&evict->kept_place));
+}
+
 static void missed(spec_connector *conn, uint64_t place, uint64_t rows)
 {
-    uint32_t class_of = sc_plugin_class_of(place);
+    uint32_t class_of = class_wants(&conn->evict, place);
     uint64_t bytes = sc_store_room_bytes(conn->store, rows);
     sc_store_room_missed(conn->store, rows);
     atomic_fetch_add(&conn->evict.demand_bytes[class_of], bytes);
@@ -75,7 +95,7 @@ void sc_plugin_evict_ask(spec_connector *conn, const struct sc_plugin_request *r
     if (request != NULL)
         place = sc_plugin_evict_place(conn, request);
     asked_now(conn);
-    asked_raise(&conn->evict.asked_bytes[sc_plugin_class_of(place)], bytes);
+    asked_raise(&conn->evict.asked_bytes[class_wants(&conn->evict, place)], bytes);
     missed(conn, place, rows);
     sc_plugin_kick(conn, SC_JOB_EVICT);
 }
@@ -136,10 +156,10 @@ void sc_plugin_evict_check(spec_connector *conn, uint64_t place, uint64_t rows)
     struct sc_store_room room;
     sc_store_room(conn->store, &room);
     spare_set(conn, &room);
-    uint32_t class_of = sc_plugin_class_of(place);
+    uint32_t class_of = class_wants(evict, place);
     uint64_t gap = room.bytes_max / GAP_PART;
     bool none_left = room.piece_new == atomic_load(&evict->none_piece_new) &&
-                     sc_plugin_class_end(class_of) <= atomic_load(&evict->none_place_end);
+                     place_end(place) <= atomic_load(&evict->none_place_end);
     bool lacks = room_to_be(&room) + gap < room_wanted(&room, room.demand_bytes) && !none_left;
     atomic_fetch_add(&evict->demand_bytes[class_of], sc_store_room_bytes(conn->store, rows));
     if (lacks)
@@ -215,17 +235,17 @@ static bool asked_take(struct sc_plugin_evict *evict, uint64_t *ret_bytes)
 {
     bool asks_least = atomic_exchange(&evict->asks_least, false);
     bool goes_on = evict->goal_bytes > 0 || evict->left_bytes > 0;
-    uint64_t most = 0, place_end = goes_on ? evict->asked.place_end : 0;
+    uint64_t most = 0, end = goes_on ? evict->asked.place_end : 0;
     for (uint32_t i = 0; i < SC_PLUGIN_CLASSES; i++) {
         uint64_t bytes = atomic_exchange(&evict->asked_bytes[i], 0);
         most = bytes > most ? bytes : most;
-        if (bytes > 0 && sc_plugin_class_end(i) > place_end)
-            place_end = sc_plugin_class_end(i);
+        if (bytes > 0 && class_end(evict, i) > end)
+            end = class_end(evict, i);
     }
     *ret_bytes = most;
     if (most == 0 && !asks_least)
         return false;
-    evict->asked.place_end = asks_least ? UINT64_MAX : place_end;
+    evict->asked.place_end = asks_least ? UINT64_MAX : end;
     evict->asked.piece_end = atomic_load(&evict->asked_piece_end);
     return true;
 }
@@ -252,7 +272,7 @@ static uint64_t share_of(struct sc_plugin_evict *evict, const struct sc_store_ro
         uint64_t below = sc_plugin_class_demand_below(&evict->demand, i);
         uint64_t demand = sub_to_zero(room->demand_bytes, below);
         uint64_t share = sub_to_zero(room_wanted(room, demand), room_to_be(room));
-        *ret_place_end = sc_plugin_class_end(i);
+        *ret_place_end = class_end(evict, i);
         if (share > 0)
             return share;
         evict->share_classes &= ~(UINT32_C(1) << i);
@@ -261,12 +281,12 @@ static uint64_t share_of(struct sc_plugin_evict *evict, const struct sc_store_ro
     return 0;
 }
 
-/* Nothing is left that could go for the class. True: another one lacks something. */
-static bool share_ended(struct sc_plugin_evict *evict, uint64_t place_end)
+/* Nothing is left below the place that could go for its class. True: another one lacks something.
+ */
+static bool share_ended(struct sc_plugin_evict *evict, uint64_t share_end)
 {
-    for (uint32_t i = 0; i < SC_PLUGIN_CLASSES; i++)
-        if (sc_plugin_class_end(i) == place_end)
-            evict->share_classes &= ~(UINT32_C(1) << i);
+    if (share_end > 0)
+        evict->share_classes &= ~(UINT32_C(1) << sc_plugin_class_of(share_end - 1));
     return evict->share_classes != 0;
 }
 
@@ -374,8 +394,8 @@ static uint64_t bytes_before(spec_connector *conn, const struct sc_plugin_reques
     if (first > 0)
         sc_radix_match_pin(conn->radix, &query, NULL, 0, &match);
     sc_plugin_lock(conn, &conn->index.lock);
-    bool has_more =
-        sc_radix_evictable(conn->radix, sc_radix_place(query.hint) + 1, LOOKS, add_piece, &before);
+    bool has_more = sc_radix_evictable(conn->radix, place_end(sc_radix_place(query.hint)), LOOKS,
+                                       add_piece, &before);
     pthread_mutex_unlock(&conn->index.lock);
     if (match.token_count > 0) {
         sc_radix_unpin(conn->radix, match.last);

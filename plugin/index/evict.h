@@ -22,6 +22,7 @@ struct sc_plugin_evict {
     _Atomic uint64_t asked_bytes[SC_PLUGIN_CLASSES];  /* the most, by who found no room */
     _Atomic uint64_t demand_bytes[SC_PLUGIN_CLASSES]; /* what was stored, or missed */
     _Atomic uint32_t wanting;                         /* a bit for each that may lack room */
+    _Atomic uint64_t kept_place;                      /* of the last of these that is retained */
     _Atomic uint64_t asked_runs;
     _Atomic bool asks_least;
     _Atomic uint64_t asked_piece_end; /* what was stored later is no victim of its own class */
