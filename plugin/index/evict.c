@@ -1,5 +1,5 @@
 /* Eviction: what is worth least goes (base/policy.h), leaf by leaf, until there is room (decisions
- * 0015, 0027).
+ * 0015, 0027, 0055).
  *
  *   segments    [ live ............................ | quarantine | free ]
  *                                                   |<--  share   ---->|
@@ -11,13 +11,14 @@
  * First what no lookup here can find (other namespaces, earlier epochs), then rows whose codes stay
  * (store.coarse_only; coarse.c), then leaves; a piece goes with its last run. Hints of requests
  * come before the order of use: by priority, and what is of use for some time yet after all that is
- * not. What was asked for beyond the share goes too: for a pass as long as that until it would fit,
- * and if it finds no room though enough is free in sum, or the index is full, once nothing is on
- * its way out of quarantine. What a device that failed lately refuses lacks no room and asks for
- * none.
+ * not. Nothing goes for a pass, or for the demand of passes like it, that would go later than the
+ * pass itself; a pass that would go first of all is not admitted (decision 0055). What was asked
+ * for beyond the share goes too: for a pass as long as that until it would fit, and if it finds no
+ * room though enough is free in sum, or the index is full, once nothing is on its way out of
+ * quarantine. What a device that failed lately refuses lacks no room and asks for none.
  *
- * Holds: a step evicts something or is the last one. Runs leave the index before their pieces'
- * records, and nothing is committed in between.
+ * Holds: a step evicts something, turns to the demand of another class, or is the last one. Runs
+ * leave the index before their pieces' records, and nothing is committed in between.
  * Does not: wait for leases (the store's quarantine does), evict what is pinned, evict while the
  * device fails: drops could not be written down. */
 #include "plugin/index/evict.h"
