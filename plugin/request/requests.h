@@ -116,7 +116,7 @@ struct sc_plugin_step {
     uint64_t rows_most;      /* of an extent */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
     uint64_t held_bytes;             /* of the write budget, until its extents have begun */
-    uint64_t wanted_end;             /* up to here it is to be stored */
+    uint64_t wanted_end;             /* up to here it may be stored, if staging holds it */
 };
 
 struct sc_plugin_request {

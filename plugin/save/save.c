@@ -385,6 +385,7 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
                           : stay < seen  ? SC_REFUSED_ROOM
                                          : SC_REFUSED_UNSEEN;
     request->refused_from = first + allowed < end ? first + allowed : UINT64_MAX;
+    request->step.wanted_end = first + allowed;
     uint64_t most = sc_store_write_bytes(conn->store) / conn->dims.row_bytes * LAYERS_AHEAD;
     if (allowed <= most || request->step.params.wait_ns > 0)
         return allowed;
@@ -410,7 +411,6 @@ static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *
     sc_chain_extend(&chain, request->tokens, step->present_end,
                     (struct sc_marks){request->marks, request->mark_count});
     uint64_t count = pass_wanted(conn, request, &chain);
-    request->step.wanted_end = step->present_end + count;
     if (count == 0)
         request->pass_status = /* nothing to pack */
             request->refused_by == SC_REFUSED_ROOM ? SPEC_E_NO_SPACE : SPEC_E_DROPPED;
