@@ -25,14 +25,6 @@ static bool has_loads(const struct sc_plugin_request *request)
     return request->range_count > 0 && request->failed_position == UINT64_MAX;
 }
 
-void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request)
-{
-    sc_plugin_guess_stop(request);
-    for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
-        sc_plugin_reader_drop(&request->readers[i]);
-    sc_plugin_sketches_end(conn, request);
-}
-
 static spec_status check_layer(const spec_connector *conn, uint32_t layer, const char *call,
                                struct spec_error *reterr)
 {
