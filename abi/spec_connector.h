@@ -65,7 +65,8 @@
  *          cut at the limit instead of refused with BUSY.
  *          0.17 of a pass that staging cannot hold, the beginning is stored; wait_kept tells how
  *          much; SPEC_STORE_WAIT;
- *          calls for one request that overlap are BUSY or STALE, and release may overlap any.
+ *          calls for one request that overlap are BUSY or STALE, and release may overlap any;
+ *          a writer of one rank promises what its readers do (fill "cut").
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -816,7 +817,9 @@ struct spec_api {
      * known, all of the match is promised [ABI-186]. How long things take is measured by the writer
      * of rank 0, and kept in the store: the next open knows it. All ranks of a set, and readers, go
      * by what is kept, from the same moment on, a second or so after it was measured, so that all
-     * of them promise the same of the same match [ABI-187].
+     * of them promise the same of the same match [ABI-187]. So does the writer of a set of one
+     * rank while a reader has its store open, from 100 ms after the reader's open on; without
+     * readers it goes by what it has measured last, and by what its host memory has.
      * With SPEC_LOOKUP_PEEK the answer is the same, lease included, but there is no request
      * (ret_result.request is 0): nothing to release, nothing that stays readable once the lease has
      * ended, no read is begun. It needs none of max_requests, counts as a lookup, and its lease is
