@@ -195,6 +195,8 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
                                          .kernels = KERNELS,
                                          .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
                                          .slot_count = SC_PLUGIN_DEVICE_PAIRS,
+                                         .urgent_count =
+                                             SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES,
                                          .flight_count = FLIGHTS,
                                          .hold_max = 1,
                                          .stage_bytes = pinned_bytes(device) + ALIGN_BYTES +
