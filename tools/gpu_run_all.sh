@@ -112,7 +112,8 @@ part() { # NAME MOST RESERVE command ..
             return
             ;;
     esac
-    [ -n "$reason" ] && name="$name, but for: $reason"
+    # What single tests skip stands in the log; here it is said where no test of the part ran.
+    [ -n "$reason" ] && ! grep -q '\[       OK \]' "$work/part.log" && name="$name: $reason"
     tell "$name" "$seconds" "$work/part.log" "$code" $(($(date +%s) - from))
 }
 
@@ -245,7 +246,7 @@ run_sanitizers() {
 # ---- All -----------------------------------------------------------------------------------------
 
 note "commit $(cat commit), $(date -u '+%Y-%m-%d %H:%M UTC')"
-programs/bench-cuda --parts none --size tiny >"$work/first.log" 2>&1
+programs/bench-cuda --parts none --size tiny --commit "$(cat commit)" >"$work/first.log" 2>&1
 code=$?
 note "$(head -1 "$work/first.log")"
 if [ $code -ne 0 ] || grep -q '^skipped: ' "$work/first.log"; then
