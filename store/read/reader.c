@@ -668,6 +668,16 @@ struct word { /* what ends a wait by not being what was seen; at NULL: nothing d
     uint64_t seen;
 };
 
+/* Lock held. The first picked row of a slot that lies in the host tier; NULL: it does not. */
+static const uint8_t *first_row_of(const struct sc_store_reader *reader, struct sc_flight_slot *at)
+{
+    struct sc_reader_slot *slot = at != NULL ? sc_reader_slot_of(at) : NULL;
+    if (slot == NULL || !reader->is_picks || !at->is_landed || at->host == NULL ||
+        slot->unit_count == 0)
+        return NULL;
+    return at->frame + sc_reader_unit_of(reader, slot, 0)->at[0];
+}
+
 /* Waits for the front slot. FRONT_NONE: no load, or it is complete. FRONT_LATE: the time is up, or
  * the word has changed. */
 static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_ns,
@@ -689,6 +699,8 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
         }
         front = *ret_slot != NULL && (*ret_slot)->flight.is_landed ? FRONT_READY : FRONT_LATE;
         bool is_off = word->at != NULL && atomic_load(word->at) != word->seen;
+        if (front == FRONT_READY)
+            reader->behind_front = first_row_of(reader, (*ret_slot)->flight.next);
         if (front == FRONT_READY || !in_time || is_off)
             break;
         in_time = sc_flight_wait(flight, deadline_ns, &batch);

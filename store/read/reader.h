@@ -103,9 +103,11 @@ struct sc_store_reader {
     const uint8_t *last[2]; /* what was handed out last: read until the caller asks for more */
     uint64_t last_bytes;    /* of each */
     uint64_t bite_count;
-    uint64_t fronts;                  /* of whole ranges in the host tier, ever */
-    bool is_front_good;               /* the front slot was verified ahead */
-    uint64_t rows_least;              /* sc_store_reader_apart */
+    uint64_t fronts;    /* of whole ranges in the host tier, ever */
+    bool is_front_good; /* the front slot was verified ahead */
+    const uint8_t
+        *behind_front;   /* of picks: the first row of the slot behind it; NULL: not there */
+    uint64_t rows_least; /* sc_store_reader_apart */
     struct sc_store_hosted_fill fill; /* of the range, or the chunk, that is handed out */
     const uint64_t *pick_tags;
     const uint64_t *wanted_bits; /* NULL: all picks are wanted */

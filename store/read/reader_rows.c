@@ -548,11 +548,15 @@ static void next_fetch(const struct sc_store_reader *reader, const struct sc_rea
                        const struct sc_reader_unit *unit, uint64_t stride, uint64_t pick)
 {
     const struct sc_store_picks *picks = &reader->pick_plan.picks;
-    if (slot->flight.host == NULL || pick >= unit->pick_first + unit->pick_count)
+    bool is_last = pick >= unit->pick_first + unit->pick_count;
+    if (slot->flight.host == NULL || (is_last && reader->behind_front == NULL))
         return;
-    uint64_t away = unit_slot(unit, sc_store_pick_row(picks, pick)) -
-                    unit_slot(unit, sc_store_pick_row(picks, unit->pick_first));
-    const uint8_t *at = slot->flight.frame + unit->at[0] + away * stride;
+    const uint8_t *at = reader->behind_front;
+    if (!is_last)
+        at = slot->flight.frame + unit->at[0] +
+             (unit_slot(unit, sc_store_pick_row(picks, pick)) -
+              unit_slot(unit, sc_store_pick_row(picks, unit->pick_first))) *
+                 stride;
     for (uint64_t i = 0; i < stride && i < FETCH_BYTES; i += LINE_BYTES)
         __builtin_prefetch(at + i, 0, 2);
 }
