@@ -11,7 +11,7 @@
 
 #define ALIGN      16u
 #define UP(bytes)  (((bytes) + ALIGN - 1) / ALIGN * ALIGN)
-#define ROWS_EACH  64u              /* of a slab, that a block of a decoder has */
+#define ROWS_EACH  16u              /* of a slab, that a block of a decoder has */
 #define BLOCKS_SM  4u               /* of rows, a multiprocessor */
 #define WORTH_ROWS 16u              /* of a slab: a box with room for fewer goes off first */
 #define COPY_BYTES (64u << 10)      /* rows side by side: the copy engine is faster than a kernel */
