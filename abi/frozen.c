@@ -26,7 +26,7 @@ FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);
 
 VALUE(SPEC_ABI_MAJOR, 0);
-VALUE(SPEC_ABI_MINOR, 16);
+VALUE(SPEC_ABI_MINOR, 17);
 VALUE(SPEC_OK, 0);
 VALUE(SPEC_PENDING, 1);
 VALUE(SPEC_E_INVALID, -1);
@@ -105,6 +105,7 @@ VALUE(SPEC_ITEM_TAIL, 4);
 VALUE(SPEC_CHUNK_COMPUTE, 0);
 VALUE(SPEC_CHUNK_MET, 1);
 VALUE(SPEC_STORE_LATER, 1);
+VALUE(SPEC_STORE_WAIT, 2);
 VALUE(SPEC_MAINTAIN_REORDER, 1);
 VALUE(SPEC_MAINTAIN_CHECKPOINT, 2);
 VALUE(SPEC_MAINTAIN_EVICT, 4);
@@ -315,7 +316,7 @@ AT(spec_important, refined_bits, 304, 8);
 AT(spec_important, refined_bit_words, 312, 8);
 AT(spec_important, refined_rows, 320, 8);
 
-SIZE(spec_store_params, 64);
+SIZE(spec_store_params, 72);
 AT(spec_store_params, struct_size, 0, 4);
 AT(spec_store_params, flags, 4, 4);
 AT(spec_store_params, request, 8, 8);
@@ -326,6 +327,7 @@ AT(spec_store_params, token_count, 32, 8);
 AT(spec_store_params, memory, 40, 8);
 AT(spec_store_params, tokens, 48, 8);
 AT(spec_store_params, tokens_count, 56, 8);
+AT(spec_store_params, wait_ns, 64, 8);
 
 SIZE(spec_stage_params, 24);
 AT(spec_stage_params, struct_size, 0, 4);
@@ -461,7 +463,7 @@ AT(spec_stats, bypassed_lookups, 824, 8);
 AT(spec_stats, bypassed_chunks, 832, 8);
 AT(spec_stats, bypassing, 840, 8);
 
-SIZE(spec_api, 160);
+SIZE(spec_api, 168);
 AT(spec_api, struct_size, 0, 4);
 AT(spec_api, major, 4, 2);
 AT(spec_api, minor, 6, 2);
@@ -484,3 +486,4 @@ AT(spec_api, release, 128, 8);
 AT(spec_api, reset, 136, 8);
 AT(spec_api, stats, 144, 8);
 AT(spec_api, maintain, 152, 8);
+AT(spec_api, wait_kept, 160, 8);

@@ -63,6 +63,8 @@
  *          0.15 layers that keep a state instead of rows: spec_layer_group STATE acts.
  *          0.16 a prompt or a pass beyond max_request_tokens, or with more extra keys than fit, is
  *          cut at the limit instead of refused with BUSY.
+ *          0.17 of a pass that staging cannot hold, the beginning is stored; wait_kept tells how
+ *          much; SPEC_STORE_WAIT.
  * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
  * through it; 1.0 freezes it. A number's meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
@@ -76,7 +78,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u  /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 16u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
+#define SPEC_ABI_MINOR 17u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -604,6 +606,9 @@ struct spec_important {
 /* Flag, since 0.9: the range was computed before this call of layer 0, not between the calls of its
  * layers, so that their times say nothing of how long computing takes. */
 #define SPEC_STORE_LATER 1u
+/* Flag, since 0.17: when staging has no room, the call waits for some, up to wait_ns in all, before
+ * the end of a pass is given up. */
+#define SPEC_STORE_WAIT 2u
 
 struct spec_store_params {
     uint32_t struct_size;
@@ -617,6 +622,7 @@ struct spec_store_params {
     const uint32_t *tokens; /* token ids past those that lookup was given (decoded ones), or NULL */
     uint64_t tokens_count;  /* appended to the request's tokens before the range is checked; the
                              * first of them lies in the range [ABI-169] */
+    uint64_t wait_ns; /* since 0.17, with SPEC_STORE_WAIT: from the beginning of the call; else 0 */
 };
 
 /* ---- staging, compute-or-load, maintenance, statistics -------------------------------------- */
@@ -1064,23 +1070,28 @@ struct spec_api {
      * free at return [ABI-081], one in CUDA memory in the order of its stream [ABI-203]; a pass may
      * have layers of both. A chunk becomes visible when all layers are written, never before
      * [ABI-082]; the first complete copy wins [ABI-083]; KV of another dtype than the namespace's
-     * is INVALID [ABI-084]. Never waits for the device: when staging (of CUDA memory:
-     * gpu.store_bytes), disk_bytes or a pool is exhausted the range is given up, but for chunks
-     * that have all layers by then, the tickets say DROPPED, NO_SPACE or BUSY, and the host goes on
-     * with its layers [ABI-085]. NaN and infinities are stored as they are [ABI-086]. A store that
-     * is full makes room by evicting what was used longest ago and nobody holds, leaves first, so
-     * that no stored prefix loses its beginning; disk_bytes is never exceeded, quarantine included
-     * [ABI-088]; so a pass that is refused finds room later, however short passes are, or long (if
-     * an empty store holds them), and however long the store has been full, once leases on what was
-     * evicted have ended [ABI-174]. After a full or failing device stores are dropped for a while,
-     * then tried again; loads go on [ABI-089]. A reader's store is UNSUPPORTED. What a pass stores
-     * is computed on what was delivered to its request so far, the worst of it: lookups say so
-     * [ABI-120], and a match with REQUIRE_EXACT ends before it [ABI-121]. What the plugin did not
-     * deliver to this request the host says: computed_on, of any layer of the pass, for this pass
-     * and the request's later ones; the worse of it and of what was delivered counts [ABI-182].
-     * Configuration decides whether lossy (yes) and pruned (no) passes are stored at all; one that
-     * is not is DROPPED [ABI-122]. KV computed on better KV replaces worse of the same tokens, and
-     * what hangs on the worse goes with it; among equals the first complete copy wins [ABI-123].
+     * is INVALID [ABI-084]. Never waits for the device, unless it is asked to (SPEC_STORE_WAIT).
+     * When staging (of CUDA memory: gpu.store_bytes), disk_bytes or a pool is exhausted, the end of
+     * the range is given up, as much as lacks room. The part in front of it is stored, the ticket
+     * says BUSY, NO_SPACE or DROPPED, and the host goes on with its layers [ABI-085]. wait_kept
+     * tells how many tokens of the range are stored; the request's next range may begin behind
+     * them, and what hangs on the part that was given up is DROPPED until then. When several passes
+     * lack room, the one that holds most gives up first. Passes of no more than a chunk, as those
+     * of decoded tokens are, have room of their own [ABI-217].
+     * NaN and infinities are stored as they are [ABI-086]. A store that is full makes room by
+     * evicting what was used longest ago and nobody holds, leaves first, so that no stored prefix
+     * loses its beginning; disk_bytes is never exceeded, quarantine included [ABI-088]; so a pass
+     * that is refused finds room later, however short passes are, or long (if an empty store holds
+     * them), and however long the store has been full, once leases on what was evicted have ended
+     * [ABI-174]. After a full or failing device stores are dropped for a while, then tried again;
+     * loads go on [ABI-089]. A reader's store is UNSUPPORTED. What a pass stores is computed on
+     * what was delivered to its request so far, the worst of it: lookups say so [ABI-120], and a
+     * match with REQUIRE_EXACT ends before it [ABI-121]. What the plugin did not deliver to this
+     * request the host says: computed_on, of any layer of the pass, for this pass and the request's
+     * later ones; the worse of it and of what was delivered counts [ABI-182]. Configuration decides
+     * whether lossy (yes) and pruned (no) passes are stored at all; one that is not is DROPPED
+     * [ABI-122]. KV computed on better KV replaces worse of the same tokens, and what hangs on the
+     * worse goes with it; among equals the first complete copy wins [ABI-123].
      * It decides, too, whether all is stored at once or only what comes again (store.admit
      * "second"): of a pass its chunks up to the first that no earlier pass computed behind the same
      * tokens, as far as that is remembered, and that the store did not have at the lookup. The rest
@@ -1105,7 +1116,8 @@ struct spec_api {
      * order, dtype, memory, computed_on), STALE (one of the requests), BUSY (65,536 tickets were
      * not asked for), UNSUPPORTED (a reader; no device, or one that failed), IO
      * (a call of the driver failed).  Threads: any.  Blocks: never longer than a copy, but while a
-     * device is attached.  Since: 0.1; an array since 0.8; CUDA memory since 0.10 */
+     * device is attached, or for wait_ns.  Since: 0.1; an array since 0.8; CUDA memory since 0.10;
+     * WAIT since 0.17 */
     spec_status (*store)(spec_connector *conn, const struct spec_store_params *params,
                          uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr);
 
@@ -1179,6 +1191,16 @@ struct spec_api {
      * Threads: any.  Blocks: never.  Since: 0.2; REORDER: 0.12; BYPASS: 0.13 */
     spec_status (*maintain)(spec_connector *conn, const struct spec_maintain_params *params,
                             struct spec_error *reterr);
+
+    /* As wait, and ret_kept[i] is how many tokens of a store's range, from its first one on, are
+     * stored: visible to lookup, and found again after kill -9. Of a ticket that is not done it is
+     * how many are by now, and only grows; of one that is done with OK it is the whole range; of
+     * other tickets 0. [ABI-217]
+     * Errors: as wait, and INVALID (ret_kept is NULL).  Threads: any.  Blocks: as wait.
+     * Since: 0.17 */
+    spec_status (*wait_kept)(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                             uint64_t timeout_ns, spec_status *ret_statuses, uint64_t *ret_kept,
+                             struct spec_error *reterr);
 };
 
 /* True when the table that the plugin filled has the member. */

@@ -95,7 +95,9 @@ static const struct sc_config_row rows[] = {
       "half, upkeep a quarter."},
      SIZE(io_in_flight_bytes, MIB, GIB)},
     {{"io.op_bytes", "size", "1MiB", "64KiB .. 8MiB, a multiple of 4KiB",
-      "The largest single read or write."},
+      "The largest single read or write, and a frame of staging. Where stage_bytes has no room for "
+      "256 of these, an operation is smaller: a power of two of which there is room for 256, at "
+      "least 64KiB and at least a row."},
      SIZE(io_op_bytes, 64 * KIB, 8 * MIB),
      .multiple_of = 4 * KIB},
     {{"fill", "choice", "cut", "\"load\", \"cut\" or \"ends\"",

@@ -160,6 +160,7 @@ static const struct {
     {213, "a state that cannot be had voids the match"},
     {215, "a request beyond its limits is cut there"},
     {216, "a reset reaches every configuration of the same weights"},
+    {217, "of a pass that finds no room the beginning is stored, and told"},
 };
 
 const char *conf_clause_title(uint32_t number)

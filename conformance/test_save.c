@@ -573,6 +573,141 @@ static void abi_169_ids_outside_the_range_are_invalid(void **state)
     prompt_free(&other);
 }
 
+/* ---- 217 ---- */
+
+#define STAGED_LAYERS 16u
+
+/* Rows of 32 KiB a token over all layers: 16 MiB of staging hold no more than 512 tokens. */
+static bool opens_small_staging(struct fixture *fx)
+{
+    fixture_shape(fx, (struct shape){STAGED_LAYERS, 8, 64, SPEC_DTYPE_F16});
+    fixture_reconfigure(fx, "\"disk_bytes\": \"512MiB\", \"stage_bytes\": \"16MiB\", "
+                            "\"max_requests\": 8, \"max_request_tokens\": 8192, "
+                            "\"fill\": \"load\"");
+    if (SPEC_HAS(fx->api, wait_kept))
+        return true;
+    print_message("skipped: the connector has no wait_kept\n");
+    return false;
+}
+
+/* All layers one behind the other, as fast as memory allows. */
+static spec_ticket put_pass(struct fixture *fx, spec_request request, const struct prompt *prompt,
+                            uint64_t first, uint64_t wait_ns)
+{
+    struct area areas[STAGED_LAYERS];
+    spec_ticket ticket = 0;
+    for (uint32_t layer = 0; layer < STAGED_LAYERS; layer++) {
+        areas[layer] = area_make(&fx->shape, LAYOUT_PACKED, prompt->count - first);
+        area_fill(&areas[layer], &fx->shape, prompt, first, layer);
+    }
+    for (uint32_t layer = 0; layer < STAGED_LAYERS; layer++) {
+        struct spec_store_params params = {.struct_size = sizeof(params),
+                                           .flags = wait_ns > 0 ? SPEC_STORE_WAIT : 0,
+                                           .request = request,
+                                           .layer = layer,
+                                           .first_token = first,
+                                           .token_count = prompt->count - first,
+                                           .memory = &areas[layer].memory,
+                                           .wait_ns = wait_ns};
+        assert_ok(fx, fx->api->store(fx->conn, &params, 1, &ticket, &fx->error));
+    }
+    for (uint32_t layer = 0; layer < STAGED_LAYERS; layer++)
+        area_free(&areas[layer]);
+    return ticket;
+}
+
+static uint64_t wait_kept(struct fixture *fx, spec_ticket ticket, spec_status *ret_status)
+{
+    uint64_t kept = 0;
+    assert_ok(fx,
+              fx->api->wait_kept(fx->conn, &ticket, 1, UINT64_MAX, ret_status, &kept, &fx->error));
+    return kept;
+}
+
+/* As fast as memory allows, and again behind what was kept, until all of it is stored. */
+static void abi_217_of_a_pass_beyond_staging_what_is_kept_is_told_and_found(void **state)
+{
+    struct fixture *fx = *state;
+    if (!opens_small_staging(fx))
+        return;
+    struct prompt prompt = prompt_make(190, 1200);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    struct prompt begun = prompt;
+    spec_status status;
+    begun.count = 100; /* the ranges that follow begin behind others */
+    uint64_t first = wait_kept(fx, put_pass(fx, found.request, &begun, 0, 0), &status), passes = 0;
+    assert_int_equal(first, status == SPEC_OK ? 100 : 0);
+    for (; first < prompt.count && passes < 64; passes++) {
+        uint64_t kept = wait_kept(fx, put_pass(fx, found.request, &prompt, first, 0), &status);
+        assert_true(status == SPEC_OK ? kept == prompt.count - first : kept < prompt.count - first);
+        if (conf_options.require_hits)
+            assert_true(kept > 0);
+        first += kept;
+        struct prompt stored = prompt;
+        stored.count = first < prompt.count ? first + 1 : first; /* the last is always computed */
+        fixture_check(fx, &stored, stored.count - 1);
+    }
+    if (conf_options.require_hits)
+        assert_int_equal(first, prompt.count);
+    fixture_release(fx, found.request);
+    fixture_reopen(fx);
+    fixture_check(fx, &prompt, first == prompt.count ? first - 1 : first);
+    prompt_free(&prompt);
+}
+
+/* What hangs on the part that was given up is not stored: the next range begins in front of it. */
+static void abi_217_what_hangs_on_a_lost_end_is_dropped(void **state)
+{
+    struct fixture *fx = *state;
+    if (!opens_small_staging(fx))
+        return;
+    struct prompt prompt = prompt_make(191, 1300), part = prompt;
+    part.count = 1200;
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    spec_status status, behind;
+    spec_ticket ticket = put_pass(fx, found.request, &part, 0, 0);
+    spec_ticket later = put_pass(fx, found.request, &prompt, part.count, 0);
+    uint64_t kept = wait_kept(fx, ticket, &status);
+    uint64_t kept_behind = wait_kept(fx, later, &behind);
+    if (status != SPEC_OK) {
+        assert_int_equal(kept_behind, 0);
+        assert_true(behind != SPEC_OK);
+    }
+    fixture_release(fx, found.request);
+    struct spec_lookup_result again = fixture_find(fx, &prompt);
+    if (conf_options.require_hits && status != SPEC_OK)
+        assert_int_equal(again.matched_tokens, kept);
+    fixture_check_layers(fx, &again, &prompt, 0);
+    fixture_release(fx, again.request);
+    prompt_free(&prompt);
+}
+
+/* With time to wait all of it is stored. */
+static void abi_217_a_host_that_waits_loses_nothing(void **state)
+{
+    struct fixture *fx = *state;
+    if (!opens_small_staging(fx))
+        return;
+    struct prompt prompt = prompt_make(192, 1200);
+    struct spec_lookup_result found = fixture_find(fx, &prompt);
+    struct area area = area_make(&fx->shape, LAYOUT_PACKED, prompt.count);
+    struct spec_store_params params = {.struct_size = sizeof(params),
+                                       .request = found.request,
+                                       .token_count = prompt.count,
+                                       .memory = &area.memory,
+                                       .wait_ns = 1}; /* without the flag */
+    assert_status(fx->api->store(fx->conn, &params, 1, NULL, &fx->error), SPEC_E_INVALID);
+    area_free(&area);
+    spec_ticket ticket = put_pass(fx, found.request, &prompt, 0, UINT64_C(600000000000));
+    spec_status status;
+    uint64_t kept = wait_kept(fx, ticket, &status);
+    if (conf_options.require_hits)
+        assert_status(status, SPEC_OK);
+    fixture_release(fx, found.request);
+    fixture_check(fx, &prompt, kept == prompt.count ? kept - 1 : kept);
+    prompt_free(&prompt);
+}
+
 const struct conf_test CONF_SAVE[] = {
     OPENED(abi_080_layers_ascend_with_one_range),
     OPENED(abi_080_a_range_has_no_gap_and_no_unknown_token),
@@ -593,5 +728,8 @@ const struct conf_test CONF_SAVE[] = {
     OPENED(abi_169_an_aborted_step_is_stored_again_with_another_token),
     OPENED(abi_169_an_abort_forgets_no_token_of_before_the_pass),
     OPENED(abi_169_ids_outside_the_range_are_invalid),
+    BARE(abi_217_of_a_pass_beyond_staging_what_is_kept_is_told_and_found),
+    BARE(abi_217_what_hangs_on_a_lost_end_is_dropped),
+    BARE(abi_217_a_host_that_waits_loses_nothing),
     END,
 };

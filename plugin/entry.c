@@ -136,6 +136,17 @@ static spec_status entry_wait(spec_connector *conn, const spec_ticket *tickets, 
     return call_leave(conn, sc_plugin_wait(conn, tickets, count, timeout_ns, ret_statuses, reterr));
 }
 
+static spec_status entry_wait_kept(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                                   uint64_t timeout_ns, spec_status *ret_statuses,
+                                   uint64_t *ret_kept, struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    if (ret_kept == NULL && count > 0)
+        return call_leave(conn, sc_fail(reterr, SPEC_E_INVALID, "wait_kept: ret_kept is NULL"));
+    return call_leave(conn, sc_plugin_wait_kept(conn, tickets, count, timeout_ns, ret_statuses,
+                                                ret_kept, reterr));
+}
+
 static spec_status entry_release(spec_connector *conn, spec_request request,
                                  struct spec_error *reterr)
 {
@@ -297,6 +308,7 @@ static const struct spec_api API = {
     .reset = entry_reset,
     .stats = entry_stats,
     .maintain = entry_maintain,
+    .wait_kept = entry_wait_kept,
 };
 
 const struct spec_api *spec_connector_api(uint32_t major)

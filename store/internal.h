@@ -26,6 +26,8 @@
 #include "store/replay/follow.h"
 #include "store/rows/where.h"
 
+#include "store/write/write_queue.h"
+
 #include <pthread.h>
 
 #define SC_STORE_SPACES_MAX    4096u         /* namespaces in one directory */
@@ -42,8 +44,11 @@ struct sc_store_limits { /* constant after open */
 /* Extents that are being written, and the writes that carry them. Guarded by the space lock. */
 struct sc_store_writing {
     struct sc_store_extent *extents, *extents_free;
+    uint64_t extent_free_count;
     struct sc_store_write *writes, *writes_free;
-    uint64_t extent_max, write_max; /* constant after open */
+    uint64_t extent_max, write_max;    /* constant after open */
+    _Atomic uint32_t word, waiters;    /* who waits for a frame; the word moves when one is free */
+    struct sc_store_write_queue queue; /* with a lock of its own */
 };
 
 /* Guarded by its lock (rank 50), but for what any thread reads. */

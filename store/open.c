@@ -22,16 +22,25 @@
 #include <stdio.h>
 #include <string.h>
 
-#define EXTENTS_EACH  4u   /* a request: being packed, written, committed; turns come in bursts */
-#define EXTENTS_SPARE 16u  /* beyond those */
-#define EXTENTS_MAX   256u /* bounds their bounce buffers */
-#define FILES_SPARE   8u   /* log, lock, identity, a few segments beyond disk_bytes */
-#define FILES_MAX     4096u
-#define HOST_PART     8u /* of the memory that the process may use */
-#define HOST_MOST     (UINT64_C(4) << 30)
-#define GPU_OF_32     10u /* parts of host_bytes for gpu_bytes auto: IMPRESS has 10 GB beside 32 */
+#define EXTENTS_EACH   8u /* a request: being packed, written, committed; turns come in bursts */
+#define EXTENTS_SPARE  SC_STORE_PASS_EXTENTS /* beyond those: one pass that is cut into many */
+#define EXTENTS_MAX    2048u                 /* bounds their bounce buffers */
+#define FILES_SPARE    8u /* log, lock, identity, a few segments beyond disk_bytes */
+#define FILES_MAX      4096u
+#define FRAMES_WANTED  256u /* of staging, where io.op_bytes allows more */
+#define OP_BYTES_LEAST (UINT64_C(64) << 10)
+#define HOST_PART      8u /* of the memory that the process may use */
+#define HOST_MOST      (UINT64_C(4) << 30)
+#define GPU_OF_32      10u /* parts of host_bytes for gpu_bytes auto: IMPRESS has 10 GB beside 32 */
 
 /* ---- Checks --------------------------------------------------------------------------------- */
+
+/* Bytes of an operation that holds one row, each half of a split one rounded out to pages. */
+static uint64_t row_op_bytes(const struct sc_store_namespace *space)
+{
+    uint64_t halves = space->layout == SC_STORE_SPLIT ? 2 * SC_IO_PAGE_BYTES : 0;
+    return 2 * space->k_row_bytes + halves;
+}
 
 static spec_status params_check(const struct sc_store_params *params, struct spec_error *reterr)
 {
@@ -40,9 +49,8 @@ static spec_status params_check(const struct sc_store_params *params, struct spe
         space->layout > SC_STORE_SPLIT)
         return sc_fail(reterr, SPEC_E_INVALID, "namespace with %" PRIu32 " layers, layout %" PRIu32,
                        space->layer_count, space->layout);
-    uint64_t halves = space->layout == SC_STORE_SPLIT ? 2 * SC_IO_PAGE_BYTES : 0;
     if (space->k_row_bytes == 0 || space->k_row_bytes > SC_STORE_K_ROW_BYTES_MAX ||
-        2 * space->k_row_bytes + halves > params->config->io_op_bytes)
+        row_op_bytes(space) > params->config->io_op_bytes)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                        "a row of %" PRIu64 " bytes does not fit io.op_bytes %" PRIu64,
                        2 * space->k_row_bytes, params->config->io_op_bytes);
@@ -69,7 +77,7 @@ static spec_status rows_max_decide(struct sc_store *store, struct spec_error *re
     const struct sc_config *config = store->params.config;
     uint64_t probe_bytes = store->params.probe_row_bytes;
     uint64_t tags_per_row = shape->tags_per_row + (probe_bytes > 0 ? 1ull : 0ull);
-    uint64_t rows = config->io_op_bytes / (8 * tags_per_row);
+    uint64_t rows = store->limits.op_bytes / (8 * tags_per_row);
     rows = rows < SC_STORE_ROWS_MAX ? rows : SC_STORE_ROWS_MAX;
     for (; rows > 0; rows--) {
         uint64_t stride = sc_store_shape_place(shape, probe_bytes, rows).stride;
@@ -177,12 +185,12 @@ static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
 static spec_status frames_open(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_config *config = store->params.config;
-    uint64_t frame_bytes = config->io_op_bytes + SC_FRAMES_SLACK_BYTES;
+    uint64_t frame_bytes = store->limits.op_bytes + SC_FRAMES_SLACK_BYTES;
     struct sc_frames_params frames = {.alloc = store->params.alloc,
                                       .exec = store->params.exec,
                                       .poison = store->params.poison,
                                       .stage_bytes = config->stage_bytes - frame_bytes,
-                                      .op_bytes = config->io_op_bytes};
+                                      .op_bytes = store->limits.op_bytes};
     spec_status status = sc_frames_open(&frames, &store->frames, reterr);
     if (status != SPEC_OK)
         return status;
@@ -259,6 +267,17 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
     return status;
 }
 
+/* The largest operation, and so a frame of staging: io.op_bytes, unless stage_bytes would then be
+ * too few frames. Each extent that is being written holds one that is filled in part. */
+static uint64_t op_bytes_decide(const struct sc_store_params *params)
+{
+    const struct sc_config *config = params->config;
+    uint64_t bytes = OP_BYTES_LEAST;
+    while (bytes < row_op_bytes(&params->space) || bytes * 2 <= config->stage_bytes / FRAMES_WANTED)
+        bytes *= 2;
+    return bytes < config->io_op_bytes ? bytes : config->io_op_bytes;
+}
+
 static void store_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
@@ -303,7 +322,7 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
     if (store == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "store handle");
     store->params = *params;
-    store->limits.op_bytes = params->config->io_op_bytes;
+    store->limits.op_bytes = op_bytes_decide(params);
     store->writing.extent_max =
         params->config->max_requests < (EXTENTS_MAX - EXTENTS_SPARE) / EXTENTS_EACH
             ? params->config->max_requests * EXTENTS_EACH + EXTENTS_SPARE

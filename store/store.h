@@ -195,10 +195,10 @@ struct sc_store_params {
     /* [space.layer_count] tokens that a query of the layer sees, 0: all; NULL: none has a window.
      * Not copied. */
     const uint64_t *windows;
-    uint64_t extents_more;           /* extents that are written at one time, beyond those of passes
-                                      * of rows; a reader has none */
-    uint64_t sketch_bytes_max;       /* memory of sketches that are begun, all together: taken at
-                                      * open, in blocks of 64 KiB; a peer takes none */
+    uint64_t extents_more;     /* extents that are written at one time, beyond those of passes
+                                * of rows; a reader has none */
+    uint64_t sketch_bytes_max; /* memory of sketches that are begun, all together: taken at
+                                * open, in blocks of 64 KiB; a peer takes none */
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
     uint64_t probe_row_bytes;
     struct sc_store_codes codes; /* that extents get, in the background */
@@ -304,17 +304,38 @@ struct sc_store_piece_plan { /* what a pass intends to store, one a chunk */
     uint8_t hash[SC_STORE_HASH_BYTES];
 };
 
+#define SC_STORE_PASS_EXTENTS 256u /* of one pass that there is place for, at least */
+
+/* Frames of staging that the extents of one pass hold and may still lose. Zero before the first
+ * pass; it lives until the last extent of its passes was committed or discarded. */
+struct sc_store_pass_share {
+    _Atomic int64_t frames;
+};
+
 struct sc_store_pass {
     const struct sc_store_piece_plan *pieces; /* [piece_count] their rows are consecutive; copied */
     uint64_t piece_count;
     struct sc_store_provenance provenance; /* unless the commit says another */
     void *user;                            /* on_written's extent_user */
+    /* NULL: its writes go to the device as they come. Else they are queued, those of whole extents
+     * first, then by `order`; and when staging has no free frame, the extent of greatest order of
+     * the pass that holds most frames is cancelled, unless it is firm: its next put_layer is BUSY.
+     */
+    struct sc_store_pass_share *share;
+    uint64_t order; /* tokens of its pass before it */
+    bool is_part;   /* one of several extents of its pass; those of one extent go before it */
+    bool is_firm;
 };
+/* Frames of staging that writes may have, when nobody else has any; and their bytes. Constant. */
+uint64_t sc_store_write_frames(const struct sc_store *store);
+uint64_t sc_store_write_bytes(const struct sc_store *store);
 /* Reserves disk space for the pieces' rows, at most sc_store_extent_rows_max, over all layers.
  * Never blocks on the device (segment files are made by a task before the first write into
  * them). Errors: SPEC_E_NO_SPACE (disk_bytes), SPEC_E_BUSY (no extent object, too many pieces). */
 spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_pass *pass,
                                   struct sc_store_extent **ret_extent, struct spec_error *reterr);
+/* The largest read or write: io.op_bytes, or less where stage_bytes is small. Constant. */
+uint64_t sc_store_op_bytes(const struct sc_store *store);
 /* The longest pass that one extent can hold; the plugin cuts longer ones on the chunk grid. */
 uint64_t sc_store_extent_rows_max(const struct sc_store *store);
 /* How many rows the extents of a pass of row_count rows may have, so that all of them find room
@@ -333,17 +354,19 @@ typedef void sc_store_pack(void *user, uint32_t part, uint64_t row_first, uint64
                            uint8_t *dst);
 struct sc_store_source {
     sc_store_pack *pack;
-    sc_store_spans *spans; /* NULL: rows are packed, too; else they go past the caches */
-    uint64_t span_bytes;   /* half a row is a multiple of it */
-    uint64_t rows_least;   /* packed at once, if there are as many; 0: as many as stay in cache */
+    sc_store_spans *spans;  /* NULL: rows are packed, too; else they go past the caches */
+    uint64_t span_bytes;    /* half a row is a multiple of it */
+    uint64_t rows_least;    /* packed at once, if there are as many; 0: as many as stay in cache */
+    uint64_t wait_until_ns; /* while staging is full; 0: not at all */
     void *user;
 };
 /* Packs one layer: calls pack or spans for runs of rows, in order, straight into staging, computes
  * tags, queues writes. Probe rows, when the extent has them, come first; then ROW, or of a split
  * layout K and V of one piece after the other. Layers ascend by one from 0 (SPEC_E_INVALID
- * otherwise); one thread at a time for one extent. Never waits: SPEC_E_BUSY when staging is full
- * (the extent is then failed and on_written says SPEC_E_DROPPED). After the last layer, on_written
- * follows. */
+ * otherwise); one thread at a time for one extent. Waits for frames until source->wait_until_ns,
+ * then gives up extents of passes that have a share; SPEC_E_BUSY when staging is full, or was and
+ * the extent was cancelled (it is then failed and on_written says SPEC_E_BUSY). After the last
+ * layer, on_written follows. */
 spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t layer,
                                       const struct sc_store_source *source,
                                       struct spec_error *reterr);

@@ -137,7 +137,7 @@ static struct block block_below(const struct tail *tail, uint64_t end, uint64_t 
 
 static uint64_t block_rows(const spec_connector *conn)
 {
-    uint64_t rows = conn->config.io_op_bytes / conn->dims.row_bytes;
+    uint64_t rows = sc_store_op_bytes(conn->store) / conn->dims.row_bytes;
     return rows > conn->config.chunk_tokens ? rows : conn->config.chunk_tokens;
 }
 

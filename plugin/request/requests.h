@@ -27,9 +27,10 @@ enum sc_plugin_request_state { SC_REQUEST_FREE, SC_REQUEST_TAKEN, SC_REQUEST_OPE
 
 /* Why the store did not want what a pass computed, and what of its request hangs on it. */
 enum sc_plugin_refusal {
-    SC_REFUSED_UNSEEN, /* store.admit */
-    SC_REFUSED_BUDGET, /* store.write_budget */
-    SC_REFUSED_BYPASS  /* plugin/index/bypass.h */
+    SC_REFUSED_UNSEEN,  /* store.admit */
+    SC_REFUSED_BUDGET,  /* store.write_budget */
+    SC_REFUSED_STAGING, /* a pass before it lost its end */
+    SC_REFUSED_BYPASS   /* plugin/index/bypass.h */
 };
 
 enum sc_plugin_load {
@@ -103,6 +104,7 @@ struct sc_plugin_step {
     struct spec_provenance delivered; /* what the pass is computed on, with this layer */
     bool is_named;                    /* in the call that runs */
     bool is_cut;                      /* the host's range goes beyond what the request may know */
+    uint64_t wait_until_ns;           /* for room in staging; 0: not at all */
     uint64_t host_tokens, host_end;   /* host_tokens after this step; end of the host's range */
 
     /* With layer 0, the pass: */
@@ -185,6 +187,7 @@ struct sc_plugin_request {
     struct sc_plugin_save *pass[SC_PLUGIN_PASS_SAVES];
     struct sc_plugin_state_pass *pass_states; /* NULL: the pass stores none */
     uint64_t pass_saves;
+    struct sc_store_pass_share share; /* frames of its extents; any thread */
     uint64_t pass_first, pass_count;
     uint64_t pass_known;     /* token_count before it */
     uint64_t pass_host;      /* host_tokens before it */

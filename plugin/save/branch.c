@@ -61,7 +61,7 @@ static spec_status passes_make(spec_connector *conn, uint32_t count, struct spec
  * has one that is filled in part, beside those that are full. */
 static uint64_t saves_in(const spec_connector *conn, uint64_t frames, uint64_t layer_bytes)
 {
-    uint64_t full = layer_bytes / conn->config.io_op_bytes;
+    uint64_t full = layer_bytes / sc_store_op_bytes(conn->store);
     uint64_t left = frames > full ? frames - full : 0;
     return left < SC_PLUGIN_STATE_SAVES ? left : SC_PLUGIN_STATE_SAVES;
 }
@@ -76,7 +76,7 @@ spec_status sc_plugin_states_saves_open(spec_connector *conn, struct spec_error 
     passes = passes < PASSES_MAX ? passes : PASSES_MAX;
     passes = passes < config->max_requests ? passes : config->max_requests;
     /* The other half is for the layer before, which is still being written. */
-    uint64_t frames = config->stage_bytes / config->io_op_bytes;
+    uint64_t frames = config->stage_bytes / sc_store_op_bytes(conn->store);
     uint64_t least = extents_least(conn), most = saves_in(conn, frames / 2, each);
     if (least > most)
         return sc_fail(reterr, SPEC_E_INVALID,

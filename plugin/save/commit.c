@@ -23,7 +23,7 @@ static void commits_step(struct sc_task *task);
 
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->saves.count = (uint64_t)conn->config.max_requests * 4 + SC_PLUGIN_PASS_SAVES;
+    conn->saves.count = (uint64_t)conn->config.max_requests * 8 + SC_PLUGIN_PASS_SAVES;
     if (conn->states.count > 0)
         conn->saves.count += SC_PLUGIN_STATE_EXTENTS;
     conn->saves.slots = sc_alloc_array(&conn->alloc, conn->saves.count, sizeof(*conn->saves.slots));
@@ -255,6 +255,8 @@ static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
                  sc_plugin_chunk_count(conn, save->first, save->first + save->count));
     if (status == SPEC_E_NO_SPACE && !sc_store_is_paused(conn->store))
         sc_plugin_evict_ask(conn, save->count);
+    if (status == SPEC_OK && save->states == NULL) /* saves of a pass come in the order of tokens */
+        sc_plugin_ticket_kept(conn, save->ticket, save->first + save->count - save->pass_first);
     save->status = sc_plugin_ticket_status(status);
 }
 

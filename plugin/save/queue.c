@@ -116,10 +116,25 @@ static void append(spec_connector *conn, struct sc_plugin_save *save,
     sc_exec_post_at(conn->exec, &queue->task, SC_LANE_WRITER, sc_exec_now_ns(conn->exec) + LOOK_NS);
 }
 
+/* NULL: there is no room until then. What is on its way comes by itself. */
+static struct sc_plugin_parcel *parcel_await(spec_connector *conn, uint64_t row_count,
+                                             uint64_t until_ns)
+{
+    for (;;) {
+        uint32_t seen = atomic_load(&conn->saves.queue.word);
+        uint64_t now_ns = sc_exec_now_ns(conn->exec);
+        struct sc_plugin_parcel *parcel = sc_plugin_parcel_take(&conn->device, row_count);
+        if (parcel != NULL || now_ns >= until_ns)
+            return parcel;
+        (void)sc_exec_wait(conn->exec, &conn->saves.queue.word, seen, until_ns);
+    }
+}
+
 spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_save *save,
                                 const struct sc_plugin_layer *layer, struct spec_error *reterr)
 {
-    struct sc_plugin_parcel *parcel = sc_plugin_parcel_take(&conn->device, save->count);
+    struct sc_plugin_parcel *parcel =
+        parcel_await(conn, save->count, save->request->step.wait_until_ns);
     if (parcel == NULL)
         return sc_fail(reterr, SPEC_E_BUSY,
                        "no room for %" PRIu64 " rows on their way (gpu.store_bytes %" PRIu64 ")",
@@ -262,6 +277,8 @@ static bool deliver_next(spec_connector *conn)
     if (save != NULL)
         deliver(conn, save, parcel);
     sc_plugin_parcel_give(parcel);
+    atomic_fetch_add(&conn->saves.queue.word, 1);
+    sc_exec_wake(conn->exec, &conn->saves.queue.word);
     return true;
 }
 

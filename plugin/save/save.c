@@ -4,7 +4,8 @@
  *     -> saves: extents of <= SC_PLUGIN_SAVE_TOKENS rows, cut on the chunk grid
  *     -> each layer packed and queued; from a device by queue.c; the last one leads to commit.c
  *
- * Holds: a call waits for nothing but short locks; a lack of anything gives the pass up.
+ * Holds: a call waits for nothing but short locks; a lack of anything gives the end of the pass up,
+ * and what stands before it is stored.
  * Does not: check what the host says (store_call.c); decide what becomes visible (commit.c).
  * Threads: the request's host thread.
  * Tests: conformance (abi_080_* .. abi_091_*, abi_209_*), tests/unit/plugin/test_save.c,
@@ -19,7 +20,9 @@
 
 #include <string.h>
 
-#define SAVE_PIECES (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
+#define STAGE_PARTS  12u /* extents that fill the writers' staging: a pass is cut by extents */
+#define LAYERS_AHEAD 2u  /* a pass begins with as many rows as one layer may hold, times this */
+#define SAVE_PIECES  (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
 
 struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save)
 {
@@ -67,11 +70,16 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
     save->states = states;
     save->first = first;
     save->count = count;
+    save->pass_first = request->pass_first;
     const struct sc_plugin_text text = sc_plugin_save_text(save);
     const struct sc_store_pass pass = {.pieces = plan,
                                        .piece_count =
                                            plan_pieces(conn, &text, chain, first, count, plan),
-                                       .user = save}; /* the commit says its provenance */
+                                       .user = save, /* the commit says its provenance */
+                                       .share = &request->share,
+                                       .order = states == NULL ? first - request->pass_first : 0,
+                                       .is_part = states == NULL && request->step.save_count > 1,
+                                       .is_firm = states != NULL};
     save->ticket = request->pass_ticket;
     save->state = SC_SAVE_WRITING;
     save->is_open = conn->states.count > 0;
@@ -119,6 +127,29 @@ uint64_t sc_plugin_save_rows(const spec_connector *conn, uint64_t token_count, u
     return is_one || token_count / fit + 2 > saves_max ? most : fit;
 }
 
+/* Rows of one extent where staging may not hold the pass whole: its end is given up by extents, so
+ * they are small, but each holds a frame that is filled in part. UINT64_MAX: it may hold it. */
+static uint64_t rows_parted(const spec_connector *conn, uint64_t token_count)
+{
+    uint64_t frames = sc_store_write_frames(conn->store), chunk = conn->config.chunk_tokens;
+    uint64_t bytes = sc_store_write_bytes(conn->store);
+    uint64_t token_bytes = conn->dims.row_bytes * conn->dims.layer_count;
+    if (token_count <= bytes / 2 / token_bytes)
+        return UINT64_MAX;
+    uint64_t parts = frames / 2 < SC_PLUGIN_PASS_SAVES ? frames / 2 : SC_PLUGIN_PASS_SAVES;
+    parts = parts > 2 ? parts - 1 : 1; /* the first may begin within a chunk */
+    uint64_t rows = bytes / token_bytes / STAGE_PARTS, least = (token_count + parts - 1) / parts;
+    rows = rows > least ? rows : least;
+    return (rows + chunk - 1) / chunk * chunk;
+}
+
+static uint64_t pass_rows(const spec_connector *conn, uint64_t token_count)
+{
+    uint64_t rows = sc_plugin_save_rows(conn, token_count, SC_PLUGIN_PASS_SAVES);
+    uint64_t parted = rows_parted(conn, token_count);
+    return parted < rows ? parted : rows;
+}
+
 uint64_t sc_plugin_save_count(const spec_connector *conn, uint64_t first, uint64_t count,
                               uint64_t step)
 {
@@ -153,6 +184,18 @@ static bool is_unwanted(const spec_connector *conn, const struct sc_plugin_reque
            token_count < conn->config.store_min_tokens || request->failed_position != UINT64_MAX;
 }
 
+/* What hangs on tokens from here on is not stored. The next pass may begin here, and looks what is
+ * stored in front of it. */
+static void refuse_from(struct sc_plugin_request *request, uint64_t first,
+                        enum sc_plugin_refusal why)
+{
+    request->present_hint = UINT64_MAX;
+    if (first >= request->refused_from)
+        return;
+    request->refused_from = first;
+    request->refused_by = why;
+}
+
 /* Gives the open pass up: no later layer is packed, and its saves from `from` on are discarded, but
  * those that have ended by themselves. */
 static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request, uint64_t from,
@@ -161,6 +204,23 @@ static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request
     sc_plugin_saves_give_up(conn, request->pass + from, request->pass_saves - from, why);
     sc_plugin_states_give_up(conn, request, why);
     request->pass_status = why;
+}
+
+/* Gives up the pass's saves from `from` on, and with them its states; those before go on. */
+static void cut_pass(spec_connector *conn, struct sc_plugin_request *request, uint64_t from,
+                     spec_status why)
+{
+    if (from == 0) {
+        give_pass_up(conn, request, 0, why);
+        return;
+    }
+    struct sc_plugin_save **cut = request->pass + from;
+    uint64_t count = request->pass_saves - from, end = cut[0]->first;
+    sc_plugin_saves_give_up(conn, cut, count, why);
+    sc_plugin_states_give_up(conn, request, why);
+    sc_plugin_saves_leave(conn, request, cut, count, false);
+    request->pass_saves = from;
+    refuse_from(request, end, SC_REFUSED_STAGING);
 }
 
 /* The host names the pass's saves no more: it is given up, or has its last layer. */
@@ -243,8 +303,7 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->is_wanted = step->is_wanted && !step->is_over;
     step->present_end = step->is_wanted ? find_present(conn, request) : first;
     uint64_t left = first + count - step->present_end;
-    step->rows_most = step->is_wanted ? sc_plugin_save_rows(conn, left, SC_PLUGIN_PASS_SAVES)
-                                      : sc_plugin_save_rows_max(conn);
+    step->rows_most = step->is_wanted ? pass_rows(conn, left) : sc_plugin_save_rows_max(conn);
     step->save_count =
         left > 0 ? sc_plugin_save_count(conn, step->present_end, left, step->rows_most) : 0;
     bool is_several = step->save_count > 0 && step->save_count <= SC_PLUGIN_PASS_SAVES;
@@ -275,6 +334,7 @@ static void count_refused(spec_connector *conn, enum sc_plugin_refusal why, uint
     _Atomic uint64_t *const counts[] = {
         [SC_REFUSED_UNSEEN] = &conn->stats.unadmitted_chunks,
         [SC_REFUSED_BUDGET] = &conn->stats.over_budget_chunks,
+        [SC_REFUSED_STAGING] = &conn->stats.dropped_chunks,
         [SC_REFUSED_BYPASS] = &conn->stats.bypassed_chunks,
     };
     sc_count(counts[why], sc_plugin_chunk_count(conn, first, end));
@@ -304,7 +364,12 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
     count_refused(conn, SC_REFUSED_BUDGET, first + allowed, first + seen);
     request->refused_by = allowed < seen ? SC_REFUSED_BUDGET : SC_REFUSED_UNSEEN;
     request->refused_from = first + allowed < end ? first + allowed : UINT64_MAX;
-    return allowed;
+    uint64_t most = sc_store_write_bytes(conn->store) / conn->dims.row_bytes * LAYERS_AHEAD;
+    if (allowed <= most || request->step.params.wait_ns > 0)
+        return allowed;
+    count_refused(conn, SC_REFUSED_STAGING, first + most, first + allowed);
+    refuse_from(request, first + most, SC_REFUSED_STAGING);
+    return most;
 }
 
 /* Begins what is wanted of the pass; the rest is refused. */
@@ -334,10 +399,7 @@ static void pass_bypass(spec_connector *conn, struct sc_plugin_request *request)
 {
     uint64_t first = request->pass_first;
     count_refused(conn, SC_REFUSED_BYPASS, first, first + request->pass_count);
-    if (first >= request->refused_from)
-        return;
-    request->refused_from = first;
-    request->refused_by = SC_REFUSED_BYPASS;
+    refuse_from(request, first, SC_REFUSED_BYPASS);
 }
 
 /* Of a pass all of whose rows are there, or are stored now: a match that ends with it is what its
@@ -377,6 +439,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     if (step->is_bypassed)
         pass_bypass(conn, request);
     sc_count(&conn->stats.duplicate_chunks, sc_plugin_chunk_count(conn, first, step->present_end));
+    sc_plugin_ticket_kept(conn, request->pass_ticket, step->present_end - first);
     if (status != SPEC_OK) {
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s", count,
@@ -386,14 +449,19 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
             begun_end = request->pass[request->pass_saves - 1]->first +
                         request->pass[request->pass_saves - 1]->count;
         count_dropped(conn, begun_end, first + count);
-        give_pass_up(conn, request, 0, sc_plugin_ticket_status(status));
+        if (request->pass_saves == 0)
+            give_pass_up(conn, request, 0, sc_plugin_ticket_status(status));
+        else
+            refuse_from(request, begun_end, SC_REFUSED_STAGING);
         if (status == SPEC_E_NO_SPACE && !is_paused)
-            sc_plugin_evict_ask(conn, count);
+            sc_plugin_evict_ask(conn, first + count - begun_end);
     }
     /* Extents that were begun resolve their parts themselves. */
-    status = request->pass_status;
+    status = sc_plugin_ticket_status(status);
+    if (status == SPEC_OK)
+        status = request->pass_status;
     if (status == SPEC_OK && request->refused_from != UINT64_MAX)
-        status = SPEC_E_DROPPED;
+        status = request->refused_by == SC_REFUSED_STAGING ? SPEC_E_BUSY : SPEC_E_DROPPED;
     if (step->is_over || (step->is_cut && status == SPEC_OK))
         status = SPEC_E_BUSY;
     if (status == SPEC_OK && conn->states.count > 0)
@@ -412,6 +480,7 @@ static uint32_t step_layer(const spec_connector *conn, const struct sc_plugin_re
 struct pack_source {
     const spec_connector *conn;
     uint64_t first; /* token of the memory that is the extent's row 0 */
+    uint64_t wait_until_ns;
     struct sc_kernels_move how;
 };
 
@@ -452,7 +521,8 @@ static struct sc_store_source source_of(struct pack_source *source, uint32_t lay
 {
     const struct sc_kernels_memory *memory = source->how.memory;
     if (source->conn->states.is_alone)
-        return (struct sc_store_source){.pack = pack_blank, .user = source};
+        return (struct sc_store_source){
+            .pack = pack_blank, .user = source, .wait_until_ns = source->wait_until_ns};
     source->how = sc_plugin_move_of(sc_plugin_shape_of(source->conn, layer));
     source->how.kernels = source->conn->kernels;
     source->how.memory = memory;
@@ -463,6 +533,7 @@ static struct sc_store_source source_of(struct pack_source *source, uint32_t lay
                                     .spans = moves ? source_spans : NULL,
                                     .span_bytes = span_bytes,
                                     .rows_least = sc_kernels_rows_together(source->how.memory),
+                                    .wait_until_ns = source->wait_until_ns,
                                     .user = source};
 }
 
@@ -472,6 +543,7 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
 {
     uint32_t layer = step_layer(conn, request);
     struct pack_source from = {.conn = conn,
+                               .wait_until_ns = request->step.wait_until_ns,
                                .how.memory = &request->step.memory.at,
                                .first = save->first - request->pass_first};
     const struct sc_store_source source = source_of(&from, layer);
@@ -515,8 +587,7 @@ void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of layer %" PRIu32 " given up: %s", layer,
                              why.text);
-        /* With the last layer, those before the failed one have all they need. */
-        give_pass_up(conn, request, last ? i : 0, sc_plugin_ticket_status(status));
+        cut_pass(conn, request, i, sc_plugin_ticket_status(status));
     }
     bool is_over = last && conn->states.count == 0; /* else layers without rows may follow */
     if (is_over || request->pass_status != SPEC_OK)

@@ -12,7 +12,7 @@
 #include "store/store.h"
 
 #define SC_PLUGIN_SAVE_TOKENS 4096u /* rows of one extent at most: bounds the pieces of a plan */
-#define SC_PLUGIN_PASS_SAVES  256u  /* extents of one pass at most */
+#define SC_PLUGIN_PASS_SAVES  SC_STORE_PASS_EXTENTS /* extents of one pass at most */
 
 struct sc_plugin_request;
 struct sc_plugin_parcel;
@@ -36,6 +36,7 @@ struct sc_plugin_save {
     struct sc_store_extent *extent;
     struct sc_plugin_state_pass *states; /* it is of a branch of states; NULL: of rows */
     uint64_t first, count;               /* tokens */
+    uint64_t pass_first;                 /* where its pass begins */
     spec_ticket ticket;
     struct spec_provenance provenance; /* what it is computed on; set before its last layer, and
                                         * while it is open */
@@ -57,9 +58,10 @@ struct sc_plugin_save {
 
 /* queue.h: of layers, in the order of calls. */
 struct sc_plugin_queue {
-    spec_connector *conn; /* set by open, constant */
-    struct sc_task task;  /* posted, or runs, while is_active */
-    uint64_t wait_ns;     /* the task's: until it looks again */
+    spec_connector *conn;  /* set by open, constant */
+    struct sc_task task;   /* posted, or runs, while is_active */
+    uint64_t wait_ns;      /* the task's: until it looks again */
+    _Atomic uint32_t word; /* moves when a parcel is free again */
 
     /* Guarded by saves.lock. */
     struct sc_plugin_parcel *head, *tail;

@@ -153,9 +153,11 @@ static spec_status check_one(spec_connector *conn, const struct spec_store_param
                                                 "store: params", reterr);
     if (status != SPEC_OK)
         return status;
-    if ((params.flags & ~SPEC_STORE_LATER) != 0)
+    if ((params.flags & ~(SPEC_STORE_LATER | SPEC_STORE_WAIT)) != 0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: flags is %#" PRIx32 ", SPEC_STORE_* expected", params.flags);
+    if (params.wait_ns != 0 && (params.flags & SPEC_STORE_WAIT) == 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "store: wait_ns without SPEC_STORE_WAIT");
     if (params.computed_on > SPEC_PROVENANCE_PRUNED)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: computed_on is %" PRIu32 ", expected SPEC_PROVENANCE_*",
@@ -228,6 +230,12 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
         }
     }
     for (uint64_t i = 0; i < count; i++) {
+        struct sc_plugin_step *step = &requests[i]->step;
+        uint64_t wait_ns = step->params.wait_ns;
+        step->wait_until_ns = 0;
+        if (wait_ns > 0)
+            step->wait_until_ns =
+                wait_ns < SC_EXEC_FOREVER - begin_ns ? begin_ns + wait_ns : SC_EXEC_FOREVER;
         spec_ticket ticket = take_step(conn, requests[i]);
         if (ret_tickets != NULL)
             ret_tickets[i] = ticket;

@@ -29,6 +29,7 @@ spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining)
         uint64_t generation = (old >> 32) + 1;
         uint64_t new = generation << 32 | (uint64_t)remaining << 16 | TICKET_USED;
         if (atomic_compare_exchange_strong(word, &old, new)) {
+            atomic_store(&conn->tickets.slots[slot].kept, 0); /* nobody knows the ticket yet */
             sc_count(&conn->stats.tickets_open, 1);
             return generation << 32 | (slot + 1);
         }
@@ -40,6 +41,14 @@ static _Atomic uint64_t *ticket_word(spec_connector *conn, spec_ticket ticket)
 {
     uint64_t slot = (ticket & UINT32_MAX) - 1;
     return slot < SC_LIMIT_TICKETS ? &conn->tickets.slots[slot].word : NULL;
+}
+
+void sc_plugin_ticket_kept(spec_connector *conn, spec_ticket ticket, uint64_t tokens)
+{
+    _Atomic uint64_t *kept = &conn->tickets.slots[(ticket & UINT32_MAX) - 1].kept;
+    uint64_t old = atomic_load(kept);
+    while (old < tokens && !atomic_compare_exchange_weak(kept, &old, tokens))
+        continue;
 }
 
 void sc_plugin_ticket_resolve(spec_connector *conn, spec_ticket ticket, spec_status status)
@@ -107,13 +116,15 @@ static spec_status check_tickets(spec_connector *conn, const spec_ticket *ticket
 /* Its status; one that is done is ended by it. Another thread that asked for the same ticket may
  * have ended it since it was checked: then it is INVALID, as for a later call, and its slot may be
  * another ticket's already. */
-static spec_status report_one(spec_connector *conn, spec_ticket ticket)
+static spec_status report_one(spec_connector *conn, spec_ticket ticket, uint64_t *ret_kept)
 {
     _Atomic uint64_t *word = ticket_word(conn, ticket);
     uint64_t value = atomic_load(word);
     do {
+        *ret_kept = 0;
         if (!is_ticket_word(value, ticket))
             return SPEC_E_INVALID;
+        *ret_kept = atomic_load(&conn->tickets.slots[(ticket & UINT32_MAX) - 1].kept);
         if (TICKET_REMAINING(value) != 0)
             return SPEC_PENDING;
     } while (!atomic_compare_exchange_weak(word, &value, TICKET_FREED(value)));
@@ -123,13 +134,16 @@ static spec_status report_one(spec_connector *conn, spec_ticket ticket)
 
 /* Writes the statuses and counts those that are not done. */
 static spec_status tickets_report(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
-                                  spec_status *ret_statuses, uint64_t *ret_pending_count,
-                                  struct spec_error *reterr)
+                                  spec_status *ret_statuses, uint64_t *ret_kept,
+                                  uint64_t *ret_pending_count, struct spec_error *reterr)
 {
     spec_status status = SPEC_OK;
     *ret_pending_count = 0;
     for (uint64_t i = 0; i < count; i++) {
-        ret_statuses[i] = report_one(conn, tickets[i]);
+        uint64_t kept;
+        ret_statuses[i] = report_one(conn, tickets[i], &kept);
+        if (ret_kept != NULL)
+            ret_kept[i] = kept;
         *ret_pending_count += ret_statuses[i] == SPEC_PENDING;
         if (ret_statuses[i] == SPEC_E_INVALID)
             status =
@@ -146,7 +160,7 @@ spec_status sc_plugin_poll(spec_connector *conn, const spec_ticket *tickets, uin
     if (status != SPEC_OK)
         return status;
     uint64_t pending_count;
-    return tickets_report(conn, tickets, count, ret_statuses, &pending_count, reterr);
+    return tickets_report(conn, tickets, count, ret_statuses, NULL, &pending_count, reterr);
 }
 
 static uint64_t count_pending(spec_connector *conn, const spec_ticket *tickets, uint64_t count)
@@ -163,6 +177,13 @@ spec_status sc_plugin_wait(spec_connector *conn, const spec_ticket *tickets, uin
                            uint64_t timeout_ns, spec_status *ret_statuses,
                            struct spec_error *reterr)
 {
+    return sc_plugin_wait_kept(conn, tickets, count, timeout_ns, ret_statuses, NULL, reterr);
+}
+
+spec_status sc_plugin_wait_kept(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
+                                uint64_t timeout_ns, spec_status *ret_statuses, uint64_t *ret_kept,
+                                struct spec_error *reterr)
+{
     spec_status status = check_tickets(conn, tickets, count, ret_statuses, reterr);
     if (status != SPEC_OK)
         return status;
@@ -177,7 +198,7 @@ spec_status sc_plugin_wait(spec_connector *conn, const spec_ticket *tickets, uin
         in_time = sc_exec_wait(conn->exec, &conn->tickets.word, seen, deadline_ns);
     }
     uint64_t pending_count;
-    status = tickets_report(conn, tickets, count, ret_statuses, &pending_count, reterr);
+    status = tickets_report(conn, tickets, count, ret_statuses, ret_kept, &pending_count, reterr);
     if (status == SPEC_OK && pending_count > 0)
         return sc_fail(reterr, SPEC_E_TIMEOUT, "%" PRIu64 " of %" PRIu64 " tickets are pending",
                        pending_count, count);

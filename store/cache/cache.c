@@ -112,7 +112,14 @@ static void entry_unpin(struct sc_store_cache *cache, struct sc_store_cache_entr
 
 uint8_t *sc_store_cache_take(struct sc_store_cache *cache)
 {
-    uint8_t *frame = sc_frames_take(cache->frames, SC_LANE_WRITER);
+    uint64_t count = sc_frames_count(cache->frames);
+    return sc_store_cache_take_leaving(cache,
+                                       count - sc_frames_count_for(cache->frames, SC_LANE_WRITER));
+}
+
+uint8_t *sc_store_cache_take_leaving(struct sc_store_cache *cache, uint64_t leaves)
+{
+    uint8_t *frame = sc_frames_take_leaving(cache->frames, leaves);
     if (frame == NULL)
         return NULL;
     pthread_mutex_lock(&cache->lock);
@@ -133,6 +140,15 @@ void sc_store_cache_enter(struct sc_store_cache *cache, uint8_t *frame, uint64_t
     *entry = (struct sc_store_cache_entry){
         .next = *head, .copy = copy, .at = at, .bytes = bytes, .is_out = true};
     *head = entry;
+    pthread_mutex_unlock(&cache->lock);
+}
+
+void sc_store_cache_shorten(struct sc_store_cache *cache, uint8_t *frame, uint64_t bytes)
+{
+    pthread_mutex_lock(&cache->lock);
+    struct sc_store_cache_entry *entry = entry_of(cache, frame);
+    if (entry->bytes > bytes)
+        entry->bytes = bytes;
     pthread_mutex_unlock(&cache->lock);
 }
 

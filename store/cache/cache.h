@@ -36,9 +36,13 @@ void sc_store_cache_close(struct sc_store_cache *cache);
 
 /* A frame of the pool, to write into; its old bytes are forgotten. NULL: the pool has none. */
 uint8_t *sc_store_cache_take(struct sc_store_cache *cache);
+/* The same, if so many frames stay free, whatever writers leave. */
+uint8_t *sc_store_cache_take_leaving(struct sc_store_cache *cache, uint64_t leaves);
 /* The frame, which take gave, holds these bytes, or will before anybody asks for them. */
 void sc_store_cache_enter(struct sc_store_cache *cache, uint8_t *frame, uint64_t copy, uint64_t at,
                           uint64_t bytes);
+/* The frame, which is out, holds no more than so many of them. Nobody asked for the others yet. */
+void sc_store_cache_shorten(struct sc_store_cache *cache, uint8_t *frame, uint64_t bytes);
 /* The writer needs the frame no more. */
 void sc_store_cache_put(struct sc_store_cache *cache, uint8_t *frame);
 

@@ -230,12 +230,19 @@ static void unlock_and_post(struct sc_frames *frames, struct sc_frames_waiter *g
         sc_exec_post(frames->exec, &granted->task, (enum sc_exec_lane)lane);
 }
 
-uint8_t *sc_frames_take(struct sc_frames *frames, uint32_t lane)
+uint8_t *sc_frames_take_leaving(struct sc_frames *frames, uint64_t leaves)
 {
+    uint8_t *frame = NULL;
     (void)pthread_mutex_lock(&frames->lock);
-    uint8_t *frame = take_locked(frames, class_of(lane));
+    if (frames->free_count > leaves)
+        frame = take_locked(frames, CLASS_DEMAND);
     (void)pthread_mutex_unlock(&frames->lock);
     return frame;
+}
+
+uint8_t *sc_frames_take(struct sc_frames *frames, uint32_t lane)
+{
+    return sc_frames_take_leaving(frames, frames->reserve[class_of(lane)]);
 }
 
 uint8_t *sc_frames_take_or_wait(struct sc_frames *frames, uint32_t lane,
@@ -358,6 +365,11 @@ void sc_frames_leave(const uint8_t *bytes, uint64_t count)
 uint64_t sc_frames_frame_bytes(const struct sc_frames *frames)
 {
     return frames->frame_bytes;
+}
+
+uint64_t sc_frames_count_for(const struct sc_frames *frames, uint32_t lane)
+{
+    return frames->count - frames->reserve[class_of(lane)];
 }
 
 uint64_t sc_frames_count(const struct sc_frames *frames)

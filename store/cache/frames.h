@@ -62,8 +62,11 @@ void sc_frames_close(struct sc_frames *frames);
 
 /* A frame, or NULL when the lane (enum sc_exec_lane) may have none now. Contents are undefined. */
 uint8_t *sc_frames_take(struct sc_frames *frames, uint32_t lane);
-/* The same; on NULL the waiter was queued, in the same critical section. The waiter is not waiting,
- * and its task not posted. Its task is posted in `lane`, possibly before this call returned. */
+/* The same for an owner that leaves so many frames free, whatever its lane leaves. */
+uint8_t *sc_frames_take_leaving(struct sc_frames *frames, uint64_t leaves);
+/* As sc_frames_take; on NULL the waiter was queued, in the same critical section. The waiter is not
+ * waiting, and its task not posted. Its task is posted in `lane`, possibly before this call
+ * returned. */
 uint8_t *sc_frames_take_or_wait(struct sc_frames *frames, uint32_t lane,
                                 struct sc_frames_waiter *waiter);
 /* true: it waited, and its task will not be posted for that wait. false: it was not waiting: a
@@ -98,6 +101,8 @@ void sc_frames_put(struct sc_frames *frames, uint8_t *frame);
 /* Constant after open. */
 uint64_t sc_frames_frame_bytes(const struct sc_frames *frames); /* op_bytes + slack */
 uint64_t sc_frames_count(const struct sc_frames *frames);
+/* As many as a lane may have when nobody else has any. */
+uint64_t sc_frames_count_for(const struct sc_frames *frames, uint32_t lane);
 const uint8_t *sc_frames_memory(const struct sc_frames *frames); /* of all frames */
 uint64_t sc_frames_bytes(const struct sc_frames *frames);        /* what was allocated */
 /* Frames owned by somebody now: a statistic, and for tests. */

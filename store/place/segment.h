@@ -21,8 +21,9 @@ struct sc_store_extent;
 struct sc_store_write { /* one frame on its way to disk */
     struct sc_io_op op;
     struct sc_store_extent *extent;
-    struct sc_store_write *next; /* free list, or a wanted segment's waiting list */
+    struct sc_store_write *next; /* free list, the queue, or a wanted segment's waiting list */
     uint32_t segment;
+    bool is_queued; /* it came to the device by the queue of writes */
 };
 
 struct sc_store_segment {

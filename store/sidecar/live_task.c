@@ -288,8 +288,8 @@ spec_status sc_store_live_open(struct sc_store *store, struct spec_error *reterr
     live->desk->store = live->desk->back.store = store;
     live->desk->back.task = &live->task;
     live->desk->back.pins = true;
-    return sc_store_cache_open(store->params.alloc, store->frames, store->limits.op_bytes,
-                               &store->cache, reterr);
+    return sc_store_cache_open(store->params.alloc, store->frames,
+                               sc_frames_frame_bytes(store->frames), &store->cache, reterr);
 }
 
 bool sc_store_live_runs(struct sc_store *store)

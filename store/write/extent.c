@@ -20,6 +20,9 @@
 
 #include <string.h>
 
+#define BEGINNINGS_PART 4u
+#define LOOK_NS         UINT64_C(1000000) /* a wait for a frame looks as often as that */
+
 /* ---- Pools ---------------------------------------------------------------------------------- */
 
 /* All extents' arrays, each kind in one piece; extent 0 has the first of each. */
@@ -58,6 +61,9 @@ spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *ret
     if (store->writing.extents == NULL || store->writing.writes == NULL || !arrays_take(store) ||
         !sc_store_keeps_open(store))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "pool of extents being written");
+    spec_status status = sc_store_write_queue_open(store, reterr);
+    if (status != SPEC_OK)
+        return status;
     for (uint64_t i = 0; i < store->writing.write_max; i++) {
         store->writing.writes[i].next = store->writing.writes_free;
         store->writing.writes_free = &store->writing.writes[i];
@@ -67,21 +73,19 @@ spec_status sc_store_extents_open(struct sc_store *store, struct spec_error *ret
         store->writing.extents[i].next = store->writing.extents_free;
         store->writing.extents_free = &store->writing.extents[i];
     }
+    store->writing.extent_free_count = store->writing.extent_max;
     return SPEC_OK;
 }
 
 bool sc_store_extents_idle(const struct sc_store *store)
 {
-    uint64_t free_count = 0;
-    for (const struct sc_store_extent *extent = store->writing.extents_free; extent != NULL;
-         extent = extent->next)
-        free_count++;
-    return free_count == store->writing.extent_max;
+    return store->writing.extent_free_count == store->writing.extent_max;
 }
 
 void sc_store_extents_close(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
+    sc_store_write_queue_close(store);
     if (store->writing.extents != NULL) { /* the first of each is all of them */
         sc_store_keeps_close(store);
         sc_alloc_free(alloc, store->writing.extents[0].bounce);
@@ -95,12 +99,18 @@ void sc_store_extents_close(struct sc_store *store)
     store->writing.writes = NULL;
 }
 
-static struct sc_store_extent *extent_take(struct sc_store *store)
+/* The last quarter is left to the beginnings of passes: those are prefixes, and decoded tokens. */
+static struct sc_store_extent *extent_take(struct sc_store *store, bool is_beginning)
 {
+    uint64_t leaves = is_beginning ? 0 : store->writing.extent_max / BEGINNINGS_PART;
     pthread_mutex_lock(&store->disk.lock);
     struct sc_store_extent *extent = store->writing.extents_free;
-    if (extent != NULL)
+    if (store->writing.extent_free_count <= leaves)
+        extent = NULL;
+    if (extent != NULL) {
         store->writing.extents_free = extent->next;
+        store->writing.extent_free_count--;
+    }
     pthread_mutex_unlock(&store->disk.lock);
     return extent;
 }
@@ -111,6 +121,7 @@ void sc_store_extent_put(struct sc_store_extent *extent)
     pthread_mutex_lock(&store->disk.lock);
     extent->next = store->writing.extents_free;
     store->writing.extents_free = extent;
+    store->writing.extent_free_count++;
     pthread_mutex_unlock(&store->disk.lock);
 }
 
@@ -122,10 +133,10 @@ static void frame_put(struct sc_store *store, uint8_t *frame)
         sc_frames_put(store->frames, frame);
 }
 
-struct sc_store_write *sc_store_write_take(struct sc_store *store)
+struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leaves)
 {
-    uint8_t *frame = store->cache != NULL ? sc_store_cache_take(store->cache)
-                                          : sc_frames_take(store->frames, SC_LANE_WRITER);
+    uint8_t *frame = store->cache != NULL ? sc_store_cache_take_leaving(store->cache, leaves)
+                                          : sc_frames_take_leaving(store->frames, leaves);
     if (frame == NULL)
         return NULL;
     pthread_mutex_lock(&store->disk.lock);
@@ -138,8 +149,38 @@ struct sc_store_write *sc_store_write_take(struct sc_store *store)
         frame_put(store, frame);
         return NULL;
     }
+    write->is_queued = false;
     write->op = (struct sc_io_op){.buffer = frame, .kind = SC_IO_WRITE, .lane = SC_LANE_WRITER};
     return write;
+}
+
+struct sc_store_write *sc_store_write_await(struct sc_store_extent *extent, uint64_t leaves,
+                                            uint64_t until_ns)
+{
+    struct sc_store *store = extent->store;
+    struct sc_exec *exec = store->params.exec;
+    struct sc_store_write *write = NULL;
+    atomic_fetch_add(&store->writing.waiters, 1);
+    while (write == NULL && atomic_load(&extent->status) == SPEC_OK) {
+        uint32_t seen = atomic_load(&store->writing.word);
+        uint64_t now_ns = sc_exec_now_ns(exec);
+        write = sc_store_write_take(store, leaves);
+        if (now_ns >= until_ns)
+            break;
+        if (write == NULL) /* a load that gives a frame back wakes nobody */
+            (void)sc_exec_wait(exec, &store->writing.word, seen,
+                               until_ns - now_ns < LOOK_NS ? until_ns : now_ns + LOOK_NS);
+    }
+    atomic_fetch_sub(&store->writing.waiters, 1);
+    return write;
+}
+
+void sc_store_write_wake(struct sc_store *store)
+{
+    if (atomic_load(&store->writing.waiters) == 0)
+        return;
+    atomic_fetch_add(&store->writing.word, 1);
+    sc_exec_wake(store->params.exec, &store->writing.word);
 }
 
 void sc_store_write_put(struct sc_store *store, struct sc_store_write *write)
@@ -149,6 +190,15 @@ void sc_store_write_put(struct sc_store *store, struct sc_store_write *write)
     write->next = store->writing.writes_free;
     store->writing.writes_free = write;
     pthread_mutex_unlock(&store->disk.lock);
+    sc_store_write_wake(store);
+}
+
+void sc_store_write_counted(struct sc_store *store, enum sc_store_wear_kind kind, uint64_t bytes,
+                            uint64_t ops)
+{
+    sc_store_count(&store->counts.write_bytes, bytes);
+    sc_store_count(&store->counts.write_ops, ops);
+    sc_store_wear_count(store, kind, bytes);
 }
 
 /* ---- References ----------------------------------------------------------------------------- */
@@ -198,13 +248,24 @@ void sc_store_write_done(struct sc_store_write *write)
             sc_store_segment_avoid(store, write->segment);
         } /* else its file could not be made, and is not looked for again */
     }
+    bool is_queued = write->is_queued;
+    uint64_t bytes = write->op.bytes;
     sc_store_keep_window(extent, write);
     sc_store_write_put(store, write);
     sc_store_extent_unref(extent);
+    if (is_queued) {
+        sc_store_write_queue_written(store, bytes);
+        sc_store_write_queue_feed(store);
+    }
     sc_store_busy_end(store);
 }
 
 /* ---- Begin and end -------------------------------------------------------------------------- */
+
+uint64_t sc_store_op_bytes(const struct sc_store *store)
+{
+    return store->limits.op_bytes;
+}
 
 uint64_t sc_store_extent_rows_max(const struct sc_store *store)
 {
@@ -249,13 +310,18 @@ static spec_status plan_check(const struct sc_store *store, const struct sc_stor
 static spec_status object_take(struct sc_store *store, const struct sc_store_pass *pass,
                                struct sc_store_extent **ret_extent, struct spec_error *reterr)
 {
-    struct sc_store_extent *extent = extent_take(store);
+    struct sc_store_extent *extent = extent_take(store, pass->order == 0);
     if (extent == NULL)
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
                        store->writing.extent_max);
     extent->copy = sc_store_copy_next(store);
     extent->provenance = pass->provenance;
     extent->user = pass->user;
+    extent->share = pass->share;
+    extent->order = pass->order;
+    extent->is_part = pass->is_part;
+    extent->is_firm = pass->is_firm;
+    extent->queued = (struct sc_store_queued){0};
     extent->is_annex = extent->is_raw = false;
     extent->codes_stride = 0;
     extent->code_shape = (struct sc_store_code_shape){0};
@@ -320,6 +386,8 @@ spec_status sc_store_extent_begin(struct sc_store *store, const struct sc_store_
         return status;
     sc_store_keep_begin(extent);
     extent->live = sc_store_live_begin(store, extent);
+    if (extent->share != NULL)
+        sc_store_write_queue_begin(extent);
     *ret_extent = extent;
     return SPEC_OK;
 }

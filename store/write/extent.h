@@ -29,6 +29,16 @@ struct sc_store_window {
     uint64_t start, end; /* bytes of the segment file */
 };
 
+/* What the queue of writes knows of an extent (write_queue.c). */
+struct sc_store_queued {
+    struct sc_store_write *head, *tail; /* its windows, in the order of the file */
+    uint64_t count;
+    uint64_t heap_place;                   /* + 1; 0: nothing is queued */
+    struct sc_store_extent *next, *before; /* extents with a producer */
+    bool is_packing;                       /* its windows are the producer's */
+    bool is_cancelled, is_whole;           /* whole: all layers are packed */
+};
+
 struct sc_store_extent {
     /* Set by open, constant after. */
     struct sc_store *store;
@@ -45,6 +55,10 @@ struct sc_store_extent {
     uint64_t codes_stride; /* of rows: room that the job of their codes gives back (live.h) */
     uint64_t copy;         /* of the extent or the annex */
     struct sc_store_place place;
+    struct sc_store_pass_share *share; /* of its pass; NULL: its writes are not queued */
+    uint64_t order;                    /* of its pass: tokens before it */
+    bool is_part;                      /* of a pass of several extents: others go first */
+    bool is_firm;                      /* it is never cancelled for others */
     struct sc_store_place order_place; /* of an edition: where sections of its bytes begin */
     struct sc_store_provenance provenance;
     void *user;
@@ -67,9 +81,15 @@ struct sc_store_extent {
     bool ended;    /* the producer's reference is gone */
     struct sc_store_window windows[SC_STORE_EXTENT_WINDOWS];
     uint32_t window_count;
+    uint64_t wait_until_ns; /* for frames, in the layer that is packed */
+    uint64_t windows_base;  /* of the segment file: windows are laid out from here on */
     struct sc_store_write *ready[SC_STORE_EXTENT_READY]; /* filled, to be queued together */
     uint32_t ready_count;
-    uint64_t due_bytes; /* of its pages, that are not queued; taken from the write budget */
+
+    /* Of pages that did not go to the device yet, taken from the write budget: the producer's, or
+     * where writes are queued, guarded by the queue's lock. */
+    uint64_t due_bytes;
+    struct sc_store_queued queued; /* guarded by the queue's lock */
 
     /* Any thread. */
     _Atomic uint32_t pending;
@@ -86,8 +106,16 @@ bool sc_store_extents_idle(const struct sc_store *store); /* none is begun */
 void sc_store_write_done(struct sc_store_write *write);
 /* The object returns to its pool; its places are not freed by this. */
 void sc_store_extent_put(struct sc_store_extent *extent);
-/* A frame with the operation that will carry it; NULL: staging is full. */
-struct sc_store_write *sc_store_write_take(struct sc_store *store);
+/* So many operations of so many bytes go to the device. */
+void sc_store_write_counted(struct sc_store *store, enum sc_store_wear_kind kind, uint64_t bytes,
+                            uint64_t ops);
+/* A frame with the operation that will carry it; NULL: no more than `leaves` are free. */
+struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leaves);
+/* The same after a wait until then. NULL: staging is still full, or the extent was cancelled. */
+struct sc_store_write *sc_store_write_await(struct sc_store_extent *extent, uint64_t leaves,
+                                            uint64_t until_ns);
+/* Those who wait look again. */
+void sc_store_write_wake(struct sc_store *store);
 void sc_store_write_put(struct sc_store *store, struct sc_store_write *write);
 
 /* ---- References (extent.c) ------------------------------------------------------------------ */

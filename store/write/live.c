@@ -97,12 +97,28 @@ void sc_store_live_window(struct sc_store_live_job *job, uint8_t *frame,
     pthread_mutex_unlock(&live->lock);
 }
 
+void sc_store_live_window_cut(struct sc_store_live_job *job, uint8_t *frame, uint64_t bytes)
+{
+    if (job != NULL)
+        sc_store_cache_shorten(job->live->store->cache, frame, bytes);
+}
+
 void sc_store_live_packed(struct sc_store_live_job *job)
 {
     if (job == NULL)
         return;
     pthread_mutex_lock(&job->live->lock);
     job->packed++;
+    sc_store_live_wake(job->live);
+    pthread_mutex_unlock(&job->live->lock);
+}
+
+void sc_store_live_lose(struct sc_store_live_job *job)
+{
+    if (job == NULL)
+        return;
+    pthread_mutex_lock(&job->live->lock);
+    job->is_lost = true;
     sc_store_live_wake(job->live);
     pthread_mutex_unlock(&job->live->lock);
 }

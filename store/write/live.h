@@ -43,8 +43,12 @@ struct sc_store_live_job *sc_store_live_begin(struct sc_store *store,
 /* The frame, which was just taken, will be filled with bytes [start, end) of the part's segment. */
 void sc_store_live_window(struct sc_store_live_job *job, uint8_t *frame,
                           const struct sc_store_part *part, uint64_t start, uint64_t end);
+/* Of that frame only so many bytes were filled: another one has those behind them. */
+void sc_store_live_window_cut(struct sc_store_live_job *job, uint8_t *frame, uint64_t bytes);
 /* One more layer was packed. */
 void sc_store_live_packed(struct sc_store_live_job *job);
+/* The extent's rows will never be complete; its end still comes. Only the job's lock is taken. */
+void sc_store_live_lose(struct sc_store_live_job *job);
 /* The extent has this id now; 0: it never will. The job is not the extent's any more. */
 void sc_store_live_end(struct sc_store_live_job *job, uint64_t extent_id);
 

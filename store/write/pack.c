@@ -3,13 +3,14 @@
  *
  *   file      |--- layer 0 ---|--- layer 1 ---|--- layer 2 ...        a part: layers without gaps
  *             [tags|pad| rows |tags|pad| rows | ...                 probe rows in front of tags
- *   windows   [    0     |     1     |     2    | ...                 op_bytes of the file each
+ *   windows   [    0     |     1     |     2    | ...                 a frame each
  *
- * Windows are op_bytes on op_bytes borders of the segment, cut at the part's ends. One is filled
- * after the other. Tags of rows stand before them and are known after them, so the windows that
- * hold a layer's tags (at most two: tags, those of probe rows too, are <= op_bytes) stay open until
- * the layer is packed. The last window stays open between layers, because the next layer begins in
- * the same page.
+ * A window has the bytes of a frame, from the part's beginning on. The part's last one is shorter,
+ * and one that was cut because the device had nothing to do: then the next begins there. One is
+ * filled after the other. Tags of rows stand before them and are known after them, so the windows
+ * that hold a layer's tags (at most two: tags, those of probe rows too, are <= op_bytes) stay open
+ * until the layer is packed. The last window stays open between layers, because the next layer
+ * begins in the same page.
  *
  * Holds: every byte of a part is written exactly once.
  * Does not: wait, allocate, order its writes, hold a lock.
@@ -25,6 +26,7 @@
 #include <string.h>
 
 #define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
+#define CUT_LEAST    (16 * PAGE)
 #define TAGS_AT_ONCE 256u /* made in a local array, then copied in */
 
 /* ---- Windows -------------------------------------------------------------------------------- */
@@ -36,7 +38,10 @@ static void on_write_done(struct sc_io_op *op)
 
 static void ready_submit(struct sc_store_extent *extent)
 {
-    sc_store_tier_write(extent->store, extent->ready, extent->ready_count);
+    if (extent->share != NULL)
+        sc_store_write_queue_push(extent, extent->ready, extent->ready_count);
+    else
+        sc_store_tier_write(extent->store, extent->ready, extent->ready_count);
     extent->ready_count = 0;
 }
 
@@ -44,8 +49,11 @@ static void ready_submit(struct sc_store_extent *extent)
 static void producer_end(struct sc_store_extent *extent)
 {
     ready_submit(extent);
-    for (uint32_t i = 0; i < extent->window_count; i++)
+    sc_store_write_queue_end(extent); /* nobody else gives its windows back from here on */
+    for (uint32_t i = 0; i < extent->window_count; i++) {
         sc_store_write_put(extent->store, extent->windows[i].write);
+        sc_store_write_queue_holds(extent, -1);
+    }
     extent->window_count = 0;
     extent->ended = true;
     sc_store_extent_unref(extent);
@@ -69,7 +77,6 @@ static enum sc_store_wear_kind kind_of(const struct sc_store_extent *extent)
 static void window_submit(struct sc_store_extent *extent, const struct sc_store_window *window,
                           uint32_t segment)
 {
-    struct sc_store *store = extent->store;
     struct sc_store_write *write = window->write;
     write->extent = extent;
     write->segment = segment;
@@ -78,10 +85,10 @@ static void window_submit(struct sc_store_extent *extent, const struct sc_store_
     write->op.done = on_write_done;
     write->op.user = write;
     atomic_fetch_add(&extent->pending, 1);
-    sc_store_count(&store->counts.write_bytes, write->op.bytes);
-    sc_store_count(&store->counts.write_ops, 1);
-    sc_store_wear_count(store, kind_of(extent), write->op.bytes);
-    extent->due_bytes -= write->op.bytes;
+    if (extent->share == NULL) { /* else that is done when it goes to the device */
+        sc_store_write_counted(extent->store, kind_of(extent), write->op.bytes, 1);
+        extent->due_bytes -= write->op.bytes;
+    }
     extent->ready[extent->ready_count++] = write;
     if (extent->ready_count == SC_STORE_EXTENT_READY)
         ready_submit(extent);
@@ -111,6 +118,23 @@ static struct sc_store_window *window_find(struct sc_store_extent *extent, uint6
     return NULL;
 }
 
+/* A frame for the extent, if need be one that another extent gives up for it. */
+static struct sc_store_write *frame_take(struct sc_store_extent *extent)
+{
+    uint64_t leaves = sc_store_write_queue_leaves(extent);
+    struct sc_store_write *write;
+    do {
+        if (atomic_load(&extent->status) != SPEC_OK) /* it was given up itself, or a write failed */
+            return NULL;
+        write = sc_store_write_take(extent->store, leaves);
+        if (write == NULL && extent->wait_until_ns > 0)
+            write = sc_store_write_await(extent, leaves, extent->wait_until_ns);
+    } while (write == NULL && sc_store_write_queue_make_room(extent));
+    if (write != NULL)
+        sc_store_write_queue_holds(extent, 1);
+    return write;
+}
+
 /* The window that holds the offset, opened if need be; NULL: staging is full. */
 static struct sc_store_window *window_at(struct sc_store_extent *extent,
                                          const struct sc_store_part *part, uint64_t offset)
@@ -123,17 +147,17 @@ static struct sc_store_window *window_at(struct sc_store_extent *extent,
     if (extent->window_count == SC_STORE_EXTENT_WINDOWS)
         return NULL;
     uint64_t part_end = part->offset + sc_store_part_pages(part, extent->place.stride) * PAGE;
-    uint64_t start = sc_store_down(offset, store->limits.op_bytes);
-    uint64_t end = start + store->limits.op_bytes;
-    struct sc_store_write *write = sc_store_write_take(store);
+    uint64_t bytes = sc_frames_frame_bytes(store->frames);
+    uint64_t start = extent->windows_base + (offset - extent->windows_base) / bytes * bytes;
+    uint64_t end = start + bytes;
+    struct sc_store_write *write = frame_take(extent);
     if (write == NULL) {
         sc_store_count(&store->counts.stage_full, 1);
         return NULL;
     }
     window = &extent->windows[extent->window_count++];
-    *window = (struct sc_store_window){.write = write,
-                                       .start = start > part->offset ? start : part->offset,
-                                       .end = end < part_end ? end : part_end};
+    *window = (struct sc_store_window){
+        .write = write, .start = start, .end = end < part_end ? end : part_end};
     sc_store_live_window(extent->live, write->op.buffer, part, window->start, window->end);
     return window;
 }
@@ -376,6 +400,45 @@ static bool pack_layer(const struct layer_job *job)
     return true;
 }
 
+/* The extent ends, for what became of it. */
+static spec_status put_failed(struct sc_store_extent *extent, struct spec_error *reterr)
+{
+    spec_status status = atomic_load(&extent->status);
+    uint64_t stage_bytes = extent->store->params.config->stage_bytes;
+    producer_end(extent); /* the handle may be another's from here on */
+    if (status == SPEC_E_BUSY)
+        return sc_fail(reterr, status, "staging is full (stage_bytes %" PRIu64 ")", stage_bytes);
+    return sc_fail(reterr, status, "an earlier write of this extent failed");
+}
+
+/* Between layers of a large pass, while the device has nothing to do: the whole pages of the last
+ * window are written now. The page in which the next layer begins moves to a new window. */
+static void last_window_cut(const struct layer_job *job)
+{
+    struct sc_store_extent *extent = job->extent;
+    struct sc_store *store = extent->store;
+    struct sc_store_window *window = &extent->windows[0], first = *window;
+    uint64_t filled = job->start + extent->place.stride, cut = sc_store_down(filled, PAGE);
+    if (!extent->is_part || extent->window_count != 1 || cut < first.start + CUT_LEAST ||
+        cut >= first.end || !sc_store_write_queue_is_idle(store))
+        return;
+    struct sc_store_write *write = sc_store_write_take(store, sc_store_write_queue_leaves(extent));
+    if (write == NULL)
+        return;
+    sc_store_write_queue_holds(extent, 1);
+    memcpy(write->op.buffer, window_byte(&first, cut), filled - cut);
+    window->write = write;
+    window->start = extent->windows_base = cut;
+    uint64_t part_end =
+        job->part->offset + sc_store_part_pages(job->part, extent->place.stride) * PAGE;
+    window->end = cut + sc_frames_frame_bytes(store->frames);
+    window->end = window->end < part_end ? window->end : part_end;
+    sc_store_live_window_cut(extent->live, first.write->op.buffer, cut - first.start);
+    sc_store_live_window(extent->live, write->op.buffer, job->part, cut, window->end);
+    first.end = cut;
+    window_submit(extent, &first, job->part->segment);
+}
+
 spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t layer,
                                       const struct sc_store_source *source,
                                       struct spec_error *reterr)
@@ -398,23 +461,29 @@ spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t l
     job.tags_end = job.start + extent->place.tag_offset + extent->row_count * tag_bytes_of(extent);
     job.tags_start = job.start + (extent->probe_row_bytes > 0 ? extent->place.probe_tag_offset
                                                               : extent->place.tag_offset);
+    extent->wait_until_ns = source->wait_until_ns;
+    if (layer == part->layer_first)
+        extent->windows_base = part->offset;
+    if (!sc_store_write_queue_layer_begin(extent))
+        return put_failed(extent, reterr);
     spec_status status = atomic_load(&extent->status);
     if (status == SPEC_OK)
         sc_store_keep_layer(extent, layer);
-    if (status == SPEC_OK && !pack_layer(&job)) {
-        sc_store_extent_fail(extent, SPEC_E_DROPPED);
-        producer_end(extent);
-        return sc_fail(reterr, SPEC_E_BUSY, "staging is full (stage_bytes %" PRIu64 ")",
-                       store->params.config->stage_bytes);
+    bool is_packed = status == SPEC_OK && pack_layer(&job);
+    if (status == SPEC_OK && !is_packed) /* unless it was cancelled, or a write failed, meanwhile */
+        sc_store_extent_fail(extent, SPEC_E_BUSY);
+    if (is_packed) {
+        last_window_cut(&job);
+        ready_submit(extent);
     }
-    ready_submit(extent);
-    if (status == SPEC_OK)
-        sc_store_live_packed(extent->live);
+    bool is_last = layer + 1 == store->shape.layer_count;
+    if (!sc_store_write_queue_layer_end(extent, is_packed && is_last) || !is_packed)
+        return put_failed(extent, reterr);
+    sc_store_live_packed(extent->live);
     extent->layer_next++;
-    if (status != SPEC_OK || extent->layer_next == store->shape.layer_count)
+    if (is_last)
         producer_end(extent);
-    return status == SPEC_OK ? SPEC_OK
-                             : sc_fail(reterr, status, "an earlier write of this extent failed");
+    return SPEC_OK;
 }
 
 void sc_store_extent_abort(struct sc_store_extent *extent)

@@ -180,7 +180,7 @@ static void check_store(const char *backend)
         return;
     struct prompt prompts[24];
     spec_ticket tickets[24];
-    uint64_t kept = 0;
+    uint64_t kept = 0, begun = 0;
     gate_shut(&stall.gate, true);
     for (uint64_t i = 0; i < 24; i++) { /* 24 * 6 MB into 16 MiB of staging */
         prompts[i] = rig_prompt(10 + i, 0, 0, TOKENS);
@@ -194,11 +194,14 @@ static void check_store(const char *backend)
     for (uint64_t i = 0; i < 24; i++) {
         spec_status ended = rig_wait(&stall.rig, tickets[i]);
         assert_true(ended == SPEC_OK || ended == SPEC_E_BUSY || ended == SPEC_E_DROPPED);
+        uint64_t found_tokens = rig_read(&stall.rig, &prompts[i], NULL); /* and compared */
+        assert_true(ended == SPEC_OK ? found_tokens == TOKENS : found_tokens < TOKENS);
         kept += ended == SPEC_OK;
-        assert_int_equal(rig_read(&stall.rig, &prompts[i], NULL), ended == SPEC_OK ? TOKENS : 0);
+        begun += found_tokens > 0;
         rig_prompt_free(&prompts[i]);
     }
     assert_true(kept < 24); /* they did not all fit: or nothing was stalled */
+    assert_true(begun > 0); /* what fits of a beginning is kept */
     load_layers(&stall, found.request);
     rig_release(&stall.rig, found.request);
     stall_done(&stall);

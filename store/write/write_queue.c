@@ -1,0 +1,380 @@
+/* The queue of writes: see write_queue.h.
+ *
+ * Holds, Does not, Threads, Tests: store/write/write_queue.h. */
+#include "store/write/write_queue.h"
+
+#include "store/place/tier.h"
+#include "store/write/extent.h"
+#include "store/write/live.h"
+
+#define IN_FLIGHT_DEFAULT (UINT64_C(8) << 20) /* where io.in_flight_bytes is 0 */
+#define IN_FLIGHT_PART    10u /* of the frames that writers may have: the others can be cancelled */
+
+spec_status sc_store_write_queue_open(struct sc_store *store, struct spec_error *reterr)
+{
+    struct sc_store_write_queue *queue = &store->writing.queue;
+    uint64_t configured = store->params.config->io_in_flight_bytes;
+    uint64_t half = (configured > 0 ? configured : IN_FLIGHT_DEFAULT) / 2;
+    uint64_t part = sc_store_write_bytes(store) / IN_FLIGHT_PART;
+    queue->in_flight_max = part < half ? part : half;
+    queue->leaves = sc_frames_count(store->frames) - sc_store_write_frames(store);
+    queue->leaves_small = queue->leaves / 2;
+    queue->heap =
+        sc_alloc_array(store->params.alloc, store->writing.extent_max, sizeof(*queue->heap));
+    if (queue->heap == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "queue of writes");
+    pthread_mutex_init(&queue->lock, NULL);
+    return SPEC_OK;
+}
+
+void sc_store_write_queue_close(struct sc_store *store)
+{
+    struct sc_store_write_queue *queue = &store->writing.queue;
+    if (queue->heap == NULL)
+        return;
+    pthread_mutex_destroy(&queue->lock);
+    sc_alloc_free(store->params.alloc, queue->heap);
+    queue->heap = NULL;
+}
+
+static struct sc_store_write_queue *queue_of(const struct sc_store_extent *extent)
+{
+    return &extent->store->writing.queue;
+}
+
+/* ---- Heap: lock held ------------------------------------------------------------------------ */
+
+static bool is_before(const struct sc_store_extent *a, const struct sc_store_extent *b)
+{
+    if (a->queued.is_whole != b->queued.is_whole)
+        return a->queued.is_whole;
+    if (a->queued.is_whole && a->is_part != b->is_part)
+        return b->is_part;
+    if (!a->queued.is_whole && a->order != b->order)
+        return a->order < b->order;
+    return a->copy < b->copy; /* numbers ascend with time */
+}
+
+static void heap_set(struct sc_store_write_queue *queue, uint64_t at,
+                     struct sc_store_extent *extent)
+{
+    queue->heap[at] = extent;
+    extent->queued.heap_place = at + 1;
+}
+
+static void heap_up(struct sc_store_write_queue *queue, uint64_t at)
+{
+    struct sc_store_extent *extent = queue->heap[at];
+    for (; at > 0 && is_before(extent, queue->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        heap_set(queue, at, queue->heap[(at - 1) / 2]);
+    heap_set(queue, at, extent);
+}
+
+static void heap_down(struct sc_store_write_queue *queue, uint64_t at)
+{
+    struct sc_store_extent *extent = queue->heap[at];
+    for (uint64_t child; (child = 2 * at + 1) < queue->heap_count; at = child) {
+        if (child + 1 < queue->heap_count && is_before(queue->heap[child + 1], queue->heap[child]))
+            child++;
+        if (!is_before(queue->heap[child], extent))
+            break;
+        heap_set(queue, at, queue->heap[child]);
+    }
+    heap_set(queue, at, extent);
+}
+
+static void heap_remove(struct sc_store_write_queue *queue, struct sc_store_extent *extent)
+{
+    uint64_t at = extent->queued.heap_place - 1;
+    struct sc_store_extent *last = queue->heap[--queue->heap_count];
+    extent->queued.heap_place = 0;
+    if (last == extent)
+        return;
+    heap_set(queue, at, last);
+    heap_up(queue, at);
+    heap_down(queue, last->queued.heap_place - 1);
+}
+
+/* ---- Windows: lock held --------------------------------------------------------------------- */
+
+/* What the extent holds and may still lose counts in its pass's share. */
+static void share_add(struct sc_store_extent *extent, int64_t frames)
+{
+    if (extent->share != NULL && !extent->queued.is_whole)
+        atomic_fetch_add_explicit(&extent->share->frames, frames, memory_order_relaxed);
+}
+
+static void append(struct sc_store_write_queue *queue, struct sc_store_extent *extent,
+                   struct sc_store_write *write)
+{
+    write->next = NULL;
+    if (extent->queued.head == NULL) {
+        extent->queued.head = write;
+        queue->heap[queue->heap_count++] = extent;
+        heap_up(queue, queue->heap_count - 1);
+    } else {
+        extent->queued.tail->next = write;
+    }
+    extent->queued.tail = write;
+    extent->queued.count++;
+}
+
+/* The first window of the extent, taken out. */
+static struct sc_store_write *take_first(struct sc_store_write_queue *queue,
+                                         struct sc_store_extent *extent)
+{
+    struct sc_store_write *write = extent->queued.head;
+    extent->queued.head = write->next;
+    extent->queued.count--;
+    share_add(extent, -1);
+    if (extent->queued.head == NULL)
+        heap_remove(queue, extent);
+    return write;
+}
+
+/* Moves all queued windows of the extent to a list, in front of those that are in it. */
+static void take_all(struct sc_store_write_queue *queue, struct sc_store_extent *extent,
+                     struct sc_store_write **list)
+{
+    while (extent->queued.head != NULL) {
+        struct sc_store_write *write = take_first(queue, extent);
+        write->next = *list;
+        *list = write;
+    }
+}
+
+/* No lock held. Windows that are never written: their frames are free, their references end. */
+static void give_back(struct sc_store *store, struct sc_store_write *list)
+{
+    while (list != NULL) {
+        struct sc_store_write *next = list->next;
+        struct sc_store_extent *extent = list->extent;
+        sc_store_write_put(store, list);
+        sc_store_extent_unref(extent);
+        list = next;
+    }
+}
+
+/* ---- Producers ------------------------------------------------------------------------------ */
+
+uint64_t sc_store_write_frames(const struct sc_store *store)
+{
+    return sc_frames_count_for(store->frames, SC_LANE_WRITER);
+}
+
+uint64_t sc_store_write_bytes(const struct sc_store *store)
+{
+    return sc_store_write_frames(store) * sc_frames_frame_bytes(store->frames);
+}
+
+void sc_store_write_queue_begin(struct sc_store_extent *extent)
+{
+    struct sc_store_write_queue *queue = queue_of(extent);
+    pthread_mutex_lock(&queue->lock);
+    extent->queued.before = NULL;
+    extent->queued.next = queue->open;
+    if (queue->open != NULL)
+        queue->open->queued.before = extent;
+    queue->open = extent;
+    pthread_mutex_unlock(&queue->lock);
+}
+
+bool sc_store_write_queue_layer_begin(struct sc_store_extent *extent)
+{
+    struct sc_store_write_queue *queue = queue_of(extent);
+    if (extent->share == NULL)
+        return true;
+    pthread_mutex_lock(&queue->lock);
+    extent->queued.is_packing = true;
+    bool is_cancelled = extent->queued.is_cancelled;
+    pthread_mutex_unlock(&queue->lock);
+    return !is_cancelled;
+}
+
+bool sc_store_write_queue_layer_end(struct sc_store_extent *extent, bool is_last)
+{
+    struct sc_store_write_queue *queue = queue_of(extent);
+    if (extent->share == NULL)
+        return true;
+    pthread_mutex_lock(&queue->lock);
+    extent->queued.is_packing = false;
+    bool is_cancelled = extent->queued.is_cancelled;
+    if (is_last && !is_cancelled) {
+        share_add(extent, -(int64_t)extent->queued.count); /* they cannot be given up any more */
+        extent->queued.is_whole = true;
+        if (extent->queued.head != NULL)
+            heap_up(queue, extent->queued.heap_place - 1);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    return !is_cancelled;
+}
+
+void sc_store_write_queue_end(struct sc_store_extent *extent)
+{
+    struct sc_store_write_queue *queue = queue_of(extent);
+    struct sc_store_write *list = NULL;
+    if (extent->share == NULL)
+        return;
+    pthread_mutex_lock(&queue->lock);
+    if (!extent->queued.is_whole) {
+        extent->queued.is_cancelled = true;
+        take_all(queue, extent, &list);
+    }
+    if (extent->queued.next != NULL)
+        extent->queued.next->queued.before = extent->queued.before;
+    if (extent->queued.before != NULL)
+        extent->queued.before->queued.next = extent->queued.next;
+    else
+        queue->open = extent->queued.next;
+    pthread_mutex_unlock(&queue->lock);
+    give_back(extent->store, list);
+}
+
+bool sc_store_write_queue_is_idle(struct sc_store *store)
+{
+    struct sc_store_write_queue *queue = &store->writing.queue;
+    pthread_mutex_lock(&queue->lock);
+    bool is_idle = queue->heap_count == 0 && queue->in_flight_bytes < queue->in_flight_max;
+    pthread_mutex_unlock(&queue->lock);
+    return is_idle;
+}
+
+uint64_t sc_store_write_queue_leaves(const struct sc_store_extent *extent)
+{
+    const struct sc_store_write_queue *queue = queue_of(extent);
+    bool is_small = extent->row_count <= extent->store->params.config->chunk_tokens;
+    return extent->share != NULL && !extent->is_part && is_small ? queue->leaves_small
+                                                                 : queue->leaves;
+}
+
+void sc_store_write_queue_holds(struct sc_store_extent *extent, int64_t frames)
+{
+    share_add(extent, frames);
+}
+
+void sc_store_write_queue_push(struct sc_store_extent *extent, struct sc_store_write **writes,
+                               uint64_t count)
+{
+    struct sc_store_write_queue *queue = queue_of(extent);
+    struct sc_store_write *list = NULL;
+    pthread_mutex_lock(&queue->lock);
+    for (uint64_t i = 0; i < count; i++) {
+        writes[i]->is_queued = true;
+        if (!extent->queued.is_cancelled) {
+            append(queue, extent, writes[i]);
+            continue;
+        }
+        share_add(extent, -1);
+        writes[i]->next = list;
+        list = writes[i];
+    }
+    pthread_mutex_unlock(&queue->lock);
+    give_back(extent->store, list);
+    sc_store_write_queue_feed(extent->store);
+}
+
+/* ---- Room ----------------------------------------------------------------------------------- */
+
+/* Lock held. The last extent of the pass that holds most frames; NULL: none may be cancelled. Of
+ * passes that hold as much, the extent that stands farthest from its beginning: that is the last
+ * one of its pass. */
+static struct sc_store_extent *victim_find(const struct sc_store_write_queue *queue)
+{
+    struct sc_store_extent *found = NULL;
+    int64_t most = 0;
+    for (struct sc_store_extent *at = queue->open; at != NULL; at = at->queued.next) {
+        if (at->is_firm || at->queued.is_cancelled || at->queued.is_whole)
+            continue;
+        int64_t frames = atomic_load_explicit(&at->share->frames, memory_order_relaxed);
+        if (found != NULL && (frames < most || (frames == most && at->order < found->order)))
+            continue;
+        found = at;
+        most = frames;
+    }
+    return found;
+}
+
+bool sc_store_write_queue_make_room(struct sc_store_extent *extent)
+{
+    struct sc_store *store = extent->store;
+    struct sc_store_write_queue *queue = queue_of(extent);
+    struct sc_store_write *list = NULL, *windows[SC_STORE_EXTENT_WINDOWS];
+    uint32_t window_count = 0;
+    if (extent->share == NULL)
+        return false;
+    pthread_mutex_lock(&queue->lock);
+    struct sc_store_extent *victim = victim_find(queue);
+    if (victim == NULL || victim == extent) {
+        pthread_mutex_unlock(&queue->lock);
+        return false;
+    }
+    victim->queued.is_cancelled = true;
+    sc_store_extent_fail(victim, SPEC_E_BUSY);
+    sc_store_live_lose(victim->live);
+    take_all(queue, victim, &list);
+    if (!victim->queued.is_packing) { /* else its producer gives them back */
+        window_count = victim->window_count;
+        for (uint32_t i = 0; i < window_count; i++)
+            windows[i] = victim->windows[i].write;
+        victim->window_count = 0;
+        share_add(victim, -(int64_t)window_count);
+    }
+    pthread_mutex_unlock(&queue->lock);
+    /* The victim may end and be taken anew from here on. */
+    for (uint32_t i = 0; i < window_count; i++)
+        sc_store_write_put(store, windows[i]);
+    give_back(store, list);
+    sc_store_write_wake(store);
+    sc_store_count(&store->counts.stage_full, 1);
+    return true;
+}
+
+/* ---- The device ----------------------------------------------------------------------------- */
+
+void sc_store_write_queue_written(struct sc_store *store, uint64_t bytes)
+{
+    struct sc_store_write_queue *queue = &store->writing.queue;
+    pthread_mutex_lock(&queue->lock);
+    queue->in_flight_bytes -= bytes;
+    pthread_mutex_unlock(&queue->lock);
+}
+
+/* Lock held. Windows that go to the device now; those of extents that failed go to a list. */
+static uint64_t take_some(struct sc_store_write_queue *queue, struct sc_store_write **writes,
+                          struct sc_store_write **failed)
+{
+    uint64_t count = 0;
+    while (count < SC_STORE_WRITES_AT_ONCE && queue->heap_count > 0 &&
+           queue->in_flight_bytes < queue->in_flight_max) {
+        struct sc_store_extent *extent = queue->heap[0];
+        struct sc_store_write *write = take_first(queue, extent);
+        if (atomic_load(&extent->status) != SPEC_OK) {
+            write->next = *failed;
+            *failed = write;
+            continue;
+        }
+        queue->in_flight_bytes += write->op.bytes;
+        extent->due_bytes -= write->op.bytes;
+        writes[count++] = write;
+    }
+    return count;
+}
+
+void sc_store_write_queue_feed(struct sc_store *store)
+{
+    struct sc_store_write_queue *queue = &store->writing.queue;
+    for (;;) {
+        struct sc_store_write *writes[SC_STORE_WRITES_AT_ONCE], *failed = NULL;
+        uint64_t bytes = 0;
+        pthread_mutex_lock(&queue->lock);
+        uint64_t count = take_some(queue, writes, &failed);
+        pthread_mutex_unlock(&queue->lock);
+        give_back(store, failed);
+        if (count == 0)
+            return;
+        for (uint64_t i = 0; i < count; i++)
+            bytes += writes[i]->op.bytes;
+        sc_store_write_counted(store, SC_STORE_WEAR_ROWS, bytes, count);
+        sc_store_tier_write(store, writes, count);
+    }
+}
