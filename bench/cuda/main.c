@@ -93,9 +93,6 @@ int main(int argc, char **argv)
     char why[256];
     const char *parts = bench_option(argc, argv, "--parts", NULL);
     rig.sizes = sizes_of(bench_option(argc, argv, "--size", "full"));
-    rig.image = bench_option(argc, argv, "--image", NULL);
-    rig.rows_each = (uint32_t)bench_option_u64(argc, argv, "--rows-each", 0);
-    rig.tiles_each = (uint32_t)bench_option_u64(argc, argv, "--tiles-each", 0);
     rig.dir = bench_option(argc, argv, "--dir", "build/bench-store");
     rig.csv = bench_option(argc, argv, "--csv", NULL);
     rig.commit = bench_option(argc, argv, "--commit", "unknown");

@@ -79,26 +79,6 @@ static void own_load(struct rig *rig)
                   OWN[i]);
 }
 
-/* Variants of the product's kernels are cubins beside the program. */
-static uint32_t image_read(const char *path, uint32_t capability, struct sc_gpu_image *ret_image)
-{
-    FILE *file = fopen(path, "rb");
-    if (file == NULL || fseek(file, 0, SEEK_END) != 0)
-        bench_die("%s: not read", path);
-    long bytes = ftell(file);
-    void *made = calloc((size_t)bytes + 1, 1);
-    if (bytes <= 0 || made == NULL || fseek(file, 0, SEEK_SET) != 0 ||
-        fread(made, 1, (size_t)bytes, file) != (size_t)bytes)
-        bench_die("%s: not read", path);
-    (void)fclose(file);
-    printf("image %s\n", path);
-    *ret_image = (struct sc_gpu_image){.capability = capability,
-                                       .kind = SC_GPU_CUBIN,
-                                       .bytes = made,
-                                       .byte_count = (uint64_t)bytes};
-    return 1;
-}
-
 bool rig_open(struct rig *rig, char *ret_why, uint64_t why_bytes)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -106,17 +86,15 @@ bool rig_open(struct rig *rig, char *ret_why, uint64_t why_bytes)
     uint32_t count;
     const struct sc_cuda_image *all = sc_cuda_images(&count);
     sc_alloc_init(&rig->alloc);
-    const struct sc_gpu_params params = {
-        .alloc = &rig->alloc,
-        .poison = &rig->poison,
-        .images = images,
-        .image_count = rig->image != NULL ? image_read(rig->image, 90, images)
-                                          : sc_plugin_images_of(all, count, images),
-        .kernels = PRODUCT,
-        .kernel_count = RIG_PRODUCT_KERNELS,
-        .slot_count = 1,
-        .flight_count = FLIGHTS,
-        .hold_max = 1};
+    const struct sc_gpu_params params = {.alloc = &rig->alloc,
+                                         .poison = &rig->poison,
+                                         .images = images,
+                                         .image_count = sc_plugin_images_of(all, count, images),
+                                         .kernels = PRODUCT,
+                                         .kernel_count = RIG_PRODUCT_KERNELS,
+                                         .slot_count = 1,
+                                         .flight_count = FLIGHTS,
+                                         .hold_max = 1};
     if (sc_gpu_device_attach(&params, &rig->device, &error) != SPEC_OK) {
         (void)snprintf(ret_why, why_bytes, "%s", error.text);
         return false;

@@ -90,8 +90,6 @@ struct rig_calls {
 
 struct rig {
     struct rig_sizes sizes;
-    const char *image;              /* of the product's kernels, a cubin; NULL: its own */
-    uint32_t rows_each, tiles_each; /* 0: as the product has them */
     const char *dir, *csv, *commit; /* csv: a path, of lines that are added to; or NULL */
     struct sc_alloc alloc;
     struct sc_poison poison;

@@ -142,7 +142,7 @@ static void there_make(struct rig *rig, struct scores *it)
         .scale = 1 / sqrtf((float)shape->head_size)};
     if (!sc_cuda_memory_of(&fresh.memory, 2, &what->fresh.memory))
         bench_die("new keys that no kernel takes");
-    what->tiles_each = rig->tiles_each != 0 ? rig->tiles_each : sc_cuda_score_tiles_each(what);
+    what->tiles_each = sc_cuda_score_tiles_each(what);
     uint64_t stats_bytes = sc_cuda_score_scratch_bytes(what);
     uint64_t total_bytes = shape->rows * sizeof(float);
     if (stats_bytes == 0)

@@ -108,9 +108,7 @@ SC_DEVICE void codes_of(const uint8_t *const row[SHARE_ROWS], uint64_t padded, u
 
 /* ---- Runs of 8 channels --------------------------------------------------------------------- */
 
-#ifndef RUN_ROWS
-#define RUN_ROWS 8u /* rows of a run that are under way */
-#endif
+#define RUN_ROWS 4u /* rows of a run that are under way */
 
 /* WIDTH bytes of a plane: a run's of a row. off: 0 where `at` is a multiple of WIDTH, or of 8. */
 template <uint32_t WIDTH>

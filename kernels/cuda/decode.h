@@ -13,10 +13,7 @@
 
 #include "kernels/cuda/numbers.h"
 
-#ifndef SHARE_ROWS
 #define SHARE_ROWS 4u
-#endif
-
 #define PLACE_ROWS 16u /* rows whose places a block has at once */
 
 struct Share {

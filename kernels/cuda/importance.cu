@@ -22,12 +22,10 @@
 #define JOIN_AHEAD 16u                                   /* splits whose loads are under way */
 
 /* Blocks that a multiprocessor shall have at once. */
-#ifndef BEST_BESIDE
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
 #define BEST_BESIDE 4u
 #else
 #define BEST_BESIDE 3u /* 8.x has shared memory for as many; 10.0 would spill with more */
-#endif
 #endif
 
 /* ---- Scores --------------------------------------------------------------------------------- */

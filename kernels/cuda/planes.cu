@@ -3,10 +3,8 @@
  * Tests: tests/unit/kernels/test_cuda_planes.c */
 #include "kernels/cuda/planes_units.h"
 
-#ifndef PLANES_BESIDE
-#define PLANES_BESIDE 4u
-#endif
-#define TURNED_MAX 256u /* channels of a head, at most: SC_KERNELS_PLANES_HEAD */
+#define PLANES_BESIDE 4u   /* blocks that a multiprocessor shall have at once */
+#define TURNED_MAX    256u /* channels of a head, at most: SC_KERNELS_PLANES_HEAD */
 
 /* Where a unit's runs are in a row. */
 struct Runs {

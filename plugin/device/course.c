@@ -11,7 +11,8 @@
 
 #define ALIGN      16u
 #define UP(bytes)  (((bytes) + ALIGN - 1) / ALIGN * ALIGN)
-#define ROWS_EACH  16u              /* of a slab, that a block of a decoder has */
+#define EVEN_ROWS  16u              /* of a slab, that a block of a decoder has */
+#define FREE_ROWS  32u              /* likewise, of free widths */
 #define BLOCKS_SM  4u               /* of rows, a multiprocessor */
 #define WORTH_ROWS 16u              /* of a slab: a box with room for fewer goes off first */
 #define COPY_BYTES (64u << 10)      /* rows side by side: the copy engine is faster than a kernel */
@@ -172,12 +173,12 @@ static struct work work_make(struct sc_plugin_course *course)
                                   .head_count = (uint32_t)how->head_count,
                                   .head_size = (uint32_t)how->head_size,
                                   .dst_dtype = dtype_there(&course->to),
-                                  .rows_each = ROWS_EACH},
+                                  .rows_each = EVEN_ROWS},
                         .frees = {.memory = memory,
                                   .head_count = (uint32_t)how->head_count,
                                   .head_size = (uint32_t)how->head_size,
                                   .dst_dtype = dtype_there(&course->to),
-                                  .rows_each = ROWS_EACH},
+                                  .rows_each = FREE_ROWS},
                         .rows = {.memory = memory,
                                  .row_count = course->row_count,
                                  .head_count = (uint32_t)how->head_count,
