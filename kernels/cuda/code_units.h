@@ -183,14 +183,14 @@ SC_DEVICE void eight_widen(const uint8_t *at, float value[SC_CUDA_RUN])
 {
     if (sc_off(at, 16) == 0) {
         uint4 word = sc_load16(at);
-        value[0] = scale_widen(word.x & 0xffff);
-        value[1] = scale_widen(word.x >> 16);
-        value[2] = scale_widen(word.y & 0xffff);
-        value[3] = scale_widen(word.y >> 16);
-        value[4] = scale_widen(word.z & 0xffff);
-        value[5] = scale_widen(word.z >> 16);
-        value[6] = scale_widen(word.w & 0xffff);
-        value[7] = scale_widen(word.w >> 16);
+        value[0] = number_widen(word.x & 0xffff);
+        value[1] = number_widen(word.x >> 16);
+        value[2] = number_widen(word.y & 0xffff);
+        value[3] = number_widen(word.y >> 16);
+        value[4] = number_widen(word.z & 0xffff);
+        value[5] = number_widen(word.z >> 16);
+        value[6] = number_widen(word.w & 0xffff);
+        value[7] = number_widen(word.w >> 16);
         return;
     }
     uint32_t half[SC_CUDA_RUN];
@@ -205,7 +205,7 @@ SC_DEVICE void eight_widen(const uint8_t *at, float value[SC_CUDA_RUN])
     }
 #pragma unroll
     for (uint32_t c = 0; c < SC_CUDA_RUN; c++)
-        value[c] = scale_widen(half[c]);
+        value[c] = number_widen(half[c]);
 }
 
 /* The scales of a run's channels. */

@@ -90,8 +90,8 @@ SC_DEVICE uint4 eight_load(const sc_cuda_score &what, const uint8_t *at, uint32_
 SC_DEVICE void pair_widen(uint32_t word, uint32_t dtype, float *value)
 {
     if (dtype == SC_CUDA_F16) {
-        value[0] = scale_widen(word & 0xffff);
-        value[1] = scale_widen(word >> 16);
+        value[0] = number_widen(word & 0xffff);
+        value[1] = number_widen(word >> 16);
         return;
     }
     value[0] = __uint_as_float(word << 16);

@@ -56,12 +56,15 @@ SC_DEVICE uint32_t narrow(float value, uint32_t dtype)
     return dtype == SC_CUDA_F16 ? narrow_f16(value) : narrow_bf16(value);
 }
 
-/* Two values to a word of 16 bits each, the first one lower, as narrow() does it. By instructions:
- * of numbers they have the same bits. No NaN. */
+/* Two values to a word of 16 bits each, the first one lower, as narrow() does it. The instructions
+ * round to the nearest, ties to even, with numbers below the normal ones, and make infinity of what
+ * is too large, as narrow() does. They have one NaN, and decoded values are never NaN: the encoders
+ * give no codes to rows that have NaN or infinity, nor where a scale would be none (kernels/code.h,
+ * planes.h), so that scales are finite and values are far inside float32. */
 template <uint32_t DTYPE> SC_DEVICE uint32_t narrow_pair(float low, float high)
 {
 #if defined(SC_EMULATED)
-    return narrow(low, DTYPE) | narrow(high, DTYPE) << 16;
+    return DTYPE == SC_CUDA_F16 ? emu::pack_f16(low, high) : emu::pack_bf16(low, high);
 #else
     uint32_t word;
     if (DTYPE == SC_CUDA_F16)
@@ -72,11 +75,12 @@ template <uint32_t DTYPE> SC_DEVICE uint32_t narrow_pair(float low, float high)
 #endif
 }
 
-/* A scale: a finite f16, so that an instruction may widen it. */
-SC_DEVICE float scale_widen(uint32_t half)
+/* As widen_f16, where no payload of a NaN matters: scales, which are finite, and queries. The
+ * instruction has one NaN. */
+SC_DEVICE float number_widen(uint32_t half)
 {
 #if defined(SC_EMULATED)
-    return __uint_as_float(widen_f16(half));
+    return emu::unpack_f16(half);
 #else
     float value;
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((uint16_t)half));

@@ -149,8 +149,8 @@ SC_DEVICE Factors factors_of(const uint8_t *scales, uint32_t head_count, uint32_
         made.factor[i] = made.base[i] = 0;
         if (c >= unit.count[run])
             continue;
-        float least = scale_widen(sc_load2_any(at));
-        float span = scale_widen(sc_load2_any(at + 2ull * head_count * head_size));
+        float least = number_widen(sc_load2_any(at));
+        float span = number_widen(sc_load2_any(at + 2ull * head_count * head_size));
         float step = __fmul_rn(span, 0x1p-8f);
         made.factor[i] = __fmul_rn(step, gain_of(bits));
         made.base[i] = __fmaf_rn(middle_of(bits), step, least);
