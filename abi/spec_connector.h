@@ -821,7 +821,10 @@ struct spec_api {
      * nothing: what several requests use has the highest of their priorities (0 if one says
      * nothing) and the longest of their times. It promises nothing: where nothing else can go, what
      * was to be retained goes. Hints end with the connector; a reader's are without effect
-     * [ABI-189].
+     * [ABI-189]. This order holds however new things are: a prefix that was stored a moment ago is
+     * evicted before one that is to be retained or has a higher priority. For a pass, and for the
+     * passes that are expected after it, nothing is evicted that goes later than the pass itself
+     * would [ABI-221].
      * A prompt is cut at its limits: at max_request_tokens, or in front of the token at which the
      * first extra key does not fit (256 positions with keys, 16 keys at one). Tokens in front of
      * the cut are found, promised and stored as ever. Tokens behind it are never stored: see store
@@ -1099,6 +1102,11 @@ struct spec_api {
      * computes it again stores it. Where no more than so many bytes may be written in a day
      * (store.write_budget), a pass is stored as far as they go; the rest is DROPPED in the same way
      * (over_budget_chunks) [ABI-190].
+     * A pass that the next eviction would take again is refused, and ABI-174 does not help it, as
+     * long as the store is full of what is evicted later: of a higher priority, or to be retained
+     * for longer. The pass is stored as far as its rows need no eviction, or something that goes no
+     * later can be evicted for them. Nothing of the rest is written, the ticket says NO_SPACE, and
+     * dropped_chunks counts it. A pass with states is stored whole or not at all [ABI-222].
      * What a pass computes although it is stored, no worse (because lookup promised less than
      * there was), is not written again; its ticket is done as if it had been [ABI-188].
      * If a range goes beyond a limit of its request (lookup; or max_request_tokens, by tokens that

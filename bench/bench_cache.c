@@ -134,8 +134,9 @@ static bool path_store(struct path *path, uint64_t capacity, uint32_t block)
     struct sc_radix_inserted inserted;
     struct spec_error error = {.struct_size = sizeof(error)};
     sc_radix_stats(path->index, &stats);
-    if (stats.runs >= capacity && !(sc_radix_victim_old(path->index, UINT64_MAX, &leaf) &&
-                                    sc_radix_evict_leaf(path->index, leaf.node, &evicted)))
+    if (stats.runs >= capacity &&
+        !(sc_radix_victim_old(path->index, sc_radix_below(UINT64_MAX), &leaf) &&
+          sc_radix_evict_leaf(path->index, leaf.node, &evicted)))
         return false;
     const struct sc_radix_insertion insertion = {.root = root,
                                                  .after = path->at,

@@ -1,7 +1,10 @@
-/* What is kept, and what is written: ABI-189, ABI-190.
+/* What is kept, and what is written: ABI-189, ABI-190, ABI-221, ABI-222.
  *
  * Holds, Does not, Threads, Tests: as fixture.h. */
 #include "conformance/suite.h"
+
+#include <stdio.h>
+#include <unistd.h>
 
 /* Stores what the lookup does not promise, and ends its request; how the ticket ended. */
 static spec_status store_found(struct fixture *fx, const struct prompt *prompt,
@@ -101,6 +104,142 @@ static void abi_189_priorities_have_bounds(void **state)
     prompt_free(&prompt);
 }
 
+/* ---- 221 ---- */
+
+/* Once, as a host that gives these hints; how the ticket ended. */
+static spec_status try_as(struct fixture *fx, const struct prompt *prompt, uint64_t retain_s,
+                          int64_t priority)
+{
+    struct spec_lookup_params params = lookup_params(prompt);
+    params.retain_s = retain_s;
+    params.priority = priority;
+    struct spec_lookup_result found = fixture_lookup(fx, &params);
+    if (found.matched_tokens < prompt->count)
+        return store_found(fx, prompt, &found);
+    fixture_release(fx, found.request);
+    return SPEC_OK;
+}
+
+/* What was stored within a 16th of a lease is new, and old after an eighth. */
+static void open_with_leases(struct fixture *fx, const char *lease)
+{
+    char config[256];
+    (void)snprintf(config, sizeof(config),
+                   "\"disk_bytes\": \"8MiB\", \"segment_bytes\": \"1MiB\", "
+                   "\"stage_bytes\": \"16MiB\", \"max_requests\": 16, "
+                   "\"max_request_tokens\": 4096, \"lease_ns_max\": %s",
+                   lease);
+    fixture_shape(fx, (struct shape){2, 4, 64, SPEC_DTYPE_F16});
+    fixture_reconfigure(fx, config);
+}
+
+/* Half of the disk is retained or of a higher priority, and old; then prompts without a hint, as
+ * fast as they come, several times what fits. */
+static void abi_221_what_is_new_goes_before_what_is_retained(void **state)
+{
+    struct fixture *fx = *state;
+    open_with_leases(fx, "1000000000");
+    struct prompt kept[6];
+    uint64_t there[6];
+    for (uint64_t i = 0; i < 6; i++) {
+        kept[i] = prompt_make(940 + i, TOKENS);
+        (void)store_as(fx, &kept[i], i % 3 == 2 ? 0 : 100000, i % 3);
+    }
+    usleep(1200000);                   /* nothing has to be free for passes like these any more */
+    for (uint64_t i = 0; i < 6; i++) { /* some may have gone for the others */
+        struct spec_lookup_result found = fixture_find(fx, &kept[i]);
+        there[i] = found.matched_tokens;
+        fixture_release(fx, found.request);
+    }
+    for (uint64_t i = 0; i < 60; i++) {
+        struct prompt prompt = prompt_make(2800 + i, TOKENS);
+        (void)try_as(fx, &prompt, 0, 0);
+        prompt_free(&prompt);
+        if (i % 20 < 19)
+            continue;
+        usleep(300000); /* the last ones are old by then */
+        for (uint64_t k = 0; k < 6; k++)
+            fixture_check(fx, &kept[k], there[k]);
+    }
+    for (uint64_t i = 0; i < 6; i++)
+        prompt_free(&kept[i]);
+}
+
+/* Short passes that are to be retained take what is left of a disk that is full of new prompts: of
+ * these, not of an old retained prefix, something goes for them. */
+static void abi_221_what_is_new_goes_for_what_is_retained(void **state)
+{
+    struct fixture *fx = *state;
+    open_with_leases(fx, "8000000000");
+    struct prompt kept = prompt_make(917, TOKENS);
+    bool stored = store_as(fx, &kept, 100000, 0);
+    usleep(1100000);
+    for (uint64_t i = 0; i < 20; i++) {
+        struct prompt prompt = prompt_make(2900 + i, TOKENS);
+        (void)try_as(fx, &prompt, 0, 0);
+        prompt_free(&prompt);
+    }
+    for (uint64_t i = 0; i < 20; i++) {
+        struct prompt prompt = prompt_make(2930 + i, 20);
+        (void)try_as(fx, &prompt, 200000, 0);
+        prompt_free(&prompt);
+        fixture_check(fx, &kept, stored ? TOKENS - 1 : 0);
+    }
+    prompt_free(&kept);
+}
+
+/* ---- 222 ---- */
+
+struct hints {
+    uint64_t retain_s;
+    int64_t priority;
+};
+
+/* Of a disk that is full of what goes later a pass may take what is free, once or twice, and is
+ * refused then, each time, without a write. */
+static void check_refused(struct fixture *fx, uint64_t seed, struct hints full, struct hints pass)
+{
+    open_small(fx);
+    struct prompt last = prompt_make(seed, TOKENS);
+    for (uint64_t i = 40; i-- > 0;) {
+        struct prompt prompt = prompt_make(seed + i, TOKENS);
+        (void)store_as(fx, &prompt, full.retain_s, full.priority);
+        prompt_free(&prompt);
+    }
+    bool is_full =
+        fixture_stats(fx).evicted_chunks > 0; /* else there is room, or nothing is kept */
+    struct prompt prompt = prompt_make(seed + 50, TOKENS);
+    uint32_t wrote = 0, other = 0;
+    for (uint32_t i = 0; i < 40 && is_full; i++) {
+        uint64_t before = fixture_stats(fx).stored_chunks;
+        spec_status status = try_as(fx, &prompt, pass.retain_s, pass.priority);
+        wrote += fixture_stats(fx).stored_chunks > before;
+        other += status != SPEC_E_NO_SPACE;
+        usleep(1000); /* what is evicted is evicted by then, as a rule */
+    }
+    if (wrote > 4 || other > 4)
+        fail_msg("%u of 40 tries wrote, %u were not refused for want of room", wrote, other);
+    if (is_full)
+        fixture_check(fx, &last, TOKENS - 1);
+    prompt_free(&prompt);
+    prompt_free(&last);
+}
+
+static void abi_222_a_lower_priority_is_refused(void **state)
+{
+    check_refused(*state, 3200, (struct hints){0, 0}, (struct hints){0, -1});
+}
+
+static void abi_222_what_is_not_to_be_retained_is_refused(void **state)
+{
+    check_refused(*state, 3300, (struct hints){100000, 0}, (struct hints){0, 3});
+}
+
+static void abi_222_what_is_to_be_retained_for_less_long_is_refused(void **state)
+{
+    check_refused(*state, 3400, (struct hints){100000, -3}, (struct hints){1000, 3});
+}
+
 /* ---- 190 ---- */
 
 /* Looks up, stores all that is not promised; how the ticket ended. */
@@ -179,6 +318,11 @@ const struct conf_test CONF_WEAR[] = {
     BARE(abi_189_what_is_to_be_retained_outlives_what_came_later),
     BARE(abi_189_a_low_priority_goes_first),
     OPENED(abi_189_priorities_have_bounds),
+    BARE(abi_221_what_is_new_goes_before_what_is_retained),
+    BARE(abi_221_what_is_new_goes_for_what_is_retained),
+    BARE(abi_222_a_lower_priority_is_refused),
+    BARE(abi_222_what_is_not_to_be_retained_is_refused),
+    BARE(abi_222_what_is_to_be_retained_for_less_long_is_refused),
     BARE(abi_190_what_comes_once_is_dropped_and_what_comes_again_is_stored),
     BARE(abi_190_of_a_pass_the_beginning_that_came_before_is_stored),
     BARE(abi_190_no_more_is_written_than_the_budget_allows),

@@ -86,6 +86,12 @@ struct sc_radix_query {
  * is rounded up to 16 s. A run is as good as the best of those below it that have gone. */
 #define SC_RADIX_PRIORITY_MAX 3
 uint32_t sc_radix_hint(int32_t priority, uint64_t until_s);
+/* Where a run with the hint stands in the order of eviction: by priority, the lowest first; then,
+ * of what is kept for some time, by the end of that. */
+uint64_t sc_radix_place(uint32_t hint);
+#define SC_RADIX_PLACE_KEPT (2u * SC_RADIX_PRIORITY_MAX + 1u) /* the first of what is kept */
+/* Whether a run may stand behind that place: a hint was given that says so, ever. Any thread. */
+bool sc_radix_has_later(const struct sc_radix *index, uint64_t place);
 /* What time it is for victims. Writer. */
 void sc_radix_clock_set(struct sc_radix *index, uint64_t now_s);
 
@@ -251,26 +257,44 @@ spec_status sc_radix_remove(struct sc_radix *index, struct sc_radix_ref ref,
 /* Removes what waited and is not pinned any more; returns how many removals still wait. Writer. */
 uint64_t sc_radix_sweep(struct sc_radix *index, const struct sc_radix_removal *removal);
 
-/* The unpinned leaf (a run without children) of a piece below piece_end that goes first: of the
- * lowest priority, what is not kept for some time; then, of those that are, whose time is over
- * first. Among equals by base/policy.h; a run's rank is the highest of its own and of those below
- * it, also of removed ones. A pinned leaf that is met is passed over, as sc_radix_pass_over does
- * it. False: none; or none is found soon, by value and lfu, behind SC_RADIX_ASIDE others of each
- * priority that are not below piece_end. Writer. O(log leaves), amortised; each is looked at where
- * more than SC_RADIX_ASIDE are in use and go before. */
-bool sc_radix_victim_below(struct sc_radix *index, uint64_t piece_end,
+/* Which leaves may be evicted. */
+struct sc_radix_among {
+    uint64_t piece_end; /* those of pieces from here on are spared for those of their own place */
+    uint64_t place_end; /* those whose place (sc_radix_place) is below it; UINT64_MAX: all */
+};
+
+static inline struct sc_radix_among sc_radix_below(uint64_t piece_end)
+{
+    return (struct sc_radix_among){.piece_end = piece_end, .place_end = UINT64_MAX};
+}
+
+/* The unpinned leaf (a run without children) that goes first: of the lowest priority, what is not
+ * kept for some time; then, of those that are, whose time is over first. Among equals by
+ * base/policy.h, those of pieces below piece_end alone; a run's rank is the highest of its own and
+ * of those below it, also of removed ones. If leaves of pieces from piece_end on stand in front of
+ * the first one below it, they go first all the same; if none is below it, none goes. A pinned leaf
+ * that is met is passed over, as sc_radix_pass_over does it. False: none; or none is found soon, by
+ * value and lfu, behind SC_RADIX_ASIDE others of each priority that are not below piece_end.
+ * Writer. O(log leaves), amortised; each is looked at where more than SC_RADIX_ASIDE are in use and
+ * go before. */
+bool sc_radix_victim_below(struct sc_radix *index, struct sc_radix_among among,
                            struct sc_radix_segment *ret_segment);
 /* Of any piece. */
 bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment);
-/* The same of a piece below piece_end, but of those that were stored last (as many as a 16th of the
- * runs) only if none else of the priority may go: what has just been written would go first, by an
- * order that counts uses, where all else was used since it was stored. By lru it is the last
- * anyway. */
-bool sc_radix_victim_old(struct sc_radix *index, uint64_t piece_end,
+/* The same as victim_below, but of those that were stored last (as many as a 16th of the runs) only
+ * if none else of the priority may go: what has just been written would go first, by an order that
+ * counts uses, where all else was used since it was stored. By lru it is the last anyway. */
+bool sc_radix_victim_old(struct sc_radix *index, struct sc_radix_among among,
                          struct sc_radix_segment *ret_segment);
 /* The same as victim_below, but of each priority the first unpinned leaf alone is looked at. */
-bool sc_radix_victim_first(struct sc_radix *index, uint64_t piece_end,
+bool sc_radix_victim_first(struct sc_radix *index, struct sc_radix_among among,
                            struct sc_radix_segment *ret_segment);
+/* Calls look for each piece all of which may be evicted while only what stands below place_end
+ * is: from unpinned leaves up, as far as nothing else hangs on a run. Ends when look returns false,
+ * or after steps_max runs. Returns false when all was looked at, true if there may be more.
+ * Writer. */
+bool sc_radix_evictable(struct sc_radix *index, uint64_t place_end, uint64_t steps_max,
+                        bool (*look)(uint64_t piece, void *user), void *user);
 
 /* The run above, whole; false: the ref is stale, or stands below the root. ret_is_alone: nothing
  * else hangs on that run. Writer. */

@@ -39,6 +39,20 @@ uint32_t sc_radix_hint_best(uint32_t a, uint32_t b)
     return until << 8 | priority;
 }
 
+uint64_t sc_radix_place(uint32_t hint)
+{
+    uint32_t until = sc_radix_hint_until(hint);
+    return until != 0 ? (uint64_t)SC_RADIX_HEAP_KEPT + until : priority_of(hint) - 1;
+}
+
+bool sc_radix_has_later(const struct sc_radix *index, uint64_t place)
+{
+    uint32_t bits = atomic_load_explicit(&index->heaps_wanted, memory_order_relaxed);
+    bits |= UINT32_C(1) << SC_RADIX_HEAP_USUAL;
+    uint64_t next = place < SC_RADIX_HEAP_KEPT ? place + 1 : SC_RADIX_HEAP_KEPT;
+    return bits >> next != 0;
+}
+
 void sc_radix_hint_want(struct sc_radix *index, uint32_t hint)
 {
     uint32_t bits = UINT32_C(1) << (priority_of(hint) - 1);

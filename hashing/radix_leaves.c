@@ -1,7 +1,8 @@
 /* The heaps of leaves: which unpinned run without visible children goes first.
  *
  *   heaps[0 .. 6]   by priority (radix_hint.c): binary heaps by `listed`, the rank under which a
- * leaf was last put in order heaps[7]        of what is kept for some time: by when that is over
+ * leaf was last put in order heaps[7]        of what is kept for some time: by when that is over,
+ * of those of one unit of time by rank
  *
  *   who goes first  the top of the first heap that has one, after what is kept no more has left the
  *                   last one
@@ -23,18 +24,29 @@
 
 #include <string.h>
 
-#define YOUNG_PART 16u /* of the runs */
+#define YOUNG_PART  16u /* of the runs */
+#define UNIT_BITS   40u /* of a key of the last heap: below them the unit of time */
+#define UNIT_ONE    (UINT64_C(1) << UNIT_BITS)
+#define BRIEF_SHIFT 24u /* what a brief rank leaves out of one that is no time */
 
 static uint32_t heap_at(const struct sc_radix_node *node)
 {
     return node->flags >> SC_RADIX_HEAP_SHIFT & (SC_RADIX_HEAPS - 1);
 }
 
-/* By what the heap is in order. */
-static uint64_t key_of(const struct sc_radix_node *node, uint32_t heap)
+/* The rank in UNIT_BITS bits, in the same order as far as they reach. */
+static uint64_t brief_rank(enum sc_policy policy, uint64_t rank)
 {
-    return heap == SC_RADIX_HEAP_KEPT ? sc_radix_hint_until(sc_radix_node_hint(node))
-                                      : sc_radix_rank(node);
+    uint64_t brief = policy == SC_POLICY_LRU ? rank & ~SC_RANK_SPENT : rank >> BRIEF_SHIFT;
+    return brief < UNIT_ONE ? brief : UNIT_ONE - 1;
+}
+
+/* By what the heap is in order. Of what is kept equally long the last one used stays longest. */
+static uint64_t key_of(const struct sc_radix *index, const struct sc_radix_node *node,
+                       uint32_t heap)
+{
+    uint64_t rank = sc_radix_rank(node), until = sc_radix_hint_until(sc_radix_node_hint(node));
+    return heap == SC_RADIX_HEAP_KEPT ? until << UNIT_BITS | brief_rank(index->policy, rank) : rank;
 }
 
 static struct sc_radix_node *leaf_at(const struct sc_radix *index, const struct sc_radix_heap *heap,
@@ -134,7 +146,7 @@ static void push(struct sc_radix *index, uint32_t id)
     SC_ASSERT(index->poison, heap->count < heap->capacity);
     node->flags &= (uint16_t) ~((SC_RADIX_HEAPS - 1) << SC_RADIX_HEAP_SHIFT);
     node->flags |= (uint16_t)(number << SC_RADIX_HEAP_SHIFT);
-    node->listed = key_of(node, number);
+    node->listed = key_of(index, node, number);
     set(index, heap, heap->count, id);
     sift_up(index, heap, heap->count++);
 }
@@ -192,13 +204,20 @@ static bool top_settle(struct sc_radix *index, uint32_t number)
         top_move(index, heap);
         return false;
     }
-    uint64_t key = key_of(top, number);
+    uint64_t key = key_of(index, top, number);
     bool is_late = number == SC_RADIX_HEAP_KEPT && top->listed > key; /* it was passed over */
     if (key == top->listed || is_late)
         return true;
     top->listed = key;
     sift_down(index, heap, 0);
     return false;
+}
+
+/* A unit of time after the key, and after now. */
+static uint64_t later_unit(const struct sc_radix *index, uint64_t key)
+{
+    uint64_t now = (uint64_t)index->kept_now << UNIT_BITS;
+    return (key > now ? key : now) + UNIT_ONE;
 }
 
 /* The top, which is in use or not below the caller's piece_end, makes way for the next; false:
@@ -224,7 +243,7 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
     if (holds && !is_lru && !is_kept)
         sc_radix_rank_set(top, sc_rank_raised(index->policy, sc_radix_rank(top)));
     if (is_kept)
-        top->listed = (top->listed > index->kept_now ? top->listed : index->kept_now) + 1;
+        top->listed = later_unit(index, top->listed);
     else if (is_lru && holds && index->has_behind)
         top->listed = sc_rank_spent(sc_radix_rank(top)); /* to the end, whatever its rank */
     else
@@ -251,7 +270,7 @@ static uint32_t lowest_seen(const struct sc_radix *index, uint32_t number, uint6
     bool goes_on = heap->count > 0;
     while (goes_on) {
         const struct sc_radix_node *node = leaf_at(index, heap, at);
-        uint64_t key = key_of(node, number), below = 2 * at + 1;
+        uint64_t key = key_of(index, node, number), below = 2 * at + 1;
         /* None below was listed before it; the last heap lists some behind what they are worth. */
         bool is_behind = found != 0 && node->listed >= lowest && number != SC_RADIX_HEAP_KEPT;
         if ((found == 0 || key < lowest) && !is_held(node) &&
@@ -295,60 +314,129 @@ static uint32_t lowest_of(struct sc_radix *index, uint32_t number, uint64_t piec
 static void kept_leave(struct sc_radix *index)
 {
     const struct sc_radix_heap *heap = &index->heaps[SC_RADIX_HEAP_KEPT];
-    while (heap->count > 0 && leaf_at(index, heap, 0)->listed <= index->kept_now)
+    while (heap->count > 0 && leaf_at(index, heap, 0)->listed >> UNIT_BITS <= index->kept_now)
         (void)top_settle(index, SC_RADIX_HEAP_KEPT); /* it was renewed, or moves */
 }
 
-/* Of each heap, what is of a piece below old_end, if that may be, else below piece_end. */
-static bool victim_find(struct sc_radix *index, uint64_t old_end, uint64_t piece_end,
+/* sc_radix_place of a leaf. */
+static uint64_t place_of(const struct sc_radix *index, const struct sc_radix_node *node)
+{
+    uint64_t heap = sc_radix_heap_of(index, node);
+    return heap == SC_RADIX_HEAP_KEPT ? heap + sc_radix_hint_until(sc_radix_node_hint(node)) : heap;
+}
+
+/* How a heap is searched. */
+struct search {
+    struct sc_radix_among among;
+    uint64_t old_end;    /* pieces below it go before others below piece_end */
+    bool first_is_alone; /* the first unpinned leaf, or none */
+};
+
+/* Of the heap, what goes first and is of a piece below piece_end; 0: none. */
+static uint32_t old_of(struct sc_radix *index, uint32_t number, const struct search *search)
+{
+    uint64_t piece_end = search->among.piece_end;
+    if (search->first_is_alone && number != SC_RADIX_HEAP_KEPT) { /* that one is by time */
+        uint32_t first = lowest_of(index, number, UINT64_MAX);
+        bool is_old = first != 0 && sc_radix_node_piece(sc_radix_node_at(index, first)) < piece_end;
+        return is_old ? first : 0;
+    }
+    uint32_t found = search->old_end < piece_end ? lowest_of(index, number, search->old_end) : 0;
+    return found != 0 ? found : lowest_of(index, number, piece_end);
+}
+
+/* What was spared for its piece goes before what stands later. */
+static bool victim_find(struct sc_radix *index, const struct search *search,
                         struct sc_radix_segment *ret_segment)
 {
-    uint32_t found = 0;
+    const struct sc_radix_among *among = &search->among;
+    uint32_t found = 0, spared = 0;
     sc_radix_reclaim(index);
     kept_leave(index);
-    for (uint32_t i = 0; i < SC_RADIX_HEAPS && found == 0; i++) {
-        found = old_end < piece_end ? lowest_of(index, i, old_end) : 0;
-        found = found != 0 ? found : lowest_of(index, i, piece_end);
+    for (uint32_t i = 0; i < SC_RADIX_HEAPS && i < among->place_end && found == 0; i++) {
+        found = old_of(index, i, search);
+        bool may_hide = found == 0 || i == SC_RADIX_HEAP_KEPT; /* a newer one, at a lower place */
+        if (spared == 0 && may_hide)
+            spared = lowest_of(index, i, UINT64_MAX);
     }
-    if (found == 0)
+    uint64_t place = found != 0 ? place_of(index, sc_radix_node_at(index, found)) : UINT64_MAX;
+    if (place >= among->place_end)
         return false;
+    if (spared != 0 && place_of(index, sc_radix_node_at(index, spared)) < place)
+        found = spared;
     const struct sc_radix_node *node = sc_radix_node_at(index, found);
     sc_radix_segment_of(node, found, sc_radix_up(node), ret_segment);
     return true;
 }
 
-bool sc_radix_victim_below(struct sc_radix *index, uint64_t piece_end,
+bool sc_radix_victim_below(struct sc_radix *index, struct sc_radix_among among,
                            struct sc_radix_segment *ret_segment)
 {
-    return victim_find(index, piece_end, piece_end, ret_segment);
+    const struct search search = {.among = among, .old_end = UINT64_MAX};
+    return victim_find(index, &search, ret_segment);
 }
 
-bool sc_radix_victim_old(struct sc_radix *index, uint64_t piece_end,
+bool sc_radix_victim_old(struct sc_radix *index, struct sc_radix_among among,
                          struct sc_radix_segment *ret_segment)
 {
     uint64_t young = index->piece_next - sc_counted(&index->runs) / YOUNG_PART;
     young = young > 0 && young <= index->piece_next ? young - 1 : 0;
-    return victim_find(index, index->policy != SC_POLICY_LRU ? young : piece_end, piece_end,
-                       ret_segment);
+    const struct search search = {.among = among,
+                                  .old_end = index->policy != SC_POLICY_LRU ? young : UINT64_MAX};
+    return victim_find(index, &search, ret_segment);
 }
 
-bool sc_radix_victim_first(struct sc_radix *index, uint64_t piece_end,
+bool sc_radix_victim_first(struct sc_radix *index, struct sc_radix_among among,
                            struct sc_radix_segment *ret_segment)
 {
-    sc_radix_reclaim(index);
-    kept_leave(index);
-    for (uint32_t i = 0; i < SC_RADIX_HEAPS; i++) {
-        uint32_t found = lowest_of(index, i, UINT64_MAX);
-        const struct sc_radix_node *node = found != 0 ? sc_radix_node_at(index, found) : NULL;
-        if (node == NULL || (piece_end != UINT64_MAX && sc_radix_node_piece(node) >= piece_end))
-            continue;
-        sc_radix_segment_of(node, found, sc_radix_up(node), ret_segment);
-        return true;
-    }
-    return false;
+    const struct search search = {.among = among, .old_end = UINT64_MAX, .first_is_alone = true};
+    return victim_find(index, &search, ret_segment);
 }
 
 bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment)
 {
-    return sc_radix_victim_below(index, UINT64_MAX, ret_segment);
+    return sc_radix_victim_below(index, sc_radix_below(UINT64_MAX), ret_segment);
+}
+
+/* ---- What could go --------------------------------------------------------------------------- */
+
+struct walk {
+    bool (*look)(uint64_t piece, void *user);
+    void *user;
+    uint64_t place_end, steps_left;
+};
+
+/* Climbs from an unpinned leaf as eviction would. False: it has ended early. */
+static bool walk_up(const struct sc_radix *index, uint32_t id, struct walk *walk)
+{
+    for (;;) {
+        const struct sc_radix_node *node = sc_radix_node_at(index, id);
+        const struct sc_radix_node *above = sc_radix_node_above(index, node);
+        bool is_pinned = atomic_load_explicit(&node->pins, memory_order_relaxed) != 0;
+        if (is_pinned || place_of(index, node) >= walk->place_end)
+            return true;
+        if (walk->steps_left-- == 0)
+            return false;
+        bool is_last = sc_radix_is_root(above);
+        uint64_t piece = sc_radix_node_piece(node);
+        if ((is_last || sc_radix_node_piece(above) != piece) && !walk->look(piece, walk->user))
+            return false;
+        if (is_last || sc_radix_first_child(above) != id || node->next != 0)
+            return true;
+        id = sc_radix_parent(node);
+    }
+}
+
+bool sc_radix_evictable(struct sc_radix *index, uint64_t place_end, uint64_t steps_max,
+                        bool (*look)(uint64_t piece, void *user), void *user)
+{
+    struct walk walk = {look, user, place_end, steps_max};
+    kept_leave(index);
+    for (uint32_t i = 0; i < SC_RADIX_HEAPS && i < place_end; i++)
+        for (uint64_t at = 0; at < index->heaps[i].count; at++) {
+            uint32_t id = index->heaps[i].ids[at];
+            if (!is_held(sc_radix_node_at(index, id)) && !walk_up(index, id, &walk))
+                return true;
+        }
+    return false;
 }

@@ -205,6 +205,7 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
     if (status != SPEC_OK)
         return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
     sc_plugin_bus_open(conn);
+    sc_plugin_evict_open(conn);
     return SPEC_OK;
 }
 

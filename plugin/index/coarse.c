@@ -94,15 +94,15 @@ static bool extent_above(spec_connector *conn, struct sc_radix_segment at,
 
 enum victim { NONE, FOUND, LATER };
 
-/* Index lock held. Of leaves of pieces below piece_end, the one that was used longest ago and has
+/* Index lock held. Among these leaves, the one that was used longest ago and has
  * an extent that can; those that have none are set behind on the way. NONE: no leaf has one. LATER:
  * many had none; the next ones have not been looked at. */
 static enum victim victim_find(spec_connector *conn, struct sc_plugin_coarse *coarse,
-                               uint64_t piece_end)
+                               struct sc_radix_among among)
 {
     struct sc_radix_segment leaf;
     for (uint32_t i = 0; i < LEAVES_MAX; i++) {
-        if (!sc_plugin_index_leaf(conn, piece_end, &leaf))
+        if (!sc_plugin_index_leaf(conn, among, &leaf))
             return NONE;
         coarse->leaf = leaf.node;
         if (extent_above(conn, leaf, &coarse->extent))
@@ -197,14 +197,14 @@ bool sc_plugin_coarse_can(const spec_connector *conn, uint64_t piece)
     return is_on(conn) && sc_store_coarse_find(conn->store, piece).id != 0;
 }
 
-bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end)
+bool sc_plugin_coarse_some(spec_connector *conn, struct sc_radix_among among)
 {
     struct sc_plugin_coarse *coarse = &conn->evict.coarse;
     if (!is_on(conn))
         return false;
     if (coarse->extent.id == 0) {
         pthread_mutex_lock(&conn->index.lock);
-        enum victim found = victim_find(conn, coarse, piece_end);
+        enum victim found = victim_find(conn, coarse, among);
         pthread_mutex_unlock(&conn->index.lock);
         coarse->extent.id = found == FOUND ? coarse->extent.id : 0;
         coarse->layer = 0;

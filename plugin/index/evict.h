@@ -6,6 +6,7 @@
 #define SC_PLUGIN_EVICT_H
 
 #include "hashing/radix.h"
+#include "plugin/index/class_demand.h"
 #include "store/store.h"
 
 struct sc_plugin_request;
@@ -17,23 +18,50 @@ struct sc_plugin_coarse { /* an extent that may give its rows up: codes are bein
 };
 
 struct sc_plugin_evict {
-    _Atomic uint64_t asked_bytes, asked_runs; /* any thread */
-    _Atomic bool asks_least;                  /* likewise */
-    _Atomic uint64_t asked_piece_end;         /* likewise: what was stored later is no victim */
-    uint64_t piece_end;                       /* the job's: asked_piece_end of its goal */
-    uint64_t goal_bytes;                      /* the job's: a pass needs so much at once */
-    uint64_t left_bytes, left_runs;           /* the job's: beyond what is free or on its way */
-    _Atomic uint64_t piece_new;               /* the room's, when nothing older was left */
-    struct sc_plugin_coarse coarse;           /* the job's */
+    /* Any thread. By class: what is wanted since the job looked. */
+    _Atomic uint64_t asked_bytes[SC_PLUGIN_CLASSES];  /* the most, by who found no room */
+    _Atomic uint64_t demand_bytes[SC_PLUGIN_CLASSES]; /* what was stored, or missed */
+    _Atomic uint32_t wanting;                         /* a bit for each that may lack room */
+    _Atomic uint64_t kept_place;                      /* of the last of these that is retained */
+    _Atomic uint64_t asked_runs;
+    _Atomic bool asks_least;
+    _Atomic uint64_t asked_piece_end; /* what was stored later is no victim of its own class */
+    _Atomic uint64_t spare_bytes;     /* so much may be stored before anything goes for it */
+
+    /* The job stores, any thread loads: when nothing was left that could go. */
+    _Atomic uint64_t none_piece_new; /* the room's piece_new then; 0: something was */
+    _Atomic uint64_t none_place_end; /* below this place nothing was left */
+
+    /* The job's. */
+    struct sc_radix_among asked; /* what may go for its goal */
+    struct sc_plugin_class_demand demand;
+    uint32_t share_classes;         /* a bit for each for whose demand something may have to go */
+    uint64_t goal_bytes;            /* a pass needs so much at once */
+    uint64_t left_bytes, left_runs; /* beyond what is free or on its way */
+    struct sc_plugin_coarse coarse;
 };
 
 /* evict.c */
-/* A pass of so many rows found no room. One that is more than the disk has asks for nothing. */
-void sc_plugin_evict_ask(spec_connector *conn, uint64_t rows);
+void sc_plugin_evict_open(spec_connector *conn); /* once there is a store */
+/* A pass of so many rows of the request's (NULL: a pass that all may go for) found no room. One
+ * that is more than the disk has asks for nothing. */
+void sc_plugin_evict_ask(spec_connector *conn, const struct sc_plugin_request *request,
+                         uint64_t rows);
+/* A pass of so many rows hangs on what found no room: it counts as demand of its class. */
+void sc_plugin_evict_missed(spec_connector *conn, const struct sc_plugin_request *request,
+                            uint64_t rows);
 void sc_plugin_evict_ask_runs(spec_connector *conn);  /* the index is full */
 void sc_plugin_evict_ask_least(spec_connector *conn); /* an eighth shall be free, whatever is new */
-/* After something was stored. */
-void sc_plugin_evict_check(spec_connector *conn);
+/* Where what the request stores stands in the order of eviction (sc_radix_place). Nothing of a
+ * higher class is evicted for it. */
+uint64_t sc_plugin_evict_place(const spec_connector *conn, const struct sc_plugin_request *request);
+/* After so many rows that stand there were stored. */
+void sc_plugin_evict_check(spec_connector *conn, uint64_t place, uint64_t rows);
+/* How many of `rows` of the request's, from token `first` on, would stay: all, or up to a chunk's
+ * end. The others would be evicted for themselves, because nothing that can be evicted goes before
+ * them; storing them would be of no use. Host thread. */
+uint64_t sc_plugin_evict_admits(spec_connector *conn, const struct sc_plugin_request *request,
+                                uint64_t first, uint64_t rows);
 bool sc_plugin_evict_some(spec_connector *conn); /* the job */
 
 /* coarse.c */
@@ -48,9 +76,9 @@ uint64_t sc_plugin_coarse_first(const spec_connector *conn, const struct sc_plug
 void sc_plugin_on_coarse(uint64_t piece, uint64_t mark, void *user);
 /* Runs of a piece without rows are lossy. The index' writer. */
 void sc_plugin_coarse_worsen(struct sc_radix *radix, uint64_t piece, uint64_t mark);
-/* A step of the eviction's, for pieces below piece_end: true: an extent gives its rows up, or
+/* A step of the eviction's, among these leaves: true: an extent gives its rows up, or
  * another step will. */
-bool sc_plugin_coarse_some(spec_connector *conn, uint64_t piece_end);
+bool sc_plugin_coarse_some(spec_connector *conn, struct sc_radix_among among);
 /* Whether the leaf has given what it can, or was put where it would stand then, and was not used
  * since; true where no rows go alone. Index lock held. */
 bool sc_plugin_coarse_is_asked(const spec_connector *conn, struct sc_radix_ref leaf);

@@ -310,15 +310,15 @@ void sc_plugin_orphans_drop(spec_connector *conn)
     sc_store_pieces_drop(conn->store, pieces, count);
 }
 
-bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
+bool sc_plugin_index_leaf(spec_connector *conn, struct sc_radix_among among,
                           struct sc_radix_segment *ret_leaf)
 {
     sc_radix_clock_set(conn->radix, sc_exec_now_ns(conn->exec) / 1000000000u);
     if (policy_of(conn) != SC_POLICY_LRU)
-        return sc_radix_victim_old(conn->radix, piece_end, ret_leaf);
+        return sc_radix_victim_old(conn->radix, among, ret_leaf);
     if (conn->config.coarse_only) /* what gave its rows up stands behind what has just come */
-        return sc_radix_victim_below(conn->radix, piece_end, ret_leaf);
-    return sc_radix_victim_first(conn->radix, piece_end, ret_leaf); /* all others: used later */
+        return sc_radix_victim_below(conn->radix, among, ret_leaf);
+    return sc_radix_victim_first(conn->radix, among, ret_leaf); /* all others: used later */
 }
 
 struct sc_plugin_piece sc_plugin_piece_at(const spec_connector *conn, uint64_t first, uint64_t end,

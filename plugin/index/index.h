@@ -97,8 +97,8 @@ spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_sa
  * and nobody has a pin there: what is only hidden would not be in the log before what takes its
  * place. The log is told with the next flush. True: it has gone. The commit's lock is held. */
 bool sc_plugin_index_remove(spec_connector *conn, struct sc_radix_ref last, uint64_t first);
-/* The unpinned leaf that goes first, of a piece below piece_end. Index lock held. */
-bool sc_plugin_index_leaf(spec_connector *conn, uint64_t piece_end,
+/* The unpinned leaf that goes first among these. Index lock held. */
+bool sc_plugin_index_leaf(spec_connector *conn, struct sc_radix_among among,
                           struct sc_radix_segment *ret_leaf);
 /* Writer's open: drops the pieces whose place in the index went with one that the log drops,
  * because the process died before their own records. */

@@ -28,6 +28,7 @@ enum sc_plugin_request_state { SC_REQUEST_FREE, SC_REQUEST_TAKEN, SC_REQUEST_OPE
 /* Why the store did not want what a pass computed, and what of its request hangs on it. */
 enum sc_plugin_refusal {
     SC_REFUSED_UNSEEN,  /* store.admit */
+    SC_REFUSED_ROOM,    /* it would be evicted for itself: sc_plugin_evict_admits */
     SC_REFUSED_BUDGET,  /* store.write_budget */
     SC_REFUSED_STAGING, /* a pass before it lost its end */
     SC_REFUSED_BYPASS   /* plugin/index/bypass.h */
@@ -115,6 +116,7 @@ struct sc_plugin_step {
     uint64_t rows_most;      /* of an extent */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
     uint64_t held_bytes;             /* of the write budget, until its extents have begun */
+    uint64_t wanted_end;             /* up to here it may be stored, if staging holds it */
 };
 
 struct sc_plugin_request {

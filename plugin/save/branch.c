@@ -211,9 +211,16 @@ spec_status sc_plugin_states_begin(spec_connector *conn, struct sc_plugin_reques
         sc_plugin_states_let_go(conn, request);
         return SPEC_OK;
     }
+    uint64_t rows = sc_plugin_branch_rows(conn); /* those of a pass were admitted together */
+    if (request->pass_saves == 0 &&
+        sc_plugin_evict_admits(conn, request, pass->first, rows) < rows) {
+        sc_count(&conn->stats.dropped_chunks,
+                 sc_plugin_chunk_count(conn, pass->first, pass->text.token_count));
+        sc_plugin_states_let_go(conn, request);
+        return sc_fail(reterr, SPEC_E_NO_SPACE, "all that is stored is to be evicted later");
+    }
     uint64_t *held_bytes = &request->step.held_bytes; /* with rows they were taken together */
-    if (*held_bytes == 0 &&
-        !sc_store_budget_take_whole(conn->store, sc_plugin_branch_rows(conn), held_bytes)) {
+    if (*held_bytes == 0 && !sc_store_budget_take_whole(conn->store, rows, held_bytes)) {
         sc_count(&conn->stats.over_budget_chunks,
                  sc_plugin_chunk_count(conn, pass->first, pass->text.token_count));
         sc_plugin_states_let_go(conn, request);

@@ -229,7 +229,7 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
     } else {
         sc_store_extent_discard(save->extent);
         if (match.token_count < save->first) /* what it hangs on found no room, as a rule */
-            sc_store_room_missed(conn->store, save->count);
+            sc_plugin_evict_missed(conn, save->request, save->count);
         if (match.token_count < end)
             status = SPEC_E_DROPPED; /* an orphan, or it hangs on what is not good enough */
         else
@@ -254,7 +254,7 @@ static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
         sc_count(&conn->stats.dropped_chunks,
                  sc_plugin_chunk_count(conn, save->first, save->first + save->count));
     if (status == SPEC_E_NO_SPACE && !sc_store_is_paused(conn->store))
-        sc_plugin_evict_ask(conn, save->count);
+        sc_plugin_evict_ask(conn, save->request, save->count);
     if (status == SPEC_OK && save->states == NULL) /* saves of a pass come in the order of tokens */
         sc_plugin_ticket_kept(conn, save->ticket, save->first + save->count - save->pass_first);
     save->status = sc_plugin_ticket_status(status);
@@ -312,12 +312,13 @@ static void commit_all(spec_connector *conn)
 {
     struct sc_plugin_save *save;
     while ((save = commit_next(conn)) != NULL) {
+        uint64_t place = sc_plugin_evict_place(conn, save->request), rows = save->count;
         pthread_mutex_lock(&conn->commit_lock);
         resolve_save(conn, save);
         pthread_mutex_unlock(&conn->commit_lock);
         end_save(conn, save);
         sc_plugin_unpinned(conn);
-        sc_plugin_evict_check(conn);
+        sc_plugin_evict_check(conn, place, rows);
         if (sc_store_checkpoint_due(conn->store))
             sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
     }

@@ -333,6 +333,7 @@ static void count_refused(spec_connector *conn, enum sc_plugin_refusal why, uint
 {
     _Atomic uint64_t *const counts[] = {
         [SC_REFUSED_UNSEEN] = &conn->stats.unadmitted_chunks,
+        [SC_REFUSED_ROOM] = &conn->stats.dropped_chunks,
         [SC_REFUSED_BUDGET] = &conn->stats.over_budget_chunks,
         [SC_REFUSED_STAGING] = &conn->stats.dropped_chunks,
         [SC_REFUSED_BYPASS] = &conn->stats.bypassed_chunks,
@@ -340,9 +341,26 @@ static void count_refused(spec_connector *conn, enum sc_plugin_refusal why, uint
     sc_count(counts[why], sc_plugin_chunk_count(conn, first, end));
 }
 
+/* What the ticket says of what was refused. */
+static spec_status refusal_status(const struct sc_plugin_request *request)
+{
+    return request->refused_by == SC_REFUSED_ROOM      ? SPEC_E_NO_SPACE
+           : request->refused_by == SC_REFUSED_STAGING ? SPEC_E_BUSY
+                                                       : SPEC_E_DROPPED;
+}
+
+/* How many of `count` tokens would stay; with states all of them, states too, or none. */
+static uint64_t room_admits(spec_connector *conn, const struct sc_plugin_request *request,
+                            uint64_t first, uint64_t count)
+{
+    uint64_t states = conn->states.count > 0 ? sc_plugin_branch_rows(conn) : 0;
+    uint64_t admitted = sc_plugin_evict_admits(conn, request, first, count + states);
+    return admitted == count + states ? count : states > 0 ? 0 : admitted;
+}
+
 /* How many of the pass's tokens that the store lacks, from the first on, are stored: as far as they
- * are admitted, the write budget goes, and nothing before them in this request was refused. The
- * rest is counted. With states the budget allows all of them, states too, or none. */
+ * are admitted, would stay, the write budget goes, and nothing before them in this request was
+ * refused. The rest is counted. With states the budget allows all of them, states too, or none. */
 static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *request,
                             const struct sc_chain *chain)
 {
@@ -350,20 +368,24 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
     uint64_t first = request->step.present_end, end = request->pass_first + request->pass_count;
     uint64_t seen = sc_plugin_admit_tokens(conn, request, chain, first, end - first);
     bool has_before = first > request->pass_first; /* the store, by now */
-    uint64_t allowed = seen;
     if (first > request->refused_from && !has_before) {
         count_refused(conn, request->refused_by, first, end);
         return 0;
     }
+    uint64_t stay = seen > 0 ? room_admits(conn, request, first, seen) : 0, allowed = stay;
     if (allowed > 0 && conn->states.count == 0)
         allowed = sc_store_budget_take(conn->store, first, allowed, held_bytes);
     else if (allowed > 0 && !sc_store_budget_take_whole(
                                 conn->store, allowed + sc_plugin_branch_rows(conn), held_bytes))
         allowed = 0; /* rows without their states are of no use */
     count_refused(conn, SC_REFUSED_UNSEEN, first + seen, end);
-    count_refused(conn, SC_REFUSED_BUDGET, first + allowed, first + seen);
-    request->refused_by = allowed < seen ? SC_REFUSED_BUDGET : SC_REFUSED_UNSEEN;
+    count_refused(conn, SC_REFUSED_ROOM, first + stay, first + seen);
+    count_refused(conn, SC_REFUSED_BUDGET, first + allowed, first + stay);
+    request->refused_by = allowed < stay ? SC_REFUSED_BUDGET
+                          : stay < seen  ? SC_REFUSED_ROOM
+                                         : SC_REFUSED_UNSEEN;
     request->refused_from = first + allowed < end ? first + allowed : UINT64_MAX;
+    request->step.wanted_end = first + allowed;
     uint64_t most = sc_store_write_bytes(conn->store) / conn->dims.row_bytes * LAYERS_AHEAD;
     if (allowed <= most || request->step.params.wait_ns > 0)
         return allowed;
@@ -390,7 +412,8 @@ static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *
                     (struct sc_marks){request->marks, request->mark_count});
     uint64_t count = pass_wanted(conn, request, &chain);
     if (count == 0)
-        request->pass_status = SPEC_E_DROPPED; /* nothing to pack */
+        request->pass_status = /* nothing to pack */
+            request->refused_by == SC_REFUSED_ROOM ? SPEC_E_NO_SPACE : SPEC_E_DROPPED;
     return begin_saves(conn, request, &chain, step->present_end + count, step->rows_most, reterr);
 }
 
@@ -409,9 +432,11 @@ static spec_status states_begin(spec_connector *conn, struct sc_plugin_request *
 {
     struct spec_error why = {.struct_size = sizeof(why)};
     spec_status status = sc_plugin_states_begin(conn, request, &why);
-    if (status == SPEC_E_NO_SPACE && !is_paused) /* rows of the next pass take of what goes, too */
-        sc_plugin_evict_ask(conn, request->pass_first + request->pass_count -
-                                      request->step.present_end + sc_plugin_branch_rows(conn));
+    bool asks = status == SPEC_E_NO_SPACE && request->pass_states != NULL; /* else it is refused */
+    if (asks && !is_paused) /* rows of the next pass take of what goes, too */
+        sc_plugin_evict_ask(conn, request,
+                            request->pass_first + request->pass_count - request->step.present_end +
+                                sc_plugin_branch_rows(conn));
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of states at token %" PRIu64 " given up: %s",
@@ -426,6 +451,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     uint64_t first = step->params.first_token, count = step->params.token_count;
     request->pass_saves = 0;
     request->step.held_bytes = 0;
+    request->step.wanted_end = first + count;
     request->pass_first = first;
     request->pass_count = count;
     request->pass_status = step->is_wanted ? SPEC_OK : SPEC_E_DROPPED; /* nothing to log */
@@ -448,20 +474,20 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
         if (request->pass_saves > 0)
             begun_end = request->pass[request->pass_saves - 1]->first +
                         request->pass[request->pass_saves - 1]->count;
-        count_dropped(conn, begun_end, first + count);
+        count_dropped(conn, begun_end, step->wanted_end);
         if (request->pass_saves == 0)
             give_pass_up(conn, request, 0, sc_plugin_ticket_status(status));
         else
             refuse_from(request, begun_end, SC_REFUSED_STAGING);
         if (status == SPEC_E_NO_SPACE && !is_paused)
-            sc_plugin_evict_ask(conn, first + count - begun_end);
+            sc_plugin_evict_ask(conn, request, step->wanted_end - begun_end);
     }
     /* Extents that were begun resolve their parts themselves. */
     status = sc_plugin_ticket_status(status);
     if (status == SPEC_OK)
         status = request->pass_status;
     if (status == SPEC_OK && request->refused_from != UINT64_MAX)
-        status = request->refused_by == SC_REFUSED_STAGING ? SPEC_E_BUSY : SPEC_E_DROPPED;
+        status = refusal_status(request);
     if (step->is_over || (step->is_cut && status == SPEC_OK))
         status = SPEC_E_BUSY;
     if (status == SPEC_OK && conn->states.count > 0)

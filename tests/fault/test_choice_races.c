@@ -193,7 +193,7 @@ static void run_round(struct worker *worker)
     if (draw(worker, races->is_free ? 2 : 20) == 0) /* it gives rows exactly */
         forget_all(races);
     if (draw(worker, 20) == 0)
-        sc_plugin_evict_ask(rig->conn, 1);
+        sc_plugin_evict_ask(rig->conn, NULL, 1);
     if (rig_try_lookup(rig, &prompt, 0, RIG_MAX, &found) != SPEC_OK || found.request == 0)
         return;
     bool is_hit = found.matched_tokens > 0;

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p)
 
-MAJOR, MINOR = 0, 16
+MAJOR, MINOR = 0, 17
 
 OK, PENDING = 0, 1
 E_STALE, E_CORRUPT, E_IO, E_TIMEOUT, E_BUSY, E_POISONED = -13, -6, -5, -8, -7, -14
@@ -149,7 +149,7 @@ class StoreParams(Structure):
     _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("request", c_uint64),
                 ("layer", c_uint32), ("computed_on", c_uint32), ("first_token", c_uint64),
                 ("token_count", c_uint64), ("memory", POINTER(Memory)), ("tokens", c_void_p),
-                ("tokens_count", c_uint64)]
+                ("tokens_count", c_uint64), ("wait_ns", c_uint64)]
 
 
 class AttachParams(Structure):
@@ -213,6 +213,8 @@ class Api(ctypes.Structure):
         ("reset", _call(_conn)),
         ("stats", _call(_conn, POINTER(Stats))),
         ("maintain", _call(_conn, POINTER(MaintainParams))),
+        ("wait_kept", _call(_conn, POINTER(c_uint64), c_uint64, c_uint64, POINTER(c_int32),
+                            POINTER(c_uint64))),
     ]
 
 

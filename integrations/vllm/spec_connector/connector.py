@@ -254,6 +254,14 @@ class Connector:
                     error)
         return status.value
 
+    def kept(self, ticket):
+        """How a store ended (PENDING: it has not), and how many tokens of its range are stored."""
+        error, status, kept = abi.Error(), ctypes.c_int32(), ctypes.c_uint64()
+        self._check("wait_kept", self._api.wait_kept(
+            self._conn, ctypes.c_uint64(ticket), 1, 0, status, kept, error), error,
+                    also=(abi.E_TIMEOUT,))
+        return status.value, kept.value
+
     # ---- The rest -------------------------------------------------------------------------------
 
     def reset(self):

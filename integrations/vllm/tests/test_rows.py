@@ -423,9 +423,9 @@ class Prompts(unittest.TestCase):
     def throw(error):
         raise error
 
-    def saves(self, saving, tokens, poll):
-        """Two saves of a request that then ends; poll: what the plugin says of their tickets."""
-        with mock.patch.object(saving.conn, "poll", poll):
+    def saves(self, saving, tokens, kept):
+        """Two saves of a request that then ends; kept: what the plugin says of their tickets."""
+        with mock.patch.object(saving.conn, "kept", kept):
             for first in (0, 32):
                 ids = array.array("I", tokens[first:first + 32]).tobytes()
                 saving.save(SpecMetadata([], [Save("r", first + 32, ids, [5 + first // 32],
@@ -438,21 +438,51 @@ class Prompts(unittest.TestCase):
         conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)
         saving, tokens = Saving(conn, open_rows(caches, {}), Counts()), list(range(1, 65))
         self.compute(caches, tokens, [5, 6])
-        self.saves(saving, tokens, lambda ticket: abi.PENDING)
+        self.saves(saving, tokens, lambda ticket: (abi.PENDING, 0))
         self.assertEqual(conn.stats()["stored_tokens"], 64)
         self.assertEqual(self.load(conn, saving.rows, tokens, [9, 10]), 0)
         self.assertEqual(conn.stats()["requests_open"], 0)
 
-    def test_a_store_that_was_given_up_begins_anew(self):
+    def save_parts(self, conn, saving, tokens, blocks, told):
+        """Saves a block each; told: what the plugin says of the first one's ticket."""
+        asked = []
+
+        def kept(ticket):
+            asked.append(ticket)
+            return told
+
+        for i, block in enumerate(blocks):
+            ids = array.array("I", tokens[32 * i:32 * i + 32]).tobytes()
+            metadata = SpecMetadata([], [Save("r", 32 * i + 32, ids, [block], Identity())], [],
+                                    conn.epoch())
+            if i == 1:
+                with mock.patch.object(conn, "kept", kept):
+                    saving.save(metadata)
+            else:
+                saving.save(metadata)
+        return asked
+
+    def test_a_store_that_lost_its_end_goes_on_there(self):
         conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)
         saving, tokens = Saving(conn, open_rows(caches, {}), Counts()), list(range(1, 65))
         self.compute(caches, tokens, [5, 6])
-        with mock.patch.object(conn, "store", side_effect=lambda params, want_tickets: [77]):
-            saving.save(SpecMetadata([], [Save("r", 32, array.array("I", tokens[:32]).tobytes(),
-                                               [5], Identity())], [], conn.epoch()))
-        with mock.patch.object(conn, "poll", lambda ticket: abi.E_BUSY):
-            saving.save(SpecMetadata([], [Save("r", 64, array.array("I", tokens[32:]).tobytes(),
-                                               [6], Identity())], [], conn.epoch()))
+        with mock.patch.object(conn, "lookup", wraps=conn.lookup) as lookups:
+            asked = self.save_parts(conn, saving, tokens, [5, 6], (abi.E_BUSY, 16))
+            self.assertEqual(lookups.call_count, 1)  # the request goes on
+        self.assertEqual(len(asked), 1)
+        self.assertEqual(saving.stored["r"].firsts, {saving.stored["r"].tickets[0]: 16})
+        saving.save(SpecMetadata([], [], ["r"]))
+        conn.wait(saving.tickets)
+        self.assertEqual(self.load(conn, saving.rows, tokens, [9, 10]), 0)
+        self.assertEqual(conn.stats()["stored_tokens"], 64)
+
+    def test_a_store_that_was_dropped_begins_anew(self):
+        conn, caches = self.open(torch.float32), RealCaches(torch.float32, 32)
+        saving, tokens = Saving(conn, open_rows(caches, {}), Counts()), list(range(1, 65))
+        self.compute(caches, tokens, [5, 6])
+        with mock.patch.object(conn, "lookup", wraps=conn.lookup) as lookups:
+            self.save_parts(conn, saving, tokens, [5, 6], (abi.E_DROPPED, 0))
+            self.assertEqual(lookups.call_count, 2)
         saving.save(SpecMetadata([], [], ["r"]))
         conn.wait(saving.tickets)
         self.assertEqual(conn.stats()["stored_tokens"], 64)

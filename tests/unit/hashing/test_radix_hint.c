@@ -231,25 +231,119 @@ static void what_is_pinned_is_passed_over_and_goes_first_afterwards(void **state
     fixture_close(fx);
 }
 
-/* Also where of each priority the first leaf alone is asked for its piece. */
-static void young_pieces_of_a_low_priority_hide_no_old_ones(void **state)
+/* The piece that goes first, by both ways to look, or 0. */
+static uint64_t victim_among(struct fixture *fx, struct sc_radix_among among)
+{
+    struct sc_radix_segment below, first, old;
+    bool found = sc_radix_victim_below(fx->index, among, &below);
+    assert_int_equal(sc_radix_victim_first(fx->index, among, &first), found);
+    assert_int_equal(sc_radix_victim_old(fx->index, among, &old), found);
+    assert_true(!found || below.value.piece == first.value.piece);
+    assert_true(!found || below.value.piece == old.value.piece);
+    return found ? below.value.piece : 0;
+}
+
+/* New pieces are spared for old ones of their own place, and for none of a later one. */
+static void new_pieces_go_before_what_stands_later(void **state)
 {
     (void)state;
     struct fixture memory, *fx = opened(&memory);
-    struct sc_radix_segment victim;
-    struct sc_radix_evicted gone;
     put(fx, 10, 0);
+    put(fx, 11, sc_radix_hint(0, 1600));
     put(fx, 20, sc_radix_hint(-1, 0));
-    assert_true(sc_radix_victim_below(fx->index, 15, &victim));
-    assert_int_equal(victim.value.piece, 10);
-    assert_true(sc_radix_victim_first(fx->index, 15, &victim));
-    assert_int_equal(victim.value.piece, 10);
-    assert_false(sc_radix_victim_below(fx->index, 10, &victim));
-    assert_false(sc_radix_victim_first(fx->index, 10, &victim));
-    assert_true(sc_radix_evict_leaf(fx->index, victim.node, &gone));
-    assert_int_equal(gone.segment.value.piece, 10);
-    assert_false(sc_radix_victim_first(fx->index, 15, &victim));
+    put(fx, 21, 0);
+    put(fx, 22, sc_radix_hint(3, 800));
+    assert_int_equal(victim_among(fx, sc_radix_below(15)), 20);
+    assert_int_equal(victim_among(fx, sc_radix_below(10)), 0);
     assert_int_equal(evicted(fx), 20);
+    assert_int_equal(victim_among(fx, sc_radix_below(15)), 10);
+    assert_int_equal(evicted(fx), 10);
+    assert_int_equal(victim_among(fx, sc_radix_below(15)), 21); /* not 11, which is retained */
+    assert_int_equal(victim_among(fx, sc_radix_below(11)), 0);
+    assert_int_equal(evicted(fx), 21);
+    assert_int_equal(victim_among(fx, sc_radix_below(15)), 22); /* its time is over first */
+    assert_int_equal(evicted(fx), 22);
+    assert_int_equal(victim_among(fx, sc_radix_below(15)), 11);
+    assert_int_equal(victim_among(fx, sc_radix_below(11)), 0);
+    fixture_close(fx);
+}
+
+/* Nothing at or behind place_end goes, however old it is. */
+static void what_stands_later_is_no_victim(void **state)
+{
+    (void)state;
+    struct fixture memory, *fx = opened(&memory);
+    uint64_t usual = sc_radix_place(0), high = sc_radix_place(sc_radix_hint(2, 0));
+    uint64_t kept = sc_radix_place(sc_radix_hint(0, 800));
+    assert_int_equal(sc_radix_place(sc_radix_hint(0, 0)), usual);
+    assert_true(sc_radix_place(sc_radix_hint(-MAX, 0)) == 0 && usual < high && high < kept);
+    assert_true(kept < sc_radix_place(sc_radix_hint(-MAX, 1600)));
+    assert_false(sc_radix_has_later(fx->index, usual));
+    assert_true(sc_radix_has_later(fx->index, usual - 1));
+    put(fx, 10, sc_radix_hint(2, 0));
+    put(fx, 11, sc_radix_hint(0, 1600));
+    assert_true(sc_radix_has_later(fx->index, usual));
+    assert_int_equal(victim_among(fx, (struct sc_radix_among){UINT64_MAX, usual + 1}), 0);
+    assert_int_equal(victim_among(fx, (struct sc_radix_among){UINT64_MAX, high}), 0);
+    assert_int_equal(victim_among(fx, (struct sc_radix_among){UINT64_MAX, high + 1}), 10);
+    assert_int_equal(evicted(fx), 10);
+    assert_int_equal(victim_among(fx, (struct sc_radix_among){UINT64_MAX, kept + 1}), 0);
+    assert_int_equal(victim_among(fx, (struct sc_radix_among){UINT64_MAX, kept + 51}), 11);
+    sc_radix_clock_set(fx->index, 1600); /* it is as its priority again */
+    assert_int_equal(victim_among(fx, (struct sc_radix_among){UINT64_MAX, usual + 1}), 11);
+    fixture_close(fx);
+}
+
+struct seen {
+    uint64_t pieces, sum, most;
+};
+
+static bool look(uint64_t piece, void *user)
+{
+    struct seen *seen = user;
+    seen->pieces++;
+    seen->sum += piece;
+    return seen->pieces < seen->most;
+}
+
+static struct seen evictable(struct fixture *fx, uint64_t place_end, uint64_t steps, uint64_t most,
+                             bool has_more)
+{
+    struct seen seen = {.most = most};
+    assert_int_equal(sc_radix_evictable(fx->index, place_end, steps, look, &seen), has_more);
+    return seen;
+}
+
+/* What could go below a place: whole pieces, from leaves up, and nothing that is held. */
+static void what_could_go_is_counted_piece_by_piece(void **state)
+{
+    (void)state;
+    struct fixture memory, *fx = opened(&memory);
+    uint64_t usual = sc_radix_place(0);
+    uint32_t tokens[2 * CHUNK];
+    struct sc_radix_inserted inserted;
+    make_tokens(tokens, 2 * CHUNK, 1);
+    struct sc_radix_insertion insertion = {
+        .root = root_a, .tokens = tokens, .token_count = CHUNK, .value = {1, 0, 0}};
+    assert_int_equal(sc_radix_insert(fx->index, &insertion, &inserted, NULL), SPEC_OK);
+    insertion.after = inserted.whole;
+    insertion.first = insertion.run_first = CHUNK;
+    insertion.tokens = tokens + CHUNK;
+    insertion.value.piece = 2;
+    assert_int_equal(sc_radix_insert(fx->index, &insertion, &inserted, NULL), SPEC_OK);
+    put(fx, 10, sc_radix_hint(1, 0));
+    put(fx, 20, sc_radix_hint(-1, 0));
+    assert_int_equal(evictable(fx, usual + 1, 100, 100, false).sum, 23);
+    assert_int_equal(evictable(fx, usual, 100, 100, false).sum, 20);
+    assert_int_equal(evictable(fx, 0, 100, 100, false).pieces, 0);
+    assert_int_equal(evictable(fx, UINT64_MAX, 100, 100, false).sum, 33);
+    assert_int_equal(evictable(fx, UINT64_MAX, 2, 100, true).pieces, 2);
+    assert_int_equal(evictable(fx, UINT64_MAX, 100, 1, true).pieces, 1);
+    use(fx, 20, sc_radix_hint(2, 0)); /* raised, though no victim was asked for since */
+    assert_int_equal(evictable(fx, usual + 1, 100, 100, false).sum, 3);
+    struct sc_radix_ref held = pin(fx, 1, 0); /* the first chunk of the two */
+    assert_int_equal(evictable(fx, usual + 1, 100, 100, false).sum, 2);
+    sc_radix_unpin(fx->index, held);
     fixture_close(fx);
 }
 
@@ -269,14 +363,27 @@ static uint32_t twin_first(const struct leaf *leaves, uint64_t now)
         if (!a->lives)
             continue;
         bool kept_a = a->until > now, kept_b = b->until > now;
-        bool goes = kept_a != kept_b             ? kept_b
-                    : kept_a                     ? a->until < b->until
-                    : a->priority != b->priority ? a->priority < b->priority
-                                                 : a->stamp < b->stamp;
+        bool goes = kept_a != kept_b                        ? kept_b
+                    : kept_a && a->until != b->until        ? a->until < b->until
+                    : !kept_a && a->priority != b->priority ? a->priority < b->priority
+                                                            : a->stamp < b->stamp;
         if (first == LEAVES || goes)
             first = i;
     }
     return first;
+}
+
+/* Evicts the run that goes first, which must be the twin's; false: there is none. */
+static bool evict_as_twin(struct fixture *fx, struct leaf *leaves, uint64_t now)
+{
+    uint32_t first = twin_first(leaves, now);
+    struct sc_radix_evicted gone;
+    assert_int_equal(sc_radix_evict(fx->index, &gone), first < LEAVES);
+    if (first == LEAVES)
+        return false;
+    assert_int_equal(gone.segment.value.piece, first);
+    leaves[first].lives = false;
+    return true;
 }
 
 static void random_hints_agree_with_a_twin(void **state)
@@ -292,24 +399,15 @@ static void random_hints_agree_with_a_twin(void **state)
             struct leaf *leaf = &leaves[i];
             int32_t priority = (int32_t)(random >> 8 & 7) - MAX;
             priority = priority > MAX ? 0 : priority;
-            uint64_t until = (random >> 16 & 3) == 0 ? now + (random >> 20 & 63) : 0;
+            uint64_t until =
+                (random >> 16 & 3) == 0 ? (now & ~UINT64_C(63)) + (random >> 20 & 7) * 32 : 0;
             uint32_t hint = priority == 0 && until == 0 ? 0 : sc_radix_hint(priority, until * 16);
             if (random >> 32 & 1) {
                 now += random >> 40 & 3;
                 sc_radix_clock_set(fx->index, now * 16 + (random >> 48 & 15));
             }
             if ((random >> 33 & 3) == 0) {
-                uint32_t first = twin_first(leaves, now);
-                struct sc_radix_evicted gone;
-                assert_int_equal(sc_radix_evict(fx->index, &gone), first < LEAVES);
-                if (first == LEAVES)
-                    continue;
-                const struct leaf *other = &leaves[gone.segment.value.piece];
-                bool is_tie = other->until > now && other->until == leaves[first].until;
-                if (gone.segment.value.piece != first && !is_tie)
-                    fail_msg("seed %d step %d: %d went, not %d", (int)seed, (int)step,
-                             (int)gone.segment.value.piece, (int)first);
-                leaves[gone.segment.value.piece].lives = false;
+                (void)evict_as_twin(fx, leaves, now);
             } else if (!leaf->lives) {
                 put(fx, i, hint);
                 *leaf = (struct leaf){true, priority, until, ++stamp};
@@ -322,6 +420,8 @@ static void random_hints_agree_with_a_twin(void **state)
             if (step % 16 == 0)
                 fixture_check(fx);
         }
+        while (evict_as_twin(fx, leaves, now)) /* what is kept, too */
+            ;
         fixture_close(fx);
     }
 }
@@ -438,7 +538,9 @@ int main(void)
         cmocka_unit_test(a_hint_raises_and_never_lowers),
         cmocka_unit_test(a_parent_is_kept_as_what_was_below_it),
         cmocka_unit_test(what_is_pinned_is_passed_over_and_goes_first_afterwards),
-        cmocka_unit_test(young_pieces_of_a_low_priority_hide_no_old_ones),
+        cmocka_unit_test(new_pieces_go_before_what_stands_later),
+        cmocka_unit_test(what_stands_later_is_no_victim),
+        cmocka_unit_test(what_could_go_is_counted_piece_by_piece),
         cmocka_unit_test(random_hints_agree_with_a_twin),
         cmocka_unit_test(out_of_memory_costs_the_hint_or_the_insertion),
         cmocka_unit_test(readers_raise_while_the_writer_evicts),

@@ -67,7 +67,7 @@ static void victim_check(struct world *w, uint64_t piece_end, bool evicts)
 {
     struct sc_radix_segment leaf;
     struct sc_radix_evicted evicted;
-    bool found = sc_radix_victim_below(w->fx.index, piece_end, &leaf);
+    bool found = sc_radix_victim_below(w->fx.index, sc_radix_below(piece_end), &leaf);
     uint64_t lowest = lowest_of(w->fx.index, piece_end);
     assert_int_equal(found, lowest != NOWHERE);
     w->found += found;
@@ -200,20 +200,20 @@ static void what_has_just_come_stays(void **state)
         struct sc_radix_segment leaf;
         struct sc_radix_evicted evicted;
         fixture_open_as(&fx, CHUNK, 8 * MIB, policies[p]);
-        assert_false(sc_radix_victim_old(fx.index, UINT64_MAX, &leaf));
+        assert_false(sc_radix_victim_old(fx.index, sc_radix_below(UINT64_MAX), &leaf));
         for (uint32_t i = 1; i <= 8; i++) {
             put(&fx, i);
             use_again(&fx, i);
         }
         put(&fx, 9);
         for (uint32_t i = 1; i <= 9; i++) {
-            assert_true(sc_radix_victim_old(fx.index, UINT64_MAX, &leaf));
+            assert_true(sc_radix_victim_old(fx.index, sc_radix_below(UINT64_MAX), &leaf));
             assert_int_equal(leaf.value.piece, i);
             assert_true(sc_radix_evict_leaf(fx.index, leaf.node, &evicted));
         }
         put(&fx, 10);
-        assert_false(sc_radix_victim_old(fx.index, 10, &leaf));
-        assert_true(sc_radix_victim_old(fx.index, 11, &leaf));
+        assert_false(sc_radix_victim_old(fx.index, sc_radix_below(10), &leaf));
+        assert_true(sc_radix_victim_old(fx.index, sc_radix_below(11), &leaf));
         fixture_close(&fx);
     }
 }

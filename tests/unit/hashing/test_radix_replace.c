@@ -239,7 +239,7 @@ static void what_is_in_use_hides_none_that_is_behind(void **state)
             pins[h] = pin_of(&world.fx, &used).last;
         }
         for (uint32_t again = 0; again < 3; again++) {
-            assert_true(sc_radix_victim_below(index, 100 + held + 2, &leaf));
+            assert_true(sc_radix_victim_below(index, sc_radix_below(100 + held + 2), &leaf));
             assert_int_equal(leaf.value.piece, 100 + held);
         }
         for (uint32_t h = 0; h < held; h++)
@@ -266,11 +266,11 @@ static void what_has_just_come_hides_none_that_is_behind(void **state)
         for (uint32_t i = 0; i < OLD; i++)
             sc_radix_set_behind(index, refs[OLD - 1 - i]);
         for (uint32_t i = 0; i < OLD; i++) {
-            assert_true(sc_radix_victim_below(index, 100 + OLD, &leaf));
+            assert_true(sc_radix_victim_below(index, sc_radix_below(100 + OLD), &leaf));
             assert_int_equal(leaf.value.piece, 100 + i);
             assert_true(sc_radix_evict_leaf(index, leaf.node, &evicted));
         }
-        assert_false(sc_radix_victim_below(index, 100 + OLD, &leaf));
+        assert_false(sc_radix_victim_below(index, sc_radix_below(100 + OLD), &leaf));
         assert_true(sc_radix_victim(index, &leaf));
         assert_int_equal(leaf.value.piece, 100 + OLD);
         fixture_check(&world.fx);

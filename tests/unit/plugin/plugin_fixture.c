@@ -651,7 +651,7 @@ void rig_wait_for_codes(struct rig *rig)
 
 void rig_press(struct rig *rig)
 {
-    sc_plugin_evict_ask(rig->conn, 1);
+    sc_plugin_evict_ask(rig->conn, NULL, 1);
     rig_background(rig);
 }
 

@@ -1020,7 +1020,7 @@ static void a_use_keeps_what_has_codes_alone(void **state)
     rig_press(&rig); /* the new one's rows */
     uint64_t before = stats_of(&rig).evicted_chunks;
     while (stats_of(&rig).evicted_chunks < before + 6) {
-        sc_plugin_evict_ask(rig.conn, 60);
+        sc_plugin_evict_ask(rig.conn, NULL, 60);
         rig_background(&rig);
     }
     assert_true(stats_of(&rig).evicted_chunks < before + 11);
@@ -1061,18 +1061,24 @@ static void nothing_goes_for_what_never_fits(void **state)
 }
 
 static struct spec_lookup_result lookup_as(struct rig *rig, const struct prompt *prompt,
-                                           uint64_t random)
+                                           uint64_t retain_s, int64_t priority)
 {
-    static const uint64_t RETAIN[] = {0, 0, 0, 1, 60};
-    static const int64_t PRIORITY[] = {0, 0, 0, -1, 2};
     struct spec_lookup_params params = {.struct_size = sizeof(params),
                                         .tokens = prompt->tokens,
                                         .token_count = prompt->count,
                                         .max_tokens = prompt->count,
-                                        .retain_s = RETAIN[random % 5],
-                                        .priority = PRIORITY[random / 8 % 5]};
+                                        .retain_s = retain_s,
+                                        .priority = priority};
     struct spec_lookup_result result = rig_lookup_as(rig, &params);
     return result;
+}
+
+static struct spec_lookup_result lookup_randomly(struct rig *rig, const struct prompt *prompt,
+                                                 uint64_t random)
+{
+    static const uint64_t RETAIN[] = {0, 0, 0, 1, 60};
+    static const int64_t PRIORITY[] = {0, 0, 0, -1, 2};
+    return lookup_as(rig, prompt, RETAIN[random % 5], PRIORITY[random / 8 % 5]);
 }
 
 /* Of a few conversations, of which three at a time begin alike, always of the same length. */
@@ -1088,7 +1094,7 @@ static void random_step(struct rig *rig, uint64_t random, spec_request held[4])
     struct prompt prompt = random_prompt(random / 16);
     uint64_t which = random % 16, at = random / 16 % 4;
     if (which < 7) {
-        struct spec_lookup_result result = lookup_as(rig, &prompt, random / 32);
+        struct spec_lookup_result result = lookup_randomly(rig, &prompt, random / 32);
         uint64_t first = result.matched_tokens;
         if (first < prompt.count)
             (void)rig_wait(rig,
@@ -1097,11 +1103,11 @@ static void random_step(struct rig *rig, uint64_t random, spec_request held[4])
     } else if (which < 10) {
         if (held[at] != 0)
             rig_release(rig, held[at]);
-        held[at] = random / 64 % 2 == 0 ? 0 : lookup_as(rig, &prompt, random / 32).request;
+        held[at] = random / 64 % 2 == 0 ? 0 : lookup_randomly(rig, &prompt, random / 32).request;
     } else if (which < 13) {
         assert_int_equal(read_rows(rig, &prompt, random / 16 % 2 * 1000000).status, SPEC_OK);
     } else if (which == 13) {
-        sc_plugin_evict_ask(rig->conn, 1 + random / 16 % 200);
+        sc_plugin_evict_ask(rig->conn, NULL, 1 + random / 16 % 200);
     } else if (which == 14) {
         sc_plugin_evict_ask_runs(rig->conn);
     } else if (random / 16 % 8 == 0) {
@@ -1113,7 +1119,7 @@ static void random_step(struct rig *rig, uint64_t random, spec_request held[4])
 }
 
 /* Whatever has happened and is held: rows and codes are right, and once nothing is held there is
- * room for more, and all that was kept for codes has been given back. */
+ * room for more, for which all may go, and all that was kept for codes has been given back. */
 static void no_order_of_things_leaves_a_disk_full(void **state)
 {
     (void)state;
@@ -1138,7 +1144,9 @@ static void no_order_of_things_leaves_a_disk_full(void **state)
         struct prompt last = rig_prompt(99, 0, 0, 150);
         spec_status status = SPEC_E_NO_SPACE;
         for (uint32_t i = 0; i < 4 && status != SPEC_OK; i++) {
-            status = rig_fill(&rig, &last);
+            struct spec_lookup_result result = lookup_as(&rig, &last, 1000, 0);
+            status = rig_wait(&rig, rig_store(&rig, result.request, &last, 0, last.count));
+            rig_release(&rig, result.request);
             rig_background(&rig);
             rig_pass_ns(&rig, 2500000000);
         }

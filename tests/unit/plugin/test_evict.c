@@ -165,12 +165,37 @@ static void room_that_was_taken_meanwhile_was_enough(void **state)
     /* As sc_plugin_evict_ask does, but for the job, which comes late. */
     spec_connector *conn = rig.conn;
     atomic_store(&conn->evict.asked_piece_end, sc_store_piece_next(conn->store));
-    atomic_store(&conn->evict.asked_bytes, sc_store_rows_bytes(conn->store, 900));
+    atomic_store(&conn->evict.asked_bytes[sc_radix_place(0)],
+                 sc_store_rows_bytes(conn->store, 900));
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     (void)sc_plugin_evict_some(conn);
     rig_background(&rig);
     assert_int_equal(rig_read(&rig, &prompt, NULL), 900);
     rig_prompt_free(&prompt);
+    check_bounds(&rig);
+    rig_done(&rig);
+}
+
+/* The index is full, and a pass found no room, at once: for the runs anything goes that was used
+ * longest ago, for the bytes nothing that was stored since. */
+static void runs_and_bytes_that_lack_at_once_are_two_things(void **state)
+{
+    (void)state;
+    struct rig rig;
+    open_small(&rig, true, SMALL ", \"lease_ns_max\": 0");
+    for (uint64_t seed = 0; seed < 8; seed++)
+        assert_int_equal(fill_one(&rig, seed, 32), SPEC_OK);
+    spec_connector *conn = rig.conn;
+    atomic_store(&conn->evict.asked_piece_end, sc_store_piece_next(conn->store));
+    for (uint64_t seed = 8; seed < 12; seed++)
+        assert_int_equal(fill_one(&rig, seed, 32), SPEC_OK);
+    assert_int_equal(counter(&conn->stats.evicted_chunks), 0);
+    atomic_store(&conn->evict.asked_bytes[sc_radix_place(0)], sc_store_room_most(conn->store));
+    atomic_store(&conn->evict.asked_runs, 3);
+    assert_true(sc_plugin_evict_some(conn));
+    assert_int_equal(counter(&conn->stats.evicted_chunks), 16);
+    for (uint64_t seed = 0; seed < 12; seed++)
+        assert_int_equal(read_one(&rig, seed, 32), seed < 8 ? 0 : 32);
     check_bounds(&rig);
     rig_done(&rig);
 }
@@ -403,14 +428,14 @@ static void nothing_is_evicted_while_the_device_is_paused(void **state)
     assert_true(room.is_paused);
     sc_plugin_evict_ask_runs(rig.conn);
     rig_background(&rig);
-    sc_plugin_evict_ask(rig.conn, 900);
+    sc_plugin_evict_ask(rig.conn, NULL, 900);
     rig_background(&rig);
     assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
     pass_time(&rig, 6000000000);
     sc_plugin_kick(rig.conn, SC_JOB_EVICT);
     rig_background(&rig);
     assert_int_equal(counter(&rig.conn->stats.evicted_chunks), 0);
-    sc_plugin_evict_ask(rig.conn, 900);
+    sc_plugin_evict_ask(rig.conn, NULL, 900);
     rig_background(&rig);
     assert_true(counter(&rig.conn->stats.evicted_chunks) > 0);
     check_bounds(&rig);
@@ -654,6 +679,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_oldest_goes_first_and_of_it_the_end),
         cmocka_unit_test(a_partly_evicted_piece_is_still_found_by_its_id),
         cmocka_unit_test(room_that_was_taken_meanwhile_was_enough),
+        cmocka_unit_test(runs_and_bytes_that_lack_at_once_are_two_things),
         cmocka_unit_test(a_long_pass_fits_into_short_runs),
         cmocka_unit_test(what_requests_hold_stays),
         cmocka_unit_test(the_demand_of_a_lease_is_evicted_ahead),

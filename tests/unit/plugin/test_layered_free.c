@@ -705,7 +705,7 @@ static void codes_alone_are_what_their_table_says(void **state)
     char text[512];
     struct world world;
     world_begin_text(&world, &BASE, "free", ", \"coarse_only\": \"yes\"", text);
-    sc_plugin_evict_ask(world.rig.conn, 1);
+    sc_plugin_evict_ask(world.rig.conn, NULL, 1);
     rig_background(&world.rig);
     for (uint32_t opened = 0; opened < 2; opened++) {
         struct sc_store_stats stats = rig_store_stats(&world.rig);
@@ -753,7 +753,7 @@ static struct spec_important one_layer(struct world *world, const struct shape *
 static void become_coarse(struct world *world)
 {
     struct sc_store_stats stats;
-    sc_plugin_evict_ask(world->rig.conn, 1);
+    sc_plugin_evict_ask(world->rig.conn, NULL, 1);
     rig_background(&world->rig);
     sc_store_stats(world->rig.conn->store, &stats);
     assert_int_equal(stats.coarse_pieces, (world->matched - 1) / 64 + 1);

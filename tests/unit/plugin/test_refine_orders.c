@@ -189,7 +189,7 @@ static void truth_open(struct truth *truth, uint32_t way, bool is_sim)
     wait_for_codes(world);
     if (truth->coarse > 0) {
         rig_background(&world->rig);
-        sc_plugin_evict_ask(world->rig.conn, 1);
+        sc_plugin_evict_ask(world->rig.conn, NULL, 1);
     }
     rig_background(&world->rig);
     store_part(world, FRONT, ROWS - FRONT);

@@ -335,7 +335,7 @@ static void what_fails_is_never_served(void **state)
                        WAYS[n / 4 % 2], n / 8 % 2 == 0 ? "" : ", \"layout\": \"split\"");
         open_with(&world, extra, 0);
         if (is_coarse) {
-            sc_plugin_evict_ask(world.rig.conn, 1);
+            sc_plugin_evict_ask(world.rig.conn, NULL, 1);
             rig_background(&world.rig);
             assert_true(rig_store_stats(&world.rig).coarse_pieces > 0);
         }

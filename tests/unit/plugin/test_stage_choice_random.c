@@ -242,7 +242,7 @@ static void step_rare(struct walk *w, const struct open_request *open)
         break;
     case 1:
     case 2:
-        sc_plugin_evict_ask(rig->conn, 1 + draw(w, 4) * 40000);
+        sc_plugin_evict_ask(rig->conn, NULL, 1 + draw(w, 4) * 40000);
         if (draw(w, 2) == 0)
             rig_background(rig);
         break;
@@ -349,7 +349,7 @@ static void run(uint64_t seed, void *user)
     if (seed % 2 == 0)
         rig_reopen(&w->world.rig);
     if (seed % 5 == 0) {
-        sc_plugin_evict_ask(w->world.rig.conn, 1);
+        sc_plugin_evict_ask(w->world.rig.conn, NULL, 1);
         rig_background(&w->world.rig);
     }
     if (w->grows)

@@ -252,7 +252,7 @@ static void rows_that_went_are_not_of_the_host(void **state)
     assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
     assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
     rig_release(&rig, found.request);
-    sc_plugin_evict_ask(rig.conn, 1);
+    sc_plugin_evict_ask(rig.conn, NULL, 1);
     rig_background(&rig);
     assert_true(rig_store_stats(&rig).coarse_pieces > 0);
     found = rig_lookup(&rig, &prompt);

@@ -189,7 +189,7 @@ static void step_rare(struct world *w, struct open_request *open)
         (void)sc_plugin_reset(w->rig.conn, NULL);
         break;
     case 1:
-        sc_plugin_evict_ask(w->rig.conn, 1 + draw(w, 2000000));
+        sc_plugin_evict_ask(w->rig.conn, NULL, 1 + draw(w, 2000000));
         break;
     case 2:
         request = sc_plugin_request_find(w->rig.conn, open->request);

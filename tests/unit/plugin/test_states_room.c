@@ -54,6 +54,60 @@ static void a_full_disk_goes_on_taking_states(void **state)
     rig_done(&model.rig);
 }
 
+/* As hybrid_fill, by a request of a low priority. */
+static spec_status fill_low(struct hybrid *model, const struct prompt *prompt)
+{
+    const struct spec_lookup_params params = {.struct_size = sizeof(params),
+                                              .tokens = prompt->tokens,
+                                              .token_count = prompt->count,
+                                              .max_tokens = prompt->count,
+                                              .priority = -1};
+    struct spec_lookup_result found = rig_lookup_as(&model->rig, &params);
+    spec_ticket ticket = 0;
+    for (uint32_t l = 0; l < HYBRID_LAYERS; l++)
+        assert_int_equal(hybrid_store(model, found.request, prompt, found.matched_tokens,
+                                      prompt->count - found.matched_tokens, l, &ticket),
+                         SPEC_OK);
+    spec_status status = rig_wait(&model->rig, ticket);
+    rig_release(&model->rig, found.request);
+    rig_background(&model->rig);
+    return status;
+}
+
+/* A disk full of what goes later: of a pass nothing is written, neither rows and states nor, where
+ * the rows are there, states alone. */
+static void states_that_would_go_at_once_are_refused(void **state)
+{
+    (void)state;
+    static struct hybrid model;
+    hybrid_make(&model, true,
+                "\"disk_bytes\": \"16MiB\", \"segment_bytes\": \"1MiB\", \"lease_ns_max\": 0");
+    model.rig.stage = "256MiB";
+    model.state_bytes[2] = model.state_bytes[3] = LARGE;
+    hybrid_open(&model);
+    struct prompt full = rig_prompt(1, 0, 0, 100), low = rig_prompt(1000, 0, 0, 100);
+    for (uint64_t i = 0; stats_of(&model).evicted_chunks == 0; i++) {
+        assert_true(i < PASS_COUNT);
+        rig_prompt_free(&full);
+        full = rig_prompt(i + 1, 0, 0, 100);
+        (void)hybrid_fill(&model, &full);
+        rig_background(&model.rig);
+    }
+    assert_int_equal(hybrid_read(&model, &full), full.count);
+    struct prompt start = {50, full.tokens, full.history};
+    struct spec_stats before = stats_of(&model);
+    for (uint32_t i = 0; i < 10; i++) {
+        assert_int_equal(fill_low(&model, &low), SPEC_E_NO_SPACE);
+        assert_int_equal(fill_low(&model, &start), SPEC_E_NO_SPACE);
+    }
+    assert_int_equal(stats_of(&model).write_bytes, before.write_bytes);
+    assert_int_equal(stats_of(&model).evicted_chunks, before.evicted_chunks);
+    assert_int_equal(stats_of(&model).tickets_open, 0);
+    assert_int_equal(hybrid_read(&model, &low), 0);
+    assert_int_equal(hybrid_read(&model, &full), full.count);
+    rig_end(&model.rig, &low, &full);
+}
+
 /* What staging has no room for at once would be dropped in every pass: it is said once, at open. */
 static void states_that_staging_cannot_take_are_refused_at_open(void **state)
 {
@@ -280,6 +334,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_disk_goes_on_taking_states),
+        cmocka_unit_test(states_that_would_go_at_once_are_refused),
         cmocka_unit_test(states_that_staging_cannot_take_are_refused_at_open),
         cmocka_unit_test(the_write_budget_counts_states),
         cmocka_unit_test(many_extents_leave_room_for_rows),

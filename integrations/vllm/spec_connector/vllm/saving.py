@@ -28,6 +28,7 @@ class Stored:
     known: int = 0    # tokens that the plugin has
     end: int = 0      # rows [0, end) are stored, or on their way
     tickets: list = dataclasses.field(default_factory=list)  # of stores that may be under way
+    firsts: dict = dataclasses.field(default_factory=dict)  # where the range of each begins
     is_bad: bool = False  # it computed on rows that never came
     is_refused: bool = False  # nothing of it is stored any more
     computed_on: int = abi.PROVENANCE_EXACT
@@ -120,14 +121,29 @@ class Saving:
         return (stored, first, end, place) if end > first else None
 
     def is_good(self, stored):
-        """Whether no store of it was given up. One that is under way holds up none behind it: the
-        request may have ended, and its blocks gone to others, before that one has. One that the
-        plugin did not want (store.admit, store.write_budget) is no reason to begin anew: asked
-        again, the same request would pass for a second one with its prompt."""
-        ends = [(ticket, self.conn.poll(ticket)) for ticket in stored.tickets]
-        stored.tickets = [ticket for ticket, end in ends if end == abi.PENDING]
-        bad = {end for _, end in ends if end not in (abi.OK, abi.PENDING)}
-        return not bad or (bad == {abi.E_DROPPED} and self.refuses())
+        """Whether the request's stores go on. One that is under way holds up none behind it: the
+        request may have ended, and its blocks gone to others, before that one has. One that lost
+        its end for want of room is stored again from there. One that the plugin did not want
+        (store.admit, store.write_budget) is no reason to begin anew: asked again, the same request
+        would pass for a second one with its prompt."""
+        while stored.tickets:
+            end, kept = self.conn.kept(stored.tickets[0])
+            if end == abi.PENDING:
+                return True
+            first = stored.firsts.pop(stored.tickets.pop(0))
+            if end == abi.OK or (end == abi.E_DROPPED and self.refuses()):
+                continue
+            if end == abi.E_DROPPED:
+                return False
+            self.counts.add("dropped_saves", "room")
+            stored.end = first + kept
+            self.leave(stored)  # what was stored behind it hangs on what was lost
+        return True
+
+    def leave(self, stored):
+        """Nobody looks how these stores end."""
+        self.tickets += stored.tickets
+        stored.tickets, stored.firsts = [], {}
 
     def refuses(self):
         """Whether the plugin ever refused what it had room for."""
@@ -167,14 +183,14 @@ class Saving:
         for ticket, (stored, first, end, _) in zip(tickets, steps):
             self.counts.add("tokens", "stored", end - first)
             stored.tickets.append(ticket)
+            stored.firsts[ticket] = first
             stored.end = end
             stored.known = max(stored.known, end)
 
     def release(self, stored):
         if stored.request:
             self.conn.release(stored.request)
-        self.tickets += stored.tickets
-        stored.tickets = []
+        self.leave(stored)
         stored.request = stored.end = 0
 
     def forget(self, request_id):
