@@ -11,12 +11,11 @@
 
 #define ALIGN      16u
 #define UP(bytes)  (((bytes) + ALIGN - 1) / ALIGN * ALIGN)
-#define EVEN_ROWS  16u              /* of a slab, that a block of a decoder has */
-#define FREE_ROWS  32u              /* likewise, of free widths */
-#define BLOCKS_SM  4u               /* of rows, a multiprocessor */
-#define WORTH_ROWS 16u              /* of a slab: a box with room for fewer goes off first */
-#define COPY_BYTES (64u << 10)      /* rows side by side: the copy engine is faster than a kernel */
-#define BITE_BYTES (2 * COPY_BYTES) /* that are wanted at a time: verified, they are in cache */
+#define EVEN_ROWS  16u          /* of a slab, that a block of a decoder has */
+#define FREE_ROWS  32u          /* likewise, of free widths */
+#define BLOCKS_SM  4u           /* of rows, a multiprocessor */
+#define WORTH_ROWS 16u          /* of a slab: a box with room for fewer goes off first */
+#define BITE_BYTES (128u << 10) /* of the tier, wanted at a time: there are fewer calls */
 
 /* Of descriptors and slots of rows, which a box gets last. */
 static uint64_t reserve_bytes(void)
@@ -126,7 +125,6 @@ static void course_clear(struct sc_plugin_course *course)
     course->used = 0;
     course->row_count = course->even_count = course->free_count = course->table_count = 0;
     course->even_rows = course->free_rows = course->free_units = course->scale_count = 0;
-    course->run_count = 0;
     course->slots.count = 0;
 }
 
@@ -224,28 +222,6 @@ static spec_status kernels_launch(struct sc_plugin_course *course, struct work *
     return launch(course, SC_PLUGIN_KERNEL_sc_cuda_rows_place, fits, &rows, &work->rows, reterr);
 }
 
-/* Slot locked, device entered. What the box has, and what it names. */
-static spec_status box_copy(const struct sc_plugin_course *course, struct sc_gpu_lane *copies,
-                            struct spec_error *reterr)
-{
-    struct sc_gpu_device *gpu = course->device->gpu;
-    const struct sc_plugin_box *box = course->box;
-    spec_status status = SPEC_OK;
-    uint64_t done = 0;
-    for (uint32_t i = 0; i <= course->run_count && status == SPEC_OK; i++) {
-        bool is_run = i < course->run_count;
-        uint64_t end = is_run ? course->runs[i].at : course->used;
-        if (end > done)
-            status =
-                sc_gpu_copy_in(gpu, copies, box->at + done, box->host + done, end - done, reterr);
-        if (is_run && status == SPEC_OK)
-            status = sc_gpu_copy_in(gpu, copies, box->at + end, course->runs[i].from,
-                                    course->runs[i].bytes, reterr);
-        done = is_run ? end + course->runs[i].bytes : end;
-    }
-    return status;
-}
-
 /* Slot locked, device entered. The box is the flights' from here on. */
 static spec_status box_send(struct sc_plugin_course *course, struct work *work,
                             struct spec_error *reterr)
@@ -256,7 +232,8 @@ static spec_status box_send(struct sc_plugin_course *course, struct work *work,
     const struct sc_gpu_hold hold = {.give = sc_plugin_box_landed, .held = course->box};
     atomic_store(&course->box->left, 2);
     sc_plugin_lane_board_wait(course->device, copies, &hold);
-    spec_status status = box_copy(course, copies, reterr);
+    spec_status status =
+        sc_gpu_copy_in(gpu, copies, course->box->at, course->box->host, course->used, reterr);
     status = sc_plugin_lane_depart(course->device, copies, status, reterr);
     sc_plugin_lane_board_wait(course->device, kernels, &hold);
     if (status == SPEC_OK)
@@ -342,69 +319,43 @@ static int64_t slot_of(const struct sc_plugin_placing *to, uint64_t token)
 struct rows_from {
     const struct sc_store_rows *rows;
     uint64_t part_bytes, bytes; /* of a row */
-    enum { BY_BOX, BY_COPY, BY_KERNEL } way;
-    bool is_both;
+    bool is_direct, is_both;
 };
 
-/* By the copy engine or by the kernel alone, where the device can read them, K and V side by side.
- */
+/* Direct: the kernel reads them where they lie, over the bus, K and V side by side. */
 static struct rows_from rows_from_of(const struct sc_plugin_course *course,
                                      const struct sc_plugin_placing *to,
-                                     const struct sc_store_rows *rows, uint64_t count,
-                                     uint32_t wanted)
+                                     const struct sc_store_rows *rows, uint32_t wanted)
 {
     uint64_t part_bytes = to->how.head_count * to->how.head_size * to->how.element_bytes;
     bool is_both = wanted == SC_STORE_WANT_ROWS;
     struct rows_from from = {.rows = rows,
                              .part_bytes = part_bytes,
                              .bytes = part_bytes * (is_both ? 2 : 1),
-                             .way = BY_BOX,
                              .is_both = is_both};
-    bool is_beside = !is_both || rows->v == rows->rows + part_bytes;
-    if (!sc_plugin_direct_has(course->device, rows) || !is_beside)
-        return from;
-    bool is_long = count * from.bytes >= COPY_BYTES && rows->stride == from.bytes;
-    from.way = is_long && from.bytes % ALIGN == 0 ? BY_COPY : BY_KERNEL;
+    from.is_direct = sc_plugin_direct_has(course->device, rows) &&
+                     (!is_both || rows->v == rows->rows + part_bytes);
     return from;
 }
 
 /* Lock held. A box with room for it, which keeps the slab that it is in. */
 static void row_room(struct sc_plugin_course *course, const struct rows_from *from)
 {
-    room_make(course, from->way != BY_KERNEL ? UP(from->bytes) : ALIGN);
-    if (from->way == BY_BOX || sc_plugin_direct_hold(course->box, from->rows->slab))
+    room_make(course, from->is_direct ? ALIGN : UP(from->bytes));
+    if (!from->is_direct || sc_plugin_direct_hold(course->box, from->rows->slab))
         return;
     course_flush(course);
-    room_make(course, UP(from->bytes));
+    room_make(course, ALIGN);
     (void)sc_plugin_direct_hold(course->box, from->rows->slab); /* its first */
-}
-
-/* Lock held. false: as many runs as are kept, of which none ends before this one. */
-static bool run_add(struct sc_plugin_course *course, uint64_t at, const uint8_t *from,
-                    uint64_t bytes)
-{
-    struct sc_plugin_course_run *last =
-        course->run_count > 0 ? &course->runs[course->run_count - 1] : NULL;
-    if (last != NULL && last->from + last->bytes == from && last->at + last->bytes == at) {
-        last->bytes += bytes;
-        return true;
-    }
-    if (course->run_count == SC_PLUGIN_COURSE_RUNS)
-        return false;
-    course->runs[course->run_count++] =
-        (struct sc_plugin_course_run){.at = at, .bytes = bytes, .from = from};
-    return true;
 }
 
 /* Lock held, there is room. Where the kernel finds a row. */
 static uint64_t row_put(struct sc_plugin_course *course, const struct rows_from *from, uint64_t row)
 {
     const uint8_t *k = from->rows->rows + row * from->rows->stride;
-    if (from->way == BY_KERNEL)
+    if (from->is_direct)
         return sc_gpu_pin_address(&course->device->direct, k);
     uint64_t place = box_bytes(course, from->bytes);
-    if (from->way == BY_COPY && run_add(course, place, k, from->bytes))
-        return course->box->at + place;
     memcpy(course->box->host + place, k, from->part_bytes);
     if (from->is_both)
         memcpy(course->box->host + place + from->part_bytes,
@@ -416,7 +367,7 @@ static void cuda_place_rows(const struct sc_plugin_placing *to, const struct sc_
                             uint64_t from, uint64_t count, uint32_t wanted, uint64_t at)
 {
     struct sc_plugin_course *course = to->memory->course;
-    const struct rows_from what = rows_from_of(course, to, rows, count, wanted);
+    const struct rows_from what = rows_from_of(course, to, rows, wanted);
     uint32_t parts = what.is_both                ? SC_CUDA_K | SC_CUDA_V
                      : wanted == SC_STORE_WANT_V ? SC_CUDA_V
                                                  : SC_CUDA_K;
@@ -687,7 +638,7 @@ static void cuda_place_codes(const struct sc_plugin_placing *to,
 
 /* ---- The table ------------------------------------------------------------------------------ */
 
-/* Where the device reads rows from the tier, long runs of them come at once. */
+/* Where the device reads rows from the tier, many of them come at once. */
 static uint64_t cuda_expect(const struct sc_plugin_placing *to, uint64_t row, uint64_t ahead,
                             uint64_t count)
 {

@@ -2,7 +2,7 @@
  * and go off when it is full, or when somebody waits for them.
  *
  *   box     [rows, codes, scales, tables, turns ..]  ..  [descriptors][slots]     16-byte aligned
- *           rows of the host tier are copied, or read by kernels, from where they are (direct.h)
+ *           rows of the host tier are read by kernels from where they are (direct.h)
  *   flight  copies: box -> device       kernels: behind it, from the device's box to their places
  *
  * Tokens of a box are numbered by where their slot stands in it, so that blocks, negative slots and
@@ -24,7 +24,6 @@
 #define SC_PLUGIN_COURSE_ROWS   1024u /* that go off together */
 #define SC_PLUGIN_COURSE_SCALES 8u    /* of slabs, that are remembered */
 #define SC_PLUGIN_COURSE_SLABS  256u  /* likewise, parts of slabs of each kind of codes */
-#define SC_PLUGIN_COURSE_RUNS   32u   /* of a box, that are copied from where they are */
 
 struct sc_plugin_course {
     /* Set by open, constant after. */
@@ -41,11 +40,6 @@ struct sc_plugin_course {
     uint32_t row_count, row_parts; /* rows: at, slot; SC_CUDA_K, SC_CUDA_V or both */
     uint64_t row_at[SC_PLUGIN_COURSE_ROWS];
     int64_t row_slots[SC_PLUGIN_COURSE_ROWS];
-    uint32_t run_count; /* ascending: bytes of the device's side alone, and where they come from */
-    struct sc_plugin_course_run {
-        uint64_t at, bytes;
-        const uint8_t *from; /* registered */
-    } runs[SC_PLUGIN_COURSE_RUNS];
     uint32_t even_count, even_rows; /* slabs; rows of the one with most */
     uint32_t free_count, free_rows, free_units;
     struct sc_cuda_code_slab evens[SC_PLUGIN_COURSE_SLABS];

@@ -1,12 +1,11 @@
 /* Rows of the host tier that the device reads where they are: the tier's memory is registered, and
  * a box names its rows instead of having them.
  *
- *   neighbours   tier --copy engine--> the device's side of the box --kernel--> places
- *   single rows  tier -----------------kernel, over the bus-----------------> places
+ *   tier --kernel, over the bus--> places
  *
  * Holds: a slab whose rows a box names stays as it is until the device is through with the box.
  *   Memory that the driver does not register is read by the processor, into boxes.
- * Does not: verify (who places rows did), or choose who goes which way (course.c).
+ * Does not: verify (who places rows did).
  * Threads: open and close: attach's. A box's slabs: who fills it, then the flight that gives it.
  * Tests: tests/unit/plugin/test_device_direct.c */
 #ifndef SC_PLUGIN_DIRECT_H
