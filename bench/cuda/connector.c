@@ -289,7 +289,8 @@ static void from_tier(struct rig *rig, struct loads *it)
     (void)snprintf(extra, sizeof(extra),
                    "\"fill\": \"load\", \"io\": {\"threads\": %u}, \"host_bytes\": %" PRIu64,
                    THREADS, it->bytes + it->bytes / 4 + HOST_SLACK);
-    connector_open(rig, it, "whole", extra);
+    connector_open(rig, it, "tier", extra);
+    store_all(it);
     load_all(rig, it, false); /* the tier has them from here on */
     load_all(rig, it, false);
     uint64_t before = stats_of(it).read_bytes;
@@ -529,7 +530,7 @@ static void calls(struct rig *rig, struct loads *it)
 
 /* ---- All ------------------------------------------------------------------------------------ */
 
-void part_connector(struct rig *rig)
+static void run(struct rig *rig, void (*part)(struct rig *rig, struct loads *it))
 {
     uint32_t memory = rig->memory_count, pins = rig->pin_count;
     struct rig_shape shape = rig->sizes.llama;
@@ -548,12 +549,25 @@ void part_connector(struct rig *rig)
     for (uint64_t i = 0; i <= shape.rows; i++)
         it.tokens[i] = (uint32_t)(bench_mix(i) % 128000);
     rig_random(it.rows, it.bytes, 30, true); /* codes are made of numbers */
-    from_drive(rig, &it);
-    from_tier(rig, &it);
-    calls(rig, &it);
+    part(rig, &it);
     scene_close(rig, &it.scene);
     free(it.tokens);
     free(it.plain);
     free(it.coarse);
     rig_memory_free(rig, memory, pins);
+}
+
+void part_calls(struct rig *rig)
+{
+    run(rig, calls);
+}
+
+void part_tier(struct rig *rig)
+{
+    run(rig, from_tier);
+}
+
+void part_drive(struct rig *rig)
+{
+    run(rig, from_drive);
 }
