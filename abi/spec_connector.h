@@ -66,7 +66,8 @@
  *          0.17 of a pass that staging cannot hold, the beginning is stored; wait_kept tells how
  *          much; SPEC_STORE_WAIT.
  * The version stays 0.x, and may still change, until a real vLLM with a GPU has been driven through
- * it. The conformance suite has driven the CUDA path on an NVIDIA H200. 1.0 freezes it. A number's meaning never changes. */
+ * it; the conformance suite has driven the CUDA path on an NVIDIA H200. 1.0 freezes it. A number's
+ * meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
 #define SPEC_CONNECTOR_H
 
