@@ -114,6 +114,7 @@ struct sc_plugin_step {
     bool is_over;            /* nothing else did but a limit, which cut all of it */
     uint64_t present_end;    /* up to here it is stored already, and no worse */
     uint64_t rows_most;      /* of an extent */
+    uint64_t tokens_most;    /* of the pass: more would find no room in staging */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
     uint64_t held_bytes;             /* of the write budget, until its extents have begun */
     uint64_t wanted_end;             /* up to here it may be stored, if staging holds it */

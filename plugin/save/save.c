@@ -20,9 +20,10 @@
 
 #include <string.h>
 
-#define STAGE_PARTS  12u /* extents that fill the writers' staging: a pass is cut by extents */
-#define LAYERS_AHEAD 2u  /* a pass begins with as many rows as one layer may hold, times this */
-#define SAVE_PIECES  (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
+#define STAGE_PARTS       12u /* extents that fill the writers' staging: a pass is cut by extents */
+#define STAGE_PARTS_LEAST 4u  /* the same of a long pass, whose extents are larger */
+#define LAYERS_AHEAD      2u  /* a pass begins with so many times what staging holds of a layer */
+#define SAVE_PIECES       (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
 
 struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save)
 {
@@ -127,27 +128,31 @@ uint64_t sc_plugin_save_rows(const spec_connector *conn, uint64_t token_count, u
     return is_one || token_count / fit + 2 > saves_max ? most : fit;
 }
 
-/* Rows of one extent where staging may not hold the pass whole: its end is given up by extents, so
- * they are small, but each holds a frame that is filled in part. UINT64_MAX: it may hold it. */
-static uint64_t rows_parted(const spec_connector *conn, uint64_t token_count)
+/* Rows of an extent, and how many tokens are begun, where staging may not hold the pass whole. Its
+ * end is given up by extents, so they are small; but each holds a frame that is filled in part, and
+ * more rows than staging may hold of one layer, or than extents have frames, come to nothing. */
+static void part_pass(const spec_connector *conn, struct sc_plugin_step *step, uint64_t token_count)
 {
     uint64_t frames = sc_store_write_frames(conn->store), chunk = conn->config.chunk_tokens;
     uint64_t bytes = sc_store_write_bytes(conn->store);
     uint64_t token_bytes = conn->dims.row_bytes * conn->dims.layer_count;
+    step->rows_most = sc_plugin_save_rows(conn, token_count, SC_PLUGIN_PASS_SAVES);
+    step->tokens_most = UINT64_MAX;
     if (token_count <= bytes / 2 / token_bytes)
-        return UINT64_MAX;
+        return;
     uint64_t parts = frames / 2 < SC_PLUGIN_PASS_SAVES ? frames / 2 : SC_PLUGIN_PASS_SAVES;
     parts = parts > 2 ? parts - 1 : 1; /* the first may begin within a chunk */
     uint64_t rows = bytes / token_bytes / STAGE_PARTS, least = (token_count + parts - 1) / parts;
+    uint64_t most = bytes / token_bytes / STAGE_PARTS_LEAST;
+    if (step->params.wait_ns == 0) {
+        least = least < most ? least : most;
+        step->tokens_most = bytes / conn->dims.row_bytes * LAYERS_AHEAD;
+    }
     rows = rows > least ? rows : least;
-    return (rows + chunk - 1) / chunk * chunk;
-}
-
-static uint64_t pass_rows(const spec_connector *conn, uint64_t token_count)
-{
-    uint64_t rows = sc_plugin_save_rows(conn, token_count, SC_PLUGIN_PASS_SAVES);
-    uint64_t parted = rows_parted(conn, token_count);
-    return parted < rows ? parted : rows;
+    rows = rows > 0 ? (rows + chunk - 1) / chunk * chunk : chunk;
+    step->rows_most = rows < step->rows_most ? rows : step->rows_most;
+    if (step->params.wait_ns == 0 && parts * step->rows_most < step->tokens_most)
+        step->tokens_most = parts * step->rows_most;
 }
 
 uint64_t sc_plugin_save_count(const spec_connector *conn, uint64_t first, uint64_t count,
@@ -303,7 +308,11 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->is_wanted = step->is_wanted && !step->is_over;
     step->present_end = step->is_wanted ? find_present(conn, request) : first;
     uint64_t left = first + count - step->present_end;
-    step->rows_most = step->is_wanted ? pass_rows(conn, left) : sc_plugin_save_rows_max(conn);
+    step->rows_most = sc_plugin_save_rows_max(conn);
+    step->tokens_most = UINT64_MAX;
+    if (step->is_wanted)
+        part_pass(conn, step, left);
+    left = left < step->tokens_most ? left : step->tokens_most;
     step->save_count =
         left > 0 ? sc_plugin_save_count(conn, step->present_end, left, step->rows_most) : 0;
     bool is_several = step->save_count > 0 && step->save_count <= SC_PLUGIN_PASS_SAVES;
@@ -365,11 +374,15 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
                             const struct sc_chain *chain)
 {
     uint64_t *held_bytes = &request->step.held_bytes;
-    uint64_t first = request->step.present_end, end = request->pass_first + request->pass_count;
+    uint64_t first = request->step.present_end;
+    uint64_t pass_end = request->pass_first + request->pass_count;
+    uint64_t end = pass_end;
+    if (request->step.tokens_most < pass_end - first)
+        end = first + request->step.tokens_most;
     uint64_t seen = sc_plugin_admit_tokens(conn, request, chain, first, end - first);
     bool has_before = first > request->pass_first; /* the store, by now */
     if (first > request->refused_from && !has_before) {
-        count_refused(conn, request->refused_by, first, end);
+        count_refused(conn, request->refused_by, first, pass_end);
         return 0;
     }
     uint64_t stay = seen > 0 ? room_admits(conn, request, first, seen) : 0, allowed = stay;
@@ -386,12 +399,11 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
                                          : SC_REFUSED_UNSEEN;
     request->refused_from = first + allowed < end ? first + allowed : UINT64_MAX;
     request->step.wanted_end = first + allowed;
-    uint64_t most = sc_store_write_bytes(conn->store) / conn->dims.row_bytes * LAYERS_AHEAD;
-    if (allowed <= most || request->step.params.wait_ns > 0)
-        return allowed;
-    count_refused(conn, SC_REFUSED_STAGING, first + most, first + allowed);
-    refuse_from(request, first + most, SC_REFUSED_STAGING);
-    return most;
+    if (end < pass_end) {
+        count_refused(conn, SC_REFUSED_STAGING, end, pass_end);
+        refuse_from(request, end, SC_REFUSED_STAGING);
+    }
+    return allowed;
 }
 
 /* Begins what is wanted of the pass; the rest is refused. */
@@ -480,7 +492,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
         else
             refuse_from(request, begun_end, SC_REFUSED_STAGING);
         if (status == SPEC_E_NO_SPACE && !is_paused)
-            sc_plugin_evict_ask(conn, request, step->wanted_end - begun_end);
+            sc_plugin_evict_ask(conn, request, step->wanted_end - step->present_end);
     }
     /* Extents that were begun resolve their parts themselves. */
     status = sc_plugin_ticket_status(status);

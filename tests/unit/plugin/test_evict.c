@@ -285,8 +285,8 @@ static void the_demand_of_a_lease_is_evicted_ahead(void **state)
     rig_done(&rig);
 }
 
-/* A pass of more than half of the disk is refused once. Then everything else is evicted for it, in
- * many steps. */
+/* A pass of more than half of the disk: what is free takes its beginning. Then leaves are evicted
+ * for the rest, in many steps. */
 static void a_large_pass_is_evicted_for_in_many_steps(void **state)
 {
     (void)state;
@@ -301,7 +301,9 @@ static void a_large_pass_is_evicted_for_in_many_steps(void **state)
     }
     assert_true(seed > 4 * 64);                                    /* a step evicts 64 */
     assert_int_equal(fill_one(&rig, 1000, 3400), SPEC_E_NO_SPACE); /* 6.7 MiB of 12 */
-    assert_int_equal(counter(&rig.conn->stats.evicted_chunks), seed);
+    uint64_t begun = read_one(&rig, 1000, 3400);
+    assert_true(begun > 0 && begun < 3400);
+    assert_true(counter(&rig.conn->stats.evicted_chunks) > 2 * 64);
     assert_int_equal(fill_one(&rig, 1000, 3400), SPEC_OK);
     assert_int_equal(read_one(&rig, 1000, 3400), 3400);
     check_bounds(&rig);
