@@ -67,8 +67,9 @@
  *          much; SPEC_STORE_WAIT;
  *          calls for one request that overlap are BUSY or STALE, and release may overlap any;
  *          a writer of one rank promises what its readers do (fill "cut").
- * The version stays 0.x, and may still change, until a real vLLM and the CUDA path have been driven
- * through it; 1.0 freezes it. A number's meaning never changes. */
+ * The version stays 0.x, and may still change, until a real vLLM with a GPU has been driven through
+ * it; the conformance suite has driven the CUDA path on an NVIDIA H200. 1.0 freezes it. A number's
+ * meaning never changes. */
 #ifndef SPEC_CONNECTOR_H
 #define SPEC_CONNECTOR_H
 
@@ -221,13 +222,14 @@ struct spec_alloc {
  * CUDA memory: bases are addresses of the device device_index, whose primary context the stream (or
  * NULL, the legacy default one) belongs to; slots are host memory. The driver is found when such
  * memory is first named (libcuda.so.1, CUDA 12.0 or later), and a connector attaches one device
- * then; where that cannot be, each item with device memory is UNSUPPORTED with the reason, and
- * others are as ever. What is delivered there is what host memory would get, bit by bit; but rows
- * of sets of single heads are not, such an item is delivered whole (SPEC_IMPORTANT_DENSE).
- * [ABI-199] Work is ordered on the stream: what the call (or get_important_submit) finds there
- * comes before anything is written, and what the host gives it after the call (or after
- * get_important_wait) comes behind all that was delivered; neither waits for the stream, but for
- * queries and new keys that lie there. [ABI-200]
+ * then, for which the driver may wait for all streams (it loads kernels); the key gpu.device
+ * attaches it at open. Where that cannot be, each item with device memory is UNSUPPORTED with the
+ * reason, and others are as ever. What is delivered there is what host memory would get, bit by
+ * bit; but rows of sets of single heads are not, such an item is delivered whole
+ * (SPEC_IMPORTANT_DENSE). [ABI-199] Work is ordered on the stream: what the call (or
+ * get_important_submit) finds there comes before anything is written, and what the host gives it
+ * after the call (or after get_important_wait) comes behind all that was delivered; neither waits
+ * for the stream, but for queries and new keys that lie there. [ABI-200]
  * A stream that is being captured, host memory, another device's and a second device are INVALID,
  * nothing was enqueued, and the capture goes on. [ABI-201] When a call of the driver fails the
  * item is IO with its name and code, this connector's later items with device memory are

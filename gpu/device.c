@@ -201,13 +201,14 @@ static spec_status event_create(struct sc_gpu_device *device, sc_cu_event *ret_e
     return refused(device, code, "cuEventCreate", reterr);
 }
 
-static spec_status lane_open(struct sc_gpu_device *device, struct sc_gpu_lane *lane,
+static spec_status lane_open(struct sc_gpu_device *device, struct sc_gpu_lane *lane, int priority,
                              const struct sc_gpu_params *params, struct spec_error *reterr)
 {
-    sc_cu_result code = device->cu->cuStreamCreate(&lane->stream, SC_CU_STREAM_NON_BLOCKING);
+    sc_cu_result code =
+        device->cu->cuStreamCreateWithPriority(&lane->stream, SC_CU_STREAM_NON_BLOCKING, priority);
     if (code != SC_CU_OK) {
         lane->stream = NULL;
-        return refused(device, code, "cuStreamCreate", reterr);
+        return refused(device, code, "cuStreamCreateWithPriority", reterr);
     }
     spec_status status = event_create(device, &lane->mark, reterr);
     if (status == SPEC_OK)
@@ -220,11 +221,16 @@ static spec_status slots_open(struct sc_gpu_device *device, const struct sc_gpu_
                               struct spec_error *reterr)
 {
     spec_status status = SPEC_OK;
+    int least = 0, greatest = 0;
+    sc_cu_result code = device->cu->cuCtxGetStreamPriorityRange(&least, &greatest);
+    if (code != SC_CU_OK)
+        return refused(device, code, "cuCtxGetStreamPriorityRange", reterr);
     for (uint32_t i = 0; i < device->slot_count && status == SPEC_OK; i++) {
         struct sc_gpu_slot *slot = &device->slots[i];
-        status = lane_open(device, &slot->copies, params, reterr);
+        int priority = device->slot_count - i <= params->urgent_count ? greatest : 0;
+        status = lane_open(device, &slot->copies, priority, params, reterr);
         if (status == SPEC_OK)
-            status = lane_open(device, &slot->kernels, params, reterr);
+            status = lane_open(device, &slot->kernels, priority, params, reterr);
         if (status == SPEC_OK)
             status = event_create(device, &slot->begin, reterr);
         if (status == SPEC_OK)

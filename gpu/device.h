@@ -57,6 +57,10 @@ struct sc_gpu_params {
     uint32_t slot_count;   /* >= 1: submissions at a time */
     uint32_t flight_count; /* >= 1: flights of a lane at a time */
     uint32_t hold_max;     /* what a flight may hold beside a range */
+    /* So many slots, the last ones, have streams of the greatest priority: their work is waited for
+     * by a host thread. A driver gives streams of one priority a few hardware queues, in which one
+     * that waits holds up the others; those of another priority are not among them. */
+    uint32_t urgent_count;
     uint64_t stage_bytes;  /* device memory for staging; 0: none */
     uint64_t stage_ranges; /* of it in use at a time */
 };

@@ -130,6 +130,8 @@ typedef struct sc_cu_copy_2d sc_cu_copy_2d;
     X(cuMemcpyDtoHAsync, 3020, (void *to, sc_cu_ptr from, size_t bytes, sc_cu_stream stream))      \
     X(cuMemcpy2DAsync, 3020, (const sc_cu_copy_2d *copy, sc_cu_stream stream))                     \
     X(cuStreamCreate, 2000, (sc_cu_stream * stream, unsigned flags))                               \
+    X(cuStreamCreateWithPriority, 5050, (sc_cu_stream * stream, unsigned flags, int priority))     \
+    X(cuCtxGetStreamPriorityRange, 5050, (int *least, int *greatest))                              \
     X(cuStreamDestroy, 4000, (sc_cu_stream stream))                                                \
     X(cuStreamWaitEvent, 3020, (sc_cu_stream stream, sc_cu_event event, unsigned flags))           \
     X(cuStreamSynchronize, 2000, (sc_cu_stream stream))                                            \

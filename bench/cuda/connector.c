@@ -12,6 +12,7 @@
  * The plugin is linked in, not loaded. Threads: the plugin's. Tests: ctest bench_cuda_on_the_fake
  */
 #include "plugin/connector.h"
+#include "bench/cuda/calls.h"
 #include "bench/cuda/parts.h"
 
 #include <inttypes.h>
@@ -22,6 +23,7 @@
 #define EXACT_PPM   50000u
 #define HOST_SLACK  (UINT64_C(256) << 20) /* of the tier, beside the rows */
 #define SMALL_BYTES (UINT64_C(16) << 20)  /* a store of fewer needs little of anything */
+#define THREADS     8u                    /* io.threads: rows of the tier are verified by as many */
 
 struct loads {
     const struct spec_api *api;
@@ -39,6 +41,12 @@ struct loads {
     uint64_t *exact_bits;
     uint8_t *found, *coarse; /* pinned; a layer's pages, and what codes alone give in its place */
     uint64_t read_bytes, exact_rows;
+    struct calls_span span; /* of the last call */
+};
+
+/* Where a call's time goes, in microseconds. */
+struct parts_of_call {
+    struct rig_samples before, sums, behind, driver, own;
 };
 
 static uint64_t layer_bytes(const struct loads *it)
@@ -274,12 +282,15 @@ static void from_drive(struct rig *rig, struct loads *it)
 
 static void from_tier(struct rig *rig, struct loads *it)
 {
-    struct rig_samples times[2], ratio;
+    struct rig_samples times[2], ratio, host;
     char extra[160], note[160];
     const struct rig_way ways[] = {{"copy", copy_run, it, 0}, {"device", device_run, it, 0}};
-    (void)snprintf(extra, sizeof(extra), "\"fill\": \"load\", \"host_bytes\": %" PRIu64,
-                   it->bytes + it->bytes / 4 + HOST_SLACK);
-    connector_open(rig, it, "whole", extra);
+    const struct rig_way to_host = {"host", host_run, it, 0};
+    (void)snprintf(extra, sizeof(extra),
+                   "\"fill\": \"load\", \"io\": {\"threads\": %u}, \"host_bytes\": %" PRIu64,
+                   THREADS, it->bytes + it->bytes / 4 + HOST_SLACK);
+    connector_open(rig, it, "tier", extra);
+    store_all(it);
     load_all(rig, it, false); /* the tier has them from here on */
     load_all(rig, it, false);
     uint64_t before = stats_of(it).read_bytes;
@@ -287,6 +298,7 @@ static void from_tier(struct rig *rig, struct loads *it)
     load_all(rig, it, true);
     all_check(rig, it, false, "a load from the host tier");
     rig_race(rig, ways, 2, rig->sizes.load_rounds, times);
+    rig_race(rig, &to_host, 1, rig->sizes.load_rounds, &host);
     all_poison(rig, it);
     load_all(rig, it, true);
     all_check(rig, it, false, "loads from the host tier");
@@ -298,6 +310,8 @@ static void from_tier(struct rig *rig, struct loads *it)
                    "%" PRIu64 " bytes in all loads",
                    it->layers, read_bytes);
     rig_judge(rig, "a load, host tier -> pages / one copy", "ratio", .80, .92, &ratio, note);
+    rig_tell_rate(rig, "a load, host tier -> host memory", &host, (double)it->bytes,
+                  "the same, one thread of the caller's");
 }
 
 /* ---- One call ------------------------------------------------------------------------------- */
@@ -355,9 +369,10 @@ static double one_call(struct rig *rig, struct loads *it, spec_request request, 
                                   .exact_bits = it->exact_bits,
                                   .exact_bit_words = words};
     memset(it->exact_bits, 0, words * sizeof(*it->exact_bits));
-    uint64_t begin_ns = bench_now_ns();
+    calls_begin(rig);
     bench_must(it->api->get_important(it->conn, &item, 1, &error), &error, "get_important");
-    double took_ns = (double)(bench_now_ns() - begin_ns);
+    it->span = calls_end(rig);
+    double took_ns = (double)(it->span.end_ns - it->span.begin_ns);
     it->read_bytes += item.read_bytes;
     it->exact_rows = item.exact_rows;
     if (item.exact_rows >= item.row_count)
@@ -417,9 +432,49 @@ static void calls_prepare(struct rig *rig, struct loads *it)
         bench_die("no memory for bits");
 }
 
+static void sample_add(struct rig_samples *samples, uint64_t from_ns, uint64_t to_ns)
+{
+    if (samples->count < RIG_ROUNDS_MAX)
+        samples->of[samples->count++] = (double)(to_ns - from_ns) * 1e-3;
+}
+
+static void parts_add(struct parts_of_call *parts, const struct calls_span *span)
+{
+    uint64_t enqueuing_ns = span->ns[CALLS_COPY] + span->ns[CALLS_LAUNCH] + span->ns[CALLS_ORDER];
+    uint64_t waiting_ns = span->ns[CALLS_WAIT] + span->ns[CALLS_ASK];
+    sample_add(&parts->driver, 0, enqueuing_ns);
+    sample_add(&parts->own, enqueuing_ns + waiting_ns, span->end_ns - span->begin_ns);
+    if (span->asked_ns == 0 || span->there_ns == 0)
+        return;
+    sample_add(&parts->before, span->begin_ns, span->asked_ns);
+    sample_add(&parts->sums, span->asked_ns, span->there_ns);
+    sample_add(&parts->behind, span->there_ns, span->end_ns);
+}
+
+static void parts_tell(struct rig *rig, const struct parts_of_call *parts,
+                       const struct calls_span *span)
+{
+    char note[160];
+    rig_tell(rig, "get_important: until it asks for the sums", "us", &parts->before,
+             "checks, codes' runs, queries, launches of scores");
+    rig_tell(rig, "get_important: until the sums are there", "us", &parts->sums,
+             "both passes of the scores, and their copy");
+    rig_tell(rig, "get_important: behind the sums", "us", &parts->behind,
+             "the choice, tags of chosen rows, boxes of codes and rows");
+    (void)snprintf(note, sizeof(note),
+                   "the last call: %" PRIu64 " copies, %" PRIu64 " launches, %" PRIu64
+                   " of events, %" PRIu64 " waits, %" PRIu64 " questions (%.0f us)",
+                   span->count[CALLS_COPY], span->count[CALLS_LAUNCH], span->count[CALLS_ORDER],
+                   span->count[CALLS_WAIT], span->count[CALLS_ASK],
+                   (double)span->ns[CALLS_ASK] * 1e-3);
+    rig_tell(rig, "get_important: in the driver, enqueuing", "us", &parts->driver, note);
+    rig_tell(rig, "get_important: neither there nor waiting", "us", &parts->own,
+             "the caller's own work, and what its threads lost to others");
+}
+
 /* Each layer of a request, after a while in which its codes came out of the tier. */
 static void calls_pass(struct rig *rig, struct loads *it, struct rig_samples *ret_times,
-                       bool is_checked)
+                       struct parts_of_call *ret_parts, bool is_checked)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_request request = lookup(it, it->shape->rows);
@@ -433,12 +488,15 @@ static void calls_pass(struct rig *rig, struct loads *it, struct rig_samples *re
             call_check(rig, it, request, layer);
         if (ret_times != NULL && ret_times->count < RIG_ROUNDS_MAX)
             ret_times->of[ret_times->count++] = ns * 1e-3;
+        if (ret_parts != NULL)
+            parts_add(ret_parts, &it->span);
     }
     bench_must(it->api->release(it->conn, request, &error), &error, "release");
 }
 
 static void calls(struct rig *rig, struct loads *it)
 {
+    static struct parts_of_call parts;
     struct rig_samples times = {.count = 0};
     char extra[256], note[160];
     (void)snprintf(
@@ -452,13 +510,13 @@ static void calls(struct rig *rig, struct loads *it)
     load_all(rig, it, false); /* rows into the tier, then codes */
     load_all(rig, it, false);
     rig_poison(rig, it->pages, it->bytes);
-    calls_pass(rig, it, NULL, true);
-    calls_pass(rig, it, NULL, false);
+    calls_pass(rig, it, NULL, NULL, true);
+    calls_pass(rig, it, NULL, NULL, false);
     it->read_bytes = 0;
     for (uint64_t round = 0; round < rig->sizes.load_rounds; round++)
-        calls_pass(rig, it, &times, false);
+        calls_pass(rig, it, &times, &parts, false);
     uint64_t read_bytes = it->read_bytes;
-    calls_pass(rig, it, NULL, true);
+    calls_pass(rig, it, NULL, NULL, true);
     it->api->close(it->conn);
     free(it->exact_bits);
     (void)snprintf(note, sizeof(note),
@@ -467,11 +525,12 @@ static void calls(struct rig *rig, struct loads *it)
                    rig->sizes.query_rows, it->exact_rows, it->shape->rows, read_bytes);
     rig_judge_most(rig, "get_important with all in memory: host time", "us", 200, 120, &times,
                    note);
+    parts_tell(rig, &parts, &it->span);
 }
 
 /* ---- All ------------------------------------------------------------------------------------ */
 
-void part_connector(struct rig *rig)
+static void run(struct rig *rig, void (*part)(struct rig *rig, struct loads *it))
 {
     uint32_t memory = rig->memory_count, pins = rig->pin_count;
     struct rig_shape shape = rig->sizes.llama;
@@ -490,12 +549,25 @@ void part_connector(struct rig *rig)
     for (uint64_t i = 0; i <= shape.rows; i++)
         it.tokens[i] = (uint32_t)(bench_mix(i) % 128000);
     rig_random(it.rows, it.bytes, 30, true); /* codes are made of numbers */
-    from_drive(rig, &it);
-    from_tier(rig, &it);
-    calls(rig, &it);
+    part(rig, &it);
     scene_close(rig, &it.scene);
     free(it.tokens);
     free(it.plain);
     free(it.coarse);
     rig_memory_free(rig, memory, pins);
+}
+
+void part_calls(struct rig *rig)
+{
+    run(rig, calls);
+}
+
+void part_tier(struct rig *rig)
+{
+    run(rig, from_tier);
+}
+
+void part_drive(struct rig *rig)
+{
+    run(rig, from_drive);
 }

@@ -11,7 +11,9 @@ void part_scores(struct rig *rig);   /* scores.c: importance */
 void part_beside(struct rig *rig);   /* beside.c: a product while a layer is placed */
 /* connector.c: the same through the ABI, on a real disk: from the drive, from the host tier, and a
  * call with everything in memory. */
-void part_connector(struct rig *rig);
+void part_calls(struct rig *rig);
+void part_tier(struct rig *rig);
+void part_drive(struct rig *rig);
 
 /* A run that does so many of them, on the rig's stream. to: a float for each thread of the device
  * memory that ceilings_fma_threads() asks for. */

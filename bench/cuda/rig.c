@@ -464,6 +464,12 @@ void rig_tell_rate(struct rig *rig, const char *name, const struct rig_samples *
     judge(rig, name, "GB/s", 0, 0, false, &rates, note);
 }
 
+void rig_tell(struct rig *rig, const char *name, const char *unit,
+              const struct rig_samples *samples, const char *note)
+{
+    judge(rig, name, unit, 0, 0, false, samples, note);
+}
+
 void rig_tell_none(struct rig *rig, const char *name, const char *why)
 {
     figure_done(rig, figure_new(rig, name, why));

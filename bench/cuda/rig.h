@@ -163,6 +163,9 @@ void rig_judge_most(struct rig *rig, const char *name, const char *unit, double 
 /* A rate in GB/s of what took so long. */
 void rig_tell_rate(struct rig *rig, const char *name, const struct rig_samples *times, double bytes,
                    const char *note);
+/* A number that nothing judges. */
+void rig_tell(struct rig *rig, const char *name, const char *unit,
+              const struct rig_samples *samples, const char *note);
 /* It was not measured. */
 void rig_tell_none(struct rig *rig, const char *name, const char *why);
 /* How many do not hold. */

@@ -18,10 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCKS_SM  4u /* as the connector has them */
-#define BLOCKS_BUS 24u
-#define BOX_BYTES  (2ull << 20)
-#define REPEAT     4u
+#define BLOCKS_SM   4u /* as the connector has them */
+#define BLOCKS_BUS  24u
+#define BOX_BYTES   (2ull << 20)
+#define PIECE_BYTES (UINT64_C(256) << 10) /* a slab of the host tier: 64 rows */
+#define REPEAT      4u
 
 struct rows {
     struct scene scene;
@@ -149,7 +150,8 @@ static void on_device(struct rig *rig, const struct rig_shape *shape)
 
 /* ---- Whole layers from the host ------------------------------------------------------------- */
 
-static void layer_run(struct rig *rig, struct rows *it, bool with_boxes)
+/* piece_bytes: of a copy; 0: none, the kernel reads pinned memory over the bus. */
+static void layer_run(struct rig *rig, struct rows *it, uint64_t piece_bytes, bool with_boxes)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     struct sc_gpu_lane *copies = &rig->device->slots[0].copies;
@@ -162,12 +164,17 @@ static void layer_run(struct rig *rig, struct rows *it, bool with_boxes)
         uint64_t at = first * it->scene.row_bytes, bytes = count * it->scene.row_bytes;
         if (with_boxes)
             memcpy(it->host + at, it->frames + at, bytes);
-        params.rows = (uint8_t *)(uintptr_t)(it->stage + at);
+        params.rows =
+            (uint8_t *)(uintptr_t)(piece_bytes > 0 ? it->stage + at : rig_seen(rig, it->host + at));
         params.token_first = first;
         params.row_count = (uint32_t)count;
-        if (sc_gpu_copy_in(rig->device, copies, it->stage + at, it->host + at, bytes, &error) !=
-                SPEC_OK ||
-            sc_gpu_follow(rig->device, kernels, copies, &error) != SPEC_OK)
+        for (uint64_t done = 0, some; piece_bytes > 0 && done < bytes; done += some) {
+            some = bytes - done < piece_bytes ? bytes - done : piece_bytes;
+            if (sc_gpu_copy_in(rig->device, copies, it->stage + at + done, it->host + at + done,
+                               some, &error) != SPEC_OK)
+                bench_die("a box: %s", error.text);
+        }
+        if (piece_bytes > 0 && sc_gpu_follow(rig->device, kernels, copies, &error) != SPEC_OK)
             bench_die("a box: %s", error.text);
         rows_launch(rig, it, kernels->stream, RIG_sc_cuda_rows_place, &params);
     }
@@ -177,13 +184,25 @@ static void layer_run(struct rig *rig, struct rows *it, bool with_boxes)
 static void layer_pinned_run(struct rig *rig, void *job, uint64_t turn)
 {
     (void)turn;
-    layer_run(rig, job, false);
+    layer_run(rig, job, BOX_BYTES, false);
+}
+
+static void layer_pieces_run(struct rig *rig, void *job, uint64_t turn)
+{
+    (void)turn;
+    layer_run(rig, job, PIECE_BYTES, false);
+}
+
+static void layer_bus_run(struct rig *rig, void *job, uint64_t turn)
+{
+    (void)turn;
+    layer_run(rig, job, 0, false);
 }
 
 static void layer_boxes_run(struct rig *rig, void *job, uint64_t turn)
 {
     (void)turn;
-    layer_run(rig, job, true);
+    layer_run(rig, job, BOX_BYTES, true);
 }
 
 static void layer_copy_run(struct rig *rig, void *job, uint64_t turn)
@@ -203,19 +222,33 @@ static void layer_check(struct rig *rig, struct rows *it, const char *what)
 
 static void whole_layers(struct rig *rig, struct rows *it)
 {
-    struct rig_samples times[3], ratio;
+    struct rig_samples times[5], ratio;
     const struct rig_way ways[] = {{"copy", layer_copy_run, it, 0},
                                    {"pinned", layer_pinned_run, it, 0},
-                                   {"boxes", layer_boxes_run, it, 0}};
+                                   {"boxes", layer_boxes_run, it, 0},
+                                   {"pieces", layer_pieces_run, it, 0},
+                                   {"bus", layer_bus_run, it, 0}};
+    for (uint32_t way = 1; way < 5; way++) {
+        if (way == 2)
+            continue; /* behind the race */
+        scene_poison(rig, &it->scene);
+        ways[way].run(rig, it, 0);
+        layer_check(rig, it, "a layer out of pinned memory");
+    }
     scene_poison(rig, &it->scene);
-    layer_run(rig, it, false);
-    layer_check(rig, it, "a layer out of pinned memory");
+    rig_race(rig, ways, 5, rig->sizes.rounds, times);
     scene_poison(rig, &it->scene);
-    rig_race(rig, ways, 3, rig->sizes.rounds, times);
+    layer_boxes_run(rig, it, 0);
     layer_check(rig, it, "a layer by boxes");
     ratio = rig_ratio(&times[0], &times[1]);
     rig_judge(rig, "a layer, pinned memory -> pages / one copy", "ratio", .80, .92, &ratio,
               "boxes of 2 MiB, copies and kernels alone, latency included");
+    ratio = rig_ratio(&times[0], &times[3]);
+    rig_tell(rig, "a layer, pieces of 256 KiB -> pages / one copy", "ratio", &ratio,
+             "as slabs of the host tier are: eight copies a box");
+    ratio = rig_ratio(&times[0], &times[4]);
+    rig_tell(rig, "a layer by the kernel over the bus / one copy", "ratio", &ratio,
+             "512 rows a launch, all blocks");
     ratio = rig_ratio(&times[0], &times[2]);
     rig_judge(rig, "a layer, boxes filled first -> pages / one copy", "ratio", 0, 0, &ratio,
               "the processor's copy into boxes included, one thread");

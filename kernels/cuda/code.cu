@@ -27,47 +27,91 @@ SC_DEVICE void channels_store(const sc_cuda_code &what, const sc_cuda_part &part
     }
 }
 
-SC_DEVICE void row_store(const sc_cuda_code &what, const sc_cuda_part &part, uint8_t *row,
-                         uint32_t unit, const uint32_t code[4], const Scales &scales)
+/* A run of rows first, first + step .. of a block's, `count` of them. whole: where the run is in a
+ * row, if it is 8 values at a multiple of 16; else NO_PLACE. */
+SC_DEVICE void rows_store(const sc_cuda_code &what, const sc_cuda_part &part,
+                          const uint64_t *places, uint32_t first, uint32_t step, uint32_t count,
+                          uint32_t run, uint64_t whole, const RunScales &scales,
+                          uint32_t code[RUN_ROWS][2])
 {
+    float value[SC_CUDA_RUN];
+    if (whole != NO_PLACE) {
 #pragma unroll
-    for (uint32_t run = 0; run < 2; run++) {
-        float value[SC_CUDA_RUN];
-        run_values(code, scales, run, value);
-        channels_store(what, part, row, unit * SC_CUDA_UNIT + run * SC_CUDA_RUN,
-                       words_of(what.dst_dtype, value));
+        for (uint32_t k = 0; k < RUN_ROWS; k++) {
+            if (first + k * step >= count)
+                break;
+            uint64_t place = places[first + k * step];
+            run_decode(code[k], scales, value);
+            if (place != NO_PLACE)
+                run_store_whole(part.base + place + whole, what.dst_dtype, value);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (uint32_t i = first; i < count && i < first + RUN_ROWS * step; i += step) {
+        uint64_t place = places[i];
+        run_decode(code[0], scales, value);
+        if (place != NO_PLACE)
+            channels_store(what, part, part.base + place, run * SC_CUDA_RUN,
+                           words_of(what.dst_dtype, value));
+#pragma unroll
+        for (uint32_t k = 0; k + 1 < RUN_ROWS; k++) { /* no index that is not a constant */
+            code[k][0] = code[k + 1][0];
+            code[k][1] = code[k + 1][1];
+        }
     }
 }
 
-SC_KERNEL(sc_cuda_code_decode, sc_cuda_code, SC_CUDA_DECODE_THREADS)
+/* Where a run is in a row, if it is 8 values of one head at a multiple of 16; or NO_PLACE. */
+SC_DEVICE uint64_t run_whole(const sc_cuda_code &what, const sc_cuda_part &part, uint32_t run)
 {
+    uint32_t channel = run * SC_CUDA_RUN, bytes = element_bytes_of(what.dst_dtype);
+    if (what.head_size % SC_CUDA_RUN != 0 || channel >= what.head_count * what.head_size ||
+        !is_by_16(what.memory, part, bytes))
+        return NO_PLACE;
+    return channel / what.head_size * what.memory.head_stride_bytes +
+           channel % what.head_size * bytes;
+}
+
+/* Blocks that a multiprocessor shall have at once: 32 warps whose loads are under way. With rows of
+ * 4 loads (RUN_ROWS) an H200 decodes faster than with 24 warps of 8. */
+#define CODE_BESIDE 8u
+
+SC_KERNEL_BESIDE(sc_cuda_code_decode, sc_cuda_code, SC_CUDA_DECODE_THREADS, CODE_BESIDE)
+{
+    SC_SHARED(uint64_t, places, PLACE_ROWS);
     const sc_cuda_code_slab slab = what.slabs[blockIdx.x];
     uint32_t units = (what.head_count * what.head_size + SC_CUDA_UNIT - 1) / SC_CUDA_UNIT;
     uint64_t padded = (uint64_t)units * SC_CUDA_UNIT, row_bytes = padded * slab.bits / 8;
     sc_cuda_part part = part_of(what.memory, slab.part);
-    Share share = share_of(units, slab.row_count, what.rows_each);
-    if (share.is_none)
+    Share share = share_of(units * 2, SC_CUDA_TILE * 2, slab.row_count, what.rows_each);
+    if (share.row_end == 0)
         return;
-    Scales scales = scales_of(slab.scales, padded, share.unit);
-    for (uint32_t first = share.row; first < share.end; first += SHARE_ROWS * share.step) {
-        uint8_t *row[SHARE_ROWS];
-        const uint8_t *from[SHARE_ROWS];
-        uint32_t code[SHARE_ROWS][4] = {};
-#pragma unroll
-        for (uint32_t k = 0; k < SHARE_ROWS; k++) {
-            uint32_t i = first + k * share.step;
-            uint64_t token = slab.token_first + i;
-            row[k] = nullptr;
-            if (i < share.end && !is_skipped(what.skipped, token))
-                row[k] = token_at(what.memory, part, token);
-            from[k] = row[k] != nullptr ? slab.codes + i * row_bytes : slab.codes;
-        }
-        codes_of(from, padded, slab.bits, share.unit, code);
+    RunScales scales = {};
+    if (!share.is_none)
+        scales = run_scales_of(slab.scales, padded, share.unit);
+    uint64_t whole = run_whole(what, part, share.unit);
 #pragma unroll 1
-        for (uint32_t k = 0; k < SHARE_ROWS; k++) {
-            if (row[0] != nullptr)
-                row_store(what, part, row[0], share.unit, code[0], scales);
-            rows_shift(row, code);
+    for (uint32_t begin = share.row_begin; begin < share.row_end; begin += PLACE_ROWS) {
+        uint32_t count = share.row_end - begin < PLACE_ROWS ? share.row_end - begin : PLACE_ROWS;
+        if (begin > share.row_begin)
+            __syncthreads(); /* places of the rows before were read */
+        places_make(what.memory, part, what.skipped, slab.token_first + begin, count, places);
+        bool is_ready = false;
+#pragma unroll 1
+        for (uint32_t first = share.row; first < count || !is_ready;
+             first += RUN_ROWS * share.step) {
+            uint32_t code[RUN_ROWS][2] = {};
+            bool is_there = first < count && !share.is_none;
+            if (is_there)
+                run_codes(slab.codes + (begin + first) * row_bytes, row_bytes, share.step,
+                          (count - 1 - first) / share.step, padded, slab.bits, share.unit, code);
+            if (!is_ready)
+                __syncthreads();
+            is_ready = true;
+            if (is_there)
+                rows_store(what, part, places, first, share.step, count, share.unit, whole, scales,
+                           code);
         }
     }
 }

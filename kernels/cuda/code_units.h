@@ -106,6 +106,132 @@ SC_DEVICE void codes_of(const uint8_t *const row[SHARE_ROWS], uint64_t padded, u
         plane_add<1>(row, at + unit * 2ull, shift, code);
 }
 
+/* ---- Runs of 8 channels --------------------------------------------------------------------- */
+
+#define RUN_ROWS 4u /* rows of a run that are under way */
+
+/* WIDTH bytes of a plane: a run's of a row. off: 0 where `at` is a multiple of WIDTH, or of 8. */
+template <uint32_t WIDTH>
+SC_DEVICE void run_plane_load(const uint8_t *at, uint32_t off, uint32_t word[2])
+{
+    if (WIDTH == 1) {
+        word[0] = sc_load1(at);
+    } else if (off != 0) {
+#pragma unroll
+        for (uint32_t i = 0; i < (WIDTH + 3) / 4; i++)
+            word[i] = sc_load2_any(at + 4 * i);
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++)
+            if (4 * i + 2 < WIDTH)
+                word[i] |= sc_load2_any(at + 4 * i + 2) << 16;
+    } else if (WIDTH == 8) {
+        uint2 all = sc_load8(at);
+        word[0] = all.x;
+        word[1] = all.y;
+    } else {
+        word[0] = WIDTH == 4 ? sc_load4(at) : sc_load2(at);
+    }
+}
+
+/* A plane of a run of all rows, of which `from` is the first and `last` is the number of the last
+ * one that is there: the loads first. */
+template <uint32_t WIDTH>
+SC_DEVICE void run_plane_add(const uint8_t *from, uint64_t row_bytes, uint32_t step, uint32_t last,
+                             uint32_t shift, uint32_t code[RUN_ROWS][2])
+{
+    uint32_t word[RUN_ROWS][2] = {};
+    uint32_t off = (sc_off(from, WIDTH) | (uint32_t)(row_bytes * step)) & (WIDTH - 1);
+#pragma unroll
+    for (uint32_t k = 0; k < RUN_ROWS; k++) {
+        run_plane_load<WIDTH>(from, off, word[k]);
+        from += k < last ? row_bytes * step : 0;
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < RUN_ROWS; k++)
+#pragma unroll
+        for (uint32_t i = 0; i < 2; i++)
+            code[k][i] |= fields_spread<WIDTH>(word[k][i * WIDTH / 8] >> i * WIDTH * 4 % 32)
+                          << shift;
+}
+
+/* The codes of a run of rows at `from`, every so manieth; of those behind `last` the last one's. */
+SC_DEVICE void run_codes(const uint8_t *from, uint64_t row_bytes, uint32_t step, uint32_t last,
+                         uint64_t padded, uint32_t bits, uint32_t run, uint32_t code[RUN_ROWS][2])
+{
+    uint32_t shift = 0;
+    if (bits & 8) {
+        run_plane_add<8>(from + run * 8ull, row_bytes, step, last, shift, code);
+        from += padded;
+        shift += 8;
+    }
+    if (bits & 4) {
+        run_plane_add<4>(from + run * 4ull, row_bytes, step, last, shift, code);
+        from += padded / 2;
+        shift += 4;
+    }
+    if (bits & 2) {
+        run_plane_add<2>(from + run * 2ull, row_bytes, step, last, shift, code);
+        from += padded / 4;
+        shift += 2;
+    }
+    if (bits & 1)
+        run_plane_add<1>(from + run, row_bytes, step, last, shift, code);
+}
+
+/* 8 numbers of 16 bits, wherever they are. */
+SC_DEVICE void eight_widen(const uint8_t *at, float value[SC_CUDA_RUN])
+{
+    if (sc_off(at, 16) == 0) {
+        uint4 word = sc_load16(at);
+        value[0] = number_widen(word.x & 0xffff);
+        value[1] = number_widen(word.x >> 16);
+        value[2] = number_widen(word.y & 0xffff);
+        value[3] = number_widen(word.y >> 16);
+        value[4] = number_widen(word.z & 0xffff);
+        value[5] = number_widen(word.z >> 16);
+        value[6] = number_widen(word.w & 0xffff);
+        value[7] = number_widen(word.w >> 16);
+        return;
+    }
+    uint32_t half[SC_CUDA_RUN];
+    if (sc_off(at, 2) == 0) {
+#pragma unroll
+        for (uint32_t c = 0; c < SC_CUDA_RUN; c++)
+            half[c] = sc_load2(at + 2 * c);
+    } else {
+#pragma unroll
+        for (uint32_t c = 0; c < SC_CUDA_RUN; c++)
+            half[c] = sc_load1(at + 2 * c) | (uint32_t)sc_load1(at + 2 * c + 1) << 8;
+    }
+#pragma unroll
+    for (uint32_t c = 0; c < SC_CUDA_RUN; c++)
+        value[c] = number_widen(half[c]);
+}
+
+/* The scales of a run's channels. */
+struct RunScales {
+    float least[SC_CUDA_RUN], step[SC_CUDA_RUN];
+};
+
+SC_DEVICE RunScales run_scales_of(const uint8_t *at, uint64_t padded, uint32_t run)
+{
+    RunScales scales;
+    eight_widen(at + run * 16ull, scales.least);
+    eight_widen(at + run * 16ull + 2 * padded, scales.step);
+    return scales;
+}
+
+/* fma(code + 1/2, step, least): a code and a half are exact, in one addition. */
+SC_DEVICE void run_decode(const uint32_t code[2], const RunScales &scales, float value[SC_CUDA_RUN])
+{
+#pragma unroll
+    for (uint32_t c = 0; c < SC_CUDA_RUN; c++)
+        value[c] = __fmaf_rn(__fadd_rn(code_high(code[c / 4], c), -8388607.5f), scales.step[c],
+                             scales.least[c]);
+}
+
+/* ---- Units ---------------------------------------------------------------------------------- */
+
 /* The scales of a unit's channels. */
 struct Scales {
     float least[SC_CUDA_UNIT], step[SC_CUDA_UNIT];

@@ -14,24 +14,28 @@
 #include "kernels/cuda/numbers.h"
 
 #define SHARE_ROWS 4u
+#define PLACE_ROWS 16u /* rows whose places a block has at once */
 
 struct Share {
     uint32_t unit;
-    uint32_t row, step, end; /* rows row, row + step, ... below end */
+    uint32_t row, step;          /* rows row, row + step, ... of the block's */
+    uint32_t row_begin, row_end; /* the block's; row_end 0: none */
     bool is_none;
 };
 
-SC_DEVICE Share share_of(uint32_t unit_count, uint32_t row_count, uint32_t rows_each)
+/* tile: units of a block. */
+SC_DEVICE Share share_of(uint32_t unit_count, uint32_t tile, uint32_t row_count, uint32_t rows_each)
 {
-    Share share = {0, 0, 1, 0, true};
-    uint32_t first = blockIdx.y * SC_CUDA_TILE, row = blockIdx.z * rows_each;
+    Share share = {0, 0, 1, 0, 0, true};
+    uint32_t first = blockIdx.y * tile, row = blockIdx.z * rows_each;
     if (first >= unit_count || row >= row_count)
         return share;
-    uint32_t width = unit_count - first < SC_CUDA_TILE ? unit_count - first : SC_CUDA_TILE;
+    uint32_t width = unit_count - first < tile ? unit_count - first : tile;
     share.step = blockDim.x / width;
     share.unit = first + threadIdx.x % width;
-    share.row = row + threadIdx.x / width;
-    share.end = row_count - row < rows_each ? row_count : row + rows_each;
+    share.row = threadIdx.x / width;
+    share.row_begin = row;
+    share.row_end = row_count - row < rows_each ? row_count : row + rows_each;
     share.is_none = threadIdx.x / width >= share.step;
     return share;
 }
@@ -41,6 +45,17 @@ SC_DEVICE bool is_skipped(const uint64_t *skipped, uint64_t token)
     return skipped != nullptr &&
            (sc_load4(reinterpret_cast<const uint8_t *>(skipped) + token / 32 * 4) >> token % 32 &
             1) != 0;
+}
+
+/* The codes of the next row to the front: one copy of what is done with a row, and no index that is
+ * not a constant (it would put them on a stack). */
+SC_DEVICE void codes_shift(uint32_t code[SHARE_ROWS][4])
+{
+#pragma unroll
+    for (uint32_t k = 0; k + 1 < SHARE_ROWS; k++)
+#pragma unroll
+        for (uint32_t i = 0; i < 4; i++)
+            code[k][i] = code[k + 1][i];
 }
 
 /* The next of the rows under way to the front: one copy of what is done with a row, and no index
@@ -56,10 +71,27 @@ template <class Row> SC_DEVICE void rows_shift(Row row[SHARE_ROWS], uint32_t cod
     }
 }
 
-/* A code, which is byte c % 4 of the word, as a float: 2^23 has a unit of 1. */
+/* A code, which is byte c % 4 of the word, and 2^23: there a float has a unit of 1. */
+SC_DEVICE float code_high(uint32_t word, uint32_t c)
+{
+    return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440u | c % 4));
+}
+
 SC_DEVICE float code_float(uint32_t word, uint32_t c)
 {
-    return __fadd_rn(__uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440u | c % 4)), -8388608.0f);
+    return __fadd_rn(code_high(word, c), -8388608.0f);
+}
+
+/* Offsets of tokens token .. token + count - 1 from the part's base, by all threads of a block;
+ * NO_PLACE: not written. They are offsets since a pointer that was in shared memory is one of no
+ * known address space. Barriers: none. */
+SC_DEVICE void places_make(const sc_cuda_memory &memory, const sc_cuda_part &part,
+                           const uint64_t *skipped, uint64_t token, uint32_t count,
+                           uint64_t *places)
+{
+    for (uint32_t i = threadIdx.x; i < count; i += SC_CUDA_DECODE_THREADS)
+        places[i] =
+            is_skipped(skipped, token + i) ? NO_PLACE : token_offset(memory, part, token + i);
 }
 
 /* 4 bits to the lowest bits of 4 bytes. */
@@ -85,6 +117,28 @@ SC_DEVICE Words words_of(uint32_t dtype, const float value[SC_CUDA_RUN])
     for (uint32_t c = 0; c < SC_CUDA_RUN; c++)
         made.word[c] = narrow(value[c], dtype);
     return made;
+}
+
+template <uint32_t DTYPE> SC_DEVICE uint4 eight_narrow(const float value[SC_CUDA_RUN])
+{
+    return uint4{narrow_pair<DTYPE>(value[0], value[1]), narrow_pair<DTYPE>(value[2], value[3]),
+                 narrow_pair<DTYPE>(value[4], value[5]), narrow_pair<DTYPE>(value[6], value[7])};
+}
+
+/* 8 values side by side, at a multiple of 16. */
+SC_DEVICE void run_store_whole(uint8_t *at, uint32_t dtype, const float value[SC_CUDA_RUN])
+{
+    if (dtype == SC_CUDA_F32) {
+        sc_store16(at, uint4{__float_as_uint(value[0]), __float_as_uint(value[1]),
+                             __float_as_uint(value[2]), __float_as_uint(value[3])});
+        sc_store16(at + 16, uint4{__float_as_uint(value[4]), __float_as_uint(value[5]),
+                                  __float_as_uint(value[6]), __float_as_uint(value[7])});
+        return;
+    }
+    if (dtype == SC_CUDA_F16)
+        sc_store16(at, eight_narrow<SC_CUDA_F16>(value));
+    else
+        sc_store16(at, eight_narrow<SC_CUDA_BF16>(value));
 }
 
 /* Up to 8 values side by side, or strided. */

@@ -1,7 +1,7 @@
 /* Importance sums (kernels/importance.h) on the device: see spec.h. Adds to ref/: the device.
  *
  *   block    a tile of keys, decoded to float32 in shared memory, and query vectors tile by tile:
- *            as many vectors as threads hold with 4 x 4 scores each (64 keys: 32, 32 keys: 64)
+ *            as many vectors as threads hold with 8 x 8 scores each (64 keys: 128, 32 keys: 256)
  *   thread   keys low + i * key_groups, vectors high + i * vector_groups      low: by the lane
  *
  * Channels of queries go through shared memory in pieces, between barriers. A score is the same
@@ -14,11 +14,19 @@
  * Tests: tests/unit/kernels/test_cuda_importance.c */
 #include "kernels/cuda/score_soft.h"
 
-#define EACH       4u /* keys, and vectors, of a thread */
+#define EACH       8u /* keys, and vectors, of a thread */
+#define FEW        2u /* vectors of a thread, where a tile has no more */
 #define KEY_FLOATS (SC_CUDA_SCORE_KEYS * (SC_CUDA_SCORE_CHANNELS + 4)) /* 32 * 260 are fewer */
-#define QUERIES    2048u              /* channels of query vectors, of all of a tile */
-#define PIECES     (QUERIES + 4 * 64) /* with what lies between the vectors */
-#define JOIN_AHEAD 4u                 /* splits whose loads are under way */
+#define QUERIES    2048u /* channels of query vectors, of all of a tile */
+#define PIECES     (QUERIES + 4 * SC_CUDA_SCORE_VECTORS) /* with what lies between the vectors */
+#define JOIN_AHEAD 16u                                   /* splits whose loads are under way */
+
+/* Blocks that a multiprocessor shall have at once. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
+#define BEST_BESIDE 4u
+#else
+#define BEST_BESIDE 3u /* 8.x has shared memory for as many; 10.0 would spill with more */
+#endif
 
 /* ---- Scores --------------------------------------------------------------------------------- */
 
@@ -50,10 +58,11 @@ SC_DEVICE void queries_load(const sc_cuda_score &what, const Lay &lay, const Own
 {
     const sc_cuda_score_queries &from = what.queries;
     uint32_t runs = own.piece / SC_CUDA_RUN, bytes = element_bytes_of(from.dtype);
+    uint32_t shift = runs == 1 ? 0 : 1; /* 8 or 16 channels */
     float scale = __fmul_rn(what.scale, LOG2_E);
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < own.vectors * runs; i += SC_CUDA_SCORE_THREADS) {
-        uint32_t v = i / runs, at = i % runs * SC_CUDA_RUN, channel = first + at;
+        uint32_t v = i >> shift, at = (i & (runs - 1)) * SC_CUDA_RUN, channel = first + at;
         float value[SC_CUDA_RUN] = {};
         if (channel >= lay.channels)
             continue;
@@ -80,6 +89,30 @@ SC_DEVICE void quad_of(const float *at, float value[4])
     value[3] = __uint_as_float(word.w);
 }
 
+/* score[vector][key] += channels of the thread's first VECTORS vectors times those of its keys. */
+template <uint32_t VECTORS>
+SC_DEVICE void piece_add(const Own &own, const Lay &lay, const float *query, const float *key,
+                         uint32_t channels, float score[EACH][EACH])
+{
+#pragma unroll 1
+    for (uint32_t c = 0; c < channels; c += 4) {
+        float q[VECTORS][4];
+#pragma unroll
+        for (uint32_t i = 0; i < VECTORS; i++)
+            quad_of(query + i * own.vector_groups * (own.piece + 4) + c, q[i]);
+#pragma unroll
+        for (uint32_t j = 0; j < EACH; j++) {
+            float k[4];
+            quad_of(key + j * own.key_groups * lay.key_stride + c, k);
+#pragma unroll
+            for (uint32_t t = 0; t < 4; t++)
+#pragma unroll
+                for (uint32_t i = 0; i < VECTORS; i++)
+                    score[i][j] = __fmaf_rn(q[i][t], k[t], score[i][j]);
+        }
+    }
+}
+
 /* Scores of the thread's keys and vectors: score[vector][key]. What is behind the tile's keys takes
  * no part in any other. Barriers: one before the first query is written, one before it is read. */
 SC_DEVICE void tile_scores(const sc_cuda_score &what, const Lay &lay, const Own &own, uint32_t head,
@@ -99,22 +132,10 @@ SC_DEVICE void tile_scores(const sc_cuda_score &what, const Lay &lay, const Own 
         const float *query = pieces + own.vector * (own.piece + 4);
         const float *key = keys + own.key * lay.key_stride + first;
         uint32_t channels = lesser(lay.channels - first, own.piece);
-#pragma unroll 1
-        for (uint32_t c = 0; c < channels; c += 4) {
-            float q[EACH][4], k[EACH][4];
-#pragma unroll
-            for (uint32_t i = 0; i < EACH; i++) {
-                quad_of(query + i * own.vector_groups * (own.piece + 4) + c, q[i]);
-                quad_of(key + i * own.key_groups * lay.key_stride + c, k[i]);
-            }
-#pragma unroll
-            for (uint32_t t = 0; t < 4; t++)
-#pragma unroll
-                for (uint32_t i = 0; i < EACH; i++)
-#pragma unroll
-                    for (uint32_t j = 0; j < EACH; j++)
-                        score[i][j] = __fmaf_rn(q[i][t], k[j][t], score[i][j]);
-        }
+        if (count <= FEW * own.vector_groups)
+            piece_add<FEW>(own, lay, query, key, channels, score);
+        else
+            piece_add<EACH>(own, lay, query, key, channels, score);
     }
 }
 
@@ -163,7 +184,7 @@ SC_DEVICE void tile_soften(const sc_cuda_score &what, const Own &own, const KeyT
 }
 
 /* grid: (heads, blocks of SC_CUDA_SCORE_VECTORS vectors, splits) */
-SC_KERNEL(sc_cuda_score_best, sc_cuda_score, SC_CUDA_SCORE_THREADS)
+SC_KERNEL_BESIDE(sc_cuda_score_best, sc_cuda_score, SC_CUDA_SCORE_THREADS, BEST_BESIDE)
 {
     SC_SHARED(float, keys, KEY_FLOATS);
     SC_SHARED(float, pieces, PIECES);
@@ -223,10 +244,19 @@ SC_KERNEL(sc_cuda_score_join, sc_cuda_score, SC_CUDA_SCORE_THREADS)
         for (uint32_t k = 0; k < JOIN_AHEAD; k++)
             if (first + k < splits)
                 word[k] = sc_load8(from + (first + k) * (uint64_t)vectors * 2);
+        float best = all.best; /* of all so far: then terms do not wait for each other */
 #pragma unroll
         for (uint32_t k = 0; k < JOIN_AHEAD; k++)
             if (first + k < splits)
-                all = soft_join(all, Soft{__uint_as_float(word[k].x), __uint_as_float(word[k].y)});
+                best = greater(best, __uint_as_float(word[k].x));
+        float base = base_of(best);
+        all.sum = __fmul_rn(all.sum, exp2_of(__fadd_rn(all.best, -base)));
+        all.best = best;
+#pragma unroll
+        for (uint32_t k = 0; k < JOIN_AHEAD; k++)
+            if (first + k < splits)
+                all.sum = __fmaf_rn(__uint_as_float(word[k].y),
+                                    exp2_of(__fadd_rn(__uint_as_float(word[k].x), -base)), all.sum);
     }
     sc_store8(stats_of(what, blockIdx.y, splits, splits) + v * 2ull,
               uint2{__float_as_uint(base_of(all.best)), __float_as_uint(__fdiv_rn(1.0f, all.sum))});
@@ -250,12 +280,12 @@ SC_DEVICE void shares_add(const Own &own, uint32_t count, const float score[EACH
 }
 
 /* grid: (heads, 1, tiles of the prefix) */
-SC_KERNEL(sc_cuda_score_columns, sc_cuda_score, SC_CUDA_SCORE_THREADS)
+SC_KERNEL_BESIDE(sc_cuda_score_columns, sc_cuda_score, SC_CUDA_SCORE_THREADS, BEST_BESIDE)
 {
     SC_SHARED(float, keys, KEY_FLOATS);
     SC_SHARED(float, pieces, PIECES);
-    SC_SHARED(float, base, SC_CUDA_SCORE_KEYS); /* no tile of vectors has more */
-    SC_SHARED(float, share, SC_CUDA_SCORE_KEYS);
+    SC_SHARED(float, base, SC_CUDA_SCORE_VECTORS); /* no tile of vectors has more */
+    SC_SHARED(float, share, SC_CUDA_SCORE_VECTORS);
     Lay lay = lay_of(what);
     Own own = own_of(lay);
     KeyTile tile = tile_of(what, lay, blockIdx.z);

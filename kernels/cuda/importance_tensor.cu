@@ -21,14 +21,17 @@
  * tests/unit/kernels/test_cuda_tensor.c */
 #include "kernels/cuda/tensor_keys.h"
 
-#define WARPS        (SC_CUDA_SCORE_THREADS / SC_CUDA_WARP)
-#define WARP_VECTORS 16u
-#define COLUMNS_EACH 8u                                                   /* keys of a product */
-#define PRODUCTS     (SC_CUDA_SCORE_KEYS / COLUMNS_EACH)                  /* beside each other */
-#define KEY_HALVES   (SC_CUDA_SCORE_KEYS * (SC_CUDA_SCORE_CHANNELS + 32)) /* 32 * 288 are fewer */
-#define TOP          13          /* largest exponent of a vector's numbers in f16 */
-#define BITS_KEPT    0xffffe000u /* of a float32: those that f16 has too */
-#define BITS_HALF    0x1000u     /* half of the least of them */
+#define WARPS         (SC_CUDA_SCORE_THREADS / SC_CUDA_WARP)
+#define WARP_VECTORS  16u
+#define COLUMNS_EACH  8u                                                   /* keys of a product */
+#define PRODUCTS      (SC_CUDA_SCORE_KEYS / COLUMNS_EACH)                  /* beside each other */
+#define KEY_HALVES    (SC_CUDA_SCORE_KEYS * (SC_CUDA_SCORE_CHANNELS + 32)) /* 32 * 288 are fewer */
+#define BESIDE        2u          /* products that do not wait for each other */
+#define ALL_STEPS     4u          /* whose vectors are loaded before the first is needed */
+#define TOP           13          /* largest exponent of a vector's numbers in f16 */
+#define BITS_KEPT     0xffffe000u /* of a float32: those that f16 has too */
+#define BITS_HALF     0x1000u     /* half of the least of them */
+#define TENSOR_BESIDE 4u          /* blocks that a multiprocessor shall have at once */
 
 /* ---- Vectors -------------------------------------------------------------------------------- */
 
@@ -65,6 +68,42 @@ SC_DEVICE void vector_widen(const sc_cuda_score &what, const uint8_t *at, uint32
     if (at != nullptr && channel < what.head_size)
         run_widen(at + channel * bytes, bytes, what.queries.dtype,
                   lesser(what.head_size - channel, SC_CUDA_RUN), value);
+}
+
+/* Whether 8 channels of any vector are 16 bytes at a multiple of 16. */
+SC_DEVICE bool is_by_eight(const sc_cuda_score &what)
+{
+    uint64_t all = reinterpret_cast<uint64_t>(what.queries.data) | what.queries.row_stride_bytes |
+                   what.queries.head_stride_bytes;
+    return what.queries.dtype != SC_CUDA_F32 && what.head_size % SC_CUDA_RUN == 0 &&
+           (all & 15) == 0;
+}
+
+/* The same of such vectors, in two steps. */
+SC_DEVICE uint4 eight_load(const sc_cuda_score &what, const uint8_t *at, uint32_t channel)
+{
+    if (at == nullptr || channel >= what.head_size)
+        return uint4{0, 0, 0, 0};
+    return sc_load16(at + channel * 2);
+}
+
+SC_DEVICE void pair_widen(uint32_t word, uint32_t dtype, float *value)
+{
+    if (dtype == SC_CUDA_F16) {
+        value[0] = number_widen(word & 0xffff);
+        value[1] = number_widen(word >> 16);
+        return;
+    }
+    value[0] = __uint_as_float(word << 16);
+    value[1] = __uint_as_float(word & 0xffff0000u);
+}
+
+SC_DEVICE void word_widen(const uint4 &word, uint32_t dtype, float value[SC_CUDA_RUN])
+{
+    pair_widen(word.x, dtype, value);
+    pair_widen(word.y, dtype, value + 2);
+    pair_widen(word.z, dtype, value + 4);
+    pair_widen(word.w, dtype, value + 6);
 }
 
 SC_DEVICE void eight_of(const float *at, float value[SC_CUDA_RUN])
@@ -163,30 +202,87 @@ SC_DEVICE void step_add(const TensorLay &lay, const uint16_t *key, uint32_t key_
                         const Words2 &high, const Words2 &low, float score[PRODUCTS][4])
 {
 #pragma unroll
-    for (uint32_t n = 0; n < PRODUCTS; n++) {
-        if (n * COLUMNS_EACH >= key_count)
+    for (uint32_t first = 0; first < PRODUCTS; first += BESIDE) {
+        if (first * COLUMNS_EACH >= key_count)
             continue;
-        uint4 word = sc_shared16(key + n * COLUMNS_EACH * lay.stride);
-        float sum[4] = {}, rest[4] = {};
-        if (FORM == BRAINS) {
-            sc_mma_bf16(high.of[0], word.x, word.y, sum);
-            sc_mma_bf16(high.of[1], word.z, word.w, rest);
-        } else if (FORM == HALVES) {
-            sc_mma_f16(high.of[0], word.x, word.y, sum);
-            sc_mma_f16(high.of[1], word.z, word.w, rest);
-        } else {
-            sc_mma_f16(high.of[0], word.x, word.y, sum);
-            sc_mma_f16(low.of[0], word.x, word.y, rest);
-            sc_mma_f16(high.of[1], word.z, word.w, sum);
-            sc_mma_f16(low.of[1], word.z, word.w, rest);
-        }
+        uint4 word[BESIDE];
+        float sum[BESIDE][4] = {}, rest[BESIDE][4] = {};
 #pragma unroll
-        for (uint32_t i = 0; i < 4; i++)
-            score[n][i] = __fadd_rn(score[n][i], __fadd_rn(sum[i], rest[i]));
+        for (uint32_t n = 0; n < BESIDE; n++)
+            word[n] = sc_shared16(key + (first + n) * COLUMNS_EACH * lay.stride);
+#pragma unroll
+        for (uint32_t half = 0; half < 2; half++)
+#pragma unroll
+            for (uint32_t n = 0; n < BESIDE; n++) {
+                uint32_t even = half == 0 ? word[n].x : word[n].z;
+                uint32_t odd = half == 0 ? word[n].y : word[n].w;
+                if (FORM == BRAINS) {
+                    sc_mma_bf16(high.of[half], even, odd, half == 0 ? sum[n] : rest[n]);
+                } else if (FORM == HALVES) {
+                    sc_mma_f16(high.of[half], even, odd, half == 0 ? sum[n] : rest[n]);
+                } else {
+                    sc_mma_f16(high.of[half], even, odd, sum[n]);
+                    sc_mma_f16(low.of[half], even, odd, rest[n]);
+                }
+            }
+#pragma unroll
+        for (uint32_t n = 0; n < BESIDE; n++)
+#pragma unroll
+            for (uint32_t i = 0; i < 4; i++)
+                score[first + n][i] =
+                    __fadd_rn(score[first + n][i], __fadd_rn(sum[n][i], rest[n][i]));
+    }
+}
+
+/* The greatest product of a vector with the factors, by size, and its sum with the middles: of what
+ * the lane has of them. */
+SC_DEVICE void step_look(const float x[SC_CUDA_RUN], const float by[SC_CUDA_RUN],
+                         const float rest[SC_CUDA_RUN], float *most, float *still)
+{
+#pragma unroll
+    for (uint32_t i = 0; i < SC_CUDA_RUN; i++) {
+        *still = __fmaf_rn(x[i], rest[i], *still);
+        *most = greater(*most, size_of(__fmul_rn(x[i], by[i])));
+    }
+}
+
+template <bool BY_EIGHT>
+SC_DEVICE void vectors_look(const sc_cuda_score &what, const TensorLay &lay, const Pair &pair,
+                            const float *factor, const float *middle, float most[2], float still[2])
+{
+    const uint32_t steps = BY_EIGHT ? ALL_STEPS : 1;
+    uint32_t own = threadIdx.x % 4 * SC_CUDA_RUN;
+#pragma unroll 1
+    for (uint32_t first = 0; first < lay.channels;
+         first += steps * STEP_CHANNELS) { /* as often in all lanes */
+        uint4 word[steps][2];
+#pragma unroll
+        for (uint32_t s = 0; BY_EIGHT && s < steps; s++)
+#pragma unroll
+            for (uint32_t r = 0; r < 2; r++)
+                word[s][r] = eight_load(what, pair.at[r], first + s * STEP_CHANNELS + own);
+#pragma unroll
+        for (uint32_t s = 0; s < steps; s++) {
+            uint32_t c = first + s * STEP_CHANNELS + own;
+            float by[SC_CUDA_RUN], rest[SC_CUDA_RUN], x[SC_CUDA_RUN];
+            if (c >= lay.channels)
+                break;
+            eight_of(factor + c, by);
+            eight_of(middle + c, rest);
+#pragma unroll
+            for (uint32_t r = 0; r < 2; r++) {
+                if (BY_EIGHT)
+                    word_widen(word[s][r], what.queries.dtype, x);
+                else
+                    vector_widen(what, pair.at[r], c, x);
+                step_look(x, by, rest, &most[r], &still[r]);
+            }
+        }
     }
 }
 
 /* Keys that are codes. */
+template <bool BY_EIGHT>
 SC_DEVICE void codes_score(const sc_cuda_score &what, const TensorLay &lay, const Pair &pair,
                            const uint16_t *keys, uint32_t key_count, const float *factor,
                            const float *middle, float whole, float score[PRODUCTS][4])
@@ -195,23 +291,7 @@ SC_DEVICE void codes_score(const sc_cuda_score &what, const TensorLay &lay, cons
     const uint16_t *key = keys + lane / 4 * lay.stride;
     float most[2] = {}, still[2] = {};
     Power power[2];
-#pragma unroll 1
-    for (uint32_t first = 0; first < lay.channels;
-         first += STEP_CHANNELS) { /* as often in all lanes */
-        uint32_t c = first + own;
-        float by[SC_CUDA_RUN], rest[SC_CUDA_RUN], x[SC_CUDA_RUN];
-        eight_of(factor + c, by);
-        eight_of(middle + c, rest);
-#pragma unroll
-        for (uint32_t r = 0; r < 2; r++) {
-            vector_widen(what, pair.at[r], c, x);
-#pragma unroll
-            for (uint32_t i = 0; i < SC_CUDA_RUN; i++) {
-                still[r] = __fmaf_rn(x[i], rest[i], still[r]);
-                most[r] = greater(most[r], size_of(__fmul_rn(x[i], by[i])));
-            }
-        }
-    }
+    vectors_look<BY_EIGHT>(what, lay, pair, factor, middle, most, still);
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) {
         power[r] = power_of(quad_greatest(most[r]));
@@ -222,11 +302,18 @@ SC_DEVICE void codes_score(const sc_cuda_score &what, const TensorLay &lay, cons
          first += STEP_CHANNELS) { /* as often in all lanes */
         uint32_t c = first + own;
         float by[SC_CUDA_RUN], x[SC_CUDA_RUN];
+        uint4 word[2];
         Words2 high, low;
+#pragma unroll
+        for (uint32_t r = 0; BY_EIGHT && r < 2; r++)
+            word[r] = eight_load(what, pair.at[r], c);
         eight_of(factor + c, by);
 #pragma unroll
         for (uint32_t r = 0; r < 2; r++) {
-            vector_widen(what, pair.at[r], c, x);
+            if (BY_EIGHT)
+                word_widen(word[r], what.queries.dtype, x);
+            else
+                vector_widen(what, pair.at[r], c, x);
 #pragma unroll
             for (uint32_t i = 0; i < SC_CUDA_RUN; i++)
                 x[i] = __fmul_rn(__fmul_rn(x[i], by[i]), power[r].up);
@@ -281,9 +368,12 @@ SC_DEVICE void piece_scores(const sc_cuda_score &what, const TensorLay &lay, con
 #pragma unroll
         for (uint32_t i = 0; i < 4; i++)
             score[n][i] = 0;
-    if (is_coded(what, piece))
-        codes_score(what, lay, pair, keys, piece.count, factor, middle,
-                    whole_of(what.slabs[slab].bits), score);
+    if (is_coded(what, piece) && is_by_eight(what))
+        codes_score<true>(what, lay, pair, keys, piece.count, factor, middle,
+                          whole_of(what.slabs[slab].bits), score);
+    else if (is_coded(what, piece))
+        codes_score<false>(what, lay, pair, keys, piece.count, factor, middle,
+                           whole_of(what.slabs[slab].bits), score);
     else if (what.queries.dtype == SC_CUDA_F16)
         rows_score<HALVES>(what, lay, pair, keys, piece.count, score);
     else
@@ -336,7 +426,7 @@ SC_DEVICE void piece_soften(const sc_cuda_score &what, const KeyTile &piece, uin
 }
 
 /* grid: as score_best's */
-SC_KERNEL_BESIDE(sc_cuda_score_best_tensor, sc_cuda_score, SC_CUDA_SCORE_THREADS, 3)
+SC_KERNEL_BESIDE(sc_cuda_score_best_tensor, sc_cuda_score, SC_CUDA_SCORE_THREADS, TENSOR_BESIDE)
 {
     SC_SHARED(uint16_t, keys, KEY_HALVES);
     SC_SHARED(float, factor, SC_CUDA_SCORE_HEAD);
@@ -426,7 +516,7 @@ SC_DEVICE void columns_keep(const float column[PRODUCTS][2], float *shares)
 }
 
 /* grid: as score_columns' */
-SC_KERNEL_BESIDE(sc_cuda_score_columns_tensor, sc_cuda_score, SC_CUDA_SCORE_THREADS, 3)
+SC_KERNEL_BESIDE(sc_cuda_score_columns_tensor, sc_cuda_score, SC_CUDA_SCORE_THREADS, TENSOR_BESIDE)
 {
     SC_SHARED(uint16_t, keys, KEY_HALVES);
     SC_SHARED(float, factor, SC_CUDA_SCORE_HEAD);

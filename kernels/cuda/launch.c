@@ -6,9 +6,9 @@
 #include <limits.h>
 
 #define GRID_YZ_MAX       65535u
-#define BLOCKS_AIM        264u /* of score_best: two for each of 132 multiprocessors */
+#define BLOCKS_AIM        528u /* of score_best: four for each of 132 multiprocessors */
 #define TENSOR_CAPABILITY 80u  /* of mma.m16n8k16, and the least that images are built for */
-#define SPLITS_AIM        64u  /* each is a step of score_join, and 8 bytes a vector */
+#define SPLITS_AIM        96u  /* each is a step of score_join, and 8 bytes a vector */
 
 _Static_assert((int)SC_CUDA_F32 == SC_KERNELS_F32 && (int)SC_CUDA_F16 == SC_KERNELS_F16 &&
                    (int)SC_CUDA_BF16 == SC_KERNELS_BF16,

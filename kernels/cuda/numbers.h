@@ -56,6 +56,38 @@ SC_DEVICE uint32_t narrow(float value, uint32_t dtype)
     return dtype == SC_CUDA_F16 ? narrow_f16(value) : narrow_bf16(value);
 }
 
+/* Two values to a word of 16 bits each, the first one lower, as narrow() does it. The instructions
+ * round to the nearest, ties to even, with numbers below the normal ones, and make infinity of what
+ * is too large, as narrow() does. They have one NaN, and decoded values are never NaN: the encoders
+ * give no codes to rows that have NaN or infinity, nor where a scale would be none (kernels/code.h,
+ * planes.h), so that scales are finite and values are far inside float32. */
+template <uint32_t DTYPE> SC_DEVICE uint32_t narrow_pair(float low, float high)
+{
+#if defined(SC_EMULATED)
+    return DTYPE == SC_CUDA_F16 ? emu::pack_f16(low, high) : emu::pack_bf16(low, high);
+#else
+    uint32_t word;
+    if (DTYPE == SC_CUDA_F16)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+#endif
+}
+
+/* As widen_f16, where no payload of a NaN matters: scales, which are finite, and queries. The
+ * instruction has one NaN. */
+SC_DEVICE float number_widen(uint32_t half)
+{
+#if defined(SC_EMULATED)
+    return emu::unpack_f16(half);
+#else
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"((uint16_t)half));
+    return value;
+#endif
+}
+
 /* Elements of 2 or 4 bytes, aligned. */
 SC_DEVICE void element_store(uint8_t *at, uint32_t value, uint32_t bytes)
 {
@@ -112,15 +144,35 @@ SC_DEVICE uint64_t slot_offset(const sc_cuda_memory &memory, const sc_cuda_part 
            (slot - block * memory.block_tokens) * part.token_stride_bytes;
 }
 
-/* nullptr: the token has no place. */
-SC_DEVICE uint8_t *token_at(const sc_cuda_memory &memory, const sc_cuda_part &part, uint64_t token)
+/* Whether each 16 bytes of a row of this part that begin at a multiple of 16 do so in memory. */
+SC_DEVICE bool is_by_16(const sc_cuda_memory &memory, const sc_cuda_part &part,
+                        uint32_t element_bytes)
+{
+    uint64_t all = reinterpret_cast<uint64_t>(part.base) | part.token_stride_bytes |
+                   memory.head_stride_bytes |
+                   (memory.block_tokens != 0 ? memory.block_stride_bytes : 0);
+    return part.element_stride_bytes == element_bytes && (all & 15) == 0;
+}
+
+#define NO_PLACE (~(uint64_t)0)
+
+/* A token's offset from the part's base; NO_PLACE: it has none. */
+SC_DEVICE uint64_t token_offset(const sc_cuda_memory &memory, const sc_cuda_part &part,
+                                uint64_t token)
 {
     uint64_t slot = token;
     if (memory.slots != nullptr) {
         uint2 words = sc_load8(memory.slots + token);
         slot = (uint64_t)words.y << 32 | words.x;
     }
-    return (int64_t)slot < 0 ? nullptr : part.base + slot_offset(memory, part, slot);
+    return (int64_t)slot < 0 ? NO_PLACE : slot_offset(memory, part, slot);
+}
+
+/* nullptr: the token has no place. */
+SC_DEVICE uint8_t *token_at(const sc_cuda_memory &memory, const sc_cuda_part &part, uint64_t token)
+{
+    uint64_t offset = token_offset(memory, part, token);
+    return offset == NO_PLACE ? nullptr : part.base + offset;
 }
 
 #endif

@@ -60,13 +60,25 @@ SC_DEVICE uint32_t run_load(const uint8_t *row, uint32_t where)
 }
 
 /* They go to the lowest bit of a byte each, and by the plane's weight to the codes. */
-SC_DEVICE void run_add(uint32_t bits, uint32_t where, uint32_t select, uint32_t shift,
+SC_DEVICE void run_add(uint32_t bits, uint32_t where, uint32_t select, uint32_t weight,
                        uint32_t code[2])
 {
     bits = bits >> (where >> 4 & 7) & ((1u << (where & 15)) - 1);
     uint32_t low = bits_spread(bits & 15), high = bits_spread(bits >> 4);
-    code[0] += __byte_perm(low, high, select & 0xffff) << shift;
-    code[1] += __byte_perm(low, high, select >> 16) << shift;
+    code[0] += __byte_perm(low, high, select & 0xffff) * weight;
+    code[1] += __byte_perm(low, high, select >> 16) * weight;
+}
+
+/* 8 bits that are a byte of their own, of as many channels. */
+SC_DEVICE void run_add_plain(uint32_t bits, uint32_t weight, uint32_t code[2])
+{
+    code[0] += bits_spread(bits & 15) * weight;
+    code[1] += bits_spread(bits >> 4) * weight;
+}
+
+SC_DEVICE bool is_plain(uint32_t where, uint32_t select)
+{
+    return (where & 0xff) == 8 && select == 0x76543210u;
 }
 
 /* What a table's planes say of a unit. ALL: every row is one, so that all loads of a plane are
@@ -78,7 +90,20 @@ SC_DEVICE void planes_add(const Table &table, uint32_t unit, const uint8_t *cons
 #pragma unroll 1
     for (uint32_t p = table.first; p < table.end; p++) {
         uint4 word = sc_load16(table.planes + (p * (uint64_t)table.unit_count + unit) * 16);
-        uint32_t bits[SHARE_ROWS][2];
+        uint32_t bits[SHARE_ROWS][2], weight = 0x80u >> p;
+        if (ALL && is_plain(word.x, word.z) && is_plain(word.y, word.w)) {
+#pragma unroll
+            for (uint32_t k = 0; k < SHARE_ROWS; k++) {
+                bits[k][0] = sc_load1(row[k] + (word.x >> 8));
+                bits[k][1] = sc_load1(row[k] + (word.y >> 8));
+            }
+#pragma unroll
+            for (uint32_t k = 0; k < SHARE_ROWS; k++) {
+                run_add_plain(bits[k][0], weight, code[k]);
+                run_add_plain(bits[k][1], weight, code[k] + 2);
+            }
+            continue;
+        }
 #pragma unroll
         for (uint32_t k = 0; k < SHARE_ROWS; k++) {
             bits[k][0] = bits[k][1] = 0;
@@ -89,8 +114,8 @@ SC_DEVICE void planes_add(const Table &table, uint32_t unit, const uint8_t *cons
         }
 #pragma unroll
         for (uint32_t k = 0; k < SHARE_ROWS; k++) {
-            run_add(bits[k][0], word.x, word.z, 7 - p, code[k]);
-            run_add(bits[k][1], word.y, word.w, 7 - p, code[k] + 2);
+            run_add(bits[k][0], word.x, word.z, weight, code[k]);
+            run_add(bits[k][1], word.y, word.w, weight, code[k] + 2);
         }
     }
 }
@@ -124,8 +149,8 @@ SC_DEVICE Factors factors_of(const uint8_t *scales, uint32_t head_count, uint32_
         made.factor[i] = made.base[i] = 0;
         if (c >= unit.count[run])
             continue;
-        float least = __uint_as_float(widen_f16(sc_load2_any(at)));
-        float span = __uint_as_float(widen_f16(sc_load2_any(at + 2ull * head_count * head_size)));
+        float least = number_widen(sc_load2_any(at));
+        float span = number_widen(sc_load2_any(at + 2ull * head_count * head_size));
         float step = __fmul_rn(span, 0x1p-8f);
         made.factor[i] = __fmul_rn(step, gain_of(bits));
         made.base[i] = __fmaf_rn(middle_of(bits), step, least);
@@ -142,11 +167,12 @@ SC_DEVICE void unit_values(const uint32_t code[4], const Factors &factors,
         value[i] = __fmaf_rn(code_float(code[i / 4], i), factors.factor[i], factors.base[i]);
 }
 
-/* 4 of a row's cos or sin, of which `count` are there. */
+/* 4 of a row's cos or sin, of which `count` are there. SHARED: `at` is in shared memory. */
+template <bool SHARED>
 SC_DEVICE void turns_load(const float *at, uint32_t count, float turn[FEW_PAIRS])
 {
     if (count >= FEW_PAIRS && sc_off(at, 16) == 0) {
-        uint4 word = sc_load16(at);
+        uint4 word = SHARED ? sc_shared16(at) : sc_load16(at);
         turn[0] = __uint_as_float(word.x);
         turn[1] = __uint_as_float(word.y);
         turn[2] = __uint_as_float(word.z);
@@ -155,7 +181,7 @@ SC_DEVICE void turns_load(const float *at, uint32_t count, float turn[FEW_PAIRS]
     }
 #pragma unroll
     for (uint32_t i = 0; i < FEW_PAIRS; i++)
-        turn[i] = i < count ? __uint_as_float(sc_load4(at + i)) : 0;
+        turn[i] = i >= count ? 0 : SHARED ? at[i] : __uint_as_float(sc_load4(at + i));
 }
 
 SC_DEVICE void pair_turn(float *a, float *b, float cosine, float sine)
@@ -167,12 +193,13 @@ SC_DEVICE void pair_turn(float *a, float *b, float cosine, float sine)
 
 /* Pairs `pair` .. + 3 of a row's turn, `count` of which are there; step 1: a pair's values are
  * SC_CUDA_RUN apart, 2: beside each other. */
+template <bool SHARED>
 SC_DEVICE void pairs_turn(const float *turn, uint32_t turned, uint32_t pair, uint32_t count,
                           uint32_t step, float *value)
 {
     float cosine[FEW_PAIRS], sine[FEW_PAIRS];
-    turns_load(turn + pair, count, cosine);
-    turns_load(turn + turned / 2 + pair, count, sine);
+    turns_load<SHARED>(turn + pair, count, cosine);
+    turns_load<SHARED>(turn + turned / 2 + pair, count, sine);
 #pragma unroll
     for (uint32_t i = 0; i < FEW_PAIRS; i++)
         if (step == 1)
@@ -181,22 +208,23 @@ SC_DEVICE void pairs_turn(const float *turn, uint32_t turned, uint32_t pair, uin
             pair_turn(value + 2 * i, value + 2 * i + 1, cosine[i], sine[i]);
 }
 
+template <bool SHARED>
 SC_DEVICE void unit_turn(const Unit &unit, const float *turn, uint32_t turned,
                          float value[SC_CUDA_UNIT])
 {
     if (unit.turn == SC_CUDA_HALF) {
         uint32_t count = unit.count[0];
-        pairs_turn(turn, turned, unit.first[0], count, 1, value);
+        pairs_turn<SHARED>(turn, turned, unit.first[0], count, 1, value);
         if (count > FEW_PAIRS)
-            pairs_turn(turn, turned, unit.first[0] + FEW_PAIRS, count - FEW_PAIRS, 1,
-                       value + FEW_PAIRS);
+            pairs_turn<SHARED>(turn, turned, unit.first[0] + FEW_PAIRS, count - FEW_PAIRS, 1,
+                               value + FEW_PAIRS);
         return;
     }
 #pragma unroll
     for (uint32_t run = 0; run < 2; run++)
         if (unit.count[run] > 0)
-            pairs_turn(turn, turned, unit.first[run] / 2, unit.count[run] / 2, 2,
-                       value + run * SC_CUDA_RUN);
+            pairs_turn<SHARED>(turn, turned, unit.first[run] / 2, unit.count[run] / 2, 2,
+                               value + run * SC_CUDA_RUN);
 }
 
 #endif

@@ -231,8 +231,8 @@ SC_DEVICE void free_load(const sc_cuda_score &what, const sc_cuda_score_slab &sl
             float value[SC_CUDA_UNIT], *to = keys + row[0] * lay.key_stride;
             unit_values(code[0], factors, value);
             if (unit.turn != SC_CUDA_STILL)
-                unit_turn(unit, slab.turns + (uint64_t)(rows.row + row[0]) * table.turned,
-                          table.turned, value);
+                unit_turn<false>(unit, slab.turns + (uint64_t)(rows.row + row[0]) * table.turned,
+                                 table.turned, value);
 #pragma unroll
             for (uint32_t run = 0; run < 2; run++)
                 if (unit.count[run] > 0)

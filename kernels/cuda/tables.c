@@ -1,7 +1,7 @@
 /* Tables of planes for the device (spec.h): units of a head, and where each run's bits are.
  *
  *   turn by halves   [0 .. 7 | half .. half + 7][8 .. 15 | ...] ...  then what does not turn
- *   by pairs, none   [0 .. 7 | 8 .. 15] ...                          a run inside 8 channels
+ *   by pairs, none   [0 .. 7 | n/2 .. n/2 + 7][8 .. 15 | ...] ...     a run inside 8 channels
  *
  * Holds: a run lies inside a group, so that its bits of a plane follow each other.
  * Threads: any. Tests: tests/unit/kernels/test_cuda_planes.c */
@@ -33,17 +33,26 @@ static void unit_add(struct units *units, struct sc_cuda_unit unit)
     units->count++;
 }
 
-/* Channels [first, end), two runs a unit, none across a multiple of 8. */
+/* Run `number` of channels [first, end), none across a multiple of 8; of no run: 0 channels. */
+static void span_run(struct sc_cuda_unit *unit, uint32_t run, uint32_t first, uint32_t end,
+                     uint32_t number)
+{
+    uint32_t from = number == 0 ? first : (first / SC_CUDA_RUN + number) * SC_CUDA_RUN;
+    if (from >= end)
+        return;
+    unit->first[run] = (uint8_t)from;
+    unit->count[run] = (uint8_t)least(SC_CUDA_RUN - from % SC_CUDA_RUN, end - from);
+}
+
+/* Channels [first, end), two runs a unit: one of the first half of all runs and one of the second,
+ * so that units that follow each other have bytes that do. */
 static void span_add(struct units *units, uint32_t first, uint32_t end, uint8_t turn)
 {
-    while (first < end) {
+    uint32_t runs = (end + SC_CUDA_RUN - 1) / SC_CUDA_RUN - first / SC_CUDA_RUN;
+    for (uint32_t half = (runs + 1) / 2, i = 0; first < end && i < half; i++) {
         struct sc_cuda_unit unit = {.turn = turn};
-        for (uint32_t run = 0; run < 2 && first < end; run++) {
-            uint32_t count = least(SC_CUDA_RUN - first % SC_CUDA_RUN, end - first);
-            unit.first[run] = (uint8_t)first;
-            unit.count[run] = (uint8_t)count;
-            first += count;
-        }
+        span_run(&unit, 0, first, end, i);
+        span_run(&unit, 1, first, end, i + half);
         unit_add(units, unit);
     }
 }

@@ -46,6 +46,8 @@ struct sc_plugin_target {
      * (bits). */
     void (*place_codes)(const struct sc_plugin_placing *to, const struct sc_kernels_coded parts[2],
                         uint64_t count, uint64_t at, const uint64_t *skipped);
+    /* place_codes only says what is to be decoded, elsewhere: no second thread is woken for it. */
+    bool decodes_elsewhere;
     /* Not OK: what was placed since BEGIN may not be there, which the item fails with: SETTLED and
      * END say so, with a text. What BEGIN says the caller keeps in the memory's `begun`, and
      * SETTLED says it again, or what PLACED met. END that is not OK has waited: nothing of the item

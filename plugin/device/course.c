@@ -3,6 +3,7 @@
 
 #include "kernels/code.h"
 #include "plugin/args/dtype.h"
+#include "plugin/device/direct.h"
 #include "plugin/device/lane.h"
 #include "plugin/device/mirror.h"
 
@@ -10,9 +11,11 @@
 
 #define ALIGN      16u
 #define UP(bytes)  (((bytes) + ALIGN - 1) / ALIGN * ALIGN)
-#define ROWS_EACH  64u /* of a slab, that a block of a decoder has */
-#define BLOCKS_SM  4u  /* of rows, a multiprocessor */
-#define WORTH_ROWS 16u /* of a slab: a box with room for fewer goes off first */
+#define EVEN_ROWS  16u          /* of a slab, that a block of a decoder has */
+#define FREE_ROWS  32u          /* likewise, of free widths */
+#define BLOCKS_SM  4u           /* of rows, a multiprocessor */
+#define WORTH_ROWS 16u          /* of a slab: a box with room for fewer goes off first */
+#define BITE_BYTES (128u << 10) /* of the tier, wanted at a time: there are fewer calls */
 
 /* Of descriptors and slots of rows, which a box gets last. */
 static uint64_t reserve_bytes(void)
@@ -122,6 +125,7 @@ static void course_clear(struct sc_plugin_course *course)
     course->used = 0;
     course->row_count = course->even_count = course->free_count = course->table_count = 0;
     course->even_rows = course->free_rows = course->free_units = course->scale_count = 0;
+    course->slots.count = 0;
 }
 
 static bool is_empty(const struct sc_plugin_course *course)
@@ -167,12 +171,12 @@ static struct work work_make(struct sc_plugin_course *course)
                                   .head_count = (uint32_t)how->head_count,
                                   .head_size = (uint32_t)how->head_size,
                                   .dst_dtype = dtype_there(&course->to),
-                                  .rows_each = ROWS_EACH},
+                                  .rows_each = EVEN_ROWS},
                         .frees = {.memory = memory,
                                   .head_count = (uint32_t)how->head_count,
                                   .head_size = (uint32_t)how->head_size,
                                   .dst_dtype = dtype_there(&course->to),
-                                  .rows_each = ROWS_EACH},
+                                  .rows_each = FREE_ROWS},
                         .rows = {.memory = memory,
                                  .row_count = course->row_count,
                                  .head_count = (uint32_t)how->head_count,
@@ -311,16 +315,62 @@ static int64_t slot_of(const struct sc_plugin_placing *to, uint64_t token)
     return sc_kernels_slot_of(to->how.memory, token);
 }
 
+/* Rows of one call, as they come. */
+struct rows_from {
+    const struct sc_store_rows *rows;
+    uint64_t part_bytes, bytes; /* of a row */
+    bool is_direct, is_both;
+};
+
+/* Direct: the kernel reads them where they lie, over the bus, K and V side by side. */
+static struct rows_from rows_from_of(const struct sc_plugin_course *course,
+                                     const struct sc_plugin_placing *to,
+                                     const struct sc_store_rows *rows, uint32_t wanted)
+{
+    uint64_t part_bytes = to->how.head_count * to->how.head_size * to->how.element_bytes;
+    bool is_both = wanted == SC_STORE_WANT_ROWS;
+    struct rows_from from = {.rows = rows,
+                             .part_bytes = part_bytes,
+                             .bytes = part_bytes * (is_both ? 2 : 1),
+                             .is_both = is_both};
+    from.is_direct = sc_plugin_direct_has(course->device, rows) &&
+                     (!is_both || rows->v == rows->rows + part_bytes);
+    return from;
+}
+
+/* Lock held. A box with room for it, which keeps the slab that it is in. */
+static void row_room(struct sc_plugin_course *course, const struct rows_from *from)
+{
+    room_make(course, from->is_direct ? ALIGN : UP(from->bytes));
+    if (!from->is_direct || sc_plugin_direct_hold(course->box, from->rows->slab))
+        return;
+    course_flush(course);
+    room_make(course, ALIGN);
+    (void)sc_plugin_direct_hold(course->box, from->rows->slab); /* its first */
+}
+
+/* Lock held, there is room. Where the kernel finds a row. */
+static uint64_t row_put(struct sc_plugin_course *course, const struct rows_from *from, uint64_t row)
+{
+    const uint8_t *k = from->rows->rows + row * from->rows->stride;
+    if (from->is_direct)
+        return sc_gpu_pin_address(&course->device->direct, k);
+    uint64_t place = box_bytes(course, from->bytes);
+    memcpy(course->box->host + place, k, from->part_bytes);
+    if (from->is_both)
+        memcpy(course->box->host + place + from->part_bytes,
+               from->rows->v + row * from->rows->stride, from->part_bytes);
+    return course->box->at + place;
+}
+
 static void cuda_place_rows(const struct sc_plugin_placing *to, const struct sc_store_rows *rows,
                             uint64_t from, uint64_t count, uint32_t wanted, uint64_t at)
 {
     struct sc_plugin_course *course = to->memory->course;
-    uint64_t part_bytes = to->how.head_count * to->how.head_size * to->how.element_bytes;
-    bool is_both = wanted == SC_STORE_WANT_ROWS;
-    uint32_t parts = is_both                     ? SC_CUDA_K | SC_CUDA_V
+    const struct rows_from what = rows_from_of(course, to, rows, wanted);
+    uint32_t parts = what.is_both                ? SC_CUDA_K | SC_CUDA_V
                      : wanted == SC_STORE_WANT_V ? SC_CUDA_V
                                                  : SC_CUDA_K;
-    uint64_t bytes = part_bytes * (is_both ? 2 : 1);
     pthread_mutex_lock(&course->lock);
     bool goes = course_turn(course, to);
     for (uint64_t i = 0; goes && i < count && course->status == SPEC_OK; i++) {
@@ -330,13 +380,9 @@ static void cuda_place_rows(const struct sc_plugin_placing *to, const struct sc_
         if (course->row_count == SC_PLUGIN_COURSE_ROWS ||
             (course->row_count > 0 && course->row_parts != parts))
             course_flush(course);
-        room_make(course, UP(bytes));
-        uint64_t away = (from + i) * rows->stride, place = box_bytes(course, bytes);
-        memcpy(course->box->host + place, rows->rows + away, part_bytes);
-        if (is_both)
-            memcpy(course->box->host + place + part_bytes, rows->v + away, part_bytes);
+        row_room(course, &what);
         course->row_parts = parts;
-        course->row_at[course->row_count] = course->box->at + place;
+        course->row_at[course->row_count] = row_put(course, &what, from + i);
         course->row_slots[course->row_count++] = slot;
     }
     pthread_mutex_unlock(&course->lock);
@@ -426,6 +472,11 @@ static const uint8_t *codes_at(struct sc_plugin_course *course, const struct cod
 static bool slots_put(struct sc_plugin_course *course, const struct coded_rows *rows,
                       uint64_t *ret_token)
 {
+    if (course->slots.count == rows->count && course->slots.token == rows->token &&
+        course->slots.skipped == rows->skipped) { /* K's, and V comes */
+        *ret_token = course->slots.at;
+        return course->slots.is_any;
+    }
     uint64_t before = course->used, at = box_bytes(course, rows->count * sizeof(int64_t));
     int64_t *slots = (int64_t *)(void *)(course->box->host + at);
     bool is_any = false;
@@ -436,7 +487,11 @@ static bool slots_put(struct sc_plugin_course *course, const struct coded_rows *
         slots[i] = is_skipped ? -1 : slot_of(&course->to, token);
         is_any = is_any || slots[i] >= 0;
     }
-    *ret_token = at / sizeof(int64_t);
+    *ret_token = course->slots.at = at / sizeof(int64_t);
+    course->slots.skipped = rows->skipped;
+    course->slots.token = rows->token;
+    course->slots.count = rows->count;
+    course->slots.is_any = is_any;
     if (!is_any)
         course->used = before;
     return is_any;
@@ -570,6 +625,7 @@ static void cuda_place_codes(const struct sc_plugin_placing *to,
     struct sc_plugin_course *course = to->memory->course;
     pthread_mutex_lock(&course->lock);
     bool goes = course_turn(course, to);
+    course->slots.count = 0; /* what is skipped may be other rows by now */
     for (uint32_t part = 0; goes && part < 2; part++) {
         struct coded_rows rows = coded_rows_of(to, &parts[part], part);
         struct sc_store_run run;
@@ -582,14 +638,16 @@ static void cuda_place_codes(const struct sc_plugin_placing *to,
 
 /* ---- The table ------------------------------------------------------------------------------ */
 
+/* Where the device reads rows from the tier, many of them come at once. */
 static uint64_t cuda_expect(const struct sc_plugin_placing *to, uint64_t row, uint64_t ahead,
                             uint64_t count)
 {
-    (void)to;
+    const struct sc_plugin_device *device = to->memory->course->device;
+    uint64_t part_bytes = to->how.head_count * to->how.head_size * to->how.element_bytes;
     (void)row;
     (void)ahead;
     (void)count;
-    return 0;
+    return device->direct.device != NULL ? BITE_BYTES / (2 * part_bytes) : 0;
 }
 
 /* Rows are verified where they are, and then copied: what fails has reached nothing. */
@@ -605,8 +663,11 @@ static spec_status order(struct sc_plugin_course *course, const struct sc_plugin
 {
     struct sc_gpu_device *gpu = course->device->gpu;
     struct sc_gpu_slot *slot = &gpu->slots[course->slot];
-    if (when == SC_FENCE_BEGIN)
+    if (when == SC_FENCE_BEGIN) { /* slabs and runs of earlier loads are let go, if they may be */
+        (void)sc_gpu_flights_reap(gpu, &slot->copies);
+        (void)sc_gpu_flights_reap(gpu, &slot->kernels);
         return sc_gpu_begin(gpu, slot, memory->stream, SC_GPU_KERNELS, reterr);
+    }
     spec_status status = sc_gpu_end(gpu, slot, reterr);
     return status == SPEC_OK ? sc_gpu_end_wait(gpu, slot, memory->stream, reterr) : status;
 }
@@ -672,4 +733,5 @@ const struct sc_plugin_target sc_plugin_target_cuda = {.expect = cuda_expect,
                                                        .sink = cuda_sink,
                                                        .place_rows = cuda_place_rows,
                                                        .place_codes = cuda_place_codes,
+                                                       .decodes_elsewhere = true,
                                                        .fence = cuda_fence};

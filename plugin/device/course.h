@@ -2,6 +2,7 @@
  * and go off when it is full, or when somebody waits for them.
  *
  *   box     [rows, codes, scales, tables, turns ..]  ..  [descriptors][slots]     16-byte aligned
+ *           rows of the host tier are read by kernels from where they are (direct.h)
  *   flight  copies: box -> device       kernels: behind it, from the device's box to their places
  *
  * Tokens of a box are numbered by where their slot stands in it, so that blocks, negative slots and
@@ -22,7 +23,7 @@
 
 #define SC_PLUGIN_COURSE_ROWS   1024u /* that go off together */
 #define SC_PLUGIN_COURSE_SCALES 8u    /* of slabs, that are remembered */
-#define SC_PLUGIN_COURSE_SLABS  64u   /* likewise, parts of slabs of each kind of codes */
+#define SC_PLUGIN_COURSE_SLABS  256u  /* likewise, parts of slabs of each kind of codes */
 
 struct sc_plugin_course {
     /* Set by open, constant after. */
@@ -47,6 +48,11 @@ struct sc_plugin_course {
     const struct sc_kernels_rotary *tables_turn[SC_PLUGIN_COURSE_SLABS];
     uint64_t tables_at[SC_PLUGIN_COURSE_SLABS];
     uint32_t table_count;
+    struct { /* slots that are in the box: of these tokens, without those that are skipped */
+        const uint64_t *skipped;
+        uint64_t token, count, at; /* count 0: none are */
+        bool is_any;
+    } slots;
     const uint8_t *scales_of[SC_PLUGIN_COURSE_SCALES]; /* likewise */
     uint64_t scales_at[SC_PLUGIN_COURSE_SCALES];
     uint32_t scale_count;

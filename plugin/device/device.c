@@ -3,6 +3,7 @@
 
 #include "plugin/args/dtype.h"
 #include "plugin/device/course.h"
+#include "plugin/device/direct.h"
 #include "plugin/device/images.h"
 #include "plugin/device/mirror.h"
 #include "plugin/device/parcel.h"
@@ -76,6 +77,7 @@ static void detach(struct sc_plugin_device *device)
         sc_gpu_stage_give(&device->gpu->stage, &device->mirror.range);
     }
     sc_plugin_mirror_close(device);
+    sc_plugin_direct_close(device);
     sc_gpu_device_detach(device->gpu);
     sc_plugin_courses_close(device);
     sc_alloc_free(alloc, device->hints);
@@ -175,8 +177,10 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
         status = scores_open(device, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_mirror_open(device, reterr);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK) {
+        sc_plugin_direct_open(device);
         share_out(device);
+    }
     return status;
 }
 
@@ -187,20 +191,21 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
     struct sc_gpu_image images[SC_PLUGIN_IMAGES];
     device->box_count = device->params.stage_bytes / device->box_bytes;
     device->box_count = device->box_count > BOXES_MIN ? device->box_count : BOXES_MIN;
-    const struct sc_gpu_params params = {.alloc = device->params.alloc,
-                                         .poison = device->params.poison,
-                                         .ordinal = ordinal,
-                                         .images = images,
-                                         .image_count = sc_plugin_images(images),
-                                         .kernels = KERNELS,
-                                         .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
-                                         .slot_count = SC_PLUGIN_DEVICE_PAIRS,
-                                         .flight_count = FLIGHTS,
-                                         .hold_max = 1,
-                                         .stage_bytes = pinned_bytes(device) + ALIGN_BYTES +
-                                                        device->params.score_bytes + ALIGN_BYTES +
-                                                        sc_plugin_device_mirror_bytes(device),
-                                         .stage_ranges = 3};
+    const struct sc_gpu_params params = {
+        .alloc = device->params.alloc,
+        .poison = device->params.poison,
+        .ordinal = ordinal,
+        .images = images,
+        .image_count = sc_plugin_images(images),
+        .kernels = KERNELS,
+        .kernel_count = sizeof(KERNELS) / sizeof(KERNELS[0]),
+        .slot_count = SC_PLUGIN_DEVICE_PAIRS,
+        .urgent_count = SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES,
+        .flight_count = FLIGHTS,
+        .hold_max = 1,
+        .stage_bytes = pinned_bytes(device) + ALIGN_BYTES + device->params.score_bytes +
+                       ALIGN_BYTES + sc_plugin_device_mirror_bytes(device),
+        .stage_ranges = 3};
     spec_status status = sc_gpu_device_attach(&params, &device->gpu, reterr);
     if (status == SPEC_OK)
         status = make_memory(device, reterr);
@@ -301,7 +306,7 @@ static void reap_all(struct sc_plugin_device *device)
 void sc_plugin_mirror_reap(struct sc_plugin_device *device)
 {
     if (atomic_load_explicit(&device->state, memory_order_acquire) == ATTACHED &&
-        device->mirror.base != NULL)
+        (device->mirror.base != NULL || device->direct.device != NULL))
         reap_all(device);
 }
 
@@ -344,6 +349,7 @@ void sc_plugin_box_give(struct sc_plugin_box *box)
     if (box->run.at != NULL)
         sc_store_run_leave(device->params.store, &box->run);
     box->run.at = NULL;
+    sc_plugin_direct_leave(box);
     pthread_mutex_lock(&device->box_lock);
     box->next = device->free;
     device->free = box;

@@ -36,7 +36,8 @@
 #define SC_PLUGIN_DEVICE_PAIRS                                                                     \
     (SC_PLUGIN_DEVICE_SLOTS + SC_PLUGIN_DEVICE_STORES + SC_PLUGIN_DEVICE_HINTS +                   \
      SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES)
-#define SC_PLUGIN_DEVICE_TABLES 64u /* of widths, as the device reads them, that are kept */
+#define SC_PLUGIN_BOX_SLABS     256u /* of the host tier, that a box reads */
+#define SC_PLUGIN_DEVICE_TABLES 64u  /* of widths, as the device reads them, that are kept */
 
 /* A kernel's number is its place in the list of names. */
 enum sc_plugin_kernel {
@@ -96,7 +97,9 @@ struct sc_plugin_box {
     uint8_t *host;           /* pinned */
     uint64_t at;             /* where the device has as many bytes */
     struct sc_store_run run; /* that its kernels read the twin of, held for it; at NULL: none */
-    _Atomic uint32_t left;   /* flights that hold it */
+    struct sc_store_host_slab *slabs[SC_PLUGIN_BOX_SLABS]; /* likewise, read where they are */
+    uint32_t slab_count;
+    _Atomic uint32_t left; /* flights that hold it */
     struct sc_plugin_box *next;
 };
 
@@ -136,7 +139,8 @@ struct sc_plugin_device {
     struct sc_plugin_course *courses; /* [request_count] */
     struct sc_plugin_parcels parcels; /* of stores */
     struct sc_plugin_mirror mirror;
-    uint8_t *rooms;                      /* [room_count][room_bytes, whole lines] */
+    struct sc_gpu_pin direct; /* of the host tier's memory: direct.h; zero: boxes have its rows */
+    uint8_t *rooms;           /* [room_count][room_bytes, whole lines] */
     struct sc_plugin_device_hint *hints; /* [hint_count] */
     struct sc_gpu_range score_range;
     struct sc_gpu_stage scores;  /* of its addresses; its own lock */

@@ -1,6 +1,10 @@
 /* Boarding, departing, launching: see lane.h. */
 #include "plugin/device/lane.h"
 
+/* Of some 2 microseconds each (lead), before a wait that the device's interrupt ends: scores take a
+ * few hundred of them, and waking a thread 50 to 100. */
+#define POLLS 256u
+
 bool sc_plugin_lane_board(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
                           const struct sc_gpu_hold *hold)
 {
@@ -41,6 +45,8 @@ struct sc_gpu_hold sc_plugin_lane_hold(_Atomic uint32_t *over)
 void sc_plugin_lane_await(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
                           const _Atomic uint32_t *over)
 {
+    for (uint32_t i = 0; i < POLLS && atomic_load_explicit(over, memory_order_acquire) == 0; i++)
+        (void)sc_gpu_flights_reap(device->gpu, lane);
     while (atomic_load_explicit(over, memory_order_acquire) == 0) {
         uint64_t flying = sc_gpu_flights_flying(lane);
         if (flying > 0)

@@ -27,7 +27,8 @@ spec_status sc_plugin_lane_depart(struct sc_plugin_device *device, struct sc_gpu
 /* What a flight holds whose landing somebody awaits: *over, 0 before, becomes 1 when it has landed,
  * and it does in any case; then nothing follows the pointer any more. */
 struct sc_gpu_hold sc_plugin_lane_hold(_Atomic uint32_t *over);
-/* Until it has. Without the lock. Waits in the driver for what the lane's stream was given. */
+/* Until it has. Without the lock. Asks a few hundred times, then waits in the driver for what the
+ * lane's stream was given. */
 void sc_plugin_lane_await(struct sc_plugin_device *device, struct sc_gpu_lane *lane,
                           const _Atomic uint32_t *over);
 /* A kernel with its one parameter, of a grid that kernels/cuda/launch.h made, or refused (fits).

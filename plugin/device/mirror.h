@@ -35,8 +35,8 @@ static inline uint64_t sc_plugin_mirror_of(const struct sc_plugin_device *device
 {
     return device->mirror.range.at + (uint64_t)((const uint8_t *)at - device->mirror.base);
 }
-/* Runs that the device is through with are let go: before memory for another is asked for. Device
- * open. */
+/* Runs and slabs that the device is through with are let go: before memory for another is asked
+ * for. Device open. */
 void sc_plugin_mirror_reap(struct sc_plugin_device *device);
 
 #endif

@@ -538,6 +538,14 @@ bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_ke
     return has;
 }
 
+void sc_store_host_pin(struct sc_store_host *host, struct sc_store_host_slab *slab)
+{
+    pthread_mutex_lock(&host->lock);
+    SC_ASSERT(host->poison, slab->pins > 0);
+    slab->pins++;
+    pthread_mutex_unlock(&host->lock);
+}
+
 void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab)
 {
     if (slab == NULL)
@@ -893,6 +901,12 @@ void sc_store_host_expire(struct sc_store_host *host, uint64_t now_ns)
     pthread_mutex_lock(&host->lock);
     kept_expire(host, now_ns);
     pthread_mutex_unlock(&host->lock);
+}
+
+uint8_t *sc_store_host_memory(const struct sc_store_host *host, uint64_t *ret_bytes)
+{
+    *ret_bytes = host != NULL ? host->page_count * PAGE : 0;
+    return host != NULL ? host->memory : NULL;
 }
 
 uint8_t *sc_store_host_bytes(const struct sc_store_host *host,

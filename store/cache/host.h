@@ -90,6 +90,8 @@ struct sc_store_host_slab *sc_store_host_find(struct sc_store_host *host,
 void sc_store_host_seen(struct sc_store_host *host, struct sc_store_host_slab *slab, uint64_t rows);
 /* Whether get would give one now. */
 bool sc_store_host_has(struct sc_store_host *host, const struct sc_store_host_key *key);
+/* One that is pinned is pinned once more. */
+void sc_store_host_pin(struct sc_store_host *host, struct sc_store_host_slab *slab);
 void sc_store_host_unpin(struct sc_store_host *host, struct sc_store_host_slab *slab);
 /* No slab is there that get would give. Takes no lock, as the next (residents.h). */
 bool sc_store_host_is_empty(const struct sc_store_host *host);
@@ -158,6 +160,8 @@ void sc_store_host_let_go(struct sc_store_host *host, uint64_t keeper, uint64_t 
 /* Lets go of what was kept until now. */
 void sc_store_host_expire(struct sc_store_host *host, uint64_t now_ns);
 
+/* All of the memory, and how much: constant. */
+uint8_t *sc_store_host_memory(const struct sc_store_host *host, uint64_t *ret_bytes);
 /* Of a slab that is pinned or being filled. */
 uint8_t *sc_store_host_bytes(const struct sc_store_host *host,
                              const struct sc_store_host_slab *slab);

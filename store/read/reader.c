@@ -123,6 +123,8 @@ static void slot_fill(struct sc_reader_slot *slot, struct sc_flight_batch *batch
     const struct sc_store_plan_op *plan = &reader->op;
     reader->has_op = false;
     slot->plan = *plan;
+    slot->serial = ++reader->serials;
+    atomic_init(&slot->check, SC_READER_UNCHECKED);
     slot->flight.status = plan->status;
     if (plan->host.slab != NULL) {
         slot->flight.host = plan->host.slab;
@@ -325,6 +327,7 @@ spec_status sc_store_readers_open(struct sc_store *store, uint64_t count,
                                                 .slots_max = SC_READER_SLOTS,
                                                 .reads_max = READS};
         sc_flight_init(&reader->flight, store, &READER, &memory);
+        sc_reader_helpers_init(reader);
         ret_readers[i] = reader;
     }
     return SPEC_OK;
@@ -635,6 +638,10 @@ static spec_status front_open(struct sc_store_reader *reader, struct sc_reader_s
         front_seen(reader, slot);
     if (reader->is_picks)
         return SPEC_OK;
+    bool is_ahead = slot->flight.host != NULL && plan->slots == NULL && reader->rows_least > 0;
+    if (is_ahead)
+        sc_reader_help(reader);
+    reader->is_front_good = is_ahead && sc_reader_is_good(slot);
     sc_reader_rows_open(reader, slot);
     if (slot->flight.status != SPEC_OK)
         return load_fail(reader, slot->flight.status, slot->flight.sys_errno, ret_rows, reterr);
@@ -661,6 +668,16 @@ struct word { /* what ends a wait by not being what was seen; at NULL: nothing d
     uint64_t seen;
 };
 
+/* Lock held. The first picked row of a slot that lies in the host tier; NULL: it does not. */
+static const uint8_t *first_row_of(const struct sc_store_reader *reader, struct sc_flight_slot *at)
+{
+    struct sc_reader_slot *slot = at != NULL ? sc_reader_slot_of(at) : NULL;
+    if (slot == NULL || !reader->is_picks || !at->is_landed || at->host == NULL ||
+        slot->unit_count == 0)
+        return NULL;
+    return at->frame + sc_reader_unit_of(reader, slot, 0)->at[0];
+}
+
 /* Waits for the front slot. FRONT_NONE: no load, or it is complete. FRONT_LATE: the time is up, or
  * the word has changed. */
 static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_ns,
@@ -682,6 +699,8 @@ static enum front front_await(struct sc_store_reader *reader, uint64_t deadline_
         }
         front = *ret_slot != NULL && (*ret_slot)->flight.is_landed ? FRONT_READY : FRONT_LATE;
         bool is_off = word->at != NULL && atomic_load(word->at) != word->seen;
+        if (front == FRONT_READY)
+            reader->behind_front = first_row_of(reader, (*ret_slot)->flight.next);
         if (front == FRONT_READY || !in_time || is_off)
             break;
         in_time = sc_flight_wait(flight, deadline_ns, &batch);
@@ -754,6 +773,23 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
             return load_fail(reader, status, sys_errno, ret_rows, reterr);
     }
     ret_rows->tier = front_tier(reader);
+    if (sink == NULL && ret_rows->rows != reader->rows) /* where they were read to */
+        ret_rows->slab = reader->front->flight.host;
     reader->rows_gone += ret_rows->row_count;
     return SPEC_OK;
+}
+
+uint8_t *sc_store_host_at(const struct sc_store *store, uint64_t *ret_bytes)
+{
+    return sc_store_host_memory(store->host, ret_bytes);
+}
+
+void sc_store_slab_hold(struct sc_store *store, struct sc_store_host_slab *slab)
+{
+    sc_store_host_pin(store->host, slab);
+}
+
+void sc_store_slab_leave(struct sc_store *store, struct sc_store_host_slab *slab)
+{
+    sc_store_host_unpin(store->host, slab);
 }

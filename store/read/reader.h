@@ -11,8 +11,10 @@
 #include "store/read/picks.h"
 #include "store/read/plan.h"
 
-#define SC_READER_SLOTS 64u   /* a reader's own, and most that it has while it is waited for */
-#define SC_READER_UNITS 2048u /* a power of two: units of reads that were not consumed */
+#define SC_READER_SLOTS      64u   /* a reader's own, and most that it has while it is waited for */
+#define SC_READER_HELPERS    8u    /* tasks that verify ahead of the consumer */
+#define SC_READER_HELP_SLOTS 4u    /* slots for each of them: fewer are not worth waking a thread */
+#define SC_READER_UNITS      2048u /* a power of two: units of reads that were not consumed */
 
 struct sc_reader_unit { /* picks that lie in one read */
     uint32_t pick_first, pick_count;
@@ -31,6 +33,21 @@ struct sc_reader_slot {
     struct sc_store_plan_op plan;    /* of whole ranges */
     uint32_t unit_first, unit_count; /* of picks */
     uint32_t tier;                   /* of flight.host: SPEC_TIER_*, where it lay */
+    uint64_t serial;                 /* of whole ranges: no other slot of the reader's had it */
+    _Atomic uint32_t check;          /* likewise: enum sc_reader_check */
+};
+
+enum sc_reader_check {
+    SC_READER_UNCHECKED,
+    SC_READER_CLAIMED, /* the consumer, or a helper, verifies it */
+    SC_READER_GOOD,    /* a helper has: all rows agree with their tags */
+    SC_READER_DOUBTED  /* a helper has: not all do */
+};
+
+struct sc_reader_helper { /* verify_ahead.c */
+    struct sc_task task;
+    struct sc_store_reader *reader;
+    bool is_out; /* posted, or running; guarded by flight.lock */
 };
 
 struct sc_reader_group { /* readers that were opened together. Set by open, constant after */
@@ -59,7 +76,10 @@ struct sc_store_reader {
                           * of it stands in a slot, + 1; 0: none */
     bool leaves;         /* frames' lines: sc_frames_leave */
 
+    struct sc_reader_helper helpers[SC_READER_HELPERS];
+
     /* Guarded by flight.lock. */
+    uint64_t serials;           /* that slots had */
     uint32_t unit_next;         /* of the ring */
     uint32_t frames_raised;     /* that it had when it was raised, and as many as may fly */
     bool is_active, is_planned; /* a load is begun; all of it is planned */
@@ -83,7 +103,11 @@ struct sc_store_reader {
     const uint8_t *last[2]; /* what was handed out last: read until the caller asks for more */
     uint64_t last_bytes;    /* of each */
     uint64_t bite_count;
-    uint64_t rows_least;              /* sc_store_reader_apart */
+    uint64_t fronts;    /* of whole ranges in the host tier, ever */
+    bool is_front_good; /* the front slot was verified ahead */
+    const uint8_t
+        *behind_front;   /* of picks: the first row of the slot behind it; NULL: not there */
+    uint64_t rows_least; /* sc_store_reader_apart */
     struct sc_store_hosted_fill fill; /* of the range, or the chunk, that is handed out */
     const uint64_t *pick_tags;
     const uint64_t *wanted_bits; /* NULL: all picks are wanted */
@@ -115,6 +139,14 @@ static inline struct sc_reader_unit *sc_reader_unit_of(const struct sc_store_rea
 {
     return &reader->units[(slot->unit_first + i) % SC_READER_UNITS];
 }
+
+/* verify_ahead.c: open calls it; then the consumer, when a slot of the tier is at the front: what
+ * lies behind it is verified by tasks. */
+void sc_reader_helpers_init(struct sc_store_reader *reader);
+void sc_reader_help(struct sc_store_reader *reader);
+/* The front slot, which is the consumer's, was verified ahead: all rows of it. Waits, not for long,
+ * for who is at it; false: the consumer does it, once more or for the first time. */
+bool sc_reader_is_good(struct sc_reader_slot *slot);
 
 /* The consumer's: without the lock, but for the last. */
 

@@ -18,6 +18,10 @@
 /* Every how many bites the clock is read: twice a bite it would cost a hundredth of the load. */
 #define TIMED_BITES 8u
 
+#define LINE_BYTES 64u
+#define FETCH_BYTES                                                                                \
+    8192u /* of a row that comes next: as many lines as a core asks for in a while */
+
 /* ---- Whole ranges --------------------------------------------------------------------------- */
 
 /* Rows of one piece at the front slot, as their tags cover them: whole, or K and V. */
@@ -59,10 +63,10 @@ static struct rows rows_of(const struct sc_store_reader *reader, const struct sc
 }
 
 /* dst: where K and V of a split layout are put together; NULL: they stay apart. */
-static bool rows_verify(const struct rows *rows, uint8_t *dst)
+static bool rows_verify(const struct rows *rows, bool is_verified, uint8_t *dst)
 {
     uint64_t count = rows->parts[0].tagged.count, bytes = rows->parts[0].tagged.row_bytes;
-    for (uint32_t p = 0; p < rows->part_count; p++)
+    for (uint32_t p = 0; !is_verified && p < rows->part_count; p++)
         if (sc_store_tag_verify(&rows->parts[p].tagged, rows->parts[p].rows, rows->tags + p) !=
             count)
             return false;
@@ -103,7 +107,7 @@ static bool rows_pass(struct sc_store_reader *reader, const struct sc_reader_slo
     const struct sc_store *store = reader->flight.store;
     const struct rows rows = rows_of(reader, slot, at, slot->plan.run_row + at, count);
     if (!(sink != NULL ? rows_move(&rows, sink, slot->plan.row_first + at)
-                       : rows_verify(&rows, dst)))
+                       : rows_verify(&rows, reader->is_front_good, dst)))
         return false;
     if (slot->flight.host == NULL && reader->range_row == 0)
         sc_store_hosted_begin(store, &reader->fill, reader->plan.layer,
@@ -326,7 +330,7 @@ static spec_status slots_take(struct sc_store_reader *reader, const struct sc_re
         return slots_move(reader, slot, sink, ret_rows);
     uint64_t count = slots_run(reader, slot, bite_of(reader, shape->row_bytes), &row);
     const struct rows rows = rows_of(reader, slot, reader->slot_row, row, count);
-    if (!rows_verify(&rows, is_apart ? NULL : reader->rows))
+    if (!rows_verify(&rows, false, is_apart ? NULL : reader->rows))
         return SPEC_E_CORRUPT;
     uint64_t stride = is_split ? shape->k_row_bytes : shape->row_bytes;
     const uint8_t *k = rows.parts[0].rows, *v = is_split ? rows.parts[1].rows : NULL;
@@ -538,6 +542,25 @@ bool sc_reader_finer_leave(struct sc_store_reader *reader, spec_status status)
     return true;
 }
 
+/* Rows of the host tier lie in no cache, apart from each other: the next one comes while this one
+ * is verified. */
+static void next_fetch(const struct sc_store_reader *reader, const struct sc_reader_slot *slot,
+                       const struct sc_reader_unit *unit, uint64_t stride, uint64_t pick)
+{
+    const struct sc_store_picks *picks = &reader->pick_plan.picks;
+    bool is_last = pick >= unit->pick_first + unit->pick_count;
+    if (slot->flight.host == NULL || (is_last && reader->behind_front == NULL))
+        return;
+    const uint8_t *at = reader->behind_front;
+    if (!is_last)
+        at = slot->flight.frame + unit->at[0] +
+             (unit_slot(unit, sc_store_pick_row(picks, pick)) -
+              unit_slot(unit, sc_store_pick_row(picks, unit->pick_first))) *
+                 stride;
+    for (uint64_t i = 0; i < stride && i < FETCH_BYTES; i += LINE_BYTES)
+        __builtin_prefetch(at + i, 0, 2);
+}
+
 /* Verifies a run of rows of one unit; for both halves of a split layout, puts them together. */
 static spec_status run_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                             const struct sc_reader_unit *unit, uint64_t count,
@@ -555,6 +578,7 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     const uint8_t *at = slot->flight.frame + unit->at[0] + away * stride;
     const uint8_t *v = slot->flight.frame + unit->at[1] + away * stride;
     uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;
+    next_fetch(reader, slot, unit, stride, unit->pick_first + reader->slot_row + count);
     reader->range = unit->range;
     for (uint64_t done = 0; done < count;) {
         range_seek(reader, row + done, &range_first);

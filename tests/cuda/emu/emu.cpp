@@ -609,6 +609,34 @@ unsigned pack_f16(float low, float high)
     return word;
 }
 
+unsigned pack_bf16(float low, float high)
+{
+    const float value[2] = {low, high};
+    unsigned word = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        unsigned half;
+        int exponent = 0;
+        if (std::isnan(value[i])) {
+            half = 0x7fff; /* of all */
+        } else if (std::isinf(value[i]) || value[i] == 0) {
+            half = __float_as_uint(value[i]) >> 16;
+        } else { /* 8 bits of a double; 256 units of the largest exponent are infinity's bits */
+            (void)frexp(static_cast<double>(value[i]), &exponent);
+            exponent = exponent < -125 ? -125 : exponent;
+            double units = nearbyint(ldexp(static_cast<double>(value[i]), 8 - exponent));
+            half = __float_as_uint(static_cast<float>(ldexp(units, exponent - 8))) >> 16;
+        }
+        word |= half << 16 * i;
+    }
+    return word;
+}
+
+float unpack_f16(unsigned half)
+{
+    float value = widened(half, MMA_F16);
+    return std::isnan(value) ? __uint_as_float(0x7fffffff) : value; /* of all */
+}
+
 void *shared(int id, size_t bytes, int line)
 {
     for (const Shared &known : shareds)

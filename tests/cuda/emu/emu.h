@@ -79,7 +79,9 @@ inline void mma(int line, Collective what, const unsigned a[4], unsigned b_low, 
     memcpy(c, own.c, sizeof(own.c));
 }
 
-unsigned pack_f16(float low, float high); /* cvt.rn.f16x2.f32 */
+unsigned pack_f16(float low, float high);  /* cvt.rn.f16x2.f32 */
+unsigned pack_bf16(float low, float high); /* cvt.rn.bf16x2.f32 */
+float unpack_f16(unsigned half);           /* cvt.f32.f16 */
 
 template <class T>
 inline T shuffle(int line, unsigned mask, T value, Collective what, unsigned argument)

@@ -636,6 +636,9 @@ sc_cu_result f_cuModuleLoadDataEx(sc_cu_module *module, const void *image, unsig
         return load_refused(count, options, values, code);
     unsafe_call("cuModuleLoadDataEx");
     CUctx_st *context = context_now("cuModuleLoadDataEx");
+    for (CUstream_st *s : all_streams()) /* the real one may wait for all that the context does */
+        if (s->context == context && s->is_held)
+            die("kernels are loaded while a stream is held");
     uint32_t magic;
     memcpy(&magic, image, sizeof(magic));
     bool is_fatbin = magic == 0xba55ed50u, is_cubin = magic == 0x464c457fu;
@@ -914,12 +917,32 @@ sc_cu_result f_cuMemcpy2DAsync(const sc_cu_copy_2d *copy, sc_cu_stream stream)
 
 /* ---- Streams, events, launches -------------------------------------------------------------- */
 
+void stream_make(sc_cu_stream *stream, CUctx_st *context)
+{
+    state().streams.emplace_back(new CUstream_st{context, {}, 0, 0, false, false, false, false});
+    *stream = state().streams.back().get();
+}
+
 sc_cu_result f_cuStreamCreate(sc_cu_stream *stream, unsigned)
 {
     DEVICE_CALL(cuStreamCreate);
-    CUctx_st *context = context_now("cuStreamCreate");
-    state().streams.emplace_back(new CUstream_st{context, {}, 0, 0, false, false, false, false});
-    *stream = state().streams.back().get();
+    stream_make(stream, context_now("cuStreamCreate"));
+    return 0;
+}
+
+sc_cu_result f_cuStreamCreateWithPriority(sc_cu_stream *stream, unsigned, int)
+{
+    DEVICE_CALL(cuStreamCreateWithPriority);
+    stream_make(stream, context_now("cuStreamCreateWithPriority"));
+    return 0;
+}
+
+sc_cu_result f_cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    DEVICE_CALL(cuCtxGetStreamPriorityRange);
+    (void)context_now("cuCtxGetStreamPriorityRange");
+    *least = 0;
+    *greatest = -5;
     return 0;
 }
 

@@ -166,7 +166,7 @@ static void a_grid_has_what_there_is(void **state)
     (void)state;
     struct sc_cuda_score what = GOOD;
     struct sc_cuda_shape shape;
-    assert_int_equal(sc_cuda_score_tiles_each(&what), 4); /* 129 tiles in 33 splits */
+    assert_int_equal(sc_cuda_score_tiles_each(&what), 2); /* 129 tiles in 65 splits */
     assert_int_equal(sc_cuda_score_scratch_bytes(&what), 8 * 34 * 256 * 8);
     assert_true(sc_cuda_score_best_shape(&what, &shape));
     assert_int_equal(shape.grid[0], 8);
@@ -182,7 +182,7 @@ static void a_grid_has_what_there_is(void **state)
     assert_true(sc_cuda_score_total_shape(&what, &shape));
     assert_int_equal(shape.grid[0], 64);
     what.row_first = 63; /* the last row: 4 vectors */
-    assert_int_equal(sc_cuda_score_tiles_each(&what), 4);
+    assert_int_equal(sc_cuda_score_tiles_each(&what), 2);
     what.head_size = 256;
     assert_true(sc_cuda_score_columns_shape(&what, &shape));
     assert_int_equal(shape.grid[2], 256);

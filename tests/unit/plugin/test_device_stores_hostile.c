@@ -205,6 +205,12 @@ static void *close_it(void *user)
 }
 
 /* Close waits for what flies; the device's close behind it would be told so by the fake. */
+/* Before a stream stands still: kernels are loaded then. */
+static void attach(struct desk *desk)
+{
+    assert_int_equal(sc_plugin_device_attach(&desk->rig.conn->device, 0, NULL), SPEC_OK);
+}
+
 static void close_waits_for_a_stream_that_stands_still(void **state)
 {
     (void)state;
@@ -218,6 +224,7 @@ static void close_waits_for_a_stream_that_stands_still(void **state)
         on_threads(&desk);
         desk_begin(&desk);
         sources_make(&desk, &sources, PAGED);
+        attach(&desk);
         fake_hold(desk.host.stream, 1);
         for (uint32_t layer = 0; layer < layers; layer++)
             assert_int_equal(desk_put(&desk, &sources.areas[layer].memory, 0, 130, layer), SPEC_OK);

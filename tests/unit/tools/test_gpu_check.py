@@ -57,7 +57,7 @@ class Packed(unittest.TestCase):
         self.assertEqual(status, 0, summary)
         for part, count in (("gpu/ on this driver", 1), ("test_cuda_device_rows", 5),
                             ("test_cuda_device_importance", 1), ("test_cuda_device_rows by", 1),
-                            ("bench cuda: ", 6), ("conformance: clauses of device memory", 1),
+                            ("bench cuda: ", 8), ("conformance: clauses of device memory", 1),
                             ("conformance through the device, part", 2), ("memcheck of", 2),
                             ("racecheck of", 2), ("synccheck of", 2)):
             lines = [line for line in summary.splitlines()
@@ -69,7 +69,7 @@ class Packed(unittest.TestCase):
         self.assertRegex(name, r"^cuda-fake-device-0-[0-9a-z-]+\.csv$")
         with open(os.path.join(out, name), encoding="utf8") as file:
             figures = list(csv.DictReader(file))
-        self.assertEqual(len(figures), 25)
+        self.assertEqual(len(figures), 33)
         for figure in figures:
             self.assertEqual((figure["device"], figure["driver"], figure["verdict"],
                               figure["value"]), ("fake device 0", "13.0", "works", ""))
@@ -88,7 +88,8 @@ class Packed(unittest.TestCase):
         status, summary = self.run_all(broken, SC_GPU_SECONDS="310", SC_GPU_SANITIZER="")
         self.assertEqual(status, 1, summary)
         for line in ("FAILED    test_cuda_device_rows: status 1", "byte 3 is 7, expected 9",
-                     "NOT DONE  test_cuda_device_planes: more than", "NOT ALL PASSED",
+                     "NOT DONE  test_cuda_device_planes: more than", "it had reached: ",
+                     "NOT ALL PASSED",
                      "FAILED    test_cuda_device_code: no CUDA device: gone",
                      "not here  compute-sanitizer"):
             self.assertIn(line, summary)

@@ -1,0 +1,31 @@
+/* Rows of the host tier that the device reads where they are: the tier's memory is registered, and
+ * a box names its rows instead of having them.
+ *
+ *   tier --kernel, over the bus--> places
+ *
+ * Holds: a slab whose rows a box names stays as it is until the device is through with the box.
+ *   Memory that the driver does not register is read by the processor, into boxes.
+ * Does not: verify (who places rows did).
+ * Threads: open and close: attach's. A box's slabs: who fills it, then the flight that gives it.
+ * Tests: tests/unit/plugin/test_device_direct.c */
+#ifndef SC_PLUGIN_DIRECT_H
+#define SC_PLUGIN_DIRECT_H
+
+#include "plugin/device/device.h"
+
+/* Attach and detach of a device call these. Memory that is refused is no error: it is logged. */
+void sc_plugin_direct_open(struct sc_plugin_device *device);
+void sc_plugin_direct_close(struct sc_plugin_device *device);
+
+/* Whether the device can read all these rows: they lie in a slab of the tier. */
+static inline bool sc_plugin_direct_has(const struct sc_plugin_device *device,
+                                        const struct sc_store_rows *rows)
+{
+    return device->direct.device != NULL && rows->slab != NULL;
+}
+/* The box keeps the slab. false: it keeps as many others as it can. */
+bool sc_plugin_direct_hold(struct sc_plugin_box *box, struct sc_store_host_slab *slab);
+/* The box's slabs are let go. */
+void sc_plugin_direct_leave(struct sc_plugin_box *box);
+
+#endif

@@ -1,0 +1,162 @@
+/* Slots of a whole load that lie in the host tier, verified ahead of the consumer by executor
+ * tasks: one thread's tags are slower than a device's bus.
+ *
+ *   list     [front: the consumer's][.][.][claimed by a helper][.][good][.] ...
+ *   helper   claims a slot, pins its slab, verifies it without the lock, says so, the next one
+ *
+ * Holds: a slot is good after all of its rows agreed with their tags while its slab was pinned, so
+ *   its bytes are those that are handed out. What no helper has verified the consumer does.
+ * Does not: fail a load: rows that disagree are met again, and told, by the consumer.
+ * Threads: helpers the executor's; claim and result under the flight's lock.
+ * Tests: tests/unit/plugin/test_device_direct.c, tests/fault/test_device_races.c */
+#include "store/read/reader.h"
+#include "store/rows/tag.h"
+
+#define STEP_SLOTS 16u   /* of one step of a helper: other tasks of its lane wait meanwhile */
+#define SPINS      4096u /* until the consumer verifies what a helper has begun */
+
+/* What a helper verifies. */
+struct job {
+    struct sc_reader_slot *slot;
+    struct sc_store_host_slab *slab; /* pinned */
+    uint64_t serial;
+    uint32_t part_count;
+    struct {
+        struct sc_store_tag_rows tagged;
+        const uint8_t *rows;
+        const uint64_t *tags;
+    } parts[2];
+};
+
+/* Lock held. All rows of the slot, which are a range's. */
+static void job_make(const struct sc_store_reader *reader, struct sc_reader_slot *slot,
+                     struct job *job)
+{
+    struct sc_store *store = reader->flight.store;
+    const struct sc_store_shape *shape = &store->shape;
+    const struct sc_store_plan_op *plan = &slot->plan;
+    const struct sc_store_range *range = &reader->plan.ranges[plan->range];
+    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
+    uint64_t copy = sc_store_table_extent(&store->table, piece->extent)->copy;
+    bool is_paired = shape->layout == SC_STORE_PAIRED;
+    *job = (struct job){.slot = slot,
+                        .slab = slot->flight.host,
+                        .serial = slot->serial,
+                        .part_count = is_paired ? 1 : 2};
+    for (uint32_t p = 0; p < job->part_count; p++) {
+        job->parts[p].tagged = (struct sc_store_tag_rows){
+            .base = sc_store_tag_base(shape->digest, piece->hash, copy, reader->plan.layer,
+                                      is_paired ? SC_STORE_PART_ROW : SC_STORE_PART_K + p),
+            .position_first = piece->first_position + range->row_first,
+            .row_bytes = is_paired ? shape->row_bytes : shape->k_row_bytes,
+            .count = plan->row_count,
+            .tag_step = shape->tags_per_row};
+        job->parts[p].rows = slot->flight.frame + (p == 0 ? plan->row_at : plan->v_at);
+        job->parts[p].tags =
+            (const uint64_t *)(const void *)(slot->flight.frame + plan->tag_at) + p;
+    }
+    sc_store_host_pin(store->host, job->slab);
+}
+
+static bool job_is_good(const struct job *job)
+{
+    for (uint32_t p = 0; p < job->part_count; p++)
+        if (sc_store_tag_verify(&job->parts[p].tagged, job->parts[p].rows, job->parts[p].tags) !=
+            job->parts[p].tagged.count)
+            return false;
+    return true;
+}
+
+/* Lock held. false: nothing is left that nobody has claimed. */
+static bool job_claim(struct sc_store_reader *reader, struct job *job)
+{
+    bool helps = reader->is_active && !reader->is_picks;
+    for (struct sc_flight_slot *at = helps ? reader->flight.first : NULL; at != NULL;
+         at = at->next) {
+        struct sc_reader_slot *slot = sc_reader_slot_of(at);
+        uint32_t check = SC_READER_UNCHECKED;
+        if (!at->is_landed || at->host == NULL || slot->plan.slots != NULL ||
+            slot->plan.row_count == 0 || at->status != SPEC_OK ||
+            !atomic_compare_exchange_strong(&slot->check, &check, SC_READER_CLAIMED))
+            continue;
+        job_make(reader, slot, job);
+        return true;
+    }
+    return false;
+}
+
+/* Lock held. The slot may be another load's by now. */
+static void job_end(struct sc_store_reader *reader, const struct job *job, bool is_good)
+{
+    sc_store_host_unpin(reader->flight.store->host, job->slab);
+    for (struct sc_flight_slot *at = reader->flight.first; at != NULL; at = at->next) {
+        struct sc_reader_slot *slot = sc_reader_slot_of(at);
+        if (slot == job->slot && slot->serial == job->serial)
+            atomic_store_explicit(&slot->check, is_good ? SC_READER_GOOD : SC_READER_DOUBTED,
+                                  memory_order_release);
+    }
+}
+
+static void help_step(struct sc_task *task)
+{
+    struct sc_reader_helper *helper = SC_TASK_OWNER(task, struct sc_reader_helper, task);
+    struct sc_store_reader *reader = helper->reader;
+    struct sc_flight *flight = &reader->flight;
+    struct job job;
+    uint32_t done = 0;
+    pthread_mutex_lock(&flight->lock);
+    for (; done < STEP_SLOTS && job_claim(reader, &job); done++) {
+        pthread_mutex_unlock(&flight->lock);
+        bool is_good = job_is_good(&job);
+        pthread_mutex_lock(&flight->lock);
+        job_end(reader, &job, is_good);
+    }
+    if (done == STEP_SLOTS) {
+        sc_exec_post(flight->store->params.exec, task, SC_LANE_DEMAND);
+    } else {
+        helper->is_out = false;
+        flight->task_count--;
+        sc_flight_signal(flight); /* who closes the reader waits for the last */
+    }
+    pthread_mutex_unlock(&flight->lock);
+}
+
+void sc_reader_helpers_init(struct sc_store_reader *reader)
+{
+    for (uint32_t i = 0; i < SC_READER_HELPERS; i++)
+        reader->helpers[i] =
+            (struct sc_reader_helper){.task.step = help_step, .reader = reader, .is_out = false};
+}
+
+void sc_reader_help(struct sc_store_reader *reader)
+{
+    struct sc_flight *flight = &reader->flight;
+    struct sc_exec *exec = flight->store->params.exec;
+    if (sc_exec_is_loop(exec) || reader->fronts++ % STEP_SLOTS != 0)
+        return;
+    pthread_mutex_lock(&flight->lock);
+    uint32_t count = flight->slot_count / SC_READER_HELP_SLOTS;
+    count = count < SC_READER_HELPERS ? count : SC_READER_HELPERS;
+    for (uint32_t i = 0; i < count; i++) {
+        if (reader->helpers[i].is_out)
+            continue;
+        reader->helpers[i].is_out = true;
+        flight->task_count++;
+        sc_exec_post(exec, &reader->helpers[i].task, SC_LANE_DEMAND);
+    }
+    pthread_mutex_unlock(&flight->lock);
+}
+
+bool sc_reader_is_good(struct sc_reader_slot *slot)
+{
+    uint32_t check = SC_READER_UNCHECKED;
+    if (atomic_compare_exchange_strong(&slot->check, &check, SC_READER_CLAIMED))
+        return false; /* the consumer's */
+    for (uint32_t i = 0; i < SPINS && check == SC_READER_CLAIMED; i++) {
+#if defined(__x86_64__)
+        __builtin_ia32_pause();
+#endif
+        check = atomic_load_explicit(&slot->check, memory_order_acquire);
+    }
+    return check == SC_READER_GOOD;
+}
