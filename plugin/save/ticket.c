@@ -125,8 +125,12 @@ static spec_status report_one(spec_connector *conn, spec_ticket ticket, uint64_t
         if (!is_ticket_word(value, ticket))
             return SPEC_E_INVALID;
         *ret_kept = atomic_load(&conn->tickets.slots[(ticket & UINT32_MAX) - 1].kept);
-        if (TICKET_REMAINING(value) != 0)
-            return SPEC_PENDING;
+        if (TICKET_REMAINING(value) != 0) {
+            if (is_ticket_word(atomic_load(word), ticket))
+                return SPEC_PENDING;
+            *ret_kept = 0; /* it may be of the ticket that has the slot now */
+            return SPEC_E_INVALID;
+        }
     } while (!atomic_compare_exchange_weak(word, &value, TICKET_FREED(value)));
     sc_uncount(&conn->stats.tickets_open, 1);
     return TICKET_STATUS(value);
