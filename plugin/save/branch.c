@@ -207,7 +207,8 @@ spec_status sc_plugin_states_begin(spec_connector *conn, struct sc_plugin_reques
                        conn->states.pass_count);
     text_make(conn, request, pass);
     request->pass_states = pass;
-    if (is_there(conn, request, pass)) {
+    if (is_there(conn, request, pass)) { /* on all of the pass's rows */
+        sc_plugin_ticket_kept(conn, request->pass_ticket, request->pass_count);
         sc_plugin_states_let_go(conn, request);
         return SPEC_OK;
     }

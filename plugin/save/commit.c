@@ -239,6 +239,18 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
     return status;
 }
 
+/* How many tokens of its pass, from the first one on, a lookup finds now that the save is
+ * committed. Rows alone are not found where layers keep states: those are, with the last of their
+ * extents. 0: no more than before. */
+static uint64_t found_with(const spec_connector *conn, const struct sc_plugin_save *save)
+{
+    const struct sc_plugin_state_pass *states = save->states;
+    uint64_t end = save->first + save->count;
+    if (conn->states.count == 0)
+        return end - save->pass_first;
+    return states != NULL && end == states->text.token_count ? states->first - save->pass_first : 0;
+}
+
 /* The commit's lock is held. */
 static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
 {
@@ -255,8 +267,8 @@ static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
                  sc_plugin_chunk_count(conn, save->first, save->first + save->count));
     if (status == SPEC_E_NO_SPACE && !sc_store_is_paused(conn->store))
         sc_plugin_evict_ask(conn, save->request, save->count);
-    if (status == SPEC_OK && save->states == NULL) /* saves of a pass come in the order of tokens */
-        sc_plugin_ticket_kept(conn, save->ticket, save->first + save->count - save->pass_first);
+    if (status == SPEC_OK) /* saves of a pass come in the order of tokens */
+        sc_plugin_ticket_kept(conn, save->ticket, found_with(conn, save));
     save->status = sc_plugin_ticket_status(status);
 }
 

@@ -477,7 +477,8 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
     if (step->is_bypassed)
         pass_bypass(conn, request);
     sc_count(&conn->stats.duplicate_chunks, sc_plugin_chunk_count(conn, first, step->present_end));
-    sc_plugin_ticket_kept(conn, request->pass_ticket, step->present_end - first);
+    if (conn->states.count == 0) /* else rows alone are not found */
+        sc_plugin_ticket_kept(conn, request->pass_ticket, step->present_end - first);
     if (status != SPEC_OK) {
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s", count,
