@@ -618,7 +618,8 @@ struct spec_important {
  * layers, so that their times say nothing of how long computing takes. */
 #define SPEC_STORE_LATER 1u
 /* Flag, since 0.17: when staging has no room, the call waits for some, up to wait_ns in all, before
- * the end of a pass is given up. */
+ * the end of a pass is given up. It does not wait for room that only later layers of open passes
+ * would make: the host may not get to store those before the call returns. */
 #define SPEC_STORE_WAIT 2u
 
 struct spec_store_params {
@@ -1216,7 +1217,8 @@ struct spec_api {
     /* As wait, and ret_kept[i] is how many tokens of a store's range, from its first one on, are
      * stored: visible to lookup, and found again after kill -9. Of a ticket that is not done it is
      * how many are by now, and only grows; of one that is done with OK it is the whole range; of
-     * other tickets 0. [ABI-217]
+     * other tickets 0. Of a model with states it is 0 or the whole range, because matches end where
+     * there are states. [ABI-217]
      * Errors: as wait, and INVALID (ret_kept is NULL).  Threads: any.  Blocks: as wait.
      * Since: 0.17 */
     spec_status (*wait_kept)(spec_connector *conn, const spec_ticket *tickets, uint64_t count,

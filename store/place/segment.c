@@ -550,15 +550,21 @@ static void maker_step(struct sc_task *task)
     sc_store_busy_end(store);
 }
 
-void sc_store_tier_write(struct sc_store *store, struct sc_store_write **writes, uint64_t count)
+struct sc_store_write *sc_store_tier_write(struct sc_store *store, struct sc_store_write **writes,
+                                           uint64_t count)
 {
-    struct sc_store_write *failed;
+    struct sc_store_write *failed = NULL;
     SC_ASSERT(store->params.poison, count <= SC_STORE_WRITES_AT_ONCE);
     if (count == 0)
-        return;
+        return NULL;
     pthread_mutex_lock(&store->disk.lock);
     uint64_t ready = writes_sort(store, writes, count, &failed);
     pthread_mutex_unlock(&store->disk.lock);
     ops_submit(store, writes, ready);
-    writes_fail(failed, SPEC_E_NO_SPACE);
+    return failed;
+}
+
+void sc_store_tier_fail(struct sc_store_write *writes)
+{
+    writes_fail(writes, SPEC_E_NO_SPACE);
 }

@@ -47,8 +47,12 @@ spec_status sc_store_tier_read_now(struct sc_store *store, uint8_t *buffer,
                                    struct spec_error *reterr);
 
 /* Queues windows of what is stored, in one call to the back end; those whose segment file is still
- * being made wait for it. count <= SC_STORE_WRITES_AT_ONCE; the list is overwritten. */
-void sc_store_tier_write(struct sc_store *store, struct sc_store_write **writes, uint64_t count);
+ * being made wait for it. Returns those whose file could not be made: the caller ends them.
+ * count <= SC_STORE_WRITES_AT_ONCE; the list is overwritten. */
+struct sc_store_write *sc_store_tier_write(struct sc_store *store, struct sc_store_write **writes,
+                                           uint64_t count);
+/* Ends these, on the caller's stack: each is done with NO_SPACE. */
+void sc_store_tier_fail(struct sc_store_write *writes);
 /* What was written to these parts is durable once this returns. Blocks. */
 spec_status sc_store_tier_sync(struct sc_store *store, const struct sc_store_part *parts,
                                uint32_t part_count, struct spec_error *reterr);

@@ -165,7 +165,7 @@ struct sc_store_write *sc_store_write_await(struct sc_store_extent *extent, uint
         uint32_t seen = atomic_load(&store->writing.word);
         uint64_t now_ns = sc_exec_now_ns(exec);
         write = sc_store_write_take(store, leaves);
-        if (now_ns >= until_ns)
+        if (now_ns >= until_ns || (write == NULL && sc_store_write_queue_is_stuck(extent, leaves)))
             break;
         if (write == NULL) /* a load that gives a frame back wakes nobody */
             (void)sc_exec_wait(exec, &store->writing.word, seen,

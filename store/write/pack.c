@@ -41,7 +41,7 @@ static void ready_submit(struct sc_store_extent *extent)
     if (extent->share != NULL)
         sc_store_write_queue_push(extent, extent->ready, extent->ready_count);
     else
-        sc_store_tier_write(extent->store, extent->ready, extent->ready_count);
+        sc_store_tier_fail(sc_store_tier_write(extent->store, extent->ready, extent->ready_count));
     extent->ready_count = 0;
 }
 

@@ -9,16 +9,32 @@
 
 #define IN_FLIGHT_DEFAULT (UINT64_C(8) << 20) /* where io.in_flight_bytes is 0 */
 #define IN_FLIGHT_PART    10u /* of the frames that writers may have: the others can be cancelled */
+#define LOADS_PART        4u  /* of the frames that are kept for loads: small passes leave these */
+#define SMALL_MOST        64u /* small passes at once that find a frame each, behind any other */
+#define SMALL_PART        3u  /* of all frames, at most, is kept for them */
+
+/* A small pass has a frame until its last layer is written, and one that waits for the device has
+ * all its layers: it cannot be cancelled. So there is a frame for a small pass of each request. */
+static void leaves_decide(struct sc_store *store)
+{
+    struct sc_store_write_queue *queue = &store->writing.queue;
+    uint64_t count = sc_frames_count(store->frames), small = store->params.config->max_requests;
+    small = small < SMALL_MOST ? small : SMALL_MOST;
+    small = small < count / SMALL_PART ? small : count / SMALL_PART;
+    queue->leaves = count - sc_frames_count_for(store->frames, SC_LANE_WRITER);
+    queue->leaves_small = queue->leaves / LOADS_PART;
+    if (queue->leaves < queue->leaves_small + small)
+        queue->leaves = queue->leaves_small + small;
+}
 
 spec_status sc_store_write_queue_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_write_queue *queue = &store->writing.queue;
     uint64_t configured = store->params.config->io_in_flight_bytes;
     uint64_t half = (configured > 0 ? configured : IN_FLIGHT_DEFAULT) / 2;
+    leaves_decide(store);
     uint64_t part = sc_store_write_bytes(store) / IN_FLIGHT_PART;
     queue->in_flight_max = part < half ? part : half;
-    queue->leaves = sc_frames_count(store->frames) - sc_store_write_frames(store);
-    queue->leaves_small = queue->leaves / 2;
     queue->heap =
         sc_alloc_array(store->params.alloc, store->writing.extent_max, sizeof(*queue->heap));
     if (queue->heap == NULL)
@@ -100,8 +116,10 @@ static void heap_remove(struct sc_store_write_queue *queue, struct sc_store_exte
 /* What the extent holds and may still lose counts in its pass's share. */
 static void share_add(struct sc_store_extent *extent, int64_t frames)
 {
-    if (extent->share != NULL && !extent->queued.is_whole)
-        atomic_fetch_add_explicit(&extent->share->frames, frames, memory_order_relaxed);
+    if (extent->share == NULL || extent->queued.is_whole)
+        return;
+    atomic_fetch_add_explicit(&extent->share->frames, frames, memory_order_relaxed);
+    atomic_fetch_add_explicit(&queue_of(extent)->open_frames, frames, memory_order_relaxed);
 }
 
 static void append(struct sc_store_write_queue *queue, struct sc_store_extent *extent,
@@ -159,7 +177,7 @@ static void give_back(struct sc_store *store, struct sc_store_write *list)
 
 uint64_t sc_store_write_frames(const struct sc_store *store)
 {
-    return sc_frames_count_for(store->frames, SC_LANE_WRITER);
+    return sc_frames_count(store->frames) - store->writing.queue.leaves;
 }
 
 uint64_t sc_store_write_bytes(const struct sc_store *store)
@@ -185,8 +203,9 @@ bool sc_store_write_queue_layer_begin(struct sc_store_extent *extent)
     if (extent->share == NULL)
         return true;
     pthread_mutex_lock(&queue->lock);
-    extent->queued.is_packing = true;
     bool is_cancelled = extent->queued.is_cancelled;
+    extent->queued.is_packing = !is_cancelled;
+    queue->packing += !is_cancelled;
     pthread_mutex_unlock(&queue->lock);
     return !is_cancelled;
 }
@@ -198,6 +217,7 @@ bool sc_store_write_queue_layer_end(struct sc_store_extent *extent, bool is_last
         return true;
     pthread_mutex_lock(&queue->lock);
     extent->queued.is_packing = false;
+    queue->packing--;
     bool is_cancelled = extent->queued.is_cancelled;
     if (is_last && !is_cancelled) {
         share_add(extent, -(int64_t)extent->queued.count); /* they cannot be given up any more */
@@ -228,6 +248,19 @@ void sc_store_write_queue_end(struct sc_store_extent *extent)
         queue->open = extent->queued.next;
     pthread_mutex_unlock(&queue->lock);
     give_back(extent->store, list);
+}
+
+bool sc_store_write_queue_is_stuck(const struct sc_store_extent *extent, uint64_t leaves)
+{
+    const struct sc_store *store = extent->store;
+    struct sc_store_write_queue *queue = queue_of(extent);
+    uint64_t most = sc_frames_count(store->frames) - leaves;
+    pthread_mutex_lock(&queue->lock);
+    bool is_stuck = queue->heap_count == 0 && queue->in_flight_bytes == 0 &&
+                    queue->packing <= atomic_load(&store->writing.waiters) &&
+                    atomic_load(&queue->open_frames) >= (int64_t)most;
+    pthread_mutex_unlock(&queue->lock);
+    return is_stuck;
 }
 
 bool sc_store_write_queue_is_idle(struct sc_store *store)
@@ -360,6 +393,20 @@ static uint64_t take_some(struct sc_store_write_queue *queue, struct sc_store_wr
     return count;
 }
 
+/* Ends windows whose file could not be made, without a feed for each: whose turn comes then may
+ * fail in the same way, one on the stack of the other. */
+static void end_unwritten(struct sc_store *store, struct sc_store_write *writes)
+{
+    uint64_t bytes = 0;
+    for (struct sc_store_write *write = writes; write != NULL; write = write->next) {
+        write->is_queued = false; /* its completion feeds nothing */
+        bytes += write->op.bytes;
+    }
+    if (writes != NULL)
+        sc_store_write_queue_written(store, bytes);
+    sc_store_tier_fail(writes);
+}
+
 void sc_store_write_queue_feed(struct sc_store *store)
 {
     struct sc_store_write_queue *queue = &store->writing.queue;
@@ -375,6 +422,6 @@ void sc_store_write_queue_feed(struct sc_store *store)
         for (uint64_t i = 0; i < count; i++)
             bytes += writes[i]->op.bytes;
         sc_store_write_counted(store, SC_STORE_WEAR_ROWS, bytes, count);
-        sc_store_tier_write(store, writes, count);
+        end_unwritten(store, sc_store_tier_write(store, writes, count));
     }
 }

@@ -40,6 +40,9 @@ struct sc_store_write_queue {
     uint64_t heap_count;
     struct sc_store_extent *open; /* list of extents whose producer has not ended */
     uint64_t in_flight_bytes;     /* fed to the device and not complete */
+    uint64_t packing;             /* extents of which a layer is being packed */
+
+    _Atomic int64_t open_frames; /* of extents that lack layers */
 };
 
 spec_status sc_store_write_queue_open(struct sc_store *store, struct spec_error *reterr);
@@ -54,6 +57,9 @@ bool sc_store_write_queue_layer_begin(struct sc_store_extent *extent);
 bool sc_store_write_queue_layer_end(struct sc_store_extent *extent, bool is_last);
 /* The producer puts no more layers. Unless all of them are packed, queued windows are cancelled. */
 void sc_store_write_queue_end(struct sc_store_extent *extent);
+/* No frame will be free by itself: nothing is queued or in flight, extents that lack layers have
+ * the frames, and all that are being packed wait for one. */
+bool sc_store_write_queue_is_stuck(const struct sc_store_extent *extent, uint64_t leaves);
 /* The device could take more than is queued. */
 bool sc_store_write_queue_is_idle(struct sc_store *store);
 /* Frames that the extent leaves free. Small passes, as those of decoded tokens are, may have some

@@ -139,6 +139,12 @@ static void do_reset(void *user)
     host->status = sc_plugin_reset(host->rig->conn, NULL);
 }
 
+static void do_pass_time(void *user)
+{
+    const struct host *host = user;
+    rig_pass_ns(host->rig, 1000000000);
+}
+
 static void measure(struct host *host, const char *name, void (*call)(void *user))
 {
     uint64_t bytes = stack_of(call, host);
@@ -293,11 +299,51 @@ static void more_calls_than_batches_end_all(void **state)
     rig_end(&rig, &prompt);
 }
 
+/* The stack that is used while the windows of so many passes fail, whose file cannot be made. */
+static uint64_t stack_of_failing(uint32_t passes)
+{
+    enum { PASSES_MOST = 12, TOKENS = 4096 };
+    struct rig rig;
+    struct prompt prompts[PASSES_MOST];
+    struct host host = {.rig = &rig};
+    rig_init(&rig, true, "\"max_requests\": 64, \"segment_bytes\": \"1GiB\"");
+    rig_shape(&rig, 16, 4, 64, SPEC_DTYPE_F16);
+    rig.stage = "64MiB";
+    rig.op = "64KiB";
+    rig_open(&rig);
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_NO_SPACE, 1000000);
+    for (uint32_t i = 0; i < passes; i++) {
+        spec_ticket ticket = 0;
+        prompts[i] = rig_prompt(1 + i, 0, 0, TOKENS);
+        spec_request request = rig_lookup(&rig, &prompts[i]).request;
+        assert_int_equal(rig_store_layer(&rig, request, &prompts[i], 0, TOKENS, 0, &ticket),
+                         SPEC_OK);
+    }
+    uint64_t bytes = stack_of(do_pass_time, &host);
+    assert_true(rig_store_stats(&rig).no_space > passes);
+    rig_prompts_free_all(prompts, passes);
+    rig_done(&rig);
+    return bytes;
+}
+
+/* Each window that fails is the turn of the next one, which fails too: they do not pile up. */
+static void what_waits_for_a_file_fails_one_by_one(void **state)
+{
+    (void)state;
+    if (IS_SANITIZED)
+        skip();
+    uint64_t one = stack_of_failing(1), many = stack_of_failing(12);
+    print_message("writes that fail: %lu bytes of stack, %lu of more of them\n", (unsigned long)one,
+                  (unsigned long)many);
+    assert_true(many <= one + 2048);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_take_little_of_a_small_stack),
         cmocka_unit_test(more_calls_than_batches_end_all),
+        cmocka_unit_test(what_waits_for_a_file_fails_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
