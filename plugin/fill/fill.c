@@ -219,6 +219,18 @@ static bool pass_begin(struct sc_plugin_request *const *requests, uint64_t count
     return true;
 }
 
+/* Lock held. A sample that is large enough; goes_on: it is part of one prompt, whose rest is
+ * computed later; is_one: of one request alone. */
+static void compute_learn(struct sc_plugin_fill *fill, double tokens, double positions, double ns,
+                          bool goes_on, bool is_one)
+{
+    sc_plugin_line_learn(&fill->compute, tokens, positions, ns, PASS_MEMORY);
+    if (goes_on)
+        fill->pass_tokens = tokens;
+    else if (is_one && tokens > fill->pass_tokens * (1 + CHANGE))
+        fill->pass_tokens = 0; /* they may be longer by now */
+}
+
 /* The pass's last layer but one was computed between its first call and its last. */
 static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *clock, bool is_apart,
                      bool has_loaded)
@@ -231,12 +243,8 @@ static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *cl
         clock->gap_ns < clock->call_ns || !is_whole)
         return;
     pthread_mutex_lock(&fill->lock);
-    sc_plugin_line_learn(&fill->compute, clock->tokens, clock->positions,
-                         gap_ns * layers / (layers - 1), PASS_MEMORY);
-    if (clock->goes_on)
-        fill->pass_tokens = clock->tokens;
-    else if (clock->count == 1 && clock->tokens > fill->pass_tokens * (1 + CHANGE))
-        fill->pass_tokens = 0; /* they may be longer by now */
+    compute_learn(fill, clock->tokens, clock->positions, gap_ns * layers / (layers - 1),
+                  clock->goes_on, clock->count == 1);
     if (has_loaded)
         fill->apart = fill->apart << 1 | (is_apart ? 1 : 0);
     estimate_renew(conn);
