@@ -3,6 +3,7 @@
  * Holds, Does not, Threads, Tests: plugin/fill/fill.h. */
 #include "plugin/fill/fill.h"
 
+#include "plugin/args/args.h"
 #include "plugin/connector.h"
 
 #include <math.h>
@@ -288,6 +289,28 @@ void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *
     clock->after_ns = 0;
     pass_end(conn, clock, clock->has_loaded, lead->load_clock.is_whole);
     lead->load_clock.is_whole = false;
+}
+
+spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed *host_step,
+                               struct spec_error *reterr)
+{
+    struct sc_plugin_fill *fill = &conn->fill;
+    struct spec_computed step;
+    spec_status status =
+        sc_plugin_args_read(&step, &sc_plugin_form_computed, host_step, "computed: step", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if ((step.flags & ~SPEC_COMPUTED_PART) != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "computed: flags are %#" PRIx32 ", expected 0 or %x",
+                       step.flags, SPEC_COMPUTED_PART);
+    if (!measures(conn) || step.tokens < PASS_TOKENS_MIN || step.ns < PASS_NS_MIN)
+        return SPEC_OK;
+    pthread_mutex_lock(&fill->lock);
+    compute_learn(fill, (double)step.tokens, (double)step.positions, (double)step.ns,
+                  (step.flags & SPEC_COMPUTED_PART) != 0, false);
+    estimate_renew(conn);
+    pthread_mutex_unlock(&fill->lock);
+    return SPEC_OK;
 }
 
 /* ---- Loads ---------------------------------------------------------------------------------- */
