@@ -106,6 +106,7 @@ VALUE(SPEC_CHUNK_COMPUTE, 0);
 VALUE(SPEC_CHUNK_MET, 1);
 VALUE(SPEC_STORE_LATER, 1);
 VALUE(SPEC_STORE_WAIT, 2);
+VALUE(SPEC_COMPUTED_PART, 1);
 VALUE(SPEC_MAINTAIN_REORDER, 1);
 VALUE(SPEC_MAINTAIN_CHECKPOINT, 2);
 VALUE(SPEC_MAINTAIN_EVICT, 4);
@@ -329,6 +330,13 @@ AT(spec_store_params, tokens, 48, 8);
 AT(spec_store_params, tokens_count, 56, 8);
 AT(spec_store_params, wait_ns, 64, 8);
 
+SIZE(spec_computed, 32);
+AT(spec_computed, struct_size, 0, 4);
+AT(spec_computed, flags, 4, 4);
+AT(spec_computed, tokens, 8, 8);
+AT(spec_computed, positions, 16, 8);
+AT(spec_computed, ns, 24, 8);
+
 SIZE(spec_stage_params, 24);
 AT(spec_stage_params, struct_size, 0, 4);
 AT(spec_stage_params, reserved, 4, 4);
@@ -463,7 +471,7 @@ AT(spec_stats, bypassed_lookups, 824, 8);
 AT(spec_stats, bypassed_chunks, 832, 8);
 AT(spec_stats, bypassing, 840, 8);
 
-SIZE(spec_api, 168);
+SIZE(spec_api, 176);
 AT(spec_api, struct_size, 0, 4);
 AT(spec_api, major, 4, 2);
 AT(spec_api, minor, 6, 2);
@@ -487,3 +495,4 @@ AT(spec_api, reset, 136, 8);
 AT(spec_api, stats, 144, 8);
 AT(spec_api, maintain, 152, 8);
 AT(spec_api, wait_kept, 160, 8);
+AT(spec_api, computed, 168, 8);

@@ -66,7 +66,8 @@
  *          0.17 of a pass that staging cannot hold, the beginning is stored; wait_kept tells how
  *          much; SPEC_STORE_WAIT;
  *          calls for one request that overlap are BUSY or STALE, and release may overlap any;
- *          a writer of one rank promises what its readers do (fill "cut").
+ *          a writer of one rank promises what its readers do (fill "cut");
+ *          computed: a host that stores later tells what its steps took.
  * The version stays 0.x, and may still change, until a real vLLM with a GPU has been driven through
  * it; the conformance suite has driven the CUDA path on an NVIDIA H200. 1.0 freezes it. A number's
  * meaning never changes. */
@@ -635,6 +636,23 @@ struct spec_store_params {
     uint64_t tokens_count;  /* appended to the request's tokens before the range is checked; the
                              * first of them lies in the range [ABI-169] */
     uint64_t wait_ns; /* since 0.17, with SPEC_STORE_WAIT: from the beginning of the call; else 0 */
+};
+
+/* ---- computed ------------------------------------------------------------------------------- */
+
+/* Flag, since 0.17: the step computed a part of one request's prompt, beside at most single tokens
+ * of requests that decode, and later steps compute the rest. So longer prompts take several steps,
+ * of which only the first can hide a load. */
+#define SPEC_COMPUTED_PART 1u
+
+/* Since 0.17. One step of the engine: the tokens of all its requests whose KV the step computed.
+ * Tokens that were loaded, or that an earlier step computed, are not among them. */
+struct spec_computed {
+    uint32_t struct_size;
+    uint32_t flags;     /* SPEC_COMPUTED_* */
+    uint64_t tokens;    /* of all requests together */
+    uint64_t positions; /* sum over these tokens: how many stand before each in its request */
+    uint64_t ns;        /* time that computing them took, without waiting for loads */
 };
 
 /* ---- staging, compute-or-load, maintenance, statistics -------------------------------------- */
@@ -1224,6 +1242,17 @@ struct spec_api {
     spec_status (*wait_kept)(spec_connector *conn, const spec_ticket *tickets, uint64_t count,
                              uint64_t timeout_ns, spec_status *ret_statuses, uint64_t *ret_kept,
                              struct spec_error *reterr);
+
+    /* Tells what a step of the engine took to compute. A host that stores with SPEC_STORE_LATER
+     * tells nothing by its store calls; with fill "cut", lookup then promises all that is stored,
+     * however slow the device is. Steps that are told here count as passes do whose store calls
+     * are timed: by two of them the engine's speed is known, and lookup cuts by it. A host tells a
+     * step once, in one of the two ways. Only rank 0's writer learns, and only with fill "cut"; a
+     * call of another rank, of a reader, or with another fill has no effect. Nor has a step that
+     * says too little: below 128 tokens, or below 2 ms. During a bypass steps are learnt. [ABI-218]
+     * Errors: INVALID (flags unknown).  Threads: any.  Blocks: never.  Since: 0.17 */
+    spec_status (*computed)(spec_connector *conn, const struct spec_computed *step,
+                            struct spec_error *reterr);
 };
 
 /* True when the table that the plugin filled has the member. */

@@ -1,4 +1,4 @@
-/* Compute or load: ABI-186, ABI-187, ABI-188.
+/* Compute or load: ABI-186, ABI-187, ABI-188, ABI-218.
  *
  * How long things take on the machine that runs this does not matter: the configuration says that
  * computing takes no time (so nothing is worth loading), or for ever.
@@ -204,6 +204,104 @@ static void abi_188_worse_rows_are_replaced_all_the_same(void **state)
     prompt_free(&prompt);
 }
 
+/* ---- 218: a host tells what its steps took ---- */
+
+#define MEASURED "\"fill\": \"cut\""
+#define STEPS    8u /* two are enough, and three in turn outweigh what a pass has shown */
+
+static bool can_tell(const struct fixture *fx)
+{
+    if (SPEC_HAS(fx->api, computed) && fx->api->computed != NULL)
+        return true;
+    print_message("skipped: the connector has no computed\n");
+    return false;
+}
+
+static void tell(struct fixture *fx, uint64_t tokens, uint64_t ns)
+{
+    struct spec_computed step = {.struct_size = sizeof(step), .tokens = tokens, .ns = ns};
+    for (uint32_t i = 0; i < STEPS; i++)
+        assert_ok(fx, fx->api->computed(fx->conn, &step, &fx->error));
+}
+
+static void abi_218_fast_steps_that_are_told_end_the_promise(void **state)
+{
+    struct fixture *fx = *state;
+    open_with(fx, MEASURED);
+    if (!can_tell(fx))
+        return;
+    struct prompt prompt = prompt_make(3891, TOKENS);
+    bool stored = teach(fx, &prompt);
+    tell(fx, 4000000, 4000000); /* a token a nanosecond */
+    expect_cut(fx, &prompt, 0, stored);
+    fixture_reopen(fx); /* it is known to the next open */
+    expect_cut(fx, &prompt, 0, stored);
+    fixture_reconfigure(fx, LOAD_ONLY); /* it is there all the same */
+    fixture_check(fx, &prompt, stored ? TOKENS - 1 : 0);
+    prompt_free(&prompt);
+}
+
+static void abi_218_slow_steps_that_are_told_leave_the_promise_whole(void **state)
+{
+    struct fixture *fx = *state;
+    open_with(fx, MEASURED);
+    if (!can_tell(fx))
+        return;
+    struct prompt prompt = prompt_make(3892, TOKENS);
+    bool stored = teach(fx, &prompt);
+    tell(fx, TOKENS, TOKENS * UINT64_C(1000000000)); /* a token a second */
+    expect_cut(fx, &prompt, stored ? TOKENS - 1 : 0, stored);
+    prompt_free(&prompt);
+}
+
+static void abi_218_steps_that_say_too_little_have_no_effect(void **state)
+{
+    struct fixture *fx = *state;
+    open_with(fx, MEASURED);
+    if (!can_tell(fx))
+        return;
+    tell(fx, 0, UINT64_MAX);
+    tell(fx, 127, UINT64_C(1000000000));
+    tell(fx, TOKENS, 1999999);
+    assert_int_equal(fixture_stats(fx).compute_token_ps, 0);
+    fixture_reconfigure(fx, LOAD_ONLY);
+    tell(fx, TOKENS, UINT64_C(1000000000));
+    assert_int_equal(fixture_stats(fx).compute_token_ps, 0);
+}
+
+static void abi_218_a_reader_may_tell_and_learns_nothing(void **state)
+{
+    struct fixture *fx = *state;
+    open_with(fx, MEASURED);
+    if (!can_tell(fx))
+        return;
+    struct fixture reader = fixture_beside(fx, SPEC_ROLE_READER);
+    fixture_open(&reader);
+    tell(&reader, TOKENS, UINT64_C(1000000000));
+    assert_int_equal(fixture_stats(&reader).compute_token_ps, 0);
+    assert_int_equal(fixture_stats(fx).compute_token_ps, 0);
+    fixture_close(&reader);
+}
+
+static void abi_218_a_step_that_is_wrong_is_invalid(void **state)
+{
+    struct fixture *fx = *state;
+    open_with(fx, MEASURED);
+    if (!can_tell(fx))
+        return;
+    struct spec_computed step = {
+        .struct_size = sizeof(step), .flags = 2, .tokens = TOKENS, .ns = UINT64_C(1000000000)};
+    assert_status(fx->api->computed(fx->conn, &step, &fx->error), SPEC_E_INVALID);
+    assert_status(fx->api->computed(fx->conn, NULL, &fx->error), SPEC_E_INVALID);
+    step.flags = 0;
+    assert_status(fx->api->computed(NULL, &step, &fx->error), SPEC_E_INVALID);
+    for (uint32_t size = 0; size < sizeof(step); size += 4) {
+        step.struct_size = size;
+        assert_status(fx->api->computed(fx->conn, &step, &fx->error), SPEC_E_INVALID);
+    }
+    assert_int_equal(fixture_stats(fx).compute_token_ps, 0);
+}
+
 const struct conf_test CONF_CUT[] = {
     BARE(abi_186_what_is_not_worth_loading_is_not_promised),
     BARE(abi_186_what_takes_for_ever_to_compute_is_promised_whole),
@@ -211,5 +309,10 @@ const struct conf_test CONF_CUT[] = {
     BARE(abi_187_what_was_measured_is_known_at_the_next_open),
     BARE(abi_188_what_is_stored_is_not_written_again),
     BARE(abi_188_worse_rows_are_replaced_all_the_same),
+    BARE(abi_218_fast_steps_that_are_told_end_the_promise),
+    BARE(abi_218_slow_steps_that_are_told_leave_the_promise_whole),
+    BARE(abi_218_steps_that_say_too_little_have_no_effect),
+    BARE(abi_218_a_reader_may_tell_and_learns_nothing),
+    BARE(abi_218_a_step_that_is_wrong_is_invalid),
     END,
 };

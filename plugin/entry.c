@@ -285,6 +285,13 @@ static spec_status entry_next_chunk(spec_connector *conn, struct spec_next_chunk
     return sc_plugin_next_chunk(conn, chunk, reterr);
 }
 
+static spec_status entry_computed(spec_connector *conn, const struct spec_computed *step,
+                                  struct spec_error *reterr)
+{
+    ENTER(conn, reterr);
+    return call_leave(conn, sc_plugin_computed(conn, step, reterr));
+}
+
 static const struct spec_api API = {
     .struct_size = sizeof(struct spec_api),
     .major = SPEC_ABI_MAJOR,
@@ -309,6 +316,7 @@ static const struct spec_api API = {
     .stats = entry_stats,
     .maintain = entry_maintain,
     .wait_kept = entry_wait_kept,
+    .computed = entry_computed,
 };
 
 const struct spec_api *spec_connector_api(uint32_t major)

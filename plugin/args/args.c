@@ -53,6 +53,7 @@ static const uint16_t IMPORTANT[] = {
     END(spec_important, tier_rows),       END(spec_important, prefetched_rows),
     END(spec_important, exact_rows),      END(spec_important, provenance)};
 static const uint16_t STORE[] = {END(spec_store_params, memory)};
+static const uint16_t COMPUTED[] = {END(spec_computed, ns)};
 static const uint16_t ATTACH[] = {END(spec_attach_params, lease)};
 static const uint16_t STAGE[] = {END(spec_stage_params, request)};
 static const uint16_t NEXT_CHUNK[] = {END(spec_next_chunk, token_count)};
@@ -71,6 +72,7 @@ FORM(lookup_result, spec_lookup_result, LOOKUP_RESULT, lease);
 FORM(select, spec_select, SELECT, reserved);
 FORM(important, spec_important, IMPORTANT, provenance);
 FORM(store, spec_store_params, STORE, memory);
+FORM(computed, spec_computed, COMPUTED, ns);
 FORM(attach, spec_attach_params, ATTACH, lease);
 FORM(next_chunk, spec_next_chunk, NEXT_CHUNK, token_count);
 FORM(maintain, spec_maintain_params, MAINTAIN, flags);

@@ -3,6 +3,7 @@
  * Holds, Does not, Threads, Tests: plugin/fill/fill.h. */
 #include "plugin/fill/fill.h"
 
+#include "plugin/args/args.h"
 #include "plugin/connector.h"
 
 #include <math.h>
@@ -232,6 +233,18 @@ static bool pass_begin(struct sc_plugin_request *const *requests, uint64_t count
     return true;
 }
 
+/* Lock held. A sample that is large enough; goes_on: it is part of one prompt, whose rest is
+ * computed later; is_one: of one request alone. */
+static void compute_learn(struct sc_plugin_fill *fill, double tokens, double positions, double ns,
+                          bool goes_on, bool is_one)
+{
+    sc_plugin_line_learn(&fill->compute, tokens, positions, ns, PASS_MEMORY);
+    if (goes_on)
+        fill->pass_tokens = tokens;
+    else if (is_one && tokens > fill->pass_tokens * (1 + CHANGE))
+        fill->pass_tokens = 0; /* they may be longer by now */
+}
+
 /* The pass's last layer but one was computed between its first call and its last. */
 static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *clock, bool is_apart,
                      bool has_loaded)
@@ -244,12 +257,8 @@ static void pass_end(spec_connector *conn, const struct sc_plugin_pass_clock *cl
         clock->gap_ns < clock->call_ns || !is_whole)
         return;
     pthread_mutex_lock(&fill->lock);
-    sc_plugin_line_learn(&fill->compute, clock->tokens, clock->positions,
-                         gap_ns * layers / (layers - 1), PASS_MEMORY);
-    if (clock->goes_on)
-        fill->pass_tokens = clock->tokens;
-    else if (clock->count == 1 && clock->tokens > fill->pass_tokens * (1 + CHANGE))
-        fill->pass_tokens = 0; /* they may be longer by now */
+    compute_learn(fill, clock->tokens, clock->positions, gap_ns * layers / (layers - 1),
+                  clock->goes_on, clock->count == 1);
     if (has_loaded)
         fill->apart = fill->apart << 1 | (is_apart ? 1 : 0);
     estimate_renew(conn);
@@ -293,6 +302,28 @@ void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *
     clock->after_ns = 0;
     pass_end(conn, clock, clock->has_loaded, lead->load_clock.is_whole);
     lead->load_clock.is_whole = false;
+}
+
+spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed *host_step,
+                               struct spec_error *reterr)
+{
+    struct sc_plugin_fill *fill = &conn->fill;
+    struct spec_computed step;
+    spec_status status =
+        sc_plugin_args_read(&step, &sc_plugin_form_computed, host_step, "computed: step", reterr);
+    if (status != SPEC_OK)
+        return status;
+    if ((step.flags & ~SPEC_COMPUTED_PART) != 0)
+        return sc_fail(reterr, SPEC_E_INVALID, "computed: flags are %#" PRIx32 ", expected 0 or %x",
+                       step.flags, SPEC_COMPUTED_PART);
+    if (!measures(conn) || step.tokens < PASS_TOKENS_MIN || step.ns < PASS_NS_MIN)
+        return SPEC_OK;
+    pthread_mutex_lock(&fill->lock);
+    compute_learn(fill, (double)step.tokens, (double)step.positions, (double)step.ns,
+                  (step.flags & SPEC_COMPUTED_PART) != 0, false);
+    estimate_renew(conn);
+    pthread_mutex_unlock(&fill->lock);
+    return SPEC_OK;
 }
 
 /* ---- Loads ---------------------------------------------------------------------------------- */

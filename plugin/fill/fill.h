@@ -2,6 +2,7 @@
  * promises as much of a match's beginning as is worth loading (fill: cut).
  *
  *   store calls of a pass  --step--> clock of its request -----> line of computing  --.
+ *   steps that the host tells  --------computed-------------->'                       |
  *   reads of a load        --read--> clock of its request --loaded--> line of loading  +-> estimate
  *   calls that load        --call--> the host's time -----------'                     -'     |
  *                                                              lookup <- cut (fit.c) <-------'
@@ -23,7 +24,8 @@
  * is stored is promised.
  * Does not: read or compute to measure.
  * Threads: as each call says; the lock (rank 26) is held for arithmetic.
- * Tests: tests/unit/plugin/test_fill.c, conformance (abi_186_*, abi_188_*) */
+ * Tests: tests/unit/plugin/test_fill.c, test_fill_told.c, conformance (abi_186_*, abi_188_*,
+ * abi_218_*) */
 #ifndef SC_PLUGIN_FILL_FILL_H
 #define SC_PLUGIN_FILL_FILL_H
 
@@ -92,6 +94,9 @@ void sc_plugin_fill_forget(struct sc_plugin_request *request);
 /* A store call that began then is done: a layer of each of these requests' passes. */
 void sc_plugin_fill_step(spec_connector *conn, struct sc_plugin_request *const *requests,
                          uint64_t count, uint64_t begin_ns);
+/* The host says what a step took (struct spec_api's computed). Any thread. */
+spec_status sc_plugin_computed(spec_connector *conn, const struct spec_computed *host_step,
+                               struct spec_error *reterr);
 /* A load of the request's ended so. Whose turn its loads are. */
 void sc_plugin_fill_read(struct sc_plugin_request *request, const struct sc_store_read_cost *cost);
 /* A layer of all the request's rows was delivered; hosted: rows that memory gave. */

@@ -315,8 +315,8 @@ class Worker(Case):
             array=[abi.Memory() for _ in places], aim=lambda layer: None))
         self.rows.caches.count = 1
         saving = Saving(conn, self.rows, self.counts)
-        stored = [SimpleNamespace(tokens=bytes(64), known=16, request=request, tickets=[], end=0,
-                                  computed_on=0) for request in (6, 7, 8)]
+        stored = [SimpleNamespace(tokens=bytes(64), known=16, request=request, tickets=[],
+                                  firsts={}, end=0, computed_on=0) for request in (6, 7, 8)]
         saving.store([(one, 0, 16, "place") for one in stored])
         self.assertEqual(calls, [[6, 7, 8], [6], [7], [8]])
         self.assertEqual([one.end for one in stored], [16, 0, 16])
