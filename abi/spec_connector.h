@@ -64,7 +64,9 @@
  *          0.16 a prompt or a pass beyond max_request_tokens, or with more extra keys than fit, is
  *          cut at the limit instead of refused with BUSY.
  *          0.17 of a pass that staging cannot hold, the beginning is stored; wait_kept tells how
- *          much; SPEC_STORE_WAIT.
+ *          much; SPEC_STORE_WAIT;
+ *          calls for one request that overlap are BUSY or STALE, and release may overlap any;
+ *          a writer of one rank promises what its readers do (fill "cut").
  * The version stays 0.x, and may still change, until a real vLLM with a GPU has been driven through
  * it; the conformance suite has driven the CUDA path on an NVIDIA H200. 1.0 freezes it. A number's
  * meaning never changes. */
@@ -99,7 +101,7 @@ typedef int32_t spec_status; /* not an enum: an enum's width is the compiler's c
 #define SPEC_E_NO_SPACE    (-4)  /* disk_bytes or the file system is full */
 #define SPEC_E_IO          (-5)  /* the device or file system failed; sys_errno says how */
 #define SPEC_E_CORRUPT     (-6)  /* bytes on disk failed verification; the range is void */
-#define SPEC_E_BUSY        (-7)  /* a configured limit is reached; may be taken as a miss */
+#define SPEC_E_BUSY        (-7)  /* a limit is reached, or the request is in another call */
 #define SPEC_E_TIMEOUT     (-8)  /* the deadline passed first */
 #define SPEC_E_DROPPED     (-9)  /* a store was given up: aborted, back-pressure, or superseded */
 #define SPEC_E_FORKED      (-10) /* called in a forked child */
@@ -144,7 +146,15 @@ struct spec_error {
  * After a call returns, the plugin never writes memory it was given. [ABI-006]
  * Several connectors in a process share nothing; load, close, unload, load again works. [ABI-007]
  * "Threads: any" means any thread, at the same time as any other call on the connector, close
- * excepted; calls for one request must not overlap unless the call says so. */
+ * excepted; calls for one request must not overlap unless the call says so. Those that overlap all
+ * the same do no harm: begin_layer, get_important, get_important_submit, prefetch_next, store and
+ * store_abort are SPEC_E_BUSY while another of them has one of their requests, and have changed
+ * nothing; get_important_wait is BUSY when it would report meanwhile, and its ticket stays.
+ * release, stage and next_chunk may overlap them. A release beside a call is SPEC_OK, and the
+ * handle is STALE from its return on, for other releases, too. Of the call's items, those that were
+ * not begun are STALE, and one that is being delivered ends as it would have, or is STALE. The
+ * request ends when the call does, and counts against max_requests until then. A handle never names
+ * another request. [ABI-220] */
 
 /* ---- Small shared structures ---------------------------------------------------------------- */
 
@@ -809,7 +819,9 @@ struct spec_api {
      * known, all of the match is promised [ABI-186]. How long things take is measured by the writer
      * of rank 0, and kept in the store: the next open knows it. All ranks of a set, and readers, go
      * by what is kept, from the same moment on, a second or so after it was measured, so that all
-     * of them promise the same of the same match [ABI-187].
+     * of them promise the same of the same match [ABI-187]. So does the writer of a set of one
+     * rank while a reader has its store open, from 100 ms after the reader's open on; without
+     * readers it goes by what it has measured last, and by what its host memory has.
      * With SPEC_LOOKUP_PEEK the answer is the same, lease included, but there is no request
      * (ret_result.request is 0): nothing to release, nothing that stays readable once the lease has
      * ended, no read is begun. It needs none of max_requests, counts as a lookup, and its lease is
@@ -1033,9 +1045,9 @@ struct spec_api {
      * no wait [ABI-162]. POISONED comes at once: the items stay with the plugin until close.
      *   ret_ticket  written on SPEC_OK only
      * Errors: submit: INVALID, STALE as get_important, BUSY (64 submissions, or max_requests, were
-     * not waited for); wait: INVALID (the ticket), TIMEOUT (nothing was written), and those of the
-     * items as get_important.  Threads: any; of a request's calls, wait is one.  Blocks: submit
-     * never, wait until ready or timeout_ns from now (UINT64_MAX: for ever).
+     * not waited for); wait: INVALID (the ticket), TIMEOUT (nothing was written), BUSY (ABI-220),
+     * and those of the items as get_important.  Threads: any; of a request's calls, wait is one.
+     * Blocks: submit never, wait until ready or timeout_ns from now (UINT64_MAX: for ever).
      * With SPEC_ITEM_TAIL the destinations have room for all R rows, row j being token from_token +
      * j, and those that next_chunk gives out are the host's own to write, meanwhile. wait reports
      * when the loading side has met the other or has ended: of each item row_count rows were

@@ -623,10 +623,9 @@ void sc_plugin_close(spec_connector *conn)
     sc_plugin_submit_end(conn);
     for (uint32_t i = 0; i < conn->config.max_requests; i++) {
         struct sc_plugin_request *request = &conn->requests.slots[i];
-        if (atomic_load(&request->state) == SC_REQUEST_OPEN) {
-            uint64_t generation = atomic_load(&request->generation);
-            sc_plugin_release(conn, generation << 32 | (i + 1), NULL);
-        }
+        uint64_t gate = atomic_load(&request->gate);
+        if ((uint32_t)gate == SC_REQUEST_OPEN)
+            sc_plugin_release(conn, gate >> 32 << 32 | (i + 1), NULL);
     }
     for (;;) {
         uint32_t seen = atomic_load_explicit(&conn->saves.word, memory_order_acquire);

@@ -17,6 +17,7 @@
 #include "store/log/journal.h"
 #include "store/log/log_room.h"
 #include "store/log/mail.h"
+#include "store/log/spaces.h"
 #include "store/log/table.h"
 #include "store/log/wear.h"
 #include "store/place/demand.h"
@@ -30,7 +31,6 @@
 
 #include <pthread.h>
 
-#define SC_STORE_SPACES_MAX    4096u         /* namespaces in one directory */
 #define SC_STORE_EPOCHS_DIR    "epochs"      /* a reader makes it, too, before there is a store */
 #define SC_STORE_SEGMENT_MIN   (1ull << 20)  /* the shortest that is made when space runs out */
 #define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, mail */
@@ -55,8 +55,7 @@ struct sc_store_writing {
 struct sc_store_log {
     pthread_mutex_t lock;
     struct sc_store_journal journal;
-    struct sc_store_shape *spaces; /* [SC_STORE_SPACES_MAX], id i at i - 1 */
-    uint64_t space_count;
+    struct sc_store_spaces spaces;
     _Atomic uint32_t space_id; /* of this connector's namespace: 0, then recorded once */
     _Atomic uint64_t epoch;    /* its; of a peer, the family's */
     bool is_broken;            /* an append failed and could not be undone */

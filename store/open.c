@@ -211,8 +211,8 @@ static spec_status frames_open(struct sc_store *store, struct spec_error *reterr
 static spec_status tables_open(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = store->params.alloc;
-    store->log.spaces = sc_alloc_array(alloc, SC_STORE_SPACES_MAX, sizeof(*store->log.spaces));
-    if (store->log.spaces == NULL || !sc_store_table_init(&store->table, alloc) ||
+    if (!sc_store_spaces_init(&store->log.spaces, alloc) ||
+        !sc_store_table_init(&store->table, alloc) ||
         !sc_store_table_reserve(&store->table, 1, 1, 1))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "tables of the store");
     return SPEC_OK;
@@ -287,7 +287,7 @@ static void store_free(struct sc_store *store)
     sc_store_extents_close(store);
     sc_store_averages_done(&store->log.averages, alloc);
     sc_store_table_done(&store->table);
-    sc_alloc_free(alloc, store->log.spaces);
+    sc_store_spaces_done(&store->log.spaces);
     sc_store_pool_close(&store->pool);
     sc_store_stager_close(store);
     sc_store_host_close(store->host);

@@ -570,6 +570,9 @@ uint64_t sc_store_coarse_marks(const struct sc_store *store);
 
 /* A namespace's epoch counts its resets, from 0. */
 uint64_t sc_store_epoch(struct sc_store *store);
+/* A writer's: whether a reader has its log open now. For a moment after a checkpoint readers have
+ * the log before. Any thread; a system call. */
+bool sc_store_is_followed(struct sc_store *store);
 /* Moves it on (not beyond: no effect): one record, after which all pieces stored before are void,
  * here and after reopen; their space goes as that of dropped pieces does. No on_drop is called.
  * Blocks for one buffered write. Errors: IO, NO_SPACE; then nothing changed. */

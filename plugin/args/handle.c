@@ -1,13 +1,19 @@
 /* Handles of requests: slots made at open, taken and given back without a lock.
  *
  *   spec_request  [generation 32][slot + 1 32]
+ *   gate          FREE -> TAKEN -> OPEN <-> CALLED -> LEFT -> TAKEN -> FREE
+ *                                    '---- release ----------'
+ *
+ * A call of the host enters its requests (OPEN to CALLED) and gives them back when it ends. A
+ * second call is BUSY meanwhile. A release beside a call moves the generation and leaves the phase
+ * LEFT: later calls are STALE at once, and the call ends the request when it is through.
  *
  * A peek is a lookup without a request: it has one of SC_PLUGIN_PEEKS slots behind the requests'
  * for the moment of its call, so that what it reads of the index stays there meanwhile, and no
  * handle.
  *
  * Holds: a slot is FREE only when its handle was released and no save needs its tokens.
- * Threads: take and find any; unhold the last holder.
+ * Threads: take, enter and hold any; unhold the last holder.
  * Tests: test_ends.c, tests/fault/test_races.c, conformance (abi_027_*, abi_110_*) */
 #include "plugin/connector.h"
 
@@ -17,9 +23,10 @@ static struct sc_plugin_request *slot_take(spec_connector *conn, uint32_t first,
     uint32_t hint = atomic_fetch_add_explicit(&conn->requests.hint, 1, memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++) {
         struct sc_plugin_request *request = &conn->requests.slots[first + (hint + i) % count];
-        uint32_t free = SC_REQUEST_FREE;
-        if (atomic_load_explicit(&request->state, memory_order_relaxed) != SC_REQUEST_FREE ||
-            !atomic_compare_exchange_strong(&request->state, &free, SC_REQUEST_TAKEN))
+        uint64_t gate = atomic_load_explicit(&request->gate, memory_order_relaxed);
+        if ((uint32_t)gate != SC_REQUEST_FREE ||
+            !atomic_compare_exchange_strong(&request->gate, &gate,
+                                            sc_plugin_gate_of(gate >> 32, SC_REQUEST_TAKEN)))
             continue;
         atomic_store_explicit(&request->holds, 1, memory_order_relaxed);
         /* Before the index is asked: merge.c. */
@@ -34,7 +41,7 @@ struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_requ
     struct sc_plugin_request *request = slot_take(conn, 0, conn->config.max_requests);
     if (request == NULL)
         return NULL;
-    uint64_t generation = atomic_load_explicit(&request->generation, memory_order_relaxed);
+    uint64_t generation = atomic_load_explicit(&request->gate, memory_order_relaxed) >> 32;
     *ret_handle = generation << 32 | (uint64_t)(request - conn->requests.slots + 1);
     return request;
 }
@@ -44,16 +51,77 @@ struct sc_plugin_request *sc_plugin_request_take_peek(spec_connector *conn)
     return slot_take(conn, conn->config.max_requests, SC_PLUGIN_PEEKS);
 }
 
-struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_request handle)
+/* NULL: there is no such slot. */
+static struct sc_plugin_request *slot_of(spec_connector *conn, spec_request handle)
 {
     uint64_t slot = (handle & UINT32_MAX) - 1;
-    if (slot >= conn->config.max_requests)
+    return slot < conn->config.max_requests ? &conn->requests.slots[slot] : NULL;
+}
+
+/* Whether the gate's request has this handle and was not released. */
+static bool gate_has(uint64_t gate, spec_request handle)
+{
+    uint32_t phase = (uint32_t)gate;
+    return gate >> 32 == handle >> 32 && (phase == SC_REQUEST_OPEN || phase == SC_REQUEST_CALLED);
+}
+
+spec_status sc_plugin_request_enter_any(spec_connector *conn, struct sc_plugin_visit *visit,
+                                        spec_request handle, struct sc_plugin_request **ret_request,
+                                        struct spec_error *reterr)
+{
+    struct sc_plugin_request *request = slot_of(conn, handle);
+    if (request == NULL)
+        return sc_plugin_stale(handle, reterr);
+    uint64_t gate = sc_plugin_gate_of(handle >> 32, SC_REQUEST_OPEN);
+    if (atomic_compare_exchange_strong_explicit(&request->gate, &gate,
+                                                sc_plugin_gate_of(handle >> 32, SC_REQUEST_CALLED),
+                                                memory_order_acquire, memory_order_relaxed)) {
+        request->visit_next = visit->first;
+        visit->first = request;
+        atomic_store_explicit(&request->visit, visit, memory_order_relaxed);
+    } else if (!gate_has(gate, handle)) {
+        return sc_plugin_stale(handle, reterr);
+    } else if (atomic_load_explicit(&request->visit, memory_order_relaxed) != visit) {
+        return sc_fail(reterr, SPEC_E_BUSY, "request %#" PRIx64 " is in a call of another thread",
+                       handle);
+    }
+    *ret_request = request;
+    return SPEC_OK;
+}
+
+spec_status sc_plugin_request_enter(spec_connector *conn, struct sc_plugin_visit *visit,
+                                    spec_request handle, struct sc_plugin_request **ret_request,
+                                    struct spec_error *reterr)
+{
+    struct sc_plugin_request *request;
+    spec_status status = sc_plugin_request_enter_any(conn, visit, handle, &request, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (request->epoch != atomic_load(&conn->epoch))
+        return sc_plugin_stale(handle, reterr);
+    *ret_request = request;
+    return SPEC_OK;
+}
+
+struct sc_plugin_request *sc_plugin_request_hold(spec_connector *conn, spec_request handle)
+{
+    struct sc_plugin_request *request = sc_plugin_request_find_any(conn, handle);
+    uint32_t holds = request != NULL ? atomic_load(&request->holds) : 0;
+    while (holds > 0 && !atomic_compare_exchange_weak(&request->holds, &holds, holds + 1))
+        ;
+    if (holds == 0)
         return NULL;
-    struct sc_plugin_request *request = &conn->requests.slots[slot];
-    if (atomic_load_explicit(&request->state, memory_order_acquire) != SC_REQUEST_OPEN ||
-        atomic_load_explicit(&request->generation, memory_order_acquire) != handle >> 32)
-        return NULL;
-    return request;
+    if (gate_has(atomic_load(&request->gate),
+                 handle)) /* the slot may have been another's by then */
+        return request;
+    sc_plugin_request_unhold(request);
+    return NULL;
+}
+
+struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_request handle)
+{
+    struct sc_plugin_request *request = slot_of(conn, handle);
+    return request != NULL && gate_has(atomic_load(&request->gate), handle) ? request : NULL;
 }
 
 struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle)
@@ -80,5 +148,7 @@ void sc_plugin_request_unhold(struct sc_plugin_request *request)
         return;
     atomic_store(&request->piece_last, UINT64_MAX);
     atomic_store(&request->tail, 0);
-    atomic_store_explicit(&request->state, SC_REQUEST_FREE, memory_order_release);
+    uint64_t generation = atomic_load_explicit(&request->gate, memory_order_relaxed) >> 32;
+    atomic_store_explicit(&request->gate, sc_plugin_gate_of(generation, SC_REQUEST_FREE),
+                          memory_order_release);
 }

@@ -32,7 +32,7 @@ bool sc_plugin_order_is_quiet(void *user, uint64_t moment)
     spec_connector *conn = user;
     for (uint32_t i = 0; i < conn->config.max_requests + SC_PLUGIN_PEEKS; i++) {
         struct sc_plugin_request *request = &conn->requests.slots[i];
-        if (atomic_load(&request->state) != SC_REQUEST_FREE &&
+        if (sc_plugin_request_phase(request) != SC_REQUEST_FREE &&
             atomic_load(&request->taken) < moment)
             return false;
     }

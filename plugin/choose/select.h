@@ -488,9 +488,10 @@ void sc_plugin_batch_put(spec_connector *conn, const struct sc_plugin_item *item
 
 /* load.c: a get_important in four parts; the second never waits, the third may be another thread's
  */
-/* ret_work: NULL, or [count]. Changes nothing else. */
-spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
-                                  uint64_t count, bool is_submitted,
+/* ret_work: NULL, or [count]. The call has the items' requests until the visit ends. Changes
+ * nothing else. */
+spec_status sc_plugin_items_check(spec_connector *conn, struct sc_plugin_visit *visit,
+                                  struct spec_important *items, uint64_t count, bool is_submitted,
                                   struct sc_plugin_item *ret_work, struct spec_error *reterr);
 /* begin_ns: when the call began; deadlines count from there. */
 void sc_plugin_items_begin(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,

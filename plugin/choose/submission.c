@@ -5,6 +5,8 @@
 
 bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *item)
 {
+    if (sc_plugin_request_phase(item->request) == SC_REQUEST_LEFT) /* released beside a call */
+        return true;
     return item->is_submitted && (atomic_load(&item->request->turn) == SC_TURN_LEFT ||
                                   item->request->epoch != atomic_load(&conn->epoch) ||
                                   atomic_load(&conn->submits.closing) != 0);

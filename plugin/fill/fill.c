@@ -28,15 +28,28 @@
 #define DELAY_NS                                                                                   \
     UINT64_C(1000000000) /* all have read a note by then: logs are read every 25 ms                \
                           */
-#define ASKED_PLACES 64u /* of a prompt, whose tokens say which it is */
-#define ASKED_TOKENS 8u  /* of its end: all of them */
-#define SEEDS        2u  /* samples that an earlier process's estimate counts for */
+#define FOLLOWED_NS  UINT64_C(2000000000) /* a reader opens the next log within 25 ms */
+#define ASKED_PLACES 64u                  /* of a prompt, whose tokens say which it is */
+#define ASKED_TOKENS 8u                   /* of its end: all of them */
+#define SEEDS        2u /* samples that an earlier process's estimate counts for */
 
 /* ---- Estimates ------------------------------------------------------------------------------ */
 
 bool sc_plugin_fill_is_alone(const spec_connector *conn)
 {
-    return conn->ranks.count == 1 && conn->ranks.role == SPEC_ROLE_WRITER;
+    return conn->ranks.count == 1 && conn->ranks.role == SPEC_ROLE_WRITER &&
+           atomic_load(&conn->fill.is_followed) == 0;
+}
+
+void sc_plugin_fill_turn(spec_connector *conn)
+{
+    struct sc_plugin_fill *fill = &conn->fill;
+    if (conn->config.fill != SC_FILL_CUT || conn->ranks.count != 1)
+        return;
+    uint64_t now_ns = sc_exec_now_ns(conn->exec);
+    if (sc_store_is_followed(conn->store))
+        atomic_store(&fill->followed_until_ns, now_ns + FOLLOWED_NS);
+    atomic_store(&fill->is_followed, now_ns < atomic_load(&fill->followed_until_ns) ? 1 : 0);
 }
 
 /* The one process of a store whose passes and loads tell what things take. */

@@ -13,9 +13,10 @@
  * took is taken off.
  *
  * Who measures is rank 0's writer. Its log has the estimate: for the next open, and for the other
- * processes of the store. A writer that is alone cuts by what it has measured just now; a set of
- * ranks and readers cut by what the log says alone, and by nothing that is a process's own, so that
- * all of them promise the same.
+ * processes of the store. A writer that is alone cuts by what it has measured just now, and by what
+ * its own memory holds; a set of ranks, readers, and a writer that readers follow cut by what the
+ * log says alone, and by nothing that is a process's own, so that all of them promise the same
+ * (decision 0057).
  *
  * Holds: an estimate changes when it is off by more than a part of it (hysteresis), so that the
  * same prompt is cut at the same place as long as nothing has changed; where none is known all that
@@ -49,7 +50,9 @@ struct sc_plugin_fill {
     _Atomic uint32_t written;       /* `renewed` when the log got it last */
     _Atomic uint64_t write_ns;      /* not before then again */
     _Atomic uint64_t lookups_cut, tokens_cut;
-    _Atomic uint64_t nothing; /* lookups that promised none of a match */
+    _Atomic uint64_t nothing;           /* lookups that promised none of a match */
+    _Atomic uint64_t followed_until_ns; /* readers had the log open lately; 0: never */
+    _Atomic uint32_t is_followed;       /* until the turn that comes behind that time */
 
     pthread_mutex_t lock; /* rank 26: what follows */
     struct sc_plugin_line compute, load, host[SC_FILL_KINDS];
@@ -97,7 +100,9 @@ void sc_plugin_fill_loaded(spec_connector *conn, struct sc_plugin_request *reque
 /* The host's thread was in get_important for so long, and waited for the device of it. */
 void sc_plugin_fill_call(struct sc_plugin_request *request, uint64_t took_ns, uint64_t waited_ns);
 
-/* Whether lookups cut by what this process alone knows. */
+/* A writer looks whether readers follow it. Open, and each turn. */
+void sc_plugin_fill_turn(spec_connector *conn);
+/* Whether lookups cut by what this process alone knows: one rank's writer without readers. */
 bool sc_plugin_fill_is_alone(const spec_connector *conn);
 /* Where the promise ends that could end at `end`: fill cut, or `end`. tokens: [request's
  * token_count] that are looked for. Any thread, as the next two. */

@@ -344,7 +344,7 @@ static bool is_held(spec_connector *conn, const struct waiting *waiting)
 {
     for (uint32_t i = 0; i < conn->config.max_requests + SC_PLUGIN_PEEKS; i++) {
         struct sc_plugin_request *request = &conn->requests.slots[i];
-        if (atomic_load(&request->state) != SC_REQUEST_FREE &&
+        if (sc_plugin_request_phase(request) != SC_REQUEST_FREE &&
             atomic_load(&request->taken) < waiting->before &&
             atomic_load(&request->piece_last) >= waiting->least)
             return true;

@@ -76,9 +76,13 @@ spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *c
     if (next.budget_tokens == 0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "next_chunk: budget_tokens is 0, 1 or more expected");
-    struct sc_plugin_request *request = sc_plugin_request_find(conn, next.request);
+    struct sc_plugin_request *request = sc_plugin_request_hold(conn, next.request);
     if (request == NULL)
         return sc_plugin_stale(next.request, reterr);
+    if (request->epoch != atomic_load(&conn->epoch)) {
+        sc_plugin_request_unhold(request);
+        return sc_plugin_stale(next.request, reterr);
+    }
     uint64_t ends = atomic_load(&request->ends), end;
     do {
         end = range_end(conn, request, ends, next.budget_tokens);
@@ -87,6 +91,7 @@ spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *c
         sc_store_reader_nudge(request->readers[i].reader); /* what it waits for is given out */
     next.first_token = request->from_token + front_of(ends);
     next.token_count = end - front_of(ends);
+    sc_plugin_request_unhold(request);
     sc_count(&conn->stats.given_tokens, next.token_count);
     next.state = next.token_count > 0 ? SPEC_CHUNK_COMPUTE : SPEC_CHUNK_MET;
     sc_plugin_args_write(chunk, &next, sizeof(next));

@@ -25,14 +25,6 @@ static bool has_loads(const struct sc_plugin_request *request)
     return request->range_count > 0 && request->failed_position == UINT64_MAX;
 }
 
-void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request)
-{
-    sc_plugin_guess_stop(request);
-    for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
-        sc_plugin_reader_drop(&request->readers[i]);
-    sc_plugin_sketches_end(conn, request);
-}
-
 static spec_status check_layer(const spec_connector *conn, uint32_t layer, const char *call,
                                struct spec_error *reterr)
 {
@@ -43,8 +35,9 @@ static spec_status check_layer(const spec_connector *conn, uint32_t layer, const
     return SPEC_OK;
 }
 
-spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requests,
-                                  uint64_t count, uint32_t layer, struct spec_error *reterr)
+static spec_status begin_layer(spec_connector *conn, struct sc_plugin_visit *visit,
+                               const spec_request *requests, uint64_t count, uint32_t layer,
+                               struct spec_error *reterr)
 {
     if (requests == NULL || count == 0 || count > SC_LIMIT_BATCH)
         return sc_fail(reterr, SPEC_E_INVALID, "begin_layer: 1 .. %u requests expected",
@@ -54,9 +47,9 @@ spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requ
         return status;
     struct sc_plugin_request *found[SC_LIMIT_BATCH]; /* looked up once: a reset may come any time */
     for (uint64_t i = 0; i < count; i++) {
-        found[i] = sc_plugin_request_find(conn, requests[i]);
-        if (found[i] == NULL)
-            return sc_plugin_stale(requests[i], reterr);
+        status = sc_plugin_request_enter(conn, visit, requests[i], &found[i], reterr);
+        if (status != SPEC_OK)
+            return status;
     }
     for (uint64_t i = 0; i < count; i++)
         if (sc_plugin_is_submitted(found[i]))
@@ -69,15 +62,26 @@ spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requ
     return SPEC_OK;
 }
 
-spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, uint32_t layer,
-                                    const struct spec_queries *hint, struct spec_error *reterr)
+spec_status sc_plugin_begin_layer(spec_connector *conn, const spec_request *requests,
+                                  uint64_t count, uint32_t layer, struct spec_error *reterr)
 {
-    struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
-    if (request == NULL)
-        return sc_plugin_stale(handle, reterr);
+    struct sc_plugin_visit visit = {NULL};
+    spec_status status = begin_layer(conn, &visit, requests, count, layer, reterr);
+    sc_plugin_visit_end(conn, &visit);
+    return status;
+}
+
+static spec_status prefetch_next(spec_connector *conn, struct sc_plugin_visit *visit,
+                                 spec_request handle, uint32_t layer,
+                                 const struct spec_queries *hint, struct spec_error *reterr)
+{
+    struct sc_plugin_request *request;
+    spec_status status = sc_plugin_request_enter(conn, visit, handle, &request, reterr);
+    if (status != SPEC_OK)
+        return status;
     if (sc_plugin_is_submitted(request))
         return sc_plugin_submitted(handle, reterr);
-    spec_status status = check_layer(conn, layer, "prefetch_next", reterr);
+    status = check_layer(conn, layer, "prefetch_next", reterr);
     struct spec_queries queries;
     if (status == SPEC_OK && hint != NULL)
         status = sc_plugin_queries_read(hint, "prefetch_next: hint", &queries, reterr);
@@ -96,6 +100,15 @@ spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, u
     if (next < conn->dims.layer_count && has_loads(request))
         sc_plugin_guess_ask(conn, request, next, hint != NULL ? &queries : NULL);
     return SPEC_OK;
+}
+
+spec_status sc_plugin_prefetch_next(spec_connector *conn, spec_request handle, uint32_t layer,
+                                    const struct spec_queries *hint, struct spec_error *reterr)
+{
+    struct sc_plugin_visit visit = {NULL};
+    spec_status status = prefetch_next(conn, &visit, handle, layer, hint, reterr);
+    sc_plugin_visit_end(conn, &visit);
+    return status;
 }
 
 /* Whether so many positions, and all rows, can be returned. */
@@ -240,7 +253,8 @@ static spec_status check_tail(spec_connector *conn, struct sc_plugin_item *item,
     return check_room(conn, item, 0, reterr);
 }
 
-static spec_status check_item(spec_connector *conn, struct spec_important *items, uint64_t i,
+static spec_status check_item(spec_connector *conn, struct sc_plugin_visit *visit,
+                              struct spec_important *items, uint64_t i,
                               struct sc_plugin_item *ret_item, struct spec_error *reterr)
 {
     struct spec_important *in = &ret_item->in;
@@ -251,11 +265,10 @@ static spec_status check_item(spec_connector *conn, struct spec_important *items
     status = check_kind(conn, ret_item, i, reterr);
     if (status == SPEC_OK)
         status = check_layer(conn, in->layer, "get_important", reterr);
+    if (status == SPEC_OK)
+        status = sc_plugin_request_enter(conn, visit, in->request, &ret_item->request, reterr);
     if (status != SPEC_OK)
         return status;
-    ret_item->request = sc_plugin_request_find(conn, in->request);
-    if (ret_item->request == NULL)
-        return sc_plugin_stale(in->request, reterr);
     if (sc_plugin_is_submitted(ret_item->request))
         return sc_plugin_submitted(in->request, reterr);
     ret_item->named_layer = in->layer;
@@ -576,8 +589,8 @@ spec_status sc_plugin_items_report(spec_connector *conn, struct spec_important *
     return served;
 }
 
-spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *items,
-                                  uint64_t count, bool is_submitted,
+spec_status sc_plugin_items_check(spec_connector *conn, struct sc_plugin_visit *visit,
+                                  struct spec_important *items, uint64_t count, bool is_submitted,
                                   struct sc_plugin_item *ret_work, struct spec_error *reterr)
 {
     if (items == NULL || count == 0 || count > SC_LIMIT_BATCH)
@@ -588,7 +601,7 @@ spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *i
     for (uint64_t i = 0; i < count; i++) {
         struct sc_plugin_item *item = ret_work != NULL ? &ret_work[i] : &spare[i > 0];
         *item = (struct sc_plugin_item){.is_submitted = is_submitted};
-        spec_status status = check_item(conn, items, i, item, reterr);
+        spec_status status = check_item(conn, visit, items, i, item, reterr);
         if (status == SPEC_OK)
             status = sc_plugin_tail_check(conn, &first->in, &item->in, i, count, reterr);
         if (status != SPEC_OK)
@@ -597,19 +610,28 @@ spec_status sc_plugin_items_check(spec_connector *conn, struct spec_important *i
     return SPEC_OK;
 }
 
-static spec_status items_do(spec_connector *conn, struct spec_important *items, uint64_t count,
-                            uint64_t begin_ns, struct sc_plugin_item *work,
-                            struct spec_error *reterr)
+static spec_status items_deliver(spec_connector *conn, struct spec_important *items, uint64_t count,
+                                 uint64_t begin_ns, struct sc_plugin_item *work,
+                                 struct spec_error *reterr)
 {
-    spec_status status = sc_plugin_items_check(conn, items, count, false, work, reterr);
-    if (status != SPEC_OK)
-        return status;
     sc_plugin_items_begin(conn, work, count, begin_ns);
-    status = sc_plugin_items_serve(conn, work, count, reterr);
+    spec_status status = sc_plugin_items_serve(conn, work, count, reterr);
     uint64_t took_ns = (sc_exec_now_ns(conn->exec) - begin_ns) / count;
     for (uint64_t i = 0; i < count; i++)
         sc_plugin_fill_call(work[i].request, took_ns, work[i].in.io_exposed_ns);
     return sc_plugin_items_report(conn, items, work, count, status, reterr);
+}
+
+static spec_status items_do(spec_connector *conn, struct spec_important *items, uint64_t count,
+                            uint64_t begin_ns, struct sc_plugin_item *work,
+                            struct spec_error *reterr)
+{
+    struct sc_plugin_visit visit = {NULL};
+    spec_status status = sc_plugin_items_check(conn, &visit, items, count, false, work, reterr);
+    if (status == SPEC_OK)
+        status = items_deliver(conn, items, count, begin_ns, work, reterr);
+    sc_plugin_visit_end(conn, &visit);
+    return status;
 }
 
 spec_status sc_plugin_get_important(spec_connector *conn, struct spec_important *items,

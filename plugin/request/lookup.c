@@ -333,8 +333,10 @@ void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *requ
     if (request->range_count > 0 && conn->choice.can_select && conn->config.fill != SC_FILL_ENDS)
         for (uint32_t layer = 0; layer < SC_PLUGIN_AHEAD && layer < conn->dims.layer_count; layer++)
             sc_plugin_select_ahead(conn, request, layer, false);
-    atomic_store_explicit(&request->state, SC_REQUEST_OPEN, memory_order_release);
     write_result(conn, request, handle, promise, ret_result);
+    /* Last: from here on a call that guesses the handle may have the request, or release it. */
+    atomic_store_explicit(&request->gate, sc_plugin_gate_of(handle >> 32, SC_REQUEST_OPEN),
+                          memory_order_release);
 }
 
 /* A reader that has not found a store yet has no secret either, and matches nothing. */

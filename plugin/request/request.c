@@ -1,8 +1,9 @@
 /* The ends of requests: release, and what it gives up. Handles and slots: handle.c.
  *
- * Who may end what. One thread at a time has a request's turn (a call of the host for it, or its
- * submission), and only that one begins, consumes or ends what its loads work on: readers,
- * sketches, guesses, the set. So:
+ * Who may end what. One call of the host at a time has a request (handle.c): a release beside it
+ * leaves the end to it. Of a request's loads one thread at a time has the turn (that call, or the
+ * request's submission), and only that one begins, consumes or ends what its loads work on:
+ * readers, sketches, guesses, the set. So:
  *   - a load that fails says so (sc_plugin_request_fail: a position, a status, the piece's end in
  *     index and log) and ends nothing: callers further up may still work on it, and so may workers;
  *   - who posts work on a request's memory cancels it or waits for it before it returns, in failure
@@ -14,25 +15,55 @@
  *     later, the answer may be another.
  *
  * Holds: of several releases of one handle one does it, the others are STALE.
- * Threads: end the request's host thread, or whose turn its loads were when it was released; the
- * rest the request's host thread or the last holder.
- * Tests: test_ends.c, tests/fault/test_races.c, conformance (abi_027_*, abi_110_*) */
+ * Threads: release any; end whoever released the request, or had it or its loads' turn then.
+ * Tests: test_ends.c, tests/fault/test_release_races.c, tests/fault/test_races.c, conformance
+ * (abi_027_*, abi_110_*, abi_220_*) */
 #include "plugin/connector.h"
 #include "plugin/load/branch.h"
+
+/* The handle is STALE, and no call has the request. */
+static void request_released(spec_connector *conn, struct sc_plugin_request *request)
+{
+    sc_plugin_stage_leave(conn, request);
+    if (!sc_plugin_submit_leaves(request))
+        sc_plugin_request_end(conn, request);
+}
 
 spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr)
 {
     struct sc_plugin_request *request = sc_plugin_request_find_any(conn, handle);
     if (request == NULL)
         return sc_plugin_stale(handle, reterr);
-    uint32_t generation = (uint32_t)(handle >> 32); /* of several that release, one is it */
-    if (!atomic_compare_exchange_strong(&request->generation, &generation, generation + 1))
-        return sc_plugin_stale(handle, reterr);
-    sc_plugin_stage_leave(conn, request);
-    atomic_store_explicit(&request->state, SC_REQUEST_TAKEN, memory_order_relaxed);
-    if (!sc_plugin_submit_leaves(request))
-        sc_plugin_request_end(conn, request);
-    return SPEC_OK;
+    uint64_t generation = handle >> 32, gate = sc_plugin_gate_of(generation, SC_REQUEST_OPEN);
+    for (;;) {
+        bool is_called = (uint32_t)gate == SC_REQUEST_CALLED;
+        uint32_t phase = is_called ? SC_REQUEST_LEFT : SC_REQUEST_TAKEN;
+        if (atomic_compare_exchange_strong(&request->gate, &gate,
+                                           sc_plugin_gate_of(generation + 1, phase))) {
+            if (!is_called)
+                request_released(conn, request);
+            return SPEC_OK;
+        }
+        if (gate != sc_plugin_gate_of(generation, SC_REQUEST_OPEN) &&
+            gate != sc_plugin_gate_of(generation, SC_REQUEST_CALLED))
+            return sc_plugin_stale(handle, reterr); /* another thread has released it */
+    }
+}
+
+void sc_plugin_visit_end(spec_connector *conn, struct sc_plugin_visit *visit)
+{
+    for (struct sc_plugin_request *request = visit->first, *next; request != NULL; request = next) {
+        next = request->visit_next;
+        atomic_store_explicit(&request->visit, NULL, memory_order_relaxed);
+        uint64_t generation = atomic_load_explicit(&request->gate, memory_order_relaxed) >> 32;
+        uint64_t gate = sc_plugin_gate_of(generation, SC_REQUEST_CALLED);
+        if (atomic_compare_exchange_strong(&request->gate, &gate,
+                                           sc_plugin_gate_of(generation, SC_REQUEST_OPEN)))
+            continue;
+        atomic_store(&request->gate, sc_plugin_gate_of(gate >> 32, SC_REQUEST_TAKEN));
+        request_released(conn, request);
+    }
+    visit->first = NULL;
 }
 
 uint32_t sc_plugin_hint_of(const spec_connector *conn, const struct sc_plugin_request *request)

@@ -23,7 +23,19 @@
 #define SC_PLUGIN_NO_LAYER    UINT32_MAX
 #define SC_PLUGIN_FLAG_COARSE 0x80000000u /* of a request's segment: only codes are available */
 
-enum sc_plugin_request_state { SC_REQUEST_FREE, SC_REQUEST_TAKEN, SC_REQUEST_OPEN };
+/* CALLED: a call of the host has the request. LEFT: likewise, and it was released meanwhile. */
+enum sc_plugin_request_phase {
+    SC_REQUEST_FREE,
+    SC_REQUEST_TAKEN,
+    SC_REQUEST_OPEN,
+    SC_REQUEST_CALLED,
+    SC_REQUEST_LEFT
+};
+
+/* The requests that one call of the host has; on the call's stack. handle.c, request.c. */
+struct sc_plugin_visit {
+    struct sc_plugin_request *first; /* linked by visit_next; NULL: none */
+};
 
 /* Why the store did not want what a pass computed, and what of its request hangs on it. */
 enum sc_plugin_refusal {
@@ -122,15 +134,19 @@ struct sc_plugin_step {
 
 struct sc_plugin_request {
     /* Any thread. */
-    _Atomic uint32_t state;      /* enum sc_plugin_request_state */
-    _Atomic uint32_t generation; /* of the handle; moves on at release */
-    _Atomic uint32_t holds;      /* the open handle and each unresolved save */
+    _Atomic uint64_t gate;  /* [generation of the handle 32][enum sc_plugin_request_phase 32]; the
+                             * generation moves on at release */
+    _Atomic uint32_t holds; /* the open handle, each unresolved save, and who else needs the slot */
     _Atomic uint32_t submission; /* that was not reported yet: its slot + 1; 0: none */
     _Atomic uint32_t staged;     /* its match is being staged: the slot + 1; 0: it is not */
     _Atomic uint64_t taken;      /* when, by conn->requests.taken */
     _Atomic uint64_t piece_last; /* the highest id of its ranges; UINT64_MAX until they are made */
     _Atomic uint64_t ends;       /* given out to be computed, being loaded: ends.h */
     _Atomic uint64_t tail;       /* the piece stored last, if others began its chunk; else 0 */
+    _Atomic(struct sc_plugin_visit *) visit; /* of the call that has the request; NULL: none yet */
+
+    /* The call that has the request. */
+    struct sc_plugin_request *visit_next;
 
     /* Set by open, constant after: the arrays. */
     uint32_t *tokens;                  /* [max_request_tokens]; NULL: a peek's slot, which has no
@@ -148,7 +164,7 @@ struct sc_plugin_request {
     uint64_t *hot_bits; /* [2][words] of the set, what no hot block brings, and what one does */
     struct sc_plugin_guess guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
 
-    /* The host thread that calls for this request. Tokens grow, and shrink by those of a pass that
+    /* The call of the host that has the request. Tokens grow, and shrink by those of a pass that
      * is given up; saves that are committed read those before. */
     uint64_t token_count;
     /* Tokens as the host counts them, >= token_count: those behind token_count are beyond a limit
@@ -256,9 +272,34 @@ struct sc_plugin_promise { /* of a lookup's match, by time */
     uint8_t lease[64];
 };
 
-/* handle.c: the open request of a handle, or NULL (STALE: released, or made before a reset). */
+/* The word of request->gate. */
+static inline uint64_t sc_plugin_gate_of(uint64_t generation, uint32_t phase)
+{
+    return generation << 32 | phase;
+}
+
+static inline uint32_t sc_plugin_request_phase(const struct sc_plugin_request *request)
+{
+    return (uint32_t)atomic_load(&request->gate);
+}
+
+/* handle.c */
+/* Gives the request to the call until the visit ends (request.c): no other call has it meanwhile,
+ * and a release leaves its end to that moment. A call may enter the same request again. Errors:
+ * STALE (unknown or released), BUSY (another call has it). */
+spec_status sc_plugin_request_enter_any(spec_connector *conn, struct sc_plugin_visit *visit,
+                                        spec_request handle, struct sc_plugin_request **ret_request,
+                                        struct spec_error *reterr);
+/* Likewise; a request that is older than a reset is STALE, too. */
+spec_status sc_plugin_request_enter(spec_connector *conn, struct sc_plugin_visit *visit,
+                                    spec_request handle, struct sc_plugin_request **ret_request,
+                                    struct spec_error *reterr);
+/* The open request of a handle, whose slot stays its own until unhold, or NULL. Calls may have it
+ * meanwhile, and it may be released. */
+struct sc_plugin_request *sc_plugin_request_hold(spec_connector *conn, spec_request handle);
+/* The open request of a handle, or NULL. Whoever asks holds it, or is its only caller. */
 struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle);
-/* An open request with this handle, also one that a reset made stale; or NULL. */
+/* Likewise; also one that a reset made stale. */
 struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_request handle);
 struct sc_plugin_request *sc_plugin_request_take(spec_connector *conn, spec_request *ret_handle);
 /* A slot that no handle names, for the moment of a peek; NULL: all are taken. */
@@ -274,7 +315,10 @@ spec_status sc_plugin_submitted(spec_request handle, struct spec_error *reterr);
 
 /* request.c */
 spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr);
-/* What release does at once, or when the submission ends that has the turn. */
+/* The call gives back all requests that it has, and ends those that were released meanwhile. */
+void sc_plugin_visit_end(spec_connector *conn, struct sc_plugin_visit *visit);
+/* What release does at once, or when the call ends that has the request, or the submission that has
+ * the turn. */
 void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *request);
 /* What it matched is let go: its pin, and its part in what merges wait for. */
 void sc_plugin_request_unpin(spec_connector *conn, struct sc_plugin_request *request);

@@ -280,21 +280,6 @@ bool sc_plugin_stage_covers(spec_connector *conn, const struct sc_plugin_request
 
 /* ---- The call -------------------------------------------------------------------------------- */
 
-/* The open request, which stays what it is until it is let go; or NULL. */
-static struct sc_plugin_request *request_hold(spec_connector *conn, spec_request handle)
-{
-    struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
-    uint32_t holds = request != NULL ? atomic_load(&request->holds) : 0;
-    while (holds > 0 && !atomic_compare_exchange_weak(&request->holds, &holds, holds + 1))
-        ;
-    if (holds == 0)
-        return NULL;
-    if (sc_plugin_request_find(conn, handle) == request)
-        return request;
-    sc_plugin_request_unhold(request);
-    return NULL;
-}
-
 /* Lock held. NULL: there is none. */
 static struct sc_plugin_stage *slot_find(struct sc_plugin_stages *stages)
 {
@@ -304,10 +289,12 @@ static struct sc_plugin_stage *slot_find(struct sc_plugin_stages *stages)
     return NULL;
 }
 
-/* The request is held. Errors: BUSY; DROPPED (bypassed: looked at under the lock, so that what
- * comes beside the bypass's beginning is ended by it, or not begun). */
-static spec_status stage_add(spec_connector *conn, struct sc_plugin_request *request,
-                             uint64_t deadline_ns, spec_ticket ticket, struct spec_error *reterr)
+/* The request is held. Errors: BUSY; STALE (released, or reset: looked at when the request says
+ * that it is staged, so that what comes later ends the stage); DROPPED (bypassed: looked at under
+ * the lock, so that what comes beside the bypass's beginning is ended by it, or not begun). */
+static spec_status stage_add(spec_connector *conn, spec_request handle,
+                             struct sc_plugin_request *request, uint64_t deadline_ns,
+                             spec_ticket ticket, struct spec_error *reterr)
 {
     struct sc_plugin_stages *stages = &conn->stages;
     spec_status status = SPEC_OK;
@@ -329,7 +316,14 @@ static spec_status stage_add(spec_connector *conn, struct sc_plugin_request *req
                                           .wants = sc_plugin_stage_wants(conn, request)};
         atomic_store(&request->staged, (uint32_t)(stage - stages->slots) + 1);
         atomic_fetch_add(&stages->open, 1);
-        next_begin(conn);
+        if (sc_plugin_request_find(conn, handle) == request) {
+            next_begin(conn);
+        } else {
+            stage->request = NULL;
+            atomic_store(&request->staged, 0);
+            atomic_fetch_sub(&stages->open, 1);
+            status = sc_plugin_stale(handle, reterr);
+        }
     }
     pthread_mutex_unlock(&stages->lock);
     return status;
@@ -348,16 +342,12 @@ static spec_status request_stage(spec_connector *conn, const struct spec_stage_p
     }
     uint64_t deadline_ns =
         in_ns == 0 || in_ns >= SC_EXEC_FOREVER - now_ns ? SC_EXEC_FOREVER : now_ns + in_ns;
-    spec_status status = stage_add(conn, request, deadline_ns, ticket, reterr);
+    spec_status status = stage_add(conn, params->request, request, deadline_ns, ticket, reterr);
     if (status != SPEC_OK)
         sc_plugin_request_unhold(request);
     if (status == SPEC_E_DROPPED && ticket != 0)
         sc_plugin_ticket_resolve(conn, ticket, status);
-    if (status == SPEC_E_DROPPED)
-        return SPEC_OK;
-    if (status == SPEC_OK && sc_plugin_request_find(conn, params->request) != request)
-        sc_plugin_stage_leave(conn, request); /* released or reset meanwhile: it did not see us */
-    return status;
+    return status == SPEC_E_DROPPED ? SPEC_OK : status;
 }
 
 spec_status sc_plugin_stage(spec_connector *conn, const struct spec_stage_params *host_params,
@@ -374,7 +364,7 @@ spec_status sc_plugin_stage(spec_connector *conn, const struct spec_stage_params
         return sc_fail(reterr, SPEC_E_UNSUPPORTED,
                        "stage: there is no host memory to stage into (host_bytes is 0, less than a "
                        "page, or was not to be had)");
-    struct sc_plugin_request *request = request_hold(conn, params.request);
+    struct sc_plugin_request *request = sc_plugin_request_hold(conn, params.request);
     if (request == NULL)
         return sc_plugin_stale(params.request, reterr);
     spec_ticket ticket = ret_ticket != NULL ? sc_plugin_ticket_take(conn, 1) : 0;

@@ -101,10 +101,11 @@ static struct sc_plugin_submission *submission_take(spec_connector *conn, spec_t
 }
 
 /* All are out. What is wrong would be so later, too: that is said first. */
-static spec_status fail_busy(spec_connector *conn, struct spec_important *items, uint64_t count,
+static spec_status fail_busy(spec_connector *conn, struct sc_plugin_visit *visit,
+                             struct spec_important *items, uint64_t count,
                              struct spec_error *reterr)
 {
-    spec_status status = sc_plugin_items_check(conn, items, count, true, NULL, reterr);
+    spec_status status = sc_plugin_items_check(conn, visit, items, count, true, NULL, reterr);
     if (status != SPEC_OK)
         return status;
     return sc_fail(reterr, SPEC_E_BUSY,
@@ -123,8 +124,9 @@ static uint64_t over_ns(const struct sc_plugin_item *work, uint64_t count)
     return over;
 }
 
-spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
-                             spec_ticket *ret_ticket, struct spec_error *reterr)
+static spec_status submit(spec_connector *conn, struct sc_plugin_visit *visit,
+                          struct spec_important *items, uint64_t count, spec_ticket *ret_ticket,
+                          struct spec_error *reterr)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
     if (ret_ticket == NULL)
@@ -132,9 +134,9 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
     spec_ticket ticket;
     struct sc_plugin_submission *submission = submission_take(conn, &ticket);
     if (submission == NULL)
-        return fail_busy(conn, items, count, reterr);
+        return fail_busy(conn, visit, items, count, reterr);
     struct sc_plugin_item *work = submission->work;
-    spec_status status = sc_plugin_items_check(conn, items, count, true, work, reterr);
+    spec_status status = sc_plugin_items_check(conn, visit, items, count, true, work, reterr);
     if (status != SPEC_OK) {
         atomic_store(&submission->word, ((ticket >> 32) - 1) << 32 | FREE); /* as if untaken */
         return status;
@@ -156,21 +158,50 @@ spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items,
     return SPEC_OK;
 }
 
+spec_status sc_plugin_submit(spec_connector *conn, struct spec_important *items, uint64_t count,
+                             spec_ticket *ret_ticket, struct spec_error *reterr)
+{
+    struct sc_plugin_visit visit = {NULL};
+    spec_status status = submit(conn, &visit, items, count, ret_ticket, reterr);
+    sc_plugin_visit_end(conn, &visit);
+    return status;
+}
+
 /* ---- Wait ----------------------------------------------------------------------------------- */
 
+/* The call has all requests of the submission that were not released. Errors: BUSY. */
+static spec_status requests_enter(struct sc_plugin_submission *submission,
+                                  struct sc_plugin_visit *visit, struct spec_error *reterr)
+{
+    for (uint64_t i = 0; i < submission->count; i++) {
+        struct sc_plugin_item *item = &submission->work[i];
+        struct sc_plugin_request *request;
+        spec_status status = sc_plugin_request_enter_any(submission->conn, visit, item->in.request,
+                                                         &request, reterr);
+        if (status == SPEC_E_BUSY)
+            return status;
+        item->is_gone = status != SPEC_OK;
+    }
+    return SPEC_OK;
+}
+
 /* The caller has moved it to TAKEN. */
-static spec_status submission_report(struct sc_plugin_submission *submission, uint64_t generation,
+static spec_status submission_report(struct sc_plugin_submission *submission,
+                                     struct sc_plugin_visit *visit, uint64_t generation,
                                      uint64_t begin_ns, struct spec_error *reterr)
 {
     spec_connector *conn = submission->conn;
     struct sc_plugin_item *work = submission->work;
     uint64_t took_ns = (sc_exec_now_ns(conn->exec) - begin_ns) / submission->count;
-    for (uint64_t i = 0; i < submission->count; i++) {
-        work[i].is_gone = sc_plugin_request_find_any(conn, work[i].in.request) != work[i].request;
+    spec_status status = requests_enter(submission, visit, reterr);
+    if (status != SPEC_OK) {
+        atomic_store(&submission->word, generation << 32 | DONE); /* as it was */
+        return status;
+    }
+    for (uint64_t i = 0; i < submission->count; i++)
         if (!work[i].is_gone) /* our threads did the work: the host waited, whatever for */
             sc_plugin_fill_call(work[i].request, took_ns, took_ns);
-    }
-    spec_status status = submission->status;
+    status = submission->status;
     if (status != SPEC_OK)
         (void)sc_fail_errno(reterr, status, submission->error.sys_errno, "%s",
                             submission->error.text);
@@ -191,8 +222,8 @@ static spec_status fail_unknown(spec_ticket ticket, struct spec_error *reterr)
                    ticket);
 }
 
-spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint64_t timeout_ns,
-                                  struct spec_error *reterr)
+static spec_status submit_wait(spec_connector *conn, struct sc_plugin_visit *visit,
+                               spec_ticket ticket, uint64_t timeout_ns, struct spec_error *reterr)
 {
     uint64_t slot = (ticket & UINT32_MAX) - SC_LIMIT_TICKETS - 1, generation = ticket >> 32;
     if (slot >= conn->submits.count)
@@ -210,7 +241,7 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
         if (state == DONE && !state_move(submission, generation, DONE, TAKEN))
             continue; /* another waiter has it: nothing tells us when it is over */
         if (state == DONE)
-            return submission_report(submission, generation, now_ns, reterr);
+            return submission_report(submission, visit, generation, now_ns, reterr);
         uint64_t end_ns = state == QUEUED ? atomic_load(&submission->over_ns) : SC_EXEC_FOREVER;
         bool is_over = end_ns <= sc_exec_now_ns(conn->exec);
         bool may_run = conn->submits.exec == NULL || !is_bounded || is_over;
@@ -224,6 +255,15 @@ spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint
             sc_exec_wait(conn->exec, &conn->submits.word, seen, wakes ? end_ns : deadline_ns);
         in_time = moved || wakes;
     }
+}
+
+spec_status sc_plugin_submit_wait(spec_connector *conn, spec_ticket ticket, uint64_t timeout_ns,
+                                  struct spec_error *reterr)
+{
+    struct sc_plugin_visit visit = {NULL};
+    spec_status status = submit_wait(conn, &visit, ticket, timeout_ns, reterr);
+    sc_plugin_visit_end(conn, &visit);
+    return status;
 }
 
 /* ---- Open and close ------------------------------------------------------------------------- */

@@ -144,9 +144,9 @@ static spec_status check_step(spec_connector *conn, const struct spec_store_para
     return status;
 }
 
-static spec_status check_one(spec_connector *conn, const struct spec_store_params *host_params,
-                             uint64_t i, struct sc_plugin_request **ret_request,
-                             struct spec_error *reterr)
+static spec_status check_one(spec_connector *conn, struct sc_plugin_visit *visit,
+                             const struct spec_store_params *host_params, uint64_t i,
+                             struct sc_plugin_request **ret_request, struct spec_error *reterr)
 {
     struct spec_store_params params;
     spec_status status = sc_plugin_args_read_at(&params, &sc_plugin_form_store, host_params, i,
@@ -162,10 +162,8 @@ static spec_status check_one(spec_connector *conn, const struct spec_store_param
         return sc_fail(reterr, SPEC_E_INVALID,
                        "store: computed_on is %" PRIu32 ", expected SPEC_PROVENANCE_*",
                        params.computed_on);
-    *ret_request = sc_plugin_request_find(conn, params.request);
-    if (*ret_request == NULL)
-        return sc_plugin_stale(params.request, reterr);
-    return check_step(conn, &params, *ret_request, reterr);
+    status = sc_plugin_request_enter(conn, visit, params.request, ret_request, reterr);
+    return status == SPEC_OK ? check_step(conn, &params, *ret_request, reterr) : status;
 }
 
 /* Nothing of what was noted for these happens. */
@@ -213,8 +211,9 @@ static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *req
     return request->pass_ticket;
 }
 
-spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params *params,
-                            uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr)
+static spec_status store_steps(spec_connector *conn, struct sc_plugin_visit *visit,
+                               const struct spec_store_params *params, uint64_t count,
+                               spec_ticket *ret_tickets, struct spec_error *reterr)
 {
     if (params == NULL || count == 0 || count > SC_LIMIT_BATCH)
         return sc_fail(reterr, SPEC_E_INVALID, "store: 1 .. %u params expected", SC_LIMIT_BATCH);
@@ -223,7 +222,7 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
     struct sc_plugin_request *requests[SC_LIMIT_BATCH]; /* looked up once: a reset may come */
     for (uint64_t i = 0; i < count; i++) {
-        spec_status status = check_one(conn, params, i, &requests[i], reterr);
+        spec_status status = check_one(conn, visit, params, i, &requests[i], reterr);
         if (status != SPEC_OK) {
             steps_forget(conn, requests, i);
             return status;
@@ -246,13 +245,23 @@ spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params
     return SPEC_OK;
 }
 
+spec_status sc_plugin_store(spec_connector *conn, const struct spec_store_params *params,
+                            uint64_t count, spec_ticket *ret_tickets, struct spec_error *reterr)
+{
+    struct sc_plugin_visit visit = {NULL};
+    spec_status status = store_steps(conn, &visit, params, count, ret_tickets, reterr);
+    sc_plugin_visit_end(conn, &visit);
+    return status;
+}
+
 spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uint64_t from_token,
                                   struct spec_error *reterr)
 {
-    struct sc_plugin_request *request = sc_plugin_request_find(conn, handle);
-    if (request == NULL)
-        return sc_plugin_stale(handle, reterr);
-    if (request->pass_layer > 0 && from_token < request->pass_host_end)
+    struct sc_plugin_visit visit = {NULL};
+    struct sc_plugin_request *request;
+    spec_status status = sc_plugin_request_enter(conn, &visit, handle, &request, reterr);
+    if (status == SPEC_OK && request->pass_layer > 0 && from_token < request->pass_host_end)
         sc_plugin_pass_abort(conn, request);
-    return SPEC_OK;
+    sc_plugin_visit_end(conn, &visit);
+    return status;
 }

@@ -419,6 +419,17 @@ spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct sp
     return io->backend->file_lock(io, file, reterr);
 }
 
+void sc_io_file_share(struct sc_io *io, struct sc_io_file *file)
+{
+    if (io->backend->file_share != NULL)
+        io->backend->file_share(io, file);
+}
+
+bool sc_io_file_is_shared(struct sc_io *io, struct sc_io_file *file)
+{
+    return io->backend->file_is_shared != NULL && io->backend->file_is_shared(io, file);
+}
+
 /* ---- Operations ----------------------------------------------------------------------------- */
 
 static void refused_step(struct sc_task *task)

@@ -161,6 +161,11 @@ spec_status sc_io_random(struct sc_io *io, uint64_t *ret_number, struct spec_err
  * a forked child has the descriptor still; a process that ends otherwise leaves it to such a child.
  */
 spec_status sc_io_file_lock(struct sc_io *io, struct sc_io_file *file, struct spec_error *reterr);
+/* Says that this process reads the file (an OFD read lock), until it is closed. Takes no right to
+ * write, and changes nothing on the disk. A failure is no error: nobody hears of the reader. */
+void sc_io_file_share(struct sc_io *io, struct sc_io_file *file);
+/* Whether somebody else has said so, of a file that nobody has locked. */
+bool sc_io_file_is_shared(struct sc_io *io, struct sc_io_file *file);
 
 /* Queues the operations; never blocks, allocates nothing. */
 void sc_io_submit(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count);

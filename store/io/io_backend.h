@@ -88,6 +88,8 @@ struct sc_io_backend {
     void (*buffers)(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
     void (*stats)(struct sc_io *io, struct sc_io_counts *ret_stats);
     void (*fork_close)(struct sc_io *io);
+    void (*file_share)(struct sc_io *io, struct sc_io_file *file); /* NULL: nobody hears of it */
+    bool (*file_is_shared)(struct sc_io *io, struct sc_io_file *file);
 };
 
 /* store/io/io_cost.c. */

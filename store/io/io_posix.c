@@ -570,3 +570,18 @@ spec_status sc_io_posix_file_lock(struct sc_io *io, struct sc_io_file *file,
     (void)fcntl(file->fd, F_OFD_SETLK, &range);
     return file_fail("write the holder into", file->path, sys_errno, reterr);
 }
+
+void sc_io_posix_file_share(struct sc_io *io, struct sc_io_file *file)
+{
+    (void)io;
+    struct flock range = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    if (fcntl(file->fd, F_OFD_SETLK, &range) == 0)
+        atomic_store_explicit(&file->is_locked, true, memory_order_relaxed);
+}
+
+bool sc_io_posix_file_is_shared(struct sc_io *io, struct sc_io_file *file)
+{
+    (void)io;
+    struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(file->fd, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
+}

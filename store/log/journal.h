@@ -20,7 +20,6 @@ struct sc_store_journal {
     uint64_t kept_bytes;      /* what the last checkpoint left; 0: there was none since open */
     uint64_t pieces_read;     /* piece records in it then, or at open, */
     uint64_t piece_next_read; /* and the id that came next */
-    uint64_t space_bytes;     /* of its namespaces' records, at most */
     uint64_t retry_ns;        /* no checkpoint is due before: one failed */
     bool is_short;            /* an append found no space, though disk_bytes allows it */
     uint64_t damaged_count;   /* frames that the last scan restored, */

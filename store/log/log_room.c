@@ -308,10 +308,12 @@ static struct look look_at(struct sc_store *store)
     look.asked = look.asked <= look.room / ASK_PART ? look.asked : 0;
     pthread_mutex_lock(&store->log.lock);
     const struct sc_store_journal *journal = &store->log.journal;
+    const struct sc_store_spaces *spaces = &store->log.spaces;
     uint64_t pieces = sc_store_log_pieces(store);
     uint64_t stale = store->log.averages.all_bytes - store->log.averages.last_bytes;
     uint64_t fixed =
-        journal->space_bytes + SC_STORE_HEAD_BYTES + store->log.space_count * SC_STORE_EPOCH_BYTES;
+        spaces->record_bytes + SC_STORE_HEAD_BYTES + spaces->record_count * SC_STORE_EPOCH_BYTES;
+    uint64_t dead_count, dead_bytes = sc_store_spaces_dead(spaces, &dead_count);
     look.is_short = journal->is_short;
     uint64_t rest = journal->end > stale + fixed ? journal->end - stale - fixed : 0;
     pthread_mutex_unlock(&store->log.lock);
@@ -324,6 +326,7 @@ static struct look look_at(struct sc_store *store)
     look.gain = 2 * (rest - each * held + stale);
     look.gain -=
         pieces > 0 && held == pieces ? 2 * (rest - each * held) : 0; /* what rounding left */
+    look.gain += 2 * dead_bytes;
     look.piece = 2 * (each + SC_STORE_DROP_BYTES);
     return look;
 }

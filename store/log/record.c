@@ -348,16 +348,19 @@ static bool decode_epoch(const uint8_t *payload, uint64_t bytes, struct sc_store
 
 static bool decode_head(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
-    struct sc_store_field fields[] = {
-        SC_STORE_COMMON_FIELDS, SC_STORE_FIELD_UINT("n", 0, UINT64_MAX),
-        SC_STORE_FIELD_UINT("numbering", 0, UINT64_MAX),
-        SC_STORE_FIELD_UINT("piece", 1, UINT64_MAX), SC_STORE_FIELD_UINT("extent", 1, UINT64_MAX)};
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 4))
+    struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
+                                      SC_STORE_FIELD_UINT("n", 0, UINT64_MAX),
+                                      SC_STORE_FIELD_UINT("numbering", 0, UINT64_MAX),
+                                      SC_STORE_FIELD_UINT("piece", 1, UINT64_MAX),
+                                      SC_STORE_FIELD_UINT("extent", 1, UINT64_MAX),
+                                      SC_STORE_FIELD_OPTIONAL("space", 0, UINT32_MAX)};
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 5))
         return false;
     record->head = (struct sc_store_record_head){.number = fields[SC_STORE_COMMON + 0].value,
                                                  .numbering = fields[SC_STORE_COMMON + 1].value,
                                                  .piece_next = fields[SC_STORE_COMMON + 2].value,
-                                                 .extent_next = fields[SC_STORE_COMMON + 3].value};
+                                                 .extent_next = fields[SC_STORE_COMMON + 3].value,
+                                                 .space_next = fields[SC_STORE_COMMON + 4].value};
     return true;
 }
 

@@ -97,6 +97,7 @@ struct sc_store_record_head {
     uint64_t number;    /* of the checkpoint that made the log; 0: none did */
     uint64_t numbering; /* another: every id may mean something else */
     uint64_t piece_next, extent_next;
+    uint64_t space_next; /* likewise of namespaces; 0: all that it had are in the log */
 };
 
 struct sc_store_record_drop { /* id: of the piece */
@@ -256,7 +257,7 @@ bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint
 #define SC_STORE_DROP_BYTES   (SC_STORE_FRAME_BYTES + 48u)
 #define SC_STORE_EPOCH_BYTES  (SC_STORE_FRAME_BYTES + 64u)
 #define SC_STORE_COARSE_BYTES (SC_STORE_FRAME_BYTES + 80u)
-#define SC_STORE_HEAD_BYTES   (SC_STORE_FRAME_BYTES + 96u)
+#define SC_STORE_HEAD_BYTES   (SC_STORE_FRAME_BYTES + 112u)
 #define SC_STORE_MARK_BYTES   40u
 
 static inline uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)

@@ -241,11 +241,14 @@ void sc_store_record_put_epoch(struct sc_store_writer *writer, uint64_t space, u
 void sc_store_record_put_head(struct sc_store_writer *writer,
                               const struct sc_store_record_head *head)
 {
-    msgpack_packer packer = pack_begin(writer, 4, SC_STORE_RECORD_HEAD, 0);
+    uint32_t more = head->space_next > 0 ? 1 : 0;
+    msgpack_packer packer = pack_begin(writer, 4 + more, SC_STORE_RECORD_HEAD, 0);
     pack_uint(&packer, "n", head->number);
     pack_uint(&packer, "numbering", head->numbering);
     pack_uint(&packer, "piece", head->piece_next);
     pack_uint(&packer, "extent", head->extent_next);
+    if (more > 0)
+        pack_uint(&packer, "space", head->space_next);
 }
 
 void sc_store_record_put_average(struct sc_store_writer *writer, uint64_t piece, uint64_t requests,

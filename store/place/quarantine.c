@@ -37,7 +37,7 @@ struct span {
 static const struct sc_store_shape *extent_shape(const struct sc_store *store,
                                                  const struct sc_store_extent_entry *extent)
 {
-    return &store->log.spaces[extent->space - 1];
+    return sc_store_space_of(&store->log.spaces, extent->space);
 }
 
 /* Split rows are a slab of all K, then all V: rows that are skipped leave no hole in it. */
@@ -396,6 +396,7 @@ static void piece_free(struct sc_store *store, uint64_t id)
     SC_ASSERT(store->params.poison, atomic_load(&piece->state) == SC_STORE_PIECE_QUARANTINED);
     atomic_store(&piece->state, SC_STORE_PIECE_FREED);
     atomic_fetch_sub_explicit(&store->counts.held_count, 1, memory_order_relaxed);
+    atomic_fetch_sub(&sc_store_space_find(&store->log.spaces, extent->space)->held, 1);
     struct span span = span_find(store, extent, id, false);
     uint64_t pages = piece_pages(store, extent, &span, &store->disk.space);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
@@ -700,8 +701,10 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
     uint64_t voided[AT_ONCE], total = 0, id = 1;
     if (store->params.role == SC_STORE_WRITER) { /* a follower meets older ones again */
         pthread_mutex_lock(&store->log.lock);
-        id = store->log.spaces[space - 1].void_end;
-        store->log.spaces[space - 1].void_end = piece_end;
+        struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, space);
+        id = shape != NULL ? shape->void_end : piece_end; /* of no namespace there are no pieces */
+        if (shape != NULL)
+            shape->void_end = piece_end;
         pthread_mutex_unlock(&store->log.lock);
     }
     while (id < piece_end) {

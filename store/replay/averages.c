@@ -97,15 +97,16 @@ struct sc_store_noted *sc_store_noted_of(struct sc_store_shape *shape,
     return noted_of_kind(shape, record->codes[2 * SC_STORE_NOTE_HEAD + 1]);
 }
 
-bool sc_store_note_is_last(struct sc_store_shape *spaces, uint64_t count, const uint8_t *payload,
+bool sc_store_note_is_last(const struct sc_store_spaces *spaces, const uint8_t *payload,
                            uint64_t bytes)
 {
     struct sc_store_record record = {.type = SC_STORE_RECORD_AVERAGE};
     uint64_t space =
         sc_store_record_decode(payload, bytes, &record) ? sc_store_note_space(&record.average) : 0;
-    if (space == 0 || space > count)
+    struct sc_store_shape *shape = sc_store_space_find(spaces, space);
+    if (shape == NULL || shape->is_leaving)
         return false;
-    const struct sc_store_noted *noted = sc_store_noted_of(&spaces[space - 1], &record.average);
+    const struct sc_store_noted *noted = sc_store_noted_of(shape, &record.average);
     return noted != NULL && record.average.requests == noted->serial;
 }
 
@@ -135,7 +136,7 @@ static spec_status note_append(struct sc_store *store, uint16_t *words, uint64_t
 {
     struct sc_store_append append;
     uint32_t space = atomic_load(&store->log.space_id);
-    struct sc_store_shape *shape = &store->log.spaces[space - 1];
+    struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, space);
     uint64_t serial = serial_next(shape);
     if (serial > UINT32_MAX) /* of no honest log */
         return sc_fail(reterr, SPEC_E_CORRUPT, "%s/log: notes have no number left", store->dir);

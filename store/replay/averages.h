@@ -30,6 +30,7 @@ void sc_store_averages_note(struct sc_store_averages *averages, uint64_t piece, 
 bool sc_store_averages_is_last(const struct sc_store_averages *averages, uint64_t piece,
                                uint64_t offset);
 struct sc_store_shape;
+struct sc_store_spaces;
 struct sc_store_noted;
 struct sc_store_record_average;
 /* Record 7 of no piece: the namespace that it is of. 0: of none, it lies. */
@@ -38,7 +39,7 @@ uint64_t sc_store_note_space(const struct sc_store_record_average *record);
 struct sc_store_noted *sc_store_noted_of(struct sc_store_shape *shape,
                                          const struct sc_store_record_average *record);
 /* Such a record's payload: whether it is the newest of its kind in its namespace. */
-bool sc_store_note_is_last(struct sc_store_shape *spaces, uint64_t count, const uint8_t *payload,
+bool sc_store_note_is_last(const struct sc_store_spaces *spaces, const uint8_t *payload,
                            uint64_t bytes);
 /* It is the newest of its kind from now on; NULL: it is of none that is known. */
 void sc_store_note_add(struct sc_store_averages *averages, struct sc_store_noted *noted,

@@ -19,7 +19,10 @@
  * one takes every append until then; an error leaves the old one. The new one is never longer than
  * the old one, but for its head, and every byte of the log is counted twice (log_room.c): there is
  * room for it at any time.
- * Does not: change ids, forget a namespace, free space of rows.
+ * A namespace of which nothing is stored is left out, with its notes; its id stays its own, since
+ * the head says which were given. One that was ever reset stays: its epoch counts for other ranks.
+ *
+ * Does not: change ids, free space of rows.
  * Threads: one checkpoint at a time, on an executor's thread, or in close.
  * Tests: tests/unit/store/test_checkpoint.c, test_follow.c */
 #include "store/replay/checkpoint.h"
@@ -224,8 +227,8 @@ static bool epoch_is_current(struct copy *copy, const struct sc_store_record *re
 {
     struct sc_store *store = copy->store;
     pthread_mutex_lock(&store->log.lock);
-    bool current = record->id > 0 && record->id <= store->log.space_count &&
-                   record->epoch.epoch == store->log.spaces[record->id - 1].epoch;
+    const struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, record->id);
+    bool current = shape != NULL && record->epoch.epoch == shape->epoch;
     pthread_mutex_unlock(&store->log.lock);
     return current;
 }
@@ -237,8 +240,7 @@ static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *p
     struct sc_store *store = copy->store;
     if (!keeps) { /* else the log lock may be held */
         pthread_mutex_lock(&store->log.lock);
-        keeps = id == 0 ? sc_store_note_is_last(store->log.spaces, store->log.space_count, payload,
-                                                bytes)
+        keeps = id == 0 ? sc_store_note_is_last(&store->log.spaces, payload, bytes)
                         : sc_store_table_live(&store->table, id) != NULL &&
                               sc_store_averages_is_last(&store->log.averages, id, copy->at);
         pthread_mutex_unlock(&store->log.lock);
@@ -397,6 +399,17 @@ static spec_status extent_next(struct copy *copy, const struct sc_store_record *
                              : status;
 }
 
+/* The log lock is held where it would be asked for. Who leaves was decided before the copy. */
+static bool space_is_leaving(struct copy *copy, uint64_t id)
+{
+    struct sc_store *store = copy->store;
+    pthread_mutex_lock(&store->log.lock);
+    const struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, id);
+    bool leaves = shape == NULL || shape->is_leaving;
+    pthread_mutex_unlock(&store->log.lock);
+    return leaves;
+}
+
 static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64_t bytes,
                                struct spec_error *reterr)
 {
@@ -410,7 +423,7 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
     case SC_STORE_RECORD_PIECE:
         return copy_piece_or_extent(copy, &record, payload, bytes, keeps, reterr);
     case SC_STORE_RECORD_NAMESPACE:
-        keeps = true;
+        keeps = keeps || !space_is_leaving(copy, record.id);
         break;
     case SC_STORE_RECORD_DROP:
         keeps = keeps || void_is(copy, record.id);
@@ -530,6 +543,75 @@ static spec_status lates_find(struct copy *copy, struct spec_error *reterr)
     return status;
 }
 
+/* ---- Namespaces ------------------------------------------------------------------------------ */
+
+/* Pieces from *id on that hold something, or may: their namespaces stay. Moves *id behind some of
+ * them; false: there are no more. Log lock held. */
+static bool spaces_stay(struct sc_store *store, uint64_t *id)
+{
+    const struct sc_store_table *table = &store->table;
+    for (uint64_t looks = 0; looks < SC_STORE_TABLE_SLAB; looks++, ++*id) {
+        *id = sc_store_table_piece_from(table, *id);
+        if (*id >= table->piece_next)
+            return false;
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(table, *id);
+        uint32_t state = atomic_load(&piece->state);
+        if (state == SC_STORE_PIECE_NONE || state == SC_STORE_PIECE_FREED || piece->extent == 0)
+            continue;
+        const struct sc_store_extent_entry *extent = sc_store_table_extent(table, piece->extent);
+        struct sc_store_shape *shape = sc_store_space_find(&store->log.spaces, extent->space);
+        if (shape != NULL && shape->is_leaving) {
+            shape->is_leaving = false;
+            shape->was_kept = true;
+        }
+    }
+    return true;
+}
+
+/* Decides which namespaces the checkpoint leaves out: those of which nothing is stored. They get
+ * nothing meanwhile: this process stores in its own alone. */
+static void spaces_leave(struct sc_store *store)
+{
+    struct sc_store_spaces *spaces = &store->log.spaces;
+    bool leaves = false, goes_on = true;
+    pthread_mutex_lock(&store->log.lock);
+    for (uint64_t i = 0; i < spaces->entry_count; i++) {
+        struct sc_store_shape *shape = sc_store_space_at(spaces, i);
+        shape->was_kept = false;
+        shape->is_leaving = sc_store_space_may_leave(shape) && atomic_load(&shape->held) == 0;
+        leaves = leaves || shape->is_leaving;
+    }
+    pthread_mutex_unlock(&store->log.lock);
+    for (uint64_t id = 1; leaves && goes_on;) {
+        pthread_mutex_lock(&store->log.lock);
+        goes_on = spaces_stay(store, &id);
+        pthread_mutex_unlock(&store->log.lock);
+    }
+}
+
+/* Log lock held. Whether the log will have gaps in the ids of namespaces. */
+static bool spaces_leave_any(const struct sc_store_spaces *spaces)
+{
+    for (uint64_t i = 0; i < spaces->entry_count; i++)
+        if (sc_store_space_at(spaces, i)->is_leaving || sc_store_space_at(spaces, i)->is_left_out)
+            return true;
+    return spaces->entry_count + 1 != spaces->next;
+}
+
+/* Log lock held. The checkpoint is over; has_left: its log is the log. */
+static void spaces_left(struct sc_store_spaces *spaces, bool has_left)
+{
+    for (uint64_t i = 0; i < spaces->entry_count; i++) {
+        struct sc_store_shape *shape = sc_store_space_at(spaces, i);
+        if (shape->is_leaving && has_left) {
+            shape->is_left_out = true;
+            spaces->record_count--;
+            spaces->record_bytes -= shape->record_bytes;
+        }
+        shape->is_leaving = false;
+    }
+}
+
 /* ---- The two logs ---------------------------------------------------------------------------- */
 
 static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *ret_head,
@@ -545,6 +627,7 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     new_path(store, path);
     spec_status status = sc_store_is_ours(store, reterr);
     if (status == SPEC_OK) {
+        spaces_leave(store);
         sc_store_checkpoint_clean(store);
         status = sc_io_file_open(store->io, path,
                                  SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE,
@@ -561,6 +644,8 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
     copy->number = ++store->log.copies;
     ret_head->piece_next = store->table.piece_next;
     ret_head->extent_next = store->table.extent_next;
+    if (spaces_leave_any(&store->log.spaces)) /* there are gaps in their ids from now on */
+        ret_head->space_next = store->log.spaces.next;
     copy->bulk_end = store->log.journal.end;
     bool has_late = store->log.has_late;
     store->log.is_copied =
@@ -661,6 +746,7 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
     }
     pthread_mutex_lock(&store->log.lock);
     store->log.is_copied = false;
+    spaces_left(&store->log.spaces, status == SPEC_OK);
     pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK && copy.file != NULL && sc_store_is_ours(store, NULL) == SPEC_OK)
         sc_store_checkpoint_clean(store);
@@ -711,6 +797,10 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     bool grew = grown >= step && grown >= journal->kept_bytes;
     bool is_stale = averages_are_stale(store);
     bool is_broken = store->log.is_broken;
+    uint64_t dead_count;
+    (void)sc_store_spaces_dead(&store->log.spaces, &dead_count);
+    bool is_crowded = store->log.spaces.record_count >= SC_STORE_SPACES_MAX / 4 * 3 &&
+                      dead_count >= SC_STORE_SPACES_MAX / 16;
     bool waits = sc_exec_now_ns(store->params.exec) < journal->retry_ns;
     pthread_mutex_unlock(&store->log.lock);
     uint64_t live = sc_store_counted(&store->counts.piece_count);
@@ -718,7 +808,7 @@ bool sc_store_checkpoint_due(struct sc_store *store)
     if (waits)
         return false;
     bool is_wanted = grew && (is_void || is_stale) && sc_store_wear_wait_ns(store) == 0;
-    return is_broken || is_wanted || sc_store_log_is_tight(store);
+    return is_broken || is_wanted || is_crowded || sc_store_log_is_tight(store);
 }
 
 /* Pieces that a checkpoint would keep. */
@@ -743,8 +833,9 @@ void sc_store_checkpoint_close(struct sc_store *store)
         return;
     (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
     uint64_t count = sc_store_log_pieces(store), kept = pieces_kept(store);
-    bool is_wanted =
-        (count > kept && (count - kept) * DEAD_SHARE >= count) || averages_are_stale(store);
+    uint64_t dead_count, dead_bytes = sc_store_spaces_dead(&store->log.spaces, &dead_count);
+    bool is_wanted = (count > kept && (count - kept) * DEAD_SHARE >= count) ||
+                     dead_bytes * DEAD_SHARE >= journal->end || averages_are_stale(store);
     if (is_wanted && sc_store_wear_wait_ns(store) == 0)
         status = sc_store_checkpoint(store, &error);
     else

@@ -93,6 +93,8 @@ static spec_status log_open(struct sc_store *store, bool *ret_open, struct spec_
     if (store->log.journal.file != NULL)
         sc_io_file_close(store->io, store->log.journal.file);
     store->log.journal.file = file;
+    if (store->params.role == SC_STORE_READER)
+        sc_io_file_share(store->io, file); /* the writer may ask who follows it */
     log_restart(store);
     *ret_open = true;
     return SPEC_OK;
@@ -289,4 +291,14 @@ uint64_t sc_store_follow_ns(const struct sc_store *store)
 uint64_t sc_store_follow_now_ns(const struct sc_store *store)
 {
     return atomic_load(&store->follow.known_now_ns);
+}
+
+bool sc_store_is_followed(struct sc_store *store)
+{
+    if (store->params.role != SC_STORE_WRITER)
+        return false;
+    pthread_mutex_lock(&store->log.lock); /* a checkpoint puts another file in its place */
+    bool is_followed = sc_io_file_is_shared(store->io, store->log.journal.file);
+    pthread_mutex_unlock(&store->log.lock);
+    return is_followed;
 }

@@ -23,10 +23,12 @@ static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct s
     struct sc_store_append append;
     uint64_t space = atomic_load(&store->log.space_id);
     bool is_new = space == 0;
-    if (is_new && store->log.space_count == SC_STORE_SPACES_MAX)
-        return sc_fail(reterr, SPEC_E_NO_SPACE, "%u namespaces in %s already", SC_STORE_SPACES_MAX,
-                       store->dir);
-    space = is_new ? store->log.space_count + 1 : space;
+    spec_status status = SPEC_OK;
+    if (is_new)
+        status = sc_store_spaces_take(&store->log.spaces, SPEC_E_NO_SPACE, store->dir, reterr);
+    if (status != SPEC_OK)
+        return status;
+    space = is_new ? store->log.spaces.next : space;
     sc_store_append_begin(store, &append);
     if (is_new) {
         sc_store_append_frame(&append);
@@ -34,17 +36,15 @@ static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct s
     }
     sc_store_append_frame(&append);
     sc_store_record_put_epoch(&append.writer, space, epoch, sc_exec_wall_ns(store->params.exec));
-    spec_status status = sc_store_append_commit(store, &append, reterr);
+    status = sc_store_append_commit(store, &append, reterr);
     if (status != SPEC_OK)
         return status;
     if (is_new) {
-        store->log.spaces[store->log.space_count] = store->shape;
-        store->log.spaces[store->log.space_count++].id = (uint32_t)space;
+        (void)sc_store_spaces_add(&store->log.spaces, space, &store->shape,
+                                  sc_store_record_bytes_space(strlen(store->descriptor)));
         atomic_store(&store->log.space_id, (uint32_t)space);
-        store->log.journal.space_bytes +=
-            sc_store_record_bytes_space(strlen(store->params.space.descriptor));
     }
-    store->log.spaces[space - 1].epoch = epoch;
+    sc_store_space_find(&store->log.spaces, space)->epoch = epoch;
     atomic_store(&store->log.epoch, epoch);
     return SPEC_OK;
 }

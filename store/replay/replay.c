@@ -70,7 +70,8 @@ void sc_store_replay_restart(struct sc_store *store)
 {
     struct sc_store_replay *replay = store->replay;
     replay->piece_next = replay->extent_next = 1;
-    replay->space_count = 0;
+    replay->space_next = replay->space_given = 1;
+    replay->space_count = replay->space_own = 0;
     replay->extent_open = 0;
     replay->left_count = replay->left_open = replay->late_open = 0;
     replay->generation++;
@@ -91,45 +92,6 @@ static spec_status version_check(struct sc_store *store, const struct sc_store_r
                    (unsigned)SC_STORE_RECORD_TYPE_MAX, SC_STORE_RECORD_VERSION);
 }
 
-/* ---- What later records make void, for a writer that cannot be told afterwards -------------- */
-
-static spec_status on_payload_void(struct sc_store *store, const struct sc_store_payload *payload,
-                                   void *user, struct spec_error *reterr)
-{
-    struct sc_store_replay *replay = store->replay;
-    struct sc_store_record *record = &replay->record;
-    struct sc_store_table *table = &store->table;
-    uint64_t id;
-    (void)user;
-    if (!sc_store_record_peek(payload->at, payload->bytes, record))
-        return SPEC_OK; /* the second scan counts it */
-    spec_status status = version_check(store, record, reterr);
-    if (status != SPEC_OK)
-        return status;
-    if (record->type == SC_STORE_RECORD_PIECE &&
-        sc_store_replay_id_take(&replay->piece_next, 0, record->id, &id)) {
-        table->piece_next = id;
-        uint64_t left = id + 1 < SC_STORE_IDS ? 1 : 0; /* for one that may be left free */
-        if (!sc_store_table_reserve(table, 1 + left, 0, 0))
-            return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
-        table->piece_next++;
-    }
-    bool is_drop = record->type == SC_STORE_RECORD_DROP, is_epoch = false;
-    if (record->type == SC_STORE_RECORD_EPOCH)
-        is_epoch = record->id > 0 && record->id <= SC_STORE_SPACES_MAX;
-    if ((!is_drop && !is_epoch) || !sc_store_record_decode(payload->at, payload->bytes, record))
-        return SPEC_OK;
-    struct sc_store_piece_entry *entry = sc_store_table_piece(table, record->id);
-    if (is_drop && record->id < table->piece_next && entry != NULL)
-        atomic_store(&entry->state, SC_STORE_PIECE_DOOMED);
-    struct sc_store_shape *shape = is_epoch ? &store->log.spaces[record->id - 1] : NULL;
-    if (is_epoch && record->epoch.epoch > shape->epoch) { /* set again by the second scan */
-        shape->epoch = record->epoch.epoch;
-        shape->epoch_sequence = store->log.journal.sequence + 1;
-    }
-    return SPEC_OK;
-}
-
 /* ---- Head, namespaces ----------------------------------------------------------------------- */
 
 void sc_store_replay_forget(struct sc_store *store)
@@ -139,7 +101,7 @@ void sc_store_replay_forget(struct sc_store *store)
     sc_store_replay_table_lock(store);
     replay->piece_base = store->table.piece_next - 1;
     replay->extent_base = store->table.extent_next - 1;
-    store->log.space_count = 0;
+    sc_store_spaces_forget(&store->log.spaces);
     atomic_store(&store->log.space_id, 0);
     for (uint64_t i = 0; i < store->disk.segment_count; i++) /* the numbers are other files' */
         store->disk.segments[i].number = SC_STORE_SEGMENT_NUMBERS;
@@ -162,6 +124,7 @@ static void replay_head(struct sc_store *store, struct sc_store_replay *replay)
     replay->is_numbered = !sc_store_replay_is_writer(store);
     replay->numbering = head->numbering;
     store->log.journal.head = *head;
+    replay->space_given = head->space_next;
 }
 
 static bool space_is_own(const struct sc_store *store, const struct sc_store_shape *shape)
@@ -174,47 +137,168 @@ static bool space_is_own(const struct sc_store *store, const struct sc_store_sha
            shape->k_row_bytes == own->k_row_bytes;
 }
 
-static void replay_space(struct sc_store *store, struct sc_store_replay *replay)
+/* Whether a namespace's id may come now: the next one, or one behind a gap that a checkpoint left.
+ */
+static bool space_id_take(struct sc_store_replay *replay, uint64_t id)
+{
+    uint64_t next =
+        replay->space_next > replay->space_given ? replay->space_next : replay->space_given;
+    if (id < replay->space_next || (id >= replay->space_given && id != next) || id >= UINT32_MAX ||
+        replay->space_count == SC_STORE_SPACES_MAX)
+        return false;
+    replay->space_next = id + 1;
+    replay->space_count++;
+    return true;
+}
+
+/* The entry of a namespace whose id came now: a new one; NULL: no memory. */
+static struct sc_store_shape *space_add(struct sc_store *store,
+                                        const struct sc_store_record *record)
+{
+    struct sc_store_shape shape;
+    if (!sc_store_spaces_reserve(&store->log.spaces))
+        return NULL;
+    sc_store_shape_set(&shape, &record->space.space);
+    shape.is_own = space_is_own(store, &shape);
+    return sc_store_spaces_add(&store->log.spaces, record->id, &shape,
+                               sc_store_record_bytes_space(record->space.descriptor_bytes));
+}
+
+static bool space_is(const struct sc_store_shape *known, const struct sc_store_namespace *space)
+{
+    return memcmp(known->digest, space->digest, SC_STORE_HASH_BYTES) == 0 &&
+           memcmp(known->family, space->family, SC_STORE_HASH_BYTES) == 0 &&
+           known->layer_count == space->layer_count && known->layout == space->layout &&
+           known->k_row_bytes == space->k_row_bytes;
+}
+
+/* The first of our own in the log is ours: under a new id, where a checkpoint has left out the one
+ * that it had before. */
+static void space_own(struct sc_store *store, struct sc_store_replay *replay,
+                      const struct sc_store_shape *shape)
+{
+    if (!shape->is_own || replay->space_own != 0)
+        return;
+    replay->space_own = shape->id;
+    atomic_store(&store->log.space_id, shape->id);
+}
+
+/* A writer's first scan has met it. */
+static void space_again(struct sc_store *store, struct sc_store_replay *replay,
+                        struct sc_store_shape *shape)
+{
+    shape->epoch = 0;
+    space_own(store, replay, shape);
+}
+
+static spec_status replay_space(struct sc_store *store, struct sc_store_replay *replay,
+                                struct spec_error *reterr)
 {
     const struct sc_store_namespace *space = &replay->record.space.space;
+    struct sc_store_spaces *spaces = &store->log.spaces;
     uint64_t id = replay->record.id;
-    if (id != replay->space_count + 1 || id > SC_STORE_SPACES_MAX) {
+    bool is_full = sc_store_spaces_are_full(spaces);
+    if (!is_full && !sc_store_spaces_reserve(spaces)) /* before anything is changed */
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace %" PRIu64 " of %s", id, store->dir);
+    if (!space_id_take(replay, id)) {
         sc_store_replay_lie(store, "namespace id");
-        return;
+        return SPEC_OK;
     }
-    replay->space_count++;
-    if (id <= store->log.space_count) { /* a follower reads it again */
-        const struct sc_store_shape *known = &store->log.spaces[id - 1];
-        if (memcmp(known->digest, space->digest, SC_STORE_HASH_BYTES) == 0 &&
-            memcmp(known->family, space->family, SC_STORE_HASH_BYTES) == 0 &&
-            known->layer_count == space->layer_count && known->layout == space->layout &&
-            known->k_row_bytes == space->k_row_bytes)
-            return;
-        sc_store_replay_lie(store, "another namespace under this id");
+    struct sc_store_shape *known = sc_store_space_find(&store->log.spaces, id);
+    if (known != NULL && sc_store_replay_is_writer(store)) {
+        space_again(store, replay, known);
+        return SPEC_OK;
+    }
+    if (known != NULL && space_is(known, space)) { /* a follower reads it again */
+        space_own(store, replay, known);
+        return SPEC_OK;
+    }
+    if (known != NULL || id < spaces->next || is_full) {
+        sc_store_replay_lie(store, is_full ? "more namespaces than this process can know"
+                                           : "another namespace under this id");
         sc_store_replay_forget(store);
-        if (id != 1) { /* those before it are forgotten too: nothing more is told of */
-            replay->space_count = 0;
-            return;
+        if (replay->space_count > 1) { /* those before it are forgotten too: nothing more is told */
+            replay->space_next = UINT64_MAX;
+            return SPEC_OK;
         }
     }
-    struct sc_store_shape *shape = &store->log.spaces[store->log.space_count++];
-    store->log.journal.space_bytes +=
-        sc_store_record_bytes_space(replay->record.space.descriptor_bytes);
-    uint64_t epoch_sequence = shape->epoch_sequence;
-    sc_store_shape_set(shape, space);
-    shape->id = (uint32_t)id;
-    shape->epoch_sequence = epoch_sequence;
-    shape->is_own = space_is_own(store, shape);
-    if (shape->is_own && atomic_load(&store->log.space_id) == 0)
-        atomic_store(&store->log.space_id, shape->id);
+    sc_store_replay_table_lock(store);
+    const struct sc_store_shape *shape = space_add(store, &replay->record);
+    sc_store_replay_table_unlock(store);
+    if (shape == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace %" PRIu64 " of %s", id, store->dir);
+    space_own(store, replay, shape);
+    return SPEC_OK;
 }
+
+/* ---- What later records make void, for a writer that cannot be told afterwards -------------- */
+
+/* The head, or a namespace, whose entry the second scan finds. */
+static spec_status space_foresee(struct sc_store *store, const struct sc_store_payload *payload,
+                                 struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_record *record = &replay->record;
+    if (!sc_store_record_decode(payload->at, payload->bytes, record))
+        return SPEC_OK;
+    if (record->type == SC_STORE_RECORD_HEAD) {
+        replay->space_given = record->head.space_next;
+        return SPEC_OK;
+    }
+    if (space_id_take(replay, record->id) && space_add(store, record) == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace %" PRIu64 " of %s", record->id,
+                       store->dir);
+    return SPEC_OK;
+}
+
+static spec_status on_payload_void(struct sc_store *store, const struct sc_store_payload *payload,
+                                   void *user, struct spec_error *reterr)
+{
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_record *record = &replay->record;
+    struct sc_store_table *table = &store->table;
+    uint64_t id;
+    (void)user;
+    if (!sc_store_record_peek(payload->at, payload->bytes, record))
+        return SPEC_OK; /* the second scan counts it */
+    spec_status status = version_check(store, record, reterr);
+    if (status != SPEC_OK)
+        return status;
+    if (record->type == SC_STORE_RECORD_PIECE &&
+        sc_store_replay_id_take(&replay->piece_next, 0, record->id, &id)) {
+        table->piece_next = id;
+        uint64_t left = id + 1 < SC_STORE_IDS ? 1 : 0; /* for one that may be left free */
+        if (!sc_store_table_reserve(table, 1 + left, 0, 0))
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
+        table->piece_next++;
+    }
+    bool is_head = record->type == SC_STORE_RECORD_HEAD && store->log.journal.sequence == 0;
+    if (is_head || record->type == SC_STORE_RECORD_NAMESPACE)
+        return space_foresee(store, payload, reterr);
+    bool is_drop = record->type == SC_STORE_RECORD_DROP;
+    bool is_epoch = record->type == SC_STORE_RECORD_EPOCH;
+    if ((!is_drop && !is_epoch) || !sc_store_record_decode(payload->at, payload->bytes, record))
+        return SPEC_OK;
+    struct sc_store_piece_entry *entry = sc_store_table_piece(table, record->id);
+    if (is_drop && record->id < table->piece_next && entry != NULL)
+        atomic_store(&entry->state, SC_STORE_PIECE_DOOMED);
+    struct sc_store_shape *shape =
+        is_epoch ? sc_store_space_find(&store->log.spaces, record->id) : NULL;
+    if (shape != NULL && record->epoch.epoch > shape->epoch) { /* set again by the second scan */
+        shape->epoch = record->epoch.epoch;
+        shape->epoch_sequence = store->log.journal.sequence + 1;
+    }
+    return SPEC_OK;
+}
+
+/* ---- Epochs ---------------------------------------------------------------------------------- */
 
 static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
 {
     const struct sc_store_record_epoch *record = &replay->record.epoch;
     uint64_t id = replay->record.id;
     struct sc_store_shape *shape =
-        id > 0 && id <= replay->space_count ? &store->log.spaces[id - 1] : NULL;
+        id < replay->space_next ? sc_store_space_find(&store->log.spaces, id) : NULL;
     if (shape == NULL || record->epoch < shape->epoch ||
         (record->epoch == shape->epoch && sc_store_replay_is_writer(store))) {
         sc_store_replay_lie(store, "an epoch that is over, or of no namespace");
@@ -232,9 +316,12 @@ static void replay_epoch(struct sc_store *store, struct sc_store_replay *replay)
     (void)sc_store_pieces_void(store, (uint32_t)id, end, record->at_ns);
     if (!moves)
         return;
-    for (uint64_t i = 0; store->params.role == SC_STORE_PEER && i < store->log.space_count; i++)
-        if (store->log.spaces[i].is_own && store->log.spaces[i].epoch < record->epoch)
-            (void)sc_store_pieces_void(store, (uint32_t)i + 1, end, record->at_ns);
+    const struct sc_store_spaces *spaces = &store->log.spaces;
+    for (uint64_t i = 0; store->params.role == SC_STORE_PEER && i < spaces->entry_count; i++) {
+        const struct sc_store_shape *other = sc_store_space_at(spaces, i);
+        if (other->is_own && other->epoch < record->epoch)
+            (void)sc_store_pieces_void(store, other->id, end, record->at_ns);
+    }
     if (store->params.on_epoch != NULL)
         store->params.on_epoch(record->epoch, store->params.user);
 }
@@ -268,11 +355,12 @@ static void replay_note(struct sc_store *store, uint64_t frame_bytes)
     struct sc_store_replay *replay = store->replay;
     const struct sc_store_record_average *record = &replay->record.average;
     uint64_t space = sc_store_note_space(record);
-    if (space == 0 || space > replay->space_count) {
+    struct sc_store_shape *shape =
+        space < replay->space_next ? sc_store_space_find(&store->log.spaces, space) : NULL;
+    if (shape == NULL) {
         sc_store_replay_lie(store, "a note of no namespace");
         return;
     }
-    struct sc_store_shape *shape = &store->log.spaces[space - 1];
     struct sc_store_noted *noted = sc_store_noted_of(shape, record);
     if (noted != NULL && record->requests <= noted->serial)
         return; /* read again */
@@ -298,7 +386,7 @@ static spec_status replay_average(struct sc_store *store, uint64_t frame_bytes,
     if (entry == NULL)
         return SPEC_OK;
     uint32_t space = sc_store_table_extent(&store->table, entry->extent)->space;
-    const struct sc_store_shape *shape = &store->log.spaces[space - 1];
+    const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, space);
     if (replay->record.average.codes_bytes != 2ull * shape->layer_count * entry->row_count) {
         sc_store_replay_lie(store, "averages of other rows or layers");
         return SPEC_OK;
@@ -368,7 +456,7 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
     if (!decodes)
         sc_store_replay_lie(store, "a key is missing or out of range");
     else if (record->type == SC_STORE_RECORD_NAMESPACE)
-        replay_space(store, replay);
+        return replay_space(store, replay, reterr);
     else if (record->type == SC_STORE_RECORD_DROP)
         sc_store_replay_drop_record(store);
     else if (record->type == SC_STORE_RECORD_EPOCH)
@@ -396,6 +484,8 @@ static spec_status replay_begin_log(struct sc_store *store, struct spec_error *r
     table->piece_next = table->piece_next > head->piece_next ? table->piece_next : head->piece_next;
     table->extent_next =
         table->extent_next > head->extent_next ? table->extent_next : head->extent_next;
+    struct sc_store_spaces *spaces = &store->log.spaces;
+    spaces->next = spaces->next > head->space_next ? spaces->next : head->space_next;
     if (store->log.journal.end > 0)
         return SPEC_OK;
     struct sc_store_append append;

@@ -29,7 +29,10 @@ struct sc_store_replay_order {
 struct sc_store_replay {
     struct sc_store_record record;
     uint64_t piece_next, extent_next; /* ids that the log may have next */
-    uint64_t space_count;             /* namespaces that it has had so far */
+    uint64_t space_next;              /* the least id that its next namespace may have; */
+    uint64_t space_given;             /* those below it the log once had: its head says so */
+    uint64_t space_count;             /* namespaces that it has had so far; */
+    uint64_t space_own;               /* the id of the first that is ours; 0: none so far */
     uint64_t piece_base, extent_base; /* the table's id of the log's id 0 (another numbering) */
     uint64_t extent_open;             /* id of the extent whose pieces may follow; 0: none */
     uint64_t extent_rows;             /* rows of it that pieces cover so far: they ascend */

@@ -78,12 +78,14 @@ static bool extent_is(const struct sc_store_extent_entry *entry,
 static bool extent_believe(struct sc_store *store, struct sc_store_replay *replay)
 {
     struct sc_store_record_extent *extent = &replay->record.extent;
-    if (extent->space > replay->space_count ||
-        !extent_fits(extent, &store->log.spaces[extent->space - 1])) {
+    const struct sc_store_shape *shape = NULL;
+    if (extent->space < replay->space_next)
+        shape = sc_store_space_find(&store->log.spaces, extent->space);
+    if (shape == NULL || !extent_fits(extent, shape)) {
         sc_store_replay_lie(store, "extent's geometry");
         return false;
     }
-    if (store->params.role == SC_STORE_PEER || !store->log.spaces[extent->space - 1].is_own)
+    if (store->params.role == SC_STORE_PEER || !shape->is_own)
         extent->part_count =
             sc_store_replay_is_writer(store) ? extent->part_count : 0; /* rows are never read */
     bool placed =
@@ -239,7 +241,8 @@ spec_status sc_store_replay_order(struct sc_store *store, struct spec_error *ret
         extent = sc_store_table_extent(&store->table, record->id + replay->extent_base);
     if (extent == NULL || extent->row_count == 0 || extent->part_count == 0)
         return SPEC_OK; /* nor is its annex' record anything */
-    uint64_t layers = store->log.spaces[extent->space - 1].layer_count, rows = extent->row_count;
+    uint64_t layers = sc_store_space_of(&store->log.spaces, extent->space)->layer_count,
+             rows = extent->row_count;
     uint64_t count = record->order.slots_bytes / 2 / rows;
     bool fits = record->order.slots_bytes == count * rows * 2 && order_goes_on(order, record) &&
                 count <= layers - record->order.layer_first;
@@ -273,7 +276,7 @@ static bool order_is_whole(const struct sc_store *store, const struct sc_store_e
     const struct sc_store_record *record = &store->replay->record;
     return order->slots != NULL && order->extent == record->id &&
            order->copy == record->extent.copy &&
-           order->layer_next == store->log.spaces[extent->space - 1].layer_count &&
+           order->layer_next == sc_store_space_of(&store->log.spaces, extent->space)->layer_count &&
            record->extent.probe_row_bytes == extent->probe_row_bytes;
 }
 
@@ -306,7 +309,7 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     if (extent == NULL || extent->row_count == 0 || extent->part_count == 0 ||
         (sc_store_replay_is_writer(store) && extent->held_pages == extent->void_pages))
         return SPEC_OK;
-    const struct sc_store_shape *shape = &store->log.spaces[extent->space - 1];
+    const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, extent->space);
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
     const struct sc_store_annex like = {.code_shape = record->code_shape,
                                         .hot_rows = (uint32_t)record->hot_rows,

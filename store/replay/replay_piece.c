@@ -101,6 +101,7 @@ static void piece_publish(struct sc_store *store, const struct sc_store_piece *p
     if (sc_store_replay_is_writer(store)) {
         store->share.reserved += SC_STORE_DROP_BYTES;
         count_up(store, &store->counts.held_count);
+        atomic_fetch_add(&sc_store_space_find(&store->log.spaces, extent->space)->held, 1);
     }
     count_up(store, &store->counts.piece_count);
 }
@@ -144,7 +145,8 @@ static bool piece_stands(const struct sc_store *store, const struct sc_store_ext
     if (first < piece->extent_row ||
         (replay->extent_rows > 0 && first - piece->extent_row != replay->extent_first))
         return false;
-    return !store->log.spaces[extent->space - 1].is_own || first / chunk == last / chunk;
+    return !sc_store_space_of(&store->log.spaces, extent->space)->is_own ||
+           first / chunk == last / chunk;
 }
 
 /* The record decodes and its id is its own. */
@@ -163,8 +165,8 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
         piece_refuse(store, id, entry, "outside its extent");
         return;
     }
-    if (id <
-        store->log.spaces[extent->space - 1].void_end) { /* a writer's: it was left free before */
+    if (id < sc_store_space_of(&store->log.spaces, extent->space)
+                 ->void_end) { /* a writer's: it was left free before */
         piece_refuse(store, id, entry, "of an epoch that is over");
         return;
     }
@@ -178,7 +180,8 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
             piece_tell(store, id, entry);
         return;
     }
-    if (store->log.journal.sequence < store->log.spaces[extent->space - 1].epoch_sequence ||
+    if (store->log.journal.sequence <
+            sc_store_space_of(&store->log.spaces, extent->space)->epoch_sequence ||
         atomic_load(&entry->state) == SC_STORE_PIECE_DOOMED)
         tells = false;
     uint64_t mark = 0;

@@ -22,7 +22,7 @@ bool sc_store_replay_id_take(uint64_t *next, uint64_t base, uint64_t id, uint64_
 
 bool sc_store_replay_space_is_told(const struct sc_store *store, uint64_t id)
 {
-    const struct sc_store_shape *shape = &store->log.spaces[id - 1];
+    const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, id);
     if (store->params.role == SC_STORE_PEER)
         return shape->is_own && shape->epoch == atomic_load(&store->log.epoch);
     return id == atomic_load(&store->log.space_id);

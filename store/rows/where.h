@@ -38,6 +38,12 @@ struct sc_store_shape {
     uint64_t k_row_bytes, row_bytes;
     uint32_t tags_per_row; /* 1 paired, 2 split */
     uint32_t id;           /* of the namespace record; 0: none */
+    uint64_t record_bytes; /* of that record, at most */
+    /* Writer: its pieces that hold pages. Any thread. */
+    _Atomic uint64_t held;
+    /* Writer, log lock: the checkpoint that runs leaves the record out; one has; the last one found
+     * something of it, though nothing is held. */
+    bool is_leaving, is_left_out, was_kept;
     uint8_t family[SC_STORE_HASH_BYTES];
     bool is_own;             /* ours; for a peer, any of our family */
     uint64_t epoch;          /* log lock */

@@ -116,8 +116,8 @@ static spec_status commit_append(struct sc_store_extent *extent,
     struct sc_store *store = extent->store;
     struct sc_store_append append;
     uint32_t space_id = atomic_load(&store->log.space_id);
-    struct sc_store_record_extent record = {.space = space_id != 0 ? space_id
-                                                                   : store->log.space_count + 1,
+    struct sc_store_record_extent record = {.space =
+                                                space_id != 0 ? space_id : store->log.spaces.next,
                                             .copy = extent->copy,
                                             .row_count = extent->row_count,
                                             .probe_tag_offset = extent->place.probe_tag_offset,
@@ -189,12 +189,10 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
     struct sc_store *store = extent->store;
     struct sc_store_table *table = &store->table;
     if (atomic_load(&store->log.space_id) == 0) {
-        struct sc_store_shape *shape = &store->log.spaces[store->log.space_count++];
-        *shape = store->shape;
-        shape->id = (uint32_t)store->log.space_count;
+        const struct sc_store_shape *shape =
+            sc_store_spaces_add(&store->log.spaces, store->log.spaces.next, &store->shape,
+                                sc_store_record_bytes_space(strlen(store->descriptor)));
         atomic_store(&store->log.space_id, shape->id);
-        store->log.journal.space_bytes +=
-            sc_store_record_bytes_space(strlen(store->params.space.descriptor));
     }
     uint64_t extent_row = 0, id = ids->piece;
     struct sc_store_extent_entry *entry = sc_store_table_extent(table, ids->extent);
@@ -234,6 +232,8 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
     sc_store_count(&store->counts.extent_count, 1);
     sc_store_count(&store->counts.piece_count, entry->live_count);
     sc_store_count(&store->counts.held_count, entry->live_count);
+    atomic_fetch_add(&sc_store_space_find(&store->log.spaces, entry->space)->held,
+                     entry->live_count);
 }
 
 /* Log bytes that marks take: begin did not know of them. SPEC_E_BUSY: too many in one piece. */
@@ -280,10 +280,8 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     /* One of each more: ids that are left free. */
     if (!sc_store_table_reserve(&store->table, count + 1, 2, extent->part_count))
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "table of pieces");
-    else if (store->log.space_count == SC_STORE_SPACES_MAX &&
-             atomic_load(&store->log.space_id) == 0)
-        status = sc_fail(reterr, SPEC_E_BUSY, "%u namespaces in %s already", SC_STORE_SPACES_MAX,
-                         store->dir);
+    else if (atomic_load(&store->log.space_id) == 0)
+        status = sc_store_spaces_take(&store->log.spaces, SPEC_E_BUSY, store->dir, reterr);
     if (status == SPEC_OK)
         status = ids_find(extent, commit, &ids, reterr);
     if (status == SPEC_OK) {

@@ -399,6 +399,27 @@ static spec_status sim_file_lock(struct sc_io *io, struct sc_io_file *file,
     return result("lock", file->path, sys_errno, reterr);
 }
 
+static void sim_file_share(struct sc_io *io, struct sc_io_file *file)
+{
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    struct sc_sim_file *own = file->own;
+    sc_sim_lock(disk);
+    own->is_sharing = true;
+    sc_sim_unlock(disk);
+}
+
+static bool sim_file_is_shared(struct sc_io *io, struct sc_io_file *file)
+{
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    const struct sc_sim_file *own = file->own;
+    bool is_shared = false;
+    sc_sim_lock(disk);
+    for (const struct sc_sim_file *at = disk->open_files; at != NULL; at = at->next_open)
+        is_shared |= at != own && at->inode == own->inode && at->is_sharing;
+    sc_sim_unlock(disk);
+    return is_shared;
+}
+
 static uint64_t sim_random(struct sc_io *io)
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
@@ -437,6 +458,8 @@ static const struct sc_io_backend sim_backend = {
     .list = sim_list,
     .free_bytes = sim_free_bytes,
     .file_lock = sim_file_lock,
+    .file_share = sim_file_share,
+    .file_is_shared = sim_file_is_shared,
     .random = sim_random,
     .submit = sc_sim_submit,
 };

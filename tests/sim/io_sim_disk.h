@@ -57,7 +57,7 @@ struct sc_io_sim_disk {
 struct sc_sim_file { /* file->own; guarded by the lock */
     uint64_t inode;
     struct sc_sim_file *next_open;
-    bool holds_lock;
+    bool holds_lock, is_sharing;
 };
 
 static inline struct sc_io_sim_disk *sc_sim_disk_of(const struct sc_io *io)

@@ -269,6 +269,50 @@ static void host_memory_of_one_process_is_not_counted_on(void **state)
     set_done(rigs);
 }
 
+/* One rank's writer, whose memory has some prompts, and who is asked before a reader comes, while
+ * it follows, while checkpoints put other logs in place, and when it has left. */
+static void a_writer_and_its_reader_promise_the_same(void **state)
+{
+    (void)state;
+    enum { PROMPTS = 12 };
+    struct rig rigs[2];
+    struct prompt prompts[PROMPTS];
+    uint64_t alone[PROMPTS];
+    uint32_t others = 0;
+    begin(&rigs[0], CUT ", \"host_bytes\": \"64MiB\"");
+    teach(&rigs[0], TOKEN_NS);
+    for (uint32_t i = 0; i < PROMPTS; i++) {
+        prompts[i] = plain(40 + i, TOKENS - 50 * i);
+        serve(&rigs[0], &prompts[i], TOKEN_NS);
+        for (uint32_t reads = 0; reads < i % 3; reads++)
+            (void)read_all(&rigs[0], &prompts[i]);
+    }
+    rig_pass_ns(&rigs[0], 8 * SECOND);
+    for (uint32_t i = 0; i < PROMPTS; i++)
+        alone[i] = promised(&rigs[0], &prompts[i]);
+    rig_open_beside(&rigs[1], &rigs[0], SPEC_ROLE_READER, 0);
+    meet(rigs, 2);
+    for (uint32_t round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < PROMPTS; i++) {
+            uint64_t n = promised(&rigs[0], &prompts[i]);
+            assert_int_equal(promised(&rigs[1], &prompts[i]), n);
+            others += n != alone[i];
+        }
+        for (uint32_t i = round; i < PROMPTS; i += 3)
+            (void)read_all(&rigs[0], &prompts[i]); /* what memory has changes */
+        assert_int_equal(rig_maintain(&rigs[0], SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
+        rig_background(&rigs[0]);
+        pass_all(rigs, 2, 8 * SECOND);
+        meet(rigs, 2);
+    }
+    assert_true(others > 0); /* else the reader changed nothing */
+    rig_leave(&rigs[1]);
+    rig_pass_ns(&rigs[0], 3 * SECOND);
+    assert_true(sc_plugin_fill_is_alone(rigs[0].conn));
+    rig_prompts_free_all(prompts, PROMPTS);
+    rig_done(&rigs[0]);
+}
+
 /* Where nothing is worth loading all of them look at the device for the same requests. */
 static void a_set_looks_at_a_slow_device_together(void **state)
 {
@@ -591,6 +635,7 @@ int main(void)
         cmocka_unit_test(all_of_a_set_promise_the_same),
         cmocka_unit_test(a_set_takes_up_what_is_new_together),
         cmocka_unit_test(host_memory_of_one_process_is_not_counted_on),
+        cmocka_unit_test(a_writer_and_its_reader_promise_the_same),
         cmocka_unit_test(a_set_looks_at_a_slow_device_together),
         cmocka_unit_test(words_that_are_no_estimate_change_nothing),
         cmocka_unit_test(the_largest_numbers_do_no_harm),

@@ -385,7 +385,7 @@ static void a_request_ends_while_its_hint_is_ranked(void **state)
     rig_pass_ns(&world.rig, WINDOW_NS);
     for (uint32_t i = 0; i < world.rig.conn->config.max_requests; i++, request++) {
         assert_int_equal(atomic_load(&request->holds), 0);
-        assert_int_equal(atomic_load(&request->state), SC_REQUEST_FREE);
+        assert_int_equal(sc_plugin_request_phase(request), SC_REQUEST_FREE);
     }
     assert_true(atomic_load(&world.rig.conn->stats.unused_bytes) > 0); /* guesses nobody came for */
     world_done(&world);
@@ -429,7 +429,7 @@ static void two_guesses_live_side_by_side_and_end_at_any_moment(void **state)
     rig_pass_ns(&world.rig, WINDOW_NS);
     for (uint32_t i = 0; i < world.rig.conn->config.max_requests; i++) {
         assert_int_equal(atomic_load(&request[i].holds), 0);
-        assert_int_equal(atomic_load(&request[i].state), SC_REQUEST_FREE);
+        assert_int_equal(sc_plugin_request_phase(&request[i]), SC_REQUEST_FREE);
     }
     world_done(&world);
 }

@@ -129,7 +129,7 @@ static void what_a_miss_is_stored_behind_stays_until_release(void **state)
 static void assert_all_free(struct rig *rig)
 {
     for (uint32_t i = 0; i < rig->conn->config.max_requests + SC_PLUGIN_PEEKS; i++) {
-        assert_int_equal(atomic_load(&rig->conn->requests.slots[i].state), SC_REQUEST_FREE);
+        assert_int_equal(sc_plugin_request_phase(&rig->conn->requests.slots[i]), SC_REQUEST_FREE);
         assert_int_equal(atomic_load(&rig->conn->requests.slots[i].piece_last), UINT64_MAX);
     }
     assert_int_equal(atomic_load(&rig->conn->stats.requests_open), 0);

@@ -17,7 +17,7 @@ uint8_t check_rows(struct sc_store *store, uint64_t id, const struct sc_store_ex
         sums->live += state == SC_STORE_PIECE_LIVE;
         sums->unrecorded += state == SC_STORE_PIECE_DROPPED;
         sums->quarantined += mark == 1;
-        uint32_t layout = store->log.spaces[extent->space - 1].layout;
+        uint32_t layout = sc_store_space_of(&store->log.spaces, extent->space)->layout;
         uint32_t skip = layout == SC_STORE_SPLIT ? 0 : piece->skip;
         memset(rows + piece->extent_row + skip, mark, piece->row_count - skip);
         most = mark > most ? mark : most;
@@ -51,7 +51,7 @@ static void check_extent(struct sc_store *store, uint64_t id, uint8_t *pages, ui
     if (extent == NULL || extent->part_count == 0)
         return;
     uint64_t held_pages = 0, void_pages = 0;
-    uint64_t row_bytes = store->log.spaces[extent->space - 1].row_bytes;
+    uint64_t row_bytes = sc_store_space_of(&store->log.spaces, extent->space)->row_bytes;
     uint32_t rows_state = atomic_load(&extent->rows_state);
     uint8_t most = check_rows(store, id, extent, rows, sums);
     for (uint32_t i = 0; i < extent->part_count; i++) {

@@ -14,6 +14,12 @@
 #define NEW_PATH RANK_DIR "/log.new"
 #define LEASE_NS 10000000000ull
 
+#define MODELS 5000u /* more than one log has records of */
+
+static const struct world_setup models = {
+    "models",     WORLD_ON(SIM, 0),       WORLD_SHAPE(PAIRED, 3, 48, 0), WORLD_DISK(8, 1, 64),
+    .journal = 2, .stage_bytes = 2u << 20};
+
 static const struct world_setup small = {
     "small",      WORLD_ON(SIM, 0),       WORLD_SHAPE(PAIRED, 3, 48, 0), WORLD_DISK(8, 1, 64),
     .journal = 2, .stage_bytes = 2u << 20}; /* it opens 1,300 times */
@@ -222,6 +228,134 @@ static void checkpoint_keeps_other_namespaces(void **state)
     world->params = params;
     world_open_ok(world);
     check_twin(world, false);
+    world_free(world);
+}
+
+/* ---- Models that come and go ------------------------------------------------------------------
+ */
+
+static void model_set(struct world *world, uint64_t model)
+{
+    for (uint32_t i = 0; i < 8; i++)
+        world->params.space.digest[i] = world->params.space.family[i] = (uint8_t)(model >> 8 * i);
+}
+
+/* Ids of namespaces in the log that is open, ascending; how many there are. */
+static uint64_t space_ids(const struct world *world, uint32_t ret_ids[SC_STORE_SPACES_MAX])
+{
+    const struct sc_store_spaces *spaces = &world->store->log.spaces;
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < spaces->entry_count; i++)
+        if (!sc_store_space_at(spaces, i)->is_left_out)
+            ret_ids[count++] = sc_store_space_at(spaces, i)->id;
+    assert_int_equal(count, spaces->record_count);
+    return count;
+}
+
+/* As many models as disk_bytes had no room for, one after the other. Each stores, and some are
+ * killed; what a model has stored goes before the next comes. Model 0 alone keeps its rows. */
+static void checkpoint_leaves_out_models_of_which_nothing_is_stored(void **state)
+{
+    (void)state;
+    struct world *world = world_make(&models, 21);
+    static char descriptor[900];
+    uint64_t last_id = 0, checkpoints = 0;
+    uint32_t kept_count = 0;
+    struct world_piece kept[4]; /* of model 0 */
+    memset(descriptor, 'x', sizeof(descriptor) - 1);
+    world->params.space.descriptor = descriptor;
+    world->config.lease_ns_max = 0;
+    for (uint64_t model = 0; model < MODELS; model++) {
+        model_set(world, model);
+        world_open_ok(world);
+        assert_int_equal(world->open_count, 0);
+        uint32_t first = world->piece_count;
+        spec_status status = world_store(world, 1 + model % 50, 0, 20);
+        if (sc_store_checkpoint_due(world->store)) { /* as the connector's jobs do */
+            checkpoint_ok(world);
+            checkpoints++;
+            status = status != SPEC_OK ? world_store(world, 1 + model % 50, 0, 20) : status;
+        }
+        if (status != SPEC_OK)
+            fail_msg("model %llu: %s", (unsigned long long)model, world->error.text);
+        uint32_t id = atomic_load(&world->store->log.space_id);
+        assert_true(id > last_id); /* no id is given twice */
+        last_id = id;
+        if (model > 0)
+            world_drop(world, first, world->piece_count - first);
+        if (model % 16 == 5)
+            world_kill(world);
+        else
+            world_close(world);
+        if (model == 0) {
+            kept_count = world->piece_count;
+            assert_true(kept_count > 0 && kept_count <= 4);
+            memcpy(kept, world->pieces, kept_count * sizeof(kept[0]));
+        }
+        world->piece_count = 0;
+    }
+    assert_true(checkpoints > 0);
+    model_set(world, 0);
+    world->piece_count = kept_count;
+    memcpy(world->pieces, kept, kept_count * sizeof(kept[0]));
+    world_open_ok(world);
+    assert_int_equal(atomic_load(&world->store->log.space_id), 1);
+    check_twin(world, false);
+    world_free(world);
+}
+
+/* A power cut at each event of a checkpoint that leaves a model out, and of a store of the next
+ * one: who comes then has its own rows, under an id that nobody had. */
+static void checkpoint_cut_while_a_model_is_left_out(void **state)
+{
+    (void)state;
+    struct world *world = filled(22, 0);
+    uint32_t ids[SC_STORE_SPACES_MAX];
+    world_close(world);
+    struct sc_store_params params = world->params;
+    uint32_t piece_count = world->piece_count;
+    for (uint64_t model = 1; model < 4; model++) {
+        model_set(world, model);
+        world_open_ok(world);
+        world->piece_count = piece_count;
+        assert_int_equal(world_store(world, 40 + model, 0, 20), SPEC_OK);
+        world_drop(world, piece_count, world->piece_count - piece_count);
+        world_kill(world);
+    }
+    model_set(world, 9);
+    world_open_ok(world);
+    assert_int_equal(space_ids(world, ids), 4);
+    assert_int_equal(sc_io_file_sync(world->store->io, world->store->log.journal.file, NULL),
+                     SPEC_OK);
+    uint64_t begin = sc_io_sim_disk_events(world->disk);
+    checkpoint_ok(world);
+    assert_int_equal(space_ids(world, ids), 1);
+    assert_int_equal(ids[0], 1);
+    uint64_t end = sc_io_sim_disk_events(world->disk);
+    struct sc_io_sim_disk *disk = world->disk;
+    struct sc_store *store = world->store;
+    for (uint64_t events = begin; events <= end; events++) {
+        for (uint64_t seed = 0; seed < 8; seed++) {
+            struct sc_io_sim_disk *cut = NULL;
+            assert_int_equal(sc_io_sim_disk_fork(disk, events, seed, &cut, NULL), SPEC_OK);
+            world_disk(world, cut);
+            model_set(world, 10);
+            world->piece_count = piece_count;
+            world_open_ok(world);
+            assert_int_equal(world->open_count, 0);
+            assert_int_equal(world_store(world, 60, 0, 20), SPEC_OK);
+            assert_true(atomic_load(&world->store->log.space_id) > 4);
+            world_close(world);
+            world->piece_count = piece_count;
+            memcpy(&world->params.space, &params.space, sizeof(params.space));
+            world_open_ok(world);
+            check_twin(world, true);
+            world_close(world);
+            sc_io_sim_disk_close(cut);
+        }
+    }
+    world_disk(world, disk);
+    world->store = store;
     world_free(world);
 }
 
@@ -645,6 +779,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoint_keeps_ids_that_came_and_went_meanwhile),
         cmocka_unit_test(checkpoint_keeps_the_epoch),
         cmocka_unit_test(checkpoint_keeps_other_namespaces),
+        cmocka_unit_test(checkpoint_leaves_out_models_of_which_nothing_is_stored),
+        cmocka_unit_test(checkpoint_cut_while_a_model_is_left_out),
         cmocka_unit_test(checkpoint_cut_anywhere_leaves_a_whole_log),
         cmocka_unit_test(checkpoint_that_fails_leaves_the_old_log),
         cmocka_unit_test(checkpoint_of_a_removed_store_leaves_what_came_instead),

@@ -417,6 +417,23 @@ static void locks_out_a_second_writer_and_names_the_first(void **state)
     sc_io_file_close(fx->io, second);
 }
 
+static void says_whether_somebody_else_reads_a_file(void **state)
+{
+    struct fixture *fx = *state;
+    struct sc_io_file *writer = open_file(fx, "log", NEW_FILE);
+    struct sc_io_file *reader = open_file(fx, "log", 0), *second = open_file(fx, "log", 0);
+    assert_false(sc_io_file_is_shared(fx->io, writer)); /* open is not enough */
+    sc_io_file_share(fx->io, reader);
+    sc_io_file_share(fx->io, second);
+    assert_true(sc_io_file_is_shared(fx->io, writer));
+    sc_io_file_close(fx->io, reader);
+    assert_true(sc_io_file_is_shared(fx->io, writer));
+    assert_false(sc_io_file_is_shared(fx->io, second)); /* itself alone */
+    sc_io_file_close(fx->io, second);
+    assert_false(sc_io_file_is_shared(fx->io, writer));
+    sc_io_file_close(fx->io, writer);
+}
+
 static void names_an_unreadable_holder_as_unknown(void **state)
 {
     struct fixture *fx = *state;
@@ -1216,6 +1233,7 @@ static const struct {
     {"serves_what_was_raised_before_what_was_not", serves_what_was_raised_before_what_was_not},
     {"asks_for_a_buffer_when_the_operation_starts", asks_for_a_buffer_when_the_operation_starts},
     {"drops_what_nobody_wants_when_its_turn_comes", drops_what_nobody_wants_when_its_turn_comes},
+    {"says_whether_somebody_else_reads_a_file", says_whether_somebody_else_reads_a_file},
     {"locks_out_a_second_writer_and_names_the_first",
      locks_out_a_second_writer_and_names_the_first},
     {"names_an_unreadable_holder_as_unknown", names_an_unreadable_holder_as_unknown},

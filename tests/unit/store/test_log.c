@@ -1692,7 +1692,7 @@ static void log_records_fit_their_bounds(void **state)
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_epoch(&writer, UINT64_MAX, UINT64_MAX, UINT64_MAX);
     assert_true(writer.used <= SC_STORE_EPOCH_BYTES);
-    struct sc_store_record_head head = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    struct sc_store_record_head head = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     writer.used = 0;
     (void)sc_store_frame_begin(&writer);
     sc_store_record_put_head(&writer, &head);

@@ -1,0 +1,14 @@
+/* Ends loads: gives up the memory that a request's loads work on: readers, sketches, guesses.
+ *
+ * Does not: decide when. Callers own the request's loads at that moment (request.c says who does).
+ * Threads: the owner of the request's loads.
+ * Tests: tests/unit/plugin/test_ends.c */
+#include "plugin/choose/reads.h"
+
+void sc_plugin_loads_end(spec_connector *conn, struct sc_plugin_request *request)
+{
+    sc_plugin_guess_stop(request);
+    for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
+        sc_plugin_reader_drop(&request->readers[i]);
+    sc_plugin_sketches_end(conn, request);
+}
