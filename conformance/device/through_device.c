@@ -637,6 +637,10 @@ static void through_close(spec_connector *conn)
       (spec_connector * conn, const spec_ticket *tickets, uint64_t count, uint64_t timeout_ns,     \
        spec_status *ret_statuses, struct spec_error *reterr),                                      \
       (real_of(conn), tickets, count, timeout_ns, ret_statuses, reterr))                           \
+    X(wait_kept,                                                                                   \
+      (spec_connector * conn, const spec_ticket *tickets, uint64_t count, uint64_t timeout_ns,     \
+       spec_status *ret_statuses, uint64_t *ret_kept, struct spec_error *reterr),                  \
+      (real_of(conn), tickets, count, timeout_ns, ret_statuses, ret_kept, reterr))                 \
     X(reset, (spec_connector * conn, struct spec_error * reterr), (real_of(conn), reterr))         \
     X(stats, (spec_connector * conn, struct spec_stats * ret_stats, struct spec_error * reterr),   \
       (real_of(conn), ret_stats, reterr))                                                          \

@@ -75,7 +75,11 @@ SC_DEVICE uint64_t run_whole(const sc_cuda_code &what, const sc_cuda_part &part,
 
 /* Blocks that a multiprocessor shall have at once: 32 warps whose loads are under way. With rows of
  * 4 loads (RUN_ROWS) an H200 decodes faster than with 24 warps of 8. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define CODE_BESIDE 6u /* 10.0 would spill with more */
+#else
 #define CODE_BESIDE 8u
+#endif
 
 SC_KERNEL_BESIDE(sc_cuda_code_decode, sc_cuda_code, SC_CUDA_DECODE_THREADS, CODE_BESIDE)
 {

@@ -69,7 +69,7 @@ class Packed(unittest.TestCase):
         self.assertRegex(name, r"^cuda-fake-device-0-[0-9a-z-]+\.csv$")
         with open(os.path.join(out, name), encoding="utf8") as file:
             figures = list(csv.DictReader(file))
-        self.assertEqual(len(figures), 33)
+        self.assertEqual(len(figures), 41)
         for figure in figures:
             self.assertEqual((figure["device"], figure["driver"], figure["verdict"],
                               figure["value"]), ("fake device 0", "13.0", "works", ""))
