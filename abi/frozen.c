@@ -112,6 +112,8 @@ VALUE(SPEC_MAINTAIN_CHECKPOINT, 2);
 VALUE(SPEC_MAINTAIN_EVICT, 4);
 VALUE(SPEC_MAINTAIN_BYPASS, 8);
 VALUE(SPEC_MAINTAIN_BUILD, 16);
+VALUE(SPEC_MAINTAIN_ERASE, 32);
+VALUE(SPEC_MAINTAIN_ERASE_SALT, 64);
 VALUE(SPEC_BYPASS_END, 1);
 VALUE(SPEC_TIERS, 4);
 
@@ -357,12 +359,13 @@ AT(spec_next_chunk, budget_tokens, 16, 8);
 AT(spec_next_chunk, first_token, 24, 8);
 AT(spec_next_chunk, token_count, 32, 8);
 
-SIZE(spec_maintain_params, 16);
+SIZE(spec_maintain_params, 32);
 AT(spec_maintain_params, struct_size, 0, 4);
 AT(spec_maintain_params, flags, 4, 4);
 AT(spec_maintain_params, deadline_ns, 8, 8);
+AT(spec_maintain_params, salt, 16, 16);
 
-SIZE(spec_stats, 848);
+SIZE(spec_stats, 888);
 AT(spec_stats, struct_size, 0, 4);
 AT(spec_stats, poisoned, 4, 4);
 AT(spec_stats, lookups, 8, 8);
@@ -470,6 +473,11 @@ AT(spec_stats, gpu_bus_ns, 816, 8);
 AT(spec_stats, bypassed_lookups, 824, 8);
 AT(spec_stats, bypassed_chunks, 832, 8);
 AT(spec_stats, bypassing, 840, 8);
+AT(spec_stats, erased, 848, 8);
+AT(spec_stats, erase_failures, 856, 8);
+AT(spec_stats, erased_bytes, 864, 8);
+AT(spec_stats, erasing, 872, 8);
+AT(spec_stats, erase_left_bytes, 880, 8);
 
 SIZE(spec_api, 176);
 AT(spec_api, struct_size, 0, 4);

@@ -67,7 +67,8 @@
  *          much; SPEC_STORE_WAIT;
  *          calls for one request that overlap are BUSY or STALE, and release may overlap any;
  *          a writer of one rank promises what its readers do (fill "cut");
- *          computed: a host that stores later tells what its steps took.
+ *          computed: a host that stores later tells what its steps took;
+ *          maintain ERASE and ERASE_SALT act; spec_maintain_params.salt; stats from erased on.
  * The version stays 0.x, and may still change, until a real vLLM with a GPU has been driven through
  * it; the conformance suite has driven the CUDA path on an NVIDIA H200. 1.0 freezes it. A number's
  * meaning never changes. */
@@ -687,11 +688,14 @@ struct spec_next_chunk {
 #define SPEC_MAINTAIN_EVICT      4u
 #define SPEC_MAINTAIN_BYPASS     8u
 #define SPEC_MAINTAIN_BUILD      16u /* since 0.3 */
+#define SPEC_MAINTAIN_ERASE      32u /* since 0.17: everything */
+#define SPEC_MAINTAIN_ERASE_SALT 64u /* since 0.17: what was stored under params.salt */
 #define SPEC_BYPASS_END          1u  /* since 0.13, of deadline_ns: past when the call returns */
 struct spec_maintain_params {
     uint32_t struct_size;
-    uint32_t flags;       /* SPEC_MAINTAIN_* */
-    uint64_t deadline_ns; /* of BYPASS, from now; 0: none. Other work has none: not looked at */
+    uint32_t flags;         /* SPEC_MAINTAIN_* */
+    uint64_t deadline_ns;   /* of BYPASS, from now; 0: none. Other work has none: not looked at */
+    struct spec_bytes salt; /* since 0.17, of ERASE_SALT, at least a byte; else empty */
 };
 
 /* Counters since open, and levels where said. Read without a lock: each is exact, together they may
@@ -792,6 +796,10 @@ struct spec_stats {
     /* Since 0.13. Lookups that promised nothing, and chunks that were not stored, because of a
      * bypass (maintain); level: 1 while there is one. Such chunks are not among dropped_chunks. */
     uint64_t bypassed_lookups, bypassed_chunks, bypassing;
+    /* Since 0.17. Erasures of this rank (maintain) that were carried out, attempts that failed, and
+     * bytes that were overwritten; levels: erasures that were not carried out yet, 0 when nothing
+     * is left to be erased, and bytes that the one that runs has still to look at. */
+    uint64_t erased, erase_failures, erased_bytes, erasing, erase_left_bytes;
 };
 
 /* ---- The function table --------------------------------------------------------------------- */
@@ -1227,8 +1235,25 @@ struct spec_api {
      * and reset act. Then all that was stored before is found again. It is of this connector alone,
      * and ends with it: other processes of the store, other ranks and readers, go on, and are told
      * each by itself. [ABI-209]
-     * Errors: INVALID (flags 0 or unknown), UNSUPPORTED (a reader, but of BYPASS alone).
-     * Threads: any.  Blocks: never.  Since: 0.2; REORDER: 0.12; BYPASS: 0.13 */
+     * ERASE, ERASE_SALT: everything in the store, or what was stored under the salt (of every
+     * model, configuration, rank and LoRA id), becomes unreadable in the store's files: token ids,
+     * rows, states, codes, copies of them, and what was evicted before. When the call returns, the
+     * intent is durable, and what it covers is a miss here: its requests and leases are STALE, no
+     * byte of it is delivered, and nothing of it is found again after kill -9. Other ranks and
+     * processes follow within 100 ms; a rank that no process has open is overwritten by the next
+     * that opens it, or by spec-ctl. Then the writer overwrites the bytes with zeros in the
+     * background, as fast as the device takes them, and reads them back; erasing is 0 when that is
+     * done. A write, sync or read that fails is logged, counted (erase_failures) and tried again;
+     * it never counts as erased. Until it is done nothing new is stored in the rank (tickets say
+     * BUSY). What is not covered is found, loaded and leased as before; but what a version before
+     * 0.17 stored does not say its salt, and is covered by every ERASE_SALT. A load that is under
+     * way delivers the stored rows or an error, never zeros. [ABI-219]
+     * Errors: INVALID (flags 0 or unknown; ERASE_SALT without a salt, a salt without it),
+     * UNSUPPORTED (a reader, but of BYPASS and the two that erase); of those two IO, NO_SPACE (some
+     * ranks may have the intent), BUSY (128 erasures wait).
+     * Threads: any.  Blocks: never; ERASE, ERASE_SALT: for a small file a rank that is made and
+     * synced, and while the index lets go what is covered.  Since: 0.2; REORDER: 0.12; BYPASS:
+     * 0.13; ERASE, ERASE_SALT: 0.17 */
     spec_status (*maintain)(spec_connector *conn, const struct spec_maintain_params *params,
                             struct spec_error *reterr);
 

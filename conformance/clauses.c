@@ -162,6 +162,7 @@ static const struct {
     {216, "a reset reaches every configuration of the same weights"},
     {217, "of a pass that finds no room the beginning is stored, and told"},
     {218, "steps that the host tells count as passes that are timed"},
+    {219, "what is erased is a miss at once, and then in no file"},
     {220, "calls for one request that overlap are BUSY or STALE, also beside a release"},
     {221, "what is new goes before what is retained or of a higher priority"},
     {222, "a pass that would be evicted for itself is refused"},

@@ -36,7 +36,8 @@ extern const struct conf_test CONF_RULES[], CONF_SIZES[], CONF_OPEN[], CONF_NAME
     CONF_PROCESS[], CONF_LEASE[], CONF_RESET[], CONF_EVICT[], CONF_WORKER[], CONF_SELECT[],
     CONF_PROVENANCE[], CONF_LAYERED[], CONF_REFINE[], CONF_AHEAD[], CONF_VALUE[], CONF_COPIES[],
     CONF_SCALE[], CONF_BYTES[], CONF_COLUMNS[], CONF_RESCORE[], CONF_STAGE[], CONF_WEAR[],
-    CONF_CUT[], CONF_DEVICE[], CONF_BYPASS[], CONF_GROUPS[], CONF_STATES[], CONF_OVERLAP[];
+    CONF_CUT[], CONF_DEVICE[], CONF_BYPASS[], CONF_GROUPS[], CONF_STATES[], CONF_OVERLAP[],
+    CONF_ERASE[];
 
 /* The clause that a test's name begins with: 51 of abi_051_x. */
 uint32_t conf_clause_of(const char *test_name);

@@ -62,7 +62,7 @@ static const struct form STORE = {
     sizeof(struct spec_store_params), 1, {TO(spec_store_params, memory)}};
 static const struct form ATTACH = {
     sizeof(struct spec_attach_params), 1, {TO(spec_attach_params, lease)}};
-static const struct form MAINTAIN = {sizeof(struct spec_maintain_params), 1, {8}};
+static const struct form MAINTAIN = {sizeof(struct spec_maintain_params), 3, {8, 16, 32}};
 static const struct form STATS = {sizeof(struct spec_stats), 1, {TO(spec_stats, matched_tokens)}};
 
 static bool is_allowed(const struct form *form, uint32_t size)

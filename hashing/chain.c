@@ -17,6 +17,7 @@ _Static_assert(SC_HASH_LANES_BYTES % SC_SHA256_BYTES == 0, "lanes are whole dige
 
 enum lanes_tag { LANES_SECRET = 1, LANES_PART = 2 };
 enum root_tag { ROOT_SECRET = 1, ROOT_FAMILY = 2, ROOT_EPOCH = 3, ROOT_SALT = 4, ROOT_LORA = 5 };
+enum salt_tag { SALT_SECRET = 1, SALT_VALUE = 2 };
 enum key_tag { KEY_KIND = 1, KEY_TOKENS = 2, KEY_VALUE = 3 };
 
 void sc_chain_secret_init(struct sc_chain_secret *secret,
@@ -44,6 +45,16 @@ struct sc_sha256 sc_chain_root(const struct sc_chain_secret *secret,
     sc_digest_bytes(&digest, ROOT_SALT, scope->salt, scope->salt_bytes);
     sc_digest_bytes(&digest, ROOT_LORA, scope->lora, scope->lora_bytes);
     return sc_digest_done_whole(&digest);
+}
+
+struct sc_hash sc_chain_salt(const struct sc_chain_secret *secret, const void *salt,
+                             uint64_t salt_bytes)
+{
+    struct sc_digest digest;
+    sc_digest_init(&digest, "salt");
+    sc_digest_bytes(&digest, SALT_SECRET, secret->secret, SC_CHAIN_SECRET_BYTES);
+    sc_digest_bytes(&digest, SALT_VALUE, salt, salt_bytes);
+    return sc_digest_done(&digest);
 }
 
 /* ---- marks --------------------------------------------------------------------------------- */

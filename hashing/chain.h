@@ -77,6 +77,11 @@ struct sc_chain_scope {
 struct sc_sha256 sc_chain_root(const struct sc_chain_secret *secret,
                                const struct sc_chain_scope *scope);
 
+/* What a salt of at least one byte is called where what was stored under it is looked for: nobody
+ * who has not read the secret can test a guess by it. */
+struct sc_hash sc_chain_salt(const struct sc_chain_secret *secret, const void *salt,
+                             uint64_t salt_bytes);
+
 /* Folds a few keys, in any order, into marks.
  *   ret_marks  [key_count]  written from the front, ascending
  * Returns how many marks there are, <= key_count. */

@@ -460,6 +460,9 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
         sc_plugin_lease_seed_find(conn);
         atomic_store(&conn->ranks.pieces_followed, sc_store_piece_next(conn->store));
         sc_plugin_orphans_drop(conn);
+        status = sc_plugin_erase_open(conn, reterr);
+    }
+    if (status == SPEC_OK) {
         sc_plugin_mail_turn(conn);
         sc_plugin_turn_start(conn);
         if (conn->ranks.role == SPEC_ROLE_WRITER) /* what an earlier process left */
@@ -503,6 +506,7 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     pthread_mutex_init(&conn->ahead.write_lock, NULL);
     sc_plugin_maintain_open(conn);
     sc_plugin_bypass_open(conn);
+    sc_plugin_erase_init(conn);
     sc_plugin_stages_open(conn);
     pthread_mutex_init(&conn->ranks.follow_lock, NULL);
     pthread_mutex_init(&conn->outbox.post_lock, NULL);
@@ -564,6 +568,7 @@ static void destroy_connector(spec_connector *conn)
     sc_plugin_fill_close(conn);
     pthread_mutex_destroy(&conn->jobs.lock);
     sc_plugin_bypass_close(conn);
+    sc_plugin_erase_done(conn);
     pthread_mutex_destroy(&conn->stages.lock);
     pthread_mutex_destroy(&conn->ahead.write_lock);
     pthread_mutex_destroy(&conn->ranks.follow_lock);

@@ -12,15 +12,15 @@
  *     stages    stage.c: matches into host memory, ahead of their loads
  *   background  jobs.c, maintain.c: evict.c, coarse.c: room; merge.c: pieces that become one
  *   bypass      bypass.c: all of these but what was promised step aside
+ *   erasing     erase.c: what is covered is void at once, and overwritten in the background
  *   turn.c      every 25 ms: peers.c, ghosts.c, epoch.c, reset.c, outbox.c: other processes
  *
  * Holds: a request's slot is reused only after its handle was released and its saves ended; the
- * radix index is changed under index.lock only; locks are taken in rising rank: commit (5), index
- * (10), bypass (15), save (20), stages (22), job (25), then the store's. A call of the host takes
- * those of rank 10 and more.
- * Does not: start threads (the executor does), touch host memory outside a call.
- * Threads: lookups and loads take no lock that a writer holds; see each member.
- * Tests: tests/unit/plugin/, conformance/ */
+ * radix index is changed under index.lock only; locks are taken in rising rank: erase (3), commit
+ * (5), index (10), bypass (15), save (20), stages (22), job (25), then the store's. A call of the
+ * host takes those of rank 10 and more. Does not: start threads (the executor does), touch host
+ * memory outside a call. Threads: lookups and loads take no lock that a writer holds; see each
+ * member. Tests: tests/unit/plugin/, conformance/ */
 #ifndef SC_PLUGIN_CONNECTOR_H
 #define SC_PLUGIN_CONNECTOR_H
 
@@ -41,6 +41,7 @@
 #include "plugin/device/device.h"
 #include "plugin/fill/fill.h"
 #include "plugin/index/bypass.h"
+#include "plugin/index/erase.h"
 #include "plugin/index/evict.h"
 #include "plugin/index/index.h"
 #include "plugin/index/jobs.h"
@@ -193,6 +194,7 @@ struct spec_connector {
     struct sc_plugin_evict evict;
     struct sc_plugin_merges merges;
     struct sc_plugin_bypass bypass;
+    struct sc_plugin_erase erase;
 
     /* Other processes. */
     struct sc_plugin_ranks ranks;

@@ -210,6 +210,16 @@ static void stats_tiers(const spec_connector *conn, const struct sc_store_stats 
     stats->reordered_chunks = store->ordered_pieces;
 }
 
+static void stats_erase(const spec_connector *conn, struct spec_stats *stats)
+{
+    struct sc_store_erase_counts counts = sc_store_erase_counts(conn->store);
+    stats->erased = counts.erased;
+    stats->erase_failures = counts.failures;
+    stats->erased_bytes = counts.zeroed_bytes;
+    stats->erasing = sc_store_erasures(conn->store);
+    stats->erase_left_bytes = counts.left_bytes;
+}
+
 static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stats,
                                struct spec_error *reterr)
 {
@@ -271,6 +281,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.bypassed_lookups = sc_counted(&conn->stats.bypassed_lookups);
     stats.bypassed_chunks = sc_counted(&conn->stats.bypassed_chunks);
     stats.bypassing = sc_plugin_is_bypassed(conn);
+    stats_erase(conn, &stats);
     stats.building = store.is_building;
     stats.coarse_only_chunks = store.coarse_pieces;
     sc_plugin_fill_stats(conn, &stats);

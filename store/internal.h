@@ -14,6 +14,7 @@
 #include "store/cache/frames.h"
 #include "store/cache/pool.h"
 #include "store/cache/spare.h"
+#include "store/log/erasures.h"
 #include "store/log/journal.h"
 #include "store/log/log_room.h"
 #include "store/log/mail.h"
@@ -111,6 +112,8 @@ struct sc_store {
     struct sc_store_follow follow;
     struct sc_store_mailbox mail;
     struct sc_store_wear wear; /* any thread */
+    struct sc_store_erasures erasures;
+    struct sc_store_eraser *eraser; /* of a writer, while one runs: store/erase/eraser.c */
 
     /* Memory of loads: any thread. */
     struct sc_store_spare spare;

@@ -9,6 +9,7 @@
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
 #include "base/memory.h"
 #include "store/cache/hosted.h"
+#include "store/erase/eraser.h"
 #include "store/log/identity.h"
 #include "store/read/stager.h"
 #include "store/replay/checkpoint.h"
@@ -281,6 +282,7 @@ static uint64_t op_bytes_decide(const struct sc_store_params *params)
 static void store_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
+    sc_store_eraser_close(store);
     sc_store_live_close(store);
     sc_store_merger_close(store);
     sc_store_build_close(store);
@@ -309,6 +311,7 @@ static void store_free(struct sc_store *store)
     pthread_mutex_destroy(&store->log.lock);
     pthread_mutex_destroy(&store->spare.lock);
     pthread_mutex_destroy(&store->wear.lock);
+    pthread_mutex_destroy(&store->erasures.lock);
     sc_alloc_free(alloc, store);
 }
 
@@ -335,6 +338,7 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
     pthread_mutex_init(&store->log.lock, NULL);
     pthread_mutex_init(&store->spare.lock, NULL);
     pthread_mutex_init(&store->wear.lock, NULL);
+    pthread_mutex_init(&store->erasures.lock, NULL);
     store->descriptor = sc_alloc_string(params->alloc, params->space.descriptor);
     if (store->descriptor == NULL)
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");

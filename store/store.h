@@ -95,6 +95,17 @@ struct sc_store_piece {
     struct sc_store_provenance provenance;
 };
 
+/* Under which salt rows were stored: what erases them finds them by it (store/erase.h). */
+enum sc_store_salt_state {
+    SC_STORE_SALT_UNKNOWN, /* an older version's record, which does not say */
+    SC_STORE_SALT_NONE,
+    SC_STORE_SALT_KNOWN
+};
+struct sc_store_salt {
+    uint8_t digest[SC_STORE_HASH_BYTES]; /* zeros unless it is KNOWN */
+    uint32_t state;                      /* enum sc_store_salt_state */
+};
+
 enum sc_store_role {
     SC_STORE_WRITER, /* owns the rank's directory */
     SC_STORE_READER, /* follows its writer's log, in another process or this one; loads rows */
@@ -316,7 +327,9 @@ struct sc_store_pass {
     const struct sc_store_piece_plan *pieces; /* [piece_count] their rows are consecutive; copied */
     uint64_t piece_count;
     struct sc_store_provenance provenance; /* unless the commit says another */
-    void *user;                            /* on_written's extent_user */
+    struct sc_store_salt salt;
+    bool is_background; /* no host is waited for: it ends soon, whatever hosts do */
+    void *user;         /* on_written's extent_user */
     /* NULL: its writes go to the device as they come. Else they are queued, those of whole extents
      * first, then by `order`; and when staging has no free frame, the extent of greatest order of
      * the pass that holds most frames is cancelled, unless it is firm: its next put_layer is BUSY.

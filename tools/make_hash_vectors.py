@@ -56,6 +56,10 @@ def root_of(secret, family, epoch, salt, lora):
                                  (5, BYTES, lora)])
 
 
+def salt_name_of(secret, salt):
+    return digest("salt", [(1, BYTES, secret), (2, BYTES, salt)])[:16]
+
+
 def marks_of(keys):
     at = {}
     for kind, first, count, value in keys:
@@ -111,7 +115,7 @@ def chain_case(seed, mask, chunk_tokens, count, salt, lora, keys, epoch=0):
         "seed": seed, "mask": mask, "chunk_tokens": chunk_tokens, "token_count": count,
         "secret": secret.hex(), "epoch": epoch, "salt": salt.hex(), "lora": lora.hex(),
         "keys": [{"kind": k, "first": f, "count": c, "value": v.hex()} for k, f, c, v in keys],
-        "root": root.hex(),
+        "root": root.hex(), "salt_name": salt_name_of(secret, salt).hex(),
         "marks": [{"token": t, "digest": m.hex()} for t, m in marks],
         "hashes": [hashes[p].hex() for p in range(count + 1)],
     }

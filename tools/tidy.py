@@ -58,9 +58,10 @@ ALLOWED = {
 # (their unit tests look inside).
 ROOMS = {"plugin/lab": "plugin/lab/lab.h"}
 # Floors of a folder, the lowest first. Headers that stand in the folder itself are on none: who may
-# be called (store.h, load.h), and the state of all floors put together.
+# be called (store.h, load.h, erase.h), and the state of all floors put together.
 FLOORS = {
-    "store": ("io", "rows", "log", "place", "replay", "cache", "read", "write", "sidecar"),
+    "store": ("io", "rows", "log", "place", "replay", "cache", "read", "write", "sidecar",
+              "erase"),
     "plugin": ("args", "device", "coding", "fill", "index", "save", "peers", "choose", "load",
                "request"),
 }

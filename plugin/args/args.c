@@ -57,7 +57,9 @@ static const uint16_t COMPUTED[] = {END(spec_computed, ns)};
 static const uint16_t ATTACH[] = {END(spec_attach_params, lease)};
 static const uint16_t STAGE[] = {END(spec_stage_params, request)};
 static const uint16_t NEXT_CHUNK[] = {END(spec_next_chunk, token_count)};
-static const uint16_t MAINTAIN[] = {END(spec_maintain_params, flags)};
+static const uint16_t MAINTAIN[] = {END(spec_maintain_params, flags),
+                                    END(spec_maintain_params, deadline_ns),
+                                    END(spec_maintain_params, salt)};
 static const uint16_t STATS[] = {END(spec_stats, matched_tokens)};
 
 FORM(alloc, spec_alloc, ALLOC, user);
@@ -75,7 +77,7 @@ FORM(store, spec_store_params, STORE, memory);
 FORM(computed, spec_computed, COMPUTED, ns);
 FORM(attach, spec_attach_params, ATTACH, lease);
 FORM(next_chunk, spec_next_chunk, NEXT_CHUNK, token_count);
-FORM(maintain, spec_maintain_params, MAINTAIN, flags);
+FORM(maintain, spec_maintain_params, MAINTAIN, salt);
 FORM(stage, spec_stage_params, STAGE, request);
 FORM(stats, spec_stats, STATS, matched_tokens);
 

@@ -89,6 +89,11 @@ spec_status sc_plugin_request_enter_any(spec_connector *conn, struct sc_plugin_v
     return SPEC_OK;
 }
 
+bool sc_plugin_request_is_current(spec_connector *conn, const struct sc_plugin_request *request)
+{
+    return request->epoch == atomic_load(&conn->epoch) && !sc_plugin_erase_covers(conn, request);
+}
+
 spec_status sc_plugin_request_enter(spec_connector *conn, struct sc_plugin_visit *visit,
                                     spec_request handle, struct sc_plugin_request **ret_request,
                                     struct spec_error *reterr)
@@ -97,7 +102,7 @@ spec_status sc_plugin_request_enter(spec_connector *conn, struct sc_plugin_visit
     spec_status status = sc_plugin_request_enter_any(conn, visit, handle, &request, reterr);
     if (status != SPEC_OK)
         return status;
-    if (request->epoch != atomic_load(&conn->epoch))
+    if (!sc_plugin_request_is_current(conn, request))
         return sc_plugin_stale(handle, reterr);
     *ret_request = request;
     return SPEC_OK;
@@ -127,13 +132,14 @@ struct sc_plugin_request *sc_plugin_request_find_any(spec_connector *conn, spec_
 struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle)
 {
     struct sc_plugin_request *request = sc_plugin_request_find_any(conn, handle);
-    return request != NULL && request->epoch == atomic_load(&conn->epoch) ? request : NULL;
+    return request != NULL && sc_plugin_request_is_current(conn, request) ? request : NULL;
 }
 
 spec_status sc_plugin_stale(spec_request handle, struct spec_error *reterr)
 {
     return sc_fail(reterr, SPEC_E_STALE,
-                   "request %#" PRIx64 " is unknown, released, or older than a reset", handle);
+                   "request %#" PRIx64 " is unknown, released, or older than a reset or an erasure",
+                   handle);
 }
 
 spec_status sc_plugin_submitted(spec_request handle, struct spec_error *reterr)

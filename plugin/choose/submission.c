@@ -9,6 +9,7 @@ bool sc_plugin_item_is_over(spec_connector *conn, const struct sc_plugin_item *i
         return true;
     return item->is_submitted && (atomic_load(&item->request->turn) == SC_TURN_LEFT ||
                                   item->request->epoch != atomic_load(&conn->epoch) ||
+                                  sc_plugin_erase_covers(conn, item->request) ||
                                   atomic_load(&conn->submits.closing) != 0);
 }
 

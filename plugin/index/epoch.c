@@ -34,5 +34,5 @@ bool sc_plugin_roots_clear(struct sc_radix *radix, pthread_mutex_t *lock,
 bool sc_plugin_epoch_is_current(spec_connector *conn, const struct sc_plugin_request *request)
 {
     return request->epoch == atomic_load(&conn->epoch) &&
-           request->epoch == sc_store_epoch(conn->store);
+           request->epoch == sc_store_epoch(conn->store) && !sc_plugin_erase_covers(conn, request);
 }

@@ -58,3 +58,19 @@ bool sc_plugin_ghosts_end_due(spec_connector *conn)
     pthread_mutex_unlock(&conn->index.lock);
     return ended;
 }
+
+void sc_plugin_ghosts_erase(spec_connector *conn)
+{
+    struct sc_plugin_ghosts *ghosts = &conn->ghosts;
+    uint64_t kept = 0;
+    pthread_mutex_lock(&conn->index.lock);
+    for (uint64_t i = 0; i < ghosts->count; i++) {
+        struct sc_plugin_ghost *ghost = &ghosts->ring[(ghosts->first + i) % SC_PLUGIN_GHOSTS];
+        if (sc_store_piece_is_erased(conn->store, ghost->piece))
+            sc_radix_unpin(conn->radix, ghost->run);
+        else
+            ghosts->ring[(ghosts->first + kept++) % SC_PLUGIN_GHOSTS] = *ghost;
+    }
+    ghosts->count = kept;
+    pthread_mutex_unlock(&conn->index.lock);
+}

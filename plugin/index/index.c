@@ -127,6 +127,17 @@ void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64
     sc_plugin_kick(conn, SC_JOB_TIDY);
 }
 
+void sc_plugin_piece_erase(spec_connector *conn, struct sc_radix_ref node, uint64_t piece)
+{
+    bool writes = conn->ranks.role == SPEC_ROLE_WRITER;
+    struct sc_radix_removal removal = {.removed = writes ? piece_removed : NULL, .user = conn};
+    struct sc_radix_segment run;
+    pthread_mutex_lock(&conn->index.lock);
+    if (sc_radix_get(conn->radix, node, &run) && run.value.piece == piece)
+        (void)sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, &removal);
+    pthread_mutex_unlock(&conn->index.lock);
+}
+
 /* One piece into the index; new_count 0: it had the tokens, from another piece. */
 static spec_status insert_piece(spec_connector *conn, struct sc_radix *radix,
                                 const struct sc_radix_insertion *insertion,

@@ -106,6 +106,8 @@ void sc_plugin_orphans_drop(spec_connector *conn);
 /* A piece that failed verification: no lookup finds it any more, nor what is below it; the log is
  * told in the background. */
 void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64_t piece);
+/* A piece that was erased: the log and the table have it no more. */
+void sc_plugin_piece_erase(spec_connector *conn, struct sc_radix_ref node, uint64_t piece);
 /* A pin was taken back: what waited for it goes, in the background. */
 void sc_plugin_unpinned(spec_connector *conn);
 /* The job: removes what is not pinned any more, tells the log of what has gone. Returns false. */
@@ -135,6 +137,8 @@ void sc_plugin_ghost_begin(spec_connector *conn, struct sc_radix_ref run, bool i
 void sc_plugin_on_replacing(struct sc_radix_ref top, void *user);
 /* Whether the run is one that was dropped or replaced lately. */
 bool sc_plugin_ghost_find(const spec_connector *conn, struct sc_radix_ref run);
+/* Those of erased pieces end. Takes index.lock. */
+void sc_plugin_ghosts_erase(spec_connector *conn);
 /* True: pins were taken back. */
 bool sc_plugin_ghosts_end_due(spec_connector *conn);
 

@@ -2,7 +2,7 @@
  *
  *   tidy        records of failed pieces; what waited for pins
  *   evict       evict.c
- *   checkpoint  a shorter log
+ *   checkpoint  a shorter log; while something is to be erased, erase.c in its place
  *   lab         what it has learnt, to the log (lab/lab.h), and how long things take (fill/fill.h)
  *   merge       chunks of many pieces (merge.c)
  *   spare       memory that the index needs next
@@ -18,11 +18,14 @@
 
 #define MAINTAIN_FLAGS                                                                             \
     (SPEC_MAINTAIN_REORDER | SPEC_MAINTAIN_CHECKPOINT | SPEC_MAINTAIN_EVICT |                      \
-     SPEC_MAINTAIN_BYPASS | SPEC_MAINTAIN_BUILD)
+     SPEC_MAINTAIN_BYPASS | SPEC_MAINTAIN_BUILD | MAINTAIN_ERASES)
+#define MAINTAIN_ERASES (SPEC_MAINTAIN_ERASE | SPEC_MAINTAIN_ERASE_SALT)
 
 static bool checkpoint_run(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
+    if (sc_store_erasures(conn->store) > 0) /* the log is written anew for it, too */
+        return sc_plugin_erase_some(conn);
     sc_lab_write_all(&conn->lab); /* the newest of each piece is what a checkpoint keeps */
     if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
@@ -52,6 +55,19 @@ void sc_plugin_maintain_open(spec_connector *conn)
     sc_plugin_jobs_open(conn, RUNS);
 }
 
+static spec_status salt_check(const struct spec_maintain_params *params, struct spec_error *reterr)
+{
+    bool needs = (params->flags & SPEC_MAINTAIN_ERASE_SALT) != 0;
+    if (!needs && (params->salt.data != NULL || params->salt.byte_count > 0))
+        return sc_fail(reterr, SPEC_E_INVALID, "maintain: a salt, and no ERASE_SALT");
+    if (needs && (params->salt.data == NULL || params->salt.byte_count == 0 ||
+                  params->salt.byte_count > SC_LIMIT_KEY_BYTES))
+        return sc_fail(reterr, SPEC_E_INVALID,
+                       "maintain: ERASE_SALT with a salt of %" PRIu64 " bytes, expected 1 to %u",
+                       params->salt.byte_count, SC_LIMIT_KEY_BYTES);
+    return SPEC_OK;
+}
+
 spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_params *host_params,
                                struct spec_error *reterr)
 {
@@ -64,8 +80,16 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
         return sc_fail(reterr, SPEC_E_INVALID,
                        "maintain: flags are %#" PRIx32 ", expected some of %#x", params.flags,
                        MAINTAIN_FLAGS);
-    if (conn->ranks.role == SPEC_ROLE_READER && params.flags != SPEC_MAINTAIN_BYPASS)
+    if (conn->ranks.role == SPEC_ROLE_READER &&
+        (params.flags & ~(SPEC_MAINTAIN_BYPASS | MAINTAIN_ERASES)) != 0)
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "maintain: this process is a reader");
+    status = salt_check(&params, reterr);
+    if (status == SPEC_OK && (params.flags & SPEC_MAINTAIN_ERASE) != 0)
+        status = sc_plugin_erase_put(conn, NULL, reterr);
+    if (status == SPEC_OK && (params.flags & SPEC_MAINTAIN_ERASE_SALT) != 0)
+        status = sc_plugin_erase_put(conn, &params.salt, reterr);
+    if (status != SPEC_OK)
+        return status;
     if ((params.flags & SPEC_MAINTAIN_BYPASS) != 0)
         sc_plugin_bypass(conn, params.deadline_ns);
     if ((params.flags & SPEC_MAINTAIN_CHECKPOINT) != 0)

@@ -79,7 +79,7 @@ spec_status sc_plugin_next_chunk(spec_connector *conn, struct spec_next_chunk *c
     struct sc_plugin_request *request = sc_plugin_request_hold(conn, next.request);
     if (request == NULL)
         return sc_plugin_stale(next.request, reterr);
-    if (request->epoch != atomic_load(&conn->epoch)) {
+    if (!sc_plugin_request_is_current(conn, request)) {
         sc_plugin_request_unhold(request);
         return sc_plugin_stale(next.request, reterr);
     }

@@ -1,5 +1,5 @@
 /* The turn, every 25 ms in the background lane: other processes' logs, the end of a bypass, ghosts,
- * epochs, mail, roots of older epochs.
+ * epochs, mail, intents to erase, roots of older epochs.
  *
  * Threads: start and stop by one; the turn on an executor thread. */
 #include "plugin/connector.h"
@@ -14,6 +14,7 @@ static bool turn_take(spec_connector *conn)
         sc_plugin_unpinned(conn);
     more = sc_plugin_peers_follow(conn) || more;
     sc_plugin_mail_turn(conn);
+    sc_plugin_erase_turn(conn);
     if (sc_lab_averages_refused(conn->lab.averages))
         sc_plugin_kick(conn, SC_JOB_LAB);
     sc_plugin_order_turn(conn);

@@ -154,12 +154,20 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
                        conn->config.max_requests);
     request->pinned = (struct sc_radix_ref){0};
     request->epoch = epoch;
+    request->erasures = atomic_load(&conn->erase.heard);
     spec_status status = lease_find(conn, lease, request, &attached, reterr);
     if (status != SPEC_OK) {
         sc_plugin_request_unhold(request);
         return status;
     }
     request_fill(request, lease, &attached, params->from_token);
+    request->salt = sc_store_piece_salt(conn->store, attached.match.last_piece);
+    if (sc_store_piece_is_erased(conn->store, attached.match.last_piece) ||
+        sc_store_erases(conn->store, &request->salt)) {
+        sc_plugin_request_unpin(conn, request);
+        sc_plugin_request_unhold(request);
+        return sc_fail(reterr, SPEC_E_STALE, "attach: the lease's tokens were erased");
+    }
     /* Of a promise that was made before rows went, they are there until it ends. */
     uint64_t count = attached.match.segment_count;
     sc_plugin_coarse_find(conn, request, count, UINT64_MAX, lease->expiry_ns);

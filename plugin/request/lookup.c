@@ -9,8 +9,8 @@
  * what it is made from could be reused: the time is read before the index. A peek ends as a request
  * does: where something waits for pins, a job is asked for, which takes its lock for a moment.
  * What is being staged is PENDING (stage.c), for as long as its lock may be taken for a moment.
- * During a bypass (plugin/index/bypass.h) there is a request and no look at the index: a miss as an
- * empty store has it.
+ * During a bypass (plugin/index/bypass.h), and under a salt that is being erased (erase.h beside
+ * it), there is a request and no look at the index: a miss as an empty store has it.
  * Threads: any. Tests: conformance (abi_020_* .. abi_027_*, abi_177_*, abi_178_*, abi_209_*),
  * tests/unit/plugin/test_lookup.c */
 #include "plugin/args/args.h"
@@ -250,10 +250,10 @@ static void make_lease(const spec_connector *conn, const struct sc_plugin_reques
 }
 
 static void match_request(spec_connector *conn, const struct spec_lookup_params *params,
-                          bool is_bypassed, struct sc_plugin_request *request,
+                          bool promises_none, struct sc_plugin_request *request,
                           struct sc_plugin_promise *ret_promise)
 {
-    uint64_t promise_end = is_bypassed ? 0 : sc_plugin_promise_end(conn); /* 0: nothing can be */
+    uint64_t promise_end = promises_none ? 0 : sc_plugin_promise_end(conn); /* 0: nothing can be */
     uint64_t marks = sc_store_coarse_marks(conn->store);
     bool exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     struct sc_radix_match match = {0};
@@ -273,8 +273,9 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
         return;
     request->pinned = match.last;
     cut_match(conn, params, request, &query, &match, marks);
-    if (atomic_load(&conn->epoch) != request->epoch) { /* a reset came between: the request is */
-        request->matched_tokens = request->from_token; /* stale, and promises nothing */
+    if (atomic_load(&conn->epoch) != request->epoch ||
+        sc_plugin_erase_covers(conn, request)) { /* a reset, or an erasure, came between: the */
+        request->matched_tokens = request->from_token; /* request is stale, and promises nothing */
         request->stored_tokens = 0;
     }
     if (request->matched_tokens == request->from_token)
@@ -350,6 +351,7 @@ static void find_root(const spec_connector *conn, const struct spec_lookup_param
                                          .salt_bytes = params->salt.byte_count,
                                          .lora = params->lora.data,
                                          .lora_bytes = params->lora.byte_count};
+    request->salt = sc_plugin_salt(conn, &params->salt);
     request->root = (struct sc_sha256){{0}};
     if (secret != NULL)
         request->root = sc_chain_root(secret, &scope);
@@ -439,10 +441,12 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     request->retain_s = params.retain_s;
     request->priority = (int32_t)params.priority;
     request->epoch = atomic_load(&conn->epoch);
+    request->erasures = atomic_load(&conn->erase.heard);
     struct sc_plugin_promise promise = {0};
     bool is_bypassed = sc_plugin_is_bypassed(conn);
     find_root(conn, &params, request);
-    match_request(conn, &params, is_bypassed, request, &promise);
+    bool is_erased = sc_store_erases(conn->store, &request->salt);
+    match_request(conn, &params, is_bypassed || is_erased, request, &promise);
     if (sc_plugin_stage_covers(conn, request)) {
         write_pending(conn, request, ret_result);
         return SPEC_OK;

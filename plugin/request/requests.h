@@ -177,6 +177,8 @@ struct sc_plugin_request {
     uint64_t mark_count;
     struct sc_sha256 root;
     uint64_t epoch; /* of the root: the request is stale when the connector's has moved on */
+    struct sc_store_salt salt; /* of the root */
+    uint64_t erasures;         /* heard of when it was made (plugin/index/erase.h) */
     uint64_t from_token, matched_tokens;
     uint64_t retain_s; /* what lookup was told of these: sc_plugin_hint_of */
     int32_t priority;
@@ -297,6 +299,8 @@ spec_status sc_plugin_request_enter(spec_connector *conn, struct sc_plugin_visit
 /* The open request of a handle, whose slot stays its own until unhold, or NULL. Calls may have it
  * meanwhile, and it may be released. */
 struct sc_plugin_request *sc_plugin_request_hold(spec_connector *conn, spec_request handle);
+/* Neither a reset nor an erasure that covers it came since it was made. Any thread. */
+bool sc_plugin_request_is_current(spec_connector *conn, const struct sc_plugin_request *request);
 /* The open request of a handle, or NULL. Whoever asks holds it, or is its only caller. */
 struct sc_plugin_request *sc_plugin_request_find(spec_connector *conn, spec_request handle);
 /* Likewise; also one that a reset made stale. */

@@ -84,6 +84,13 @@ bool sc_plugin_admit_sees(struct sc_plugin_admit *admit, struct sc_hash hash, bo
     return sees;
 }
 
+void sc_plugin_admit_forget(struct sc_plugin_admit *admit)
+{
+    for (uint64_t i = 0; admit->words != NULL && i < 2 * WORDS; i++)
+        atomic_store_explicit(&admit->words[i], 0, memory_order_relaxed);
+    atomic_store(&admit->noted, 0);
+}
+
 /* ---- Passes --------------------------------------------------------------------------------- */
 
 /* The first token of the pass whose chunk was not seen before; the pass's end: none. */

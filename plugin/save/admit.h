@@ -38,6 +38,8 @@ struct sc_plugin_admit {
 spec_status sc_plugin_admit_open(spec_connector *conn, struct spec_error *reterr);
 /* Whether the hash was noted before; and notes it, if told so. */
 bool sc_plugin_admit_sees(struct sc_plugin_admit *admit, struct sc_hash hash, bool notes);
+/* Nothing was seen before. */
+void sc_plugin_admit_forget(struct sc_plugin_admit *admit);
 /* How many tokens of the request's pass [first, first + count) may be stored: up to the first chunk
  * that is seen for the first time; chunks that the store had at the lookup always may. Its chunks
  * are noted. The chain stands at `first`. Host thread. */

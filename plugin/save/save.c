@@ -76,6 +76,7 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
     const struct sc_store_pass pass = {.pieces = plan,
                                        .piece_count =
                                            plan_pieces(conn, &text, chain, first, count, plan),
+                                       .salt = request->salt,
                                        .user = save, /* the commit says its provenance */
                                        .share = &request->share,
                                        .order = states == NULL ? first - request->pass_first : 0,

@@ -146,22 +146,36 @@ static bool decode_provenance(const uint8_t *bytes, const uint8_t *end,
            values[4] <= SC_STORE_PPM_MAX && values[5] <= SC_STORE_PPM_MAX;
 }
 
+/* One that says neither that there is none nor which it is says nothing. */
+static void salt_set(struct sc_store_salt *salt, const struct sc_store_field *field)
+{
+    *salt = (struct sc_store_salt){.state = SC_STORE_SALT_UNKNOWN};
+    if (field->seen && field->value == 0)
+        salt->state = SC_STORE_SALT_NONE;
+    if (!field->seen || field->value != SC_STORE_HASH_BYTES)
+        return;
+    salt->state = SC_STORE_SALT_KNOWN;
+    memcpy(salt->digest, field->bytes, SC_STORE_HASH_BYTES);
+}
+
 static bool decode_extent(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
-    struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
-                                      SC_STORE_FIELD_UINT("ns", 1, UINT32_MAX),
-                                      SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
-                                      SC_STORE_FIELD_UINT("rows", 1, SC_STORE_ROWS_MAX),
-                                      SC_STORE_FIELD_UINT("off", 8, UINT64_C(1) << 40),
-                                      SC_STORE_FIELD_UINT("stride", 8, UINT64_C(1) << 40),
-                                      SC_STORE_FIELD_OPTIONAL("prow", 0, SC_STORE_K_ROW_BYTES_MAX),
-                                      SC_STORE_FIELD_OPTIONAL("probe", 0, UINT64_C(1) << 40),
-                                      SC_STORE_FIELD_OPTIONAL("ptags", 0, UINT64_C(1) << 40),
-                                      SC_STORE_FIELD_OPTIONAL("tags", 0, UINT64_C(1) << 40),
-                                      {SC_STORE_FIELD_KEY("prov"), .kind = 'a'},
-                                      {SC_STORE_FIELD_KEY("parts"), .kind = 'a'},
-                                      SC_STORE_FIELD_OPTIONAL("gap", 0, 1)};
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 12))
+    struct sc_store_field fields[] = {
+        SC_STORE_COMMON_FIELDS,
+        SC_STORE_FIELD_UINT("ns", 1, UINT32_MAX),
+        SC_STORE_FIELD_UINT("copy", 0, UINT64_MAX),
+        SC_STORE_FIELD_UINT("rows", 1, SC_STORE_ROWS_MAX),
+        SC_STORE_FIELD_UINT("off", 8, UINT64_C(1) << 40),
+        SC_STORE_FIELD_UINT("stride", 8, UINT64_C(1) << 40),
+        SC_STORE_FIELD_OPTIONAL("prow", 0, SC_STORE_K_ROW_BYTES_MAX),
+        SC_STORE_FIELD_OPTIONAL("probe", 0, UINT64_C(1) << 40),
+        SC_STORE_FIELD_OPTIONAL("ptags", 0, UINT64_C(1) << 40),
+        SC_STORE_FIELD_OPTIONAL("tags", 0, UINT64_C(1) << 40),
+        {SC_STORE_FIELD_KEY("prov"), .kind = 'a'},
+        {SC_STORE_FIELD_KEY("parts"), .kind = 'a'},
+        SC_STORE_FIELD_OPTIONAL("gap", 0, 1),
+        {SC_STORE_FIELD_KEY("salt"), .kind = 'b', .max = SC_STORE_HASH_BYTES, .optional = true}};
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 13))
         return false;
     struct sc_store_record_extent *extent = &record->extent;
     extent->space = fields[SC_STORE_COMMON + 0].value;
@@ -174,6 +188,7 @@ static bool decode_extent(const uint8_t *payload, uint64_t bytes, struct sc_stor
     extent->probe_tag_offset = fields[SC_STORE_COMMON + 7].value;
     extent->tag_offset = fields[SC_STORE_COMMON + 8].value;
     extent->leaves_ids = fields[SC_STORE_COMMON + 11].value == 1;
+    salt_set(&extent->salt, &fields[SC_STORE_COMMON + 12]);
     if (extent->row_offset % 8 != 0 || extent->stride % 8 != 0 || extent->probe_offset % 8 != 0 ||
         extent->probe_tag_offset % 8 != 0 || extent->tag_offset % 8 != 0)
         return false;

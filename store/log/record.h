@@ -87,6 +87,7 @@ struct sc_store_record_extent {
     uint64_t ordered_at_ns; /* since when the one before it is void (wall clock) */
     struct sc_store_provenance provenance;
     bool leaves_ids; /* the ids behind its own and behind its last piece's are left free */
+    struct sc_store_salt salt;
     uint32_t part_count;
     struct sc_store_part *parts; /* [SC_LIMIT_LAYERS], the caller's */
 };

@@ -78,7 +78,8 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent)
 {
     bool has_probes = extent->probe_row_bytes > 0;
-    uint32_t keys = (has_probes ? 11 : 7) + (extent->leaves_ids ? 1 : 0);
+    bool has_salt = extent->salt.state != SC_STORE_SALT_UNKNOWN;
+    uint32_t keys = (has_probes ? 11 : 7) + (extent->leaves_ids ? 1 : 0) + (has_salt ? 1 : 0);
     msgpack_packer packer = pack_begin(writer, keys, SC_STORE_RECORD_EXTENT, id);
     pack_uint(&packer, "ns", extent->space);
     pack_uint(&packer, "copy", extent->copy);
@@ -93,6 +94,9 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
     }
     if (extent->leaves_ids)
         pack_uint(&packer, "gap", 1);
+    if (has_salt)
+        pack_bin(&packer, "salt", extent->salt.digest,
+                 extent->salt.state == SC_STORE_SALT_KNOWN ? SC_STORE_HASH_BYTES : 0);
     pack_provenance(&packer, &extent->provenance);
     pack_parts(&packer, extent->parts, extent->part_count);
 }

@@ -65,6 +65,8 @@ struct sc_store_extent_entry {
     /* Pieces LIVE or DOOMED; changed under the log lock, read by any thread. */
     _Atomic uint32_t live_count;
     struct sc_store_provenance provenance;
+    struct sc_store_salt salt; /* constant */
+    _Atomic bool is_erased;    /* of what is being erased (store/erase/); set once, read by any */
     /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
     struct sc_store_annex *_Atomic annex;
     struct sc_store_annex *_Atomic codes; /* likewise its codes */

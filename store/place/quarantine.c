@@ -731,3 +731,87 @@ uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t p
     }
     return total;
 }
+
+/* ---- Erasing -------------------------------------------------------------------------------- */
+
+/* Log lock held. true: it was LIVE. */
+static bool piece_erase(struct sc_store *store, struct sc_store_piece_entry *piece)
+{
+    const struct sc_store_extent_entry *extent =
+        sc_store_table_extent(&store->table, piece->extent);
+    if (piece->extent == 0 || !atomic_load(&extent->is_erased))
+        return false;
+    if (piece_void(store, piece))
+        return true;
+    if (store->params.role != SC_STORE_WRITER &&
+        atomic_load(&piece->state) == SC_STORE_PIECE_DROPPED)
+        atomic_store(&piece->state, SC_STORE_PIECE_FREED);
+    return false;
+}
+
+/* What was void just now waits for its time as what is dropped does; its bytes do not. */
+static void erased_end(struct sc_store *store, const uint64_t *pieces, uint64_t count,
+                       void (*on_gone)(uint64_t piece, uint64_t mark, void *user), void *user)
+{
+    uint32_t own = atomic_load(&store->log.space_id);
+    if (count > 0 && store->params.role == SC_STORE_WRITER) {
+        sc_store_log_unreserve(store, count * SC_STORE_DROP_BYTES);
+        (void)sc_store_quarantine_add(store, pieces, count, UINT64_MAX);
+    }
+    for (uint64_t i = 0; i < count && on_gone != NULL; i++) {
+        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, pieces[i]);
+        if (sc_store_table_extent(&store->table, piece->extent)->space == own)
+            on_gone(pieces[i], atomic_load_explicit(&piece->mark, memory_order_relaxed), user);
+    }
+}
+
+void sc_store_pieces_erase(struct sc_store *store,
+                           void (*on_gone)(uint64_t piece, uint64_t mark, void *user), void *user)
+{
+    uint64_t voided[AT_ONCE];
+    for (uint64_t id = 1, end = 1; id <= end;) {
+        uint64_t count = 0, looked = 0;
+        pthread_mutex_lock(&store->log.lock);
+        end = store->table.piece_next;
+        for (; id < end && count < AT_ONCE && looked < SC_STORE_TABLE_SLAB; looked++) {
+            id = sc_store_table_piece_from(&store->table, id);
+            if (id < end && piece_erase(store, sc_store_table_piece(&store->table, id)))
+                voided[count++] = id;
+            id = id < end ? id + 1 : end;
+        }
+        pthread_mutex_unlock(&store->log.lock);
+        erased_end(store, voided, count, on_gone, user);
+        if (id >= end)
+            return;
+    }
+}
+
+/* Space lock held. */
+static void erased_free(struct sc_store *store, const struct sc_store_extent_entry *extent,
+                        uint64_t id, struct sc_store_space *map)
+{
+    uint64_t pages = annexes_free(extent, map);
+    if (atomic_load(&extent->rows_state) != SC_STORE_ROWS_FREED)
+        pages += parts_free(store, id, extent, map);
+    SC_ASSERT(store->params.poison, pages == extent->held_pages);
+}
+
+bool sc_store_erased_map(struct sc_store *store, struct sc_store_space *ret_map)
+{
+    const struct sc_store_table *table = &store->table;
+    for (uint32_t is_copied = 0; is_copied < 2; is_copied++) {
+        if (is_copied == 1 && !sc_store_space_copy(&store->disk.space, false, ret_map))
+            return false;
+        for (uint64_t id = 1; (id = sc_store_table_extent_from(table, id)) < table->extent_next;
+             id++) {
+            struct sc_store_extent_entry *extent = sc_store_table_extent(table, id);
+            if (!atomic_load(&extent->is_erased))
+                continue;
+            if (is_copied == 0)
+                extent_trim(store, id, extent);
+            else if (extent->held_pages > 0)
+                erased_free(store, extent, id, ret_map);
+        }
+    }
+    return true;
+}

@@ -59,6 +59,17 @@ uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *piec
 uint64_t sc_store_pieces_void(struct sc_store *store, uint32_t space, uint64_t piece_end,
                               uint64_t wall_ns);
 
+/* Makes every LIVE piece of an extent that is erased (store/erase.h) void, without records: a log
+ * without it is about to be written. In a follower those that were dropped, too: no lease reads
+ * them any more. on_gone: of those that were LIVE and of the store's own namespace. No lock held.
+ */
+void sc_store_pieces_erase(struct sc_store *store,
+                           void (*on_gone)(uint64_t piece, uint64_t mark, void *user), void *user);
+/* Space lock held. A map of its own in which all is free that is free now, or that such extents
+ * hold. false: no memory. */
+struct sc_store_space;
+bool sc_store_erased_map(struct sc_store *store, struct sc_store_space *ret_map);
+
 /* Its pages are the extent's from now on, and go with its last piece; false: the extent holds
  * nothing that lives, or has one. No lock held. */
 bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_annex *annex);

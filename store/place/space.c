@@ -204,3 +204,31 @@ void sc_store_space_free(struct sc_store_space *space, uint64_t index, uint64_t 
     segment->run_max = segment->page_count; /* unknown until the next scan */
     SC_ASSERT(space->poison, segment->free_pages <= segment->page_count);
 }
+
+bool sc_store_space_copy(const struct sc_store_space *space, bool all_taken,
+                         struct sc_store_space *ret_copy)
+{
+    uint64_t bytes = space->segment_max * space->segment_words * sizeof(uint64_t);
+    if (!sc_store_space_init(ret_copy, space->alloc, space->poison, space->segment_max,
+                             space->segment_words * WORD_BITS))
+        return false;
+    memcpy(ret_copy->segments, space->segments, space->segment_max * sizeof(*space->segments));
+    if (!all_taken) {
+        memcpy(ret_copy->words, space->words, bytes);
+        return true;
+    }
+    memset(ret_copy->words, 0xff, bytes);
+    for (uint64_t i = 0; i < space->segment_max; i++)
+        ret_copy->segments[i].free_pages = 0;
+    return true;
+}
+
+uint64_t sc_store_space_run(struct sc_store_space *space, uint64_t index, uint64_t page,
+                            uint64_t pages_max, uint64_t *ret_page)
+{
+    *ret_page = space_find(space, index, page, false);
+    if (*ret_page >= space->segments[index].page_count)
+        return 0;
+    uint64_t pages = space_find(space, index, *ret_page, true) - *ret_page;
+    return pages < pages_max ? pages : pages_max;
+}

@@ -59,4 +59,12 @@ uint64_t sc_store_space_fit(struct sc_store_space *space, uint64_t index, uint64
 void sc_store_space_free(struct sc_store_space *space, uint64_t index, uint64_t page,
                          uint64_t pages);
 
+/* A map of its own that says what this one says now; all_taken: every page is taken. false: no
+ * memory. */
+bool sc_store_space_copy(const struct sc_store_space *space, bool all_taken,
+                         struct sc_store_space *ret_copy);
+/* The first free run at or behind `page`, at most pages_max of it; 0: there is none. */
+uint64_t sc_store_space_run(struct sc_store_space *space, uint64_t index, uint64_t page,
+                            uint64_t pages_max, uint64_t *ret_page);
+
 #endif

@@ -205,6 +205,8 @@ static spec_status copy_piece(struct copy *copy, uint64_t id, const uint8_t *pay
     if (copy->extent_bytes > 0 &&
         (extent->copied == copy->number || !extent_is_believed(copy, extent)))
         return SPEC_OK; /* another record of the extent, which was never believed */
+    if (atomic_load(&extent->is_erased))
+        return SPEC_OK; /* whatever it holds: its tokens leave the log */
     copy->piece_last = id;
     spec_status status = SPEC_OK;
     if (is_void && !keeps && !void_note(copy, id)) /* else its drop record is kept anyway */
@@ -265,6 +267,12 @@ static bool is_coarse(const struct copy *copy, uint64_t id)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&copy->store->table, id);
     return extent != NULL && atomic_load(&extent->coarse_ns) != 0 && extent->copied == copy->number;
+}
+
+static bool is_erased(const struct copy *copy, uint64_t id)
+{
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&copy->store->table, id);
+    return extent != NULL && atomic_load(&extent->is_erased);
 }
 
 /* ---- Extents that stand behind others of larger ids ----------------------------------------- */
@@ -430,7 +438,8 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         break;
     case SC_STORE_RECORD_ORDER:
     case SC_STORE_RECORD_ANNEX:
-        keeps = keeps || sc_store_annex_is_held(copy->store, record.id);
+        keeps = (keeps || sc_store_annex_is_held(copy->store, record.id)) &&
+                !is_erased(copy, record.id);
         break;
     case SC_STORE_RECORD_COARSE:
         keeps = keeps || is_coarse(copy, record.id);
@@ -731,7 +740,35 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     return SPEC_OK;
 }
 
-spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reterr)
+/* Writes zeros over the old log, which has no name any more. */
+static spec_status old_erase(struct copy *copy, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    uint64_t end;
+    spec_status status = sc_io_file_size(store->io, copy->file, &end, reterr);
+    memset(copy->in, 0, SC_STORE_WINDOW_BYTES);
+    for (uint64_t at = 0; status == SPEC_OK && at < end; at += SC_STORE_WINDOW_BYTES) {
+        uint64_t bytes = end - at < SC_STORE_WINDOW_BYTES ? end - at : SC_STORE_WINDOW_BYTES;
+        status = sc_io_file_pwrite(store->io, copy->file, copy->in, bytes, at, reterr);
+    }
+    return status == SPEC_OK ? sc_io_file_sync(store->io, copy->file, reterr) : status;
+}
+
+static void copy_free(struct copy *copy)
+{
+    struct sc_alloc *alloc = copy->store->params.alloc;
+    sc_store_averages_done(&copy->averages, alloc);
+    sc_alloc_free(alloc, copy->voids);
+    sc_alloc_free(alloc, copy->lates);
+    sc_alloc_free(alloc, copy->parts);
+    sc_alloc_free(alloc, copy->late_frames);
+    sc_alloc_free(alloc, copy->restored);
+    sc_alloc_free(alloc, copy->extent);
+    sc_alloc_free(alloc, copy->out);
+    sc_alloc_free(alloc, copy->in);
+}
+
+static spec_status checkpoint_run(struct sc_store *store, bool erases, struct spec_error *reterr)
 {
     struct copy copy = {.store = store, .searches_left = 2 * SC_STORE_SEARCHES_MAX};
     struct sc_store_record_head head;
@@ -750,6 +787,7 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
     pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK && copy.file != NULL && sc_store_is_ours(store, NULL) == SPEC_OK)
         sc_store_checkpoint_clean(store);
+    spec_status erased = erases && status == SPEC_OK ? old_erase(&copy, reterr) : SPEC_OK;
     if (copy.file != NULL) /* the new one that failed, or the old one that was replaced */
         sc_io_file_close(store->io, copy.file);
     if (status == SPEC_OK) {
@@ -762,16 +800,18 @@ spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reter
         store->log.journal.retry_ns = sc_exec_now_ns(store->params.exec) + SC_STORE_RETRY_NS;
         pthread_mutex_unlock(&store->log.lock);
     }
-    sc_store_averages_done(&copy.averages, store->params.alloc);
-    sc_alloc_free(store->params.alloc, copy.voids);
-    sc_alloc_free(store->params.alloc, copy.lates);
-    sc_alloc_free(store->params.alloc, copy.parts);
-    sc_alloc_free(store->params.alloc, copy.late_frames);
-    sc_alloc_free(store->params.alloc, copy.restored);
-    sc_alloc_free(store->params.alloc, copy.extent);
-    sc_alloc_free(store->params.alloc, copy.out);
-    sc_alloc_free(store->params.alloc, copy.in);
-    return status;
+    copy_free(&copy);
+    return status == SPEC_OK ? erased : status;
+}
+
+spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reterr)
+{
+    return checkpoint_run(store, false, reterr);
+}
+
+spec_status sc_store_checkpoint_erase(struct sc_store *store, struct spec_error *reterr)
+{
+    return checkpoint_run(store, true, reterr);
 }
 
 /* ---- When ------------------------------------------------------------------------------------ */

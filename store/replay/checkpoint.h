@@ -5,7 +5,13 @@
 #ifndef SC_STORE_CHECKPOINT_H
 #define SC_STORE_CHECKPOINT_H
 
+#include "base/status.h"
+
 struct sc_store;
+
+/* sc_store_checkpoint without what is_erased marks in the table (store/erase.h), and zeros over the
+ * old log behind it; an error of those leaves the new log in place. */
+spec_status sc_store_checkpoint_erase(struct sc_store *store, struct spec_error *reterr);
 
 /* Removes what a checkpoint left that did not come to its end. */
 void sc_store_checkpoint_clean(struct sc_store *store);

@@ -170,7 +170,8 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
                                            .row_count = (uint32_t)extent->row_count,
                                            .space = (uint32_t)extent->space,
                                            .leaves_ids = leaves,
-                                           .provenance = extent->provenance};
+                                           .provenance = extent->provenance,
+                                           .salt = extent->salt};
         memcpy(entry->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
     }
     replay->extent_open = id;

@@ -119,6 +119,7 @@ void sc_store_extent_put(struct sc_store_extent *extent)
 {
     struct sc_store *store = extent->store;
     pthread_mutex_lock(&store->disk.lock);
+    extent->is_begun = false;
     extent->next = store->writing.extents_free;
     store->writing.extents_free = extent;
     store->writing.extent_free_count++;
@@ -310,12 +311,16 @@ static spec_status plan_check(const struct sc_store *store, const struct sc_stor
 static spec_status object_take(struct sc_store *store, const struct sc_store_pass *pass,
                                struct sc_store_extent **ret_extent, struct spec_error *reterr)
 {
+    if (sc_store_erasures_pend(store))
+        return sc_fail(reterr, SPEC_E_BUSY, "%s: an erasure runs", store->dir);
     struct sc_store_extent *extent = extent_take(store, pass->order == 0);
     if (extent == NULL)
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents are being written already",
                        store->writing.extent_max);
     extent->copy = sc_store_copy_next(store);
     extent->provenance = pass->provenance;
+    extent->salt = pass->salt;
+    extent->is_background = pass->is_background;
     extent->user = pass->user;
     extent->share = pass->share;
     extent->order = pass->order;
@@ -338,6 +343,18 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     return SPEC_OK;
 }
 
+/* An erasure that began since it was asked for (object_take) finds the object by is_begun, and what
+ * it finds under a salt that it erases is not committed. */
+static bool extent_is_begun(struct sc_store *store, struct sc_store_extent *extent)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    bool begins = !sc_store_erasures_pend(store);
+    extent->is_begun = begins;
+    atomic_store(&extent->is_erased, false);
+    pthread_mutex_unlock(&store->disk.lock);
+    return begins;
+}
+
 /* Takes an object's places: its members say which. On failure it is free again. */
 static spec_status extent_start(struct sc_store *store, struct sc_store_extent *extent,
                                 struct spec_error *reterr)
@@ -345,6 +362,12 @@ static spec_status extent_start(struct sc_store *store, struct sc_store_extent *
     spec_status status =
         sc_store_place_take(store, extent->place.stride, extent->log_bytes, extent->codes_stride,
                             extent->parts, &extent->part_count, reterr);
+    if (status == SPEC_OK && !extent_is_begun(store, extent)) {
+        sc_store_place_free(store, extent->parts, extent->part_count, extent->place.stride,
+                            extent->log_bytes);
+        sc_store_codes_due_give(store, extent->codes_stride);
+        status = sc_fail(reterr, SPEC_E_BUSY, "%s: an erasure runs", store->dir);
+    }
     if (status != SPEC_OK) {
         sc_store_extent_put(extent);
         return status;
@@ -433,6 +456,7 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
         annex->log_bytes += sc_store_record_bytes_order(rows, store->shape.layer_count);
     }
     annex->written = written;
+    annex->is_background = true;
     status = extent_start(store, annex, reterr);
     if (status == SPEC_OK)
         *ret_annex = annex;

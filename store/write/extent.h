@@ -48,6 +48,8 @@ struct sc_store_extent {
     struct sc_store_host_slab **kept;   /* keep.c; NULL: nothing that is written is kept */
     uint8_t *bounce;                    /* a row that straddles two windows */
     struct sc_store_extent *next;       /* free list: space lock */
+    bool is_begun;                      /* it has places; space lock */
+    _Atomic bool is_erased;             /* begun before its rows were erased: it is not committed */
 
     /* Set by begin, constant until it is free again. */
     uint32_t piece_count, part_count;
@@ -61,6 +63,8 @@ struct sc_store_extent {
     bool is_firm;                      /* it is never cancelled for others */
     struct sc_store_place order_place; /* of an edition: where sections of its bytes begin */
     struct sc_store_provenance provenance;
+    struct sc_store_salt salt;
+    bool is_background; /* a merge or an annex: no host is waited for */
     void *user;
     bool is_annex;                         /* probe rows alone, codes, or a hot block */
     bool is_raw;                           /* of an annex: bytes as they are; else probe rows */

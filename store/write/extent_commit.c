@@ -127,6 +127,7 @@ static spec_status commit_append(struct sc_store_extent *extent,
                                             .stride = extent->place.stride,
                                             .provenance = *provenance_of(extent, commit),
                                             .leaves_ids = ids->leaves,
+                                            .salt = extent->salt,
                                             .part_count = extent->part_count,
                                             .parts = parts_numbered(extent)};
     sc_store_append_begin(store, &append);
@@ -210,6 +211,7 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
         .space = atomic_load(&store->log.space_id),
         .is_coding = extent->live != NULL && commit->skip == 0,
         .provenance = *provenance_of(extent, commit),
+        .salt = extent->salt,
         .live_count = extent->piece_count - commit->piece_first,
         .leaves_ids = ids->leaves,
         .piece_first = ids->piece,
@@ -263,6 +265,20 @@ static uint64_t rows_kept(const struct sc_store_extent *extent,
     return rows - commit->skip;
 }
 
+/* Log lock held. What pieces are merged into lies under their salt. DROPPED: what lies under it was
+ * erased since the extent was begun. */
+static spec_status salt_settle(struct sc_store_extent *extent, const struct sc_store_commit *commit,
+                               struct spec_error *reterr)
+{
+    const struct sc_store_table *table = &extent->store->table;
+    const struct sc_store_piece_entry *behind =
+        commit->behind != 0 ? sc_store_table_piece(table, commit->behind) : NULL;
+    if (behind != NULL && behind->extent != 0)
+        extent->salt = sc_store_table_extent(table, behind->extent)->salt;
+    return atomic_load(&extent->is_erased) ? sc_fail(reterr, SPEC_E_DROPPED, "its rows were erased")
+                                           : SPEC_OK;
+}
+
 static spec_status commit_run(struct sc_store_extent *extent, const struct sc_store_commit *commit,
                               uint64_t *ret_first_id, struct spec_error *reterr)
 {
@@ -282,6 +298,8 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "table of pieces");
     else if (atomic_load(&store->log.space_id) == 0)
         status = sc_store_spaces_take(&store->log.spaces, SPEC_E_BUSY, store->dir, reterr);
+    if (status == SPEC_OK)
+        status = salt_settle(extent, commit, reterr);
     if (status == SPEC_OK)
         status = ids_find(extent, commit, &ids, reterr);
     if (status == SPEC_OK) {

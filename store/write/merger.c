@@ -321,8 +321,11 @@ spec_status sc_store_merge_begin(struct sc_store *store, const struct sc_store_m
     merger->next = merger->row = merger->part_count = 0;
     merger->state = READ;
     merger->status = SPEC_OK;
-    const struct sc_store_pass pass = {
-        .pieces = &what->plan, .piece_count = 1, .provenance = what->provenance, .user = merger};
+    const struct sc_store_pass pass = {.pieces = &what->plan,
+                                       .piece_count = 1,
+                                       .provenance = what->provenance,
+                                       .is_background = true,
+                                       .user = merger};
     status = memory_take(merger, reterr);
     if (status == SPEC_OK)
         status = sc_store_extent_begin(store, &pass, &merger->extent, reterr);

@@ -2,9 +2,9 @@
  *
  *   DIR -> identity -> ranks -> log (mapped, read only) -> records -> what lives
  *
- * Holds: nothing in the store is written, locked or kept from its writer: a log that grows or is
- * replaced meanwhile is read as it was when it was opened. What a record says is checked as at
- * open; what does not hold is counted, never followed.
+ * Holds: but for erase, nothing in the store is written, locked or kept from its writer: a log that
+ * grows or is replaced meanwhile is read as it was when it was opened. What a record says is
+ * checked as at open; what does not hold is counted, never followed.
  * Threads: one.
  * Tests: tests/unit/tools/test_ctl.py */
 #ifndef SC_TOOLS_CTL_H
@@ -109,6 +109,9 @@ struct ctl_options {
     const char *token_file, *space;
     uint64_t bytes;
     const char *only;
+    bool all;         /* erase: everything; */
+    const char *salt; /* or what lies under it */
+    uint64_t timeout_s;
 };
 
 /* Reads the store's identity and finds its ranks; their logs are not read. False: said on stderr.
@@ -147,6 +150,7 @@ int ctl_stat(const struct ctl_options *options);
 int ctl_verify(const struct ctl_options *options);
 int ctl_dump(const struct ctl_options *options);
 int ctl_why(const struct ctl_options *options);
+int ctl_erase(const struct ctl_options *options);
 int ctl_bench_device(const struct ctl_options *options);
 
 #endif

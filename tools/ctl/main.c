@@ -1,7 +1,7 @@
 /* spec-ctl: looks at a store from outside, also while it is in use.
  *
  * Holds: one command a run; a wrong command line is said with what was expected, exit code 2.
- * Does not: change a store (bench-device makes one file of its own and removes it).
+ * Does not: change a store, but for erase (bench-device makes one file of its own and removes it).
  * Threads: one.
  * Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
@@ -40,6 +40,10 @@ static const struct command {
      "why KV is not reused: the first field in which two models differ, or, with\n"
      "                --tokens, the first token at which a prompt parts from what is stored\n",
      "--json --rank --namespace --tokens"},
+    {"erase", ctl_erase,
+     "overwrites everything, or what was stored under a salt, in every rank. A rank that a\n"
+     "                process has open is overwritten by it, and waited for\n",
+     "--json --all --salt --timeout --quiet"},
     {"bench-device", ctl_bench_device,
      "what the device under DIR can do through each I/O back end\n",
      "--json --bytes --only --quiet"},
@@ -58,6 +62,10 @@ static const struct {
     {"--show-tokens", "--show-tokens      dump: token ids too (they are the prompt's text)\n"},
     {"--bytes", "--bytes N          bench-device: size of its file (default 1 GiB)\n"},
     {"--only", "--only BACKEND     bench-device: io_uring or pread\n"},
+    {"--all", "--all              erase: everything in the store\n"},
+    {"--salt", "--salt TEXT        erase: what was stored under this salt, of every model\n"},
+    {"--timeout",
+     "--timeout SECONDS  erase: how long a rank that is open is waited for (default 60)\n"},
     {"--quiet", "--quiet            no progress on standard error\n"},
 };
 
@@ -101,21 +109,25 @@ static bool number(const char *text, uint64_t max, uint64_t *ret_value)
     return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && value <= max;
 }
 
+static const struct option KNOWN[] = {{"json", no_argument, NULL, 'j'},
+                                      {"rank", required_argument, NULL, 'r'},
+                                      {"namespace", required_argument, NULL, 'n'},
+                                      {"tokens", required_argument, NULL, 't'},
+                                      {"show-tokens", no_argument, NULL, 's'},
+                                      {"bytes", required_argument, NULL, 'b'},
+                                      {"only", required_argument, NULL, 'o'},
+                                      {"all", no_argument, NULL, 'a'},
+                                      {"salt", required_argument, NULL, 'S'},
+                                      {"timeout", required_argument, NULL, 'T'},
+                                      {"quiet", no_argument, NULL, 'q'},
+                                      {"help", no_argument, NULL, 'h'},
+                                      {NULL, 0, NULL, 0}};
+
 static int parse(int argc, char **argv, const struct command *command, struct ctl_options *options)
 {
-    static const struct option known[] = {{"json", no_argument, NULL, 'j'},
-                                          {"rank", required_argument, NULL, 'r'},
-                                          {"namespace", required_argument, NULL, 'n'},
-                                          {"tokens", required_argument, NULL, 't'},
-                                          {"show-tokens", no_argument, NULL, 's'},
-                                          {"bytes", required_argument, NULL, 'b'},
-                                          {"only", required_argument, NULL, 'o'},
-                                          {"quiet", no_argument, NULL, 'q'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
     uint64_t value;
-    *options = (struct ctl_options){.rank = -1, .bytes = UINT64_C(1) << 30};
-    for (int key; (key = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+    *options = (struct ctl_options){.rank = -1, .bytes = UINT64_C(1) << 30, .timeout_s = 60};
+    for (int key; (key = getopt_long(argc, argv, "", KNOWN, NULL)) != -1;) {
         switch (key) {
         case 'j':
             options->json = true;
@@ -125,6 +137,16 @@ static int parse(int argc, char **argv, const struct command *command, struct ct
             break;
         case 'q':
             options->quiet = true;
+            break;
+        case 'a':
+            options->all = true;
+            break;
+        case 'S':
+            options->salt = optarg;
+            break;
+        case 'T':
+            if (!number(optarg, UINT64_C(1) << 30, &options->timeout_s))
+                return wrong("--timeout expects seconds", optarg);
             break;
         case 'n':
             options->space = optarg;

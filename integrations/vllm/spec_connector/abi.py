@@ -25,6 +25,7 @@ ITEM_AHEAD, ITEM_RESCORE, ITEM_TAIL = 1, 2, 4
 STORE_LATER = 1
 COMPUTED_PART = 1
 MAINTAIN_BYPASS, BYPASS_END = 8, 1
+MAINTAIN_ERASE, MAINTAIN_ERASE_SALT = 32, 64
 IMPORTANT_PARTIAL = 4
 SELECT_EXACT = 8
 LEASE_BYTES = 64
@@ -164,7 +165,8 @@ class AttachParams(Structure):
 
 
 class MaintainParams(Structure):
-    _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("deadline_ns", c_uint64)]
+    _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("deadline_ns", c_uint64),
+                ("salt", Bytes)]
 
 
 STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_bytes read_ops
@@ -183,7 +185,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
     hot_rows hot_bytes plane_rows given_tokens tail_tokens reordered_chunks gpu_bytes_used
     gpu_bytes_max gpu_hits gpu_risen gpu_sunk gpu_bus_bytes gpu_bus_ns
-    bypassed_lookups bypassed_chunks bypassing""".split()
+    bypassed_lookups bypassed_chunks bypassing
+    erased erase_failures erased_bytes erasing erase_left_bytes""".split()
 
 
 class Stats(Structure):

@@ -282,6 +282,15 @@ class Connector:
         params, error = abi.MaintainParams(flags=abi.MAINTAIN_BYPASS, deadline_ns=ns), abi.Error()
         self._check("maintain", self._api.maintain(self._conn, params, error), error)
 
+    def erase(self, salt=None):
+        """What was stored under the salt (bytes; None: everything) is a miss from now on, and is
+        overwritten in the background: stats()["erasing"] is 0 when it is."""
+        flags = abi.MAINTAIN_ERASE if salt is None else abi.MAINTAIN_ERASE_SALT
+        keep = []
+        params = abi.MaintainParams(flags=flags, salt=_bytes(salt or b"", keep))
+        error = abi.Error()
+        self._check("maintain", self._api.maintain(self._conn, params, error), error)
+
     def _stats(self):
         error, stats = abi.Error(), abi.Stats()
         self._check("stats", self._api.stats(self._conn, stats, error), error)

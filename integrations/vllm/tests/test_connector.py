@@ -106,6 +106,22 @@ class Package(unittest.TestCase):
             self.assertEqual(conn.stats()["bypassed_lookups"], 2)
         self.assertTrue(any(line.startswith("bypass ends") for line in lines), lines)
 
+    def test_what_is_erased_is_a_miss_and_then_gone(self):
+        with self.open() as conn:
+            self.store(conn, 7)
+            conn.erase(b"another's salt")
+            end_s = time.monotonic() + 60
+            while conn.stats()["erasing"]:
+                self.assertLess(time.monotonic(), end_s, "nothing is erased")
+                time.sleep(0.01)
+            self.assertEqual(conn.lookup(ids(7), peek=True).matched_tokens, TOKENS - 1)
+            conn.erase()
+            self.assertEqual(conn.lookup(ids(7), peek=True).matched_tokens, 0)
+            while conn.stats()["erasing"]:
+                self.assertLess(time.monotonic(), end_s, "nothing is erased")
+                time.sleep(0.01)
+            self.assertEqual(conn.stats()["erased"], 2)
+
     def test_a_reader_peeks_and_the_writer_attaches(self):
         self.config["lease_ns_max"] = 3600 * 10**9  # however long a thread stops
         with self.open(role=abi.ROLE_WRITER) as writer, self.open(role=abi.ROLE_READER) as reader:

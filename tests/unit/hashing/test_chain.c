@@ -238,6 +238,20 @@ static void check_root(struct json_object *from, struct chain_case *one)
     assert_memory_equal(&root, &one->root, sizeof(root));
 }
 
+static void salt_is_named(struct json_object *from, struct chain_case *one)
+{
+    uint8_t salt[512];
+    uint64_t bytes = unhex(json_object_get_string(member(from, "salt")), salt);
+    struct sc_hash name = sc_chain_salt(&one->secret, salt, bytes);
+    assert_true(sc_hash_equal(name, hash_of(member(from, "salt_name"))));
+}
+
+static void salts_have_the_frozen_names(void **state)
+{
+    (void)state;
+    for_each_case(salt_is_named);
+}
+
 static void roots_bind_secret_family_epoch_salt_and_lora(void **state)
 {
     (void)state;
@@ -387,6 +401,7 @@ int main(void)
         cmocka_unit_test(hashes_plain_bytes),
         cmocka_unit_test(digests_fields_of_every_type),
         cmocka_unit_test(hash_bytes_go_there_and_back),
+        cmocka_unit_test(salts_have_the_frozen_names),
         cmocka_unit_test(roots_bind_secret_family_epoch_salt_and_lora),
         cmocka_unit_test(marks_do_not_depend_on_the_order_of_keys),
         cmocka_unit_test(steps_give_the_hash_after_every_token),

@@ -26,7 +26,8 @@ static void flags_are_checked(void **state)
         spec_status status;
     } CASES[] = {
         {0, SPEC_E_INVALID},
-        {32, SPEC_E_INVALID},
+        {128, SPEC_E_INVALID},
+        {SPEC_MAINTAIN_ERASE_SALT, SPEC_E_INVALID}, /* without a salt */
         {SPEC_MAINTAIN_EVICT | 1u << 31, SPEC_E_INVALID},
         {SPEC_MAINTAIN_REORDER, SPEC_OK},
         {SPEC_MAINTAIN_EVICT | SPEC_MAINTAIN_REORDER, SPEC_OK},

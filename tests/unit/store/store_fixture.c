@@ -354,6 +354,7 @@ spec_status pass_begin(struct pass *pass)
     const struct sc_store_pass what = {.pieces = pass->plans,
                                        .piece_count = pass->piece_count,
                                        .provenance = {.computed_on = (uint32_t)(pass->key % 3)},
+                                       .salt = pass->salt,
                                        .user = pass};
     return sc_store_extent_begin(pass->world->store, &what, &pass->extent, &pass->error);
 }

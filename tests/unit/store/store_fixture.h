@@ -105,6 +105,7 @@ struct pass { /* one extent on its way */
     uint32_t row_count, layer, piece_count;
     struct sc_store_piece_plan plans[WORLD_ROWS / 16 + 2];
     struct sc_store_extent *extent;
+    struct sc_store_salt salt;
     struct sc_store_commit commit;
     uint32_t *tokens;
     bool discards;

@@ -471,10 +471,70 @@ class Ctl(unittest.TestCase):
             self.assertEqual(code, 2, words)
             self.assertNotEqual(err, "")
 
+    def files_with(self, what):
+        """Files of the store that have these bytes somewhere."""
+        found = []
+        for name in glob.glob(self.path + "/**", recursive=True):
+            if os.path.isfile(name):
+                with open(name, "rb") as f:
+                    if what in f.read():
+                        found.append(name)
+        return found
+
+    def row(self, layer=1, row=70):
+        """Bytes of a stored row."""
+        dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
+        extent = next(r for r in dump if r["type"] == "extent")
+        with open(glob.glob(self.path + "/rank-*/seg-*")[0], "rb") as f:
+            f.seek(extent["parts"][0]["offset"] + layer * extent["stride"] + extent["row_offset"] +
+                   row * ROW_BYTES)
+            return f.read(64)
+
+    def test_erase_leaves_no_byte_of_everything(self):
+        tokens = struct.pack("<8I", *TOKENS[70:78])
+        row = self.row()
+        self.assertTrue(self.files_with(tokens) and self.files_with(row))
+        found = self.json("erase", "--all")
+        self.assertEqual((found["ranks_erased"], found["ranks_erased_by_their_process"]), (1, 0))
+        self.assertGreater(found["overwritten_bytes"], 300 * ROW_BYTES)
+        self.assertEqual(self.files_with(tokens) + self.files_with(row), [])
+        self.assertEqual(self.json("ls")["namespaces"][0]["tokens"], 0)
+        self.assertEqual(self.json("erase", "--all")["overwritten_bytes"], 0)
+        self.store()
+        self.assertEqual(self.json("ls")["namespaces"][0]["tokens"], 150)
+        self.assertEqual(self.json("verify")["bad"], [])
+
+    def test_erase_of_a_salt_leaves_what_has_another(self):
+        self.assertEqual(self.json("erase", "--salt", "tenant a")["ranks_erased"], 1)
+        self.assertEqual(self.json("ls")["namespaces"][0]["tokens"], 150)
+        self.assertEqual(self.json("verify")["bad"], [])
+
+    def test_erase_waits_for_the_process_that_has_the_rank(self):
+        tokens = struct.pack("<8I", *TOKENS[70:78])
+        with open(self.path + "/rank-0000-of-0001/lock", "r+b") as lock:
+            what = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            fcntl.fcntl(lock, fcntl.F_OFD_SETLK, what)
+            code, _, err = run("erase", "--all", "--timeout", "0", self.path)
+        self.assertEqual(code, 3)
+        self.assertIn("not erased after 0 s", err)
+        self.assertEqual(os.listdir(self.path + "/erase"), ["0000-of-0001-all"])
+        self.assertTrue(self.files_with(tokens))
+        self.assertEqual(run("erase", "--salt", "x", self.path)[0], 0)  # carries both out
+        self.assertEqual(os.listdir(self.path + "/erase"), ["0000-of-0001-done"])
+        self.assertEqual(self.files_with(tokens), [])
+
+    def test_erase_is_told_what(self):
+        for words in ((), ("--all", "--salt", "x"), ("--salt", ""), ("--timeout", "x", "--all")):
+            code, _, err = run("erase", *words, self.path)
+            self.assertEqual(code, 2, words)
+            self.assertNotEqual(err, "")
+        self.assertFalse(os.path.exists(self.path + "/erase"))
+
     def test_each_command_has_help_of_its_own(self):
         everything = run("--help")[1]
         commands = re.findall(r"^  ([a-z][a-z-]*) +\S", everything, re.M)
-        self.assertEqual(commands, ["ls", "stat", "verify", "dump", "why", "bench-device"])
+        self.assertEqual(commands, ["ls", "stat", "verify", "dump", "why", "erase",
+                                    "bench-device"])
         options = re.findall(r"^  (--[a-z-]+)", everything, re.M)
         seen = set()
         for command in commands:

@@ -1,0 +1,132 @@
+/* Hearing of intents, and carrying them out. Contract: erase.h, store/erase.h. */
+#include "plugin/index/erase.h"
+#include "plugin/connector.h"
+
+#include <string.h>
+
+#define RETRY_NS UINT64_C(5000000000) /* after a failure */
+
+static void on_new(const struct sc_store_erasure *what, void *user)
+{
+    spec_connector *conn = user;
+    sc_plugin_erase_note(conn, what);
+    SC_LOG(&conn->log, SPEC_LOG_INFO, "erasure of %s begins",
+           what->is_all ? "everything" : "what was stored under a salt");
+}
+
+/* The index has the piece no more. */
+static void on_gone(uint64_t piece, uint64_t mark, void *user)
+{
+    sc_plugin_piece_erase(user, sc_plugin_ref_of(mark), piece);
+}
+
+/* Nothing is committed meanwhile: what is committed later asks whether it is covered. A reader's
+ * log is not followed meanwhile. */
+static void mark(spec_connector *conn)
+{
+    bool reads = conn->ranks.role == SPEC_ROLE_READER;
+    pthread_mutex_t *lock = reads ? &conn->ranks.follow_lock : &conn->commit_lock;
+    pthread_mutex_lock(lock);
+    sc_store_erase_mark(conn->store, on_gone, conn);
+    if (reads)
+        sc_plugin_ghosts_erase(conn);
+    pthread_mutex_unlock(lock);
+    sc_plugin_kick(conn, SC_JOB_TIDY);
+}
+
+/* ---- Hearing ----------------------------------------------------------------------------------
+ */
+
+static spec_status hear(spec_connector *conn, struct spec_error *reterr)
+{
+    struct sc_plugin_erase *erase = &conn->erase;
+    pthread_mutex_lock(&erase->lock);
+    uint64_t before = atomic_load(&erase->heard);
+    spec_status status = sc_store_erase_hear(conn->store, on_new, conn, reterr);
+    bool is_new = atomic_load(&erase->heard) != before;
+    if (is_new) {
+        mark(conn);
+        sc_plugin_stages_drop(conn);
+        sc_plugin_admit_forget(&conn->admit);
+    }
+    pthread_mutex_unlock(&erase->lock);
+    if (sc_store_erasures(conn->store) > 0 && conn->ranks.role == SPEC_ROLE_WRITER)
+        sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
+    return status;
+}
+
+spec_status sc_plugin_erase_open(spec_connector *conn, struct spec_error *reterr)
+{
+    conn->erase.marks = true;
+    return hear(conn, reterr);
+}
+
+spec_status sc_plugin_erase_put(spec_connector *conn, const struct spec_bytes *salt,
+                                struct spec_error *reterr)
+{
+    struct sc_store_erasure what = {.is_all = salt == NULL};
+    struct sc_store_salt known = {.state = SC_STORE_SALT_KNOWN};
+    struct spec_error why = {.struct_size = sizeof(why)};
+    if (salt != NULL)
+        known = sc_plugin_salt(conn, salt);
+    if (known.state == SC_STORE_SALT_UNKNOWN) /* a reader without a store */
+        return SPEC_OK;
+    memcpy(what.salt, known.digest, sizeof(what.salt));
+    spec_status status = sc_store_erase_put(conn->store, &what, &why);
+    if (status == SPEC_OK)
+        status = hear(conn, &why);
+    return status == SPEC_OK
+               ? SPEC_OK
+               : sc_fail_errno(reterr, status, why.sys_errno, "maintain: erase: %s", why.text);
+}
+
+void sc_plugin_erase_turn(spec_connector *conn)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = hear(conn, &error);
+    if (status != SPEC_OK && status != conn->erase.status)
+        SC_LOG(&conn->log, SPEC_LOG_WARN, "erasures cannot be read: %s", error.text);
+    conn->erase.status = status;
+    /* What a log brings meanwhile is covered, too. */
+    if (sc_store_erasures(conn->store) > 0 && conn->ranks.role == SPEC_ROLE_READER)
+        mark(conn);
+}
+
+/* ---- The job ----------------------------------------------------------------------------------
+ */
+
+static void failed(spec_connector *conn, spec_status status, const struct spec_error *error)
+{
+    conn->erase.retry_ns = sc_exec_now_ns(conn->exec) + RETRY_NS;
+    SC_LOG(&conn->log, SPEC_LOG_ERROR, "nothing counts as erased, tried again in %llu s (%s): %s",
+           (unsigned long long)(RETRY_NS / 1000000000u), sc_status_name(status), error->text);
+}
+
+static void ended(spec_connector *conn)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_store_erase_counts counts = sc_store_erase_counts(conn->store);
+    SC_LOG(&conn->log, SPEC_LOG_INFO,
+           "erased: %" PRIu64 " erasures since open, %" PRIu64 " bytes were overwritten",
+           counts.erased, counts.zeroed_bytes);
+    (void)hear(conn, &error); /* a failure is said by the next turn */
+}
+
+bool sc_plugin_erase_some(spec_connector *conn)
+{
+    struct sc_plugin_erase *erase = &conn->erase;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    uint64_t before = sc_store_erase_counts(conn->store).erased;
+    bool more = false;
+    if (sc_exec_now_ns(conn->exec) < erase->retry_ns)
+        return false; /* the turn kicks */
+    if (erase->marks)
+        mark(conn);
+    spec_status status = sc_store_erase_step(conn->store, &more, &error);
+    erase->marks = status != SPEC_OK || !more;
+    if (status != SPEC_OK && status != SPEC_PENDING)
+        failed(conn, status, &error);
+    if (sc_store_erase_counts(conn->store).erased != before)
+        ended(conn);
+    return status == SPEC_OK && more;
+}

@@ -1,0 +1,13 @@
+/* Overwriting what is erased (eraser.c). Contract: store/erase.h.
+ *
+ * Threads: close, when no step runs.
+ * Tests: tests/unit/store/test_erase.c */
+#ifndef SC_STORE_ERASER_H
+#define SC_STORE_ERASER_H
+
+struct sc_store;
+
+/* Ends one that was not carried out: its intents stay. */
+void sc_store_eraser_close(struct sc_store *store);
+
+#endif
