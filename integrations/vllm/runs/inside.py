@@ -104,6 +104,17 @@ def speeds(llm, prompt, short, count):
     return took
 
 
+def untimed(llm):
+    """The plugin is told of no step from now on."""
+    sides(llm)[1].timing.clock = None
+
+
+def costs(llm):
+    """What the plugin knows of this engine, in picoseconds a token: computing, loading."""
+    stats = sides(llm)[1].conn.stats()
+    return stats["compute_token_ps"], stats["load_token_ps"]
+
+
 def stored_tokens(llm):
     return sides(llm)[1].conn.stats()["stored_tokens"]
 

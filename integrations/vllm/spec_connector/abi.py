@@ -23,6 +23,7 @@ LOOKUP_MISS, LOOKUP_HIT, LOOKUP_PENDING = 0, 1, 2
 PROVENANCE_EXACT, PROVENANCE_LOSSY, PROVENANCE_PRUNED = 0, 1, 2
 ITEM_AHEAD, ITEM_RESCORE, ITEM_TAIL = 1, 2, 4
 STORE_LATER = 1
+COMPUTED_PART = 1
 MAINTAIN_BYPASS, BYPASS_END = 8, 1
 IMPORTANT_PARTIAL = 4
 SELECT_EXACT = 8
@@ -152,6 +153,11 @@ class StoreParams(Structure):
                 ("tokens_count", c_uint64), ("wait_ns", c_uint64)]
 
 
+class Computed(Structure):
+    _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("tokens", c_uint64),
+                ("positions", c_uint64), ("ns", c_uint64)]
+
+
 class AttachParams(Structure):
     _fields_ = [("struct_size", c_uint32), ("reserved", c_uint32), ("lease", Bytes),
                 ("from_token", c_uint64)]
@@ -215,6 +221,7 @@ class Api(ctypes.Structure):
         ("maintain", _call(_conn, POINTER(MaintainParams))),
         ("wait_kept", _call(_conn, POINTER(c_uint64), c_uint64, c_uint64, POINTER(c_int32),
                             POINTER(c_uint64))),
+        ("computed", _call(_conn, POINTER(Computed))),
     ]
 
 
@@ -224,6 +231,7 @@ STRUCTURES = {
     "spec_open_params": OpenParams, "spec_extra_key": ExtraKey, "spec_lookup_params": LookupParams,
     "spec_lookup_result": LookupResult, "spec_important": Important,
     "spec_store_params": StoreParams, "spec_attach_params": AttachParams,
+    "spec_computed": Computed,
     "spec_maintain_params": MaintainParams, "spec_stats": Stats, "spec_api": Api,
 }
 

@@ -262,6 +262,14 @@ class Connector:
                     also=(abi.E_TIMEOUT,))
         return status.value, kept.value
 
+    def computed(self, tokens, positions, ns, is_part=False):
+        """Tells what a step took: its new tokens, the sum of their positions, its time. is_part:
+        they are of one prompt, which goes on in later steps."""
+        error = abi.Error()
+        step = abi.Computed(flags=abi.COMPUTED_PART if is_part else 0, tokens=tokens,
+                            positions=positions, ns=ns)
+        self._check("computed", self._api.computed(self._conn, step, error), error)
+
     # ---- The rest -------------------------------------------------------------------------------
 
     def reset(self):

@@ -472,7 +472,7 @@ class Backend(unittest.TestCase):
         connector._side, connector._loads, connector._admitted = None, [], []
         worker = object.__new__(Worker)
         worker.rows, worker.layered = engine.way, engine.layered
-        worker.saving = Saving(engine.conn, engine.way, Counts())
+        worker.saving, worker.timing = Saving(engine.conn, engine.way, Counts()), mock.Mock()
         worker.save(connector.build_connector_meta(None))
         before = [cache.clone() for cache in engine.caches]
         other = Sequence(5, 10, load=False)  # has its blocks now

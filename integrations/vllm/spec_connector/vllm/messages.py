@@ -29,12 +29,21 @@ class Save:
 
 
 @dataclasses.dataclass
+class Step:
+    """What a step computes, of all its requests together; what it loads is not among it."""
+    tokens: int
+    positions: int  # sum over the tokens: how many tokens stand before each
+    is_part: bool = False  # of one prompt, whose rest later steps compute
+
+
+@dataclasses.dataclass
 class SpecMetadata(KVConnectorMetadata):
     loads: list = dataclasses.field(default_factory=list)
     saves: list = dataclasses.field(default_factory=list)
     ended: list = dataclasses.field(default_factory=list)  # after the saves
     epoch: int = 0  # that the scheduler knew when it said which rows are to be saved
     is_over: bool = False  # the scheduler gave up, and says no more who ends
+    step: Step | None = None  # None: it computes too little to be timed, or it is not known
 
 
 @dataclasses.dataclass

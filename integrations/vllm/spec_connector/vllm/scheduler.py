@@ -13,7 +13,7 @@ from vllm.logger import init_logger
 from .. import abi, requests
 from ..connector import NO_IDENTITY, Error, Identity
 from ..requests import InputError
-from . import isolation
+from . import isolation, step_time
 from .messages import Load, Save, SpecMetadata
 from .served import (Adapters, Refused, asked, counts_media, identity_of, is_layered,
                      may_be_lossy, open_connector)
@@ -206,7 +206,8 @@ class Scheduler:
             if blocks is not None:
                 tracked.blocks.extend(blocks[0])
         epoch = self.conn.epoch() if self.saves else 0
-        metadata = SpecMetadata([], self.saves, self.ended, epoch)
+        metadata = SpecMetadata([], self.saves, self.ended, epoch,
+                                step=step_time.step_of(output, self.tracked, self.counts))
         self.saves, self.ended = [], []
         return metadata
 

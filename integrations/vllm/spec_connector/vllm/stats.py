@@ -34,6 +34,8 @@ FAMILIES = {
     "plugin": ("counter", "The plugin's own: read_bytes, write_bytes, dropped_chunks, io_errors, "
                           "corrupt_ranges, no_space, collisions, evicted_chunks, "
                           "bypassed_lookups, bypassed_chunks"),
+    "timed_steps": ("outcome", "Steps of 128 new tokens and more: told (the plugin knows what they "
+                               "took), error"),
     "layered": ("counter", "Layered loads: layered.COUNTS; bytes and rows of those alone"),
     "hook_calls": ("hook", "Calls of the connector by the engine"),
     "hook_seconds": ("hook", "Time inside them"),
@@ -77,10 +79,17 @@ class Counts:
     def __init__(self):
         self.counts, self.levels = Counter(), {}
         self.before, self.asked_ns = Counter(), 0
+        self.said = set()
         self.refusals = Refusals(lambda kind: self.add("refused_requests", kind), logger)
 
     def add(self, family, label, number=1):
         self.counts[f"{family}/{label}"] += number
+
+    def is_first(self, what):
+        """Whether nobody has asked this before: such a line is logged once."""
+        is_first = what not in self.said
+        self.said.add(what)
+        return is_first
 
     def hook(self, name, ns):
         self.counts["hook_calls/" + name] += 1

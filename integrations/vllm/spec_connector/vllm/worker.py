@@ -1,7 +1,7 @@
 """The connector in a worker's process: rows between the paged cache and the plugin, whose writer it
 is; where another engine's worker is the writer, it is a reader, and stores nothing. Loads go ahead
 of the layers that use them (loading.py; by the engine's queries layered.py); saves go in front of
-the next step, from the cache (saving.py).
+the next step, from the cache (saving.py). What a step took to compute is told (step_time.py).
 
 Threads: the engine's one.
 """
@@ -13,6 +13,7 @@ from .loading import Loading
 from .rows import open_rows
 from .saving import Saving
 from .served import check, is_layered, open_connector
+from .step_time import Timing
 
 logger = init_logger("vllm.spec_connector")
 
@@ -36,6 +37,7 @@ class Worker:
         self.config, self.kv_config, self.counts = config, kv_config, counts
         check(config, kv_config)
         self.conn = self.rows = self.caches = self.saving = self.loading = self.layered = None
+        self.timing = None
         self.errors = set()
 
     def register(self, caches):
@@ -54,6 +56,7 @@ class Worker:
             logger.warning("spec_connector: another process stores into this store: this engine "
                            "loads from it, and stores nothing until it is started again")
         self.saving = Saving(self.conn, rows, self.counts, is_reader)
+        self.timing = Timing(self.conn, caches.tensors[0].device, self.counts)
         if is_layered(self.config):
             self.layered = layered_of(self.config, self.conn, rows, self.counts.refusals)
 
@@ -66,6 +69,7 @@ class Worker:
         if self.layered is not None:
             for request_id in metadata.ended:
                 self.layered.forget(request_id)
+        self.time(metadata)
 
     def requests(self):
         """All that something is kept of."""
@@ -80,13 +84,23 @@ class Worker:
             loads += self.layered.begin(asked) if asked else []
         if loads:
             self.loading = Loading(self.conn, self.rows, loads, self.counts)
+        if metadata.loads:  # else vLLM may call this behind the forward
+            self.time(metadata)
+
+    def time(self, metadata):
+        """From now on the step computes. Attention that asks for rows itself is no computing."""
+        is_asking = self.layered is not None and (
+            self.layered.pending or any(load.is_layered for load in metadata.loads))
+        self.timing.begin(None if is_asking else metadata.step, bool(metadata.loads))
 
     def await_layer(self, name):
         layer = self.caches.index.get(name)
         if layer is not None:  # None: it reads another layer's rows, and has none of its own
-            self.loading.await_layer(layer)
+            with self.timing.waiting():
+                self.loading.await_layer(layer)
 
     def finish(self):
+        self.timing.end()
         failed = self.loading.finish() if self.loading is not None else []
         if self.layered is not None:
             failed = failed + self.layered.finish()
