@@ -2,14 +2,9 @@
 loaded, because the connector tells the plugin what the engine's steps take.
 
 An engine computes and stores some prompts and is asked them again, so that the plugin sees both
-<<<<<<< HEAD
-sides: over a slow disk it may stop loading there already. It ends, which keeps what it knows. A second engine over the same store is asked the same
-prompts, and its answers say how many tokens came from the store.
-=======
 sides: over a slow disk it may stop loading there already. It ends, which keeps what it knows. A
 second engine over the same store is asked the same prompts, and its answers say how many tokens
 came from the store.
->>>>>>> a3
 
     slow        1 MB/s: loading takes many times as long as computing   nothing is loaded
     slow, untold  as slow, and the plugin is told of no step            all is loaded
