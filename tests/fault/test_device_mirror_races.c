@@ -182,6 +182,8 @@ static void scene_run(enum fake_policy policy, const char *call)
     assert_non_null(scene.runs[0].at);
     if (call != NULL)
         fake_fault(call, 20, 700);
+    /* Who waits asks a few hundred times before it sleeps. */
+    fake_done_by_asking(call == NULL || strcmp(call, "cuEventSynchronize") != 0);
     for (uint32_t i = 0; i < ASKERS; i++)
         askers[i] = (struct asker){.scene = &scene, .number = i};
     const struct threads threads = threads_begin(ask, askers, sizeof(askers[0]), ASKERS);
@@ -195,6 +197,7 @@ static void scene_run(enum fake_policy policy, const char *call)
     assert_true(up > 0);
     assert_int_equal(fake_fired(), call != NULL);
     fake_fault("cuInit", 0, 0);
+    fake_done_by_asking(1);
     request_close(&scene, handle);
     struct sc_plugin_device *device = &scene.world.rig.conn->device;
     for (uint32_t slot = 0; slot < SLOTS; slot++)
@@ -219,9 +222,11 @@ static void a_device_is_closed_beside_them(void **state)
         "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync",  "cuEventRecord",    "cuStreamWaitEvent",
         "cuEventQuery",      "cuEventSynchronize", "cuCtxPushCurrent", "cuCtxPopCurrent"};
     (void)state;
+    /* Where all calls make work run, a few hundred queries suffice, and nobody sleeps. */
     for (uint32_t policy = FAKE_LAZY; policy <= FAKE_RANDOM; policy += 2)
         for (uint32_t i = 0; i < sizeof(CALLS) / sizeof(CALLS[0]); i++)
-            scene_run((enum fake_policy)policy, CALLS[i]);
+            if (policy == FAKE_LAZY || strcmp(CALLS[i], "cuEventSynchronize") != 0)
+                scene_run((enum fake_policy)policy, CALLS[i]);
 }
 
 int main(void)

@@ -99,6 +99,7 @@ struct State {
     uint64_t rng = 1, starve = 0, calls = 0, enqueued = 0, bytes_in = 0;
     std::string fault, missing;
     int fault_n = 0, fault_code = 0, fired = 0, sticky = 0, crash_n = 0, crash_code = 0;
+    bool is_done_by_asking = true;
     const void *image = nullptr;
 };
 
@@ -1035,7 +1036,7 @@ sc_cu_result f_cuEventQuery(sc_cu_event event)
     progress();
     if (e->stream == nullptr || e->stream->run >= e->at)
         return 0;
-    if (random64() % 4 != 0 || is_stuck(e->stream, e->at))
+    if (!state().is_done_by_asking || random64() % 4 != 0 || is_stuck(e->stream, e->at))
         return SC_CU_NOT_READY;
     run_until(e->stream, e->at);
     return 0;
@@ -1223,6 +1224,12 @@ void fake_sticky(int code)
 {
     FAKE_LOCK;
     die_context(code);
+}
+
+void fake_done_by_asking(int on)
+{
+    FAKE_LOCK;
+    state().is_done_by_asking = on != 0;
 }
 
 void fake_crash(int n, int code)

@@ -57,6 +57,8 @@ FAKE_API void fake_policy(enum fake_policy policy, uint64_t seed);
  * answer with the error of earlier work. */
 FAKE_API void fake_fault(const char *name, int n, int code);
 FAKE_API int fake_fired(void); /* the fault was met */
+/* 1, as at first: a query of an event may make its stream run. 0: who asks must wait in the end. */
+FAKE_API void fake_done_by_asking(int on);
 /* From now on every call that reaches the device answers code, and what was enqueued never runs: a
  * context after a kernel crashed. 0: a new process, so to speak. */
 FAKE_API void fake_sticky(int code);
