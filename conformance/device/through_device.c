@@ -647,7 +647,10 @@ static void through_close(spec_connector *conn)
     X(maintain,                                                                                    \
       (spec_connector * conn, const struct spec_maintain_params *params,                           \
        struct spec_error *reterr),                                                                 \
-      (real_of(conn), params, reterr))
+      (real_of(conn), params, reterr))                                                             \
+    X(computed,                                                                                    \
+      (spec_connector * conn, const struct spec_computed *step, struct spec_error *reterr),        \
+      (real_of(conn), step, reterr))
 /* clang-format on */
 
 #define DEFINE(name, arguments, passed)                                                            \
