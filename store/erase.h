@@ -36,6 +36,11 @@ spec_status sc_store_erase_put(struct sc_store *store, const struct sc_store_era
 spec_status sc_store_erase_hear(struct sc_store *store,
                                 void (*on_new)(const struct sc_store_erasure *what, void *user),
                                 void *user, struct spec_error *reterr);
+/* This one is known from now on, unless it was; then hear again. The writer may carry an intent out
+ * before the process that put it has read it. */
+void sc_store_erase_know(struct sc_store *store, const struct sc_store_erasure *what,
+                         void (*on_new)(const struct sc_store_erasure *what, void *user),
+                         void *user);
 /* How many are known and not carried out. Any thread. */
 uint32_t sc_store_erasures(const struct sc_store *store);
 /* Whether one of them covers what is stored under this salt. Any thread. */

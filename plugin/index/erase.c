@@ -37,18 +37,30 @@ static void mark(spec_connector *conn)
 /* ---- Hearing ----------------------------------------------------------------------------------
  */
 
-static spec_status hear(spec_connector *conn, struct spec_error *reterr)
+/* Lock held: something is known that was not when so many had been heard of. */
+static void heard_since(spec_connector *conn, uint64_t before)
+{
+    if (atomic_load(&conn->erase.heard) == before)
+        return;
+    mark(conn);
+    sc_plugin_stages_drop(conn);
+    sc_plugin_admit_forget(&conn->admit);
+}
+
+/* known: put by this process just now, so it counts even if its file is gone by now; or NULL. */
+static spec_status hear(spec_connector *conn, const struct sc_store_erasure *known,
+                        struct spec_error *reterr)
 {
     struct sc_plugin_erase *erase = &conn->erase;
     pthread_mutex_lock(&erase->lock);
     uint64_t before = atomic_load(&erase->heard);
-    spec_status status = sc_store_erase_hear(conn->store, on_new, conn, reterr);
-    bool is_new = atomic_load(&erase->heard) != before;
-    if (is_new) {
-        mark(conn);
-        sc_plugin_stages_drop(conn);
-        sc_plugin_admit_forget(&conn->admit);
+    if (known != NULL) {
+        sc_store_erase_know(conn->store, known, on_new, conn);
+        heard_since(conn, before);
+        before = atomic_load(&erase->heard);
     }
+    spec_status status = sc_store_erase_hear(conn->store, on_new, conn, reterr);
+    heard_since(conn, before);
     pthread_mutex_unlock(&erase->lock);
     if (sc_store_erasures(conn->store) > 0 && conn->ranks.role == SPEC_ROLE_WRITER)
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
@@ -58,7 +70,7 @@ static spec_status hear(spec_connector *conn, struct spec_error *reterr)
 spec_status sc_plugin_erase_open(spec_connector *conn, struct spec_error *reterr)
 {
     conn->erase.marks = true;
-    return hear(conn, reterr);
+    return hear(conn, NULL, reterr);
 }
 
 spec_status sc_plugin_erase_put(spec_connector *conn, const struct spec_bytes *salt,
@@ -74,7 +86,7 @@ spec_status sc_plugin_erase_put(spec_connector *conn, const struct spec_bytes *s
     memcpy(what.salt, known.digest, sizeof(what.salt));
     spec_status status = sc_store_erase_put(conn->store, &what, &why);
     if (status == SPEC_OK)
-        status = hear(conn, &why);
+        status = hear(conn, &what, &why);
     return status == SPEC_OK
                ? SPEC_OK
                : sc_fail_errno(reterr, status, why.sys_errno, "maintain: erase: %s", why.text);
@@ -83,7 +95,7 @@ spec_status sc_plugin_erase_put(spec_connector *conn, const struct spec_bytes *s
 void sc_plugin_erase_turn(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = hear(conn, &error);
+    spec_status status = hear(conn, NULL, &error);
     if (status != SPEC_OK && status != conn->erase.status)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "erasures cannot be read: %s", error.text);
     conn->erase.status = status;
@@ -109,7 +121,7 @@ static void ended(spec_connector *conn)
     SC_LOG(&conn->log, SPEC_LOG_INFO,
            "erased: %" PRIu64 " erasures since open, %" PRIu64 " bytes were overwritten",
            counts.erased, counts.zeroed_bytes);
-    (void)hear(conn, &error); /* a failure is said by the next turn */
+    (void)hear(conn, NULL, &error); /* a failure is said by the next turn */
 }
 
 bool sc_plugin_erase_some(spec_connector *conn)

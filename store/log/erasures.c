@@ -252,6 +252,25 @@ spec_status sc_store_erase_hear(struct sc_store *store,
     return SPEC_OK;
 }
 
+void sc_store_erase_know(struct sc_store *store, const struct sc_store_erasure *what,
+                         void (*on_new)(const struct sc_store_erasure *what, void *user),
+                         void *user)
+{
+    struct sc_store_erasures *erasures = &store->erasures;
+    pthread_mutex_lock(&erasures->lock);
+    uint32_t count = atomic_load(&erasures->count);
+    bool is_new = !list_has(erasures->list, count, what);
+    if (is_new && count < SC_STORE_ERASURES_MAX) {
+        erasures->list[count] = *what;
+        atomic_store(&erasures->count, count + 1);
+    } else if (is_new) {
+        erasures->is_over = true;
+    }
+    pthread_mutex_unlock(&erasures->lock);
+    if (is_new)
+        on_new(what, user);
+}
+
 spec_status sc_store_erasures_done(struct sc_store *store, const struct sc_store_erasure *what,
                                    uint64_t count, struct spec_error *reterr)
 {

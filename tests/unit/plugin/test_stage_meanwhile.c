@@ -238,10 +238,12 @@ static void rows_that_went_are_not_of_the_host(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, 256);
-    rig_begin_shape(&rig, true,
-                    "\"host_bytes\": \"64MiB\", \"preset\": \"layered-even\", \"lease_ns_max\": 0, "
-                    "\"store\": {\"coarse_only\": \"yes\"}",
-                    LAYERS, 2, 32, SPEC_DTYPE_F16);
+    rig_init(&rig, true,
+             "\"host_bytes\": \"64MiB\", \"preset\": \"layered-even\", \"lease_ns_max\": 0, "
+             "\"store\": {\"coarse_only\": \"yes\"}");
+    rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
+    rig.stage = "256MiB";
+    rig_open(&rig);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     do
         rig_pass_ns(&rig, 1 * MS);
