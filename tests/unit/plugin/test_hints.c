@@ -210,7 +210,7 @@ static void check_refused(struct rig *rig, uint64_t seed, struct hint hint)
 static void what_would_be_the_next_victim_is_refused(void **state)
 {
     (void)state;
-    static const struct hint PAIRS[][2] = {{NONE, LOW},      {HIGH, NONE},
+    const struct hint PAIRS[][2] = {{NONE, LOW},      {HIGH, NONE},
                                            {HIGH, LOW},      {RETAINED, HIGH},
                                            {RETAINED, NONE}, {RETAINED_LONG, RETAINED}};
     static const uint64_t CONFIGS[] = {0, 2, 4};
