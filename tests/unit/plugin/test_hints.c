@@ -210,9 +210,8 @@ static void check_refused(struct rig *rig, uint64_t seed, struct hint hint)
 static void what_would_be_the_next_victim_is_refused(void **state)
 {
     (void)state;
-    const struct hint PAIRS[][2] = {{NONE, LOW},      {HIGH, NONE},
-                                           {HIGH, LOW},      {RETAINED, HIGH},
-                                           {RETAINED, NONE}, {RETAINED_LONG, RETAINED}};
+    const struct hint PAIRS[][2] = {{NONE, LOW},      {HIGH, NONE},     {HIGH, LOW},
+                                    {RETAINED, HIGH}, {RETAINED, NONE}, {RETAINED_LONG, RETAINED}};
     static const uint64_t CONFIGS[] = {0, 2, 4};
     for (uint64_t i = 0; i < 3 * sizeof(PAIRS) / sizeof(PAIRS[0]); i++) {
         const struct hint *pair = PAIRS[i / 3];
