@@ -37,15 +37,22 @@ spec_ticket sc_plugin_ticket_take(spec_connector *conn, uint32_t remaining)
     return 0;
 }
 
-static _Atomic uint64_t *ticket_word(spec_connector *conn, spec_ticket ticket)
+/* NULL: it is no ticket's number. */
+static struct sc_plugin_ticket *ticket_slot(spec_connector *conn, spec_ticket ticket)
 {
     uint64_t slot = (ticket & UINT32_MAX) - 1;
-    return slot < SC_LIMIT_TICKETS ? &conn->tickets.slots[slot].word : NULL;
+    return slot < SC_LIMIT_TICKETS ? &conn->tickets.slots[slot] : NULL;
+}
+
+static _Atomic uint64_t *ticket_word(spec_connector *conn, spec_ticket ticket)
+{
+    struct sc_plugin_ticket *slot = ticket_slot(conn, ticket);
+    return slot != NULL ? &slot->word : NULL;
 }
 
 void sc_plugin_ticket_kept(spec_connector *conn, spec_ticket ticket, uint64_t tokens)
 {
-    _Atomic uint64_t *kept = &conn->tickets.slots[(ticket & UINT32_MAX) - 1].kept;
+    _Atomic uint64_t *kept = &ticket_slot(conn, ticket)->kept;
     uint64_t old = atomic_load(kept);
     while (old < tokens && !atomic_compare_exchange_weak(kept, &old, tokens))
         continue;
@@ -124,7 +131,7 @@ static spec_status report_one(spec_connector *conn, spec_ticket ticket, uint64_t
         *ret_kept = 0;
         if (!is_ticket_word(value, ticket))
             return SPEC_E_INVALID;
-        *ret_kept = atomic_load(&conn->tickets.slots[(ticket & UINT32_MAX) - 1].kept);
+        *ret_kept = atomic_load(&ticket_slot(conn, ticket)->kept);
         if (TICKET_REMAINING(value) != 0) {
             if (is_ticket_word(atomic_load(word), ticket))
                 return SPEC_PENDING;

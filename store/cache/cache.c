@@ -110,14 +110,7 @@ static void entry_unpin(struct sc_store_cache *cache, struct sc_store_cache_entr
 
 /* ---- Who writes ------------------------------------------------------------------------------ */
 
-uint8_t *sc_store_cache_take(struct sc_store_cache *cache)
-{
-    uint64_t count = sc_frames_count(cache->frames);
-    return sc_store_cache_take_leaving(cache,
-                                       count - sc_frames_count_for(cache->frames, SC_LANE_WRITER));
-}
-
-uint8_t *sc_store_cache_take_leaving(struct sc_store_cache *cache, uint64_t leaves)
+uint8_t *sc_store_cache_take(struct sc_store_cache *cache, uint64_t leaves)
 {
     uint8_t *frame = sc_frames_take_leaving(cache->frames, leaves);
     if (frame == NULL)

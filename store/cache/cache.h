@@ -34,10 +34,9 @@ spec_status sc_store_cache_open(struct sc_alloc *alloc, struct sc_frames *frames
 /* No frame is out or pinned. Kept frames are the pool's already. Takes NULL. */
 void sc_store_cache_close(struct sc_store_cache *cache);
 
-/* A frame of the pool, to write into; its old bytes are forgotten. NULL: the pool has none. */
-uint8_t *sc_store_cache_take(struct sc_store_cache *cache);
-/* The same, if so many frames stay free, whatever writers leave. */
-uint8_t *sc_store_cache_take_leaving(struct sc_store_cache *cache, uint64_t leaves);
+/* A frame of the pool, to write into; its old bytes are forgotten. NULL: no more than `leaves` are
+ * free. */
+uint8_t *sc_store_cache_take(struct sc_store_cache *cache, uint64_t leaves);
 /* The frame, which take gave, holds these bytes, or will before anybody asks for them. */
 void sc_store_cache_enter(struct sc_store_cache *cache, uint8_t *frame, uint64_t copy, uint64_t at,
                           uint64_t bytes);

@@ -136,7 +136,7 @@ static void frame_put(struct sc_store *store, uint8_t *frame)
 
 struct sc_store_write *sc_store_write_take(struct sc_store *store, uint64_t leaves)
 {
-    uint8_t *frame = store->cache != NULL ? sc_store_cache_take_leaving(store->cache, leaves)
+    uint8_t *frame = store->cache != NULL ? sc_store_cache_take(store->cache, leaves)
                                           : sc_frames_take_leaving(store->frames, leaves);
     if (frame == NULL)
         return NULL;

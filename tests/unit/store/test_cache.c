@@ -110,6 +110,13 @@ static void twin_init(struct twin *twin, struct fixture *fx)
         }
 }
 
+/* As writers take one: they leave a quarter free. */
+static uint8_t *take(struct fixture *fx)
+{
+    return sc_store_cache_take(fx->cache, sc_frames_count(fx->frames) -
+                                              sc_frames_count_for(fx->frames, SC_LANE_WRITER));
+}
+
 static void twin_write(struct twin *twin)
 {
     struct fixture *fx = twin->fx;
@@ -120,7 +127,7 @@ static void twin_write(struct twin *twin)
         window->holds = KEPT;
         return;
     }
-    uint8_t *frame = window->holds == NOTHING ? sc_store_cache_take(fx->cache) : NULL;
+    uint8_t *frame = window->holds == NOTHING ? take(fx) : NULL;
     if (frame == NULL)
         return;
     for (uint64_t c = 0; c < COPIES; c++) /* it may have been a kept one */
@@ -277,7 +284,7 @@ static void a_pinned_frame_outlives_its_writer(void **state)
     struct fixture fx;
     struct sc_store_cache_entry *pins[2], *none;
     fixture_init(&fx, 1);
-    uint8_t *frame = sc_store_cache_take(fx.cache);
+    uint8_t *frame = take(&fx);
     bytes_fill(frame, 7, 100, 50);
     sc_store_cache_enter(fx.cache, frame, 7, 100, 50);
     assert_ptr_equal(sc_store_cache_get(fx.cache, 7, 100, 50, NULL, &pins[0]), frame);
@@ -303,7 +310,7 @@ static void what_is_forgotten_goes_first(void **state)
         uint8_t *frames[FRAMES], *taken[FRAMES];
         uint64_t count = 0, kept;
         fixture_init(&fx, 1);
-        while ((frames[count] = sc_store_cache_take(fx.cache)) != NULL) {
+        while ((frames[count] = take(&fx)) != NULL) {
             sc_store_cache_enter(fx.cache, frames[count], 7, count * OP_BYTES, OP_BYTES);
             count++;
         }
@@ -349,7 +356,7 @@ static void *writer_main(void *argument)
     for (uint64_t w = 1; w < 30000 || atomic_load(&shared->hits) < 100; w++) {
         if (w > 30000 && !await_goes_on(&looks))
             break; /* no reader was fast enough a few times: the test says so */
-        uint8_t *frame = sc_store_cache_take(shared->fx.cache);
+        uint8_t *frame = take(&shared->fx);
         if (frame == NULL)
             continue;
         bytes_fill(frame, 1, w * OP_BYTES, OP_BYTES);
