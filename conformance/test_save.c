@@ -655,7 +655,7 @@ static void abi_217_of_a_pass_beyond_staging_what_is_kept_is_told_and_found(void
     prompt_free(&prompt);
 }
 
-/* What hangs on the part that was given up is not stored: the next range begins in front of it. */
+/* Ranges behind the part that was given up are not stored until it is. */
 static void abi_217_what_hangs_on_a_lost_end_is_dropped(void **state)
 {
     struct fixture *fx = *state;

@@ -120,7 +120,7 @@ static spec_status try_as(struct fixture *fx, const struct prompt *prompt, uint6
     return SPEC_OK;
 }
 
-/* What was stored within a 16th of a lease is new, and old after an eighth. */
+/* A piece is new for a 16th of a lease after it was stored, and old after an eighth. */
 static void open_with_leases(struct fixture *fx, const char *lease)
 {
     char config[256];

@@ -190,7 +190,7 @@ static bool is_unwanted(const spec_connector *conn, const struct sc_plugin_reque
            token_count < conn->config.store_min_tokens || request->failed_position != UINT64_MAX;
 }
 
-/* What hangs on tokens from here on is not stored. The next pass may begin here, and looks what is
+/* Tokens behind `first` are not stored. The next pass may begin there, and then looks for what is
  * stored in front of it. */
 static void refuse_from(struct sc_plugin_request *request, uint64_t first,
                         enum sc_plugin_refusal why)

@@ -308,9 +308,9 @@ void sc_store_write_queue_push(struct sc_store_extent *extent, struct sc_store_w
 
 /* ---- Room ----------------------------------------------------------------------------------- */
 
-/* Lock held. The last extent of the pass that holds most frames; NULL: none may be cancelled. Of
- * passes that hold as much, the extent that stands farthest from its beginning: that is the last
- * one of its pass. */
+/* Lock held. The last extent of the pass that holds most frames; NULL: none may be cancelled. If
+ * several passes hold as much, the extent farthest from its pass's beginning is taken, which is
+ * the last one of its pass. */
 static struct sc_store_extent *victim_find(const struct sc_store_write_queue *queue)
 {
     struct sc_store_extent *found = NULL;
