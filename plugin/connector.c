@@ -553,6 +553,8 @@ static void destroy_connector(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->requests.slots);
     sc_alloc_free(&conn->alloc, conn->tickets.slots);
     sc_alloc_free(&conn->alloc, conn->saves.slots);
+    sc_alloc_free(&conn->alloc, conn->saves.sharers.slots);
+    sc_alloc_free(&conn->alloc, conn->saves.sharers.table);
     sc_alloc_free(&conn->alloc, conn->index.drops);
     sc_alloc_free(&conn->alloc, conn->outbox.epoch_told);
     sc_alloc_free(&conn->alloc, conn->ghosts.ring);

@@ -125,8 +125,12 @@ struct sc_plugin_step {
     bool is_bypassed;        /* nothing else did but a bypass */
     bool is_over;            /* nothing else did but a limit, which cut all of it */
     uint64_t present_end;    /* up to here it is stored already, and no worse */
-    uint64_t rows_most;      /* of an extent */
-    uint64_t tokens_most;    /* of the pass: more would find no room in staging */
+    uint64_t shared_end;     /* up to here others store it now, and it joined them */
+    uint64_t cuts[SC_PLUGIN_CUTS]; /* [cut_count] extents end here, ascending */
+    uint32_t cut_count;
+    uint64_t begun_end, begun_parts; /* of the pass, by others or by extents of its own */
+    uint64_t rows_most;              /* of an extent */
+    uint64_t tokens_most;            /* of the pass: more would find no room in staging */
     uint64_t save_count, part_count; /* extents it needs; parts of its ticket */
     uint64_t held_bytes;             /* of the write budget, until its extents have begun */
     uint64_t wanted_end;             /* up to here it may be stored, if staging holds it */
@@ -225,8 +229,7 @@ struct sc_plugin_request {
     uint64_t refused_from; /* the store did not want what comes here and behind; UINT64_MAX: none */
     uint32_t refused_by;   /* enum sc_plugin_refusal */
 
-    /* Guarded by saves.lock (rank 20): saves in the order of their tokens. */
-    struct sc_plugin_save *save_head, *save_tail;
+    struct sc_plugin_save *save_last; /* what the next save hangs on; NULL: none. Host thread */
 };
 
 static inline struct sc_radix_query sc_plugin_query_of(const struct sc_plugin_request *request)

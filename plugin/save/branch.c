@@ -240,7 +240,7 @@ void sc_plugin_states_give_up(spec_connector *conn, struct sc_plugin_request *re
     if (pass == NULL || pass->is_given_up)
         return;
     pass->is_given_up = true;
-    sc_plugin_saves_give_up(conn, pass->saves, pass->save_count, why);
+    sc_plugin_shared_leave(conn, request, pass->saves, pass->save_count, why);
 }
 
 void sc_plugin_states_let_go(spec_connector *conn, struct sc_plugin_request *request)
@@ -270,7 +270,7 @@ static void pack_states(void *user, uint32_t part, uint64_t row_first, uint64_t 
 }
 
 /* One of the store's layers is complete. */
-static spec_status put_layer(spec_connector *conn, const struct sc_plugin_request *request,
+static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *request,
                              struct sc_plugin_state_pass *pass, uint32_t layer,
                              struct spec_error *reterr)
 {
@@ -281,9 +281,11 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
                                     row_bytes};
         const struct sc_store_source source = {.pack = pack_states, .user = &from};
         spec_status why;
-        if (sc_plugin_queue_putter(conn, save, &request->step.memory, &why) != SC_PUTTER_HOST)
+        if (sc_plugin_shared_turn(conn, request, save, layer, &request->step.memory, &why) !=
+            SC_PUTTER_HOST)
             return sc_fail(reterr, why, "an earlier layer did not come");
         spec_status status = sc_plugin_save_put_layer(conn, save, layer, &source, reterr);
+        sc_plugin_shared_packed(conn, save);
         if (status != SPEC_OK)
             return status;
     }

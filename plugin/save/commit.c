@@ -1,6 +1,6 @@
 /* Commits: saves that were written whole become records, and records become visible.
  *
- *   on_written (executor) -> saves of a request, in the order of their tokens -> queue of commits
+ *   on_written (executor) -> saves that hang on no other one any more -> queue of commits
  *     -> one thread at a time takes from it; the others go on with other work
  *     -> commit: what the index does not have yet; orphans and duplicates are discarded
  *     -> ticket: its part ended
@@ -23,7 +23,7 @@ static void commits_step(struct sc_task *task);
 
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->saves.count = (uint64_t)conn->config.max_requests * 8 + SC_PLUGIN_PASS_SAVES;
+    conn->saves.count = (uint64_t)conn->config.max_requests * 9 + SC_PLUGIN_PASS_SAVES;
     if (conn->states.count > 0)
         conn->saves.count += SC_PLUGIN_STATE_EXTENTS;
     conn->saves.slots = sc_alloc_array(&conn->alloc, conn->saves.count, sizeof(*conn->saves.slots));
@@ -37,7 +37,7 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
     }
     conn->saves.commits.step = commits_step;
     sc_plugin_queue_open(conn);
-    return SPEC_OK;
+    return sc_plugin_shared_open(conn, reterr);
 }
 
 struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn)
@@ -49,6 +49,12 @@ struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn)
         save->refs = 1;
         save->queued = 0;
         save->is_putting = save->gives_up = save->has_ended = false;
+        save->waits = save->is_packing = save->is_listed = false;
+        save->behind = NULL;
+        save->sharers = NULL;
+        save->producers = 0;
+        save->layers = 0;
+        save->status = SPEC_OK;
         save->lost = SPEC_OK;
     }
     pthread_mutex_unlock(&conn->saves.lock);
@@ -239,18 +245,6 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
     return status;
 }
 
-/* How many tokens of its pass, from the first one on, a lookup finds now that the save is
- * committed. Rows alone are not found where layers keep states: those are, with the last of their
- * extents. 0: no more than before. */
-static uint64_t found_with(const spec_connector *conn, const struct sc_plugin_save *save)
-{
-    const struct sc_plugin_state_pass *states = save->states;
-    uint64_t end = save->first + save->count;
-    if (conn->states.count == 0)
-        return end - save->pass_first;
-    return states != NULL && end == states->text.token_count ? states->first - save->pass_first : 0;
-}
-
 /* The commit's lock is held. */
 static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
 {
@@ -267,21 +261,128 @@ static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
                  sc_plugin_chunk_count(conn, save->first, save->first + save->count));
     if (status == SPEC_E_NO_SPACE && !sc_store_is_paused(conn->store))
         sc_plugin_evict_ask(conn, save->request, save->count);
-    if (status == SPEC_OK) /* saves of a pass come in the order of tokens */
-        sc_plugin_ticket_kept(conn, save->ticket, found_with(conn, save));
     save->status = sc_plugin_ticket_status(status);
+}
+
+/* Lock held. The save is committed next, if it was written and waits for nothing. */
+static void queue_if_ready(struct sc_plugin_saves *saves, struct sc_plugin_save *save)
+{
+    if (save->state != SC_SAVE_WRITTEN || save->is_open || save->waits)
+        return;
+    save->next = NULL;
+    if (saves->commit_head == NULL)
+        saves->commit_head = save;
+    else
+        saves->commit_tail->next = save;
+    saves->commit_tail = save;
+}
+
+/* Lock held. True: the caller commits. */
+static bool commits_begin(struct sc_plugin_saves *saves)
+{
+    bool commits = saves->commit_head != NULL && !saves->is_committing;
+    saves->is_committing = saves->is_committing || commits;
+    return commits;
+}
+
+void sc_plugin_save_follow(spec_connector *conn, struct sc_plugin_request *request,
+                           struct sc_plugin_save *save)
+{
+    struct sc_plugin_save *last = request->save_last;
+    sc_plugin_lock(conn, &conn->saves.lock);
+    if (last != NULL && last->state != SC_SAVE_RESOLVED) {
+        save->waits = true;
+        save->behind_next = last->behind;
+        last->behind = save;
+    }
+    save->refs++;
+    pthread_mutex_unlock(&conn->saves.lock);
+    sc_plugin_save_follow_none(conn, request);
+    request->save_last = save;
+}
+
+void sc_plugin_save_follow_none(spec_connector *conn, struct sc_plugin_request *request)
+{
+    if (request->save_last != NULL)
+        sc_plugin_save_put(conn, request->save_last);
+    request->save_last = NULL;
+}
+
+/* Those that hang on the save need not wait for it any more. Returns those that shared it. */
+static struct sc_plugin_sharer *release_behind(spec_connector *conn, struct sc_plugin_save *save)
+{
+    pthread_mutex_lock(&conn->saves.lock);
+    save->state = SC_SAVE_RESOLVED;
+    for (struct sc_plugin_save *at = save->behind, *next; at != NULL; at = next) {
+        next = at->behind_next;
+        at->waits = false;
+        queue_if_ready(&conn->saves, at);
+    }
+    save->behind = NULL;
+    struct sc_plugin_sharer *sharers = sc_plugin_shared_end(conn, save);
+    pthread_mutex_unlock(&conn->saves.lock);
+    return sharers;
+}
+
+/* How many tokens of the sharer's pass, from the first one on, a lookup finds now that the save is
+ * committed. Rows alone are not found where layers keep states: those are, with the last of their
+ * extents. 0: no more than before. */
+static uint64_t found_with(const spec_connector *conn, const struct sc_plugin_save *save,
+                           const struct sc_plugin_sharer *sharer)
+{
+    const struct sc_plugin_state_pass *states = save->states;
+    if (conn->states.count == 0)
+        return sharer->end - sharer->pass_first;
+    return states != NULL && sharer->end == states->text.token_count
+               ? states->first - sharer->pass_first
+               : 0;
+}
+
+/* The index learns how long a request that joined wants the rows to be kept. */
+static void hint_raise(spec_connector *conn, const struct sc_plugin_save *save,
+                       const struct sc_plugin_sharer *sharer)
+{
+    const struct sc_plugin_text text = sc_plugin_save_text(save);
+    const struct sc_radix_query query = {.root = save->request->root,
+                                         .tokens = text.tokens,
+                                         .token_count = sharer->end,
+                                         .marks = text.marks,
+                                         .hint = sharer->hint};
+    struct sc_radix_match match;
+    sc_radix_match_pin(conn->radix, &query, NULL, 0, &match);
+    sc_radix_unpin(conn->radix, match.last);
+    sc_plugin_unpinned(conn);
+}
+
+/* The save's status is what their tickets say. Saves of a pass are resolved in the order of tokens,
+ * so what is found now is the pass's beginning. */
+static void tell_sharers(spec_connector *conn, struct sc_plugin_save *save,
+                         struct sc_plugin_sharer *sharers)
+{
+    bool is_stored = save->status == SPEC_OK;
+    for (struct sc_plugin_sharer *at = sharers; at != NULL; at = at->next) {
+        bool has_joined = at != &save->founder;
+        uint64_t chunks = sc_plugin_chunk_count(conn, save->first, at->end);
+        if (has_joined)
+            sc_count(is_stored ? &conn->stats.duplicate_chunks : &conn->stats.dropped_chunks,
+                     chunks);
+        if (has_joined && is_stored && at->hint != 0)
+            hint_raise(conn, save, at);
+        if (is_stored)
+            sc_plugin_ticket_kept(conn, at->ticket, found_with(conn, save, at));
+        sc_plugin_ticket_resolve(conn, at->ticket, save->status);
+    }
+    sc_plugin_shared_free(conn, save, sharers);
 }
 
 static void end_save(spec_connector *conn, struct sc_plugin_save *save)
 {
     struct sc_plugin_request *request = save->request;
-    spec_ticket ticket = save->ticket;
-    spec_status status = save->status;
+    tell_sharers(conn, save, release_behind(conn, save));
     if (save->states != NULL)
         sc_plugin_states_unref(conn, save->states);
     sc_plugin_save_put(conn, save);
     sc_plugin_request_unhold(request);
-    sc_plugin_ticket_resolve(conn, ticket, status);
     atomic_fetch_sub_explicit(&conn->saves.live, 1, memory_order_release);
     atomic_fetch_add_explicit(&conn->saves.word, 1, memory_order_release);
     sc_exec_wake(conn->exec, &conn->saves.word);
@@ -298,25 +399,6 @@ static struct sc_plugin_save *commit_next(spec_connector *conn)
         conn->saves.is_committing = false;
     pthread_mutex_unlock(&conn->saves.lock);
     return save;
-}
-
-/* Moves what the request has in order to the queue of commits. True: the caller commits. */
-static bool queue_written(spec_connector *conn, struct sc_plugin_request *request)
-{
-    struct sc_plugin_save *save;
-    while ((save = request->save_head) != NULL && save->state == SC_SAVE_WRITTEN &&
-           !save->is_open) {
-        request->save_head = save->next;
-        save->next = NULL;
-        if (conn->saves.commit_head == NULL)
-            conn->saves.commit_head = save;
-        else
-            conn->saves.commit_tail->next = save;
-        conn->saves.commit_tail = save;
-    }
-    bool commits = conn->saves.commit_head != NULL && !conn->saves.is_committing;
-    conn->saves.is_committing = conn->saves.is_committing || commits;
-    return commits;
 }
 
 /* Of the one thread that commits. */
@@ -345,7 +427,8 @@ void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, vo
     SC_ASSERT(&conn->poison, save->extent == extent && save->state == SC_SAVE_WRITING);
     save->state = SC_SAVE_WRITTEN;
     save->status = status != SPEC_OK && save->lost != SPEC_OK ? save->lost : status;
-    bool commits = queue_written(conn, save->request);
+    queue_if_ready(&conn->saves, save);
+    bool commits = commits_begin(&conn->saves);
     pthread_mutex_unlock(&conn->saves.lock);
     if (commits)
         commit_all(conn);
@@ -375,8 +458,9 @@ void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *reque
         saves[i]->provenance = worth; /* layers behind the last of rows told more */
         saves[i]->is_void = !keeps;
         saves[i]->is_open = false;
+        queue_if_ready(&conn->saves, saves[i]);
     }
-    bool commits = conn->states.count > 0 && queue_written(conn, request);
+    bool commits = commits_begin(&conn->saves);
     pthread_mutex_unlock(&conn->saves.lock);
     for (uint64_t i = 0; i < count; i++)
         sc_plugin_save_put(conn, saves[i]);

@@ -37,34 +37,25 @@ void sc_plugin_save_end(spec_connector *conn, struct sc_plugin_save *save)
     pthread_mutex_unlock(&conn->saves.lock);
 }
 
-/* Lock held. true: the caller aborts the extent, without the lock. */
-static bool give_up(struct sc_plugin_saves *saves, struct sc_plugin_save *save, spec_status why)
+bool sc_plugin_save_gives_up(spec_connector *conn, struct sc_plugin_save *save, spec_status why)
 {
-    bool aborts = !save->has_ended && !save->is_putting;
+    bool aborts = !save->has_ended && !save->is_putting && !save->is_packing;
     if (!save->has_ended && !save->gives_up) {
         save->gives_up = true;
         save->lost = why;
     }
     if (aborts)
-        end(saves, save);
+        end(&conn->saves, save);
     return aborts;
 }
 
 void sc_plugin_save_give_up(spec_connector *conn, struct sc_plugin_save *save, spec_status why)
 {
     sc_plugin_lock(conn, &conn->saves.lock);
-    bool aborts = give_up(&conn->saves, save, why);
+    bool aborts = sc_plugin_save_gives_up(conn, save, why);
     pthread_mutex_unlock(&conn->saves.lock);
     if (aborts)
         sc_store_extent_abort(save->extent);
-}
-
-void sc_plugin_saves_give_up(spec_connector *conn, struct sc_plugin_save *const *saves,
-                             uint64_t count, spec_status why)
-{
-    spec_status told = why == SPEC_E_BUSY || why == SPEC_E_IO ? why : SPEC_OK;
-    for (uint64_t i = 0; i < count; i++)
-        sc_plugin_save_give_up(conn, saves[i], told);
 }
 
 spec_status sc_plugin_save_put_layer(spec_connector *conn, struct sc_plugin_save *save,
@@ -78,21 +69,6 @@ spec_status sc_plugin_save_put_layer(spec_connector *conn, struct sc_plugin_save
 }
 
 /* ---- Into the queue ------------------------------------------------------------------------- */
-
-enum sc_plugin_putter sc_plugin_queue_putter(spec_connector *conn, struct sc_plugin_save *save,
-                                             const struct sc_plugin_memory *memory,
-                                             spec_status *ret_why)
-{
-    sc_plugin_lock(conn, &conn->saves.lock);
-    enum sc_plugin_putter putter = SC_PUTTER_HOST;
-    if (memory->course != NULL || save->queued > 0)
-        putter = SC_PUTTER_QUEUE;
-    if (save->has_ended)
-        putter = SC_PUTTER_NONE;
-    *ret_why = save->lost != SPEC_OK ? save->lost : SPEC_E_DROPPED;
-    pthread_mutex_unlock(&conn->saves.lock);
-    return putter;
-}
 
 /* Of a save that has ended meanwhile it is nobody's. */
 static void append(spec_connector *conn, struct sc_plugin_save *save,
@@ -130,11 +106,11 @@ static struct sc_plugin_parcel *parcel_await(spec_connector *conn, uint64_t row_
     }
 }
 
-spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_save *save,
-                                const struct sc_plugin_layer *layer, struct spec_error *reterr)
+spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_request *request,
+                                struct sc_plugin_save *save, const struct sc_plugin_layer *layer,
+                                struct spec_error *reterr)
 {
-    struct sc_plugin_parcel *parcel =
-        parcel_await(conn, save->count, save->request->step.wait_until_ns);
+    struct sc_plugin_parcel *parcel = parcel_await(conn, save->count, request->step.wait_until_ns);
     if (parcel == NULL)
         return sc_fail(reterr, SPEC_E_BUSY,
                        "no room for %" PRIu64 " rows on their way (gpu.store_bytes %" PRIu64 ")",
@@ -143,7 +119,7 @@ spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_save *sav
     spec_status status = SPEC_OK;
     if (layer->memory->course != NULL)
         status = sc_plugin_parcel_send(parcel, &layer->how, layer->memory->stream, layer->first,
-                                       (uint64_t)(save->request - conn->requests.slots), reterr);
+                                       (uint64_t)(request - conn->requests.slots), reterr);
     else
         sc_kernels_rows_pack(&layer->how, layer->first, save->count, parcel->rows);
     if (status == SPEC_OK)
@@ -254,7 +230,7 @@ static void deliver(spec_connector *conn, struct sc_plugin_save *save,
     if (has_ended)
         end(&conn->saves, save);
     else if (status != SPEC_OK || save->gives_up)
-        aborts = give_up(&conn->saves, save, sc_plugin_ticket_status(status));
+        aborts = sc_plugin_save_gives_up(conn, save, sc_plugin_ticket_status(status));
     pthread_mutex_unlock(&conn->saves.lock);
     if (aborts)
         sc_store_extent_abort(extent);

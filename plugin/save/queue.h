@@ -33,27 +33,19 @@ struct sc_plugin_layer {
 };
 
 void sc_plugin_queue_open(spec_connector *conn);
-/* Who puts the save's next layer, which is in that memory; none: it has ended, for what became of
- * an earlier one (ret_why: as a ticket says it). */
-enum sc_plugin_putter { SC_PUTTER_NONE, SC_PUTTER_HOST, SC_PUTTER_QUEUE };
-enum sc_plugin_putter sc_plugin_queue_putter(spec_connector *conn, struct sc_plugin_save *save,
-                                             const struct sc_plugin_memory *memory,
-                                             spec_status *ret_why);
-/* Errors: BUSY (no room: gpu.store_bytes), those of sc_plugin_parcel_send; the save is as it was.
- * Blocks: never, but as that one does. */
-spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_save *save,
-                                const struct sc_plugin_layer *layer, struct spec_error *reterr);
+/* The request's layer. Errors: BUSY (no room: gpu.store_bytes), those of sc_plugin_parcel_send; the
+ * save is as it was. Blocks: never, but as that one does. */
+spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_request *request,
+                                struct sc_plugin_save *save, const struct sc_plugin_layer *layer,
+                                struct spec_error *reterr);
 
 /* The host's thread has put the last layer, or one that failed: the extent has no producer. */
 void sc_plugin_save_end(spec_connector *conn, struct sc_plugin_save *save);
 /* It ends without its other layers, soon; with this status, or where that is OK, the store's own.
  * Nothing where it has ended. */
 void sc_plugin_save_give_up(spec_connector *conn, struct sc_plugin_save *save, spec_status why);
-/* All of these, for one reason. The ticket keeps the first failure, which is another save's than
- * the one that found no room, say: they all tell why. Of space that is missing each would ask for
- * some to be made. */
-void sc_plugin_saves_give_up(spec_connector *conn, struct sc_plugin_save *const *saves,
-                             uint64_t count, spec_status why);
+/* The same; saves.lock is held. True: the caller aborts the extent, without the lock. */
+bool sc_plugin_save_gives_up(spec_connector *conn, struct sc_plugin_save *save, spec_status why);
 /* A layer of the extent, now, by the host: after an error, or the last one, the save has ended. */
 spec_status sc_plugin_save_put_layer(spec_connector *conn, struct sc_plugin_save *save,
                                      uint32_t layer, const struct sc_store_source *source,

@@ -71,22 +71,19 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
     save->states = states;
     save->first = first;
     save->count = count;
-    save->pass_first = request->pass_first;
     const struct sc_plugin_text text = sc_plugin_save_text(save);
-    const struct sc_store_pass pass = {.pieces = plan,
-                                       .piece_count =
-                                           plan_pieces(conn, &text, chain, first, count, plan),
-                                       .salt = request->salt,
-                                       .user = save, /* the commit says its provenance */
-                                       .share = &request->share,
-                                       .order = states == NULL ? first - request->pass_first : 0,
-                                       .is_part = states == NULL && request->step.save_count > 1,
-                                       .is_firm = states != NULL};
-    save->ticket = request->pass_ticket;
+    const struct sc_store_pass pass = {
+        .pieces = plan,
+        .piece_count = plan_pieces(conn, &text, chain, first, count, plan),
+        .salt = request->salt,
+        .user = save, /* the commit says its provenance */
+        .share = &request->share,
+        .order = states == NULL ? first - request->step.shared_end : 0,
+        .is_part = states == NULL && request->step.save_count > 1,
+        .is_firm = states != NULL};
     save->state = SC_SAVE_WRITING;
     save->is_open = conn->states.count > 0;
     save->is_void = false;
-    save->next = NULL;
     save->refs = 2; /* the open pass's, and the ticket's part's: nobody else knows it yet */
     spec_status status = sc_store_extent_begin(conn->store, &pass, &save->extent, reterr);
     if (status != SPEC_OK) {
@@ -96,13 +93,9 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
     }
     atomic_fetch_add_explicit(&request->holds, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&conn->saves.live, 1, memory_order_relaxed);
-    sc_plugin_lock(conn, &conn->saves.lock);
-    if (request->save_head != NULL)
-        request->save_tail->next = save;
-    else
-        request->save_head = save;
-    request->save_tail = save;
-    pthread_mutex_unlock(&conn->saves.lock);
+    sc_plugin_save_follow(conn, request, save);
+    sc_plugin_shared_found(conn, request, save, sc_hash_from_bytes(plan[0].hash),
+                           conn->states.count == 0);
     *ret_save = save;
     return SPEC_OK;
 }
@@ -163,20 +156,42 @@ uint64_t sc_plugin_save_count(const spec_connector *conn, uint64_t first, uint64
     return step == 0 ? UINT64_MAX : (first + count - lead - 1) / step + 1;
 }
 
-/* Begins every extent of the pass, but for what is stored already, up to its token `end`, each of
- * `step` rows at most. The chain stands at the first of them. */
-static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *request,
-                               struct sc_chain *chain, uint64_t end, uint64_t step,
-                               struct spec_error *reterr)
+/* Where the extent ends that begins at `first`: on the grid, of `rows` at most, or at a cut, or at
+ * the end of all. */
+static uint64_t extent_end(const spec_connector *conn, const struct sc_plugin_step *step,
+                           uint64_t first, uint64_t end, uint64_t rows)
 {
+    uint64_t next = chunk_of(conn, first) + rows;
+    for (uint32_t i = step->cut_count; i > 0 && step->cuts[i - 1] > first; i--)
+        next = step->cuts[i - 1] < next ? step->cuts[i - 1] : next;
+    return next < end ? next : end;
+}
+
+static uint64_t extent_count(const spec_connector *conn, const struct sc_plugin_step *step,
+                             uint64_t first, uint64_t end, uint64_t rows)
+{
+    uint64_t count = 0;
+    for (; first < end; first = extent_end(conn, step, first, end, rows))
+        count++;
+    return count;
+}
+
+/* Begins every extent of the pass, but for what is stored already, or by others, up to its token
+ * `end`. The chain stands at the first of them. */
+static spec_status begin_saves(spec_connector *conn, struct sc_plugin_request *request,
+                               struct sc_chain *chain, uint64_t end, struct spec_error *reterr)
+{
+    struct sc_plugin_step *step = &request->step;
     spec_status status = SPEC_OK;
-    for (uint64_t first = request->step.present_end; first < end && status == SPEC_OK;) {
-        uint64_t next = chunk_of(conn, first) + step;
-        next = next < end ? next : end;
+    for (uint64_t first = step->shared_end; first < end;) {
+        uint64_t next = extent_end(conn, step, first, end, step->rows_most);
         status = sc_plugin_save_begin(conn, request, NULL, chain, first, next - first,
                                       &request->pass[request->pass_saves], reterr);
-        request->pass_saves += status == SPEC_OK;
-        first = next;
+        if (status != SPEC_OK)
+            break;
+        request->pass_saves++;
+        step->begun_parts++;
+        step->begun_end = first = next;
     }
     return status;
 }
@@ -207,7 +222,7 @@ static void refuse_from(struct sc_plugin_request *request, uint64_t first,
 static void give_pass_up(spec_connector *conn, struct sc_plugin_request *request, uint64_t from,
                          spec_status why)
 {
-    sc_plugin_saves_give_up(conn, request->pass + from, request->pass_saves - from, why);
+    sc_plugin_shared_leave(conn, request, request->pass + from, request->pass_saves - from, why);
     sc_plugin_states_give_up(conn, request, why);
     request->pass_status = why;
 }
@@ -222,7 +237,7 @@ static void cut_pass(spec_connector *conn, struct sc_plugin_request *request, ui
     }
     struct sc_plugin_save **cut = request->pass + from;
     uint64_t count = request->pass_saves - from, end = cut[0]->first;
-    sc_plugin_saves_give_up(conn, cut, count, why);
+    sc_plugin_shared_leave(conn, request, cut, count, why);
     sc_plugin_states_give_up(conn, request, why);
     sc_plugin_saves_leave(conn, request, cut, count, false);
     request->pass_saves = from;
@@ -232,6 +247,7 @@ static void cut_pass(spec_connector *conn, struct sc_plugin_request *request, ui
 /* The host names the pass's saves no more: it is given up, or has its last layer. */
 static void let_saves_go(spec_connector *conn, struct sc_plugin_request *request)
 {
+    sc_plugin_shared_leave(conn, request, request->pass, request->pass_saves, SPEC_E_DROPPED);
     sc_plugin_saves_leave(conn, request, request->pass, request->pass_saves,
                           request->pass_status == SPEC_OK);
     request->pass_saves = 0;
@@ -313,12 +329,10 @@ spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *
     step->tokens_most = UINT64_MAX;
     if (step->is_wanted)
         part_pass(conn, step, left);
-    left = left < step->tokens_most ? left : step->tokens_most;
-    step->save_count =
-        left > 0 ? sc_plugin_save_count(conn, step->present_end, left, step->rows_most) : 0;
-    bool is_several = step->save_count > 0 && step->save_count <= SC_PLUGIN_PASS_SAVES;
-    uint64_t parts = is_several ? step->save_count : 1;
-    parts++;                                                     /* what is not admitted */
+    step->shared_end = step->begun_end = step->present_end;
+    step->cut_count = 0;
+    step->save_count = step->begun_parts = 0;
+    uint64_t parts = SC_PLUGIN_PASS_SAVES + 1;                   /* one for what is not admitted */
     parts += conn->states.count > 0 ? SC_PLUGIN_STATE_SAVES : 0; /* as many as it may be cut into */
     request->pass_ticket = sc_plugin_ticket_take(conn, (uint32_t)parts);
     if (request->pass_ticket == 0) {
@@ -375,7 +389,7 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
                             const struct sc_chain *chain)
 {
     uint64_t *held_bytes = &request->step.held_bytes;
-    uint64_t first = request->step.present_end;
+    uint64_t first = request->step.shared_end;
     uint64_t pass_end = request->pass_first + request->pass_count;
     uint64_t end = pass_end;
     if (request->step.tokens_most < pass_end - first)
@@ -407,27 +421,39 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
     return allowed;
 }
 
-/* Begins what is wanted of the pass; the rest is refused. */
+/* Joins what others store now, and begins what else is wanted of the pass; the rest is refused. */
 static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *request,
                                 struct spec_error *reterr)
 {
-    const struct sc_plugin_step *step = &request->step;
-    if (step->save_count > SC_PLUGIN_PASS_SAVES)
-        return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents at once, at most %u",
-                       step->save_count, SC_PLUGIN_PASS_SAVES);
+    struct sc_plugin_step *step = &request->step;
+    uint64_t pass_end = request->pass_first + request->pass_count;
+    struct sc_chain chain;
     if (step->present_end > request->pass_first) /* so all in front of it is stored */
         request->refused_from = UINT64_MAX;
-    if (step->save_count == 0)
+    if (step->present_end == pass_end)
         return SPEC_OK;
-    struct sc_chain chain;
     sc_chain_init(&chain, sc_radix_secret(conn->radix), &request->root, conn->config.chunk_tokens);
     sc_chain_extend(&chain, request->tokens, step->present_end,
                     (struct sc_marks){request->marks, request->mark_count});
-    uint64_t count = pass_wanted(conn, request, &chain);
-    if (count == 0)
+    step->shared_end = sc_plugin_shared_join(conn, request, &chain, step->present_end,
+                                             SC_PLUGIN_PASS_SAVES / 2, &step->begun_parts);
+    step->begun_end = step->shared_end;
+    if (step->shared_end > request->pass_first) /* or is being stored */
+        request->refused_from = UINT64_MAX;
+    if (step->shared_end == pass_end)
+        return SPEC_OK;
+    uint64_t count = pass_wanted(conn, request, &chain), end = step->shared_end + count;
+    if (extent_count(conn, step, step->shared_end, end, step->rows_most) + step->begun_parts >
+        SC_PLUGIN_PASS_SAVES)
+        step->cut_count = 0;
+    step->save_count = extent_count(conn, step, step->shared_end, end, step->rows_most);
+    if (step->save_count + step->begun_parts > SC_PLUGIN_PASS_SAVES)
+        return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents at once, at most %u",
+                       step->save_count + step->begun_parts, SC_PLUGIN_PASS_SAVES);
+    if (count == 0 && request->pass_saves == 0)
         request->pass_status = /* nothing to pack */
             request->refused_by == SC_REFUSED_ROOM ? SPEC_E_NO_SPACE : SPEC_E_DROPPED;
-    return begin_saves(conn, request, &chain, step->present_end + count, step->rows_most, reterr);
+    return begin_saves(conn, request, &chain, end, reterr);
 }
 
 /* Nothing of the pass is stored, nor what hangs on it once the bypass has ended. */
@@ -484,17 +510,13 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of %" PRIu64 " tokens given up: %s", count,
                              why.text);
-        uint64_t begun_end = step->present_end;
-        if (request->pass_saves > 0)
-            begun_end = request->pass[request->pass_saves - 1]->first +
-                        request->pass[request->pass_saves - 1]->count;
-        count_dropped(conn, begun_end, step->wanted_end);
-        if (request->pass_saves == 0)
+        count_dropped(conn, step->begun_end, step->wanted_end);
+        if (step->begun_parts == 0)
             give_pass_up(conn, request, 0, sc_plugin_ticket_status(status));
         else
-            refuse_from(request, begun_end, SC_REFUSED_STAGING);
+            refuse_from(request, step->begun_end, SC_REFUSED_STAGING);
         if (status == SPEC_E_NO_SPACE && !is_paused)
-            sc_plugin_evict_ask(conn, request, step->wanted_end - step->present_end);
+            sc_plugin_evict_ask(conn, request, step->wanted_end - step->shared_end);
     }
     /* Extents that were begun resolve their parts themselves. */
     status = sc_plugin_ticket_status(status);
@@ -506,7 +528,7 @@ void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *reques
         status = SPEC_E_BUSY;
     if (status == SPEC_OK && conn->states.count > 0)
         status = states_begin(conn, request, is_paused);
-    uint64_t saves = request->pass_saves + sc_plugin_states_saves(request);
+    uint64_t saves = step->begun_parts + sc_plugin_states_saves(request);
     sc_plugin_ticket_resolve_parts(conn, request->pass_ticket, step->part_count - saves, status);
     sc_store_budget_give(conn->store, request->step.held_bytes); /* its extents have taken theirs */
 }
@@ -577,9 +599,10 @@ static struct sc_store_source source_of(struct pack_source *source, uint32_t lay
                                     .user = source};
 }
 
-/* One layer of a save: at once, or by the queue. After an error the save has ended. */
-static spec_status put_layer(spec_connector *conn, const struct sc_plugin_request *request,
-                             struct sc_plugin_save *save, struct spec_error *reterr)
+/* One layer of a save, which is the request's to put: at once, or by the queue. */
+static spec_status put_taken(spec_connector *conn, struct sc_plugin_request *request,
+                             struct sc_plugin_save *save, enum sc_plugin_putter putter,
+                             struct spec_error *reterr)
 {
     uint32_t layer = step_layer(conn, request);
     struct pack_source from = {.conn = conn,
@@ -587,21 +610,28 @@ static spec_status put_layer(spec_connector *conn, const struct sc_plugin_reques
                                .how.memory = &request->step.memory.at,
                                .first = save->first - request->pass_first};
     const struct sc_store_source source = source_of(&from, layer);
-    spec_status status, why;
-    switch (sc_plugin_queue_putter(conn, save, &request->step.memory, &why)) {
-    case SC_PUTTER_NONE:
-        return sc_fail(reterr, why, "an earlier layer did not come");
-    case SC_PUTTER_HOST:
+    if (putter == SC_PUTTER_HOST)
         return sc_plugin_save_put_layer(conn, save, layer, &source, reterr);
-    case SC_PUTTER_QUEUE:
-    default: {
-        const struct sc_plugin_layer queued = {&request->step.memory, from.how, from.first, layer};
-        status = sc_plugin_queue_put(conn, save, &queued, reterr);
-        if (status != SPEC_OK)
-            sc_plugin_save_give_up(conn, save, sc_plugin_ticket_status(status));
-        return status;
-    }
-    }
+    const struct sc_plugin_layer queued = {&request->step.memory, from.how, from.first, layer};
+    return sc_plugin_queue_put(conn, request, save, &queued, reterr);
+}
+
+/* One layer of a save, unless another request has put it. After an error the save has ended. */
+static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *request,
+                             struct sc_plugin_save *save, struct spec_error *reterr)
+{
+    spec_status why;
+    enum sc_plugin_putter putter = sc_plugin_shared_turn(
+        conn, request, save, step_layer(conn, request), &request->step.memory, &why);
+    if (putter == SC_PUTTER_OTHER)
+        return SPEC_OK;
+    if (putter == SC_PUTTER_NONE)
+        return sc_fail(reterr, why, "an earlier layer did not come");
+    spec_status status = put_taken(conn, request, save, putter, reterr);
+    sc_plugin_shared_packed(conn, save);
+    if (status != SPEC_OK)
+        sc_plugin_save_give_up(conn, save, sc_plugin_ticket_status(status));
+    return status;
 }
 
 void sc_plugin_pass_judge(spec_connector *conn, struct sc_plugin_request *request)
@@ -616,10 +646,7 @@ void sc_plugin_pass_put(spec_connector *conn, struct sc_plugin_request *request)
 {
     uint32_t layer = step_layer(conn, request);
     bool last = layer + 1 == conn->dims.layer_count;
-    struct spec_provenance so_far = sc_plugin_provenance_so_far(request);
     for (uint64_t i = 0; i < request->pass_saves && request->pass_status == SPEC_OK; i++) {
-        if (last) /* before it can be committed */
-            request->pass[i]->provenance = so_far;
         struct spec_error why = {.struct_size = sizeof(why)};
         spec_status status = put_layer(conn, request, request->pass[i], &why);
         if (status == SPEC_OK)

@@ -9,6 +9,7 @@
 #include "base/exec.h"
 #include "base/log.h"
 #include "hashing/chain.h"
+#include "plugin/save/shared.h"
 #include "store/store.h"
 
 #define SC_PLUGIN_SAVE_TOKENS 4096u /* rows of one extent at most: bounds the pieces of a plan */
@@ -26,26 +27,26 @@ struct sc_plugin_text {
     const struct sc_store_mark *store_marks; /* the same, as the store writes them */
 };
 
-enum sc_plugin_save_state { SC_SAVE_WRITING, SC_SAVE_WRITTEN };
+enum sc_plugin_save_state { SC_SAVE_WRITING, SC_SAVE_WRITTEN, SC_SAVE_RESOLVED };
 
 /* One extent of a pass, from the first layer until its tickets' part ended. */
 struct sc_plugin_save {
     /* Set when taken, constant until resolved. */
     spec_connector *conn;
-    struct sc_plugin_request *request;
     struct sc_store_extent *extent;
     struct sc_plugin_state_pass *states; /* it is of a branch of states; NULL: of rows */
     uint64_t first, count;               /* tokens */
-    uint64_t pass_first;                 /* where its pass begins */
-    spec_ticket ticket;
-    struct spec_provenance provenance; /* what it is computed on; set before its last layer, and
-                                        * while it is open */
+    struct sc_hash first_hash;           /* after its first piece */
 
     /* Guarded by saves.lock. */
-    struct sc_plugin_save *next; /* free list, the request's queue, or the queue of commits */
+    struct sc_plugin_save *next; /* free list, or the queue of commits */
     uint32_t state;              /* enum sc_plugin_save_state */
     spec_status status;
-    uint32_t refs;    /* the host's open pass, the ticket's part, who puts a layer; 0: it is free */
+    uint32_t refs; /* the host's open pass, the ticket's part, who puts a layer, and requests whose
+                    * last save it is; 0: it is free */
+    bool waits;    /* it hangs on a save that is not resolved yet, in whose list it stands: */
+    struct sc_plugin_save *behind;      /* the first of those that hang on this one */
+    struct sc_plugin_save *behind_next; /* of the list that this one stands in */
     uint64_t queued;  /* layers on their way to the extent, with the one that is put now */
     uint64_t look;    /* queue.look, when one of them was seen */
     bool is_putting;  /* the queue's task: it ends the extent if */
@@ -54,6 +55,17 @@ struct sc_plugin_save {
     bool is_open;     /* the pass may still be dropped, though its rows are written: no commit */
     bool is_void;     /* it was: nothing is committed */
     spec_status lost; /* why, where the store does not know; OK: it does */
+
+    /* Who shares it (shared.h); guarded by saves.lock, and constant once the last layer is taken,
+     * but for sharers. */
+    struct sc_plugin_request *request; /* whose tokens it reads, and which it holds */
+    struct spec_provenance provenance; /* the worst that its packed layers are computed on */
+    struct sc_plugin_sharer founder, *sharers;
+    uint64_t producers;                 /* sharers that bring layers */
+    uint32_t layers;                    /* that were packed, or are being packed */
+    bool is_packing;                    /* a host's thread packs one of them */
+    bool is_listed;                     /* others may join it: */
+    struct sc_plugin_save *bucket_next; /* in its list of the table */
 };
 
 /* queue.h: of layers, in the order of calls. */
@@ -81,7 +93,8 @@ struct sc_plugin_saves {
     struct sc_plugin_save *commit_head, *commit_tail;
     bool is_committing;
     struct sc_task commits; /* posted by a host that let the last of them go; counts in live */
-    struct sc_plugin_queue queue; /* its own groups */
+    struct sc_plugin_queue queue;     /* its own groups */
+    struct sc_plugin_sharers sharers; /* likewise */
 };
 
 /* store_call.c */
@@ -95,6 +108,7 @@ spec_status sc_plugin_store_abort(spec_connector *conn, spec_request handle, uin
 spec_status sc_plugin_pass_plan(spec_connector *conn, struct sc_plugin_request *request,
                                 struct spec_error *reterr);
 void sc_plugin_pass_unplan(spec_connector *conn, struct sc_plugin_request *request);
+/* The pass's tokens are known, and those of the others in the call: shared.h. */
 void sc_plugin_pass_begin(spec_connector *conn, struct sc_plugin_request *request);
 /* With each layer: the pass is given up when what it is computed on, as told by now, may not be
  * stored. */
@@ -130,6 +144,12 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
 struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn);
 /* A hold ends, and with the last one the save. */
 void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save);
+/* The save hangs on the request's last one, and is committed after it; then it is the last one.
+ * The hold of the request on its last save moves with it. Host thread. */
+void sc_plugin_save_follow(spec_connector *conn, struct sc_plugin_request *request,
+                           struct sc_plugin_save *save);
+/* The request has no last save: it ends. */
+void sc_plugin_save_follow_none(spec_connector *conn, struct sc_plugin_request *request);
 /* The request's pass lets these saves of it go: their holds end. keeps: they are committed when
  * they are written, if they were not given up; else those that nobody has committed are dropped. */
 void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *request,

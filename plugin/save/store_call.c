@@ -177,24 +177,29 @@ static void steps_forget(spec_connector *conn, struct sc_plugin_request *const *
     }
 }
 
-/* Returns the pass's ticket with its last layer, else 0. */
-static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *request)
+/* The request has the step's tokens. */
+static void take_tokens(struct sc_plugin_request *request)
 {
-    struct sc_plugin_step *step = &request->step;
-    const struct spec_store_params *params = &step->params;
+    const struct spec_store_params *params = &request->step.params;
     uint64_t known_before = request->token_count, host_before = request->host_tokens;
     if (params->tokens_count > 0)
         memcpy(request->tokens + request->token_count, params->tokens,
                params->tokens_count * sizeof(uint32_t));
     request->token_count += params->tokens_count;
-    request->host_tokens = step->host_tokens;
-    request->delivered = step->delivered;
-    if (params->layer == 0) {
-        sc_plugin_pass_begin(conn, request);
-        request->pass_known = known_before;
-        request->pass_host = host_before;
-        request->pass_host_end = step->host_end;
-    }
+    request->host_tokens = request->step.host_tokens;
+    request->delivered = request->step.delivered;
+    if (params->layer > 0)
+        return;
+    request->pass_known = known_before;
+    request->pass_host = host_before;
+    request->pass_host_end = request->step.host_end;
+}
+
+/* Returns the pass's ticket with its last layer, else 0. */
+static spec_ticket put_step(spec_connector *conn, struct sc_plugin_request *request)
+{
+    struct sc_plugin_step *step = &request->step;
+    const struct spec_store_params *params = &step->params;
     bool is_last = params->layer + 1 == sc_plugin_layers_named(conn);
     sc_plugin_pass_judge(conn, request);
     if (sc_plugin_keeps_state(conn, params->layer))
@@ -209,6 +214,25 @@ static spec_ticket take_step(spec_connector *conn, struct sc_plugin_request *req
     sc_plugin_pass_end(conn, request);
     request->stored_end = step->host_end;
     return request->pass_ticket;
+}
+
+/* All of them were checked: nothing fails any more. */
+static void take_steps(spec_connector *conn, struct sc_plugin_request *const *requests,
+                       uint64_t count, uint64_t begin_ns)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_plugin_step *step = &requests[i]->step;
+        uint64_t wait_ns = step->params.wait_ns;
+        step->wait_until_ns = 0;
+        if (wait_ns > 0)
+            step->wait_until_ns =
+                wait_ns < SC_EXEC_FOREVER - begin_ns ? begin_ns + wait_ns : SC_EXEC_FOREVER;
+        take_tokens(requests[i]);
+    }
+    sc_plugin_shared_part(conn, requests, count);
+    for (uint64_t i = 0; i < count; i++)
+        if (requests[i]->step.params.layer == 0)
+            sc_plugin_pass_begin(conn, requests[i]);
 }
 
 static spec_status store_steps(spec_connector *conn, struct sc_plugin_visit *visit,
@@ -228,14 +252,9 @@ static spec_status store_steps(spec_connector *conn, struct sc_plugin_visit *vis
             return status;
         }
     }
+    take_steps(conn, requests, count, begin_ns);
     for (uint64_t i = 0; i < count; i++) {
-        struct sc_plugin_step *step = &requests[i]->step;
-        uint64_t wait_ns = step->params.wait_ns;
-        step->wait_until_ns = 0;
-        if (wait_ns > 0)
-            step->wait_until_ns =
-                wait_ns < SC_EXEC_FOREVER - begin_ns ? begin_ns + wait_ns : SC_EXEC_FOREVER;
-        spec_ticket ticket = take_step(conn, requests[i]);
+        spec_ticket ticket = put_step(conn, requests[i]);
         if (ret_tickets != NULL)
             ret_tickets[i] = ticket;
         else if (ticket != 0)
