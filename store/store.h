@@ -383,6 +383,9 @@ struct sc_store_source {
 spec_status sc_store_extent_put_layer(struct sc_store_extent *extent, uint32_t layer,
                                       const struct sc_store_source *source,
                                       struct spec_error *reterr);
+/* Whether staging has frames for a whole layer of the extent now, or never will, because none is on
+ * its way back. Others may take them first. Any thread. */
+bool sc_store_extent_has_room(const struct sc_store_extent *extent);
 /* Of every new extent; 0: none. */
 uint64_t sc_store_probe_row_bytes(const struct sc_store *store);
 /* Gives up an extent before its last layer; on_written follows with SPEC_E_DROPPED. */

@@ -38,6 +38,7 @@ struct sc_plugin_parcel {
     struct sc_plugin_parcel *next;
     void *to;
     uint32_t layer;
+    uint64_t wait_until_ns; /* so long it waits there while staging is full; 0: not at all */
 };
 
 /* Of an attached device: with memory that was pinned, at host_bytes of it. Errors: NO_MEMORY. */

@@ -116,6 +116,7 @@ spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_request *
                        "no room for %" PRIu64 " rows on their way (gpu.store_bytes %" PRIu64 ")",
                        save->count, conn->config.gpu_store_bytes);
     parcel->layer = layer->layer;
+    parcel->wait_until_ns = request->step.wait_until_ns;
     spec_status status = SPEC_OK;
     if (layer->memory->course != NULL)
         status = sc_plugin_parcel_send(parcel, &layer->how, layer->memory->stream, layer->first,
@@ -131,8 +132,16 @@ spec_status sc_plugin_queue_put(spec_connector *conn, struct sc_plugin_request *
 
 /* ---- Out of it ------------------------------------------------------------------------------ */
 
+/* Its host lets it wait, and staging has no room for it. */
+static bool waits_for_room(const struct sc_plugin_parcel *parcel, uint64_t now_ns)
+{
+    const struct sc_plugin_save *save = parcel->to;
+    return save != NULL && now_ns < parcel->wait_until_ns &&
+           !sc_store_extent_has_room(save->extent);
+}
+
 /* Lock held. The first that is there and has none of its save before it, taken out; NULL: none. */
-static struct sc_plugin_parcel *take_next(struct sc_plugin_saves *saves)
+static struct sc_plugin_parcel *take_next(struct sc_plugin_saves *saves, uint64_t now_ns)
 {
     struct sc_plugin_queue *queue = &saves->queue;
     struct sc_plugin_parcel *before = NULL;
@@ -142,7 +151,7 @@ static struct sc_plugin_parcel *take_next(struct sc_plugin_saves *saves)
         bool is_first = save == NULL || save->look != queue->look;
         if (save != NULL)
             save->look = queue->look;
-        if (!is_first || !sc_plugin_parcel_is_there(at))
+        if (!is_first || !sc_plugin_parcel_is_there(at) || waits_for_room(at, now_ns))
             continue;
         if (before == NULL)
             queue->head = at->next;
@@ -241,8 +250,9 @@ static void deliver(spec_connector *conn, struct sc_plugin_save *save,
 static bool deliver_next(spec_connector *conn)
 {
     struct sc_plugin_save *save = NULL;
+    uint64_t now_ns = sc_exec_now_ns(conn->exec);
     pthread_mutex_lock(&conn->saves.lock);
-    struct sc_plugin_parcel *parcel = take_next(&conn->saves);
+    struct sc_plugin_parcel *parcel = take_next(&conn->saves, now_ns);
     if (parcel != NULL)
         save = parcel->to;
     if (save != NULL)

@@ -12,7 +12,8 @@
  *
  * Holds: put_layer and abort of an extent are never called beside each other, nor after its end; a
  * pass that is given up waits for nothing: what it has under way becomes nobody's, and comes back
- * when it is there. Bytes of a device that failed are not put: the save is lost, with IO.
+ * when it is there. Bytes of a device that failed are not put: the save is lost, with IO. A layer
+ * whose host waits for staging (SPEC_STORE_WAIT) stays in the queue until there is room for it.
  * Does not: wait for a stream; know how rows lie at the device.
  * Threads: the request's host thread, but open (one) and the task (an executor's). Locks:
  * saves.lock (20), and below it nothing.

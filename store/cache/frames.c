@@ -230,6 +230,14 @@ static void unlock_and_post(struct sc_frames *frames, struct sc_frames_waiter *g
         sc_exec_post(frames->exec, &granted->task, (enum sc_exec_lane)lane);
 }
 
+uint64_t sc_frames_free(struct sc_frames *frames)
+{
+    pthread_mutex_lock(&frames->lock);
+    uint64_t count = frames->free_count;
+    pthread_mutex_unlock(&frames->lock);
+    return count;
+}
+
 uint8_t *sc_frames_take_leaving(struct sc_frames *frames, uint64_t leaves)
 {
     uint8_t *frame = NULL;

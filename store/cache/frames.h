@@ -64,6 +64,8 @@ void sc_frames_close(struct sc_frames *frames);
 uint8_t *sc_frames_take(struct sc_frames *frames, uint32_t lane);
 /* The same for an owner that leaves so many frames free, whatever its lane leaves. */
 uint8_t *sc_frames_take_leaving(struct sc_frames *frames, uint64_t leaves);
+/* How many are free now. */
+uint64_t sc_frames_free(struct sc_frames *frames);
 /* As sc_frames_take; on NULL the waiter was queued, in the same critical section. The waiter is not
  * waiting, and its task not posted. Its task is posted in `lane`, possibly before this call
  * returned. */

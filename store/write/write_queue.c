@@ -263,6 +263,22 @@ bool sc_store_write_queue_is_stuck(const struct sc_store_extent *extent, uint64_
     return is_stuck;
 }
 
+bool sc_store_extent_has_room(const struct sc_store_extent *extent)
+{
+    const struct sc_store *store = extent->store;
+    struct sc_store_write_queue *queue = queue_of(extent);
+    uint64_t count = sc_frames_count(store->frames), free = sc_frames_free(store->frames);
+    uint64_t leaves = sc_store_write_queue_leaves(extent);
+    uint64_t need = extent->place.stride / sc_frames_frame_bytes(store->frames);
+    need += SC_STORE_EXTENT_WINDOWS;
+    if (free >= leaves + (need < count - leaves ? need : count - leaves))
+        return true;
+    pthread_mutex_lock(&queue->lock);
+    bool moves = queue->heap_count > 0 || queue->in_flight_bytes > 0;
+    pthread_mutex_unlock(&queue->lock);
+    return !moves && (int64_t)(count - free) <= atomic_load(&queue->open_frames);
+}
+
 bool sc_store_write_queue_is_idle(struct sc_store *store)
 {
     struct sc_store_write_queue *queue = &store->writing.queue;

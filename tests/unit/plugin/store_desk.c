@@ -119,8 +119,10 @@ struct there *desk_to_device(struct desk *desk, struct area *area)
 spec_status desk_put(struct desk *desk, const struct spec_memory *memory, uint64_t first,
                      uint64_t count, uint32_t layer)
 {
-    const struct spec_store_params params =
+    struct spec_store_params params =
         rig_store_params(desk->found.request, layer, first, count, memory);
+    params.flags = desk->wait_ns > 0 ? SPEC_STORE_WAIT : 0;
+    params.wait_ns = desk->wait_ns;
     desk->rig.error = (struct spec_error){.struct_size = sizeof(desk->rig.error)};
     spec_status status =
         sc_plugin_store(desk->rig.conn, &params, 1, &desk->ticket, &desk->rig.error);

@@ -24,6 +24,7 @@ struct desk {
     struct prompt prompt;
     struct spec_lookup_result found;
     spec_ticket ticket;
+    uint64_t wait_ns; /* of desk_put, for room in staging; 0: none */
     struct there theres[DESK_SOURCES];
     int64_t *slots[DESK_SOURCES]; /* of the source, or NULL */
     uint32_t there_count;

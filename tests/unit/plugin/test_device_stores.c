@@ -51,6 +51,24 @@ static void a_pass_of_several_extents_arrives_whole(void **state)
     }
 }
 
+/* A pass of three times what staging holds, on a disk that is slower than the host. */
+static void a_host_that_waits_loses_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++) {
+        struct desk desk;
+        fake_policy((enum fake_policy)policy, policy);
+        desk_shape(&desk, "\"preset\": \"as-like\", \"gpu\": {\"store_bytes\": \"16MiB\"}", 8000);
+        rig_shape(&desk.rig, DESK_LAYERS, 12, 32, SPEC_DTYPE_F16);
+        desk_begin(&desk);
+        sc_io_sim_disk_rate(desk.rig.disk, 100000000);
+        desk.wait_ns = UINT64_C(20000000000);
+        desk_store_pass(&desk, DENSE);
+        desk_assert_stored(&desk);
+        desk_close(&desk);
+    }
+}
+
 static void layers_of_host_memory_come_between(void **state)
 {
     (void)state;
@@ -504,6 +522,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_stood_there_is_stored),
         cmocka_unit_test(a_pass_of_several_extents_arrives_whole),
+        cmocka_unit_test(a_host_that_waits_loses_nothing),
         cmocka_unit_test(layers_of_host_memory_come_between),
         cmocka_unit_test(codes_are_those_of_the_hosts_rows),
         cmocka_unit_test(what_is_wrong_is_invalid_and_changes_nothing),
