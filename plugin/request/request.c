@@ -91,7 +91,7 @@ void sc_plugin_request_end(spec_connector *conn, struct sc_plugin_request *reque
 {
     sc_plugin_loads_end(conn, request);
     sc_plugin_pass_abort(conn, request);
-    sc_plugin_save_follow_none(conn, request);
+    request->save_last = NULL;
     uint64_t tail = atomic_exchange(&request->tail, 0);
     if (tail != 0)
         sc_plugin_merge_tail(conn, tail);

@@ -229,7 +229,9 @@ struct sc_plugin_request {
     uint64_t refused_from; /* the store did not want what comes here and behind; UINT64_MAX: none */
     uint32_t refused_by;   /* enum sc_plugin_refusal */
 
-    struct sc_plugin_save *save_last; /* what the next save hangs on; NULL: none. Host thread */
+    /* What the next save hangs on, unless its life has moved on; NULL: nothing. Host thread. */
+    struct sc_plugin_save *save_last;
+    uint64_t save_last_life;
 };
 
 static inline struct sc_radix_query sc_plugin_query_of(const struct sc_plugin_request *request)

@@ -23,7 +23,7 @@ static void commits_step(struct sc_task *task);
 
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->saves.count = (uint64_t)conn->config.max_requests * 9 + SC_PLUGIN_PASS_SAVES;
+    conn->saves.count = (uint64_t)conn->config.max_requests * 8 + SC_PLUGIN_PASS_SAVES;
     if (conn->states.count > 0)
         conn->saves.count += SC_PLUGIN_STATE_EXTENTS;
     conn->saves.slots = sc_alloc_array(&conn->alloc, conn->saves.count, sizeof(*conn->saves.slots));
@@ -290,29 +290,21 @@ void sc_plugin_save_follow(spec_connector *conn, struct sc_plugin_request *reque
 {
     struct sc_plugin_save *last = request->save_last;
     sc_plugin_lock(conn, &conn->saves.lock);
-    if (last != NULL && last->state != SC_SAVE_RESOLVED) {
+    if (last != NULL && last->life == request->save_last_life) {
         save->waits = true;
         save->behind_next = last->behind;
         last->behind = save;
     }
-    save->refs++;
-    pthread_mutex_unlock(&conn->saves.lock);
-    sc_plugin_save_follow_none(conn, request);
     request->save_last = save;
-}
-
-void sc_plugin_save_follow_none(spec_connector *conn, struct sc_plugin_request *request)
-{
-    if (request->save_last != NULL)
-        sc_plugin_save_put(conn, request->save_last);
-    request->save_last = NULL;
+    request->save_last_life = save->life;
+    pthread_mutex_unlock(&conn->saves.lock);
 }
 
 /* Those that hang on the save need not wait for it any more. Returns those that shared it. */
 static struct sc_plugin_sharer *release_behind(spec_connector *conn, struct sc_plugin_save *save)
 {
     pthread_mutex_lock(&conn->saves.lock);
-    save->state = SC_SAVE_RESOLVED;
+    save->life++;
     for (struct sc_plugin_save *at = save->behind, *next; at != NULL; at = next) {
         next = at->behind_next;
         at->waits = false;

@@ -27,7 +27,7 @@ struct sc_plugin_text {
     const struct sc_store_mark *store_marks; /* the same, as the store writes them */
 };
 
-enum sc_plugin_save_state { SC_SAVE_WRITING, SC_SAVE_WRITTEN, SC_SAVE_RESOLVED };
+enum sc_plugin_save_state { SC_SAVE_WRITING, SC_SAVE_WRITTEN };
 
 /* One extent of a pass, from the first layer until its tickets' part ended. */
 struct sc_plugin_save {
@@ -42,8 +42,8 @@ struct sc_plugin_save {
     struct sc_plugin_save *next; /* free list, or the queue of commits */
     uint32_t state;              /* enum sc_plugin_save_state */
     spec_status status;
-    uint32_t refs; /* the host's open pass, the ticket's part, who puts a layer, and requests whose
-                    * last save it is; 0: it is free */
+    uint32_t refs; /* open passes, the tickets' part, who puts a layer; 0: it is free */
+    uint64_t life; /* moves on when it is resolved */
     bool waits;    /* it hangs on a save that is not resolved yet, in whose list it stands: */
     struct sc_plugin_save *behind;      /* the first of those that hang on this one */
     struct sc_plugin_save *behind_next; /* of the list that this one stands in */
@@ -144,12 +144,10 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
 struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn);
 /* A hold ends, and with the last one the save. */
 void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save);
-/* The save hangs on the request's last one, and is committed after it; then it is the last one.
- * The hold of the request on its last save moves with it. Host thread. */
+/* A new save hangs on the request's last one, if that is not resolved yet, and is committed after
+ * it. Then it is the last one. Host thread. */
 void sc_plugin_save_follow(spec_connector *conn, struct sc_plugin_request *request,
                            struct sc_plugin_save *save);
-/* The request has no last save: it ends. */
-void sc_plugin_save_follow_none(spec_connector *conn, struct sc_plugin_request *request);
 /* The request's pass lets these saves of it go: their holds end. keeps: they are committed when
  * they are written, if they were not given up; else those that nobody has committed are dropped. */
 void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *request,

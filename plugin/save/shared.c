@@ -207,18 +207,15 @@ static uint64_t join_one(spec_connector *conn, struct sc_plugin_request *request
     if (save != NULL && sharer != NULL) {
         sharers->free = sharer->next;
         sharer_add(conn, request, save, sharer, end);
-        save->refs++; /* the request's last save is this one */
+        request->save_last = save;
+        request->save_last_life = save->life;
         if (sharer->request != NULL) {
             save->refs++;
             request->pass[request->pass_saves++] = save;
         }
     }
     pthread_mutex_unlock(&conn->saves.lock);
-    if (save == NULL || sharer == NULL)
-        return first;
-    sc_plugin_save_follow_none(conn, request);
-    request->save_last = save;
-    return end;
+    return save != NULL && sharer != NULL ? end : first;
 }
 
 uint64_t sc_plugin_shared_join(spec_connector *conn, struct sc_plugin_request *request,

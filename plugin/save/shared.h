@@ -31,8 +31,9 @@ struct sc_plugin_save;
 
 enum sc_plugin_putter { SC_PUTTER_NONE, SC_PUTTER_OTHER, SC_PUTTER_HOST, SC_PUTTER_QUEUE };
 
-#define SC_PLUGIN_CUTS 8u /* of a pass, where the tokens of others in its call part from its own   \
-                           */
+#define SC_PLUGIN_CUTS                                                                             \
+    8u /* of a pass, where the tokens of others in its call part from its own                      \
+        */
 
 /* A request's part of a save: guarded by saves.lock. */
 struct sc_plugin_sharer {
