@@ -68,7 +68,8 @@
  *          calls for one request that overlap are BUSY or STALE, and release may overlap any;
  *          a writer of one rank promises what its readers do (fill "cut");
  *          computed: a host that stores later tells what its steps took;
- *          maintain ERASE and ERASE_SALT act; spec_maintain_params.salt; stats from erased on.
+ *          maintain ERASE and ERASE_SALT act; spec_maintain_params.salt; stats from erased on;
+ *          requests that compute the same tokens at the same time write them once.
  * The version stays 0.x, and may still change, until a real vLLM with a GPU has been driven through
  * it; the conformance suite has driven the CUDA path on an NVIDIA H200. 1.0 freezes it. A number's
  * meaning never changes. */
@@ -1149,6 +1150,14 @@ struct spec_api {
      * dropped_chunks counts it. A pass with states is stored whole or not at all [ABI-222].
      * What a pass computes although it is stored, no worse (because lookup promised less than
      * there was), is not written again; its ticket is done as if it had been [ABI-188].
+     * Requests that compute the same tokens at the same time write them once. A pass whose tokens
+     * and extra keys are equal to those of a pass under way, from the prompt's beginning on, joins
+     * it as far as they are equal: passes of one call to their last common chunk, other passes as
+     * far as an extent of the first one is equal, or complete. A layer is stored for all of them
+     * when the first of them brings it. If one is aborted or released, the others go on with the
+     * layers that it stored. The rows are worth the worst that those layers were computed on; a
+     * pass does not join one that is worth less. Each ticket tells about its own range [ABI-223].
+     * Models with STATE layers share nothing.
      * If a range goes beyond a limit of its request (lookup; or max_request_tokens, by tokens that
      * come with it), the part in front of the limit is stored, and the ticket says BUSY. A pass
      * with states is stored whole or not at all. Positions are always the host's: ranges and tokens
@@ -1171,7 +1180,9 @@ struct spec_api {
 
     /* Drops what is incomplete from a token on (preemption, failed forward): the open pass, whole,
      * when any of its tokens lie there; complete chunks stay. [ABI-090] release and death do the
-     * same. [ABI-091] Ids that were given with the dropped pass are forgotten: the request knows
+     * same. [ABI-091] Layers that were stored before count as right: another request that computes
+     * the same tokens may go on with them [ABI-223]. A host stores no layer that it cannot vouch
+     * for. Ids that were given with the dropped pass are forgotten: the request knows
      * the tokens again that it knew before the pass, and the step may be stored with others
      * [ABI-169]. A pass that was given up (its tickets say so) is open until its last layer, and
      * ends so as well; one that had its last layer keeps its ids, stored or not.

@@ -166,6 +166,7 @@ static const struct {
     {220, "calls for one request that overlap are BUSY or STALE, also beside a release"},
     {221, "what is new goes before what is retained or of a higher priority"},
     {222, "a pass that would be evicted for itself is refused"},
+    {223, "requests that compute the same tokens at the same time write them once"},
 };
 
 const char *conf_clause_title(uint32_t number)

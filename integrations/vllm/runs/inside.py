@@ -119,6 +119,10 @@ def stored_tokens(llm):
     return sides(llm)[1].conn.stats()["stored_tokens"]
 
 
+def write_bytes(llm):
+    return sides(llm)[1].conn.stats()["write_bytes"]
+
+
 def idle_us(llm, rounds=2000):
     """A layer's two hooks, no load pending."""
     del llm
