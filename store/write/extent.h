@@ -33,7 +33,6 @@ struct sc_store_window {
 struct sc_store_queued {
     struct sc_store_write *head, *tail; /* its windows, in the order of the file */
     uint64_t count;
-    uint64_t heap_place;                   /* + 1; 0: nothing is queued */
     struct sc_store_extent *next, *before; /* extents with a producer */
     bool is_packing;                       /* its windows are the producer's */
     bool is_cancelled, is_whole;           /* whole: all layers are packed */

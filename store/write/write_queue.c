@@ -35,22 +35,20 @@ spec_status sc_store_write_queue_open(struct sc_store *store, struct spec_error 
     leaves_decide(store);
     uint64_t part = sc_store_write_bytes(store) / IN_FLIGHT_PART;
     queue->in_flight_max = part < half ? part : half;
-    queue->heap =
-        sc_alloc_array(store->params.alloc, store->writing.extent_max, sizeof(*queue->heap));
-    if (queue->heap == NULL)
+    if (!sc_heap_init(&queue->heap, store->params.alloc, store->writing.extent_max))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "queue of writes");
     pthread_mutex_init(&queue->lock, NULL);
+    queue->is_open = true;
     return SPEC_OK;
 }
 
 void sc_store_write_queue_close(struct sc_store *store)
 {
     struct sc_store_write_queue *queue = &store->writing.queue;
-    if (queue->heap == NULL)
-        return;
-    pthread_mutex_destroy(&queue->lock);
-    sc_alloc_free(store->params.alloc, queue->heap);
-    queue->heap = NULL;
+    sc_heap_done(&queue->heap);
+    if (queue->is_open)
+        pthread_mutex_destroy(&queue->lock);
+    queue->is_open = false;
 }
 
 static struct sc_store_write_queue *queue_of(const struct sc_store_extent *extent)
@@ -58,57 +56,24 @@ static struct sc_store_write_queue *queue_of(const struct sc_store_extent *exten
     return &extent->store->writing.queue;
 }
 
-/* ---- Heap: lock held ------------------------------------------------------------------------ */
+/* ---- Whose windows are next: lock held ------------------------------------------------------- */
 
-static bool is_before(const struct sc_store_extent *a, const struct sc_store_extent *b)
+#define RANK_LATER (UINT64_C(1) << 63) /* lacks layers; else, of several extents of a pass: */
+#define RANK_PART  (UINT64_C(1) << 62)
+#define RANK_ORDER 39u /* tokens before it from this bit on; below, its number, which ascends */
+
+/* Extents that have all layers, then the beginnings of passes; among equals the oldest. */
+static uint64_t rank_of(const struct sc_store_extent *extent)
 {
-    if (a->queued.is_whole != b->queued.is_whole)
-        return a->queued.is_whole;
-    if (a->queued.is_whole && a->is_part != b->is_part)
-        return b->is_part;
-    if (!a->queued.is_whole && a->order != b->order)
-        return a->order < b->order;
-    return a->copy < b->copy; /* numbers ascend with time */
+    if (extent->queued.is_whole)
+        return (extent->is_part ? RANK_PART : 0) | (extent->copy & (RANK_PART - 1));
+    return RANK_LATER | extent->order << RANK_ORDER |
+           (extent->copy & ((UINT64_C(1) << RANK_ORDER) - 1));
 }
 
-static void heap_set(struct sc_store_write_queue *queue, uint64_t at,
-                     struct sc_store_extent *extent)
+static uint32_t number_of(const struct sc_store_extent *extent)
 {
-    queue->heap[at] = extent;
-    extent->queued.heap_place = at + 1;
-}
-
-static void heap_up(struct sc_store_write_queue *queue, uint64_t at)
-{
-    struct sc_store_extent *extent = queue->heap[at];
-    for (; at > 0 && is_before(extent, queue->heap[(at - 1) / 2]); at = (at - 1) / 2)
-        heap_set(queue, at, queue->heap[(at - 1) / 2]);
-    heap_set(queue, at, extent);
-}
-
-static void heap_down(struct sc_store_write_queue *queue, uint64_t at)
-{
-    struct sc_store_extent *extent = queue->heap[at];
-    for (uint64_t child; (child = 2 * at + 1) < queue->heap_count; at = child) {
-        if (child + 1 < queue->heap_count && is_before(queue->heap[child + 1], queue->heap[child]))
-            child++;
-        if (!is_before(queue->heap[child], extent))
-            break;
-        heap_set(queue, at, queue->heap[child]);
-    }
-    heap_set(queue, at, extent);
-}
-
-static void heap_remove(struct sc_store_write_queue *queue, struct sc_store_extent *extent)
-{
-    uint64_t at = extent->queued.heap_place - 1;
-    struct sc_store_extent *last = queue->heap[--queue->heap_count];
-    extent->queued.heap_place = 0;
-    if (last == extent)
-        return;
-    heap_set(queue, at, last);
-    heap_up(queue, at);
-    heap_down(queue, last->queued.heap_place - 1);
+    return (uint32_t)(extent - extent->store->writing.extents);
 }
 
 /* ---- Windows: lock held --------------------------------------------------------------------- */
@@ -128,8 +93,7 @@ static void append(struct sc_store_write_queue *queue, struct sc_store_extent *e
     write->next = NULL;
     if (extent->queued.head == NULL) {
         extent->queued.head = write;
-        queue->heap[queue->heap_count++] = extent;
-        heap_up(queue, queue->heap_count - 1);
+        sc_heap_add(&queue->heap, number_of(extent), rank_of(extent));
     } else {
         extent->queued.tail->next = write;
     }
@@ -146,7 +110,7 @@ static struct sc_store_write *take_first(struct sc_store_write_queue *queue,
     extent->queued.count--;
     share_add(extent, -1);
     if (extent->queued.head == NULL)
-        heap_remove(queue, extent);
+        sc_heap_remove(&queue->heap, number_of(extent));
     return write;
 }
 
@@ -222,8 +186,10 @@ bool sc_store_write_queue_layer_end(struct sc_store_extent *extent, bool is_last
     if (is_last && !is_cancelled) {
         share_add(extent, -(int64_t)extent->queued.count); /* they cannot be given up any more */
         extent->queued.is_whole = true;
-        if (extent->queued.head != NULL)
-            heap_up(queue, extent->queued.heap_place - 1);
+        if (extent->queued.head != NULL) {
+            sc_heap_remove(&queue->heap, number_of(extent));
+            sc_heap_add(&queue->heap, number_of(extent), rank_of(extent));
+        }
     }
     pthread_mutex_unlock(&queue->lock);
     return !is_cancelled;
@@ -256,7 +222,7 @@ bool sc_store_write_queue_is_stuck(const struct sc_store_extent *extent, uint64_
     struct sc_store_write_queue *queue = queue_of(extent);
     uint64_t most = sc_frames_count(store->frames) - leaves;
     pthread_mutex_lock(&queue->lock);
-    bool is_stuck = queue->heap_count == 0 && queue->in_flight_bytes == 0 &&
+    bool is_stuck = queue->heap.count == 0 && queue->in_flight_bytes == 0 &&
                     queue->packing <= atomic_load(&store->writing.waiters) &&
                     atomic_load(&queue->open_frames) >= (int64_t)most;
     pthread_mutex_unlock(&queue->lock);
@@ -274,7 +240,7 @@ bool sc_store_extent_has_room(const struct sc_store_extent *extent)
     if (free >= leaves + (need < count - leaves ? need : count - leaves))
         return true;
     pthread_mutex_lock(&queue->lock);
-    bool moves = queue->heap_count > 0 || queue->in_flight_bytes > 0;
+    bool moves = queue->heap.count > 0 || queue->in_flight_bytes > 0;
     pthread_mutex_unlock(&queue->lock);
     return !moves && (int64_t)(count - free) <= atomic_load(&queue->open_frames);
 }
@@ -283,7 +249,7 @@ bool sc_store_write_queue_is_idle(struct sc_store *store)
 {
     struct sc_store_write_queue *queue = &store->writing.queue;
     pthread_mutex_lock(&queue->lock);
-    bool is_idle = queue->heap_count == 0 && queue->in_flight_bytes < queue->in_flight_max;
+    bool is_idle = queue->heap.count == 0 && queue->in_flight_bytes < queue->in_flight_max;
     pthread_mutex_unlock(&queue->lock);
     return is_idle;
 }
@@ -389,13 +355,14 @@ void sc_store_write_queue_written(struct sc_store *store, uint64_t bytes)
 }
 
 /* Lock held. Windows that go to the device now; those of extents that failed go to a list. */
-static uint64_t take_some(struct sc_store_write_queue *queue, struct sc_store_write **writes,
+static uint64_t take_some(struct sc_store *store, struct sc_store_write **writes,
                           struct sc_store_write **failed)
 {
+    struct sc_store_write_queue *queue = &store->writing.queue;
     uint64_t count = 0;
-    while (count < SC_STORE_WRITES_AT_ONCE && queue->heap_count > 0 &&
+    while (count < SC_STORE_WRITES_AT_ONCE && queue->heap.count > 0 &&
            queue->in_flight_bytes < queue->in_flight_max) {
-        struct sc_store_extent *extent = queue->heap[0];
+        struct sc_store_extent *extent = &store->writing.extents[queue->heap.nodes[0].item];
         struct sc_store_write *write = take_first(queue, extent);
         if (atomic_load(&extent->status) != SPEC_OK) {
             write->next = *failed;
@@ -430,7 +397,7 @@ void sc_store_write_queue_feed(struct sc_store *store)
         struct sc_store_write *writes[SC_STORE_WRITES_AT_ONCE], *failed = NULL;
         uint64_t bytes = 0;
         pthread_mutex_lock(&queue->lock);
-        uint64_t count = take_some(queue, writes, &failed);
+        uint64_t count = take_some(store, writes, &failed);
         pthread_mutex_unlock(&queue->lock);
         give_back(store, failed);
         if (count == 0)

@@ -22,6 +22,7 @@
 #ifndef SC_STORE_WRITE_QUEUE_H
 #define SC_STORE_WRITE_QUEUE_H
 
+#include "base/heap.h"
 #include "base/status.h"
 
 #include <pthread.h>
@@ -32,13 +33,13 @@ struct sc_store_write;
 
 struct sc_store_write_queue {
     /* Constant after open. */
+    bool is_open;
     uint64_t in_flight_max;        /* bytes */
     uint64_t leaves, leaves_small; /* frames that stay free; of small passes */
 
     pthread_mutex_t lock; /* rank 53 */
     /* Guarded by lock. */
-    struct sc_store_extent **heap; /* [extent_max] extents with queued windows, the next first */
-    uint64_t heap_count;
+    struct sc_heap heap;          /* numbers of extents with queued windows, the next at the root */
     struct sc_store_extent *open; /* list of extents whose producer has not ended */
     uint64_t in_flight_bytes;     /* fed to the device and not complete */
     uint64_t packing;             /* extents of which a layer is being packed */
