@@ -236,7 +236,9 @@ static void long_gaps_between_slots_are_not_read(void **state)
     (void)state;
     enum { ROWS = 16, ROW = 8192, PAGE = 4096 };
     uint32_t rows[ROWS];
-    struct world *world = world_ordered(&setups[2], 4, 16384);
+    struct world_setup setup = setups[2];
+    setup.stage_bytes = 256u << 20; /* reads of 1 MiB, which could span such a gap */
+    struct world *world = world_ordered(&setup, 4, 16384);
     struct sc_store_reader *reader = world_reader(world);
     struct sc_store_read_cost cost;
     assert_int_equal(world_store(world, 1, 0, 512), SPEC_OK);
