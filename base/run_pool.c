@@ -36,30 +36,31 @@ static void pages_mark(struct sc_run_pool *pool, uint64_t first, uint64_t end, b
     }
 }
 
-/* The first page from `page` on that is taken, or (is_taken false) free; page_count: none is. */
-static uint64_t page_next(const struct sc_run_pool *pool, uint64_t page, bool is_taken)
+/* The first of pages [page, end) that is taken, or (is_taken false) free; end: none is. */
+static uint64_t page_next(const struct sc_run_pool *pool, uint64_t page, uint64_t end,
+                          bool is_taken)
 {
-    for (uint64_t w = page / WORD_PAGES; w < word_count(pool); w++) {
+    for (uint64_t w = page / WORD_PAGES; w * WORD_PAGES < end; w++) {
         uint64_t word = is_taken ? pool->taken[w] : ~pool->taken[w];
         if (w == page / WORD_PAGES)
             word &= UINT64_MAX << page % WORD_PAGES;
         if (word == 0)
             continue;
         uint64_t found = w * WORD_PAGES + (uint64_t)__builtin_ctzll(word);
-        return found < pool->page_count ? found : pool->page_count;
+        return found < end ? found : end;
     }
-    return pool->page_count;
+    return end;
 }
 
 /* Lock held. Where a run of so many pages begins; page_count: there is no gap for it. */
 static uint64_t gap_find(struct sc_run_pool *pool, uint64_t pages)
 {
     bool is_long = pages > SC_RUN_LONG_BYTES / SC_RUN_PAGE_BYTES;
-    uint64_t found = pool->page_count, end;
-    pool->free_from = page_next(pool, pool->free_from, false);
-    for (uint64_t first = pool->free_from; first < pool->page_count;
-         first = page_next(pool, end, false)) {
-        end = page_next(pool, first, true);
+    uint64_t count = pool->page_count, found = count, end;
+    pool->free_from = page_next(pool, pool->free_from, count, false);
+    for (uint64_t first = pool->free_from; first < count && pages <= count - first;
+         first = page_next(pool, end, count, false)) {
+        end = page_next(pool, first, is_long ? count : first + pages, true);
         if (end - first < pages)
             continue;
         if (!is_long)
