@@ -295,7 +295,6 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
 /* Where a device is configured it is there when open returns, or open fails. */
 static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
 {
-    uint64_t requests = conn->config.max_requests;
     const struct sc_plugin_device_params params = {
         .alloc = &conn->alloc,
         .exec = conn->exec,
@@ -312,7 +311,7 @@ static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
         .store = conn->store,
         .has_mirror = conn->config.gpu_mirror != 0,
         .hint_bytes = sc_plugin_hint_bytes(conn),
-        .hint_count = sc_plugin_hint_bytes(conn) > 0 ? SC_PLUGIN_AHEAD * requests : 0};
+        .hint_count = sc_plugin_hint_bytes(conn) > 0 ? sc_plugin_hint_count(conn) : 0};
     sc_plugin_device_open(&conn->device, &params);
     if (conn->config.gpu_device == SC_CONFIG_AUTO)
         return SPEC_OK;

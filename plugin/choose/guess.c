@@ -29,8 +29,9 @@ enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
 #define NOW     1u              /* a deadline that has passed */
 #define LOOK_NS UINT64_C(50000) /* for a hint that a device has not given yet */
 
-#define HINTS_MAX 64u /* in host memory at one time, each from prefetch_next until it has ranked   \
-                       */
+/* At one time, in host memory and on a device: from prefetch_next until it has ranked. A word has
+ * as many bits. */
+#define HINTS_MAX 64u
 
 /* The one of this layer, or of another of its parity. */
 static struct sc_plugin_guess *guess_of(struct sc_plugin_request *request, uint32_t layer)
@@ -38,13 +39,48 @@ static struct sc_plugin_guess *guess_of(struct sc_plugin_request *request, uint3
     return &request->guesses[layer % SC_PLUGIN_AHEAD];
 }
 
-/* The device's memory of its hints. */
+/* ---- Memory of hints ------------------------------------------------------------------------ */
+
+uint64_t sc_plugin_hint_count(const spec_connector *conn)
+{
+    uint64_t most = SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests;
+    return most < HINTS_MAX ? most : HINTS_MAX;
+}
+
+/* The device's memory of its hint, which the guess has taken. */
 static struct sc_plugin_device_hint *hint_there(const struct sc_plugin_guess *guess)
 {
-    const struct sc_plugin_request *request = guess->request;
-    uint64_t number = (uint64_t)(request - guess->conn->requests.slots) * SC_PLUGIN_AHEAD;
-    return &guess->conn->device.hints[number + (uint64_t)(guess - request->guesses)];
+    return &guess->conn->device.hints[guess->hint_place];
 }
+
+/* A place on the device whose last copy has ended; false: there is none. */
+static bool place_take(struct sc_plugin_guess *guess)
+{
+    spec_connector *conn = guess->conn;
+    _Atomic uint64_t *free = &conn->requests.hint_places;
+    for (uint64_t left = atomic_load(free); left != 0; left &= left - 1) {
+        uint32_t place = (uint32_t)__builtin_ctzll(left);
+        uint64_t bit = UINT64_C(1) << place;
+        if (!sc_plugin_hint_is_over(&conn->device.hints[place]) ||
+            (atomic_fetch_and(free, ~bit) & bit) == 0)
+            continue;
+        guess->hint_place = place;
+        guess->has_place = true;
+        return true;
+    }
+    return false;
+}
+
+/* Before the state says that no task has the guess. */
+static void hint_put(struct sc_plugin_guess *guess)
+{
+    sc_run_put(&guess->conn->requests.hints, &guess->hint);
+    if (guess->has_place)
+        atomic_fetch_or(&guess->conn->requests.hint_places, UINT64_C(1) << guess->hint_place);
+    guess->has_place = false;
+}
+
+/* ---- States --------------------------------------------------------------------------------- */
 
 static bool state_move(struct sc_plugin_guess *guess, uint32_t from, uint32_t to)
 {
@@ -54,7 +90,7 @@ static bool state_move(struct sc_plugin_guess *guess, uint32_t from, uint32_t to
 /* The task is through: whoever holds the request for it lets it go. */
 static void task_end(struct sc_plugin_guess *guess, uint32_t state)
 {
-    sc_run_put(&guess->conn->requests.hints, &guess->hint);
+    hint_put(guess);
     atomic_store(&guess->state, state);
     sc_exec_wake(guess->conn->exec, &guess->state);
     sc_plugin_request_unhold(guess->request);
@@ -300,7 +336,7 @@ static void guess_settle(struct sc_plugin_guess *guess)
         if (state == IDLE || state == DONE || state == GONE)
             return;
         if (state == WAITS && state_move(guess, WAITS, IDLE)) {
-            sc_run_put(&guess->conn->requests.hints, &guess->hint);
+            hint_put(guess);
             sc_plugin_request_unhold(guess->request);
             return;
         }
@@ -350,7 +386,10 @@ static bool take_hint(spec_connector *conn, struct sc_plugin_guess *guess,
         guess->hint_afar.at.k_base += first * hint->row_stride_bytes;
         guess->hint_afar.row_count = rows;
         guess->hint_afar.head_count = conn->choice.hint_heads * conn->dims.query_group;
-        return sc_plugin_hint_send(&guess->hint_afar, hint_there(guess));
+        if (place_take(guess) && sc_plugin_hint_send(&guess->hint_afar, hint_there(guess)))
+            return true;
+        hint_put(guess);
+        return false;
     }
     uint64_t heads = conn->choice.hint_heads * conn->dims.query_group;
     uint64_t head_bytes = conn->shape.head_size * sc_plugin_dtype_bytes(hint->dtype);
@@ -557,9 +596,10 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
     if (conn->config.predictor == SC_PREDICT_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
         return SPEC_OK;
     uint64_t each = sc_plugin_hint_bytes(conn);
-    uint64_t most = SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests;
-    uint64_t hints = most < HINTS_MAX ? most : HINTS_MAX;
+    uint64_t hints = sc_plugin_hint_count(conn);
     conn->requests.hint_bytes = each;
+    atomic_store(&conn->requests.hint_places,
+                 hints < HINTS_MAX ? (UINT64_C(1) << hints) - 1 : UINT64_MAX);
     if (each > 0 && !sc_run_pool_open(&conn->requests.hints, &conn->alloc, &conn->poison,
                                       hints * sc_run_bytes(each)))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " hints", hints);

@@ -241,6 +241,8 @@ spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
 
 /* guess.c */
 uint64_t sc_plugin_hint_bytes(const spec_connector *conn); /* of one at most; 0: none is taken */
+/* How many there are at one time, at most: a layer that finds none is not guessed. */
+uint64_t sc_plugin_hint_count(const spec_connector *conn);
 spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_guesses_close(spec_connector *conn);
 void sc_plugin_guess_forget(struct sc_plugin_request *request); /* a new request has the slot */

@@ -96,6 +96,8 @@ struct sc_plugin_guess {
     struct sc_task task;
     struct sc_run hint; /* [hint.rows][query heads of the probe heads][head_size], of the pool of
                          * hints; none while no task is to read it, or where it is on a device */
+    uint32_t hint_place; /* on a device, if has_place */
+    bool has_place;
     uint32_t hint_dtype;
     float hint_scale;
     struct sc_plugin_afar hint_afar; /* of a hint that lies on a device; else zero */
@@ -284,6 +286,7 @@ struct sc_plugin_requests {
     uint64_t segments_max;            /* of the longest match */
     struct sc_run_pool hints;         /* of guesses, a run each */
     uint64_t hint_bytes;              /* of a run; 0: none is taken */
+    _Atomic uint64_t hint_places;     /* on a device, that are free: bits. Any thread */
     uint64_t delivery_bytes;          /* of each; 0: nothing that was delivered is refined */
 
     _Atomic uint32_t hint; /* where the search for a free slot begins */
