@@ -15,6 +15,7 @@
 #endif
 
 #define WORD_PAGES 64u
+#define LONG_PAGES (SC_RUN_LONG_BYTES / SC_RUN_PAGE_BYTES) /* more are long */
 
 static uint64_t word_count(const struct sc_run_pool *pool)
 {
@@ -55,7 +56,7 @@ static uint64_t page_next(const struct sc_run_pool *pool, uint64_t page, uint64_
 /* Lock held. Where a run of so many pages begins; page_count: there is no gap for it. */
 static uint64_t gap_find(struct sc_run_pool *pool, uint64_t pages)
 {
-    bool is_long = pages > SC_RUN_LONG_BYTES / SC_RUN_PAGE_BYTES;
+    bool is_long = pages > LONG_PAGES;
     uint64_t count = pool->page_count, found = count, end;
     pool->free_from = page_next(pool, pool->free_from, count, false);
     for (uint64_t first = pool->free_from; first < count && pages <= count - first;
@@ -82,7 +83,7 @@ bool sc_run_pool_open(struct sc_run_pool *pool, struct sc_alloc *alloc, struct s
         return false;
     if (pool->page_count % WORD_PAGES != 0) /* what lies behind the last page is nobody's */
         pool->taken[word_count(pool) - 1] = UINT64_MAX << pool->page_count % WORD_PAGES;
-    HIDE(pool->base, pool->page_count * SC_RUN_PAGE_BYTES);
+    pool->long_first = pool->page_count;
     return true;
 }
 
@@ -91,12 +92,25 @@ void sc_run_pool_close(struct sc_run_pool *pool)
     if (pool->alloc == NULL)
         return;
     SC_ASSERT(pool->poison, sc_counted(&pool->used_bytes) == 0);
-    if (pool->base != NULL)
-        SHOW(pool->base, pool->page_count * SC_RUN_PAGE_BYTES);
+    if (pool->base != NULL) { /* what was hidden; to show all of it would touch a shadow of it */
+        SHOW(pool->base, pool->short_end * SC_RUN_PAGE_BYTES);
+        SHOW(pool->base + pool->long_first * SC_RUN_PAGE_BYTES,
+             (pool->page_count - pool->long_first) * SC_RUN_PAGE_BYTES);
+    }
     sc_alloc_free(pool->alloc, pool->base);
     sc_alloc_free(pool->alloc, pool->taken);
     pthread_mutex_destroy(&pool->lock);
     *pool = (struct sc_run_pool){.alloc = NULL};
+}
+
+/* Lock held. */
+static void run_begin(struct sc_run_pool *pool, uint64_t first, uint64_t end)
+{
+    pages_mark(pool, first, end, true);
+    if (end - first > LONG_PAGES)
+        pool->long_first = first < pool->long_first ? first : pool->long_first;
+    else
+        pool->short_end = end > pool->short_end ? end : pool->short_end;
 }
 
 bool sc_run_take(struct sc_run_pool *pool, uint64_t bytes, struct sc_run *ret_run)
@@ -108,7 +122,7 @@ bool sc_run_take(struct sc_run_pool *pool, uint64_t bytes, struct sc_run *ret_ru
     pthread_mutex_lock(&pool->lock);
     uint64_t first = gap_find(pool, pages);
     if (first < pool->page_count)
-        pages_mark(pool, first, first + pages, true);
+        run_begin(pool, first, first + pages);
     pthread_mutex_unlock(&pool->lock);
     if (first == pool->page_count) {
         sc_count(&pool->refused, 1);

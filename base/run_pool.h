@@ -38,8 +38,9 @@ struct sc_run_pool {
 
     /* Guarded by lock (rank 91). */
     pthread_mutex_t lock;
-    uint64_t *taken;    /* a bit a page; those behind the last page are set */
-    uint64_t free_from; /* no page below it is free */
+    uint64_t *taken;                /* a bit a page; those behind the last page are set */
+    uint64_t free_from;             /* no page below it is free */
+    uint64_t short_end, long_first; /* no run had a page from the one up to the other, ever */
 
     /* Any thread, relaxed: statistics. */
     _Atomic uint64_t used_bytes, refused;
