@@ -4,6 +4,7 @@
  *
  * Each connector has a loop and a virtual clock of its own. Threads: one, but for the last test. */
 #include "base/count.h"
+#include "plugin/choose/select.h"
 #include "tests/unit/plugin/plugin_fixture.h"
 #include "tests/unit/threads.h"
 
@@ -166,6 +167,39 @@ static void a_lookup_without_room_is_busy_until_a_release(void **state)
     rig_end(&rig, &first, &second);
 }
 
+/* ---- Scratches --------------------------------------------------------------------------------
+ */
+
+/* Two of eight have room for the longest match, and no scratch shares memory with another. */
+static void few_scratches_are_long(void **state)
+{
+    (void)state;
+    const uint64_t short_rows = 131072, long_rows = 1048576;
+    struct rig rig;
+    struct sc_plugin_scratch *scratches[8];
+    rig_begin(&rig, true, CHOOSES ", \"max_request_tokens\": 1048576");
+    for (uint32_t i = 0; i < 8; i++) {
+        uint64_t rows = i < 6 ? short_rows : long_rows;
+        scratches[i] = sc_plugin_scratch_take(rig.conn, rows, 1);
+        assert_non_null(scratches[i]);
+        scratches[i]->sums[0] = scratches[i]->scores[rows - 1] = (float)i;
+        scratches[i]->ranked[0] = scratches[i]->ranked[2 * rows - 1] = i;
+    }
+    assert_null(sc_plugin_scratch_take(rig.conn, short_rows, 1)); /* a deadline that has passed */
+    assert_null(sc_plugin_scratch_take(rig.conn, short_rows + 1, 1));
+    for (uint32_t i = 0; i < 8; i++) {
+        uint64_t rows = i < 6 ? short_rows : long_rows;
+        assert_true(scratches[i]->sums[0] == (float)i);
+        assert_true(scratches[i]->scores[rows - 1] == (float)i);
+        assert_true(scratches[i]->ranked[0] == i && scratches[i]->ranked[2 * rows - 1] == i);
+        sc_plugin_scratch_put(scratches[i]);
+    }
+    scratches[0] = sc_plugin_scratch_take(rig.conn, short_rows + 1, 1);
+    assert_ptr_equal(scratches[0], scratches[6]);
+    sc_plugin_scratch_put(scratches[0]);
+    rig_done(&rig);
+}
+
 /* ---- Texts that grow --------------------------------------------------------------------------
  */
 
@@ -326,6 +360,7 @@ int main(void)
         cmocka_unit_test(many_short_requests_stand_beside_one_of_full_length),
         cmocka_unit_test(a_match_keeps_what_it_needs_until_release),
         cmocka_unit_test(a_lookup_without_room_is_busy_until_a_release),
+        cmocka_unit_test(few_scratches_are_long),
         cmocka_unit_test(an_answer_that_outgrows_its_memory_is_stored),
         cmocka_unit_test(an_answer_without_room_is_stored_up_to_there),
         cmocka_unit_test(threads_take_and_give_back_beside_each_other),
