@@ -873,8 +873,8 @@ struct spec_api {
      *   ret_result  its struct_size set by the caller
      * Owns: gives the request (but for a peek), ended by release.  Errors: INVALID (NULL,
      * token_count 0, from_token or max_tokens > token_count; extra keys unordered or beginning
-     * behind the tokens; a salt, LoRA id or key over 64 KiB; priority), BUSY (max_requests)
-     * [ABI-027].
+     * behind the tokens; a salt, LoRA id or key over 64 KiB; priority), BUSY (max_requests; the
+     * memory of requests, request_bytes) [ABI-027].
      * Threads: any.  Blocks: never, and does no I/O on the caller's thread.  Since: 0.1 */
     spec_status (*lookup)(spec_connector *conn, const struct spec_lookup_params *params,
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
@@ -910,8 +910,8 @@ struct spec_api {
      * better rows took the place of may be; during a bypass of this process every lease is
      * [ABI-209]. stored_tokens is the lease's length, whatever else is stored. The request may
      * store what follows the match when the host passes tokens.
-     * Errors: INVALID, STALE, BUSY (max_requests, max_request_tokens).  Threads: any.
-     * Blocks: never.  Since: 0.2 */
+     * Errors: INVALID, STALE, BUSY (max_requests, max_request_tokens, request_bytes).
+     * Threads: any.  Blocks: never.  Since: 0.2 */
     spec_status (*attach)(spec_connector *conn, const struct spec_attach_params *params,
                           struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
@@ -1158,8 +1158,9 @@ struct spec_api {
      * layers that it stored. The rows are worth the worst that those layers were computed on; a
      * pass does not join one that is worth less. Each ticket tells about its own range [ABI-223].
      * Models with STATE layers share nothing.
-     * If a range goes beyond a limit of its request (lookup; or max_request_tokens, by tokens that
-     * come with it), the part in front of the limit is stored, and the ticket says BUSY. A pass
+     * If a range goes beyond a limit of its request (lookup; or, by tokens that come with it,
+     * max_request_tokens or the memory that is free of request_bytes), the part in front of the
+     * limit is stored, and the ticket says BUSY. A pass
      * with states is stored whole or not at all. Positions are always the host's: ranges and tokens
      * behind the limit are passed as if there were none [ABI-215].
      * ret_tickets: [count], or NULL when nobody will ask; an element is 0 but for a last layer,

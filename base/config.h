@@ -84,6 +84,7 @@ struct sc_config {
     uint64_t compute_tokens_per_s;  /* "compute.tokens_per_s": 0: not known */
     uint32_t max_requests;          /* "max_requests": 64 */
     uint32_t max_request_tokens;    /* "max_request_tokens": 131072 */
+    uint64_t request_bytes;         /* "request_bytes": SC_CONFIG_AUTO */
     uint64_t index_bytes_max;       /* "index_bytes_max": 1 GiB */
     uint64_t lease_ns_max;          /* "lease_ns_max": 30 s in ns */
     uint32_t budget;                /* "select.budget": SPEC_BUDGET_* */

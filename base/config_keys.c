@@ -123,6 +123,16 @@ static const struct sc_config_row rows[] = {
       "Tokens of one request: prompt and answer. Longer prompts are cut: tokens behind the limit "
       "are neither found nor stored."},
      INTEGER(max_request_tokens, 1, SC_LIMIT_REQUEST_TOKENS)},
+    {{"request_bytes", "size", "auto", "\"auto\", or 64KiB .. 1TiB",
+      "Memory of requests: tokens, the match, and what rows are chosen in. Each request takes "
+      "as much as its prompt and its match need; where no run of it is long enough, lookup and "
+      "attach are answered with SPEC_E_BUSY, and tokens that a store brings are not stored. "
+      "Asked for at open, used from its beginning. It has room for a request of "
+      "max_request_tokens at least. auto: room for 16,777,216 tokens of all requests together, "
+      "or for eight requests of max_request_tokens where that is more, and for no more than "
+      "max_requests."},
+     SIZE(request_bytes, 64 * KIB, TIB),
+     .has_auto = true},
     {{"index_bytes_max", "size", "1GiB", "1MiB .. 1TiB",
       "Hard cap of the index's memory; when it is reached nothing new is stored."},
      SIZE(index_bytes_max, MIB, TIB)},

@@ -17,9 +17,6 @@
 
 #include <sys/mman.h>
 
-#define SEGMENT_TOKENS 16u   /* a match of 131,072 tokens may have 8,192 pieces */
-#define SEGMENTS_SHORT 4096u /* one a token up to here */
-
 static spec_status check_params(const struct spec_open_params *params, struct spec_error *reterr)
 {
     if (params->config == NULL)
@@ -77,47 +74,29 @@ static spec_status make_fork_guard(spec_connector *conn, struct spec_error *rete
     return SPEC_OK;
 }
 
-/* All requests' arrays, each kind in one piece: what no request uses is never touched. Request 0
- * has the first of each. */
+/* All requests' marks, each kind in one piece: what no request uses is never touched. Request 0 has
+ * the first of each. */
 static spec_status make_requests(spec_connector *conn, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = &conn->alloc;
     struct sc_plugin_request *first = conn->requests.slots;
-    uint64_t count = conn->config.max_requests, tokens = conn->config.max_request_tokens;
-    uint64_t segments = conn->requests.segment_capacity, slots = count + SC_PLUGIN_PEEKS;
-    first->tokens = sc_alloc(alloc, count * tokens * sizeof(*first->tokens));
-    first->segments = sc_alloc(alloc, slots * segments * sizeof(*first->segments));
-    first->ranges = sc_alloc(alloc, count * segments * sizeof(*first->ranges));
+    uint64_t slots = (uint64_t)conn->config.max_requests + SC_PLUGIN_PEEKS;
     first->marks = sc_alloc(alloc, slots * SC_PLUGIN_MARKS * sizeof(*first->marks));
     first->store_marks = sc_alloc(alloc, slots * SC_PLUGIN_MARKS * sizeof(*first->store_marks));
-    if (first->tokens == NULL || first->segments == NULL || first->ranges == NULL ||
-        first->marks == NULL || first->store_marks == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " requests of %" PRIu64 " tokens",
-                       count, tokens);
+    if (first->marks == NULL || first->store_marks == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "marks of %" PRIu64 " requests", slots);
     for (uint64_t i = 0; i < slots; i++) {
         struct sc_plugin_request *request = &conn->requests.slots[i];
         atomic_init(&request->piece_last, UINT64_MAX);
-        request->segments = first->segments + i * segments;
         request->marks = first->marks + i * SC_PLUGIN_MARKS;
         request->store_marks = first->store_marks + i * SC_PLUGIN_MARKS;
-        if (i >= count) /* a peek's */
-            continue;
-        request->tokens = first->tokens + i * tokens;
-        request->ranges = first->ranges + i * segments;
     }
-    return SPEC_OK;
+    return sc_plugin_request_memory_open(conn, reterr);
 }
 
 static uint64_t reader_count(const spec_connector *conn)
 {
     return (uint64_t)conn->config.max_requests * SC_PLUGIN_READERS;
-}
-
-/* How many ranges have the rows of a window, at most. */
-static uint64_t window_ranges(const spec_connector *conn)
-{
-    uint64_t segments = conn->requests.segment_capacity;
-    return conn->dims.window_most < segments ? conn->dims.window_most : segments;
 }
 
 static spec_status make_readers(spec_connector *conn, struct spec_error *reterr)
@@ -127,35 +106,16 @@ static spec_status make_readers(spec_connector *conn, struct spec_error *reterr)
     if (conn->requests.readers == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " readers", count);
     spec_status status = sc_store_readers_open(conn->store, count, conn->requests.readers, reterr);
-    struct sc_store_range *windows = NULL;
-    uint64_t each = window_ranges(conn);
-    if (status == SPEC_OK && each > 0) {
-        windows = sc_alloc(&conn->alloc, count * each * sizeof(*windows));
-        conn->requests.windows = windows;
-        if (windows == NULL)
-            return sc_fail(reterr, SPEC_E_NO_MEMORY, "ranges of %" PRIu64 " readers", count);
-    }
     for (uint64_t i = 0; status == SPEC_OK && i < count; i++)
         conn->requests.slots[i / SC_PLUGIN_READERS].readers[i % SC_PLUGIN_READERS] =
             (struct sc_plugin_reader){.reader = conn->requests.readers[i],
-                                      .layer = SC_PLUGIN_NO_LAYER,
-                                      .window = windows != NULL ? windows + i * each : NULL};
+                                      .layer = SC_PLUGIN_NO_LAYER};
     return status;
-}
-
-/* Pieces that one match may have; a longer one is cut there. Short requests may be stored token by
- * token; long ones are expected to average SEGMENT_TOKENS a piece. */
-static uint64_t segment_capacity(uint64_t max_request_tokens)
-{
-    uint64_t capacity = max_request_tokens / SEGMENT_TOKENS;
-    if (capacity < SEGMENTS_SHORT)
-        capacity = SEGMENTS_SHORT;
-    return capacity < max_request_tokens ? capacity : max_request_tokens;
 }
 
 static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->requests.segment_capacity = segment_capacity(conn->config.max_request_tokens);
+    conn->choice.can_select = sc_plugin_can_select(conn);
     conn->requests.slots =
         sc_alloc_array(&conn->alloc, (uint64_t)conn->config.max_requests + SC_PLUGIN_PEEKS,
                        sizeof(*conn->requests.slots));
@@ -335,7 +295,6 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
 /* Where a device is configured it is there when open returns, or open fails. */
 static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
 {
-    uint64_t requests = conn->config.max_requests;
     const struct sc_plugin_device_params params = {
         .alloc = &conn->alloc,
         .exec = conn->exec,
@@ -352,7 +311,7 @@ static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
         .store = conn->store,
         .has_mirror = conn->config.gpu_mirror != 0,
         .hint_bytes = sc_plugin_hint_bytes(conn),
-        .hint_count = sc_plugin_hint_bytes(conn) > 0 ? SC_PLUGIN_AHEAD * requests : 0};
+        .hint_count = sc_plugin_hint_bytes(conn) > 0 ? sc_plugin_hint_count(conn) : 0};
     sc_plugin_device_open(&conn->device, &params);
     if (conn->config.gpu_device == SC_CONFIG_AUTO)
         return SPEC_OK;
@@ -533,9 +492,6 @@ static void destroy_connector(spec_connector *conn)
     sc_plugin_device_close(&conn->device); /* no task looks for a hint there any more */
     sc_plugin_deliveries_close(conn);
     if (conn->requests.slots != NULL) { /* the first of each is all of them */
-        sc_alloc_free(&conn->alloc, conn->requests.slots[0].tokens);
-        sc_alloc_free(&conn->alloc, conn->requests.slots[0].segments);
-        sc_alloc_free(&conn->alloc, conn->requests.slots[0].ranges);
         sc_alloc_free(&conn->alloc, conn->requests.slots[0].marks);
         sc_alloc_free(&conn->alloc, conn->requests.slots[0].store_marks);
     }
@@ -549,7 +505,7 @@ static void destroy_connector(spec_connector *conn)
     sc_plugin_trusts_close(conn);
     sc_alloc_free(&conn->alloc, conn->hot.scores);
     sc_alloc_free(&conn->alloc, conn->requests.readers);
-    sc_alloc_free(&conn->alloc, conn->requests.windows);
+    sc_plugin_request_memory_close(conn);
     sc_alloc_free(&conn->alloc, conn->requests.slots);
     sc_alloc_free(&conn->alloc, conn->tickets.slots);
     sc_alloc_free(&conn->alloc, conn->saves.slots);

@@ -92,9 +92,10 @@ struct sc_plugin_choice {                /* how rows are chosen; set by open, co
     bool takes_coarse;                   /* ranges that have codes alone are served */
     bool refines, refines_always;        /* layered: by planes; else only where that pays */
     bool can_select;                     /* buffers were made; else all rows come, always */
-    struct sc_plugin_scratch *scratches; /* [scratch_slots] */
+    struct sc_plugin_scratch *scratches; /* [scratch_slots, then scratch_longs] */
     uint8_t *scratch_memory;
     struct sc_slots scratch_slots;
+    struct sc_slots scratch_longs; /* of matches that the others have no room for; count 0: none */
     uint32_t *row_numbers; /* [max_request_tokens] 0, 1, 2 ..: of all rows, where layout is split */
 };
 

@@ -236,9 +236,9 @@ void sc_store_stage_let_go(struct sc_store *store, uint64_t keeper, uint64_t unt
  * copied out by the thread that completes them, so that no frame is held. */
 struct sc_store_sketch;
 
-/* rows_max: the longest match. A sketch that is begun takes memory for the rows that it is begun
- * with from the store's sketch_bytes_max, and keeps it until end. Connector open. */
-spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
+/* rows_max, ranges_max: of the longest match. A sketch that is begun takes memory for the rows that
+ * it is begun with from the store's sketch_bytes_max, and keeps it until end. Connector open. */
+spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max, uint64_t ranges_max,
                                  struct sc_store_sketch **ret_sketch, struct spec_error *reterr);
 void sc_store_sketch_close(struct sc_store_sketch *sketch); /* ends it, waits for what flies */
 

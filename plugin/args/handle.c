@@ -152,6 +152,7 @@ void sc_plugin_request_unhold(struct sc_plugin_request *request)
 {
     if (atomic_fetch_sub_explicit(&request->holds, 1, memory_order_acq_rel) != 1)
         return;
+    sc_plugin_request_memory_put(request);
     atomic_store(&request->piece_last, UINT64_MAX);
     atomic_store(&request->tail, 0);
     uint64_t generation = atomic_load_explicit(&request->gate, memory_order_relaxed) >> 32;

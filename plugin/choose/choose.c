@@ -20,18 +20,21 @@
 #include <math.h>
 #include <string.h>
 
-#define HEADS_TOGETHER 8u /* scored in one pass: at 128 16-bit values a head 2 KiB of a row */
-#define SCRATCHES_MAX  8u /* callers block until one is returned; holders never block */
+#define HEADS_TOGETHER 8u      /* scored in one pass: at 128 16-bit values a head 2 KiB of a row */
+#define SCRATCHES_MAX  8u      /* callers block until one is returned; holders never block */
+#define SHORT_ROWS     131072u /* scratches have room for so many rows, and */
+#define LONGS_MAX      2u      /* so many of them for max_request_tokens, where that is more */
 
 /* ---- Scratches ------------------------------------------------------------------------------ */
 
-/* Lays a scratch out in memory that may be NULL: returns its bytes. */
-static uint64_t lay_out(spec_connector *conn, uint8_t *memory, struct sc_plugin_scratch *scratch)
+/* Lays a scratch for so many rows out in memory that may be NULL: returns its bytes. */
+static uint64_t lay_out(spec_connector *conn, uint64_t rows, uint8_t *memory,
+                        struct sc_plugin_scratch *scratch)
 {
-    uint64_t rows = conn->config.max_request_tokens, probes = conn->choice.probe_heads;
+    uint64_t probes = conn->choice.probe_heads;
     uint64_t at = 0, heads = probes > HEADS_TOGETHER ? probes : HEADS_TOGETHER;
     uint64_t importance = sc_kernels_importance_scratch_bytes(conn->shape.head_size, rows, rows);
-    uint64_t slabs = conn->choice.reads_codes ? conn->requests.segment_capacity : 0;
+    uint64_t slabs = conn->choice.reads_codes ? sc_plugin_segments_of(conn, rows) : 0;
     uint8_t *places[7];
     const uint64_t bytes[7] = {importance,
                                (heads + 1) * rows * sizeof(float),
@@ -66,16 +69,26 @@ uint32_t sc_plugin_scratch_count(const spec_connector *conn)
 
 spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr)
 {
-    uint32_t count = sc_plugin_scratch_count(conn);
-    uint64_t bytes = lay_out(conn, NULL, NULL);
+    uint64_t most = conn->config.max_request_tokens, rows = most;
+    uint32_t count = sc_plugin_scratch_count(conn), longs = 0;
+    if (most > SHORT_ROWS && count > LONGS_MAX) {
+        rows = SHORT_ROWS;
+        longs = LONGS_MAX;
+    }
+    uint64_t each = lay_out(conn, rows, NULL, NULL), each_long = lay_out(conn, most, NULL, NULL);
+    uint64_t bytes = (count - longs) * each + longs * each_long;
     conn->choice.scratches = sc_alloc_array(&conn->alloc, count, sizeof(*conn->choice.scratches));
-    conn->choice.scratch_memory = sc_alloc(&conn->alloc, count * bytes);
+    conn->choice.scratch_memory = sc_alloc(&conn->alloc, bytes);
     if (conn->choice.scratches == NULL || conn->choice.scratch_memory == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " times %" PRIu64 " bytes to score in",
-                       count, bytes);
-    for (uint32_t i = 0; i < count; i++)
-        (void)lay_out(conn, conn->choice.scratch_memory + i * bytes, &conn->choice.scratches[i]);
-    sc_slots_init(&conn->choice.scratch_slots, count, conn->exec, &conn->poison);
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " bytes to score in", bytes);
+    uint8_t *memory = conn->choice.scratch_memory;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t room = i < count - longs ? rows : most;
+        memory += lay_out(conn, room, memory, &conn->choice.scratches[i]);
+    }
+    sc_slots_init(&conn->choice.scratch_slots, count - longs, conn->exec, &conn->poison);
+    if (longs > 0)
+        sc_slots_init(&conn->choice.scratch_longs, longs, conn->exec, &conn->poison);
     return SPEC_OK;
 }
 
@@ -85,16 +98,33 @@ void sc_plugin_scratches_close(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->choice.scratch_memory);
 }
 
-struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t deadline_ns)
+struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t rows,
+                                                 uint64_t deadline_ns)
 {
-    uint32_t slot = sc_slots_take(&conn->choice.scratch_slots, deadline_ns);
-    return slot != SC_SLOTS_NONE ? &conn->choice.scratches[slot] : NULL;
+    bool is_long = rows > SHORT_ROWS && conn->choice.scratch_longs.count > 0;
+    struct sc_slots *slots = is_long ? &conn->choice.scratch_longs : &conn->choice.scratch_slots;
+    uint32_t slot = sc_slots_take(slots, deadline_ns);
+    if (slot == SC_SLOTS_NONE)
+        return NULL;
+    return &conn->choice.scratches[slot + (is_long ? conn->choice.scratch_slots.count : 0)];
+}
+
+struct sc_plugin_scratch *sc_plugin_scratch_take_for(spec_connector *conn,
+                                                     const struct sc_plugin_item *item)
+{
+    uint64_t rows = item->want.row_total, fresh = item->scoring.fresh.count;
+    return sc_plugin_scratch_take(conn, rows > fresh ? rows : fresh, item->deadline_ns);
 }
 
 void sc_plugin_scratch_put(const struct sc_plugin_scratch *scratch)
 {
     spec_connector *conn = scratch->conn;
-    sc_slots_put(&conn->choice.scratch_slots, (uint32_t)(scratch - conn->choice.scratches));
+    uint32_t slot = (uint32_t)(scratch - conn->choice.scratches);
+    uint32_t shorts = conn->choice.scratch_slots.count;
+    if (slot < shorts)
+        sc_slots_put(&conn->choice.scratch_slots, slot);
+    else
+        sc_slots_put(&conn->choice.scratch_longs, slot - shorts);
 }
 
 /* ---- Scores --------------------------------------------------------------------------------- */

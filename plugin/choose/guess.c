@@ -29,19 +29,58 @@ enum guess_state { IDLE, WAITS, POSTED, RUNS, BEGINS, DONE, GONE };
 #define NOW     1u              /* a deadline that has passed */
 #define LOOK_NS UINT64_C(50000) /* for a hint that a device has not given yet */
 
+/* At one time, in host memory and on a device: from prefetch_next until it has ranked. A word has
+ * as many bits. */
+#define HINTS_MAX 64u
+
 /* The one of this layer, or of another of its parity. */
 static struct sc_plugin_guess *guess_of(struct sc_plugin_request *request, uint32_t layer)
 {
     return &request->guesses[layer % SC_PLUGIN_AHEAD];
 }
 
-/* The device's memory of its hints. */
+/* ---- Memory of hints ------------------------------------------------------------------------ */
+
+uint64_t sc_plugin_hint_count(const spec_connector *conn)
+{
+    uint64_t most = SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests;
+    return most < HINTS_MAX ? most : HINTS_MAX;
+}
+
+/* The device's memory of its hint, which the guess has taken. */
 static struct sc_plugin_device_hint *hint_there(const struct sc_plugin_guess *guess)
 {
-    const struct sc_plugin_request *request = guess->request;
-    uint64_t number = (uint64_t)(request - guess->conn->requests.slots) * SC_PLUGIN_AHEAD;
-    return &guess->conn->device.hints[number + (uint64_t)(guess - request->guesses)];
+    return &guess->conn->device.hints[guess->hint_place];
 }
+
+/* A place on the device whose last copy has ended; false: there is none. */
+static bool place_take(struct sc_plugin_guess *guess)
+{
+    spec_connector *conn = guess->conn;
+    _Atomic uint64_t *free = &conn->requests.hint_places;
+    for (uint64_t left = atomic_load(free); left != 0; left &= left - 1) {
+        uint32_t place = (uint32_t)__builtin_ctzll(left);
+        uint64_t bit = UINT64_C(1) << place;
+        if (!sc_plugin_hint_is_over(&conn->device.hints[place]) ||
+            (atomic_fetch_and(free, ~bit) & bit) == 0)
+            continue;
+        guess->hint_place = place;
+        guess->has_place = true;
+        return true;
+    }
+    return false;
+}
+
+/* Before the state says that no task has the guess. */
+static void hint_put(struct sc_plugin_guess *guess)
+{
+    sc_run_put(&guess->conn->requests.hints, &guess->hint);
+    if (guess->has_place)
+        atomic_fetch_or(&guess->conn->requests.hint_places, UINT64_C(1) << guess->hint_place);
+    guess->has_place = false;
+}
+
+/* ---- States --------------------------------------------------------------------------------- */
 
 static bool state_move(struct sc_plugin_guess *guess, uint32_t from, uint32_t to)
 {
@@ -51,6 +90,7 @@ static bool state_move(struct sc_plugin_guess *guess, uint32_t from, uint32_t to
 /* The task is through: whoever holds the request for it lets it go. */
 static void task_end(struct sc_plugin_guess *guess, uint32_t state)
 {
+    hint_put(guess);
     atomic_store(&guess->state, state);
     sc_exec_wake(guess->conn->exec, &guess->state);
     sc_plugin_request_unhold(guess->request);
@@ -147,7 +187,7 @@ static bool rank_hint(spec_connector *conn, struct sc_plugin_guess *guess, const
     struct sc_plugin_request *request = guess->request;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
     struct sc_plugin_scratch *scratch =
-        guess->hint_ranks > 0 ? sc_plugin_scratch_take(conn, NOW) : NULL;
+        guess->hint_ranks > 0 ? sc_plugin_scratch_take(conn, want.row_total, NOW) : NULL;
     if (scratch == NULL)
         return false;
     uint64_t element = sc_plugin_dtype_bytes(guess->hint_dtype);
@@ -193,7 +233,8 @@ static bool rank_now(spec_connector *conn, struct sc_plugin_guess *guess, uint32
     struct sc_plugin_request *request = guess->request;
     struct sc_plugin_want want = sc_plugin_want_usual(conn, request, guess->layer);
     uint64_t k = rows_wanted(guess, &want);
-    struct sc_plugin_scratch *scratch = k > 0 ? sc_plugin_scratch_take(conn, NOW) : NULL;
+    struct sc_plugin_scratch *scratch =
+        k > 0 ? sc_plugin_scratch_take(conn, want.row_total, NOW) : NULL;
     if (scratch == NULL)
         return false;
     struct sc_lab_ask ask = sc_plugin_lab_ask(request, guess->layer);
@@ -228,7 +269,7 @@ static const uint8_t *hint_look(const struct sc_plugin_guess *guess, bool *ret_i
 {
     *ret_is_over = true;
     return guess->hint_afar.device == NULL
-               ? guess->hint
+               ? guess->hint.at
                : sc_plugin_hint_look(&guess->hint_afar, hint_there(guess), ret_is_over);
 }
 
@@ -295,6 +336,7 @@ static void guess_settle(struct sc_plugin_guess *guess)
         if (state == IDLE || state == DONE || state == GONE)
             return;
         if (state == WAITS && state_move(guess, WAITS, IDLE)) {
+            hint_put(guess);
             sc_plugin_request_unhold(guess->request);
             return;
         }
@@ -344,12 +386,17 @@ static bool take_hint(spec_connector *conn, struct sc_plugin_guess *guess,
         guess->hint_afar.at.k_base += first * hint->row_stride_bytes;
         guess->hint_afar.row_count = rows;
         guess->hint_afar.head_count = conn->choice.hint_heads * conn->dims.query_group;
-        return sc_plugin_hint_send(&guess->hint_afar, hint_there(guess));
+        if (place_take(guess) && sc_plugin_hint_send(&guess->hint_afar, hint_there(guess)))
+            return true;
+        hint_put(guess);
+        return false;
     }
     uint64_t heads = conn->choice.hint_heads * conn->dims.query_group;
     uint64_t head_bytes = conn->shape.head_size * sc_plugin_dtype_bytes(hint->dtype);
     const uint8_t *row = (const uint8_t *)hint->data + first * hint->row_stride_bytes;
-    uint8_t *dst = guess->hint;
+    if (!sc_run_take(&conn->requests.hints, rows * heads * head_bytes, &guess->hint))
+        return false; /* others have them all: this layer is not guessed */
+    uint8_t *dst = guess->hint.at;
     for (uint64_t i = 0; i < rows; i++, row += hint->row_stride_bytes)
         for (uint64_t h = 0; h < heads; h++, dst += head_bytes)
             memcpy(dst, row + h * hint->head_stride_bytes, head_bytes);
@@ -388,7 +435,7 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
             guess_begin(conn, guess, k);
         return;
     }
-    if (hint == NULL || guess->hint == NULL ||
+    if (hint == NULL || conn->requests.hint_bytes == 0 ||
         request->sketches[layer % SC_PLUGIN_SKETCHES].layer != layer)
         return;
     if (!take_hint(conn, guess, hint))
@@ -549,26 +596,18 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
     if (conn->config.predictor == SC_PREDICT_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
         return SPEC_OK;
     uint64_t each = sc_plugin_hint_bytes(conn);
-    uint8_t *hints = NULL;
-    if (each > 0)
-        hints = sc_alloc(&conn->alloc, SC_PLUGIN_AHEAD * conn->config.max_requests * each);
-    uint64_t words = (conn->config.max_request_tokens + UINT64_C(63)) / 64, *slabs = NULL;
-    bool by_slabs = conn->config.planner == SC_PLANNER_CHUNK;
-    if (by_slabs)
-        slabs = sc_alloc(&conn->alloc,
-                         SC_PLUGIN_AHEAD * conn->config.max_requests * words * sizeof(*slabs));
-    conn->requests.slots[0].guesses[0].hint = hints;
-    conn->requests.slots[0].guesses[0].slabs = slabs;
-    if ((by_slabs && slabs == NULL) || (each > 0 && hints == NULL))
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "hints of %" PRIu32 " requests",
-                       conn->config.max_requests);
+    uint64_t hints = sc_plugin_hint_count(conn);
+    conn->requests.hint_bytes = each;
+    atomic_store(&conn->requests.hint_places,
+                 hints < HINTS_MAX ? (UINT64_C(1) << hints) - 1 : UINT64_MAX);
+    if (each > 0 && !sc_run_pool_open(&conn->requests.hints, &conn->alloc, &conn->poison,
+                                      hints * sc_run_bytes(each)))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " hints", hints);
     for (uint64_t i = 0; i < SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_requests; i++) {
         struct sc_plugin_request *request = &conn->requests.slots[i / SC_PLUGIN_AHEAD];
         struct sc_plugin_guess *guess = &request->guesses[i % SC_PLUGIN_AHEAD];
         guess->conn = conn;
         guess->request = request;
-        guess->hint = hints != NULL ? hints + i * each : NULL;
-        guess->slabs = slabs != NULL ? slabs + i * words : NULL;
         guess->task.step = hint_step;
         sc_plugin_guess_forget(request);
     }
@@ -584,8 +623,5 @@ void sc_plugin_guesses_close(spec_connector *conn)
         while (guess->conn != NULL && atomic_load(&guess->state) == GONE)
             (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
     }
-    if (conn->requests.slots != NULL) {
-        sc_alloc_free(&conn->alloc, conn->requests.slots[0].guesses[0].hint);
-        sc_alloc_free(&conn->alloc, conn->requests.slots[0].guesses[0].slabs);
-    }
+    sc_run_pool_close(&conn->requests.hints);
 }

@@ -51,19 +51,15 @@ static uint64_t load_count(const spec_connector *conn)
 static bool memory_take(spec_connector *conn)
 {
     struct sc_plugin_hot *hot = &conn->hot;
-    uint64_t loads = load_count(conn), words = (conn->config.max_request_tokens + 63) / 64;
     hot->trusts =
         sc_alloc_array(&conn->alloc, conn->dims.layer_count + UINT64_C(1), sizeof(*hot->trusts));
-    hot->readers = sc_alloc_array(&conn->alloc, loads, sizeof(struct sc_store_reader *));
-    hot->rows = sc_alloc(&conn->alloc, loads * hot->rows_max * sizeof(*hot->rows));
-    hot->bits = sc_alloc(&conn->alloc, conn->config.max_requests * 2 * words * sizeof(*hot->bits));
-    return hot->trusts != NULL && hot->readers != NULL && hot->rows != NULL && hot->bits != NULL;
+    hot->readers = sc_alloc_array(&conn->alloc, load_count(conn), sizeof(struct sc_store_reader *));
+    return hot->trusts != NULL && hot->readers != NULL;
 }
 
 spec_status sc_plugin_hot_open(spec_connector *conn, struct spec_error *reterr)
 {
     struct sc_plugin_hot *hot = &conn->hot;
-    uint64_t words = (conn->config.max_request_tokens + 63) / 64;
     for (uint32_t i = 0; i < conn->config.max_requests; i++)
         for (uint32_t j = 0; j < SC_PLUGIN_SKETCHES; j++) {
             conn->requests.slots[i].hots[j].listed = SC_PLUGIN_NO_LAYER;
@@ -78,10 +74,7 @@ spec_status sc_plugin_hot_open(spec_connector *conn, struct spec_error *reterr)
     spec_status status = sc_store_readers_open(conn->store, load_count(conn), hot->readers, reterr);
     for (uint64_t i = 0; status == SPEC_OK && i < load_count(conn); i++) {
         struct sc_plugin_request *request = &conn->requests.slots[i / SC_PLUGIN_SKETCHES];
-        struct sc_plugin_hot_load *load = &request->hots[i % SC_PLUGIN_SKETCHES];
-        load->reader.reader = hot->readers[i];
-        load->reader.rows = hot->rows + i * hot->rows_max;
-        request->hot_bits = hot->bits + i / SC_PLUGIN_SKETCHES * 2 * words;
+        request->hots[i % SC_PLUGIN_SKETCHES].reader.reader = hot->readers[i];
     }
     return status;
 }
@@ -93,8 +86,6 @@ void sc_plugin_hot_close(spec_connector *conn)
         sc_store_readers_close(hot->readers[0], load_count(conn));
     sc_alloc_free(&conn->alloc, hot->readers);
     sc_alloc_free(&conn->alloc, hot->trusts);
-    sc_alloc_free(&conn->alloc, hot->rows);
-    sc_alloc_free(&conn->alloc, hot->bits);
     hot->readers = NULL;
 }
 
@@ -180,8 +171,10 @@ void sc_plugin_hot_start(spec_connector *conn, struct sc_plugin_request *request
         return;
     (void)load_end(conn, load);
     load->listed = layer;
-    load->count = sc_store_hot_rows(conn->store, layer, request->ranges, request->range_count,
-                                    conn->hot.rows_max, load->reader.rows);
+    uint64_t most =
+        request->list_rows < conn->hot.rows_max ? request->list_rows : conn->hot.rows_max;
+    load->count = sc_store_hot_rows(conn->store, layer, request->ranges, request->range_count, most,
+                                    load->reader.rows);
     if (load->count == 0 || !it_pays(conn, layer, sc_plugin_row_total(request), load->count))
         return;
     const struct sc_store_picks picks = {.rows = load->reader.rows,

@@ -36,8 +36,6 @@ struct sc_plugin_hot {
     float *scores;                      /* choose's */
     struct sc_plugin_hot_trust *trusts; /* [layer_count + 1] the last: of all layers */
     struct sc_store_reader **readers;   /* [max_requests * SC_PLUGIN_SKETCHES] */
-    uint32_t *rows;                     /* [max_requests * SC_PLUGIN_SKETCHES][rows_max] */
-    uint64_t *bits;                     /* [max_requests][2][words of max_request_tokens] */
 
     struct sc_plugin_window window; /* that the host computes between two layers */
 };

@@ -168,8 +168,7 @@ void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *reque
     uint64_t apart_bytes = all_bytes / (ranked / SC_PLUGIN_DECILES + 1);
     if (apart_bytes <= 2 * picks.gap_bytes) {
         /* each decile would read through its gaps what the next one reads again */
-        uint32_t *merged =
-            reader->rows + SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_request_tokens;
+        uint32_t *merged = reader->rows + SC_PLUGIN_AHEAD * request->list_rows;
         deciles_merge(reader->rows, ranked, count, merged);
         picks.rows = merged;
     }
@@ -196,7 +195,7 @@ void sc_plugin_guess_begin_slabs(spec_connector *conn, struct sc_plugin_request 
                                  uint64_t *bits)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    uint32_t *rows = reader->rows + SC_PLUGIN_AHEAD * (uint64_t)conn->config.max_request_tokens;
+    uint32_t *rows = reader->rows + SC_PLUGIN_AHEAD * request->list_rows;
     uint64_t left = bytes / conn->dims.row_bytes, taken = 0, i = 0;
     memset(bits, 0, (sc_plugin_row_total(request) + 63) / 64 * sizeof(*bits));
     for (uint32_t d = 0; d < SC_PLUGIN_DECILES && i < count; d++) {

@@ -26,39 +26,24 @@ bool sc_plugin_can_select(const spec_connector *conn)
 
 spec_status sc_plugin_select_open(spec_connector *conn, struct spec_error *reterr)
 {
-    conn->choice.can_select = sc_plugin_can_select(conn);
     if (!conn->choice.can_select)
         return SPEC_OK;
     uint64_t count = conn->config.max_requests, tokens = conn->config.max_request_tokens;
-    uint64_t words = (tokens + 63) / 64, guesses = 0;
-    if (conn->config.predictor != SC_PREDICT_NONE)
-        guesses = SC_PLUGIN_AHEAD;
-    uint64_t lists = 2 + 2 * guesses; /* a ranking, and behind all of those what is read of it */
-    uint32_t *rows = sc_alloc(&conn->alloc, count * lists * tokens * sizeof(*rows));
-    conn->requests.slots[0].set = rows;
-    uint64_t maps = 3 + conn->shape.kv_head_count; /* layered: set, guess, exact, refined */
-    conn->requests.slots[0].bits = sc_alloc(&conn->alloc, count * maps * words * sizeof(uint64_t));
-    if (conn->config.layout == SC_STORE_SPLIT)
+    if (conn->config.layout == SC_STORE_SPLIT) {
         conn->choice.row_numbers = sc_alloc(&conn->alloc, tokens * sizeof(uint32_t));
-    if (rows == NULL || conn->requests.slots[0].bits == NULL ||
-        (conn->config.layout == SC_STORE_SPLIT && conn->choice.row_numbers == NULL))
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " requests that choose rows", count);
+        if (conn->choice.row_numbers == NULL)
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "numbers of %" PRIu64 " rows", tokens);
+    }
     for (uint64_t j = 0; conn->choice.row_numbers != NULL && j < tokens; j++)
         conn->choice.row_numbers[j] = (uint32_t)j;
-    for (uint64_t i = 0; i < count; i++) {
-        struct sc_plugin_request *request = &conn->requests.slots[i];
-        request->set = rows + i * lists * tokens;
-        request->bits = conn->requests.slots[0].bits + i * maps * words;
-        request->readers[SC_PLUGIN_REST].rows = request->set + tokens;
-        for (uint64_t j = 0; j < guesses; j++)
-            request->readers[j].rows = request->set + (2 + j) * tokens;
-        for (uint32_t j = 0; j < SC_PLUGIN_SKETCHES; j++) {
-            request->sketches[j].layer = SC_PLUGIN_NO_LAYER;
-            spec_status status =
-                sc_store_sketch_open(conn->store, tokens, &request->sketches[j].sketch, reterr);
-            if (status != SPEC_OK)
-                return status;
-        }
+    for (uint64_t i = 0; i < count * SC_PLUGIN_SKETCHES; i++) {
+        struct sc_plugin_sketch *sketch =
+            &conn->requests.slots[i / SC_PLUGIN_SKETCHES].sketches[i % SC_PLUGIN_SKETCHES];
+        sketch->layer = SC_PLUGIN_NO_LAYER;
+        spec_status status = sc_store_sketch_open(
+            conn->store, tokens, sc_plugin_segments_of(conn, tokens), &sketch->sketch, reterr);
+        if (status != SPEC_OK)
+            return status;
     }
     spec_status status = sc_plugin_guesses_open(conn, reterr);
     return status == SPEC_OK ? sc_plugin_scratches_open(conn, reterr) : status;
@@ -70,10 +55,6 @@ void sc_plugin_select_close(spec_connector *conn)
     for (uint32_t i = 0; conn->requests.slots != NULL && i < conn->config.max_requests; i++)
         for (uint32_t j = 0; j < SC_PLUGIN_SKETCHES; j++)
             sc_store_sketch_close(conn->requests.slots[i].sketches[j].sketch);
-    if (conn->requests.slots != NULL) { /* request 0 has the first of all */
-        sc_alloc_free(&conn->alloc, conn->requests.slots[0].set);
-        sc_alloc_free(&conn->alloc, conn->requests.slots[0].bits);
-    }
     sc_alloc_free(&conn->alloc, conn->choice.row_numbers);
     sc_plugin_scratches_close(conn);
 }
@@ -388,7 +369,7 @@ static spec_status choose_by(struct sc_plugin_scratch *scratch, struct sc_plugin
 static spec_status choose_set(spec_connector *conn, struct sc_plugin_item *item, enum choice choice,
                               bool may_part, struct spec_error *reterr)
 {
-    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
+    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take_for(conn, item);
     if (scratch == NULL)
         return fail_late(reterr);
     const float *sums = NULL;
@@ -622,7 +603,7 @@ static spec_status choose_heads(spec_connector *conn, struct sc_plugin_item *ite
                                 struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
-    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
+    struct sc_plugin_scratch *scratch = sc_plugin_scratch_take_for(conn, item);
     if (scratch == NULL)
         return fail_late(reterr);
     spec_status status = sc_plugin_scoring_bring(scratch, item, reterr);

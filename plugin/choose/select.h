@@ -105,7 +105,7 @@ struct sc_plugin_scratch {
     uint64_t *sets;      /* [2 * probe_heads + 2] sets of rows, as bits: each probe head's, the
                           * voted one, and what voting needs */
     uint64_t *ranked;    /* [2 * rows] */
-    struct sc_kernels_slab *slabs; /* [segment_capacity] where codes are read */
+    struct sc_kernels_slab *slabs; /* [segments of so many rows] where codes are read */
 };
 
 /* It is delivered before there are queries; what refines it first chooses. */
@@ -173,8 +173,13 @@ spec_status sc_plugin_scoring_fail(const spec_connector *conn, const struct sc_p
 uint32_t sc_plugin_scratch_count(const spec_connector *conn); /* that open makes */
 spec_status sc_plugin_scratches_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_scratches_close(spec_connector *conn);
-/* NULL: the deadline came first. */
-struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t deadline_ns);
+/* rows: of the match, or of new keys that it is scored with, whichever are more. NULL: the deadline
+ * came first. */
+struct sc_plugin_scratch *sc_plugin_scratch_take(spec_connector *conn, uint64_t rows,
+                                                 uint64_t deadline_ns);
+/* For an item whose queries are checked. */
+struct sc_plugin_scratch *sc_plugin_scratch_take_for(spec_connector *conn,
+                                                     const struct sc_plugin_item *item);
 void sc_plugin_scratch_put(const struct sc_plugin_scratch *scratch);
 /* By probes; keys [R][probe row]. Sets item->row_count, similarity, threshold. *ret_agree: one set
  * for all heads, in ret_rows [R], ascending; else heads differ. Errors: as scoring_bring. */
@@ -236,6 +241,8 @@ spec_status sc_plugin_probe_sums(struct sc_plugin_scratch *scratch,
 
 /* guess.c */
 uint64_t sc_plugin_hint_bytes(const spec_connector *conn); /* of one at most; 0: none is taken */
+/* How many there are at one time, at most: a layer that finds none is not guessed. */
+uint64_t sc_plugin_hint_count(const spec_connector *conn);
 spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *reterr);
 void sc_plugin_guesses_close(spec_connector *conn);
 void sc_plugin_guess_forget(struct sc_plugin_request *request); /* a new request has the slot */

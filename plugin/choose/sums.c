@@ -194,7 +194,8 @@ static void codes_score(struct sc_plugin_scratch *scratch, const struct sc_kerne
     uint64_t keys = what->prefix.count;
     struct sc_plugin_scratch *helper = NULL;
     if (may_share && !sc_exec_is_loop(conn->exec) && keys * what->prefix.channels >= SHARED_VALUES)
-        helper = sc_plugin_scratch_take(conn, 1); /* a deadline that has passed */
+        helper = sc_plugin_scratch_take(conn, keys > what->fresh.count ? keys : what->fresh.count,
+                                        1); /* a deadline that has passed */
     const float *upper = halves_sum(scratch, helper, what);
     sc_kernels_add(conn->kernels, scratch->scores, upper, keys);
     if (helper != NULL)

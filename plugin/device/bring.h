@@ -8,7 +8,7 @@
  *   who scores                                    waits ----'-> room   [rows][heads][head_size]
  *
  * Of hints nobody waits for the device: the host's own stream packs them, they have pinned memory
- * of their own, one hint a guess, and streams of their own, and are looked at later.
+ * of their own, taken by a guess, and streams of their own, and are looked at later.
  *
  * Holds: what is read of the device comes behind what the host's stream had been given at begin,
  *   and bring has waited when it returns: nothing of the host's is read any more. What could not be

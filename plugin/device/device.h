@@ -103,7 +103,7 @@ struct sc_plugin_box {
     struct sc_plugin_box *next;
 };
 
-struct sc_plugin_device_hint { /* a guess's: [hint_bytes] */
+struct sc_plugin_device_hint { /* of the guess that took it: [hint_bytes] */
     uint8_t *host;             /* pinned */
     uint64_t at;               /* where the device has as many bytes */
     _Atomic uint32_t over;     /* 1: the device is through with both */

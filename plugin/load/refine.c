@@ -70,8 +70,7 @@ static uint64_t rows_cut(spec_connector *conn, struct sc_plugin_item *item, uint
     if (item->in.budget_bytes == 0 || count <= most)
         return count;
     item->want.is_cut = true;
-    struct sc_plugin_scratch *scratch =
-        most > 0 ? sc_plugin_scratch_take(conn, item->deadline_ns) : NULL;
+    struct sc_plugin_scratch *scratch = most > 0 ? sc_plugin_scratch_take_for(conn, item) : NULL;
     if (scratch == NULL) /* the deadline came before the ranking */
         return 0;
     for (uint64_t row = 0; row < item->want.row_total; row++)
@@ -104,7 +103,7 @@ static uint64_t set_ranked(spec_connector *conn, struct sc_plugin_item *item, ui
     const float *scores = item->delivery->scores;
     struct sc_plugin_scratch *scratch = NULL;
     if (request->coarse_rows > 0) {
-        scratch = sc_plugin_scratch_take(conn, item->deadline_ns);
+        scratch = sc_plugin_scratch_take_for(conn, item);
         if (scratch == NULL) { /* the deadline came before the ranking */
             item->want.is_cut = true;
             return 0;

@@ -97,11 +97,11 @@ static spec_status lease_find(spec_connector *conn, const struct sc_plugin_lease
                               struct sc_radix_attached *ret_attached, struct spec_error *reterr)
 {
     struct sc_radix_room room = {.tokens = request->tokens,
-                                 .token_capacity = conn->config.max_request_tokens,
+                                 .token_capacity = request->token_capacity,
                                  .marks = request->marks,
                                  .mark_capacity = SC_PLUGIN_MARKS,
                                  .segments = request->segments,
-                                 .segment_capacity = conn->requests.segment_capacity};
+                                 .segment_capacity = request->segment_capacity};
     bool is_to_come = may_come(conn, lease);
     spec_status status = lease->rank == conn->ranks.rank
                              ? find_own(conn, lease, &room, ret_attached)
@@ -112,7 +112,7 @@ static spec_status lease_find(spec_connector *conn, const struct sc_plugin_lease
         return sc_fail(reterr, SPEC_E_STALE,
                        "attach: the %" PRIu64 " tokens of the lease are not stored any more",
                        lease->place.length);
-    if (ret_attached->match.segment_count <= conn->requests.segment_capacity &&
+    if (ret_attached->match.segment_count <= request->segment_capacity &&
         ret_attached->mark_count <= SC_PLUGIN_MARKS)
         return SPEC_OK;
     sc_radix_unpin(conn->radix, ret_attached->match.last);
@@ -120,7 +120,7 @@ static spec_status lease_find(spec_connector *conn, const struct sc_plugin_lease
                    "attach: %" PRIu64 " pieces and %" PRIu64 " extra keys, at most %" PRIu64
                    " and %u",
                    ret_attached->match.segment_count, ret_attached->mark_count,
-                   conn->requests.segment_capacity, SC_PLUGIN_MARKS);
+                   request->segment_capacity, SC_PLUGIN_MARKS);
 }
 
 static void request_fill(struct sc_plugin_request *request, const struct sc_plugin_lease *lease,
@@ -155,11 +155,16 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
     request->pinned = (struct sc_radix_ref){0};
     request->epoch = epoch;
     request->erasures = atomic_load(&conn->erase.heard);
-    spec_status status = lease_find(conn, lease, request, &attached, reterr);
+    spec_status status = SPEC_OK;
+    if (!sc_plugin_request_memory_take(conn, request, lease->place.length, false))
+        status = sc_plugin_request_memory_busy(conn, "attach", reterr);
+    if (status == SPEC_OK)
+        status = lease_find(conn, lease, request, &attached, reterr);
     if (status != SPEC_OK) {
         sc_plugin_request_unhold(request);
         return status;
     }
+    sc_plugin_request_match_cut(conn, request, attached.match.segment_count);
     request_fill(request, lease, &attached, params->from_token);
     request->salt = sc_store_piece_salt(conn->store, attached.match.last_piece);
     if (sc_store_piece_is_erased(conn->store, attached.match.last_piece) ||
@@ -190,6 +195,11 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
         return sc_fail(reterr, SPEC_E_STALE,
                        "attach: the states at token %" PRIu64 " are not stored any more",
                        lease->place.length);
+    }
+    if (!sc_plugin_request_choice_take(conn, request)) {
+        sc_plugin_request_unpin(conn, request);
+        sc_plugin_request_unhold(request);
+        return sc_plugin_request_memory_busy(conn, "attach", reterr);
     }
     sc_plugin_peers_provenance(conn, &query, request->matched_tokens, &request->provenance);
     struct sc_plugin_promise promise = {.expiry_ns = lease->expiry_ns};

@@ -163,8 +163,8 @@ static void cut_match(spec_connector *conn, const struct spec_lookup_params *par
     uint64_t held_count = match->segment_count;
     bool is_exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     uint64_t end = match->token_count;
-    if (held_count > conn->requests.segment_capacity) {
-        held_count = conn->requests.segment_capacity;
+    if (held_count > request->segment_capacity) {
+        held_count = request->segment_capacity;
         end = request->segments[held_count - 1].first + request->segments[held_count - 1].count;
     }
     sc_plugin_coarse_find(conn, request, held_count, marks_before, 0);
@@ -261,14 +261,16 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     request->matched_tokens = request->from_token;
     request->stored_tokens = 0;
     request->provenance = (struct spec_provenance){0};
-    if (conn->config.preset == SC_PRESET_RECOMPUTE || promise_end == 0)
+    if (conn->config.preset == SC_PRESET_RECOMPUTE || promise_end == 0) {
+        sc_plugin_request_match_cut(conn, request, 0);
         return;
+    }
     struct sc_radix_query query = sc_plugin_query_of(request);
     query.tokens = is_peek(params) ? params->tokens : request->tokens;
     query.flags_end = exact ? SPEC_PROVENANCE_LOSSY : 0;
     query.hint = sc_plugin_hint_of(conn, request);
-    sc_radix_match_pin(conn->radix, &query, request->segments, conn->requests.segment_capacity,
-                       &match);
+    sc_radix_match_pin(conn->radix, &query, request->segments, request->segment_capacity, &match);
+    sc_plugin_request_match_cut(conn, request, match.segment_count);
     if (match.token_count == 0)
         return;
     request->pinned = match.last;
@@ -430,6 +432,9 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     request->host_tokens = params.token_count;
     request->token_count = position_least(params.token_count, conn->config.max_request_tokens);
     status = read_marks(&params, request, reterr);
+    if (status == SPEC_OK &&
+        !sc_plugin_request_memory_take(conn, request, request->token_count, is_peek(&params)))
+        status = sc_plugin_request_memory_busy(conn, "lookup", reterr);
     if (status != SPEC_OK) {
         request->pinned = (struct sc_radix_ref){0};
         sc_plugin_request_unhold(request);
@@ -450,6 +455,10 @@ spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_para
     if (sc_plugin_stage_covers(conn, request)) {
         write_pending(conn, request, ret_result);
         return SPEC_OK;
+    }
+    if (!is_peek(&params) && !sc_plugin_request_choice_take(conn, request)) {
+        let_go(conn, request);
+        return sc_plugin_request_memory_busy(conn, "lookup", reterr);
     }
     /* Bypassed, more may be stored than was promised. */
     request->present_hint = is_bypassed ? UINT64_MAX : request->stored_tokens;

@@ -5,6 +5,7 @@
 #ifndef SC_PLUGIN_REQUESTS_H
 #define SC_PLUGIN_REQUESTS_H
 
+#include "base/run_pool.h"
 #include "hashing/radix.h"
 #include "plugin/args/memory.h"
 #include "plugin/device/bring.h"
@@ -20,6 +21,7 @@
 #define SC_PLUGIN_SKETCHES    3u   /* of layers l, l + 1, l + 2 */
 #define SC_PLUGIN_MARKS       256u /* distinct positions of extra keys in one request */
 #define SC_PLUGIN_PEEKS       16u  /* lookups without a request that run at the same moment */
+#define SC_PLUGIN_OUTGROWN    16u /* runs of tokens that became too short: each doubles, at least */
 #define SC_PLUGIN_NO_LAYER    UINT32_MAX
 #define SC_PLUGIN_FLAG_COARSE 0x80000000u /* of a request's segment: only codes are available */
 
@@ -57,10 +59,10 @@ struct sc_plugin_reader {
     uint32_t layer; /* what it loads or has loaded; SC_PLUGIN_NO_LAYER: nothing */
     uint32_t load;  /* enum sc_plugin_load */
     uint64_t begin_ns;
-    uint32_t *rows; /* [max_request_tokens] of picks; NULL where none are guessed or chosen */
+    uint32_t *rows; /* [list_rows] of picks; NULL where none are guessed or chosen */
     struct sc_store_picks picks;
     struct sc_store_range *window; /* of a window's layer, the ranges that have its rows: as many as
-                                    * the longest has tokens, or segment_capacity; NULL: none has a
+                                    * the longest has tokens, or the match has; NULL: none has a
                                     * window */
     uint64_t range_first;          /* of the request's ranges, the first that it reads */
 };
@@ -83,7 +85,6 @@ struct sc_plugin_guess {
     /* Set by open, constant after. */
     spec_connector *conn; /* NULL: none is ever made */
     struct sc_plugin_request *request;
-    uint8_t *hint; /* [hint.rows][query heads of the probe heads][head_size] NULL: none is taken */
 
     /* Host thread. */
     uint32_t layer;     /* that is guessed; SC_PLUGIN_NO_LAYER: none */
@@ -93,13 +94,17 @@ struct sc_plugin_guess {
     /* Whoever the state names. */
     _Atomic uint32_t state; /* enum in guess.c: host, or the task */
     struct sc_task task;
+    struct sc_run hint; /* [hint.rows][query heads of the probe heads][head_size], of the pool of
+                         * hints; none while no task is to read it, or where it is on a device */
+    uint32_t hint_place; /* on a device, if has_place */
+    bool has_place;
     uint32_t hint_dtype;
     float hint_scale;
     struct sc_plugin_afar hint_afar; /* of a hint that lies on a device; else zero */
     uint64_t hint_rows, hint_ranks;  /* how many there are; how many rows are ranked by them */
     uint64_t count;  /* ranked rows, at the rows of the reader of the same parity; 0: none */
     bool is_whole;   /* heads are expected to disagree: all rows will be wanted */
-    uint64_t *slabs; /* planner `chunk`: rows as bits, scratch; else NULL. Constant after open */
+    uint64_t *slabs; /* planner `chunk`: rows as bits, scratch, in the choice's run; else NULL */
 };
 
 /* load/branch.c: the branch that the match ends at, of a model whose layers keep states. */
@@ -136,6 +141,14 @@ struct sc_plugin_step {
     uint64_t wanted_end;             /* up to here it may be stored, if staging holds it */
 };
 
+/* Runs of the pool that the request has: request_memory.c draws them. */
+struct sc_plugin_request_memory {
+    struct sc_run_pool *pool; /* set by open, constant after */
+    struct sc_run text, match, choice;
+    struct sc_run outgrown[SC_PLUGIN_OUTGROWN]; /* texts that became too short */
+    uint32_t outgrown_count;
+};
+
 struct sc_plugin_request {
     /* Any thread. */
     _Atomic uint64_t gate;  /* [generation of the handle 32][enum sc_plugin_request_phase 32]; the
@@ -152,20 +165,28 @@ struct sc_plugin_request {
     /* The call that has the request. */
     struct sc_plugin_request *visit_next;
 
+    /* Set by the call that takes their memory, until the last hold ends: arrays in the request's
+     * runs. Any thread that holds the request reads them. */
+    struct sc_plugin_request_memory memory;
+    uint32_t *_Atomic tokens; /* [token_capacity]; NULL: a peek's, which has no ranges and
+                               * no loads either. Moves when a store brings more */
+    uint64_t token_capacity;
+    struct sc_radix_segment *segments; /* [segment_capacity]; those behind the match are cut off */
+    uint64_t segment_capacity;
+    struct sc_store_range *ranges; /* as many as the match has segments */
+    uint64_t list_rows;            /* of each list of rows below and in readers: the match's */
+    uint32_t *set;                 /* [list_rows] the rows chosen last (select.c) */
+    uint64_t *bits;                /* [3 + kv_head_count][words of the match's rows] */
+
     /* Set by open, constant after: the arrays. */
-    uint32_t *tokens;                  /* [max_request_tokens]; NULL: a peek's slot, which has no
-                                        * ranges and no loads either */
-    struct sc_radix_segment *segments; /* [segment_capacity] */
-    struct sc_store_range *ranges;     /* [segment_capacity] */
     struct sc_mark *marks;             /* [SC_PLUGIN_MARKS] */
     struct sc_store_mark *store_marks; /* the same marks, as the store writes them */
-    uint32_t *set;                     /* [max_request_tokens] the rows chosen last (select.c) */
-    uint64_t *bits;                    /* [2 + kv_head_count][words of max_request_tokens] */
     uint8_t *deliveries; /* [delivery_bytes] a ring (delivery.c); NULL: none are kept */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
     struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
     struct sc_plugin_hot_load hots[SC_PLUGIN_SKETCHES]; /* beside the sketches */
-    uint64_t *hot_bits; /* [2][words] of the set, what no hot block brings, and what one does */
+    uint64_t *hot_bits; /* [2][words] of the set, what no hot block brings, and what one does; in
+                         * the choice's run */
     struct sc_plugin_guess guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
 
     /* The call of the host that has the request. Tokens grow, and shrink by those of a pass that
@@ -266,9 +287,12 @@ struct sc_plugin_requests {
     /* Set by open, constant after. */
     struct sc_plugin_request *slots;  /* [config.max_requests + SC_PLUGIN_PEEKS] */
     struct sc_store_reader **readers; /* [config.max_requests * SC_PLUGIN_READERS] theirs */
-    uint64_t segment_capacity;
-    struct sc_store_range *windows; /* the readers' */
-    uint64_t delivery_bytes;        /* of each; 0: nothing that was delivered is refined */
+    struct sc_run_pool pool;          /* the requests' runs */
+    uint64_t segments_max;            /* of the longest match */
+    struct sc_run_pool hints;         /* of guesses, a run each */
+    uint64_t hint_bytes;              /* of a run; 0: none is taken */
+    _Atomic uint64_t hint_places;     /* on a device, that are free: bits. Any thread */
+    uint64_t delivery_bytes;          /* of each; 0: nothing that was delivered is refined */
 
     _Atomic uint32_t hint; /* where the search for a free slot begins */
     _Atomic uint64_t taken;
@@ -322,6 +346,31 @@ static inline bool sc_plugin_is_submitted(struct sc_plugin_request *request)
 }
 spec_status sc_plugin_submitted(spec_request handle, struct spec_error *reterr);
 
+/* request_memory.c */
+spec_status sc_plugin_request_memory_open(spec_connector *conn, struct spec_error *reterr);
+/* Every request was let go. */
+void sc_plugin_request_memory_close(spec_connector *conn);
+/* Pieces that a match of so many tokens may have; a longer one is cut there. Short requests may be
+ * stored token by token; long ones are expected to average 16 tokens a piece. */
+uint64_t sc_plugin_segments_of(const spec_connector *conn, uint64_t tokens);
+/* Room for the tokens (a peek has none of its own) and for the segments of a match of so many.
+ * false: the pool has none; what was taken is given back with the request's last hold. */
+bool sc_plugin_request_memory_take(spec_connector *conn, struct sc_plugin_request *request,
+                                   uint64_t tokens, bool is_peek);
+/* The match has so many segments: its ranges get their place, the rest is given back. */
+void sc_plugin_request_match_cut(spec_connector *conn, struct sc_plugin_request *request,
+                                 uint64_t segments);
+/* Room to choose rows of the match in, where the configuration chooses. false: there is none. */
+bool sc_plugin_request_choice_take(spec_connector *conn, struct sc_plugin_request *request);
+/* How many tokens fit behind those that the request has: as many as `more`, unless there is a
+ * limit. Those that it has may move. */
+uint64_t sc_plugin_request_room(spec_connector *conn, struct sc_plugin_request *request,
+                                uint64_t more);
+/* The last hold has ended. */
+void sc_plugin_request_memory_put(struct sc_plugin_request *request);
+spec_status sc_plugin_request_memory_busy(spec_connector *conn, const char *call,
+                                          struct spec_error *reterr);
+
 /* request.c */
 spec_status sc_plugin_release(spec_connector *conn, spec_request handle, struct spec_error *reterr);
 /* The call gives back all requests that it has, and ends those that were released meanwhile. */
@@ -345,8 +394,8 @@ uint64_t sc_plugin_load_ns(const spec_connector *conn, const uint64_t bytes[SPEC
 spec_status sc_plugin_lookup(spec_connector *conn, const struct spec_lookup_params *params,
                              struct spec_lookup_result *ret_result, struct spec_error *reterr);
 
-/* The last steps of lookup and attach: root, tokens, marks, segments, pin, epoch and the match are
- * set; the ranges are made, the request opens, the result is written. */
+/* The last steps of lookup and attach: root, tokens, marks, segments, pin, epoch, the match and
+ * room for its choice are set; the ranges are made, the request opens, the result is written. */
 void sc_plugin_request_open(spec_connector *conn, struct sc_plugin_request *request,
                             spec_request handle, const struct sc_plugin_promise *promise,
                             struct spec_lookup_result *ret_result);

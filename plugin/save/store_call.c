@@ -70,13 +70,13 @@ static spec_status check_tokens(const struct sc_plugin_request *request,
 }
 
 /* Cuts the range, and the tokens that come with it, to those that the request knows: all, unless
- * the prompt was cut at a limit, or these tokens go beyond max_request_tokens. Rows behind the
- * cut are not stored. */
-static void cut_to_limit(const spec_connector *conn, const struct sc_plugin_request *request,
+ * the prompt was cut at a limit, or these tokens go beyond max_request_tokens, or beyond the memory
+ * of requests. Rows behind the cut are not stored. */
+static void cut_to_limit(spec_connector *conn, struct sc_plugin_request *request,
                          struct spec_store_params *params)
 {
     bool is_whole = request->token_count == request->host_tokens;
-    uint64_t room = is_whole ? conn->config.max_request_tokens - request->token_count : 0;
+    uint64_t room = is_whole ? sc_plugin_request_room(conn, request, params->tokens_count) : 0;
     if (params->tokens_count > room)
         params->tokens_count = room;
     uint64_t known = request->token_count + params->tokens_count;

@@ -41,7 +41,7 @@ struct sc_store_sketch {
     struct sc_flight flight; /* its lock guards what is in flight and what is planned */
 
     /* Set by open, constant after. */
-    uint64_t rows_max;
+    uint64_t rows_max, ranges_max;
 
     /* Guarded by flight.lock. */
     struct sc_store_sketch_memory memory;
@@ -312,7 +312,7 @@ static bool hosted_find(struct sc_store_sketch *sketch, struct sc_store_sketch_p
     uint64_t words = (plan->range_count + 63) / 64, row = 0, count = 0;
     struct sc_store_sketch_take take;
     sketch->take_range = sketch->take_row = sketch->missed_count = 0;
-    if (sketch->hosted == NULL || plan->range_count > sketch->rows_max)
+    if (sketch->hosted == NULL || plan->range_count > sketch->ranges_max)
         return false;
     memset(sketch->hosted, 0, words * sizeof(*sketch->hosted));
     memset(sketch->missed, 0, words * sizeof(*sketch->missed));
@@ -329,7 +329,7 @@ static bool hosted_find(struct sc_store_sketch *sketch, struct sc_store_sketch_p
 
 /* ---- Open, close, begin, end ---------------------------------------------------------------- */
 
-spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
+spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max, uint64_t ranges_max,
                                  struct sc_store_sketch **ret_sketch, struct spec_error *reterr)
 {
     struct sc_alloc *alloc = store->params.alloc;
@@ -337,7 +337,7 @@ spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
     struct sc_store_sketch *sketch = sc_alloc_zero(alloc, sizeof(*sketch));
     struct slot *slots = sc_alloc(alloc, SLOTS * sizeof(*slots));
     struct sc_flight_read *reads = sc_alloc(alloc, reads_max * sizeof(*reads));
-    uint64_t words = store->host != NULL ? 2 * ((rows_max + 63) / 64) : 0;
+    uint64_t words = store->host != NULL ? 2 * ((ranges_max + 63) / 64) : 0;
     uint64_t *bits = words > 0 ? sc_alloc(alloc, words * sizeof(*bits)) : NULL;
     if (sketch == NULL || slots == NULL || reads == NULL || (words > 0 && bits == NULL)) {
         sc_alloc_free(alloc, bits);
@@ -347,6 +347,7 @@ spec_status sc_store_sketch_open(struct sc_store *store, uint64_t rows_max,
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a sketch of %" PRIu64 " rows", rows_max);
     }
     sketch->rows_max = rows_max;
+    sketch->ranges_max = ranges_max;
     sketch->ready.step = ready_step;
     sketch->take.step = take_step;
     sketch->hosted = bits;

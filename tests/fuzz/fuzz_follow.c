@@ -138,7 +138,8 @@ static void twin_load(struct twin *twin)
     sc_store_readers_close(reader, 1);
     struct sc_store_sketch *sketch;
     struct sc_store_slab slab;
-    FUZZ_CHECK(sc_store_sketch_open(twin->store, SC_STORE_ROWS_MAX, &sketch, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_store_sketch_open(twin->store, SC_STORE_ROWS_MAX, SC_STORE_ROWS_MAX, &sketch,
+                                    NULL) == SPEC_OK);
     for (uint32_t i = 0; i < twin->count && i < 8; i++) {
         struct sc_store_range range = {twin->told[i], 0, twin->rows[i], 0};
         if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = i % 2,

@@ -193,7 +193,8 @@ static bool look(void)
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) ==
                    SPEC_E_CORRUPT);
     }
-    FUZZ_CHECK(sc_store_sketch_open(store, SC_STORE_ROWS_MAX, &sketch, NULL) == SPEC_OK);
+    FUZZ_CHECK(sc_store_sketch_open(store, SC_STORE_ROWS_MAX, SC_STORE_ROWS_MAX, &sketch, NULL) ==
+               SPEC_OK);
     for (uint32_t i = 0; i < told_count && i < 16; i++) {
         uint64_t wanted = i % 3 * 2;
         if (sc_store_sketch_begin(sketch,

@@ -280,6 +280,44 @@ static void limits_are_answered_with_busy(void **state)
     pair_close(&pair);
 }
 
+/* With more and more pages free, until there is room for the tokens, the match and the choice: each
+ * time before, nothing stays taken. */
+static void without_memory_an_attach_and_a_lookup_are_busy(void **state)
+{
+    (void)state;
+    struct pair pair;
+    pair_open(&pair,
+              "\"select\": {\"retain_ppm\": 250000, \"min_tokens\": 0, \"min_share_ppm\": 0}, "
+              "\"prefetch\": {\"predictor\": \"layer\"}, \"request_bytes\": \"1MiB\"",
+              16000);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct sc_run_pool *pool = &pair.writer.conn->requests.pool;
+        struct sc_run all, left;
+        uint64_t busy = 0;
+        assert_true(sc_run_take(pool, pool->page_count * SC_RUN_PAGE_BYTES, &all));
+        for (uint64_t pages = pool->page_count; pages-- > 0;) {
+            left = (struct sc_run){all.at + pages * SC_RUN_PAGE_BYTES, SC_RUN_PAGE_BYTES};
+            sc_run_put(pool, &left);
+            struct attaching got = {.result.struct_size = sizeof(got.result)};
+            if (i == 0)
+                got = attach(&pair.writer, pair.found.lease, 0);
+            else
+                got.status = rig_try_lookup(&pair.writer, &pair.prompt, 0, RIG_MAX, &got.result);
+            if (got.status == SPEC_OK)
+                rig_release(&pair.writer, got.result.request);
+            else
+                assert_int_equal(got.status, SPEC_E_BUSY);
+            busy += got.status == SPEC_E_BUSY;
+            assert_true(busy == pool->page_count - pages || got.status == SPEC_OK);
+            assert_int_equal(sc_counted(&pool->used_bytes), pages * SC_RUN_PAGE_BYTES);
+        }
+        /* Tokens take 16 pages, segments 80 for a moment, then 5; lists and maps of rows take 98.
+         */
+        assert_int_equal(busy, 16 + 5 + 98 - 1);
+    }
+    pair_close(&pair);
+}
+
 /* ---- What is not known yet, and what is known no more -----------------------------------------
  */
 
@@ -437,6 +475,7 @@ int main(void)
         cmocka_unit_test(a_lease_of_another_store_or_model_is_invalid),
         cmocka_unit_test(an_expired_lease_is_stale),
         cmocka_unit_test(limits_are_answered_with_busy),
+        cmocka_unit_test(without_memory_an_attach_and_a_lookup_are_busy),
         cmocka_unit_test(what_the_log_has_not_brought_yet_is_asked_for_again),
         cmocka_unit_test(what_failed_meanwhile_is_stale),
         cmocka_unit_test(a_lease_of_before_a_reset_is_stale_and_of_after_it_pending),

@@ -605,7 +605,7 @@ static void a_hint_is_ranked_beside_a_scoring(void **state)
     spec_request request = look(&world, 0);
     struct sc_plugin_request *open = sc_plugin_request_find(conn, request);
     assert_int_equal(sc_plugin_begin_layer(conn, &request, 1, 0, NULL), SPEC_OK);
-    struct sc_plugin_scratch *scores = sc_plugin_scratch_take(conn, SC_EXEC_FOREVER);
+    struct sc_plugin_scratch *scores = sc_plugin_scratch_take(conn, 1, SC_EXEC_FOREVER);
     assert_non_null(scores);
     prefetch(&world, request, 0);
     rig_pass_ns(&world.rig, 1000000000);

@@ -52,7 +52,7 @@ static uint64_t tables_read(struct world *world, spec_request handle, uint32_t l
     struct sc_store_slab slab;
     uint64_t count = 0;
     assert_in_range(request->range_count, 1, SLABS_MAX);
-    assert_int_equal(sc_store_sketch_open(conn->store, ROWS_MAX, &sketch, NULL), SPEC_OK);
+    assert_int_equal(sc_store_sketch_open(conn->store, ROWS_MAX, ROWS_MAX, &sketch, NULL), SPEC_OK);
     assert_true(sc_store_sketch_begin(
         sketch, &(struct sc_store_sketch_want){.layer = layer,
                                                .lane = SC_LANE_DEMAND,

@@ -85,7 +85,7 @@ static void what_a_request_has_no_room_for_is_not_told(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(3, 0, 0, 300);
     open_filled(&rig, "", &prompt);
-    rig.conn->requests.segment_capacity = 2; /* of five; the arrays have more */
+    rig.conn->requests.segments_max = 2; /* of five */
     for (uint64_t from = 0; from <= 300; from += 100) {
         struct spec_lookup_result result = find(&rig, &prompt, from, 0);
         assert_int_equal(result.stored_tokens, 128);

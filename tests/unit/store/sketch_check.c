@@ -4,7 +4,8 @@
 struct sc_store_sketch *sketch_make(struct world *world)
 {
     struct sc_store_sketch *sketch = NULL;
-    assert_int_equal(sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, &sketch, &world->error),
+    assert_int_equal(sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &sketch,
+                                          &world->error),
                      SPEC_OK);
     return sketch;
 }

@@ -30,7 +30,8 @@ static uint32_t probes_load(struct world *world, const struct copy *copy)
 {
     struct sc_store_sketch *sketch = NULL;
     uint32_t count = 0;
-    assert_int_equal(sc_store_sketch_open(world->store, COPY_ROWS, &sketch, NULL), SPEC_OK);
+    assert_int_equal(sc_store_sketch_open(world->store, COPY_ROWS, COPY_ROWS, &sketch, NULL),
+                     SPEC_OK);
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             const struct match match = match_piece(&copy->pieces[i]);
@@ -46,7 +47,8 @@ static uint32_t codes_load_of(struct world *world, const struct copy *copy)
     struct sc_store_sketch *sketch = NULL;
     struct sc_store_slab slab;
     uint32_t count = 0;
-    assert_int_equal(sc_store_sketch_open(world->store, COPY_ROWS, &sketch, NULL), SPEC_OK);
+    assert_int_equal(sc_store_sketch_open(world->store, COPY_ROWS, COPY_ROWS, &sketch, NULL),
+                     SPEC_OK);
     for (uint32_t i = 0; i < copy->piece_count; i++)
         for (uint32_t layer = 0; layer < world->setup->layers; layer++) {
             const struct match match = match_piece(&copy->pieces[i]);

@@ -611,7 +611,7 @@ static void annex_gives_nothing(struct world *world)
     struct sc_store_sketch *sketch = NULL;
     struct sc_store_slab slab;
     const struct match match = {.ranges = {{world->pieces[0].id, 0, 64, 0}}, .count = 1};
-    assert_int_equal(sc_store_sketch_open(world->store, 64, &sketch, NULL), SPEC_OK);
+    assert_int_equal(sc_store_sketch_open(world->store, 64, 64, &sketch, NULL), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
         assert_true(quantised_begin(sketch, &match, layer, SC_LANE_DEMAND));
         assert_int_equal(sc_store_sketch_wait(sketch, SC_EXEC_FOREVER), SPEC_OK);

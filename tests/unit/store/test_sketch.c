@@ -137,7 +137,7 @@ static void sketch_that_cannot_be_had_is_not_begun(void **state)
     assert_int_equal(match_load(&none, sketch, 0, 96), SPEC_OK);
     sc_store_sketch_close(sketch);
     assert_int_equal(sc_store_sketch_bytes_used(world->store), 0);
-    assert_int_equal(sc_store_sketch_open(world->store, 100, &sketch, &world->error), SPEC_OK);
+    assert_int_equal(sc_store_sketch_open(world->store, 100, 100, &sketch, &world->error), SPEC_OK);
     assert_false(begins(sketch, 0, &some, 2)); /* more rows than it takes */
     sc_store_sketch_close(sketch);
     world_free(world);

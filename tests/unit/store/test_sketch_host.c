@@ -580,7 +580,8 @@ static void *looker_main(void *argument)
     struct looker *looker = argument;
     struct world *world = looker->world;
     struct sc_store_sketch *sketch = NULL;
-    if (sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, &sketch, NULL) != SPEC_OK)
+    if (sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &sketch, NULL) !=
+        SPEC_OK)
         return argument;
     for (uint32_t n = 0; n < LOOKS && !looker->is_wrong; n++) {
         struct match match = match_random(world, &looker->seed);

@@ -46,6 +46,8 @@ LINES = {
                for n in (1000, 10000, 50000)]
               + [(rf"^{n}: {NUMBER} us a chunk", 1) for n in ("insert", "evict")]
               + [(floor("50,000 tokens"), 2), (floor("lookup of 1,000 tokens"), 1)],
+    "memory": [(rf"^(as-like|impress-itf|layered)( +{NUMBER}){{5}}$", 6),
+               (floor("address space of"), 3)],
     "passes": [(rf"^ +(as fast as memory|{NUMBER} % of the device's rate): kept {NUMBER}", 5),
                (floor("kept / what staging"), 5), (floor("bytes written / kept"), 5)],
     "recovery": [(row(n), 2) for n in ("killed", "clean", "pass")]
