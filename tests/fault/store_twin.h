@@ -84,7 +84,8 @@ static inline void twin_sketch(struct twin *twin, uint32_t layer, const struct m
     struct world *world = twin->world;
     struct sc_store_sketch *sketch = NULL;
     uint64_t wanted = random_below(&twin->random, world->setup->probe_row_bytes / 2 + 1) * 2;
-    if (sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, &sketch, NULL) != SPEC_OK)
+    if (sc_store_sketch_open(world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &sketch, NULL) !=
+        SPEC_OK)
         return; /* no memory */
     if (keys_begin(sketch, match, layer, SC_LANE_SPECULATIVE, wanted)) {
         if (random_below(&twin->random, 3) == 0)
@@ -104,7 +105,8 @@ static inline void twin_codes(struct twin *twin, uint32_t layer, const struct ma
 {
     struct sc_store_sketch *sketch = NULL;
     bool k_alone = random_below(&twin->random, 2) == 0;
-    if (sc_store_sketch_open(twin->world->store, SKETCH_ROWS_MAX, &sketch, NULL) != SPEC_OK)
+    if (sc_store_sketch_open(twin->world->store, SKETCH_ROWS_MAX, SKETCH_ROWS_MAX, &sketch, NULL) !=
+        SPEC_OK)
         return; /* no memory */
     if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = layer,
                                                                      .lane = SC_LANE_SPECULATIVE,
