@@ -254,8 +254,9 @@ static void open_store(struct state *state, const char *backend)
         bench_die("%s holds something else", state->dir);
     await_codes(state);
     for (uint32_t i = 0; i < AHEAD; i++)
-        bench_must(sc_store_sketch_open(state->store, ROWS_MAX, &state->sketches[i], &error),
-                   &error, "sketches");
+        bench_must(
+            sc_store_sketch_open(state->store, ROWS_MAX, ROWS_MAX, &state->sketches[i], &error),
+            &error, "sketches");
 }
 
 /* ---- Plans ---------------------------------------------------------------------------------- */
