@@ -284,13 +284,17 @@ static struct sc_plugin_request *owner_set(struct sc_plugin_save *save,
     return old;
 }
 
-/* Lock held. The request brings no more layers; another one that does has the save's tokens. */
-static struct sc_plugin_request *leave(struct sc_plugin_save *save, struct sc_plugin_sharer *sharer)
+/* Lock held. The request brings no more layers. While layers are to come, another request that
+ * brings some owns the save's tokens; afterwards the one that brought the last layer does, also
+ * while that layer is on its way from a device. */
+static struct sc_plugin_request *leave(const spec_connector *conn, struct sc_plugin_save *save,
+                                       struct sc_plugin_sharer *sharer)
 {
     const struct sc_plugin_request *request = sharer->request;
     sharer->request = NULL;
     save->producers--;
-    if (save->request != request || save->has_ended || save->state != SC_SAVE_WRITING)
+    bool is_over = is_packed(conn, save) || save->has_ended || save->state != SC_SAVE_WRITING;
+    if (save->request != request || is_over)
         return NULL;
     for (struct sc_plugin_sharer *at = save->sharers; at != NULL; at = at->next)
         if (at->request != NULL)
@@ -324,7 +328,7 @@ enum sc_plugin_putter sc_plugin_shared_turn(spec_connector *conn, struct sc_plug
     bool worsens = is_next && worth.kind > save->provenance.kind && save->producers > 1;
     bool is_lost = save->gives_up || (save->has_ended && !is_packed(conn, save));
     if (!is_lost && (is_late || worsens)) {
-        left = leave(save, sharer);
+        left = leave(conn, save, sharer);
         aborts = save->producers == 0 && sc_plugin_save_gives_up(conn, save, SPEC_OK);
         is_lost = save->gives_up;
     } else if (!is_lost && is_next && !save->is_packing) {
@@ -359,7 +363,7 @@ static void leave_one(spec_connector *conn, const struct sc_plugin_request *requ
     sc_plugin_lock(conn, &conn->saves.lock);
     struct sc_plugin_sharer *sharer = producer_of(save, request);
     if (sharer != NULL) {
-        left = leave(save, sharer);
+        left = leave(conn, save, sharer);
         aborts = save->producers == 0 && !is_packed(conn, save) &&
                  sc_plugin_save_gives_up(conn, save, why);
     }
