@@ -330,7 +330,8 @@ static uint64_t found_with(const spec_connector *conn, const struct sc_plugin_sa
                : 0;
 }
 
-/* The index learns how long a request that joined wants the rows to be kept. */
+/* The index learns how long a request that shares the save wants the rows to be kept. The commit
+ * told it what the owner of the tokens wants, which may be any of them. */
 static void hint_raise(spec_connector *conn, const struct sc_plugin_save *save,
                        const struct sc_plugin_sharer *sharer)
 {
@@ -352,13 +353,14 @@ static void tell_sharers(spec_connector *conn, struct sc_plugin_save *save,
                          struct sc_plugin_sharer *sharers)
 {
     bool is_stored = save->status == SPEC_OK;
+    bool is_shared = sharers != NULL && sharers->next != NULL;
     for (struct sc_plugin_sharer *at = sharers; at != NULL; at = at->next) {
         bool has_joined = at != &save->founder;
         uint64_t chunks = sc_plugin_chunk_count(conn, save->first, at->end);
         if (has_joined)
             sc_count(is_stored ? &conn->stats.duplicate_chunks : &conn->stats.dropped_chunks,
                      chunks);
-        if (has_joined && is_stored && at->hint != 0)
+        if (is_shared && is_stored && at->hint != 0)
             hint_raise(conn, save, at);
         if (is_stored)
             sc_plugin_ticket_kept(conn, at->ticket, found_with(conn, save, at));

@@ -466,22 +466,31 @@ static void a_reset_ends_it_for_all(void **state)
     herd_end(&herd);
 }
 
-/* How long the one that joined wants the rows to be kept counts, too. */
-static void the_hint_of_who_joined_counts(void **state)
+/* How long each of those that share a save wants the rows to be kept counts: of the one that began,
+ * and of the one that joined, whichever of them brings the last layer. */
+static void the_hints_of_all_that_share_count(void **state)
 {
     (void)state;
-    struct herd herd;
-    herd_begin(&herd, 2, 200, 200);
-    struct spec_lookup_params params = rig_lookup_params(&herd.prompts[1], 0, RIG_MAX, 0);
-    params.priority = 3;
-    rig_release(&herd.rig, herd.requests[1]);
-    herd.requests[1] = rig_lookup_as(&herd.rig, &params).request;
-    uint64_t place = sc_radix_place(sc_radix_hint(3, 0)) - 1;
-    assert_false(sc_radix_has_later(herd.rig.conn->radix, place));
-    store_layers(&herd, ONE_BY_ONE, 0, 0, LAYERS);
-    assert_stored(&herd, 0);
-    assert_true(sc_radix_has_later(herd.rig.conn->radix, place));
-    herd_end(&herd);
+    for (uint64_t hinted = 0; hinted < 2; hinted++)
+        for (uint64_t last = 0; last < 2; last++) {
+            struct herd herd;
+            herd_begin(&herd, 2, 200, 200);
+            struct spec_lookup_params params = rig_lookup_params(&herd.prompts[0], 0, RIG_MAX, 0);
+            params.priority = 3;
+            rig_release(&herd.rig, herd.requests[hinted]);
+            herd.requests[hinted] = rig_lookup_as(&herd.rig, &params).request;
+            uint64_t place = sc_radix_place(sc_radix_hint(3, 0)) - 1;
+            assert_false(sc_radix_has_later(herd.rig.conn->radix, place));
+            store_one(&herd, 0, 0);
+            store_one(&herd, 1, 0);
+            for (uint32_t layer = 1; layer < LAYERS; layer++)
+                store_one(&herd, last, layer);
+            for (uint32_t layer = 1; layer < LAYERS; layer++)
+                store_one(&herd, 1 - last, layer);
+            assert_stored(&herd, 0);
+            assert_true(sc_radix_has_later(herd.rig.conn->radix, place));
+            herd_end(&herd);
+        }
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -560,7 +569,7 @@ int main(void)
         cmocka_unit_test(a_better_pass_does_not_rely_on_a_worse),
         cmocka_unit_test(a_write_that_fails_fails_for_all),
         cmocka_unit_test(a_reset_ends_it_for_all),
-        cmocka_unit_test(the_hint_of_who_joined_counts),
+        cmocka_unit_test(the_hints_of_all_that_share_count),
         cmocka_unit_test(threads_store_one_prompt_and_some_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
