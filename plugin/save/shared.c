@@ -62,14 +62,15 @@ static uint64_t common_marks(struct sc_marks a, struct sc_marks b, uint64_t most
     return next < most ? next : most;
 }
 
-/* How many leading tokens two requests have in common, up to `most`, which both have. */
+/* Up to where two requests have the tokens behind `from` in common, with the extra keys of all
+ * tokens; at most up to `most`, which both have. `from` or less: nowhere. */
 static uint64_t common_tokens(const struct sc_plugin_request *a, const struct sc_plugin_request *b,
-                              uint64_t most)
+                              uint64_t from, uint64_t most)
 {
     uint64_t end = common_marks((struct sc_marks){a->marks, a->mark_count},
                                 (struct sc_marks){b->marks, b->mark_count}, most);
-    uint64_t at = 0;
-    if (memcmp(&a->root, &b->root, sizeof(a->root)) != 0)
+    uint64_t at = from;
+    if (memcmp(&a->root, &b->root, sizeof(a->root)) != 0 || end <= from)
         return 0;
     while (at + COMPARED_TOKENS <= end &&
            memcmp(a->tokens + at, b->tokens + at, COMPARED_TOKENS * sizeof(*a->tokens)) == 0)
@@ -105,25 +106,34 @@ static bool may_share(const spec_connector *conn, const struct sc_plugin_request
     return conn->states.count == 0 && request->step.is_wanted && request->step.params.layer == 0;
 }
 
+/* Tokens in front of both passes are not compared: if they differ, the cut is of no use and does no
+ * harm. Else decoded tokens behind one long prompt would compare all of it, pair by pair. */
+static void part_two(const spec_connector *conn, struct sc_plugin_request *a,
+                     struct sc_plugin_request *b)
+{
+    uint64_t a_end = pass_end(a), b_end = pass_end(b), chunk = conn->config.chunk_tokens;
+    uint64_t from = a->step.present_end, least = a_end < b_end ? a_end : b_end;
+    from = from < b->step.present_end ? from : b->step.present_end;
+    uint64_t cut = from - from % chunk + chunk; /* the first one that there may be */
+    if (cut > least || (cut == a_end && cut == b_end))
+        return;
+    uint64_t common = common_tokens(a, b, from, least);
+    if (common == a_end && common == b_end)
+        return;
+    cut_note(&a->step, common - common % chunk);
+    cut_note(&b->step, common - common % chunk);
+}
+
 void sc_plugin_shared_part(const spec_connector *conn, struct sc_plugin_request *const *requests,
                            uint64_t count)
 {
-    uint64_t chunk = conn->config.chunk_tokens;
     for (uint64_t i = 0; i < count; i++)
         requests[i]->step.cut_count = 0;
     for (uint64_t i = 1; i < count; i++) {
         struct sc_plugin_request *a = requests[i];
-        for (uint64_t j = 0; j < i && may_share(conn, a); j++) {
-            struct sc_plugin_request *b = requests[j];
-            if (!may_share(conn, b))
-                continue;
-            uint64_t a_end = pass_end(a), b_end = pass_end(b);
-            uint64_t common = common_tokens(a, b, a_end < b_end ? a_end : b_end);
-            if (common == a_end && common == b_end)
-                continue;
-            cut_note(&a->step, common - common % chunk);
-            cut_note(&b->step, common - common % chunk);
-        }
+        for (uint64_t j = 0; j < i && may_share(conn, a); j++)
+            if (may_share(conn, requests[j]))
+                part_two(conn, a, requests[j]);
     }
 }
 
@@ -153,10 +163,14 @@ static uint64_t joinable_end(spec_connector *conn, const struct sc_plugin_reques
         return 0;
     if (kind < save->provenance.kind || (kind > save->provenance.kind && !is_whole))
         return 0;
-    uint64_t common = common_tokens(save->request, request, save_end < end ? save_end : end);
-    if (common == save_end)
-        return save_end;
-    return is_whole ? common - common % conn->config.chunk_tokens : 0;
+    /* Those in front come last: they are the same, as a rule, and may be many. */
+    uint64_t common =
+        common_tokens(save->request, request, save->first, save_end < end ? save_end : end);
+    if (common < save_end)
+        common = is_whole ? common - common % conn->config.chunk_tokens : 0;
+    if (common <= save->first)
+        return 0;
+    return common_tokens(save->request, request, 0, save->first) == save->first ? common : 0;
 }
 
 /* Lock held. The save with that hash that goes furthest; NULL: none. */
