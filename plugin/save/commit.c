@@ -292,6 +292,7 @@ void sc_plugin_save_follow(spec_connector *conn, struct sc_plugin_request *reque
     sc_plugin_lock(conn, &conn->saves.lock);
     if (last != NULL && last->life == request->save_last_life) {
         save->waits = true;
+        save->ahead = last;
         save->behind_next = last->behind;
         last->behind = save;
     }

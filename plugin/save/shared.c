@@ -149,6 +149,17 @@ static bool is_packed(const spec_connector *conn, const struct sc_plugin_save *s
     return save->layers == conn->dims.layer_count;
 }
 
+/* Lock held. Whether the save is committed without more layers than those that the request itself
+ * may bring: what it hangs on lacks none, or is the request's own last save. */
+static bool may_be_committed(const spec_connector *conn, const struct sc_plugin_request *request,
+                             const struct sc_plugin_save *save)
+{
+    const struct sc_plugin_save *ahead = save->ahead;
+    if (!save->waits || (ahead == request->save_last && ahead->life == request->save_last_life))
+        return true;
+    return is_packed(conn, ahead) && !ahead->waits;
+}
+
 /* Lock held. Up to where the request may rely on the save, which begins where it looks; 0: not at
  * all. A save whose layers are to come must be one that the request could end alone. */
 static uint64_t joinable_end(spec_connector *conn, const struct sc_plugin_request *request,
@@ -159,7 +170,8 @@ static uint64_t joinable_end(spec_connector *conn, const struct sc_plugin_reques
     bool is_whole = is_packed(conn, save);
     bool is_lost = save->gives_up || save->is_void || save->status != SPEC_OK ||
                    (save->has_ended && !is_whole);
-    if (is_lost || !sc_plugin_epoch_is_current(conn, save->request))
+    if (is_lost || !may_be_committed(conn, request, save) ||
+        !sc_plugin_epoch_is_current(conn, save->request))
         return 0;
     if (kind < save->provenance.kind || (kind > save->provenance.kind && !is_whole))
         return 0;

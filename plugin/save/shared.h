@@ -14,7 +14,8 @@
  * on. The save reads the tokens of a request that cannot take them back: one with an open pass, and
  * from the last layer on, the one that brought that layer.
  * Does not: share saves of models that keep states; join a save whose tokens the request has in
- * part, but if all its layers are packed: it could not end such a save alone.
+ * part, but if all its layers are packed: it could not end such a save alone; join a save that is
+ * committed behind one which only other requests can end.
  * Threads: the request's host thread, but where a function says otherwise. Lock: saves.lock (20).
  * Tests: tests/unit/plugin/test_shared_saves.c, conformance (abi_223_*) */
 #ifndef SC_PLUGIN_SHARED_H

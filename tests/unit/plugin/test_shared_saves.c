@@ -375,6 +375,33 @@ static void extra_keys_part_prompts(void **state)
     herd_end(&herd);
 }
 
+/* One request stores a prompt in a pass of two saves and stops half-way. Another one has stored the
+ * first part by itself: its second part does not wait until the first request goes on. */
+static void a_request_that_stops_holds_nobody_up(void **state)
+{
+    (void)state;
+    static const uint64_t ENDS[] = {2048, SC_PLUGIN_SAVE_TOKENS, 5000};
+    struct herd herd;
+    herd_begin(&herd, 2, 5000, 5000);
+    struct rig *rig = &herd.rig;
+    store_one(&herd, 0, 0);
+    uint64_t first = 0;
+    for (uint64_t i = 0; i < 3; i++) {
+        spec_status status = SPEC_PENDING;
+        spec_ticket ticket =
+            rig_store(rig, herd.requests[1], &herd.prompts[1], first, ENDS[i] - first);
+        first = ENDS[i];
+        (void)sc_plugin_wait(rig->conn, &ticket, 1, UINT64_C(10000000000), &status, NULL);
+        assert_int_equal(status, SPEC_OK);
+        assert_int_equal(rig_matched(rig, &herd.prompts[1]), first);
+    }
+    for (uint32_t layer = 1; layer < LAYERS; layer++)
+        store_one(&herd, 0, layer);
+    assert_int_equal(rig_wait(rig, herd.tickets[0]), SPEC_OK);
+    assert_int_equal(rig_read(rig, &herd.prompts[0], NULL), 5000);
+    herd_end(&herd);
+}
+
 /* ---- Worth, failures, resets ----------------------------------------------------------------- */
 
 static void assert_exact(struct herd *herd)
@@ -565,6 +592,7 @@ int main(void)
         cmocka_unit_test(half_of_a_save_is_not_relied_on),
         cmocka_unit_test(prompts_part_anywhere),
         cmocka_unit_test(extra_keys_part_prompts),
+        cmocka_unit_test(a_request_that_stops_holds_nobody_up),
         cmocka_unit_test(the_worth_is_that_of_who_packed),
         cmocka_unit_test(a_better_pass_does_not_rely_on_a_worse),
         cmocka_unit_test(a_write_that_fails_fails_for_all),
