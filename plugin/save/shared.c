@@ -381,6 +381,24 @@ void sc_plugin_shared_packed(spec_connector *conn, struct sc_plugin_save *save)
         sc_store_extent_abort(save->extent);
 }
 
+bool sc_plugin_shared_hand_back(spec_connector *conn, const struct sc_plugin_request *request,
+                                struct sc_plugin_save *save)
+{
+    struct sc_plugin_request *left = NULL;
+    sc_plugin_lock(conn, &conn->saves.lock);
+    struct sc_plugin_sharer *sharer = producer_of(save, request);
+    bool is_another = sharer != NULL && save->producers > 1 && !save->gives_up && !save->has_ended;
+    if (is_another) {
+        save->layers--;
+        save->is_packing = false;
+        left = leave(conn, save, sharer);
+    }
+    pthread_mutex_unlock(&conn->saves.lock);
+    if (left != NULL)
+        sc_plugin_request_unhold(left);
+    return is_another;
+}
+
 static void leave_one(spec_connector *conn, const struct sc_plugin_request *request,
                       struct sc_plugin_save *save, spec_status why)
 {

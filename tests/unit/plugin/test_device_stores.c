@@ -412,6 +412,39 @@ static void what_finds_no_room_is_given_up(void **state)
     }
 }
 
+/* Two requests share a save. A layer of the first one finds no room on its way from the device: the
+ * other one, whose rows are in host memory, brings it. */
+static void another_one_brings_what_finds_no_room(void **state)
+{
+    (void)state;
+    for (uint32_t layers = 0; layers < LAYERS; layers++) { /* that the first one brings before */
+        struct desk desk;
+        fake_policy(FAKE_EAGER, 1);
+        desk_shape(&desk,
+                   "\"preset\": \"as-like\", \"gpu\": {\"stage_bytes\": \"1MiB\", "
+                   "\"store_bytes\": \"1MiB\"}",
+                   1000);
+        rig_shape(&desk.rig, DESK_LAYERS, 12, 32, SPEC_DTYPE_F16);
+        desk_begin(&desk);
+        spec_request other = rig_lookup(&desk.rig, &desk.prompt).request;
+        spec_ticket ticket = 0;
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            if (layer < layers)
+                assert_int_equal(desk_store_host_layer(&desk, 0, 1000, layer), SPEC_OK);
+            else
+                assert_int_equal(desk_store_layer(&desk, 0, 1000, layer, DENSE), SPEC_OK);
+            assert_int_equal(
+                rig_store_layer(&desk.rig, other, &desk.prompt, 0, 1000, layer, &ticket), SPEC_OK);
+        }
+        assert_int_equal(rig_wait(&desk.rig, ticket), SPEC_OK);
+        desk_assert_read(&desk);
+        (void)rig_wait(&desk.rig, desk.ticket);
+        rig_release(&desk.rig, other);
+        desk_assert_idle(&desk);
+        desk_close(&desk);
+    }
+}
+
 /* ---- A device that fails -------------------------------------------------------------------- */
 
 static const char *const CALLS[] = {
@@ -581,6 +614,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(tokens_that_are_taken_back_while_it_flies_are_not_read),
         cmocka_unit_test(close_waits_for_what_flies),
         cmocka_unit_test(what_finds_no_room_is_given_up),
+        cmocka_unit_test(another_one_brings_what_finds_no_room),
         cmocka_unit_test(each_call_of_a_store_may_fail),
         cmocka_unit_test(a_context_may_die_at_each_step),
         cmocka_unit_test(a_pass_whose_extent_has_ended_disturbs_nobody),
