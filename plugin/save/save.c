@@ -616,8 +616,8 @@ static spec_status put_taken(spec_connector *conn, struct sc_plugin_request *req
     return sc_plugin_queue_put(conn, request, save, &queued, reterr);
 }
 
-/* One layer of a save, unless another request has put it. After an error the save has ended, or goes
- * on without the request. */
+/* One layer of a save, unless another request has put it. After an error the save has ended, or
+ * goes on without the request. */
 static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *request,
                              struct sc_plugin_save *save, struct spec_error *reterr)
 {
