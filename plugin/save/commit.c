@@ -245,8 +245,8 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
     return status;
 }
 
-/* The commit's lock is held. */
-static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
+/* The commit's lock is held. Returns what the tickets say. */
+static spec_status resolve_save(spec_connector *conn, struct sc_plugin_save *save)
 {
     spec_status status = save->status;
     bool is_over = save->is_void || !sc_plugin_epoch_is_current(conn, save->request);
@@ -261,7 +261,7 @@ static void resolve_save(spec_connector *conn, struct sc_plugin_save *save)
                  sc_plugin_chunk_count(conn, save->first, save->first + save->count));
     if (status == SPEC_E_NO_SPACE && !sc_store_is_paused(conn->store))
         sc_plugin_evict_ask(conn, save->request, save->count);
-    save->status = sc_plugin_ticket_status(status);
+    return sc_plugin_ticket_status(status);
 }
 
 /* Lock held. The save is committed next, if it was written and waits for nothing. */
@@ -292,6 +292,7 @@ void sc_plugin_save_follow(spec_connector *conn, struct sc_plugin_request *reque
     sc_plugin_lock(conn, &conn->saves.lock);
     if (last != NULL && last->life == request->save_last_life) {
         save->waits = true;
+        save->ahead = last;
         save->behind_next = last->behind;
         last->behind = save;
     }
@@ -300,10 +301,13 @@ void sc_plugin_save_follow(spec_connector *conn, struct sc_plugin_request *reque
     pthread_mutex_unlock(&conn->saves.lock);
 }
 
-/* Those that hang on the save need not wait for it any more. Returns those that shared it. */
-static struct sc_plugin_sharer *release_behind(spec_connector *conn, struct sc_plugin_save *save)
+/* The save is resolved: those that hang on it need not wait for it any more. Returns those that
+ * shared it. */
+static struct sc_plugin_sharer *release_behind(spec_connector *conn, struct sc_plugin_save *save,
+                                               spec_status status)
 {
     pthread_mutex_lock(&conn->saves.lock);
+    save->status = status; /* until here others may look whether they join it */
     save->life++;
     for (struct sc_plugin_save *at = save->behind, *next; at != NULL; at = next) {
         next = at->behind_next;
@@ -330,7 +334,8 @@ static uint64_t found_with(const spec_connector *conn, const struct sc_plugin_sa
                : 0;
 }
 
-/* The index learns how long a request that joined wants the rows to be kept. */
+/* The index learns how long a request that shares the save wants the rows to be kept. The commit
+ * told it what the owner of the tokens wants, which may be any of them. */
 static void hint_raise(spec_connector *conn, const struct sc_plugin_save *save,
                        const struct sc_plugin_sharer *sharer)
 {
@@ -352,13 +357,14 @@ static void tell_sharers(spec_connector *conn, struct sc_plugin_save *save,
                          struct sc_plugin_sharer *sharers)
 {
     bool is_stored = save->status == SPEC_OK;
+    bool is_shared = sharers != NULL && sharers->next != NULL;
     for (struct sc_plugin_sharer *at = sharers; at != NULL; at = at->next) {
         bool has_joined = at != &save->founder;
         uint64_t chunks = sc_plugin_chunk_count(conn, save->first, at->end);
         if (has_joined)
             sc_count(is_stored ? &conn->stats.duplicate_chunks : &conn->stats.dropped_chunks,
                      chunks);
-        if (has_joined && is_stored && at->hint != 0)
+        if (is_shared && is_stored && at->hint != 0)
             hint_raise(conn, save, at);
         if (is_stored)
             sc_plugin_ticket_kept(conn, at->ticket, found_with(conn, save, at));
@@ -367,10 +373,10 @@ static void tell_sharers(spec_connector *conn, struct sc_plugin_save *save,
     sc_plugin_shared_free(conn, save, sharers);
 }
 
-static void end_save(spec_connector *conn, struct sc_plugin_save *save)
+static void end_save(spec_connector *conn, struct sc_plugin_save *save, spec_status status)
 {
     struct sc_plugin_request *request = save->request;
-    tell_sharers(conn, save, release_behind(conn, save));
+    tell_sharers(conn, save, release_behind(conn, save, status));
     if (save->states != NULL)
         sc_plugin_states_unref(conn, save->states);
     sc_plugin_save_put(conn, save);
@@ -400,9 +406,9 @@ static void commit_all(spec_connector *conn)
     while ((save = commit_next(conn)) != NULL) {
         uint64_t place = sc_plugin_evict_place(conn, save->request), rows = save->count;
         pthread_mutex_lock(&conn->commit_lock);
-        resolve_save(conn, save);
+        spec_status status = resolve_save(conn, save);
         pthread_mutex_unlock(&conn->commit_lock);
-        end_save(conn, save);
+        end_save(conn, save, status);
         sc_plugin_unpinned(conn);
         sc_plugin_evict_check(conn, place, rows);
         if (sc_store_checkpoint_due(conn->store))

@@ -616,7 +616,8 @@ static spec_status put_taken(spec_connector *conn, struct sc_plugin_request *req
     return sc_plugin_queue_put(conn, request, save, &queued, reterr);
 }
 
-/* One layer of a save, unless another request has put it. After an error the save has ended. */
+/* One layer of a save, unless another request has put it. After an error the save has ended, or
+ * goes on without the request. */
 static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *request,
                              struct sc_plugin_save *save, struct spec_error *reterr)
 {
@@ -628,6 +629,9 @@ static spec_status put_layer(spec_connector *conn, struct sc_plugin_request *req
     if (putter == SC_PUTTER_NONE)
         return sc_fail(reterr, why, "an earlier layer did not come");
     spec_status status = put_taken(conn, request, save, putter, reterr);
+    bool is_untouched = status != SPEC_OK && putter == SC_PUTTER_QUEUE;
+    if (is_untouched && sc_plugin_shared_hand_back(conn, request, save))
+        return status;
     sc_plugin_shared_packed(conn, save);
     if (status != SPEC_OK)
         sc_plugin_save_give_up(conn, save, sc_plugin_ticket_status(status));

@@ -45,6 +45,7 @@ struct sc_plugin_save {
     uint32_t refs; /* open passes, the tickets' part, who puts a layer; 0: it is free */
     uint64_t life; /* moves on when it is resolved */
     bool waits;    /* it hangs on a save that is not resolved yet, in whose list it stands: */
+    struct sc_plugin_save *ahead;       /* that one, while it waits */
     struct sc_plugin_save *behind;      /* the first of those that hang on this one */
     struct sc_plugin_save *behind_next; /* of the list that this one stands in */
     uint64_t queued;  /* layers on their way to the extent, with the one that is put now */

@@ -62,14 +62,15 @@ static uint64_t common_marks(struct sc_marks a, struct sc_marks b, uint64_t most
     return next < most ? next : most;
 }
 
-/* How many leading tokens two requests have in common, up to `most`, which both have. */
+/* Up to where two requests have the tokens behind `from` in common, with the extra keys of all
+ * tokens; at most up to `most`, which both have. `from` or less: nowhere. */
 static uint64_t common_tokens(const struct sc_plugin_request *a, const struct sc_plugin_request *b,
-                              uint64_t most)
+                              uint64_t from, uint64_t most)
 {
     uint64_t end = common_marks((struct sc_marks){a->marks, a->mark_count},
                                 (struct sc_marks){b->marks, b->mark_count}, most);
-    uint64_t at = 0;
-    if (memcmp(&a->root, &b->root, sizeof(a->root)) != 0)
+    uint64_t at = from;
+    if (memcmp(&a->root, &b->root, sizeof(a->root)) != 0 || end <= from)
         return 0;
     while (at + COMPARED_TOKENS <= end &&
            memcmp(a->tokens + at, b->tokens + at, COMPARED_TOKENS * sizeof(*a->tokens)) == 0)
@@ -105,25 +106,34 @@ static bool may_share(const spec_connector *conn, const struct sc_plugin_request
     return conn->states.count == 0 && request->step.is_wanted && request->step.params.layer == 0;
 }
 
+/* Tokens in front of both passes are not compared: if they differ, the cut is of no use and does no
+ * harm. Else decoded tokens behind one long prompt would compare all of it, pair by pair. */
+static void part_two(const spec_connector *conn, struct sc_plugin_request *a,
+                     struct sc_plugin_request *b)
+{
+    uint64_t a_end = pass_end(a), b_end = pass_end(b), chunk = conn->config.chunk_tokens;
+    uint64_t from = a->step.present_end, least = a_end < b_end ? a_end : b_end;
+    from = from < b->step.present_end ? from : b->step.present_end;
+    uint64_t cut = from - from % chunk + chunk; /* the first one that there may be */
+    if (cut > least || (cut == a_end && cut == b_end))
+        return;
+    uint64_t common = common_tokens(a, b, from, least);
+    if (common == a_end && common == b_end)
+        return;
+    cut_note(&a->step, common - common % chunk);
+    cut_note(&b->step, common - common % chunk);
+}
+
 void sc_plugin_shared_part(const spec_connector *conn, struct sc_plugin_request *const *requests,
                            uint64_t count)
 {
-    uint64_t chunk = conn->config.chunk_tokens;
     for (uint64_t i = 0; i < count; i++)
         requests[i]->step.cut_count = 0;
     for (uint64_t i = 1; i < count; i++) {
         struct sc_plugin_request *a = requests[i];
-        for (uint64_t j = 0; j < i && may_share(conn, a); j++) {
-            struct sc_plugin_request *b = requests[j];
-            if (!may_share(conn, b))
-                continue;
-            uint64_t a_end = pass_end(a), b_end = pass_end(b);
-            uint64_t common = common_tokens(a, b, a_end < b_end ? a_end : b_end);
-            if (common == a_end && common == b_end)
-                continue;
-            cut_note(&a->step, common - common % chunk);
-            cut_note(&b->step, common - common % chunk);
-        }
+        for (uint64_t j = 0; j < i && may_share(conn, a); j++)
+            if (may_share(conn, requests[j]))
+                part_two(conn, a, requests[j]);
     }
 }
 
@@ -139,6 +149,17 @@ static bool is_packed(const spec_connector *conn, const struct sc_plugin_save *s
     return save->layers == conn->dims.layer_count;
 }
 
+/* Lock held. Whether the save is committed without more layers than those that the request itself
+ * may bring: what it hangs on lacks none, or is the request's own last save. */
+static bool may_be_committed(const spec_connector *conn, const struct sc_plugin_request *request,
+                             const struct sc_plugin_save *save)
+{
+    const struct sc_plugin_save *ahead = save->ahead;
+    if (!save->waits || (ahead == request->save_last && ahead->life == request->save_last_life))
+        return true;
+    return is_packed(conn, ahead) && !ahead->waits;
+}
+
 /* Lock held. Up to where the request may rely on the save, which begins where it looks; 0: not at
  * all. A save whose layers are to come must be one that the request could end alone. */
 static uint64_t joinable_end(spec_connector *conn, const struct sc_plugin_request *request,
@@ -149,14 +170,19 @@ static uint64_t joinable_end(spec_connector *conn, const struct sc_plugin_reques
     bool is_whole = is_packed(conn, save);
     bool is_lost = save->gives_up || save->is_void || save->status != SPEC_OK ||
                    (save->has_ended && !is_whole);
-    if (is_lost || !sc_plugin_epoch_is_current(conn, save->request))
+    if (is_lost || !may_be_committed(conn, request, save) ||
+        !sc_plugin_epoch_is_current(conn, save->request))
         return 0;
     if (kind < save->provenance.kind || (kind > save->provenance.kind && !is_whole))
         return 0;
-    uint64_t common = common_tokens(save->request, request, save_end < end ? save_end : end);
-    if (common == save_end)
-        return save_end;
-    return is_whole ? common - common % conn->config.chunk_tokens : 0;
+    /* Those in front come last: they are the same, as a rule, and may be many. */
+    uint64_t common =
+        common_tokens(save->request, request, save->first, save_end < end ? save_end : end);
+    if (common < save_end)
+        common = is_whole ? common - common % conn->config.chunk_tokens : 0;
+    if (common <= save->first)
+        return 0;
+    return common_tokens(save->request, request, 0, save->first) == save->first ? common : 0;
 }
 
 /* Lock held. The save with that hash that goes furthest; NULL: none. */
@@ -284,13 +310,17 @@ static struct sc_plugin_request *owner_set(struct sc_plugin_save *save,
     return old;
 }
 
-/* Lock held. The request brings no more layers; another one that does has the save's tokens. */
-static struct sc_plugin_request *leave(struct sc_plugin_save *save, struct sc_plugin_sharer *sharer)
+/* Lock held. The request brings no more layers. While layers are to come, another request that
+ * brings some owns the save's tokens; afterwards the one that brought the last layer does, also
+ * while that layer is on its way from a device. */
+static struct sc_plugin_request *leave(const spec_connector *conn, struct sc_plugin_save *save,
+                                       struct sc_plugin_sharer *sharer)
 {
     const struct sc_plugin_request *request = sharer->request;
     sharer->request = NULL;
     save->producers--;
-    if (save->request != request || save->has_ended || save->state != SC_SAVE_WRITING)
+    bool is_over = is_packed(conn, save) || save->has_ended || save->state != SC_SAVE_WRITING;
+    if (save->request != request || is_over)
         return NULL;
     for (struct sc_plugin_sharer *at = save->sharers; at != NULL; at = at->next)
         if (at->request != NULL)
@@ -324,7 +354,7 @@ enum sc_plugin_putter sc_plugin_shared_turn(spec_connector *conn, struct sc_plug
     bool worsens = is_next && worth.kind > save->provenance.kind && save->producers > 1;
     bool is_lost = save->gives_up || (save->has_ended && !is_packed(conn, save));
     if (!is_lost && (is_late || worsens)) {
-        left = leave(save, sharer);
+        left = leave(conn, save, sharer);
         aborts = save->producers == 0 && sc_plugin_save_gives_up(conn, save, SPEC_OK);
         is_lost = save->gives_up;
     } else if (!is_lost && is_next && !save->is_packing) {
@@ -351,6 +381,24 @@ void sc_plugin_shared_packed(spec_connector *conn, struct sc_plugin_save *save)
         sc_store_extent_abort(save->extent);
 }
 
+bool sc_plugin_shared_hand_back(spec_connector *conn, const struct sc_plugin_request *request,
+                                struct sc_plugin_save *save)
+{
+    struct sc_plugin_request *left = NULL;
+    sc_plugin_lock(conn, &conn->saves.lock);
+    struct sc_plugin_sharer *sharer = producer_of(save, request);
+    bool is_another = sharer != NULL && save->producers > 1 && !save->gives_up && !save->has_ended;
+    if (is_another) {
+        save->layers--;
+        save->is_packing = false;
+        left = leave(conn, save, sharer);
+    }
+    pthread_mutex_unlock(&conn->saves.lock);
+    if (left != NULL)
+        sc_plugin_request_unhold(left);
+    return is_another;
+}
+
 static void leave_one(spec_connector *conn, const struct sc_plugin_request *request,
                       struct sc_plugin_save *save, spec_status why)
 {
@@ -359,7 +407,7 @@ static void leave_one(spec_connector *conn, const struct sc_plugin_request *requ
     sc_plugin_lock(conn, &conn->saves.lock);
     struct sc_plugin_sharer *sharer = producer_of(save, request);
     if (sharer != NULL) {
-        left = leave(save, sharer);
+        left = leave(conn, save, sharer);
         aborts = save->producers == 0 && !is_packed(conn, save) &&
                  sc_plugin_save_gives_up(conn, save, why);
     }

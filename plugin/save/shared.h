@@ -14,7 +14,8 @@
  * on. The save reads the tokens of a request that cannot take them back: one with an open pass, and
  * from the last layer on, the one that brought that layer.
  * Does not: share saves of models that keep states; join a save whose tokens the request has in
- * part, but if all its layers are packed: it could not end such a save alone.
+ * part, but if all its layers are packed: it could not end such a save alone; join a save that is
+ * committed behind one which only other requests can end.
  * Threads: the request's host thread, but where a function says otherwise. Lock: saves.lock (20).
  * Tests: tests/unit/plugin/test_shared_saves.c, conformance (abi_223_*) */
 #ifndef SC_PLUGIN_SHARED_H
@@ -81,6 +82,10 @@ enum sc_plugin_putter sc_plugin_shared_turn(spec_connector *conn, struct sc_plug
                                             const struct sc_plugin_memory *memory,
                                             spec_status *ret_why);
 void sc_plugin_shared_packed(spec_connector *conn, struct sc_plugin_save *save);
+/* Instead of that: the queue took nothing of the layer. True: the request has left the save, and
+ * another one brings the layer. False: nobody else could, nothing has changed. */
+bool sc_plugin_shared_hand_back(spec_connector *conn, const struct sc_plugin_request *request,
+                                struct sc_plugin_save *save);
 /* The request brings no more layers of these saves. A save that nobody else brings is given up, for
  * that reason, if it lacks layers. The ticket keeps the first failure, which is another save's than
  * the one that found no room, say: they all tell why. Of space that is missing each would ask for

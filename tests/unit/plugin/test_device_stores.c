@@ -291,6 +291,56 @@ static void a_pass_may_end_while_it_flies(void **state)
                 end_after((enum fake_policy)policy, (enum end)how, layers);
 }
 
+/* Rows of the whole prompt, of which the request knew the first 100 tokens: the others come with
+ * layer 0. */
+static void store_decoded(struct desk *desk, spec_request request, const struct prompt *prompt,
+                          uint32_t layer, spec_ticket *ret_ticket)
+{
+    struct area area = desk_area(&desk->rig, prompt, 0, prompt->count, layer, DENSE, NULL);
+    struct spec_store_params params =
+        rig_store_params(request, layer, 0, prompt->count, &area.memory);
+    params.tokens = layer == 0 ? prompt->tokens + 100 : NULL;
+    params.tokens_count = layer == 0 ? prompt->count - 100 : 0;
+    assert_int_equal(sc_plugin_store(desk->rig.conn, &params, 1, ret_ticket, NULL), SPEC_OK);
+    rig_area_free(&area);
+}
+
+/* A request joins the save of another one and brings its last layers from the device. While these
+ * are in flight, the other one takes its decoded tokens back and stores others in their places. The
+ * rows are found under the tokens that they were computed for. */
+static void tokens_that_are_taken_back_while_it_flies_are_not_read(void **state)
+{
+    (void)state;
+    for (uint32_t layers = 1; layers < LAYERS; layers++) {
+        struct desk desk;
+        struct prompt other = rig_prompt(9, 0, 1, 130);
+        fake_policy(FAKE_EAGER, layers);
+        desk_open(&desk, WAYS[0], 130);
+        memcpy(other.tokens, desk.prompt.tokens, 100 * sizeof(uint32_t));
+        memcpy(other.history, desk.prompt.history, 100 * sizeof(uint64_t));
+        struct prompt start = {100, desk.prompt.tokens, desk.prompt.history};
+        spec_request first = rig_lookup(&desk.rig, &start).request;
+        spec_ticket ticket = 0;
+        for (uint32_t layer = 0; layer < layers; layer++)
+            store_decoded(&desk, first, &desk.prompt, layer, &ticket);
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            assert_int_equal(desk_store_layer(&desk, 0, 130, layer, PAGED), SPEC_OK);
+            fake_hold(desk.host.stream, 1); /* the device is attached by now */
+        }
+        assert_int_equal(sc_plugin_store_abort(desk.rig.conn, first, 0, NULL), SPEC_OK);
+        for (uint32_t layer = 0; layer < LAYERS; layer++)
+            store_decoded(&desk, first, &other, layer, &ticket);
+        fake_hold(desk.host.stream, 0);
+        desk_assert_stored(&desk);
+        assert_int_equal(rig_wait(&desk.rig, ticket), SPEC_OK);
+        assert_int_equal(rig_read(&desk.rig, &other, NULL), 130);
+        rig_release(&desk.rig, first);
+        desk_assert_idle(&desk);
+        rig_prompt_free(&other);
+        desk_close(&desk);
+    }
+}
+
 /* What has all its layers is there after the next open; what lacks some is not. */
 static void close_waits_for_what_flies(void **state)
 {
@@ -358,6 +408,39 @@ static void what_finds_no_room_is_given_up(void **state)
         desk_assert_stored(&desk);
         desk_assert_idle(&desk);
         rig_prompts_free_all(prompts, PASSES);
+        desk_close(&desk);
+    }
+}
+
+/* Two requests share a save. A layer of the first one finds no room on its way from the device: the
+ * other one, whose rows are in host memory, brings it. */
+static void another_one_brings_what_finds_no_room(void **state)
+{
+    (void)state;
+    for (uint32_t layers = 0; layers < LAYERS; layers++) { /* that the first one brings before */
+        struct desk desk;
+        fake_policy(FAKE_EAGER, 1);
+        desk_shape(&desk,
+                   "\"preset\": \"as-like\", \"gpu\": {\"stage_bytes\": \"1MiB\", "
+                   "\"store_bytes\": \"1MiB\"}",
+                   1000);
+        rig_shape(&desk.rig, DESK_LAYERS, 12, 32, SPEC_DTYPE_F16);
+        desk_begin(&desk);
+        spec_request other = rig_lookup(&desk.rig, &desk.prompt).request;
+        spec_ticket ticket = 0;
+        for (uint32_t layer = 0; layer < LAYERS; layer++) {
+            if (layer < layers)
+                assert_int_equal(desk_store_host_layer(&desk, 0, 1000, layer), SPEC_OK);
+            else
+                assert_int_equal(desk_store_layer(&desk, 0, 1000, layer, DENSE), SPEC_OK);
+            assert_int_equal(
+                rig_store_layer(&desk.rig, other, &desk.prompt, 0, 1000, layer, &ticket), SPEC_OK);
+        }
+        assert_int_equal(rig_wait(&desk.rig, ticket), SPEC_OK);
+        desk_assert_read(&desk);
+        (void)rig_wait(&desk.rig, desk.ticket);
+        rig_release(&desk.rig, other);
+        desk_assert_idle(&desk);
         desk_close(&desk);
     }
 }
@@ -528,8 +611,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_wrong_is_invalid_and_changes_nothing),
         cmocka_unit_test(captures_on_other_streams_stay_whole),
         cmocka_unit_test(a_pass_may_end_while_it_flies),
+        cmocka_unit_test(tokens_that_are_taken_back_while_it_flies_are_not_read),
         cmocka_unit_test(close_waits_for_what_flies),
         cmocka_unit_test(what_finds_no_room_is_given_up),
+        cmocka_unit_test(another_one_brings_what_finds_no_room),
         cmocka_unit_test(each_call_of_a_store_may_fail),
         cmocka_unit_test(a_context_may_die_at_each_step),
         cmocka_unit_test(a_pass_whose_extent_has_ended_disturbs_nobody),

@@ -375,6 +375,33 @@ static void extra_keys_part_prompts(void **state)
     herd_end(&herd);
 }
 
+/* One request stores a prompt in a pass of two saves and stops half-way. Another one has stored the
+ * first part by itself: its second part does not wait until the first request goes on. */
+static void a_request_that_stops_holds_nobody_up(void **state)
+{
+    (void)state;
+    static const uint64_t ENDS[] = {2048, SC_PLUGIN_SAVE_TOKENS, 5000};
+    struct herd herd;
+    herd_begin(&herd, 2, 5000, 5000);
+    struct rig *rig = &herd.rig;
+    store_one(&herd, 0, 0);
+    uint64_t first = 0;
+    for (uint64_t i = 0; i < 3; i++) {
+        spec_status status = SPEC_PENDING;
+        spec_ticket ticket =
+            rig_store(rig, herd.requests[1], &herd.prompts[1], first, ENDS[i] - first);
+        first = ENDS[i];
+        (void)sc_plugin_wait(rig->conn, &ticket, 1, UINT64_C(10000000000), &status, NULL);
+        assert_int_equal(status, SPEC_OK);
+        assert_int_equal(rig_matched(rig, &herd.prompts[1]), first);
+    }
+    for (uint32_t layer = 1; layer < LAYERS; layer++)
+        store_one(&herd, 0, layer);
+    assert_int_equal(rig_wait(rig, herd.tickets[0]), SPEC_OK);
+    assert_int_equal(rig_read(rig, &herd.prompts[0], NULL), 5000);
+    herd_end(&herd);
+}
+
 /* ---- Worth, failures, resets ----------------------------------------------------------------- */
 
 static void assert_exact(struct herd *herd)
@@ -466,22 +493,31 @@ static void a_reset_ends_it_for_all(void **state)
     herd_end(&herd);
 }
 
-/* How long the one that joined wants the rows to be kept counts, too. */
-static void the_hint_of_who_joined_counts(void **state)
+/* How long each of those that share a save wants the rows to be kept counts: of the one that began,
+ * and of the one that joined, whichever of them brings the last layer. */
+static void the_hints_of_all_that_share_count(void **state)
 {
     (void)state;
-    struct herd herd;
-    herd_begin(&herd, 2, 200, 200);
-    struct spec_lookup_params params = rig_lookup_params(&herd.prompts[1], 0, RIG_MAX, 0);
-    params.priority = 3;
-    rig_release(&herd.rig, herd.requests[1]);
-    herd.requests[1] = rig_lookup_as(&herd.rig, &params).request;
-    uint64_t place = sc_radix_place(sc_radix_hint(3, 0)) - 1;
-    assert_false(sc_radix_has_later(herd.rig.conn->radix, place));
-    store_layers(&herd, ONE_BY_ONE, 0, 0, LAYERS);
-    assert_stored(&herd, 0);
-    assert_true(sc_radix_has_later(herd.rig.conn->radix, place));
-    herd_end(&herd);
+    for (uint64_t hinted = 0; hinted < 2; hinted++)
+        for (uint64_t last = 0; last < 2; last++) {
+            struct herd herd;
+            herd_begin(&herd, 2, 200, 200);
+            struct spec_lookup_params params = rig_lookup_params(&herd.prompts[0], 0, RIG_MAX, 0);
+            params.priority = 3;
+            rig_release(&herd.rig, herd.requests[hinted]);
+            herd.requests[hinted] = rig_lookup_as(&herd.rig, &params).request;
+            uint64_t place = sc_radix_place(sc_radix_hint(3, 0)) - 1;
+            assert_false(sc_radix_has_later(herd.rig.conn->radix, place));
+            store_one(&herd, 0, 0);
+            store_one(&herd, 1, 0);
+            for (uint32_t layer = 1; layer < LAYERS; layer++)
+                store_one(&herd, last, layer);
+            for (uint32_t layer = 1; layer < LAYERS; layer++)
+                store_one(&herd, 1 - last, layer);
+            assert_stored(&herd, 0);
+            assert_true(sc_radix_has_later(herd.rig.conn->radix, place));
+            herd_end(&herd);
+        }
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -556,11 +592,12 @@ int main(void)
         cmocka_unit_test(half_of_a_save_is_not_relied_on),
         cmocka_unit_test(prompts_part_anywhere),
         cmocka_unit_test(extra_keys_part_prompts),
+        cmocka_unit_test(a_request_that_stops_holds_nobody_up),
         cmocka_unit_test(the_worth_is_that_of_who_packed),
         cmocka_unit_test(a_better_pass_does_not_rely_on_a_worse),
         cmocka_unit_test(a_write_that_fails_fails_for_all),
         cmocka_unit_test(a_reset_ends_it_for_all),
-        cmocka_unit_test(the_hint_of_who_joined_counts),
+        cmocka_unit_test(the_hints_of_all_that_share_count),
         cmocka_unit_test(threads_store_one_prompt_and_some_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
