@@ -445,6 +445,104 @@ static void another_one_brings_what_finds_no_room(void **state)
     }
 }
 
+/* ---- Shared saves ---------------------------------------------------------------------------- */
+
+#define MEMBERS 4u
+#define KNOWN   100u /* tokens that both prompts begin with */
+
+/* A request that stores one of two prompts, whose ends come with layer 0. */
+struct member {
+    spec_request request;
+    uint32_t which, layer;
+    spec_ticket ticket;
+};
+
+static void member_store(struct desk *desk, struct member *member, const struct prompt *prompts,
+                         bool is_there)
+{
+    const struct prompt *prompt = &prompts[member->which];
+    uint32_t layer = member->layer++;
+    int64_t *slots = calloc(prompt->count, sizeof(*slots));
+    struct area area =
+        desk_area(&desk->rig, prompt, 0, prompt->count, layer, is_there ? PAGED : DENSE, slots);
+    struct there *there = is_there ? desk_to_device(desk, &area) : NULL;
+    struct spec_store_params params =
+        rig_store_params(member->request, layer, 0, prompt->count, &area.memory);
+    params.tokens = layer == 0 ? prompt->tokens + KNOWN : NULL;
+    params.tokens_count = layer == 0 ? prompt->count - KNOWN : 0;
+    assert_int_equal(sc_plugin_store(desk->rig.conn, &params, 1, &member->ticket, NULL), SPEC_OK);
+    if (there != NULL) {
+        desk->slots[desk->there_count - 1] = slots;
+        (void)desk->host.cu->cuMemcpyHtoDAsync(there->at, there->pinned, there->bytes,
+                                               desk->host.stream);
+    } else {
+        free(slots);
+    }
+    rig_area_free(&area);
+    if (desk->there_count == DESK_SOURCES)
+        desk_sources_free(desk);
+}
+
+/* Requests with the same tokens bring layers from both memories in any order, take their last ids
+ * back, and begin again with others. */
+static void shared_orders_play(uint64_t seed)
+{
+    struct desk desk;
+    uint64_t random = seed;
+    struct prompt prompts[2] = {rig_prompt(7, KNOWN, 1, 130), rig_prompt(7, KNOWN, 2, 130)};
+    struct prompt start = {KNOWN, prompts[0].tokens, prompts[0].history};
+    struct member members[MEMBERS];
+    spec_ticket tickets[64];
+    uint32_t whose[64], count = 0;
+    fake_policy((enum fake_policy)(seed % 4), seed);
+    desk_open(&desk, WAYS[seed % 2], 130);
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        members[i] =
+            (struct member){.request = rig_lookup(&desk.rig, &start).request, .which = i % 2};
+    for (uint32_t act = 0; act < 80 && count < 60; act++) {
+        random = rig_mix(random);
+        struct member *member = &members[random % MEMBERS];
+        uint64_t what = random >> 8 & 15;
+        if (what < 12) {
+            member_store(&desk, member, prompts, (random >> 16 & 1) != 0);
+        } else if (what < 14 && member->layer > 0) {
+            assert_int_equal(sc_plugin_store_abort(desk.rig.conn, member->request, 0, NULL),
+                             SPEC_OK);
+            member->layer = 0;
+            member->which = random >> 24 & 1;
+        } else if (what == 15) {
+            rig_pass_ns(&desk.rig, random >> 32 & 0xfffff);
+        }
+        if (member->layer < LAYERS)
+            continue;
+        whose[count] = member->which;
+        tickets[count++] = member->ticket;
+        rig_release(&desk.rig, member->request);
+        *member = (struct member){.request = rig_lookup(&desk.rig, &start).request,
+                                  .which = random >> 24 & 1};
+    }
+    for (uint32_t i = 0; i < MEMBERS; i++)
+        rig_release(&desk.rig, members[i].request);
+    for (uint32_t i = 0; i < count; i++) {
+        spec_status told = rig_wait(&desk.rig, tickets[i]);
+        if (told != SPEC_OK || rig_matched(&desk.rig, &prompts[whose[i]]) != 130)
+            fail_msg("seed %" PRIu64 ": pass %" PRIu32 " of %" PRIu32 " says %s", seed, i, count,
+                     sc_status_name(told));
+    }
+    for (uint32_t which = 0; which < 2; which++)
+        assert_int_not_equal(rig_read(&desk.rig, &prompts[which], NULL), UINT64_MAX);
+    desk_assert_idle(&desk);
+    rig_prompts_free_all(prompts, 2);
+    desk_close(&desk);
+}
+
+static void saves_are_shared_by_both_memories(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++)
+        shared_orders_play(seed);
+}
+
 /* ---- A device that fails -------------------------------------------------------------------- */
 
 static const char *const CALLS[] = {
@@ -615,6 +713,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(close_waits_for_what_flies),
         cmocka_unit_test(what_finds_no_room_is_given_up),
         cmocka_unit_test(another_one_brings_what_finds_no_room),
+        cmocka_unit_test(saves_are_shared_by_both_memories),
         cmocka_unit_test(each_call_of_a_store_may_fail),
         cmocka_unit_test(a_context_may_die_at_each_step),
         cmocka_unit_test(a_pass_whose_extent_has_ended_disturbs_nobody),

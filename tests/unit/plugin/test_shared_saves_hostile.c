@@ -237,7 +237,7 @@ static void told_check(struct play *play, uint64_t at, bool is_last)
     CHECK(play, kept <= told->count);
     CHECK(play, status != SPEC_OK || kept == told->count);
     bool is_there = told->is_current && !play->is_lossy;
-    bool is_exact = told->is_exact && (play->is_sure || told->first == 0);
+    bool is_exact = told->is_exact && (play->is_sure || (told->first == 0 && status == SPEC_OK));
     if ((play->spice & WORSE) != 0) /* better rows may come, and what hangs on worse ones goes */
         is_there = is_there && is_exact;
     if (is_there && kept > 0)
@@ -270,7 +270,11 @@ static void open_one(struct play *play, struct member *member)
 {
     uint32_t text = (uint32_t)draw(play, TEXTS), salt = draw(play, 6) == 0;
     uint64_t count = 1 + draw(play, play->texts[text].count);
-    count = draw(play, 2) == 0 ? play->texts[text].count : count;
+    uint64_t common = common_of(&play->texts[text], &play->texts[draw(play, TEXTS)]);
+    if (draw(play, 2) == 0) /* so that the tokens behind it may become those of either text */
+        count = common > 0 ? common : count;
+    else if (draw(play, 2) == 0)
+        count = play->texts[text].count;
     spec_status status;
     struct spec_lookup_result found = look(play, text, salt, count, 0, &status);
     if (status == SPEC_E_BUSY)
@@ -291,18 +295,19 @@ static void open_one(struct play *play, struct member *member)
 static bool pass_begin(struct play *play, struct member *member, struct spec_store_params *params)
 {
     struct text *text = &play->texts[member->text];
-    uint32_t other = (uint32_t)draw(play, TEXTS);
-    if (draw(play, 3) == 0 && text->key_at >= member->known && /* keys were told with lookup */
-        play->texts[other].key_at >= play->texts[other].count && text->key_at >= text->count &&
-        common_of(text, &play->texts[other]) >= member->known) {
-        member->text = other;
-        text = &play->texts[other];
+    bool has_key = text->key_at < text->count; /* keys are told with lookup */
+    for (uint32_t tries = 0; tries < 4 && !has_key; tries++) {
+        uint32_t other = (uint32_t)draw(play, TEXTS);
+        const struct text *of = &play->texts[other];
+        if (of->key_at == of->count && common_of(text, of) >= member->known)
+            member->text = other;
     }
+    text = &play->texts[member->text];
     uint64_t most = text->key_at < member->known ? text->count : text->key_at;
-    most = text->key_at >= text->count ? text->count : most;
     most = most < member->known ? member->known : most;
     uint64_t end = member->end + 1 + draw(play, text->count);
-    end = draw(play, 3) == 0 ? member->known : end;
+    uint64_t which = draw(play, 3);
+    end = which == 0 ? member->known : which == 1 ? most : end;
     end = end < most ? end : most;
     if (end <= member->end)
         return false;
@@ -355,17 +360,18 @@ static void release_one(struct play *play, struct member *member)
     *member = (struct member){.handle = 0};
 }
 
-/* The next layer of some members, in one call. */
-static void store_some(struct play *play)
+/* The next layer of some members, in one call; only: NULL, or of that one alone. */
+static void store_some(struct play *play, const struct member *only)
 {
     struct spec_store_params params[REQUESTS];
     struct area areas[REQUESTS];
     struct member *members[REQUESTS];
     spec_ticket tickets[REQUESTS] = {0};
-    uint64_t count = 0, chance = 1 + draw(play, 8);
+    uint64_t count = 0, chance = only != NULL ? 8 : 1 + draw(play, 8);
     for (uint64_t i = 0; i < REQUESTS; i++) {
         struct member *member = &play->members[i];
-        if (member->handle == 0 || member->is_stale || draw(play, 8) >= chance)
+        bool is_meant = only == NULL || member == only;
+        if (member->handle == 0 || member->is_stale || !is_meant || draw(play, 8) >= chance)
             continue;
         struct spec_store_params *at = &params[count];
         *at = (struct spec_store_params){.struct_size = sizeof(*at), .layer = member->layer};
@@ -423,6 +429,19 @@ static void abort_one(struct play *play, struct member *member)
     member->layer = 0;
 }
 
+/* The member's pass, or its next one, up to some layer, before the others go on. Then perhaps it is
+ * aborted and begun again, with other ids. */
+static void store_at_once(struct play *play, struct member *member)
+{
+    for (uint32_t layer = (uint32_t)draw(play, play->rig.layers + 1); layer > 0; layer--)
+        store_some(play, member);
+    if (member->handle == 0 || member->layer == 0 || draw(play, 2) == 0)
+        return;
+    abort_one(play, member);
+    for (uint32_t layer = 0; layer < play->rig.layers; layer++)
+        store_some(play, member);
+}
+
 static void forget_all(struct play *play, bool salted_alone)
 {
     for (uint64_t i = 0; i < REQUESTS; i++)
@@ -469,10 +488,12 @@ static void act(struct play *play)
     if (member->handle == 0 && what < 70)
         open_one(play, member);
     else if (what < 74)
-        store_some(play);
+        store_some(play, NULL);
     else if (what < 76 && member->handle != 0)
         abort_one(play, member);
-    else if (what < 79 && member->handle != 0)
+    else if (what < 78 && member->handle != 0)
+        store_at_once(play, member);
+    else if (what < 80 && member->handle != 0)
         release_one(play, member);
     else if (what < 90)
         let_go_on(play);
