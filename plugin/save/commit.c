@@ -291,8 +291,8 @@ void sc_plugin_save_follow(spec_connector *conn, struct sc_plugin_request *reque
     struct sc_plugin_save *last = request->save_last;
     sc_plugin_lock(conn, &conn->saves.lock);
     if (last != NULL && last->life == request->save_last_life) {
-        save->waits = true;
         save->ahead = last;
+        save->waits = true;
         save->behind_next = last->behind;
         last->behind = save;
     }
