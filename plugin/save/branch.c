@@ -128,17 +128,6 @@ static struct sc_plugin_state_pass *pass_take(spec_connector *conn)
     return pass;
 }
 
-void sc_plugin_states_unref(spec_connector *conn, struct sc_plugin_state_pass *pass)
-{
-    pthread_mutex_lock(&conn->saves.lock);
-    SC_ASSERT(&conn->poison, pass->refs > 0);
-    if (--pass->refs == 0) {
-        pass->next = conn->states.free;
-        conn->states.free = pass;
-    }
-    pthread_mutex_unlock(&conn->saves.lock);
-}
-
 /* The request's tokens up to the pass's end, then those of the branch. */
 static void text_make(const spec_connector *conn, const struct sc_plugin_request *request,
                       struct sc_plugin_state_pass *pass)

@@ -51,7 +51,7 @@ void sc_plugin_states_give_up(spec_connector *conn, struct sc_plugin_request *re
                               spec_status why);
 /* The host names the pass no more. */
 void sc_plugin_states_let_go(spec_connector *conn, struct sc_plugin_request *request);
-/* A save of it has ended. Executor. */
+/* A save of it has ended. Executor. pool.c */
 void sc_plugin_states_unref(spec_connector *conn, struct sc_plugin_state_pass *pass);
 
 #endif

@@ -40,60 +40,6 @@ spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr
     return sc_plugin_shared_open(conn, reterr);
 }
 
-struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn)
-{
-    sc_plugin_lock(conn, &conn->saves.lock);
-    struct sc_plugin_save *save = conn->saves.free;
-    if (save != NULL) {
-        conn->saves.free = save->next;
-        save->refs = 1;
-        save->queued = 0;
-        save->is_putting = save->gives_up = save->has_ended = false;
-        save->waits = save->is_packing = save->is_listed = false;
-        save->behind = NULL;
-        save->sharers = NULL;
-        save->producers = 0;
-        save->layers = 0;
-        save->status = SPEC_OK;
-        save->lost = SPEC_OK;
-    }
-    pthread_mutex_unlock(&conn->saves.lock);
-    return save;
-}
-
-void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save)
-{
-    pthread_mutex_lock(&conn->saves.lock);
-    SC_ASSERT(&conn->poison, save->refs > 0);
-    if (--save->refs == 0) {
-        save->next = conn->saves.free;
-        conn->saves.free = save;
-    }
-    pthread_mutex_unlock(&conn->saves.lock);
-}
-
-uint64_t sc_plugin_chunk_count(const spec_connector *conn, uint64_t first, uint64_t end)
-{
-    uint64_t chunk = conn->config.chunk_tokens;
-    return end > first ? (end - 1) / chunk - first / chunk + 1 : 0;
-}
-
-spec_status sc_plugin_ticket_status(spec_status status)
-{
-    switch (status) {
-    case SPEC_OK:
-    case SPEC_E_DROPPED:
-    case SPEC_E_BUSY:
-    case SPEC_E_IO:
-    case SPEC_E_NO_SPACE:
-        return status;
-    case SPEC_E_NO_MEMORY: /* a table or the index may not grow: a limit */
-        return SPEC_E_BUSY;
-    default:
-        return SPEC_E_DROPPED;
-    }
-}
-
 /* What the save is worth: no better than what it hangs on now, which may be another piece than the
  * one that its request had. */
 static struct spec_provenance worth_of(spec_connector *conn, const struct sc_plugin_save *save,
@@ -283,22 +229,6 @@ static bool commits_begin(struct sc_plugin_saves *saves)
     bool commits = saves->commit_head != NULL && !saves->is_committing;
     saves->is_committing = saves->is_committing || commits;
     return commits;
-}
-
-void sc_plugin_save_follow(spec_connector *conn, struct sc_plugin_request *request,
-                           struct sc_plugin_save *save)
-{
-    struct sc_plugin_save *last = request->save_last;
-    sc_plugin_lock(conn, &conn->saves.lock);
-    if (last != NULL && last->life == request->save_last_life) {
-        save->ahead = last;
-        save->waits = true;
-        save->behind_next = last->behind;
-        last->behind = save;
-    }
-    request->save_last = save;
-    request->save_last_life = save->life;
-    pthread_mutex_unlock(&conn->saves.lock);
 }
 
 /* The save is resolved: those that hang on it need not wait for it any more. Returns those that

@@ -25,17 +25,6 @@
 #define LAYERS_AHEAD      2u  /* a pass begins with so many times what staging holds of a layer */
 #define SAVE_PIECES       (SC_PLUGIN_SAVE_TOKENS / 16u + 2u) /* chunks are at least 16 tokens */
 
-struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save)
-{
-    const struct sc_plugin_request *request = save->request;
-    if (save->states != NULL)
-        return save->states->text;
-    return (struct sc_plugin_text){.tokens = request->tokens,
-                                   .token_count = save->first + save->count, /* others come */
-                                   .marks = {request->marks, request->mark_count},
-                                   .store_marks = request->store_marks};
-}
-
 /* What one extent holds, piece by piece. The chain stands at `first` when this begins. */
 static uint64_t plan_pieces(const spec_connector *conn, const struct sc_plugin_text *text,
                             struct sc_chain *chain, uint64_t first, uint64_t count,

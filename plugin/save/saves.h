@@ -136,11 +136,17 @@ spec_status sc_plugin_save_begin(spec_connector *conn, struct sc_plugin_request 
                                  struct sc_plugin_state_pass *states, struct sc_chain *chain,
                                  uint64_t first, uint64_t count, struct sc_plugin_save **ret_save,
                                  struct spec_error *reterr);
-/* Where the tokens that its rows are of stand. */
-struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save);
 
 /* commit.c */
 spec_status sc_plugin_saves_open(spec_connector *conn, struct spec_error *reterr);
+/* The request's pass lets these saves of it go: their holds end. keeps: they are committed when
+ * they are written, if they were not given up; else those that nobody has committed are dropped. */
+void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *request,
+                           struct sc_plugin_save *const *saves, uint64_t count, bool keeps);
+void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
+                          void *user);
+
+/* pool.c */
 /* With one hold; NULL: all are in flight. */
 struct sc_plugin_save *sc_plugin_save_take(spec_connector *conn);
 /* A hold ends, and with the last one the save. */
@@ -149,12 +155,8 @@ void sc_plugin_save_put(spec_connector *conn, struct sc_plugin_save *save);
  * it. Then it is the last one. Host thread. */
 void sc_plugin_save_follow(spec_connector *conn, struct sc_plugin_request *request,
                            struct sc_plugin_save *save);
-/* The request's pass lets these saves of it go: their holds end. keeps: they are committed when
- * they are written, if they were not given up; else those that nobody has committed are dropped. */
-void sc_plugin_saves_leave(spec_connector *conn, struct sc_plugin_request *request,
-                           struct sc_plugin_save *const *saves, uint64_t count, bool keeps);
-void sc_plugin_on_written(struct sc_store_extent *extent, spec_status status, void *extent_user,
-                          void *user);
+/* Where the tokens that its rows are of stand. */
+struct sc_plugin_text sc_plugin_save_text(const struct sc_plugin_save *save);
 /* Chunks that tokens [first, end) touch. */
 uint64_t sc_plugin_chunk_count(const spec_connector *conn, uint64_t first, uint64_t end);
 /* What a ticket says (the ABI lists the statuses) for what went wrong inside. */
