@@ -49,7 +49,7 @@ static void unlist(struct sc_plugin_sharers *sharers, struct sc_plugin_save *sav
 
 /* ---- Tokens in common ------------------------------------------------------------------------ */
 
-/* Where the extra keys of two prompts part, if before `most`. */
+/* Returns where the extra keys of two prompts part, at most `most`. */
 static uint64_t common_marks(struct sc_marks a, struct sc_marks b, uint64_t most)
 {
     uint64_t i = 0;
@@ -62,8 +62,8 @@ static uint64_t common_marks(struct sc_marks a, struct sc_marks b, uint64_t most
     return next < most ? next : most;
 }
 
-/* Up to where two requests have the tokens behind `from` in common, with the extra keys of all
- * tokens; at most up to `most`, which both have. `from` or less: nowhere. */
+/* Returns up to where two requests have the tokens behind `from` in common, with the extra keys of
+ * all tokens; at most `most`, which both have. `from` or less: they have none in common. */
 static uint64_t common_tokens(const struct sc_plugin_request *a, const struct sc_plugin_request *b,
                               uint64_t from, uint64_t most)
 {
@@ -160,8 +160,8 @@ static bool may_be_committed(const spec_connector *conn, const struct sc_plugin_
     return is_packed(conn, ahead) && !ahead->waits;
 }
 
-/* Lock held. Up to where the request may rely on the save, which begins where it looks; 0: not at
- * all. A save whose layers are to come must be one that the request could end alone. */
+/* Lock held. Returns up to where the request may rely on the save, which begins where it looks; 0:
+ * not at all. The request must be able to end a save alone whose layers are to come. */
 static uint64_t joinable_end(spec_connector *conn, const struct sc_plugin_request *request,
                              const struct sc_plugin_save *save)
 {
@@ -175,7 +175,7 @@ static uint64_t joinable_end(spec_connector *conn, const struct sc_plugin_reques
         return 0;
     if (kind < save->provenance.kind || (kind > save->provenance.kind && !is_whole))
         return 0;
-    /* Those in front come last: they are the same, as a rule, and may be many. */
+    /* The tokens in front are compared last: they are equal, as a rule, and may be many. */
     uint64_t common =
         common_tokens(save->request, request, save->first, save_end < end ? save_end : end);
     if (common < save_end)

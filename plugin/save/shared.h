@@ -32,9 +32,7 @@ struct sc_plugin_save;
 
 enum sc_plugin_putter { SC_PUTTER_NONE, SC_PUTTER_OTHER, SC_PUTTER_HOST, SC_PUTTER_QUEUE };
 
-#define SC_PLUGIN_CUTS                                                                             \
-    8u /* of a pass, where the tokens of others in its call part from its own                      \
-        */
+#define SC_PLUGIN_CUTS 8u /* of a pass, where the tokens of others in its call part from it */
 
 /* A request's part of a save: guarded by saves.lock. */
 struct sc_plugin_sharer {
@@ -73,23 +71,24 @@ uint64_t sc_plugin_shared_join(spec_connector *conn, struct sc_plugin_request *r
 void sc_plugin_shared_found(spec_connector *conn, struct sc_plugin_request *request,
                             struct sc_plugin_save *save, struct sc_hash hash, bool is_listed);
 
-/* Who puts the layer of the request's pass, which is in that memory; then the caller calls
- * sc_plugin_shared_packed once it has put it. OTHER: nobody has to: it was packed for another
- * request, or is being packed, or the request has left the save. NONE: the save has ended without
- * it (ret_why: as a ticket says it). */
+/* Says who puts the layer of the request's pass, which is in that memory. HOST, QUEUE: the caller
+ * puts it, at once or by the queue, and then calls sc_plugin_shared_packed. OTHER: the layer was
+ * packed for another request, or is being packed, or the request has left the save. NONE: the save
+ * has ended without the layer; ret_why is the reason, as a ticket says it. */
 enum sc_plugin_putter sc_plugin_shared_turn(spec_connector *conn, struct sc_plugin_request *request,
                                             struct sc_plugin_save *save, uint32_t layer,
                                             const struct sc_plugin_memory *memory,
                                             spec_status *ret_why);
 void sc_plugin_shared_packed(spec_connector *conn, struct sc_plugin_save *save);
-/* Instead of that: the queue took nothing of the layer. True: the request has left the save, and
- * another one brings the layer. False: nobody else could, nothing has changed. */
+/* Called instead of sc_plugin_shared_packed if the queue took nothing of the layer. True: the
+ * request has left the save, and another one brings the layer. False: no other request could, and
+ * nothing has changed. */
 bool sc_plugin_shared_hand_back(spec_connector *conn, const struct sc_plugin_request *request,
                                 struct sc_plugin_save *save);
-/* The request brings no more layers of these saves. A save that nobody else brings is given up, for
- * that reason, if it lacks layers. The ticket keeps the first failure, which is another save's than
- * the one that found no room, say: they all tell why. Of space that is missing each would ask for
- * some to be made. */
+/* The request brings no more layers of these saves. A save that lacks layers and that nobody else
+ * brings is given up. If `why` is BUSY or IO, each of them tells it, because a ticket keeps the
+ * first failure, which may be another save's. NO_SPACE is not told: each would ask for an eviction.
+ */
 void sc_plugin_shared_leave(spec_connector *conn, const struct sc_plugin_request *request,
                             struct sc_plugin_save *const *saves, uint64_t count, spec_status why);
 /* The save is resolved, saves.lock is held: nobody joins it any more. Returns those who did, the
