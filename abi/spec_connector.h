@@ -63,8 +63,8 @@
  *          0.15 layers that keep a state instead of rows: spec_layer_group STATE acts.
  *          0.16 a prompt or a pass beyond max_request_tokens, or with more extra keys than fit, is
  *          cut at the limit instead of refused with BUSY.
- *          0.17 of a pass that staging cannot hold, the beginning is stored; wait_kept tells how
- *          much; SPEC_STORE_WAIT;
+ *          0.17 if staging cannot hold a pass, its beginning is stored; wait_kept tells how much;
+ *          SPEC_STORE_WAIT;
  *          calls for one request that overlap are BUSY or STALE, and release may overlap any;
  *          a writer of one rank promises what its readers do (fill "cut");
  *          computed: a host that stores later tells what its steps took;
@@ -154,8 +154,8 @@ struct spec_error {
  * store_abort are SPEC_E_BUSY while another of them has one of their requests, and have changed
  * nothing; get_important_wait is BUSY when it would report meanwhile, and its ticket stays.
  * release, stage and next_chunk may overlap them. A release beside a call is SPEC_OK, and the
- * handle is STALE from its return on, for other releases, too. Of the call's items, those that were
- * not begun are STALE, and one that is being delivered ends as it would have, or is STALE. The
+ * handle is STALE from its return on, for other releases, too. Items of the call that were not
+ * begun are STALE, and one that is being delivered ends as it would have, or is STALE. The
  * request ends when the call does, and counts against max_requests until then. A handle never names
  * another request. [ABI-220] */
 
@@ -856,16 +856,16 @@ struct spec_api {
      * attached as any other, here or in another process; 16 peeks may run at the same moment, one
      * more is BUSY [ABI-177].
      * retain_s and priority are hints for eviction, of what the request matches and what it stores.
-     * Of all that is not to be retained, or not any more, the lowest priority goes first, within a
-     * priority what goes first without hints; then, of what is to be retained, whatever its
-     * priority, that whose time is over first. A hint raises and renews, part by part, and lowers
-     * nothing: what several requests use has the highest of their priorities (0 if one says
-     * nothing) and the longest of their times. It promises nothing: where nothing else can go, what
-     * was to be retained goes. Hints end with the connector; a reader's are without effect
-     * [ABI-189]. This order holds however new things are: a prefix that was stored a moment ago is
-     * evicted before one that is to be retained or has a higher priority. For a pass, and for the
-     * passes that are expected after it, nothing is evicted that goes later than the pass itself
-     * would [ABI-221].
+     * Prefixes that are not to be retained, or not any more, are evicted first: the lowest
+     * priority first, and within a priority in the order of those without hints. Retained ones
+     * follow, whatever their priority, in the order in which their times end. A hint raises and
+     * renews, part by part, and lowers nothing: what several requests use has the highest of their
+     * priorities (0 if one says nothing) and the longest of their times. It promises nothing:
+     * where nothing else can go, what was to be retained goes. Hints end with the connector; a
+     * reader's are without effect [ABI-189]. This order holds however new things are: a prefix
+     * that was stored a moment ago is evicted before one that is to be retained or has a higher
+     * priority. For a pass, and for the passes that are expected after it, nothing is evicted that
+     * goes later than the pass itself would [ABI-221].
      * A prompt is cut at its limits: at max_request_tokens, or in front of the token at which the
      * first extra key does not fit (256 positions with keys, 16 keys at one). Tokens in front of
      * the cut are found, promised and stored as ever. Tokens behind it are never stored: see store
@@ -1257,9 +1257,9 @@ struct spec_api {
      * background, as fast as the device takes them, and reads them back; erasing is 0 when that is
      * done. A write, sync or read that fails is logged, counted (erase_failures) and tried again;
      * it never counts as erased. Until it is done nothing new is stored in the rank (tickets say
-     * BUSY). What is not covered is found, loaded and leased as before; but what a version before
-     * 0.17 stored does not say its salt, and is covered by every ERASE_SALT. A load that is under
-     * way delivers the stored rows or an error, never zeros. [ABI-219]
+     * BUSY). Rows that are not covered are found, loaded and leased as before; but those that a
+     * version before 0.17 stored do not say their salt, and every ERASE_SALT covers them. A load
+     * that is under way delivers the stored rows or an error, never zeros. [ABI-219]
      * Errors: INVALID (flags 0 or unknown; ERASE_SALT without a salt, a salt without it),
      * UNSUPPORTED (a reader, but of BYPASS and the two that erase); of those two IO, NO_SPACE (some
      * ranks may have the intent), BUSY (128 erasures wait).
@@ -1270,10 +1270,10 @@ struct spec_api {
                             struct spec_error *reterr);
 
     /* As wait, and ret_kept[i] is how many tokens of a store's range, from its first one on, are
-     * stored: visible to lookup, and found again after kill -9. Of a ticket that is not done it is
-     * how many are by now, and only grows; of one that is done with OK it is the whole range; of
-     * other tickets 0. Of a model with states it is 0 or the whole range, because matches end where
-     * there are states. [ABI-217]
+     * stored: visible to lookup, and found again after kill -9. For a ticket that is not done it
+     * tells how many are by now, and only grows; for one that is done with OK it is the whole
+     * range; for tickets of other calls it is 0. If the model has states it is 0 or the whole
+     * range, because matches end where there are states. [ABI-217]
      * Errors: as wait, and INVALID (ret_kept is NULL).  Threads: any.  Blocks: as wait.
      * Since: 0.17 */
     spec_status (*wait_kept)(spec_connector *conn, const spec_ticket *tickets, uint64_t count,

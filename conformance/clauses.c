@@ -160,7 +160,7 @@ static const struct {
     {213, "a state that cannot be had voids the match"},
     {215, "a request beyond its limits is cut there"},
     {216, "a reset reaches every configuration of the same weights"},
-    {217, "of a pass that finds no room the beginning is stored, and told"},
+    {217, "if a pass finds no room, its beginning is stored, and told"},
     {218, "steps that the host tells count as passes that are timed"},
     {219, "what is erased is a miss at once, and then in no file"},
     {220, "calls for one request that overlap are BUSY or STALE, also beside a release"},
