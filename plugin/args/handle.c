@@ -98,7 +98,7 @@ spec_status sc_plugin_request_enter(spec_connector *conn, struct sc_plugin_visit
                                     spec_request handle, struct sc_plugin_request **ret_request,
                                     struct spec_error *reterr)
 {
-    struct sc_plugin_request *request;
+    struct sc_plugin_request *request = NULL;
     spec_status status = sc_plugin_request_enter_any(conn, visit, handle, &request, reterr);
     if (status != SPEC_OK)
         return status;

@@ -125,13 +125,17 @@ static spec_status check_tickets(spec_connector *conn, const spec_ticket *ticket
  * another ticket's already. */
 static spec_status report_one(spec_connector *conn, spec_ticket ticket, uint64_t *ret_kept)
 {
-    _Atomic uint64_t *word = ticket_word(conn, ticket);
+    struct sc_plugin_ticket *slot = ticket_slot(conn, ticket);
+    *ret_kept = 0;
+    if (slot == NULL)
+        return SPEC_E_INVALID;
+    _Atomic uint64_t *word = &slot->word;
     uint64_t value = atomic_load(word);
     do {
         *ret_kept = 0;
         if (!is_ticket_word(value, ticket))
             return SPEC_E_INVALID;
-        *ret_kept = atomic_load(&ticket_slot(conn, ticket)->kept);
+        *ret_kept = atomic_load(&slot->kept);
         if (TICKET_REMAINING(value) != 0) {
             if (is_ticket_word(atomic_load(word), ticket))
                 return SPEC_PENDING;
