@@ -2,8 +2,8 @@
  *
  *   text     [tokens]                              lookup, attach; a store that brings more tokens
  *                                                  than fit takes a longer run
- *   match    [segments | ranges | windows]         lookup, attach, peek; cut when the match is
- * known choice   [lists of rows | maps of rows]        a match whose rows may be chosen
+ *   match    [segments | ranges | windows]         lookup, attach, peek; cut once it is known
+ *   choice   [lists of rows | maps of rows]        a match whose rows may be chosen
  *
  * A run of tokens that became too short keeps its place until the request's last hold ends, because
  * saves that are being committed, and loads that run, may still read it.
@@ -45,7 +45,7 @@ static uint64_t match_bytes(const spec_connector *conn, uint64_t segments)
            SC_PLUGIN_READERS * windows_of(conn, segments) * sizeof(struct sc_store_range);
 }
 
-/* Of a row of the match, in the run of a choice. */
+/* How much a row of the match takes in the run of a choice. */
 struct choice {
     uint64_t lists, hot_lists; /* numbers of rows: a set or ranking, and behind all of those what is
                                 * read of it; of hot blocks */
@@ -87,7 +87,7 @@ static uint64_t choice_bytes(const spec_connector *conn, uint64_t rows)
            (choice.maps + choice.hot_maps + choice.slab_maps) * words_of(rows) * sizeof(uint64_t);
 }
 
-/* Of a request of so many tokens, all of which match. */
+/* Bytes of a request of so many tokens, all of which match. */
 static uint64_t whole_bytes(const spec_connector *conn, uint64_t tokens)
 {
     return sc_run_bytes(tokens * sizeof(uint32_t)) +
@@ -95,7 +95,7 @@ static uint64_t whole_bytes(const spec_connector *conn, uint64_t tokens)
            sc_run_bytes(choice_bytes(conn, tokens));
 }
 
-/* Of requests of max_request_tokens, as many as there are at one time or as have TOGETHER_TOKENS,
+/* Bytes of requests of max_request_tokens: as many as there are, or as have TOGETHER_TOKENS in all,
  * and one more, because gaps between runs may be too short. Room for peeks is beside theirs. */
 static uint64_t auto_bytes(const spec_connector *conn)
 {

@@ -94,8 +94,8 @@ struct sc_plugin_guess {
     /* Whoever the state names. */
     _Atomic uint32_t state; /* enum in guess.c: host, or the task */
     struct sc_task task;
-    struct sc_run hint; /* [hint.rows][query heads of the probe heads][head_size], of the pool of
-                         * hints; none while no task is to read it, or where it is on a device */
+    struct sc_run hint;  /* [hint.rows][query heads of the probe heads][head_size], of the pool of
+                          * hints; none while no task is to read it, or where it is on a device */
     uint32_t hint_place; /* on a device, if has_place */
     bool has_place;
     uint32_t hint_dtype;
@@ -250,7 +250,7 @@ struct sc_plugin_request {
     uint64_t refused_from; /* the store did not want what comes here and behind; UINT64_MAX: none */
     uint32_t refused_by;   /* enum sc_plugin_refusal */
 
-    /* What the next save hangs on, unless its life has moved on; NULL: nothing. Host thread. */
+    /* The next save hangs on this one, unless its life has moved on; NULL: none. Host thread. */
     struct sc_plugin_save *save_last;
     uint64_t save_last_life;
 };

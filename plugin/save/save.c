@@ -432,10 +432,11 @@ static spec_status begin_wanted(spec_connector *conn, struct sc_plugin_request *
     if (step->shared_end == pass_end)
         return SPEC_OK;
     uint64_t count = pass_wanted(conn, request, &chain), end = step->shared_end + count;
-    if (extent_count(conn, step, step->shared_end, end, step->rows_most) + step->begun_parts >
-        SC_PLUGIN_PASS_SAVES)
-        step->cut_count = 0;
     step->save_count = extent_count(conn, step, step->shared_end, end, step->rows_most);
+    if (step->save_count + step->begun_parts > SC_PLUGIN_PASS_SAVES && step->cut_count > 0) {
+        step->cut_count = 0;
+        step->save_count = extent_count(conn, step, step->shared_end, end, step->rows_most);
+    }
     if (step->save_count + step->begun_parts > SC_PLUGIN_PASS_SAVES)
         return sc_fail(reterr, SPEC_E_BUSY, "%" PRIu64 " extents at once, at most %u",
                        step->save_count + step->begun_parts, SC_PLUGIN_PASS_SAVES);

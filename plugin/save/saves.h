@@ -57,7 +57,7 @@ struct sc_plugin_save {
     bool is_void;     /* it was: nothing is committed */
     spec_status lost; /* why, where the store does not know; OK: it does */
 
-    /* Who shares it (shared.h); guarded by saves.lock, and constant once the last layer is taken,
+    /* For sharing (shared.h): guarded by saves.lock, and constant once the last layer is taken,
      * but for sharers. */
     struct sc_plugin_request *request; /* whose tokens it reads, and which it holds */
     struct spec_provenance provenance; /* the worst that its packed layers are computed on */

@@ -338,6 +338,18 @@ static enum sc_plugin_putter take(struct sc_plugin_save *save, const struct spec
     return memory->course != NULL || save->queued > 0 ? SC_PUTTER_QUEUE : SC_PUTTER_HOST;
 }
 
+/* Ends the critical section, then what it decided: whose hold ends (NULL: nobody's), and whether
+ * the extent is aborted. */
+static void decided(spec_connector *conn, struct sc_plugin_save *save,
+                    struct sc_plugin_request *left, bool aborts)
+{
+    pthread_mutex_unlock(&conn->saves.lock);
+    if (left != NULL)
+        sc_plugin_request_unhold(left);
+    if (aborts)
+        sc_store_extent_abort(save->extent);
+}
+
 enum sc_plugin_putter sc_plugin_shared_turn(spec_connector *conn, struct sc_plugin_request *request,
                                             struct sc_plugin_save *save, uint32_t layer,
                                             const struct sc_plugin_memory *memory,
@@ -363,11 +375,7 @@ enum sc_plugin_putter sc_plugin_shared_turn(spec_connector *conn, struct sc_plug
             left = owner_set(save, request);
     }
     *ret_why = save->lost != SPEC_OK ? save->lost : SPEC_E_DROPPED;
-    pthread_mutex_unlock(&conn->saves.lock);
-    if (left != NULL)
-        sc_plugin_request_unhold(left);
-    if (aborts)
-        sc_store_extent_abort(save->extent);
+    decided(conn, save, left, aborts);
     return is_lost ? SC_PUTTER_NONE : putter;
 }
 
@@ -376,9 +384,7 @@ void sc_plugin_shared_packed(spec_connector *conn, struct sc_plugin_save *save)
     sc_plugin_lock(conn, &conn->saves.lock);
     save->is_packing = false;
     bool aborts = save->gives_up && sc_plugin_save_gives_up(conn, save, save->lost);
-    pthread_mutex_unlock(&conn->saves.lock);
-    if (aborts)
-        sc_store_extent_abort(save->extent);
+    decided(conn, save, NULL, aborts);
 }
 
 bool sc_plugin_shared_hand_back(spec_connector *conn, const struct sc_plugin_request *request,
@@ -393,9 +399,7 @@ bool sc_plugin_shared_hand_back(spec_connector *conn, const struct sc_plugin_req
         save->is_packing = false;
         left = leave(conn, save, sharer);
     }
-    pthread_mutex_unlock(&conn->saves.lock);
-    if (left != NULL)
-        sc_plugin_request_unhold(left);
+    decided(conn, save, left, false);
     return is_another;
 }
 
@@ -411,11 +415,7 @@ static void leave_one(spec_connector *conn, const struct sc_plugin_request *requ
         aborts = save->producers == 0 && !is_packed(conn, save) &&
                  sc_plugin_save_gives_up(conn, save, why);
     }
-    pthread_mutex_unlock(&conn->saves.lock);
-    if (left != NULL)
-        sc_plugin_request_unhold(left);
-    if (aborts)
-        sc_store_extent_abort(save->extent);
+    decided(conn, save, left, aborts);
 }
 
 void sc_plugin_shared_leave(spec_connector *conn, const struct sc_plugin_request *request,

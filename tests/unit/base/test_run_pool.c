@@ -108,7 +108,7 @@ static void bytes_are_whole_pages_and_none_is_no_run(void **state)
     bench_close(&bench);
 }
 
-/* What the twin says of a gap of so many pages. */
+/* The gap of so many pages that the twin finds. */
 static bool twin_has_gap(const uint8_t *owners, uint64_t page_count, uint64_t pages)
 {
     for (uint64_t page = 0, length = 0; page < page_count; page++) {
