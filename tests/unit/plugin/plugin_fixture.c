@@ -99,6 +99,17 @@ bool rig_is_poison(const uint8_t *bytes, uint64_t count)
     return true;
 }
 
+void rig_area_fill(const struct rig *rig, const struct area *area, const struct prompt *prompt,
+                   uint64_t first, uint64_t count, uint32_t layer)
+{
+    uint64_t part_bytes = rig_part_bytes(rig);
+    uint8_t *k = area->memory.k_base, *v = area->memory.v_base;
+    for (uint64_t j = 0; j < count; j++) {
+        rig_row(rig, prompt, first + j, layer, 0, k + j * part_bytes);
+        rig_row(rig, prompt, first + j, layer, 1, v + j * part_bytes);
+    }
+}
+
 bool rig_area_is_right(const struct rig *rig, const struct area *area, const struct prompt *prompt,
                        uint64_t first, uint64_t rows, uint32_t layer)
 {
@@ -509,11 +520,7 @@ spec_status rig_store_layer(struct rig *rig, spec_request request, const struct 
                             uint64_t first, uint64_t count, uint32_t layer, spec_ticket *ret_ticket)
 {
     struct area area = rig_area(rig, count);
-    uint64_t part_bytes = rig_part_bytes(rig);
-    for (uint64_t j = 0; j < count; j++) {
-        rig_row(rig, prompt, first + j, layer, 0, (uint8_t *)area.memory.k_base + j * part_bytes);
-        rig_row(rig, prompt, first + j, layer, 1, (uint8_t *)area.memory.v_base + j * part_bytes);
-    }
+    rig_area_fill(rig, &area, prompt, first, count, layer);
     struct spec_store_params params = rig_store_params(request, layer, first, count, &area.memory);
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_plugin_store(rig->conn, &params, 1, ret_ticket, &error);
@@ -601,6 +608,18 @@ void rig_settle(struct rig *rig)
             break;
         (void)sc_exec_wait(conn->exec, &conn->saves.word, seen, SC_EXEC_FOREVER);
     }
+}
+
+bool rig_saves_are_free(struct rig *rig)
+{
+    const struct sc_plugin_saves *all = &rig->conn->saves;
+    uint64_t saves = 0, sharers = 0;
+    rig_settle(rig);
+    for (const struct sc_plugin_save *at = all->free; at != NULL; at = at->next)
+        saves++;
+    for (const struct sc_plugin_sharer *at = all->sharers.free; at != NULL; at = at->next)
+        sharers++;
+    return saves == all->count && sharers == all->count;
 }
 
 void rig_landed(struct rig *rig)

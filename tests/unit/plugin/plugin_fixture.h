@@ -106,6 +106,10 @@ struct area rig_area(const struct rig *rig, uint64_t count);
 void rig_area_free(struct area *area);
 bool rig_is_poison(const uint8_t *bytes, uint64_t count);
 
+/* Writes rows [first, first + count) of the prompt to the area's front. */
+void rig_area_fill(const struct rig *rig, const struct area *area, const struct prompt *prompt,
+                   uint64_t first, uint64_t count, uint32_t layer);
+
 /* Rows [first, first + rows) of the prompt stand at the area's front, and nothing else was
  * written. */
 bool rig_area_is_right(const struct rig *rig, const struct area *area, const struct prompt *prompt,
@@ -224,6 +228,9 @@ uint64_t rig_read(struct rig *rig, const struct prompt *prompt, spec_status *ret
 
 /* Until no save is in flight. */
 void rig_settle(struct rig *rig);
+
+/* Settles; then whether every save, and every sharer of one, is free again. */
+bool rig_saves_are_free(struct rig *rig);
 
 /* No sketch is begun any more. Waits until what flew into their memory has ended. */
 void rig_landed(struct rig *rig);

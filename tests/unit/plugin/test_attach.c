@@ -113,11 +113,7 @@ static void what_follows_may_be_stored_with_its_tokens(void **state)
     struct area area = rig_area(&pair.writer, 100);
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < pair.writer.layers; layer++) {
-        for (uint64_t j = 0; j < 100; j++)
-            for (uint32_t part = 0; part < 2; part++)
-                rig_row(&pair.writer, &longer, 150 + j, layer, part,
-                        (uint8_t *)(part == 0 ? area.memory.k_base : area.memory.v_base) +
-                            j * rig_part_bytes(&pair.writer));
+        rig_area_fill(&pair.writer, &area, &longer, 150, 100, layer);
         struct spec_store_params params = {.struct_size = sizeof(params),
                                            .request = got.result.request,
                                            .layer = layer,

@@ -198,12 +198,7 @@ static void abi_217_a_host_that_waits_keeps_all(void **state)
         struct pass pass = pass_begin(&rig, 1 + i, tokens);
         for (uint32_t layer = 0; layer < rig.layers; layer++) {
             struct area area = rig_area(&rig, tokens);
-            for (uint64_t j = 0; j < tokens; j++)
-                for (uint32_t part = 0; part < 2; part++)
-                    rig_row(&rig, &pass.prompt, j, layer, part,
-                            (uint8_t *)(uintptr_t)(part == 0 ? area.memory.k_base
-                                                             : area.memory.v_base) +
-                                j * rig_part_bytes(&rig));
+            rig_area_fill(&rig, &area, &pass.prompt, 0, tokens, layer);
             struct spec_store_params params =
                 rig_store_params(pass.request, layer, 0, tokens, &area.memory);
             params.flags |= SPEC_STORE_WAIT;

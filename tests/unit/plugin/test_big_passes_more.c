@@ -20,11 +20,7 @@ static spec_status store_waiting(struct rig *rig, spec_request request, const st
                                  uint32_t layer, uint64_t wait_ns, spec_ticket *ret_ticket)
 {
     struct area area = rig_area(rig, prompt->count);
-    for (uint64_t j = 0; j < prompt->count; j++)
-        for (uint32_t part = 0; part < 2; part++)
-            rig_row(rig, prompt, j, layer, part,
-                    (uint8_t *)(uintptr_t)(part == 0 ? area.memory.k_base : area.memory.v_base) +
-                        j * rig_part_bytes(rig));
+    rig_area_fill(rig, &area, prompt, 0, prompt->count, layer);
     struct spec_store_params params =
         rig_store_params(request, layer, 0, prompt->count, &area.memory);
     params.flags |= SPEC_STORE_WAIT;

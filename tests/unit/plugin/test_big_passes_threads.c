@@ -62,12 +62,7 @@ static spec_status store_layer(struct host *host, spec_request request, const st
 {
     struct rig *rig = &host->world->rig;
     struct area area = rig_area(rig, count);
-    uint64_t part_bytes = rig_part_bytes(rig);
-    for (uint64_t j = 0; j < count; j++)
-        for (uint32_t part = 0; part < 2; part++)
-            rig_row(rig, prompt, first + j, layer, part,
-                    (uint8_t *)(uintptr_t)(part == 0 ? area.memory.k_base : area.memory.v_base) +
-                        j * part_bytes);
+    rig_area_fill(rig, &area, prompt, first, count, layer);
     struct spec_store_params params = rig_store_params(request, layer, first, count, &area.memory);
     if (wait_ns > 0) {
         params.flags |= SPEC_STORE_WAIT;

@@ -30,11 +30,7 @@ static void store_shifted(struct rig *rig, const struct prompt *prompt, uint64_t
     spec_ticket ticket = 0;
     for (uint32_t layer = 0; layer < rig->layers; layer++) {
         struct area area = area_shifted(rig, prompt->count, shift);
-        uint64_t part_bytes = rig_part_bytes(rig);
-        for (uint64_t j = 0; j < prompt->count; j++) {
-            rig_row(rig, prompt, j, layer, 0, (uint8_t *)area.memory.k_base + j * part_bytes);
-            rig_row(rig, prompt, j, layer, 1, (uint8_t *)area.memory.v_base + j * part_bytes);
-        }
+        rig_area_fill(rig, &area, prompt, 0, prompt->count, layer);
         struct spec_store_params params =
             rig_store_params(found.request, layer, 0, prompt->count, &area.memory);
         assert_int_equal(sc_plugin_store(rig->conn, &params, 1, &ticket, NULL), SPEC_OK);

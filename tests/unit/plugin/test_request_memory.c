@@ -73,7 +73,7 @@ static void less_than_one_request_is_refused(void **state)
 
 #define SHORTS 199u
 
-/* What a request has of its prompt, and only that of its own. */
+/* The tokens of its prompt that a request has, and no others. */
 static void assert_text(struct rig *rig, spec_request handle, const struct prompt *prompt)
 {
     const struct sc_plugin_request *request = sc_plugin_request_find(rig->conn, handle);
@@ -209,14 +209,8 @@ static spec_ticket grow(struct rig *rig, spec_request handle, const struct promp
 {
     spec_ticket ticket = 0;
     struct area area = rig_area(rig, count);
-    uint64_t part_bytes = rig_part_bytes(rig);
     for (uint32_t layer = 0; layer < rig->layers; layer++) {
-        for (uint64_t i = 0; i < count; i++) {
-            rig_row(rig, prompt, first + i, layer, 0,
-                    (uint8_t *)area.memory.k_base + i * part_bytes);
-            rig_row(rig, prompt, first + i, layer, 1,
-                    (uint8_t *)area.memory.v_base + i * part_bytes);
-        }
+        rig_area_fill(rig, &area, prompt, first, count, layer);
         struct spec_store_params params =
             rig_store_params(handle, layer, first, count, &area.memory);
         params.tokens = prompt->tokens + first;

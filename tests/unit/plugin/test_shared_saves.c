@@ -43,15 +43,8 @@ static void herd_release(struct herd *herd)
 /* Nothing that was taken for the herd is still taken. */
 static void herd_assert_idle(struct herd *herd)
 {
-    spec_connector *conn = herd->rig.conn;
-    uint64_t saves = 0, sharers = 0;
-    rig_settle(&herd->rig);
-    for (const struct sc_plugin_save *at = conn->saves.free; at != NULL; at = at->next)
-        saves++;
-    for (const struct sc_plugin_sharer *at = conn->saves.sharers.free; at != NULL; at = at->next)
-        sharers++;
-    assert_int_equal(saves, conn->saves.count);
-    assert_int_equal(sharers, conn->saves.count);
+    const spec_connector *conn = herd->rig.conn;
+    assert_true(rig_saves_are_free(&herd->rig));
     assert_int_equal(atomic_load(&conn->saves.sharers.listed), 0);
     assert_int_equal(sc_counted(&conn->stats.tickets_open), 0);
 }
@@ -70,14 +63,10 @@ static void store_array(struct herd *herd, uint64_t first, uint32_t layer)
     struct rig *rig = &herd->rig;
     struct area areas[HERD];
     struct spec_store_params params[HERD];
-    uint64_t part_bytes = rig_part_bytes(rig);
     for (uint64_t i = first; i < herd->count; i++) {
         const struct prompt *prompt = &herd->prompts[i];
         areas[i] = rig_area(rig, prompt->count);
-        for (uint64_t p = 0; p < prompt->count; p++) {
-            rig_row(rig, prompt, p, layer, 0, (uint8_t *)areas[i].memory.k_base + p * part_bytes);
-            rig_row(rig, prompt, p, layer, 1, (uint8_t *)areas[i].memory.v_base + p * part_bytes);
-        }
+        rig_area_fill(rig, &areas[i], prompt, 0, prompt->count, layer);
         params[i] = rig_store_params(herd->requests[i], layer, 0, prompt->count, &areas[i].memory);
     }
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -160,7 +149,7 @@ static void one_prompt_of_many_is_written_once(void **state)
         }
 }
 
-/* Whoever began goes after each number of layers, in each way: the others go on where it ended. */
+/* The first one ends after each number of layers, in each way; the others go on from there. */
 static void the_first_one_goes_half_way(void **state)
 {
     (void)state;
@@ -233,12 +222,7 @@ static void store_with(struct herd *herd, uint64_t i, const struct prompt *promp
 {
     struct rig *rig = &herd->rig;
     struct area area = rig_area(rig, prompt->count);
-    uint64_t part_bytes = rig_part_bytes(rig);
-    for (uint64_t p = 0; p < prompt->count; p++)
-        for (uint32_t part = 0; part < 2; part++)
-            rig_row(rig, prompt, p, params.layer, part,
-                    (uint8_t *)(uintptr_t)(part == 0 ? area.memory.k_base : area.memory.v_base) +
-                        p * part_bytes);
+    rig_area_fill(rig, &area, prompt, 0, prompt->count, params.layer);
     params.struct_size = sizeof(params);
     params.request = herd->requests[i];
     params.token_count = prompt->count;

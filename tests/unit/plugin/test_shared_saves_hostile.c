@@ -333,11 +333,7 @@ static void rows_make(struct play *play, const struct member *member, uint32_t l
     struct rig *rig = &play->rig;
     struct prompt prompt = prompt_of(play, member->text, member->salt, member->quality);
     *area = rig_area(rig, member->count);
-    for (uint64_t j = 0; j < member->count; j++)
-        for (uint32_t part = 0; part < 2; part++)
-            rig_row(rig, &prompt, member->first + j, layer, part,
-                    (uint8_t *)(uintptr_t)(part == 0 ? area->memory.k_base : area->memory.v_base) +
-                        j * rig_part_bytes(rig));
+    rig_area_fill(rig, area, &prompt, member->first, member->count, layer);
 }
 
 static void ticket_note(struct play *play, const struct member *member, spec_ticket ticket)
@@ -512,16 +508,10 @@ static void act(struct play *play)
 static void idle_check(struct play *play)
 {
     spec_connector *conn = play->rig.conn;
-    uint64_t saves = 0, sharers = 0, holds = 0;
-    rig_settle(&play->rig);
-    for (const struct sc_plugin_save *at = conn->saves.free; at != NULL; at = at->next)
-        saves++;
-    for (const struct sc_plugin_sharer *at = conn->saves.sharers.free; at != NULL; at = at->next)
-        sharers++;
+    uint64_t holds = 0;
+    CHECK(play, rig_saves_are_free(&play->rig));
     for (uint64_t i = 0; i < conn->config.max_requests; i++)
         holds += atomic_load(&conn->requests.slots[i].holds);
-    CHECK(play, saves == conn->saves.count);
-    CHECK(play, sharers == conn->saves.count);
     CHECK(play, holds == 0);
     CHECK(play, atomic_load(&conn->saves.sharers.listed) == 0);
     CHECK(play, sc_counted(&conn->stats.tickets_open) == 0);
