@@ -7,6 +7,7 @@
  * Does not: start threads (params.exec is the connector's).
  * Threads: open and close by one thread; statistics from any.
  * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#include "store/open.h"
 #include "base/memory.h"
 #include "store/cache/hosted.h"
 #include "store/erase/eraser.h"
@@ -98,7 +99,7 @@ static spec_status rows_max_decide(struct sc_store *store, struct spec_error *re
 
 /* ---- Open ----------------------------------------------------------------------------------- */
 
-static spec_status io_open(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_io_open(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_config *config = store->params.config;
     struct sc_io_params io = {.alloc = store->params.alloc,
@@ -119,18 +120,19 @@ static spec_status io_open(struct sc_store *store, struct spec_error *reterr)
     return sc_io_open(&io, &store->io, reterr);
 }
 
-static spec_status dir_name(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_dir_name(struct sc_store *store, const char *prefix, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
-    (void)snprintf(path, sizeof(path), "%s/rank-%04" PRIu32 "-of-%04" PRIu32,
-                   store->params.config->path, store->params.rank, store->params.rank_count);
+    (void)snprintf(path, sizeof(path), "%s/%s%04" PRIu32 "-of-%04" PRIu32,
+                   store->params.config->path, prefix, store->params.rank,
+                   store->params.rank_count);
     store->dir = sc_alloc_string(store->params.alloc, path);
     if (store->dir == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "path of the store");
     return SPEC_OK;
 }
 
-static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
+spec_status sc_store_dir_open(struct sc_store *store, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     spec_status status = sc_io_mkdir(store->io, store->dir, reterr);
@@ -143,7 +145,7 @@ static spec_status dir_open(struct sc_store *store, struct spec_error *reterr)
                              &store->lock_file, reterr);
     if (status == SPEC_OK)
         status = sc_io_file_lock(store->io, store->lock_file, reterr);
-    return status == SPEC_OK ? sc_store_mail_open(store, reterr) : status;
+    return status;
 }
 
 /* Of host_bytes auto. */
@@ -230,15 +232,17 @@ static spec_status open_follower(struct sc_store *store, struct spec_error *rete
 
 static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
 {
-    spec_status status = io_open(store, reterr);
+    spec_status status = sc_store_io_open(store, reterr);
     if (status == SPEC_OK)
-        status = dir_name(store, reterr);
+        status = sc_store_dir_name(store, SC_STORE_ROWS_PREFIX, reterr);
     if (status == SPEC_OK && store->params.role != SC_STORE_WRITER)
         return open_follower(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_identity_open(store, reterr);
     if (status == SPEC_OK)
-        status = dir_open(store, reterr);
+        status = sc_store_dir_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_mail_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_journal_open(store, reterr);
     if (status == SPEC_OK)
@@ -279,6 +283,47 @@ static uint64_t op_bytes_decide(const struct sc_store_params *params)
     return bytes < config->io_op_bytes ? bytes : config->io_op_bytes;
 }
 
+struct sc_store *sc_store_base_make(const struct sc_store_params *params)
+{
+    struct sc_store *store = sc_alloc_zero(params->alloc, sizeof(*store));
+    if (store == NULL)
+        return NULL;
+    store->params = *params;
+    pthread_mutex_init(&store->disk.lock, NULL);
+    pthread_mutex_init(&store->log.lock, NULL);
+    pthread_mutex_init(&store->spare.lock, NULL);
+    pthread_mutex_init(&store->wear.lock, NULL);
+    pthread_mutex_init(&store->erasures.lock, NULL);
+    return store;
+}
+
+void sc_store_base_free(struct sc_store *store)
+{
+    struct sc_alloc *alloc = store->params.alloc;
+    sc_store_segments_close(store);
+    sc_store_journal_close(store);
+    if (store->lock_file != NULL)
+        sc_io_file_close(store->io, store->lock_file);
+    if (store->io != NULL)
+        sc_io_close(store->io);
+    sc_alloc_free(alloc, store->dir);
+    pthread_mutex_destroy(&store->disk.lock);
+    pthread_mutex_destroy(&store->log.lock);
+    pthread_mutex_destroy(&store->spare.lock);
+    pthread_mutex_destroy(&store->wear.lock);
+    pthread_mutex_destroy(&store->erasures.lock);
+    sc_alloc_free(alloc, store);
+}
+
+void sc_store_base_wait(struct sc_store *store)
+{
+    for (;;) {
+        uint32_t busy = atomic_load(&store->busy);
+        if (busy == 0 || !sc_exec_wait(store->params.exec, &store->busy, busy, SC_EXEC_FOREVER))
+            break;
+    }
+}
+
 static void store_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
@@ -297,22 +342,10 @@ static void store_free(struct sc_store *store)
     if (store->io != NULL)
         sc_io_buffers(store->io, NULL, 0, 0); /* the frames are freed before it */
     sc_frames_close(store->frames);
-    sc_store_segments_close(store);
-    sc_store_journal_close(store);
     sc_store_replay_close(store);
     sc_store_mail_close(store);
-    if (store->lock_file != NULL)
-        sc_io_file_close(store->io, store->lock_file);
-    if (store->io != NULL)
-        sc_io_close(store->io);
-    sc_alloc_free(alloc, store->dir);
     sc_alloc_free(alloc, store->descriptor);
-    pthread_mutex_destroy(&store->disk.lock);
-    pthread_mutex_destroy(&store->log.lock);
-    pthread_mutex_destroy(&store->spare.lock);
-    pthread_mutex_destroy(&store->wear.lock);
-    pthread_mutex_destroy(&store->erasures.lock);
-    sc_alloc_free(alloc, store);
+    sc_store_base_free(store);
 }
 
 spec_status sc_store_open(const struct sc_store_params *params, struct sc_store **ret_store,
@@ -321,10 +354,9 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
     spec_status status = params_check(params, reterr);
     if (status != SPEC_OK)
         return status;
-    struct sc_store *store = sc_alloc_zero(params->alloc, sizeof(*store));
+    struct sc_store *store = sc_store_base_make(params);
     if (store == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "store handle");
-    store->params = *params;
     store->limits.op_bytes = op_bytes_decide(params);
     store->writing.extent_max =
         params->config->max_requests < (EXTENTS_MAX - EXTENTS_SPARE) / EXTENTS_EACH
@@ -334,11 +366,6 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
     if (params->codes.shape.bits_k != 0 && params->codes.with_rows)
         store->writing.extent_max += SC_STORE_LIVE_MAX;
     sc_store_shape_set(&store->shape, &params->space);
-    pthread_mutex_init(&store->disk.lock, NULL);
-    pthread_mutex_init(&store->log.lock, NULL);
-    pthread_mutex_init(&store->spare.lock, NULL);
-    pthread_mutex_init(&store->wear.lock, NULL);
-    pthread_mutex_init(&store->erasures.lock, NULL);
     store->descriptor = sc_alloc_string(params->alloc, params->space.descriptor);
     if (store->descriptor == NULL)
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "namespace descriptor");
@@ -361,11 +388,7 @@ void sc_store_close(struct sc_store *store)
     sc_store_build_stop(store);
     sc_store_merger_stop(store);
     sc_store_stager_stop(store);
-    for (;;) {
-        uint32_t busy = atomic_load(&store->busy);
-        if (busy == 0 || !sc_exec_wait(store->params.exec, &store->busy, busy, SC_EXEC_FOREVER))
-            break;
-    }
+    sc_store_base_wait(store);
     pthread_mutex_lock(&store->disk.lock); /* whoever ended last is out of it */
     bool idle = sc_store_extents_idle(store) && atomic_load(&store->busy) == 0;
     pthread_mutex_unlock(&store->disk.lock);

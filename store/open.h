@@ -1,0 +1,26 @@
+/* The parts of an open that rows and objects share: back end, directory, lock, files of the log.
+ *
+ * Threads: open and close.
+ * Tests: tests/unit/store/test_store.c, tests/fault/test_store_faults.c */
+#ifndef SC_STORE_OPEN_H
+#define SC_STORE_OPEN_H
+
+#include "store/internal.h"
+
+#define SC_STORE_ROWS_PREFIX "rank-" /* of the directory of a rank: PREFIX0000-of-0001 */
+
+/* A store with its locks and nothing else; NULL: no memory. */
+struct sc_store *sc_store_base_make(const struct sc_store_params *params);
+/* Closes segments, log, lock and back end, and frees the store; what is not open is skipped. */
+void sc_store_base_free(struct sc_store *store);
+/* Waits until no task is posted and no write is in flight. */
+void sc_store_base_wait(struct sc_store *store);
+
+spec_status sc_store_io_open(struct sc_store *store, struct spec_error *reterr);
+/* Sets the name of the rank's directory. */
+spec_status sc_store_dir_name(struct sc_store *store, const char *prefix,
+                              struct spec_error *reterr);
+/* Makes the directory, and takes its lock. */
+spec_status sc_store_dir_open(struct sc_store *store, struct spec_error *reterr);
+
+#endif
