@@ -28,8 +28,8 @@
 #include "store/replay/checkpoint.h"
 #include "store/internal.h"
 #include "store/log/identity.h"
+#include "store/log/log_swap.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -74,18 +74,6 @@ struct copy {
     struct sc_store_writer writer; /* into out */
     uint64_t end, new_sequence, new_chain;
 };
-
-static void new_path(const struct sc_store *store, char path[SC_LIMIT_PATH_BYTES + 64])
-{
-    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 64, "%s/log.new", store->dir);
-}
-
-void sc_store_checkpoint_clean(struct sc_store *store)
-{
-    char path[SC_LIMIT_PATH_BYTES + 64];
-    new_path(store, path);
-    (void)sc_io_unlink(store->io, path, NULL);
-}
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
@@ -627,20 +615,15 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
                               struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
-    char path[SC_LIMIT_PATH_BYTES + 64];
     copy->in = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
     copy->out = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
     copy->extent = sc_alloc(store->params.alloc, SC_STORE_PAYLOAD_BYTES_MAX);
     if (copy->in == NULL || copy->out == NULL || copy->extent == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a checkpoint's buffers");
-    new_path(store, path);
     spec_status status = sc_store_is_ours(store, reterr);
     if (status == SPEC_OK) {
         spaces_leave(store);
-        sc_store_checkpoint_clean(store);
-        status = sc_io_file_open(store->io, path,
-                                 SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE,
-                                 &copy->file, reterr);
+        status = sc_store_log_new(store, &copy->file, reterr);
     }
     if (status != SPEC_OK)
         return status;
@@ -699,8 +682,6 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
 {
     struct sc_store *store = copy->store;
     struct sc_store_journal *journal = &store->log.journal;
-    char from[SC_LIMIT_PATH_BYTES + 64], to[SC_LIMIT_PATH_BYTES + 64];
-    bool in_place = false, is_log = false;
     spec_status status = copy_range(copy, journal->end, false, reterr);
     bool came = copy->writer.used > 0;
     if (status == SPEC_OK)
@@ -709,49 +690,22 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
         status = sc_io_file_sync(store->io, copy->file, reterr);
     if (status != SPEC_OK)
         return status;
-    new_path(store, from);
-    (void)snprintf(to, sizeof(to), "%s/log", store->dir);
-    status = sc_store_is_ours(store, reterr);
-    if (status == SPEC_OK)
-        status = sc_io_file_same(store->io, journal->file, to, &is_log, reterr);
-    if (status == SPEC_OK && !is_log)
-        status = sc_fail(reterr, SPEC_E_IO, "%s is not our log any more", to);
+    struct sc_store_log_next next = {.file = copy->file,
+                                     .end = copy->end,
+                                     .sequence = copy->new_sequence,
+                                     .chain = copy->new_chain,
+                                     .head = *head};
+    status = sc_store_log_swap(store, &next, reterr);
+    copy->file = next.file;
     if (status != SPEC_OK)
         return status;
-    status = sc_io_rename(store->io, from, to, reterr);
-    if (status != SPEC_OK && /* the directory may be changed, and not synced */
-        (sc_io_file_same(store->io, copy->file, to, &in_place, NULL) != SPEC_OK || !in_place))
-        return status;
-    struct sc_io_file *old = journal->file;
-    journal->file = copy->file;
-    copy->file = old;
-    journal->end = journal->synced_end = journal->kept_bytes = copy->end;
-    journal->sequence = copy->new_sequence;
-    journal->chain = copy->new_chain;
-    journal->head = *head;
     journal->pieces_read = copy->piece_count;
     journal->piece_next_read = store->table.piece_next;
     struct sc_store_averages averages = store->log.averages;
     store->log.averages = copy->averages;
     copy->averages = averages;
-    store->log.is_broken = journal->is_short = false;
     store->log.has_late = copy->has_late;
-    atomic_store(&store->counts.log_bytes, copy->end);
     return SPEC_OK;
-}
-
-/* Writes zeros over the old log, which has no name any more. */
-static spec_status old_erase(struct copy *copy, struct spec_error *reterr)
-{
-    struct sc_store *store = copy->store;
-    uint64_t end;
-    spec_status status = sc_io_file_size(store->io, copy->file, &end, reterr);
-    memset(copy->in, 0, SC_STORE_WINDOW_BYTES);
-    for (uint64_t at = 0; status == SPEC_OK && at < end; at += SC_STORE_WINDOW_BYTES) {
-        uint64_t bytes = end - at < SC_STORE_WINDOW_BYTES ? end - at : SC_STORE_WINDOW_BYTES;
-        status = sc_io_file_pwrite(store->io, copy->file, copy->in, bytes, at, reterr);
-    }
-    return status == SPEC_OK ? sc_io_file_sync(store->io, copy->file, reterr) : status;
 }
 
 static void copy_free(struct copy *copy)
@@ -786,8 +740,10 @@ static spec_status checkpoint_run(struct sc_store *store, bool erases, struct sp
     spaces_left(&store->log.spaces, status == SPEC_OK);
     pthread_mutex_unlock(&store->log.lock);
     if (status != SPEC_OK && copy.file != NULL && sc_store_is_ours(store, NULL) == SPEC_OK)
-        sc_store_checkpoint_clean(store);
-    spec_status erased = erases && status == SPEC_OK ? old_erase(&copy, reterr) : SPEC_OK;
+        sc_store_log_new_remove(store);
+    spec_status erased = SPEC_OK;
+    if (erases && status == SPEC_OK)
+        erased = sc_store_log_zero(store, copy.file, copy.in, SC_STORE_WINDOW_BYTES, reterr);
     if (copy.file != NULL) /* the new one that failed, or the old one that was replaced */
         sc_io_file_close(store->io, copy.file);
     if (status == SPEC_OK) {

@@ -13,8 +13,6 @@ struct sc_store;
  * old log behind it; an error of those leaves the new log in place. */
 spec_status sc_store_checkpoint_erase(struct sc_store *store, struct spec_error *reterr);
 
-/* Removes what a checkpoint left that did not come to its end. */
-void sc_store_checkpoint_clean(struct sc_store *store);
 /* At close: a checkpoint when it is worth it, else a sync, else nothing. Failures are logged. */
 void sc_store_checkpoint_close(struct sc_store *store);
 

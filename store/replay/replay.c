@@ -24,6 +24,7 @@
  * without locks.
  * Tests: tests/unit/store/test_log.c, test_follow.c, tests/fault/test_store_faults.c */
 #include "store/replay/replay.h"
+#include "store/log/log_swap.h"
 #include "store/replay/checkpoint.h"
 #include "store/rows/where.h"
 
@@ -611,7 +612,7 @@ spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reter
         status = replay_drop_refused(store, reterr);
     store->log.journal.piece_next_read = store->table.piece_next;
     if (status == SPEC_OK) {
-        sc_store_checkpoint_clean(store);
+        sc_store_log_new_remove(store);
         sc_store_segments_trim(store);
         replay_shorten(store);
     }
