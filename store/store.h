@@ -202,6 +202,7 @@ struct sc_store_params {
     const struct sc_io_custom *custom;
     uint32_t rank, rank_count;
     uint32_t role;                   /* enum sc_store_role */
+    bool is_objects;                 /* store/object/object.h: no rows, no model */
     struct sc_store_namespace space; /* this connector's; recorded when new */
     /* [space.layer_count] tokens that a query of the layer sees, 0: all; NULL: none has a window.
      * Not copied. */

@@ -127,7 +127,10 @@ static uint64_t share_of(const struct sc_store *store, uint64_t bytes)
 spec_status sc_store_log_share_decide(struct sc_store *store, struct spec_error *reterr)
 {
     uint64_t bytes = store->disk.bytes_max, least = 2 * SC_STORE_SEGMENT_MIN;
-    share_of_pieces(store);
+    if (store->params.is_objects) /* the least share, whatever is stored */
+        store->share = (struct sc_store_log_share){.pages = PAGE};
+    else
+        share_of_pieces(store);
     store->disk.device_bytes = UINT64_MAX;
     while (SC_STORE_FIXED_BYTES + share_of(store, least) + SC_STORE_SEGMENT_MIN > least)
         least += SC_STORE_SEGMENT_MIN / 16;

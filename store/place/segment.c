@@ -270,9 +270,7 @@ void sc_store_segments_trim(struct sc_store *store)
 
 /* ---- Space ---------------------------------------------------------------------------------- */
 
-/* Space lock held. A new segment of up to segment_bytes; false: disk_bytes allows none that holds
- * `pages`, or no index is left. */
-static bool segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_index)
+bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_index)
 {
     uint64_t room = sc_store_segment_room(store), bytes = store->params.config->segment_bytes;
     uint64_t longest = sc_store_down(sc_io_file_limit(), PAGE);
@@ -325,8 +323,7 @@ static uint32_t place_in(struct sc_store *store, uint64_t index, uint64_t stride
     return layers;
 }
 
-/* Space lock held. */
-static void segment_leave(struct sc_store *store, uint64_t index)
+void sc_store_segment_leave(struct sc_store *store, uint64_t index)
 {
     struct sc_store_segment *segment = &store->disk.segments[index];
     struct sc_store_space_segment *map = &store->disk.space.segments[index];
@@ -344,7 +341,7 @@ void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *par
         uint64_t pages = sc_store_part_pages(&parts[i], stride);
         sc_store_space_free(&store->disk.space, parts[i].segment, parts[i].offset / PAGE, pages);
         store->disk.extent_bytes -= pages * PAGE;
-        segment_leave(store, parts[i].segment);
+        sc_store_segment_leave(store, parts[i].segment);
     }
 }
 
@@ -363,7 +360,7 @@ bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_stor
     uint64_t index, whole = (layer_count * stride + PAGE - 1) / PAGE;
     for (uint64_t i = 0; i < store->disk.segment_count && layer == 0; i++)
         layer = place_in(store, segment_at(store, i), stride, 0, layer_count, &parts[0]);
-    if (layer == 0 && segment_want(store, whole, &index))
+    if (layer == 0 && sc_store_segment_want(store, whole, &index))
         layer = place_in(store, index, stride, 0, layer_count, &parts[0]);
     count = layer > 0 ? 1 : 0;
     for (uint64_t i = 0; layer < layer_count && i < store->disk.segment_count;) {
@@ -372,7 +369,8 @@ bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_stor
         i += got > 0 ? 0 : 1; /* a segment may have more than one run */
         layer += got;
     }
-    while (layer < layer_count && segment_want(store, (stride + PAGE - 1) / PAGE, &index)) {
+    while (layer < layer_count &&
+           sc_store_segment_want(store, (stride + PAGE - 1) / PAGE, &index)) {
         uint32_t got = place_in(store, index, stride, layer, 1, &parts[count]);
         SC_ASSERT(store->params.poison, got > 0);
         count += got > 0 ? 1 : 0;
@@ -537,7 +535,7 @@ static void maker_step(struct sc_task *task)
     segment->file = file;
     segment->state = status == SPEC_OK ? SC_STORE_SEGMENT_READY : SC_STORE_SEGMENT_FAILED;
     if (status != SPEC_OK)
-        segment_leave(store, index);
+        sc_store_segment_leave(store, index);
     store->disk.maker_posted = false;
     bool wakes = sc_store_maker_wake(store);
     pthread_mutex_unlock(&store->disk.lock);

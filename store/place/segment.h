@@ -71,6 +71,11 @@ bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_stor
 bool sc_store_layers_fit(struct sc_store *store, uint64_t bytes, uint64_t layers);
 void sc_store_parts_free(struct sc_store *store, const struct sc_store_part *parts,
                          uint32_t part_count, uint64_t stride);
+/* Space lock held. A new segment of up to segment_bytes; false: disk_bytes allows none that holds
+ * `pages`, or no index is left. */
+bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret_index);
+/* Space lock held. A segment whose file could not be made is removed with its last page. */
+void sc_store_segment_leave(struct sc_store *store, uint64_t index);
 /* Segments that were wanted for an extent that found no place after all are made nevertheless: they
  * count, and the next extent takes them. true: the caller posts store->disk.maker, without the
  * lock. */
