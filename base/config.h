@@ -144,6 +144,9 @@ struct sc_config {
     uint32_t allow_network_fs;      /* "store.allow_network_fs": "no" (0) | "yes" (1) */
     uint32_t store_lossy;           /* "store.lossy": "yes" (1) | "no" (0) */
     uint32_t store_pruned;          /* "store.pruned": "no" (0) | "yes" (1) */
+    uint64_t objects_hold_ms;       /* "objects.hold_ms": 10000 */
+    uint64_t objects_timeout_ms;    /* "objects.timeout_ms": 30000 */
+    uint32_t objects_submitted_max; /* "objects.submitted_max": 4096 */
 };
 
 /* text is a path of a JSON file, or JSON itself when its first non-blank byte is '{'. The alloc

@@ -407,6 +407,18 @@ static const struct sc_config_row rows[] = {
       "Whether KV that was computed on a part of its prefix's rows is stored. It says so in "
       "lookup."},
      CHOICE(store_pruned, "no", "yes")},
+    {{"objects.hold_ms", "integer", "10000", "0 .. 60000",
+      "Objects by key: for how long exists with HOLD keeps what it found from being evicted, if "
+      "the call does not say. Milliseconds."},
+     INTEGER(objects_hold_ms, 0, 60000)},
+    {{"objects.timeout_ms", "integer", "30000", "1 .. 3600000",
+      "Objects by key: how long a get or put may take, if the call does not say. A put waits so "
+      "long for space. Milliseconds."},
+     INTEGER(objects_timeout_ms, 1, 3600000)},
+    {{"objects.submitted_max", "integer", "4096", "1 .. 65536",
+      "Objects by key: operations that may be submitted at one time and were not polled yet. More "
+      "are refused with SPEC_E_BUSY."},
+     INTEGER(objects_submitted_max, 1, 65536)},
 };
 #define ROW_COUNT (sizeof(rows) / sizeof(rows[0]))
 _Static_assert(ROW_COUNT <= 128, "config.c keeps so many bits of the keys that were given");

@@ -5,6 +5,7 @@
  * Threads: open any; close one, alone.
  * Tests: conformance (abi_012_* .. abi_015_*) */
 #include "plugin/connector.h"
+#include "base/fork_guard.h"
 #include "plugin/args/args.h"
 #include "plugin/args/dtype.h"
 #include "plugin/args/identify.h"
@@ -14,8 +15,6 @@
 #include "plugin/coding/coding.h"
 #include "plugin/load/branch.h"
 #include "plugin/save/branch.h"
-
-#include <sys/mman.h>
 
 static spec_status check_params(const struct spec_open_params *params, struct spec_error *reterr)
 {
@@ -57,21 +56,6 @@ static spec_status check_scored(const spec_connector *conn, struct spec_error *r
                    "model: kv_dtype %s is bytes that are not interpreted: rows cannot be chosen or "
                    "coded, as %s (or the preset) asks",
                    sc_plugin_dtype_of(conn->shape.dtype)->name, key);
-}
-
-/* A page of its own that the kernel clears in a forked child: no system call a check. */
-static spec_status make_fork_guard(spec_connector *conn, struct spec_error *reterr)
-{
-    void *page =
-        mmap(NULL, SC_IO_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED || madvise(page, SC_IO_PAGE_BYTES, MADV_WIPEONFORK) != 0) {
-        if (page != MAP_FAILED)
-            munmap(page, SC_IO_PAGE_BYTES);
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "fork guard page");
-    }
-    conn->fork_guard = page;
-    *conn->fork_guard = 1;
-    return SPEC_OK;
 }
 
 /* All requests' marks, each kind in one piece: what no request uses is never touched. Request 0 has
@@ -392,7 +376,9 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
                            conn->config.exact != SC_EXACT_ROWS && conn->coding->tables.has_finer;
     conn->choice.refines_always = conn->config.exact == SC_EXACT_PLANES;
     if (status == SPEC_OK)
-        status = make_fork_guard(conn, reterr);
+        conn->fork_guard = sc_fork_guard_open();
+    if (status == SPEC_OK && conn->fork_guard == NULL)
+        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "fork guard page");
     struct sc_exec_params exec = {.alloc = &conn->alloc,
                                   .thread_count = custom != NULL ? 0 : conn->config.io_threads,
                                   .keeps_one = true, /* for loads, while writes or syncs stall */
@@ -518,8 +504,7 @@ static void destroy_connector(spec_connector *conn)
     sc_alloc_free(&conn->alloc, conn->layers);
     sc_alloc_free(&conn->alloc, conn->windows);
     sc_plugin_coding_close(conn);
-    if (conn->fork_guard != NULL)
-        munmap(conn->fork_guard, SC_IO_PAGE_BYTES);
+    sc_fork_guard_close(conn->fork_guard);
     pthread_mutex_destroy(&conn->commit_lock);
     pthread_mutex_destroy(&conn->index.lock);
     pthread_mutex_destroy(&conn->saves.lock);

@@ -3,12 +3,13 @@
  *
  * Holds: the table is constant; nothing here has state.
  * Threads: as each call says. Tests: conformance */
+#include "base/fork_guard.h"
 #include "plugin/args/args.h"
 #include "plugin/connector.h"
 
 static bool is_forked(const spec_connector *conn)
 {
-    return *(volatile const uint32_t *)conn->fork_guard == 0;
+    return sc_fork_guard_is_child(conn->fork_guard);
 }
 
 /* The child's first call closes what it inherited: the parent's locks and the space of its removed
