@@ -132,6 +132,31 @@ spec_status sc_store_dir_name(struct sc_store *store, const char *prefix, struct
     return SPEC_OK;
 }
 
+struct kind {
+    const char *prefix;
+    char found[64]; /* "": none */
+};
+
+static void kind_look(const char *name, void *user)
+{
+    struct kind *kind = user;
+    if (strncmp(name, kind->prefix, strlen(kind->prefix)) == 0 && kind->found[0] == '\0')
+        (void)snprintf(kind->found, sizeof(kind->found), "%.60s", name);
+}
+
+spec_status sc_store_kind_check(struct sc_store *store, const char *prefix, const char *what,
+                                struct spec_error *reterr)
+{
+    const char *path = store->params.config->path;
+    struct kind kind = {.prefix = prefix};
+    spec_status status = sc_io_list(store->io, path, kind_look, &kind, reterr);
+    if (status == SPEC_OK && kind.found[0] != '\0')
+        status = sc_fail(reterr, SPEC_E_CONFIG,
+                         "path: %s holds %s (found %s); give the other kind a directory of its own",
+                         path, what, kind.found);
+    return status;
+}
+
 spec_status sc_store_dir_open(struct sc_store *store, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
@@ -239,6 +264,8 @@ static spec_status open_steps(struct sc_store *store, struct spec_error *reterr)
         return open_follower(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_identity_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_kind_check(store, SC_STORE_OBJECTS_PREFIX, "objects", reterr);
     if (status == SPEC_OK)
         status = sc_store_dir_open(store, reterr);
     if (status == SPEC_OK)

@@ -7,7 +7,9 @@
 
 #include "store/internal.h"
 
-#define SC_STORE_ROWS_PREFIX "rank-" /* of the directory of a rank: PREFIX0000-of-0001 */
+/* Of the directory of a rank: PREFIX0000-of-0001. */
+#define SC_STORE_ROWS_PREFIX    "rank-"
+#define SC_STORE_OBJECTS_PREFIX "objects-"
 
 /* A store with its locks and nothing else; NULL: no memory. */
 struct sc_store *sc_store_base_make(const struct sc_store_params *params);
@@ -20,6 +22,9 @@ spec_status sc_store_io_open(struct sc_store *store, struct spec_error *reterr);
 /* Sets the name of the rank's directory. */
 spec_status sc_store_dir_name(struct sc_store *store, const char *prefix,
                               struct spec_error *reterr);
+/* CONFIG: some rank's directory beside ours has this prefix: the store holds `what`. */
+spec_status sc_store_kind_check(struct sc_store *store, const char *prefix, const char *what,
+                                struct spec_error *reterr);
 /* Makes the directory, and takes its lock. */
 spec_status sc_store_dir_open(struct sc_store *store, struct spec_error *reterr);
 

@@ -61,9 +61,9 @@ ROOMS = {"plugin/lab": "plugin/lab/lab.h"}
 # be called (store.h, load.h, erase.h), and the state of all floors put together.
 FLOORS = {
     "store": ("io", "rows", "log", "place", "replay", "cache", "read", "write", "sidecar",
-              "erase"),
+              "erase", "object"),
     "plugin": ("args", "device", "coding", "fill", "index", "save", "peers", "choose", "load",
-               "request"),
+               "request", "objects"),
 }
 # Third-party headers, and the folders that may include them.
 THIRD_PARTY = (

@@ -1,0 +1,214 @@
+/* Pages of objects: one run where there is one, else the longest runs, in at most 16 parts.
+ *
+ *   segment 0  [a a a . . b b . c c c]     value of 3 pages: a run of 3 is taken first;
+ *   segment 1  [d . . e . . . . f f .]     else new segments; else runs by length: 4, 2, 2 ...
+ *
+ * Holds: bytes counted are <= disk_bytes after every take; a page has one owner.
+ * Does not: evict, wait, write.
+ * Threads: any; the space lock.
+ * Tests: tests/unit/store/test_object_log.c */
+#include "store/internal.h"
+#include "store/object/object.h"
+
+#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+
+static bool segment_takes(const struct sc_store *store, uint64_t index)
+{
+    uint32_t state = store->disk.segments[index].state;
+    return state == SC_STORE_SEGMENT_READY || state == SC_STORE_SEGMENT_WANTED;
+}
+
+/* Space lock held. */
+static void pages_free(struct sc_store *store, const struct sc_store_object_part *parts,
+                       uint32_t part_count)
+{
+    for (uint32_t i = 0; i < part_count; i++) {
+        sc_store_space_free(&store->disk.space, parts[i].segment, parts[i].page, parts[i].pages);
+        store->disk.extent_bytes -= parts[i].pages * PAGE;
+        sc_store_segment_leave(store, parts[i].segment);
+    }
+}
+
+/* Space lock held. A run of exactly so many pages in the segment. */
+static bool run_take(struct sc_store *store, uint64_t index, uint64_t pages,
+                     struct sc_store_object_part *part)
+{
+    uint64_t page;
+    if (!segment_takes(store, index) ||
+        !sc_store_space_take(&store->disk.space, index, pages, &page))
+        return false;
+    *part = (struct sc_store_object_part){(uint32_t)index, (uint32_t)page, (uint32_t)pages};
+    store->disk.extent_bytes += pages * PAGE;
+    return true;
+}
+
+static bool whole_run_take(struct sc_store *store, uint64_t pages,
+                           struct sc_store_object_part *part)
+{
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        if (run_take(store, (store->disk.segment_begin + i) % store->disk.segment_count, pages,
+                     part))
+            return true;
+    return false;
+}
+
+/* Space lock held. The segment with the longest free run; segment_max: none has a free page. What
+ * the map knows of a segment's longest run is a bound from above, which a look makes exact; so the
+ * one with the largest bound is looked at until its bound is exact. */
+static uint64_t longest_run(struct sc_store *store, uint64_t *ret_pages)
+{
+    struct sc_store_space *space = &store->disk.space;
+    for (;;) {
+        uint64_t longest = store->disk.segment_max;
+        *ret_pages = 0;
+        for (uint64_t i = 0; i < store->disk.segment_count; i++) {
+            const struct sc_store_space_segment *map = &space->segments[i];
+            uint64_t run = map->run_max < map->free_pages ? map->run_max : map->free_pages;
+            if (segment_takes(store, i) && run > *ret_pages) {
+                *ret_pages = run;
+                longest = i;
+            }
+        }
+        if (longest == store->disk.segment_max ||
+            sc_store_space_run_max(space, longest) == *ret_pages)
+            return longest;
+    }
+}
+
+/* Space lock held. */
+static bool parts_take(struct sc_store *store, uint64_t pages, struct sc_store_object_part *parts,
+                       uint32_t *ret_part_count)
+{
+    uint64_t index, most = store->params.config->segment_bytes / PAGE;
+    *ret_part_count = 0;
+    while (pages > 0 && *ret_part_count < SC_STORE_OBJECT_PARTS_MAX) {
+        struct sc_store_object_part *part = &parts[*ret_part_count];
+        uint64_t some = pages < most ? pages : most, run;
+        bool fits = whole_run_take(store, some, part);
+        if (!fits && sc_store_segment_want(store, some, &index))
+            fits = run_take(store, index, some, part);
+        if (!fits && sc_store_segment_want(store, 1, &index)) /* the last, which is shorter */
+            continue;
+        if (!fits && (index = longest_run(store, &run)) != store->disk.segment_max) {
+            some = run < some ? run : some;
+            fits = run_take(store, index, some, part);
+        }
+        if (!fits)
+            break;
+        pages -= some;
+        ++*ret_part_count;
+    }
+    if (pages == 0)
+        return true;
+    pages_free(store, parts, *ret_part_count);
+    *ret_part_count = 0;
+    return false;
+}
+
+/* Space lock held. */
+static uint64_t pages_most(struct sc_store *store)
+{
+    uint64_t room = sc_store_segment_room(store), whole = store->params.config->segment_bytes;
+    uint64_t rest = room % whole;
+    room -= rest < SC_STORE_SEGMENT_MIN ? rest : 0;
+    return (store->disk.segment_bytes + room) / PAGE;
+}
+
+enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint64_t pages,
+                                                    uint64_t log_bytes,
+                                                    struct sc_store_object_part *parts,
+                                                    uint32_t *ret_part_count)
+{
+    enum sc_store_object_lack lack = SC_STORE_LACK_NOTHING;
+    uint64_t whole = store->params.config->segment_bytes / PAGE;
+    pthread_mutex_lock(&store->disk.lock);
+    if (pages > pages_most(store) || pages > whole * SC_STORE_OBJECT_PARTS_MAX)
+        lack = SC_STORE_LACK_EVER;
+    else if (sc_exec_now_ns(store->params.exec) < store->disk.retry_ns)
+        lack = SC_STORE_LACK_DEVICE;
+    else if (!sc_store_log_take(store, log_bytes))
+        lack = SC_STORE_LACK_LOG;
+    else if (!parts_take(store, pages, parts, ret_part_count)) {
+        store->share.reserved -= log_bytes;
+        lack = SC_STORE_LACK_PAGES;
+    }
+    bool wakes = sc_store_maker_wake(store);
+    pthread_mutex_unlock(&store->disk.lock);
+    if (wakes)
+        sc_exec_post(store->params.exec, &store->disk.maker, SC_LANE_WRITER);
+    return lack;
+}
+
+void sc_store_object_pages_free(struct sc_store *store, const struct sc_store_object_part *parts,
+                                uint32_t part_count)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    pages_free(store, parts, part_count);
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+bool sc_store_object_pages_claim(struct sc_store *store, struct sc_store_object_part *parts,
+                                 uint32_t part_count)
+{
+    uint32_t claimed = 0;
+    for (; claimed < part_count; claimed++) {
+        struct sc_store_object_part *part = &parts[claimed];
+        uint64_t index = sc_store_segment_find(store, part->segment);
+        if (index == store->disk.segment_max ||
+            !sc_store_space_take_at(&store->disk.space, index, part->page, part->pages))
+            break;
+        part->segment = (uint32_t)index;
+        store->disk.extent_bytes += part->pages * PAGE;
+    }
+    if (claimed == part_count)
+        return true;
+    pages_free(store, parts, claimed);
+    return false;
+}
+
+void sc_store_object_room(struct sc_store *store, uint64_t *ret_free_pages, uint64_t *ret_pages)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    *ret_pages = pages_most(store);
+    uint64_t used = store->disk.extent_bytes / PAGE;
+    *ret_free_pages = used < *ret_pages ? *ret_pages - used : 0;
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+/* ---- What the store has ---------------------------------------------------------------------- */
+
+struct sc_frames *sc_store_object_frames(const struct sc_store *store)
+{
+    return store->frames;
+}
+
+uint64_t sc_store_object_op_bytes(const struct sc_store *store)
+{
+    return store->limits.op_bytes;
+}
+
+void sc_store_object_sizes(struct sc_store *store, struct sc_store_object_sizes *ret_sizes)
+{
+    ret_sizes->log_bytes = sc_store_counted(&store->counts.log_bytes);
+    ret_sizes->checkpoints = sc_store_counted(&store->counts.checkpoints);
+    pthread_mutex_lock(&store->disk.lock);
+    ret_sizes->disk_bytes_max = store->disk.bytes_max;
+    ret_sizes->disk_bytes_used = SC_STORE_FIXED_BYTES + store->disk.segment_bytes +
+                                 sc_store_up(ret_sizes->log_bytes, SC_IO_PAGE_BYTES);
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+void sc_store_object_write(struct sc_store *store, struct sc_store_write **writes, uint64_t count)
+{
+    uint64_t bytes = 0;
+    for (uint64_t i = 0; i < count; i++)
+        bytes += writes[i]->op.bytes;
+    sc_store_count(&store->counts.write_ops, count);
+    sc_store_wear_charge(store, SC_STORE_WEAR_ROWS, bytes);
+    sc_store_tier_fail(sc_store_tier_write(store, writes, count));
+}
+
+void sc_store_object_written(struct sc_store *store)
+{
+    sc_store_busy_end(store);
+}
