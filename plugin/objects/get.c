@@ -1,0 +1,146 @@
+/* Gets: keys are looked up and pinned; values are read, verified, and delivered in place.
+ *
+ *   queue -> loader: reads into the host's memory -> verify: tag -> DONE
+ *                                                  -> CORRUPT, IO: the object is removed
+ *
+ * Holds: a pinned object's pages are not given to others; a status is DONE only after the tag fits.
+ * Threads: per function. Tests: conformance/objects */
+#include "plugin/objects/objects.h"
+
+static void run_begin(struct sc_object_transfer *transfer)
+{
+    transfer->issued = 0;
+    atomic_store(&transfer->pending, 1);
+    atomic_store(&transfer->status, SPEC_OK);
+    atomic_store(&transfer->wants_bounce, false);
+}
+
+/* `lock` held. The object cannot be delivered: it is removed, unless somebody did it already. */
+static void object_damaged(spec_objects *objects, uint32_t id)
+{
+    if (sc_object_of(objects, id)->is_leaving)
+        return;
+    sc_key_table_expel(&objects->table, id);
+    sc_catalog_leave(objects, id, SPEC_REMOVED_DAMAGED, true);
+}
+
+static void verify_step(struct sc_task *task)
+{
+    struct sc_object_transfer *transfer = SC_TASK_OWNER(task, struct sc_object_transfer, task);
+    struct sc_object_job *job = transfer->job;
+    spec_objects *objects = job->objects;
+    struct sc_object *object = sc_object_of(objects, transfer->entry);
+    int32_t status = atomic_load(&transfer->status);
+    bool again = status == SPEC_OK && atomic_load(&transfer->wants_bounce);
+    if (status == SPEC_OK && !again && sc_objects_tag(transfer, object->copy) != object->tag)
+        status = SPEC_E_CORRUPT;
+    pthread_mutex_lock(&objects->lock);
+    if (again) {
+        transfer->bounces = true;
+        run_begin(transfer);
+        sc_objects_queue_add(&objects->gets, transfer, true);
+        sc_objects_queue_wake(objects, &objects->gets, SC_LANE_DEMAND);
+    } else {
+        uint32_t id = transfer->entry;
+        if (status != SPEC_OK) {
+            SC_LOG(&objects->log, SPEC_LOG_WARN, "object of %" PRIu64 " bytes %s, it is removed",
+                   transfer->bytes,
+                   status == SPEC_E_CORRUPT ? "failed verification" : "cannot be read");
+            object_damaged(objects, id);
+        } else {
+            SC_OBJECT_COUNT(objects, job->domain, get_hits, 1);
+            SC_OBJECT_COUNT(objects, job->domain, get_bytes, transfer->bytes);
+        }
+        sc_catalog_unpin(objects, id);
+        sc_objects_finish(objects, transfer, status == SPEC_OK ? SPEC_KEY_DONE : status);
+    }
+    pthread_mutex_unlock(&objects->lock);
+    if (status != SPEC_OK)
+        (void)sc_objects_record_removals(objects, NULL); /* it is tried again with the next */
+    sc_objects_task_end(objects);
+}
+
+static void get_ended(spec_objects *objects, struct sc_object_transfer *transfer)
+{
+    transfer->task.step = verify_step;
+    sc_objects_post(objects, &transfer->task, SC_LANE_DEMAND);
+}
+
+void sc_objects_get_begin(spec_objects *objects, struct sc_object_job *job)
+{
+    const uint32_t tick = sc_object_tick(objects);
+    uint32_t space = (uint32_t)(job->domain - objects->domains);
+    SC_OBJECT_COUNT(objects, job->domain, get_keys, job->count);
+    for (uint32_t i = 0, count = job->count; i < count; i++) {
+        struct sc_object_transfer *transfer = &job->transfers[i];
+        uint32_t id = sc_key_table_find(&objects->table, space, transfer->key, transfer->key_bytes);
+        struct sc_key_entry *entry = id != 0 ? sc_key_table_entry(&objects->table, id) : NULL;
+        if (id == 0 || sc_key_entry_state(entry) != SC_KEY_LIVE) {
+            sc_objects_finish(objects, transfer, SPEC_KEY_ABSENT);
+            continue;
+        }
+        atomic_store_explicit(&entry->used, tick, memory_order_relaxed);
+        transfer->bytes = sc_object_of(objects, id)->bytes;
+        if (sc_objects_pieces_bytes(transfer) != transfer->bytes) {
+            sc_objects_finish(objects, transfer, SPEC_E_INVALID);
+            continue;
+        }
+        transfer->entry = id;
+        sc_catalog_pin(objects, id);
+        transfer->ended = get_ended;
+        run_begin(transfer);
+        sc_objects_queue_add(&objects->gets, transfer, false);
+    }
+    if (objects->gets.head != NULL)
+        sc_objects_queue_wake(objects, &objects->gets, SC_LANE_DEMAND);
+}
+
+/* The next transfer to be issued; NULL: none, and the task is not posted any more. */
+static struct sc_object_transfer *loader_next(spec_objects *objects)
+{
+    struct sc_object_queue *queue = &objects->gets;
+    pthread_mutex_lock(&objects->lock);
+    struct sc_object_transfer *transfer = queue->current;
+    queue->runs_again = false;
+    if (transfer == NULL && queue->head != NULL) {
+        transfer = queue->current = queue->head;
+        sc_objects_queue_remove(queue, transfer);
+        transfer->state = SC_OBJECT_RUNNING;
+    }
+    queue->is_posted = transfer != NULL;
+    pthread_mutex_unlock(&objects->lock);
+    return transfer;
+}
+
+/* Operations ran out. false: some came meanwhile. */
+static bool loader_rests(spec_objects *objects)
+{
+    pthread_mutex_lock(&objects->lock);
+    objects->gets.is_posted = objects->gets.runs_again;
+    bool rests = !objects->gets.is_posted;
+    pthread_mutex_unlock(&objects->lock);
+    return rests;
+}
+
+static void loader_step(struct sc_task *task)
+{
+    spec_objects *objects = SC_TASK_OWNER(task, spec_objects, gets.task);
+    struct sc_object_transfer *transfer;
+    while ((transfer = loader_next(objects)) != NULL) {
+        if (!sc_objects_issue(objects, transfer, &objects->reads)) {
+            if (loader_rests(objects))
+                break;
+            continue;
+        }
+        pthread_mutex_lock(&objects->lock);
+        objects->gets.current = NULL;
+        pthread_mutex_unlock(&objects->lock);
+        sc_objects_unref(objects, transfer);
+    }
+    sc_objects_task_end(objects);
+}
+
+void sc_objects_gets_open(spec_objects *objects)
+{
+    objects->gets.task.step = loader_step;
+}

@@ -1,0 +1,312 @@
+/* Opening and closing the objects of a directory.
+ *
+ * Holds: open undoes what it made when it fails; close leaves no thread, mapping or descriptor.
+ * Threads: open any; close one, alone. Tests: conformance/objects */
+#include "base/fork_guard.h"
+#include "plugin/args/args.h"
+#include "plugin/objects/objects.h"
+
+#include <string.h>
+
+#define CLOSE_LOG_BYTES                                                                            \
+    (64ull << 20) /* a longer log is written anew only if much of it is void                       \
+                   */
+
+/* ---- Tasks ---------------------------------------------------------------------------------- */
+
+static void tasks_wait(spec_objects *objects)
+{
+    uint32_t count;
+    while ((count = atomic_load(&objects->tasks)) != 0)
+        if (!sc_exec_wait(objects->exec, &objects->tasks, count, SC_EXEC_FOREVER) &&
+            sc_exec_is_loop(objects->exec))
+            break;
+}
+
+/* ---- What the log has ------------------------------------------------------------------------ */
+
+static spec_status on_domain(uint32_t id, const uint8_t *identity, uint32_t bytes, void *user,
+                             struct spec_error *reterr)
+{
+    return sc_objects_domain_found(user, id, identity, bytes, reterr);
+}
+
+static void forget(spec_objects *objects, uint32_t id)
+{
+    sc_key_table_expel(&objects->table, id);
+    sc_catalog_leave(objects, id, SC_CATALOG_CLEARED, true);
+    sc_catalog_settle(objects, id);
+}
+
+static spec_status on_object(const struct sc_store_object *found, uint32_t *ret_mark, void *user,
+                             struct spec_error *reterr)
+{
+    spec_objects *objects = user;
+    struct sc_object_domain *domain = sc_objects_domain_by_id(objects, found->domain);
+    if (domain == NULL)
+        return SPEC_E_BUSY;
+    uint32_t space = (uint32_t)(domain - objects->domains);
+    uint32_t id = sc_key_table_find(&objects->table, space, found->key, found->key_bytes);
+    if (id != 0) /* its removal is not in the log: the later one counts */
+        forget(objects, id);
+    id = sc_key_table_add(&objects->table, space, found->key, found->key_bytes);
+    if (id == 0)
+        return SPEC_E_BUSY;
+    if (!sc_catalog_reserve(objects, id)) {
+        sc_key_table_expel(&objects->table, id);
+        sc_key_table_unlink(&objects->table, id);
+        sc_key_table_free(&objects->table, id);
+        return SPEC_E_BUSY;
+    }
+    struct sc_object *object = sc_object_of(objects, id);
+    object->domain = space;
+    object->bytes = found->bytes;
+    object->copy = found->copy;
+    object->tag = found->tag;
+    if (!sc_catalog_parts_set(objects, object, found->parts, found->part_count))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "parts of an object");
+    sc_catalog_publish(objects, id, ++objects->tick_base);
+    *ret_mark = id;
+    return SPEC_OK;
+}
+
+static void on_removed(uint32_t mark, uint64_t copy, void *user)
+{
+    spec_objects *objects = user;
+    if (sc_object_of(objects, mark)->copy == copy &&
+        sc_key_entry_state(sc_key_table_entry(&objects->table, mark)) == SC_KEY_LIVE)
+        forget(objects, mark);
+}
+
+static void on_cleared(uint32_t log_id, void *user)
+{
+    spec_objects *objects = user;
+    const struct sc_object_domain *domain = sc_objects_domain_by_id(objects, log_id);
+    for (uint32_t id = 1; domain != NULL && id < objects->table.entry_end; id++) {
+        const struct sc_key_entry *entry = sc_key_table_entry(&objects->table, id);
+        if (sc_key_entry_state(entry) == SC_KEY_LIVE &&
+            sc_object_of(objects, id)->domain == (uint32_t)(domain - objects->domains))
+            forget(objects, id);
+    }
+}
+
+/* ---- Open ----------------------------------------------------------------------------------- */
+
+static spec_status check_params(const struct spec_objects_params *params, struct spec_error *reterr)
+{
+    uint32_t rank_count = params->rank_count > 0 ? params->rank_count : 1;
+    if (params->config == NULL)
+        return sc_fail(reterr, SPEC_E_INVALID, "open: config is NULL, expected a path or JSON");
+    if (params->rank >= rank_count || rank_count > SC_LIMIT_RANKS)
+        return sc_fail(reterr, SPEC_E_INVALID, "open: rank %" PRIu32 " of %" PRIu32, params->rank,
+                       rank_count);
+    return SPEC_OK;
+}
+
+static spec_status alloc_read(const struct spec_objects_params *params, struct sc_alloc *alloc,
+                              struct spec_error *reterr)
+{
+    struct spec_alloc host;
+    sc_alloc_init(alloc);
+    if (params->alloc == NULL)
+        return SPEC_OK;
+    spec_status status =
+        sc_plugin_args_read(&host, &sc_plugin_form_alloc, params->alloc, "open: alloc", reterr);
+    if (status == SPEC_OK && host.reserved != 0)
+        status = sc_fail(reterr, SPEC_E_INVALID, "open: alloc: reserved must be 0");
+    if (status == SPEC_OK && (host.alloc == NULL || host.free == NULL))
+        status = sc_fail(reterr, SPEC_E_INVALID, "open: alloc lacks a function");
+    if (status != SPEC_OK)
+        return status;
+    alloc->host_alloc = host.alloc;
+    alloc->host_free = host.free;
+    alloc->user = host.user;
+    return SPEC_OK;
+}
+
+static spec_status memory_open(spec_objects *objects, struct spec_error *reterr)
+{
+    struct sc_alloc *alloc = &objects->alloc;
+    uint64_t submitted = objects->config.objects_submitted_max;
+    objects->slabs = sc_alloc_array(alloc, SC_KEY_SLABS_MAX, sizeof(*objects->slabs));
+    objects->domains = sc_alloc_array(alloc, SPEC_DOMAINS_MAX, sizeof(*objects->domains));
+    objects->jobs = sc_alloc_array(alloc, submitted, sizeof(struct sc_object_job *));
+    objects->job_generations = sc_alloc_array(alloc, submitted, sizeof(uint64_t));
+    objects->fork_guard = sc_fork_guard_open();
+    if (objects->slabs == NULL || objects->domains == NULL || objects->jobs == NULL ||
+        objects->job_generations == NULL || objects->fork_guard == NULL ||
+        !sc_objects_events_open(objects) || !sc_objects_commits_open(objects) ||
+        !sc_objects_ops_open(objects, &objects->reads, SC_OBJECT_READS) ||
+        !sc_objects_ops_open(objects, &objects->writes, SC_OBJECT_WRITES))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "objects");
+    for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++)
+        objects->domains[i].event_fd = -1;
+    objects->domain_id_next = 1;
+    sc_objects_gets_open(objects);
+    sc_objects_puts_open(objects);
+    sc_objects_jobs_open(objects);
+    sc_objects_upkeep_open(objects);
+    return SPEC_OK;
+}
+
+/* The store's secret, which nobody without access to its directory knows, keys the index. */
+static spec_status on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], void *user,
+                             struct spec_error *reterr)
+{
+    spec_objects *objects = user;
+    uint8_t longer[SC_KEY_SECRET_BYTES];
+    sc_key_secret_make(secret, SC_STORE_SECRET_BYTES, longer);
+    if (!sc_key_table_init(&objects->table, &objects->alloc, &objects->poison, longer,
+                           objects->config.index_bytes_max))
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "index of objects");
+    return SPEC_OK;
+}
+
+static spec_status store_open(spec_objects *objects, const struct spec_objects_params *params,
+                              const struct sc_io_custom *custom, struct spec_error *reterr)
+{
+    struct sc_store_objects_found found;
+    const struct sc_store_objects_params store = {
+        .store = {.alloc = &objects->alloc,
+                  .exec = objects->exec,
+                  .log = &objects->log,
+                  .fault = &objects->fault,
+                  .poison = &objects->poison,
+                  .config = &objects->config,
+                  .custom = custom,
+                  .rank = params->rank,
+                  .rank_count = params->rank_count > 0 ? params->rank_count : 1,
+                  .on_secret = on_secret,
+                  .user = objects},
+        .on_domain = on_domain,
+        .on_object = on_object,
+        .on_removed = on_removed,
+        .on_cleared = on_cleared,
+        .user = objects};
+    spec_status status = sc_store_objects_open(&store, &objects->store, &found, reterr);
+    if (status != SPEC_OK)
+        return status;
+    objects->frames = sc_store_object_frames(objects->store);
+    objects->op_bytes = sc_store_object_op_bytes(objects->store);
+    if (found.wants_checkpoint) /* a failure leaves the log as it is, and is logged */
+        (void)sc_objects_checkpoint(objects, false, NULL);
+    return SPEC_OK;
+}
+
+static spec_status open_parts(spec_objects *objects, const struct spec_objects_params *params,
+                              const struct sc_io_custom *custom, struct spec_error *reterr)
+{
+    spec_status status = sc_config_parse(&objects->alloc, params->config, &objects->config, reterr);
+    struct sc_exec_params exec = {.alloc = &objects->alloc,
+                                  .thread_count = custom != NULL ? 0 : objects->config.io_threads,
+                                  .keeps_one = true, /* for gets, while writes or syncs stall */
+                                  .seed = custom != NULL ? custom->seed : 0,
+                                  .name = "spec-obj",
+                                  .poison = &objects->poison};
+    if (status == SPEC_OK)
+        status = sc_exec_open(&exec, &objects->exec, reterr);
+    if (status == SPEC_OK) {
+        objects->open_ns = sc_exec_now_ns(objects->exec);
+        status = memory_open(objects, reterr);
+    }
+    if (status == SPEC_OK)
+        status = store_open(objects, params, custom, reterr);
+    return status;
+}
+
+static void parts_free(spec_objects *objects)
+{
+    for (uint32_t id = 1; objects->slabs != NULL && id < objects->table.entry_end; id++) {
+        struct sc_object *object = sc_object_of(objects, id);
+        if (object->parts != NULL && object->parts != object->first)
+            sc_alloc_free(&objects->alloc, object->parts);
+    }
+    for (uint32_t i = 0; objects->slabs != NULL && i < SC_KEY_SLABS_MAX; i++)
+        sc_alloc_free(&objects->alloc, objects->slabs[i]);
+    for (uint32_t i = 0; objects->domains != NULL && i < SPEC_DOMAINS_MAX; i++)
+        sc_alloc_free(&objects->alloc, objects->domains[i].identity);
+}
+
+static void objects_destroy(spec_objects *objects)
+{
+    sc_store_objects_close(objects->store);
+    sc_exec_close(objects->exec);
+    parts_free(objects);
+    sc_key_table_done(&objects->table);
+    sc_fork_guard_close(objects->fork_guard);
+    sc_alloc_free(&objects->alloc, objects->slabs);
+    sc_alloc_free(&objects->alloc, objects->domains);
+    sc_alloc_free(&objects->alloc, objects->jobs);
+    sc_alloc_free(&objects->alloc, objects->job_generations);
+    sc_alloc_free(&objects->alloc, objects->batch);
+    sc_alloc_free(&objects->alloc, objects->reads.all);
+    sc_alloc_free(&objects->alloc, objects->writes.all);
+    sc_alloc_free(&objects->alloc, objects->events.ring);
+    sc_alloc_free(&objects->alloc, objects->events.keys);
+    pthread_mutex_destroy(&objects->checkpoint_lock);
+    pthread_mutex_destroy(&objects->commit_lock);
+    pthread_mutex_destroy(&objects->lock);
+    sc_log_drain(&objects->log);
+    sc_log_done(&objects->log);
+    struct sc_alloc alloc = objects->alloc;
+    alloc.fault = NULL;
+    sc_alloc_free(&alloc, objects);
+    sc_alloc_done(&alloc);
+}
+
+spec_status sc_objects_open_on(const struct spec_objects_params *params,
+                               const struct sc_io_custom *custom, spec_objects **ret_objects,
+                               struct spec_error *reterr)
+{
+    struct sc_alloc alloc;
+    spec_status status = check_params(params, reterr);
+    if (status == SPEC_OK)
+        status = alloc_read(params, &alloc, reterr);
+    if (status != SPEC_OK)
+        return status;
+    spec_objects *objects = sc_alloc_zero(&alloc, sizeof(*objects));
+    if (objects == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "objects");
+    objects->alloc = alloc;
+    sc_fault_init(&objects->fault);
+    objects->alloc.fault = &objects->fault;
+    sc_log_init(&objects->log, params->log, params->log_user, params->log_level_max);
+    pthread_mutex_init(&objects->checkpoint_lock, NULL);
+    pthread_mutex_init(&objects->commit_lock, NULL);
+    pthread_mutex_init(&objects->lock, NULL);
+    status = open_parts(objects, params, custom, reterr);
+    if (status != SPEC_OK) {
+        objects_destroy(objects);
+        return status;
+    }
+    sc_log_drain(&objects->log);
+    *ret_objects = objects;
+    return SPEC_OK;
+}
+
+/* A log that is short, or mostly void, is written anew: so the order of use survives. */
+static void close_log(spec_objects *objects)
+{
+    struct sc_store_object_sizes sizes;
+    sc_store_object_sizes(objects->store, &sizes);
+    bool is_void = sizes.log_bytes > objects->live_log_bytes + objects->live_log_bytes / 8;
+    if (sizes.log_bytes <= CLOSE_LOG_BYTES || is_void)
+        (void)sc_objects_checkpoint(objects, false, NULL);
+}
+
+void sc_objects_close(spec_objects *objects)
+{
+    pthread_mutex_lock(&objects->lock);
+    objects->is_closing = true;
+    bool was_armed = objects->clock_armed && sc_exec_cancel(objects->exec, &objects->clock);
+    objects->clock_armed = false;
+    pthread_mutex_unlock(&objects->lock);
+    if (was_armed)
+        sc_objects_task_end(objects);
+    sc_objects_jobs_end(objects, NULL);
+    tasks_wait(objects);
+    (void)sc_objects_record_removals(objects, NULL);
+    close_log(objects);
+    tasks_wait(objects);
+    objects_destroy(objects);
+}

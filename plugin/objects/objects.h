@@ -1,0 +1,419 @@
+/* Objects by key: the state behind abi/spec_objects.h.
+ *
+ *   host -> object_entry.c (checks) -> exists.c                             no lock
+ *                                   -> job.c -> get.c, put.c -> queues of transfers
+ *   executor: loader (get.c)   queue of gets -> reads -> verify
+ *             feeder (put.c)   queue of puts -> pages -> writes + tag -> committer
+ *                              (object_commit.c)
+ *             clock (job.c)    deadlines, and when a waiting put is looked at again
+ *             upkeep (object_upkeep.c)      the log is written anew
+ *
+ *   index     hashing/key_table.h: entries by number; struct sc_object has the same number
+ *
+ *   an object's life   PENDING (pages, data) -> record -> LIVE -> LEAVING (not found any more)
+ *                      -> removal recorded, last reader ended -> pages and number are free
+ *
+ * Locks by rank: checkpoint_lock (32), commit_lock (34), lock (36); below them the store's, from 40
+ * on. `lock` is held for a few instructions a key and never during I/O. commit_lock is held for an
+ * append and what it publishes, so the log's order is the order of publishing.
+ *
+ * Holds: a key has one linked entry; pages are given back only when the log says that the object is
+ * removed and no get reads it; a status is written before its completion is.
+ * Does not: know hosts, tokens or devices.
+ * Threads: per member.
+ * Tests: conformance/objects, tests/unit/plugin/test_objects*.c */
+#ifndef SC_PLUGIN_OBJECTS_OBJECTS_H
+#define SC_PLUGIN_OBJECTS_OBJECTS_H
+
+#include "abi/spec_objects.h"
+#include "base/config.h"
+#include "base/count.h"
+#include "base/exec.h"
+#include "hashing/key_table.h"
+#include "store/object/object.h"
+
+#define SC_OBJECT_TICK_NS     25000000ull /* of the last use */
+#define SC_OBJECT_READS       256u        /* operations of gets that are in flight at most */
+#define SC_OBJECT_WRITES      256u        /* likewise of puts */
+#define SC_OBJECT_OPS_AT_ONCE 8u          /* handed to the device by one call */
+#define SC_OBJECT_EVENTS      65536u
+#define SC_OBJECT_EVENT_KEYS  (8u << 20) /* bytes of keys of events */
+#define SC_OBJECT_PARTS_IN    2u         /* parts without memory of their own: nearly all objects */
+
+/* Statistics of the store and of each domain. Any thread, relaxed. */
+struct sc_object_counts {
+    _Atomic uint64_t exists_keys, exists_hits;
+    _Atomic uint64_t get_keys, get_hits, get_bytes;
+    _Atomic uint64_t put_keys, put_stored, put_bytes, put_present;
+    _Atomic uint64_t put_no_space, put_timeouts, put_waits, put_wait_ns;
+    _Atomic uint64_t evicted_objects, evicted_bytes, deleted_objects, damaged_objects;
+    _Atomic uint64_t io_errors, bounce_bytes;
+};
+
+struct sc_object_transfer;
+
+/* What is known of an entry beside its key. Guarded by `lock`; while an object is pinned, or its
+ * put runs, its parts, copy, tag and bytes are constant. */
+struct sc_object {
+    uint64_t copy, tag, bytes;
+    uint64_t rank;                             /* of the heap: tick and order of use */
+    uint32_t heap_child, heap_next, heap_prev; /* numbers; heap_next also links leaving ones */
+    uint32_t pins;                             /* gets that read it */
+    uint32_t round;                            /* checkpoints that had begun when it was recorded */
+    uint32_t order;                            /* inside a tick: later keys of a call go first */
+    uint32_t domain;                           /* index */
+    uint16_t part_count;
+    bool in_heap;
+    bool is_leaving, is_recorded; /* not found any more; and the log says so, or never knew it */
+    uint8_t reserved[3];
+    struct sc_object_transfer *put;     /* while PENDING: whose data it gets */
+    struct sc_store_object_part *parts; /* `first`, or memory of their own */
+    struct sc_store_object_part first[SC_OBJECT_PARTS_IN];
+};
+
+struct sc_object_domain {
+    _Atomic uint64_t handle; /* 0: not open here */
+    /* Guarded by `lock`. */
+    uint64_t generation;
+    uint32_t openers, log_id; /* log_id 0: the slot is free */
+    uint8_t *identity;        /* constant while log_id is not 0, as is the digest */
+    uint32_t identity_bytes;
+    uint8_t digest[SC_STORE_HASH_BYTES];
+    uint64_t pages_min, pages_max; /* pages_max 0: none */
+    uint64_t pages;                /* of objects and of puts that have some */
+    uint64_t objects, bytes;       /* LIVE */
+    uint32_t heap;                 /* number of the least recently used; 0: none */
+    uint32_t job_count;            /* that are not complete */
+    struct sc_object_job *completed, *completed_last; /* submitted, not polled */
+    int32_t event_fd;                                 /* -1: none */
+    _Atomic uint32_t word;                            /* moves with each completion */
+    struct sc_object_counts counts;
+};
+
+enum sc_object_state {
+    SC_OBJECT_QUEUED,    /* in the queue of gets or of puts */
+    SC_OBJECT_FOLLOWING, /* behind another put of its key */
+    SC_OBJECT_RUNNING,   /* handed to the device, or about to be */
+    SC_OBJECT_FINISHED
+};
+
+/* One key of a get or a put. Guarded by `lock`; while RUNNING most members are its task's. */
+struct sc_object_transfer {
+    struct sc_task task; /* verifies; or computes the tag */
+    /* The run ended: all operations are done. No lock held. */
+    void (*ended)(spec_objects *objects, struct sc_object_transfer *transfer);
+    struct sc_object_job *job;
+    struct sc_object_transfer *next, *prev; /* of its queue, or among followers */
+    struct sc_object_transfer *followers, *followers_last;
+    const uint8_t *key;
+    uint64_t bytes, issued; /* of the value; handed to the device */
+    uint64_t tag, copy, log_bytes;
+    uint64_t queued_ns; /* since when it waits for room; 0: it does not */
+    uint32_t key_bytes, index;
+    uint32_t entry; /* 0: none yet */
+    uint8_t state;  /* enum sc_object_state */
+    bool bounces;   /* all of it goes through frames: the device refused its memory */
+    bool is_retried, is_dropped;
+    _Atomic bool wants_bounce;
+    _Atomic uint32_t pending; /* operations, and one of whoever issues them */
+    _Atomic int32_t status;   /* the first failure */
+};
+
+/* A call of get or put. */
+struct sc_object_job {
+    struct sc_object_job *next, *prev; /* active ones; or the domain's completed */
+    spec_objects *objects;
+    struct sc_object_domain *domain;
+    spec_operation operation; /* 0: a host waits in the call */
+    uint64_t user, deadline_ns;
+    const uint64_t *addresses, *sizes;
+    uint64_t piece_bytes;
+    int32_t *ret_status;
+    uint32_t pieces, count, left, done_count;
+    bool is_put, is_expired;
+    _Atomic uint32_t word; /* 1: complete */
+    struct sc_object_transfer transfers[];
+};
+
+/* A read or a write of a part of a value. */
+struct sc_object_op {
+    struct sc_store_write write; /* its op is the operation, also of a read */
+    struct sc_object_op *next;
+    spec_objects *objects; /* set by open */
+    struct sc_object_transfer *transfer;
+    uint8_t *frame;        /* NULL: the host's memory is the buffer */
+    uint64_t first, bytes; /* of the value; the operation has whole pages */
+};
+
+struct sc_object_ops { /* guarded by `lock` */
+    struct sc_object_op *all, *free;
+    bool is_waited_for; /* whoever issues stopped, because there was none, or no frame */
+};
+
+struct sc_object_queue { /* guarded by `lock` */
+    struct sc_object_transfer *head, *last;
+    struct sc_object_transfer *current; /* the issuing task's own: partly issued */
+    struct sc_task task;
+    bool is_posted, runs_again;
+};
+
+struct sc_object_event {
+    uint32_t domain, log_id;
+    uint32_t kind, reason;
+    uint64_t bytes;
+    uint64_t key_at; /* in all bytes of keys that were ever written */
+    uint32_t key_bytes, reserved;
+};
+
+struct sc_object_events {         /* guarded by `lock` */
+    struct sc_object_event *ring; /* [SC_OBJECT_EVENTS] */
+    uint8_t *keys;                /* [SC_OBJECT_EVENT_KEYS] */
+    uint64_t first, next;         /* sequence numbers: of the open, of the next event */
+    uint64_t key_next;
+    uint64_t read_to, lost; /* numbers below were read by somebody */
+};
+
+struct spec_objects {
+    /* Set by open, constant after. */
+    struct sc_alloc alloc;
+    struct sc_config config;
+    struct sc_log log;
+    struct sc_fault fault;
+    struct sc_poison poison;
+    struct sc_exec *exec;
+    struct sc_store *store;
+    struct sc_frames *frames; /* the store's staging */
+    uint64_t op_bytes;        /* of an operation, at most */
+    uint32_t *fork_guard;
+    _Atomic uint32_t fork_closed;
+    uint64_t open_ns;   /* the executor's clock */
+    uint32_t tick_base; /* of open: above those of objects that were found */
+    bool is_closing;
+
+    struct sc_key_table table;        /* searched by any thread; changed under `lock` */
+    struct sc_object **slabs;         /* [SC_KEY_SLABS_MAX] slabs of SC_KEY_SLAB */
+    struct sc_object_domain *domains; /* [SPEC_DOMAINS_MAX] */
+
+    pthread_mutex_t checkpoint_lock; /* rank 32 */
+    pthread_mutex_t commit_lock;     /* rank 34 */
+    pthread_mutex_t lock;            /* rank 36 */
+
+    /* Guarded by `lock`. */
+    uint32_t domain_id_next;
+    uint32_t unrecorded;     /* number of the first object whose removal the log does not have */
+    uint32_t round;          /* checkpoints that were begun; changed under commit_lock too */
+    uint64_t live_log_bytes; /* what records of LIVE objects take, about */
+    struct sc_object_job *active;
+    struct sc_object_job **jobs; /* [submitted_max] by slot of the operation; NULL: free */
+    uint64_t *job_generations;   /* [submitted_max] */
+    uint32_t job_hint;           /* a slot that may be free */
+    uint32_t job_count;          /* active ones, of hosts that wait too */
+    _Atomic uint32_t job_word;   /* moves when the last of them, or of a domain, is complete */
+    struct sc_object_queue gets, puts;
+    struct sc_object_ops reads, writes;
+    struct sc_object_transfer *commits, *commits_last; /* written, without a record */
+    struct sc_object_commit *batch;                    /* under commit_lock (object_commit.c) */
+    struct sc_task committer, clock, upkeep;
+    bool commits_posted, upkeep_posted, clock_armed;
+    uint64_t checkpoint_ns; /* none is begun before by itself: one failed */
+    bool put_waits;         /* the head of the queue of puts found no room, */
+    uint64_t put_wake_ns;   /* and is looked at again then */
+    uint64_t clock_ns;      /* when the clock is due */
+    uint64_t waiting_puts;
+    uint64_t inflight_bytes;
+    struct sc_object_events events;
+    _Atomic uint32_t tasks; /* posted or running */
+    struct sc_object_counts counts;
+};
+
+/* ---- Counting ------------------------------------------------------------------------------- */
+
+#define SC_OBJECT_COUNT(objects, domain, name, n)                                                  \
+    do {                                                                                           \
+        sc_count(&(objects)->counts.name, (n));                                                    \
+        sc_count(&(domain)->counts.name, (n));                                                     \
+    } while (0)
+
+static inline uint64_t sc_object_pages(uint64_t bytes)
+{
+    return (bytes + SC_IO_PAGE_BYTES - 1) / SC_IO_PAGE_BYTES;
+}
+
+static inline uint32_t sc_object_tick(const spec_objects *objects)
+{
+    return objects->tick_base +
+           (uint32_t)((sc_exec_now_ns(objects->exec) - objects->open_ns) / SC_OBJECT_TICK_NS);
+}
+
+static inline struct sc_object *sc_object_of(const spec_objects *objects, uint32_t id)
+{
+    return &objects->slabs[id / SC_KEY_SLAB][id % SC_KEY_SLAB];
+}
+
+/* ---- Tasks and queues (object_queue.c) ------------------------------------------------------ */
+
+/* Posts a task of the store's, and the last thing that its step does. */
+void sc_objects_post(spec_objects *objects, struct sc_task *task, enum sc_exec_lane lane);
+void sc_objects_task_end(spec_objects *objects);
+/* The others: `lock` held. */
+void sc_objects_queue_add(struct sc_object_queue *queue, struct sc_object_transfer *transfer,
+                          bool is_first);
+void sc_objects_queue_remove(struct sc_object_queue *queue, struct sc_object_transfer *transfer);
+/* The queue's task looks at it, or looks again. */
+void sc_objects_queue_wake(spec_objects *objects, struct sc_object_queue *queue,
+                           enum sc_exec_lane lane);
+/* Pages, the index or the log have room: a put that waits is looked at again. */
+void sc_objects_room_came(spec_objects *objects);
+
+/* ---- Events and lists (events.c) ------------------------------------------------------------ */
+
+bool sc_objects_events_open(spec_objects *objects);
+/* `lock` held. id: the object's entry; 0: the whole domain. */
+void sc_objects_event_add(spec_objects *objects, uint32_t domain, uint32_t id, uint32_t kind,
+                          uint32_t reason);
+void sc_objects_events_read(spec_objects *objects, struct spec_read_events *events);
+/* domain NULL: the domains. */
+void sc_objects_list(spec_objects *objects, const struct sc_object_domain *domain,
+                     struct spec_list *list);
+void sc_objects_stats(spec_objects *objects, struct sc_object_domain *domain,
+                      struct spec_object_stats *ret_stats);
+
+/* ---- Entries and order of use (catalog.c). `lock` held -------------------------------------- */
+
+/* Memory of struct sc_object for the entry; false: none. */
+bool sc_catalog_reserve(spec_objects *objects, uint32_t id);
+/* Copies parts into an object without any. false: no memory. */
+bool sc_catalog_parts_set(spec_objects *objects, struct sc_object *object,
+                          const struct sc_store_object_part *parts, uint32_t part_count);
+/* Gives its pages back. */
+void sc_catalog_parts_free(spec_objects *objects, struct sc_object *object);
+/* PENDING -> LIVE, of this size and use; counts it, and puts it into the order of use. */
+void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used);
+/* An entry that is LEAVING is not found any more. was_live: it is counted, and by its reason
+ * (SPEC_REMOVED_*) an event is written and the removal waits for its record. CLEARED: the log says
+ * so already, and there is one event for all. */
+#define SC_CATALOG_CLEARED UINT32_MAX
+void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live);
+/* Frees entry, pages and memory if nothing needs them any more. */
+void sc_catalog_settle(spec_objects *objects, uint32_t id);
+void sc_catalog_pin(spec_objects *objects, uint32_t id);
+void sc_catalog_unpin(spec_objects *objects, uint32_t id);
+/* The least recently used object that may be evicted; 0: none. only: of this domain; NULL: of those
+ * above their floor. It has left the index already. */
+uint32_t sc_catalog_evict_one(spec_objects *objects, const struct sc_object_domain *only);
+/* When the first held object may be evicted; UINT64_MAX: none is held. */
+uint64_t sc_catalog_evict_ns(const spec_objects *objects);
+
+/* ---- Completion (completion.c). `lock` held, but for event_fd_set --------------------------- */
+
+/* Writes the status of a key; the last one completes the job. */
+void sc_objects_finish(spec_objects *objects, struct sc_object_transfer *transfer, int32_t status);
+/* The clock is due at this time or earlier. */
+void sc_objects_clock_set(spec_objects *objects, uint64_t due_ns);
+void sc_objects_event_fd_set(spec_objects *objects, struct sc_object_domain *domain, int32_t fd);
+
+/* ---- Checkpoints (object_upkeep.c) ---------------------------------------------------------- */
+
+void sc_objects_upkeep_open(spec_objects *objects);
+/* Writes the log anew. No lock held; blocks. */
+spec_status sc_objects_checkpoint(spec_objects *objects, bool erases, struct spec_error *reterr);
+/* `lock` held: posts the upkeep task if the log should be written anew. */
+void sc_objects_upkeep_wake(spec_objects *objects);
+
+/* ---- Removal from the log (removal.c). No lock held ----------------------------------------- */
+
+/* Appends removals that the log does not have, and frees what they held. */
+spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr);
+/* Evicts objects of at least so many pages; returns how many objects. */
+uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *only,
+                          uint64_t pages);
+
+/* ---- Operations of the device (transfer.c) -------------------------------------------------- */
+
+bool sc_objects_ops_open(spec_objects *objects, struct sc_object_ops *ops, uint32_t count);
+/* Hands the rest of a transfer to the device. false: operations or frames ran out; the queue's task
+ * is posted when there are some. No lock held. */
+bool sc_objects_issue(spec_objects *objects, struct sc_object_transfer *transfer,
+                      struct sc_object_ops *ops);
+/* One operation, or whoever issued them, is through; the last one calls transfer->ended. No lock
+ * held. */
+void sc_objects_unref(spec_objects *objects, struct sc_object_transfer *transfer);
+/* Bytes of a transfer's pieces, and the tag of the value in them. */
+uint64_t sc_objects_pieces_bytes(const struct sc_object_transfer *transfer);
+uint64_t sc_objects_tag(const struct sc_object_transfer *transfer, uint64_t copy);
+
+/* ---- Gets and puts (get.c, put.c, object_commit.c) ------------------------------------------ */
+
+void sc_objects_gets_open(spec_objects *objects);
+void sc_objects_puts_open(spec_objects *objects);
+bool sc_objects_commits_open(spec_objects *objects);
+/* The others: `lock` held. begin looks the keys up, and queues what is to be read or written. */
+void sc_objects_get_begin(spec_objects *objects, struct sc_object_job *job);
+void sc_objects_put_begin(spec_objects *objects, struct sc_object_job *job);
+/* A put that is QUEUED or FOLLOWING ends with this status. */
+void sc_objects_put_give_up(spec_objects *objects, struct sc_object_transfer *transfer,
+                            int32_t status);
+/* A put failed: its place is free, and the first that followed it takes over. */
+void sc_objects_put_failed(spec_objects *objects, struct sc_object_transfer *transfer,
+                           int32_t status);
+/* The key was removed: its put, and those that follow it, end DROPPED. */
+void sc_objects_put_removed(spec_objects *objects, uint32_t id);
+
+/* ---- Calls (job.c, remove.c, exists.c, domain.c) -------------------------------------------- */
+
+struct sc_object_call {
+    struct sc_object_domain *domain;
+    const struct spec_keys *keys;
+    const struct spec_pieces *pieces;
+    const struct spec_transfer_params *params;
+    bool is_put;
+    spec_operation *ret_operation; /* of a submitted one */
+};
+void sc_objects_jobs_open(spec_objects *objects);
+/* Makes a job and begins it; submitted: with copies of all arrays, and an operation, which is
+ * written before anything of it can complete. ret_job: of one that is waited for. */
+spec_status sc_objects_job_make(spec_objects *objects, const struct sc_object_call *call,
+                                bool is_submitted, struct sc_object_job **ret_job,
+                                struct spec_error *reterr);
+/* Waits for a job without an operation, and frees it. */
+void sc_objects_job_wait(spec_objects *objects, struct sc_object_job *job);
+spec_status sc_objects_poll(spec_objects *objects, struct sc_object_domain *domain,
+                            struct spec_completion *ret_completions, uint64_t capacity,
+                            uint64_t timeout_ns, uint64_t *ret_count);
+spec_status sc_objects_cancel(spec_objects *objects, spec_operation operation,
+                              struct spec_error *reterr);
+/* Cancels all jobs of a domain (NULL: of all), waits for them, and drops completions. */
+void sc_objects_jobs_end(spec_objects *objects, struct sc_object_domain *domain);
+
+spec_status sc_objects_remove(spec_objects *objects, struct sc_object_domain *domain,
+                              const struct spec_keys *keys, uint32_t flags, int8_t *ret_status,
+                              struct spec_error *reterr);
+spec_status sc_objects_clear(spec_objects *objects, struct sc_object_domain *domain, uint32_t flags,
+                             struct spec_error *reterr);
+
+void sc_objects_exists(spec_objects *objects, struct sc_object_domain *domain,
+                       const struct spec_keys *keys, const struct spec_exists_params *params,
+                       uint64_t *ret_leading);
+void sc_objects_touch(spec_objects *objects, const struct sc_object_domain *domain,
+                      const struct spec_keys *keys);
+
+/* The domain of a handle; NULL: it is not open. Any thread, no lock. */
+struct sc_object_domain *sc_objects_domain(spec_objects *objects, spec_domain handle);
+spec_status sc_objects_domain_open(spec_objects *objects, const struct spec_domain_params *params,
+                                   spec_domain *ret_domain, struct spec_error *reterr);
+spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_domain *domain);
+/* `lock` held, or open. The domain with this id in the log; NULL: none. */
+struct sc_object_domain *sc_objects_domain_by_id(spec_objects *objects, uint32_t log_id);
+/* During open: a record of a domain. */
+spec_status sc_objects_domain_found(spec_objects *objects, uint32_t log_id, const uint8_t *identity,
+                                    uint32_t bytes, struct spec_error *reterr);
+
+/* ---- Open and close (object_open.c) --------------------------------------------------------- */
+
+/* custom: NULL, or the back end of tests; then everything runs in the executor's loop. */
+spec_status sc_objects_open_on(const struct spec_objects_params *params,
+                               const struct sc_io_custom *custom, spec_objects **ret_objects,
+                               struct spec_error *reterr);
+void sc_objects_close(spec_objects *objects);
+
+#endif

@@ -1,0 +1,432 @@
+/* Puts: keys are reserved in the index, wait for room in the order of their calls, and are written
+ * while their tags are computed.
+ *
+ *   begin    LIVE: STORED; PENDING: follows that put; else a PENDING entry, queued
+ *   feeder   the head of the queue takes pages and room in the log; if there is none, the least
+ *            recently used objects are evicted, or the log is written anew; if nothing can be
+ *            evicted, the put waits until a hold ends, a get ends, or its deadline passes
+ *   ended    written and tagged: to the committer (commit.c); failed once: once more elsewhere
+ *
+ * Holds: room is taken by the head alone, so large values are not overtaken; what has pages is
+ * written without waiting for others; a put that fails hands over to the first that followed it.
+ * Threads: per function. Tests: conformance/objects, tests/unit/plugin/test_objects.c */
+#include "plugin/objects/objects.h"
+#include "store/log/identity.h"
+
+#define EVICT_PART  256u            /* of all pages: what is evicted at once, at least */
+#define PAUSE_NS    100000000ull    /* between two looks while the device is not written */
+#define LOG_LEFT(x) ((x) / 16 * 13) /* of the log: what may live if it is to take new records */
+
+/* ---- Followers ------------------------------------------------------------------------------ */
+
+static void follow(struct sc_object_transfer *leader, struct sc_object_transfer *transfer)
+{
+    transfer->state = SC_OBJECT_FOLLOWING;
+    transfer->entry = leader->entry;
+    transfer->next = NULL;
+    transfer->prev = leader->followers_last;
+    if (transfer->prev != NULL)
+        transfer->prev->next = transfer;
+    else
+        leader->followers = transfer;
+    leader->followers_last = transfer;
+}
+
+static void unfollow(struct sc_object_transfer *leader, struct sc_object_transfer *transfer)
+{
+    if (transfer->next != NULL)
+        transfer->next->prev = transfer->prev;
+    else
+        leader->followers_last = transfer->prev;
+    if (transfer->prev != NULL)
+        transfer->prev->next = transfer->next;
+    else
+        leader->followers = transfer->next;
+    transfer->next = transfer->prev = NULL;
+}
+
+/* ---- Begin ---------------------------------------------------------------------------------- */
+
+/* Gives the transfer the key's entry, or its answer. false: the index has no room for the key. */
+static bool entry_take(spec_objects *objects, struct sc_object_transfer *transfer)
+{
+    uint32_t space = (uint32_t)(transfer->job->domain - objects->domains);
+    uint32_t id = sc_key_table_find(&objects->table, space, transfer->key, transfer->key_bytes);
+    if (id != 0) {
+        struct sc_key_entry *entry = sc_key_table_entry(&objects->table, id);
+        SC_OBJECT_COUNT(objects, transfer->job->domain, put_present, 1);
+        if (sc_key_entry_state(entry) == SC_KEY_LIVE) {
+            atomic_store_explicit(&entry->used, sc_object_tick(objects), memory_order_relaxed);
+            sc_objects_finish(objects, transfer, SPEC_KEY_STORED);
+        } else {
+            follow(sc_object_of(objects, id)->put, transfer);
+        }
+        return true;
+    }
+    id = sc_key_table_add(&objects->table, space, transfer->key, transfer->key_bytes);
+    if (id == 0)
+        return false;
+    if (!sc_catalog_reserve(objects, id)) {
+        sc_key_table_expel(&objects->table, id);
+        sc_key_table_unlink(&objects->table, id);
+        sc_key_table_free(&objects->table, id);
+        return false;
+    }
+    struct sc_object *object = sc_object_of(objects, id);
+    object->domain = space;
+    object->bytes = transfer->bytes;
+    object->order = transfer->index;
+    object->put = transfer;
+    transfer->entry = id;
+    return true;
+}
+
+void sc_objects_put_begin(spec_objects *objects, struct sc_object_job *job)
+{
+    SC_OBJECT_COUNT(objects, job->domain, put_keys, job->count);
+    for (uint32_t i = 0, count = job->count; i < count; i++) {
+        struct sc_object_transfer *transfer = &job->transfers[i];
+        transfer->bytes = sc_objects_pieces_bytes(transfer);
+        if (transfer->bytes > SPEC_OBJECT_BYTES_MAX) {
+            sc_objects_finish(objects, transfer, SPEC_E_NO_SPACE);
+            continue;
+        }
+        if (entry_take(objects, transfer) && transfer->state != SC_OBJECT_QUEUED)
+            continue;
+        sc_objects_queue_add(&objects->puts, transfer, false);
+        objects->waiting_puts++;
+    }
+    if (objects->puts.head != NULL)
+        sc_objects_queue_wake(objects, &objects->puts, SC_LANE_WRITER);
+}
+
+/* ---- Ends ----------------------------------------------------------------------------------- */
+
+/* `lock` held. The entry of a put that ends without an object: whoever followed takes over, or the
+ * key is free. */
+static void entry_pass_on(spec_objects *objects, struct sc_object_transfer *transfer)
+{
+    uint32_t id = transfer->entry;
+    if (id == 0)
+        return;
+    struct sc_object *object = sc_object_of(objects, id);
+    struct sc_object_transfer *next = transfer->followers;
+    sc_catalog_parts_free(objects, object);
+    transfer->entry = 0;
+    object->put = next;
+    if (next == NULL) {
+        if (!object->is_leaving) {
+            sc_key_table_expel(&objects->table, id);
+            sc_catalog_leave(objects, id, 0, false);
+        }
+        object->is_recorded = true;
+        sc_catalog_settle(objects, id);
+        return;
+    }
+    unfollow(transfer, next);
+    next->followers = transfer->followers;
+    next->followers_last = transfer->followers_last;
+    transfer->followers = transfer->followers_last = NULL;
+    object->bytes = next->bytes;
+    object->order = next->index;
+    next->entry = id;
+    sc_objects_queue_add(&objects->puts, next, true);
+    objects->waiting_puts++;
+    sc_objects_queue_wake(objects, &objects->puts, SC_LANE_WRITER);
+}
+
+void sc_objects_put_failed(spec_objects *objects, struct sc_object_transfer *transfer,
+                           int32_t status)
+{
+    entry_pass_on(objects, transfer);
+    sc_objects_finish(objects, transfer, status);
+}
+
+/* `lock` held. It is not in the queue any more. */
+static void waited(spec_objects *objects, struct sc_object_transfer *transfer)
+{
+    objects->waiting_puts--;
+    if (transfer->queued_ns == 0)
+        return;
+    SC_OBJECT_COUNT(objects, transfer->job->domain, put_wait_ns,
+                    sc_exec_now_ns(objects->exec) - transfer->queued_ns);
+    transfer->queued_ns = 0;
+}
+
+void sc_objects_put_give_up(spec_objects *objects, struct sc_object_transfer *transfer,
+                            int32_t status)
+{
+    if (transfer->state == SC_OBJECT_FOLLOWING) {
+        unfollow(sc_object_of(objects, transfer->entry)->put, transfer);
+        transfer->entry = 0;
+        sc_objects_finish(objects, transfer, status);
+        return;
+    }
+    sc_objects_queue_remove(&objects->puts, transfer);
+    waited(objects, transfer);
+    sc_objects_put_failed(objects, transfer, status);
+    sc_objects_room_came(objects); /* another is the head */
+}
+
+void sc_objects_put_removed(spec_objects *objects, uint32_t id)
+{
+    struct sc_object_transfer *put = sc_object_of(objects, id)->put, *next;
+    sc_key_table_expel(&objects->table, id);
+    sc_catalog_leave(objects, id, 0, false);
+    for (struct sc_object_transfer *other = put->followers; other != NULL; other = next) {
+        next = other->next;
+        other->next = other->prev = NULL;
+        other->entry = 0;
+        sc_objects_finish(objects, other, SPEC_E_DROPPED);
+    }
+    put->followers = put->followers_last = NULL;
+    put->is_dropped = true; /* if it runs, the committer ends it */
+    if (put->state == SC_OBJECT_QUEUED)
+        sc_objects_put_give_up(objects, put, SPEC_E_DROPPED);
+}
+
+/* ---- The feeder ----------------------------------------------------------------------------- */
+
+enum feed { FEED_RUNS, FEED_NEXT, FEED_EVICT, FEED_LOG, FEED_WAIT, FEED_IDLE };
+
+static void tag_step(struct sc_task *task)
+{
+    struct sc_object_transfer *transfer = SC_TASK_OWNER(task, struct sc_object_transfer, task);
+    spec_objects *objects = transfer->job->objects;
+    transfer->tag = sc_objects_tag(transfer, transfer->copy);
+    sc_objects_unref(objects, transfer);
+    sc_objects_task_end(objects);
+}
+
+/* `lock` held. Once more, at another place or through frames. */
+static void put_again(spec_objects *objects, struct sc_object_transfer *transfer)
+{
+    transfer->bounces = transfer->bounces || atomic_load(&transfer->wants_bounce);
+    transfer->is_retried = transfer->is_retried || atomic_load(&transfer->status) != SPEC_OK;
+    sc_catalog_parts_free(objects, sc_object_of(objects, transfer->entry));
+    sc_objects_queue_add(&objects->puts, transfer, true);
+    objects->waiting_puts++;
+    sc_objects_queue_wake(objects, &objects->puts, SC_LANE_WRITER);
+}
+
+/* The run of a put ended: it is written and tagged, or failed. */
+static void put_ended(spec_objects *objects, struct sc_object_transfer *transfer)
+{
+    int32_t status = atomic_load(&transfer->status);
+    bool bounces = status == SPEC_OK && atomic_load(&transfer->wants_bounce);
+    bool again = bounces || (status != SPEC_OK && !transfer->is_retried);
+    if (status != SPEC_OK || bounces)
+        sc_store_log_unreserve(objects->store, transfer->log_bytes);
+    if (status != SPEC_OK && !again && status == SPEC_E_IO)
+        sc_store_pause(objects->store, status, "a put failed twice");
+    pthread_mutex_lock(&objects->lock);
+    if (status == SPEC_OK && !bounces) {
+        transfer->next = NULL;
+        if (objects->commits_last != NULL)
+            objects->commits_last->next = transfer;
+        else
+            objects->commits = transfer;
+        objects->commits_last = transfer;
+        if (!objects->commits_posted) {
+            objects->commits_posted = true;
+            sc_objects_post(objects, &objects->committer, SC_LANE_WRITER);
+        }
+    } else if (again && !transfer->is_dropped) {
+        put_again(objects, transfer);
+    } else {
+        sc_objects_put_failed(objects, transfer, transfer->is_dropped ? SPEC_E_DROPPED : status);
+    }
+    pthread_mutex_unlock(&objects->lock);
+}
+
+static void run_begin(spec_objects *objects, struct sc_object_transfer *transfer)
+{
+    transfer->state = SC_OBJECT_RUNNING;
+    transfer->ended = put_ended;
+    transfer->issued = 0;
+    transfer->copy = sc_store_copy_next(objects->store);
+    atomic_store(&transfer->pending, 2); /* whoever issues, and the tag */
+    atomic_store(&transfer->status, SPEC_OK);
+    atomic_store(&transfer->wants_bounce, false);
+}
+
+/* `lock` held. Pages and log for the head of the queue. */
+static enum feed room_take(spec_objects *objects, struct sc_object_transfer *transfer,
+                           const struct sc_object_domain **ret_only)
+{
+    struct sc_store_object_part parts[SC_STORE_OBJECT_PARTS_MAX];
+    struct sc_object *object = sc_object_of(objects, transfer->entry);
+    struct sc_object_domain *domain = transfer->job->domain;
+    uint64_t pages = sc_object_pages(transfer->bytes);
+    uint32_t part_count;
+    if (domain->pages_max > 0 && pages > domain->pages_max) {
+        sc_objects_put_give_up(objects, transfer, SPEC_E_NO_SPACE);
+        return FEED_NEXT;
+    }
+    if (domain->pages_max > 0 && domain->pages + pages > domain->pages_max) {
+        *ret_only = domain;
+        return FEED_EVICT;
+    }
+    transfer->log_bytes =
+        sc_store_object_record_bytes(transfer->key_bytes, SC_STORE_OBJECT_PARTS_MAX);
+    switch (
+        sc_store_object_room_take(objects->store, pages, transfer->log_bytes, parts, &part_count)) {
+    case SC_STORE_LACK_NOTHING:
+        break;
+    case SC_STORE_LACK_PAGES:
+        return FEED_EVICT;
+    case SC_STORE_LACK_LOG:
+        return FEED_LOG;
+    case SC_STORE_LACK_EVER:
+        sc_objects_put_give_up(objects, transfer, SPEC_E_NO_SPACE);
+        return FEED_NEXT;
+    default:
+        return FEED_WAIT;
+    }
+    if (!sc_catalog_parts_set(objects, object, parts, part_count)) {
+        sc_store_object_pages_free(objects->store, parts, part_count);
+        sc_store_log_unreserve(objects->store, transfer->log_bytes);
+        sc_objects_put_give_up(objects, transfer, SPEC_E_NO_MEMORY);
+        return FEED_NEXT;
+    }
+    return FEED_RUNS;
+}
+
+/* What the head of the queue needs. FEED_RUNS: need->transfer is to be issued; else it may have
+ * ended by the time that anybody looks at it. */
+struct need {
+    struct sc_object_transfer *transfer;
+    const struct sc_object_domain *only; /* whose objects are evicted; NULL: anybody's */
+    uint64_t pages;
+};
+
+static enum feed feeder_next(spec_objects *objects, struct need *need)
+{
+    struct sc_object_queue *queue = &objects->puts;
+    struct sc_object_transfer *transfer = queue->current;
+    *need = (struct need){.transfer = transfer};
+    queue->runs_again = objects->put_waits = false;
+    if (transfer != NULL)
+        return FEED_RUNS;
+    transfer = need->transfer = queue->head;
+    if (transfer == NULL)
+        return FEED_IDLE;
+    need->pages = sc_object_pages(transfer->bytes);
+    if (transfer->entry == 0) { /* the index had no room */
+        sc_objects_queue_remove(queue, transfer);
+        bool has_room = entry_take(objects, transfer);
+        if (transfer->state != SC_OBJECT_QUEUED) { /* answered, or it follows */
+            waited(objects, transfer);
+            return FEED_NEXT;
+        }
+        sc_objects_queue_add(queue, transfer, true);
+        if (!has_room)
+            return FEED_EVICT;
+    }
+    enum feed feed = room_take(objects, transfer, &need->only);
+    if (feed != FEED_RUNS)
+        return feed;
+    sc_objects_queue_remove(queue, transfer);
+    waited(objects, transfer);
+    run_begin(objects, transfer);
+    queue->current = transfer;
+    transfer->task.step = tag_step;
+    sc_objects_post(objects, &transfer->task, SC_LANE_WRITER);
+    return FEED_RUNS;
+}
+
+/* Nothing can be evicted now, or the device is not written: the head waits. false: something
+ * changed meanwhile. */
+static bool feeder_waits(spec_objects *objects, const struct sc_object_transfer *transfer,
+                         bool is_device)
+{
+    pthread_mutex_lock(&objects->lock);
+    struct sc_object_queue *queue = &objects->puts;
+    if (queue->runs_again || queue->head != transfer) {
+        pthread_mutex_unlock(&objects->lock);
+        return false;
+    }
+    uint64_t now_ns = sc_exec_now_ns(objects->exec), wake_ns = sc_catalog_evict_ns(objects);
+    if (queue->head->queued_ns == 0) {
+        queue->head->queued_ns = now_ns;
+        SC_OBJECT_COUNT(objects, transfer->job->domain, put_waits, 1);
+    }
+    if (is_device || wake_ns <= now_ns)
+        wake_ns = now_ns + PAUSE_NS;
+    objects->put_waits = true;
+    objects->put_wake_ns = wake_ns;
+    if (wake_ns != UINT64_MAX)
+        sc_objects_clock_set(objects, wake_ns);
+    queue->is_posted = false;
+    pthread_mutex_unlock(&objects->lock);
+    return true;
+}
+
+/* Evicts for the head, or writes the log anew. false: neither gave anything. */
+static bool feeder_makes_room(spec_objects *objects, enum feed feed, const struct need *need)
+{
+    uint64_t free_pages, all_pages, log_bytes, log_most;
+    sc_store_object_room(objects->store, &free_pages, &all_pages);
+    uint64_t pages = need->pages;
+    if (feed == FEED_LOG) {
+        sc_store_objects_log_bytes(objects->store, &log_bytes, &log_most);
+        pthread_mutex_lock(&objects->lock);
+        uint64_t live = objects->live_log_bytes;
+        pthread_mutex_unlock(&objects->lock);
+        if (log_bytes > live + log_most / 8)
+            return sc_objects_checkpoint(objects, false, NULL) == SPEC_OK;
+        uint64_t over = live > LOG_LEFT(log_most) ? live - LOG_LEFT(log_most) : 1;
+        pages = live > 0 ? all_pages * over / live : 0;
+    }
+    if (need->only == NULL && pages < all_pages / EVICT_PART)
+        pages = all_pages / EVICT_PART;
+    return sc_objects_evict(objects, need->only, pages > 0 ? pages : 1) > 0;
+}
+
+/* Operations or frames ran out. false: some came meanwhile. */
+static bool feeder_rests(spec_objects *objects)
+{
+    pthread_mutex_lock(&objects->lock);
+    objects->puts.is_posted = objects->puts.runs_again;
+    bool rests = !objects->puts.is_posted;
+    pthread_mutex_unlock(&objects->lock);
+    return rests;
+}
+
+static void issue_ended(spec_objects *objects, struct sc_object_transfer *transfer)
+{
+    pthread_mutex_lock(&objects->lock);
+    objects->puts.current = NULL;
+    pthread_mutex_unlock(&objects->lock);
+    sc_objects_unref(objects, transfer);
+}
+
+static void feeder_step(struct sc_task *task)
+{
+    spec_objects *objects = SC_TASK_OWNER(task, spec_objects, puts.task);
+    struct need need;
+    for (;;) {
+        pthread_mutex_lock(&objects->lock);
+        enum feed feed = feeder_next(objects, &need);
+        objects->puts.is_posted = feed != FEED_IDLE;
+        pthread_mutex_unlock(&objects->lock);
+        if (feed == FEED_IDLE)
+            break;
+        if (feed == FEED_EVICT || feed == FEED_LOG || feed == FEED_WAIT) {
+            if ((feed == FEED_WAIT || !feeder_makes_room(objects, feed, &need)) &&
+                feeder_waits(objects, need.transfer, feed != FEED_EVICT))
+                break;
+        } else if (feed == FEED_RUNS) {
+            if (sc_objects_issue(objects, need.transfer, &objects->writes))
+                issue_ended(objects, need.transfer);
+            else if (feeder_rests(objects))
+                break;
+        }
+    }
+    sc_objects_task_end(objects);
+}
+
+void sc_objects_puts_open(spec_objects *objects)
+{
+    objects->puts.task.step = feeder_step;
+}

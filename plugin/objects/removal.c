@@ -1,0 +1,95 @@
+/* Removal from the log: of what a call removed, was evicted, or is damaged.
+ *
+ *   lock: the entry is not found any more, the event is written   (catalog.c)
+ *   commit_lock: up to 1,024 copies a record are appended
+ *   lock: pages and entry are free, unless a get reads them
+ *
+ * If the append fails the object keeps its pages, and the next removal tries it again: pages are
+ * never given to others while the log says that an object has them. A log without room is written
+ * anew, which leaves removed objects out.
+ *
+ * Threads: any; one append at a time, under commit_lock. Tests: conformance/objects */
+#include "plugin/objects/objects.h"
+
+struct removals {
+    uint64_t copies[SC_STORE_REMOVAL_BATCH];
+    uint32_t ids[SC_STORE_REMOVAL_BATCH];
+    uint32_t count;
+};
+
+/* `lock` held. */
+static void removals_take(spec_objects *objects, struct removals *removals)
+{
+    removals->count = 0;
+    while (objects->unrecorded != 0 && removals->count < SC_STORE_REMOVAL_BATCH) {
+        uint32_t id = objects->unrecorded;
+        struct sc_object *object = sc_object_of(objects, id);
+        objects->unrecorded = object->heap_next;
+        object->heap_next = 0;
+        removals->ids[removals->count] = id;
+        removals->copies[removals->count++] = object->copy;
+    }
+}
+
+/* `lock` held. */
+static void removals_end(spec_objects *objects, const struct removals *removals, bool is_recorded)
+{
+    for (uint32_t i = 0; i < removals->count; i++) {
+        struct sc_object *object = sc_object_of(objects, removals->ids[i]);
+        if (is_recorded) {
+            object->is_recorded = true;
+            sc_catalog_settle(objects, removals->ids[i]);
+        } else {
+            object->heap_next = objects->unrecorded;
+            objects->unrecorded = removals->ids[i];
+        }
+    }
+}
+
+static spec_status record_all(spec_objects *objects, struct spec_error *reterr)
+{
+    struct removals removals;
+    spec_status status = SPEC_OK;
+    pthread_mutex_lock(&objects->commit_lock);
+    pthread_mutex_lock(&objects->lock);
+    removals_take(objects, &removals);
+    while (removals.count > 0) {
+        pthread_mutex_unlock(&objects->lock);
+        status = sc_store_objects_remove(objects->store, removals.copies, removals.count, reterr);
+        pthread_mutex_lock(&objects->lock);
+        removals_end(objects, &removals, status == SPEC_OK);
+        if (status != SPEC_OK)
+            break;
+        removals_take(objects, &removals);
+    }
+    sc_objects_upkeep_wake(objects);
+    pthread_mutex_unlock(&objects->lock);
+    pthread_mutex_unlock(&objects->commit_lock);
+    return status;
+}
+
+spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr)
+{
+    spec_status status = record_all(objects, reterr);
+    if (status == SPEC_E_NO_SPACE && sc_objects_checkpoint(objects, false, reterr) == SPEC_OK)
+        status = record_all(objects, reterr);
+    return status;
+}
+
+uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *only,
+                          uint64_t pages)
+{
+    uint64_t count = 0, freed = 0;
+    pthread_mutex_lock(&objects->lock);
+    while (freed < pages && count < SC_STORE_REMOVAL_BATCH) {
+        uint32_t id = sc_catalog_evict_one(objects, only);
+        if (id == 0)
+            break;
+        freed += sc_object_pages(sc_object_of(objects, id)->bytes);
+        count++;
+    }
+    pthread_mutex_unlock(&objects->lock);
+    if (count > 0 && sc_objects_record_removals(objects, NULL) != SPEC_OK)
+        return 0; /* nothing is free yet */
+    return count;
+}

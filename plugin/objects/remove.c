@@ -1,0 +1,215 @@
+/* remove and clear, with or without erasing.
+ *
+ *   remove   each key leaves the index; one record for up to 1,024
+ *   clear    one record; then all entries of the domain leave the index, under commit_lock
+ *   ERASE    what was removed keeps its pages until zeros are written over them; then the log is
+ *            written anew, and zeros over the old one
+ *
+ * Threads: any. Tests: conformance/objects */
+#include "plugin/objects/objects.h"
+
+#include <string.h>
+
+/* ---- Erasing -------------------------------------------------------------------------------- */
+
+struct zeroing {
+    struct sc_store_write write;
+    struct sc_store *store;
+    _Atomic uint32_t done;
+};
+
+static void zero_done(struct sc_io_op *op)
+{
+    struct zeroing *zeroing = op->user;
+    struct sc_store *store = zeroing->store;
+    atomic_store(&zeroing->done, 1);
+    sc_store_object_written(store);
+}
+
+/* Writes zeros over a part. Blocks. */
+static spec_status part_zero(spec_objects *objects, const struct sc_store_object_part *part,
+                             uint8_t *zeros)
+{
+    const uint64_t most = objects->op_bytes, bytes = part->pages * (uint64_t)SC_IO_PAGE_BYTES;
+    spec_status status = SPEC_OK;
+    for (uint64_t at = 0; at < bytes && status == SPEC_OK; at += most) {
+        struct zeroing zeroing = {.store = objects->store};
+        struct sc_store_write *write = &zeroing.write;
+        write->segment = part->segment;
+        write->op = (struct sc_io_op){.buffer = zeros,
+                                      .offset = part->page * (uint64_t)SC_IO_PAGE_BYTES + at,
+                                      .bytes = bytes - at < most ? bytes - at : most,
+                                      .kind = SC_IO_WRITE,
+                                      .lane = SC_LANE_WRITER,
+                                      .done = zero_done,
+                                      .user = &zeroing};
+        sc_store_object_write(objects->store, &write, 1);
+        while (atomic_load(&zeroing.done) == 0) /* looks again each millisecond: nobody wakes it */
+            (void)sc_exec_wait(objects->exec, &zeroing.done, 0,
+                               sc_exec_now_ns(objects->exec) + 1000000);
+        status = write->op.status;
+    }
+    return status;
+}
+
+/* Objects that are being erased: pinned, so that they keep their pages. */
+struct erasure {
+    uint32_t *ids;
+    uint64_t count;
+};
+
+/* Zeros their pages once no get reads them, and lets go of them. Blocks. */
+static spec_status erase_pages(spec_objects *objects, struct erasure *erasure,
+                               struct spec_error *reterr)
+{
+    uint8_t *zeros = sc_alloc_aligned(&objects->alloc, objects->op_bytes, SC_IO_PAGE_BYTES);
+    spec_status status = SPEC_OK;
+    if (zeros == NULL)
+        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " zeros", objects->op_bytes);
+    else
+        memset(zeros, 0, objects->op_bytes);
+    for (uint64_t i = 0; i < erasure->count; i++) {
+        struct sc_object *object = sc_object_of(objects, erasure->ids[i]);
+        pthread_mutex_lock(&objects->lock);
+        while (status == SPEC_OK && object->pins > 1) {
+            uint32_t word = atomic_load(&objects->job_word);
+            pthread_mutex_unlock(&objects->lock);
+            (void)sc_exec_wait(objects->exec, &objects->job_word, word,
+                               sc_exec_now_ns(objects->exec) + 1000000);
+            pthread_mutex_lock(&objects->lock);
+        }
+        pthread_mutex_unlock(&objects->lock);
+        for (uint32_t p = 0; p < object->part_count && status == SPEC_OK; p++) {
+            status = part_zero(objects, &object->parts[p], zeros);
+            if (status != SPEC_OK)
+                (void)sc_fail(reterr, status, "zeros cannot be written over a removed object");
+        }
+        pthread_mutex_lock(&objects->lock);
+        sc_catalog_unpin(objects, erasure->ids[i]);
+        pthread_mutex_unlock(&objects->lock);
+    }
+    sc_alloc_free(&objects->alloc, zeros);
+    return status;
+}
+
+/* Zeros what was removed, and then the log that names it. Frees the erasure. */
+static spec_status erase_end(spec_objects *objects, struct erasure *erasure, spec_status status,
+                             struct spec_error *reterr)
+{
+    spec_status erased = erase_pages(objects, erasure, status == SPEC_OK ? reterr : NULL);
+    if (status == SPEC_OK)
+        status = erased;
+    if (status == SPEC_OK)
+        status = sc_objects_checkpoint(objects, true, reterr);
+    sc_alloc_free(&objects->alloc, erasure->ids);
+    return status;
+}
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+/* `lock` held. Returns SPEC_KEY_DONE or _ABSENT. */
+static int8_t key_remove(spec_objects *objects, uint32_t space, const uint8_t *key,
+                         uint32_t key_bytes, struct erasure *erasure)
+{
+    uint32_t id = sc_key_table_find(&objects->table, space, key, key_bytes);
+    if (id == 0)
+        return SPEC_KEY_ABSENT;
+    if (sc_key_entry_state(sc_key_table_entry(&objects->table, id)) == SC_KEY_PENDING) {
+        sc_objects_put_removed(objects, id);
+        return SPEC_KEY_ABSENT;
+    }
+    if (erasure->ids != NULL) {
+        sc_catalog_pin(objects, id);
+        erasure->ids[erasure->count++] = id;
+    }
+    sc_key_table_expel(&objects->table, id);
+    sc_catalog_leave(objects, id, SPEC_REMOVED_DELETED, true);
+    return SPEC_KEY_DONE;
+}
+
+spec_status sc_objects_remove(spec_objects *objects, struct sc_object_domain *domain,
+                              const struct spec_keys *keys, uint32_t flags, int8_t *ret_status,
+                              struct spec_error *reterr)
+{
+    uint32_t space = (uint32_t)(domain - objects->domains);
+    const uint8_t *key = keys->data;
+    struct erasure erasure = {0};
+    bool erases = (flags & SPEC_REMOVE_ERASE) != 0;
+    if (erases) {
+        erasure.ids = sc_alloc_array(&objects->alloc, keys->count, sizeof(*erasure.ids));
+        if (erasure.ids == NULL)
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "remove: %" PRIu32 " keys", keys->count);
+    }
+    for (uint32_t first = 0, i = 0; first < keys->count; first = i) {
+        pthread_mutex_lock(&objects->lock);
+        for (; i < keys->count && i - first < SC_STORE_REMOVAL_BATCH; i++) {
+            uint32_t key_bytes = keys->lengths != NULL ? keys->lengths[i] : keys->key_bytes;
+            int8_t status = key_remove(objects, space, key, key_bytes, &erasure);
+            if (ret_status != NULL)
+                ret_status[i] = status;
+            key += key_bytes;
+        }
+        pthread_mutex_unlock(&objects->lock);
+    }
+    spec_status status = sc_objects_record_removals(objects, reterr);
+    return erases ? erase_end(objects, &erasure, status, reterr) : status;
+}
+
+/* commit_lock held: nothing is published meanwhile. */
+static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
+                         struct erasure *erasure, uint64_t erasure_max)
+{
+    uint32_t space = (uint32_t)(domain - objects->domains);
+    pthread_mutex_lock(&objects->lock);
+    for (uint32_t id = 1; id < objects->table.entry_end; id++) {
+        const struct sc_key_entry *entry = sc_key_table_entry(&objects->table, id);
+        enum sc_key_state state = sc_key_entry_state(entry);
+        bool is_its = atomic_load_explicit(&entry->space, memory_order_relaxed) == space;
+        if (is_its && state == SC_KEY_PENDING) {
+            sc_objects_put_removed(objects, id);
+        } else if (is_its && state == SC_KEY_LIVE) {
+            if (erasure->ids != NULL && erasure->count < erasure_max) {
+                sc_catalog_pin(objects, id);
+                erasure->ids[erasure->count++] = id;
+            }
+            sc_key_table_expel(&objects->table, id);
+            sc_catalog_leave(objects, id, SC_CATALOG_CLEARED, true);
+            sc_catalog_settle(objects, id);
+        }
+        if (id % SC_KEY_SLAB == 0) { /* others may have the lock now and then */
+            pthread_mutex_unlock(&objects->lock);
+            pthread_mutex_lock(&objects->lock);
+        }
+    }
+    sc_objects_event_add(objects, space, 0, SPEC_EVENT_CLEARED, 0);
+    sc_objects_upkeep_wake(objects);
+    pthread_mutex_unlock(&objects->lock);
+}
+
+spec_status sc_objects_clear(spec_objects *objects, struct sc_object_domain *domain, uint32_t flags,
+                             struct spec_error *reterr)
+{
+    struct erasure erasure = {0};
+    uint64_t most = 0;
+    const bool erases = (flags & SPEC_REMOVE_ERASE) != 0;
+    if (sc_objects_record_removals(objects, NULL) != SPEC_OK) /* so that there is room, mostly */
+        (void)sc_objects_checkpoint(objects, false, NULL);
+    pthread_mutex_lock(&objects->commit_lock);
+    if (erases) {
+        pthread_mutex_lock(&objects->lock);
+        most = domain->objects > 0 ? domain->objects : 1;
+        pthread_mutex_unlock(&objects->lock);
+        erasure.ids = sc_alloc_array(&objects->alloc, most, sizeof(*erasure.ids));
+        if (erasure.ids == NULL) {
+            pthread_mutex_unlock(&objects->commit_lock);
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "clear: %" PRIu64 " objects", most);
+        }
+    }
+    spec_status status = sc_store_objects_clear(objects->store, domain->log_id, reterr);
+    if (status == SPEC_OK)
+        domain_empty(objects, domain, &erasure, most);
+    pthread_mutex_unlock(&objects->commit_lock);
+    if (erases)
+        return erase_end(objects, &erasure, status, reterr);
+    return status;
+}
