@@ -10,8 +10,8 @@ usage: tools/tidy.py [ROOT]          exit 0: clean, 1: something was found, 2: n
                        header, of floors (store/io/, store/rows/ ..) those below and one's own; no
                        banned call outside base/
   the contract         every clause of abi/spec_connector.h and abi/spec_objects.h has a test, or
-                       stands in conformance/clauses-later.txt with what it waits for; never both, and no
-                       test names a clause that does not exist
+                       stands in conformance/clauses-later.txt with what it waits for; never
+                       both, and no test names a clause that does not exist
 
 Holds: a finding is one line, `path:line: what, what was expected`.  Does not: change a file, parse
 C (it blanks comments and strings and follows braces), or look at build output, data and models.
