@@ -377,9 +377,9 @@ static void run_get(struct spec_objects *store, struct operation *op)
     for (uint32_t i = 0; i < op->count; key += op->lengths[i++]) {
         struct object *o = find(store, op->domain, key, op->lengths[i]);
         COUNT(store, op->domain, get_keys, 1);
-        op->status[i] = o == NULL                          ? SPEC_KEY_ABSENT
+        op->status[i] = o == NULL                        ? SPEC_KEY_ABSENT
                         : o->bytes != value_bytes(op, i) ? SPEC_E_INVALID
-                                                           : SPEC_KEY_DONE;
+                                                         : SPEC_KEY_DONE;
         if (op->status[i] != SPEC_KEY_DONE)
             continue;
         const uint8_t *src = o->value;
@@ -526,8 +526,8 @@ static spec_status double_put_submit(spec_objects *store, spec_domain domain,
 static uint64_t number_behind(const char *config, const char *name, uint64_t fallback)
 {
     const char *at = strstr(config, name);
-    return at == NULL ? fallback : strtoull(at + strlen(name) + strspn(at + strlen(name), "\": "),
-                                            NULL, 10);
+    return at == NULL ? fallback
+                      : strtoull(at + strlen(name) + strspn(at + strlen(name), "\": "), NULL, 10);
 }
 
 static struct spec_objects *store_of(const char *config, uint32_t rank)
@@ -769,7 +769,8 @@ static spec_status double_poll(spec_objects *store, spec_domain domain,
     ENTER(domain, false);
     uint64_t until = now_ns() + timeout_ns, count = 0;
     for (;;) {
-        for (struct operation *op = store->first, *next; op != NULL && count < capacity; op = next) {
+        for (struct operation *op = store->first, *next; op != NULL && count < capacity;
+             op = next) {
             struct spec_completion done = {op->number, op->user, 0, SPEC_OK};
             next = op->next;
             if (op->domain != domain || !op->is_done || op->is_blocking)
@@ -881,7 +882,7 @@ static spec_status double_events(spec_objects *store, struct spec_read_events *i
         return INVALID("events");
     ENTER(in->domain, true);
     uint64_t first = store->sequence - store->sequence_open > EVENTS ? store->sequence - EVENTS
-                                                                      : store->sequence_open;
+                                                                     : store->sequence_open;
     uint64_t at = in->sequence > first ? in->sequence : first, room = 0;
     in->ret_missed = in->sequence < first ? first - in->sequence : 0;
     in->ret_count = 0;

@@ -156,6 +156,7 @@ static void obj_002_a_put_that_was_killed_leaves_whole_objects(void **state)
         memset((void *)notes, 0, sizeof(*notes));
         conf_remove_tree(fx->rows.store);
         run_and_kill(fx, notes, 0, i * 1500);
+        assert_int_equal(atomic_load(&notes->failed), 0);
         objects_open(fx);
         check_notes(fx, notes);
         objects_reopen(fx);

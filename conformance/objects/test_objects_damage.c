@@ -8,10 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEYS        24u
-#define NEEDLE      32u
-#define FLIP_STRIDE 4099u /* of bytes of a value that are flipped: every place in a page, in turn  \
-                           */
+#define KEYS   24u
+#define NEEDLE 32u
+#define FLIP_STRIDE                                                                                \
+    4099u /* of bytes of a value that are flipped: every place in a page, in turn                  \
+           */
 #define TINY "\"disk_bytes\": \"64MiB\""
 
 static uint64_t size_of(uint64_t number)

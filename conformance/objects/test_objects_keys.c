@@ -272,6 +272,7 @@ static void obj_030_a_put_under_way_is_pending(void **state)
     fill_and_hold(fx, fx->domain, 1);
     struct batch large = batch_make(1001, 1, LARGE_MIB * MIB), b = batch_make(1000, 3, 1);
     put_done(fx, fx->domain, 1000, 1, 100);
+    assert_int_equal(exists(fx, fx->domain, 1000, 1, SPEC_EXISTS_HOLD, NULL), 1);
     (void)put_begin(fx, fx->domain, &large, 1);
     struct spec_exists_params params = {
         .struct_size = sizeof(params), .ret_status = statuses, .ret_bytes = bytes};

@@ -399,6 +399,7 @@ static void obj_023_the_last_close_cancels_and_drops_completions(void **state)
     struct batch large = batch_make(1000, 1, LARGE_MIB * MIB), little = batch_make(2000, 1, 100);
     (void)put_begin(fx, fx->domain, &little, 1);
     await_exists(fx, fx->domain, 2000, SPEC_KEY_DONE);
+    assert_int_equal(exists(fx, fx->domain, 2000, 1, SPEC_EXISTS_HOLD, NULL), 1);
     (void)put_begin(fx, fx->domain, &large, 2);
     assert_ok(fx, fx->api->domain_close(fx->store, fx->domain, &fx->error));
     batch_poison(&large); /* the store reads it no more */
