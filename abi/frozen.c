@@ -10,17 +10,7 @@
  * Tests: it is one. */
 #include "abi/spec_connector.h"
 
-#ifdef __cplusplus
-#define FROZEN(condition) static_assert(condition, #condition)
-#else
-#define FROZEN(condition) _Static_assert(condition, #condition)
-#endif
-
-#define SIZE(object, bytes) FROZEN(sizeof(struct object) == (bytes))
-#define VALUE(name, value)  FROZEN((name) == (value))
-#define AT(object, member, offset, bytes)                                                          \
-    FROZEN(offsetof(struct object, member) == (offset) &&                                          \
-           sizeof(((struct object *)0)->member) == (bytes))
+#include "abi/frozen.h"
 
 FROZEN(sizeof(void *) == 8 && sizeof(double) == 8 && sizeof(float) == 4);
 FROZEN(sizeof(spec_status) == 4 && sizeof(spec_request) == 8 && sizeof(spec_ticket) == 8);

@@ -1,6 +1,7 @@
-// The contract as C++17 sees it: both headers compile without a warning, and the layout of frozen.c
-// holds there too.
+// The contract as C++17 sees it: all headers compile without a warning, and the layouts of frozen.c
+// and frozen_objects.c hold there too.
 #include "abi/frozen.c"
+#include "abi/frozen_objects.c"
 #include "abi/spec_load.h"
 
 // The inline helpers are used once, so that the compiler looks at their bodies.

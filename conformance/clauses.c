@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    uint32_t number;
-    const char *title;
-} CLAUSES[] = {
+const struct conf_clause CONF_ROW_CLAUSES[] = {
     {1, "members that a caller's struct lacks read as 0, and a longer one's tail must be zero"},
     {2, "reserved members must be 0"},
     {3, "an error's struct is written on error returns only, as far as it reaches"},
@@ -167,13 +164,16 @@ static const struct {
     {221, "what is new goes before what is retained or of a higher priority"},
     {222, "a pass that would be evicted for itself is refused"},
     {223, "requests that compute the same tokens at the same time write them once"},
+    {0, NULL},
 };
+
+const struct conf_set *conf_set = &CONF_OF_ROWS;
 
 const char *conf_clause_title(uint32_t number)
 {
-    for (size_t i = 0; i < sizeof(CLAUSES) / sizeof(CLAUSES[0]); i++)
-        if (CLAUSES[i].number == number)
-            return CLAUSES[i].title;
+    for (const struct conf_clause *clause = conf_set->clauses; clause->title != NULL; clause++)
+        if (clause->number == number)
+            return clause->title;
     return "";
 }
 

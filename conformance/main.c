@@ -1,4 +1,5 @@
-/* spec-conformance: judges a shared object through the ABI, from outside.
+/* spec-conformance: judges a shared object through the ABI, from outside: the table of
+ * spec_connector.h, or with --objects that of spec_objects.h.
  *
  *   spec-conformance SO [OPTIONS]          --help lists them
  *
@@ -26,18 +27,6 @@
 
 #define SECONDS_MAX      86400ul
 #define CONFIG_BYTES_MAX 4000u
-#define EXTRA_DEFAULT                                                                              \
-    "\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", \"stage_bytes\": \"32MiB\", "        \
-    "\"max_requests\": 16, \"max_request_tokens\": 8192"
-
-static const struct conf_test *const GROUPS[] = {
-    CONF_RULES,   CONF_SIZES,   CONF_OPEN,    CONF_NAMESPACE,  CONF_LOOKUP,        CONF_LOAD,
-    CONF_LAYOUT,  CONF_FAILURE, CONF_SAVE,    CONF_STORE_CALL, CONF_HERD,          CONF_TICKET,
-    CONF_HALVES,  CONF_ENDS,    CONF_ENGINE,  CONF_BATCH,      CONF_FIELD_REPORTS, CONF_PROCESS,
-    CONF_LEASE,   CONF_RESET,   CONF_EVICT,   CONF_WORKER,     CONF_SELECT,        CONF_PROVENANCE,
-    CONF_LAYERED, CONF_REFINE,  CONF_AHEAD,   CONF_VALUE,      CONF_COPIES,        CONF_SCALE,
-    CONF_BYTES,   CONF_COLUMNS, CONF_RESCORE, CONF_STAGE,      CONF_WEAR,          CONF_CUT,
-    CONF_DEVICE,  CONF_BYPASS,  CONF_GROUPS,  CONF_STATES,     CONF_OVERLAP,       CONF_ERASE};
 
 struct run {
     struct conf_results results;
@@ -45,13 +34,14 @@ struct run {
     unsigned limit_s;     /* of a test: then it hangs */
     unsigned part, parts; /* every parts-th test, from the part-th on; 1 of 1: all */
     unsigned count, at;   /* of the tests that are wanted: how many, how many have begun */
-    bool list, json, help, version;
+    bool objects, list, json, help, version;
     FILE *text, *junit; /* text: standard error where standard output has the JSON */
 };
 
 static const char USAGE[] =
     "usage: spec-conformance SO [OPTIONS]\n"
-    "       spec-conformance --list [--only CLAUSE] [--part K/N] | --help | --version\n"
+    "       spec-conformance --list [--objects] [--only CLAUSE] [--part K/N] | --help | --version\n"
+    "  --objects           judges the table of objects by key (spec_objects.h): clauses OBJ-nnn\n"
     "  --config JSON       members beside \"path\", e.g. '{\"disk_bytes\": \"1GiB\"}'\n"
     "  --dir DIR           stores are made below it; it exists (default: $TMPDIR or /tmp)\n"
     "  --model DIR         a model's directory for the engine-driven tests\n"
@@ -93,8 +83,8 @@ static void run_child(const struct run *run, const struct conf_test *test, FILE 
     alarm(run->limit_s);
     running = test;
     struct CMUnitTest one = {test->name, run_marked,
-                             test->bare ? fixture_setup_bare : fixture_setup, fixture_teardown,
-                             NULL};
+                             test->bare ? conf_set->setup_bare : conf_set->setup,
+                             conf_set->teardown, NULL};
     int failed = _cmocka_run_group_tests("spec-conformance", &one, 1, NULL, NULL);
     exit(failed == 0 ? 0 : 1);
 }
@@ -164,8 +154,8 @@ static void judge_test(struct run *run, const struct conf_test *test)
         exit(2);
     }
     uint32_t clause = conf_clause_of(test->name);
-    fprintf(run->text, "[ %u of %u ] ABI-%03" PRIu32 ": %s\n[ RUN      ] %s\n", run->at, run->count,
-            clause, conf_clause_title(clause), test->name);
+    fprintf(run->text, "[ %u of %u ] %s-%03" PRIu32 ": %s\n[ RUN      ] %s\n", run->at, run->count,
+            conf_set->prefix, clause, conf_clause_title(clause), test->name);
     fflush(NULL);
     conf_options.shared->skipped = 0;
     pid_t pid = fork();
@@ -186,12 +176,14 @@ static void judge_test(struct run *run, const struct conf_test *test)
 /* word: a clause or a test's name, up to a comma or the end. */
 static bool is_named(const char *word, const char *name)
 {
-    const char *number = strncmp(word, "ABI-", 4) == 0 ? word + 4 : word;
+    size_t prefix = strlen(conf_set->prefix);
+    bool is_prefixed = strncmp(word, conf_set->prefix, prefix) == 0 && word[prefix] == '-';
+    const char *number = is_prefixed ? word + prefix + 1 : word;
     size_t length = strcspn(word, ",");
     char *end;
     unsigned long clause = strtoul(number, &end, 10);
     if (end != number && end == word + length)
-        return clause == strtoul(name + 4, NULL, 10);
+        return clause == conf_clause_of(name);
     return strlen(name) == length && strncmp(word, name, length) == 0;
 }
 
@@ -212,7 +204,8 @@ static void list_test(struct run *run, const struct conf_test *test)
     static uint32_t last = UINT32_MAX;
     uint32_t clause = conf_clause_of(test->name);
     if (clause != last)
-        fprintf(run->text, "ABI-%03" PRIu32 "  %s\n", clause, conf_clause_title(clause));
+        fprintf(run->text, "%s-%03" PRIu32 "  %s\n", conf_set->prefix, clause,
+                conf_clause_title(clause));
     last = clause;
     fprintf(run->text, "  %s\n", test->name);
 }
@@ -227,8 +220,8 @@ static void each_test(struct run *run, void (*act)(struct run *run, const struct
 {
     unsigned wanted = 0;
     run->at = 0;
-    for (size_t group = 0; group < sizeof(GROUPS) / sizeof(GROUPS[0]); group++)
-        for (const struct conf_test *test = GROUPS[group]; test->name != NULL; test++) {
+    for (size_t group = 0; conf_set->groups[group] != NULL; group++)
+        for (const struct conf_test *test = conf_set->groups[group]; test->name != NULL; test++) {
             if (!is_wanted(run, test->name) || wanted++ % run->parts != run->part - 1)
                 continue;
             run->at++;
@@ -242,8 +235,8 @@ static bool check_only(const struct run *run)
     for (const char *word = run->only; word != NULL; word = strchr(word, ',')) {
         word += word != run->only;
         bool found = false;
-        for (size_t group = 0; group < sizeof(GROUPS) / sizeof(GROUPS[0]); group++)
-            for (const struct conf_test *test = GROUPS[group]; test->name != NULL; test++)
+        for (size_t group = 0; conf_set->groups[group] != NULL; group++)
+            for (const struct conf_test *test = conf_set->groups[group]; test->name != NULL; test++)
                 found |= is_named(word, test->name);
         if (!found)
             return wrong("--only", word, "clauses and tests that --list has");
@@ -322,10 +315,10 @@ static bool parse_value(struct run *run, const char *option, const char *value)
 
 static bool parse_flag(struct run *run, const char *option)
 {
-    bool *const flags[] = {
-        &run->list,           &run->json, &run->help, &run->version, &conf_options.require_hits,
-        &conf_options.one_set};
-    static const char *const NAMES[] = {"--list",    "--json",         "--help",
+    bool *const flags[] = {&run->objects,        &run->list,    &run->json,
+                           &run->help,           &run->version, &conf_options.require_hits,
+                           &conf_options.one_set};
+    static const char *const NAMES[] = {"--objects", "--list",         "--json",   "--help",
                                         "--version", "--require-hits", "--one-set"};
     for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++)
         if (strcmp(option, NAMES[i]) == 0)
@@ -337,7 +330,6 @@ static bool parse(int argc, char **argv, struct run *run)
 {
     static const char *const VALUED[] = {"--config", "--dir",  "--model", "--patience",
                                          "--limit",  "--part", "--only",  "--junit"};
-    conf_options.extra = EXTRA_DEFAULT;
     conf_options.patience_s = 10;
     run->limit_s = 240;
     run->part = run->parts = 1;
@@ -359,6 +351,9 @@ static bool parse(int argc, char **argv, struct run *run)
             conf_options.so = argv[i];
         }
     }
+    conf_set = run->objects ? &CONF_OF_OBJECTS : &CONF_OF_ROWS;
+    if (conf_options.extra == NULL)
+        conf_options.extra = conf_set->extra;
     if (conf_options.so == NULL && !run->list && !run->help && !run->version)
         return wrong("", "no shared object", "one to judge (--help lists options)");
     return check_only(run);
@@ -385,28 +380,19 @@ static bool make_dir(char *dir, size_t dir_bytes)
 /* The child: opens once, and closes. Its exit status is 1 after an error, which it told. */
 static void open_once(const struct run *run)
 {
-    static struct fixture fx;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    bool is_loaded = false;
+    char expected[128];
     alarm(run->limit_s);
-    fx.error.struct_size = sizeof(fx.error);
-    fx.role = SPEC_ROLE_WRITER;
-    (void)snprintf(fx.store, sizeof(fx.store), "%s/first", conf_options.dir);
-    if (spec_load(conf_options.so, &fx.plugin, &fx.error) != SPEC_OK) {
-        char expected[64];
-        (void)snprintf(expected, sizeof(expected), "a connector of ABI %u.%u", SPEC_ABI_MAJOR,
-                       SPEC_ABI_MINOR);
-        (void)wrong("", fx.error.text, expected);
-        _exit(1);
-    }
-    fx.api = fx.plugin.api;
-    fixture_shape(&fx, (struct shape){3, 2, 16, SPEC_DTYPE_F16});
-    spec_status status = fixture_try_open(&fx);
-    if (status != SPEC_OK) {
+    spec_status status = conf_set->open_once(&is_loaded, &error);
+    (void)snprintf(expected, sizeof(expected), "%s %" PRIu32 ".%" PRIu32, conf_set->judged,
+                   conf_set->major, conf_set->minor);
+    if (!is_loaded)
+        (void)wrong("", error.text, expected);
+    else if (status != SPEC_OK)
         fprintf(stderr, "spec-conformance: %s: a first open with --config {%s}: %s: %s\n",
-                conf_options.so, conf_options.extra, spec_status_name(status), fx.error.text);
-        _exit(1);
-    }
-    fx.api->close(fx.conn);
-    _exit(0);
+                conf_options.so, conf_options.extra, spec_status_name(status), error.text);
+    _exit(status == SPEC_OK ? 0 : 1);
 }
 
 /* The tests judge a connector that crashes or hangs. */

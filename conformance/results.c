@@ -78,8 +78,8 @@ void conf_results_print(const struct conf_results *results, FILE *out)
     struct clause clause;
     for (int64_t number = -1; (clause = next_clause(results, number)).tests > 0;
          number = clause.number)
-        fprintf(out, "ABI-%03" PRIu32 "  %-7s  %-5zu  %s\n", clause.number, outcome_of(&clause),
-                clause.tests, conf_clause_title(clause.number));
+        fprintf(out, "%s-%03" PRIu32 "  %-7s  %-5zu  %s\n", conf_set->prefix, clause.number,
+                outcome_of(&clause), clause.tests, conf_clause_title(clause.number));
     fprintf(out, "hits seen: %" PRIu64 ", misses: %" PRIu64 "\n", conf_options.shared->hits,
             conf_options.shared->misses);
     fprintf(out, "%zu passed, %zu failed, %zu skipped\n", results->totals[CONF_PASSED],
@@ -122,7 +122,7 @@ static bool put_clauses(struct json_object *list, const struct conf_results *res
     for (int64_t number = -1; (clause = next_clause(results, number)).tests > 0;
          number = clause.number) {
         struct json_object *one = json_object_new_object();
-        (void)snprintf(name, sizeof(name), "ABI-%03" PRIu32, clause.number);
+        (void)snprintf(name, sizeof(name), "%s-%03" PRIu32, conf_set->prefix, clause.number);
         if (one == NULL || !append(list, one) || !put_text(one, "clause", name) ||
             !put_text(one, "title", conf_clause_title(clause.number)) ||
             !put_text(one, "outcome", outcome_of(&clause)) ||
@@ -193,7 +193,7 @@ bool conf_results_junit(const struct conf_results *results, FILE *out)
     for (size_t i = 0; i < results->count; i++) {
         const struct conf_result *result = &results->list[i];
         uint32_t clause = conf_clause_of(result->test->name);
-        fprintf(out, "<testcase classname=\"ABI-%03" PRIu32 " ", clause);
+        fprintf(out, "<testcase classname=\"%s-%03" PRIu32 " ", conf_set->prefix, clause);
         put_xml(out, conf_clause_title(clause));
         fprintf(out, "\" name=\"%s\"", result->test->name);
         if (result->outcome == CONF_PASSED) {

@@ -1,6 +1,8 @@
-/* The suite's tests, one list a group of clauses. A test's clause is the number in its name.
+/* The suite's tests, one list a group of clauses. A test's clause is the number in its name. Each
+ * of the library's two tables has a set of tests; a run judges one of them.
  *
  *   abi_NNN_what_condition_outcome(void **state)      state: struct fixture *
+ *   obj_NNN_what_condition_outcome(void **state)      state: struct objects * (objects/objects.h)
  *
  * Holds: each test runs in a process of its own, over a directory of its own.
  * Does not: run a test twice, or in any order but the clauses'.
@@ -38,6 +40,29 @@ extern const struct conf_test CONF_RULES[], CONF_SIZES[], CONF_OPEN[], CONF_NAME
     CONF_COPIES[], CONF_SCALE[], CONF_BYTES[], CONF_COLUMNS[], CONF_RESCORE[], CONF_STAGE[],
     CONF_WEAR[], CONF_CUT[], CONF_DEVICE[], CONF_BYPASS[], CONF_GROUPS[], CONF_STATES[],
     CONF_OVERLAP[], CONF_ERASE[];
+
+struct conf_clause {
+    uint32_t number;
+    const char *title; /* in one line; NULL: the list ends */
+};
+
+/* The tests of one table, and what running them takes. */
+struct conf_set {
+    const char *prefix;                    /* of clauses: "ABI" */
+    const struct conf_test *const *groups; /* ended by NULL */
+    const struct conf_clause *clauses;
+    const char *extra; /* members of the configuration, where --config has none */
+    int (*setup)(void **state), (*setup_bare)(void **state), (*teardown)(void **state);
+    /* Loads the library, opens it once, and closes it. An error's text says the reason. */
+    spec_status (*open_once)(bool *ret_loaded, struct spec_error *reterr);
+    const char *judged; /* that is expected to be loaded: "a connector of ABI", of this version */
+    uint32_t major, minor;
+};
+extern const struct conf_set CONF_OF_ROWS, CONF_OF_OBJECTS;
+extern const struct conf_clause CONF_ROW_CLAUSES[], CONF_OBJECT_CLAUSES[];
+
+/* That of this run. Set once. */
+extern const struct conf_set *conf_set;
 
 /* The clause that a test's name begins with: 51 of abi_051_x. */
 uint32_t conf_clause_of(const char *test_name);

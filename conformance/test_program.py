@@ -89,18 +89,30 @@ class Program(unittest.TestCase):
         self.refused("unknown key", CONNECTOR, "--dir", self.folder.name, "--config", '{"x": 1}')
         self.assertEqual([], os.listdir(self.folder.name))
 
-    def test_every_clause_of_the_contract_is_listed_with_a_title(self):
-        code, out, err = run("--list")
+    def check_listed(self, header, prefix, *options):
+        """Every clause of the header has a title and tests, and nothing else is listed."""
+        code, out, err = run("--list", *options)
         self.assertEqual((0, ""), (code, err))
-        titles = dict(re.findall(r"^ABI-(\d{3})  (\S.*)$", out, re.M))
-        with open(os.path.join(ROOT, "abi", "spec_connector.h"), encoding="utf8") as file:
-            clauses = set(re.findall(r"\[ABI-(\d{3})\]", file.read()))
+        titles = dict(re.findall(rf"^{prefix}-(\d{{3}})  (\S.*)$", out, re.M))
+        with open(os.path.join(ROOT, "abi", header), encoding="utf8") as file:
+            clauses = set(re.findall(rf"\[{prefix}-(\d{{3}})\]", file.read()))
         self.assertEqual(clauses, set(titles))
         self.assertEqual(len(titles), len(set(titles.values())))
-        for block in re.split(r"^ABI-", out, flags=re.M)[1:]:
-            names = re.findall(r"^  abi_(\d{3})_\w+$", block, re.M)
+        for block in re.split(rf"^{prefix}-", out, flags=re.M)[1:]:
+            names = re.findall(rf"^  {prefix.lower()}_(\d{{3}})_\w+$", block, re.M)
             self.assertEqual({block[:3]}, set(names))
             self.assertEqual(block.count("\n"), 1 + len(names))
+
+    def test_every_clause_of_the_contract_is_listed_with_a_title(self):
+        self.check_listed("spec_connector.h", "ABI")
+        self.check_listed("spec_objects.h", "OBJ", "--objects")
+
+    def test_a_library_without_the_table_of_objects_is_one_line(self):
+        self.refused("exports no spec_connector_objects_api, expected a library with objects by "
+                     "key of version ", "--objects", CONNECTOR)
+        self.refused("--only: ABI-051, expected clauses", "--objects", CONNECTOR, "--only",
+                     "ABI-051")
+        self.refused("--only: OBJ-020, expected clauses", CONNECTOR, "--only", "OBJ-020")
 
     def test_it_says_its_version_and_its_options(self):
         code, out, err = run("--version")
@@ -110,7 +122,8 @@ class Program(unittest.TestCase):
         code, out, err = run("--help")
         self.assertEqual((0, ""), (code, err))
         for option in ("--config", "--dir", "--model", "--only", "--patience", "--limit", "--part",
-                       "--junit", "--json", "--list", "--require-hits", "--one-set", "--version"):
+                       "--junit", "--json", "--list", "--objects", "--require-hits", "--one-set",
+                       "--version"):
             self.assertIn(option, out)
 
     def test_progress_says_which_of_how_many(self):

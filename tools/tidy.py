@@ -9,9 +9,9 @@ usage: tools/tidy.py [ROOT]          exit 0: clean, 1: something was found, 2: n
                        of folders that the includer's row allows, of a room (plugin/lab/) its one
                        header, of floors (store/io/, store/rows/ ..) those below and one's own; no
                        banned call outside base/
-  the contract         every clause of abi/spec_connector.h has a test, or stands in
-                       conformance/clauses-later.txt with what it waits for; never both, and no
-                       test names a clause that does not exist
+  the contract         every clause of abi/spec_connector.h and abi/spec_objects.h has a test, or
+                       stands in conformance/clauses-later.txt with what it waits for; never
+                       both, and no test names a clause that does not exist
 
 Holds: a finding is one line, `path:line: what, what was expected`.  Does not: change a file, parse
 C (it blanks comments and strings and follows braces), or look at build output, data and models.
@@ -92,8 +92,11 @@ CALL_RE = re.compile(r"(?<![\w.])(?<!->)(?:(%s)|\(\s*(%s)\s*\))\s*\("
 NAME_RE = re.compile(r"(?<![\w.])(?<!->)(%s)\b(?!\s*\()" % "|".join(BANNED_NAMES))
 LEFTOVER_RE = re.compile(r"\b(%s)\b" % "|".join(("TO" "DO", "FIX" "ME", "X" "XX")))
 INCLUDE_RE = re.compile(r'#[ \t]*include\s*(<([^>]+)>|"([^"]+)"|(\S+))')
-CLAUSE_RE = re.compile(r"\[ABI-(\d{3})\]")
-TEST_NAME_RE = re.compile(r"abi_(\d{3})_\w+$")
+# Headers of the contract, and what their clauses begin with: [ABI-nnn], tested by abi_nnn_*.
+CONTRACTS = {"ABI": "abi/spec_connector.h", "OBJ": "abi/spec_objects.h"}
+CLAUSE_RE = re.compile(r"\[((?:%s)-\d{3})\]" % "|".join(CONTRACTS))
+TEST_NAME_RE = re.compile(r"((?:%s)_\d{3})_\w+$" % "|".join(CONTRACTS).lower())
+LATER_RE = re.compile(r"((?:%s)-\d{3}): \S" % "|".join(CONTRACTS))
 
 
 class Findings:
@@ -364,45 +367,54 @@ def read_later(root, found):
         for number, line in enumerate(file, 1):
             if not line.strip() or line.startswith("#"):
                 continue
-            match = re.match(r"ABI-(\d{3}): \S", line)
+            match = LATER_RE.match(line)
             if not match:
                 found.add(path, number, "not a clause, expected `ABI-nnn: what it waits for`")
             elif match.group(1) in later:
-                found.add(path, number, "ABI-%s a second time, expected once" % match.group(1))
+                found.add(path, number, "%s a second time, expected once" % match.group(1))
             else:
                 later[match.group(1)] = number
     return later
 
 
-def check_clauses(root, functions, found):
-    """functions: {path: [(name, first, last)]} of conformance/ and tests/."""
-    header = "abi/spec_connector.h"
+def read_clauses(root):
+    """Every clause of the contract as {"ABI-001": (header, line)}; a header has its own alone."""
     clauses = {}
-    if os.path.isfile(os.path.join(root, header)):
+    for prefix, header in CONTRACTS.items():
+        if not os.path.isfile(os.path.join(root, header)):
+            continue
         with open(os.path.join(root, header), encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 for clause in CLAUSE_RE.findall(line):
-                    clauses.setdefault(clause, number)
-    tests = {}
+                    if clause.startswith(prefix):
+                        clauses.setdefault(clause, (header, number))
+    return clauses
+
+
+def check_clauses(root, functions, found):
+    """functions: {path: [(name, first, last)]} of conformance/ and tests/."""
+    clauses, tests = read_clauses(root), {}
     for path in sorted(functions):
         for name, first, _ in functions[path]:
             match = TEST_NAME_RE.match(name)
             if match:
-                tests.setdefault(match.group(1), (path, first))
+                tests.setdefault(match.group(1).upper().replace("_", "-"), (path, first))
     later = read_later(root, found)
-    for clause, number in sorted(clauses.items()):
+    for clause, (header, number) in sorted(clauses.items()):
         if clause not in tests and clause not in later:
-            found.add(header, number, "clause ABI-%s has no test, expected abi_%s_* in "
-                      "conformance/ or tests/, or a line in clauses-later.txt" % (clause, clause))
+            found.add(header, number, "clause %s has no test, expected %s_* in conformance/ or "
+                      "tests/, or a line in clauses-later.txt"
+                      % (clause, clause.lower().replace("-", "_")))
     for clause, (path, first) in sorted(tests.items()):
         if clause not in clauses:
-            found.add(path, first, "test of ABI-%s, expected a clause of %s" % (clause, header))
+            found.add(path, first, "test of %s, expected a clause of %s"
+                      % (clause, CONTRACTS[clause[:3]]))
         elif clause in later:
             found.add("conformance/clauses-later.txt", later[clause],
-                      "ABI-%s has a test (%s:%d), expected no line here" % (clause, path, first))
+                      "%s has a test (%s:%d), expected no line here" % (clause, path, first))
     for clause in sorted(set(later) - set(clauses)):
         found.add("conformance/clauses-later.txt", later[clause],
-                  "ABI-%s is unknown, expected a clause of %s" % (clause, header))
+                  "%s is unknown, expected a clause of %s" % (clause, CONTRACTS[clause[:3]]))
 
 
 # ---- The tree ----------------------------------------------------------------------------------

@@ -300,6 +300,18 @@ class Clauses(TidyCase):
         self.write("conformance/x.c", tests_of("021", "022", "023"))
         self.assert_one("conformance/x.c:8", "ABI-023")
 
+    def test_the_other_header_is_judged_by_the_same_rules(self):
+        self.write("conformance/x.c", tests_of("021", "022"))
+        self.write("abi/spec_objects.h", OPEN + "/* As [ABI-022], absent. [OBJ-021] */\n")
+        self.assert_one("abi/spec_objects.h:2", "OBJ-021", "obj_021_*")
+        self.write("conformance/objects/y.c", tests_of("021").replace("abi_", "obj_"))
+        self.assert_clean()
+        self.write("conformance/objects/y.c", tests_of("021", "022").replace("abi_", "obj_"))
+        self.assert_one("conformance/objects/y.c:5", "OBJ-022", "abi/spec_objects.h")
+        self.write("conformance/objects/y.c", OPEN)
+        self.write("conformance/clauses-later.txt", "OBJ-021: the library\n")
+        self.assert_clean()
+
     def test_a_reason_is_needed(self):
         self.write("conformance/x.c", tests_of("021", "022"))
         self.write("conformance/clauses-later.txt", "ABI-022:\n")
