@@ -28,9 +28,9 @@ def output_of(*command):
 class Elf(unittest.TestCase):
     """The shared object named on the command line."""
 
-    def test_one_symbol_is_exported(self):
+    def test_the_two_getters_are_exported(self):
         lines = output_of("nm", "-D", "--defined-only", PLUGIN).split("\n")
-        self.assertEqual(["spec_connector_api"],
+        self.assertEqual(["spec_connector_api", "spec_connector_objects_api"],
                          [line.split()[-1].split("@")[0] for line in lines if line.strip()])
 
     def test_needed_are_the_c_library_and_the_loader_only(self):
