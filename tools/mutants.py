@@ -12,12 +12,13 @@ All mutants take minutes, and most say the same for every commit. Chosen are
 
 A mutant's ctest names its patch, the file that it patches and the source of its test in the
 property REQUIRED_FILES. A mutant of the suite names a clause instead (`Clause: ABI-187`): its test
-is each conformance/test_*.c with a case abi_187_*. Everything is chosen where git says nothing: in
-a tree that is no clone, also if it lies in another repository. In a clone with fewer commits git
-says that all files changed.
+is each test_*.c below conformance/ with a case abi_187_*. Everything is chosen where git says
+nothing: in a tree that is no clone, also if it lies in another repository. In a clone with fewer
+commits git says that all files changed.
 
 Tests: tests/unit/tools/test_mutants.py.
 """
+import glob
 import os
 import re
 import subprocess
@@ -52,13 +53,13 @@ def changed_files(root):
 
 
 def clause_files(root):
-    """{"187": {"conformance/test_fill.c"}}: where the cases of each clause are."""
+    """{"ABI-187": {"conformance/test_fill.c"}}: where the cases of each clause are."""
     files = {}
-    for name in sorted(os.listdir(os.path.join(root, SUITE))):
-        if re.match(r"test_\w+\.c$", name):
-            with open(os.path.join(root, SUITE, name), encoding="utf-8") as file:
-                for clause in re.findall(r"\babi_(\d+)_\w+\(void \*\*", file.read()):
-                    files.setdefault(clause, set()).add("%s/%s" % (SUITE, name))
+    for path in sorted(glob.glob(os.path.join(root, SUITE, "**", "test_*.c"), recursive=True)):
+        with open(path, encoding="utf-8") as file:
+            for table, clause in re.findall(r"\b(abi|obj)_(\d+)_\w+\(void \*\*", file.read()):
+                files.setdefault("%s-%s" % (table.upper(), clause), set()).add(
+                    os.path.relpath(path, root))
     return files
 
 
@@ -70,7 +71,7 @@ def files_of(root, test, clauses):
     for path in paths:
         if path.endswith(".patch"):
             with open(path, encoding="utf-8") as file:
-                for clause in re.findall(r"^Clause: ABI-(\d+)", file.read(), re.M):
+                for clause in re.findall(r"^Clause: ((?:ABI|OBJ)-\d+)", file.read(), re.M):
                     found |= clauses.get(clause, set())
     return found
 

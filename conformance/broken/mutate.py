@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """mutate.py PATCH SOURCE OUTPUT: one mutant's source, made from the tree's.
 
-  PATCH   any text (its head: what is wrong; `Clause: ABI-nnn`, or, where no clause can see it,
-          `Test: PROGRAM NAME`, one or more), then a unified diff of one file
+  PATCH   any text (its head: what is wrong; `Clause: ABI-nnn` or `OBJ-nnn`, or, where no clause can
+          see it, `Test: PROGRAM NAME`, one or more), then a unified diff of one file
 
 Holds: the lines that a hunk takes away, with those around them, stand in the source exactly once;
 line numbers do not matter.  Does not: guess; a hunk that does not fit, or fits twice, ends the
@@ -49,10 +49,10 @@ def mutate(text, hunks):
 
 
 def read_clause(text):
-    """The clause in a patch's head, as three digits."""
-    match = re.search(r"^Clause: ABI-(\d{3})$", text, re.M)
+    """The clause in a patch's head: ABI-058."""
+    match = re.search(r"^Clause: ((?:ABI|OBJ)-\d{3})$", text, re.M)
     if match is None:
-        raise ValueError("no line `Clause: ABI-nnn` in the head")
+        raise ValueError("no line `Clause: ABI-nnn` or `OBJ-nnn` in the head")
     return match.group(1)
 
 

@@ -26,7 +26,7 @@ def judge(suite, mutant, clause, options):
                "--limit", str(HANG_SECONDS), *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=SUITE_SECONDS,
                            check=False)
-    outcome = dict(re.findall(r"^ABI-(\d{3})  (holds|fails|skipped)", ended.stdout, re.M))
+    outcome = dict(re.findall(r"^((?:ABI|OBJ)-\d{3})  (holds|fails|skipped)", ended.stdout, re.M))
     asserted = []
     for block in ended.stdout.split("[ RUN      ] ")[1:]:
         if "[  FAILED  ]" in block and "error: Failure!" in block:
@@ -43,12 +43,13 @@ def main(argv):
         head = file.read()
     clause = mutate.read_clause(head)
     options = ["--require-hits"] if re.search(r"^Hits: required$", head, re.M) else []
+    options += ["--objects"] if clause.startswith("OBJ") else []
     code, outcome, asserted, report = judge(suite, mutant, clause, options)
     if (code, outcome) != (1, "fails") or not asserted:
-        print("%s\n%s is not found by ABI-%s (%s, exit status %d, failed assertions: %d)"
+        print("%s\n%s is not found by %s (%s, exit status %d, failed assertions: %d)"
               % (report, os.path.basename(patch), clause, outcome, code, len(asserted)))
         return 1
-    print("ABI-%s finds it: %s" % (clause, ", ".join(asserted)))
+    print("%s finds it: %s" % (clause, ", ".join(asserted)))
     return 0
 
 

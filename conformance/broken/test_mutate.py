@@ -41,7 +41,8 @@ class Mutate(unittest.TestCase):
         self.refused("@@ -1 +1 @@\n*b\n", "not a line")
 
     def test_the_clause_stands_in_the_head(self):
-        self.assertEqual("058", mutate.read_clause(HEAD))
+        self.assertEqual("ABI-058", mutate.read_clause(HEAD))
+        self.assertEqual("OBJ-042", mutate.read_clause("Wrong.\nClause: OBJ-042\n"))
         with self.assertRaises(ValueError):
             mutate.read_clause("Clause: 058\n")
 

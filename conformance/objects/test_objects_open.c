@@ -96,6 +96,18 @@ static void obj_003_keys_are_compared_by_value(void **state)
     batch_free(&batch);
 }
 
+/* So many pairs of a stored key and one that is not that short hashes of them are equal. */
+static void obj_003_many_keys_are_not_taken_for_others(void **state)
+{
+    enum { STORED = 30000, CALLS = 8 };
+    struct objects *fx = *state;
+    for (uint32_t i = 0; i < STORED; i += 1000)
+        put_done(fx, fx->domain, i, 1000, 1);
+    for (uint64_t i = 0; i < SAMPLE_OF(10u * CALLS, CALLS); i++)
+        assert_int_equal(exists_count(fx, fx->domain, (i + 1) * 1000000, SPEC_KEYS_MAX), 0);
+    assert_int_equal(exists_count(fx, fx->domain, 0, STORED), STORED);
+}
+
 /* ---- 005: reopening ---- */
 
 static void obj_005_objects_are_found_by_later_opens(void **state)
@@ -415,6 +427,7 @@ const struct conf_test CONF_OBJECT_OPEN[] = {
     OPENED(obj_003_equal_keys_of_two_domains_have_values_of_their_own),
     OPENED(obj_003_identities_are_compared_by_value),
     OPENED(obj_003_keys_are_compared_by_value),
+    OPENED(obj_003_many_keys_are_not_taken_for_others),
     OPENED(obj_005_objects_are_found_by_later_opens),
     BARE(obj_007_a_second_process_is_locked_until_the_first_ends),
     OPENED(obj_007_a_second_open_of_the_process_is_locked),

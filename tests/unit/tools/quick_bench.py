@@ -50,6 +50,11 @@ LINES = {
                (floor("address space of"), 3)],
     "passes": [(rf"^ +(as fast as memory|{NUMBER} % of the device's rate): kept {NUMBER}", 5),
                (floor("kept / what staging"), 5), (floor("bytes written / kept"), 5)],
+    "objects": [(row(n), 2) for n in ("hit warm", "hit cold", "miss warm", "miss cold")]
+               + [(rf"^ +{n}: {NUMBER} ns a key \({NUMBER} \.\. {NUMBER}\)$", 2)
+                  for n in ("hit warm", "miss cold")]
+               + [(row(n), 1) for n in ("put", "get", "fio write", "fio read", "memcpy")]
+               + [(floor("put / fio"), 1), (floor("get / fio"), 1)],
     "recovery": [(row(n), 2) for n in ("killed", "clean", "pass")]
                 + [(floor("open after kill -9"), 2)],
     "plan": [(rf"^ +\d\.\d\d (random|clustered)( \|?)*( +{NUMBER} *\|?){{9}}$", 20),

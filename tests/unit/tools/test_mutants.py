@@ -49,6 +49,13 @@ class Choice(unittest.TestCase):
         self.assertEqual(self.choose(["conformance/test_load.c"]), ["one"])
         self.assertEqual(self.choose(["README.md"]), [])
 
+    def test_cases_of_objects_have_clauses_of_their_own(self):
+        self.write("conformance/objects/test_keys.c", "static void obj_050_x(void **state)\n")
+        self.assertEqual(self.choose(["conformance/objects/test_keys.c"]), [])
+        self.write("m/1.patch", "Wrong.\nClause: OBJ-050\n")
+        self.assertEqual(self.choose(["conformance/objects/test_keys.c"]), ["one"])
+        self.assertEqual(self.choose(["conformance/test_load.c"]), [])
+
     def test_the_commit_chooses_a_sixth(self):
         self.assertEqual(self.choose([], "00000005"), ["one", "two"])
 
@@ -83,7 +90,7 @@ class Choice(unittest.TestCase):
         for name in os.listdir(folder):
             if name.endswith(".patch"):
                 with open(os.path.join(folder, name), encoding="utf-8") as file:
-                    named = re.findall(r"^Clause: ABI-(\d+)$", file.read(), re.M)
+                    named = re.findall(r"^Clause: ((?:ABI|OBJ)-\d+)$", file.read(), re.M)
                 self.assertTrue(named and all(clauses.get(clause) for clause in named), name)
 
 
