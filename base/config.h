@@ -146,6 +146,7 @@ struct sc_config {
     uint32_t store_pruned;          /* "store.pruned": "no" (0) | "yes" (1) */
     uint64_t objects_hold_ms;       /* "objects.hold_ms": 10000 */
     uint64_t objects_timeout_ms;    /* "objects.timeout_ms": 30000 */
+    uint64_t objects_log_ppm;       /* "objects.log_ppm": 15625 */
     uint32_t objects_submitted_max; /* "objects.submitted_max": 4096 */
 };
 

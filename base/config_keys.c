@@ -415,6 +415,10 @@ static const struct sc_config_row rows[] = {
       "Objects by key: how long a get or put may take, if the call does not say. A put waits so "
       "long for space. Milliseconds."},
      INTEGER(objects_timeout_ms, 1, 3600000)},
+    {{"objects.log_ppm", "integer", "15625", "15625 .. 500000",
+      "Objects by key: the part of disk_bytes that is kept for the log, in millionths. 15625 is a "
+      "64th, enough for values of 32 KiB and more; values of 4 KiB want an eighth."},
+     INTEGER(objects_log_ppm, 15625, 500000)},
     {{"objects.submitted_max", "integer", "4096", "1 .. 65536",
       "Objects by key: operations that may be submitted at one time and were not polled yet. More "
       "are refused with SPEC_E_BUSY."},

@@ -297,6 +297,8 @@ static void await_threads(uint32_t expected)
 static void obj_021_close_accepts_null_and_ends_every_thread(void **state)
 {
     struct objects *fx = *state;
+    objects_open(fx); /* a sanitizer has a thread of its own from the first on */
+    objects_close(fx);
     uint32_t before = count_threads();
     fx->api->close(NULL);
     objects_open(fx);

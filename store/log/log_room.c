@@ -31,8 +31,9 @@
 #include "store/rows/where.h"
 
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
-#define SHARE_MIN     64u             /* segments leave at least so small a part */
-#define SHARE_MAX     2u              /* and not so large a one: plain prompts want rows */
+#define SHARE_MIN     64u /* segments leave at least so small a part */
+#define SHARE_MAX     2u  /* and not so large a one: plain prompts want rows */
+#define MILLION       1000000u
 #define EPOCHS_BYTES  8192u           /* of the room: a reset is not refused because all else is */
 #define SLACK_BYTES   (64ull << 10)   /* of the share: what does not come with pieces */
 #define ASK_PART      2u              /* more than half of the room at once is asked for in vain */
@@ -127,8 +128,10 @@ static uint64_t share_of(const struct sc_store *store, uint64_t bytes)
 spec_status sc_store_log_share_decide(struct sc_store *store, struct spec_error *reterr)
 {
     uint64_t bytes = store->disk.bytes_max, least = 2 * SC_STORE_SEGMENT_MIN;
-    if (store->params.is_objects) /* the least share, whatever is stored */
-        store->share = (struct sc_store_log_share){.pages = PAGE};
+    if (store->params.is_objects)
+        store->share =
+            (struct sc_store_log_share){.bytes = store->params.config->objects_log_ppm,
+                                        .pages = MILLION - store->params.config->objects_log_ppm};
     else
         share_of_pieces(store);
     store->disk.device_bytes = UINT64_MAX;
