@@ -24,15 +24,39 @@ static void object_damaged(spec_objects *objects, uint32_t id)
     sc_catalog_leave(objects, id, SPEC_REMOVED_DAMAGED, true);
 }
 
+/* `lock` held. The run of a get ended well. */
+static void get_deliver(spec_objects *objects, struct sc_object_transfer *transfer)
+{
+    SC_OBJECT_COUNT(objects, transfer->job->domain, get_hits, 1);
+    SC_OBJECT_COUNT(objects, transfer->job->domain, get_bytes, transfer->bytes);
+    sc_catalog_unpin(objects, transfer->entry);
+    sc_objects_finish(objects, transfer, SPEC_KEY_DONE);
+}
+
+/* `lock` held. It did not. */
+static void get_fail(spec_objects *objects, struct sc_object_transfer *transfer, int32_t status)
+{
+    uint32_t id = transfer->entry;
+    SC_LOG(&objects->log, SPEC_LOG_WARN, "an object of %" PRIu64 " bytes %s and is removed",
+           transfer->bytes, status == SPEC_E_CORRUPT ? "failed verification" : "cannot be read");
+    object_damaged(objects, id);
+    sc_catalog_unpin(objects, id);
+    sc_objects_finish(objects, transfer, status);
+}
+
+static bool tag_fits(const spec_objects *objects, const struct sc_object_transfer *transfer)
+{
+    const struct sc_object *object = sc_object_of(objects, transfer->entry);
+    return sc_objects_tag(transfer, object->copy) == object->tag;
+}
+
 static void verify_step(struct sc_task *task)
 {
     struct sc_object_transfer *transfer = SC_TASK_OWNER(task, struct sc_object_transfer, task);
-    struct sc_object_job *job = transfer->job;
-    spec_objects *objects = job->objects;
-    struct sc_object *object = sc_object_of(objects, transfer->entry);
+    spec_objects *objects = transfer->job->objects;
     int32_t status = atomic_load(&transfer->status);
     bool again = status == SPEC_OK && atomic_load(&transfer->wants_bounce);
-    if (status == SPEC_OK && !again && sc_objects_tag(transfer, object->copy) != object->tag)
+    if (status == SPEC_OK && !again && !tag_fits(objects, transfer))
         status = SPEC_E_CORRUPT;
     pthread_mutex_lock(&objects->lock);
     if (again) {
@@ -40,19 +64,10 @@ static void verify_step(struct sc_task *task)
         run_begin(transfer);
         sc_objects_queue_add(&objects->gets, transfer, true);
         sc_objects_queue_wake(objects, &objects->gets, SC_LANE_DEMAND);
+    } else if (status == SPEC_OK) {
+        get_deliver(objects, transfer);
     } else {
-        uint32_t id = transfer->entry;
-        if (status != SPEC_OK) {
-            SC_LOG(&objects->log, SPEC_LOG_WARN, "object of %" PRIu64 " bytes %s, it is removed",
-                   transfer->bytes,
-                   status == SPEC_E_CORRUPT ? "failed verification" : "cannot be read");
-            object_damaged(objects, id);
-        } else {
-            SC_OBJECT_COUNT(objects, job->domain, get_hits, 1);
-            SC_OBJECT_COUNT(objects, job->domain, get_bytes, transfer->bytes);
-        }
-        sc_catalog_unpin(objects, id);
-        sc_objects_finish(objects, transfer, status == SPEC_OK ? SPEC_KEY_DONE : status);
+        get_fail(objects, transfer, status);
     }
     pthread_mutex_unlock(&objects->lock);
     if (status != SPEC_OK)
@@ -60,8 +75,19 @@ static void verify_step(struct sc_task *task)
     sc_objects_task_end(objects);
 }
 
+/* On a thread of the back end's. Short values are verified at once, while they lie in its cache;
+ * what takes longer, or goes wrong, is a task's. */
 static void get_ended(spec_objects *objects, struct sc_object_transfer *transfer)
 {
+    bool is_right = transfer->bytes <= SC_STORE_OBJECT_UNIT &&
+                    atomic_load(&transfer->status) == SPEC_OK &&
+                    !atomic_load(&transfer->wants_bounce) && tag_fits(objects, transfer);
+    if (is_right) {
+        pthread_mutex_lock(&objects->lock);
+        get_deliver(objects, transfer);
+        pthread_mutex_unlock(&objects->lock);
+        return;
+    }
     transfer->task.step = verify_step;
     sc_objects_post(objects, &transfer->task, SC_LANE_DEMAND);
 }

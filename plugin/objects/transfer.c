@@ -218,7 +218,7 @@ static bool op_fill(spec_objects *objects, struct sc_object_transfer *transfer,
                                      .lane = is_put ? SC_LANE_WRITER : SC_LANE_DEMAND,
                                      .done = op_done,
                                      .user = op,
-                                     .is_long = op->frame != NULL && !is_put};
+                                     .is_long = !is_put};
     transfer->issued += op->bytes;
     return true;
 }

@@ -10,6 +10,7 @@
  * Tests: tests/unit/store/test_object_record.c */
 #include "store/log/wire.h"
 #include "store/object/object.h"
+#include "store/rows/tag.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -42,7 +43,8 @@ static uint64_t unit_hash(const uint8_t *const *pieces, const uint64_t *piece_by
 {
     uint64_t hash;
     if (piece_bytes[*piece] - *at >= bytes) {
-        hash = XXH3_64bits_withSeed(pieces[*piece] + *at, bytes, seed);
+        hash =
+            sc_store_checksum(pieces[*piece] + *at, bytes, seed); /* the same, by wide registers */
         *at += bytes;
     } else {
         XXH3_state_t state;
