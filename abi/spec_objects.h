@@ -106,8 +106,9 @@ struct spec_domain_params {
 #define SPEC_EXISTS_HOLD   1u /* what is found is not evicted before hold_ns has passed */
 #define SPEC_EXISTS_PREFIX 2u /* stop at the first key that is absent or pending: it and the keys
                                * behind it are reported ABSENT */
-#define SPEC_REMOVE_ERASE  1u /* remove, clear: when the call returns, neither keys nor values can
-                               * be read from the files */
+#define SPEC_REMOVE_ERASE  1u /* remove, clear: when the call returns, neither the keys nor the
+                               * values that it removed can be read from the files. Copies that were
+                               * evicted earlier are overwritten by later puts only */
 
 struct spec_exists_params {
     uint32_t struct_size;
