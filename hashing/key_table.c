@@ -61,8 +61,7 @@ static uint64_t key_take(struct sc_key_table *table, const uint8_t *key, uint32_
     } else {
         if (table->arena_count == 0 || table->arena_used + units > UNITS) {
             uint8_t *arena = NULL;
-            if (table->arena_count < SC_KEY_ARENAS_MAX &&
-                table->bytes + SC_KEY_ARENA_BYTES <= table->bytes_max)
+            if (table->arena_count < SC_KEY_ARENAS_MAX)
                 arena = sc_alloc_zero(table->alloc, SC_KEY_ARENA_BYTES);
             if (arena == NULL)
                 return UINT64_MAX;
@@ -108,8 +107,6 @@ uint32_t sc_key_table_key(const struct sc_key_table *table, uint32_t id,
 static struct sc_key_lines *lines_make(struct sc_key_table *table, uint64_t count)
 {
     uint64_t bytes = count * LINE_SLOTS * sizeof(uint64_t);
-    if (table->bytes + bytes > table->bytes_max)
-        return NULL;
     struct sc_key_lines *lines = sc_alloc_zero(table->alloc, sizeof(*lines));
     void *memory = lines != NULL ? sc_alloc_huge(table->alloc, bytes) : NULL;
     if (memory == NULL) {
@@ -381,8 +378,6 @@ static uint32_t entry_take(struct sc_key_table *table)
     if (slab == SC_KEY_SLABS_MAX)
         return 0;
     if (table->slabs[slab] == NULL) {
-        if (table->bytes + bytes > table->bytes_max)
-            return 0;
         table->slabs[slab] = sc_alloc_zero(table->alloc, bytes);
         if (table->slabs[slab] == NULL)
             return 0;
@@ -398,11 +393,20 @@ static void entry_give(struct sc_key_table *table, uint32_t id)
     table->free_first = id;
 }
 
+/* What an entry with such a key uses: two slots, since lines are not full. */
+static uint64_t entry_bytes(const struct sc_key_table *table, uint32_t key_bytes)
+{
+    return sizeof(struct sc_key_entry) + 2 * sizeof(uint64_t) + (key_bytes + 7) / 8 * 8 +
+           table->owner_bytes;
+}
+
 uint32_t sc_key_table_add(struct sc_key_table *table, uint32_t space, const uint8_t *key,
                           uint32_t key_bytes)
 {
     SC_ASSERT(table->poison, key_bytes > 0 && key_bytes <= SC_KEY_BYTES_MAX);
-    uint32_t id = lines_have_room(table) ? entry_take(table) : 0;
+    uint64_t bytes = entry_bytes(table, key_bytes);
+    bool fits = table->used_bytes + bytes <= table->bytes_max && lines_have_room(table);
+    uint32_t id = fits ? entry_take(table) : 0;
     uint64_t unit = id != 0 ? key_take(table, key, key_bytes) : UINT64_MAX;
     if (unit == UINT64_MAX) {
         if (id != 0)
@@ -420,6 +424,7 @@ uint32_t sc_key_table_add(struct sc_key_table *table, uint32_t space, const uint
     state_set(entry, SC_KEY_PENDING);
     line_put(atomic_load_explicit(&table->lines, memory_order_relaxed), entry->hash, id);
     table->linked_count++;
+    table->used_bytes += bytes;
     return id;
 }
 
@@ -465,7 +470,9 @@ void sc_key_table_free(struct sc_key_table *table, uint32_t id)
     SC_ASSERT(table->poison, entry->is_linked == 0);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
     atomic_store(&entry->word, ((word >> 2) + 1) << 2 | SC_KEY_FREE);
-    key_give(table, atomic_load_explicit(&entry->key, memory_order_relaxed));
+    uint64_t ref = atomic_load_explicit(&entry->key, memory_order_relaxed);
+    table->used_bytes -= entry_bytes(table, (uint32_t)(ref & 0xFFFF));
+    key_give(table, ref);
     entry_give(table, id);
 }
 
@@ -481,10 +488,14 @@ void sc_key_secret_make(const uint8_t *secret, uint64_t bytes,
 }
 
 bool sc_key_table_init(struct sc_key_table *table, struct sc_alloc *alloc, struct sc_poison *poison,
-                       const uint8_t secret[SC_KEY_SECRET_BYTES], uint64_t bytes_max)
+                       const uint8_t secret[SC_KEY_SECRET_BYTES], uint64_t bytes_max,
+                       uint64_t owner_bytes)
 {
-    *table = (struct sc_key_table){
-        .alloc = alloc, .poison = poison, .bytes_max = bytes_max, .entry_end = 1};
+    *table = (struct sc_key_table){.alloc = alloc,
+                                   .poison = poison,
+                                   .bytes_max = bytes_max,
+                                   .owner_bytes = owner_bytes,
+                                   .entry_end = 1};
     memcpy(table->secret, secret, SC_KEY_SECRET_BYTES);
     table->slabs = sc_alloc_array(alloc, SC_KEY_SLABS_MAX, sizeof(*table->slabs));
     table->arenas = sc_alloc_array(alloc, SC_KEY_ARENAS_MAX, sizeof(*table->arenas));

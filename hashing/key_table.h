@@ -61,13 +61,14 @@ struct sc_key_table {
     struct sc_alloc *alloc;
     struct sc_poison *poison;
     uint8_t secret[SC_KEY_SECRET_BYTES]; /* constant after init */
-    uint64_t bytes_max;
+    uint64_t bytes_max, owner_bytes;
     struct sc_key_lines *_Atomic lines; /* the newest */
     struct sc_key_entry **slabs;        /* [SC_KEY_SLABS_MAX]; set before an entry is published */
     uint8_t **arenas;                   /* [SC_KEY_ARENAS_MAX] likewise */
     /* The owner's. */
-    uint64_t bytes;     /* memory of all of it */
-    uint32_t entry_end; /* numbers in use are below */
+    uint64_t bytes;      /* memory of all of it, and of what the owner adds */
+    uint64_t used_bytes; /* of entries that are not free, and of what the owner keeps of each */
+    uint32_t entry_end;  /* numbers in use are below */
     uint32_t linked_count;
     uint32_t free_first; /* 0: none */
     uint32_t arena_count;
@@ -93,9 +94,12 @@ struct sc_key_found {
 /* A table's secret from a shorter one. */
 void sc_key_secret_make(const uint8_t *secret, uint64_t bytes,
                         uint8_t ret_secret[SC_KEY_SECRET_BYTES]);
-/* bytes_max: add refuses beyond it. false: no memory; done frees what there is. */
+/* bytes_max: of used_bytes, beyond which add refuses. Memory follows the most that was used; keys
+ * of other lengths do not get the memory of freed ones. owner_bytes: what the owner keeps of an
+ * entry. false: no memory; done frees what there is. */
 bool sc_key_table_init(struct sc_key_table *table, struct sc_alloc *alloc, struct sc_poison *poison,
-                       const uint8_t secret[SC_KEY_SECRET_BYTES], uint64_t bytes_max);
+                       const uint8_t secret[SC_KEY_SECRET_BYTES], uint64_t bytes_max,
+                       uint64_t owner_bytes);
 void sc_key_table_done(struct sc_key_table *table);
 
 /* Searches a batch. Any thread; no lock, no wait. */

@@ -102,8 +102,6 @@ bool sc_catalog_reserve(spec_objects *objects, uint32_t id)
     struct sc_object **slab = &objects->slabs[id / SC_KEY_SLAB];
     const uint64_t bytes = SC_KEY_SLAB * sizeof(**slab);
     if (*slab == NULL) {
-        if (objects->table.bytes + bytes > objects->table.bytes_max)
-            return false;
         *slab = sc_alloc_array(&objects->alloc, SC_KEY_SLAB, sizeof(**slab));
         if (*slab == NULL)
             return false;

@@ -157,7 +157,7 @@ static spec_status on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], void *
     uint8_t longer[SC_KEY_SECRET_BYTES];
     sc_key_secret_make(secret, SC_STORE_SECRET_BYTES, longer);
     if (!sc_key_table_init(&objects->table, &objects->alloc, &objects->poison, longer,
-                           objects->config.index_bytes_max))
+                           objects->config.index_bytes_max, sizeof(struct sc_object)))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "index of objects");
     return SPEC_OK;
 }
@@ -188,6 +188,9 @@ static spec_status store_open(spec_objects *objects, const struct spec_objects_p
         return status;
     objects->frames = sc_store_object_frames(objects->store);
     objects->op_bytes = sc_store_object_op_bytes(objects->store);
+    memset(&objects->counts, 0, sizeof(objects->counts)); /* the replay counted removals */
+    for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++)
+        memset(&objects->domains[i].counts, 0, sizeof(objects->domains[i].counts));
     if (found.wants_checkpoint) /* a failure leaves the log as it is, and is logged */
         (void)sc_objects_checkpoint(objects, false, NULL);
     return SPEC_OK;

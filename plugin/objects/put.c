@@ -13,7 +13,8 @@
 #include "plugin/objects/objects.h"
 #include "store/log/identity.h"
 
-#define EVICT_PART  256u            /* of all pages: what is evicted at once, at least */
+#define EVICT_PART  256u            /* of all pages: what is evicted at once, at least, */
+#define EVICT_MOST  16384u          /* but not more than 64 MiB for a smaller value */
 #define PAUSE_NS    100000000ull    /* between two looks while the device is not written */
 #define LOG_LEFT(x) ((x) / 16 * 13) /* of the log: what may live if it is to take new records */
 
@@ -378,8 +379,9 @@ static bool feeder_makes_room(spec_objects *objects, enum feed feed, const struc
         uint64_t over = live > LOG_LEFT(log_most) ? live - LOG_LEFT(log_most) : 1;
         pages = live > 0 ? all_pages * over / live : 0;
     }
-    if (need->only == NULL && pages < all_pages / EVICT_PART)
-        pages = all_pages / EVICT_PART;
+    uint64_t some = all_pages / EVICT_PART < EVICT_MOST ? all_pages / EVICT_PART : EVICT_MOST;
+    if (need->only == NULL && pages < some)
+        pages = some;
     return sc_objects_evict(objects, need->only, pages > 0 ? pages : 1) > 0;
 }
 

@@ -124,7 +124,7 @@ enum sc_store_object_lack {
     SC_STORE_LACK_NOTHING,
     SC_STORE_LACK_PAGES,  /* of free space, or in at most 16 runs */
     SC_STORE_LACK_LOG,    /* of the log's share */
-    SC_STORE_LACK_DEVICE, /* the device failed lately, or is full */
+    SC_STORE_LACK_DEVICE, /* the device failed lately, or store.write_budget is used up */
     SC_STORE_LACK_EVER    /* no store of this size holds it */
 };
 enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint64_t pages,

@@ -114,6 +114,17 @@ static uint64_t pages_most(struct sc_store *store)
     return (store->disk.segment_bytes + room) / PAGE;
 }
 
+/* Takes a value's bytes from the write budget; false: it has not so many now. */
+static bool budget_take(struct sc_store *store, uint64_t bytes)
+{
+    if (store->wear.budget == 0)
+        return true;
+    uint64_t taken = sc_store_wear_take(store, bytes, bytes);
+    if (taken < bytes)
+        sc_store_wear_move(store, -(int64_t)taken);
+    return taken >= bytes;
+}
+
 enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint64_t pages,
                                                     uint64_t log_bytes,
                                                     struct sc_store_object_part *parts,
@@ -124,7 +135,8 @@ enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint
     pthread_mutex_lock(&store->disk.lock);
     if (pages > pages_most(store) || pages > whole * SC_STORE_OBJECT_PARTS_MAX)
         lack = SC_STORE_LACK_EVER;
-    else if (sc_exec_now_ns(store->params.exec) < store->disk.retry_ns)
+    else if (sc_exec_now_ns(store->params.exec) < store->disk.retry_ns ||
+             !budget_take(store, pages * PAGE))
         lack = SC_STORE_LACK_DEVICE;
     else if (!sc_store_log_take(store, log_bytes))
         lack = SC_STORE_LACK_LOG;
@@ -136,6 +148,8 @@ enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint
     pthread_mutex_unlock(&store->disk.lock);
     if (wakes)
         sc_exec_post(store->params.exec, &store->disk.maker, SC_LANE_WRITER);
+    if (lack == SC_STORE_LACK_LOG || lack == SC_STORE_LACK_PAGES)
+        sc_store_wear_move(store, -(int64_t)(pages * PAGE)); /* back to the budget */
     return lack;
 }
 
@@ -204,7 +218,7 @@ void sc_store_object_write(struct sc_store *store, struct sc_store_write **write
     for (uint64_t i = 0; i < count; i++)
         bytes += writes[i]->op.bytes;
     sc_store_count(&store->counts.write_ops, count);
-    sc_store_wear_charge(store, SC_STORE_WEAR_ROWS, bytes);
+    sc_store_wear_count(store, SC_STORE_WEAR_ROWS, bytes); /* taken with the pages */
     sc_store_tier_fail(sc_store_tier_write(store, writes, count));
 }
 
