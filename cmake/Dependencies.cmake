@@ -21,7 +21,12 @@ sc_static_library(TARGET sc_msgpack_c HEADER msgpack.h ARCHIVE libmsgpackc.a
 sc_static_library(TARGET sc_xxhash HEADER xxhash.h ARCHIVE libxxhash.a PACKAGE libxxhash-dev)
 sc_static_library(TARGET sc_md HEADER sha2.h ARCHIVE libmd.a PACKAGE libmd-dev)
 sc_static_library(TARGET sc_liburing HEADER liburing.h ARCHIVE liburing.a PACKAGE liburing-dev)
-find_package(PkgConfig REQUIRED)
+
+# spec-conformance and tests link it.
+find_library(SC_CMOCKA NAMES cmocka)
+if(SC_TESTS AND NOT SC_CMOCKA)
+  message(FATAL_ERROR "libcmocka is missing: install libcmocka-dev, or configure -DSC_TESTS=OFF")
+endif()
 
 # BLAS is a contender in benchmarks only; nothing that is judged links it.
 find_library(SC_OPENBLAS NAMES openblas)
