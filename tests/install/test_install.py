@@ -59,10 +59,10 @@ class Install(unittest.TestCase):
     def pkg_config(self, *arguments):
         return output_of("pkg-config", *arguments, "spec_connector", env=self.environment).strip()
 
-    def run_host(self, host, plugin):
+    def run_host(self, host, plugin, expected="every byte is what was stored"):
         with tempfile.TemporaryDirectory(dir=self.root) as folder:
             said = output_of(host, plugin, '{"path": "%s/store", "disk_bytes": "64MiB"}' % folder)
-        self.assertIn("every byte is what was stored", said)
+        self.assertIn(expected, said)
 
     def test_the_library_has_its_versioned_name_and_two_links(self):
         with open(os.path.join(ROOT, "abi/spec_connector.h"), encoding="utf-8") as file:
@@ -104,6 +104,15 @@ class Install(unittest.TestCase):
         output_of("cc", ROOT + "/examples/minimal_host.c", "-o", host,
                   *self.pkg_config("--cflags").split())
         self.run_host(host, self.pkg_config("--variable=plugin"))
+
+    def test_a_host_of_objects_builds_by_pkg_config(self):
+        host = os.path.join(self.root, "objects")
+        output_of("cc", ROOT + "/examples/minimal_objects.c", "-o", host,
+                  *self.pkg_config("--cflags").split())
+        with open(ROOT + "/abi/connector.map", encoding="utf-8") as file:
+            if "spec_connector_objects_api" in file.read():
+                self.run_host(host, self.pkg_config("--variable=plugin"),
+                              "every byte is what was put")
 
     def test_a_host_links_the_library(self):
         source, host = (os.path.join(self.root, name) for name in ("links.c", "links"))
