@@ -23,8 +23,13 @@ sc_static_library(TARGET sc_md HEADER sha2.h ARCHIVE libmd.a PACKAGE libmd-dev)
 sc_static_library(TARGET sc_liburing HEADER liburing.h ARCHIVE liburing.a PACKAGE liburing-dev)
 
 # spec-conformance and tests link it.
+find_path(SC_CMOCKA_INCLUDE cmocka.h)
 find_library(SC_CMOCKA NAMES cmocka)
-if(SC_TESTS AND NOT SC_CMOCKA)
+if(SC_CMOCKA AND SC_CMOCKA_INCLUDE)
+  add_library(cmocka UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(cmocka PROPERTIES IMPORTED_LOCATION "${SC_CMOCKA}"
+                        INTERFACE_INCLUDE_DIRECTORIES "${SC_CMOCKA_INCLUDE}")
+elseif(SC_TESTS)
   message(FATAL_ERROR "libcmocka is missing: install libcmocka-dev, or configure -DSC_TESTS=OFF")
 endif()
 
