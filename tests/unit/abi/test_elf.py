@@ -72,7 +72,7 @@ class Elf(unittest.TestCase):
         self.assertEqual("libspec_connector.so", os.path.basename(PLUGIN))
 
     def test_one_text_says_the_versions(self):
-        product = self.number_of("integrations/vllm/pyproject.toml", r'^version = "(.*)"')
+        product = self.number_of("python/pyproject.toml", r'^version = "(.*)"')
         major = self.number_of("abi/spec_connector.h", r"^#define SPEC_ABI_MAJOR (\d+)u")
         minor = self.number_of("abi/spec_connector.h", r"^#define SPEC_ABI_MINOR (\d+)u")
         stored = self.number_of("store/store.h", r"^#define SC_STORE_FORMAT_VERSION (\d+)u")

@@ -636,8 +636,7 @@ class Ctl(unittest.TestCase):
         self.assertNotIn("--tokens", run("ls", "--help")[1])
 
     def test_it_says_its_version(self):
-        with open(os.path.join(ROOT, "integrations", "vllm", "pyproject.toml"),
-                  encoding="utf8") as f:
+        with open(os.path.join(ROOT, "python", "pyproject.toml"), encoding="utf8") as f:
             product = re.search(r'^version = "(.*)"', f.read(), re.M).group(1)
         code, out, err = run("--version")
         self.assertEqual((code, err), (0, ""))
