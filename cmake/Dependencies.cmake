@@ -1,13 +1,16 @@
 # Third-party libraries. What the plugin uses is linked in statically, so that its NEEDED list stays
 # libc, libm and ld-linux; programs (engine, tools, tests) may link shared.
 
-# sc_static_library(TARGET xxx HEADER json-c/json.h ARCHIVE libjson-c.a PACKAGE libjson-c-dev)
+# sc_static_library(TARGET xxx HEADER json-c/json.h ARCHIVE libjson-c.a PACKAGE libjson-c-dev). One
+# message names the packages of all that is missing.
+set(SC_MISSING)
 function(sc_static_library)
   cmake_parse_arguments(ARG "" "TARGET;HEADER;ARCHIVE;PACKAGE" "" ${ARGN})
   find_path(${ARG_TARGET}_INCLUDE ${ARG_HEADER})
   find_library(${ARG_TARGET}_ARCHIVE NAMES ${ARG_ARCHIVE})
   if(NOT ${ARG_TARGET}_INCLUDE OR NOT ${ARG_TARGET}_ARCHIVE)
-    message(FATAL_ERROR "${ARG_HEADER} or ${ARG_ARCHIVE} is missing: install ${ARG_PACKAGE}")
+    set(SC_MISSING ${SC_MISSING} ${ARG_PACKAGE} PARENT_SCOPE)
+    return()
   endif()
   add_library(${ARG_TARGET} STATIC IMPORTED GLOBAL)
   set_target_properties(${ARG_TARGET} PROPERTIES IMPORTED_LOCATION "${${ARG_TARGET}_ARCHIVE}"
@@ -30,7 +33,11 @@ if(SC_CMOCKA AND SC_CMOCKA_INCLUDE)
   set_target_properties(cmocka PROPERTIES IMPORTED_LOCATION "${SC_CMOCKA}"
                         INTERFACE_INCLUDE_DIRECTORIES "${SC_CMOCKA_INCLUDE}")
 elseif(SC_TESTS)
-  message(FATAL_ERROR "libcmocka is missing: install libcmocka-dev, or configure -DSC_TESTS=OFF")
+  list(APPEND SC_MISSING libcmocka-dev)
+endif()
+if(SC_MISSING)
+  list(JOIN SC_MISSING " " packages)
+  message(FATAL_ERROR "libraries or headers are missing. On Debian: apt-get install ${packages}")
 endif()
 
 # BLAS is a contender in benchmarks only; nothing that is judged links it.

@@ -5,7 +5,11 @@
 #   programs   spec-ctl, and with libcmocka spec-conformance; spec-engine; their man pages, and the
 #              small models that spec-conformance runs
 #
-# Both have LICENSE and NOTICES. The build tree has one file libspec_connector.so, which hosts name
+# Both have LICENSE and NOTICES. A Python wheel (python/backend.py, which sets SKBUILD) takes the
+# component `wheel` instead: the library beside the package's modules, headers, spec-ctl and
+# spec-conformance.
+#
+# The build tree has one file libspec_connector.so, which hosts name
 # by its path. The installed library has a versioned name and two links, as the loader and the
 # linker expect.
 include(CMakePackageConfigHelpers)
@@ -66,3 +70,16 @@ endif()
 foreach(component library programs)
   install(FILES LICENSE NOTICES DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT ${component})
 endforeach()
+
+if(SKBUILD)
+  install(TARGETS spec_connector LIBRARY DESTINATION . COMPONENT wheel)
+  install(FILES abi/spec_connector.h abi/spec_load.h abi/spec_objects.h DESTINATION include
+          COMPONENT wheel)
+  add_custom_target(wheel_files DEPENDS spec_connector)
+  foreach(program spec-ctl spec-conformance)
+    if(TARGET ${program})
+      install(TARGETS ${program} RUNTIME DESTINATION "${SKBUILD_SCRIPTS_DIR}" COMPONENT wheel)
+      add_dependencies(wheel_files ${program})
+    endif()
+  endforeach()
+endif()
