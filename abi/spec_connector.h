@@ -1,8 +1,8 @@
 /* spec_connector: the contract between a serving engine and a prefix-KV plugin.
  *
- * The only installed header. An engine dlopen()s the plugin (spec_load.h does it), asks for the
- * function table with spec_connector_api(SPEC_ABI_MAJOR), and calls in the order that
- * docs/call-order.md draws:
+ * Installed with spec_load.h and spec_objects.h (values by key). An engine dlopen()s the plugin
+ * (spec_load.h does it), asks for the function table with spec_connector_api(SPEC_ABI_MAJOR), and
+ * calls in the order that docs/call-order.md draws:
  *
  *   open -> lookup -> { begin_layer -> get_important -> prefetch_next -> store } per layer
  *        -> wait/poll tickets -> release -> ... -> close

@@ -56,7 +56,7 @@ endfunction()
 # one ctest. All of ours are made here.
 #
 #   LEVEL    the first level of ./check whose gcc stage runs it: quick (the default), check (the
-#            default of tests of a device), all
+#            default of tests of a device), ci (needs the network, or minutes), all
 #   LABELS   asan      ./check runs it under ASan, too. Without this label continuous integration
 #                      does, if it is neither of LEVEL all nor of a device
 #            noasan    never runs under ASan
@@ -71,9 +71,9 @@ endfunction()
 #
 # Arguments that would silently change or lose a test are refused.
 #
-# A set is what one stage builds and runs: quick, check, asan, asan_unit, tsan, clang. The sets of a
-# ctest become labels of it, and the target SET_tests builds what the ctests of a set need.
-set(SC_TEST_SETS quick check asan asan_unit tsan clang)
+# A set is what one stage builds and runs: quick, check, ci, asan, asan_unit, tsan, clang. The sets
+# of a ctest become labels of it, and the target SET_tests builds what the ctests of a set need.
+set(SC_TEST_SETS quick check ci asan asan_unit tsan clang)
 set(SC_TEST_LABELS asan noasan tsan clang device mutant fault)
 
 # sc_check_ctest(NAME LABELS WORDS): refuses WORDS that no keyword took, labels that select nothing,
@@ -95,18 +95,20 @@ endfunction()
 function(sc_test_sets ret_sets level labels)
   set(sets)
   if(level STREQUAL "quick")
-    set(sets quick check)
+    set(sets quick check ci)
   elseif(level STREQUAL "check")
-    set(sets check)
+    set(sets check ci)
+  elseif(level STREQUAL "ci")
+    set(sets ci)
   elseif(NOT level STREQUAL "all")
-    message(FATAL_ERROR "LEVEL ${level}, expected quick, check or all")
+    message(FATAL_ERROR "LEVEL ${level}, expected quick, check, ci or all")
   endif()
   foreach(set asan tsan clang)
     if(set IN_LIST labels)
       list(APPEND sets ${set})
     endif()
   endforeach()
-  if(NOT level STREQUAL "all")
+  if(NOT level MATCHES "^(ci|all)$")
     list(APPEND sets asan_unit)
     foreach(label asan noasan device)
       if(label IN_LIST labels)
@@ -118,6 +120,9 @@ function(sc_test_sets ret_sets level labels)
 endfunction()
 
 function(sc_add_ctest)
+  if(DEFINED SC_TESTS AND NOT SC_TESTS)
+    return()
+  endif()
   math(EXPR last "${ARGC} - 1")
   foreach(i RANGE ${last})
     if("${ARGV${i}}" STREQUAL "" OR "${ARGV${i}}" MATCHES ";")

@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "abi/spec_connector.h"
-#include "abi/spec_load.h"
+#include <spec_connector.h>
+#include <spec_load.h>
 
 enum { LAYERS = 2, HEADS = 3, HEAD_SIZE = 16, TOKENS = 150, ROW = HEADS * HEAD_SIZE };
 

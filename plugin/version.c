@@ -4,4 +4,10 @@
  *
  * Holds: the text is in the file, though nothing reads it.
  * Threads: any; constant. Tests: tests/unit/abi/test_elf.py */
-static const char version[] __attribute__((used)) = "spec_connector " SC_VERSION_TEXT;
+#if defined(__has_attribute) && __has_attribute(retain)
+#define KEPT __attribute__((used, retain)) /* by linkers that drop unused sections, too */
+#else
+#define KEPT __attribute__((used))
+#endif
+
+static const char version[] KEPT = "spec_connector " SC_VERSION_TEXT;

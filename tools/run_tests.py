@@ -12,7 +12,7 @@ usage: tools/run_tests.py [--quick | --ci | --all] [--only STAGE[,STAGE]] [--cud
   --all     gcc, clang, asan, tsan, all of each                a release
 
   stage      build directory  compiler, flags               tests
-  gcc        build/           gcc, RelWithDebInfo           the level's set: quick, check, or all
+  gcc        build/           gcc, RelWithDebInfo           the level's set: quick, check, ci, all
   asan       build/asan       clang, address and undefined  set asan; --all: all but noasan
   asan-unit  build/asan       the same                      set asan_unit: what set asan lacks
   tsan       build/tsan       clang, thread                 set tsan: most programs' threaded cases
@@ -99,7 +99,7 @@ MUTANTS = gcc_stage("check")._replace(name="mutants", targets=("timed",))  # cho
 LEVELS = {
     "quick": (gcc_stage("quick"),),
     "check": (gcc_stage("check"), asan_stage("asan")),
-    "ci": (gcc_stage("check"), asan_stage("asan"), TSAN, asan_stage("asan_unit", "asan-unit"),
+    "ci": (gcc_stage("ci"), asan_stage("asan"), TSAN, asan_stage("asan_unit", "asan-unit"),
            MUTANTS),
     "all": (gcc_stage("")._replace(cuda="auto"), CLANG, asan_stage(""), TSAN),
 }

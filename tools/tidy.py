@@ -48,6 +48,7 @@ ALLOWED = {
     "conformance": ("abi", "conformance/engine", "conformance/device"),
     "conformance/device": ("abi", "gpu"),
     "integrations": ("abi",),
+    "python": ("abi",),
     "examples": ("abi",),
     "tests/sim": ("abi", "base", "hashing", "store", "plugin"),
     "tests": ANY,

@@ -371,9 +371,11 @@ static void slice_pin(struct sc_uring_ring *ring)
     }
     ring->pins = false;
     struct sc_uring *uring = ring->uring;
+    char reason[96];
     if (atomic_exchange(&uring->said_plain, 1) == 0)
         SC_LOG(uring->io->log, 2, "staging memory is not registered with io_uring: %s%s",
-               strerrordesc_np(-result), result == -ENOMEM ? " (RLIMIT_MEMLOCK)" : "");
+               strerror_r(-result, reason, sizeof(reason)),
+               result == -ENOMEM ? " (RLIMIT_MEMLOCK)" : "");
 }
 
 void sc_uring_buffers(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes)
@@ -538,9 +540,10 @@ static void ring_dies(struct sc_uring_ring *ring, int sys_errno)
         if (slot != NULL)
             slot_retry(ring, slot);
     }
+    char reason[96];
     if (atomic_exchange(&uring->said_dead, 1) == 0)
         SC_LOG(uring->io->log, 1, "io_uring_enter: %s, going on with blocking calls",
-               strerrordesc_np(sys_errno));
+               strerror_r(sys_errno, reason, sizeof(reason)));
 }
 
 /* False: the ring's task was posted for later, and the ring is not this thread's. */

@@ -208,7 +208,7 @@ static spec_status ring_probe(struct io_uring *ring, struct spec_error *reterr)
             return sc_fail(reterr, SPEC_E_UNSUPPORTED, "io_uring operation %u is not supported",
                            (unsigned)used[i]);
 
-    char wrote[8] = "io_uring", back[sizeof(wrote)] = "";
+    char wrote[] = "io_uring", back[sizeof(wrote)] = "";
     if (sc_io_file_limit() < sizeof(wrote)) /* the signal that comes of it ends the process */
         return fail_refused("a file in memory to try io_uring on, beyond RLIMIT_FSIZE", EFBIG,
                             reterr);
@@ -302,8 +302,9 @@ static void table_open(struct sc_uring *uring)
     for (uint32_t i = 0; i < uring->ring_count; i++) {
         const int result = io_uring_register_files_sparse(&uring->rings[i].ring, places);
         if (result < 0) {
+            char reason[96];
             SC_LOG(uring->io->log, 2, "files are not registered with io_uring: %s",
-                   strerrordesc_np(-result));
+                   strerror_r(-result, reason, sizeof(reason)));
             return;
         }
     }

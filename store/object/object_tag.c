@@ -47,7 +47,7 @@ static uint64_t unit_hash(const uint8_t *const *pieces, const uint64_t *piece_by
             sc_store_checksum(pieces[*piece] + *at, bytes, seed); /* the same, by wide registers */
         *at += bytes;
     } else {
-        XXH3_state_t state;
+        XXH3_state_t state = {0}; /* reset compares the seed with the one in the state */
         XXH3_64bits_reset_withSeed(&state, seed);
         while (bytes > 0) {
             uint64_t some = piece_bytes[*piece] - *at < bytes ? piece_bytes[*piece] - *at : bytes;
@@ -69,7 +69,7 @@ uint64_t sc_store_object_tag(const struct sc_store_object_name *name, const uint
 {
     uint64_t seed = name_seed(name), at = 0, unit = 0;
     uint32_t piece = 0;
-    XXH3_state_t all = {0}; /* gcc does not see that reset sets it */
+    XXH3_state_t all = {0}; /* as above */
     XXH3_64bits_reset_withSeed(&all, seed);
     for (uint64_t done = 0; done < name->bytes; unit++) {
         uint64_t bytes =

@@ -102,10 +102,18 @@ struct ctl_store {
     uint64_t rank_count;
 };
 
+/* What the namespaces and pieces of a rank hold, added up. */
+struct ctl_sum {
+    uint64_t coarse_pieces, coarse_rows, code_pieces, code_rows, code_bytes, hot_rows, hot_bytes,
+        ordered_rows, probe_rows, annex_rows, probe_bytes, live_pieces, live_rows, live_bytes,
+        live_extents, dropped_pieces, void_pieces;
+};
+
 struct ctl_options {
     const char *path;
-    bool json, tokens, quiet;
+    bool json, prometheus, tokens, quiet;
     int64_t rank; /* -1: all */
+    const char *output; /* stat: a file; NULL: standard output */
     const char *token_file, *space;
     uint64_t bytes;
     const char *only;
@@ -134,6 +142,11 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank);
 void ctl_wear_read(const struct ctl_store *store, struct ctl_rank *rank);
 struct json_object *ctl_wear_json(const struct ctl_rank *rank);
 void ctl_wear_line(const struct ctl_rank *rank);
+extern const char *const ctl_wear_kinds[SC_STORE_WEAR_KINDS]; /* names of what is written */
+
+struct ctl_sum ctl_sum_of(const struct ctl_rank *rank);
+/* prometheus.c: loads every rank and prints its metrics. Returns an exit code. */
+int ctl_prometheus(struct ctl_store *store);
 
 /* Helpers. */
 struct json_object *ctl_hex(const uint8_t bytes[SC_STORE_HASH_BYTES]);

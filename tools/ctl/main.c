@@ -31,7 +31,7 @@ static const struct command {
      "                of one model have the same family\n",
      "--json --rank"},
     {"stat", ctl_stat, "sizes: what lives, what is dropped, log, segments, who writes\n",
-     "--json --rank"},
+     "--json --format --output --rank"},
     {"verify", ctl_verify, "reads every stored row and checks its tag, and the log\n",
      "--json --rank --quiet"},
     {"dump", ctl_dump, "the log's records, one JSON object a line\n",
@@ -54,6 +54,8 @@ static const struct {
     const char *name, *help;
 } OPTIONS[] = {
     {"--json", "--json             machine-readable output (dump: always)\n"},
+    {"--format", "--format FORMAT    stat: text (the default), json, or prometheus (metrics)\n"},
+    {"--output", "--output FILE      stat: replaces FILE by the output, in one step\n"},
     {"--rank", "--rank N           that rank only\n"},
     {"--namespace", "--namespace HEX    why: the model that is looked for (a prefix of its digest; "
                     "default: the\n                     newest)\n"},
@@ -110,6 +112,8 @@ static bool number(const char *text, uint64_t max, uint64_t *ret_value)
 }
 
 static const struct option KNOWN[] = {{"json", no_argument, NULL, 'j'},
+                                      {"format", required_argument, NULL, 'f'},
+                                      {"output", required_argument, NULL, 'w'},
                                       {"rank", required_argument, NULL, 'r'},
                                       {"namespace", required_argument, NULL, 'n'},
                                       {"tokens", required_argument, NULL, 't'},
@@ -123,6 +127,24 @@ static const struct option KNOWN[] = {{"json", no_argument, NULL, 'j'},
                                       {"help", no_argument, NULL, 'h'},
                                       {NULL, 0, NULL, 0}};
 
+/* --format and --output, of stat. Returns an exit code. */
+static int parse_output(const struct command *command, int key, const char *value,
+                        struct ctl_options *options)
+{
+    const char *name = key == 'f' ? "--format" : "--output";
+    if (!has_word(command->options, name))
+        return wrong(name, "an option of stat alone");
+    if (key == 'w') {
+        options->output = value;
+        return CTL_OK;
+    }
+    options->json = strcmp(value, "json") == 0;
+    options->prometheus = strcmp(value, "prometheus") == 0;
+    if (!options->json && !options->prometheus && strcmp(value, "text") != 0)
+        return wrong("--format expects text, json or prometheus", value);
+    return CTL_OK;
+}
+
 static int parse(int argc, char **argv, const struct command *command, struct ctl_options *options)
 {
     uint64_t value;
@@ -131,6 +153,11 @@ static int parse(int argc, char **argv, const struct command *command, struct ct
         switch (key) {
         case 'j':
             options->json = true;
+            break;
+        case 'f':
+        case 'w':
+            if (parse_output(command, key, optarg, options) != CTL_OK)
+                return CTL_USAGE;
             break;
         case 's':
             options->tokens = true;
@@ -182,6 +209,30 @@ static int parse(int argc, char **argv, const struct command *command, struct ct
     return CTL_OK;
 }
 
+/* Runs a command. With --output its standard output replaces the file in one step, unless it
+ * printed nothing. Returns an exit code. */
+static int run_command(const struct command *command, const struct ctl_options *options)
+{
+    char new_path[4096] = "";
+    if (options->output != NULL) {
+        int wanted = snprintf(new_path, sizeof(new_path), "%s.tmp", options->output);
+        if (wanted < 0 || (size_t)wanted >= sizeof(new_path))
+            return wrong("--output", strerror(ENAMETOOLONG));
+        if (freopen(new_path, "w", stdout) == NULL)
+            return wrong(new_path, strerror(errno));
+    }
+    int code = command->run(options);
+    if (fflush(stdout) != 0 || ferror(stdout))
+        return wrong("standard output", strerror(errno));
+    if (options->output == NULL)
+        return code;
+    if (ftell(stdout) == 0)
+        (void)remove(new_path);
+    else if (rename(new_path, options->output) != 0)
+        return wrong(options->output, strerror(errno));
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
@@ -197,8 +248,7 @@ int main(int argc, char **argv)
         int code = parse(argc - 1, argv + 1, &COMMANDS[i], &options);
         if (code != CTL_OK)
             return code;
-        code = COMMANDS[i].run(&options);
-        return fflush(stdout) == 0 ? code : wrong("standard output", strerror(errno));
+        return run_command(&COMMANDS[i], &options);
     }
     return wrong("unknown command", argv[1]);
 }

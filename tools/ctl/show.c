@@ -131,15 +131,9 @@ int ctl_ls(const struct ctl_options *options)
 
 /* ---- stat ----------------------------------------------------------------------------------- */
 
-struct rank_sum {
-    uint64_t coarse_pieces, coarse_rows, code_pieces, code_rows, code_bytes, hot_rows, hot_bytes,
-        ordered_rows, probe_rows, annex_rows, probe_bytes, live_pieces, live_rows, live_bytes,
-        live_extents, dropped_pieces, void_pieces;
-};
-
-static struct rank_sum sum_of(const struct ctl_rank *rank)
+struct ctl_sum ctl_sum_of(const struct ctl_rank *rank)
 {
-    struct rank_sum sum = {0};
+    struct ctl_sum sum = {0};
     for (uint64_t i = 0; i < rank->piece_count; i++) {
         sum.live_pieces += rank->pieces[i].state == CTL_LIVE;
         sum.dropped_pieces += rank->pieces[i].state == CTL_DROPPED;
@@ -198,7 +192,7 @@ static struct json_object *bits_json(const struct ctl_rank *rank)
     return list;
 }
 
-static void bits_line(const struct ctl_rank *rank, const struct rank_sum *sum)
+static void bits_line(const struct ctl_rank *rank, const struct ctl_sum *sum)
 {
     char bytes[32];
     struct bits bits = bits_of(rank);
@@ -220,7 +214,7 @@ static void bits_line(const struct ctl_rank *rank, const struct rank_sum *sum)
                sum->coarse_rows, sum->coarse_pieces);
 }
 
-static struct json_object *rank_json(const struct ctl_rank *rank, const struct rank_sum *sum)
+static struct json_object *rank_json(const struct ctl_rank *rank, const struct ctl_sum *sum)
 {
     struct json_object *object = json_object_new_object();
     add(object, "rank", u64(rank->rank));
@@ -259,7 +253,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct r
     return object;
 }
 
-static void rank_lines(const struct ctl_rank *rank, const struct rank_sum *sum)
+static void rank_lines(const struct ctl_rank *rank, const struct ctl_sum *sum)
 {
     char live[32], held[32], log[32], sketch[32], lost[32];
     printf("rank %" PRIu32 " of %" PRIu32 "\n", rank->rank, rank->rank_count);
@@ -291,6 +285,11 @@ int ctl_stat(const struct ctl_options *options)
     struct ctl_store store;
     if (!ctl_store_open(options->path, options->rank, &store))
         return CTL_FAILED;
+    if (options->prometheus) {
+        int printed = ctl_prometheus(&store);
+        ctl_store_close(&store);
+        return printed;
+    }
     struct json_object *head = store_head(&store), *list = json_object_new_array();
     int code = CTL_OK;
     if (!options->json) {
@@ -304,7 +303,7 @@ int ctl_stat(const struct ctl_options *options)
             code = CTL_FAILED;
             continue;
         }
-        struct rank_sum sum = sum_of(&store.ranks[i]);
+        struct ctl_sum sum = ctl_sum_of(&store.ranks[i]);
         json_object_array_add(list, rank_json(&store.ranks[i], &sum));
         if (!options->json)
             rank_lines(&store.ranks[i], &sum);

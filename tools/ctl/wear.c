@@ -63,8 +63,8 @@ static double amplification(const struct sc_store_wear_sum *wear)
     return (double)written_of(wear) / (double)wear->stored_bytes;
 }
 
-static const char *const KINDS[SC_STORE_WEAR_KINDS] = {"rows", "codes",       "merges",
-                                                       "log",  "checkpoints", "reordered"};
+const char *const ctl_wear_kinds[SC_STORE_WEAR_KINDS] = {"rows", "codes",       "merges",
+                                                         "log",  "checkpoints", "reordered"};
 
 struct json_object *ctl_wear_json(const struct ctl_rank *rank)
 {
@@ -76,7 +76,7 @@ struct json_object *ctl_wear_json(const struct ctl_rank *rank)
     json_object_object_add(object, "at_ns", json_object_new_uint64(wear->at_ns));
     json_object_object_add(object, "bytes", json_object_new_uint64(written_of(wear)));
     for (uint32_t i = 0; i < SC_STORE_WEAR_KINDS; i++)
-        json_object_object_add(object, KINDS[i], json_object_new_uint64(wear->written[i]));
+        json_object_object_add(object, ctl_wear_kinds[i], json_object_new_uint64(wear->written[i]));
     json_object_object_add(object, "stored_row_bytes", json_object_new_uint64(wear->stored_bytes));
     json_object_object_add(object, "bytes_a_day", json_object_new_uint64(bytes_a_day(wear)));
     json_object_object_add(object, "amplification", json_object_new_double(amplification(wear)));
@@ -93,7 +93,7 @@ void ctl_wear_line(const struct ctl_rank *rank)
     printf("; %s in all:", ctl_bytes_text(written_of(wear), text));
     for (uint32_t i = 0; i < SC_STORE_WEAR_KINDS; i++)
         if (wear->written[i] > 0)
-            printf(" %s %s", KINDS[i], ctl_bytes_text(wear->written[i], text));
+            printf(" %s %s", ctl_wear_kinds[i], ctl_bytes_text(wear->written[i], text));
     if (wear->stored_bytes > 0)
         printf("; %.3f bytes for each that was stored", amplification(wear));
     printf("\n");

@@ -13,6 +13,7 @@ import time
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+PACKAGE = os.path.join(ROOT, "python")
 ENV = os.environ.get("SPEC_VLLM_ENV", os.path.join(ROOT, "build", "vllm"))
 LIBRARY = os.environ.get("SPEC_CONNECTOR_LIBRARY",
                          os.path.join(ROOT, "build", "lib", "libspec_connector.so"))
@@ -66,8 +67,8 @@ class Host:
         back, theirs = os.pipe()
         ways = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"} if apart else {
             "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": CORE}
-        env = {**os.environ, "PYTHONPATH": HERE, "SPEC_CONNECTOR_LIBRARY": LIBRARY, **ways,
-               **(env or {})}
+        env = {**os.environ, "PYTHONPATH": PACKAGE + os.pathsep + HERE,
+               "SPEC_CONNECTOR_LIBRARY": LIBRARY, **ways, **(env or {})}
         with open(self.log, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 [python or os.path.join(ENV, "bin", "python"), os.path.join(HERE, "engine.py"),

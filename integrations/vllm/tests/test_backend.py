@@ -11,9 +11,9 @@ import unittest
 from unittest import mock
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-MODEL = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(HERE))), "models",
-                     "opt-recall")
-sys.path.insert(0, os.path.dirname(HERE))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+MODEL = os.path.join(ROOT, "models", "opt-recall")
+sys.path.insert(0, os.path.join(ROOT, "python"))
 try:
     import torch
     import vllm

@@ -8,7 +8,8 @@ import types
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+sys.path.insert(0, os.path.join(ROOT, "python"))
 try:
     import prometheus_client
     from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (

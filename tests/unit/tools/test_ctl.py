@@ -42,6 +42,33 @@ def digest(path):
     return total.hexdigest()
 
 
+def parse_metrics(case, text):
+    """Reads Prometheus' text format strictly: HELP and TYPE before the samples of each metric, no
+    sample twice."""
+    samples, types, helps = {}, {}, set()
+    name = None
+    for line in text.splitlines():
+        head = re.fullmatch(r"# (HELP|TYPE) (\w+) (.+)", line)
+        if head and head.group(1) == "HELP":
+            name = head.group(2)
+            case.assertNotIn(name, helps)
+            helps.add(name)
+        elif head:
+            case.assertEqual(head.group(2), name)
+            types[name] = head.group(3)
+        else:
+            sample = re.fullmatch(r'(\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)+)\} (\d+)', line)
+            case.assertIsNotNone(sample, line)
+            case.assertEqual(sample.group(1), name)
+            labels = tuple(sorted(
+                (key, re.sub(r"\\(.)", lambda m: "\n" if m.group(1) == "n" else m.group(1), value))
+                for key, value in re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', sample.group(2))))
+            case.assertNotIn((name, labels), samples)
+            samples[name, labels] = int(sample.group(3))
+    case.assertEqual(set(types), helps)
+    return samples, types
+
+
 class Ctl(unittest.TestCase):
     def setUp(self):
         self.root = tempfile.TemporaryDirectory()
@@ -131,6 +158,67 @@ class Ctl(unittest.TestCase):
         self.assertIsNone(self.json("stat")["ranks"][0]["written"])
         os.remove(wear)
         self.assertNotIn("written", run("stat", self.path)[1])
+
+    def metrics(self, *arguments, code=0):
+        """{(name, labels as a sorted tuple): value} and {name: type} of --format prometheus."""
+        got, out, err = run("stat", "--format", "prometheus", *arguments, self.path)
+        self.assertEqual(got, code, err)
+        return parse_metrics(self, out)
+
+    def test_metrics_are_what_stat_counts(self):
+        samples, types = self.metrics()
+        rank = self.json("stat")["ranks"][0]
+        of_rank = (("rank", "0"), ("store", self.path))
+        for name, member in (("stored_tokens", "live_tokens"), ("stored_bytes", "live_bytes"),
+                             ("segment_bytes", "segment_bytes"), ("log_bytes", "log_bytes"),
+                             ("log_records", "records"), ("stored_pieces", "live_pieces")):
+            self.assertEqual(samples["spec_connector_" + name, of_rank], rank[member], name)
+        self.assertEqual(samples["spec_connector_readable", of_rank], 1)
+        self.assertEqual(samples["spec_connector_writer_open", of_rank], 0)
+        written = {dict(labels)["kind"]: value for (name, labels), value in samples.items()
+                   if name == "spec_connector_written_bytes_total"}
+        self.assertEqual(written, {kind: rank["written"][kind] for kind in written})
+        self.assertEqual(sum(written.values()), rank["written"]["bytes"])
+        for name, kind in types.items():
+            self.assertEqual(kind, "counter" if name.endswith("_total") else "gauge", name)
+
+    def test_metrics_of_a_rank_that_cannot_be_read(self):
+        log = self.path + "/rank-0000-of-0001/log"
+        os.remove(log)
+        os.mkdir(log)
+        samples, _ = self.metrics(code=3)
+        self.assertEqual({name: value for (name, _), value in samples.items()},
+                         {"spec_connector_store_info": 1, "spec_connector_readable": 0})
+
+    def test_labels_are_escaped(self):
+        os.rename(self.path, self.path + ' "\\')
+        self.path += ' "\\'
+        samples, _ = self.metrics()
+        self.assertTrue(all(dict(labels)["store"] == self.path for _, labels in samples))
+
+    def test_output_replaces_a_file_in_one_step(self):
+        out = os.path.join(self.root.name, "store.prom")
+        with open(out, "w", encoding="utf-8") as f:
+            f.write("old")
+        before = os.stat(out).st_ino
+        arguments = ("stat", "--format", "prometheus", "--output", out)
+        self.assertEqual(run(*arguments, self.path + "-absent")[0], 3)
+        with open(out, encoding="utf-8") as f:
+            self.assertEqual(f.read(), "old")
+        self.assertEqual(run(*arguments, self.path), (0, "", ""))
+        with open(out, encoding="utf-8") as f:
+            self.assertEqual(f.read(), run("stat", "--format", "prometheus", self.path)[1])
+        self.assertNotEqual(os.stat(out).st_ino, before)
+        self.assertEqual(os.listdir(self.root.name).count("store.prom.tmp"), 0)
+        self.assertEqual(run(*arguments[:3], "--output", out + "/x", self.path)[0], 2)
+
+    def test_formats_and_files_are_options_of_stat(self):
+        self.assertEqual(run("ls", "--format", "json", self.path)[0], 2)
+        self.assertEqual(run("verify", "--output", "x", self.path)[0], 2)
+        code, _, err = run("stat", "--format", "xml", self.path)
+        self.assertEqual((code, "text, json or prometheus" in err), (2, True))
+        self.assertEqual(run("stat", "--format", "json", self.path)[1],
+                         run("stat", "--json", self.path)[1])
 
     def test_verify_reads_every_row(self):
         found = self.json("verify")
@@ -548,8 +636,7 @@ class Ctl(unittest.TestCase):
         self.assertNotIn("--tokens", run("ls", "--help")[1])
 
     def test_it_says_its_version(self):
-        with open(os.path.join(ROOT, "integrations", "vllm", "pyproject.toml"),
-                  encoding="utf8") as f:
+        with open(os.path.join(ROOT, "python", "pyproject.toml"), encoding="utf8") as f:
             product = re.search(r'^version = "(.*)"', f.read(), re.M).group(1)
         code, out, err = run("--version")
         self.assertEqual((code, err), (0, ""))

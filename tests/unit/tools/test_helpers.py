@@ -39,11 +39,11 @@ class Helpers(unittest.TestCase):
 
     def test_levels_and_labels_become_sets(self):
         expected = {
-            "": "quick check asan_unit", "LEVEL check": "check asan_unit", "LEVEL all": "",
-            "LABELS asan": "asan quick check",
-            "LABELS device": "device check", "LEVEL all LABELS asan tsan": "asan tsan",
-            "LABELS noasan clang": "noasan clang quick check",
-            "LEVEL check LABELS device tsan": "device tsan check"}
+            "": "quick check ci asan_unit", "LEVEL check": "check ci asan_unit", "LEVEL all": "",
+            "LEVEL ci": "ci", "LABELS asan": "asan quick check ci",
+            "LABELS device": "device check ci", "LEVEL all LABELS asan tsan": "asan tsan",
+            "LABELS noasan clang": "noasan clang quick check ci",
+            "LEVEL check LABELS device tsan": "device tsan check ci"}
         text = "".join("sc_add_ctest(NAME t%d COMMAND true %s)\n" % (i, words)
                        for i, words in enumerate(expected))
         said, tests = self.configure(text)

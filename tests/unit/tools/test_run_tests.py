@@ -186,7 +186,7 @@ class Arguments(unittest.TestCase):
     def test_levels_have_their_stages_and_sets(self):
         for arguments, expected in (
                 (("--quick",), {"gcc": "quick"}), ((), {"gcc": "check", "asan": "asan"}),
-                (("--ci",), {"gcc": "check", "asan": "asan", "tsan": "tsan",
+                (("--ci",), {"gcc": "ci", "asan": "asan", "tsan": "tsan",
                              "asan-unit": "asan_unit", "mutants": None}),
                 (("--all",), {"gcc": "", "clang": "clang", "asan": "", "tsan": "tsan"})):
             stages = self.stages(*arguments)
