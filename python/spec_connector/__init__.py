@@ -5,8 +5,8 @@
         ...
 
 The package carries libspec_connector.so and speaks its C ABI by ctypes: nothing is compiled and
-nothing but the standard library is imported. vLLM's connector is spec_connector.vllm, which
-imports vllm.
+nothing but the standard library is imported. Objects by key are spec_connector.objects. vLLM's
+connector is spec_connector.vllm, which imports vllm.
 """
 from .connector import Connector, Error, Model, Poisoned
 from .library import load

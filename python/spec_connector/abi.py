@@ -10,8 +10,9 @@ from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_
 MAJOR, MINOR = 0, 17
 
 OK, PENDING = 0, 1
-E_STALE, E_CORRUPT, E_IO, E_TIMEOUT, E_BUSY, E_POISONED = -13, -6, -5, -8, -7, -14
-E_DROPPED, E_INVALID, E_LOCKED = -9, -1, -11
+E_INVALID, E_UNSUPPORTED, E_NO_MEMORY, E_NO_SPACE, E_IO, E_CORRUPT, E_BUSY = range(-1, -8, -1)
+E_TIMEOUT, E_DROPPED, E_FORKED, E_LOCKED, E_VERSION, E_STALE, E_POISONED = range(-8, -15, -1)
+E_CONFIG = -15
 
 DTYPE_F32, DTYPE_F16, DTYPE_BF16 = 1, 2, 3
 ROPE_NONE, ROPE_HALF, ROPE_INTERLEAVED = 0, 1, 2
@@ -32,6 +33,12 @@ LEASE_BYTES = 64
 CALL_MAX = 256  # requests or items that one call takes
 FOREVER = 2**64 - 1
 TIERS = 4
+
+
+def status_name(status):
+    """SPEC_E_IO of -5."""
+    names = {value: name for name, value in globals().items() if name.startswith("E_")}
+    return f"SPEC_{names[status]}" if status in names else f"status {status}"
 
 
 class Structure(ctypes.Structure):

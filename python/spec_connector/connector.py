@@ -7,10 +7,9 @@ import dataclasses
 import json
 import logging
 import os
-import threading
 
 from . import abi
-from .library import load
+from .library import call_on_every_core, load
 from .rope import Rope
 
 
@@ -18,12 +17,18 @@ LEVELS = {abi.LOG_ERROR: logging.ERROR, abi.LOG_WARN: logging.WARNING, abi.LOG_I
           abi.LOG_DEBUG: logging.DEBUG}
 
 
+def log_function(log):
+    """A C function for lines of the plugin; log: as logging.Logger.log."""
+    return abi.LogFn(lambda level, line, _: log(
+        LEVELS.get(level, logging.DEBUG), "%s", line.decode(errors="replace")))
+
+
 class Error(Exception):
-    """A status below 0; .status is SPEC_E_*."""
+    """A status below 0; .status is its number, .name its name (SPEC_E_IO)."""
 
     def __init__(self, call, status, text):
-        super().__init__(f"{call}: {text} (status {status})")
-        self.status = status
+        self.status, self.name = status, abi.status_name(status)
+        super().__init__(f"{call}: {text} ({self.name})")
 
 
 class Poisoned(Exception):
@@ -105,28 +110,17 @@ class Connector:
         self._conn = ctypes.c_void_p()
         text = json.dumps(config) if isinstance(config, dict) else os.fspath(config)
         c_model, keep = model.to_abi()
-        self._log = abi.LogFn(lambda level, line, _: log(
-            LEVELS.get(level, logging.DEBUG), "%s", line.decode(errors="replace")))
+        self._log = log_function(log)
         params = abi.OpenParams(role=role, config=text.encode(), model=ctypes.pointer(c_model),
                                 rank=rank, rank_count=rank_count, log=self._log,
                                 log_level_max=log_level)
-        error, status = abi.Error(), []
-
-        def run():
-            try:
-                os.sched_setaffinity(0, range(os.cpu_count() or 1))  # the kernel cuts it to the set
-            except OSError:
-                pass  # the thread stays where it is: slower, not wrong
-            status.append(self._api.open(ctypes.byref(params), ctypes.byref(self._conn),
-                                         ctypes.byref(error)))
-
-        opener = threading.Thread(target=run, name="spec-connector-open")
-        opener.start()
-        opener.join()
+        error = abi.Error()
+        status = call_on_every_core(lambda: self._api.open(
+            ctypes.byref(params), ctypes.byref(self._conn), ctypes.byref(error)))
         del keep
-        if status[0] != abi.OK:
+        if status != abi.OK:
             self._conn = None
-            raise Error("open", status[0], error.text.decode(errors="replace"))
+            raise Error("open", status, error.text.decode(errors="replace"))
 
     def __enter__(self):
         return self
