@@ -112,19 +112,22 @@ struct ctl_sum {
 struct ctl_options {
     const char *path;
     bool json, prometheus, tokens, quiet;
-    int64_t rank; /* -1: all */
+    int64_t rank;       /* -1: all */
     const char *output; /* stat: a file; NULL: standard output */
     const char *token_file, *space;
     uint64_t bytes;
     const char *only;
-    bool all;         /* erase: everything; */
-    const char *salt; /* or what lies under it */
+    bool lists, verifies; /* objects: each of them; and its bytes */
+    bool all;             /* erase: everything; */
+    const char *salt;     /* or what lies under it */
     uint64_t timeout_s;
 };
 
 /* Reads the store's identity and finds its ranks; their logs are not read. False: said on stderr.
  */
 bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store);
+/* The same for ranks that hold objects by key. */
+bool ctl_objects_open(const char *path, int64_t rank, struct ctl_store *ret_store);
 void ctl_store_close(struct ctl_store *store);
 
 /* The rank's piece with this id, loaded; NULL: there is none. */
@@ -133,6 +136,11 @@ struct ctl_piece *ctl_piece_find(const struct ctl_rank *rank, uint64_t id);
  * is skipped and counted. The record and its arrays are valid during the call. False: no such log,
  * or one of another version; said on stderr. */
 typedef void ctl_on_record(const struct sc_store_record *record, void *user);
+/* Of every believed frame; false ends the walk. */
+typedef bool ctl_on_payload(struct ctl_rank *rank, const uint8_t *payload, uint64_t bytes,
+                            void *user);
+bool ctl_payloads_walk(const struct ctl_store *store, struct ctl_rank *rank,
+                       ctl_on_payload *on_payload, void *user);
 bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_record *on_record,
                   void *user);
 /* Walks it and fills in what the rank holds. */
@@ -154,9 +162,18 @@ struct json_object *ctl_hex_root(const uint8_t bytes[SC_STORE_SHA256_BYTES]);
 void ctl_hex_text(const uint8_t bytes[SC_STORE_HASH_BYTES], char text[33]);
 void *ctl_grow(void *array, uint64_t count, uint64_t *room, uint64_t size); /* ends the program
                                                                              * without memory */
+void *ctl_alloc(uint64_t bytes);                                            /* zeroed; likewise */
 /* "1.2 GiB" */
 const char *ctl_bytes_text(uint64_t bytes, char text[32]);
 uint64_t ctl_row_bytes(const struct ctl_space *space);
+
+/* objects.c: what the rank's objects are, in all. False: said on stderr. */
+struct ctl_object_sum {
+    uint64_t domains, objects, bytes, page_bytes;
+};
+bool ctl_objects_sum(const struct ctl_store *store, struct ctl_rank *rank,
+                     struct ctl_object_sum *ret_sum);
+int ctl_objects(const struct ctl_options *options);
 
 int ctl_ls(const struct ctl_options *options);
 int ctl_stat(const struct ctl_options *options);

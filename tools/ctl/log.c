@@ -7,6 +7,8 @@
  * Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
+#include "store/open.h"
+
 #include "store/log/wire.h"
 #include "store/rows/order.h"
 
@@ -35,6 +37,12 @@ void *ctl_grow(void *array, uint64_t count, uint64_t *room, uint64_t size)
     *room = *room > 0 ? 2 * *room : 64;
     void *grown = realloc(array, *room * size);
     return grown != NULL ? grown : no_memory();
+}
+
+void *ctl_alloc(uint64_t bytes)
+{
+    void *memory = calloc(1, bytes > 0 ? bytes : 1);
+    return memory != NULL ? memory : no_memory();
 }
 
 static char *path_in(const char *dir, const char *name)
@@ -179,8 +187,11 @@ static int rank_compare(const void *left, const void *right)
     return a->rank < b->rank ? -1 : a->rank > b->rank;
 }
 
-bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store)
+/* Directories of ranks have the prefix. */
+static bool store_open(const char *path, int64_t rank, const char *prefix,
+                       struct ctl_store *ret_store)
 {
+    const size_t prefix_bytes = strlen(prefix);
     *ret_store = (struct ctl_store){.path = path};
     uint64_t room = 0;
     DIR *dir = opendir(path);
@@ -191,9 +202,11 @@ bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store)
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         struct ctl_rank found = {0};
         int end = 0;
-        if (sscanf(entry->d_name, "rank-%" SCNu32 "-of-%" SCNu32 "%n", &found.rank,
+        if (strncmp(entry->d_name, prefix, prefix_bytes) != 0 ||
+            sscanf(entry->d_name + prefix_bytes, "%" SCNu32 "-of-%" SCNu32 "%n", &found.rank,
                    &found.rank_count, &end) != 2 ||
-            entry->d_name[end] != '\0' || (rank >= 0 && found.rank != (uint64_t)rank))
+            entry->d_name[prefix_bytes + (size_t)end] != '\0' ||
+            (rank >= 0 && found.rank != (uint64_t)rank))
             continue;
         found.path = path_in(path, entry->d_name);
         ret_store->ranks = ctl_grow(ret_store->ranks, ret_store->rank_count, &room, sizeof(found));
@@ -217,6 +230,16 @@ bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store)
         segments_count(&ret_store->ranks[i]);
     }
     return true;
+}
+
+bool ctl_store_open(const char *path, int64_t rank, struct ctl_store *ret_store)
+{
+    return store_open(path, rank, SC_STORE_ROWS_PREFIX, ret_store);
+}
+
+bool ctl_objects_open(const char *path, int64_t rank, struct ctl_store *ret_store)
+{
+    return store_open(path, rank, SC_STORE_OBJECTS_PREFIX, ret_store);
 }
 
 static void annex_free(struct ctl_extent *annex)
@@ -265,25 +288,9 @@ static bool version_known(const struct ctl_rank *rank, const struct sc_store_rec
     return false;
 }
 
-/* Decodes a frame that was believed. False: it is another version's. */
-static bool payload_walk(struct ctl_rank *rank, const uint8_t *payload, uint64_t payload_bytes,
-                         struct sc_store_record *record, ctl_on_record *on_record, void *user)
-{
-    bool known = sc_store_record_peek(payload, payload_bytes, record);
-    if (known && !version_known(rank, record))
-        return false;
-    if (known && sc_store_record_decode(payload, payload_bytes, record))
-        on_record(record, user);
-    else
-        rank->lie_count++;
-    rank->record_count++;
-    return true;
-}
-
 /* scratch: [SC_STORE_FRAME_BYTES_MAX] */
 static bool frames_walk(const struct ctl_store *store, struct ctl_rank *rank, const uint8_t *bytes,
-                        uint8_t *scratch, struct sc_store_record *record, ctl_on_record *on_record,
-                        void *user)
+                        uint8_t *scratch, ctl_on_payload *on_payload, void *user)
 {
     uint64_t chain = sc_store_frame_seed(store->identity.store_id, rank->rank, rank->rank_count);
     uint32_t searches_left = SC_STORE_SEARCHES_MAX;
@@ -307,9 +314,9 @@ static bool frames_walk(const struct ctl_store *store, struct ctl_rank *rank, co
             frame_bytes = found.frame_bytes;
             chain = found.chain;
         }
-        if (!payload_walk(rank, payload, frame_bytes - SC_STORE_FRAME_BYTES, record, on_record,
-                          user))
+        if (!on_payload(rank, payload, frame_bytes - SC_STORE_FRAME_BYTES, user))
             return false;
+        rank->record_count++;
         rank->log_bytes_believed += frame_bytes;
     }
 }
@@ -328,8 +335,8 @@ static void say_damage(const struct ctl_rank *rank)
                 rank->path, rank->log_bytes_believed, rank->log_bytes);
 }
 
-bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_record *on_record,
-                  void *user)
+bool ctl_payloads_walk(const struct ctl_store *store, struct ctl_rank *rank,
+                       ctl_on_payload *on_payload, void *user)
 {
     char *path = path_in(rank->path, "log");
     const uint8_t *bytes;
@@ -337,21 +344,49 @@ bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_r
     free(path);
     if (!good)
         return false;
-    struct sc_store_record record = {0};
-    record.tokens = calloc(SC_STORE_ROWS_MAX, sizeof(*record.tokens));
-    record.marks = calloc(SC_STORE_MARKS_MAX, sizeof(*record.marks));
-    record.extent.parts = calloc(SC_LIMIT_LAYERS, sizeof(*record.extent.parts));
     uint8_t *scratch = malloc(SC_STORE_FRAME_BYTES_MAX);
-    if (record.tokens == NULL || record.marks == NULL || record.extent.parts == NULL ||
-        scratch == NULL)
+    if (scratch == NULL)
         no_memory();
-    good = frames_walk(store, rank, bytes, scratch, &record, on_record, user);
+    good = frames_walk(store, rank, bytes, scratch, on_payload, user);
     say_damage(rank);
     free(scratch);
-    free(record.tokens);
-    free(record.marks);
-    free(record.extent.parts);
     unmap_file(bytes, rank->log_bytes);
+    return good;
+}
+
+struct record_walk {
+    struct sc_store_record record;
+    ctl_on_record *on_record;
+    void *user;
+};
+
+static bool record_walk(struct ctl_rank *rank, const uint8_t *payload, uint64_t payload_bytes,
+                        void *user)
+{
+    struct record_walk *walk = user;
+    bool known = sc_store_record_peek(payload, payload_bytes, &walk->record);
+    if (known && !version_known(rank, &walk->record))
+        return false;
+    if (known && sc_store_record_decode(payload, payload_bytes, &walk->record))
+        walk->on_record(&walk->record, walk->user);
+    else
+        rank->lie_count++;
+    return true;
+}
+
+bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_record *on_record,
+                  void *user)
+{
+    struct record_walk walk = {.on_record = on_record, .user = user};
+    walk.record.tokens = calloc(SC_STORE_ROWS_MAX, sizeof(*walk.record.tokens));
+    walk.record.marks = calloc(SC_STORE_MARKS_MAX, sizeof(*walk.record.marks));
+    walk.record.extent.parts = calloc(SC_LIMIT_LAYERS, sizeof(*walk.record.extent.parts));
+    if (walk.record.tokens == NULL || walk.record.marks == NULL || walk.record.extent.parts == NULL)
+        no_memory();
+    bool good = ctl_payloads_walk(store, rank, record_walk, &walk);
+    free(walk.record.tokens);
+    free(walk.record.marks);
+    free(walk.record.extent.parts);
     return good;
 }
 

@@ -32,6 +32,10 @@ static const struct command {
      "--json --rank"},
     {"stat", ctl_stat, "sizes: what lives, what is dropped, log, segments, who writes\n",
      "--json --format --output --rank"},
+    {"objects", ctl_objects,
+     "the domains of a store of objects by key, and with --list the objects of each, the least\n"
+     "                recently used first; with --verify every value is read and its tag checked\n",
+     "--json --rank --list --verify"},
     {"verify", ctl_verify, "reads every stored row and checks its tag, and the log\n",
      "--json --rank --quiet"},
     {"dump", ctl_dump, "the log's records, one JSON object a line\n",
@@ -57,6 +61,8 @@ static const struct {
     {"--format", "--format FORMAT    stat: text (the default), json, or prometheus (metrics)\n"},
     {"--output", "--output FILE      stat: replaces FILE by the output, in one step\n"},
     {"--rank", "--rank N           that rank only\n"},
+    {"--list", "--list             objects: each object, with its key\n"},
+    {"--verify", "--verify           objects: read every value and check its tag\n"},
     {"--namespace", "--namespace HEX    why: the model that is looked for (a prefix of its digest; "
                     "default: the\n                     newest)\n"},
     {"--tokens",
@@ -121,6 +127,8 @@ static const struct option KNOWN[] = {{"json", no_argument, NULL, 'j'},
                                       {"bytes", required_argument, NULL, 'b'},
                                       {"only", required_argument, NULL, 'o'},
                                       {"all", no_argument, NULL, 'a'},
+                                      {"list", no_argument, NULL, 'l'},
+                                      {"verify", no_argument, NULL, 'v'},
                                       {"salt", required_argument, NULL, 'S'},
                                       {"timeout", required_argument, NULL, 'T'},
                                       {"quiet", no_argument, NULL, 'q'},
@@ -167,6 +175,12 @@ static int parse(int argc, char **argv, const struct command *command, struct ct
             break;
         case 'a':
             options->all = true;
+            break;
+        case 'l':
+            options->lists = true;
+            break;
+        case 'v':
+            options->verifies = true;
             break;
         case 'S':
             options->salt = optarg;

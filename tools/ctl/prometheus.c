@@ -155,6 +155,46 @@ static void print_written(const struct ctl_store *store, const struct samples *s
     }
 }
 
+static const struct {
+    const char *name, *help;
+} OBJECT_METRICS[] = {
+    {"objects", "Objects by key that are stored."},
+    {"object_bytes", "Bytes of the values of stored objects."},
+    {"object_page_bytes", "Bytes of the pages of stored objects."},
+    {"object_domains", "Domains that hold objects."},
+    {"object_log_bytes", "Size of the log of objects."},
+    {"object_segment_bytes", "Bytes that segment files of objects take on disk."}};
+#define OBJECT_METRIC_COUNT (sizeof(OBJECT_METRICS) / sizeof(OBJECT_METRICS[0]))
+
+/* What ranks hold of objects by key. A rank that cannot be read has no sample. */
+static int print_objects(struct ctl_store *store)
+{
+    int code = CTL_OK;
+    uint64_t(*values)[OBJECT_METRIC_COUNT] = ctl_alloc((store->rank_count + 1) * sizeof(values[0]));
+    bool *is_read = ctl_alloc(store->rank_count + 1);
+    for (uint64_t i = 0; i < store->rank_count; i++) {
+        struct ctl_rank *rank = &store->ranks[i];
+        struct ctl_object_sum sum;
+        is_read[i] = ctl_objects_sum(store, rank, &sum);
+        const uint64_t found[] = {sum.objects, sum.bytes,       sum.page_bytes,
+                                  sum.domains, rank->log_bytes, rank->segment_bytes};
+        memcpy(values[i], found, sizeof(found));
+        code = is_read[i] ? code : CTL_FAILED;
+    }
+    for (uint64_t m = 0; m < OBJECT_METRIC_COUNT; m++) {
+        print_head(OBJECT_METRICS[m].name, "gauge", OBJECT_METRICS[m].help);
+        for (uint64_t i = 0; i < store->rank_count; i++) {
+            if (!is_read[i])
+                continue;
+            print_rank(OBJECT_METRICS[m].name, store, &store->ranks[i]);
+            printf("} %" PRIu64 "\n", values[i][m]);
+        }
+    }
+    free(values);
+    free(is_read);
+    return code;
+}
+
 int ctl_prometheus(struct ctl_store *store)
 {
     int code = CTL_OK;
@@ -182,5 +222,11 @@ int ctl_prometheus(struct ctl_store *store)
     }
     print_written(store, samples);
     free(samples);
+    struct ctl_store objects;
+    if (!ctl_objects_open(store->path, -1, &objects))
+        return CTL_FAILED;
+    if (print_objects(&objects) != CTL_OK)
+        code = CTL_FAILED;
+    ctl_store_close(&objects);
     return code;
 }

@@ -280,6 +280,48 @@ static void rank_lines(const struct ctl_rank *rank, const struct ctl_sum *sum)
     printf("  writer    %s\n", rank->holder[0] != '\0' ? rank->holder : "none");
 }
 
+/* Ranks that hold objects by key: as JSON, and as lines unless --json. Returns an exit code. */
+static int stat_objects(const struct ctl_options *options, struct json_object *head)
+{
+    struct ctl_store store;
+    struct json_object *list = json_object_new_array();
+    int code = CTL_OK;
+    add(head, "objects", list);
+    if (!ctl_objects_open(options->path, -1, &store))
+        return CTL_FAILED;
+    for (uint64_t i = 0; i < store.rank_count; i++) {
+        struct ctl_rank *rank = &store.ranks[i];
+        struct ctl_object_sum sum;
+        char bytes[32], segments[32], log[32];
+        if (options->rank >= 0 && rank->rank != (uint64_t)options->rank)
+            continue;
+        if (!ctl_objects_sum(&store, rank, &sum)) {
+            code = CTL_FAILED;
+            continue;
+        }
+        struct json_object *object = json_object_new_object();
+        add(object, "rank", u64(rank->rank));
+        add(object, "rank_count", u64(rank->rank_count));
+        add(object, "domains", u64(sum.domains));
+        add(object, "objects", u64(sum.objects));
+        add(object, "bytes", u64(sum.bytes));
+        add(object, "page_bytes", u64(sum.page_bytes));
+        add(object, "segment_bytes", u64(rank->segment_bytes));
+        add(object, "log_bytes", u64(rank->log_bytes));
+        add(object, "writer", json_object_new_string(rank->holder));
+        json_object_array_add(list, object);
+        if (!options->json)
+            printf("rank %" PRIu32 " of %" PRIu32 ": %" PRIu64 " objects by key in %" PRIu64
+                   " domains, %s; segments %s, log %s; writer: %s\n",
+                   rank->rank, rank->rank_count, sum.objects, sum.domains,
+                   ctl_bytes_text(sum.bytes, bytes), ctl_bytes_text(rank->segment_bytes, segments),
+                   ctl_bytes_text(rank->log_bytes, log),
+                   rank->holder[0] != '\0' ? rank->holder : "none");
+    }
+    ctl_store_close(&store);
+    return code;
+}
+
 int ctl_stat(const struct ctl_options *options)
 {
     struct ctl_store store;
@@ -309,6 +351,8 @@ int ctl_stat(const struct ctl_options *options)
             rank_lines(&store.ranks[i], &sum);
     }
     add(head, "ranks", list);
+    if (stat_objects(options, head) != CTL_OK)
+        code = CTL_FAILED;
     if (options->json)
         print_json(head);
     else

@@ -621,7 +621,7 @@ class Ctl(unittest.TestCase):
     def test_each_command_has_help_of_its_own(self):
         everything = run("--help")[1]
         commands = re.findall(r"^  ([a-z][a-z-]*) +\S", everything, re.M)
-        self.assertEqual(commands, ["ls", "stat", "verify", "dump", "why", "erase",
+        self.assertEqual(commands, ["ls", "stat", "objects", "verify", "dump", "why", "erase",
                                     "bench-device"])
         options = re.findall(r"^  (--[a-z-]+)", everything, re.M)
         seen = set()
