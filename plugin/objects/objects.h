@@ -130,7 +130,8 @@ struct sc_object_job {
     uint64_t piece_bytes;
     int32_t *ret_status;
     uint32_t pieces, count, left, done_count;
-    bool is_put, is_expired;
+    int32_t given_up; /* not 0: what keys that waited ended with; none of it waits again */
+    bool is_put;
     _Atomic uint32_t word; /* 1: complete */
     struct sc_object_transfer transfers[];
 };

@@ -231,10 +231,13 @@ static void put_ended(spec_objects *objects, struct sc_object_transfer *transfer
             objects->commits_posted = true;
             sc_objects_post(objects, &objects->committer, SC_LANE_WRITER);
         }
-    } else if (again && !transfer->is_dropped) {
+    } else if (transfer->is_dropped) {
+        sc_objects_put_failed(objects, transfer, SPEC_E_DROPPED);
+    } else if (again && transfer->job->given_up == 0) {
         put_again(objects, transfer);
-    } else {
-        sc_objects_put_failed(objects, transfer, transfer->is_dropped ? SPEC_E_DROPPED : status);
+    } else { /* nobody would end its wait for room */
+        sc_objects_put_failed(objects, transfer,
+                              status != SPEC_OK ? status : transfer->job->given_up);
     }
     pthread_mutex_unlock(&objects->lock);
 }
