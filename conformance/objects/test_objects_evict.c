@@ -6,6 +6,8 @@
 #include "conformance/disk.h"
 
 #include <inttypes.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define TICK_US 200000u /* uses that are so far apart have an order */
@@ -202,6 +204,31 @@ static void obj_052_a_domain_stays_within_its_limit(void **state)
     assert_int_equal(exists_count(fx, limited, 100, 12), 12);
 }
 
+/* ---- 052: files that do not grow for a while ---- */
+
+static void obj_052_puts_go_on_when_files_can_be_written_again(void **state)
+{
+    struct objects *fx = *state;
+    struct rlimit before, limit;
+    struct batch b = batch_make(1000, 1, MIB);
+    objects_configure(fx, SMALL);
+    for (uint64_t i = 0; i < 80; i += 8)
+        put_done(fx, fx->domain, i, 8, MIB);
+    uint64_t stored = objects_stats(fx, 0).objects;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 1;
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    b.params.timeout_ns = 4000 * MS_NS;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    put(fx, fx->domain, &b); /* whatever comes of it */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_true(objects_stats(fx, 0).objects >= stored / 2);
+    put_done(fx, fx->domain, 2000, 8, MIB);
+    get_expect(fx, fx->domain, 2000, 8, MIB, SPEC_KEY_DONE);
+    batch_free(&b);
+}
+
 const struct conf_test CONF_OBJECT_EVICT[] = {
     OPENED(obj_006_a_burst_one_by_one_is_stored_within_disk_bytes),
     OPENED(obj_006_a_burst_in_batches_of_8_is_stored_within_disk_bytes),
@@ -214,4 +241,5 @@ const struct conf_test CONF_OBJECT_EVICT[] = {
     OPENED(obj_073_a_touch_is_a_use),
     OPENED(obj_052_a_domain_is_not_evicted_below_its_floor),
     OPENED(obj_052_a_domain_stays_within_its_limit),
+    OPENED(obj_052_puts_go_on_when_files_can_be_written_again),
     END};

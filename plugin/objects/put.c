@@ -354,7 +354,7 @@ static bool feeder_waits(spec_objects *objects, const struct sc_object_transfer 
         queue->head->queued_ns = now_ns;
         SC_OBJECT_COUNT(objects, transfer->job->domain, put_waits, 1);
     }
-    if (is_device || wake_ns <= now_ns)
+    if (is_device || wake_ns <= now_ns || objects->unrecorded != 0)
         wake_ns = now_ns + PAUSE_NS;
     objects->put_waits = true;
     objects->put_wake_ns = wake_ns;
@@ -375,9 +375,10 @@ static bool feeder_makes_room(spec_objects *objects, enum feed feed, const struc
         sc_store_objects_log_bytes(objects->store, &log_bytes, &log_most);
         pthread_mutex_lock(&objects->lock);
         uint64_t live = objects->live_log_bytes;
+        bool is_late = sc_exec_now_ns(objects->exec) >= objects->checkpoint_ns;
         pthread_mutex_unlock(&objects->lock);
         if (log_bytes > live + log_most / 8)
-            return sc_objects_checkpoint(objects, false, NULL) == SPEC_OK;
+            return is_late && sc_objects_checkpoint(objects, false, NULL) == SPEC_OK;
         uint64_t over = live > LOG_LEFT(log_most) ? live - LOG_LEFT(log_most) : 1;
         pages = live > 0 ? all_pages * over / live : 0;
     }
