@@ -255,19 +255,19 @@ static void run_begin(spec_objects *objects, struct sc_object_transfer *transfer
 
 /* `lock` held. Pages and log for the head of the queue. */
 static enum feed room_take(spec_objects *objects, struct sc_object_transfer *transfer,
-                           const struct sc_object_domain **ret_only)
+                           bool *ret_is_limited)
 {
     struct sc_store_object_part parts[SC_STORE_OBJECT_PARTS_MAX];
     struct sc_object *object = sc_object_of(objects, transfer->entry);
     struct sc_object_domain *domain = transfer->job->domain;
     uint64_t pages = sc_object_pages(transfer->bytes);
     uint32_t part_count;
-    if (domain->pages_max > 0 && pages > domain->pages_max) {
+    if (pages > domain->pages_max) {
         sc_objects_put_give_up(objects, transfer, SPEC_E_NO_SPACE);
         return FEED_NEXT;
     }
-    if (domain->pages_max > 0 && domain->pages + pages > domain->pages_max) {
-        *ret_only = domain;
+    if (domain->pages + pages > domain->pages_max) {
+        *ret_is_limited = true;
         return FEED_EVICT;
     }
     transfer->log_bytes =
@@ -299,7 +299,8 @@ static enum feed room_take(spec_objects *objects, struct sc_object_transfer *tra
  * ended by the time that anybody looks at it. */
 struct need {
     struct sc_object_transfer *transfer;
-    const struct sc_object_domain *only; /* whose objects are evicted; NULL: anybody's */
+    const struct sc_object_domain *domain; /* its own */
+    bool is_limited;                       /* by its domain: objects of that one are evicted */
     uint64_t pages;
 };
 
@@ -314,6 +315,7 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
     transfer = need->transfer = queue->head;
     if (transfer == NULL)
         return FEED_IDLE;
+    need->domain = transfer->job->domain;
     need->pages = sc_object_pages(transfer->bytes);
     if (transfer->entry == 0) { /* the index had no room */
         sc_objects_queue_remove(queue, transfer);
@@ -326,7 +328,7 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
         if (!has_room)
             return FEED_EVICT;
     }
-    enum feed feed = room_take(objects, transfer, &need->only);
+    enum feed feed = room_take(objects, transfer, &need->is_limited);
     if (feed != FEED_RUNS)
         return feed;
     sc_objects_queue_remove(queue, transfer);
@@ -382,9 +384,9 @@ static bool feeder_makes_room(spec_objects *objects, enum feed feed, const struc
         uint64_t over = live > LOG_LEFT(log_most) ? live - LOG_LEFT(log_most) : 1;
         pages = live > 0 ? all_pages * over / live : 0;
     }
-    if (need->only == NULL && pages < all_pages / EVICT_PART)
+    if (!need->is_limited && pages < all_pages / EVICT_PART)
         pages = all_pages / EVICT_PART;
-    return sc_objects_evict(objects, need->only, pages > 0 ? pages : 1) > 0;
+    return sc_objects_evict(objects, need->domain, need->is_limited, pages > 0 ? pages : 1) > 0;
 }
 
 /* Operations or frames ran out. false: some came meanwhile. */

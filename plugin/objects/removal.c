@@ -82,14 +82,14 @@ spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error 
     return status;
 }
 
-uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *only,
-                          uint64_t pages)
+uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *domain,
+                          bool is_limited, uint64_t pages)
 {
     uint64_t count = 0, freed = 0;
     pthread_mutex_lock(&objects->lock);
     bool has_some = objects->unrecorded != 0; /* those first: they have pages, and are lost */
     while (!has_some && freed < pages && count < SC_STORE_REMOVAL_BATCH) {
-        uint32_t id = sc_catalog_evict_one(objects, only);
+        uint32_t id = sc_catalog_evict_one(objects, domain, is_limited);
         if (id == 0)
             break;
         freed += sc_object_pages(sc_object_of(objects, id)->bytes);
