@@ -9,6 +9,7 @@
  * Tests: conformance/broken/test_broken_objects.py */
 #include "abi/spec_objects.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -319,12 +320,20 @@ static int32_t put_key(struct spec_objects *store, const struct operation *op, u
     return now_ns() >= op->deadline_ns ? SPEC_E_TIMEOUT : SPEC_KEY_PENDING;
 }
 
+/* A full counter does not block. */
+static void fd_add(int32_t fd, uint64_t count)
+{
+    struct pollfd ready = {.fd = fd, .events = POLLOUT};
+    if (fd >= 0 && count > 0 && poll(&ready, 1, 0) == 1 && ready.revents == POLLOUT)
+        (void)!write(fd, &count, sizeof(count));
+}
+
 static void finish(struct spec_objects *store, struct operation *op)
 {
     uint64_t one = 1;
     op->is_done = true;
-    if (!op->is_blocking && store->domains[op->domain].fd >= 0)
-        (void)!write(store->domains[op->domain].fd, &one, sizeof(one));
+    if (!op->is_blocking)
+        fd_add(store->domains[op->domain].fd, one);
     (void)pthread_cond_broadcast(&store->changed);
 }
 
@@ -801,8 +810,7 @@ static spec_status double_event_fd_set(spec_objects *store, spec_domain domain, 
     for (const struct operation *op = store->first; op != NULL; op = op->next)
         waiting += op->domain == domain && op->is_done && !op->is_blocking;
     store->domains[domain].fd = fd;
-    if (fd >= 0 && waiting > 0)
-        (void)!write(fd, &waiting, sizeof(waiting));
+    fd_add(fd, waiting);
     return leave(store, SPEC_OK);
 }
 

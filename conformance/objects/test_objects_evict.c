@@ -6,6 +6,8 @@
 #include "conformance/disk.h"
 
 #include <inttypes.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define TICK_US 200000u /* uses that are so far apart have an order */
@@ -184,6 +186,42 @@ static void obj_052_a_domain_is_not_evicted_below_its_floor(void **state)
     assert_true(objects_stats(fx, floor).bytes >= 16 * MIB);
 }
 
+/* One large value needs more room than a domain has above its floor. */
+static void obj_052_a_large_value_takes_nothing_below_a_floor(void **state)
+{
+    struct objects *fx = *state;
+    objects_configure(fx, SMALL);
+    spec_domain floor = objects_domain_limits(fx, "floor", 40 * MIB, 0);
+    for (uint64_t i = 0; i < 42; i += 6)
+        put_done(fx, floor, i, 6, MIB);
+    usleep(TICK_US);
+    for (uint64_t i = 0; i < 6; i++)
+        put_done(fx, fx->domain, 100 + i, 1, 12 * MIB);
+    assert_true(objects_stats(fx, floor).bytes >= 40 * MIB);
+}
+
+/* A floor protects from other domains: puts of the domain itself replace its objects. */
+static void obj_052_a_floor_as_large_as_the_store_stops_nobody(void **state)
+{
+    struct objects *fx = *state;
+    objects_configure(fx, SMALL);
+    spec_domain floor = objects_domain_limits(fx, "floor", 2 * SMALL_MIB * MIB, 0);
+    for (uint64_t i = 0; i < 2 * SMALL_MIB; i += 8)
+        put_done(fx, floor, i, 8, MIB);
+    get_expect(fx, floor, 2 * SMALL_MIB - 8, 8, MIB, SPEC_KEY_DONE);
+}
+
+static void obj_052_a_limit_below_a_page_is_one(void **state)
+{
+    struct objects *fx = *state;
+    spec_domain limited = objects_domain_limits(fx, "limited", 0, 100);
+    struct batch b = batch_make(0, 2, 5000);
+    put(fx, limited, &b);
+    batch_expect(&b, SPEC_E_NO_SPACE);
+    assert_int_equal(objects_stats(fx, limited).bytes, 0);
+    batch_free(&b);
+}
+
 static void obj_052_a_domain_stays_within_its_limit(void **state)
 {
     struct objects *fx = *state;
@@ -202,6 +240,31 @@ static void obj_052_a_domain_stays_within_its_limit(void **state)
     assert_int_equal(exists_count(fx, limited, 100, 12), 12);
 }
 
+/* ---- 052: files that do not grow for a while ---- */
+
+static void obj_052_puts_go_on_when_files_can_be_written_again(void **state)
+{
+    struct objects *fx = *state;
+    struct rlimit before, limit;
+    struct batch b = batch_make(1000, 1, MIB);
+    objects_configure(fx, SMALL);
+    for (uint64_t i = 0; i < 80; i += 8)
+        put_done(fx, fx->domain, i, 8, MIB);
+    uint64_t stored = objects_stats(fx, 0).objects;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = 1;
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    b.params.timeout_ns = 4000 * MS_NS;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    put(fx, fx->domain, &b); /* whatever comes of it */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_true(objects_stats(fx, 0).objects >= stored / 2);
+    put_done(fx, fx->domain, 2000, 8, MIB);
+    get_expect(fx, fx->domain, 2000, 8, MIB, SPEC_KEY_DONE);
+    batch_free(&b);
+}
+
 const struct conf_test CONF_OBJECT_EVICT[] = {
     OPENED(obj_006_a_burst_one_by_one_is_stored_within_disk_bytes),
     OPENED(obj_006_a_burst_in_batches_of_8_is_stored_within_disk_bytes),
@@ -213,5 +276,9 @@ const struct conf_test CONF_OBJECT_EVICT[] = {
     OPENED(obj_052_the_order_of_use_is_kept_by_a_reopen),
     OPENED(obj_073_a_touch_is_a_use),
     OPENED(obj_052_a_domain_is_not_evicted_below_its_floor),
+    OPENED(obj_052_a_large_value_takes_nothing_below_a_floor),
+    OPENED(obj_052_a_floor_as_large_as_the_store_stops_nobody),
+    OPENED(obj_052_a_limit_below_a_page_is_one),
     OPENED(obj_052_a_domain_stays_within_its_limit),
+    OPENED(obj_052_puts_go_on_when_files_can_be_written_again),
     END};

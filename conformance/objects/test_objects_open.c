@@ -322,6 +322,27 @@ static void obj_021_close_cancels_puts_that_wait(void **state)
     batch_free(&large);
 }
 
+/* An index that has no room for a key, or hardly any: puts end, and the store closes. */
+static void obj_021_a_store_whose_index_is_full_closes(void **state)
+{
+    static const char *const CONFIGS[] = {
+        "\"disk_bytes\": \"64MiB\", \"index_bytes_max\": \"1MiB\"",
+        "\"disk_bytes\": \"64MiB\", \"index_bytes_max\": \"3MiB\""};
+    struct objects *fx = *state;
+    for (uint32_t c = 0; c < sizeof(CONFIGS) / sizeof(CONFIGS[0]); c++) {
+        objects_configure(fx, CONFIGS[c]);
+        struct batch b = batch_make(0, 5000, 1);
+        b.params.timeout_ns = 100 * MS_NS;
+        put(fx, fx->domain, &b);
+        assert_int_equal(batch_count(&b, SPEC_KEY_DONE) + batch_count(&b, SPEC_E_TIMEOUT) +
+                             batch_count(&b, SPEC_E_NO_SPACE),
+                         5000);
+        objects_close(fx);
+        objects_open(fx);
+        batch_free(&b);
+    }
+}
+
 /* ---- 022, 023 ---- */
 
 static void obj_022_one_identity_is_one_domain_and_openers_are_counted(void **state)
@@ -440,6 +461,7 @@ const struct conf_test CONF_OBJECT_OPEN[] = {
     BARE(obj_020_the_hosts_allocator_gets_all_memory_back),
     BARE(obj_021_close_accepts_null_and_ends_every_thread),
     OPENED(obj_021_close_cancels_puts_that_wait),
+    OPENED(obj_021_a_store_whose_index_is_full_closes),
     OPENED(obj_022_one_identity_is_one_domain_and_openers_are_counted),
     OPENED(obj_022_wrong_identities_are_invalid),
     OPENED(obj_022_more_domains_than_the_most_are_no_space),

@@ -239,6 +239,25 @@ static void obj_062_an_eventfd_counts_completions(void **state)
         batch_free(&batches[i]);
 }
 
+/* It counts no further, and nobody waits for it. */
+static void obj_062_a_full_eventfd_stops_nobody(void **state)
+{
+    struct objects *fx = *state;
+    struct batch b = batch_make(0, 1, 5000);
+    const uint64_t most = UINT64_MAX - 1;
+    int fd = eventfd(0, EFD_CLOEXEC);
+    assert_true(fd >= 0 && write(fd, &most, sizeof(most)) == (ssize_t)sizeof(most));
+    assert_ok(fx, fx->api->event_fd_set(fx->store, fx->domain, fd, &fx->error));
+    (void)put_begin(fx, fx->domain, &b, 1);
+    assert_int_equal(poll_one(fx, fx->domain).user, 1);
+    put_done(fx, fx->domain, 1, 4, 5000);
+    assert_int_equal(fd_count(fd), most);
+    assert_int_equal(close(fd), 0); /* the host's mistake: the store has it still */
+    (void)put_begin(fx, fx->domain, &b, 2);
+    assert_int_equal(poll_one(fx, fx->domain).user, 2);
+    batch_free(&b);
+}
+
 /* ---- 063 ---- */
 
 static void obj_063_what_waits_is_dropped_and_completes(void **state)
@@ -304,6 +323,7 @@ const struct conf_test CONF_OBJECT_SUBMIT[] = {
     OPENED(obj_061_domains_have_completions_of_their_own),
     OPENED(obj_061_poll_without_a_completion_returns_at_once),
     OPENED(obj_062_an_eventfd_counts_completions),
+    OPENED(obj_062_a_full_eventfd_stops_nobody),
     OPENED(obj_063_what_waits_is_dropped_and_completes),
     OPENED(obj_063_cancel_at_any_moment_leaves_whole_objects),
     OPENED(obj_063_an_operation_that_was_returned_is_stale),

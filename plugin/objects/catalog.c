@@ -135,6 +135,7 @@ void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used)
     object->round = objects->round;
     domain->objects++;
     domain->bytes += object->bytes;
+    domain->live_pages += sc_object_pages(object->bytes);
     objects->live_log_bytes += sc_store_object_record_usual(key_bytes, object->part_count);
     sc_key_table_publish(&objects->table, id, object->bytes, used);
     heap_add(objects, id, rank_of(used, object->order));
@@ -155,6 +156,7 @@ void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool 
         heap_remove(objects, id);
     domain->objects--;
     domain->bytes -= object->bytes;
+    domain->live_pages -= sc_object_pages(object->bytes);
     objects->live_log_bytes -= sc_store_object_record_usual(key_bytes, object->part_count);
     if (reason == SC_CATALOG_CLEARED) {
         SC_OBJECT_COUNT(objects, domain, deleted_objects, 1);
@@ -219,6 +221,14 @@ static uint32_t tick_after(const spec_objects *objects, uint64_t ns)
     return objects->tick_base + (uint32_t)((ns - objects->open_ns) / SC_OBJECT_TICK_NS) + 1;
 }
 
+/* Whether a domain stays above its floor without its root. What was evicted a moment ago has pages
+ * still, and does not count. */
+static bool is_above_floor(const spec_objects *objects, const struct sc_object_domain *domain)
+{
+    return domain->live_pages >=
+           domain->pages_min + sc_object_pages(sc_object_of(objects, domain->heap)->bytes);
+}
+
 /* Whose root goes next; NULL: nobody's. */
 static struct sc_object_domain *domain_next(spec_objects *objects,
                                             const struct sc_object_domain *only)
@@ -226,8 +236,7 @@ static struct sc_object_domain *domain_next(spec_objects *objects,
     struct sc_object_domain *best = NULL;
     for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++) {
         struct sc_object_domain *domain = &objects->domains[i];
-        bool may = only != NULL ? domain == only : domain->pages > domain->pages_min;
-        if (domain->heap == 0 || !may)
+        if (domain->heap == 0 || (only != NULL ? domain != only : !is_above_floor(objects, domain)))
             continue;
         if (best == NULL ||
             sc_object_of(objects, domain->heap)->rank < sc_object_of(objects, best->heap)->rank)
@@ -236,7 +245,8 @@ static struct sc_object_domain *domain_next(spec_objects *objects,
     return best;
 }
 
-uint32_t sc_catalog_evict_one(spec_objects *objects, const struct sc_object_domain *only)
+/* only: of this domain; NULL: of those above their floor. */
+static uint32_t evict_from(spec_objects *objects, const struct sc_object_domain *only)
 {
     uint64_t now_ns = sc_exec_now_ns(objects->exec);
     uint32_t tick = sc_object_tick(objects);
@@ -263,6 +273,13 @@ uint32_t sc_catalog_evict_one(spec_objects *objects, const struct sc_object_doma
         }
     }
     return 0;
+}
+
+uint32_t sc_catalog_evict_one(spec_objects *objects, const struct sc_object_domain *domain,
+                              bool is_limited)
+{
+    uint32_t id = is_limited ? 0 : evict_from(objects, NULL);
+    return id != 0 ? id : evict_from(objects, domain); /* a floor is one for other domains */
 }
 
 uint64_t sc_catalog_evict_ns(const spec_objects *objects)

@@ -5,12 +5,17 @@
  * Threads: `lock`. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 static void event_fd_add(int32_t fd)
 {
     const uint64_t one = 1;
-    if (fd >= 0 && write(fd, &one, sizeof(one)) < 0) {
+    struct pollfd ready = {.fd = fd, .events = POLLOUT};
+    /* A counter that is full would block every caller of the store, as `lock` is held. */
+    if (fd < 0 || poll(&ready, 1, 0) != 1 || ready.revents != POLLOUT)
+        return;
+    if (write(fd, &one, sizeof(one)) < 0) {
         /* the host's counter is full, or closed: it polls anyway, or does not want to know */
     }
 }

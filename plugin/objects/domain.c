@@ -121,7 +121,8 @@ spec_status sc_objects_domain_open(spec_objects *objects, const struct spec_doma
                          domain->generation << INDEX_BITS | (uint64_t)(domain - objects->domains));
         }
         domain->pages_min = sc_object_pages(params->bytes_min);
-        domain->pages_max = params->bytes_max / SC_IO_PAGE_BYTES;
+        domain->pages_max =
+            params->bytes_max > 0 ? params->bytes_max / SC_IO_PAGE_BYTES : UINT64_MAX;
         *ret_domain = atomic_load(&domain->handle);
         pthread_mutex_unlock(&objects->lock);
     }
@@ -141,7 +142,8 @@ spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_doma
     sc_objects_jobs_end(objects, domain);
     pthread_mutex_lock(&objects->lock);
     domain->event_fd = -1;
-    domain->pages_min = domain->pages_max = 0;
+    domain->pages_min = 0;
+    domain->pages_max = UINT64_MAX;
     pthread_mutex_unlock(&objects->lock);
     return SPEC_OK;
 }

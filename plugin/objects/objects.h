@@ -79,9 +79,10 @@ struct sc_object_domain {
     uint8_t *identity;        /* constant while log_id is not 0, as is the digest */
     uint32_t identity_bytes;
     uint8_t digest[SC_STORE_HASH_BYTES];
-    uint64_t pages_min, pages_max; /* pages_max 0: none */
+    uint64_t pages_min, pages_max; /* pages_max UINT64_MAX: none */
     uint64_t pages;                /* of objects and of puts that have some */
-    uint64_t objects, bytes;       /* LIVE */
+    uint64_t objects, bytes;       /* LIVE, */
+    uint64_t live_pages;           /* and their pages */
     uint32_t heap;                 /* number of the least recently used; 0: none */
     uint32_t job_count;            /* that are not complete */
     struct sc_object_job *completed, *completed_last; /* submitted, not polled */
@@ -130,7 +131,8 @@ struct sc_object_job {
     uint64_t piece_bytes;
     int32_t *ret_status;
     uint32_t pieces, count, left, done_count;
-    bool is_put, is_expired;
+    int32_t given_up; /* not 0: what keys that waited ended with; none of it waits again */
+    bool is_put;
     _Atomic uint32_t word; /* 1: complete */
     struct sc_object_transfer transfers[];
 };
@@ -298,9 +300,11 @@ void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool 
 void sc_catalog_settle(spec_objects *objects, uint32_t id);
 void sc_catalog_pin(spec_objects *objects, uint32_t id);
 void sc_catalog_unpin(spec_objects *objects, uint32_t id);
-/* The least recently used object that may be evicted; 0: none. only: of this domain; NULL: of those
- * above their floor. It has left the index already. */
-uint32_t sc_catalog_evict_one(spec_objects *objects, const struct sc_object_domain *only);
+/* The least recently used object that may be evicted for a put of the domain; 0: none. Of domains
+ * that stay above their floor without it, else of the domain itself; is_limited: of the domain
+ * alone. It has left the index already. */
+uint32_t sc_catalog_evict_one(spec_objects *objects, const struct sc_object_domain *domain,
+                              bool is_limited);
 /* When the first held object may be evicted; UINT64_MAX: none is held. */
 uint64_t sc_catalog_evict_ns(const spec_objects *objects);
 
@@ -324,9 +328,10 @@ void sc_objects_upkeep_wake(spec_objects *objects);
 
 /* Appends removals that the log does not have, and frees what they held. */
 spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr);
-/* Evicts objects of at least so many pages; returns how many objects. */
-uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *only,
-                          uint64_t pages);
+/* Evicts objects of at least so many pages, unless there are removals that the log does not have:
+ * then it appends those. Returns how many objects have left their pages, about. */
+uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *domain,
+                          bool is_limited, uint64_t pages);
 
 /* ---- Operations of the device (transfer.c) -------------------------------------------------- */
 

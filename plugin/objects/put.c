@@ -232,10 +232,13 @@ static void put_ended(spec_objects *objects, struct sc_object_transfer *transfer
             objects->commits_posted = true;
             sc_objects_post(objects, &objects->committer, SC_LANE_WRITER);
         }
-    } else if (again && !transfer->is_dropped) {
+    } else if (transfer->is_dropped) {
+        sc_objects_put_failed(objects, transfer, SPEC_E_DROPPED);
+    } else if (again && transfer->job->given_up == 0) {
         put_again(objects, transfer);
-    } else {
-        sc_objects_put_failed(objects, transfer, transfer->is_dropped ? SPEC_E_DROPPED : status);
+    } else { /* nobody would end its wait for room */
+        sc_objects_put_failed(objects, transfer,
+                              status != SPEC_OK ? status : transfer->job->given_up);
     }
     pthread_mutex_unlock(&objects->lock);
 }
@@ -253,19 +256,19 @@ static void run_begin(spec_objects *objects, struct sc_object_transfer *transfer
 
 /* `lock` held. Pages and log for the head of the queue. */
 static enum feed room_take(spec_objects *objects, struct sc_object_transfer *transfer,
-                           const struct sc_object_domain **ret_only)
+                           bool *ret_is_limited)
 {
     struct sc_store_object_part parts[SC_STORE_OBJECT_PARTS_MAX];
     struct sc_object *object = sc_object_of(objects, transfer->entry);
     struct sc_object_domain *domain = transfer->job->domain;
     uint64_t pages = sc_object_pages(transfer->bytes);
     uint32_t part_count;
-    if (domain->pages_max > 0 && pages > domain->pages_max) {
+    if (pages > domain->pages_max) {
         sc_objects_put_give_up(objects, transfer, SPEC_E_NO_SPACE);
         return FEED_NEXT;
     }
-    if (domain->pages_max > 0 && domain->pages + pages > domain->pages_max) {
-        *ret_only = domain;
+    if (domain->pages + pages > domain->pages_max) {
+        *ret_is_limited = true;
         return FEED_EVICT;
     }
     transfer->log_bytes =
@@ -297,7 +300,8 @@ static enum feed room_take(spec_objects *objects, struct sc_object_transfer *tra
  * ended by the time that anybody looks at it. */
 struct need {
     struct sc_object_transfer *transfer;
-    const struct sc_object_domain *only; /* whose objects are evicted; NULL: anybody's */
+    const struct sc_object_domain *domain; /* its own */
+    bool is_limited;                       /* by its domain: objects of that one are evicted */
     uint64_t pages;
 };
 
@@ -312,6 +316,7 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
     transfer = need->transfer = queue->head;
     if (transfer == NULL)
         return FEED_IDLE;
+    need->domain = transfer->job->domain;
     need->pages = sc_object_pages(transfer->bytes);
     if (transfer->entry == 0) { /* the index had no room */
         sc_objects_queue_remove(queue, transfer);
@@ -324,7 +329,7 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
         if (!has_room)
             return FEED_EVICT;
     }
-    enum feed feed = room_take(objects, transfer, &need->only);
+    enum feed feed = room_take(objects, transfer, &need->is_limited);
     if (feed != FEED_RUNS)
         return feed;
     sc_objects_queue_remove(queue, transfer);
@@ -352,7 +357,7 @@ static bool feeder_waits(spec_objects *objects, const struct sc_object_transfer 
         queue->head->queued_ns = now_ns;
         SC_OBJECT_COUNT(objects, transfer->job->domain, put_waits, 1);
     }
-    if (is_device || wake_ns <= now_ns)
+    if (is_device || wake_ns <= now_ns || objects->unrecorded != 0)
         wake_ns = now_ns + PAUSE_NS;
     objects->put_waits = true;
     objects->put_wake_ns = wake_ns;
@@ -373,16 +378,17 @@ static bool feeder_makes_room(spec_objects *objects, enum feed feed, const struc
         sc_store_objects_log_bytes(objects->store, &log_bytes, &log_most);
         pthread_mutex_lock(&objects->lock);
         uint64_t live = objects->live_log_bytes;
+        bool is_late = sc_exec_now_ns(objects->exec) >= objects->checkpoint_ns;
         pthread_mutex_unlock(&objects->lock);
         if (log_bytes > live + log_most / 8)
-            return sc_objects_checkpoint(objects, false, NULL) == SPEC_OK;
+            return is_late && sc_objects_checkpoint(objects, false, NULL) == SPEC_OK;
         uint64_t over = live > LOG_LEFT(log_most) ? live - LOG_LEFT(log_most) : 1;
         pages = live > 0 ? all_pages * over / live : 0;
     }
     uint64_t some = all_pages / EVICT_PART < EVICT_MOST ? all_pages / EVICT_PART : EVICT_MOST;
-    if (need->only == NULL && pages < some)
+    if (!need->is_limited && pages < some)
         pages = some;
-    return sc_objects_evict(objects, need->only, pages > 0 ? pages : 1) > 0;
+    return sc_objects_evict(objects, need->domain, need->is_limited, pages > 0 ? pages : 1) > 0;
 }
 
 /* Operations or frames ran out. false: some came meanwhile. */

@@ -4,9 +4,10 @@
  *   commit_lock: up to 1,024 copies a record are appended
  *   lock: pages and entry are free, unless a get reads them
  *
- * If the append fails the object keeps its pages, and the next removal tries it again: pages are
- * never given to others while the log says that an object has them. A log without room is written
- * anew, which leaves removed objects out.
+ * If the append fails the object keeps its pages, and the next removal tries it again, or a put
+ * that waits for room: pages are never given to others while the log says that an object has them,
+ * and nothing more is evicted meanwhile. A log that cannot be appended is written anew, which
+ * leaves removed objects out; not again soon, if that failed.
  *
  * Threads: any; one append at a time, under commit_lock. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
@@ -71,25 +72,31 @@ static spec_status record_all(spec_objects *objects, struct spec_error *reterr)
 spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr)
 {
     spec_status status = record_all(objects, reterr);
-    if (status == SPEC_E_NO_SPACE && sc_objects_checkpoint(objects, false, reterr) == SPEC_OK)
+    if (status == SPEC_OK)
+        return SPEC_OK;
+    pthread_mutex_lock(&objects->lock);
+    bool is_late = sc_exec_now_ns(objects->exec) >= objects->checkpoint_ns;
+    pthread_mutex_unlock(&objects->lock);
+    if (is_late && sc_objects_checkpoint(objects, false, reterr) == SPEC_OK)
         status = record_all(objects, reterr);
     return status;
 }
 
-uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *only,
-                          uint64_t pages)
+uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *domain,
+                          bool is_limited, uint64_t pages)
 {
     uint64_t count = 0, freed = 0;
     pthread_mutex_lock(&objects->lock);
-    while (freed < pages && count < SC_STORE_REMOVAL_BATCH) {
-        uint32_t id = sc_catalog_evict_one(objects, only);
+    bool has_some = objects->unrecorded != 0; /* those first: they have pages, and are lost */
+    while (!has_some && freed < pages && count < SC_STORE_REMOVAL_BATCH) {
+        uint32_t id = sc_catalog_evict_one(objects, domain, is_limited);
         if (id == 0)
             break;
         freed += sc_object_pages(sc_object_of(objects, id)->bytes);
         count++;
     }
     pthread_mutex_unlock(&objects->lock);
-    if (count > 0 && sc_objects_record_removals(objects, NULL) != SPEC_OK)
+    if ((has_some || count > 0) && sc_objects_record_removals(objects, NULL) != SPEC_OK)
         return 0; /* nothing is free yet */
-    return count;
+    return has_some ? 1 : count;
 }
