@@ -437,6 +437,8 @@ bool sc_key_table_leave(struct sc_key_table *table, uint32_t id, uint64_t now_ns
 {
     struct sc_key_entry *entry = sc_key_table_entry(table, id);
     SC_ASSERT(table->poison, sc_key_entry_state(entry) == SC_KEY_LIVE);
+    if (atomic_load(&entry->hold_ns) > now_ns)
+        return false; /* and no search missed it meanwhile */
     state_set(entry, SC_KEY_LEAVING);
     if (atomic_load(&entry->hold_ns) <= now_ns)
         return true;
