@@ -217,6 +217,8 @@ static spec_status open_parts(spec_objects *objects, const struct spec_objects_p
 static void parts_free(spec_objects *objects)
 {
     for (uint32_t id = 1; objects->slabs != NULL && id < objects->table.entry_end; id++) {
+        if (objects->slabs[id / SC_KEY_SLAB] == NULL) /* the first one found no memory */
+            continue;
         struct sc_object *object = sc_object_of(objects, id);
         if (object->parts != NULL && object->parts != object->first)
             sc_alloc_free(&objects->alloc, object->parts);

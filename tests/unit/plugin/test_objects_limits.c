@@ -1,0 +1,52 @@
+/* Objects by key at their limits, where only the inside can be brought to: an index without room,
+ * domains that were recorded in vain, a device that fails while the store is closed.
+ *
+ * Threads: one (the seeded loop). */
+#include "tests/unit/plugin/object_rig.h"
+
+#define SUBMITTED 8u
+
+/* A put of one key, with this timeout. */
+static int32_t put_one(struct rig *rig, uint32_t number, uint64_t timeout_ns)
+{
+    uint8_t key[64], value[100] = {1};
+    int32_t status = 99;
+    const uint64_t address = (uint64_t)(uintptr_t)value;
+    const struct spec_keys keys = {
+        .struct_size = sizeof(keys), .count = 1, .data = key, .key_bytes = rig_key(0, number, key)};
+    const struct spec_pieces pieces = {.struct_size = sizeof(pieces),
+                                       .pieces = 1,
+                                       .addresses = &address,
+                                       .piece_bytes = sizeof(value)};
+    const struct spec_transfer_params params = {
+        .struct_size = sizeof(params), .timeout_ns = timeout_ns, .ret_status = &status};
+    assert_int_equal(rig->api->put(rig->store, rig->domains[0], &keys, &pieces, &params, NULL),
+                     SPEC_OK);
+    return status;
+}
+
+/* The limit of the index lies between the memory of an entry and that of its object: nothing can be
+ * stored, and that is all. */
+static void an_index_without_room_refuses_and_closes(void **state)
+{
+    (void)state;
+    struct rig rig;
+    rig_make(&rig, ", \"index_bytes_max\": \"1400KiB\"", 0);
+    rig_open(&rig);
+    assert_int_equal(put_one(&rig, 1, 1000000000), SPEC_E_TIMEOUT);
+    assert_int_equal(put_one(&rig, 2, 1000000000), SPEC_E_TIMEOUT);
+    rig_check(&rig);
+    rig_close(&rig);
+    rig.extra = "";
+    rig_open(&rig);
+    rig_works(&rig);
+    rig_free(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_index_without_room_refuses_and_closes),
+    };
+    return cmocka_run_group_tests_name("plugin objects limits", tests, NULL, NULL);
+}
