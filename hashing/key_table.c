@@ -61,9 +61,11 @@ static uint64_t key_take(struct sc_key_table *table, const uint8_t *key, uint32_
     } else {
         if (table->arena_count == 0 || table->arena_used + units > UNITS) {
             uint8_t *arena = NULL;
-            if (table->arena_count < SC_KEY_ARENAS_MAX &&
-                table->bytes + SC_KEY_ARENA_BYTES <= table->bytes_max)
+            bool fits = table->arena_count < SC_KEY_ARENAS_MAX &&
+                        table->bytes + SC_KEY_ARENA_BYTES <= table->bytes_max;
+            if (fits)
                 arena = sc_alloc_zero(table->alloc, SC_KEY_ARENA_BYTES);
+            table->lacks_memory = fits && arena == NULL;
             if (arena == NULL)
                 return UINT64_MAX;
             table->arenas[table->arena_count++] = arena;
@@ -112,7 +114,8 @@ static struct sc_key_lines *lines_make(struct sc_key_table *table, uint64_t coun
         return NULL;
     struct sc_key_lines *lines = sc_alloc_zero(table->alloc, sizeof(*lines));
     void *memory = lines != NULL ? sc_alloc_huge(table->alloc, bytes) : NULL;
-    if (memory == NULL) {
+    table->lacks_memory = memory == NULL;
+    if (table->lacks_memory) {
         sc_alloc_free(table->alloc, lines);
         return NULL;
     }
@@ -384,7 +387,8 @@ static uint32_t entry_take(struct sc_key_table *table)
         if (table->bytes + bytes > table->bytes_max)
             return 0;
         table->slabs[slab] = sc_alloc_zero(table->alloc, bytes);
-        if (table->slabs[slab] == NULL)
+        table->lacks_memory = table->slabs[slab] == NULL;
+        if (table->lacks_memory)
             return 0;
         table->bytes += bytes;
     }
@@ -402,6 +406,7 @@ uint32_t sc_key_table_add(struct sc_key_table *table, uint32_t space, const uint
                           uint32_t key_bytes)
 {
     SC_ASSERT(table->poison, key_bytes > 0 && key_bytes <= SC_KEY_BYTES_MAX);
+    table->lacks_memory = false;
     uint32_t id = lines_have_room(table) ? entry_take(table) : 0;
     uint64_t unit = id != 0 ? key_take(table, key, key_bytes) : UINT64_MAX;
     if (unit == UINT64_MAX) {

@@ -71,6 +71,7 @@ struct sc_key_table {
     uint32_t linked_count;
     uint32_t free_first; /* 0: none */
     uint32_t arena_count;
+    bool lacks_memory;                       /* why add returned 0: not bytes_max */
     uint64_t arena_used;                     /* units of the last arena */
     uint32_t key_free[SC_KEY_UNITS_MAX + 1]; /* by units: first free unit + 1; 0: none */
 };
@@ -111,7 +112,7 @@ void sc_key_table_use(const struct sc_key_table *table, uint32_t space, const ui
 /* The linked entry of a key, LIVE or PENDING; 0: none. */
 uint32_t sc_key_table_find(const struct sc_key_table *table, uint32_t space, const uint8_t *key,
                            uint32_t key_bytes);
-/* Links a new PENDING entry; the key has none. 0: no memory, or bytes_max. */
+/* Links a new PENDING entry; the key has none. 0: no memory (lacks_memory), or bytes_max. */
 uint32_t sc_key_table_add(struct sc_key_table *table, uint32_t space, const uint8_t *key,
                           uint32_t key_bytes);
 /* PENDING -> LIVE. */

@@ -105,6 +105,7 @@ bool sc_catalog_reserve(spec_objects *objects, uint32_t id)
         if (objects->table.bytes + bytes > objects->table.bytes_max)
             return false;
         *slab = sc_alloc_array(&objects->alloc, SC_KEY_SLAB, sizeof(**slab));
+        objects->table.lacks_memory = *slab == NULL;
         if (*slab == NULL)
             return false;
         objects->table.bytes += bytes;

@@ -130,7 +130,8 @@ struct sc_object_job {
     uint64_t piece_bytes;
     int32_t *ret_status;
     uint32_t pieces, count, left, done_count;
-    bool is_put, is_expired;
+    bool is_put;
+    int32_t expired;       /* 0, or what keys got that had not been handed to the device by then */
     _Atomic uint32_t word; /* 1: complete */
     struct sc_object_transfer transfers[];
 };
