@@ -43,10 +43,51 @@ static void an_index_without_room_refuses_and_closes(void **state)
     rig_free(&rig);
 }
 
+static spec_domain domain_open(struct rig *rig, const char *identity, spec_status *ret_status)
+{
+    spec_domain domain = 0;
+    const struct spec_domain_params params = {.struct_size = sizeof(params),
+                                              .identity = {identity, strlen(identity)}};
+    *ret_status = rig->api->domain_open(rig->store, &params, &domain, &rig->error);
+    return domain;
+}
+
+/* A domain_open that failed after it had written its record is tried again, and the log has the
+ * identity twice. What is put then is found by the next open. */
+static void a_domain_that_was_recorded_twice_keeps_its_objects(void **state)
+{
+    (void)state;
+    struct rig rig;
+    spec_status status = SPEC_OK;
+    uint64_t failed = 0;
+    rig_make(&rig, "", 0);
+    rig_open(&rig);
+    for (uint64_t n = 0; status != SPEC_OK || n == 0; n++) {
+        sc_fault_arm(&rig.store->fault, SC_FAULT_ALLOC, n);
+        spec_domain domain = domain_open(&rig, "domain c", &status);
+        failed += status == SPEC_E_NO_MEMORY;
+        rig.domains[0] = status == SPEC_OK ? domain : rig.domains[0];
+        assert_true(status == SPEC_OK || status == SPEC_E_NO_MEMORY);
+    }
+    atomic_store(&rig.store->fault.countdown[SC_FAULT_ALLOC], -1);
+    assert_true(failed > 0);
+    rig_put(&rig, 0, 0, 5);
+    rig_kill(&rig);
+    for (uint32_t round = 0; round < 2; round++) { /* of the log, then of the checkpoint */
+        rig_open(&rig);
+        rig.domains[0] = domain_open(&rig, "domain c", &status);
+        assert_int_equal(status, SPEC_OK);
+        rig_check(&rig);
+        rig_close(&rig);
+    }
+    rig_free(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_index_without_room_refuses_and_closes),
+        cmocka_unit_test(a_domain_that_was_recorded_twice_keeps_its_objects),
     };
     return cmocka_run_group_tests_name("plugin objects limits", tests, NULL, NULL);
 }
