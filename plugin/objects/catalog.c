@@ -160,7 +160,6 @@ void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool 
     domain->bytes -= object->bytes;
     objects->live_log_bytes -= sc_store_object_record_usual(key_bytes, object->part_count);
     if (reason == SC_CATALOG_CLEARED) {
-        SC_OBJECT_COUNT(objects, domain, deleted_objects, 1);
         object->is_recorded = true;
         return;
     }

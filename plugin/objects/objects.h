@@ -281,7 +281,8 @@ void sc_objects_stats(spec_objects *objects, struct sc_object_domain *domain,
 
 /* ---- Entries and order of use (catalog.c). `lock` held -------------------------------------- */
 
-/* Memory of struct sc_object for the entry; false: none. */
+/* Memory of struct sc_object for the entry; false: none (table.lacks_memory), or
+ * index_bytes_max. */
 bool sc_catalog_reserve(spec_objects *objects, uint32_t id);
 /* Copies parts into an object without any. false: no memory. */
 bool sc_catalog_parts_set(spec_objects *objects, struct sc_object *object,

@@ -83,11 +83,39 @@ static void a_domain_that_was_recorded_twice_keeps_its_objects(void **state)
     rig_free(&rig);
 }
 
+/* What the log says of the past is not counted. */
+static void counts_begin_at_zero_after_a_kill(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct spec_object_stats stats = {.struct_size = sizeof(stats)};
+    rig_make(&rig, "", 0);
+    rig_open(&rig);
+    rig_put(&rig, 0, 0, 12);
+    rig_put(&rig, 1, 0, 4);
+    rig_remove(&rig, 0, 1, 3, 0);
+    rig_clear(&rig, 1, 0);
+    assert_int_equal(rig.api->stats(rig.store, 0, &stats, NULL), SPEC_OK);
+    assert_int_equal(stats.deleted_objects, 7);
+    rig_kill(&rig);
+    rig_open(&rig);
+    for (uint32_t i = 0; i <= RIG_DOMAINS; i++) {
+        spec_domain domain = i == 0 ? 0 : rig.domains[i - 1];
+        assert_int_equal(rig.api->stats(rig.store, domain, &stats, NULL), SPEC_OK);
+        assert_int_equal(stats.deleted_objects + stats.evicted_objects + stats.damaged_objects, 0);
+        assert_int_equal(stats.put_stored + stats.put_keys + stats.get_keys, 0);
+        assert_int_equal(stats.objects, i < 2 ? 9 : 0);
+    }
+    rig_check(&rig);
+    rig_free(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_index_without_room_refuses_and_closes),
         cmocka_unit_test(a_domain_that_was_recorded_twice_keeps_its_objects),
+        cmocka_unit_test(counts_begin_at_zero_after_a_kill),
     };
     return cmocka_run_group_tests_name("plugin objects limits", tests, NULL, NULL);
 }
