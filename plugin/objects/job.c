@@ -248,10 +248,10 @@ static void clock_step(struct sc_task *task)
     objects->clock_armed = false;
     for (struct sc_object_job *job = objects->active; job != NULL; job = next) {
         next = job->next;
-        if (job->is_expired)
+        if (job->expired != 0)
             continue;
         if (job->deadline_ns <= now_ns) {
-            job->is_expired = true;
+            job->expired = SPEC_E_TIMEOUT;
             job_give_up(objects, job, SPEC_E_TIMEOUT);
             next = objects->active; /* others may have ended with it; expired ones are skipped */
         } else if (job->deadline_ns < next_ns) {
@@ -277,8 +277,8 @@ void sc_objects_jobs_end(spec_objects *objects, struct sc_object_domain *domain)
             next = job->next;
             if (domain != NULL && job->domain != domain)
                 continue;
-            if (!job->is_expired) {
-                job->is_expired = true;
+            if (job->expired == 0) {
+                job->expired = SPEC_E_DROPPED;
                 job_give_up(objects, job, SPEC_E_DROPPED);
                 next = objects->active;
             }

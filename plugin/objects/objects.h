@@ -293,7 +293,7 @@ void sc_catalog_parts_free(spec_objects *objects, struct sc_object *object);
 void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used);
 /* An entry that is LEAVING is not found any more. was_live: it is counted, and by its reason
  * (SPEC_REMOVED_*) an event is written and the removal waits for its record. CLEARED: the log says
- * so already, and there is one event for all. */
+ * so already; who calls counts them, and there is one event for all. */
 #define SC_CATALOG_CLEARED UINT32_MAX
 void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live);
 /* Frees entry, pages and memory if nothing needs them any more. */

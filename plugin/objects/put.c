@@ -220,6 +220,8 @@ static void put_ended(spec_objects *objects, struct sc_object_transfer *transfer
     if (status != SPEC_OK && !again && status == SPEC_E_IO)
         sc_store_pause(objects->store, status, "a put failed twice");
     pthread_mutex_lock(&objects->lock);
+    int32_t expired =
+        transfer->job->expired; /* then nobody ends it while it waits for room again */
     if (status == SPEC_OK && !bounces) {
         transfer->next = NULL;
         if (objects->commits_last != NULL)
@@ -231,9 +233,10 @@ static void put_ended(spec_objects *objects, struct sc_object_transfer *transfer
             objects->commits_posted = true;
             sc_objects_post(objects, &objects->committer, SC_LANE_WRITER);
         }
-    } else if (again && !transfer->is_dropped) {
+    } else if (again && !transfer->is_dropped && expired == 0) {
         put_again(objects, transfer);
     } else {
+        status = status != SPEC_OK ? status : expired;
         sc_objects_put_failed(objects, transfer, transfer->is_dropped ? SPEC_E_DROPPED : status);
     }
     pthread_mutex_unlock(&objects->lock);
