@@ -61,8 +61,10 @@ static uint64_t key_take(struct sc_key_table *table, const uint8_t *key, uint32_
     } else {
         if (table->arena_count == 0 || table->arena_used + units > UNITS) {
             uint8_t *arena = NULL;
-            if (table->arena_count < SC_KEY_ARENAS_MAX)
+            bool fits = table->arena_count < SC_KEY_ARENAS_MAX;
+            if (fits)
                 arena = sc_alloc_zero(table->alloc, SC_KEY_ARENA_BYTES);
+            table->lacks_memory = fits && arena == NULL;
             if (arena == NULL)
                 return UINT64_MAX;
             table->arenas[table->arena_count++] = arena;
@@ -109,7 +111,8 @@ static struct sc_key_lines *lines_make(struct sc_key_table *table, uint64_t coun
     uint64_t bytes = count * LINE_SLOTS * sizeof(uint64_t);
     struct sc_key_lines *lines = sc_alloc_zero(table->alloc, sizeof(*lines));
     void *memory = lines != NULL ? sc_alloc_huge(table->alloc, bytes) : NULL;
-    if (memory == NULL) {
+    table->lacks_memory = memory == NULL;
+    if (table->lacks_memory) {
         sc_alloc_free(table->alloc, lines);
         return NULL;
     }
@@ -379,7 +382,8 @@ static uint32_t entry_take(struct sc_key_table *table)
         return 0;
     if (table->slabs[slab] == NULL) {
         table->slabs[slab] = sc_alloc_zero(table->alloc, bytes);
-        if (table->slabs[slab] == NULL)
+        table->lacks_memory = table->slabs[slab] == NULL;
+        if (table->lacks_memory)
             return 0;
         table->bytes += bytes;
     }
@@ -404,6 +408,7 @@ uint32_t sc_key_table_add(struct sc_key_table *table, uint32_t space, const uint
                           uint32_t key_bytes)
 {
     SC_ASSERT(table->poison, key_bytes > 0 && key_bytes <= SC_KEY_BYTES_MAX);
+    table->lacks_memory = false;
     uint64_t bytes = entry_bytes(table, key_bytes);
     bool fits = table->used_bytes + bytes <= table->bytes_max && lines_have_room(table);
     uint32_t id = fits ? entry_take(table) : 0;
@@ -442,6 +447,8 @@ bool sc_key_table_leave(struct sc_key_table *table, uint32_t id, uint64_t now_ns
 {
     struct sc_key_entry *entry = sc_key_table_entry(table, id);
     SC_ASSERT(table->poison, sc_key_entry_state(entry) == SC_KEY_LIVE);
+    if (atomic_load(&entry->hold_ns) > now_ns)
+        return false; /* and no search missed it meanwhile */
     state_set(entry, SC_KEY_LEAVING);
     if (atomic_load(&entry->hold_ns) <= now_ns)
         return true;

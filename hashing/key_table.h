@@ -16,12 +16,12 @@
  * and a table that was replaced by a larger one is kept (together at most as much again). A reader
  * loads an entry's word, compares the key, writes the hold, and loads the word again: an entry that
  * was freed meanwhile has another generation. Whoever evicts sets LEAVING first and looks at the
- * hold then, so that one of the two sees the other.
+ * hold then, so that one of the two sees the other; what is held already stays LIVE throughout.
  *
  * Holds: a key has at most one linked entry; entries do not move.
  * Does not: lock, decide what to evict, do I/O, read a clock.
  * Threads: look from any; all else by one thread at a time (the owner's lock).
- * Tests: tests/unit/hashing/test_key_table.c */
+ * Tests: tests/unit/hashing/test_key_table.c, test_key_table_threads.c */
 #ifndef SC_HASHING_KEY_TABLE_H
 #define SC_HASHING_KEY_TABLE_H
 
@@ -72,6 +72,7 @@ struct sc_key_table {
     uint32_t linked_count;
     uint32_t free_first; /* 0: none */
     uint32_t arena_count;
+    bool lacks_memory;                       /* why add returned 0: not bytes_max */
     uint64_t arena_used;                     /* units of the last arena */
     uint32_t key_free[SC_KEY_UNITS_MAX + 1]; /* by units: first free unit + 1; 0: none */
 };
@@ -115,13 +116,14 @@ void sc_key_table_use(const struct sc_key_table *table, uint32_t space, const ui
 /* The linked entry of a key, LIVE or PENDING; 0: none. */
 uint32_t sc_key_table_find(const struct sc_key_table *table, uint32_t space, const uint8_t *key,
                            uint32_t key_bytes);
-/* Links a new PENDING entry; the key has none. 0: no memory, or bytes_max. */
+/* Links a new PENDING entry; the key has none. 0: no memory (lacks_memory), or bytes_max. */
 uint32_t sc_key_table_add(struct sc_key_table *table, uint32_t space, const uint8_t *key,
                           uint32_t key_bytes);
 /* PENDING -> LIVE. */
 void sc_key_table_publish(struct sc_key_table *table, uint32_t id, uint64_t value_bytes,
                           uint32_t used);
-/* LIVE -> LEAVING, unless its hold is later than now_ns: then false, and it is LIVE again. */
+/* LIVE -> LEAVING, unless its hold is later than now_ns: then false, and it is LIVE. Searches may
+ * miss it for a moment only if it was not held before. */
 bool sc_key_table_leave(struct sc_key_table *table, uint32_t id, uint64_t now_ns);
 /* LIVE or PENDING -> LEAVING whatever holds it. */
 void sc_key_table_expel(struct sc_key_table *table, uint32_t id);

@@ -265,6 +265,18 @@ static void obj_052_puts_go_on_when_files_can_be_written_again(void **state)
     batch_free(&b);
 }
 
+/* More keys than the index may have: the least recently used leave it, and no put is refused. */
+static void obj_052_a_full_index_takes_new_keys(void **state)
+{
+    struct objects *fx = *state;
+    objects_configure(fx, "\"disk_bytes\": \"128MiB\", \"index_bytes_max\": \"1MiB\", "
+                          "\"objects\": {\"log_ppm\": 250000}");
+    for (uint64_t i = 0; i < 12000; i += 1000)
+        put_done(fx, fx->domain, i, 1000, 1);
+    get_expect(fx, fx->domain, 11900, 100, 1, SPEC_KEY_DONE);
+    assert_true(objects_stats(fx, 0).objects < 12000);
+}
+
 const struct conf_test CONF_OBJECT_EVICT[] = {
     OPENED(obj_006_a_burst_one_by_one_is_stored_within_disk_bytes),
     OPENED(obj_006_a_burst_in_batches_of_8_is_stored_within_disk_bytes),
@@ -280,5 +292,6 @@ const struct conf_test CONF_OBJECT_EVICT[] = {
     OPENED(obj_052_a_floor_as_large_as_the_store_stops_nobody),
     OPENED(obj_052_a_limit_below_a_page_is_one),
     OPENED(obj_052_a_domain_stays_within_its_limit),
+    OPENED(obj_052_a_full_index_takes_new_keys),
     OPENED(obj_052_puts_go_on_when_files_can_be_written_again),
     END};

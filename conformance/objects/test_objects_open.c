@@ -334,8 +334,8 @@ static void obj_021_a_store_whose_index_is_full_closes(void **state)
         struct batch b = batch_make(0, 5000, 1);
         b.params.timeout_ns = 100 * MS_NS;
         put(fx, fx->domain, &b);
-        assert_int_equal(batch_count(&b, SPEC_KEY_DONE) + batch_count(&b, SPEC_E_TIMEOUT) +
-                             batch_count(&b, SPEC_E_NO_SPACE),
+        assert_int_equal(batch_count(&b, SPEC_KEY_DONE) + batch_count(&b, SPEC_KEY_STORED) +
+                             batch_count(&b, SPEC_E_TIMEOUT) + batch_count(&b, SPEC_E_NO_SPACE),
                          5000);
         objects_close(fx);
         objects_open(fx);

@@ -103,6 +103,7 @@ bool sc_catalog_reserve(spec_objects *objects, uint32_t id)
     const uint64_t bytes = SC_KEY_SLAB * sizeof(**slab);
     if (*slab == NULL) {
         *slab = sc_alloc_array(&objects->alloc, SC_KEY_SLAB, sizeof(**slab));
+        objects->table.lacks_memory = *slab == NULL;
         if (*slab == NULL)
             return false;
         objects->table.bytes += bytes;
@@ -159,7 +160,6 @@ void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool 
     domain->live_pages -= sc_object_pages(object->bytes);
     objects->live_log_bytes -= sc_store_object_record_usual(key_bytes, object->part_count);
     if (reason == SC_CATALOG_CLEARED) {
-        SC_OBJECT_COUNT(objects, domain, deleted_objects, 1);
         object->is_recorded = true;
         return;
     }

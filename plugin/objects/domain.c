@@ -39,7 +39,8 @@ static struct sc_object_domain *domain_find(spec_objects *objects, const uint8_t
                    memcmp(domain->identity, identity, bytes) == 0) {
             *ret_is_known = true;
             return domain;
-        } else if (domain->openers == 0 && domain->objects == 0 && domain->pages == 0) {
+        } else if (domain->openers == 0 && domain->objects == 0 && domain->pages == 0 &&
+                   domain->job_count == 0) {
             empty_one = domain;
         }
     }
@@ -72,8 +73,12 @@ spec_status sc_objects_domain_found(spec_objects *objects, uint32_t log_id, cons
     if (objects->domain_id_next <= log_id)
         objects->domain_id_next = log_id + 1;
     struct sc_object_domain *domain = domain_find(objects, identity, bytes, &is_known);
-    if (is_known || domain == NULL) /* twice, or too many: its objects have no domain */
+    if (domain == NULL) /* too many: its objects have no domain */
         return SPEC_OK;
+    if (is_known) { /* it was empty when it got this id, or nobody got the earlier one */
+        domain->log_id = log_id;
+        return SPEC_OK;
+    }
     return domain_set(objects, domain, log_id, identity, bytes, reterr);
 }
 

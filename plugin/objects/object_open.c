@@ -50,14 +50,16 @@ static spec_status on_object(const struct sc_store_object *found, uint32_t *ret_
     if (id != 0) /* its removal is not in the log: the later one counts */
         forget(objects, id);
     id = sc_key_table_add(&objects->table, space, found->key, found->key_bytes);
-    if (id == 0)
-        return SPEC_E_BUSY;
-    if (!sc_catalog_reserve(objects, id)) {
+    if (id != 0 && !sc_catalog_reserve(objects, id)) {
         sc_key_table_expel(&objects->table, id);
         sc_key_table_unlink(&objects->table, id);
         sc_key_table_free(&objects->table, id);
-        return SPEC_E_BUSY;
+        id = 0;
     }
+    if (id == 0 && objects->table.lacks_memory) /* refused, it would be dropped for good */
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "index of objects");
+    if (id == 0)
+        return SPEC_E_BUSY; /* index_bytes_max is smaller than it was */
     struct sc_object *object = sc_object_of(objects, id);
     object->domain = space;
     object->bytes = found->bytes;

@@ -282,7 +282,8 @@ void sc_objects_stats(spec_objects *objects, struct sc_object_domain *domain,
 
 /* ---- Entries and order of use (catalog.c). `lock` held -------------------------------------- */
 
-/* Memory of struct sc_object for the entry; false: none. */
+/* Memory of struct sc_object for the entry; false: none (table.lacks_memory), or
+ * index_bytes_max. */
 bool sc_catalog_reserve(spec_objects *objects, uint32_t id);
 /* Copies parts into an object without any. false: no memory. */
 bool sc_catalog_parts_set(spec_objects *objects, struct sc_object *object,
@@ -293,7 +294,7 @@ void sc_catalog_parts_free(spec_objects *objects, struct sc_object *object);
 void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used);
 /* An entry that is LEAVING is not found any more. was_live: it is counted, and by its reason
  * (SPEC_REMOVED_*) an event is written and the removal waits for its record. CLEARED: the log says
- * so already, and there is one event for all. */
+ * so already; who calls counts them, and there is one event for all. */
 #define SC_CATALOG_CLEARED UINT32_MAX
 void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live);
 /* Frees entry, pages and memory if nothing needs them any more. */

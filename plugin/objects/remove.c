@@ -175,6 +175,7 @@ static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
             sc_key_table_expel(&objects->table, id);
             sc_catalog_leave(objects, id, SC_CATALOG_CLEARED, true);
             sc_catalog_settle(objects, id);
+            SC_OBJECT_COUNT(objects, domain, deleted_objects, 1);
         }
         if (id % SC_KEY_SLAB == 0) { /* others may have the lock now and then */
             pthread_mutex_unlock(&objects->lock);
