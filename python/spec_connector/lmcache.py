@@ -49,6 +49,8 @@ class Client:
                               log=self._failures.log_line)
         self._domains, self._opening = {}, threading.Lock()  # model name -> Domain
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        for model in weights if isinstance(weights, dict) else ():
+            self._open_domain(model)  # reads weights: before the first request
         self._ready, self._last = deque(), 0  # answers without an operation; their numbers: < 0
 
     def event_fd(self):
@@ -59,6 +61,10 @@ class Client:
         begin = model + SEPARATOR
         if not all(key.startswith(begin) for key in keys):
             raise ValueError(f"keys of several models in one batch, the first is {keys[0]!r}")
+        domain = self._domains.get(model)
+        return self._open_domain(model) if domain is None else domain
+
+    def _open_domain(self, model):
         with self._opening:
             if model not in self._domains:
                 weights = self._weights

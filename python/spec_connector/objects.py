@@ -20,6 +20,7 @@ Memory: what a submitted operation reads or writes must live until its completio
 `keep`. Tests: tests/test_objects.py
 """
 import collections
+import contextlib
 import ctypes
 import itertools
 import json
@@ -215,8 +216,10 @@ class Domain:
         for first in range(0, len(keys), c.KEYS_MAX):
             part = None if len(keys) <= c.KEYS_MAX else (first, min(len(keys), first + c.KEYS_MAX))
             call = _Transfer(keys, addresses, sizes, pieces, timeout, part)
-            self._check(name, function(self._store, self._number, call.keys, call.pieces,
-                                       call.params, error), error)
+            with self._objects.running():
+                status = function(self._store, self._number, call.keys, call.pieces, call.params,
+                                  error)
+            self._check(name, status, error)
             statuses = statuses + call.statuses if part else call.statuses
         return statuses
 
@@ -257,8 +260,9 @@ class Domain:
     def poll(self, timeout=0.0):
         """Up to BATCH completions of this domain; waits at most `timeout` seconds for one."""
         polled = self._polled
-        status = self._poll(self._store, self._number, polled.room, BATCH, int(timeout * 10**9),
-                            polled.count, polled.error)
+        with self._objects.running() if timeout else contextlib.nullcontext():
+            status = self._poll(self._store, self._number, polled.room, BATCH,
+                                int(timeout * 10**9), polled.count, polled.error)
         if status < 0:
             _raise("poll", status, polled.error)
         if not polled.count.value:
@@ -291,17 +295,20 @@ class Domain:
         for first in range(0, len(keys), c.KEYS_MAX):
             packed, _lengths = pack(keys[first:first + c.KEYS_MAX])
             statuses = (ctypes.c_int8 * packed.count)()
-            self._check("remove", self._api.remove(
-                self._store, self._number, packed, c.REMOVE_ERASE if erase else 0, statuses,
-                error), error)
+            with self._objects.running():
+                status = self._api.remove(self._store, self._number, packed,
+                                          c.REMOVE_ERASE if erase else 0, statuses, error)
+            self._check("remove", status, error)
             removed.append(bytes(statuses))
         return b"".join(removed)
 
     def clear(self, erase=False):
         """Removes every object of this domain."""
         error = abi.Error()
-        self._check("clear", self._api.clear(self._store, self._number,
-                                             c.REMOVE_ERASE if erase else 0, error), error)
+        with self._objects.running():
+            status = self._api.clear(self._store, self._number, c.REMOVE_ERASE if erase else 0,
+                                     error)
+        self._check("clear", status, error)
 
     # ---- What is in it ---------------------------------------------------------------------------
 
@@ -394,9 +401,11 @@ class Events:
                 yield kind, reason, [row[3] for row in rows]
 
 
-def _end(close, store, *_alive):
-    """close waits for the device; _alive: what the library may use until then."""
-    close(store)
+def _end(close, store, running, *_alive):
+    """close waits for the device; _alive: what the library may use until then. Where the process
+    ends while a thread still waits in a call, nothing is closed: no call may run beside close."""
+    if not running:
+        close(store)
 
 
 class Objects:
@@ -419,9 +428,10 @@ class Objects:
             _raise("open", status, error)
         self._submitted, self._numbers = {}, itertools.count(1)
         self._openers = collections.Counter()  # of domains, by number
+        self._running = set()  # calls that may wait
         # A store that nobody closed still writes into memory of submitted operations.
-        self._closed = weakref.finalize(self, _end, self._api.close, self._store, self._log,
-                                        self._submitted)
+        self._closed = weakref.finalize(self, _end, self._api.close, self._store, self._running,
+                                        self._log, self._submitted)
         address = ctypes.cast(self._api.exists, ctypes.c_void_p).value
         self._exists_holding_lock = ctypes.PYFUNCTYPE(ctypes.c_int32, *c.EXISTS)(address)
 
@@ -438,8 +448,19 @@ class Objects:
     def next_number(self):
         return next(self._numbers)
 
+    @contextlib.contextmanager
+    def running(self):
+        """A call that may wait is under way."""
+        call = object()
+        self._running.add(call)
+        try:
+            yield
+        finally:
+            self._running.discard(call)
+
     def close(self):
         """Cancels what was submitted, waits for the device, and closes; a second time nothing."""
+        self._running.clear()  # the caller says that none runs
         self._closed()
         self._store.value = None  # later calls of its domains are invalid, not wild
         self._submitted.clear()

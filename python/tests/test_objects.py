@@ -359,6 +359,12 @@ class Opening(Case):
                           "del m, domain, store")
         self.assertEqual(done.returncode, 0)
 
+    def test_a_process_ends_while_a_thread_of_it_waits_in_a_call(self):
+        done = self.child("import threading\n"
+                          "threading.Thread(target=domain.poll, args=(60,), daemon=True).start()\n"
+                          "while not store._running:\n    time.sleep(.01)")
+        self.assertEqual(done.returncode, 0)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -233,7 +233,8 @@ def site(folder):
     """A folder with the wheel in it: vLLM imports the package as an operator's does."""
     import subprocess
     python, here = os.path.join(engines.ENV, "bin", "python"), engines.HERE
-    subprocess.run([os.path.join(engines.PACKAGE, "wheel"), python, folder], check=True)
+    subprocess.run([os.path.join(engines.PACKAGE, "wheel"), "--local", python, folder],
+                   check=True)
     wheel = next(name for name in os.listdir(folder) if name.endswith(".whl"))
     subprocess.run([python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet",
                     "--no-deps", "--no-index", "--target", os.path.join(folder, "site"),

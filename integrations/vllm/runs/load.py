@@ -34,7 +34,7 @@ from .engines import Host, verdict
 sys.path.insert(0, os.path.join(engines.ROOT, "bench"))
 import read_rate  # noqa: E402
 
-PEERS_ENV = os.environ.get("SPEC_PEERS_ENV", os.path.join(engines.ROOT, "build", "peers"))
+PEERS_ENV = os.environ.get("SPEC_PEERS_ENV", os.path.join(engines.ROOT, "build", "lmcache"))
 SHAPES, LENGTHS, HELD_ROUNDS = ("smollm2", "llama-3-8b"), (2000, 8000), 5
 ROUNDS, ROUNDS_BYTES = (7, 25), 3 << 30  # least and most; between them as many as load so much
 LAYERED = ("layered", "layered, 1 row")
@@ -178,7 +178,7 @@ def main(args):
     if os.path.exists(os.path.join(PEERS_ENV, "stamp")) and not args.quick:
         python, peers = os.path.join(PEERS_ENV, "bin", "python"), (*PEERS, "lmcache")
     elif not args.quick:
-        print(f"no LMCache in {PEERS_ENV}: integrations/vllm/setup-peers makes it")
+        print(f"no LMCache in {PEERS_ENV}: integrations/lmcache/setup-test makes it")
     ok = True
     cells = [(shape, tokens) for shape in SHAPES
              for tokens in (LENGTHS[:1] if args.quick else LENGTHS)]

@@ -7,7 +7,8 @@ FsTier      vLLM's FileSystemTierManager, which refuses the CPU in an engine, as
 Example     vLLM's ExampleConnector, through its hooks: a safetensors file a layer.
 LMCache     its server with fs_native, and the two adapters that LMCacheMPConnector is made of, with
             the calls that it makes of them; the server's memory is emptied before each load.
-            staged_ns: until the rows are in the server's memory. Needs setup-peers.
+            staged_ns: until the rows are in the server's memory. Needs
+            integrations/lmcache/setup-test.
 
 Holds: what they read was on no page of the page cache when the clock began.
 """
