@@ -714,7 +714,8 @@ static void abi_196_codes_of_free_widths_are_turned_where_they_are_read_in_every
 static void abi_196_each_block_is_read_by_the_table_that_it_begins_with(void **state)
 {
     struct fixture *fx = *state;
-    static struct widths widths = {.halves = {6, 5}};
+    static struct widths widths; /* no initialiser: it would be 3 MB of the program */
+    widths.halves[0] = 6, widths.halves[1] = 5;
     static const struct rope ROPE = {SPEC_ROPE_HALF, 10000, false};
     struct coded coded = free_open(fx, WIDE, &ROPE, &widths, 1710);
     coded.cut = 64;
@@ -750,7 +751,8 @@ static void abi_196_each_block_is_read_by_the_table_that_it_begins_with(void **s
 static void abi_198_refined_rows_are_what_planes_say_and_are_not_told_as_exact(void **state)
 {
     struct fixture *fx = *state;
-    static struct widths widths = {.has_planes = true};
+    static struct widths widths;
+    widths.has_planes = true;
     static const struct free_case CASES[] = {
         {{2, 4, 16, SPEC_DTYPE_F16}, {SPEC_ROPE_HALF, 10000, false}, {6, 4}},
         {{2, 1, 64, SPEC_DTYPE_BF16}, {SPEC_ROPE_INTERLEAVED, 500000, false}, {7, 2}},
@@ -784,7 +786,8 @@ static void abi_198_refined_rows_are_what_planes_say_and_are_not_told_as_exact(v
 static void abi_198_what_stays_refined_is_told_each_time(void **state)
 {
     struct fixture *fx = *state;
-    static struct widths widths = {.has_planes = true};
+    static struct widths widths;
+    widths.has_planes = true;
     static const struct free_case CASE = {
         {2, 4, 16, SPEC_DTYPE_F16}, {SPEC_ROPE_HALF, 10000, false}, {6, 4}};
     struct coded coded = free_stored(fx, &CASE, &widths, 1730);
@@ -858,7 +861,8 @@ static void choose_late(struct coded *coded, uint32_t layer, uint32_t exact_ppm,
 static void abi_198_what_is_chosen_later_comes_as_one_call_has_it(void **state)
 {
     struct fixture *fx = *state;
-    static struct widths widths = {.has_planes = true};
+    static struct widths widths;
+    widths.has_planes = true;
     static const struct free_case CASE = {
         {2, 4, 16, SPEC_DTYPE_F16}, {SPEC_ROPE_HALF, 10000, false}, {6, 4}};
     struct coded coded = free_stored(fx, &CASE, &widths, 1740);
