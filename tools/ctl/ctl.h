@@ -173,6 +173,9 @@ struct ctl_object_sum {
 };
 bool ctl_objects_sum(const struct ctl_store *store, struct ctl_rank *rank,
                      struct ctl_object_sum *ret_sum);
+/* Whether a command for rows cannot be meant: the store holds objects, or is none; said on stderr,
+ * with what is done instead. */
+bool ctl_objects_refuse(const char *path, const char *instead);
 int ctl_objects(const struct ctl_options *options);
 
 int ctl_ls(const struct ctl_options *options);

@@ -226,7 +226,8 @@ int ctl_erase(const struct ctl_options *options)
         fputs("spec-ctl: erase expects --all, or --salt TEXT that is not empty\n", stderr);
         return CTL_USAGE;
     }
-    if (!ctl_store_open(options->path, -1, &store))
+    if (ctl_objects_refuse(options->path, "the host erases them by clear with SPEC_REMOVE_ERASE") ||
+        !ctl_store_open(options->path, -1, &store))
         return CTL_FAILED;
     int code = eraser_open(&eraser, &store) ? CTL_OK : CTL_FAILED;
     if (code == CTL_OK && store.rank_count > 0)

@@ -217,6 +217,18 @@ static bool content_load(const struct ctl_store *store, struct ctl_rank *rank,
     return true;
 }
 
+bool ctl_objects_refuse(const char *path, const char *instead)
+{
+    struct ctl_store store;
+    if (!ctl_objects_open(path, -1, &store))
+        return true;
+    bool has_some = store.rank_count > 0;
+    if (has_some)
+        fprintf(stderr, "spec-ctl: %s holds objects by key: %s\n", path, instead);
+    ctl_store_close(&store);
+    return has_some;
+}
+
 bool ctl_objects_sum(const struct ctl_store *store, struct ctl_rank *rank,
                      struct ctl_object_sum *ret_sum)
 {

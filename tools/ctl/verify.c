@@ -451,7 +451,8 @@ int ctl_verify(const struct ctl_options *options)
 {
     struct ctl_store store;
     struct verify verify = {.options = options};
-    if (!ctl_store_open(options->path, options->rank, &store))
+    if (ctl_objects_refuse(options->path, "use spec-ctl objects --verify") ||
+        !ctl_store_open(options->path, options->rank, &store))
         return CTL_FAILED;
     int code = CTL_OK;
     double start_s = now_s();

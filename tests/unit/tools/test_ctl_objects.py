@@ -91,6 +91,15 @@ class CtlObjects(unittest.TestCase):
             flip(log, at)
         self.assertEqual(self.domains("--verify")[0]["damaged"], 0)
 
+    def test_commands_for_rows_name_what_is_done_instead(self):
+        code, _, err = run("verify", self.path)
+        self.assertEqual(code, 3)
+        self.assertIn("objects --verify", err)
+        code, _, err = run("erase", "--all", self.path)
+        self.assertEqual(code, 3)
+        self.assertIn("SPEC_REMOVE_ERASE", err)
+        self.assertEqual(self.domains("--verify")[0]["objects"], 2)
+
     def test_looking_changes_nothing(self):
         def state():
             return {path: (os.path.getmtime(path), os.path.getsize(path))
