@@ -1,6 +1,7 @@
 """vLLM's tiered offloading as a driver of integrations/hosts: its spec, manager and primary tier,
 as its scheduler makes them, without a GPU (vLLM's workers need one).
 """
+import contextlib
 import hashlib
 import itertools
 import os
@@ -65,6 +66,8 @@ class Driver:
             extra_config={"spec_name": "TieringOffloadingSpec", "secondary_tiers": [words],
                           "cpu_bytes_to_use": self.slots * self.value_bytes},
             **(offloading or {}))).get_manager()
+        with contextlib.suppress(FileNotFoundError):  # a killed test would leave it in memory
+            os.unlink(self.manager.primary_tier._mmap_region.mmap_path)
         self.tier, = self.manager.secondary_tiers
         view = self.manager.primary_tier.get_kv_memoryview()
         self.bytes = np.frombuffer(view, np.uint8).reshape(view.shape)
