@@ -59,6 +59,7 @@ enum sc_config_fill { SC_FILL_LOAD, SC_FILL_CUT, SC_FILL_ENDS };
 enum sc_config_rule { SC_RULE_CONTENTION, SC_RULE_PRECISION };
 enum sc_config_scope { SC_REORDER_SPAN, SC_REORDER_NODE };
 enum sc_config_planner { SC_PLANNER_CHUNK, SC_PLANNER_RANGE };
+enum sc_config_staging { SC_STAGING_AUTO, SC_STAGING_NEVER, SC_STAGING_ALWAYS };
 enum sc_config_admit { SC_ADMIT_ALL, SC_ADMIT_SECOND };
 enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD };
 
@@ -146,6 +147,7 @@ struct sc_config {
     uint32_t store_pruned;          /* "store.pruned": "no" (0) | "yes" (1) */
     uint64_t objects_hold_ms;       /* "objects.hold_ms": 10000 */
     uint64_t objects_timeout_ms;    /* "objects.timeout_ms": 30000 */
+    uint32_t objects_staging;       /* "objects.staging": enum sc_config_staging */
     uint64_t objects_log_ppm;       /* "objects.log_ppm": 15625 */
     uint32_t objects_submitted_max; /* "objects.submitted_max": 4096 */
 };

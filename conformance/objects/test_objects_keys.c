@@ -217,6 +217,7 @@ static void obj_011_every_number_of_pieces_at_any_alignment(void **state)
 static void obj_011_whole_pages_are_moved_without_a_copy(void **state)
 {
     struct objects *fx = *state;
+    objects_configure(fx, "\"objects\": {\"staging\": \"never\"}");
     struct batch b = batch_make(1, 16, MIB);
     put(fx, fx->domain, &b);
     batch_expect(&b, SPEC_KEY_DONE);

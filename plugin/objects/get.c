@@ -7,14 +7,6 @@
  * Threads: per function. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
-static void run_begin(struct sc_object_transfer *transfer)
-{
-    transfer->issued = 0;
-    atomic_store(&transfer->pending, 1);
-    atomic_store(&transfer->status, SPEC_OK);
-    atomic_store(&transfer->wants_bounce, false);
-}
-
 /* `lock` held. The object cannot be delivered: it is removed, unless somebody did it already. */
 static void object_damaged(spec_objects *objects, uint32_t id)
 {
@@ -59,9 +51,9 @@ static void verify_step(struct sc_task *task)
     if (status == SPEC_OK && !again && !tag_fits(objects, transfer))
         status = SPEC_E_CORRUPT;
     pthread_mutex_lock(&objects->lock);
+    sc_objects_run_end(objects, transfer);
     if (again) {
         transfer->bounces = true;
-        run_begin(transfer);
         sc_objects_queue_add(&objects->gets, transfer, true);
         sc_objects_queue_wake(objects, &objects->gets, SC_LANE_DEMAND);
     } else if (status == SPEC_OK) {
@@ -84,6 +76,7 @@ static void get_ended(spec_objects *objects, struct sc_object_transfer *transfer
                     !atomic_load(&transfer->wants_bounce) && tag_fits(objects, transfer);
     if (is_right) {
         pthread_mutex_lock(&objects->lock);
+        sc_objects_run_end(objects, transfer);
         get_deliver(objects, transfer);
         pthread_mutex_unlock(&objects->lock);
         return;
@@ -114,7 +107,6 @@ void sc_objects_get_begin(spec_objects *objects, struct sc_object_job *job)
         transfer->entry = id;
         sc_catalog_pin(objects, id);
         transfer->ended = get_ended;
-        run_begin(transfer);
         sc_objects_queue_add(&objects->gets, transfer, false);
     }
     if (objects->gets.head != NULL)
@@ -132,6 +124,7 @@ static struct sc_object_transfer *loader_next(spec_objects *objects)
         transfer = queue->current = queue->head;
         sc_objects_queue_remove(queue, transfer);
         transfer->state = SC_OBJECT_RUNNING;
+        sc_objects_run_begin(objects, transfer, 1);
     }
     queue->is_posted = transfer != NULL;
     pthread_mutex_unlock(&objects->lock);

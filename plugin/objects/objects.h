@@ -71,6 +71,16 @@ struct sc_object {
     struct sc_store_object_part first[SC_OBJECT_PARTS_IN];
 };
 
+/* Where values of a domain go: straight, or through staging (route.c). */
+struct sc_object_route {
+    uint64_t bytes, busy_ns; /* of this epoch */
+    uint64_t busy_since_ns;  /* while transfers are under way */
+    uint64_t since_bytes;    /* since the other route was tried */
+    uint64_t rates[2];       /* bytes per ms: straight, staged; 0: not known */
+    uint32_t active, others; /* transfers under way; of them, those on the other route */
+    bool is_staged, is_trial;
+};
+
 struct sc_object_domain {
     _Atomic uint64_t handle; /* 0: not open here */
     /* Guarded by `lock`. */
@@ -88,6 +98,7 @@ struct sc_object_domain {
     struct sc_object_job *completed, *completed_last; /* submitted, not polled */
     int32_t event_fd;                                 /* -1: none */
     _Atomic uint32_t word;                            /* moves with each completion */
+    struct sc_object_route routes[2];                 /* of gets, of puts */
     struct sc_object_counts counts;
 };
 
@@ -115,6 +126,8 @@ struct sc_object_transfer {
     uint8_t state;  /* enum sc_object_state */
     bool bounces;   /* all of it goes through frames: the device refused its memory */
     bool is_retried, is_dropped;
+    bool stages;    /* this run goes through frames */
+    bool is_routed; /* it counts for its domain's route */
     _Atomic bool wants_bounce;
     _Atomic uint32_t pending; /* operations, and one of whoever issues them */
     _Atomic int32_t status;   /* the first failure */
@@ -334,6 +347,13 @@ spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error 
 uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *domain,
                           bool is_limited, uint64_t pages);
 
+/* ---- Routes (route.c). `lock` held ---------------------------------------------------------- */
+
+bool sc_objects_route_begin(const spec_objects *objects, struct sc_object_route *route,
+                            uint64_t now_ns);
+void sc_objects_route_end(const spec_objects *objects, struct sc_object_route *route,
+                          bool was_staged, uint64_t bytes, uint64_t now_ns);
+
 /* ---- Operations of the device (transfer.c) -------------------------------------------------- */
 
 bool sc_objects_ops_open(spec_objects *objects, struct sc_object_ops *ops, uint32_t count);
@@ -341,6 +361,10 @@ bool sc_objects_ops_open(spec_objects *objects, struct sc_object_ops *ops, uint3
  * is posted when there are some. No lock held. */
 bool sc_objects_issue(spec_objects *objects, struct sc_object_transfer *transfer,
                       struct sc_object_ops *ops);
+/* `lock` held. Around a run: chooses its route, and measures it. */
+void sc_objects_run_begin(spec_objects *objects, struct sc_object_transfer *transfer,
+                          uint32_t pending);
+void sc_objects_run_end(spec_objects *objects, struct sc_object_transfer *transfer);
 /* One operation, or whoever issued them, is through; the last one calls transfer->ended. No lock
  * held. */
 void sc_objects_unref(spec_objects *objects, struct sc_object_transfer *transfer);

@@ -221,6 +221,7 @@ static void put_ended(spec_objects *objects, struct sc_object_transfer *transfer
     if (status != SPEC_OK && !again && status == SPEC_E_IO)
         sc_store_pause(objects->store, status, "a put failed twice");
     pthread_mutex_lock(&objects->lock);
+    sc_objects_run_end(objects, transfer);
     if (status == SPEC_OK && !bounces) {
         transfer->next = NULL;
         if (objects->commits_last != NULL)
@@ -247,11 +248,8 @@ static void run_begin(spec_objects *objects, struct sc_object_transfer *transfer
 {
     transfer->state = SC_OBJECT_RUNNING;
     transfer->ended = put_ended;
-    transfer->issued = 0;
     transfer->copy = sc_store_copy_next(objects->store);
-    atomic_store(&transfer->pending, 2); /* whoever issues, and the tag */
-    atomic_store(&transfer->status, SPEC_OK);
-    atomic_store(&transfer->wants_bounce, false);
+    sc_objects_run_begin(objects, transfer, 2); /* whoever issues, and the tag */
 }
 
 /* `lock` held. Pages and log for the head of the queue. */

@@ -16,7 +16,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
+#define PAGE         ((uint64_t)SC_IO_PAGE_BYTES)
+#define ROUTED_BYTES (64ull << 10) /* shorter values take no time that can be measured */
 
 /* ---- Pieces --------------------------------------------------------------------------------- */
 
@@ -168,6 +169,46 @@ static void op_done(struct sc_io_op *io)
         sc_store_object_written(objects->store);
 }
 
+/* ---- Runs ----------------------------------------------------------------------------------- */
+
+/* Whether the device may read or write its memory itself. */
+static bool is_page_aligned(const struct sc_object_transfer *transfer)
+{
+    uint64_t bytes;
+    for (uint32_t i = 0; i < transfer->job->pieces; i++) {
+        uintptr_t at = (uintptr_t)piece_at(transfer, i, &bytes);
+        if (at % PAGE != 0 || (bytes % PAGE != 0 && i + 1 < transfer->job->pieces))
+            return false;
+    }
+    return true;
+}
+
+void sc_objects_run_begin(spec_objects *objects, struct sc_object_transfer *transfer,
+                          uint32_t pending)
+{
+    struct sc_object_domain *domain = transfer->job->domain;
+    struct sc_object_route *route = &domain->routes[transfer->job->is_put ? 1 : 0];
+    transfer->is_routed =
+        !transfer->bounces && transfer->bytes >= ROUTED_BYTES && is_page_aligned(transfer);
+    transfer->stages = transfer->bounces;
+    if (transfer->is_routed) {
+        transfer->stages = sc_objects_route_begin(objects, route, sc_exec_now_ns(objects->exec));
+    }
+    transfer->issued = 0;
+    atomic_store(&transfer->pending, pending);
+    atomic_store(&transfer->status, SPEC_OK);
+    atomic_store(&transfer->wants_bounce, false);
+}
+
+void sc_objects_run_end(spec_objects *objects, struct sc_object_transfer *transfer)
+{
+    struct sc_object_domain *domain = transfer->job->domain;
+    if (transfer->is_routed)
+        sc_objects_route_end(objects, &domain->routes[transfer->job->is_put ? 1 : 0],
+                             transfer->stages, transfer->bytes, sc_exec_now_ns(objects->exec));
+    transfer->is_routed = false;
+}
+
 /* ---- Issue ---------------------------------------------------------------------------------- */
 
 /* The pages from byte `first` of the value on, inside one part. */
@@ -193,7 +234,7 @@ static bool op_fill(spec_objects *objects, struct sc_object_transfer *transfer,
     uint8_t *memory = piece_find(transfer, first, &piece, &left);
     place_of(object, first, &op->write.segment, &offset, &bytes);
     bytes = bytes < most ? bytes : most;
-    bool is_direct = !transfer->bounces && (uintptr_t)memory % PAGE == 0 && left >= PAGE;
+    bool is_direct = !transfer->stages && (uintptr_t)memory % PAGE == 0 && left >= PAGE;
     if (is_direct) /* whole pages of this piece; what is left of it goes through a frame */
         bytes = left / PAGE * PAGE < bytes ? left / PAGE * PAGE : bytes;
     op->transfer = transfer;

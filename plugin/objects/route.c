@@ -1,0 +1,79 @@
+/* Routes: whether values go straight between the host's memory and the device, or through staging.
+ *
+ *   epoch     16 MiB of values that end while no transfer has the other route
+ *   rate      their bytes by the time in which transfers were under way
+ *   trial     one epoch on the other route: at first, and after each 1 GiB
+ *
+ * Straight is a copy less. But memory of small pages is thousands of segments to a device, and some
+ * (disks of virtual machines) read 1 MiB in 256 segments at a third of the rate at which they read
+ * it in one. Nothing says so but the clock. Staging lies in huge pages. It is taken where it is a
+ * quarter faster.
+ *
+ * Each domain has a route for gets and one for puts, since a host's memory is of one kind. Only
+ * values that could go straight count.
+ *
+ * Threads: `lock`. Tests: tests/unit/plugin/test_objects_route.c */
+#include "plugin/objects/objects.h"
+
+#define EPOCH_BYTES (16ull << 20)
+#define TRIAL_BYTES (1ull << 30)
+
+bool sc_objects_route_begin(const spec_objects *objects, struct sc_object_route *route,
+                            uint64_t now_ns)
+{
+    if (objects->config.objects_staging != SC_STAGING_AUTO)
+        return objects->config.objects_staging == SC_STAGING_ALWAYS;
+    if (route->active++ == 0)
+        route->busy_since_ns = now_ns;
+    return route->is_staged;
+}
+
+/* Measuring begins anew; what is under way now does not count if it has the other route. */
+static void epoch_begin(struct sc_object_route *route, bool is_staged, uint64_t now_ns)
+{
+    route->others = route->is_staged != is_staged ? route->active : 0;
+    route->is_staged = is_staged;
+    route->bytes = route->busy_ns = 0;
+    route->busy_since_ns = now_ns;
+}
+
+/* The epoch's rate is known: which route is next. */
+static void epoch_end(struct sc_object_route *route, uint64_t now_ns)
+{
+    uint64_t *rate = &route->rates[route->is_staged ? 1 : 0];
+    bool is_staged = route->is_staged;
+    *rate = route->bytes * 1000 / (route->busy_ns / 1000 + 1);
+    route->since_bytes += route->bytes;
+    bool is_known = route->rates[0] > 0 && route->rates[1] > 0;
+    if (!is_known || (!route->is_trial && route->since_bytes >= TRIAL_BYTES)) {
+        is_staged = !is_staged;
+        route->is_trial = true;
+    } else if (route->is_trial) {
+        is_staged = route->rates[1] > route->rates[0] + route->rates[0] / 4;
+        route->is_trial = false;
+        route->since_bytes = 0;
+    }
+    epoch_begin(route, is_staged, now_ns);
+}
+
+void sc_objects_route_end(const spec_objects *objects, struct sc_object_route *route,
+                          bool was_staged, uint64_t bytes, uint64_t now_ns)
+{
+    if (objects->config.objects_staging != SC_STAGING_AUTO)
+        return;
+    route->active--;
+    if (was_staged != route->is_staged) {
+        if (route->others > 0 && --route->others == 0)
+            epoch_begin(route, route->is_staged, now_ns);
+        return;
+    }
+    if (route->others > 0) /* the device serves both kinds */
+        return;
+    route->bytes += bytes;
+    if (route->active == 0 || route->bytes >= EPOCH_BYTES) {
+        route->busy_ns += now_ns - route->busy_since_ns;
+        route->busy_since_ns = now_ns;
+    }
+    if (route->bytes >= EPOCH_BYTES)
+        epoch_end(route, now_ns);
+}
