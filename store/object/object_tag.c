@@ -46,6 +46,8 @@ static uint64_t unit_hash(const uint8_t *const *pieces, const uint64_t *piece_by
         *at += bytes;
     } else {
         XXH3_state_t state;
+        XXH3_INITSTATE(
+            &state); /* reset looks at the seed: an equal one by chance keeps its secret */
         XXH3_64bits_reset_withSeed(&state, seed);
         while (bytes > 0) {
             uint64_t some = piece_bytes[*piece] - *at < bytes ? piece_bytes[*piece] - *at : bytes;
