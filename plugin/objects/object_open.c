@@ -82,12 +82,8 @@ static void on_cleared(uint32_t log_id, void *user)
 {
     spec_objects *objects = user;
     const struct sc_object_domain *domain = sc_objects_domain_by_id(objects, log_id);
-    for (uint32_t id = 1; domain != NULL && id < objects->table.entry_end; id++) {
-        const struct sc_key_entry *entry = sc_key_table_entry(&objects->table, id);
-        if (sc_key_entry_state(entry) == SC_KEY_LIVE &&
-            sc_object_of(objects, id)->domain == (uint32_t)(domain - objects->domains))
-            forget(objects, id);
-    }
+    while (domain != NULL && domain->heap != 0) /* all that is LIVE; the log may have many clears */
+        forget(objects, domain->heap);
 }
 
 /* ---- Open ----------------------------------------------------------------------------------- */
