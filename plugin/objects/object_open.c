@@ -287,7 +287,8 @@ static void close_log(spec_objects *objects)
 {
     struct sc_store_object_sizes sizes;
     sc_store_object_sizes(objects->store, &sizes);
-    bool is_void = sizes.log_bytes > objects->live_log_bytes + objects->live_log_bytes / 8;
+    uint64_t live = sc_objects_log_live(objects);
+    bool is_void = sizes.log_bytes > live + live / 8;
     if (sizes.log_bytes <= CLOSE_LOG_BYTES || is_void)
         (void)sc_objects_checkpoint(objects, false, NULL);
 }
