@@ -111,10 +111,9 @@ static void entry_pass_on(spec_objects *objects, struct sc_object_transfer *tran
         return;
     struct sc_object *object = sc_object_of(objects, id);
     struct sc_object_transfer *next = transfer->followers;
-    sc_catalog_parts_free(objects, object);
     transfer->entry = 0;
     object->put = next;
-    if (next == NULL) {
+    if (next == NULL) { /* its pages go with it, or stay with whoever erases them */
         if (!object->is_leaving) {
             sc_key_table_expel(&objects->table, id);
             sc_catalog_leave(objects, id, 0, false);
@@ -123,6 +122,7 @@ static void entry_pass_on(spec_objects *objects, struct sc_object_transfer *tran
         sc_catalog_settle(objects, id);
         return;
     }
+    sc_catalog_parts_free(objects, object);
     unfollow(transfer, next);
     next->followers = transfer->followers;
     next->followers_last = transfer->followers_last;
