@@ -2,6 +2,7 @@
 #include "hashing/key_table.h"
 
 #define XXH_INLINE_ALL
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -10,6 +11,7 @@
 #define WINDOW      32u /* keys whose memory is asked for before the first of them is looked at */
 #define FULL_OF_100 70u /* linked entries of 100 slots: then a larger table is made */
 #define UNITS       (SC_KEY_ARENA_BYTES / 8)
+#define VOID_PART   8u /* of all arenas: so much is nobody's before keys move */
 
 /* ---- Keys ----------------------------------------------------------------------------------- */
 
@@ -49,30 +51,116 @@ static bool key_equals(const struct sc_key_table *table, uint64_t ref, const uin
     return differ == 0;
 }
 
+/* Begins another arena. false: there is none. */
+static bool arena_next(struct sc_key_table *table)
+{
+    if (table->arena_count == 0 || table->arena_at + 1 == table->arena_count) {
+        uint8_t *arena = NULL;
+        if (table->arena_count < SC_KEY_ARENAS_MAX &&
+            table->bytes + SC_KEY_ARENA_BYTES <= table->bytes_max)
+            arena = sc_alloc_zero(table->alloc, SC_KEY_ARENA_BYTES);
+        if (arena == NULL)
+            return false;
+        table->arenas[table->arena_count++] = arena;
+        table->bytes += SC_KEY_ARENA_BYTES;
+    }
+    if (table->arena_count > 1) {
+        table->void_units += UNITS - table->arena_used;
+        table->arena_at++;
+    }
+    table->arena_used = 0;
+    return true;
+}
+
+struct moved { /* a key that may move */
+    uint64_t unit;
+    uint32_t id;
+};
+
+static int moved_compare(const void *left, const void *right)
+{
+    const struct moved *a = left, *b = right;
+    return a->unit < b->unit ? -1 : a->unit > b->unit;
+}
+
+/* The entry is LEAVING meanwhile, and has another generation then: whoever compares its key at that
+ * time misses it. */
+static void key_move(struct sc_key_table *table, struct sc_key_entry *entry, uint64_t unit)
+{
+    uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed), next = word + 4;
+    uint64_t ref = atomic_load_explicit(&entry->key, memory_order_relaxed);
+    const _Atomic uint64_t *from = key_words(table, ref);
+    _Atomic uint64_t *to = (_Atomic uint64_t *)(uintptr_t)key_words(table, unit << 16);
+    atomic_store(&entry->word, (next >> 2 << 2) | SC_KEY_LEAVING);
+    for (uint32_t i = 0; i < ((ref & 0xFFFF) + 7) / 8; i++) /* it moves to the front, if at all */
+        atomic_store_explicit(&to[i], atomic_load_explicit(&from[i], memory_order_relaxed),
+                              memory_order_release);
+    atomic_store_explicit(&entry->key, unit << 16 | (ref & 0xFFFF), memory_order_release);
+    atomic_store(&entry->word, next);
+}
+
+/* Moves all keys to the front, in the order in which they lie. false: no memory. */
+static bool keys_compact(struct sc_key_table *table)
+{
+    struct moved *moved = sc_alloc_array(table->alloc, table->entry_end, sizeof(*moved));
+    uint64_t count = 0, used = 0, taken = 0;
+    uint32_t arena = 0;
+    if (moved == NULL)
+        return false;
+    for (uint32_t id = 1; id < table->entry_end; id++) {
+        const struct sc_key_entry *entry = sc_key_table_entry(table, id);
+        if (sc_key_entry_state(entry) != SC_KEY_FREE)
+            moved[count++] = (struct moved){
+                .unit = atomic_load_explicit(&entry->key, memory_order_relaxed) >> 16, .id = id};
+    }
+    qsort(moved, count, sizeof(*moved), moved_compare);
+    for (uint64_t i = 0; i < count; i++) {
+        struct sc_key_entry *entry = sc_key_table_entry(table, moved[i].id);
+        uint64_t ref = atomic_load_explicit(&entry->key, memory_order_relaxed);
+        uint64_t units = ((ref & 0xFFFF) + 7) / 8;
+        if (used + units > UNITS) {
+            arena++;
+            used = 0;
+        }
+        SC_ASSERT(table->poison, arena * UNITS + used <= moved[i].unit);
+        if (arena * UNITS + used != moved[i].unit)
+            key_move(table, entry, arena * UNITS + used);
+        used += units;
+        taken += units;
+    }
+    sc_alloc_free(table->alloc, moved);
+    memset(table->key_free, 0, sizeof(table->key_free));
+    table->arena_at = arena;
+    table->arena_used = used;
+    table->void_units = arena * UNITS + used - taken;
+    return true;
+}
+
 /* Memory for a key; UINT64_MAX: none. */
+static uint64_t units_take(struct sc_key_table *table, uint32_t units)
+{
+    if (table->key_free[units] != 0) {
+        uint64_t unit = table->key_free[units] - 1;
+        const _Atomic uint64_t *first = key_words(table, unit << 16);
+        table->key_free[units] = (uint32_t)atomic_load_explicit(first, memory_order_relaxed);
+        table->void_units -= units;
+        return unit;
+    }
+    if ((table->arena_count == 0 || table->arena_used + units > UNITS) && !arena_next(table))
+        return UINT64_MAX;
+    table->arena_used += units;
+    return table->arena_at * UNITS + table->arena_used - units;
+}
+
 static uint64_t key_take(struct sc_key_table *table, const uint8_t *key, uint32_t key_bytes)
 {
     uint32_t units = (key_bytes + 7) / 8;
-    uint64_t unit;
-    if (table->key_free[units] != 0) {
-        unit = table->key_free[units] - 1;
-        const _Atomic uint64_t *first = key_words(table, unit << 16);
-        table->key_free[units] = (uint32_t)atomic_load_explicit(first, memory_order_relaxed);
-    } else {
-        if (table->arena_count == 0 || table->arena_used + units > UNITS) {
-            uint8_t *arena = NULL;
-            if (table->arena_count < SC_KEY_ARENAS_MAX &&
-                table->bytes + SC_KEY_ARENA_BYTES <= table->bytes_max)
-                arena = sc_alloc_zero(table->alloc, SC_KEY_ARENA_BYTES);
-            if (arena == NULL)
-                return UINT64_MAX;
-            table->arenas[table->arena_count++] = arena;
-            table->bytes += SC_KEY_ARENA_BYTES;
-            table->arena_used = 0;
-        }
-        unit = (uint64_t)(table->arena_count - 1) * UNITS + table->arena_used;
-        table->arena_used += units;
-    }
+    uint64_t unit = units_take(table, units);
+    if (unit == UINT64_MAX && table->void_units * VOID_PART >= table->arena_count * UNITS &&
+        table->void_units > 0 && keys_compact(table))
+        unit = units_take(table, units);
+    if (unit == UINT64_MAX)
+        return UINT64_MAX;
     _Atomic uint64_t *words = (_Atomic uint64_t *)(uintptr_t)key_words(table, unit << 16);
     for (uint32_t at = 0; at < key_bytes; at += 8) {
         uint64_t word = 0;
@@ -88,6 +176,7 @@ static void key_give(struct sc_key_table *table, uint64_t ref)
     _Atomic uint64_t *first = (_Atomic uint64_t *)(uintptr_t)key_words(table, ref);
     atomic_store_explicit(first, table->key_free[units], memory_order_release);
     table->key_free[units] = (uint32_t)(ref >> 16) + 1;
+    table->void_units += units;
 }
 
 uint32_t sc_key_table_key(const struct sc_key_table *table, uint32_t id,

@@ -4,7 +4,8 @@
  *   header   entries whose place was searched for here and found in a later line
  *   slot     upper half of the hash u32 | entry number u32; 0: free
  *   entries  slabs of 4,096 x 64 bytes         numbers from 1
- *   keys     arena of 1 MiB slabs, in units of 8 bytes, zero-padded; free lists by length
+ *   keys     arena of 1 MiB slabs, in units of 8 bytes, zero-padded; free lists by length; where
+ *            bytes_max allows no more and much is free of other lengths, all keys move together
  *
  *   state    FREE -> PENDING -> LIVE <-> LEAVING -> FREE (next generation)
  *
@@ -71,7 +72,9 @@ struct sc_key_table {
     uint32_t linked_count;
     uint32_t free_first; /* 0: none */
     uint32_t arena_count;
-    uint64_t arena_used;                     /* units of the last arena */
+    uint32_t arena_at;                       /* that is being filled; those behind it are empty */
+    uint64_t arena_used;                     /* units of that one */
+    uint64_t void_units;                     /* of it and those before: nobody's */
     uint32_t key_free[SC_KEY_UNITS_MAX + 1]; /* by units: first free unit + 1; 0: none */
 };
 
