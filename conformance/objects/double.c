@@ -614,11 +614,17 @@ static spec_status double_domain_open(spec_objects *store, const struct spec_dom
            (store->domains[i].identity_bytes != identity->byte_count ||
             memcmp(store->domains[i].identity, identity->data, identity->byte_count) != 0))
         i++;
+    bool is_new = i > store->domain_count;
+    if (i > SPEC_DOMAINS_MAX) /* one that is closed and has nothing goes */
+        for (i = 1; i <= SPEC_DOMAINS_MAX &&
+                    (store->domains[i].openers > 0 || store->domains[i].stats.objects > 0);)
+            i++;
     if (i > SPEC_DOMAINS_MAX)
         return leave(store, fail(reterr, SPEC_E_NO_SPACE, "domains"));
     struct domain *domain = &store->domains[i];
-    if (i > store->domain_count) {
-        store->domain_count = i;
+    if (is_new) {
+        store->domain_count = i > store->domain_count ? i : store->domain_count;
+        free(domain->identity);
         domain->identity = malloc(identity->byte_count);
         domain->identity_bytes = identity->byte_count;
         memcpy(domain->identity, identity->data, identity->byte_count);

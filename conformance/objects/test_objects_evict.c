@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -240,6 +242,39 @@ static void obj_052_a_domain_stays_within_its_limit(void **state)
     assert_int_equal(exists_count(fx, limited, 100, 12), 12);
 }
 
+/* ---- 052: a full index ---- */
+
+/* Puts keys of this length, with values of a byte, and returns how many were DONE. */
+static uint32_t put_long_keys(struct objects *fx, uint32_t first, uint32_t count,
+                              uint32_t key_bytes)
+{
+    struct batch b = batch_make(first, count, 1);
+    uint8_t *keys = calloc(count, key_bytes);
+    assert_non_null(keys);
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(keys + (uint64_t)i * key_bytes, b.key_data + i * KEY_BYTES, KEY_BYTES);
+    b.keys.data = keys;
+    b.keys.key_bytes = key_bytes;
+    b.params.timeout_ns = 5000 * MS_NS;
+    put(fx, fx->domain, &b);
+    uint32_t done = batch_count(&b, SPEC_KEY_DONE);
+    free(keys);
+    batch_free(&b);
+    return done;
+}
+
+/* An index full of keys of one length has room for one of another. */
+static void obj_052_keys_of_any_length_replace_others(void **state)
+{
+    struct objects *fx = *state;
+    objects_configure(fx, "\"disk_bytes\": \"256MiB\", \"index_bytes_max\": \"8MiB\"");
+    for (uint32_t i = 0; i < 8; i++)
+        assert_int_equal(put_long_keys(fx, i * 4000, 4000, 250), 4000);
+    uint64_t stored = objects_stats(fx, 0).objects;
+    assert_int_equal(put_long_keys(fx, 100000, 4, 1000), 4);
+    assert_true(objects_stats(fx, 0).objects >= stored / 2);
+}
+
 /* ---- 052: files that do not grow for a while ---- */
 
 static void obj_052_puts_go_on_when_files_can_be_written_again(void **state)
@@ -293,5 +328,6 @@ const struct conf_test CONF_OBJECT_EVICT[] = {
     OPENED(obj_052_a_limit_below_a_page_is_one),
     OPENED(obj_052_a_domain_stays_within_its_limit),
     OPENED(obj_052_a_full_index_takes_new_keys),
+    OPENED(obj_052_keys_of_any_length_replace_others),
     OPENED(obj_052_puts_go_on_when_files_can_be_written_again),
     END};

@@ -390,6 +390,30 @@ static void obj_022_more_domains_than_the_most_are_no_space(void **state)
     put_done(fx, fx->domain, 1, 1, 100);
 }
 
+/* Domains that came and went, with long names: the log forgets them. */
+static void obj_022_domains_that_are_closed_and_empty_take_no_room(void **state)
+{
+    struct objects *fx = *state;
+    char identity[4001];
+    objects_configure(fx, "\"disk_bytes\": \"16MiB\", \"segment_bytes\": \"1MiB\"");
+    memset(identity, 'i', sizeof(identity) - 1);
+    identity[sizeof(identity) - 1] = '\0';
+    for (uint32_t i = 0; i < 3000; i++) {
+        (void)snprintf(identity, 9, "%08" PRIu32, i);
+        identity[8] = 'i';
+        spec_domain domain = objects_domain(fx, identity);
+        if (i % 1000 == 7)
+            put_done(fx, domain, i, 1, 5000);
+        assert_ok(fx, fx->api->domain_close(fx->store, domain, &fx->error));
+    }
+    put_done(fx, fx->domain, 0, 8, MIB / 2);
+    objects_reopen(fx);
+    get_expect(fx, fx->domain, 0, 8, MIB / 2, SPEC_KEY_DONE);
+    (void)snprintf(identity, 9, "%08u", 1007);
+    identity[8] = 'i';
+    get_expect(fx, objects_domain(fx, identity), 1007, 1, 5000, SPEC_KEY_DONE);
+}
+
 static void obj_023_calls_of_a_closed_domain_are_invalid(void **state)
 {
     struct objects *fx = *state;
@@ -465,6 +489,7 @@ const struct conf_test CONF_OBJECT_OPEN[] = {
     OPENED(obj_022_one_identity_is_one_domain_and_openers_are_counted),
     OPENED(obj_022_wrong_identities_are_invalid),
     OPENED(obj_022_more_domains_than_the_most_are_no_space),
+    OPENED(obj_022_domains_that_are_closed_and_empty_take_no_room),
     OPENED(obj_023_calls_of_a_closed_domain_are_invalid),
     OPENED(obj_023_the_last_close_cancels_and_drops_completions),
     END};

@@ -148,6 +148,26 @@ static void obj_071_erased_keys_and_values_are_in_no_file(void **state)
     get_expect(fx, fx->domain, 11, 1, 70272, SPEC_KEY_DONE);
 }
 
+/* Whatever moment of its put the removal meets. */
+static void obj_071_a_value_that_is_being_put_is_in_no_file(void **state)
+{
+    struct objects *fx = *state;
+    for (uint64_t i = 0; i < 8; i++) {
+        struct batch b = batch_make(200 + i, 1, 24 * MIB);
+        (void)put_begin(fx, fx->domain, &b, i);
+        usleep((useconds_t)(i * 3000));
+        if (i % 2 == 0)
+            remove_keys(fx, fx->domain, 200 + i, 1, SPEC_REMOVE_ERASE);
+        else
+            assert_ok(fx, fx->api->clear(fx->store, fx->domain, SPEC_REMOVE_ERASE, &fx->error));
+        assert_int_equal(found_in_files(fx, 200 + i, 70272), 0);
+        (void)poll_one(fx, fx->domain);
+        assert_true(b.status[0] == SPEC_E_DROPPED || b.status[0] == SPEC_KEY_DONE);
+        assert_int_equal(found_in_files(fx, 200 + i, 70272), 0);
+        batch_free(&b);
+    }
+}
+
 static void obj_071_a_cleared_domain_is_in_no_file(void **state)
 {
     struct objects *fx = *state;
@@ -213,6 +233,7 @@ const struct conf_test CONF_OBJECT_REMOVE[] = {
     BARE(obj_070_removed_keys_are_absent_after_a_kill),
     OPENED(obj_070_unknown_flags_are_invalid),
     OPENED(obj_071_erased_keys_and_values_are_in_no_file),
+    OPENED(obj_071_a_value_that_is_being_put_is_in_no_file),
     OPENED(obj_071_a_cleared_domain_is_in_no_file),
     OPENED(obj_072_clear_removes_all_objects_of_one_domain),
     OPENED(obj_072_a_put_under_way_when_its_domain_is_cleared_ends_dropped),

@@ -25,6 +25,23 @@ struct sc_object_domain *sc_objects_domain_by_id(spec_objects *objects, uint32_t
     return NULL;
 }
 
+bool sc_objects_domain_is_empty(const struct sc_object_domain *domain)
+{
+    return domain->openers == 0 && !domain->is_closing && domain->objects == 0 &&
+           domain->pages == 0;
+}
+
+static uint64_t record_bytes(uint32_t identity_bytes)
+{
+    return SC_STORE_FRAME_BYTES + 48ull + identity_bytes; /* about */
+}
+
+void sc_objects_domain_forget(spec_objects *objects, struct sc_object_domain *domain)
+{
+    objects->live_log_bytes -= record_bytes(domain->identity_bytes);
+    domain->log_id = 0;
+}
+
 /* The domain of an identity, or a free slot, or NULL. */
 static struct sc_object_domain *domain_find(spec_objects *objects, const uint8_t *identity,
                                             uint32_t bytes, bool *ret_is_known)
@@ -39,31 +56,37 @@ static struct sc_object_domain *domain_find(spec_objects *objects, const uint8_t
                    memcmp(domain->identity, identity, bytes) == 0) {
             *ret_is_known = true;
             return domain;
-        } else if (domain->openers == 0 && domain->objects == 0 && domain->pages == 0 &&
-                   domain->job_count == 0) {
+        } else if (sc_objects_domain_is_empty(domain)) {
             empty_one = domain;
         }
     }
     return free_one != NULL ? free_one : empty_one;
 }
 
-/* A free or empty slot gets an identity. */
-static spec_status domain_set(spec_objects *objects, struct sc_object_domain *domain,
-                              uint32_t log_id, const uint8_t *identity, uint32_t bytes,
-                              struct spec_error *reterr)
+static spec_status identity_copy(spec_objects *objects, const uint8_t *identity, uint32_t bytes,
+                                 uint8_t **ret_copy, struct spec_error *reterr)
 {
-    uint8_t *copy = sc_alloc(&objects->alloc, bytes);
-    if (copy == NULL)
+    *ret_copy = sc_alloc(&objects->alloc, bytes);
+    if (*ret_copy == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "identity of a domain");
-    memcpy(copy, identity, bytes);
+    memcpy(*ret_copy, identity, bytes);
+    return SPEC_OK;
+}
+
+/* A free or empty slot gets an identity, and keeps its memory. */
+static void domain_set(spec_objects *objects, struct sc_object_domain *domain, uint32_t log_id,
+                       uint8_t *identity, uint32_t bytes)
+{
+    if (domain->log_id != 0)
+        sc_objects_domain_forget(objects, domain);
     sc_alloc_free(&objects->alloc, domain->identity);
-    domain->identity = copy;
+    domain->identity = identity;
     domain->identity_bytes = bytes;
     domain->log_id = log_id;
     domain->event_fd = -1;
+    objects->live_log_bytes += record_bytes(bytes);
     sc_store_domain_digest(identity, bytes, domain->digest);
     memset(&domain->counts, 0, sizeof(domain->counts));
-    return SPEC_OK;
 }
 
 spec_status sc_objects_domain_found(spec_objects *objects, uint32_t log_id, const uint8_t *identity,
@@ -75,51 +98,70 @@ spec_status sc_objects_domain_found(spec_objects *objects, uint32_t log_id, cons
     struct sc_object_domain *domain = domain_find(objects, identity, bytes, &is_known);
     if (domain == NULL) /* too many: its objects have no domain */
         return SPEC_OK;
-    if (is_known) { /* it was empty when it got this id, or nobody got the earlier one */
-        domain->log_id = log_id;
+    if (is_known) { /* it was forgotten when it was empty, and made again */
+        if (domain->objects == 0)
+            domain->log_id = log_id;
         return SPEC_OK;
     }
-    return domain_set(objects, domain, log_id, identity, bytes, reterr);
-}
-
-/* The domain's slot, made if there is none, with its record. checkpoint_lock held: identities that
- * a checkpoint copies stay. */
-static spec_status domain_make(spec_objects *objects, const struct spec_domain_params *params,
-                               struct sc_object_domain **ret_domain, struct spec_error *reterr)
-{
-    const uint8_t *identity = params->identity.data;
-    uint32_t bytes = (uint32_t)params->identity.byte_count;
-    bool is_known;
-    pthread_mutex_lock(&objects->lock);
-    struct sc_object_domain *domain = domain_find(objects, identity, bytes, &is_known);
-    uint32_t log_id = objects->domain_id_next;
-    spec_status status = SPEC_OK;
-    if (domain == NULL || (!is_known && log_id >= SC_STORE_OBJECT_DOMAINS))
-        status = sc_fail(reterr, SPEC_E_NO_SPACE,
-                         "domain_open: %u domains are open or hold objects", SPEC_DOMAINS_MAX);
-    else if (!is_known)
-        objects->domain_id_next++;
-    pthread_mutex_unlock(&objects->lock);
-    if (status == SPEC_OK && !is_known)
-        status = sc_store_object_domain_put(objects->store, log_id, identity, bytes, reterr);
-    if (status != SPEC_OK)
-        return status;
-    pthread_mutex_lock(&objects->lock);
-    if (!is_known)
-        status = domain_set(objects, domain, log_id, identity, bytes, reterr);
-    pthread_mutex_unlock(&objects->lock);
-    *ret_domain = domain;
+    uint8_t *copy;
+    spec_status status = identity_copy(objects, identity, bytes, &copy, reterr);
+    if (status == SPEC_OK)
+        domain_set(objects, domain, log_id, copy, bytes);
     return status;
 }
 
-spec_status sc_objects_domain_open(spec_objects *objects, const struct spec_domain_params *params,
-                                   spec_domain *ret_domain, struct spec_error *reterr)
+/* `lock` held, for a moment. The domain, or a slot for it and the id that it will have. */
+static spec_status domain_look(spec_objects *objects, const struct spec_domain_params *params,
+                               struct sc_object_domain **ret_domain, bool *ret_is_known,
+                               uint32_t *ret_log_id, struct spec_error *reterr)
 {
-    struct sc_object_domain *domain = NULL;
-    pthread_mutex_lock(&objects->checkpoint_lock);
-    spec_status status = domain_make(objects, params, &domain, reterr);
-    if (status == SPEC_OK) {
-        pthread_mutex_lock(&objects->lock);
+    spec_status status = SPEC_OK;
+    pthread_mutex_lock(&objects->lock);
+    struct sc_object_domain *domain = domain_find(
+        objects, params->identity.data, (uint32_t)params->identity.byte_count, ret_is_known);
+    *ret_domain = domain;
+    *ret_log_id = objects->domain_id_next;
+    if (domain == NULL || (!*ret_is_known && *ret_log_id >= SC_STORE_OBJECT_DOMAINS))
+        status = sc_fail(reterr, SPEC_E_BUSY, "domain_open: %u domains are open or hold objects",
+                         SPEC_DOMAINS_MAX);
+    else if (!*ret_is_known)
+        objects->domain_id_next++;
+    pthread_mutex_unlock(&objects->lock);
+    return status;
+}
+
+/* The domain's slot, made if there is none, with its record. checkpoint_lock held: identities that
+ * a checkpoint copies stay. SPEC_E_BUSY: there are too many. */
+static spec_status domain_make(spec_objects *objects, const struct spec_domain_params *params,
+                               struct sc_object_domain **ret_domain, struct spec_error *reterr)
+{
+    uint32_t bytes = (uint32_t)params->identity.byte_count, log_id;
+    uint8_t *copy;
+    bool is_known;
+    spec_status status = domain_look(objects, params, ret_domain, &is_known, &log_id, reterr);
+    if (status != SPEC_OK || is_known)
+        return status;
+    status = identity_copy(objects, params->identity.data, bytes, &copy, reterr);
+    if (status != SPEC_OK)
+        return status;
+    status = sc_store_object_domain_put(objects->store, log_id, copy, bytes, reterr);
+    if (status != SPEC_OK) {
+        sc_alloc_free(&objects->alloc, copy);
+        return status;
+    }
+    pthread_mutex_lock(&objects->lock);
+    domain_set(objects, *ret_domain, log_id, copy, bytes);
+    pthread_mutex_unlock(&objects->lock);
+    return SPEC_OK;
+}
+
+/* false: it is being closed, and there is no other. */
+static bool domain_enter(spec_objects *objects, struct sc_object_domain *domain,
+                         const struct spec_domain_params *params, spec_domain *ret_domain)
+{
+    pthread_mutex_lock(&objects->lock);
+    bool enters = !domain->is_closing;
+    if (enters) {
         if (domain->openers++ == 0) {
             domain->generation++;
             atomic_store(&domain->handle,
@@ -129,18 +171,46 @@ spec_status sc_objects_domain_open(spec_objects *objects, const struct spec_doma
         domain->pages_max =
             params->bytes_max > 0 ? params->bytes_max / SC_IO_PAGE_BYTES : UINT64_MAX;
         *ret_domain = atomic_load(&domain->handle);
-        pthread_mutex_unlock(&objects->lock);
     }
-    pthread_mutex_unlock(&objects->checkpoint_lock);
-    return status;
+    pthread_mutex_unlock(&objects->lock);
+    return enters;
+}
+
+/* SPEC_E_BUSY: there are too many. */
+static spec_status domain_open(spec_objects *objects, const struct spec_domain_params *params,
+                               spec_domain *ret_domain, struct spec_error *reterr)
+{
+    struct sc_object_domain *domain = NULL;
+    for (;;) {
+        uint32_t word = atomic_load(&objects->job_word);
+        pthread_mutex_lock(&objects->checkpoint_lock);
+        spec_status status = domain_make(objects, params, &domain, reterr);
+        bool enters = status == SPEC_OK && domain_enter(objects, domain, params, ret_domain);
+        pthread_mutex_unlock(&objects->checkpoint_lock);
+        if (status != SPEC_OK || enters)
+            return status;
+        (void)sc_exec_wait(objects->exec, &objects->job_word, word, SC_EXEC_FOREVER);
+    }
+}
+
+spec_status sc_objects_domain_open(spec_objects *objects, const struct spec_domain_params *params,
+                                   spec_domain *ret_domain, struct spec_error *reterr)
+{
+    spec_status status = domain_open(objects, params, ret_domain, reterr);
+    if (status == SPEC_E_NO_SPACE && /* of the log: of much of it, maybe, nothing lives */
+        sc_objects_checkpoint(objects, false, NULL) == SPEC_OK)
+        status = domain_open(objects, params, ret_domain, reterr);
+    return status == SPEC_E_BUSY ? SPEC_E_NO_SPACE : status;
 }
 
 spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_domain *domain)
 {
     pthread_mutex_lock(&objects->lock);
     bool is_last = --domain->openers == 0;
-    if (is_last)
+    if (is_last) {
         atomic_store(&domain->handle, 0);
+        domain->is_closing = true;
+    }
     pthread_mutex_unlock(&objects->lock);
     if (!is_last)
         return SPEC_OK;
@@ -149,6 +219,9 @@ spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_doma
     domain->event_fd = -1;
     domain->pages_min = 0;
     domain->pages_max = UINT64_MAX;
+    domain->is_closing = false;
+    atomic_fetch_add(&objects->job_word, 1); /* whoever opens it waits for that */
+    sc_exec_wake(objects->exec, &objects->job_word);
     pthread_mutex_unlock(&objects->lock);
     return SPEC_OK;
 }

@@ -84,12 +84,8 @@ static void on_cleared(uint32_t log_id, void *user)
 {
     spec_objects *objects = user;
     const struct sc_object_domain *domain = sc_objects_domain_by_id(objects, log_id);
-    for (uint32_t id = 1; domain != NULL && id < objects->table.entry_end; id++) {
-        const struct sc_key_entry *entry = sc_key_table_entry(&objects->table, id);
-        if (sc_key_entry_state(entry) == SC_KEY_LIVE &&
-            sc_object_of(objects, id)->domain == (uint32_t)(domain - objects->domains))
-            forget(objects, id);
-    }
+    while (domain != NULL && domain->heap != 0) /* all that is LIVE; the log may have many clears */
+        forget(objects, domain->heap);
 }
 
 /* ---- Open ----------------------------------------------------------------------------------- */
@@ -296,7 +292,8 @@ static void close_log(spec_objects *objects)
 {
     struct sc_store_object_sizes sizes;
     sc_store_object_sizes(objects->store, &sizes);
-    bool is_void = sizes.log_bytes > objects->live_log_bytes + objects->live_log_bytes / 8;
+    uint64_t live = sc_objects_log_live(objects);
+    bool is_void = sizes.log_bytes > live + live / 8;
     if (sizes.log_bytes <= CLOSE_LOG_BYTES || is_void)
         (void)sc_objects_checkpoint(objects, false, NULL);
 }

@@ -129,6 +129,8 @@ static spec_status domains_dump(spec_objects *objects, struct sc_store_object_co
     for (uint32_t i = 0; i < SPEC_DOMAINS_MAX && status == SPEC_OK; i++) {
         struct sc_object_domain *domain = &objects->domains[i];
         pthread_mutex_lock(&objects->lock);
+        if (domain->log_id != 0 && sc_objects_domain_is_empty(domain))
+            sc_objects_domain_forget(objects, domain);
         uint32_t log_id = domain->log_id;
         pthread_mutex_unlock(&objects->lock);
         if (log_id != 0) /* its identity stays, under checkpoint_lock */
@@ -163,6 +165,7 @@ spec_status sc_objects_checkpoint(spec_objects *objects, bool erases, struct spe
 {
     struct sc_store_object_copy *copy = NULL;
     struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_store_object_sizes sizes;
     pthread_mutex_lock(&objects->checkpoint_lock);
     struct dump *dump = sc_alloc_zero(&objects->alloc, sizeof(*dump));
     spec_status status = SPEC_OK;
@@ -174,10 +177,13 @@ spec_status sc_objects_checkpoint(spec_objects *objects, bool erases, struct spe
     if (dump != NULL)
         sc_alloc_free(&objects->alloc, dump->uses);
     sc_alloc_free(&objects->alloc, dump);
+    sc_store_object_sizes(objects->store, &sizes);
     pthread_mutex_lock(&objects->lock);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK) {
+        objects->kept_log_bytes = sizes.log_bytes;
+        objects->kept_live_bytes = objects->live_log_bytes;
         sc_objects_room_came(objects);
-    else
+    } else
         objects->checkpoint_ns = sc_exec_now_ns(objects->exec) + RETRY_NS;
     pthread_mutex_unlock(&objects->lock);
     pthread_mutex_unlock(&objects->checkpoint_lock);
@@ -187,12 +193,21 @@ spec_status sc_objects_checkpoint(spec_objects *objects, bool erases, struct spe
     return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
 }
 
+uint64_t sc_objects_log_live(const spec_objects *objects)
+{
+    uint64_t live = objects->live_log_bytes, kept = objects->kept_log_bytes;
+    if (objects->kept_live_bytes == 0 || kept <= objects->kept_live_bytes)
+        return live;
+    /* Records of few objects take more than usual: 64 objects of 64 domains have 64 of them. */
+    return (uint64_t)((double)live * (double)kept / (double)objects->kept_live_bytes);
+}
+
 void sc_objects_upkeep_wake(spec_objects *objects)
 {
     struct sc_store_object_sizes sizes;
     sc_store_object_sizes(objects->store, &sizes);
     if (objects->upkeep_posted || objects->is_closing ||
-        sizes.log_bytes <= GROWN_BYTES + 2 * objects->live_log_bytes ||
+        sizes.log_bytes <= GROWN_BYTES + 2 * sc_objects_log_live(objects) ||
         sc_exec_now_ns(objects->exec) < objects->checkpoint_ns)
         return;
     objects->upkeep_posted = true;

@@ -86,6 +86,7 @@ struct sc_object_domain {
     /* Guarded by `lock`. */
     uint64_t generation;
     uint32_t openers, log_id; /* log_id 0: the slot is free */
+    bool is_closing;          /* its last close is under way: nobody opens it meanwhile */
     uint8_t *identity;        /* constant while log_id is not 0, as is the digest */
     uint32_t identity_bytes;
     uint8_t digest[SC_STORE_HASH_BYTES];
@@ -215,9 +216,11 @@ struct spec_objects {
 
     /* Guarded by `lock`. */
     uint32_t domain_id_next;
-    uint32_t unrecorded;     /* number of the first object whose removal the log does not have */
-    uint32_t round;          /* checkpoints that were begun; changed under commit_lock too */
-    uint64_t live_log_bytes; /* what records of LIVE objects take, about */
+    uint32_t unrecorded; /* number of the first object whose removal the log does not have */
+    uint32_t round;      /* checkpoints that were begun; changed under commit_lock too */
+    /* What records of LIVE objects and of domains take, about: see sc_objects_log_live. */
+    uint64_t live_log_bytes;
+    uint64_t kept_log_bytes, kept_live_bytes; /* after a checkpoint: the log, live_log_bytes */
     struct sc_object_job *active;
     struct sc_object_job **jobs; /* [submitted_max] by slot of the operation; NULL: free */
     uint64_t *job_generations;   /* [submitted_max] */
@@ -335,6 +338,8 @@ void sc_objects_event_fd_set(spec_objects *objects, struct sc_object_domain *dom
 void sc_objects_upkeep_open(spec_objects *objects);
 /* Writes the log anew. No lock held; blocks. */
 spec_status sc_objects_checkpoint(spec_objects *objects, bool erases, struct spec_error *reterr);
+/* `lock` held: what the next checkpoint would leave, by what the last one left. */
+uint64_t sc_objects_log_live(const spec_objects *objects);
 /* `lock` held: posts the upkeep task if the log should be written anew. */
 void sc_objects_upkeep_wake(spec_objects *objects);
 
@@ -432,7 +437,11 @@ struct sc_object_domain *sc_objects_domain(spec_objects *objects, spec_domain ha
 spec_status sc_objects_domain_open(spec_objects *objects, const struct spec_domain_params *params,
                                    spec_domain *ret_domain, struct spec_error *reterr);
 spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_domain *domain);
-/* `lock` held, or open. The domain with this id in the log; NULL: none. */
+/* `lock` held, the three. Nobody has it open, and it has nothing. */
+bool sc_objects_domain_is_empty(const struct sc_object_domain *domain);
+/* Its slot is free: the next log will not have it. */
+void sc_objects_domain_forget(spec_objects *objects, struct sc_object_domain *domain);
+/* Or open. The domain with this id in the log; NULL: none. */
 struct sc_object_domain *sc_objects_domain_by_id(spec_objects *objects, uint32_t log_id);
 /* During open: a record of a domain. */
 spec_status sc_objects_domain_found(spec_objects *objects, uint32_t log_id, const uint8_t *identity,

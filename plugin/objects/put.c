@@ -112,10 +112,9 @@ static void entry_pass_on(spec_objects *objects, struct sc_object_transfer *tran
         return;
     struct sc_object *object = sc_object_of(objects, id);
     struct sc_object_transfer *next = transfer->followers;
-    sc_catalog_parts_free(objects, object);
     transfer->entry = 0;
     object->put = next;
-    if (next == NULL) {
+    if (next == NULL) { /* its pages go with it, or stay with whoever erases them */
         if (!object->is_leaving) {
             sc_key_table_expel(&objects->table, id);
             sc_catalog_leave(objects, id, 0, false);
@@ -124,6 +123,7 @@ static void entry_pass_on(spec_objects *objects, struct sc_object_transfer *tran
         sc_catalog_settle(objects, id);
         return;
     }
+    sc_catalog_parts_free(objects, object);
     unfollow(transfer, next);
     next->followers = transfer->followers;
     next->followers_last = transfer->followers_last;
@@ -375,10 +375,10 @@ static bool feeder_makes_room(spec_objects *objects, enum feed feed, const struc
     if (feed == FEED_LOG) {
         sc_store_objects_log_bytes(objects->store, &log_bytes, &log_most);
         pthread_mutex_lock(&objects->lock);
-        uint64_t live = objects->live_log_bytes;
+        uint64_t live = sc_objects_log_live(objects), kept = objects->kept_log_bytes;
         bool is_late = sc_exec_now_ns(objects->exec) >= objects->checkpoint_ns;
         pthread_mutex_unlock(&objects->lock);
-        if (log_bytes > live + log_most / 8)
+        if (log_bytes > (live < kept ? live : kept) + log_most / 8)
             return is_late && sc_objects_checkpoint(objects, false, NULL) == SPEC_OK;
         uint64_t over = live > LOG_LEFT(log_most) ? live - LOG_LEFT(log_most) : 1;
         pages = live > 0 ? all_pages * over / live : 0;

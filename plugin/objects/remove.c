@@ -2,8 +2,8 @@
  *
  *   remove   each key leaves the index; one record for up to 1,024
  *   clear    one record; then all entries of the domain leave the index, under commit_lock
- *   ERASE    what was removed keeps its pages until zeros are written over them; then the log is
- *            written anew, and zeros over the old one
+ *   ERASE    what was removed, or was being put, keeps its pages until zeros are written over them;
+ *            then the log is written anew, and zeros over the old one
  *
  * Threads: any. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
@@ -54,11 +54,20 @@ static spec_status part_zero(spec_objects *objects, const struct sc_store_object
 
 /* Objects that are being erased: pinned, so that they keep their pages. */
 struct erasure {
-    uint32_t *ids;
-    uint64_t count;
+    uint32_t *ids; /* NULL: nothing is */
+    uint64_t count, most;
 };
 
-/* Zeros their pages once no get reads them, and lets go of them. Blocks. */
+/* `lock` held. LIVE, or PENDING: then its put is not dropped yet. */
+static void erasure_add(spec_objects *objects, struct erasure *erasure, uint32_t id)
+{
+    if (erasure->ids == NULL || erasure->count == erasure->most)
+        return;
+    sc_catalog_pin(objects, id);
+    erasure->ids[erasure->count++] = id;
+}
+
+/* Zeros their pages once no get reads them and no put writes them, and lets go of them. Blocks. */
 static spec_status erase_pages(spec_objects *objects, struct erasure *erasure,
                                struct spec_error *reterr)
 {
@@ -71,7 +80,7 @@ static spec_status erase_pages(spec_objects *objects, struct erasure *erasure,
     for (uint64_t i = 0; i < erasure->count; i++) {
         struct sc_object *object = sc_object_of(objects, erasure->ids[i]);
         pthread_mutex_lock(&objects->lock);
-        while (status == SPEC_OK && object->pins > 1) {
+        while (status == SPEC_OK && (object->pins > 1 || object->put != NULL)) {
             uint32_t word = atomic_load(&objects->job_word);
             pthread_mutex_unlock(&objects->lock);
             (void)sc_exec_wait(objects->exec, &objects->job_word, word,
@@ -114,13 +123,10 @@ static int8_t key_remove(spec_objects *objects, uint32_t space, const uint8_t *k
     uint32_t id = sc_key_table_find(&objects->table, space, key, key_bytes);
     if (id == 0)
         return SPEC_KEY_ABSENT;
+    erasure_add(objects, erasure, id);
     if (sc_key_entry_state(sc_key_table_entry(&objects->table, id)) == SC_KEY_PENDING) {
         sc_objects_put_removed(objects, id);
         return SPEC_KEY_ABSENT;
-    }
-    if (erasure->ids != NULL) {
-        sc_catalog_pin(objects, id);
-        erasure->ids[erasure->count++] = id;
     }
     sc_key_table_expel(&objects->table, id);
     sc_catalog_leave(objects, id, SPEC_REMOVED_DELETED, true);
@@ -139,6 +145,7 @@ spec_status sc_objects_remove(spec_objects *objects, struct sc_object_domain *do
         erasure.ids = sc_alloc_array(&objects->alloc, keys->count, sizeof(*erasure.ids));
         if (erasure.ids == NULL)
             return sc_fail(reterr, SPEC_E_NO_MEMORY, "remove: %" PRIu32 " keys", keys->count);
+        erasure.most = keys->count;
     }
     for (uint32_t first = 0, i = 0; first < keys->count; first = i) {
         pthread_mutex_lock(&objects->lock);
@@ -157,7 +164,7 @@ spec_status sc_objects_remove(spec_objects *objects, struct sc_object_domain *do
 
 /* commit_lock held: nothing is published meanwhile. */
 static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
-                         struct erasure *erasure, uint64_t erasure_max)
+                         struct erasure *erasure)
 {
     uint32_t space = (uint32_t)(domain - objects->domains);
     pthread_mutex_lock(&objects->lock);
@@ -165,13 +172,11 @@ static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
         const struct sc_key_entry *entry = sc_key_table_entry(&objects->table, id);
         enum sc_key_state state = sc_key_entry_state(entry);
         bool is_its = atomic_load_explicit(&entry->space, memory_order_relaxed) == space;
+        if (is_its && (state == SC_KEY_PENDING || state == SC_KEY_LIVE))
+            erasure_add(objects, erasure, id);
         if (is_its && state == SC_KEY_PENDING) {
             sc_objects_put_removed(objects, id);
         } else if (is_its && state == SC_KEY_LIVE) {
-            if (erasure->ids != NULL && erasure->count < erasure_max) {
-                sc_catalog_pin(objects, id);
-                erasure->ids[erasure->count++] = id;
-            }
             sc_key_table_expel(&objects->table, id);
             sc_catalog_leave(objects, id, SC_CATALOG_CLEARED, true);
             sc_catalog_settle(objects, id);
@@ -191,24 +196,23 @@ spec_status sc_objects_clear(spec_objects *objects, struct sc_object_domain *dom
                              struct spec_error *reterr)
 {
     struct erasure erasure = {0};
-    uint64_t most = 0;
     const bool erases = (flags & SPEC_REMOVE_ERASE) != 0;
     if (sc_objects_record_removals(objects, NULL) != SPEC_OK) /* so that there is room, mostly */
         (void)sc_objects_checkpoint(objects, false, NULL);
     pthread_mutex_lock(&objects->commit_lock);
     if (erases) {
         pthread_mutex_lock(&objects->lock);
-        most = domain->objects > 0 ? domain->objects : 1;
+        erasure.most = objects->table.linked_count + 1ull; /* puts, too */
         pthread_mutex_unlock(&objects->lock);
-        erasure.ids = sc_alloc_array(&objects->alloc, most, sizeof(*erasure.ids));
+        erasure.ids = sc_alloc_array(&objects->alloc, erasure.most, sizeof(*erasure.ids));
         if (erasure.ids == NULL) {
             pthread_mutex_unlock(&objects->commit_lock);
-            return sc_fail(reterr, SPEC_E_NO_MEMORY, "clear: %" PRIu64 " objects", most);
+            return sc_fail(reterr, SPEC_E_NO_MEMORY, "clear: %" PRIu64 " objects", erasure.most);
         }
     }
     spec_status status = sc_store_objects_clear(objects->store, domain->log_id, reterr);
     if (status == SPEC_OK)
-        domain_empty(objects, domain, &erasure, most);
+        domain_empty(objects, domain, &erasure);
     pthread_mutex_unlock(&objects->commit_lock);
     if (erases)
         return erase_end(objects, &erasure, status, reterr);
