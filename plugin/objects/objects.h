@@ -326,7 +326,8 @@ void sc_objects_upkeep_wake(spec_objects *objects);
 
 /* Appends removals that the log does not have, and frees what they held. */
 spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr);
-/* Evicts objects of at least so many pages; returns how many objects. */
+/* Evicts objects of at least so many pages; returns how many objects. While removals wait for their
+ * record none is evicted, and these are tried again: 1 if that gave anything. */
 uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *only,
                           uint64_t pages);
 

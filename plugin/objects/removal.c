@@ -81,7 +81,8 @@ uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *
 {
     uint64_t count = 0, freed = 0;
     pthread_mutex_lock(&objects->lock);
-    while (freed < pages && count < SC_STORE_REMOVAL_BATCH) {
+    bool has_some = objects->unrecorded != 0; /* their pages are free first, if that can be said */
+    while (!has_some && freed < pages && count < SC_STORE_REMOVAL_BATCH) {
         uint32_t id = sc_catalog_evict_one(objects, only);
         if (id == 0)
             break;
@@ -89,7 +90,7 @@ uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *
         count++;
     }
     pthread_mutex_unlock(&objects->lock);
-    if (count > 0 && sc_objects_record_removals(objects, NULL) != SPEC_OK)
+    if ((count > 0 || has_some) && sc_objects_record_removals(objects, NULL) != SPEC_OK)
         return 0; /* nothing is free yet */
-    return count;
+    return has_some ? 1 : count;
 }

@@ -201,6 +201,35 @@ static void a_close_ends_puts_that_fail(void **state)
     }
 }
 
+/* The store is full, and removals cannot be recorded for a while: what waits evicts once, and not
+ * again and again until nothing is left. */
+static void a_log_that_fails_costs_one_eviction(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct spec_object_stats before = {.struct_size = sizeof(before)}, after = before;
+    rig_make(&rig, "", 0);
+    rig_open(&rig);
+    for (uint32_t i = 0; i < RIG_KEYS; i += 8)
+        rig_put(&rig, 0, i, 8);
+    rig_put(&rig, 1, 0, 8);
+    assert_int_equal(rig.api->stats(rig.store, 0, &before, NULL), SPEC_OK);
+    assert_true(before.evicted_objects > 0);
+    sc_io_sim_fault_scope(rig.disk, "/log");
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_WRITE_EIO, 1000000);
+    rig.may_fail = rig.loses_power = true;
+    rig_put(&rig, 1, 8, 8);
+    rig_put(&rig, 1, 16, 8);
+    assert_true(rig.failures > 0);
+    assert_int_equal(rig.api->stats(rig.store, 0, &after, NULL), SPEC_OK);
+    assert_true(after.objects > before.objects / 2);
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_WRITE_EIO, 0);
+    rig_pass_ns(&rig, 60000000000u);
+    rig_check(&rig);
+    rig_works(&rig);
+    rig_free(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +237,7 @@ int main(void)
         cmocka_unit_test(a_domain_that_was_recorded_twice_keeps_its_objects),
         cmocka_unit_test(counts_begin_at_zero_after_a_kill),
         cmocka_unit_test(a_close_ends_puts_that_fail),
+        cmocka_unit_test(a_log_that_fails_costs_one_eviction),
     };
     return cmocka_run_group_tests_name("plugin objects limits", tests, NULL, NULL);
 }
