@@ -46,6 +46,7 @@ static uint64_t unit_hash(const uint8_t *const *pieces, const uint64_t *piece_by
         *at += bytes;
     } else {
         XXH3_state_t state;
+        XXH3_INITSTATE(&state); /* reset makes a secret only if the seed is another one */
         XXH3_64bits_reset_withSeed(&state, seed);
         while (bytes > 0) {
             uint64_t some = piece_bytes[*piece] - *at < bytes ? piece_bytes[*piece] - *at : bytes;
@@ -67,7 +68,7 @@ uint64_t sc_store_object_tag(const struct sc_store_object_name *name, const uint
 {
     uint64_t seed = name_seed(name), at = 0, unit = 0;
     uint32_t piece = 0;
-    XXH3_state_t all = {0}; /* gcc does not see that reset sets it */
+    XXH3_state_t all = {0}; /* as in unit_hash; and gcc does not see that reset sets the rest */
     XXH3_64bits_reset_withSeed(&all, seed);
     for (uint64_t done = 0; done < name->bytes; unit++) {
         uint64_t bytes =
