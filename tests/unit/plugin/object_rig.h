@@ -21,7 +21,7 @@
 
 #define RIG_DOMAINS 2u
 #define RIG_KEYS    32u
-#define RIG_LIVES   64u
+#define RIG_LIVES   256u
 #define RIG_BATCH   16u
 
 enum rig_state { RIG_NONE, RIG_SURE, RIG_MAYBE };
