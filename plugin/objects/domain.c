@@ -95,6 +95,8 @@ spec_status sc_objects_domain_found(spec_objects *objects, uint32_t log_id, cons
     bool is_known;
     if (objects->domain_id_next <= log_id)
         objects->domain_id_next = log_id + 1;
+    if (sc_objects_domain_by_id(objects, log_id) != NULL) /* the record lies */
+        return SPEC_OK;
     struct sc_object_domain *domain = domain_find(objects, identity, bytes, &is_known);
     if (domain == NULL) /* too many: its objects have no domain */
         return SPEC_OK;

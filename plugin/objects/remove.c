@@ -1,7 +1,8 @@
 /* remove and clear, with or without erasing.
  *
  *   remove   each key leaves the index; one record for up to 1,024
- *   clear    one record; then all entries of the domain leave the index, under commit_lock
+ *   clear    one record; then all entries of the domain leave the index, under commit_lock; if the
+ *            record cannot be appended they leave it as by remove
  *   ERASE    what was removed, or was being put, keeps its pages until zeros are written over them;
  *            then the log is written anew, and zeros over the old one
  *
@@ -141,11 +142,12 @@ spec_status sc_objects_remove(spec_objects *objects, struct sc_object_domain *do
     const uint8_t *key = keys->data;
     struct erasure erasure = {0};
     bool erases = (flags & SPEC_REMOVE_ERASE) != 0;
+    spec_status begun = SPEC_OK; /* the keys are absent, whatever fails */
     if (erases) {
         erasure.ids = sc_alloc_array(&objects->alloc, keys->count, sizeof(*erasure.ids));
         if (erasure.ids == NULL)
-            return sc_fail(reterr, SPEC_E_NO_MEMORY, "remove: %" PRIu32 " keys", keys->count);
-        erasure.most = keys->count;
+            begun = sc_fail(reterr, SPEC_E_NO_MEMORY, "remove: %" PRIu32 " keys", keys->count);
+        erasure.most = erasure.ids != NULL ? keys->count : 0;
     }
     for (uint32_t first = 0, i = 0; first < keys->count; first = i) {
         pthread_mutex_lock(&objects->lock);
@@ -158,13 +160,16 @@ spec_status sc_objects_remove(spec_objects *objects, struct sc_object_domain *do
         }
         pthread_mutex_unlock(&objects->lock);
     }
-    spec_status status = sc_objects_record_removals(objects, reterr);
+    spec_status status = sc_objects_record_removals(objects, begun == SPEC_OK ? reterr : NULL);
+    if (begun != SPEC_OK)
+        return begun;
     return erases ? erase_end(objects, &erasure, status, reterr) : status;
 }
 
-/* commit_lock held: nothing is published meanwhile. */
+/* commit_lock held: nothing is published meanwhile. is_recorded: the log says that it is clear;
+ * else each removal waits for its record. */
 static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
-                         struct erasure *erasure)
+                         struct erasure *erasure, bool is_recorded)
 {
     uint32_t space = (uint32_t)(domain - objects->domains);
     pthread_mutex_lock(&objects->lock);
@@ -178,9 +183,11 @@ static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
             sc_objects_put_removed(objects, id);
         } else if (is_its && state == SC_KEY_LIVE) {
             sc_key_table_expel(&objects->table, id);
-            sc_catalog_leave(objects, id, SC_CATALOG_CLEARED, true);
+            sc_catalog_leave(objects, id, is_recorded ? SC_CATALOG_CLEARED : SPEC_REMOVED_DELETED,
+                             true);
             sc_catalog_settle(objects, id);
-            SC_OBJECT_COUNT(objects, domain, deleted_objects, 1);
+            if (is_recorded)
+                SC_OBJECT_COUNT(objects, domain, deleted_objects, 1);
         }
         if (id % SC_KEY_SLAB == 0) { /* others may have the lock now and then */
             pthread_mutex_unlock(&objects->lock);
@@ -197,6 +204,7 @@ spec_status sc_objects_clear(spec_objects *objects, struct sc_object_domain *dom
 {
     struct erasure erasure = {0};
     const bool erases = (flags & SPEC_REMOVE_ERASE) != 0;
+    spec_status begun = SPEC_OK;                              /* as of remove */
     if (sc_objects_record_removals(objects, NULL) != SPEC_OK) /* so that there is room, mostly */
         (void)sc_objects_checkpoint(objects, false, NULL);
     pthread_mutex_lock(&objects->commit_lock);
@@ -205,15 +213,16 @@ spec_status sc_objects_clear(spec_objects *objects, struct sc_object_domain *dom
         erasure.most = objects->table.linked_count + 1ull; /* puts, too */
         pthread_mutex_unlock(&objects->lock);
         erasure.ids = sc_alloc_array(&objects->alloc, erasure.most, sizeof(*erasure.ids));
-        if (erasure.ids == NULL) {
-            pthread_mutex_unlock(&objects->commit_lock);
-            return sc_fail(reterr, SPEC_E_NO_MEMORY, "clear: %" PRIu64 " objects", erasure.most);
-        }
+        if (erasure.ids == NULL)
+            begun = sc_fail(reterr, SPEC_E_NO_MEMORY, "clear: %" PRIu64 " objects", erasure.most);
+        erasure.most = erasure.ids != NULL ? erasure.most : 0;
     }
-    spec_status status = sc_store_objects_clear(objects->store, domain->log_id, reterr);
-    if (status == SPEC_OK)
-        domain_empty(objects, domain, &erasure);
+    spec_status status =
+        sc_store_objects_clear(objects->store, domain->log_id, begun == SPEC_OK ? reterr : NULL);
+    domain_empty(objects, domain, &erasure, status == SPEC_OK);
     pthread_mutex_unlock(&objects->commit_lock);
+    if (begun != SPEC_OK)
+        return begun;
     if (erases)
         return erase_end(objects, &erasure, status, reterr);
     return status;

@@ -361,6 +361,8 @@ static void make_later(struct make *make, uint32_t what)
 
 size_t fuzz_log_make(const struct fuzz_form *form, uint64_t seed, uint8_t *bytes, size_t room)
 {
+    if (form->make != NULL)
+        return form->make(seed, bytes, room);
     struct make make = {.form = form,
                         .random = seed,
                         .bytes = bytes,

@@ -11,7 +11,7 @@
  *
  * Holds: the same seed gives the same log; what is not bent fits what stands before it.
  * Threads: one.
- * Tests: tests/fuzz/fuzz_log.c, fuzz_follow.c; tests/fuzz/seeds.c */
+ * Tests: tests/fuzz/fuzz_log.c, fuzz_follow.c, fuzz_objects.c; tests/fuzz/seeds.c */
 #ifndef SC_TESTS_FUZZ_MUTATE_H
 #define SC_TESTS_FUZZ_MUTATE_H
 
@@ -20,6 +20,8 @@
 struct fuzz_form {
     const struct sc_store_namespace *space; /* whose pieces are told of; of 2 layers */
     uint32_t head_bytes;                    /* 2, or 3 */
+    /* NULL: logs of rows, as said above. */
+    size_t (*make)(uint64_t seed, uint8_t *bytes, size_t room);
 };
 
 /* The target's. */

@@ -21,7 +21,7 @@
 
 #define RIG_DOMAINS 2u
 #define RIG_KEYS    32u
-#define RIG_LIVES   64u
+#define RIG_LIVES   256u
 #define RIG_BATCH   16u
 
 enum rig_state { RIG_NONE, RIG_SURE, RIG_MAYBE };
@@ -35,7 +35,8 @@ struct rig_twin {
 struct rig {
     struct sc_alloc disk_alloc;
     struct sc_io_sim_disk *disk;
-    const char *extra; /* members of the configuration, or "" */
+    const struct sc_io_custom *custom; /* NULL: the disk's */
+    const char *extra;                 /* members of the configuration, or "" */
     _Atomic uint64_t live_blocks, live_bytes, refused;
     _Atomic int64_t countdown; /* of the host's allocator: < 0: none fails */
     const struct spec_objects_api *api;
@@ -52,6 +53,8 @@ struct rig {
 
 /* journal: as of sc_io_sim_disk_params. Closed. */
 void rig_make(struct rig *rig, const char *extra, uint32_t journal);
+/* Another disk, whose faults are drawn by the seed. Closed. */
+void rig_disk_new(struct rig *rig, uint64_t seed, uint32_t journal);
 /* Closes what is open. */
 void rig_free(struct rig *rig);
 /* Opens, and the domains; an error leaves it closed. */

@@ -250,6 +250,81 @@ static void every_allocation_of_open_fails_once(void **state)
     rig_free(&rig);
 }
 
+/* ---- At random ---------------------------------------------------------------------------------
+ */
+
+static uint64_t draw(uint64_t *state, uint64_t bound)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return (*state * UINT64_C(0x2545f4914f6cdd1d) >> 16) % bound;
+}
+
+static void random_step(struct rig *rig, uint64_t *random)
+{
+    uint32_t domain = (uint32_t)draw(random, RIG_DOMAINS), count = 1 + (uint32_t)draw(random, 12);
+    uint32_t first = (uint32_t)draw(random, RIG_KEYS - count + 1);
+    uint32_t erases = draw(random, 8) == 0 ? SPEC_REMOVE_ERASE : 0;
+    switch (draw(random, 16)) {
+    case 0:
+        rig_clear(rig, domain, erases);
+        break;
+    case 1:
+        rig_checkpoint(rig);
+        break;
+    case 2:
+        rig_pass_ns(rig, 1 + draw(random, 2000000000));
+        break;
+    case 3:
+    case 4:
+    case 5:
+        rig_remove(rig, domain, first, count, erases);
+        break;
+    case 6:
+    case 7:
+    case 8:
+    case 9:
+        rig_get(rig, domain, first, count);
+        break;
+    default:
+        rig_put(rig, domain, first, count);
+    }
+}
+
+/* Four lives of a store, each ended by a kill: at a change of the disk, or after reads and writes
+ * that failed now and then. */
+static void operations_at_random_with_kills(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct rig rig;
+        uint64_t random = seed * 77 + 1;
+        rig_make(&rig, "", 1);
+        rig_disk_new(&rig, seed, 1);
+        for (uint32_t life = 0; life < 4; life++) {
+            rig_open(&rig);
+            rig_check(&rig);
+            rig_settle(&rig);
+            rig.may_fail = rig.loses_power = true;
+            if (seed % 2 == 0)
+                sc_io_sim_power_off_after(rig.disk, draw(&random, 150));
+            sc_io_sim_fault_scope(rig.disk, seed % 4 == 1 ? "/seg-" : "/objects-");
+            for (uint32_t i = 0; i < 2 && seed % 2 == 1; i++)
+                sc_io_sim_fault_ppm(rig.disk, i == 0 ? SC_SIM_READ_EIO : SC_SIM_WRITE_EIO, 20000);
+            for (uint32_t step = 0; step < 30; step++)
+                random_step(&rig, &random);
+            sc_io_sim_fault_ppm(rig.disk, SC_SIM_READ_EIO, 0);
+            sc_io_sim_fault_ppm(rig.disk, SC_SIM_WRITE_EIO, 0);
+            rig_kill(&rig);
+            rig.may_fail = rig.loses_power = false;
+        }
+        rig_open(&rig);
+        rig_works(&rig);
+        rig_free(&rig);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +339,7 @@ int main(void)
         cmocka_unit_test(every_completion_fails_once),
         cmocka_unit_test(every_allocation_of_a_call_fails_once),
         cmocka_unit_test(every_allocation_of_open_fails_once),
+        cmocka_unit_test(operations_at_random_with_kills),
     };
     return cmocka_run_group_tests_name("plugin objects", tests, NULL, NULL);
 }

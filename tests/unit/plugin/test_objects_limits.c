@@ -6,6 +6,46 @@
 
 #define SUBMITTED 8u
 
+/* Values of one page under long keys: the log is full before the pages are. Checkpoints and
+ * evictions make room, no put fails, and disk_bytes holds. */
+static void a_log_of_long_keys_makes_room(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct spec_object_stats stats = {.struct_size = sizeof(stats)};
+    uint8_t key[SPEC_KEY_BYTES_MAX] = {0}, value[100] = {1};
+    int32_t status = 99;
+    const uint64_t address = (uint64_t)(uintptr_t)value;
+    struct spec_keys keys = {
+        .struct_size = sizeof(keys), .count = 1, .data = key, .key_bytes = sizeof(key)};
+    const struct spec_pieces pieces = {.struct_size = sizeof(pieces),
+                                       .pieces = 1,
+                                       .addresses = &address,
+                                       .piece_bytes = sizeof(value)};
+    const struct spec_transfer_params params = {.struct_size = sizeof(params),
+                                                .ret_status = &status};
+    rig_make(&rig, "", 0);
+    rig_open(&rig);
+    for (uint32_t i = 0; i < 3000; i++) {
+        memcpy(key, &i, sizeof(i));
+        assert_int_equal(rig.api->put(rig.store, rig.domains[0], &keys, &pieces, &params, NULL),
+                         SPEC_OK);
+        assert_int_equal(status, SPEC_KEY_DONE);
+        assert_int_equal(rig.api->stats(rig.store, 0, &stats, NULL), SPEC_OK);
+        assert_true(stats.disk_bytes_used <= stats.disk_bytes_max);
+    }
+    assert_true(stats.checkpoints > 0 && stats.evicted_objects > 0);
+    assert_int_equal(stats.put_timeouts + stats.put_no_space, 0);
+    assert_true(stats.objects > 30);
+    uint64_t objects = stats.objects;
+    rig.events_from = rig.store->events.next; /* of keys that the twin does not know */
+    rig_kill(&rig);
+    rig_open(&rig);
+    assert_int_equal(rig.api->stats(rig.store, 0, &stats, NULL), SPEC_OK);
+    assert_int_equal(stats.objects, objects);
+    rig_free(&rig);
+}
+
 static spec_domain domain_open(struct rig *rig, const char *identity, spec_status *ret_status)
 {
     spec_domain domain = 0;
@@ -164,12 +204,43 @@ static void a_close_ends_puts_that_fail(void **state)
     }
 }
 
+/* The store is full, and removals cannot be recorded for a while: what waits evicts once, and not
+ * again and again until nothing is left. */
+static void a_log_that_fails_costs_one_eviction(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct spec_object_stats before = {.struct_size = sizeof(before)}, after = before;
+    rig_make(&rig, "", 0);
+    rig_open(&rig);
+    for (uint32_t i = 0; i < RIG_KEYS; i += 8)
+        rig_put(&rig, 0, i, 8);
+    rig_put(&rig, 1, 0, 8);
+    assert_int_equal(rig.api->stats(rig.store, 0, &before, NULL), SPEC_OK);
+    assert_true(before.evicted_objects > 0);
+    sc_io_sim_fault_scope(rig.disk, "/log");
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_WRITE_EIO, 1000000);
+    rig.may_fail = rig.loses_power = true;
+    rig_put(&rig, 1, 8, 8);
+    rig_put(&rig, 1, 16, 8);
+    assert_true(rig.failures > 0);
+    assert_int_equal(rig.api->stats(rig.store, 0, &after, NULL), SPEC_OK);
+    assert_true(after.objects > before.objects / 2);
+    sc_io_sim_fault_ppm(rig.disk, SC_SIM_WRITE_EIO, 0);
+    rig_pass_ns(&rig, 60000000000u);
+    rig_check(&rig);
+    rig_works(&rig);
+    rig_free(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_log_of_long_keys_makes_room),
         cmocka_unit_test(a_domain_that_was_recorded_twice_keeps_its_objects),
         cmocka_unit_test(counts_begin_at_zero_after_a_kill),
         cmocka_unit_test(a_close_ends_puts_that_fail),
+        cmocka_unit_test(a_log_that_fails_costs_one_eviction),
     };
     return cmocka_run_group_tests_name("plugin objects limits", tests, NULL, NULL);
 }

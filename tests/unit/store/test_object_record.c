@@ -2,8 +2,12 @@
  *
  * Holds: what decodes is in range by itself, whatever the bytes were.
  * Threads: none. */
+#include "store/log/wire.h"
 #include "store/object/object_record.h"
 #include "tests/unit/cases.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #define PAYLOAD_MAX (256u << 10)
 #define PAGE        ((uint64_t)SC_IO_PAGE_BYTES)
@@ -482,6 +486,43 @@ static void pieces_give_the_tag_of_the_whole(void **state)
     tagged_free(tagged);
 }
 
+/* The seed of object_tag.c. */
+static uint64_t seed_of(const struct sc_store_object_name *name)
+{
+    uint8_t bytes[2 * SC_STORE_HASH_BYTES + 16];
+    XXH128_hash_t key = XXH3_128bits(name->key, name->key_bytes);
+    memcpy(bytes, name->domain, SC_STORE_HASH_BYTES);
+    sc_store_le_put(bytes + 16, key.low64, 8);
+    sc_store_le_put(bytes + 24, key.high64, 8);
+    sc_store_le_put(bytes + 32, name->copy, 8);
+    sc_store_le_put(bytes + 40, name->bytes, 8);
+    return XXH3_64bits(bytes, sizeof(bytes));
+}
+
+/* Leaves the stack below as if a hash of this seed had been there, whose secret was overwritten. */
+static __attribute__((noinline)) void stack_fill(uint64_t seed)
+{
+    _Alignas(64) volatile uint64_t words[4096];
+    for (uint32_t i = 0; i < 4096; i += 4) {
+        words[i] = words[i + 2] = 7;
+        words[i + 1] = seed; /* where XXH3_state_t has its seed, */
+        words[i + 3] = 0;    /* and its extSecret */
+    }
+}
+
+/* xxHash reads the seed that a state had before. */
+static void a_tag_does_not_depend_on_the_stack(void **state)
+{
+    (void)state;
+    struct tagged *tagged = tagged_new(5000);
+    const uint8_t *pieces[2] = {tagged->bytes, tagged->bytes + 1000};
+    const uint64_t bytes[2] = {1000, 4000};
+    uint64_t tag = tag_of(tagged), seed = seed_of(&tagged->name);
+    stack_fill(seed);
+    assert_int_equal(sc_store_object_tag(&tagged->name, pieces, bytes, 2), tag);
+    tagged_free(tagged);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -494,6 +535,7 @@ int main(void)
         cmocka_unit_test(units_that_change_places_change_the_tag),
         cmocka_unit_test(the_tag_is_bound_to_the_name),
         cmocka_unit_test(pieces_give_the_tag_of_the_whole),
+        cmocka_unit_test(a_tag_does_not_depend_on_the_stack),
     };
     return cmocka_run_group_tests_name("store object record", tests, NULL, NULL);
 }
