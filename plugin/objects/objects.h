@@ -87,6 +87,7 @@ struct sc_object_domain {
     uint64_t generation;
     uint32_t openers, log_id; /* log_id 0: the slot is free */
     bool is_closing;          /* its last close is under way: nobody opens it meanwhile */
+    bool is_stuck;            /* at its limit, and nothing of it can be evicted: others pass */
     uint8_t *identity;        /* constant while log_id is not 0, as is the digest */
     uint32_t identity_bytes;
     uint8_t digest[SC_STORE_HASH_BYTES];
@@ -236,6 +237,7 @@ struct spec_objects {
     uint64_t checkpoint_ns; /* none is begun before by itself: one failed */
     bool put_waits;         /* the head of the queue of puts found no room, */
     uint64_t put_wake_ns;   /* and is looked at again then */
+    uint64_t stuck_ns;      /* until then domains may be stuck; 0: none is */
     uint64_t clock_ns;      /* when the clock is due */
     uint64_t waiting_puts;
     uint64_t inflight_bytes;

@@ -4,10 +4,12 @@
  *   begin    LIVE: STORED; PENDING: follows that put; else a PENDING entry, queued
  *   feeder   the head of the queue takes pages and room in the log; if there is none, the least
  *            recently used objects are evicted, or the log is written anew; if nothing can be
- *            evicted, the put waits until a hold ends, a get ends, or its deadline passes
- *   ended    written and tagged: to the committer (commit.c); failed once: once more elsewhere
+ *            evicted, the put waits until a hold ends, a get ends, or its deadline passes; one
+ * whose own domain's limit is what it waits for lets those of other domains pass ended    written
+ * and tagged: to the committer (commit.c); failed once: once more elsewhere
  *
- * Holds: room is taken by the head alone, so large values are not overtaken; what has pages is
+ * Holds: room is taken by the head alone, so large values are not overtaken, and in a domain nobody
+ * is; what has pages is
  * written without waiting for others; a put that fails hands over to the first that followed it.
  * Threads: per function. Tests: conformance/objects, tests/unit/plugin/test_objects.c */
 #include "plugin/objects/objects.h"
@@ -16,6 +18,7 @@
 #define EVICT_PART  256u            /* of all pages: what is evicted at once, at least, */
 #define EVICT_MOST  16384u          /* but not more than 64 MiB for a smaller value */
 #define PAUSE_NS    100000000ull    /* between two looks while the device is not written */
+#define WAIT_NS     1000000000ull   /* between two looks, at most */
 #define LOG_LEFT(x) ((x) / 16 * 13) /* of the log: what may live if it is to take new records */
 
 /* ---- Followers ------------------------------------------------------------------------------ */
@@ -166,7 +169,8 @@ void sc_objects_put_give_up(spec_objects *objects, struct sc_object_transfer *tr
     sc_objects_queue_remove(&objects->puts, transfer);
     waited(objects, transfer);
     sc_objects_put_failed(objects, transfer, status);
-    sc_objects_room_came(objects); /* another is the head */
+    objects->puts.runs_again = true; /* another is the head, also for a feeder that runs */
+    sc_objects_room_came(objects);
 }
 
 void sc_objects_put_removed(spec_objects *objects, uint32_t id)
@@ -188,7 +192,7 @@ void sc_objects_put_removed(spec_objects *objects, uint32_t id)
 
 /* ---- The feeder ----------------------------------------------------------------------------- */
 
-enum feed { FEED_RUNS, FEED_NEXT, FEED_EVICT, FEED_LOG, FEED_WAIT, FEED_IDLE };
+enum feed { FEED_RUNS, FEED_NEXT, FEED_EVICT, FEED_LOG, FEED_WAIT, FEED_STUCK, FEED_IDLE };
 
 static void tag_step(struct sc_task *task)
 {
@@ -303,6 +307,30 @@ struct need {
     uint64_t pages;
 };
 
+/* `lock` held. The first put that may go on; NULL: all wait for the limits of their domains. */
+static struct sc_object_transfer *head_of(spec_objects *objects)
+{
+    struct sc_object_transfer *transfer = objects->puts.head;
+    if (objects->stuck_ns != 0 && sc_exec_now_ns(objects->exec) >= objects->stuck_ns) {
+        objects->stuck_ns = 0; /* they are looked at again */
+        for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++)
+            objects->domains[i].is_stuck = false;
+    }
+    while (transfer != NULL && transfer->job->domain->is_stuck)
+        transfer = transfer->next;
+    return transfer;
+}
+
+/* Those of other domains pass. */
+static void domain_sticks(spec_objects *objects, const struct need *need)
+{
+    pthread_mutex_lock(&objects->lock);
+    objects->domains[need->domain - objects->domains].is_stuck = true;
+    if (objects->stuck_ns == 0)
+        objects->stuck_ns = sc_exec_now_ns(objects->exec) + PAUSE_NS;
+    pthread_mutex_unlock(&objects->lock);
+}
+
 static enum feed feeder_next(spec_objects *objects, struct need *need)
 {
     struct sc_object_queue *queue = &objects->puts;
@@ -311,9 +339,13 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
     queue->runs_again = objects->put_waits = false;
     if (transfer != NULL)
         return FEED_RUNS;
-    transfer = need->transfer = queue->head;
-    if (transfer == NULL)
+    if (queue->head == NULL)
         return FEED_IDLE;
+    transfer = need->transfer = head_of(objects);
+    if (transfer == NULL) {
+        need->transfer = queue->head;
+        return FEED_STUCK;
+    }
     need->domain = transfer->job->domain;
     need->pages = sc_object_pages(transfer->bytes);
     if (transfer->entry == 0) { /* the index had no room */
@@ -341,26 +373,26 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
 
 /* Nothing can be evicted now, or the device is not written: the head waits. false: something
  * changed meanwhile. */
-static bool feeder_waits(spec_objects *objects, const struct sc_object_transfer *transfer,
-                         bool is_device)
+static bool feeder_waits(spec_objects *objects, struct sc_object_transfer *transfer, bool is_device)
 {
     pthread_mutex_lock(&objects->lock);
     struct sc_object_queue *queue = &objects->puts;
-    if (queue->runs_again || queue->head != transfer) {
+    if (queue->runs_again) { /* else it is in the queue still */
         pthread_mutex_unlock(&objects->lock);
         return false;
     }
     uint64_t now_ns = sc_exec_now_ns(objects->exec), wake_ns = sc_catalog_evict_ns(objects);
-    if (queue->head->queued_ns == 0) {
-        queue->head->queued_ns = now_ns;
+    if (transfer->queued_ns == 0) {
+        transfer->queued_ns = now_ns;
         SC_OBJECT_COUNT(objects, transfer->job->domain, put_waits, 1);
     }
     if (is_device || wake_ns <= now_ns || objects->unrecorded != 0)
         wake_ns = now_ns + PAUSE_NS;
+    wake_ns = wake_ns < now_ns + WAIT_NS ? wake_ns : now_ns + WAIT_NS;
     objects->put_waits = true;
     objects->put_wake_ns = wake_ns;
-    if (wake_ns != UINT64_MAX)
-        sc_objects_clock_set(objects, wake_ns);
+    objects->stuck_ns = objects->stuck_ns != 0 ? now_ns : 0;
+    sc_objects_clock_set(objects, wake_ns);
     queue->is_posted = false;
     pthread_mutex_unlock(&objects->lock);
     return true;
@@ -418,9 +450,15 @@ static void feeder_step(struct sc_task *task)
         pthread_mutex_unlock(&objects->lock);
         if (feed == FEED_IDLE)
             break;
-        if (feed == FEED_EVICT || feed == FEED_LOG || feed == FEED_WAIT) {
-            if ((feed == FEED_WAIT || !feeder_makes_room(objects, feed, &need)) &&
-                feeder_waits(objects, need.transfer, feed != FEED_EVICT))
+        if (feed == FEED_EVICT || feed == FEED_LOG) {
+            if (feeder_makes_room(objects, feed, &need))
+                continue;
+            if (need.is_limited)
+                domain_sticks(objects, &need);
+            else if (feeder_waits(objects, need.transfer, feed == FEED_LOG))
+                break;
+        } else if (feed == FEED_WAIT || feed == FEED_STUCK) {
+            if (feeder_waits(objects, need.transfer, feed == FEED_WAIT))
                 break;
         } else if (feed == FEED_RUNS) {
             if (sc_objects_issue(objects, need.transfer, &objects->writes))
