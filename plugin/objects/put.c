@@ -4,13 +4,14 @@
  *   begin    LIVE: STORED; PENDING: follows that put; else a PENDING entry, queued
  *   feeder   the head of the queue takes pages and room in the log; if there is none, the least
  *            recently used objects are evicted, or the log is written anew; if nothing can be
- *            evicted, the put waits until a hold ends, a get ends, or its deadline passes; one
- * whose own domain's limit is what it waits for lets those of other domains pass ended    written
- * and tagged: to the committer (commit.c); failed once: once more elsewhere
+ *            evicted, the put waits until a hold ends, a get ends, or its deadline passes. Puts of
+ *            a domain that waits for its own limit let those of other domains pass
+ *   ended    written and tagged: to the committer (object_commit.c); failed once: once more
+ *            elsewhere
  *
- * Holds: room is taken by the head alone, so large values are not overtaken, and in a domain nobody
- * is; what has pages is
- * written without waiting for others; a put that fails hands over to the first that followed it.
+ * Holds: in a domain no put overtakes another, and none overtakes one that waits for room of the
+ * store, so large values are served; what has pages is written without waiting for others; a put
+ * that fails hands over to the first that followed it.
  * Threads: per function. Tests: conformance/objects, tests/unit/plugin/test_objects.c */
 #include "plugin/objects/objects.h"
 #include "store/log/identity.h"
