@@ -409,10 +409,10 @@ static bool feeder_makes_room(spec_objects *objects, enum feed feed, const struc
         sc_store_objects_log_bytes(objects->store, &log_bytes, &log_most);
         pthread_mutex_lock(&objects->lock);
         uint64_t live = sc_objects_log_live(objects), kept = objects->kept_log_bytes;
-        bool is_late = sc_exec_now_ns(objects->exec) >= objects->checkpoint_ns;
+        bool may_try = sc_exec_now_ns(objects->exec) >= objects->checkpoint_ns;
         pthread_mutex_unlock(&objects->lock);
         if (log_bytes > (live < kept ? live : kept) + log_most / 8)
-            return is_late && sc_objects_checkpoint(objects, false, NULL) == SPEC_OK;
+            return may_try && sc_objects_checkpoint(objects, false, NULL) == SPEC_OK;
         uint64_t over = live > LOG_LEFT(log_most) ? live - LOG_LEFT(log_most) : 1;
         pages = live > 0 ? all_pages * over / live : 0;
     }

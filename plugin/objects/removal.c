@@ -75,9 +75,9 @@ spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error 
     if (status == SPEC_OK)
         return SPEC_OK;
     pthread_mutex_lock(&objects->lock);
-    bool is_late = sc_exec_now_ns(objects->exec) >= objects->checkpoint_ns;
+    bool may_try = sc_exec_now_ns(objects->exec) >= objects->checkpoint_ns;
     pthread_mutex_unlock(&objects->lock);
-    if (is_late && sc_objects_checkpoint(objects, false, reterr) == SPEC_OK)
+    if (may_try && sc_objects_checkpoint(objects, false, reterr) == SPEC_OK)
         status = record_all(objects, reterr);
     return status;
 }
