@@ -157,7 +157,7 @@ static void *run_holder(void *user)
     struct worker *worker = user;
     struct objects *fx = worker->shared->fx;
     uint64_t state = worker->number;
-    for (uint64_t turn = 0; atomic_load(&worker->shared->writers_left) > 0; turn++) {
+    while (atomic_load(&worker->shared->writers_left) > 0) {
         uint64_t writer = dice(&state, WRITERS), lately = dice(&state, 90) + 2;
         uint64_t at = atomic_load(&worker->shared->put_keys[writer]);
         at = at > lately ? at - lately : 0;
