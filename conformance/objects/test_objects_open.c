@@ -331,7 +331,7 @@ static void obj_021_a_store_whose_index_is_full_closes(void **state)
     struct objects *fx = *state;
     for (uint32_t c = 0; c < sizeof(CONFIGS) / sizeof(CONFIGS[0]); c++) {
         objects_configure(fx, CONFIGS[c]);
-        struct batch b = batch_make(0, 5000, 1);
+        struct batch b = batch_make(c * 5000, 5000, 1);
         b.params.timeout_ns = 100 * MS_NS;
         put(fx, fx->domain, &b);
         assert_int_equal(batch_count(&b, SPEC_KEY_DONE) + batch_count(&b, SPEC_KEY_STORED) +
