@@ -71,7 +71,8 @@ struct spec_keys {
 };
 
 /* Memory of values: key i has the pieces [i * pieces, (i + 1) * pieces), one behind another. Host
- * memory of any alignment. Pieces that are page-aligned and whole pages long may be read and
+ * memory of any alignment, which the process may read (put) or write (get) until the call returns
+ * (submitted: until the completion). Pieces that are page-aligned and whole pages long may be read and
  * written by the device without a copy: objects.staging of the configuration. [OBJ-011] */
 struct spec_pieces {
     uint32_t struct_size;
@@ -258,7 +259,8 @@ struct spec_objects_api {
      * completion); a source that changes gives a value that fails its get. [OBJ-050] A key that is
      * stored is not written again: STORED. A key whose put is under way follows that put, and is
      * written if that one fails. [OBJ-051] Waits for room and for the device until timeout_ns, in
-     * the order of the calls; least recently used objects are evicted for it. [OBJ-052]
+     * the order of the calls; least recently used objects are evicted for it. A put that waits for
+     * its domain's own limit lets puts of other domains pass. [OBJ-052]
      * The object is found by exists once its status is DONE. [OBJ-053]
      * Returns, errors and blocks: as get. */
     spec_status (*put)(spec_objects *objects, spec_domain domain, const struct spec_keys *keys,

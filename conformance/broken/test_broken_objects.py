@@ -24,6 +24,7 @@ NEEDS_FILES = {
     "obj_020_the_hosts_allocator_gets_all_memory_back",
     "obj_042_a_flipped_byte_anywhere_never_gives_wrong_bytes",
     "obj_052_a_full_index_takes_new_keys",
+    "obj_070_puts_without_room_in_the_index_end_dropped",
     "obj_070_removed_keys_are_absent_after_a_kill",
     "obj_071_erased_keys_and_values_are_in_no_file",
 }

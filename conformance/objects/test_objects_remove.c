@@ -66,6 +66,35 @@ static void obj_070_a_put_under_way_ends_dropped(void **state)
     batch_free(&large);
 }
 
+/* All that the index has is held, so of many new keys some wait for an entry. */
+static void obj_070_puts_without_room_in_the_index_end_dropped(void **state)
+{
+    enum { OTHERS = 600 };
+    struct objects *fx = *state;
+    objects_configure(fx, "\"disk_bytes\": \"128MiB\", \"index_bytes_max\": \"1MiB\", "
+                          "\"objects\": {\"log_ppm\": 250000}");
+    for (uint64_t i = 0; i < 8000; i += 1000)
+        put_done(fx, fx->domain, i, 1000, 1);
+    struct batch all = batch_make(0, 8000, 1), others = batch_make(10000, OTHERS, 1);
+    const struct spec_exists_params hold = {
+        .struct_size = sizeof(hold), .flags = SPEC_EXISTS_HOLD, .hold_ns = SPEC_HOLD_NS_MAX};
+    assert_ok(fx, fx->api->exists(fx->store, fx->domain, &all.keys, &hold, NULL, &fx->error));
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        batch_poison(&others);
+        (void)put_begin(fx, fx->domain, &others, turn + 1);
+        if (turn == 0)
+            assert_ok(fx,
+                      fx->api->remove(fx->store, fx->domain, &others.keys, 0, NULL, &fx->error));
+        else
+            assert_ok(fx, fx->api->clear(fx->store, fx->domain, 0, &fx->error));
+        (void)poll_one(fx, fx->domain);
+        assert_true(batch_count(&others, SPEC_E_DROPPED) > 0);
+        assert_int_equal(exists_count(fx, fx->domain, 10000, OTHERS), 0);
+    }
+    batch_free(&all);
+    batch_free(&others);
+}
+
 static void remove_in_child(void *user)
 {
     struct objects *fx = user;
@@ -230,6 +259,7 @@ const struct conf_test CONF_OBJECT_REMOVE[] = {
     OPENED(obj_070_removed_keys_are_absent_at_once_and_later),
     OPENED(obj_070_a_held_object_is_removed),
     OPENED(obj_070_a_put_under_way_ends_dropped),
+    OPENED(obj_070_puts_without_room_in_the_index_end_dropped),
     BARE(obj_070_removed_keys_are_absent_after_a_kill),
     OPENED(obj_070_unknown_flags_are_invalid),
     OPENED(obj_071_erased_keys_and_values_are_in_no_file),

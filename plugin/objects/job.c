@@ -252,8 +252,7 @@ static void clock_step(struct sc_task *task)
             continue;
         if (job->deadline_ns <= now_ns) {
             job->given_up = SPEC_E_TIMEOUT;
-            job_give_up(objects, job, SPEC_E_TIMEOUT);
-            next = objects->active; /* others may have ended with it; those given up are skipped */
+            job_give_up(objects, job, SPEC_E_TIMEOUT); /* it ends no other job */
         } else if (job->deadline_ns < next_ns) {
             next_ns = job->deadline_ns;
         }
@@ -280,7 +279,6 @@ void sc_objects_jobs_end(spec_objects *objects, struct sc_object_domain *domain)
             if (job->given_up == 0) {
                 job->given_up = SPEC_E_DROPPED;
                 job_give_up(objects, job, SPEC_E_DROPPED);
-                next = objects->active;
             }
         }
         uint32_t word = atomic_load(&objects->job_word);

@@ -240,6 +240,7 @@ struct spec_objects {
     uint64_t stuck_ns;      /* until then domains may be stuck; 0: none is */
     uint64_t clock_ns;      /* when the clock is due */
     uint64_t waiting_puts;
+    uint64_t unindexed_puts; /* of them, those that the index had no room for */
     uint64_t inflight_bytes;
     struct sc_object_events events;
     _Atomic uint32_t tasks; /* posted or running */
@@ -393,6 +394,10 @@ void sc_objects_put_give_up(spec_objects *objects, struct sc_object_transfer *tr
 /* A put failed: its place is free, and the first that followed it takes over. */
 void sc_objects_put_failed(spec_objects *objects, struct sc_object_transfer *transfer,
                            int32_t status);
+/* The key is removed: puts of it that the index had no room for end DROPPED. key NULL: of all keys
+ * of the domain. */
+void sc_objects_put_unindexed_removed(spec_objects *objects, uint32_t space, const uint8_t *key,
+                                      uint32_t key_bytes);
 /* The key was removed: its put, and those that follow it, end DROPPED. */
 void sc_objects_put_removed(spec_objects *objects, uint32_t id);
 

@@ -16,6 +16,8 @@
 #include "plugin/objects/objects.h"
 #include "store/log/identity.h"
 
+#include <string.h>
+
 #define EVICT_PART  256u            /* of all pages: what is evicted at once, at least, */
 #define EVICT_MOST  16384u          /* but not more than 64 MiB for a smaller value */
 #define PAUSE_NS    100000000ull    /* between two looks while the device is not written */
@@ -100,6 +102,7 @@ void sc_objects_put_begin(spec_objects *objects, struct sc_object_job *job)
             continue;
         sc_objects_queue_add(&objects->puts, transfer, false);
         objects->waiting_puts++;
+        objects->unindexed_puts += transfer->entry == 0;
     }
     if (objects->puts.head != NULL)
         sc_objects_queue_wake(objects, &objects->puts, SC_LANE_WRITER);
@@ -169,9 +172,26 @@ void sc_objects_put_give_up(spec_objects *objects, struct sc_object_transfer *tr
     }
     sc_objects_queue_remove(&objects->puts, transfer);
     waited(objects, transfer);
+    objects->unindexed_puts -= transfer->entry == 0;
     sc_objects_put_failed(objects, transfer, status);
     objects->puts.runs_again = true; /* another is the head, also for a feeder that runs */
     sc_objects_room_came(objects);
+}
+
+void sc_objects_put_unindexed_removed(spec_objects *objects, uint32_t space, const uint8_t *key,
+                                      uint32_t key_bytes)
+{
+    struct sc_object_transfer *next;
+    if (objects->unindexed_puts == 0)
+        return;
+    for (struct sc_object_transfer *put = objects->puts.head; put != NULL; put = next) {
+        next = put->next;
+        bool is_it =
+            put->entry == 0 && put->job->domain == &objects->domains[space] &&
+            (key == NULL || (put->key_bytes == key_bytes && memcmp(put->key, key, key_bytes) == 0));
+        if (is_it)
+            sc_objects_put_give_up(objects, put, SPEC_E_DROPPED);
+    }
 }
 
 void sc_objects_put_removed(spec_objects *objects, uint32_t id)
@@ -352,6 +372,7 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
     if (transfer->entry == 0) { /* the index had no room */
         sc_objects_queue_remove(queue, transfer);
         bool has_room = entry_take(objects, transfer);
+        objects->unindexed_puts -= has_room;
         if (transfer->state != SC_OBJECT_QUEUED) { /* answered, or it follows */
             waited(objects, transfer);
             return FEED_NEXT;

@@ -122,6 +122,7 @@ static int8_t key_remove(spec_objects *objects, uint32_t space, const uint8_t *k
                          uint32_t key_bytes, struct erasure *erasure)
 {
     uint32_t id = sc_key_table_find(&objects->table, space, key, key_bytes);
+    sc_objects_put_unindexed_removed(objects, space, key, key_bytes);
     if (id == 0)
         return SPEC_KEY_ABSENT;
     erasure_add(objects, erasure, id);
@@ -173,6 +174,7 @@ static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
 {
     uint32_t space = (uint32_t)(domain - objects->domains);
     pthread_mutex_lock(&objects->lock);
+    sc_objects_put_unindexed_removed(objects, space, NULL, 0);
     for (uint32_t id = 1; id < objects->table.entry_end; id++) {
         const struct sc_key_entry *entry = sc_key_table_entry(&objects->table, id);
         enum sc_key_state state = sc_key_entry_state(entry);
