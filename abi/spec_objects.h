@@ -72,8 +72,8 @@ struct spec_keys {
 
 /* Memory of values: key i has the pieces [i * pieces, (i + 1) * pieces), one behind another. Host
  * memory of any alignment, which the process may read (put) or write (get) until the call returns
- * (submitted: until the completion). Pieces that are page-aligned and whole pages long may be read and
- * written by the device without a copy: objects.staging of the configuration. [OBJ-011] */
+ * (submitted: until the completion). Pieces that are page-aligned and whole pages long may be read
+ * and written by the device without a copy: objects.staging of the configuration. [OBJ-011] */
 struct spec_pieces {
     uint32_t struct_size;
     uint32_t pieces;           /* of a key: 1 .. SPEC_PIECES_MAX */
