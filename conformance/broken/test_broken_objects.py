@@ -29,6 +29,17 @@ NEEDS_FILES = {
     "obj_071_erased_keys_and_values_are_in_no_file",
 }
 
+# Clauses whose tests ask in many threads for as long as others write: the library that keeps
+# objects in memory searches all keys one by one, and would take minutes.
+TOO_SLOW = {"030", "031"}
+
+
+def clauses_but(without):
+    listed = subprocess.run([SUITE, "--objects", "--list"], capture_output=True, text=True,
+                            check=True).stdout
+    found = set(re.findall(r"^OBJ-(\d{3}) ", listed, re.M))
+    return ",".join(sorted("OBJ-" + clause for clause in found - without))
+
 
 def judge(library, *options):
     """(exit code, {clause: outcome}, names that failed, the report's text)."""
@@ -49,7 +60,8 @@ class BrokenObjects(unittest.TestCase):
         self.assertEqual({"008"}, {c for c, outcome in clauses.items() if outcome != "fails"})
 
     def test_a_library_that_keeps_objects_in_memory_fails_where_files_are_needed(self):
-        code, clauses, failed, report = judge(OBJECTS_DOUBLE, "--patience", "60")
+        code, clauses, failed, report = judge(OBJECTS_DOUBLE, "--patience", "60", "--only",
+                                              clauses_but(TOO_SLOW))
         self.assertEqual(1, code, report[-4000:])
         self.assertGreater(len(clauses), 30)
         self.assertEqual(set(), failed - NEEDS_FILES, report)
