@@ -3,7 +3,7 @@
  *   --mode exists     fills --objects values of one byte, then asks for batches of 1,000 keys
  *     hit warm .. miss cold   ns a batch; cold: 96 MiB are walked before each batch
  *   --mode transfer   puts and gets --values values of 1 MiB in batches of 16
- *     put, get        ns a round over all values, page-aligned memory
+ *     put, get        ns a round over all values, page-aligned memory, in --pages huge or 4KiB
  *     fio write, fio read     the same bytes by fio, in the same rounds; memcpy: in memory
  *
  * Holds: a value that is delivered is compared with what was put, outside the timed part.
@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define BATCH_KEYS    1000u
 #define FILL_KEYS     10000u
@@ -25,6 +26,7 @@
 #define KEY_BYTES_MIN 20u /* a number of 16 digits, and some bytes before it */
 #define VALUE_BYTES   (UINT64_C(1) << 20)
 #define BATCH_VALUES  16u
+#define PAGE_BYTES    4096u
 
 struct state {
     const struct spec_objects_api *api;
@@ -211,15 +213,28 @@ static uint64_t copy(const struct memory *memory)
     return bench_now_ns() - begun_ns;
 }
 
-static void run_transfer(struct state *state, uint64_t values, uint64_t rounds,
+/* Memory that a host has: huge pages, or what a process gets that asks for nothing. */
+static uint8_t *values_memory(uint64_t bytes, bool is_huge, int fill)
+{
+    if (is_huge)
+        return bench_huge_memory(bytes, fill);
+    uint8_t *memory = aligned_alloc(PAGE_BYTES, bytes);
+    if (memory == NULL)
+        bench_die("no memory for %" PRIu64 " bytes", bytes);
+    (void)madvise(memory, bytes, MADV_NOHUGEPAGE);
+    memset(memory, fill, bytes);
+    return memory;
+}
+
+static void run_transfer(struct state *state, uint64_t values, uint64_t rounds, bool is_huge,
                          const char *fio_write, const char *fio_read)
 {
     static struct bench_series put = {.name = "put"}, get = {.name = "get"},
                                memcpy_ = {.name = "memcpy"}, written = {.name = "fio write"},
                                read = {.name = "fio read"};
     struct bench_series *const all[] = {&put, &written, &get, &read, &memcpy_};
-    struct memory memory = {.source = bench_huge_memory(values * VALUE_BYTES, 1),
-                            .destination = bench_huge_memory(values * VALUE_BYTES, 0),
+    struct memory memory = {.source = values_memory(values * VALUE_BYTES, is_huge, 1),
+                            .destination = values_memory(values * VALUE_BYTES, is_huge, 0),
                             .values = values};
     for (uint64_t i = 0; i < values * VALUE_BYTES; i += 8) {
         uint64_t word = bench_mix(i);
@@ -253,6 +268,7 @@ int main(int argc, char **argv)
 {
     static struct state state;
     const char *mode = bench_option(argc, argv, "--mode", "exists");
+    const char *pages = bench_option(argc, argv, "--pages", "huge");
     uint64_t rounds = bench_option_u64(argc, argv, "--rounds", 100);
     uint64_t key_bytes = bench_option_u64(argc, argv, "--key-bytes", 36);
     uint64_t objects = bench_option_u64(argc, argv, "--objects", 1000000);
@@ -260,6 +276,8 @@ int main(int argc, char **argv)
     if (key_bytes < KEY_BYTES_MIN || key_bytes > SPEC_KEY_BYTES_MAX || objects == 0 ||
         values == 0 || values % BATCH_VALUES != 0)
         bench_die("--key-bytes is 20 to 1024, --objects at least 1, --values a multiple of 16");
+    if (strcmp(pages, "huge") != 0 && strcmp(pages, "4KiB") != 0)
+        bench_die("--pages is huge or 4KiB");
     state.key_bytes = (uint32_t)key_bytes;
     state.walk = bench_huge_memory(WALK_BYTES, 0);
     state.keys = malloc(FILL_KEYS * key_bytes);
@@ -270,7 +288,8 @@ int main(int argc, char **argv)
     if (strcmp(mode, "exists") == 0)
         run_exists(&state, objects, rounds);
     else
-        run_transfer(&state, values, rounds, bench_option(argc, argv, "--fio-write", ""),
+        run_transfer(&state, values, rounds, strcmp(pages, "huge") == 0,
+                     bench_option(argc, argv, "--fio-write", ""),
                      bench_option(argc, argv, "--fio-read", ""));
     state.api->close(state.objects);
     free(state.keys);
