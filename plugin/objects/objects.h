@@ -76,7 +76,9 @@ struct sc_object_route {
     uint64_t bytes, busy_ns; /* of this epoch */
     uint64_t busy_since_ns;  /* while transfers are under way */
     uint64_t since_bytes;    /* since the other route was tried */
-    uint64_t rates[2];       /* bytes per ms: straight, staged; 0: not known */
+    uint64_t trial_bytes;    /* after so many it is tried again; 0: it was not yet */
+    uint64_t settle_bytes;   /* so many more do not count */
+    uint64_t rates[2];       /* bytes per ms: straight, staged */
     uint32_t active, others; /* transfers under way; of them, those on the other route */
     bool is_staged, is_trial;
 };

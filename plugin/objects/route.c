@@ -1,13 +1,15 @@
 /* Routes: whether values go straight between the host's memory and the device, or through staging.
  *
- *   epoch     16 MiB of values that end while no transfer has the other route
+ *   epoch     64 MiB of values that end while no transfer has the other route; the 16 MiB before
+ *             them, while the device goes over to the route, do not count
  *   rate      their bytes by the time in which transfers were under way
- *   trial     one epoch on the other route: at first, and after each 1 GiB
+ *   trial     one epoch on the other route: at first, and after 1 GiB; each trial that changes
+ *             nothing doubles the way to the next, to 16 GiB at most
  *
  * Straight is a copy less. But memory of small pages is thousands of segments to a device, and some
  * (disks of virtual machines) read 1 MiB in 256 segments at a third of the rate at which they read
- * it in one. Nothing says so but the clock. Staging lies in huge pages. It is taken where it is a
- * quarter faster.
+ * it in one. Nothing says so but the clock. Staging lies in huge pages. It is taken where it is an
+ * eighth faster.
  *
  * Each domain has a route for gets and one for puts, since a host's memory is of one kind. Only
  * values that could go straight count.
@@ -15,8 +17,10 @@
  * Threads: `lock`. Tests: tests/unit/plugin/test_objects_route.c */
 #include "plugin/objects/objects.h"
 
-#define EPOCH_BYTES (16ull << 20)
-#define TRIAL_BYTES (1ull << 30)
+#define SETTLE_BYTES    (16ull << 20)
+#define EPOCH_BYTES     (64ull << 20) /* less, and a pause of the device decides */
+#define TRIAL_BYTES     (1ull << 30)
+#define TRIAL_BYTES_MAX (16ull << 30)
 
 bool sc_objects_route_begin(const spec_objects *objects, struct sc_object_route *route,
                             uint64_t now_ns)
@@ -31,27 +35,41 @@ bool sc_objects_route_begin(const spec_objects *objects, struct sc_object_route 
 /* Measuring begins anew; what is under way now does not count if it has the other route. */
 static void epoch_begin(struct sc_object_route *route, bool is_staged, uint64_t now_ns)
 {
-    route->others = route->is_staged != is_staged ? route->active : 0;
+    route->others = 0;
+    if (route->is_staged != is_staged) {
+        route->others = route->active;
+        route->settle_bytes = SETTLE_BYTES;
+    }
     route->is_staged = is_staged;
     route->bytes = route->busy_ns = 0;
     route->busy_since_ns = now_ns;
 }
 
+/* Both rates are known: which route is taken, and for how long. */
+static bool trial_end(struct sc_object_route *route)
+{
+    bool was_staged = !route->is_staged;
+    bool is_staged = route->rates[1] > route->rates[0] + route->rates[0] / 8;
+    uint64_t twice = route->trial_bytes * 2;
+    route->is_trial = false;
+    route->since_bytes = 0;
+    route->trial_bytes = is_staged != was_staged || twice == 0 ? TRIAL_BYTES
+                         : twice < TRIAL_BYTES_MAX             ? twice
+                                                               : TRIAL_BYTES_MAX;
+    return is_staged;
+}
+
 /* The epoch's rate is known: which route is next. */
 static void epoch_end(struct sc_object_route *route, uint64_t now_ns)
 {
-    uint64_t *rate = &route->rates[route->is_staged ? 1 : 0];
     bool is_staged = route->is_staged;
-    *rate = route->bytes * 1000 / (route->busy_ns / 1000 + 1);
+    route->rates[is_staged ? 1 : 0] = route->bytes * 1000 / (route->busy_ns / 1000 + 1);
     route->since_bytes += route->bytes;
-    bool is_known = route->rates[0] > 0 && route->rates[1] > 0;
-    if (!is_known || (!route->is_trial && route->since_bytes >= TRIAL_BYTES)) {
+    if (route->is_trial) {
+        is_staged = trial_end(route);
+    } else if (route->since_bytes >= route->trial_bytes) {
         is_staged = !is_staged;
         route->is_trial = true;
-    } else if (route->is_trial) {
-        is_staged = route->rates[1] > route->rates[0] + route->rates[0] / 4;
-        route->is_trial = false;
-        route->since_bytes = 0;
     }
     epoch_begin(route, is_staged, now_ns);
 }
@@ -69,6 +87,11 @@ void sc_objects_route_end(const spec_objects *objects, struct sc_object_route *r
     }
     if (route->others > 0) /* the device serves both kinds */
         return;
+    if (route->settle_bytes > 0) {
+        route->settle_bytes -= bytes < route->settle_bytes ? bytes : route->settle_bytes;
+        route->busy_since_ns = now_ns;
+        return;
+    }
     route->bytes += bytes;
     if (route->active == 0 || route->bytes >= EPOCH_BYTES) {
         route->busy_ns += now_ns - route->busy_since_ns;

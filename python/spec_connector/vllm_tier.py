@@ -86,7 +86,7 @@ class SpecConnectorTier(SecondaryTierManager):
         if self._failed and key in self._failed.get(req_context.req_id, ()):
             return LookupResult.MISS
         try:
-            return RESULTS[self._domain.exists_one(key)]  # a HIT is held until its load
+            return RESULTS[self._domain.exists_one(key)]  # a HIT is held for objects.hold_ms
         except hosts.FAILURES as error:
             self._failures.add("lookup", error)
             return LookupResult.MISS
