@@ -39,7 +39,7 @@ def own(folder):
 
 
 class Driver:
-    value_bytes, capacity = MIB, 32
+    value_bytes, capacity = MIB, 64
 
     def __init__(self, folder, config=None, weights="name", is_own=False):
         self.adapter = adapter_of(own(folder) if is_own else ours(folder, config, weights))

@@ -56,7 +56,7 @@ def keys_of(ids):
 
 
 class Driver:
-    value_bytes, capacity, slots = MIB, 32, 64
+    value_bytes, capacity, slots = MIB, 64, 128
 
     def __init__(self, folder, config=None, weights="name", is_own=False, offloading=None,
                  **more):
@@ -132,10 +132,13 @@ class Driver:
         self.bytes[:] = 0
 
     def load(self, ids):
-        """The scheduler's lookups, which promote chunks, until each is a hit or a miss."""
+        """The scheduler's lookups, which promote chunks, until each is a hit or a miss. Between
+        them it waits for what is under way, as a scheduler that has other requests."""
         context, keys, last = self.begin(), keys_of(ids), {}
 
         def is_over():
+            if last and self.manager.has_pending_work():
+                return False
             for key in keys:
                 if last.get(key) not in (LookupResult.HIT, LookupResult.MISS):
                     last[key] = self.manager.lookup(key, context)

@@ -14,7 +14,8 @@ sys.exit(load.main(Driver, "vllm", "fs tier, O_DIRECT", sys.argv[2:]))"""
 
 
 def main(args):
-    words = ["--rounds", str(args.rounds or (3 if args.quick else 9))]
+    rounds = args.rounds or (3 if args.quick else None)
+    words = ["--rounds", str(rounds)] if rounds else []
     words += ["--on", args.on] if args.on else []
     done = subprocess.run([os.path.join(engines.ENV, "bin", "python"), "-W", "ignore", "-c", CODE,
                            engines.HERE, *words],
