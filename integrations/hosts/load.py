@@ -8,9 +8,9 @@ usage: run load [--on FOLDER] [--rounds N] [--values N] [--empty]
   --empty    begin with empty folders. Without it both first store more than spec_connector may
              hold, so that a put evicts and reuses pages, as in a store that has run for a while.
 
-Every round compares all bytes, and fio reads as many of the same disk (bench/fio_job.py: 16 reads of
-1 MiB in flight): more than that no back end can load. Ratios are medians of the rounds' ratios. A
-put ends when its bytes are on the disk: what a back end has left in the page cache is written out
+Every round compares all bytes, and fio reads as many of the same disk (bench/fio_job.py: 16 reads
+of 1 MiB in flight): more than that no back end can load. Ratios are medians of the rounds' ratios.
+A put ends when its bytes are on the disk: what a back end has left in the page cache is written out
 (sync_file_range) and counts. Files of the host's own back end leave the page cache before a load.
 CPU is of this process, all threads. At last one byte of each side's files is changed:
 spec_connector must report that value as a miss; the host's own back end is printed as it is.
