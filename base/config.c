@@ -333,6 +333,12 @@ static uint32_t key_find(const char *path, bool *ret_is_group)
 
 static spec_status fail_unknown(const struct parse *parse, const char *path)
 {
+    const struct sc_config_removed_key *removed;
+    for (uint32_t i = 0; (removed = sc_config_removed_key_at(i)) != NULL; i++) {
+        if (strcmp(removed->path, path) == 0)
+            return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s was removed; %s", path,
+                           removed->advice);
+    }
     char near[SC_CONFIG_NEAR_BYTES];
     if (sc_config_near(path, near))
         return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: unknown key; did you mean %s?",

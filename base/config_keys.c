@@ -534,3 +534,12 @@ const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i)
 {
     return i < sizeof(defaults) / sizeof(defaults[0]) ? &defaults[i] : NULL;
 }
+
+static const struct sc_config_removed_key removed_keys[] = {
+    {NULL, NULL},
+};
+
+const struct sc_config_removed_key *sc_config_removed_key_at(uint32_t i)
+{
+    return removed_keys[i].path != NULL ? &removed_keys[i] : NULL;
+}

@@ -52,6 +52,14 @@ struct sc_config_preset_default {
 };
 const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i);
 
+/* A key that is refused because what it configured was removed or renamed: i = 0, 1, ... until
+ * NULL. */
+struct sc_config_removed_key {
+    const char *path;
+    const char *advice; /* ends the error's sentence: what to write instead */
+};
+const struct sc_config_removed_key *sc_config_removed_key_at(uint32_t i);
+
 /* Writes the known key, or the known object of keys, that is nearest to a path that is unknown.
  * False: none is near, and nothing that is written means anything. */
 #define SC_CONFIG_NEAR_BYTES 48u

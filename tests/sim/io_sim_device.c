@@ -7,11 +7,19 @@
  * once more at its completion; so the device needs no task of its own that would outlive the last
  * operation.
  *
+ * If the environment names a file in SC_SIM_TRACE, each transfer is appended to it as a line, so that
+ * two builds can be compared (tools/op_stream.py).
+ *
  * Holds: one operation at a time has the device, the highest lane's first.
  * Does not: sleep: time is the executor's, a virtual clock in its seeded loop.
  * Threads: tests/sim/io_sim_disk.h; steps are the executor's.
  * Tests: tests/unit/store/test_io_sim.c */
 #include "tests/sim/io_sim_disk.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { OP_SHORT = 1, OP_LATE = 2, OP_NEVER = 4, OP_PART_SHIFT = 8 }; /* op->state in the device */
 
@@ -67,6 +75,27 @@ static struct sc_io_op *start_next(struct sc_io_sim_disk *disk)
 
 static void transfer_step(struct sc_task *task);
 
+static FILE *trace;
+
+static void trace_open(void)
+{
+    const char *path = getenv("SC_SIM_TRACE");
+    trace = path != NULL ? fopen(path, "a") : NULL;
+}
+
+/* A line for each transfer: kind, file, offset, bytes, lane, and the time at which it begins. */
+static void trace_transfer(const struct sc_io_op *op, uint64_t bytes)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, trace_open);
+    if (trace == NULL)
+        return;
+    const char *name = strrchr(op->file->path, '/');
+    fprintf(trace, "%s %s %" PRIu64 " %" PRIu64 " %u %" PRIu64 "\n",
+            op->kind == SC_IO_READ ? "read" : "write", name != NULL ? name + 1 : op->file->path,
+            op->offset + op->moved_bytes, bytes, (unsigned)op->lane, sc_exec_now_ns(op->io->exec));
+}
+
 static void transfer_go(struct sc_io_op *op)
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(op->io);
@@ -80,6 +109,7 @@ static void transfer_go(struct sc_io_op *op)
              (uint64_t)((double)(part % device.bytes_per_s) * 1e9 / (double)device.bytes_per_s);
     const uint64_t ns_min = device.ops_per_s > 0 ? 1000000000u / device.ops_per_s : 0;
     ns = ns > ns_min ? ns : ns_min;
+    trace_transfer(op, part);
     op->task.step = transfer_step;
     struct sc_exec *exec = op->io->exec;
     sc_exec_post_at(exec, &op->task, (enum sc_exec_lane)op->lane, sc_exec_now_ns(exec) + ns);

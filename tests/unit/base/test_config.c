@@ -702,6 +702,25 @@ static void an_unknown_key_is_told_the_nearest_one_that_exists(void **state)
     }
 }
 
+static void a_removed_key_is_refused_with_advice(void **state)
+{
+    struct fixture *fx = *state;
+    const struct sc_config_removed_key *removed;
+    for (uint32_t i = 0; (removed = sc_config_removed_key_at(i)) != NULL; i++) {
+        char config[256], sentence[512];
+        const char *dot = strchr(removed->path, '.');
+        if (dot == NULL)
+            snprintf(config, sizeof(config), "{\"path\":\"d\",\"%s\":1}", removed->path);
+        else
+            snprintf(config, sizeof(config), "{\"path\":\"d\",\"%.*s\":{\"%s\":1}}",
+                     (int)(dot - removed->path), removed->path, dot + 1);
+        snprintf(sentence, sizeof(sentence), "config: %s was removed; %s", removed->path,
+                 removed->advice);
+        assert_refused(fx, config, SPEC_E_CONFIG, "was removed");
+        assert_string_equal(fx->error.text, sentence);
+    }
+}
+
 /* Every key that ends with a letter too much is told the key without it. */
 static void every_key_is_the_nearest_of_a_slip_in_it(void **state)
 {
@@ -1065,6 +1084,7 @@ int main(void)
         CONFIG_TEST(an_error_says_what_was_found_and_what_is_allowed),
         CONFIG_TEST(unknown_keys_are_refused_wherever_they_stand),
         CONFIG_TEST(an_unknown_key_is_told_the_nearest_one_that_exists),
+        CONFIG_TEST(a_removed_key_is_refused_with_advice),
         CONFIG_TEST(every_key_is_the_nearest_of_a_slip_in_it),
         CONFIG_TEST(a_long_unknown_key_is_cut_in_the_error),
         CONFIG_TEST(a_key_given_twice_is_refused_also_with_the_same_value),
