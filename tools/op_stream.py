@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """op_stream.py BUILD [BUILD...]: do builds ask the same of the disk? Each runs the same work on the
-simulated disk (tests/sim/io_sim.h), whose transfers are traced: kind, file, offset, bytes, lane, time.
+simulated disk (tests/sim/io_sim.h), whose transfers are traced: kind, file, offset, bytes, lane,
+time.
 
   replay NAME    bench-replay --mode sim: requests of two models with each preset, stored and loaded
   conformance    the tests of spec-conformance on the simulated disk. Those that do not pass there

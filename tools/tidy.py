@@ -9,6 +9,8 @@ usage: tools/tidy.py [ROOT]          exit 0: clean, 1: something was found, 2: n
                        of folders that the includer's row allows, of a room (plugin/lab/) its one
                        header, of floors (store/io/, store/rows/ ..) those below and one's own; no
                        banned call outside base/
+  calls between files  the largest cycle, calls of a lower layer to an upper one, and base names
+                       that stand twice: tools/structure.py counts, structure-baseline.txt says
   the contract         every clause of abi/spec_connector.h and abi/spec_objects.h has a test, or
                        stands in conformance/clauses-later.txt with what it waits for; never
                        both, and no test names a clause that does not exist
@@ -21,6 +23,8 @@ import ast
 import os
 import re
 import sys
+
+import structure
 
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
@@ -469,6 +473,7 @@ def check_tree(root):
         check_file(root, path, functions, found)
     check_clauses(root, {p: f for p, f in functions.items()
                          if p.startswith(("conformance/", "tests/"))}, found)
+    structure.check(root, FLOORS, found)
     return ["%s:%d: %s" % line for line in sorted(set(found.lines))]
 
 

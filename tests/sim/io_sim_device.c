@@ -7,8 +7,8 @@
  * once more at its completion; so the device needs no task of its own that would outlive the last
  * operation.
  *
- * If the environment names a file in SC_SIM_TRACE, each transfer is appended to it as a line, so that
- * two builds can be compared (tools/op_stream.py).
+ * If the environment names a file in SC_SIM_TRACE, each transfer is appended to it as a line, so
+ * that two builds can be compared (tools/op_stream.py).
  *
  * Holds: one operation at a time has the device, the highest lane's first.
  * Does not: sleep: time is the executor's, a virtual clock in its seeded loop.

@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""structure.py [ROOT]: how the C files of each product folder call each other, in numbers.
+
+  largest-cycle     files in the largest cycle of calls: a.c calls a public function (sc_*) that b.c
+                    defines, and so on back to a.c
+  upward-calls      pairs of files, of which the lower layer's calls the upper layer's
+  duplicate-names   base names of C files that stand more than once in the product
+
+A call through a table or a callback is no call here: that is how a lower layer tells an upper one.
+tidy.py compares the numbers with tools/structure-baseline.txt. A number may only fall, and when it
+falls the baseline follows. Tests: tests/unit/tools/test_structure.py."""
+import collections
+import os
+import re
+import sys
+
+PRODUCT = ("abi", "base", "hashing", "store", "kernels", "plugin", "gpu")
+BASELINE = "tools/structure-baseline.txt"
+DEFINITION_RE = re.compile(r"^[A-Za-z_][^;={}()\n]*?\b(sc_\w+)\([^;{]*\)\s*\{", re.M)
+NAME_RE = re.compile(r"\bsc_\w+\b")
+
+
+def without_comments(text):
+    return re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+
+
+def c_files(root, folder):
+    for at, folders, names in os.walk(os.path.join(root, folder)):
+        folders.sort()
+        for name in sorted(names):
+            if name.endswith(".c"):
+                yield os.path.relpath(os.path.join(at, name), root)
+
+
+def calls(root, folder):
+    """{caller's file: {callee's file}}, of the files of one folder."""
+    texts = {}
+    for path in c_files(root, folder):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            texts[path] = without_comments(file.read())
+    home = {}
+    for path, text in texts.items():
+        for match in DEFINITION_RE.finditer(text):
+            if not match.group().startswith("static"):
+                home[match.group(1)] = path
+    return {path: {home[name] for name in NAME_RE.findall(text) if home.get(name, path) != path}
+            for path, text in texts.items()}
+
+
+def reached(graph, start):
+    seen, todo = set(), [start]
+    while todo:
+        for other in graph.get(todo.pop(), ()):
+            if other not in seen:
+                seen.add(other)
+                todo.append(other)
+    return seen
+
+
+def cycles(graph):
+    """Sets of files that reach each other, of two files and more, the largest first."""
+    reach = {path: reached(graph, path) for path in graph}
+    found = {frozenset(other for other in reach[path] if path in reach[other]) for path in graph}
+    return sorted((cycle for cycle in found if len(cycle) > 1), key=lambda c: (-len(c), sorted(c)))
+
+
+def upward(graph, folder, layers):
+    """[(caller, callee)]: the callee's layer is above the caller's. layers: the lowest first."""
+    def layer(path):
+        name = path.split("/")[1]
+        return layers.index(name) if path.count("/") > 1 and name in layers else None
+    return sorted((a, b) for a in graph for b in graph[a]
+                  if layer(a) is not None and layer(b) is not None and layer(b) > layer(a))
+
+
+def duplicates(root):
+    names = collections.Counter(os.path.basename(path) for folder in PRODUCT
+                                for path in c_files(root, folder))
+    return sorted(name for name, count in names.items() if count > 1)
+
+
+def measure(root, layers):
+    """({(folder, what): number}, lines that explain them)"""
+    numbers, lines = {}, []
+    for folder in PRODUCT:
+        if not os.path.isdir(os.path.join(root, folder)):
+            continue
+        graph = calls(root, folder)
+        rings, ups = cycles(graph), upward(graph, folder, layers.get(folder, ()))
+        numbers[folder, "largest-cycle"] = len(rings[0]) if rings else 0
+        numbers[folder, "upward-calls"] = len(ups)
+        lines += ["%s: a cycle of %d files: %s" % (folder, len(ring), " ".join(
+            os.path.basename(path) for path in sorted(ring))) for ring in rings]
+        lines += ["%s: %s calls up to %s" % (folder, a, b) for a, b in ups]
+    repeated = duplicates(root)
+    numbers["product", "duplicate-names"] = len(repeated)
+    lines += ["product: %s stands more than once" % name for name in repeated]
+    return numbers, lines
+
+
+def read_baseline(root):
+    """{(folder, what): (number, line)}"""
+    baseline, path = {}, os.path.join(root, BASELINE)
+    if os.path.isfile(path):
+        with open(path, encoding="utf-8") as file:
+            for at, line in enumerate(file, 1):
+                words = line.split()
+                if len(words) == 3 and not line.startswith("#"):
+                    baseline[words[0], words[1]] = (int(words[2]), at)
+    return baseline
+
+
+def check(root, layers, found):
+    """Adds a finding for each number that differs from the baseline."""
+    baseline = read_baseline(root)
+    if not baseline:
+        return
+    for key, number in sorted(measure(root, layers)[0].items()):
+        known, line = baseline.get(key, (0, 1))
+        if number != known:
+            found.add(BASELINE, line, "%s %s is %d, expected %d%s" % (
+                *key, number, known, "" if number > known else ": write the lower number here"))
+
+
+def main(argv):
+    import tidy
+    root = argv[1] if len(argv) > 1 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    numbers, lines = measure(root, tidy.FLOORS)
+    print("\n".join(lines))
+    for (folder, what), number in numbers.items():
+        print(folder, what, number)
+
+
+if __name__ == "__main__":
+    main(sys.argv)
