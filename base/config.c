@@ -171,9 +171,15 @@ struct parse {
     struct json_object *root;
     uint64_t seen[2];        /* bit i: key i was given */
     uint64_t groups_seen[2]; /* bit i: the group of key i was given, i its first key */
+    const uint64_t *kept;    /* of a preset's text: keys that it does not change; NULL: none */
     struct sc_config *config;
     struct spec_error *reterr;
 };
+
+static bool has_key(const uint64_t keys[2], uint32_t i)
+{
+    return (keys[i / 64] >> i % 64 & 1u) != 0;
+}
 
 static spec_status fail_at(const struct parse *parse, uint64_t at, const char *what)
 {
@@ -299,7 +305,8 @@ static spec_status scan_value(struct parse *parse, const struct sc_config_row *k
     uint64_t value = 0;
     if (!read_number(key, token.inner, token.is_quoted, &value))
         return fail_value(parse, key, whole);
-    member_write(key, parse->config, value);
+    if (parse->kept == NULL || !has_key(parse->kept, (uint32_t)(key - sc_config_row_at(0))))
+        member_write(key, parse->config, value);
     return SPEC_OK;
 }
 
@@ -364,10 +371,10 @@ static spec_status scan_key(struct parse *parse, const char *group,
     uint32_t i = key_find(path, ret_is_group);
     if (i == KEY_COUNT)
         return fail_unknown(parse, path);
-    uint64_t *seen = &(*ret_is_group ? parse->groups_seen : parse->seen)[i / 64];
-    if ((*seen >> i % 64 & 1u) != 0)
+    uint64_t *seen = *ret_is_group ? parse->groups_seen : parse->seen;
+    if (has_key(seen, i))
         return sc_fail(parse->reterr, SPEC_E_CONFIG, "config: %s: given twice", path);
-    *seen |= 1ull << i % 64;
+    seen[i / 64] |= 1ull << i % 64;
     *ret_key = sc_config_row_at(i);
     return expect(parse, ':', "expected ':'");
 }
@@ -440,7 +447,7 @@ static void default_write(const struct parse *parse, const char *path, const cha
     uint32_t i = key_find(path, &is_group);
     SC_ASSERT(NULL, i < KEY_COUNT && !is_group);
     const struct sc_config_row *key = sc_config_row_at(i);
-    if ((parse->seen[i / 64] >> i % 64 & 1u) == 0)
+    if (!has_key(parse->seen, i))
         member_write(key, parse->config, text_value(key, value));
 }
 
@@ -452,10 +459,11 @@ static void preset_apply(const struct parse *parse)
         config->preset -= SC_PRESETS;
         default_write(parse, "read.planner", "range");
     }
-    const struct sc_config_preset_default *line;
-    for (uint32_t i = 0; (line = sc_config_preset_default_at(i)) != NULL; i++)
-        if (line->preset == config->preset)
-            default_write(parse, line->path, line->value);
+    const char *text = sc_config_preset_text(config->preset);
+    struct parse preset = {
+        .text = text, .bytes = strlen(text), .kept = parse->seen, .config = config};
+    spec_status status = scan_all(&preset);
+    SC_ASSERT(NULL, status == SPEC_OK);
     bool is_coarse = config->identify == SC_IDENTIFY_COARSE || config->base == SC_BASE_COARSE;
     bool probes = config->identify == SC_IDENTIFY_PROBES || config->predictor == SC_PREDICT_HINT;
     if (!sc_config_selects(config) || !probes || is_coarse)

@@ -1,4 +1,4 @@
-/* The table of keys and of presets; see config_keys.h. */
+/* The table of keys, and those that were removed; see config_keys.h. */
 #include "base/config_keys.h"
 
 #define PATH_BYTES_MAX (SC_LIMIT_PATH_BYTES - SC_LIMIT_PATH_NAME_BYTES)
@@ -457,82 +457,6 @@ const struct sc_config_row *sc_config_row_at(uint32_t i)
 uint32_t sc_config_row_count(void)
 {
     return ROW_COUNT;
-}
-
-/* What the systems of the literature do: every match is chosen from, however short, and loaded
- * whole, and what is computed on chosen rows is stored. */
-#define LITERATURE(preset)                                                                         \
-    {preset, "fill", "load"}, {preset, "select.retain_ppm", "250000"},                             \
-        {preset, "select.min_tokens", "0"}, {preset, "select.min_share_ppm", "0"},                 \
-        {preset, "store.pruned", "yes"}
-
-/* IMPRESS' nodes in descending order of importance. */
-#define REORDERED(preset) {preset, "reorder.scope", "node"}, {preset, "reorder.interval_s", "600"}
-
-/* IMPRESS' dual cache, of chunks that lie in that order. */
-#define DUAL(preset)                                                                               \
-    REORDERED(preset), {preset, "host_policy", "score"}, {preset, "gpu_bytes", "auto"}
-
-/* Codes of every row, and some rows exactly. */
-#define EVERY_ROW(preset)                                                                          \
-    {preset, "select.base", "coarse"}, {preset, "select.identify", "coarse"},                      \
-        {preset, "prefetch.predictor", "hint"}, {preset, "read.planner", "range"}
-
-static const struct sc_config_preset_default defaults[] = {
-    LITERATURE(SC_PRESET_AS_H2O_LRU),
-    {SC_PRESET_AS_H2O_LRU, "select.identify", "keys"},
-    {SC_PRESET_AS_H2O_LRU, "store.layout", "split"},
-    {SC_PRESET_AS_H2O_LRU, "host_policy", "lru"},
-    LITERATURE(SC_PRESET_AS_H2O_LFU),
-    {SC_PRESET_AS_H2O_LFU, "select.identify", "keys"},
-    {SC_PRESET_AS_H2O_LFU, "store.layout", "split"},
-    {SC_PRESET_AS_H2O_LFU, "host_policy", "lfu"},
-    LITERATURE(SC_PRESET_SPI),
-    {SC_PRESET_SPI, "select.identify", "static"},
-    {SC_PRESET_SPI, "prefetch.predictor", "static"},
-    {SC_PRESET_SPI, "prefetch.min_precision_ppm", "0"},
-    {SC_PRESET_SPI, "host_policy", "lru"},
-    LITERATURE(SC_PRESET_RANDOM),
-    {SC_PRESET_RANDOM, "prefetch.predictor", "random"},
-    {SC_PRESET_RANDOM, "prefetch.min_precision_ppm", "0"},
-    {SC_PRESET_RANDOM, "host_policy", "lru"},
-    LITERATURE(SC_PRESET_IMPRESS_ITF),
-    LITERATURE(SC_PRESET_SPEC_ITF),
-    {SC_PRESET_SPEC_ITF, "prefetch.predictor", "layer"},
-    {SC_PRESET_SPEC_ITF, "prefetch.min_precision_ppm", "0"},
-    {SC_PRESET_HINTED, "select.retain_ppm", "250000"},
-    {SC_PRESET_HINTED, "select.identify", "coarse"},
-    {SC_PRESET_HINTED, "prefetch.predictor", "hint"},
-    {SC_PRESET_HINTED, "read.planner", "range"},
-    EVERY_ROW(SC_PRESET_LAYERED),
-    {SC_PRESET_LAYERED, "layered.widths", "free"},
-    {SC_PRESET_LAYERED, "layered.bits_k", "3"},
-    EVERY_ROW(SC_PRESET_LAYERED_EVEN),
-    {SC_PRESET_INT8, "select.base", "coarse"},
-    {SC_PRESET_INT8, "select.identify", "coarse"},
-    {SC_PRESET_INT8, "layered.bits_k", "8"},
-    {SC_PRESET_INT8, "layered.bits_v", "8"},
-    {SC_PRESET_INT8, "layered.exact_ppm", "0"},
-    {SC_PRESET_INT8, "read.planner", "range"},
-    {SC_PRESET_CAKE, "fill", "ends"},
-    {SC_PRESET_CAKE, "host_policy", "lru"},
-    LITERATURE(SC_PRESET_IMPRESS),
-    DUAL(SC_PRESET_IMPRESS),
-    LITERATURE(SC_PRESET_SPEC),
-    DUAL(SC_PRESET_SPEC),
-    {SC_PRESET_SPEC, "prefetch.predictor", "layer"},
-    {SC_PRESET_SPEC, "prefetch.min_precision_ppm", "0"},
-    {SC_PRESET_ATTENTION_STORE, "fill", "load"},
-    {SC_PRESET_ATTENTION_STORE, "host_policy", "lru"},
-    {SC_PRESET_ATTENTION_STORE, "host_written", "yes"},
-    {SC_PRESET_ATTENTION_STORE, "gpu_bytes", "auto"},
-    LITERATURE(SC_PRESET_IMPRESS_ITF_RO),
-    REORDERED(SC_PRESET_IMPRESS_ITF_RO),
-};
-
-const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i)
-{
-    return i < sizeof(defaults) / sizeof(defaults[0]) ? &defaults[i] : NULL;
 }
 
 static const struct sc_config_removed_key removed_keys[] = {

@@ -1,5 +1,5 @@
-/* The configuration's table: one row a key, and what a preset changes of the defaults;
- * the key that is nearest to an unknown one.
+/* The configuration's table: one row a key; the defaults that a preset changes (presets.c); keys
+ * that were removed; the key that is nearest to an unknown one.
  *
  * Holds: a row's default is an allowed value of it; choices stand in the order of their numbers.
  * Does not: parse (config.c).
@@ -45,12 +45,9 @@ struct sc_config_row {
 const struct sc_config_row *sc_config_row_at(uint32_t i);
 uint32_t sc_config_row_count(void);
 
-/* What the preset says of other keys: i = 0, 1, ... until NULL. */
-struct sc_config_preset_default {
-    uint32_t preset; /* enum sc_config_preset */
-    const char *path, *value;
-};
-const struct sc_config_preset_default *sc_config_preset_default_at(uint32_t i);
+/* A preset's defaults of other keys: a JSON object, a configuration without a path. preset: enum
+ * sc_config_preset. */
+const char *sc_config_preset_text(uint32_t preset);
 
 /* A key that is refused because what it configured was removed or renamed: i = 0, 1, ... until
  * NULL. */

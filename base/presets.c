@@ -1,0 +1,96 @@
+/* Presets: the defaults of other keys that a preset names, as configurations (docs/config.md tells
+ * what each is). A key that the host gives wins.
+ *
+ * Systems of the literature choose rows from every match, however short, and load a match whole.
+ *
+ * Holds: every text is a configuration that sc_config_parse would take, without a path.
+ * Threads: any; constant.
+ * Tests: tests/unit/base/test_config.c */
+#include "base/config_keys.h"
+
+#define JSON(...) #__VA_ARGS__
+
+/* clang-format off */
+static const char *const texts[SC_PRESETS] = {
+    [SC_PRESET_RECOMPUTE] = JSON({}),
+    [SC_PRESET_AS_LIKE] = JSON({}),
+    [SC_PRESET_AS_H2O_LRU] = JSON({
+        "fill": "load", "host_policy": "lru",
+        "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0, "identify": "keys"},
+        "store": {"layout": "split", "pruned": "yes"}
+    }),
+    [SC_PRESET_AS_H2O_LFU] = JSON({
+        "fill": "load", "host_policy": "lfu",
+        "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0, "identify": "keys"},
+        "store": {"layout": "split", "pruned": "yes"}
+    }),
+    [SC_PRESET_SPI] = JSON({
+        "fill": "load", "host_policy": "lru",
+        "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0, "identify": "static"},
+        "prefetch": {"predictor": "static", "min_precision_ppm": 0},
+        "store": {"pruned": "yes"}
+    }),
+    [SC_PRESET_RANDOM] = JSON({
+        "fill": "load", "host_policy": "lru",
+        "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
+        "prefetch": {"predictor": "random", "min_precision_ppm": 0},
+        "store": {"pruned": "yes"}
+    }),
+    [SC_PRESET_IMPRESS_ITF] = JSON({
+        "fill": "load",
+        "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
+        "store": {"pruned": "yes"}
+    }),
+    [SC_PRESET_IMPRESS_ITF_RO] = JSON({
+        "fill": "load",
+        "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
+        "reorder": {"scope": "node", "interval_s": 600},
+        "store": {"pruned": "yes"}
+    }),
+    [SC_PRESET_IMPRESS] = JSON({
+        "fill": "load", "host_policy": "score", "gpu_bytes": "auto",
+        "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
+        "reorder": {"scope": "node", "interval_s": 600},
+        "store": {"pruned": "yes"}
+    }),
+    [SC_PRESET_SPEC_ITF] = JSON({
+        "fill": "load",
+        "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
+        "prefetch": {"predictor": "layer", "min_precision_ppm": 0},
+        "store": {"pruned": "yes"}
+    }),
+    [SC_PRESET_SPEC] = JSON({
+        "fill": "load", "host_policy": "score", "gpu_bytes": "auto",
+        "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
+        "prefetch": {"predictor": "layer", "min_precision_ppm": 0},
+        "reorder": {"scope": "node", "interval_s": 600},
+        "store": {"pruned": "yes"}
+    }),
+    [SC_PRESET_ATTENTION_STORE] = JSON({
+        "fill": "load", "host_policy": "lru", "host_written": "yes", "gpu_bytes": "auto"
+    }),
+    [SC_PRESET_CAKE] = JSON({"fill": "ends", "host_policy": "lru"}),
+    [SC_PRESET_HINTED] = JSON({
+        "select": {"retain_ppm": 250000, "identify": "coarse"},
+        "prefetch": {"predictor": "hint"}, "read": {"planner": "range"}
+    }),
+    [SC_PRESET_LAYERED] = JSON({
+        "select": {"base": "coarse", "identify": "coarse"},
+        "prefetch": {"predictor": "hint"}, "read": {"planner": "range"},
+        "layered": {"widths": "free", "bits_k": 3}
+    }),
+    [SC_PRESET_LAYERED_EVEN] = JSON({
+        "select": {"base": "coarse", "identify": "coarse"},
+        "prefetch": {"predictor": "hint"}, "read": {"planner": "range"}
+    }),
+    [SC_PRESET_INT8] = JSON({
+        "select": {"base": "coarse", "identify": "coarse"}, "read": {"planner": "range"},
+        "layered": {"bits_k": 8, "bits_v": 8, "exact_ppm": 0}
+    }),
+};
+/* clang-format on */
+
+const char *sc_config_preset_text(uint32_t preset)
+{
+    return texts[preset];
+}
