@@ -5,11 +5,13 @@ A table is a text file. Lines that begin with # are comments; the others are one
   word OLD NEW   an identifier, where it stands as a whole word; OLD may begin or end with *, which
                  then stands for any further letters, digits and underscores, and so does NEW
   path OLD NEW   a file or a folder, moved with git mv; its path is replaced where it is written,
-                 with and without the folder above it
+                 with and without the folder above it, and a file's name alone if no other has it.
+                 OLD.* and NEW.*: all files of that name, whatever they end with
 Decision records, change logs and results keep the words of their time. A word that would become one
 that stands in a file already is refused, because two things would then have one name.
 
 Exit status: 0 renamed, 1 refused. Tests: tests/unit/tools/test_rename.py."""
+import collections
 import os
 import re
 import subprocess
@@ -95,27 +97,61 @@ def rename_words(root, words):
     return refused
 
 
-def forms_of(old, new, is_folder):
-    """[(pattern, text)]: how a path is written, whole and without the folder above it."""
-    forms = [(re.escape(old) + r"(?![\w-])", new)]
-    short = old.split("/", 1)[-1], new.split("/", 1)[-1]
-    if is_folder and "/" in old:
-        forms.append((re.escape(short[0]) + "/", short[1] + "/"))
-    elif old.count("/") > 1:
-        forms.append((re.escape(short[0]) + r"(?![\w-])", short[1]))
+def files_of(root, old, new):
+    """[(old, new)] of one line: several if the names end with .*"""
+    if not old.endswith(".*"):
+        return [(old, new)]
+    found = [path for path in git("ls-files", os.path.dirname(old), root=root).splitlines()
+             if os.path.splitext(path)[0] == old[:-2]]
+    if not found:
+        sys.exit(f"{old}: no such file, expected a file of the tree")
+    return [(path, new[:-2] + os.path.splitext(path)[1]) for path in found]
+
+
+def moved(root, paths):
+    """{path before: path after} of all files that move, and the same of folders as lines say."""
+    files = {path: path for path in git("ls-files", root=root).splitlines()}
+    folders = {}
+    for line in paths:
+        for old, new in files_of(root, *line):
+            if os.path.isdir(os.path.join(root, old)):
+                folders[old] = new
+            for path, now in files.items():
+                if now == old or now.startswith(old + "/"):
+                    files[path] = new + now[len(old):]
+            os.makedirs(os.path.dirname(os.path.join(root, new)) or root, exist_ok=True)
+            git("mv", old, new, root=root)
+    return files, folders
+
+
+def written_as(files, folders):
+    """{text: text}: how paths that moved are written: whole, without the folder above, alone."""
+    names = collections.Counter(os.path.basename(path) for path in files)
+    forms = {}
+    for old, new in folders.items():
+        forms[old] = new
+        if "/" in old:
+            forms[old.split("/", 1)[1] + "/"] = new.split("/", 1)[1] + "/"
+    for old, new in files.items():
+        if old == new:
+            continue
+        forms[old] = new
+        if old.count("/") > 1:
+            forms[old.split("/", 1)[1]] = new.split("/", 1)[1]
+        if names[os.path.basename(old)] == 1:
+            forms[os.path.basename(old)] = os.path.basename(new)
     return forms
 
 
 def rename_paths(root, paths):
-    forms = []
-    for old, new in paths:
-        forms += forms_of(old, new, os.path.isdir(os.path.join(root, old)))
-        os.makedirs(os.path.dirname(os.path.join(root, new)) or root, exist_ok=True)
-        git("mv", old, new, root=root)
+    if not paths:
+        return
+    forms = written_as(*moved(root, paths))
+    pattern = re.compile(PATH_BEGINS + "(" + "|".join(
+        re.escape(form) + ("" if form.endswith("/") else r"(?![\w-])")
+        for form in sorted(forms, key=lambda form: (-len(form), form))) + ")")
     for path, text in texts(root).items():
-        changed = text
-        for pattern, new in forms:
-            changed = re.sub(PATH_BEGINS + pattern, new, changed)
+        changed = pattern.sub(lambda match: forms[match.group(1)], text)
         if changed != text:
             with open(os.path.join(root, path), "w", encoding="utf-8", newline="") as file:
                 file.write(changed)

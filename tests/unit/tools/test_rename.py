@@ -64,6 +64,17 @@ class Rename(unittest.TestCase):
         self.assertEqual(self.read("p/base/lab.h"), "/* p/base/way.c, base/way.c */\n")
         self.assertEqual(self.read("m.patch"), "--- a/p/base/way.c\n+++ b/p/base/way.c\n")
 
+    def test_all_files_of_a_name_and_a_name_alone_that_is_unique(self):
+        self.write("p/a/x.c", "/* x.c, x.h; y.c */\n")
+        self.write("p/a/x.h", "/* note.x.c */\n")
+        self.write("p/a/y.c", "/* y.c */\n")
+        self.write("q/y.c", "/* p/a/y.c */\n")
+        self.rename("path p/a/x.* p/a/z.*\npath p/a/y.c p/a/w.c\n")
+        self.assertEqual(self.read("p/a/z.c"), "/* z.c, z.h; y.c */\n")
+        self.assertEqual(self.read("p/a/z.h"), "/* note.x.c */\n")
+        self.assertEqual(self.read("q/y.c"), "/* p/a/w.c */\n")
+        self.assertIn("no such file", self.rename("path p/n.* p/m.*\n", 1))
+
     def test_history_keeps_its_words(self):
         for path in ("docs/decisions/0001-x.md", "docs/results/a.csv", "CHANGELOG.md"):
             self.write(path if "/" in path else "./" + path, "lab\n")
