@@ -180,17 +180,14 @@ static void on_note(const uint16_t *words, uint64_t count, void *user)
 {
     spec_connector *conn = user;
     uint32_t kind = words[0] >> 8;
-    if (kind == SC_PLUGIN_NOTE_TRUST)
-        sc_plugin_trusts_load(words, count, conn);
-    else if (kind == SC_PLUGIN_NOTE_FILL && conn->ranks.rank == 0)
+    if (kind == SC_PLUGIN_NOTE_FILL && conn->ranks.rank == 0)
         sc_plugin_fill_heard(conn, words, count);
     else if (kind == SC_PLUGIN_NOTE_WIDTHS)
         sc_plugin_learnt_load(&conn->coding->learning, kind, words, count);
 }
 
-static void on_write(void *user, bool whatever_changed)
+static void on_write(void *user)
 {
-    sc_plugin_trusts_write(user, whatever_changed);
     sc_plugin_coding_write(user);
 }
 
@@ -203,9 +200,6 @@ static spec_status open_lab(spec_connector *conn, struct spec_error *reterr)
                                 .user = conn};
     if (!sc_plugin_can_select(conn))
         return SPEC_OK; /* nothing is ever scored, nor chosen by averages, nor guessed */
-    spec_status status = sc_plugin_trusts_open(conn, reterr);
-    if (status != SPEC_OK)
-        return status;
     if (conn->config.hot_ppm > 0)
         conn->hot.scores =
             sc_alloc(&conn->alloc, SC_STORE_HOT_ROWS_MAX * sizeof(*conn->hot.scores));
@@ -448,7 +442,6 @@ static spec_status make_connector(const struct spec_open_params *params, spec_co
     pthread_mutex_init(&conn->saves.lock, NULL);
     pthread_mutex_init(&conn->jobs.lock, NULL);
     sc_plugin_fill_open(conn);
-    pthread_mutex_init(&conn->ahead.write_lock, NULL);
     sc_plugin_maintain_open(conn);
     sc_plugin_bypass_open(conn);
     sc_plugin_erase_init(conn);
@@ -488,7 +481,6 @@ static void destroy_connector(spec_connector *conn)
     sc_exec_close(conn->exec);
     sc_alloc_free(&conn->alloc, conn->merges.job);
     sc_lab_averages_close(conn->lab.averages);
-    sc_plugin_trusts_close(conn);
     sc_alloc_free(&conn->alloc, conn->hot.scores);
     sc_alloc_free(&conn->alloc, conn->requests.readers);
     sc_plugin_request_memory_close(conn);
@@ -513,7 +505,6 @@ static void destroy_connector(spec_connector *conn)
     sc_plugin_bypass_close(conn);
     sc_plugin_erase_done(conn);
     pthread_mutex_destroy(&conn->stages.lock);
-    pthread_mutex_destroy(&conn->ahead.write_lock);
     pthread_mutex_destroy(&conn->ranks.follow_lock);
     pthread_mutex_destroy(&conn->outbox.post_lock);
     pthread_mutex_destroy(&conn->outbox.lock);

@@ -58,9 +58,9 @@
 
 #include <pthread.h>
 
-/* Kinds of notes in the store's log; words of another meaning get another kind. */
+/* Kinds of notes in the store's log; words of another meaning get another kind. Kind 1 is reserved:
+ * stores of before 0.4 have notes of it, which are ignored. */
 enum {
-    SC_PLUGIN_NOTE_TRUST = 1, /* choose/trust.c */
     SC_PLUGIN_NOTE_FILL = 2,  /* fill/note.h */
     SC_PLUGIN_NOTE_WIDTHS = 3 /* coding/note.c */
 };
@@ -105,9 +105,6 @@ struct sc_plugin_ahead {               /* how far is read ahead. Any thread */
     _Atomic uint64_t host_bytes_per_s; /* of whole layers from host memory, likewise */
     _Atomic uint64_t spared;           /* piece that failed by tags of host memory last; 0: none */
     struct sc_plugin_trust *trusts;    /* [layer_count + 1] of guesses; the last: of all layers */
-    pthread_mutex_t write_lock;        /* of who writes them to the log: words */
-    uint16_t *words;                   /* trust.c; NULL: no guesses are made */
-    _Atomic uint32_t written;          /* what was learnt when they were written last */
     struct sc_plugin_window window;    /* of compute, that reading ahead may fill */
     struct sc_plugin_contention contention; /* what others waited for meanwhile */
 };

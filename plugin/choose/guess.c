@@ -529,8 +529,6 @@ void sc_plugin_guess_learn(spec_connector *conn, struct sc_plugin_scratch *scrat
     if (guess->conn == NULL)
         return;
     learn_trust(conn, guess, item, bits);
-    if (conn->ranks.role == SPEC_ROLE_WRITER && sc_plugin_trusts_due(conn))
-        sc_plugin_kick(conn, SC_JOB_LAB);
     if (!sc_lab_follows(&conn->lab) || sums == NULL || item->row_count == 0 ||
         layer + 1 >= conn->dims.layer_count || !sc_plugin_wants_some(conn, request, layer + 1))
         return;
@@ -595,6 +593,11 @@ spec_status sc_plugin_guesses_open(spec_connector *conn, struct spec_error *rete
 {
     if (conn->config.predictor == SC_PREDICT_NONE || conn->config.identify == SC_IDENTIFY_KEYS)
         return SPEC_OK;
+    conn->ahead.trusts = sc_alloc_array(&conn->alloc, conn->dims.layer_count + UINT64_C(1),
+                                        sizeof(*conn->ahead.trusts));
+    if (conn->ahead.trusts == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "trust of %" PRIu32 " layers",
+                       conn->dims.layer_count);
     uint64_t each = sc_plugin_hint_bytes(conn);
     uint64_t hints = sc_plugin_hint_count(conn);
     conn->requests.hint_bytes = each;
@@ -624,4 +627,5 @@ void sc_plugin_guesses_close(spec_connector *conn)
             (void)sc_exec_wait(conn->exec, &guess->state, GONE, SC_EXEC_FOREVER);
     }
     sc_run_pool_close(&conn->requests.hints);
+    sc_alloc_free(&conn->alloc, conn->ahead.trusts);
 }

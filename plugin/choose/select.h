@@ -271,19 +271,6 @@ void sc_plugin_guess_on_sketch(struct sc_store_sketch *sketch, void *user);
 bool sc_plugin_guess_leaves(spec_connector *conn, struct sc_plugin_request *request,
                             uint32_t sketch, bool waits);
 
-/* trust.c: what was learnt of guesses, kept in the store's log. Before the store is opened; after
- * it is closed. */
-spec_status sc_plugin_trusts_open(spec_connector *conn, struct spec_error *reterr);
-void sc_plugin_trusts_close(spec_connector *conn);
-/* on_note; user: the connector. Words that are not ours, or not of such guesses, change nothing.
- */
-void sc_plugin_trusts_load(const uint16_t *words, uint64_t count, void *user);
-/* Counts what was learnt, modulo 2^32; it is worth writing. */
-uint32_t sc_plugin_trusts_learnt(const spec_connector *conn);
-bool sc_plugin_trusts_due(const spec_connector *conn);
-/* The lab's on_write: a writer's, in the background or at its end. user: the connector. */
-void sc_plugin_trusts_write(void *user, bool whatever_changed);
-
 /* select.c */
 /* Some layer may be delivered with fewer than all rows. Once the configuration and the shape are
  * known. */

@@ -161,14 +161,14 @@ static spec_status averages_put(void *user, const struct sc_store_average *avera
 bool sc_lab_write(struct sc_lab *lab)
 {
     if (lab->on_write != NULL)
-        lab->on_write(lab->user, false);
+        lab->on_write(lab->user);
     return sc_lab_averages_flush(lab->averages, false, averages_put, lab);
 }
 
 void sc_lab_write_all(struct sc_lab *lab)
 {
     if (lab->on_write != NULL)
-        lab->on_write(lab->user, true);
+        lab->on_write(lab->user);
     while (sc_lab_averages_flush(lab->averages, true, averages_put, lab))
         ;
 }

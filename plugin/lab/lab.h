@@ -32,9 +32,7 @@ struct sc_lab {
     const struct sc_config *config;
     struct sc_log *log;
     struct sc_store *const *store; /* there before anything is asked or written */
-    /* NULL, or who else learns: writes what is due, or (all) whatever changed, when averages are.
-     */
-    void (*on_write)(void *user, bool all);
+    void (*on_write)(void *user);  /* NULL, or who else learns: writes it when averages are */
     void *user;
 
     struct sc_lab_averages *averages; /* set by open, constant after; NULL: none are kept */

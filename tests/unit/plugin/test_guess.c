@@ -523,74 +523,22 @@ static void averages_survive_a_restart_and_choose_without_queries(void **state)
     world_done(&world);
 }
 
-static void trusts_of(const struct world *world, uint32_t *ret_ppm)
-{
-    for (uint32_t layer = 0; layer <= 4; layer++)
-        for (uint32_t d = 0; d < SC_PLUGIN_DECILES; d++)
-            *ret_ppm++ = atomic_load(&world->rig.conn->ahead.trusts[layer].right_ppm[d]);
-}
-
-/* What was learnt of guesses is there after a restart, within what a word tells apart, and reads
- * ahead from the second layer on; of other guesses nothing is believed. */
-static void trust_survives_a_restart(void **state)
-{
-    (void)state;
-    struct world world;
-    uint32_t before[5 * SC_PLUGIN_DECILES], after[5 * SC_PLUGIN_DECILES], learnt_all;
-    world_open(&world, BY_PRECISION("hint", 300000), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
-    for (uint32_t n = 0; n < 3; n++)
-        (void)travel(&world, WINDOW_NS);
-    trusts_of(&world, before);
-    learnt_all = learnt(&world, 4);
-    assert_int_equal(learnt_all, 9);
-    rig_reopen(&world.rig);
-    trusts_of(&world, after);
-    assert_int_equal(learnt(&world, 4), learnt_all);
-    assert_int_equal(learnt(&world, 1), 3);
-    for (uint32_t i = 0; i < 5 * SC_PLUGIN_DECILES; i++)
-        assert_in_range(before[i], after[i], after[i] + 19);
-    assert_int_equal(rig_maintain(&world.rig, SPEC_MAINTAIN_CHECKPOINT), SPEC_OK);
-    rig_background(&world.rig);
-    rig_reopen(&world.rig);
-    assert_int_equal(learnt(&world, 4), learnt_all);
-    world.rig.extra = BY_PRECISION("layer", 300000);
-    rig_reopen(&world.rig);
-    assert_int_equal(learnt(&world, 4), 0);
-    (void)travel(&world, WINDOW_NS);
-    world.rig.extra = BY_PRECISION("layer", 300000) ", \"read\": {\"planner\": \"chunk\"}";
-    rig_reopen(&world.rig);
-    assert_int_equal(learnt(&world, 4), 0); /* slabs are judged in another way than rows */
-    world_done(&world);
-}
-
-/* Words that are not what this version writes are a miss, however long they are. */
-static void trust_that_is_no_trust_changes_nothing(void **state)
+/* Notes of kind 1, which older versions wrote, are none to this one. */
+static void a_note_of_trust_in_an_old_store_is_ignored(void **state)
 {
     (void)state;
     struct world world;
     world_open(&world, CONFIG("layer", 0), 2, 2, 16, SPEC_DTYPE_F16, MATCHED, 8);
-    spec_connector *conn = world.rig.conn;
-    uint16_t words[2 + 5 * 15], wrong[2 + 5 * 15];
-    words[0] = 1 << 8 | SC_PREDICT_LAYER << 4 | SC_PLANNER_RANGE;
-    words[1] = 4;
-    for (uint32_t i = 2; i < 77; i++)
+    uint16_t words[SC_STORE_NOTE_HEAD + 2 + 5 * 15];
+    for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         words[i] = 50000;
-    for (uint32_t i = 0; i < 77; i++) {
-        bool is_count = i >= 2 && ((i - 2) % 15 == 0 || (i - 2) % 15 == 11 || (i - 2) % 15 == 13);
-        memcpy(wrong, words, sizeof(words));
-        wrong[i] = UINT16_MAX;
-        if (!is_count)
-            sc_plugin_trusts_load(wrong, 77, conn);
-        sc_plugin_trusts_load(words, i, conn);
-        assert_int_equal(learnt(&world, 4), 0);
-        assert_int_equal(atomic_load(&conn->ahead.trusts[3].right_ppm[9]), 0);
-    }
-    sc_plugin_trusts_load(words, 77, conn);
-    assert_int_equal(learnt(&world, 4), 50000);
-    assert_int_equal(atomic_load(&conn->ahead.trusts[3].right_ppm[9]), 1000000);
-    words[2 + 10] = 7; /* what is known already is not replaced */
-    sc_plugin_trusts_load(words, 77, conn);
-    assert_int_equal(atomic_load(&conn->ahead.trusts[0].right_ppm[9]), 1000000);
+    words[SC_STORE_NOTE_HEAD] = 1 << 8 | SC_PREDICT_LAYER << 4 | SC_PLANNER_RANGE;
+    words[SC_STORE_NOTE_HEAD + 1] = 4;
+    assert_int_equal(sc_store_note_put(world.rig.conn->store, words, 2 + 5 * 15, NULL), SPEC_OK);
+    rig_reopen(&world.rig);
+    assert_int_equal(learnt(&world, 4), 0);
+    (void)travel(&world, WINDOW_NS);
+    assert_int_equal(learnt(&world, 4), 3);
     world_done(&world);
 }
 
@@ -660,8 +608,7 @@ int main(void)
         cmocka_unit_test(threads_guess_side_by_side),
         cmocka_unit_test(wrong_hints_are_refused),
         cmocka_unit_test(averages_survive_a_restart_and_choose_without_queries),
-        cmocka_unit_test(trust_survives_a_restart),
-        cmocka_unit_test(trust_that_is_no_trust_changes_nothing),
+        cmocka_unit_test(a_note_of_trust_in_an_old_store_is_ignored),
         cmocka_unit_test(a_hint_is_ranked_beside_a_scoring),
         cmocka_unit_test(averages_that_the_log_refused_are_written_by_a_later_turn),
     };

@@ -371,11 +371,6 @@ static spec_status note_put(struct world *world, uint32_t kind, uint16_t first, 
     return sc_store_note_put(world->store, words, count, &world->error);
 }
 
-static spec_status trust_put(struct world *world, uint16_t first, uint64_t count)
-{
-    return note_put(world, 1, first, count);
-}
-
 static void note_is(uint32_t kind, uint16_t first, uint64_t count, uint64_t times)
 {
     uint16_t words[SC_STORE_NOTE_HEAD + 8] = {0};
@@ -386,53 +381,48 @@ static void note_is(uint32_t kind, uint16_t first, uint64_t count, uint64_t time
     memset(&notes[kind], 0, sizeof(notes[kind]));
 }
 
-static void trust_is(uint16_t first, uint64_t count, uint64_t times)
-{
-    note_is(1, first, count, times);
-}
-
 /* What was put last is told at open, after checkpoints, and to a follower; another namespace's is
  * neither told nor lost. */
-static void trust_put_last_is_told_and_kept_by_checkpoints(void **state)
+static void note_put_last_is_told_and_kept_by_checkpoints(void **state)
 {
     (void)state;
     struct world *world = average_world(11);
     memset(notes, 0, sizeof(notes));
-    assert_int_equal(trust_put(world, 1, 0), SPEC_E_INVALID);
-    assert_int_equal(trust_put(world, 1, SC_STORE_NOTE_WORDS_MAX + 1), SPEC_E_INVALID);
-    assert_int_equal(trust_put(world, 1, 3), SPEC_OK); /* nothing is stored: nothing happens */
+    assert_int_equal(note_put(world, 2, 1, 0), SPEC_E_INVALID);
+    assert_int_equal(note_put(world, 2, 1, SC_STORE_NOTE_WORDS_MAX + 1), SPEC_E_INVALID);
+    assert_int_equal(note_put(world, 2, 1, 3), SPEC_OK); /* nothing is stored: nothing happens */
     world->params.on_note = on_note;
     reopen(world);
-    trust_is(0, 0, 0);
+    note_is(2, 0, 0, 0);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     put_one(world, 1, 7);
     for (uint16_t n = 1; n <= 3; n++)
-        assert_int_equal(trust_put(world, 100 * n, 5), SPEC_OK);
+        assert_int_equal(note_put(world, 2, 100 * n, 5), SPEC_OK);
     reopen(world);
-    trust_is(300, 5, 3); /* in order: the last counts */
+    note_is(2, 300, 5, 3); /* in order: the last counts */
     uint64_t before = log_bytes(world);
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
     assert_true(log_bytes(world) < before);
     reopen(world);
-    trust_is(300, 5, 1);
+    note_is(2, 300, 5, 1);
     assert_int_equal(told.version[1], 7);
-    assert_int_equal(trust_put(world, 400, 8), SPEC_OK);
+    assert_int_equal(note_put(world, 2, 400, 8), SPEC_OK);
     world->params.space.digest[0] ^= 1;
     reopen(world);
-    trust_is(0, 0, 0);
+    note_is(2, 0, 0, 0);
     assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
-    assert_int_equal(trust_put(world, 900, 1), SPEC_OK);
+    assert_int_equal(note_put(world, 2, 900, 1), SPEC_OK);
     assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
     reopen(world);
-    trust_is(900, 1, 1);
+    note_is(2, 900, 1, 1);
     world->params.space.digest[0] ^= 1;
     reopen(world);
-    trust_is(400, 8, 1);
+    note_is(2, 400, 8, 1);
     log_bytes(world); /* no record is corrupt */
     world_free(world);
 }
 
-static void trust_is_told_to_a_follower_and_refused_of_it(void **state)
+static void note_is_told_to_a_follower_and_refused_of_it(void **state)
 {
     (void)state;
     struct world *world = average_world(12);
@@ -441,16 +431,16 @@ static void trust_is_told_to_a_follower_and_refused_of_it(void **state)
     bool more = false;
     memset(notes, 0, sizeof(notes));
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
-    assert_int_equal(trust_put(world, 10, 2), SPEC_OK);
+    assert_int_equal(note_put(world, 2, 10, 2), SPEC_OK);
     params.role = SC_STORE_READER;
     params.on_average = follower_on_average;
     params.on_note = on_note;
     assert_int_equal(sc_store_open(&params, &follower, &world->error), SPEC_OK);
-    trust_is(10, 2, 1);
-    assert_int_equal(trust_put(world, 20, 2), SPEC_OK);
+    note_is(2, 10, 2, 1);
+    assert_int_equal(note_put(world, 2, 20, 2), SPEC_OK);
     assert_int_equal(sc_store_follow(follower, &more, &world->error), SPEC_OK);
-    trust_is(20, 2, 1);
-    uint16_t words[SC_STORE_NOTE_HEAD + 1] = {0, 0, 1 << 8};
+    note_is(2, 20, 2, 1);
+    uint16_t words[SC_STORE_NOTE_HEAD + 1] = {0, 0, 2 << 8};
     assert_int_equal(sc_store_note_put(follower, words, 1, &world->error), SPEC_E_UNSUPPORTED);
     sc_store_close(follower);
     world_free(world);
@@ -557,8 +547,8 @@ int main(void)
         cmocka_unit_test(average_records_that_newer_ones_replace_go_with_a_checkpoint),
         cmocka_unit_test(average_without_room_changes_nothing),
         cmocka_unit_test(average_is_told_to_a_follower),
-        cmocka_unit_test(trust_put_last_is_told_and_kept_by_checkpoints),
-        cmocka_unit_test(trust_is_told_to_a_follower_and_refused_of_it),
+        cmocka_unit_test(note_put_last_is_told_and_kept_by_checkpoints),
+        cmocka_unit_test(note_is_told_to_a_follower_and_refused_of_it),
         cmocka_unit_test(notes_of_each_kind_stand_beside_each_other),
         cmocka_unit_test(notes_of_kinds_that_are_not_known_are_ignored),
         cmocka_unit_test(average_of_another_namespace_outlives_this_ones_checkpoint),
