@@ -56,7 +56,6 @@ enum sc_config_predictor {
     SC_PREDICT_HINT
 };
 enum sc_config_fill { SC_FILL_LOAD, SC_FILL_CUT, SC_FILL_ENDS };
-enum sc_config_rule { SC_RULE_CONTENTION, SC_RULE_PRECISION };
 enum sc_config_scope { SC_REORDER_SPAN, SC_REORDER_NODE };
 enum sc_config_planner { SC_PLANNER_CHUNK, SC_PLANNER_RANGE };
 enum sc_config_staging { SC_STAGING_AUTO, SC_STAGING_NEVER, SC_STAGING_ALWAYS };
@@ -127,7 +126,6 @@ struct sc_config {
     uint32_t predictor;             /* "prefetch.predictor": enum sc_config_predictor */
     uint64_t sketch_bytes;          /* "select.sketch_bytes": memory for them, 128 MiB */
     uint64_t average_bytes;         /* "select.average_bytes": cap of memory, 64 MiB */
-    uint32_t prefetch_rule;         /* "prefetch.rule": enum sc_config_rule */
     uint64_t min_precision_ppm;     /* "prefetch.min_precision_ppm" */
     uint32_t hint_rows;             /* "hint.rows": 64 */
     uint32_t submit_threads;        /* "submit.threads": 1 */

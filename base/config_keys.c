@@ -286,15 +286,10 @@ static const struct sc_config_row rows[] = {
       "static: stored averages. layer: the ranking of this layer. hint: the host's "
       "approximate queries. What is delivered does not depend on it."},
      CHOICE(predictor, "none", "random", "sink", "static", "layer", "hint")},
-    {{"prefetch.rule", "choice", "contention", "\"contention\" or \"precision\"",
-      "Down to which rank guessed rows are read ahead. precision: where this share of earlier "
-      "guesses was right, prefetch.min_precision_ppm. contention: where that share was, if another "
-      "request's loads on demand were waited for all the time lately; where less was, the less "
-      "they were; and where any was, if none waited."},
-     CHOICE(prefetch_rule, "contention", "precision")},
     {{"prefetch.min_precision_ppm", "integer", "750000", "0 .. 1000000",
-      "How right guesses have to be to be read ahead, in millionths, by the rule. 0: all are read "
-      "that fit the time there is."},
+      "How right guesses have to be to be read ahead, in millionths, if another request's loads on "
+      "demand were waited for all the time lately; where less was, the less they have to be; and "
+      "where none was, right at times is enough. 0: all are read that fit the time there is."},
      INTEGER(min_precision_ppm, 0, 1000000)},
     {{"hint.rows", "integer", "64", "1 .. 4096",
       "Query rows of a hint that are used: the last ones."},
@@ -440,7 +435,7 @@ _Static_assert(SC_PRESET_RECOMPUTE == 0 && SC_PRESET_AS_LIKE == 1 && SC_PRESET_L
                    SC_PRESET_LAYERED_EVEN == 10 && SC_PRESET_INT8 == 11 && SC_PRESET_CAKE == 12 &&
                    SC_PRESET_ATTENTION_STORE == 15 && SC_PRESETS == 17 && SC_BASE_COARSE == 1 &&
                    SC_CODES_YES == 2 && SC_BACKEND_AUTO == 0 && SC_BACKEND_PREAD == 2 &&
-                   SC_IDENTIFY_COARSE == 3 && SC_RULE_PRECISION == 1 && SC_SIMILARITY_MASS == 1 &&
+                   SC_IDENTIFY_COARSE == 3 && SC_SIMILARITY_MASS == 1 &&
                    SC_PREDICT_HINT == 5 && SC_PLANNER_RANGE == 1 && SC_FILL_CUT == 1 &&
                    SC_FILL_ENDS == 2 && SC_POLICY_VALUE == 0 && SC_POLICY_LFU == 2 &&
                    SC_POLICY_SCORE == 3 && SC_ADMIT_SECOND == 1,
@@ -460,6 +455,8 @@ uint32_t sc_config_row_count(void)
 }
 
 static const struct sc_config_removed_key removed_keys[] = {
+    {"prefetch.rule", "leave it out: guesses are read by what others wait for, or all of them with "
+                      "prefetch.min_precision_ppm 0"},
     {NULL, NULL},
 };
 

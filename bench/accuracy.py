@@ -1065,8 +1065,7 @@ def reorder(args, root, build):
 # ---- prefetch ----
 
 DEVICE_FILE_BYTES = 512 << 20
-PREDICTORS = ("none", "random", "sink", "static", "layer", "before", "after", "both",
-              "alone")
+PREDICTORS = ("none", "random", "sink", "static", "layer", "before", "after", "both")
 
 
 def device_of(session):

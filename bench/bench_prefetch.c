@@ -5,14 +5,12 @@
  *   NAME          what prefetch_next is given
  *   none random sink static layer     nothing
  *   before after both                 queries of the hidden state before, after a layer's attention
- *   alone         as before, by the rule contention: nobody else waits, so all is read that fits
  *
  * Prints a JSON line a predictor, question and layer: rows wanted (by some head), there or on the
  * way before they were wanted; bytes read, read and not wanted; the time that the pass waited; the
  * time between the first prefetch_next and get_important. And a line a predictor with what the
- * connector's counters moved by. The rule is precision, min_precision as by default. The first
- * question of every prefix is asked twice: the first time teaches averages and precision, and is
- * neither printed nor counted.
+ * connector's counters moved by. The first question of every prefix is asked twice: the first time
+ * teaches averages and how right guesses are, and is neither printed nor counted.
  *
  * Threads: the model's and the plugin's. Tests: none (a measurement). */
 #include <inttypes.h>
@@ -28,15 +26,13 @@
 struct predictor {
     const char *name, *configured;
     enum eng_hint hint;
-    bool by_contention;
 };
 
 static const struct predictor predictors[] = {
-    {"none", "none", ENG_HINT_NONE, false},   {"random", "random", ENG_HINT_NONE, false},
-    {"sink", "sink", ENG_HINT_NONE, false},   {"static", "static", ENG_HINT_NONE, false},
-    {"layer", "layer", ENG_HINT_NONE, false}, {"before", "hint", ENG_HINT_BEFORE, false},
-    {"after", "hint", ENG_HINT_AFTER, false}, {"both", "hint", ENG_HINT_BOTH, false},
-    {"alone", "hint", ENG_HINT_BEFORE, true},
+    {"none", "none", ENG_HINT_NONE},   {"random", "random", ENG_HINT_NONE},
+    {"sink", "sink", ENG_HINT_NONE},   {"static", "static", ENG_HINT_NONE},
+    {"layer", "layer", ENG_HINT_NONE}, {"before", "hint", ENG_HINT_BEFORE},
+    {"after", "hint", ENG_HINT_AFTER}, {"both", "hint", ENG_HINT_BOTH},
 };
 
 struct state {
@@ -135,13 +131,11 @@ static void run_predictor(struct state *state, const struct predictor *predictor
 {
     char members[512];
     struct counters sum = {0};
-    (void)snprintf(members, sizeof(members),
-                   "\"preset\": \"impress-itf+range\", \"select\": {\"min_tokens\": 0, "
-                   "\"min_share_ppm\": 0, \"retain_ppm\": %" PRIu64
-                   "}, \"prefetch\": {\"predictor\": \"%s\", "
-                   "\"rule\": \"%s\", \"min_precision_ppm\": 750000}",
-                   bench_option_u64(state->argc, state->argv, "--retain-ppm", 250000),
-                   predictor->configured, predictor->by_contention ? "contention" : "precision");
+    (void)snprintf(
+        members, sizeof(members),
+        "\"preset\": \"impress-itf+range\", \"select\": {\"min_tokens\": 0, "
+        "\"min_share_ppm\": 0, \"retain_ppm\": %" PRIu64 "}, \"prefetch\": {\"predictor\": \"%s\"}",
+        bench_option_u64(state->argc, state->argv, "--retain-ppm", 250000), predictor->configured);
     (void)fprintf(stderr, "%s\n", predictor->name);
     state->predictor = predictor;
     struct eng_driver *driver = open_driver(state, members, false, predictor->hint);

@@ -19,7 +19,7 @@ OP_BYTES = (1 << 20) + (64 << 10)  # the longest operation: a frame
 LAYERS, TOKENS, WARM, REQUESTS, WINDOW_NS = 8, 4864, 2, 4, 8_000_000
 PRESETS = ("impress-itf", "spec-itf", "random", "impress-itf+range", "spec-itf+range",
            "random+range")
-# Ours: guesses by layer, as spec-itf's, by the rule contention. Beside others little is read.
+# Ours: guesses by layer, as spec-itf's, read where others wait less. Beside them little is read.
 BY_RULE = "by contention"
 RECALLS = (0.6, 0.8)
 JUDGED = 0.6

@@ -137,15 +137,6 @@ static uint64_t others_awaited(const struct sc_plugin_guess *guess)
     return all_ns > own_ns ? all_ns - own_ns : 0;
 }
 
-/* How right the guesses that are read have to be. */
-static uint64_t least_right(const spec_connector *conn)
-{
-    uint64_t min_ppm = conn->config.min_precision_ppm;
-    return conn->config.prefetch_rule == SC_RULE_PRECISION
-               ? min_ppm
-               : sc_plugin_contention_least(&conn->ahead.contention, min_ppm);
-}
-
 /* Begins reading what is trusted and fits: the layer from its first row on where heads are expected
  * to disagree, else as much of the ranking. Whoever the state names. */
 static void guess_begin(spec_connector *conn, struct sc_plugin_guess *guess, uint64_t k)
@@ -153,7 +144,8 @@ static void guess_begin(spec_connector *conn, struct sc_plugin_guess *guess, uin
     const struct sc_plugin_trust *own = &conn->ahead.trusts[guess->layer];
     const struct sc_plugin_trust *all = &conn->ahead.trusts[conn->dims.layer_count];
     uint64_t whole_ppm = conn->config.min_precision_ppm; /* else the ranking may be better */
-    uint64_t least_ppm = least_right(conn), total = sc_plugin_row_total(guess->request);
+    uint64_t least_ppm = sc_plugin_contention_least(&conn->ahead.contention, whole_ppm);
+    uint64_t total = sc_plugin_row_total(guess->request);
     guess->count = k;
     if (guess->is_whole && sc_plugin_trust_whole(own, all, whole_ppm)) {
         uint64_t fits = rows_that_fit(conn, true);
