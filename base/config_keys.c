@@ -365,7 +365,7 @@ static const struct sc_config_row rows[] = {
       "ranks. "
       "A quarter of it may come at once; a pass that finds none left is not stored, and what can "
       "wait (merges, codes made later, a shorter log) leaves the last quarter of that to passes. "
-      "0: "
+      "The budget is of one run, which begins with nothing unless the store is new. 0: "
       "no limit."},
      SIZE(write_budget, 0, 1024 * TIB)},
     {{"store.admit", "choice", "all", "\"all\" or \"second\"",

@@ -72,7 +72,8 @@ struct sc_store_counts {
     _Atomic uint64_t log_bytes, piece_count, extent_count;
     _Atomic uint64_t held_count; /* pieces that hold pages: live, or dropped and not freed yet */
     _Atomic uint64_t read_bytes, read_ops, write_bytes, write_ops, verify_ns;
-    _Atomic uint64_t awaited_ns; /* by who waits for loads on demand */
+    _Atomic uint64_t stored_row_bytes; /* of passes, without anything that was added */
+    _Atomic uint64_t awaited_ns;       /* by who waits for loads on demand */
     _Atomic uint64_t corrupt_rows, corrupt_records, io_errors, no_space, stage_full;
     _Atomic uint64_t evicted_pieces, checkpoints, built_pieces, built_bytes;
     _Atomic uint64_t bad_blocks, code_bytes, hot_bytes, bad_hot;

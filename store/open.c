@@ -422,7 +422,6 @@ void sc_store_close(struct sc_store *store)
     SC_ASSERT(store->params.poison, idle);
     if (idle)
         sc_store_checkpoint_close(store);
-    sc_store_wear_save(store, true);
     store_free(store);
 }
 
@@ -447,6 +446,12 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .read_ops = sc_store_counted(&store->counts.read_ops),
         .write_bytes = sc_store_counted(&store->counts.write_bytes),
         .write_ops = sc_store_counted(&store->counts.write_ops),
+        .stored_row_bytes = sc_store_counted(&store->counts.stored_row_bytes),
+        .budget_left = sc_store_wear_left(store),
+        .code_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_CODES]),
+        .merge_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_MERGES]),
+        .log_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_LOG]),
+        .checkpoint_write_bytes = sc_store_counted(&store->wear.written[SC_STORE_WEAR_CHECKPOINTS]),
         .verify_ns = sc_store_counted(&store->counts.verify_ns),
         .corrupt_rows = sc_store_counted(&store->counts.corrupt_rows),
         .corrupt_records = sc_store_counted(&store->counts.corrupt_records),
@@ -464,12 +469,6 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .ordered_pieces = sc_store_counted(&store->counts.ordered_pieces),
         .coarse_pieces = sc_store_counted(&store->counts.coarse_pieces),
         .sketches_refused = sc_store_counted(&store->pool.refused)};
-    uint64_t written[SC_STORE_WEAR_KINDS];
-    sc_store_wear_since(store, written, &stats.stored_row_bytes, &stats.budget_left);
-    stats.code_write_bytes = written[SC_STORE_WEAR_CODES] + written[SC_STORE_WEAR_REORDERED];
-    stats.merge_write_bytes = written[SC_STORE_WEAR_MERGES];
-    stats.log_write_bytes = written[SC_STORE_WEAR_LOG];
-    stats.checkpoint_write_bytes = written[SC_STORE_WEAR_CHECKPOINTS];
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     bool is_coding = sc_store_live_runs(store);
     pthread_mutex_lock(&store->disk.lock);

@@ -1,6 +1,6 @@
 /* Objects on disk: values of any length in whole pages, found again by the records of a log.
  *
- *   DIR/objects-RRRR-of-NNNN/{lock, log, seg-SSSSSSSS, wear}     as those of rows (store/store.h)
+ *   DIR/objects-RRRR-of-NNNN/{lock, log, seg-SSSSSSSS}     as those of rows (store/store.h)
  *
  *   object     1 to 16 parts, each a run of pages of one segment; the last page is zero-padded
  *   log        [head][domain 1][objects .. of 1][removal ..][clear 1] ...

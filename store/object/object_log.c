@@ -239,6 +239,7 @@ static spec_status replay_log(struct sc_store *store, const struct sc_store_obje
         status = log_begin(store, reterr);
     if (status == SPEC_OK) {
         sc_store_log_new_remove(store);
+        sc_store_wear_file_remove(store);
         sc_store_segments_trim(store);
     }
     sc_alloc_free(store->params.alloc, replay->copies.slots);
@@ -329,7 +330,6 @@ void sc_store_objects_close(struct sc_store *store)
         sc_io_file_sync(store->io, journal->file, &error) != SPEC_OK)
         SC_LOG(store->params.log, SPEC_LOG_WARN, "%s/log is not synced: %s", store->dir,
                error.text);
-    sc_store_wear_save(store, true);
     store_free(store);
 }
 

@@ -226,7 +226,6 @@ static void finish_step(struct sc_task *task)
     struct sc_store *store = extent->store;
     sc_store_wear_move(store, -(int64_t)extent->due_bytes); /* it was given up */
     extent->due_bytes = 0;
-    sc_store_wear_save(store, false);
     if (extent->written != NULL)
         extent->written(extent, atomic_load(&extent->status), extent->user);
     else

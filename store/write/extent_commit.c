@@ -318,8 +318,9 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     if (status == SPEC_OK) {
         *ret_first_id = ids.piece;
         if (extent->written == NULL) /* else they are stored, and were written anew */
-            sc_store_wear_stored(store, rows_kept(extent, commit) * store->shape.row_bytes *
-                                            store->shape.layer_count);
+            sc_store_count(&store->counts.stored_row_bytes, rows_kept(extent, commit) *
+                                                                store->shape.row_bytes *
+                                                                store->shape.layer_count);
         sc_store_extent_trim(store, ids.extent);
         /* Rows that are skipped are not coded: the first slab is another. */
         sc_store_live_end(extent->live, commit->skip == 0 ? ids.extent : 0);

@@ -70,7 +70,7 @@ struct layer_job {
 static enum sc_store_wear_kind kind_of(const struct sc_store_extent *extent)
 {
     if (extent->is_annex)
-        return extent->slots != NULL ? SC_STORE_WEAR_REORDERED : SC_STORE_WEAR_CODES;
+        return SC_STORE_WEAR_CODES;
     return extent->written != NULL ? SC_STORE_WEAR_MERGES : SC_STORE_WEAR_ROWS;
 }
 

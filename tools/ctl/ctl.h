@@ -11,7 +11,6 @@
 #define SC_TOOLS_CTL_H
 
 #include "store/log/record.h"
-#include "store/log/wear.h"
 
 #include <json-c/json.h>
 #include <stdbool.h>
@@ -91,8 +90,6 @@ struct ctl_rank {
     uint64_t space_count, extent_count, piece_count;
     uint64_t space_room, extent_room, piece_room;
     char holder[256]; /* the writer's lock line; "": nobody holds it */
-    bool has_wear;    /* it says what was written: */
-    struct sc_store_wear_sum wear;
 };
 
 struct ctl_store {
@@ -145,12 +142,6 @@ bool ctl_log_walk(const struct ctl_store *store, struct ctl_rank *rank, ctl_on_r
                   void *user);
 /* Walks it and fills in what the rank holds. */
 bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank);
-
-/* wear.c: reads the file; as JSON (NULL: there is none); as a line of stat (or none). */
-void ctl_wear_read(const struct ctl_store *store, struct ctl_rank *rank);
-struct json_object *ctl_wear_json(const struct ctl_rank *rank);
-void ctl_wear_line(const struct ctl_rank *rank);
-extern const char *const ctl_wear_kinds[SC_STORE_WEAR_KINDS]; /* names of what is written */
 
 struct ctl_sum ctl_sum_of(const struct ctl_rank *rank);
 /* prometheus.c: loads every rank and prints its metrics. Returns an exit code. */

@@ -226,7 +226,6 @@ static bool store_open(const char *path, int64_t rank, const char *prefix,
         qsort(ret_store->ranks, ret_store->rank_count, sizeof(*ret_store->ranks), rank_compare);
     for (uint64_t i = 0; i < ret_store->rank_count; i++) {
         holder_read(&ret_store->ranks[i]);
-        ctl_wear_read(ret_store, &ret_store->ranks[i]);
         segments_count(&ret_store->ranks[i]);
     }
     return true;

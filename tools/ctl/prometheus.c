@@ -34,7 +34,6 @@ enum metric_id {
     LOG_RESTORED,
     LOG_REJECTED,
     LOG_LOST_BYTES,
-    STORED_TOTAL,
     METRIC_COUNT
 };
 
@@ -66,7 +65,6 @@ static const struct metric {
     [LOG_REJECTED] = {"log_rejected_records", "gauge", "Records that contradict others."},
     [LOG_LOST_BYTES] = {"log_lost_bytes", "gauge",
                         "Bytes of the log behind a record that cannot be restored."},
-    [STORED_TOTAL] = {"stored_row_bytes_total", "counter", "Bytes of rows that passes stored."},
 };
 
 /* The samples of one rank. */
@@ -99,8 +97,7 @@ static struct samples samples_of(const struct ctl_rank *rank)
                    [LOG_RECORDS] = rank->record_count,
                    [LOG_RESTORED] = rank->damaged_count,
                    [LOG_REJECTED] = rank->lie_count,
-                   [LOG_LOST_BYTES] = lost,
-                   [STORED_TOTAL] = rank->has_wear ? rank->wear.stored_bytes : 0}};
+                   [LOG_LOST_BYTES] = lost}};
 }
 
 static void print_head(const char *name, const char *type, const char *help)
@@ -139,20 +136,6 @@ static void print_store(const struct ctl_store *store)
     printf("spec_connector_store_info{");
     print_label("store", store->path);
     printf(",store_id=\"%s\",format=\"%" PRIu64 "\"} 1\n", id, store->identity.version);
-}
-
-static void print_written(const struct ctl_store *store, const struct samples *samples)
-{
-    print_head("written_bytes_total", "counter", "Bytes written to the device, by kind.");
-    for (uint64_t i = 0; i < store->rank_count; i++) {
-        const struct ctl_rank *rank = &store->ranks[i];
-        for (uint32_t kind = 0; kind < SC_STORE_WEAR_KINDS; kind++) {
-            if (!samples[i].is_readable || !rank->has_wear)
-                continue;
-            print_rank("written_bytes_total", store, rank);
-            printf(",kind=\"%s\"} %" PRIu64 "\n", ctl_wear_kinds[kind], rank->wear.written[kind]);
-        }
-    }
 }
 
 static const struct {
@@ -213,14 +196,12 @@ int ctl_prometheus(struct ctl_store *store)
     for (uint32_t m = 0; m < METRIC_COUNT; m++) {
         print_head(METRICS[m].name, METRICS[m].type, METRICS[m].help);
         for (uint64_t i = 0; i < store->rank_count; i++) {
-            bool is_known = m != STORED_TOTAL || store->ranks[i].has_wear;
-            if (m != READABLE && (!samples[i].is_readable || !is_known))
+            if (m != READABLE && !samples[i].is_readable)
                 continue;
             print_rank(METRICS[m].name, store, &store->ranks[i]);
             printf("} %" PRIu64 "\n", samples[i].values[m]);
         }
     }
-    print_written(store, samples);
     free(samples);
     struct ctl_store objects;
     if (!ctl_objects_open(store->path, -1, &objects))

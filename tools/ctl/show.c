@@ -248,7 +248,6 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
     add(object, "average_records", u64(rank->average_count));
     add(object, "dropped_pieces", u64(sum->dropped_pieces));
     add(object, "void_pieces", u64(sum->void_pieces));
-    add(object, "written", ctl_wear_json(rank));
     add(object, "writer", rank->holder[0] != '\0' ? json_object_new_string(rank->holder) : NULL);
     return object;
 }
@@ -276,7 +275,6 @@ static void rank_lines(const struct ctl_rank *rank, const struct ctl_sum *sum)
                ctl_bytes_text(rank->is_cut_short ? rank->log_bytes - rank->log_bytes_believed : 0,
                               lost),
                rank->is_cut_short ? " behind a record that cannot be restored" : "");
-    ctl_wear_line(rank);
     printf("  writer    %s\n", rank->holder[0] != '\0' ? rank->holder : "none");
 }
 

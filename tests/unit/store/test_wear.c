@@ -1,11 +1,10 @@
-/* What the device was written: counts, the bucket of the write budget, and the file that keeps
- * both. The clock is virtual: what takes a week here takes a second.
+/* What the device was written: counts, and the bucket of the write budget. The clock is virtual:
+ * what takes a week here takes a second.
  *
  * Threads: the fixture's; one test has its own. */
 #include "tests/unit/store/store_fixture.h"
 
 #include "store/internal.h"
-#include "store/rows/tag.h"
 
 #define DAY_NS SC_STORE_DAY_NS
 #define MINUTE 60000000000ull
@@ -21,15 +20,13 @@ static uint64_t written(struct world *world)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < SC_STORE_WEAR_KINDS; i++)
-        bytes += world->store->wear.sum.written[i];
+        bytes += atomic_load(&world->store->wear.written[i]);
     return bytes;
 }
 
 static int64_t left(struct world *world)
 {
-    sc_store_wear_move(world->store, 1); /* it is filled up to now */
-    sc_store_wear_move(world->store, -1);
-    return (int64_t)world->store->wear.level;
+    return (int64_t)sc_store_wear_left(world->store);
 }
 
 static struct world *world_of(uint64_t budget)
@@ -60,18 +57,20 @@ static uint64_t store_allowed(struct world *world, uint64_t key, uint64_t rows)
 }
 
 /* A week in which far more is wanted than may be written. */
-static uint64_t week(struct world *world, void (*daily)(struct world *world, uint64_t day))
+static uint64_t week(struct world *world, bool reopens)
 {
-    uint64_t key = 1, begun = written(world);
+    uint64_t key = 1, bytes = 0;
     for (uint64_t day = 0; day < 7; day++) {
+        uint64_t begun = written(world);
         for (uint64_t minute = 0; minute < 24 * 60; minute += 5) {
             (void)store_allowed(world, key++, ROWS);
             world_wait_ns(world, 5 * MINUTE);
         }
-        if (daily != NULL)
-            daily(world, day);
+        bytes += written(world) - begun;
+        if (reopens)
+            world_reopen(world);
     }
-    return written(world) - begun;
+    return bytes;
 }
 
 static void check_week(uint64_t bytes)
@@ -85,65 +84,15 @@ static void a_week_is_within_five_percent_of_the_budget(void **state)
 {
     (void)state;
     struct world *world = world_of(BUDGET);
-    check_week(week(world, NULL));
+    check_week(week(world, false));
     world_free(world);
-}
-
-static void reopen_daily(struct world *world, uint64_t day)
-{
-    (void)day;
-    world_reopen(world);
 }
 
 static void restarts_fill_nothing(void **state)
 {
     (void)state;
     struct world *world = world_of(BUDGET);
-    check_week(week(world, reopen_daily));
-    world_free(world);
-}
-
-/* While the store is open the wall clock is nothing to the budget; set back between two runs, it
- * takes nothing. */
-static void set_clock_daily(struct world *world, uint64_t day)
-{
-    static const int64_t HOURS[] = {400, -100, -2, 1, -90, 5000, -7000};
-    sc_exec_wall_set(world->exec, HOURS[day] * 60 * (int64_t)MINUTE);
-    if (HOURS[day] < 0)
-        world_reopen(world);
-}
-
-static void a_clock_that_is_set_neither_stops_nor_frees_it(void **state)
-{
-    (void)state;
-    struct world *world = world_of(BUDGET);
-    world_wait_ns(world, 300 * DAY_NS); /* so that the clock can be set back */
-    (void)store_allowed(world, 5000, 4096);
-    check_week(week(world, set_clock_daily));
-    world_free(world);
-}
-
-/* A run of the clock between two runs of the store fills the bucket, once. */
-static void a_clock_set_forward_between_runs_fills_one_bucket(void **state)
-{
-    (void)state;
-    struct world *world = world_of(BUDGET);
-    while (store_allowed(world, 1 + world->piece_count, ROWS) > 0)
-        ;
-    world_close(world);
-    sc_exec_wall_set(world->exec, (int64_t)(1000 * DAY_NS));
-    world_open_ok(world);
-    assert_int_equal(left(world), FULL);
-    world_close(world);
-    sc_exec_wall_set(world->exec, -(int64_t)(900 * DAY_NS));
-    world_open_ok(world);
-    assert_true(left(world) <= (int64_t)FULL);
-    while (store_allowed(world, 1 + world->piece_count, ROWS) > 0)
-        ;
-    world_reopen(world);
-    assert_true(left(world) < 64 << 10);
-    world_wait_ns(world, 3 * 60 * MINUTE);
-    assert_true(left(world) > (int64_t)FULL / 4); /* and goes on filling */
+    check_week(week(world, true));
     world_free(world);
 }
 
@@ -199,11 +148,11 @@ static void what_was_not_written_is_given_back(void **state)
     assert_int_equal(pass_put(pass), SPEC_OK);
     sc_store_extent_abort(pass->extent);
     pass_wait(pass);
-    uint64_t rows = world->store->wear.sum.written[SC_STORE_WEAR_ROWS];
+    uint64_t rows = atomic_load(&world->store->wear.written[SC_STORE_WEAR_ROWS]);
     assert_true(rows > 0 && rows < bytes);
     int64_t more = left(world) - (FULL - (int64_t)rows); /* the device took a moment */
     assert_true(more >= 0 && more < 1024);
-    assert_int_equal(world->store->wear.sum.stored_bytes, 0);
+    assert_int_equal(stats_of(world).stored_row_bytes, 0);
     pass_free(pass);
     world_free(world);
 }
@@ -224,119 +173,49 @@ static void upkeep_waits_before_passes_do(void **state)
     world_free(world);
 }
 
-/* The file: one slot of two may be damaged; without any the bucket of a store that holds something
- * is empty, and of one that was never written full. */
-static void the_file_says_what_was_left(void **state)
+/* The bucket of a new store is full, and of any other empty after an open. A file of an older
+ * version says nothing, and goes. */
+static void an_open_begins_with_an_empty_bucket(void **state)
 {
     (void)state;
     struct world *world = world_of(BUDGET);
+    struct sc_io_file *file;
     assert_true(left(world) >= FULL - 1024);
-    assert_true(store_allowed(world, 1, ROWS) == ROWS);
+    assert_true(store_allowed(world, 1, 64) == 64);
+    uint64_t bytes = written(world);
+    assert_int_equal(sc_io_file_open(world->store->io, WEAR, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE,
+                                     &file, &world->error),
+                     SPEC_OK);
+    assert_int_equal(sc_io_file_pwrite(world->store->io, file, "SCW1", 4, 0, NULL), SPEC_OK);
+    sc_io_file_close(world->store->io, file);
     world_reopen(world);
-    assert_true(store_allowed(world, 2, ROWS) == ROWS);
-    int64_t was = left(world);
-    uint64_t bytes = written(world);
-    world_close(world);
-    static const uint8_t junk[16] = {1, 2, 3};
-    assert_true(sc_io_sim_disk_poke(world->disk, WEAR, 512 + 40, junk, 16)); /* the older one */
-    world_open_ok(world);
-    assert_true(left(world) >= was && left(world) < was + 1024);
-    assert_true(written(world) >= bytes);
-    uint64_t begun[SC_STORE_WEAR_KINDS], stored, budget_left;
-    sc_store_wear_since(world->store, begun, &stored, &budget_left);
-    assert_int_equal(begun[SC_STORE_WEAR_ROWS], 0);
-    assert_int_equal(stored, 0);
-    world_close(world);
-    for (uint64_t slot = 0; slot < 2; slot++)
-        assert_true(sc_io_sim_disk_poke(world->disk, WEAR, slot * 512 + 40, junk, 16));
-    world_open_ok(world);
-    assert_true(left(world) >= 0 && left(world) < 1024);
+    assert_true(left(world) < 1024);
     assert_true(written(world) < bytes);
+    uint8_t byte;
+    assert_false(sc_io_sim_disk_peek(world->disk, WEAR, 0, &byte, 1));
+    world_wait_ns(world, 3 * 60 * MINUTE);
+    assert_true(left(world) > (int64_t)FULL / 4); /* and goes on filling */
     world_free(world);
 }
 
-/* A slot of form 0 lacks the last kind of what is written; a later form is not read. */
-static void a_slot_of_an_earlier_form_is_read(void **state)
-{
-    (void)state;
-    const uint64_t seed = 77;
-    for (uint32_t form = 0; form < 3; form++) {
-        const uint64_t checksum_at = form == 0 ? 160 : 168;
-        uint8_t slot[SC_STORE_WEAR_SLOT_BYTES] = "SCW1";
-        struct sc_store_wear_sum sum;
-        for (uint64_t word = 1; 8 * word < checksum_at; word++) /* sequence, then the sum */
-            memcpy(slot + 8 * word, &word, 8);
-        memcpy(slot + 4, &form, sizeof(form));
-        uint64_t checksum = sc_store_checksum(slot, checksum_at, seed);
-        memcpy(slot + checksum_at, &checksum, 8);
-        uint64_t sequence = sc_store_wear_decode(slot, sizeof(slot), seed, &sum);
-        assert_int_equal(sequence, form < 2 ? 1 : 0);
-        if (sequence == 0)
-            continue;
-        assert_int_equal(sum.since_ns, 2);
-        assert_int_equal(sum.written[SC_STORE_WEAR_ROWS], 5);
-        assert_int_equal(sum.written[SC_STORE_WEAR_CHECKPOINTS], 9);
-        assert_int_equal(sum.written[SC_STORE_WEAR_REORDERED], form == 0 ? 0 : 10);
-        assert_int_equal(sum.stored_bytes, form == 0 ? 10 : 11);
-        assert_int_equal(sum.days[7], form == 0 ? 19 : 20);
-    }
-}
-
-/* A process that dies loses at most what a save waits for. */
-static void a_process_that_dies_has_spent_what_it_wrote(void **state)
-{
-    (void)state;
-    struct world *world = world_of(16 * BUDGET);
-    uint64_t key = 1;
-    while (store_allowed(world, key++, ROWS) > 0)
-        ;
-    uint64_t bytes = written(world);
-    struct sc_io_sim_disk *copy;
-    assert_int_equal(sc_io_sim_disk_copy(world->disk, &copy, NULL), SPEC_OK);
-    world_close(world);
-    struct sc_io_sim_disk *first = world->disk;
-    world_disk(world, copy);
-    world_open_ok(world);
-    assert_true(left(world) < 3 << 20);
-    assert_true(written(world) + (3 << 20) > bytes);
-    world_close(world);
-    world_disk(world, first);
-    sc_io_sim_disk_close(copy);
-    world_open_ok(world);
-    world_free(world);
-}
-
-static void each_kind_is_counted_and_days_are_kept(void **state)
+static void each_kind_is_counted(void **state)
 {
     (void)state;
     struct world *world = world_of(0);
-    const struct sc_store_wear_sum *sum = &world->store->wear.sum;
     assert_int_equal(world_store(world, 1, 0, 640), SPEC_OK);
-    assert_int_equal(sum->stored_bytes, 640 * 512 * 2);
-    assert_true(sum->written[SC_STORE_WEAR_ROWS] >= 640 * 520 * 2);
-    uint64_t log = sum->written[SC_STORE_WEAR_LOG];
-    assert_true(log > 0 && sum->written[SC_STORE_WEAR_CHECKPOINTS] == 0);
-    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-    assert_true(sum->written[SC_STORE_WEAR_CHECKPOINTS] > 0);
-    assert_int_equal(sum->written[SC_STORE_WEAR_LOG], log);
-    uint64_t first = sum->days[sum->day % SC_STORE_WEAR_DAYS];
-    assert_int_equal(first, written(world));
-    world_wait_ns(world, 3 * DAY_NS);
-    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
-    assert_int_equal(sum->days[(sum->day - 3) % SC_STORE_WEAR_DAYS], first);
-    assert_int_equal(sum->days[(sum->day - 1) % SC_STORE_WEAR_DAYS], 0);
-    assert_int_equal(first + sum->days[sum->day % SC_STORE_WEAR_DAYS], written(world));
-    world_wait_ns(world, 20 * DAY_NS);
-    assert_int_equal(world_store(world, 3, 0, 64), SPEC_OK);
-    for (uint64_t day = 1; day < SC_STORE_WEAR_DAYS; day++)
-        assert_int_equal(sum->days[(sum->day - day) % SC_STORE_WEAR_DAYS], 0);
-    uint64_t before = written(world);
-    world_wait_ns(world, SC_STORE_WEAR_DAYS * DAY_NS); /* today is where that day was */
-    assert_int_equal(world_store(world, 4, 0, 64), SPEC_OK);
-    assert_int_equal(sum->days[sum->day % SC_STORE_WEAR_DAYS], written(world) - before);
     struct sc_store_stats stats = stats_of(world);
-    assert_int_equal(stats.write_bytes, sum->written[SC_STORE_WEAR_ROWS]);
-    assert_int_equal(stats.stored_row_bytes, (640 + 192) * 512 * 2);
+    assert_int_equal(stats.stored_row_bytes, 640 * 512 * 2);
+    assert_true(stats.write_bytes >= 640 * 520 * 2);
+    assert_int_equal(stats.write_bytes,
+                     atomic_load(&world->store->wear.written[SC_STORE_WEAR_ROWS]));
+    uint64_t log = stats.log_write_bytes;
+    assert_true(log > 0 && stats.checkpoint_write_bytes == 0);
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    stats = stats_of(world);
+    assert_true(stats.checkpoint_write_bytes > 0);
+    assert_int_equal(stats.log_write_bytes, log);
+    assert_int_equal(world_store(world, 2, 0, 64), SPEC_OK);
+    assert_int_equal(stats_of(world).stored_row_bytes, (640 + 64) * 512 * 2);
     assert_int_equal(stats.budget_left, 0);
     world_free(world);
 }
@@ -367,8 +246,6 @@ static void *spend(void *user)
         uint64_t held, rows = sc_store_budget_take(own->world->store, 0, 64, &held);
         own->taken += held;
         sc_store_wear_count(own->world->store, SC_STORE_WEAR_ROWS, held);
-        if (i % 100 == 0)
-            sc_store_wear_save(own->world->store, false);
         assert_true(rows == 0 || rows == 64);
     }
     return NULL;
@@ -402,15 +279,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_week_is_within_five_percent_of_the_budget),
         cmocka_unit_test(restarts_fill_nothing),
-        cmocka_unit_test(a_clock_that_is_set_neither_stops_nor_frees_it),
-        cmocka_unit_test(a_clock_set_forward_between_runs_fills_one_bucket),
         cmocka_unit_test(a_pass_gets_what_is_there),
         cmocka_unit_test(what_was_not_written_is_given_back),
         cmocka_unit_test(upkeep_waits_before_passes_do),
-        cmocka_unit_test(the_file_says_what_was_left),
-        cmocka_unit_test(a_slot_of_an_earlier_form_is_read),
-        cmocka_unit_test(a_process_that_dies_has_spent_what_it_wrote),
-        cmocka_unit_test(each_kind_is_counted_and_days_are_kept),
+        cmocka_unit_test(an_open_begins_with_an_empty_bucket),
+        cmocka_unit_test(each_kind_is_counted),
         cmocka_unit_test(a_budget_of_a_byte_is_one),
         cmocka_unit_test(several_threads_spend_one_bucket),
     };

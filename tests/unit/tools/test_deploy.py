@@ -18,7 +18,7 @@ import unittest
 CTL, HOST, PLUGIN = "", "", ""
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 DEPLOY = os.path.join(ROOT, "deploy")
-LABELS = {"instance", "store", "rank", "kind"}
+LABELS = {"instance", "store", "rank"}
 
 
 def skip(reason):
