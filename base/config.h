@@ -94,7 +94,6 @@ struct sc_config {
     uint64_t mass_ppm;              /* "select.mass_ppm" */
     uint32_t identify;              /* "select.identify": enum sc_config_identify */
     uint64_t gpu_device;            /* "gpu.device": SC_CONFIG_AUTO, or an ordinal */
-    uint32_t gpu_mirror;            /* "gpu.mirror": "no" (0) | "yes" (1) */
     uint64_t gpu_stage_bytes;       /* "gpu.stage_bytes" */
     uint64_t gpu_query_bytes;       /* "gpu.query_bytes" */
     uint64_t gpu_score_bytes;       /* "gpu.score_bytes" */

@@ -301,11 +301,6 @@ static const struct sc_config_row rows[] = {
       "be."},
      INTEGER(gpu_device, 0, 63),
      .has_auto = true},
-    {{"gpu.mirror", "choice", "yes", "\"no\" or \"yes\"",
-      "yes: as much of the device's memory as select.sketch_bytes is taken when it is attached, "
-      "and that host memory is pinned: keys and codes go up once, straight from where they were "
-      "read to, and are scored and decoded there. no: each use sends them up again, in pieces."},
-     CHOICE(gpu_mirror, "no", "yes")},
     {{"gpu.stage_bytes", "size", "64MiB", "1MiB .. 1TiB",
       "Pinned host memory, and as much of the device's, through which loads to a device go; taken "
       "when it is attached, at least four of the pieces that rows and codes travel in."},
@@ -457,6 +452,7 @@ uint32_t sc_config_row_count(void)
 static const struct sc_config_removed_key removed_keys[] = {
     {"prefetch.rule", "leave it out: guesses are read by what others wait for, or all of them with "
                       "prefetch.min_precision_ppm 0"},
+    {"gpu.mirror", "leave it out: codes go to a device through gpu.stage_bytes"},
     {NULL, NULL},
 };
 

@@ -287,7 +287,6 @@ static spec_status open_device(spec_connector *conn, struct spec_error *reterr)
         .room_count = sc_plugin_scratch_count(conn),
         .score_bytes = conn->choice.can_select ? conn->config.gpu_score_bytes : 0,
         .store = conn->store,
-        .has_mirror = conn->config.gpu_mirror != 0,
         .hint_bytes = sc_plugin_hint_bytes(conn),
         .hint_count = sc_plugin_hint_bytes(conn) > 0 ? sc_plugin_hint_count(conn) : 0};
     sc_plugin_device_open(&conn->device, &params);

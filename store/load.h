@@ -297,25 +297,6 @@ void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_
  * what flies into it has ended). Never blocks. */
 void sc_store_sketch_end(struct sc_store_sketch *sketch);
 uint64_t sc_store_sketch_bytes_used(const struct sc_store *store);
-
-#define SC_STORE_RUN_BYTES (64ull << 10) /* runs begin and end at multiples of it */
-
-/* What all sketches stand in, from open to close. *ret_bytes 0: there is none. */
-uint8_t *sc_store_sketches_at(const struct sc_store *store, uint64_t *ret_bytes);
-/* A load's part of that, which is whole and stays as it is while somebody holds it, as the sketch
- * does until end. */
-struct sc_store_run {
-    uint8_t *at;
-    uint64_t bytes;
-    uint64_t serial; /* no other load's, at any time; above 0 */
-};
-/* By any byte of it, which the caller knows to be held. false: no sketch's, or it is not whole.
- * Takes no lock. */
-bool sc_store_run_of(const struct sc_store *store, const uint8_t *at, struct sc_store_run *ret_run);
-/* A run that is held is held once more. Any thread. */
-void sc_store_run_hold(struct sc_store *store, const struct sc_store_run *run);
-void sc_store_run_leave(struct sc_store *store, const struct sc_store_run *run);
-
 /* What a load of codes takes of sketch_bytes_max at most for each of its blocks of codes, beside
  * what it reads of codes and tags: K's and V's are rounded out to pages, and so are the tags of a
  * run, which has one block or more. */

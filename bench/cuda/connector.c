@@ -456,7 +456,7 @@ static void parts_tell(struct rig *rig, const struct parts_of_call *parts,
 {
     char note[160];
     rig_tell(rig, "get_important: until it asks for the sums", "us", &parts->before,
-             "checks, codes' runs, queries, launches of scores");
+             "checks, codes in boxes, queries, launches of scores");
     rig_tell(rig, "get_important: until the sums are there", "us", &parts->sums,
              "both passes of the scores, and their copy");
     rig_tell(rig, "get_important: behind the sums", "us", &parts->behind,

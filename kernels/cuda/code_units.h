@@ -10,18 +10,11 @@
 
 #define WORDS(width) ((width) < 4 ? 1 : (width) / 2) /* of 2 * width bytes */
 
-/* 2 * WIDTH bytes of a plane, as words, at an address that is a multiple of as many but for `off`.
- * Codes lie at multiples of 8, as they come from the disk: 8 bits each are not loaded by twos. */
+/* 2 * WIDTH bytes of a plane, as words, at an address that is a multiple of as many, or at any. */
 template <uint32_t WIDTH>
-SC_DEVICE void plane_load(const uint8_t *at, uint32_t off, uint32_t word[WORDS(WIDTH)])
+SC_DEVICE void plane_load(const uint8_t *at, bool is_aligned, uint32_t word[WORDS(WIDTH)])
 {
-    if (WIDTH == 8 && off == 8) {
-        uint2 low = sc_load8(at), high = sc_load8(at + 8);
-        word[0] = low.x;
-        word[WORDS(WIDTH) > 1 ? 1 : 0] = low.y;
-        word[WORDS(WIDTH) > 2 ? 2 : 0] = high.x;
-        word[WORDS(WIDTH) > 3 ? 3 : 0] = high.y;
-    } else if (off != 0) {
+    if (!is_aligned) {
 #pragma unroll
         for (uint32_t i = 0; i < WORDS(WIDTH); i++)
             word[i] = sc_load2_any(at + 4 * i);
@@ -72,7 +65,7 @@ SC_DEVICE void plane_add(const uint8_t *const row[SHARE_ROWS], uint64_t at, uint
         off |= sc_off(row[k] + at, 2 * WIDTH);
 #pragma unroll
     for (uint32_t k = 0; k < SHARE_ROWS; k++)
-        plane_load<WIDTH>(row[k] + at, off, word[k]);
+        plane_load<WIDTH>(row[k] + at, off == 0, word[k]);
 #pragma unroll
     for (uint32_t k = 0; k < SHARE_ROWS; k++)
 #pragma unroll

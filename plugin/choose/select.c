@@ -14,7 +14,6 @@
 #include "plugin/args/provenance.h"
 #include "plugin/choose/reads.h"
 #include "plugin/choose/submission.h"
-#include "plugin/device/mirror.h"
 
 #include <string.h>
 
@@ -110,7 +109,7 @@ static struct sc_store_sketch *sketch_start(spec_connector *conn, struct sc_plug
     want.range_count = request->range_count;
     want.on_ready = sc_plugin_guess_on_sketch;
     want.user = request;
-    sc_plugin_mirror_reap(&conn->device);
+    sc_plugin_device_reap(&conn->device);
     if (!sc_store_sketch_begin(sketch->sketch, &want))
         return NULL;
     sketch->layer = layer;

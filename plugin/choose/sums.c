@@ -31,14 +31,11 @@ static bool is_there(spec_connector *conn, const struct sc_plugin_asker *asker,
         ret_score->queries = asker->hint;
         ret_score->slot = asker->hint->slot;
         ret_score->never_waits = true; /* a worker does not */
-        ret_score->mirrors = true;
         return asker->hint->device != NULL;
     }
     ret_score->queries = &item->scoring.queries_afar;
     ret_score->fresh = &item->scoring.fresh_afar;
     ret_score->slot = sc_plugin_request_slot(conn, item->request);
-    /* Else what is read for the host's decoders would go up beside K's. */
-    ret_score->mirrors = item->memory.course != NULL || conn->config.base == SC_BASE_NONE;
     return item->memory.course != NULL || ret_score->queries->device != NULL ||
            ret_score->fresh->device != NULL;
 }

@@ -5,7 +5,6 @@
 #include "plugin/args/dtype.h"
 #include "plugin/device/direct.h"
 #include "plugin/device/lane.h"
-#include "plugin/device/mirror.h"
 
 #include <string.h>
 
@@ -417,7 +416,6 @@ struct coded_rows {
     uint64_t first, count; /* of the coded rows */
     uint64_t token;        /* of the first */
     const uint64_t *skipped;
-    const struct sc_store_run *run; /* whose twin has them; NULL: they go into the box */
     uint32_t part;
     /* What it takes: all of it once, and each row. */
     uint64_t scale_bytes, row_bytes, turn_bytes, finer_bytes;
@@ -444,8 +442,6 @@ static struct coded_rows coded_rows_of(const struct sc_plugin_placing *to,
 static const uint8_t *scales_at(struct sc_plugin_course *course, const struct coded_rows *rows)
 {
     const uint8_t *scales = rows->coded->scales;
-    if (rows->run != NULL)
-        return (const uint8_t *)(uintptr_t)sc_plugin_mirror_of(course->device, scales);
     for (uint32_t i = 0; i < course->scale_count; i++)
         if (course->scales_of[i] == scales)
             return (const uint8_t *)(uintptr_t)course->scales_at[i];
@@ -458,13 +454,11 @@ static const uint8_t *scales_at(struct sc_plugin_course *course, const struct co
 }
 
 /* Lock held. Where the device has the codes of the rows. */
-static const uint8_t *codes_at(struct sc_plugin_course *course, const struct coded_rows *rows)
+static const uint8_t *codes_put(struct sc_plugin_course *course, const struct coded_rows *rows)
 {
-    const uint8_t *codes = rows->coded->codes + rows->first * rows->row_bytes;
-    uint64_t at = rows->run != NULL
-                      ? sc_plugin_mirror_of(course->device, codes)
-                      : course->box->at + box_put(course, codes, rows->count * rows->row_bytes);
-    return (const uint8_t *)(uintptr_t)at;
+    uint64_t at = box_put(course, rows->coded->codes + rows->first * rows->row_bytes,
+                          rows->count * rows->row_bytes);
+    return (const uint8_t *)(uintptr_t)(course->box->at + at);
 }
 
 /* Lock held. Their slots, none where a row is skipped, into the box; the token of the first. false:
@@ -517,7 +511,7 @@ static void free_put(struct sc_plugin_course *course, const struct coded_rows *r
     struct sc_cuda_planes_slab slab = {
         .table = (const void *)(uintptr_t)table_at(course, coded->planes, coded->rotary),
         .scales = scales_at(course, rows),
-        .codes = codes_at(course, rows),
+        .codes = codes_put(course, rows),
         .token_first = token,
         .row_count = (uint32_t)rows->count,
         .part = rows->part};
@@ -544,7 +538,7 @@ static void free_put(struct sc_plugin_course *course, const struct coded_rows *r
 static void even_put(struct sc_plugin_course *course, const struct coded_rows *rows, uint64_t token)
 {
     struct sc_cuda_code_slab slab = {.scales = scales_at(course, rows),
-                                     .codes = codes_at(course, rows),
+                                     .codes = codes_put(course, rows),
                                      .token_first = token,
                                      .row_count = (uint32_t)rows->count,
                                      .part = (uint16_t)rows->part,
@@ -558,11 +552,8 @@ static void even_put(struct sc_plugin_course *course, const struct coded_rows *r
 static uint64_t rows_room(struct sc_plugin_course *course, const struct coded_rows *rows,
                           uint64_t left)
 {
-    uint64_t once = 8 * ALIGN, each = sizeof(int64_t) + rows->turn_bytes;
-    if (rows->run == NULL) {
-        once += UP(rows->scale_bytes);
-        each += rows->row_bytes;
-    }
+    uint64_t once = UP(rows->scale_bytes) + 8 * ALIGN;
+    uint64_t each = sizeof(int64_t) + rows->row_bytes + rows->turn_bytes;
     if (rows->coded->planes != NULL)
         once += 2 * course->device->table_bytes;
     if (rows->finer_bytes > 0)
@@ -571,15 +562,6 @@ static uint64_t rows_room(struct sc_plugin_course *course, const struct coded_ro
     room_make(course, once + worth * each);
     uint64_t count = (room_of(course) - once) / each;
     return count < left ? count : left;
-}
-
-/* Lock held. The box, which its kernels leave last, holds the run. */
-static void run_hold(struct sc_plugin_course *course, const struct sc_store_run *run)
-{
-    if (run == NULL || course->box->run.at != NULL)
-        return;
-    sc_store_run_hold(course->device->params.store, run);
-    course->box->run = *run;
 }
 
 static void part_place(struct sc_plugin_course *course, struct coded_rows rows, uint64_t count,
@@ -591,7 +573,6 @@ static void part_place(struct sc_plugin_course *course, struct coded_rows rows, 
             course->free_count == SC_PLUGIN_COURSE_SLABS)
             course_flush(course);
         rows.count = rows_room(course, &rows, count - done);
-        run_hold(course, rows.run);
         rows.first = done;
         rows.token = at + done;
         if (!slots_put(course, &rows, &token))
@@ -601,21 +582,6 @@ static void part_place(struct sc_plugin_course *course, struct coded_rows rows, 
         else
             even_put(course, &rows, token);
     }
-}
-
-/* Lock held. The run that the codes are in is up, and no other than the box's. */
-static bool codes_up(struct sc_plugin_course *course, const uint8_t *codes,
-                     struct sc_store_run *ret_run)
-{
-    struct sc_plugin_device *device = course->device;
-    bool holds = course->box != NULL && course->box->run.at != NULL;
-    if (device->mirror.base == NULL || !sc_store_run_of(device->params.store, codes, ret_run))
-        return false;
-    if (holds && course->box->run.serial == ret_run->serial)
-        return true;
-    if (holds)
-        course_flush(course);
-    return sc_plugin_mirror_up(device, course->slot, codes, false, ret_run);
 }
 
 static void cuda_place_codes(const struct sc_plugin_placing *to,
@@ -628,9 +594,7 @@ static void cuda_place_codes(const struct sc_plugin_placing *to,
     course->slots.count = 0; /* what is skipped may be other rows by now */
     for (uint32_t part = 0; goes && part < 2; part++) {
         struct coded_rows rows = coded_rows_of(to, &parts[part], part);
-        struct sc_store_run run;
         rows.skipped = skipped;
-        rows.run = codes_up(course, parts[part].codes, &run) ? &run : NULL;
         part_place(course, rows, count, at);
     }
     pthread_mutex_unlock(&course->lock);
@@ -663,7 +627,7 @@ static spec_status order(struct sc_plugin_course *course, const struct sc_plugin
 {
     struct sc_gpu_device *gpu = course->device->gpu;
     struct sc_gpu_slot *slot = &gpu->slots[course->slot];
-    if (when == SC_FENCE_BEGIN) { /* slabs and runs of earlier loads are let go, if they may be */
+    if (when == SC_FENCE_BEGIN) { /* slabs of earlier loads are let go, if they may be */
         (void)sc_gpu_flights_reap(gpu, &slot->copies);
         (void)sc_gpu_flights_reap(gpu, &slot->kernels);
         return sc_gpu_begin(gpu, slot, memory->stream, SC_GPU_KERNELS, reterr);

@@ -5,7 +5,6 @@
 #include "plugin/device/course.h"
 #include "plugin/device/direct.h"
 #include "plugin/device/images.h"
-#include "plugin/device/mirror.h"
 #include "plugin/device/parcel.h"
 
 #include <string.h>
@@ -56,14 +55,6 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
 
 /* ---- Attaching ------------------------------------------------------------------------------ */
 
-uint64_t sc_plugin_device_mirror_bytes(const struct sc_plugin_device *device)
-{
-    uint64_t bytes = 0;
-    if (device->params.has_mirror)
-        (void)sc_store_sketches_at(device->params.store, &bytes);
-    return bytes;
-}
-
 /* What attach made, wholly or in part. Nothing flies. */
 static void detach(struct sc_plugin_device *device)
 {
@@ -74,9 +65,7 @@ static void detach(struct sc_plugin_device *device)
     if (device->gpu != NULL) {
         sc_gpu_stage_give(&device->gpu->stage, &device->score_range);
         sc_gpu_stage_give(&device->gpu->stage, &device->range);
-        sc_gpu_stage_give(&device->gpu->stage, &device->mirror.range);
     }
-    sc_plugin_mirror_close(device);
     sc_plugin_direct_close(device);
     sc_gpu_device_detach(device->gpu);
     sc_plugin_courses_close(device);
@@ -175,8 +164,6 @@ static spec_status make_memory(struct sc_plugin_device *device, struct spec_erro
         status = sc_plugin_parcels_open(device, device->box_count * device->box_bytes, reterr);
     if (status == SPEC_OK)
         status = scores_open(device, reterr);
-    if (status == SPEC_OK)
-        status = sc_plugin_mirror_open(device, reterr);
     if (status == SPEC_OK) {
         sc_plugin_direct_open(device);
         share_out(device);
@@ -203,9 +190,8 @@ static spec_status attach(struct sc_plugin_device *device, uint32_t ordinal,
         .urgent_count = SC_PLUGIN_DEVICE_ASKS + SC_PLUGIN_DEVICE_SCORES,
         .flight_count = FLIGHTS,
         .hold_max = 1,
-        .stage_bytes = pinned_bytes(device) + ALIGN_BYTES + device->params.score_bytes +
-                       ALIGN_BYTES + sc_plugin_device_mirror_bytes(device),
-        .stage_ranges = 3};
+        .stage_bytes = pinned_bytes(device) + ALIGN_BYTES + device->params.score_bytes,
+        .stage_ranges = 2};
     spec_status status = sc_gpu_device_attach(&params, &device->gpu, reterr);
     if (status == SPEC_OK)
         status = make_memory(device, reterr);
@@ -292,7 +278,7 @@ static struct sc_plugin_box *box_pop(struct sc_plugin_device *device)
     return box;
 }
 
-/* What boxes went off on, and runs, comes back, on any stream, if it has landed. */
+/* What boxes went off on comes back, on any stream, if it has landed. */
 static void reap_all(struct sc_plugin_device *device)
 {
     for (uint32_t i = 0; i < SC_PLUGIN_DEVICE_PAIRS; i++) {
@@ -303,10 +289,10 @@ static void reap_all(struct sc_plugin_device *device)
     }
 }
 
-void sc_plugin_mirror_reap(struct sc_plugin_device *device)
+void sc_plugin_device_reap(struct sc_plugin_device *device)
 {
     if (atomic_load_explicit(&device->state, memory_order_acquire) == ATTACHED &&
-        (device->mirror.base != NULL || device->direct.device != NULL))
+        device->direct.device != NULL)
         reap_all(device);
 }
 
@@ -346,9 +332,6 @@ struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32
 void sc_plugin_box_give(struct sc_plugin_box *box)
 {
     struct sc_plugin_device *device = box->device;
-    if (box->run.at != NULL)
-        sc_store_run_leave(device->params.store, &box->run);
-    box->run.at = NULL;
     sc_plugin_direct_leave(box);
     pthread_mutex_lock(&device->box_lock);
     box->next = device->free;

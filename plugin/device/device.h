@@ -2,7 +2,6 @@
  * what carries rows and codes there.
  *
  *   stage   [box][box][box] ... [ring of stores, parcel.h]   pinned, and as much on the device
- *   mirror  a twin of the memory that sketches stand in (mirror.h)
  *   box     filled by a request's course (course.h) -> copied whole -> read by kernels -> free
  *   slot    two streams; requests share a few, and others for what they are asked with, for hints
  *
@@ -64,8 +63,7 @@ struct sc_plugin_device_params {
     uint64_t score_bytes; /* of the device's: what scores stand in while they are made */
     uint64_t hint_bytes;  /* pinned, and of the device's: of one hint */
     uint64_t hint_count;
-    struct sc_store *store; /* whose sketches' memory has a twin on the device, */
-    bool has_mirror;        /* if so */
+    struct sc_store *store; /* whose host tier the device reads: direct.h */
 };
 
 /* What stores have on their way: parcel.h. */
@@ -80,24 +78,11 @@ struct sc_plugin_parcels {
     struct sc_plugin_parcel *free; /* guarded by it */
 };
 
-/* What is up of sketches' memory: mirror.h. Set by attach, constant after, but runs. */
-struct sc_plugin_mirror {
-    uint8_t *base; /* NULL: there is no twin */
-    struct sc_gpu_range range;
-    struct sc_gpu_pin pin;
-    struct sc_plugin_mirror_run { /* that begins there */
-        struct sc_plugin_device *device;
-        struct sc_store_run run; /* that flies; of who brings it up */
-        _Atomic uint64_t word;
-    } * runs; /* [bytes / SC_STORE_RUN_BYTES] */
-};
-
 struct sc_plugin_box {
     struct sc_plugin_device *device;
-    uint8_t *host;           /* pinned */
-    uint64_t at;             /* where the device has as many bytes */
-    struct sc_store_run run; /* that its kernels read the twin of, held for it; at NULL: none */
-    struct sc_store_host_slab *slabs[SC_PLUGIN_BOX_SLABS]; /* likewise, read where they are */
+    uint8_t *host;                                         /* pinned */
+    uint64_t at;                                           /* where the device has as many bytes */
+    struct sc_store_host_slab *slabs[SC_PLUGIN_BOX_SLABS]; /* held: its kernels read them there */
     uint32_t slab_count;
     _Atomic uint32_t left; /* flights that hold it */
     struct sc_plugin_box *next;
@@ -138,7 +123,6 @@ struct sc_plugin_device {
     uint64_t box_count;
     struct sc_plugin_course *courses; /* [request_count] */
     struct sc_plugin_parcels parcels; /* of stores */
-    struct sc_plugin_mirror mirror;
     struct sc_gpu_pin direct; /* of the host tier's memory: direct.h; zero: boxes have its rows */
     uint8_t *rooms;           /* [room_count][room_bytes, whole lines] */
     struct sc_plugin_device_hint *hints; /* [hint_count] */
@@ -188,8 +172,6 @@ void sc_plugin_device_open(struct sc_plugin_device *device,
 /* Nobody loads any more. Waits for what the device still does. */
 void sc_plugin_device_close(struct sc_plugin_device *device);
 
-/* Of the twin of sketches' memory; 0: there is none. */
-uint64_t sc_plugin_device_mirror_bytes(const struct sc_plugin_device *device);
 /* The device of that number is attached, by this call if none was. Blocks for as long as the driver
  * takes then, 50 to 150 ms (lead).
  * Errors: SPEC_E_UNSUPPORTED (with the reason: no driver, no such device, built without kernels, it
@@ -201,10 +183,13 @@ spec_status sc_plugin_device_attach(struct sc_plugin_device *device, int32_t ord
 struct sc_plugin_box *sc_plugin_box_take(struct sc_plugin_device *device, uint32_t slot);
 /* The same without waiting; NULL: none is free, nor one of those that went off and have landed. */
 struct sc_plugin_box *sc_plugin_box_try(struct sc_plugin_device *device);
-/* Nothing of it was enqueued, or all that was is done. The run it holds is let go. */
+/* Nothing of it was enqueued, or all that was is done. The slabs it holds are let go. */
 void sc_plugin_box_give(struct sc_plugin_box *box);
 /* One of the flights that hold it has landed: a struct sc_gpu_hold's. */
 void sc_plugin_box_landed(void *box, void *user);
+/* Slabs that the device is through with are let go: before memory for more is asked for. Device
+ * open. */
+void sc_plugin_device_reap(struct sc_plugin_device *device);
 
 /* The table of these widths, as kernels/cuda has it, into `to` [table_bytes], 16-byte aligned;
  * returns how many bytes it has; 0: there is no such table. planes are constant until close. */

@@ -2,7 +2,6 @@
 #include "plugin/device/score.h"
 
 #include "plugin/device/lane.h"
-#include "plugin/device/mirror.h"
 
 #include <string.h>
 
@@ -31,7 +30,6 @@ struct slab_places {
 /* Goes over the slabs, the same way each time. */
 struct slab_walk {
     uint64_t at, table_most;
-    const struct sc_plugin_device *twin; /* codes and scales are up already; NULL: they go up */
     uint32_t table_count;
     const struct sc_kernels_planes *of[TABLES];
     const struct sc_kernels_rotary *turn[TABLES];
@@ -80,14 +78,8 @@ static bool walk_slab(struct slab_walk *walk, const struct sc_kernels_keys *keys
         places->scale_bytes = sc_kernels_code_scale_bytes(keys->channels);
         places->code_bytes = rows * sc_kernels_code_row_bytes(keys->channels, coded->bits);
     }
-    if (walk->twin != NULL) {
-        places->scales = sc_plugin_mirror_of(walk->twin, coded->scales);
-        places->codes = sc_plugin_mirror_of(walk->twin, coded->codes);
-        places->scale_bytes = places->code_bytes = 0;
-    } else {
-        places->scales = place(&walk->at, places->scale_bytes);
-        places->codes = place(&walk->at, places->code_bytes);
-    }
+    places->scales = place(&walk->at, places->scale_bytes);
+    places->codes = place(&walk->at, places->code_bytes);
     places->turns = place(&walk->at, places->turn_bytes);
     return is_known;
 }
@@ -100,7 +92,6 @@ struct plan {
     struct slab_walk slabs;                           /* at the first of them */
     uint64_t rows_at, queries_at, fresh_at, slots_at; /* 0: it does not go up */
     uint64_t end;
-    bool has_twin; /* of its keys */
     bool has_tables;
     struct sc_cuda_score work;
 };
@@ -186,18 +177,14 @@ static bool plan_prefix(struct plan *plan)
     plan->work.prefix.dtype = prefix->dtype;
     if (prefix->slabs == NULL) {
         struct sc_kernels_memory there = prefix->memory; /* rows behind each other */
-        uint64_t rows = plan->has_twin
-                            ? sc_plugin_mirror_of(plan->score->device, there.k_base)
-                            : place(&plan->end, prefix->count * there.token_stride_bytes);
-        plan->rows_at = plan->has_twin ? 0 : rows;
-        there.k_base = there.v_base = (uint8_t *)(uintptr_t)rows;
+        plan->rows_at = place(&plan->end, prefix->count * there.token_stride_bytes);
+        there.k_base = there.v_base = (uint8_t *)(uintptr_t)plan->rows_at;
         return sc_cuda_memory_of(&there, sc_kernels_dtype_bytes(prefix->dtype),
                                  &plan->work.prefix.memory);
     }
     plan->slabs_at = place(&plan->end, prefix->slab_count * sizeof(struct sc_cuda_score_slab));
-    plan->slabs = (struct slab_walk){.at = plan->end,
-                                     .table_most = plan->score->device->table_bytes,
-                                     .twin = plan->has_twin ? plan->score->device : NULL};
+    plan->slabs =
+        (struct slab_walk){.at = plan->end, .table_most = plan->score->device->table_bytes};
     plan->work.slabs = (const void *)(uintptr_t)plan->slabs_at;
     plan->work.slab_count = (uint32_t)prefix->slab_count;
     plan->work.code_heads = (uint32_t)(prefix->channels / what->head_size);
@@ -211,15 +198,14 @@ static bool plan_prefix(struct plan *plan)
 }
 
 /* false: no kernel does it. */
-static bool plan_make(struct plan *plan, const struct sc_plugin_score *score, bool has_twin,
-                      uint64_t base)
+static bool plan_make(struct plan *plan, const struct sc_plugin_score *score, uint64_t base)
 {
     const struct sc_kernels_importance *what = score->what;
     struct sc_cuda_score *work = &plan->work;
     if (what->prefix.count > INT32_MAX || what->fresh.count > INT32_MAX ||
         what->queries.row_count > INT32_MAX || what->prefix.slab_count > INT32_MAX)
         return false;
-    *plan = (struct plan){.score = score, .has_twin = has_twin, .end = base};
+    *plan = (struct plan){.score = score, .end = base};
     *work = (struct sc_cuda_score){.head_count = (uint32_t)score->head_count,
                                    .head_size = (uint32_t)what->head_size,
                                    .group = (uint32_t)what->group,
@@ -239,11 +225,10 @@ static bool plan_make(struct plan *plan, const struct sc_plugin_score *score, bo
            sc_cuda_score_columns_shape(work, &shape) && sc_cuda_score_total_shape(work, &shape);
 }
 
-/* Whether there is a twin at the moment says nothing here: it may be another's to make. */
 bool sc_plugin_score_takes(const struct sc_plugin_score *score)
 {
     struct plan plan;
-    return plan_make(&plan, score, false, ALIGN) && plan.end <= score->device->params.score_bytes;
+    return plan_make(&plan, score, ALIGN) && plan.end <= score->device->params.score_bytes;
 }
 
 /* ---- Rooms ---------------------------------------------------------------------------------- */
@@ -548,29 +533,6 @@ static spec_status sums_fetch(const struct plan *plan, float *ret_sums, struct s
     return status;
 }
 
-static bool is_of(const struct sc_store_run *run, const uint8_t *at)
-{
-    return at >= run->at && at < run->at + run->bytes;
-}
-
-/* All keys of the prefix, of one run, go up, or are. */
-static bool keys_up(const struct sc_plugin_score *score)
-{
-    const struct sc_kernels_keys *prefix = &score->what->prefix;
-    const uint8_t *first = prefix->memory.k_base;
-    struct sc_store_run run;
-    if (!score->mirrors || prefix->count == 0)
-        return false;
-    if (prefix->slabs != NULL)
-        first = prefix->slabs[0].coded.codes;
-    if (!sc_plugin_mirror_up(score->device, score->slot, first, score->never_waits, &run))
-        return false;
-    for (uint64_t i = 0; prefix->slabs != NULL && i < prefix->slab_count; i++)
-        if (!is_of(&run, prefix->slabs[i].coded.codes))
-            return false;
-    return true;
-}
-
 spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_sums,
                                 struct spec_error *reterr)
 {
@@ -583,19 +545,15 @@ spec_status sc_plugin_score_sum(const struct sc_plugin_score *score, float *ret_
         return sc_plugin_afar_fail(device, score->fresh->begun, reterr);
     if (score->what->prefix.count == 0)
         return SPEC_OK; /* no kernel would come behind what goes up, and nobody wait for it */
-    bool has_twin = keys_up(score);
-    (void)plan_make(&plan, score, has_twin, ALIGN);
+    (void)plan_make(&plan, score, ALIGN);
     if (!room_take(score, plan.end, &range))
         return fail_busy(reterr);
-    (void)plan_make(&plan, score, has_twin, range.at);
+    (void)plan_make(&plan, score, range.at);
     spec_status status = send(&plan, reterr);
     if (status == SPEC_OK)
         status = sums_fetch(&plan, ret_sums, reterr);
-    struct sc_gpu_lane *copies = &device->gpu->slots[score->slot].copies;
     if (status != SPEC_OK) /* what goes up may still be on its way to the room */
-        (void)sc_gpu_flights_wait(device->gpu, copies, 0);
-    else if (has_twin) /* the kernels were behind it: now others may read it, too */
-        (void)sc_gpu_flights_reap(device->gpu, copies);
+        (void)sc_gpu_flights_wait(device->gpu, &device->gpu->slots[score->slot].copies, 0);
     room_give(device, &range);
     return status;
 }

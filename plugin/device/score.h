@@ -4,7 +4,6 @@
  *   host     codes | keys of probes, host queries, new keys       sums [keys], or [heads][keys]
  *               \  boxes, as they are                               ^ a box
  *   device       '-> room: [slabs][tables, scales, codes, turns][..][stats][sums][total]
- *   keys that have a twin there (mirror.h) are read where that is
  *   queries and new keys of the device's are read where they lie, behind what their stream had been
  *   given (bring.h: begin)
  *
@@ -29,7 +28,6 @@ struct sc_plugin_score {
     uint64_t head_count; /* KV heads from the first on that are scored */
     bool is_total;       /* their sums are added, in order */
     bool never_waits;    /* for room or boxes, which may wait for a host's stream */
-    bool mirrors;        /* keys go up where what decodes them finds them, too (mirror.h) */
 };
 
 /* Whether the device can: a shape that kernels take, and gpu.score_bytes that hold it. */

@@ -47,18 +47,6 @@ static uint64_t block_of(const struct sc_store_pool *pool, const uint8_t *run)
     return at / SC_STORE_POOL_BLOCK_BYTES;
 }
 
-/* Lock held. */
-static void run_begin(struct sc_store_pool *pool, uint32_t first, uint32_t blocks)
-{
-    for (uint32_t i = 0; i < blocks; i++)
-        pool->runs[first + i].first = first;
-    struct sc_store_pool_run *run = &pool->runs[first];
-    run->blocks = blocks;
-    run->holds = 1;
-    run->serial = ++pool->taken;
-    atomic_store_explicit(&run->is_settled, 0, memory_order_relaxed);
-}
-
 uint8_t *sc_store_pool_take(struct sc_store_pool *pool, uint64_t bytes)
 {
     uint64_t blocks = bytes / SC_STORE_POOL_BLOCK_BYTES + (bytes % SC_STORE_POOL_BLOCK_BYTES > 0);
@@ -66,7 +54,7 @@ uint8_t *sc_store_pool_take(struct sc_store_pool *pool, uint64_t bytes)
     pthread_mutex_lock(&pool->lock);
     bool found = blocks <= pool->block_count && sc_store_space_take(&pool->map, 0, blocks, &first);
     if (found)
-        run_begin(pool, (uint32_t)first, (uint32_t)blocks);
+        pool->runs[first] = (struct sc_store_pool_run){.blocks = (uint32_t)blocks, .holds = 1};
     pthread_mutex_unlock(&pool->lock);
     atomic_fetch_add_explicit(found ? &pool->used_bytes : &pool->refused,
                               found ? blocks * SC_STORE_POOL_BLOCK_BYTES : 1, memory_order_relaxed);
@@ -95,26 +83,4 @@ void sc_store_pool_leave(struct sc_store_pool *pool, const uint8_t *run)
     pthread_mutex_unlock(&pool->lock);
     atomic_fetch_sub_explicit(&pool->used_bytes, blocks * SC_STORE_POOL_BLOCK_BYTES,
                               memory_order_relaxed);
-}
-
-void sc_store_pool_settle(struct sc_store_pool *pool, const uint8_t *run)
-{
-    atomic_store_explicit(&pool->runs[block_of(pool, run)].is_settled, 1, memory_order_release);
-}
-
-bool sc_store_pool_settled_at(const struct sc_store_pool *pool, const uint8_t *at,
-                              struct sc_store_run *ret_run)
-{
-    uintptr_t base = (uintptr_t)pool->base, block = ((uintptr_t)at - base);
-    block /= SC_STORE_POOL_BLOCK_BYTES;
-    if ((uintptr_t)at < base || block >= pool->block_count)
-        return false;
-    uint32_t first = pool->runs[block].first;
-    const struct sc_store_pool_run *run = &pool->runs[first];
-    if (atomic_load_explicit(&run->is_settled, memory_order_acquire) == 0)
-        return false;
-    *ret_run = (struct sc_store_run){.at = pool->base + first * SC_STORE_POOL_BLOCK_BYTES,
-                                     .bytes = run->blocks * SC_STORE_POOL_BLOCK_BYTES,
-                                     .serial = run->serial};
-    return true;
 }

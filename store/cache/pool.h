@@ -9,22 +9,18 @@
  *
  * Holds: a run is given out again when the last of its holders has left it; nothing is allocated,
  * and nothing given back to the system, between open and close.
- * A run is *settled* when nobody writes to it any more, until its last holder leaves: then whoever
- * holds it may copy it elsewhere. Its serial tells it from whatever has the place next.
  * Does not: know what is in it, clear it, wait, or move what is taken.
- * Threads: any; one lock (rank 61: flights of a device leave under theirs), nothing is done under
- * it but words of a bitmap.
+ * Threads: any; one lock (rank 61), nothing is done under it but words of a bitmap.
  * Tests: tests/unit/store/test_pool.c */
 #ifndef SC_STORE_POOL_H
 #define SC_STORE_POOL_H
 
-#include "store/load.h"
 #include "store/place/space.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define SC_STORE_POOL_BLOCK_BYTES SC_STORE_RUN_BYTES
+#define SC_STORE_POOL_BLOCK_BYTES (64ull << 10)
 
 struct sc_store_pool {
     /* Set by open, constant after. */
@@ -33,16 +29,12 @@ struct sc_store_pool {
     uint8_t *base; /* NULL: there is no block */
     uint64_t block_count;
 
-    /* Guarded by lock (rank 61); of a run, who holds it may read all but holds. */
+    /* Guarded by lock (rank 61). */
     pthread_mutex_t lock;
     struct sc_store_space map; /* one segment, a page of it a block */
-    uint64_t taken;            /* runs, ever */
     struct sc_store_pool_run {
         uint32_t blocks, holds; /* of the run that begins here; 0: none does */
-        uint32_t first;         /* of the run that has this block */
-        _Atomic uint32_t is_settled;
-        uint64_t serial; /* above 0 */
-    } * runs;            /* [block_count] */
+    } * runs;                   /* [block_count] */
 
     /* Any thread, relaxed: statistics. */
     _Atomic uint64_t used_bytes, refused;
@@ -60,12 +52,5 @@ uint8_t *sc_store_pool_take(struct sc_store_pool *pool, uint64_t bytes);
 /* One more holder of a run that the caller knows to have one. */
 void sc_store_pool_hold(struct sc_store_pool *pool, const uint8_t *run);
 void sc_store_pool_leave(struct sc_store_pool *pool, const uint8_t *run);
-/* Nobody writes to it from here on. Of a run that the caller holds. */
-void sc_store_pool_settle(struct sc_store_pool *pool, const uint8_t *run);
-
-/* The run that has the byte, if that is the pool's, of a run that the caller knows to have a
- * holder. false: it is not, or the run is not settled. Takes no lock. */
-bool sc_store_pool_settled_at(const struct sc_store_pool *pool, const uint8_t *at,
-                              struct sc_store_run *ret_run);
 
 #endif

@@ -180,11 +180,8 @@ static bool sketch_landed(struct sc_flight_slot *at)
 static void sketch_pumped(struct sc_flight *flight)
 {
     struct sc_store_sketch *sketch = sketch_of(flight);
-    if (is_pending(sketch) && sketch->rows_done == sketch->row_count && flight->slot_count == 0) {
-        if (sketch->memory.run != NULL)
-            sc_store_pool_settle(&flight->store->pool, sketch->memory.run);
+    if (is_pending(sketch) && sketch->rows_done == sketch->row_count && flight->slot_count == 0)
         atomic_store(&sketch->state, SPEC_OK);
-    }
     if (!sketch->is_active || is_pending(sketch) || sketch->notifies || sketch->on_ready == NULL)
         return;
     sketch->notifies = true;
@@ -575,27 +572,6 @@ void sc_store_sketch_keys_leave(struct sc_store_sketch *sketch, const uint8_t *k
 void sc_store_sketch_cost(const struct sc_store_sketch *sketch, struct sc_store_read_cost *ret)
 {
     sc_flight_cost(&sketch->flight, ret);
-}
-
-uint8_t *sc_store_sketches_at(const struct sc_store *store, uint64_t *ret_bytes)
-{
-    *ret_bytes = store->pool.block_count * SC_STORE_POOL_BLOCK_BYTES;
-    return store->pool.base;
-}
-
-bool sc_store_run_of(const struct sc_store *store, const uint8_t *at, struct sc_store_run *ret_run)
-{
-    return sc_store_pool_settled_at(&store->pool, at, ret_run);
-}
-
-void sc_store_run_hold(struct sc_store *store, const struct sc_store_run *run)
-{
-    sc_store_pool_hold(&store->pool, run->at);
-}
-
-void sc_store_run_leave(struct sc_store *store, const struct sc_store_run *run)
-{
-    sc_store_pool_leave(&store->pool, run->at);
 }
 
 uint64_t sc_store_sketch_bytes_used(const struct sc_store *store)

@@ -21,7 +21,6 @@ if(builder STREQUAL "none")
 endif()
 add_dependencies(spec-conformance through_device fake_cuda_kernels)
 
-# Codes go up in boxes for one seed, for the others once.
 # A small stage makes loads wait for boxes, and an attach cheap.
 set(device_config "{\"disk_bytes\": \"256MiB\", \"segment_bytes\": \"8MiB\", \
 \"stage_bytes\": \"32MiB\", \"max_requests\": 16, \"max_request_tokens\": 8192, \
@@ -38,12 +37,8 @@ string(REPLACE ";" "," store_clauses "${store_clauses}")
 # use_tls: the leak checker of clang 14 falls over a thread's storage here (signal 11 in its tracer,
 # of a case that passed). Without it more is a leak, not less: what only such storage points to.
 function(sc_judge_device name policy connector level labels)
-  set(config "${device_config}")
-  if(policy MATCHES "^(lazy:3|starve:3|random:2)$")
-    string(REPLACE "\"gpu\": {" "\"gpu\": {\"mirror\": \"no\", " config "${config}")
-  endif()
   file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/stores-${name}")
-  sc_add_ctest(NAME ${name} COMMAND spec-conformance "${connector}" --config "${config}"
+  sc_add_ctest(NAME ${name} COMMAND spec-conformance "${connector}" --config "${device_config}"
                --require-hits --patience 60 --limit 800
                --dir "${CMAKE_CURRENT_BINARY_DIR}/stores-${name}" ${ARGN}
                TIMEOUT 1800 COST 60 LEVEL ${level} LABELS device ${labels}
@@ -56,7 +51,7 @@ endfunction()
 
 set(connector "$<TARGET_FILE:spec_connector>")
 set(through "$<TARGET_FILE:through_device>")
-foreach(policy eager lazy:1 starve:1 starve:3 random:1)
+foreach(policy eager lazy:1 starve:1 random:1)
   string(REPLACE ":" "." name "conformance_device_clauses.${policy}")
   sc_judge_device(${name} ${policy} "${connector}" all "" --only 199,200,201,202,203,204)
   # A connector that takes no device memory would skip them.
@@ -77,8 +72,8 @@ foreach(policy ${parts})
   sc_judge_device(conformance_device_all.${part} ${policy} "${through}" all "${labels}" --one-set
                   --part ${part}/${count})
 endforeach()
-# The waiting side says what runs, not the seed: each policy once, and starve without a mirror, too.
-foreach(policy lazy:1 starve:1 starve:3)
+# The waiting side says what runs, not the seed: each policy once.
+foreach(policy lazy:1 starve:1)
   string(REPLACE ":" "." name "conformance_device_loads.${policy}")
   sc_judge_device(${name} ${policy} "${through}" all noasan --one-set --only ${load_clauses})
 endforeach()

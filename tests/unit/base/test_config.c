@@ -311,7 +311,6 @@ static const struct expected expected[] = {
      {"0", "63", "\"auto\""},
      {0, 63, SC_CONFIG_AUTO},
      {"64", "\"0\"", "\"cuda\""}},
-    {"gpu.mirror", MEMBER(gpu_mirror), 1, {"\"no\"", "\"yes\""}, {0, 1}, {"true", "1", "\"on\""}},
     {"gpu.stage_bytes",
      MEMBER(gpu_stage_bytes),
      64 * MIB,

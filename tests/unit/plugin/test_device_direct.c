@@ -4,7 +4,6 @@
  * delivered.
  *
  * Holds: a stream that is held (fake_hold) runs nothing, and who waits for it ends the process. */
-#include "plugin/device/mirror.h"
 #include "store/read/reader.h"
 #include "tests/unit/plugin/device_fixture.h"
 
@@ -136,7 +135,7 @@ static void a_slab_stays_until_it_was_read(void **state)
         struct there there = there_make(&host, &closed.area);
         fake_hold(host.stream, 1);
         assert_int_equal(fire(&world, &closed), SPEC_OK);
-        sc_plugin_mirror_reap(&world.rig.conn->device); /* copies have landed, kernels have not */
+        sc_plugin_device_reap(&world.rig.conn->device); /* copies have landed, kernels have not */
         for (uint32_t i = 0; i < 3; i++) {
             struct shot other;
             shot_of(&other, &world, way, request, 1);

@@ -56,14 +56,10 @@ static const struct way WAYS[] = {
 
 static const struct rig_rope HALF = {.kind = SPEC_ROPE_HALF, .theta = 10000};
 
-/* mirrors: codes go up as they are, and once; else in boxes. */
-static void way_open(struct world *world, const struct way *way, bool mirrors)
+static void way_open(struct world *world, const struct way *way)
 {
-    char extra[256];
-    (void)snprintf(extra, sizeof(extra), "%s, \"gpu\": {\"mirror\": \"%s\"}", way->extra,
-                   mirrors ? "yes" : "no");
     *world = (struct world){.matched = MATCHED, .group = 2, .agree = 8, .is_uneven = true};
-    world_make(world, true, extra, LAYERS, 3, 16, MATCHED + 3);
+    world_make(world, true, way->extra, LAYERS, 3, 16, MATCHED + 3);
     world->rig.rope = HALF;
     world_open_stored(world);
     wait_for_codes(world);
@@ -137,7 +133,7 @@ static void a_load_is_what_the_hosts_memory_gets(void **state)
             struct world world;
             fake_policy((enum fake_policy)policy, w + 1);
             host_open();
-            way_open(&world, &WAYS[w], (policy + w) % 2 == 0);
+            way_open(&world, &WAYS[w]);
             spec_request request = look(&world, 0);
             for (uint32_t layer = 0; layer < LAYERS; layer++)
                 way_compare(&world, &WAYS[w], request, layer, (layer + w) % 3);
@@ -195,7 +191,7 @@ static void ahead_and_refined_go_there_too(void **state)
             struct world world;
             fake_policy((enum fake_policy)policy, w + 1);
             host_open();
-            way_open(&world, &WAYS[w], (policy + w) % 2 == 0);
+            way_open(&world, &WAYS[w]);
             ahead_compare(&world, &WAYS[w]);
             world_done(&world);
             host_close();

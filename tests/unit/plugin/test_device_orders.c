@@ -3,19 +3,16 @@
  *
  *   course   rows | even codes | planes, turned, with finer ones   runs, ascending, some skipped
  *            ... PLACED, and again from the first token on, over what stands there
- *   run      codes and scales in sketches' memory, that go up as they lie; others take its place
  *   twin     the same calls, at once
  *
  * Holds: sources are overwritten as soon as a call is over, scales when PLACED is (a sketch's
- * memory is another layer's then, at the same addresses); runs are another's as soon as nobody
- * holds them; some tokens have no slot; guards stay. A failure prints its seed. */
+ * memory is another layer's then, at the same addresses); some tokens have no slot; guards stay.
+ * A failure prints its seed. */
 #include "tests/unit/plugin/device_fixture.h"
 
 #include "kernels/planes.h"
 #include "plugin/args/target.h"
 #include "plugin/device/course.h"
-#include "plugin/device/mirror.h"
-#include "store/internal.h"
 
 #define TOKENS   96u
 #define COURSES  5u
@@ -27,7 +24,6 @@
 #define RUN_MAX  72u
 #define SCALES   3u /* buffers of a part */
 #define ROTARY   16u
-#define RUNS     3u
 
 struct source { /* of a call */
     uint8_t rows[RUN_MAX * 2 * CHANNELS * 2];
@@ -54,19 +50,11 @@ struct table {
     struct sc_kernels_planes_group groups[2][HEADS];
 };
 
-struct run {     /* of sketches' memory, whole: its codes go up as they lie */
-    uint8_t *at; /* NULL: none */
-    uint64_t bytes;
-    bool is_named[COURSES]; /* by what the course has not sent off yet, maybe */
-};
-
 struct scene {
     struct device_host host;
     struct rig rig;
-    uint64_t random, ups; /* ups: calls whose codes were a run's */
-    struct run runs[RUNS];
+    uint64_t random;
     bool values_turn; /* otherwise than keys */
-    bool has_runs;    /* some codes lie in runs */
     struct source source;
     struct table tables[2];
     struct sc_kernels_rotary rotary[2];
@@ -219,62 +207,6 @@ static void rows_place(struct scene *scene, struct course *course, uint64_t coun
     course->twin_memory.target->place_rows(&course->twin_to, &rows, 0, count, wanted, at);
 }
 
-/* ---- Runs ----------------------------------------------------------------------------------- */
-
-static void run_leave(struct scene *scene, struct run *run)
-{
-    for (uint32_t i = 0; i < COURSES; i++)
-        if (run->is_named[i]) /* an item ends before its sketch does */
-            (void)scene->courses[i].memory.target->fence(&scene->courses[i].memory, SC_FENCE_PLACED,
-                                                         NULL);
-    if (run->at != NULL)
-        sc_store_pool_leave(&scene->rig.conn->store->pool, run->at);
-    *run = (struct run){.at = NULL};
-}
-
-/* Another one, where one of those before it stood, if the device is through with it. Whoever has
- * the place writes to it at once. */
-static void run_renew(struct scene *scene, struct run *run)
-{
-    struct sc_store_pool *pool = &scene->rig.conn->store->pool;
-    run_leave(scene, run);
-    sc_plugin_mirror_reap(&scene->rig.conn->device);
-    run->bytes = (1 + draw(scene, 3)) * SC_STORE_RUN_BYTES;
-    run->at = sc_store_pool_take(pool, run->bytes);
-    if (run->at == NULL)
-        return;
-    for (uint64_t i = 0; i < run->bytes; i += 8) {
-        uint64_t word = draw(scene, UINT64_MAX) & UINT64_C(0x3fff3fff3fff3fff); /* halves, too */
-        memcpy(run->at + i, &word, sizeof(word));
-    }
-    sc_store_pool_settle(pool, run->at);
-}
-
-/* So many bytes of it, anywhere. */
-static const uint8_t *run_draw(struct scene *scene, const struct run *run, uint64_t bytes)
-{
-    return run->at + draw(scene, (run->bytes - bytes) / 2) * 2;
-}
-
-/* The parts' codes and scales lie in a run, or in two. */
-static void parts_move(struct scene *scene, const struct course *course,
-                       struct sc_kernels_coded parts[2])
-{
-    uint64_t first = draw(scene, RUNS), second = draw(scene, 3) > 0 ? first : draw(scene, RUNS);
-    for (uint32_t part = 0; part < 2; part++) {
-        struct run *run = &scene->runs[part == 0 ? first : second];
-        bool is_named = part == 1 && first == second; /* by the first part */
-        if (run->at == NULL || (!is_named && draw(scene, 6) == 0))
-            run_renew(scene, run);
-        if (run->at == NULL)
-            continue;
-        parts[part].scales = run_draw(scene, run, CHANNELS * 4);
-        parts[part].codes = run_draw(scene, run, sizeof(scene->source.codes[0]));
-        run->is_named[course - scene->courses] = true;
-        scene->ups++;
-    }
-}
-
 static struct sc_kernels_coded even_part(struct scene *scene, const struct course *course,
                                          uint32_t scales, uint32_t part)
 {
@@ -325,8 +257,6 @@ static void codes_place(struct scene *scene, struct course *course, uint64_t cou
         parts[part] =
             is_even ? even_part(scene, course, scales, part)
                     : planes_part(scene, course, &scene->tables[table], scales, part, is_finer);
-    if (scene->has_runs && draw(scene, 4) > 0)
-        parts_move(scene, course, parts);
     const uint64_t *skips = draw(scene, 3) > 0 ? skipped : NULL;
     course->memory.target->place_codes(&course->to, parts, count, at, skips);
     course->twin_memory.target->place_codes(&course->twin_to, parts, count, at, skips);
@@ -347,22 +277,20 @@ static void step(struct scene *scene, struct course *course)
     course->next += count;
 }
 
-static void run(enum fake_policy policy, uint64_t seed, bool values_turn, bool has_runs)
+static void run(enum fake_policy policy, uint64_t seed, bool values_turn)
 {
     static struct scene scene;
     memset(&scene, 0, sizeof(scene));
     scene.random = rig_mix(seed + 1000 * policy);
     scene.values_turn = values_turn;
-    scene.has_runs = has_runs;
     scene.rotary[seed % 2] = (struct sc_kernels_rotary){SC_KERNELS_ROTARY_HALF, ROTARY};
     scene.rotary[1 - seed % 2] = (struct sc_kernels_rotary){SC_KERNELS_ROTARY_INTERLEAVED, ROTARY};
     fake_policy(policy, seed);
     device_host_open(&scene.host, 0);
-    rig_begin_shape(
-        &scene.rig, true,
-        "\"preset\": \"layered-even\", \"max_requests\": 20, "
-        "\"select\": {\"sketch_bytes\": \"512KiB\"}, \"gpu\": {\"stage_bytes\": \"1MiB\"}",
-        1, HEADS, SIZE, SPEC_DTYPE_F16);
+    rig_begin_shape(&scene.rig, true,
+                    "\"preset\": \"layered-even\", \"max_requests\": 20, "
+                    "\"gpu\": {\"stage_bytes\": \"1MiB\"}",
+                    1, HEADS, SIZE, SPEC_DTYPE_F16);
     for (uint32_t i = 0; i < 2; i++)
         table_make(&scene, &scene.tables[i]);
     for (uint64_t i = 0; i < COURSES; i++) /* the last shares the first one's streams */
@@ -371,13 +299,6 @@ static void run(enum fake_policy policy, uint64_t seed, bool values_turn, bool h
         step(&scene, &scene.courses[draw(&scene, COURSES)]);
     for (uint64_t i = 0; i < COURSES; i++)
         course_end(&scene.courses[i], seed);
-    for (uint32_t i = 0; i < RUNS; i++)
-        run_leave(&scene, &scene.runs[i]);
-    sc_plugin_mirror_reap(&scene.rig.conn->device);
-    device_ok(scene.host.cu->cuCtxSynchronize());
-    sc_plugin_mirror_reap(&scene.rig.conn->device);
-    assert_int_equal(sc_store_sketch_bytes_used(scene.rig.conn->store), 0);
-    assert_true(!has_runs || scene.ups > 0);
     fake_policy(FAKE_EAGER, 1);
     rig_done(&scene.rig);
     device_host_end(&scene.host, "orders");
@@ -388,22 +309,14 @@ static void what_is_placed_is_what_the_hosts_target_places(void **state)
     (void)state;
     for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++)
         for (uint64_t seed = 1; seed <= SEEDS; seed++)
-            run((enum fake_policy)policy, seed, false, false);
+            run((enum fake_policy)policy, seed, false);
 }
 
 static void one_table_may_turn_in_two_ways(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 4; seed++)
-        run(FAKE_LAZY, seed, true, false);
-}
-
-static void runs_take_each_others_places(void **state)
-{
-    (void)state;
-    for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++)
-        for (uint64_t seed = 1; seed <= SEEDS; seed++)
-            run((enum fake_policy)policy, 100 + seed, seed % 2 == 0, true);
+        run(FAKE_LAZY, seed, true);
 }
 
 int main(int argc, char **argv)
@@ -411,7 +324,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_placed_is_what_the_hosts_target_places),
         cmocka_unit_test(one_table_may_turn_in_two_ways),
-        cmocka_unit_test(runs_take_each_others_places),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -148,37 +148,6 @@ struct worker {
     pthread_t thread;
 };
 
-static void a_run_is_found_once_it_is_settled(void **state)
-{
-    (void)state;
-    struct bench bench;
-    struct sc_store_run found, next;
-    bench_open(&bench, 8 * BLOCK);
-    uint8_t *first = sc_store_pool_take(&bench.pool, 1), *run;
-    run = sc_store_pool_take(&bench.pool, 3 * BLOCK - 5);
-    assert_true(first != NULL && run != NULL);
-    assert_false(sc_store_pool_settled_at(&bench.pool, run, &found));
-    sc_store_pool_settle(&bench.pool, run);
-    assert_false(sc_store_pool_settled_at(&bench.pool, first, &found));
-    for (uint64_t at = 0; at < 3 * BLOCK; at += BLOCK - 1) {
-        assert_true(sc_store_pool_settled_at(&bench.pool, run + at, &found));
-        assert_ptr_equal(found.at, run);
-        assert_int_equal(found.bytes, 3 * BLOCK);
-        assert_true(found.serial > 0);
-    }
-    assert_false(sc_store_pool_settled_at(&bench.pool, bench.pool.base - 1, &next));
-    assert_false(sc_store_pool_settled_at(&bench.pool, bench.pool.base + 8 * BLOCK, &next));
-    sc_store_pool_leave(&bench.pool, run);
-    assert_ptr_equal(sc_store_pool_take(&bench.pool, 2 * BLOCK), run);
-    assert_false(sc_store_pool_settled_at(&bench.pool, run, &next)); /* it is another */
-    sc_store_pool_settle(&bench.pool, run);
-    assert_true(sc_store_pool_settled_at(&bench.pool, run, &next));
-    assert_true(next.serial != found.serial && next.bytes == 2 * BLOCK);
-    sc_store_pool_leave(&bench.pool, run);
-    sc_store_pool_leave(&bench.pool, first);
-    bench_close(&bench);
-}
-
 static void *work(void *user)
 {
     struct worker *worker = user;
@@ -218,7 +187,6 @@ int main(void)
         cmocka_unit_test(pool_of_no_block_gives_nothing),
         cmocka_unit_test(pool_without_memory_may_be_closed),
         cmocka_unit_test(pool_runs_are_their_holders_alone),
-        cmocka_unit_test(a_run_is_found_once_it_is_settled),
         cmocka_unit_test(pool_serves_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

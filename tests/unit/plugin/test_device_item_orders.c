@@ -1,18 +1,17 @@
-/* Requests whose runs take each other's places, in memory for two or three layers, in orders drawn
- * at random: what each item delivers, on whatever device or here, is what one item alone delivers.
+/* Requests whose sketches take each other's places, in memory for two or three layers, in orders
+ * drawn at random: what each item delivers, on whatever device or here, is what one item alone
+ * delivers.
  *
  *   look | hint | load here or there, asked from here or there, ahead, late | wait | refine |
  * release disks that fail, flip and dawdle; hosts' streams that stand still; a device that dies
  *
  * Holds: of an item that is OK each row is, by its bits, what was stored, or what its codes (or
  * its finer ones) were before anything went wrong, guards included; its set is that of the same
- * question asked alone, unless it says otherwise; in the end no run is held, and nothing is left in
- * the driver. A failure prints its seed; SC_SEED=N runs that seed alone.
+ * question asked alone, unless it says otherwise; in the end no sketch is held, and nothing is left
+ * in the driver. A failure prints its seed; SC_SEED=N runs that seed alone.
  * Threads: one. */
 #include "tests/unit/plugin/device_fixture.h"
 #include "tests/unit/plugin/stage_actor.h"
-
-#include "plugin/device/mirror.h"
 
 #define MATCHED      200u
 #define LAYERS       4u
@@ -47,8 +46,7 @@ static const struct way WAYS[] = {
 static const char *const MEMORY[] = {"128KiB", "192KiB", "448KiB", "1MiB", "3MiB"};
 
 static const char *const ROOMS[] = {"\"stage_bytes\": \"1MiB\"", "\"score_bytes\": \"96KiB\"",
-                                    "\"score_bytes\": 0", "\"stage_bytes\": \"64MiB\"",
-                                    "\"mirror\": \"no\""};
+                                    "\"score_bytes\": 0", "\"stage_bytes\": \"64MiB\""};
 
 /* What items alone deliver. */
 struct truth {
@@ -517,7 +515,7 @@ static void scene_close(struct scene *scene)
     for (uint32_t i = 0; i < HOSTS; i++)
         device_host_close(&scene->hosts[HOSTS - 1 - i]);
     fake_policy(FAKE_EAGER, 1);
-    device_assert_clean("mirror orders");
+    device_assert_clean("item orders");
 }
 
 /* What a run is about, and what came of all. */
