@@ -776,9 +776,6 @@ struct spec_stats {
      * token's rows, all layers, and of what the host's thread does with them. */
     uint64_t lookups_cut, tokens_cut;
     uint64_t compute_token_ps, compute_position_ps, load_token_ps, place_token_ps;
-    /* Since 0.9. Rows of layered and selected loads that came out of hot blocks; level: bytes of
-     * those on disk, counted in disk_bytes_used. */
-    uint64_t hot_rows, hot_bytes;
     /* Since 0.10. Rows that were delivered refined (layered.planes). */
     uint64_t plane_rows;
     /* Since 0.11. From both ends: tokens that next_chunk gave out to be computed, and tokens that

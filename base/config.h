@@ -109,7 +109,6 @@ struct sc_config {
     uint64_t exact_first;            /* "layered.keep_first", "layered.keep_last": rows */
     uint64_t exact_last;
     uint64_t refine_bytes;          /* "layered.refine_bytes": 64 MiB, of all requests */
-    uint64_t hot_ppm;               /* "layered.hot_ppm": 0: no hot blocks */
     uint32_t reorder_scope;         /* "reorder.scope": enum sc_config_scope */
     uint64_t reorder_interval_s;    /* "reorder.interval_s": 0: when it is asked for alone */
     uint64_t reorder_bytes_max;     /* "reorder.bytes_max": 256 MiB, of a layer */

@@ -206,13 +206,6 @@ static const struct sc_config_row rows[] = {
       "quarter of one more with layered.planes), an equal share for each request. The oldest are "
       "forgotten first. 0: none can be refined."},
      SIZE(refine_bytes, 0, TIB)},
-    {{"layered.hot_ppm", "integer", "0", "0 .. 1000000",
-      "Where rows are chosen: share of the rows of each layer that a hot block holds, in "
-      "millionths; twice layered.exact_ppm is a good start. The rows that earlier requests wanted "
-      "most stand there a second time, side by side, made in the background once two requests have "
-      "scored a prefix, and are read ahead of being chosen where that is expected to pay. What is "
-      "delivered does not depend on it. 0: none is made or read."},
-     INTEGER(hot_ppm, 0, 1000000)},
     {{"reorder.scope", "choice", "span", "\"span\" or \"node\"",
       "Where reordering moves a row. span: within 1,024 rows, so that a part of a match is still "
       "read "
@@ -453,6 +446,7 @@ static const struct sc_config_removed_key removed_keys[] = {
     {"prefetch.rule", "leave it out: guesses are read by what others wait for, or all of them with "
                       "prefetch.min_precision_ppm 0"},
     {"gpu.mirror", "leave it out: codes go to a device through gpu.stage_bytes"},
+    {"layered.hot_ppm", "leave it out: what is delivered did not depend on it"},
     {NULL, NULL},
 };
 

@@ -879,8 +879,7 @@ def plot_curves(directory, build, results):
 
 MEASURES = (("heads", "heads"), ("probes", "probes"), ("neighbours", "neigh."),
             ("layer_guess", "layer"), ("before", "before"), ("after", "after"),
-            ("static", "static"), ("hot", "hot"), ("runs", "runs"), ("runs_out", "out"),
-            ("sink", "sink"), ("chunk", "chunk"))
+            ("static", "static"), ("runs", "runs"), ("sink", "sink"), ("chunk", "chunk"))
 
 
 def similarity_rows(session, model, name, entries, more=(), questions=3):

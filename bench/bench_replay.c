@@ -22,7 +22,6 @@
  *   head h    its own set: a layer that passes shares c of S(l), so that two heads have a Jaccard
  *             index of about `similarity` (c^2 = 2 s / (1 + s)); a layer that falls back has
  *             independent ones, in all heads
- *             (with --hot: that share of S(l) lies in 2 k rows that are the same for all variants)
  *   hint      in dimension VARIANTS + v, of all heads: a set that shares `hint` of S(l); of a
  * head's own set in layers that fall back order     a token's weight is the same for all heads and
  * for the hint, so that the first rows of a hint's ranking are right as often as all of them are,
@@ -65,7 +64,6 @@ struct state {
     uint32_t layers, kv_heads, query_heads, head_size, probe_heads;
     uint64_t tokens, prefixes, first, warm, requests, new_tokens, stage_bytes;
     double retain, similarity, recall, fallback, hint;
-    double hot; /* of a set, in twice as many rows that all variants draw from; 0: no such rows */
     struct bench_gpu gpu;
     enum { HINTS_NONE, HINTS_BEFORE, HINTS_AFTER } hints;
     bool selects, has_window;
@@ -140,35 +138,10 @@ static bool falls_back(const struct state *state, uint64_t prefix, uint32_t laye
     return at - floor(at) < state->fallback;
 }
 
-/* `hot` of the rows from 2 k that are the layer's, the others from anywhere else. */
-static void hot_draw(struct state *state, uint64_t prefix, uint32_t layer, uint64_t *seed)
-{
-    uint64_t own = (prefix << 20 | layer) * UINT64_C(2654435761) + ROUND_SEED, k = picks_of(state);
-    uint64_t wanted = (uint64_t)((double)k * state->hot + .5), count = 0;
-    memset(state->is_in, 0, state->tokens);
-    for (uint64_t i = 0; i < 2 * k;) {
-        uint8_t *is_in = &state->is_in[next_word(&own) % state->tokens];
-        i += *is_in == 0;
-        *is_in = 1;
-    }
-    while (count < k) {
-        uint32_t token = (uint32_t)(next_word(seed) % state->tokens);
-        if (state->is_in[token] != (count < wanted ? 1 : 0))
-            continue;
-        state->is_in[token] = 2;
-        state->set[count++] = token;
-    }
-}
-
 /* S(layer) of a prefix and variant: drawn anew from layer 0 on, so that any process finds it. */
 static void set_of(struct state *state, uint64_t prefix, uint32_t layer, uint32_t variant)
 {
     uint64_t seed = (prefix * VARIANTS + variant) * UINT64_C(1000003) + ROUND_SEED;
-    if (state->hot > 0) {
-        seed += layer;
-        hot_draw(state, prefix, layer, &seed);
-        return;
-    }
     set_draw(state, &seed, NULL, 0, state->set);
     for (uint32_t i = 1; i <= layer; i++) {
         uint32_t *swap = state->before;
@@ -733,7 +706,6 @@ static void read_options(struct state *state, int argc, char **argv)
     state->recall = option_real(argc, argv, "--recall", ".6");
     state->fallback = option_real(argc, argv, "--fallback", ".2");
     state->hint = option_real(argc, argv, "--hint-recall", ".9");
-    state->hot = option_real(argc, argv, "--hot", "0");
     state->half_bytes = (uint64_t)state->kv_heads * state->head_size * 2;
     state->gpu =
         (struct bench_gpu){.layer_params = option_real(argc, argv, "--layer-params", "201326592"),

@@ -13,9 +13,7 @@
  *                  attention of layer l - 1, over the prefix alone, by at most 64 rows
  *   static         share in the k rows of highest average importance over the prefix's earlier
  *                  questions
- *   hot            share in twice as many rows of highest average: a copy of those, read whole,
- *                  would hold it
- *   runs, runs_out rows of A_l that stand apart, so reads of them; and of those that are not in it
+ *   runs           rows of A_l that stand apart, so reads of them
  *   reordered      were rows reordered by those averages, within spans of 1,024
  *                  (store/rows/order.h): runs then, and chunks of 64 that hold one before and then
  *   sink           share in the first and last rows
@@ -43,7 +41,6 @@
 #define RHO_MAX   8u
 #define HINT_ROWS 64u /* hint.rows as configured by default */
 #define CHUNK     64u
-#define HOT_SHARE 2u    /* rows of a hot block / rows of the set */
 #define SPAN      1024u /* reorder.scope span */
 
 enum kind { KIND_BEFORE, KIND_AFTER, KIND_COUNT };
@@ -164,31 +161,16 @@ static void guess_by_average(struct state *state, uint64_t layer, uint64_t total
                          state->guess);
 }
 
-/* Of rows in ascending order: how many begin a run. skip: rows that count as absent. */
-static uint64_t runs_of(const uint32_t *rows, uint64_t count, const uint32_t *skip,
-                        uint64_t skip_count)
+/* Of rows in ascending order: how many begin a run. */
+static uint64_t runs_of(const uint32_t *rows, uint64_t count)
 {
-    uint64_t runs = 0, at = 0;
+    uint64_t runs = 0;
     uint32_t next = UINT32_MAX;
     for (uint64_t i = 0; i < count; i++) {
-        while (at < skip_count && skip[at] < rows[i])
-            at++;
-        if (at < skip_count && skip[at] == rows[i])
-            continue;
         runs += rows[i] != next;
         next = rows[i] + 1;
     }
     return runs;
-}
-
-/* What a copy of the HOT_SHARE * k best rows by average would hold of the set. */
-static void print_hot(struct state *state, uint64_t layer, uint64_t total, uint64_t k)
-{
-    uint64_t hot = HOT_SHARE * k < total ? HOT_SHARE * k : total;
-    guess_by_average(state, layer, total, hot);
-    printf(", \"hot\": %.6f, \"runs\": %" PRIu64 ", \"runs_out\": %" PRIu64,
-           (double)eng_choose_overlap(state->voted, k, state->guess, hot) / (double)k,
-           runs_of(state->voted, k, NULL, 0), runs_of(state->voted, k, state->guess, hot));
 }
 
 static int slot_compare(const void *a, const void *b)
@@ -205,7 +187,7 @@ static uint64_t chunks_of(const uint32_t *rows, uint64_t k)
     return count;
 }
 
-/* Where the set would stand. */
+/* Where the set stands, and where it would. */
 static void print_reordered(struct state *state, uint64_t layer, uint64_t total, uint64_t k)
 {
     static float scores[SPAN];
@@ -220,9 +202,9 @@ static void print_reordered(struct state *state, uint64_t layer, uint64_t total,
             state->order[at] = (uint32_t)first + slots[state->voted[at] - first];
     }
     qsort(state->order, k, sizeof(*state->order), slot_compare);
-    printf(", \"runs_reordered\": %" PRIu64 ", \"chunks_held\": %" PRIu64
+    printf(", \"runs\": %" PRIu64 ", \"runs_reordered\": %" PRIu64 ", \"chunks_held\": %" PRIu64
            ", \"chunks_reordered\": %" PRIu64,
-           runs_of(state->order, k, NULL, 0), chunks_of(state->voted, k),
+           runs_of(state->voted, k), runs_of(state->order, k), chunks_of(state->voted, k),
            chunks_of(state->order, k));
 }
 
@@ -327,7 +309,6 @@ static void measure(struct state *state, const struct eng_choose_input *input, u
     if (state->question > 0) {
         guess_by_average(state, layer, total, k);
         printf(", \"static\": %.6f", share_of(state->voted, state->guess, k));
-        print_hot(state, layer, total, k);
         print_reordered(state, layer, total, k);
     }
     guess_by_sink(state, total, k);

@@ -114,18 +114,12 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
         conn->outbox.epoch_told == NULL ||
         (conn->ranks.role == SPEC_ROLE_READER && conn->ghosts.ring == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
-    static spec_status (*const MAKES[])(spec_connector *,
-                                        struct spec_error *) = {make_requests,
-                                                                make_readers,
-                                                                sc_plugin_select_open,
-                                                                sc_plugin_hot_open,
-                                                                sc_plugin_deliveries_open,
-                                                                sc_plugin_batches_open,
-                                                                sc_plugin_submit_open,
-                                                                sc_plugin_saves_open,
-                                                                sc_plugin_states_saves_open,
-                                                                sc_plugin_branches_open,
-                                                                sc_plugin_admit_open};
+    static spec_status (*const MAKES[])(spec_connector *, struct spec_error *) = {
+        make_requests,           make_readers,
+        sc_plugin_select_open,   sc_plugin_deliveries_open,
+        sc_plugin_batches_open,  sc_plugin_submit_open,
+        sc_plugin_saves_open,    sc_plugin_states_saves_open,
+        sc_plugin_branches_open, sc_plugin_admit_open};
     spec_status status = SPEC_OK;
     for (uint32_t i = 0; status == SPEC_OK && i < sizeof(MAKES) / sizeof(MAKES[0]); i++)
         status = MAKES[i](conn, reterr);
@@ -200,11 +194,6 @@ static spec_status open_lab(spec_connector *conn, struct spec_error *reterr)
                                 .user = conn};
     if (!sc_plugin_can_select(conn))
         return SPEC_OK; /* nothing is ever scored, nor chosen by averages, nor guessed */
-    if (conn->config.hot_ppm > 0)
-        conn->hot.scores =
-            sc_alloc(&conn->alloc, SC_STORE_HOT_ROWS_MAX * sizeof(*conn->hot.scores));
-    if (conn->config.hot_ppm > 0 && conn->hot.scores == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "scores of hot rows");
     return sc_lab_open(&conn->lab, &conn->alloc, conn->dims.layer_count, reterr);
 }
 
@@ -236,12 +225,9 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .sketch_bytes_max = sketch_bytes(conn),
         .probe_row_bytes = conn->choice.probe_row_bytes,
         .codes = sc_plugin_coding_codes(conn),
-        .hot = {.ppm = conn->hot.scores != NULL ? (uint32_t)conn->config.hot_ppm : 0,
-                .choose = sc_plugin_hot_choose,
-                .user = conn},
         .order = {.span_rows = conn->lab.averages == NULL ? 0
                                : conn->config.reorder_scope == SC_REORDER_NODE
-                                   ? SC_STORE_HOT_ROWS_MAX
+                                   ? SC_STORE_ORDER_ROWS_MAX
                                    : SC_PLUGIN_SPAN_ROWS,
                   .bytes_max = conn->config.reorder_bytes_max,
                   .scores = sc_plugin_order_scores,
@@ -465,7 +451,6 @@ static void destroy_connector(spec_connector *conn)
     sc_plugin_states_close(conn);
     if (conn->requests.readers != NULL)
         sc_store_readers_close(conn->requests.readers[0], reader_count(conn));
-    sc_plugin_hot_close(conn);
     sc_plugin_select_close(conn);
     sc_plugin_device_close(&conn->device); /* no task looks for a hint there any more */
     sc_plugin_deliveries_close(conn);
@@ -480,7 +465,6 @@ static void destroy_connector(spec_connector *conn)
     sc_exec_close(conn->exec);
     sc_alloc_free(&conn->alloc, conn->merges.job);
     sc_lab_averages_close(conn->lab.averages);
-    sc_alloc_free(&conn->alloc, conn->hot.scores);
     sc_alloc_free(&conn->alloc, conn->requests.readers);
     sc_plugin_request_memory_close(conn);
     sc_alloc_free(&conn->alloc, conn->requests.slots);

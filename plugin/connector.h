@@ -36,8 +36,8 @@
 #include "kernels/kernels.h"
 #include "plugin/args/memory.h"
 #include "plugin/args/states.h"
-#include "plugin/choose/hot.h"
 #include "plugin/choose/predict.h"
+#include "plugin/choose/reorder.h"
 #include "plugin/device/device.h"
 #include "plugin/fill/fill.h"
 #include "plugin/index/bypass.h"
@@ -128,7 +128,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t speculated_bytes, unused_bytes;
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
     _Atomic uint64_t partial_layers, coarsened_chunks, refined_layers, refined_rows;
-    _Atomic uint64_t merged_chunks, hot_rows, plane_rows;
+    _Atomic uint64_t merged_chunks, plane_rows;
     _Atomic uint64_t given_tokens, tail_tokens;
     _Atomic uint64_t gpu_bus_bytes, gpu_bus_ns;
     _Atomic uint64_t unadmitted_chunks, over_budget_chunks;
@@ -174,7 +174,6 @@ struct spec_connector {
     struct sc_plugin_ahead ahead;
     struct sc_plugin_bus bus;
     struct sc_plugin_fill fill;
-    struct sc_plugin_hot hot;
     uint64_t order_due_ns; /* turn.c's: when orders are looked at next; 0: not known */
     struct sc_plugin_device device;
     struct sc_lab lab; /* opened before the store, which tells it of averages */

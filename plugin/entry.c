@@ -206,8 +206,6 @@ static void stats_tiers(const spec_connector *conn, const struct sc_store_stats 
     stats->gpu_bus_ns = sc_counted(&conn->stats.gpu_bus_ns);
     stats->staged_bytes = sc_counted(&conn->stats.staged_bytes);
     stats->stages_open = atomic_load(&conn->stages.open);
-    stats->hot_rows = sc_counted(&conn->stats.hot_rows);
-    stats->hot_bytes = store->hot_bytes;
     stats->reordered_chunks = store->ordered_pieces;
 }
 

@@ -83,9 +83,6 @@ struct sc_store_picks {
                        * counted, and no load of this process reads it again
                        * (sc_store_finer_failed) */
     bool finer_always;
-    bool from_hot;      /* of hot blocks, some of sc_store_hot_rows', ascending: K and V, read one
-                         * behind the other, gaps too. One that fails is not used any more, and the
-                         * load ends with its status, which says nothing of the extent's own rows */
     uint64_t gap_bytes; /* planner `range`: gaps up to this are read through, as long as all of them
                          * stay within a sixth of the rows: pages are worth more than operations */
     /* The reader's own: the order in which the first turn_count are read; else they go out as they
@@ -103,11 +100,6 @@ void sc_store_reader_begin_picks(struct sc_store_reader *reader, uint32_t layer,
 /* Tags of the layer's rows, in the order of the ranges: [rows * tags a row], verified or not (a
  * wrong one makes a row fail). Before the first reader_next of a load of picks; kept by pointer. */
 void sc_store_reader_tags(struct sc_store_reader *reader, const uint64_t *tags);
-/* Rows that stand in hot blocks, by their order in the ranges, ascending; not those that the host
- * tier has. At most rows_max, into ret_rows; returns how many. Any thread. */
-uint64_t sc_store_hot_rows(const struct sc_store *store, uint32_t layer,
-                           const struct sc_store_range *ranges, uint64_t range_count,
-                           uint64_t rows_max, uint32_t *ret_rows);
 /* What is really wanted of a load of picks that was begun on a guess: bit i of wanted_bits is row i
  * in the order of the ranges. Nothing more is planned, but the rest of a slab that is begun
  * (planner `chunk`); operations that were not handed to the device yet and hold no wanted row are

@@ -464,8 +464,6 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .built_bytes = sc_store_counted(&store->counts.built_bytes),
         .bad_blocks = sc_store_counted(&store->counts.bad_blocks),
         .code_bytes = sc_store_counted(&store->counts.code_bytes),
-        .hot_bytes = sc_store_counted(&store->counts.hot_bytes),
-        .bad_hot = sc_store_counted(&store->counts.bad_hot),
         .ordered_pieces = sc_store_counted(&store->counts.ordered_pieces),
         .coarse_pieces = sc_store_counted(&store->counts.coarse_pieces),
         .sketches_refused = sc_store_counted(&store->pool.refused)};

@@ -162,20 +162,9 @@ struct sc_store_codes {
     void *user;
 };
 
-/* Which rows of an extent stand a second time, side by side (store/rows/hot.h). */
-struct sc_store_range;
-#define SC_STORE_HOT_ROWS_MAX 16384u /* rows of the ranges, together */
-struct sc_store_hot {
-    uint32_t ppm; /* of the rows of each layer, rounded down; 0: extents get no hot block */
-    /* The `count` rows of a layer that are wanted most, into ret_rows, ascending, in the order of
-     * the ranges, which are all rows that the extent has. false: it is not known yet. Executor
-     * thread. */
-    bool (*choose)(void *user, const struct sc_store_range *ranges, uint64_t range_count,
-                   uint32_t layer, uint64_t count, uint32_t *ret_rows);
-    void *user;
-};
-
 /* In which order the rows of an extent stand (store/rows/order.h). */
+struct sc_store_range;
+#define SC_STORE_ORDER_ROWS_MAX 16384u /* rows of the ranges, together */
 struct sc_store_order {
     uint64_t span_rows; /* no row leaves its span of so many; 0: extents get no other order */
     uint64_t bytes_max; /* of a layer, which is held in memory while it is written */
@@ -214,7 +203,6 @@ struct sc_store_params {
     /* Probe keys of a token that new extents get, <= k_row_bytes, a multiple of 2; 0: none. */
     uint64_t probe_row_bytes;
     struct sc_store_codes codes; /* that extents get, in the background */
-    struct sc_store_hot hot;     /* likewise */
     struct sc_store_order order; /* likewise, when it is asked for */
     /* The store was found: its secret, before a piece of it is told of. A follower is told again
      * where another store has come to the same path. An error ends open or sc_store_follow. May be
@@ -276,8 +264,6 @@ struct sc_store_stats {
     uint64_t built_pieces, built_bytes; /* that got probe rows or codes since open; of those */
     uint64_t bad_blocks;                /* of codes, that failed verification */
     uint64_t code_bytes;                /* taken by codes, alignment included */
-    uint64_t hot_bytes;                 /* likewise by hot blocks */
-    uint64_t bad_hot;                   /* hot blocks that failed since open, and are not used */
     uint64_t coarse_pieces;             /* that live, and have no rows but codes */
     uint64_t ordered_pieces;            /* written anew in another order since open */
     bool is_building;                   /* what extents lack is being made */
@@ -502,11 +488,10 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece);
  * oldest first, until about `bytes` are given back; returns how many were. Executor thread. */
 uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes);
 
-/* Begins to build the probe rows (params.probe_row_bytes), then the codes, then the hot blocks, as
- * far as it is known which rows these have (params.hot.choose), that extents of this namespace
- * lack, in the background, reading no more than bytes_per_s (0: as fast as it goes); once more,
- * when it runs already. Sketches find those of an extent as soon as they are whole. Never blocks. A
- * follower: no effect. */
+/* Begins to build the probe rows (params.probe_row_bytes), then the codes, that extents of this
+ * namespace lack, in the background, reading no more than bytes_per_s (0: as fast as it goes); once
+ * more, when it runs already. Sketches find those of an extent as soon as they are whole. Never
+ * blocks. A follower: no effect. */
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s);
 /* The same for codes alone, of what was stored since the last run, when extents get codes at all;
  * as fast as it goes. What a run passed over waits for the next start, or open. */
@@ -522,9 +507,6 @@ void sc_store_build_settle(struct sc_store *store);
 /* Whether what is built waits, extent by extent: one that is being read or written ends first. Any
  * thread. */
 void sc_store_build_rest(struct sc_store *store, bool rests);
-/* It may be known which rows a hot block of the piece's extent shall have: it is built, if it is
- * missing. Any thread; never blocks. A follower: no effect. */
-void sc_store_build_hot(struct sc_store *store, uint64_t piece);
 
 /* ---- Pieces that become one (merger.c) ------------------------------------------------------- */
 

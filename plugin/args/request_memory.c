@@ -47,9 +47,9 @@ static uint64_t match_bytes(const spec_connector *conn, uint64_t segments)
 
 /* How much a row of the match takes in the run of a choice. */
 struct choice {
-    uint64_t lists, hot_lists; /* numbers of rows: a set or ranking, and behind all of those what is
-                                * read of it; of hot blocks */
-    uint64_t maps, hot_maps, slab_maps; /* bits of rows */
+    uint64_t lists; /* numbers of rows: a set or ranking, and behind all of those what is read of
+                     * it */
+    uint64_t maps, slab_maps; /* bits of rows */
 };
 
 static struct choice choice_of(const spec_connector *conn)
@@ -60,12 +60,9 @@ static struct choice choice_of(const spec_connector *conn)
     bool guesses = config->predictor != SC_PREDICT_NONE;
     bool by_slabs =
         guesses && config->identify != SC_IDENTIFY_KEYS && config->planner == SC_PLANNER_CHUNK;
-    bool is_hot = config->hot_ppm > 0;
     return (struct choice){.lists = 2 + 2 * (guesses ? SC_PLUGIN_AHEAD : 0),
-                           .hot_lists = is_hot ? SC_PLUGIN_SKETCHES : 0,
                            /* a set, a guess, and one a head; layered: set, guess, exact, refined */
                            .maps = 3 + conn->shape.kv_head_count,
-                           .hot_maps = is_hot ? 2 : 0,
                            .slab_maps = by_slabs ? SC_PLUGIN_AHEAD : 0};
 }
 
@@ -83,8 +80,8 @@ static uint64_t list_rows(uint64_t rows)
 static uint64_t choice_bytes(const spec_connector *conn, uint64_t rows)
 {
     const struct choice choice = choice_of(conn);
-    return (choice.lists + choice.hot_lists) * list_rows(rows) * sizeof(uint32_t) +
-           (choice.maps + choice.hot_maps + choice.slab_maps) * words_of(rows) * sizeof(uint64_t);
+    return choice.lists * list_rows(rows) * sizeof(uint32_t) +
+           (choice.maps + choice.slab_maps) * words_of(rows) * sizeof(uint64_t);
 }
 
 /* Bytes of a request of so many tokens, all of which match. */
@@ -246,14 +243,9 @@ bool sc_plugin_request_choice_take(spec_connector *conn, struct sc_plugin_reques
     request->readers[SC_PLUGIN_REST].rows = list + each;
     for (uint64_t i = 0; i < SC_PLUGIN_AHEAD && choice.lists > 2; i++)
         request->readers[i].rows = list + (2 + i) * each;
-    list += choice.lists * each;
-    for (uint64_t i = 0; i < choice.hot_lists; i++, list += each)
-        request->hots[i].reader.rows = list;
-    uint64_t *map = (uint64_t *)(void *)list;
+    uint64_t *map = (uint64_t *)(void *)(list + choice.lists * each);
     request->bits = map;
     map += choice.maps * words;
-    request->hot_bits = choice.hot_maps > 0 ? map : NULL;
-    map += choice.hot_maps * words;
     for (uint64_t i = 0; i < SC_PLUGIN_AHEAD; i++)
         request->guesses[i].slabs = choice.slab_maps > 0 ? map + i * words : NULL;
     return true;
@@ -274,12 +266,10 @@ void sc_plugin_request_memory_put(struct sc_plugin_request *request)
     request->segments = NULL;
     request->ranges = NULL;
     request->set = NULL;
-    request->bits = request->hot_bits = NULL;
+    request->bits = NULL;
     request->token_capacity = request->segment_capacity = request->list_rows = 0;
     for (uint32_t i = 0; i < SC_PLUGIN_READERS; i++)
         request->readers[i].rows = NULL, request->readers[i].window = NULL;
-    for (uint32_t i = 0; i < SC_PLUGIN_SKETCHES; i++)
-        request->hots[i].reader.rows = NULL;
     for (uint32_t i = 0; i < SC_PLUGIN_AHEAD; i++)
         request->guesses[i].slabs = NULL;
 }

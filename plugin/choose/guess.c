@@ -541,17 +541,14 @@ uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *re
                               uint32_t layer, uint32_t kept_load)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    uint64_t hot_bytes = 0;
-    if (layer != SC_PLUGIN_NO_LAYER && kept_load != SC_LOAD_PICKS)
-        hot_bytes = sc_plugin_hot_drop(conn, request, layer);
     if (layer == SC_PLUGIN_NO_LAYER || reader->layer != layer || reader->load == kept_load)
-        return hot_bytes;
+        return 0;
     struct sc_store_read_cost cost;
     sc_store_reader_cost(reader->reader, &cost);
     sc_count(&conn->stats.speculated_bytes, cost.read_bytes);
     sc_count(&conn->stats.unused_bytes, cost.read_bytes);
     sc_plugin_reader_drop(reader);
-    return cost.read_bytes + hot_bytes;
+    return cost.read_bytes;
 }
 
 void sc_plugin_guess_stop(struct sc_plugin_request *request)

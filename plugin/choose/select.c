@@ -75,8 +75,6 @@ void sc_plugin_sketches_end(spec_connector *conn, struct sc_plugin_request *requ
 {
     for (uint32_t i = 0; i < SC_PLUGIN_SKETCHES && conn->choice.can_select; i++)
         sketch_end(conn, request, &request->sketches[i]);
-    if (conn->choice.can_select)
-        sc_plugin_hot_end(conn, request);
 }
 
 /* How what rows are chosen by is read. */
@@ -125,60 +123,15 @@ static bool is_by_keys(const spec_connector *conn)
 
 /* ---- Reads of a set ------------------------------------------------------------------------- */
 
-void sc_plugin_item_guess_drop(spec_connector *conn, struct sc_plugin_item *item,
-                               enum sc_plugin_load kept)
+/* What was read ahead of the layer in another way than this load is of no use. */
+static void guess_drop(spec_connector *conn, struct sc_plugin_item *item, enum sc_plugin_load kept)
 {
     uint64_t bytes = sc_plugin_guess_drop(conn, item->request, item->in.layer, kept);
     item->in.read_bytes += bytes;
     item->in.unused_bytes += bytes;
 }
 
-/* Hot rows are of no use to this load. */
-static void hot_drop(spec_connector *conn, struct sc_plugin_item *item)
-{
-    uint64_t bytes = sc_plugin_hot_drop(conn, item->request, item->in.layer);
-    item->in.read_bytes += bytes;
-    item->in.unused_bytes += bytes;
-}
-
-/* What hot blocks and the guess bring of the set: bits behind the set's own. false: nothing is read
- * ahead. */
-static bool set_cover(spec_connector *conn, struct sc_plugin_item *item,
-                      struct sc_plugin_reader *guess, const uint64_t *tags)
-{
-    struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *hot = sc_plugin_hot_reader(request, item->in.layer);
-    uint64_t words = sc_plugin_words_of(item), *set = request->bits, *covered = set + words;
-    uint64_t *own = hot != NULL ? request->hot_bits + words : NULL; /* that the blocks bring */
-    const uint64_t *wanted = set;
-    sc_plugin_hot_learn(conn, item, request->set, item->set_count);
-    item->covered_rows = item->used_rows = item->hot_rows = 0;
-    if (hot == NULL && guess == NULL)
-        return false;
-    memset(set, 0, 2 * words * sizeof(*set));
-    for (uint64_t i = 0; i < item->set_count; i++)
-        sc_plugin_bit_set(set, request->set[i]);
-    if (hot != NULL) {
-        memset(own, 0, words * sizeof(*own));
-        item->hot_rows = sc_store_reader_narrow(hot->reader, set, own);
-        sc_store_reader_tags(hot->reader, tags);
-        for (uint64_t w = 0; w < words; w++)
-            request->hot_bits[w] = set[w] & ~own[w];
-        wanted = request->hot_bits;
-    }
-    if (guess != NULL) {
-        item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
-        item->used_rows = guess->picks.whole_slabs ? sc_plugin_slabs_of(request, covered, NULL)
-                                                   : item->covered_rows;
-        sc_store_reader_tags(guess->reader, tags);
-    }
-    for (uint64_t w = 0; hot != NULL && w < words; w++)
-        covered[w] |= own[w];
-    item->covered_rows += item->hot_rows;
-    return true;
-}
-
-/* Narrows what is read ahead to the set, and begins reading what that lacks. */
+/* Narrows the guess to the set, and begins reading what it lacks. */
 static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
 {
     struct sc_plugin_request *request = item->request;
@@ -187,11 +140,20 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     const uint64_t *tags = sc_store_sketch_tags(item->sketch);
     const uint32_t *rows = request->set;
     uint64_t count = item->set_count, words = sc_plugin_words_of(item);
-    sc_plugin_item_guess_drop(conn, item, SC_LOAD_PICKS);
-    if (set_cover(conn, item, guess, tags)) {
+    item->covered_rows = item->used_rows = 0;
+    guess_drop(conn, item, SC_LOAD_PICKS);
+    if (guess != NULL) {
+        uint64_t *wanted = request->bits, *covered = wanted + words;
+        memset(wanted, 0, 2 * words * sizeof(*wanted));
+        for (uint64_t i = 0; i < item->set_count; i++)
+            sc_plugin_bit_set(wanted, request->set[i]);
+        item->covered_rows = sc_store_reader_narrow(guess->reader, wanted, covered);
+        item->used_rows = guess->picks.whole_slabs ? sc_plugin_slabs_of(request, covered, NULL)
+                                                   : item->covered_rows;
+        sc_store_reader_tags(guess->reader, tags);
         count = 0;
         for (uint64_t i = 0; i < item->set_count; i++)
-            if (!sc_plugin_bit_get(request->bits + words, request->set[i]))
+            if (!sc_plugin_bit_get(covered, request->set[i]))
                 rest->rows[count++] = request->set[i];
         rows = rest->rows;
     }
@@ -228,7 +190,6 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     uint64_t *wanted = request->bits, *covered = NULL, words = sc_plugin_words_of(item);
     uint64_t total = item->want.row_total, count = 0;
-    hot_drop(conn, item);
     if (guess != NULL && item->sketch != NULL && !guess->picks.finer) {
         covered = wanted + words;
         memset(wanted, 0xff, words * sizeof(*wanted));
@@ -238,7 +199,7 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         item->is_pieced = pieces_save(conn, covered, total);
     }
     if (!item->is_pieced) {
-        sc_plugin_item_guess_drop(conn, item, SC_LOAD_WHOLE);
+        guess_drop(conn, item, SC_LOAD_WHOLE);
         item->was_started = sc_plugin_layer_start(conn, request, item->in.layer, lane);
         return;
     }
@@ -282,8 +243,8 @@ void sc_plugin_select_ahead(spec_connector *conn, struct sc_plugin_request *requ
 {
     bool some = sc_plugin_wants_some(conn, request, layer);
     bool by_keys = some && is_by_keys(conn), has_all = sc_plugin_probes_are_all(conn);
-    if (some && has_sketch(conn) && sketch_start(conn, request, layer, SC_LANE_SPECULATIVE) != NULL)
-        sc_plugin_hot_start(conn, request, layer);
+    if (some && has_sketch(conn))
+        (void)sketch_start(conn, request, layer, SC_LANE_SPECULATIVE);
     if (by_keys && with_rows && !has_all)
         (void)sc_plugin_heads_start(conn, request, layer, SC_LANE_SPECULATIVE);
     else if (!some && with_rows) {
@@ -511,7 +472,6 @@ static void choose_all(struct sc_plugin_item *item)
 bool sc_plugin_set_choose(spec_connector *conn, struct sc_plugin_item *item)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    hot_drop(conn, item);
     spec_status status = sketch_await(conn, item, item->deadline_ns, NULL);
     if (status == SPEC_OK && item->sketch != NULL)
         status = choose_set(conn, item, choice_of(conn, &item->want), false, NULL);
@@ -556,7 +516,6 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
                                    enum sc_exec_lane lane, struct spec_error *reterr)
 {
     uint64_t begin_ns = sc_exec_now_ns(conn->exec);
-    sc_plugin_hot_asked(conn, item->request, item->in.layer, begin_ns);
     spec_status status = item_choose(conn, item, reterr);
     count_identify(conn, item, begin_ns);
     if (status != SPEC_OK)
@@ -565,7 +524,7 @@ spec_status sc_plugin_select_start(spec_connector *conn, struct sc_plugin_item *
         item->route == SC_ROUTE_LAYERED) {
         set_begin(conn, item, lane);
     } else if (item->route == SC_ROUTE_HEADS && conn->config.layout == SC_STORE_SPLIT) {
-        sc_plugin_item_guess_drop(conn, item, SC_LOAD_KEYS);
+        guess_drop(conn, item, SC_LOAD_KEYS);
         item->was_started = sc_plugin_heads_start(conn, item->request, item->in.layer, lane);
     } else {
         all_begin(conn, item, lane);
@@ -717,12 +676,11 @@ static void note_pruned(spec_connector *conn, struct sc_plugin_item *item)
 spec_status sc_plugin_select_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr)
 {
-    spec_status status = item->route == SC_ROUTE_LAYERED
-                             ? sc_plugin_layered_finish(conn, item, reterr)
-                         : item->route == SC_ROUTE_HEADS ? finish_heads(conn, item, reterr)
-                                                         : finish_picks(conn, item, reterr);
-    sc_plugin_hot_served(item->request, item->in.layer, sc_exec_now_ns(conn->exec));
-    if (status != SPEC_OK || item->route == SC_ROUTE_LAYERED)
+    if (item->route == SC_ROUTE_LAYERED)
+        return sc_plugin_layered_finish(conn, item, reterr);
+    spec_status status = item->route == SC_ROUTE_HEADS ? finish_heads(conn, item, reterr)
+                                                       : finish_picks(conn, item, reterr);
+    if (status != SPEC_OK)
         return status;
     item->in.row_count = item->in.exact_rows = item->row_count;
     sc_plugin_tiers_tell(item, item->in.union_rows);

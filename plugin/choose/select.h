@@ -74,8 +74,7 @@ struct sc_plugin_item {
     uint64_t row_count;             /* of the set, or of each head's */
     uint64_t set_count;             /* PICKS, UNION: rows that are read, request->set */
     uint64_t covered_rows;          /* of the wanted rows, that were read ahead */
-    uint64_t used_rows; /* of the guess: its part of these, or of planner `chunk` their slabs */
-    uint64_t hot_rows;  /* of those, that a hot block brings */
+    uint64_t used_rows;             /* of the guess: these, or of planner `chunk` their slabs */
     uint64_t taken[SPEC_TIERS];     /* rows that came, wanted or not, by the tier they came from */
     uint64_t over_ns;               /* when those that came last are over the bus (bus.h) */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
@@ -253,9 +252,6 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
  * returns how many bytes. */
 uint64_t sc_plugin_guess_drop(spec_connector *conn, struct sc_plugin_request *request,
                               uint32_t layer, uint32_t kept_load);
-/* The same, counted in the item whose load finds it of no use. */
-void sc_plugin_item_guess_drop(spec_connector *conn, struct sc_plugin_item *item,
-                               enum sc_plugin_load kept);
 /* The reader of the layer's parity becomes the host's: no task begins anything with it. */
 void sc_plugin_guess_yield(struct sc_plugin_request *request, uint32_t layer);
 /* The layer is needed: nothing is begun any more, and the window ends. */

@@ -331,17 +331,16 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
     reader->layer = SC_PLUGIN_NO_LAYER; /* consumed; the same layer may be asked for again */
     if (status == SPEC_E_TIMEOUT)
         sc_store_reader_cancel(reader->reader);
-    else if (status != SPEC_OK && !reader->picks.from_hot) /* a hot block's failure is its own */
+    else if (status != SPEC_OK)
         sc_plugin_request_fail(conn, request, reader->range_first + rows.failed_range, status,
                                failed_tier(conn, item, reader, status, &rows));
     return status;
 }
 
-/* Consumes what was read ahead, of which `used` rows are wanted. Of what it moved, the share of its
- * rows that is not wanted is unused: what pages and gaps add is the price of rows, wanted or not;
- * and under planner `chunk` the slab is. */
+/* Consumes the guess. Of what it moved, the share of its rows that is not wanted is unused: what
+ * pages and gaps add is the price of rows, wanted or not; and under planner `chunk` the slab is. */
 static spec_status take_guess(spec_connector *conn, struct sc_plugin_item *item,
-                              struct sc_plugin_reader *guess, uint64_t used, const uint32_t *set,
+                              struct sc_plugin_reader *guess, const uint32_t *set,
                               struct spec_error *reterr)
 {
     uint64_t set_count = set != NULL ? item->set_count : 0;
@@ -350,9 +349,9 @@ static spec_status take_guess(spec_connector *conn, struct sc_plugin_item *item,
     uint64_t read_bytes = item->in.read_bytes - before_bytes, unused_bytes = 0;
     struct sc_store_read_cost cost;
     sc_store_reader_cost(guess->reader, &cost);
-    if (cost.row_count > used)
+    if (cost.row_count > item->used_rows)
         unused_bytes = (uint64_t)((double)read_bytes / (double)cost.row_count *
-                                  (double)(cost.row_count - used));
+                                  (double)(cost.row_count - item->used_rows));
     item->in.unused_bytes += unused_bytes;
     sc_count(&conn->stats.speculated_bytes, read_bytes);
     sc_count(&conn->stats.unused_bytes, unused_bytes);
@@ -374,23 +373,6 @@ static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
     return status;
 }
 
-/* Rows that a hot block has. What it was to bring is read from the extent if it fails: the block,
- * never the match, is what is lost then. */
-static spec_status take_hot(spec_connector *conn, struct sc_plugin_item *item,
-                            struct sc_plugin_reader *hot, const uint32_t *set, bool *ret_failed,
-                            struct spec_error *reterr)
-{
-    spec_status status = take_guess(conn, item, hot, item->hot_rows, set, reterr);
-    *ret_failed = status != SPEC_OK && status != SPEC_E_TIMEOUT;
-    if (*ret_failed) {
-        item->covered_rows -= item->hot_rows;
-        item->hot_rows = 0;
-        return SPEC_OK;
-    }
-    sc_count(&conn->stats.hot_rows, status == SPEC_OK ? item->hot_rows : 0);
-    return status;
-}
-
 /* Of a layered load: rows of the set that nothing brought, and that are not gone, ascending. */
 static uint64_t unrefined_rows(const struct sc_plugin_item *item, const uint64_t *set,
                                uint32_t *ret_rows)
@@ -409,17 +391,16 @@ static uint64_t unrefined_rows(const struct sc_plugin_item *item, const uint64_t
 
 /* The same rows, from the extent, once the rest's reader is free. */
 static spec_status take_missing(spec_connector *conn, struct sc_plugin_item *item,
-                                const uint32_t *set, struct spec_error *reterr)
+                                struct spec_error *reterr)
 {
     struct sc_plugin_request *request = item->request;
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t count = item->want.is_layered ? unrefined_rows(item, request->bits, rest->rows)
-                                           : sc_plugin_hot_missing(item, request->bits, rest->rows);
+    uint64_t count = unrefined_rows(item, request->bits, rest->rows);
     if (count == 0)
         return SPEC_OK;
     sc_plugin_rest_begin(conn, request, item->in.layer, count, sc_store_sketch_tags(item->sketch),
                          SC_LANE_DEMAND);
-    return take_rest(conn, item, rest, set, reterr);
+    return take_rest(conn, item, rest, NULL, reterr);
 }
 
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
@@ -429,26 +410,17 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
     struct sc_plugin_reader *guess = sc_plugin_guess_reader(request, item->in.layer);
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     const uint32_t *set = item->route == SC_ROUTE_LAYERED ? NULL : request->set;
-    struct sc_plugin_reader *hot = sc_plugin_hot_reader(request, item->in.layer);
     spec_status status = SPEC_OK;
-    bool has_failed = false;
-    if (rest->layer == item->in.layer) /* it goes on while what was read ahead is consumed */
+    if (rest->layer == item->in.layer) /* it goes on while the guess is consumed */
         sc_store_reader_demand(rest->reader);
-    if (hot != NULL)
-        status = take_hot(conn, item, hot, set, &has_failed, reterr);
-    if (status == SPEC_OK && guess != NULL)
-        status = take_guess(conn, item, guess, item->used_rows, set, reterr);
+    if (guess != NULL)
+        status = take_guess(conn, item, guess, set, reterr);
     if (status == SPEC_OK && rest->layer == item->in.layer)
         status = take_rest(conn, item, rest, set, reterr);
-    bool may_lack = item->route == SC_ROUTE_LAYERED && conn->choice.refines;
-    if (status == SPEC_OK && (has_failed || may_lack))
-        status = take_missing(conn, item, set, reterr);
-    if (status == SPEC_E_TIMEOUT) {
-        /* A guess that nobody came to is narrowed to this set, by bits that the next set is written
-         * over: what another set wants of it has been dropped. */
-        sc_plugin_item_guess_drop(conn, item, SC_LOAD_WHOLE);
+    if (status == SPEC_OK && item->route == SC_ROUTE_LAYERED && conn->choice.refines)
+        status = take_missing(conn, item, reterr);
+    if (status == SPEC_E_TIMEOUT)
         sc_plugin_reader_drop(rest);
-    }
     return status;
 }
 
@@ -457,7 +429,7 @@ spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *ite
 {
     spec_status status =
         take_rest(conn, item, &item->request->readers[SC_PLUGIN_REST], NULL, reterr);
-    return status == SPEC_OK && by_planes ? take_missing(conn, item, NULL, reterr) : status;
+    return status == SPEC_OK && by_planes ? take_missing(conn, item, reterr) : status;
 }
 
 spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item,
@@ -471,7 +443,7 @@ spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item
         return sc_plugin_reader_take(conn, item, reader, NULL, 0, reterr);
     }
     sc_store_reader_demand(rest->reader); /* it goes on while the guess is consumed */
-    spec_status status = take_guess(conn, item, reader, item->used_rows, NULL, reterr);
+    spec_status status = take_guess(conn, item, reader, NULL, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_reader_take(conn, item, rest, NULL, 0, reterr);
     if (status == SPEC_E_TIMEOUT)

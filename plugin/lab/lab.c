@@ -118,10 +118,10 @@ bool sc_lab_follows(const struct sc_lab *lab)
 
 /* ---- Averages ------------------------------------------------------------------------------- */
 
-uint64_t sc_lab_hot_scores(const struct sc_lab *lab, const struct sc_store_range *ranges,
-                           uint64_t range_count, uint32_t layer, float *ret_scores)
+uint64_t sc_lab_order_scores(const struct sc_lab *lab, const struct sc_store_range *ranges,
+                             uint64_t range_count, uint32_t layer, float *ret_scores)
 {
-    return sc_lab_averages_seen(lab->averages, ranges, range_count, layer, SC_LAB_HOT_REQUESTS,
+    return sc_lab_averages_seen(lab->averages, ranges, range_count, layer, SC_LAB_ORDER_REQUESTS,
                                 ret_scores);
 }
 
@@ -152,9 +152,6 @@ static spec_status averages_put(void *user, const struct sc_store_average *avera
         SC_LOG(lab->log, SPEC_LOG_WARN, "averages of %" PRIu64 " pieces are not written: %s", count,
                error.text);
     lab->write_status = status;
-    for (uint64_t i = 0; i < count && lab->config->hot_ppm > 0; i++)
-        if (averages[i].requests >= SC_LAB_HOT_REQUESTS)
-            sc_store_build_hot(*lab->store, averages[i].piece);
     return status;
 }
 

@@ -81,13 +81,13 @@ bool sc_lab_can_score(const struct sc_lab *lab, uint32_t metric);
 /* ret_scores [rows] */
 enum sc_lab_answer sc_lab_score(const struct sc_lab *lab, const struct sc_lab_ask *ask,
                                 uint32_t metric, float *ret_scores);
-/* So many requests must have scored a piece before its averages say which rows stand in a hot
- * block: they say nearly as much then as later (docs/reproduction.md). */
-#define SC_LAB_HOT_REQUESTS 2u
+/* So many requests must have scored a piece before its averages say in which order its rows stand:
+ * they say nearly as much then as later (docs/decisions/0045). */
+#define SC_LAB_ORDER_REQUESTS 2u
 /* Scores of a layer's rows by those averages, into ret_scores [rows]; returns how many rows have
  * one. In the background. */
-uint64_t sc_lab_hot_scores(const struct sc_lab *lab, const struct sc_store_range *ranges,
-                           uint64_t range_count, uint32_t layer, float *ret_scores);
+uint64_t sc_lab_order_scores(const struct sc_lab *lab, const struct sc_store_range *ranges,
+                             uint64_t range_count, uint32_t layer, float *ret_scores);
 /* Rows to read ahead, in ask->ret_rows, or ret_scores [rows] to rank them by. */
 enum sc_lab_answer sc_lab_guess(const struct sc_lab *lab, const struct sc_lab_ask *ask,
                                 float *ret_scores);

@@ -496,7 +496,7 @@ static spec_status item_settle(const spec_connector *conn, const struct sc_plugi
 }
 
 /* On the way to an item that is delivered errors may have been met: a deadline that left rows as
- * codes, a bad hot block. What reterr says is why the first item failed, if one did. */
+ * codes. What reterr says is why the first item failed, if one did. */
 spec_status sc_plugin_items_serve(spec_connector *conn, struct sc_plugin_item *work, uint64_t count,
                                   struct spec_error *reterr)
 {

@@ -73,13 +73,6 @@ struct sc_plugin_sketch {
     bool is_counted;                /* some item has its cost */
 };
 
-/* hot.c: rows of a layer that stand in hot blocks. */
-struct sc_plugin_hot_load {
-    struct sc_plugin_reader reader; /* its rows: those of the layer that is listed */
-    uint32_t listed;                /* SC_PLUGIN_NO_LAYER: none */
-    uint64_t count;
-};
-
 /* guess.c: rows of a layer that may be wanted, ranked; some of them are read ahead. */
 struct sc_plugin_guess {
     /* Set by open, constant after. */
@@ -184,9 +177,6 @@ struct sc_plugin_request {
     uint8_t *deliveries; /* [delivery_bytes] a ring (delivery.c); NULL: none are kept */
     struct sc_plugin_reader readers[SC_PLUGIN_READERS];
     struct sc_plugin_sketch sketches[SC_PLUGIN_SKETCHES];
-    struct sc_plugin_hot_load hots[SC_PLUGIN_SKETCHES]; /* beside the sketches */
-    uint64_t *hot_bits; /* [2][words] of the set, what no hot block brings, and what one does; in
-                         * the choice's run */
     struct sc_plugin_guess guesses[SC_PLUGIN_AHEAD]; /* of even layers, of odd ones */
 
     /* The call of the host that has the request. Tokens grow, and shrink by those of a pass that
@@ -196,8 +186,6 @@ struct sc_plugin_request {
      * and unknown here. Written by lookup, attach and store. */
     uint64_t host_tokens;
     _Atomic uint64_t awaited_ns; /* what its own loads were waited for */
-    uint64_t hot_ns;             /* since when the host computes; 0: not known */
-    uint32_t hot_layer;          /* behind this one */
     uint64_t chosen_rows;        /* of the set chosen last: so many are ranked; 0: none yet */
     uint64_t mark_count;
     struct sc_sha256 root;

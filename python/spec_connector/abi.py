@@ -190,7 +190,7 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     unadmitted_chunks over_budget_chunks budget_left code_write_bytes merge_write_bytes
     log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes stages_open lookups_cut
     tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
-    hot_rows hot_bytes plane_rows given_tokens tail_tokens reordered_chunks gpu_bytes_used
+    plane_rows given_tokens tail_tokens reordered_chunks gpu_bytes_used
     gpu_bytes_max gpu_hits gpu_risen gpu_sunk gpu_bus_bytes gpu_bus_ns
     bypassed_lookups bypassed_chunks bypassing
     erased erase_failures erased_bytes erasing erase_left_bytes""".split()

@@ -4,7 +4,6 @@
  * Tests: tests/unit/store/test_record.c, test_log.c, tests/fuzz/fuzz_log.c */
 #include "store/log/record.h"
 #include "store/log/wire.h"
-#include "store/rows/hot.h"
 
 /* As our encoder puts them: the first three keys, in order. */
 static bool peek_first(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
@@ -215,25 +214,21 @@ bool sc_store_record_extent_fits(const struct sc_store_record_extent *extent, ui
  * decode_annex. */
 static bool annex_has(const struct sc_store_field *own)
 {
-    static const uint32_t kinds[] = {[7] = SC_STORE_ANNEX_CODES, SC_STORE_ANNEX_CODES,
-                                     SC_STORE_ANNEX_CODES,       SC_STORE_ANNEX_CODES,
-                                     SC_STORE_ANNEX_CODES,       SC_STORE_ANNEX_CODES,
-                                     SC_STORE_ANNEX_HOT,         SC_STORE_ANNEX_HOT};
     uint64_t kind = own[0].value;
     bool is_order = kind == SC_STORE_ANNEX_ORDER;
     for (uint32_t i = 4; i < 7; i++) /* of an edition: when the extent has probe rows of its own */
         if (own[i].seen != (is_order ? own[4].seen : kind == SC_STORE_ANNEX_PROBES))
             return false;
-    for (uint32_t i = 7; i < 15; i++)
-        if (own[i].seen != (kind == kinds[i]))
+    for (uint32_t i = 7; i < 13; i++)
+        if (own[i].seen != (kind == SC_STORE_ANNEX_CODES))
             return false;
-    for (uint32_t i = 17; i < 20; i++)
+    for (uint32_t i = 15; i < 18; i++)
         if (own[i].seen != is_order)
             return false;
     if (kind != SC_STORE_ANNEX_PROBES && kind != SC_STORE_ANNEX_CODES &&
-        kind != SC_STORE_ANNEX_HOT && !is_order)
+        kind != SC_STORE_ANNEX_RETIRED && !is_order)
         return false;
-    return own[15].seen == own[16].seen && (!own[15].seen || kind == SC_STORE_ANNEX_CODES);
+    return own[13].seen == own[14].seen && (!own[13].seen || kind == SC_STORE_ANNEX_CODES);
 }
 
 static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
@@ -253,16 +248,13 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
         SC_STORE_FIELD_OPTIONAL("scale", 0, UINT64_C(1) << 32),
         SC_STORE_FIELD_OPTIONAL("kcode", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("vcode", 1, SC_STORE_K_ROW_BYTES_MAX),
-        SC_STORE_FIELD_OPTIONAL("hrows", 1, SC_STORE_ROWS_MAX),
-        {SC_STORE_FIELD_KEY("hot"), .kind = 'b', .min = 8, .max = SC_STORE_HOT_BYTES_MAX,
-         .optional = true},
         SC_STORE_FIELD_OPTIONAL("kfine", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("vfine", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("tags", 0, UINT64_C(1) << 40),
         SC_STORE_FIELD_OPTIONAL("off", 0, UINT64_C(1) << 40),
         SC_STORE_FIELD_OPTIONAL("at", 0, UINT64_MAX)};
     const struct sc_store_field *own = &fields[SC_STORE_COMMON];
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 20) || !annex_has(own))
+    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 18) || !annex_has(own))
         return false;
     struct sc_store_record_extent *annex = &record->extent;
     uint64_t kind = own[0].value;
@@ -271,13 +263,11 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
     annex->probe_row_bytes = own[4].value; /* what is absent is 0 */
     annex->probe_offset = own[5].value;
     annex->probe_tag_offset = own[6].value;
+    annex->is_retired = kind == SC_STORE_ANNEX_RETIRED;
     annex->is_order = kind == SC_STORE_ANNEX_ORDER;
-    annex->tag_offset = own[17].value;
-    annex->row_offset = own[18].value;
-    annex->ordered_at_ns = own[19].value;
-    annex->hot_rows = own[13].value;
-    annex->hot_words = own[14].value / 8;
-    annex->hot_bytes = own[14].bytes;
+    annex->tag_offset = own[15].value;
+    annex->row_offset = own[16].value;
+    annex->ordered_at_ns = own[17].value;
     annex->code_shape = (struct sc_store_code_shape){0};
     if (kind == SC_STORE_ANNEX_CODES)
         annex->code_shape = (struct sc_store_code_shape){.bits_k = (uint32_t)own[7].value,
@@ -286,35 +276,16 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
                                                          .k_row_bytes = own[11].value,
                                                          .v_row_bytes = own[12].value,
                                                          .form = (uint32_t)own[9].value,
-                                                         .k_finer_bytes = (uint32_t)own[15].value,
-                                                         .v_finer_bytes = (uint32_t)own[16].value};
+                                                         .k_finer_bytes = (uint32_t)own[13].value,
+                                                         .v_finer_bytes = (uint32_t)own[14].value};
     if ((annex->code_shape.form & SC_STORE_FORM_K_TURNED) != 0 &&
         (annex->code_shape.form & SC_STORE_FORM_K_FREE) == 0)
         return false;
     if (annex->code_shape.form != 0 && annex->code_shape.scale_bytes % 64 != 0)
         return false;
     return annex->probe_offset % 8 == 0 && annex->probe_tag_offset % 8 == 0 &&
-           annex->stride % 8 == 0 && own[14].value % 8 == 0 && annex->tag_offset % 8 == 0 &&
-           annex->row_offset % 8 == 0 && decode_parts(own[3].bytes, payload + bytes, annex);
-}
-
-/* As many rows in each layer, and none that the extent does not have. */
-static bool hot_fits(const struct sc_store_record_extent *annex, uint64_t row_count)
-{
-    const struct sc_store_part *last = &annex->parts[annex->part_count - 1];
-    uint64_t layers = last->layer_first + last->layer_count, words = sc_store_hot_words(row_count);
-    if (annex->hot_words != layers * words)
-        return false;
-    for (uint64_t layer = 0; layer < layers; layer++) {
-        uint64_t rows = 0, word = 0;
-        for (uint64_t i = 0; i < words; i++) {
-            word = sc_store_le_get(annex->hot_bytes + (layer * words + i) * 8, 8);
-            rows += (uint64_t)__builtin_popcountll(word);
-        }
-        if (rows != annex->hot_rows || (row_count % 64 != 0 && word >> (row_count % 64) != 0))
-            return false;
-    }
-    return true;
+           annex->stride % 8 == 0 && annex->tag_offset % 8 == 0 && annex->row_offset % 8 == 0 &&
+           decode_parts(own[3].bytes, payload + bytes, annex);
 }
 
 bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint64_t row_count,
@@ -326,8 +297,6 @@ bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint
         like.row_count = row_count;
         return sc_store_record_extent_fits(&like, tags_per_row, k_row_bytes);
     }
-    if (annex->hot_rows != 0)
-        return annex->stride >= annex->hot_rows * 2 * k_row_bytes && hot_fits(annex, row_count);
     if (codes->bits_k != 0) /* where each block ends is looked at when it is read */
         return annex->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
                                     2 * (16 + codes->scale_bytes) +

@@ -39,7 +39,6 @@
 #define SC_STORE_IDS               UINT64_C(0xFFFFFFFF) /* of extents and pieces: ids are below */
 #define SC_STORE_CODES_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 64u)  /* of an average record */
 #define SC_STORE_ORDER_BYTES_MAX   (SC_STORE_PAYLOAD_BYTES_MAX - 128u) /* of `slots` */
-#define SC_STORE_HOT_BYTES_MAX     (SC_STORE_PAYLOAD_BYTES_MAX - (32u << 10)) /* of `hot` */
 #define SC_STORE_K_ROW_BYTES_MAX   (16u << 20) /* 1,024 heads of 4,096 four-byte elements */
 
 enum sc_store_record_type {
@@ -59,8 +58,8 @@ enum sc_store_record_type {
 enum sc_store_annex_kind {
     SC_STORE_ANNEX_PROBES = 1,
     SC_STORE_ANNEX_CODES = 3,
-    SC_STORE_ANNEX_HOT = 5,  /* a hot block (store/rows/hot.h) */
-    SC_STORE_ANNEX_ORDER = 6 /* all of a layer, rows in another order (store/rows/order.h) */
+    SC_STORE_ANNEX_RETIRED = 5, /* versions before 0.4 wrote it; nothing is read of it */
+    SC_STORE_ANNEX_ORDER = 6    /* all of a layer, rows in another order (store/rows/order.h) */
 };
 
 struct sc_store_record_space {
@@ -78,11 +77,7 @@ struct sc_store_record_extent {
     uint64_t probe_row_bytes;              /* 0: no probe rows */
     uint64_t stride;                       /* from layer to layer */
     struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: it has no codes */
-    /* Of an annex: rows of each layer that a hot block has, 0: it is none; which they are, u64 each
-     * (store/rows/hot.h), to be put, or (little-endian) in the payload. */
-    uint64_t hot_rows, hot_words;
-    const uint64_t *hot_bits;
-    const uint8_t *hot_bytes;
+    bool is_retired;        /* of an annex: it counts for nothing, and its pages are free */
     bool is_order;          /* of an annex: an edition; its sections as an extent's, and */
     uint64_t ordered_at_ns; /* since when the one before it is void (wall clock) */
     struct sc_store_provenance provenance;
@@ -269,12 +264,6 @@ static inline uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)
 static inline uint64_t sc_store_record_bytes_parts(uint64_t part_count) /* extent, annex */
 {
     return SC_STORE_FRAME_BYTES + 256 + part_count * 25;
-}
-
-/* What the bits of a hot block add to that of an annex. */
-static inline uint64_t sc_store_record_bytes_hot(uint64_t word_count)
-{
-    return 32 + word_count * 8;
 }
 
 /* Layers that one record of slots has. */

@@ -101,33 +101,20 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
     pack_parts(&packer, extent->parts, extent->part_count);
 }
 
-static void pack_hot(msgpack_packer *packer, const uint64_t *bits, uint64_t word_count)
-{
-    pack_key(packer, "hot");
-    msgpack_pack_bin(packer, word_count * 8);
-    for (uint64_t i = 0; i < word_count; i++) {
-        uint8_t le[8];
-        sc_store_le_put(le, bits[i], 8);
-        msgpack_pack_bin_body(packer, le, 8);
-    }
-}
-
 void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_id,
                                const struct sc_store_record_extent *annex)
 {
     const struct sc_store_code_shape *codes = &annex->code_shape;
-    bool has_codes = codes->bits_k != 0, is_hot = annex->hot_rows != 0;
-    bool has_finer = sc_store_finer_row_bytes(codes) > 0, has_probes = annex->probe_row_bytes > 0;
+    bool has_codes = codes->bits_k != 0, has_probes = annex->probe_row_bytes > 0;
+    bool has_finer = sc_store_finer_row_bytes(codes) > 0;
     msgpack_packer packer = pack_begin(writer,
                                        annex->is_order ? (has_probes ? 10 : 7)
                                        : has_finer     ? 12
                                        : has_codes     ? 10
-                                       : is_hot        ? 6
                                                        : 7,
                                        SC_STORE_RECORD_ANNEX, extent_id);
     pack_uint(&packer, "kind",
               annex->is_order ? SC_STORE_ANNEX_ORDER
-              : is_hot        ? SC_STORE_ANNEX_HOT
               : has_codes     ? SC_STORE_ANNEX_CODES
                               : SC_STORE_ANNEX_PROBES);
     pack_uint(&packer, "copy", annex->copy);
@@ -136,10 +123,7 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
         pack_uint(&packer, "off", annex->row_offset);
         pack_uint(&packer, "at", annex->ordered_at_ns);
     }
-    if (is_hot) {
-        pack_uint(&packer, "hrows", annex->hot_rows);
-        pack_hot(&packer, annex->hot_bits, annex->hot_words);
-    } else if (has_codes) {
+    if (has_codes) {
         pack_uint(&packer, "bitsk", codes->bits_k);
         pack_uint(&packer, "bitsv", codes->bits_v);
         pack_uint(&packer, "group", codes->form);

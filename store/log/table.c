@@ -141,18 +141,16 @@ struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_
 }
 
 struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32_t part_count,
-                                            uint64_t hot_words, uint64_t slot_words)
+                                            uint64_t slot_words)
 {
-    uint64_t bits_at = sizeof(struct sc_store_annex) + part_count * sizeof(struct sc_store_part);
+    uint64_t slots_at = sizeof(struct sc_store_annex) + part_count * sizeof(struct sc_store_part);
     struct sc_store_annex *annex =
-        sc_alloc_zero(table->alloc, bits_at + (hot_words + slot_words) * sizeof(uint64_t));
+        sc_alloc_zero(table->alloc, slots_at + slot_words * sizeof(uint64_t));
     if (annex == NULL)
         return NULL;
     annex->part_count = part_count;
-    if (hot_words > 0)
-        annex->hot_bits = (uint64_t *)(void *)((uint8_t *)annex + bits_at);
     if (slot_words > 0)
-        annex->slots = (uint16_t *)(void *)((uint8_t *)annex + bits_at);
+        annex->slots = (uint16_t *)(void *)((uint8_t *)annex + slots_at);
     annex->next = table->annexes;
     table->annexes = annex;
     return annex;

@@ -70,11 +70,9 @@ struct sc_store_extent_entry {
     /* Its probe rows, when they are not its own: set once in a writer, released. NULL: none. */
     struct sc_store_annex *_Atomic annex;
     struct sc_store_annex *_Atomic codes; /* likewise its codes */
-    struct sc_store_annex *_Atomic hot;   /* likewise its hot block; NULL again: it was bad */
     /* Likewise its second edition: all of a layer, rows in another order. What stands in `parts` is
      * the same, until it goes. */
     struct sc_store_annex *_Atomic order;
-    _Atomic bool wants_hot; /* it may be known which rows that shall have */
     _Atomic bool is_coding; /* live_task.c makes them, or tells build.c to */
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
@@ -102,10 +100,9 @@ struct sc_store_extent_entry {
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;
     struct sc_store_annex *_Atomic held_codes;
-    struct sc_store_annex *_Atomic held_hot;   /* goes with the rows */
-    struct sc_store_annex *_Atomic held_order; /* likewise */
-    bool is_void;   /* rows in any edition are, and hot blocks: codes stay */
-    bool is_listed; /* among those that rows_next links */
+    struct sc_store_annex *_Atomic held_order; /* goes with the rows */
+    bool is_void;                              /* rows in any edition are: codes stay */
+    bool is_listed;                            /* among those that rows_next links */
     /* build.c's: an edition that is found and has no record; the next such, 0: none. */
     uint32_t order_next;
     uint64_t order_moment;
@@ -116,8 +113,6 @@ struct sc_store_annex {
     struct sc_store_annex *next; /* the table's list */
     uint64_t copy, stride, probe_offset, probe_tag_offset;
     struct sc_store_code_shape code_shape; /* bits_k 0: no codes */
-    uint64_t *hot_bits;                    /* of a hot block: store/rows/hot.h; behind the parts */
-    uint32_t hot_rows;                     /* in each layer; 0: it is none */
     uint16_t *slots; /* of an edition: store/rows/order.h; behind the parts. NULL: it is none */
     uint64_t tag_offset, row_offset; /* of an edition */
     uint32_t probe_row_bytes, part_count;
@@ -129,7 +124,6 @@ static inline struct sc_store_annex *_Atomic *
 sc_store_annex_place(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
 {
     return annex->slots != NULL            ? &extent->order
-           : annex->hot_rows != 0          ? &extent->hot
            : annex->code_shape.bits_k != 0 ? &extent->codes
                                            : &extent->annex;
 }
@@ -139,7 +133,6 @@ static inline struct sc_store_annex *_Atomic *
 sc_store_annex_held(struct sc_store_extent_entry *extent, const struct sc_store_annex *annex)
 {
     return annex->slots != NULL            ? &extent->held_order
-           : annex->hot_rows != 0          ? &extent->held_hot
            : annex->code_shape.bits_k != 0 ? &extent->held_codes
                                            : &extent->held_annex;
 }
@@ -223,10 +216,10 @@ bool sc_store_table_reserve(struct sc_store_table *table, uint64_t pieces, uint6
 /* Parts that reserve made room for. */
 struct sc_store_part *sc_store_table_parts(struct sc_store_table *table, uint64_t count);
 
-/* An annex that stays until the table is done: its members and parts, and so many words of bits or
- * of slots, are the caller's to set. NULL: no memory. */
+/* An annex that stays until the table is done: its members and parts, and so many words of slots,
+ * are the caller's to set. NULL: no memory. */
 struct sc_store_annex *sc_store_table_annex(struct sc_store_table *table, uint32_t part_count,
-                                            uint64_t hot_words, uint64_t slot_words);
+                                            uint64_t slot_words);
 
 /* The entry's memory; NULL: no such id was ever reserved. Any thread. */
 struct sc_store_piece_entry *sc_store_table_piece(const struct sc_store_table *table, uint64_t id);

@@ -142,26 +142,16 @@ static uint64_t annex_free(const struct sc_store_annex *annex, struct sc_store_s
     return count;
 }
 
-/* Those that go with rows, and those that stay. */
-static uint64_t copies_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
+/* What goes with rows, and what stays. */
+static uint64_t order_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
-    return annex_free(atomic_load(&extent->held_hot), map) +
-           annex_free(atomic_load(&extent->held_order), map);
+    return annex_free(atomic_load(&extent->held_order), map);
 }
 
 static uint64_t annexes_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
     return annex_free(atomic_load(&extent->held_annex), map) +
-           annex_free(atomic_load(&extent->held_codes), map) + copies_free(extent, map);
-}
-
-/* Space lock held. The extent holds its hot block and its edition no more. */
-static void copies_gone(struct sc_store *store, struct sc_store_extent_entry *extent)
-{
-    uint64_t pages = annex_free(atomic_load(&extent->held_hot), NULL);
-    atomic_fetch_sub_explicit(&store->counts.hot_bytes, pages * PAGE, memory_order_relaxed);
-    atomic_store(&extent->held_hot, NULL);
-    atomic_store(&extent->held_order, NULL);
+           annex_free(atomic_load(&extent->held_codes), map) + order_free(extent, map);
 }
 
 /* Pages that the last piece, whose span this is, still holds: tags, padding and an annex too. */
@@ -279,15 +269,13 @@ bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_an
     pthread_mutex_lock(&store->disk.lock);
     bool holds =
         extent->trimmed && extent->held_pages > extent->void_pages && atomic_load(held) == NULL;
-    if (annex->hot_rows != 0 || annex->slots != NULL) /* it would go with them */
+    if (annex->slots != NULL) /* it would go with the rows */
         holds = holds && !extent->is_void;
     if (holds) {
         atomic_store(held, annex);
         extent->held_pages += (uint32_t)pages;
         if (annex->code_shape.bits_k != 0)
             sc_store_count(&store->counts.code_bytes, pages * PAGE);
-        if (annex->hot_rows != 0)
-            sc_store_count(&store->counts.hot_bytes, pages * PAGE);
     }
     pthread_mutex_unlock(&store->disk.lock);
     return holds;
@@ -298,7 +286,7 @@ bool sc_store_annex_is_held(struct sc_store *store, uint64_t id)
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     return extent != NULL &&
            (atomic_load(&extent->held_annex) != NULL || atomic_load(&extent->held_codes) != NULL ||
-            atomic_load(&extent->held_hot) != NULL || atomic_load(&extent->held_order) != NULL);
+            atomic_load(&extent->held_order) != NULL);
 }
 
 /* ---- Rows alone ----------------------------------------------------------------------------- */
@@ -330,8 +318,8 @@ static void rows_free(struct sc_store *store, uint64_t id)
     if (atomic_load(&extent->rows_state) == SC_STORE_ROWS_VOID)
         pages += parts_free(store, id, extent, &store->disk.space);
     if (extent->is_void) {
-        pages += copies_free(extent, &store->disk.space);
-        copies_gone(store, extent);
+        pages += order_free(extent, &store->disk.space);
+        atomic_store(&extent->held_order, NULL);
     }
     if (!has_rows(extent))
         atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED);
@@ -351,7 +339,7 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
     struct span span = span_find(store, extent, piece, true);
     if (!has_rows(extent)) {
         uint64_t pages = annexes_free(extent, NULL);
-        pages -= extent->is_void ? copies_free(extent, NULL) : 0;
+        pages -= extent->is_void ? order_free(extent, NULL) : 0;
         return pages * PAGE / atomic_load(&extent->live_count);
     }
     return piece_pages(store, extent, &span, NULL) * PAGE;
@@ -406,7 +394,7 @@ static void piece_free(struct sc_store *store, uint64_t id)
         atomic_fetch_sub_explicit(&store->counts.code_bytes, codes * PAGE, memory_order_relaxed);
         atomic_store(&extent->held_annex, NULL);
         atomic_store(&extent->held_codes, NULL);
-        copies_gone(store, extent);
+        atomic_store(&extent->held_order, NULL);
         if (!has_rows(extent))
             atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED); /* whatever waits for it */
     }
@@ -475,7 +463,7 @@ static uint64_t rows_void(struct sc_store_extent_entry *extent)
         atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
     }
     if (is_void && !has_rows(extent)) {
-        pages += copies_free(extent, NULL);
+        pages += order_free(extent, NULL);
         extent->is_void = true;
     }
     return pages;

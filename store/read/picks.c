@@ -6,7 +6,6 @@
 
 #include "store/read/plan.h"
 #include "store/rows/codes.h"
-#include "store/rows/hot.h"
 
 #include <string.h>
 
@@ -216,8 +215,7 @@ static void turns_make(struct sc_store_pick_plan *plan, struct sc_store_slot_mem
     bool is_finer = plan->picks.finer &&
                     (plan->picks.finer_always || plan->store->shape.row_bytes > FINER_ROW_BYTES);
     uint64_t most = SC_STORE_ROWS_MAX, first = 0;
-    if (plan->picks.from_hot || is_finer ||
-        atomic_load_explicit(&plan->store->counts.orders, memory_order_relaxed) == 0)
+    if (is_finer || atomic_load_explicit(&plan->store->counts.orders, memory_order_relaxed) == 0)
         return;
     most = plan->picks.count < most ? plan->picks.count : most;
     while (first < most) {
@@ -458,84 +456,6 @@ uint64_t sc_store_pick_plan_end(struct sc_store_pick_plan *plan)
     return end;
 }
 
-/* ---- Hot blocks ----------------------------------------------------------------------------- */
-
-/* The block's rows in the plan's layer: rows [rank, + 1) at base[0] + rank * stride. */
-struct hot {
-    const uint64_t *bits;
-    struct sc_store_pick_place at; /* its rows are those of the block */
-};
-
-/* false: the extent has none, or its block has not that row. */
-static bool hot_open(const struct sc_store_pick_plan *plan,
-                     const struct sc_store_extent_entry *extent, uint64_t row, struct hot *ret_hot)
-{
-    const struct sc_store_shape *shape = &plan->store->shape;
-    const struct sc_store_annex *annex = atomic_load_explicit(&extent->hot, memory_order_acquire);
-    if (annex == NULL)
-        return false;
-    bool is_split = shape->layout == SC_STORE_SPLIT;
-    struct sc_store_where layer =
-        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, plan->layer);
-    *ret_hot =
-        (struct hot){.bits = annex->hot_bits + plan->layer * sc_store_hot_words(extent->row_count),
-                     .at = {.where = {.segment = layer.segment,
-                                      .half_count = is_split ? 2 : 1,
-                                      .base = {layer.offset,
-                                               layer.offset + annex->hot_rows * shape->k_row_bytes},
-                                      .stride = is_split ? shape->k_row_bytes : shape->row_bytes}}};
-    return row < extent->row_count && sc_store_hot_has(ret_hot->bits, row);
-}
-
-/* Picks from the one at the cursor on, as many as one read brings. false: the block is not there.
- */
-static bool hot_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
-{
-    const struct sc_store_extent_entry *extent = plan->place.extent;
-    uint64_t last = sc_store_pick_row(&plan->picks, plan->pick) + plan->place.shift;
-    struct hot hot;
-    if (!hot_open(plan, extent, last, &hot))
-        return false;
-    uint64_t first = sc_store_hot_rank(hot.bits, last), end = first + 1;
-    for (plan->pick++; plan->pick < plan->picks.count; plan->pick++, end++) {
-        if (!cursor_seek(plan, sc_store_pick_row(&plan->picks, plan->pick)) || !place_open(plan) ||
-            plan->place.extent != extent)
-            break;
-        uint64_t row = sc_store_pick_row(&plan->picks, plan->pick) + plan->place.shift;
-        if (row <= last || sc_store_hot_next(hot.bits, last + 1, extent->row_count) != row ||
-            pages_of(&hot.at, first, end + 1) >
-                plan->store->limits.op_bytes + SC_FRAMES_SLACK_BYTES)
-            break;
-        last = row;
-    }
-    op->pick_count = plan->pick - op->pick_first;
-    op_parts(&hot.at, first, end, first, op);
-    return true;
-}
-
-uint64_t sc_store_hot_rows(const struct sc_store *store, uint32_t layer,
-                           const struct sc_store_range *ranges, uint64_t range_count,
-                           uint64_t rows_max, uint32_t *ret_rows)
-{
-    uint64_t count = 0, before = 0;
-    for (uint64_t i = 0; i < range_count; before += ranges[i++].row_count) {
-        uint64_t first;
-        if (ranges[i].row_count == 0 || ranges[i].is_coarse != 0)
-            continue;
-        const struct sc_store_extent_entry *extent =
-            sc_store_range_find(store, layer, &ranges[i], &first);
-        const struct sc_store_annex *annex =
-            extent != NULL ? atomic_load_explicit(&extent->hot, memory_order_acquire) : NULL;
-        if (annex == NULL || sc_store_hosted_has(store, layer, &ranges[i], SC_STORE_WANT_ROWS))
-            continue;
-        const uint64_t *bits = annex->hot_bits + layer * sc_store_hot_words(extent->row_count);
-        uint64_t end = first + ranges[i].row_count, row = first;
-        for (; count < rows_max && (row = sc_store_hot_next(bits, row, end)) < end; row++)
-            ret_rows[count++] = (uint32_t)(before + (row - first));
-    }
-    return count;
-}
-
 /* ---- The next operation --------------------------------------------------------------------- */
 
 bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *ret_op)
@@ -551,9 +471,7 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
     bool is_found = cursor_seek(plan, row) && place_open(plan);
     ret_op->range = plan->range < plan->range_count ? plan->range : plan->range_count - 1;
     ret_op->range_first = plan->range_first;
-    if (is_found && plan->picks.from_hot && hot_next(plan, ret_op))
-        return true;
-    if (!is_found || plan->picks.from_hot) {
+    if (!is_found) {
         ret_op->status = SPEC_E_CORRUPT;
         ret_op->pick_count = 1;
         plan->pick++; /* the load ends there, if the pick is still wanted; else others go on */

@@ -14,9 +14,6 @@
  * Picks of a range, or of a chunk of slots, that lies in the host tier are an op of their own, as
  * far as they ascend.
  *
- *   hot     [2 9 70 71 ...]          from a hot block: an op is a read of as many as fit, one
- *                                    behind the other, whatever lies between them in the extent
- *
  * Holds: ops hold every pick once, in order (turns: in theirs); the reads of one fit a frame; begin
  * and next allocate nothing and cost O(1) a pick, amortised over the ranges that a stretch passes;
  * after a descent a piece is found by a search in MARKS places of the ranges, then among ranges /

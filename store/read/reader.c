@@ -560,24 +560,6 @@ static uint32_t front_tier(const struct sc_store_reader *reader)
     return reader->front->flight.host != NULL ? reader->front->tier : SC_STORE_TIER;
 }
 
-/* A hot block cannot be read, or its rows are not what they were: nobody looks there any more. */
-static spec_status hot_fail(struct sc_store_reader *reader, spec_status status, int32_t sys_errno,
-                            struct spec_error *reterr)
-{
-    struct sc_store *store = reader->flight.store;
-    uint64_t piece = reader->plan.ranges[reader->range].piece;
-    uint64_t extent = sc_store_table_piece(&store->table, piece)->extent;
-    sc_store_reader_cancel(reader);
-    if (atomic_exchange(&sc_store_table_extent(&store->table, extent)->hot, NULL) != NULL) {
-        sc_store_count(&store->counts.bad_hot, 1);
-        SC_LOG(store->params.log, 1,
-               "extent %" PRIu64 " layer %" PRIu32 ": its hot block fails, errno %" PRId32
-               ", and is used no more",
-               extent, reader->plan.layer, sys_errno);
-    }
-    return sc_fail_errno(reterr, status, sys_errno, "hot block of extent %" PRIu64, extent);
-}
-
 /* The load fails at the consumer's range. */
 static spec_status load_fail(struct sc_store_reader *reader, spec_status status, int32_t sys_errno,
                              struct sc_store_rows *ret_rows, struct spec_error *reterr)
@@ -585,8 +567,6 @@ static spec_status load_fail(struct sc_store_reader *reader, spec_status status,
     uint32_t tier = front_tier(reader);
     struct sc_store *store = reader->flight.store;
     const struct sc_store_range *ranges = reader->plan.ranges;
-    if (reader->is_picks && reader->pick_plan.picks.from_hot)
-        return hot_fail(reader, status, sys_errno, reterr);
     while (reader->range < reader->plan.range_count && ranges[reader->range].row_count == 0)
         reader->range++;
     uint64_t range = reader->range, piece = ranges[range].piece;

@@ -573,8 +573,7 @@ static spec_status run_take(struct sc_store_reader *reader, const struct sc_read
     uint64_t stride = is_paired ? shape->row_bytes : shape->k_row_bytes;
     uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
     uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
-    uint64_t away =
-        picks->from_hot ? reader->slot_row : unit_slot(unit, row) - unit_slot(unit, first);
+    uint64_t away = unit_slot(unit, row) - unit_slot(unit, first);
     const uint8_t *at = slot->flight.frame + unit->at[0] + away * stride;
     const uint8_t *v = slot->flight.frame + unit->at[1] + away * stride;
     uint32_t part = !is_paired && picks->wanted == SC_STORE_WANT_V ? 1 : 0;

@@ -199,8 +199,8 @@ static bool annex_is(const struct sc_store_annex *annex,
            annex->probe_tag_offset == record->probe_tag_offset &&
            annex->probe_row_bytes == record->probe_row_bytes &&
            memcmp(&annex->code_shape, &record->code_shape, sizeof(annex->code_shape)) == 0 &&
-           annex->hot_rows == record->hot_rows && annex->tag_offset == record->tag_offset &&
-           annex->row_offset == record->row_offset && annex->part_count == record->part_count &&
+           annex->tag_offset == record->tag_offset && annex->row_offset == record->row_offset &&
+           annex->part_count == record->part_count &&
            memcmp(annex->parts, record->parts, annex->part_count * sizeof(*annex->parts)) == 0;
 }
 
@@ -293,9 +293,6 @@ static void annex_set(struct sc_store_annex *annex, const struct sc_store_record
     annex->tag_offset = record->tag_offset;
     annex->row_offset = record->row_offset;
     annex->code_shape = record->code_shape;
-    annex->hot_rows = (uint32_t)record->hot_rows;
-    for (uint64_t i = 0; i < record->hot_words; i++)
-        annex->hot_bits[i] = sc_store_le_get(record->hot_bytes + i * 8, 8);
     memcpy(annex->parts, record->parts, record->part_count * sizeof(*record->parts));
 }
 
@@ -307,13 +304,12 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     bool is_known = replay->record.id > 0 && replay->record.id < replay->extent_next;
     struct sc_store_extent_entry *extent =
         is_known ? sc_store_table_extent(&store->table, id) : NULL;
-    if (extent == NULL || extent->row_count == 0 || extent->part_count == 0 ||
+    if (record->is_retired || extent == NULL || extent->row_count == 0 || extent->part_count == 0 ||
         (sc_store_replay_is_writer(store) && extent->held_pages == extent->void_pages))
         return SPEC_OK;
     const struct sc_store_shape *shape = sc_store_space_of(&store->log.spaces, extent->space);
     const struct sc_store_part *last = &record->parts[record->part_count - 1];
     const struct sc_store_annex like = {.code_shape = record->code_shape,
-                                        .hot_rows = (uint32_t)record->hot_rows,
                                         .slots = record->is_order ? replay->order.slots : NULL};
     struct sc_store_annex *_Atomic *place = sc_store_annex_place(extent, &like);
     const struct sc_store_annex *known = atomic_load(place);
@@ -339,8 +335,7 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     uint64_t words =
         record->is_order ? sc_store_order_words(extent->row_count) * shape->layer_count : 0;
     sc_store_replay_table_lock(store);
-    struct sc_store_annex *annex =
-        sc_store_table_annex(&store->table, record->part_count, record->hot_words, words);
+    struct sc_store_annex *annex = sc_store_table_annex(&store->table, record->part_count, words);
     sc_store_replay_table_unlock(store);
     if (annex == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "an annex of %" PRIu32 " parts",

@@ -5,11 +5,10 @@
  *             window after window,     |  ^ all its writes ended
  *             layer after layer        +--+ also after an abort
  *
- * One run goes through the table once for probe rows, then for codes, then for hot blocks; or for
- * codes of what was stored since alone, and for hot blocks of the extents for which they are asked.
- * Rows in another order are made when they are asked for alone (sc_store_build_order), and stand
- * beside the extent's until nobody reads these any more (store/sidecar/orders.h): each run looks
- * whether that is so.
+ * One run goes through the table once for probe rows, then for codes; or for codes of what was
+ * stored since alone. Rows in another order are made when they are asked for alone
+ * (sc_store_build_order), and stand beside the extent's until nobody reads these any more
+ * (store/sidecar/orders.h): each run looks whether that is so.
  *
  * It is slow on purpose: one window in flight, in the lowest lane, and a pause after it so that
  * bytes_per_s holds. Told to rest, it begins no extent, and looks at no edition that waits.
@@ -18,12 +17,11 @@
  * wrong with it, its load will find). A step waits for nothing.
  * Does not: drop pieces, start by itself.
  * Threads: start, stop: any; steps: the executor's, one at a time.
- * Tests: tests/unit/store/test_build.c, test_codes.c, test_hot.c, test_reorder.c,
+ * Tests: tests/unit/store/test_build.c, test_codes.c, test_reorder.c,
  * tests/fault/test_store_faults.c */
 #include "store/sidecar/build.h"
 
 #include "store/load.h"
-#include "store/rows/hot.h"
 #include "store/sidecar/orders.h"
 #include "store/sidecar/sidecar.h"
 #include "store/write/extent.h"
@@ -44,16 +42,14 @@ struct sc_store_build {
     /* Guarded by the space lock. */
     bool runs, closing;
     bool again[SC_STORE_SIDECAR_KINDS]; /* all of it (probe rows), or what extents got since */
-    uint64_t rate;       /* bytes a second; 0: as fast as it goes. Hot blocks: as configured */
-    uint64_t hot_wanted; /* the oldest extent that is asked for; 0: none */
-    uint64_t order_rate; /* as rate, of another order */
-    bool order_wanted;   /* other orders are asked for; else what waits may be settled */
-    bool rests;          /* nothing begins */
+    uint64_t rate;                      /* bytes a second; 0: as fast as it goes */
+    uint64_t order_rate;                /* as rate, of another order */
+    bool order_wanted; /* other orders are asked for; else what waits may be settled */
+    bool rests;        /* nothing begins */
 
     /* The run's, one step after the other. */
     enum state state;
     enum sc_store_sidecar_kind kind;
-    bool is_all;         /* hot blocks of all extents, whether they are asked for or not */
     uint64_t next, end;  /* ids of extents; end 0: the run has not looked yet */
     uint64_t missed;     /* the oldest that lacks codes, though a run may have passed it; 0: none */
     uint64_t codes_from; /* older ones have codes, or were passed over since the last start */
@@ -63,12 +59,7 @@ struct sc_store_build {
     uint32_t tries;
     struct sc_store_desk desk;
     struct sc_store_sidecar sidecar;
-    struct {            /* of a hot block */
-        uint64_t *bits; /* [words] */
-        uint64_t words; /* of memory */
-        uint32_t *rows; /* [SC_STORE_HOT_ROWS_MAX] */
-    } hot;
-    struct sc_store_range *ranges; /* [pieces_max] of a hot block, or of another order */
+    struct sc_store_range *ranges; /* [pieces_max] of another order */
     struct sc_store_orders orders;
     spec_status written;
 };
@@ -86,9 +77,6 @@ static bool extent_lacks(const struct sc_store_build *build,
     if (build->kind == SC_STORE_SIDECAR_CODES)
         return store->params.codes.shape.bits_k != 0 && !atomic_load(&extent->is_coding) &&
                atomic_load(&extent->held_codes) == NULL;
-    if (build->kind == SC_STORE_SIDECAR_HOT)
-        return store->params.hot.ppm != 0 && atomic_load(&extent->held_hot) == NULL &&
-               (build->is_all || atomic_load(&extent->wants_hot));
     if (build->kind == SC_STORE_SIDECAR_ORDER)
         return sc_store_orders_lack(store, extent);
     return atomic_load(&extent->held_annex) == NULL &&
@@ -139,11 +127,10 @@ static bool spans_make(struct sc_store_build *build)
 /* ---- Which rows ----------------------------------------------------------------------------- */
 
 /* The extent's live rows, as ranges. */
-static uint64_t live_ranges(struct sc_store_build *build, uint64_t *ret_rows)
+static uint64_t live_ranges(struct sc_store_build *build)
 {
     const struct sc_store_extent_entry *extent = build->sidecar.extent;
     uint64_t count = 0;
-    *ret_rows = 0;
     for (uint64_t id = extent->piece_first; id <= extent->piece_last; id++) {
         const struct sc_store_piece_entry *piece = sc_store_table_live(&build->store->table, id);
         if (piece == NULL || piece->extent != build->extent_id || piece->row_count == piece->skip)
@@ -154,65 +141,15 @@ static uint64_t live_ranges(struct sc_store_build *build, uint64_t *ret_rows)
             (struct sc_store_range){.piece = id,
                                     .row_first = piece->skip,
                                     .row_count = (uint32_t)piece->row_count - piece->skip};
-        *ret_rows += (uint64_t)piece->row_count - piece->skip;
     }
     return count;
-}
-
-/* Sets the bits of a layer's rows, which are of the ranges, as rows of the extent. */
-static void hot_bits_set(const struct sc_store_build *build, uint64_t count, uint64_t *bits)
-{
-    const struct sc_store_range *range = build->ranges;
-    uint64_t range_first = 0;
-    for (uint64_t i = 0; i < count; i++) {
-        while (build->hot.rows[i] - range_first >= range->row_count)
-            range_first += range++->row_count;
-        const struct sc_store_piece_entry *piece =
-            sc_store_table_piece(&build->store->table, range->piece);
-        uint64_t row = piece->extent_row + range->row_first + (build->hot.rows[i] - range_first);
-        bits[row / 64] |= UINT64_C(1) << (row % 64);
-    }
-}
-
-_Static_assert(SC_STORE_HOT_ROWS_MAX == SC_STORE_ROWS_MAX, "all rows of an extent");
-
-/* Asks which rows the hot block shall have. UNSUPPORTED: nobody knows, or they are too many for one
- * record. */
-static spec_status hot_choose(struct sc_store_build *build, struct spec_error *reterr)
-{
-    struct sc_store *store = build->store;
-    const struct sc_store_hot *hot = &store->params.hot;
-    struct sc_store_sidecar *sidecar = &build->sidecar;
-    uint64_t words = sc_store_hot_words(sidecar->extent->row_count), rows;
-    uint64_t all = words * store->shape.layer_count, ranges = live_ranges(build, &rows);
-    uint64_t count = rows * hot->ppm / 1000000;
-    atomic_store(&sc_store_table_extent(&store->table, build->extent_id)->wants_hot, false);
-    if (count == 0 || ranges == 0 || all * 8 > SC_STORE_HOT_BYTES_MAX)
-        return sc_fail(reterr, SPEC_E_UNSUPPORTED, "no rows, or too many");
-    if (build->hot.words < all) {
-        sc_alloc_free(store->params.alloc, build->hot.bits);
-        build->hot.bits = sc_alloc_array(store->params.alloc, all, sizeof(*build->hot.bits));
-        build->hot.words = build->hot.bits != NULL ? all : 0;
-    }
-    if (build->hot.bits == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "bits of a hot block");
-    memset(build->hot.bits, 0, all * sizeof(*build->hot.bits));
-    for (uint32_t layer = 0; layer < store->shape.layer_count; layer++) {
-        if (!hot->choose(hot->user, build->ranges, ranges, layer, count, build->hot.rows))
-            return sc_fail(reterr, SPEC_E_UNSUPPORTED, "it is not known which rows");
-        hot_bits_set(build, count, build->hot.bits + layer * words);
-    }
-    sidecar->hot_bits = build->hot.bits;
-    sidecar->hot_rows = (uint32_t)count;
-    return SPEC_OK;
 }
 
 static spec_status order_choose(struct sc_store_build *build, struct spec_error *reterr)
 {
     struct sc_store_sidecar *sidecar = &build->sidecar;
-    uint64_t rows, ranges = live_ranges(build, &rows);
-    return sc_store_orders_choose(&build->orders, sidecar->extent, build->ranges, ranges,
-                                  &sidecar->slots, reterr);
+    return sc_store_orders_choose(&build->orders, sidecar->extent, build->ranges,
+                                  live_ranges(build), &sidecar->slots, reterr);
 }
 
 /* ---- Memory --------------------------------------------------------------------------------- */
@@ -223,15 +160,10 @@ static void run_free(struct sc_store_build *build)
     sc_store_desk_leave(&build->desk);
     sc_alloc_free(alloc, build->sidecar.spans);
     sc_alloc_free(alloc, build->sidecar.plans);
-    sc_alloc_free(alloc, build->hot.bits);
-    sc_alloc_free(alloc, build->hot.rows);
     sc_alloc_free(alloc, build->ranges);
     build->sidecar.spans = NULL;
     build->sidecar.plans = NULL;
-    build->hot.bits = NULL;
-    build->hot.rows = NULL;
     build->ranges = NULL;
-    build->hot.words = 0;
     sc_store_orders_leave(&build->orders);
 }
 
@@ -247,12 +179,8 @@ static bool run_alloc(struct sc_store_build *build)
     build->sidecar.plans = sc_alloc_array(alloc, pieces, sizeof(*build->sidecar.plans));
     build->sidecar.spans = sc_alloc_array(alloc, pieces, sizeof(*build->sidecar.spans));
     build->ranges = sc_alloc_array(alloc, pieces, sizeof(*build->ranges));
-    if (store->params.hot.ppm != 0)
-        build->hot.rows = sc_alloc_array(alloc, SC_STORE_HOT_ROWS_MAX, sizeof(*build->hot.rows));
-    if (build->ranges == NULL || (store->params.hot.ppm != 0 && build->hot.rows == NULL))
-        return false;
-    return sc_store_desk_take(&build->desk, rows) && build->sidecar.plans != NULL &&
-           build->sidecar.spans != NULL;
+    return build->ranges != NULL && sc_store_desk_take(&build->desk, rows) &&
+           build->sidecar.plans != NULL && build->sidecar.spans != NULL;
 }
 
 /* ---- The run -------------------------------------------------------------------------------- */
@@ -293,14 +221,6 @@ static void post_after(struct sc_store_build *build, uint64_t wait_ns)
     pthread_mutex_unlock(&build->store->disk.lock);
 }
 
-/* Whether extents may lack such. */
-static bool is_made(const struct sc_store *store, enum sc_store_sidecar_kind kind)
-{
-    return kind == SC_STORE_SIDECAR_CODES ? store->params.codes.shape.bits_k != 0
-           : kind == SC_STORE_SIDECAR_HOT ? store->params.hot.ppm != 0
-                                          : kind == SC_STORE_SIDECAR_PROBES; /* not by itself */
-}
-
 /* Space lock held. Once through the table from here on. */
 static void run_begin(struct sc_store_build *build, enum sc_store_sidecar_kind kind)
 {
@@ -313,37 +233,25 @@ static void run_begin(struct sc_store_build *build, enum sc_store_sidecar_kind k
         if (build->missed != 0 && build->missed < build->next)
             build->next = build->missed;
         build->missed = 0;
-    } else if (kind == SC_STORE_SIDECAR_HOT) {
-        if (!build->is_all)
-            build->next = build->hot_wanted;
-        build->hot_wanted = 0;
     } else if (kind == SC_STORE_SIDECAR_ORDER) {
         build->end = build->order_wanted ? 0 : 1; /* nothing is looked for */
         build->order_wanted = false;
     } else {
         build->codes_from = 1; /* what was passed over is tried again */
-        build->is_all = true;  /* as far as hot blocks */
     }
 }
 
 /* Space lock held. What follows the time through the table that has ended, or KINDS. */
 static enum sc_store_sidecar_kind kind_next(const struct sc_store_build *build)
 {
-    enum sc_store_sidecar_kind next = (enum sc_store_sidecar_kind)(build->kind + 1);
-    bool goes_on = build->is_all;
-    while (goes_on && next < SC_STORE_SIDECAR_KINDS && !is_made(build->store, next))
+    enum sc_store_sidecar_kind next = SC_STORE_SIDECAR_PROBES;
+    if (build->closing)
+        return SC_STORE_SIDECAR_KINDS;
+    if (build->kind == SC_STORE_SIDECAR_PROBES && build->store->params.codes.shape.bits_k != 0)
+        return SC_STORE_SIDECAR_CODES;
+    while (next < SC_STORE_SIDECAR_KINDS && !build->again[next])
         next = (enum sc_store_sidecar_kind)(next + 1);
-    if (!goes_on || next == SC_STORE_SIDECAR_KINDS)
-        for (next = SC_STORE_SIDECAR_PROBES; next < SC_STORE_SIDECAR_KINDS && !build->again[next];)
-            next = (enum sc_store_sidecar_kind)(next + 1);
-    return build->closing ? SC_STORE_SIDECAR_KINDS : next;
-}
-
-/* Space lock held. */
-static void hot_want(struct sc_store_build *build, uint64_t extent_id)
-{
-    if (build->hot_wanted == 0 || extent_id < build->hot_wanted)
-        build->hot_wanted = extent_id;
+    return next;
 }
 
 /* Nothing of it is touched afterwards. */
@@ -354,10 +262,7 @@ static void run_end(struct sc_store_build *build)
     pthread_mutex_lock(&store->disk.lock);
     if (build->kind == SC_STORE_SIDECAR_CODES && build->end > 0)
         build->codes_from = build->stopped > 0 ? build->stopped : build->end;
-    if (build->kind == SC_STORE_SIDECAR_HOT && build->stopped > 0) /* when one is asked for */
-        hot_want(build, build->stopped);
     enum sc_store_sidecar_kind next = kind_next(build);
-    build->is_all = build->is_all && next > build->kind && next < SC_STORE_SIDECAR_KINDS;
     build->runs = next < SC_STORE_SIDECAR_KINDS;
     bool again = build->runs;
     if (again)
@@ -376,9 +281,8 @@ static spec_status extent_begin(struct sc_store_build *build, struct spec_error 
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "buffers of a build");
     if (!spans_make(build))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "too many pieces, or none");
-    spec_status status = build->kind == SC_STORE_SIDECAR_HOT     ? hot_choose(build, reterr)
-                         : build->kind == SC_STORE_SIDECAR_ORDER ? order_choose(build, reterr)
-                                                                 : SPEC_OK;
+    spec_status status =
+        build->kind == SC_STORE_SIDECAR_ORDER ? order_choose(build, reterr) : SPEC_OK;
     if (status != SPEC_OK)
         return status;
     return sc_store_sidecar_begin(&build->sidecar, on_written, build, reterr);
@@ -390,10 +294,7 @@ static void make_on(struct sc_store_build *build)
     enum sc_store_sidecar_next next;
     uint64_t bytes;
     pthread_mutex_lock(&build->store->disk.lock);
-    uint64_t rate = build->kind == SC_STORE_SIDECAR_HOT
-                        ? build->store->params.config->maintain_bytes_per_s
-                    : build->kind == SC_STORE_SIDECAR_ORDER ? build->order_rate
-                                                            : build->rate;
+    uint64_t rate = build->kind == SC_STORE_SIDECAR_ORDER ? build->order_rate : build->rate;
     pthread_mutex_unlock(&build->store->disk.lock);
     build->state = MAKE;
     do {
@@ -524,7 +425,6 @@ static void run_start(struct sc_store_build *build, enum sc_store_sidecar_kind k
 {
     struct sc_store *store = build->store;
     build->runs = true;
-    build->is_all = false;
     run_begin(build, kind);
     atomic_fetch_add(&store->busy, 1);
     sc_exec_post(store->params.exec, &build->task, SC_LANE_BACKGROUND);
@@ -549,25 +449,6 @@ void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
         build->rate = 0;
         run_start(build, SC_STORE_SIDECAR_CODES);
     }
-    pthread_mutex_unlock(&store->disk.lock);
-}
-
-void sc_store_build_hot(struct sc_store *store, uint64_t piece)
-{
-    struct sc_store_build *build = store->build;
-    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
-    struct sc_store_extent_entry *extent =
-        entry != NULL ? sc_store_table_extent(&store->table, entry->extent) : NULL;
-    if (build == NULL || store->params.hot.ppm == 0 || extent == NULL ||
-        atomic_load(&extent->held_hot) != NULL)
-        return;
-    atomic_store(&extent->wants_hot, true);
-    pthread_mutex_lock(&store->disk.lock);
-    hot_want(build, entry->extent);
-    if (build->runs)
-        build->again[SC_STORE_SIDECAR_HOT] = true;
-    else if (!build->closing)
-        run_start(build, SC_STORE_SIDECAR_HOT);
     pthread_mutex_unlock(&store->disk.lock);
 }
 
@@ -601,8 +482,8 @@ void sc_store_build_settle(struct sc_store *store)
 void sc_store_build_start(struct sc_store *store, uint64_t bytes_per_s)
 {
     struct sc_store_build *build = store->build;
-    if (build == NULL || (store->params.probe_row_bytes == 0 &&
-                          store->params.codes.shape.bits_k == 0 && store->params.hot.ppm == 0))
+    if (build == NULL ||
+        (store->params.probe_row_bytes == 0 && store->params.codes.shape.bits_k == 0))
         return;
     pthread_mutex_lock(&store->disk.lock);
     build->rate = bytes_per_s;

@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+_Static_assert(SC_STORE_ORDER_ROWS_MAX == SC_STORE_ROWS_MAX, "all rows of an extent");
+
 bool sc_store_orders_lack(const struct sc_store *store, const struct sc_store_extent_entry *extent)
 {
     bool lacks_codes = store->params.codes.shape.bits_k != 0 &&

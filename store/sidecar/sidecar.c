@@ -4,7 +4,6 @@
 #include "store/sidecar/sidecar.h"
 
 #include "store/rows/codes.h"
-#include "store/rows/hot.h"
 #include "store/rows/order.h"
 #include "store/rows/tag.h"
 
@@ -12,7 +11,7 @@
 
 #define WAITS 5000u /* for room; then it is given up */
 
-/* What is made of rows: one of the four below. */
+/* What is made of rows: one of the three below. */
 struct sc_store_format {
     /* Bytes of a layer. */
     uint64_t (*layer_bytes)(const struct sc_store_sidecar *sidecar);
@@ -101,34 +100,6 @@ static void codes_take(struct sc_store_sidecar *sidecar, const struct sc_store_s
 static const struct sc_store_format CODES = {
     .layer_bytes = codes_layer_bytes, .take = codes_take, .is_whole = true, .is_raw = true};
 
-/* ---- A hot block ----------------------------------------------------------------------------- */
-
-static uint64_t hot_layer_bytes(const struct sc_store_sidecar *sidecar)
-{
-    return sidecar->hot_rows * store_of(sidecar)->shape.row_bytes;
-}
-
-static void hot_take(struct sc_store_sidecar *sidecar, const struct sc_store_span *span,
-                     uint64_t count, const struct sc_store_back *back)
-{
-    const struct sc_store_shape *shape = &store_of(sidecar)->shape;
-    bool is_split = shape->layout == SC_STORE_SPLIT;
-    uint64_t bytes = is_split ? shape->k_row_bytes : shape->row_bytes;
-    uint64_t words = sc_store_hot_words(sidecar->extent->row_count);
-    const uint64_t *bits = sidecar->hot_bits + sidecar->layer * words;
-    uint64_t first = sidecar->row, end = first + count, row = first;
-    (void)span;
-    for (; (row = sc_store_hot_next(bits, row, end)) < end; row++, sidecar->hot_row++) {
-        SC_ASSERT(store_of(sidecar)->params.poison, sidecar->hot_row < sidecar->hot_rows);
-        for (uint32_t half = 0; half < (is_split ? 2 : 1); half++)
-            memcpy(sidecar->desk->layer + (half * sidecar->hot_rows + sidecar->hot_row) * bytes,
-                   back->halves[half] + (row - first) * back->stride, bytes);
-    }
-}
-
-static const struct sc_store_format HOT = {
-    .layer_bytes = hot_layer_bytes, .take = hot_take, .is_whole = true, .is_raw = true};
-
 /* ---- Rows in another order ------------------------------------------------------------------- */
 
 static struct sc_store_place order_place(const struct sc_store_sidecar *sidecar)
@@ -204,7 +175,6 @@ void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
     static const struct sc_store_format *const FORMATS[SC_STORE_SIDECAR_KINDS] = {
         [SC_STORE_SIDECAR_PROBES] = &PROBES,
         [SC_STORE_SIDECAR_CODES] = &CODES,
-        [SC_STORE_SIDECAR_HOT] = &HOT,
         [SC_STORE_SIDECAR_ORDER] = &ORDER};
     *sidecar = (struct sc_store_sidecar){.desk = sidecar->desk,
                                          .format = FORMATS[kind],
@@ -251,14 +221,10 @@ spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_wr
                                     position_of(sidecar), sidecar->extent->row_count);
     if (sidecar->slots != NULL)
         sidecar->place = order_place(sidecar);
-    uint64_t words = sc_store_hot_words(sidecar->extent->row_count);
-    const struct sc_store_annex_form form = {
-        .raw_bytes = sidecar->format->is_raw ? sidecar->layer_bytes : 0,
-        .hot_bits = sidecar->hot_bits,
-        .hot_words = sidecar->hot_rows > 0 ? store_of(sidecar)->shape.layer_count * words : 0,
-        .hot_rows = sidecar->hot_rows,
-        .slots = sidecar->slots,
-        .place = sidecar->place};
+    const struct sc_store_annex_form form = {.raw_bytes =
+                                                 sidecar->format->is_raw ? sidecar->layer_bytes : 0,
+                                             .slots = sidecar->slots,
+                                             .place = sidecar->place};
     return sc_store_annex_begin(sidecar->desk->store, &pass, &form, written, &sidecar->annex,
                                 reterr);
 }
@@ -362,7 +328,7 @@ static bool layer_open(struct sc_store_sidecar *sidecar)
     memset(desk->layer + (has_gaps ? 0 : end), 0, sidecar->layer_bytes - (has_gaps ? 0 : end));
     if (sidecar->finer_at >= 64) /* nor are blocks and finer rows close by each other */
         memset(desk->layer + sidecar->finer_at - 64, 0, 64);
-    sidecar->row = sidecar->span = sidecar->hot_row = 0;
+    sidecar->row = sidecar->span = 0;
     sidecar->waits = 0;
     sidecar->is_open = true;
     gaps_pass(sidecar);

@@ -1,5 +1,5 @@
-/* A sidecar in the making: what extents get beside their rows, probe rows, codes, a hot block or
- * the rows themselves in another order, an annex each (docs/decisions/0008), made from the rows.
+/* A sidecar in the making: what extents get beside their rows, probe rows, codes or the rows
+ * themselves in another order, an annex each (docs/decisions/0008), made from the rows.
  *
  *   spans    [piece 7][gap][piece 9][piece 10] ...     the extent's rows, first to last; a gap's
  *                                                      belong to no live piece
@@ -40,7 +40,6 @@ struct sc_store_desk {
 enum sc_store_sidecar_kind {
     SC_STORE_SIDECAR_PROBES,
     SC_STORE_SIDECAR_CODES,
-    SC_STORE_SIDECAR_HOT,
     SC_STORE_SIDECAR_ORDER,
     SC_STORE_SIDECAR_KINDS
 };
@@ -54,8 +53,6 @@ struct sc_store_sidecar {
     struct sc_store_piece_plan *plans; /* [limits.pieces_max], the maker's memory */
     struct sc_store_span *spans;       /* likewise */
     uint64_t span_count, piece_count;
-    const uint64_t *hot_bits;    /* of a hot block: [layers][words of the extent's rows] */
-    uint32_t hot_rows;           /* in each layer */
     const uint16_t *slots;       /* of another order: store/rows/order.h */
     struct sc_store_place place; /* likewise, of a layer */
 
@@ -67,7 +64,6 @@ struct sc_store_sidecar {
     bool is_bad;                   /* rows could not be read, or failed their tags */
     uint32_t waits;                /* for room, in a row */
     uint64_t span, row, rows;      /* where it is; rows of the window that is there, 0: none */
-    uint64_t hot_row;              /* rows of the block that the layer has */
 };
 
 /* rows_max: of a window. false: no memory; the desk is empty. */
@@ -75,8 +71,8 @@ bool sc_store_desk_take(struct sc_store_desk *desk, uint64_t rows_max);
 /* The memory goes back. The desk may be empty. */
 void sc_store_desk_leave(struct sc_store_desk *desk);
 
-/* Of an extent without spans; desk, plans and spans are set. Of a hot block, hot_bits and hot_rows
- * are set before begin, of another order slots. */
+/* Of an extent without spans; desk, plans and spans are set. Of another order, slots are set before
+ * begin. */
 void sc_store_sidecar_set(struct sc_store_sidecar *sidecar,
                           const struct sc_store_extent_entry *extent,
                           enum sc_store_sidecar_kind kind);

@@ -329,9 +329,7 @@ static spec_status object_take(struct sc_store *store, const struct sc_store_pas
     extent->is_annex = extent->is_raw = false;
     extent->codes_stride = 0;
     extent->code_shape = (struct sc_store_code_shape){0};
-    extent->hot_bits = NULL;
     extent->slots = NULL;
-    extent->hot_words = extent->hot_rows = 0;
     extent->written = NULL;
     extent->keeps = extent->is_heir = extent->inherits = false; /* whoever had the object before */
     extent->slabs = NULL;
@@ -430,25 +428,19 @@ spec_status sc_store_annex_begin(struct sc_store *store, const struct sc_store_p
         return status;
     annex->is_annex = true;
     annex->is_raw = raw_bytes > 0;
-    annex->hot_bits = form->hot_bits;
-    annex->hot_words = form->hot_words;
-    annex->hot_rows = form->hot_rows;
     annex->slots = form->slots;
     uint64_t bytes = store->params.probe_row_bytes, end = sc_store_up(rows * bytes, 8) + rows * 8;
     if (annex->is_raw)
         end = raw_bytes;
-    if (annex->is_raw && form->hot_rows == 0 && form->slots == NULL)
+    if (annex->is_raw && form->slots == NULL)
         annex->code_shape = store->params.codes.shape;
-    /* A layer of a hot block is read alone: it shares no page. */
-    uint64_t border = form->hot_rows > 0 ? SC_IO_PAGE_BYTES : 64;
     annex->probe_row_bytes = annex->is_raw ? 0 : bytes;
     annex->place = (struct sc_store_place){.probe_tag_offset = annex->is_raw ? 0 : end - rows * 8,
                                            .tag_offset = end,
                                            .row_offset = end,
-                                           .stride = sc_store_up(end, border)};
+                                           .stride = sc_store_up(end, 64)};
     annex->row_count = rows;
-    annex->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count) +
-                       sc_store_record_bytes_hot(form->hot_words);
+    annex->log_bytes = sc_store_record_bytes_parts(store->shape.layer_count);
     if (form->slots != NULL) {
         annex->order_place = form->place;
         annex->place.stride = form->place.stride;

@@ -65,13 +65,10 @@ struct sc_store_extent {
     struct sc_store_salt salt;
     bool is_background; /* a merge or an annex: no host is waited for */
     void *user;
-    bool is_annex;                         /* probe rows alone, codes, or a hot block */
+    bool is_annex;                         /* probe rows alone, codes, or an edition */
     bool is_raw;                           /* of an annex: bytes as they are; else probe rows */
     struct sc_store_code_shape code_shape; /* of an annex; bits_k 0: no codes */
-    const uint64_t *hot_bits;              /* of an annex: of a hot block; the maker's memory */
-    uint64_t hot_words;
-    uint32_t hot_rows;                 /* 0: it is none */
-    const uint16_t *slots;             /* of an edition (store/rows/order.h); likewise */
+    const uint16_t *slots;             /* of an edition (store/rows/order.h); the maker's memory */
     struct sc_store_live_job *live;    /* of rows; NULL: nobody codes them now */
     sc_store_written *written;         /* NULL: params.on_written */
     struct sc_store_host_slab **slabs; /* kept, or a merge's [layer_count] */
@@ -131,11 +128,9 @@ void sc_store_extent_unref(struct sc_store_extent *extent);
 
 /* What an annex has in each layer. */
 struct sc_store_annex_form {
-    uint64_t raw_bytes;       /* 0: probe rows of params.probe_row_bytes */
-    const uint64_t *hot_bits; /* NULL: those bytes are codes; else a hot block: which rows, until */
-    uint64_t hot_words;       /* the annex is committed or discarded; */
-    uint32_t hot_rows;        /* how many in each layer */
-    /* Not NULL: all of a layer, rows in another order, laid out so; kept as hot_bits are. */
+    uint64_t raw_bytes; /* 0: probe rows of params.probe_row_bytes */
+    /* NULL: those bytes are codes; else all of a layer, rows in another order, laid out so. Kept by
+     * pointer until the annex is committed or discarded. */
     const uint16_t *slots;
     struct sc_store_place place;
 };

@@ -398,17 +398,13 @@ static spec_status annex_append(struct sc_store_extent *extent, struct sc_store_
     struct sc_store_record_extent record = {.copy = annex->copy,
                                             .probe_row_bytes = annex->probe_row_bytes,
                                             .code_shape = annex->code_shape,
-                                            .hot_rows = annex->hot_rows,
-                                            .hot_words = extent->hot_words,
-                                            .hot_bits = annex->hot_bits,
                                             .probe_tag_offset = annex->probe_tag_offset,
                                             .stride = annex->stride,
                                             .part_count = annex->part_count,
                                             .parts = parts_numbered(extent)};
     struct sc_store_append append;
-    bool is_coarse = annex->hot_rows != 0 && atomic_load(&entry->coarse_ns) != 0;
-    if (entry->live_count == 0 || is_coarse)
-        return sc_fail(reterr, SPEC_E_DROPPED, "its %s are void", is_coarse ? "rows" : "pieces");
+    if (entry->live_count == 0)
+        return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
     sc_store_record_put_annex(&append.writer, extent_id, &record);
@@ -430,7 +426,7 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t exten
         uint64_t words = extent->slots != NULL
                              ? sc_store_order_words(extent->row_count) * store->shape.layer_count
                              : 0;
-        annex = sc_store_table_annex(&store->table, extent->part_count, extent->hot_words, words);
+        annex = sc_store_table_annex(&store->table, extent->part_count, words);
         pthread_mutex_unlock(&store->log.lock);
         status = annex != NULL ? SPEC_OK : SPEC_E_NO_MEMORY;
     }
@@ -440,9 +436,6 @@ spec_status sc_store_annex_commit(struct sc_store_extent *extent, uint64_t exten
         annex->probe_tag_offset = extent->place.probe_tag_offset;
         annex->probe_row_bytes = (uint32_t)extent->probe_row_bytes;
         annex->code_shape = extent->code_shape;
-        annex->hot_rows = extent->hot_rows;
-        for (uint64_t i = 0; i < extent->hot_words; i++)
-            annex->hot_bits[i] = extent->hot_bits[i];
         memcpy(annex->parts, extent->parts, extent->part_count * sizeof(*extent->parts));
         if (extent->slots != NULL)
             order_set(annex, extent, sc_store_table_extent(&store->table, extent_id));

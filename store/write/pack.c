@@ -356,7 +356,7 @@ static bool pack_rows(const struct layer_job *job)
     return true;
 }
 
-/* An annex of codes, or a hot block: its layer's bytes as they are. */
+/* An annex of codes, or an edition: its layer's bytes as they are. */
 static bool pack_raw(const struct layer_job *job)
 {
     struct sc_store_extent *extent = job->extent;

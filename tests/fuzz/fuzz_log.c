@@ -112,31 +112,6 @@ static void codes_look(struct sc_store_sketch *sketch)
             FUZZ_CHECK(!sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
 }
 
-/* Blocks that the log tells of have no rows either. */
-static void hot_look(struct sc_store *store, struct sc_store_sketch *sketch,
-                     struct sc_store_reader *reader)
-{
-    static uint32_t rows[SC_STORE_ROWS_MAX];
-    for (uint32_t i = 0; i < told_count && i < 16; i++) {
-        struct sc_store_rows got;
-        struct sc_store_picks picks = {.rows = rows, .from_hot = true};
-        picks.count = sc_store_hot_rows(store, i % 2, &told[i], 1, SC_STORE_ROWS_MAX, rows);
-        FUZZ_CHECK(picks.count <= told[i].row_count);
-        if (picks.count == 0 ||
-            !sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = i % 2,
-                                                                          .lane = SC_LANE_DEMAND,
-                                                                          .ranges = &told[i],
-                                                                          .range_count = 1}) ||
-            sc_store_sketch_wait(sketch, SC_EXEC_FOREVER) != SPEC_OK)
-            continue;
-        sc_store_reader_begin_picks(reader, i % 2, &told[i], 1, &picks, SC_LANE_DEMAND);
-        sc_store_reader_tags(reader, sc_store_sketch_tags(sketch));
-        FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, NULL) ==
-                   SPEC_E_CORRUPT);
-        FUZZ_CHECK(sc_store_hot_rows(store, i % 2, &told[i], 1, SC_STORE_ROWS_MAX, rows) == 0);
-    }
-}
-
 /* Nor have they what codes lack, whatever the log says of its size. */
 static void finer_look(struct sc_store *store, struct sc_store_reader *reader)
 {
@@ -207,7 +182,6 @@ static bool look(void)
                        (wanted > 0 ? SPEC_E_CORRUPT : SPEC_OK));
     }
     codes_look(sketch);
-    hot_look(store, sketch, reader);
     finer_look(store, reader);
     sc_store_readers_close(reader, 1);
     sc_store_sketch_close(sketch);

@@ -5,19 +5,17 @@
 
 #include "store/log/fields.h"
 #include "store/rows/codes.h"
-#include "store/rows/hot.h"
 #include "store/rows/order.h"
 #include "store/rows/where.h"
 
 #include <string.h>
 
-#define UNITS_MAX     400u
-#define EXTENTS_MAX   24u
-#define PIECES_MAX    96u
-#define HOT_WORDS_MAX 64u
-#define CHUNK         64u  /* of the targets' configuration */
-#define PAGES         256u /* of their segment */
-#define UINTS_MAX     256u
+#define UNITS_MAX   400u
+#define EXTENTS_MAX 24u
+#define PIECES_MAX  96u
+#define CHUNK       64u  /* of the targets' configuration */
+#define PAGES       256u /* of their segment */
+#define UINTS_MAX   256u
 
 static uint64_t next(uint64_t *random)
 {
@@ -235,34 +233,6 @@ static void make_late(struct make *make)
         make->lefts[i] = make->lefts[--make->left_count];
 }
 
-/* A third of the rows, from another one on in each layer. */
-static void make_hot(struct make *make, uint32_t of)
-{
-    static uint64_t bits[2 * HOT_WORDS_MAX];
-    struct sc_store_part parts[2];
-    uint64_t rows = make->extents[of].rows, count = (rows + 2) / 3;
-    uint64_t words = sc_store_hot_words(rows);
-    if (words > HOT_WORDS_MAX)
-        return;
-    memset(bits, 0, sizeof(bits));
-    for (uint64_t layer = 0; layer < 2; layer++)
-        for (uint64_t i = 0; i < count; i++) {
-            uint64_t row = (layer + i) % rows;
-            bits[layer * words + row / 64] |= UINT64_C(1) << (row % 64);
-        }
-    uint64_t stride = sc_store_up(count * make->shape.row_bytes, SC_IO_PAGE_BYTES);
-    struct sc_store_record_extent annex = {.copy = next(&make->random),
-                                           .hot_rows = count,
-                                           .hot_words = 2 * words,
-                                           .hot_bits = bits,
-                                           .stride = stride,
-                                           .parts = parts};
-    annex.part_count = make_parts(make, stride, parts);
-    struct sc_store_writer writer = payload_begin();
-    sc_store_record_put_annex(&writer, make->extents[of].id, &annex);
-    payload_put(make, &writer);
-}
-
 /* An edition with rows backwards; now and then its slots are none, or not all are there. */
 static void make_order(struct make *make, uint32_t of)
 {
@@ -380,10 +350,8 @@ size_t fuzz_log_make(const struct fuzz_form *form, uint64_t seed, uint8_t *bytes
             make_late(&make);
         else if (what < 9)
             make_annex(&make, (uint32_t)below(&make.random, make.extent_count), what % 2 == 0);
-        else if (what < 10 && below(&make.random, 2) == 0)
-            make_order(&make, (uint32_t)below(&make.random, make.extent_count));
         else if (what < 10)
-            make_hot(&make, (uint32_t)below(&make.random, make.extent_count));
+            make_order(&make, (uint32_t)below(&make.random, make.extent_count));
         else if (what < 15 || below(&make.random, 4) == 0)
             make_later(&make, what < 12 ? 0 : what == 12 ? 1 : 3);
         else

@@ -31,8 +31,6 @@ struct ctl_space {
     uint64_t chunk_tokens;           /* as the descriptor says; 0: it does not */
     uint64_t code_pieces, code_rows; /* that live and have codes */
     uint64_t code_bytes;             /* taken by codes of extents that live, whole pages */
-    uint64_t hot_rows;               /* of a layer, in hot blocks of extents that live */
-    uint64_t hot_bytes;              /* taken by those, whole pages */
     uint64_t ordered_rows;           /* that live and stand in another order */
     uint64_t coarse_pieces;          /* that live and have codes alone */
     uint64_t coarse_rows;            /* of those */
@@ -50,12 +48,9 @@ struct ctl_extent {
     uint64_t coarse_ns;       /* its rows are void since then; 0: they are not */
     struct ctl_extent *annex; /* probe rows that lie elsewhere: its probe members, stride, parts */
     struct ctl_extent *codes; /* its code_shape, stride, parts */
-    struct ctl_extent *hot;   /* its hot_rows, hot_bits, stride, parts */
     struct sc_store_code_shape code_shape;
-    uint64_t hot_rows;  /* in each layer */
-    uint64_t *hot_bits; /* [layers][words] store/rows/hot.h */
-    uint16_t *slots;    /* rows stand in another order, where the members above say:
-                         * store/rows/order.h; NULL: as they were stored */
+    uint16_t *slots; /* rows stand in another order, where the members above say:
+                      * store/rows/order.h; NULL: as they were stored */
 };
 
 enum ctl_piece_state { CTL_LIVE, CTL_DROPPED, CTL_VOID };
@@ -101,9 +96,9 @@ struct ctl_store {
 
 /* What the namespaces and pieces of a rank hold, added up. */
 struct ctl_sum {
-    uint64_t coarse_pieces, coarse_rows, code_pieces, code_rows, code_bytes, hot_rows, hot_bytes,
-        ordered_rows, probe_rows, annex_rows, probe_bytes, live_pieces, live_rows, live_bytes,
-        live_extents, dropped_pieces, void_pieces;
+    uint64_t coarse_pieces, coarse_rows, code_pieces, code_rows, code_bytes, ordered_rows,
+        probe_rows, annex_rows, probe_bytes, live_pieces, live_rows, live_bytes, live_extents,
+        dropped_pieces, void_pieces;
 };
 
 struct ctl_options {

@@ -245,7 +245,6 @@ static void annex_free(struct ctl_extent *annex)
 {
     if (annex != NULL) {
         free(annex->parts);
-        free(annex->hot_bits);
     }
     free(annex);
 }
@@ -259,7 +258,6 @@ void ctl_store_close(struct ctl_store *store)
         for (uint64_t j = 0; j < rank->extent_count; j++) {
             annex_free(rank->extents[j].annex);
             annex_free(rank->extents[j].codes);
-            annex_free(rank->extents[j].hot);
             free(rank->extents[j].slots);
             free(rank->extents[j].parts);
         }
@@ -514,18 +512,16 @@ static void extent_move(struct ctl_rank *rank, struct ctl_extent *extent,
     rank->order.slots = NULL;
 }
 
-/* Of an extent that is not there: ignored, as a replay does. */
+/* A retired one, or one of an extent that is not there, is ignored, as a replay does. */
 static void add_annex(struct ctl_rank *rank, const struct sc_store_record *record)
 {
     const struct sc_store_record_extent *in = &record->extent;
     struct ctl_extent *extent = extent_find(rank, record->id);
-    if (extent == NULL)
+    if (extent == NULL || in->is_retired)
         return;
     uint64_t k_row_bytes = rank->spaces[extent->space].k_row_bytes;
     const struct sc_store_part *last = &in->parts[in->part_count - 1];
-    struct ctl_extent **place = in->hot_rows != 0            ? &extent->hot
-                                : in->code_shape.bits_k != 0 ? &extent->codes
-                                                             : &extent->annex;
+    struct ctl_extent **place = in->code_shape.bits_k != 0 ? &extent->codes : &extent->annex;
     if ((*place != NULL && !in->is_order) ||
         last->layer_first + last->layer_count != rank->spaces[extent->space].layer_count ||
         !sc_store_record_annex_fits(in, extent->row_count,
@@ -540,11 +536,8 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
     }
     struct ctl_extent *annex = calloc(1, sizeof(*annex));
     struct sc_store_part *parts = calloc(in->part_count, sizeof(*parts));
-    uint64_t *hot_bits = calloc(in->hot_words + 1, sizeof(*hot_bits));
-    if (annex == NULL || parts == NULL || hot_bits == NULL)
+    if (annex == NULL || parts == NULL)
         no_memory();
-    for (uint64_t i = 0; i < in->hot_words; i++)
-        hot_bits[i] = sc_store_le_get(in->hot_bytes + i * 8, 8);
     memcpy(parts, in->parts, in->part_count * sizeof(*parts));
     *annex = (struct ctl_extent){.id = record->id,
                                  .copy = in->copy,
@@ -554,8 +547,6 @@ static void add_annex(struct ctl_rank *rank, const struct sc_store_record *recor
                                  .probe_tag_offset = in->probe_tag_offset,
                                  .probe_row_bytes = in->probe_row_bytes,
                                  .code_shape = in->code_shape,
-                                 .hot_rows = in->hot_rows,
-                                 .hot_bits = hot_bits,
                                  .fits = true,
                                  .space = extent->space,
                                  .part_count = in->part_count,
@@ -715,12 +706,5 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
     for (uint64_t i = 0; i < rank->extent_count; i++)
         if (rank->extents[i].live_rows > 0 && rank->extents[i].codes != NULL)
             rank->spaces[rank->extents[i].space].code_bytes += pages_bytes(rank->extents[i].codes);
-    for (uint64_t i = 0; i < rank->extent_count; i++) {
-        const struct ctl_extent *extent = &rank->extents[i];
-        if (extent->live_rows == 0 || extent->hot == NULL || extent->coarse_ns != 0)
-            continue;
-        rank->spaces[extent->space].hot_bytes += pages_bytes(extent->hot);
-        rank->spaces[extent->space].hot_rows += extent->hot->hot_rows;
-    }
     return true;
 }

@@ -149,8 +149,6 @@ struct ctl_sum ctl_sum_of(const struct ctl_rank *rank)
         sum.code_pieces += rank->spaces[i].code_pieces;
         sum.code_rows += rank->spaces[i].code_rows;
         sum.code_bytes += rank->spaces[i].code_bytes;
-        sum.hot_rows += rank->spaces[i].hot_rows;
-        sum.hot_bytes += rank->spaces[i].hot_bytes;
         sum.ordered_rows += rank->spaces[i].ordered_rows;
         sum.live_bytes += space_bytes(&rank->spaces[i]);
     }
@@ -204,9 +202,6 @@ static void bits_line(const struct ctl_rank *rank, const struct ctl_sum *sum)
                 printf("; %" PRIu64 " of %" PRIu32 " bits K, %" PRIu32 " V", bits.pieces[k][v], k,
                        v);
     printf("\n");
-    if (sum->hot_bytes > 0)
-        printf("  hot       %s of %" PRIu64 " tokens of each layer stand a second time\n",
-               ctl_bytes_text(sum->hot_bytes, bytes), sum->hot_rows);
     if (sum->ordered_rows > 0)
         printf("  order     %" PRIu64 " tokens stand by what they are worth\n", sum->ordered_rows);
     if (sum->coarse_pieces > 0)
@@ -240,8 +235,6 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
     add(object, "tokens_with_codes", u64(sum->code_rows));
     add(object, "code_bytes", u64(sum->code_bytes));
     add(object, "code_bits", bits_json(rank));
-    add(object, "hot_block_bytes", u64(sum->hot_bytes));
-    add(object, "hot_block_tokens", u64(sum->hot_rows));
     add(object, "reordered_tokens", u64(sum->ordered_rows));
     add(object, "coarse_only_pieces", u64(sum->coarse_pieces));
     add(object, "coarse_only_tokens", u64(sum->coarse_rows));
@@ -437,28 +430,26 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
 {
     const struct sc_store_record_extent *annex = &record->extent;
     const struct sc_store_code_shape *codes = &annex->code_shape;
-    bool is_codes = codes->bits_k != 0, is_hot = annex->hot_rows != 0;
+    bool is_codes = codes->bits_k != 0;
     add(line, "kind",
-        u64(annex->is_order ? SC_STORE_ANNEX_ORDER
-            : is_hot        ? SC_STORE_ANNEX_HOT
-            : is_codes      ? SC_STORE_ANNEX_CODES
-                            : SC_STORE_ANNEX_PROBES));
+        u64(annex->is_order     ? SC_STORE_ANNEX_ORDER
+            : annex->is_retired ? SC_STORE_ANNEX_RETIRED
+            : is_codes          ? SC_STORE_ANNEX_CODES
+                                : SC_STORE_ANNEX_PROBES));
     add(line, "copy", u64(annex->copy));
     if (annex->is_order) {
         add(line, "tag_offset", u64(annex->tag_offset));
         add(line, "row_offset", u64(annex->row_offset));
         add(line, "at_ns", u64(annex->ordered_at_ns));
     }
-    if (is_hot) {
-        add(line, "rows_a_layer", u64(annex->hot_rows));
-    } else if (is_codes) {
+    if (is_codes) {
         add(line, "bits_k", u64(codes->bits_k));
         add(line, "bits_v", u64(codes->bits_v));
         add(line, "form", u64(codes->form));
         add(line, "scale_bytes", u64(codes->scale_bytes));
         add(line, "k_code_bytes", u64(codes->k_row_bytes));
         add(line, "v_code_bytes", u64(codes->v_row_bytes));
-    } else {
+    } else if (!annex->is_retired) {
         add(line, "probe_row_bytes", u64(annex->probe_row_bytes));
         add(line, "probe_offset", u64(annex->probe_offset));
         add(line, "probe_tag_offset", u64(annex->probe_tag_offset));

@@ -7,7 +7,6 @@
  * Tests: tests/unit/tools/test_ctl.py */
 #include "tools/ctl/ctl.h"
 
-#include "store/rows/hot.h"
 #include "store/rows/order.h"
 #include "store/rows/tag.h"
 #include "store/rows/where.h"
@@ -239,46 +238,6 @@ static bool codes_good(const struct ctl_space *space, const struct ctl_extent *c
                       v_bytes);
 }
 
-/* The layer's tags as they stand; NULL: none. The caller frees them. */
-static uint8_t *tags_keep(const struct ctl_space *space, const struct ctl_extent *extent,
-                          const uint8_t *bytes)
-{
-    uint64_t tag_bytes = extent->row_count * (space->layout == SC_STORE_SPLIT ? 16 : 8);
-    uint8_t *tags = bytes != NULL ? malloc(tag_bytes) : NULL;
-    if (tags != NULL)
-        memcpy(tags, bytes + extent->tag_offset, tag_bytes);
-    return tags;
-}
-
-/* Rows of the piece that the hot block has, by the tags of the extent's own rows. bytes: of the
- * block's layer. */
-static bool hot_good(const struct ctl_space *space, const struct ctl_extent *extent,
-                     const struct ctl_piece *piece, uint32_t layer, const uint8_t *tags,
-                     const uint8_t *bytes)
-{
-    const struct ctl_extent *hot = extent->hot;
-    uint32_t parts = space->layout == SC_STORE_SPLIT ? 2 : 1;
-    uint64_t row_bytes = ctl_row_bytes(space) / parts;
-    const uint64_t *bits = hot->hot_bits + layer * sc_store_hot_words(hot->row_count);
-    uint64_t row = piece->extent_row, end = row + piece->row_count;
-    for (; (row = sc_store_hot_next(bits, row, end)) < end; row++) {
-        uint64_t at = sc_store_hot_rank(bits, row);
-        for (uint32_t p = 0; p < parts; p++) {
-            const struct sc_store_tag_rows what = {
-                .base = sc_store_tag_base(space->digest, piece->hash, extent->copy, layer,
-                                          parts == 1 ? SC_STORE_PART_ROW : SC_STORE_PART_K + p),
-                .position_first = piece->first_position + (row - piece->extent_row),
-                .row_bytes = row_bytes,
-                .count = 1,
-                .tag_step = parts};
-            if (!part_good(&what, bytes + (p * hot->hot_rows + at) * row_bytes,
-                           tags + (row * parts + p) * 8))
-                return false;
-        }
-    }
-    return true;
-}
-
 static void note_bad(struct verify *verify, const struct ctl_space *space,
                      const struct ctl_piece *piece, uint32_t layer, const char *what)
 {
@@ -291,22 +250,6 @@ static void note_bad(struct verify *verify, const struct ctl_space *space,
     ctl_hex_text(space->digest, bad.digest);
     verify->bad = ctl_grow(verify->bad, verify->bad_count, &verify->bad_room, sizeof(*verify->bad));
     verify->bad[verify->bad_count++] = bad;
-}
-
-/* tags: of the layer's rows; NULL: there are none to look at. */
-static void hot_verify(struct verify *verify, const struct ctl_extent *extent, uint64_t first,
-                       uint64_t end, uint32_t layer, const uint8_t *tags)
-{
-    const struct ctl_space *space = &verify->rank->spaces[extent->space];
-    if (extent->hot == NULL || tags == NULL)
-        return;
-    const uint8_t *bytes = layer_read(verify, extent->hot, layer);
-    for (uint64_t i = first; i < end; i++) {
-        const struct ctl_piece *piece = &verify->rank->pieces[i];
-        if (piece->state == CTL_LIVE &&
-            (bytes == NULL || !hot_good(space, extent, piece, layer, tags, bytes)))
-            note_bad(verify, space, piece, layer, "hot block");
-    }
 }
 
 /* Pieces [first, end) are those of the extent. */
@@ -327,9 +270,6 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
             if (bytes == NULL || !piece_good(space, extent, piece, layer, bytes))
                 note_bad(verify, space, piece, layer, "rows");
         }
-        uint8_t *tags = extent->hot != NULL ? tags_keep(space, extent, bytes) : NULL;
-        hot_verify(verify, extent, first, end, layer, tags);
-        free(tags);
         const struct ctl_extent *annex = is_coarse ? NULL : extent->annex;
         bytes = annex != NULL ? layer_read(verify, annex, layer) : NULL;
         for (uint64_t i = first; i < end && annex != NULL; i++) {

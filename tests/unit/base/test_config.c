@@ -209,7 +209,6 @@ static const struct expected expected[] = {
      {"0", "\"16MiB\"", "\"1TiB\""},
      {0, 16 * MIB, TIB},
      {"\"2TiB\""}},
-    {"layered.hot_ppm", MEMBER(hot_ppm), 0, {"0", "1000000"}, {0, 1000000}, {"1000001"}},
     {"reorder.scope",
      MEMBER(reorder_scope),
      0,

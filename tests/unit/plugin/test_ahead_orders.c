@@ -1,4 +1,4 @@
-/* What is read ahead (whole layers, guesses, hot blocks, submissions) in any order of calls, with
+/* What is read ahead (whole layers, guesses, submissions) in any order of calls, with
  * deadlines in the midst of it: what is delivered is right, and nothing on the disk is taken for
  * bad, unless it is. On the simulated disk, some of whose operations come late, fail or flip a bit;
  * and by threads, on a directory.
@@ -29,7 +29,7 @@ enum { RIGHT, NEGATED, NANS, KINDS }; /* queries */
 #define SEEDS SAMPLE_OF(120u, 24u)
 #define RUNS  SAMPLE_OF(10u, 4u)
 
-#define PLANES(exact) ", \"widths\": \"free\", \"planes\": \"k8v8\", \"exact\": \"" exact "\""
+#define PLANES(exact) "\"widths\": \"free\", \"planes\": \"k8v8\", \"exact\": \"" exact "\""
 
 static const struct {
     const char *preset, *layout, *more;
@@ -477,10 +477,9 @@ static void step(struct host *host)
 
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
-/* Averages, blocks, and a window for guesses. */
+/* Averages, and a window for guesses. */
 static void warm_up(struct host *host)
 {
-    struct sc_store_stats stats;
     for (uint32_t round = 0; round < 4; round++) {
         spec_request request = look(host->world, 0);
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
@@ -497,29 +496,22 @@ static void warm_up(struct host *host)
             shot_free(&shot);
         }
         rig_release(&host->world->rig, request);
-        for (uint32_t i = 0; i < 1000 && round == 1; i++) {
-            rig_pass_ns(&host->world->rig, 1000000);
-            sc_store_stats(host->world->rig.conn->store, &stats);
-            i = stats.hot_bytes > 0 && !stats.is_building ? 1000 : i;
-        }
     }
 }
 
 /* Beside path and device; its world is not open yet. */
 static void world_choose(struct host *host, char *config, uint64_t bytes)
 {
-    static const uint32_t HOT[] = {0, 20000, 150000, 1000000};
     uint64_t which = draw(host, CASE_COUNT);
     struct world *world = host->world;
     (void)snprintf(config, bytes,
                    "\"preset\": \"%s\", \"select\": {\"min_tokens\": 0, \"min_share_ppm\": 0}, "
                    "\"chunk_tokens\": %u, \"host_bytes\": %s, \"maintain\": {\"bytes_per_s\": 0}, "
-                   "\"store\": {\"layout\": \"%s\"%s}, \"layered\": {\"hot_ppm\": %u%s}%s",
+                   "\"store\": {\"layout\": \"%s\"%s}, \"layered\": {%s}%s",
                    CASES[which].preset, draw(host, 2) == 0 && !CASES[which].is_layered ? 16 : 64,
                    draw(host, 3) == 0 ? "\"64MiB\"" : "0", CASES[which].layout,
                    CASES[which].planes != NULL ? ", \"coarse_only\": \"yes\"" : "",
-                   HOT[draw(host, 4)], CASES[which].planes != NULL ? CASES[which].planes : "",
-                   CASES[which].more);
+                   CASES[which].planes != NULL ? CASES[which].planes : "", CASES[which].more);
     host->is_layered = CASES[which].is_layered;
     host->has_planes = CASES[which].planes != NULL;
     *world = (struct world){.matched = ROWS, .group = 1, .agree = 3 + (int64_t)draw(host, 2) * 5};
@@ -561,11 +553,9 @@ static void world_end(struct host *host, uint64_t *ret_met)
     }
     if (stats.stage_bytes_used != 0)
         fail_msg("seed %lu: frames are left behind", host->seed);
-    if (!host->is_broken && (stats.bad_hot != 0 || atomic_load(&met->corrupt_ranges) != 0))
+    if (!host->is_broken && atomic_load(&met->corrupt_ranges) != 0)
         fail_msg("seed %lu: something is taken for bad", host->seed);
-    ret_met[3] += atomic_load(&met->hot_rows);
-    ret_met[4] += atomic_load(&met->speculated_bytes);
-    ret_met[5] += stats.bad_hot;
+    ret_met[3] += atomic_load(&met->speculated_bytes);
     for (uint32_t i = 0; i < LAYERS * KINDS; i++)
         pass_free(&host->passes[i / KINDS][i % KINDS]);
     world_done(world);
@@ -590,7 +580,7 @@ static void host_count(const struct host *host, uint64_t *ret_met)
     ret_met[0] += host->full;
     ret_met[1] += host->late;
     ret_met[2] += host->stale;
-    ret_met[6] += host->refined;
+    ret_met[4] += host->refined;
 }
 
 static void run(uint64_t seed, uint64_t *ret_met)
@@ -632,19 +622,18 @@ static void run(uint64_t seed, uint64_t *ret_met)
 
 static void met_print(const uint64_t *met)
 {
-    print_message("%lu delivered, %lu late, %lu stale, %lu hot rows, %lu bytes of guesses, %lu bad "
-                  "blocks, %lu rows refined\n",
-                  met[0], met[1], met[2], met[3], met[4], met[5], met[6]);
+    print_message("%lu delivered, %lu late, %lu stale, %lu bytes of guesses, %lu rows refined\n",
+                  met[0], met[1], met[2], met[3], met[4]);
 }
 
 static void what_is_read_ahead_never_matters(void **state)
 {
     (void)state;
-    uint64_t met[7] = {0};
+    uint64_t met[5] = {0};
     for (uint64_t seed = 1; seed <= SEEDS; seed++)
         run(seed, met);
     met_print(met);
-    assert_true(met[1] > 0 && met[2] > 0 && met[3] > 0 && met[4] > 0 && met[6] > 0);
+    assert_true(met[1] > 0 && met[2] > 0 && met[3] > 0 && met[4] > 0);
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -664,7 +653,7 @@ static void nor_beside_others(void **state)
     (void)state;
     static struct host hosts[THREADS];
     static struct world world;
-    uint64_t met[7] = {0};
+    uint64_t met[5] = {0};
     for (uint64_t seed = 1; seed <= RUNS; seed++) {
         char config[1024];
         hosts[0] = (struct host){.world = &world, .seed = seed, .state = seed};

@@ -1,4 +1,4 @@
-/* What is built beside the rows of extents (probe rows, codes, hot blocks), under faults and power
+/* What is built beside the rows of extents (probe rows, codes, editions), under faults and power
  * cuts, and seen by a follower: the same trials for each kind.
  *
  * Holds: nothing that was stored is lost, pages are accounted for, what is there is right, and what

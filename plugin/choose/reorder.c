@@ -5,9 +5,7 @@
  *   scores   average importance of each row and layer, of pieces that two requests have scored
  *   quiet    no request is open that was taken before the new edition was found
  *
- * Threads: the executor's.
- * Tests: tests/unit/plugin/test_reorder.c, conformance (abi_207_*) */
-#include "plugin/choose/hot.h"
+ * Threads, Tests: reorder.h. */
 #include "plugin/connector.h"
 
 bool sc_plugin_order_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
@@ -18,7 +16,7 @@ bool sc_plugin_order_scores(void *user, const struct sc_store_range *ranges, uin
     for (uint64_t i = 0; i < range_count; i++)
         rows += ranges[i].row_count;
     /* Its end may be another prompt's, which nobody has asked again. */
-    return sc_lab_hot_scores(&conn->lab, ranges, range_count, layer, ret_scores) * 2 >= rows;
+    return sc_lab_order_scores(&conn->lab, ranges, range_count, layer, ret_scores) * 2 >= rows;
 }
 
 uint64_t sc_plugin_order_moment(void *user)

@@ -1,0 +1,25 @@
+/* Reordering (docs/decisions/0045): what the store asks before it writes rows in another order.
+ *
+ * Threads: the executor's.
+ * Tests: tests/unit/plugin/test_reorder.c, conformance (abi_207_*) */
+#ifndef SC_PLUGIN_REORDER_H
+#define SC_PLUGIN_REORDER_H
+
+#include "abi/spec_connector.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sc_store_range;
+
+#define SC_PLUGIN_SPAN_ROWS 1024u /* reorder.scope span */
+
+/* sc_store_order's. user: the connector. */
+bool sc_plugin_order_scores(void *user, const struct sc_store_range *ranges, uint64_t range_count,
+                            uint32_t layer, float *ret_scores);
+uint64_t sc_plugin_order_moment(void *user);
+bool sc_plugin_order_is_quiet(void *user, uint64_t moment);
+/* What is due by now. The turn's. */
+void sc_plugin_order_turn(spec_connector *conn);
+
+#endif
