@@ -296,24 +296,21 @@ struct spec_queries {
 };
 
 /* What the delivered KV is worth. Kinds are ordered: a larger one is worse. Lookup states the worst
- * of computed_on and held over the match, and of each other member the worst that any of its
- * inexact pieces has: the fewest code bits, the smallest shares, the largest metric. */
+ * of computed_on over the match, and of each other member the worst that any of its inexact pieces
+ * has: the fewest code bits, the smallest shares, the largest metric. */
 #define SPEC_PROVENANCE_EXACT  0u
 #define SPEC_PROVENANCE_LOSSY  1u
 #define SPEC_PROVENANCE_PRUNED 2u
-#define SPEC_HELD_ROWS         0u
-#define SPEC_HELD_COARSE_ONLY  1u
 struct spec_provenance {
-    uint32_t kind;        /* the worse of the two below */
+    uint32_t kind;        /* the worse of computed_on and of how it was delivered */
     uint32_t computed_on; /* SPEC_PROVENANCE_*: fixed when the rows were stored */
-    uint32_t held;        /* SPEC_HELD_* */
     uint32_t bits_k;      /* lossy: code bits; 0: exact rows */
     uint32_t bits_v;
     uint32_t exact_ppm;   /* lossy: share of exact rows */
     uint32_t retain_ppm;  /* pruned: share of kept rows */
     uint32_t metric;      /* pruned: SPEC_METRIC_* */
     uint32_t refined_ppm; /* since 0.10; lossy, as delivered: share of refined rows */
-    uint32_t reserved[3]; /* 0; since 0.8 */
+    uint32_t reserved[4]; /* 0; since 0.8 */
 };
 #define SPEC_METRIC_H2O    0u
 #define SPEC_METRIC_LAST   1u
@@ -744,9 +741,6 @@ struct spec_stats {
     uint64_t bad_blocks;     /* of codes, that failed verification */
     uint64_t code_bytes;     /* level: codes on disk; counted in disk_bytes_used */
     uint64_t building;       /* level: 1 while codes, or what else is missing, are being made */
-    /* Since 0.5. Chunks that gave their rows up for space and kept their codes; level: such chunks
-     * that are stored now. */
-    uint64_t coarsened_chunks, coarse_only_chunks;
     /* Since 0.6. Items with refine_of, and rows that they made exact. */
     uint64_t refined_layers, refined_rows;
     /* Since 0.8. Chunks that were not stored because another prefix has their chain hash. */
@@ -919,10 +913,10 @@ struct spec_api {
      * loads from matched_tokens down: a token is given out, or loaded, never both; what is being
      * read when the engine comes there is given out, but for what is being placed. MET: all tokens
      * have been given out or taken to be loaded; those above first_token are there when
-     * get_important_wait says so, and not before [ABI-132]. A range that fails, a deadline, and
-     * rows that are gone end the loading side alone: what it has delivered is good, and what it had
-     * taken and has not is given out once the wait has reported, after MET. So a host asks until it
-     * is MET, waits, and asks until it is MET again [ABI-206].
+     * get_important_wait says so, and not before [ABI-132]. A range that fails and a deadline end
+     * the loading side alone: what it has delivered is good, and what it had taken and has not is
+     * given out once the wait has reported, after MET. So a host asks until it is MET, waits, and
+     * asks until it is MET again [ABI-206].
      * Errors: INVALID (budget_tokens 0), STALE.  Threads: any, for one request one at a time; the
      * request may be submitted.  Blocks: never.  Since: 0.11 (before: UNSUPPORTED) */
     spec_status (*next_chunk)(spec_connector *conn, struct spec_next_chunk *chunk,
@@ -1030,14 +1024,6 @@ struct spec_api {
      * one with SPEC_ITEM_RESCORE, if they are neither exact nor refined yet and codes can be had:
      * what is there is again as one call had delivered it, and none that is refined is taken back.
      * A share of all rows is exact; so is what a delivery is refined plainly by [ABI-198].
-     * Rows that were evicted for want of space while their codes were not (store.coarse_only) are
-     * values of their codes whatever exact_ppm says: lookup has said so, held COARSE_ONLY, with the
-     * codes' bits and exact_ppm 0, and so does the item [ABI-157]. With REQUIRE_EXACT, and where
-     * select.base is not coarse, lookup's match ends before the first of them; what is stored from
-     * there on takes their place [ABI-158]. Of such rows, codes that fail are CORRUPT, as below;
-     * good ones that this process cannot read are BUSY: the match is void from failed_position on,
-     * no later lookup of this process promises that range until it is stored anew, and other
-     * processes keep it.
      * Rows that fail verification are never delivered: the item's status is CORRUPT (or IO), the
      * destination's rows are undefined, and the match is void from failed_position on at every
      * layer; the engine releases the request and starts the pass again, and no later lookup
@@ -1050,9 +1036,8 @@ struct spec_api {
      * (its text in reterr); the other items are complete all the same.
      * Errors: INVALID (checked for all items before any is begun; count 0 or above 256; queries
      * NULL where scores are needed), UNSUPPORTED (CUDA memory, with the reason; refine_of as
-     * above), STALE, CORRUPT, IO, TIMEOUT, BUSY (submitted: [ABI-161]; or rows were evicted, and
-     * select.sketch_bytes has no room for their codes, or this process none for what these are read
-     * by). Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */
+     * above), STALE, CORRUPT, IO, TIMEOUT, BUSY (submitted: [ABI-161]).
+     * Threads: any.  Blocks: until ready or deadline.  Since: 0.1 */
     spec_status (*get_important)(spec_connector *conn, struct spec_important *items, uint64_t count,
                                  struct spec_error *reterr);
 
@@ -1081,8 +1066,7 @@ struct spec_api {
      * has not, undefined. That holds too where the status is CORRUPT or IO (the match is void from
      * failed_position on, as ever, but these rows are good), and at an item's deadline, which
      * ends the loading, SPEC_OK and PARTIAL. Of a destination on a device that failed nothing was
-     * delivered. Rows of which the store has codes alone are never delivered: the loading ends
-     * above them. Queries, new_keys, select, positions, bits, budget_bytes and refine_of with it,
+     * delivered. Queries, new_keys, select, positions, bits, budget_bytes and refine_of with it,
      * other flags, other items beside it, or not every layer once and in order, are INVALID
      * [ABI-205].
      * Since: 0.6 (before: UNSUPPORTED) */

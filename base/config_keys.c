@@ -188,7 +188,7 @@ static const struct sc_config_row rows[] = {
     {{"layered.exact", "choice", "auto", "\"auto\", \"rows\" or \"planes\"",
       "How the rows come that layered.exact_ppm asks for, where planes are stored. rows: bit for "
       "bit. planes: refined to 8 bits a value. auto: refined where a row is more than "
-      "8 KiB, or gone (store.coarse_only)."},
+      "8 KiB."},
      CHOICE(exact, "auto", "rows", "planes")},
     {{"layered.exact_ppm", "integer", "50000", "0 .. 1000000",
       "select.base coarse: share of the rows that are delivered exactly, in millionths, rounded up "
@@ -364,14 +364,8 @@ static const struct sc_config_row rows[] = {
     {{"evict.policy", "choice", "lru", "\"value\", \"lru\" or \"lfu\"",
       "Which prefixes the disk gives up first, from their ends on. value: what is used least "
       "often, uses counting half as much each time that as much as is stored was used since; lru: "
-      "longest ago, as always where store.coarse_only is yes; lfu: least often."},
+      "longest ago; lfu: least often."},
      CHOICE(evict_policy, "value", "lru", "lfu")},
-    {{"store.coarse_only", "choice", "no", "\"no\" or \"yes\"",
-      "Where select.base is coarse: for want of space, extents whose codes are whole give their "
-      "rows up before anything else is evicted. Such prefixes are delivered as codes alone, and "
-      "lookup says so; whoever needs rows misses them. They answer worse than a prefix that is "
-      "computed again, unless codes have 6 or 8 bits."},
-     CHOICE(coarse_only, "no", "yes")},
     {{"store.allow_shared", "choice", "no", "\"no\" or \"yes\"",
       "Whether a store's directory, rank directory or file may belong to another user, or be such "
       "that its group or others may write it. No: opening it is refused with its path, owner and "
@@ -447,6 +441,7 @@ static const struct sc_config_removed_key removed_keys[] = {
                       "prefetch.min_precision_ppm 0"},
     {"gpu.mirror", "leave it out: codes go to a device through gpu.stage_bytes"},
     {"layered.hot_ppm", "leave it out: what is delivered did not depend on it"},
+    {"store.coarse_only", "leave it out; for want of space whole prefixes are evicted"},
     {NULL, NULL},
 };
 

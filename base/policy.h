@@ -124,22 +124,9 @@ static inline uint64_t sc_rank_passed(enum sc_policy policy, uint64_t rank, uint
     return rank > least && policy != SC_POLICY_LRU ? rank : least;
 }
 
-/* Lru: what has given all that it can goes behind all that has not, and keeps its place among its
- * like. Its next use makes it one of the others. */
-#define SC_RANK_SPENT (UINT64_C(1) << 62)
-
-static inline uint64_t sc_rank_spent(uint64_t rank)
+/* The better of two runs' ranks. */
+static inline uint64_t sc_rank_best(uint64_t a, uint64_t b)
 {
-    return rank | SC_RANK_SPENT;
-}
-
-/* The better of two runs' ranks. By lru what was used later: whether it is set behind is its. */
-static inline uint64_t sc_rank_best(enum sc_policy policy, uint64_t a, uint64_t b)
-{
-    uint64_t a_used = policy == SC_POLICY_LRU ? a & ~SC_RANK_SPENT : a;
-    uint64_t b_used = policy == SC_POLICY_LRU ? b & ~SC_RANK_SPENT : b;
-    if (a_used != b_used)
-        return a_used > b_used ? a : b;
     return a > b ? a : b;
 }
 

@@ -276,13 +276,13 @@ def clear_stores(session):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def run_piece(session, model, path, entries, contenders, choose_by, more=()):
+def run_piece(session, model, path, entries, contenders, choose_by):
     with open(path, "w", encoding="utf8") as f:
         f.writelines(json.dumps(entry) + "\n" for entry in entries)
     clear_stores(session)
     command = [session.program("bench-accuracy"), "--model", model, "--eval", path, "--by",
                session.args.by, "--pass", choose_by, "--contenders", ",".join(contenders),
-               "--store", session.store, "--connector", session.connector, *more]
+               "--store", session.store, "--connector", session.connector]
     try:
         out = subprocess.run(command, check=True, stdout=subprocess.PIPE,
                              stderr=subprocess.DEVNULL).stdout
@@ -707,38 +707,6 @@ def with_lessons(entries, count):
             for e in entries if len(e["queries"]) > count]
 
 
-def on_small_disk(session, title, model, entries, contenders):
-    """Prefixes one after the other onto a disk that has room for a share of their rows."""
-    share = session.args.disk_share
-    rows = run_piece(session, model, os.path.join(session.work, "small-disk.jsonl"), entries,
-                     contenders, "query", ("--disk-share", str(share)))
-    print(f"\n{title}, {len(entries)} prefixes onto a disk of {share:g} of their rows' bytes, "
-          "store.coarse_only; what is not found is computed")
-    print(f"{'contender':22} {'prefixes':>8} {'tokens':>7} {'KL, found':>10} {'KL, all':>8} "
-          f"{'wanted':>7} {'ttft ms, found':>15} {'all':>8}")
-    lines = []
-    for contender in contenders:
-        own = [r for r in rows if r["contender"] == contender]
-        found = [r for r in own if r["found"] > 0]
-        tokens = sum(r["found"] for r in own) / sum(r["prefix_tokens"] for r in own)
-        whole = {r["id"] for r in own if r["found"] == r["prefix_tokens"]}
-
-        def mean(of, what):
-            return sum(r[what] for r in of) / len(of) if of else 0
-        matched = sum(r["matched"] for r in found)
-        line = {"contender": contender, "prefixes": len(whole), "tokens": tokens,
-                "kl_found": mean(found, "kl"), "kl": mean(own, "kl"),
-                "wanted": sum(r["wanted_bytes"] for r in found) / max(1, matched)
-                / shape_of(model)["row_bytes"],
-                "ttft_found_ms": mean(found, "ttft_ns") / 1e6,
-                "ttft_ms": mean(own, "ttft_ns") / 1e6}
-        lines.append({"set": title, "group": "small disk", **line})
-        print(f"{contender:22} {len(whole):8} {tokens:7.2f} {line['kl_found']:10.4f} "
-              f"{line['kl']:8.4f} {line['wanted']:7.3f} {line['ttft_found_ms']:15.1f} "
-              f"{line['ttft_ms']:8.1f}")
-    return True, {"rows": rows, "lines": lines, "curve": []}
-
-
 def one_set(session, name, model, args):
     entries = that_fit(session, model, entries_of(session, name, model, args.quick))
     if not entries:
@@ -757,8 +725,6 @@ def one_set(session, name, model, args):
         *CONTENDERS[:1], *(["static@.25"] if args.lessons else []), *CONTENDERS[1:])
     contenders = [*contenders, *("preset:" + name for name in args.preset)]
     title = f"{os.path.basename(os.path.normpath(model))}, {name}"
-    if args.disk_share:
-        return on_small_disk(session, title, model, entries, contenders)
     if name in ("wikitext2", "chat", "stories"):
         rows = run_set(session, model, name, entries, contenders, "query")
         return True, {"rows": rows, "curve": [], "lines": perplexity(

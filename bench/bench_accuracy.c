@@ -24,10 +24,6 @@
  * --by plugin: rows come from the connector; each contender opens it anew over one store.
  * --by engine: the reference choice (choose.h), from memory.
  *
- * --disk-share F (plugin): each contender behind the first has a store of its own on a disk that
- * has room for F of all prefixes' rows, filled with all of them in order, and store.coarse_only;
- * what is not found any more is computed.
- *
  * File: eval_file.h. A choice's likelihood is the sum of its tokens'.
  * --pass choice: each choice is a pass of its own with the query in front, and rows are chosen by
  *   both, as a harness asks a served model for likelihoods;
@@ -45,7 +41,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "abi/spec_connector.h"
 #include "bench/bench.h"
@@ -84,7 +79,6 @@ struct state {
     uint64_t held;  /* rows of the holder's prefix */
     float *scratch; /* [asked_tokens][vocab] */
     bool by_choice, by_query;
-    double disk_share; /* 0: there is room for everything */
     struct tally tally;
 };
 
@@ -275,8 +269,7 @@ struct answer {
     double *by_query, *by_choice; /* [choice_count] log-likelihoods */
     double kl;
     bool same_first;
-    char *text;              /* NULL: nothing was decoded */
-    uint64_t found, ttft_ns; /* tokens of the prefix that were not computed */
+    char *text; /* NULL: nothing was decoded */
 };
 
 /* Log-likelihood of every choice; first [vocab] are the query's log-probabilities. */
@@ -374,7 +367,6 @@ static void print_answer(const struct state *state, const struct eval_entry *ent
            ", \"selected\": %" PRIu64 ", \"matched\": %" PRIu64 ", \"union\": %" PRIu64,
            tally->layers, tally->fallback, tally->dense, tally->selected, tally->matched,
            tally->union_rows);
-    printf(", \"found\": %" PRIu64 ", \"ttft_ns\": %" PRIu64, answer->found, answer->ttft_ns);
     printf(", \"wanted_bytes\": %" PRIu64 ", \"read_bytes\": %" PRIu64 ", \"ops\": %" PRIu64
            ", \"probe_ns\": %" PRIu64 ", \"exposed_ns\": %" PRIu64,
            tally->wanted, tally->read, tally->ops, tally->probe_ns, tally->exposed_ns);
@@ -438,7 +430,7 @@ static void ask(struct state *state, struct eval_entry *entry, uint64_t number,
                                         .max_new = question->new_tokens};
     state->tally = (struct tally){0};
     eval_must(eng_run(state->runner, &request, source, &result, &error), &error);
-    if (result.matched_tokens != entry->prefix.count && state->disk_share == 0)
+    if (result.matched_tokens != entry->prefix.count)
         bench_die("%s: %" PRIu64 " of %" PRIu64 " prefix tokens matched, after %" PRIu64
                   " ranges that could not be read",
                   entry->id, result.matched_tokens, entry->prefix.count, result.restarts);
@@ -455,8 +447,6 @@ static void ask(struct state *state, struct eval_entry *entry, uint64_t number,
     struct answer answer = {
         .kl = divergence(question->full, result.logits, vocab),
         .same_first = best_of(question->full, vocab) == best_of(result.logits, vocab),
-        .found = result.matched_tokens,
-        .ttft_ns = result.ttft_ns,
     };
     read_answer(state, entry, number, contender, source, &result, &answer);
     print_answer(state, entry, number, contender, &answer);
@@ -528,33 +518,18 @@ static eng_status see_selection(void *user, const struct eng_selection *selectio
     return ENG_OK;
 }
 
-/* A share of what the prefixes' rows take, of f16. */
-static uint64_t small_disk(const struct state *state)
-{
-    const struct eng_config *config = state->file.config;
-    uint64_t tokens = 0, row_bytes = 4 * config->kv_heads * config->head_dim * config->layers;
-    for (uint64_t e = 0; e < state->file.entry_count; e++)
-        tokens += state->file.entries[e].prefix.count;
-    return (uint64_t)(state->disk_share * (double)(tokens * row_bytes));
-}
-
 static struct eng_driver *open_driver(struct state *state, const char *suffix, const char *json,
                                       bool store)
 {
-    char config[8192], disk[128];
-    (void)snprintf(disk, sizeof(disk), "\"disk_bytes\": \"%s\"",
-                   bench_option(state->argc, state->argv, "--disk-bytes", "8GiB"));
-    if (state->disk_share > 0 && suffix[0] != 0)
-        (void)snprintf(disk, sizeof(disk),
-                       "\"disk_bytes\": %" PRIu64 ", \"segment_bytes\": \"4MiB\", "
-                       "\"lease_ns_max\": 1000000, \"store\": {\"coarse_only\": \"yes\"}",
-                       small_disk(state));
+    char config[8192];
     struct eng_driver *driver = NULL;
     struct eng_error error;
     (void)snprintf(config, sizeof(config),
                    "{\"path\": \"%s%s\", \"fill\": \"load\", \"host_bytes\": 0, "
-                   "%s, \"stage_bytes\": \"512MiB\", %s}",
-                   state->store, suffix, disk, json);
+                   "\"disk_bytes\": \"%s\", "
+                   "\"stage_bytes\": \"512MiB\", %s}",
+                   state->store, suffix,
+                   bench_option(state->argc, state->argv, "--disk-bytes", "8GiB"), json);
     const struct eng_driver_params params = {
         .connector =
             bench_option(state->argc, state->argv, "--connector", "build/lib/libspec_connector.so"),
@@ -569,26 +544,15 @@ static struct eng_driver *open_driver(struct state *state, const char *suffix, c
     return driver;
 }
 
-#define SMALL_TRIES 8u
-
 static void run_request(struct state *state, struct eng_driver *driver,
                         const struct eng_request *request)
 {
     struct eng_error error;
     struct eng_result result;
-    const struct timespec pause = {.tv_nsec = 100000000};
-    bool is_small = state->disk_share > 0, is_kept = false;
-    /* On a small disk a pass may find no room yet: a host comes back. */
-    for (uint32_t i = 0; i < (is_small ? SMALL_TRIES : 1) && !is_kept; i++) {
-        eval_must(eng_run(state->runner, request, eng_driver_source(driver), &result, &error),
-                  &error);
-        is_kept = result.matched_tokens == request->prefix_count;
-        eng_result_done(&result);
-        if (is_small && !is_kept)
-            (void)nanosleep(&pause, NULL);
-    }
-    if (eng_driver_store_problem(driver) != NULL && !is_small)
+    eval_must(eng_run(state->runner, request, eng_driver_source(driver), &result, &error), &error);
+    if (eng_driver_store_problem(driver) != NULL)
         bench_die("%s", eng_driver_store_problem(driver));
+    eng_result_done(&result);
 }
 
 /* What a connector that learns of queries would have seen: half of the first prefix, and windows of
@@ -674,24 +638,8 @@ static void ask_all(struct state *state, const struct contender *contender)
     eng_driver_close(driver);
 }
 
-/* Each from a store of its own, which has had all prefixes. */
-static void run_on_small_disks(struct state *state)
-{
-    for (uint64_t c = 0; c < state->contender_count; c++) {
-        struct contender *contender = &state->contenders[c];
-        if (c > 0)
-            (void)snprintf(contender->suffix, sizeof(contender->suffix), "-small%u", (unsigned)c);
-        fill_store(state, contender->suffix, contender->json, learns(contender->name));
-        ask_all(state, contender);
-    }
-}
-
 static void run_by_plugin(struct state *state)
 {
-    if (state->disk_share > 0) {
-        run_on_small_disks(state);
-        return;
-    }
     fill_store(state, "", "\"preset\": \"as-like\", \"select\": {\"probe_heads\": 3}", false);
     give_lessons(state);
     for (uint64_t c = 0; c < state->contender_count; c++) {
@@ -723,7 +671,6 @@ int main(int argc, char **argv)
     state.dir = bench_option(argc, argv, "--model", "models/opt-recall");
     state.store = bench_option(argc, argv, "--store", "build/bench-store");
     bool by_plugin = strcmp(bench_option(argc, argv, "--by", "plugin"), "plugin") == 0;
-    state.disk_share = strtod(bench_option(argc, argv, "--disk-share", "0"), NULL);
     read_contenders(&state);
     const char *pass = bench_option(argc, argv, "--pass", "query");
     state.by_choice = strcmp(pass, "query") != 0;

@@ -100,8 +100,6 @@ const struct conf_clause CONF_ROW_CLAUSES[] = {
     {154, "a deadline or budget ends exact rows early, and the item says so"},
     {155, "a layered item's provenance is LOSSY, with bits and share"},
     {156, "codes that do not match their checksum are never delivered"},
-    {157, "rows that were evicted but for their codes are delivered from codes"},
-    {158, "with REQUIRE_EXACT a match ends before rows that have codes alone"},
     {160, "a ticket of get_important_submit is get_important_wait's alone"},
     {161, "until a submission is reported, other loads of its requests are BUSY, stores are not"},
     {162, "release, reset and close end submitted items"},

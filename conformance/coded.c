@@ -347,7 +347,7 @@ static struct verdict judge(const struct coded *coded, const struct ask *ask,
     uint64_t total = verdict.total;
     double worst_in = INFINITY, best_out = 0;
     bool is_ranked = !ask->lacks_queries || coded->is_taught;
-    verdict.k = coded->is_coarse ? 0 : (total * ask->select.exact_ppm + PPM - 1) / PPM;
+    verdict.k = (total * ask->select.exact_ppm + PPM - 1) / PPM;
     if (is_ranked)
         score(coded, ask, answer, total);
     for (uint64_t j = 0; j < total; j++) {
@@ -458,8 +458,6 @@ void shot_expect_worth(const struct coded *coded, const struct shot *shot)
         return;
     }
     assert_int_equal(item->provenance.kind, SPEC_PROVENANCE_LOSSY);
-    assert_int_equal(item->provenance.held,
-                     coded->is_coarse ? SPEC_HELD_COARSE_ONLY : SPEC_HELD_ROWS);
     assert_int_equal(item->provenance.bits_k, coded->bits[0]);
     assert_int_equal(item->provenance.bits_v, coded->bits[1]);
     assert_int_equal(item->provenance.exact_ppm, item->exact_rows * PPM / total);

@@ -40,7 +40,6 @@ struct coded {
     bool is_nan;
     int nan_value;
 
-    bool is_coarse;        /* rows were evicted, codes were not */
     bool is_taught;        /* averages are of the queries that an item without any would have */
     struct widths *widths; /* of codes of free widths (widths.h); NULL: they are even */
 };

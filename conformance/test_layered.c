@@ -1,4 +1,4 @@
-/* All rows, the important ones exactly and the others as values of their codes: ABI-150 .. ABI-158,
+/* All rows, the important ones exactly and the others as values of their codes: ABI-150 .. ABI-156,
  * ABI-194 .. ABI-196.
  *
  * Holds: a connector without codes is right when it delivers every row exactly, unless hits are
@@ -551,91 +551,6 @@ static void abi_058_a_changed_row_ends_a_layered_load(void **state)
         assert_true(ended > 0);
 }
 
-/* ---- 157, 158 ---- */
-
-/* A scene whose rows were evicted, and codes were not. False: the connector kept them. What else is
- * stored is any bits, which have no codes as a rule, so that it has to go whole; the scene is in
- * use all the time, and does not go before it. */
-static bool coarse_open(struct fixture *fx, uint64_t seed, struct coded *ret_coded)
-{
-    static const struct shape BIG = {2, 4, 16, SPEC_DTYPE_F32};
-    fixture_shape(fx, BIG);
-    coded_configure(fx, 4, 2, ""); /* skips where the command line chooses */
-    fixture_reconfigure(fx, "\"preset\": \"layered-even\", \"store\": {\"coarse_only\": \"yes\"}, "
-                            "\"layered\": {\"bits_k\": 4, \"bits_v\": 2}, " FIXTURE_SMALL_STORE);
-    *ret_coded = coded_make(fx, seed, 4, 2, STORED);
-    coded_store(ret_coded);
-    for (uint64_t i = 0; i < 80 && fixture_stats(fx).coarsened_chunks == 0; i++) {
-        struct prompt other = prompt_make(seed * 100 + i, 384);
-        struct spec_lookup_result used = fixture_find(fx, &ret_coded->scene.prompt);
-        fixture_release(fx, used.request);
-        (void)fixture_store_at_last(fx, &other);
-        coded_settle(fx);
-        prompt_free(&other);
-    }
-    uint32_t tries = 0;
-    while (conf_options.require_hits && fixture_stats(fx).coarse_only_chunks == 0)
-        if (!conf_wait(&tries))
-            fail_msg("no rows were given up (hits are required)");
-    struct spec_lookup_result found = fixture_find(fx, &ret_coded->scene.prompt);
-    ret_coded->is_coarse = found.provenance.held == SPEC_HELD_COARSE_ONLY;
-    if (ret_coded->is_coarse) {
-        assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_LOSSY);
-        assert_int_equal(found.provenance.computed_on, SPEC_PROVENANCE_EXACT);
-        assert_int_equal(found.provenance.bits_k, 4);
-        assert_int_equal(found.provenance.bits_v, 2);
-        assert_int_equal(found.provenance.exact_ppm, 0);
-    }
-    if (conf_options.require_hits)
-        assert_true(ret_coded->is_coarse && found.matched_tokens == STORED);
-    fixture_release(fx, found.request);
-    return ret_coded->is_coarse;
-}
-
-static void abi_157_rows_that_were_evicted_are_their_codes_values(void **state)
-{
-    struct fixture *fx = *state;
-    struct coded coded;
-    bool is_coarse = coarse_open(fx, 1660, &coded);
-    for (uint32_t opened = 0; opened < 2; opened++) {
-        struct spec_lookup_result found = fixture_find(fx, &coded.scene.prompt);
-        bool is_there = found.matched_tokens == STORED; /* some may have gone altogether */
-        fixture_release(fx, found.request);
-        uint32_t shares = is_coarse ? 4 : is_there ? 1 : 0; /* who has not said so has rows */
-        for (uint32_t s = 0; s < shares; s++)
-            for (uint32_t layer = 0; layer < 2; layer++)
-                (void)fire(&coded, shot_of(layer, s == 0 ? PPM : SHARES[s]));
-        if (is_coarse)
-            fixture_reopen(fx);
-    }
-    coded_close(&coded);
-}
-
-static void abi_158_who_needs_rows_misses_what_has_codes_alone(void **state)
-{
-    struct fixture *fx = *state;
-    struct coded coded;
-    if (coarse_open(fx, 1661, &coded)) {
-        struct spec_lookup_params params = lookup_params(&coded.scene.prompt);
-        params.flags = SPEC_LOOKUP_REQUIRE_EXACT;
-        struct spec_lookup_result found = fixture_lookup(fx, &params);
-        assert_int_equal(found.matched_tokens, 0);
-        fixture_release(fx, found.request);
-        fixture_reconfigure(fx, "\"preset\": \"as-like\", " FIXTURE_SMALL_STORE);
-        found = fixture_find(fx, &coded.scene.prompt);
-        assert_int_equal(found.matched_tokens, 0);
-        fixture_release(fx, found.request);
-        assert_int_equal(coded_store_part(&coded, STORED), 0);
-        found = fixture_find(fx, &coded.scene.prompt);
-        if (conf_options.require_hits)
-            assert_int_equal(found.matched_tokens, STORED);
-        assert_int_equal(found.provenance.kind, SPEC_PROVENANCE_EXACT);
-        fixture_check_layers(fx, &found, &coded.scene.prompt, 0);
-        fixture_release(fx, found.request);
-    }
-    coded_close(&coded);
-}
-
 /* ---- 196 ---- */
 
 struct rope {
@@ -895,8 +810,6 @@ const struct conf_test CONF_LAYERED[] = {
     BARE(abi_194_tier_rows_say_where_codes_came_from),
     BARE(abi_195_what_rows_are_chosen_by_is_staged_too),
     BARE(abi_058_a_changed_row_ends_a_layered_load),
-    BARE(abi_157_rows_that_were_evicted_are_their_codes_values),
-    BARE(abi_158_who_needs_rows_misses_what_has_codes_alone),
     BARE(abi_196_codes_of_free_widths_are_turned_where_they_are_read_in_every_dtype),
     BARE(abi_196_each_block_is_read_by_the_table_that_it_begins_with),
     BARE(abi_198_refined_rows_are_what_planes_say_and_are_not_told_as_exact),

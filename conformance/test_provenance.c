@@ -105,7 +105,6 @@ static void expect_found(struct fixture *fx, const struct prompt *prompt, const 
     if (found.matched_tokens > STORED) {
         assert_int_equal(found.provenance.kind, pass->kind);
         assert_int_equal(found.provenance.computed_on, pass->kind);
-        assert_int_equal(found.provenance.held, SPEC_HELD_ROWS);
         if (pass->kind == SPEC_PROVENANCE_PRUNED) {
             assert_int_equal(found.provenance.retain_ppm, RETAIN);
             assert_int_equal(found.provenance.metric, SPEC_METRIC_RANDOM);

@@ -204,7 +204,6 @@ static void expect_worth(struct fixture *fx, const struct prompt *prompt, bool s
     if (found.matched_tokens > exact) {
         assert_int_equal(found.provenance.kind, kind);
         assert_int_equal(found.provenance.computed_on, kind);
-        assert_int_equal(found.provenance.held, SPEC_HELD_ROWS);
     }
     fixture_check_layers(fx, &found, prompt, 0);
     fixture_release(fx, found.request);

@@ -273,10 +273,10 @@ static inline struct sc_radix_among sc_radix_below(uint64_t piece_end)
  * base/policy.h, those of pieces below piece_end alone; a run's rank is the highest of its own and
  * of those below it, also of removed ones. If leaves of pieces from piece_end on stand in front of
  * the first one below it, they go first all the same; if none is below it, none goes. A pinned leaf
- * that is met is passed over, as sc_radix_pass_over does it. False: none; or none is found soon, by
- * value and lfu, behind SC_RADIX_ASIDE others of each priority that are not below piece_end.
- * Writer. O(log leaves), amortised; each is looked at where more than SC_RADIX_ASIDE are in use and
- * go before. */
+ * that is met is passed over: it goes behind all others (lru), or what is worth less than two uses
+ * now. False: none; or none is found soon, by value and lfu, behind SC_RADIX_ASIDE others of each
+ * priority that are not below piece_end. Writer. O(log leaves), amortised; each is looked at where
+ * more than SC_RADIX_ASIDE are in use and go before. */
 bool sc_radix_victim_below(struct sc_radix *index, struct sc_radix_among among,
                            struct sc_radix_segment *ret_segment);
 /* Of any piece. */
@@ -303,18 +303,6 @@ bool sc_radix_above(struct sc_radix *index, struct sc_radix_ref ref,
 /* Whether the run, or one below it, is pinned now; a match that pins later has not looked at the
  * caller's flags and words before this call. Stale: false. Writer. */
 bool sc_radix_is_pinned(struct sc_radix *index, struct sc_radix_ref top);
-/* Other flags for a run and those above it with the same piece; returns those that the run had.
- * Stale: no effect, 0. Writer. */
-uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, uint32_t flags);
-/* The run is in use: it goes behind all others (lru), or what is worth less than two uses now.
- * Stale: no effect. Writer. */
-void sc_radix_pass_over(struct sc_radix *index, struct sc_radix_ref ref);
-/* By lru: the run goes behind all that were not set behind, and stays in the order of use among
- * those that were; a use ends it. What stands above inherits it, if it was not used since. Stale:
- * no effect. Writer. */
-void sc_radix_set_behind(struct sc_radix *index, struct sc_radix_ref ref);
-/* Whether it was set behind, and not used since. Stale: false. Writer. */
-bool sc_radix_is_behind(struct sc_radix *index, struct sc_radix_ref ref);
 
 struct sc_radix_evicted {
     struct sc_radix_segment segment; /* the run that was removed */

@@ -197,7 +197,6 @@ struct sc_radix {
     struct sc_radix_limbo limbo[3];
     struct sc_radix_heap heaps[SC_RADIX_HEAPS];
     uint32_t kept_now;              /* units of a hint: what is kept until then is kept no more */
-    bool has_behind;                /* something was set behind, ever */
     uint32_t waiting;               /* first hidden top */
     uint32_t root_first, root_last; /* roots that can be found, by number */
     uint64_t root_next;             /* number of the next root */

@@ -10,10 +10,9 @@
  * Readers only store a run's rank (base/policy.h says what it is made of) and raise its hint. A
  * heap is repaired when its top is asked for: a top whose rank is not that of its place is put in
  * order again, one whose hint is another heap's moves there. Ranks and hints only grow, so the
- * first top that is in order is the lowest of all; but what was set behind (lru) and used since, or
- * found in use by the dozen, stays where it was put until all before it has gone. A pinned top is
- * passed over: it goes to the end of its heap; of the last heap it is looked at again a unit of
- * time later.
+ * first top that is in order is the lowest of all; but what was found in use by the dozen stays
+ * where it was put until all before it has gone. A pinned top is passed over: it goes to the end of
+ * its heap; of the last heap it is looked at again a unit of time later.
  *
  * Holds: every visible run (no root) without a visible child is here once, and nothing else; listed
  * <= rank, but in the last heap, and of those. The number of such runs grows by insertion only, so
@@ -37,7 +36,7 @@ static uint32_t heap_at(const struct sc_radix_node *node)
 /* The rank in UNIT_BITS bits, in the same order as far as they reach. */
 static uint64_t brief_rank(enum sc_policy policy, uint64_t rank)
 {
-    uint64_t brief = policy == SC_POLICY_LRU ? rank & ~SC_RANK_SPENT : rank >> BRIEF_SHIFT;
+    uint64_t brief = policy == SC_POLICY_LRU ? rank : rank >> BRIEF_SHIFT;
     return brief < UNIT_ONE ? brief : UNIT_ONE - 1;
 }
 
@@ -222,9 +221,8 @@ static uint64_t later_unit(const struct sc_radix *index, uint64_t key)
 
 /* The top, which is in use or not below the caller's piece_end, makes way for the next; false:
  * there are too many of its kind. It is set aside for the call, also by lru, where what is in use
- * goes behind all but what was set behind. One for which there is no room there is ranked higher
- * each time (in the last heap: looked at later), so that what hides behind it is found in the end.
- */
+ * goes behind all others. One for which there is no room there is ranked higher each time (in the
+ * last heap: looked at later), so that what hides behind it is found in the end. */
 static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, uint32_t *aside,
                           uint32_t *aside_count)
 {
@@ -232,7 +230,6 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
     uint32_t id = heap->ids[0];
     struct sc_radix_node *top = sc_radix_node_at(index, id);
     bool is_kept = number == SC_RADIX_HEAP_KEPT, has_room = *aside_count < SC_RADIX_ASIDE;
-    bool is_lru = index->policy == SC_POLICY_LRU && !is_kept;
     if (holds)
         sc_radix_node_pass_over(index, top); /* else each call would meet all of its kind again */
     if (has_room) {
@@ -240,12 +237,10 @@ static bool top_step_back(struct sc_radix *index, uint32_t number, bool holds, u
         aside[(*aside_count)++] = id;
         return true;
     }
-    if (holds && !is_lru && !is_kept)
+    if (holds && index->policy != SC_POLICY_LRU && !is_kept)
         sc_radix_rank_set(top, sc_rank_raised(index->policy, sc_radix_rank(top)));
     if (is_kept)
         top->listed = later_unit(index, top->listed);
-    else if (is_lru && holds && index->has_behind)
-        top->listed = sc_rank_spent(sc_radix_rank(top)); /* to the end, whatever its rank */
     else
         top->listed = sc_radix_rank(top);
     sift_down(index, heap, 0);
@@ -303,7 +298,6 @@ static uint32_t lowest_of(struct sc_radix *index, uint32_t number, uint64_t piec
             steps++;
         }
     }
-    goes_on = goes_on || (index->has_behind && number != SC_RADIX_HEAP_KEPT);
     bool is_deep = found == 0 && goes_on && aside_count == SC_RADIX_ASIDE;
     while (aside_count > 0)
         push(index, aside[--aside_count]);

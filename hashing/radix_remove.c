@@ -66,7 +66,7 @@ static void leave_waiting(struct sc_radix *index, uint32_t id, struct sc_radix_n
 void sc_radix_parent_settle(struct sc_radix *index, uint32_t parent_id, uint64_t rank)
 {
     struct sc_radix_node *parent = sc_radix_node_at(index, parent_id);
-    uint64_t best = sc_rank_best(index->policy, sc_radix_rank(parent), rank);
+    uint64_t best = sc_rank_best(sc_radix_rank(parent), rank);
     if (best != sc_radix_rank(parent))
         sc_radix_rank_set(parent, best);
     bool is_plain = !sc_radix_is_root(parent);
@@ -136,7 +136,7 @@ static void dismantle(struct sc_radix *index, uint32_t top, const struct sc_radi
     uint64_t rank = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         struct sc_radix_node *node = sc_radix_node_at(index, id);
-        rank = sc_rank_best(index->policy, rank, sc_radix_rank(node));
+        rank = sc_rank_best(rank, sc_radix_rank(node));
         hint = sc_radix_hint_best(hint, sc_radix_node_hint(node));
         if (sc_radix_is_root(node))
             forget_root(index, id, node);
@@ -182,7 +182,7 @@ static void hide(struct sc_radix *index, uint32_t top)
     uint64_t rank = 0;
     for (uint32_t id = top; id != 0; id = sc_radix_after_in(index, top, id)) {
         const struct sc_radix_node *node = sc_radix_node_at(index, id);
-        rank = sc_rank_best(index->policy, rank, sc_radix_rank(node));
+        rank = sc_rank_best(rank, sc_radix_rank(node));
         hint = sc_radix_hint_best(hint, sc_radix_node_hint(node));
         sc_radix_run_hide(index, id);
     }
@@ -356,38 +356,4 @@ bool sc_radix_is_pinned(struct sc_radix *index, struct sc_radix_ref top)
         if (atomic_load(&sc_radix_node_at(index, id)->pins) != 0)
             return true;
     return false;
-}
-
-uint32_t sc_radix_flags_set(struct sc_radix *index, struct sc_radix_ref last, uint32_t flags)
-{
-    struct sc_radix_node *node = sc_radix_node_of(index, last);
-    uint32_t before = node != NULL ? sc_radix_node_flags(node) : 0;
-    uint64_t piece = node != NULL ? sc_radix_node_piece(node) : 0;
-    while (node != NULL && !sc_radix_is_root(node) && sc_radix_node_piece(node) == piece) {
-        atomic_store_explicit(&node->value_flags, flags, memory_order_relaxed);
-        node = sc_radix_node_above(index, node);
-    }
-    return before;
-}
-
-void sc_radix_pass_over(struct sc_radix *index, struct sc_radix_ref ref)
-{
-    struct sc_radix_node *node = sc_radix_node_of(index, ref);
-    if (node != NULL)
-        sc_radix_node_pass_over(index, node);
-}
-
-void sc_radix_set_behind(struct sc_radix *index, struct sc_radix_ref ref)
-{
-    struct sc_radix_node *node = sc_radix_node_of(index, ref);
-    if (node == NULL)
-        return;
-    sc_radix_rank_set(node, sc_rank_spent(sc_radix_rank(node)));
-    index->has_behind = true;
-}
-
-bool sc_radix_is_behind(struct sc_radix *index, struct sc_radix_ref ref)
-{
-    const struct sc_radix_node *node = sc_radix_node_of(index, ref);
-    return node != NULL && sc_radix_rank(node) >= SC_RANK_SPENT;
 }

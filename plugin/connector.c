@@ -241,7 +241,6 @@ static spec_status open_stores(spec_connector *conn, const struct spec_open_para
         .on_piece_soon = sc_plugin_on_piece_soon,
         .on_drop = sc_plugin_on_drop,
         .on_epoch = sc_plugin_on_epoch,
-        .on_coarse = sc_plugin_on_coarse,
         .on_average = on_average,
         .on_note = on_note,
         .on_written = sc_plugin_on_written,
@@ -344,7 +343,6 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
                                    sc_plugin_dtype_bytes(model->kv_dtype);
     conn->choice.reads_codes =
         conn->config.base == SC_BASE_COARSE || conn->config.identify == SC_IDENTIFY_COARSE;
-    conn->choice.takes_coarse = conn->config.base == SC_BASE_COARSE;
     conn->choice.hint_heads =
         conn->choice.reads_codes ? model->kv_head_count : conn->choice.probe_heads;
     conn->kernels = sc_kernels_get(sc_kernels_level_best());

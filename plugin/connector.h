@@ -10,7 +10,7 @@
  *     states    args/states.c: layers that keep one; save/branch.c, load/branch.c
  *     codes     coding/: which format, by which widths; tables, turns
  *     stages    stage.c: matches into host memory, ahead of their loads
- *   background  jobs.c, maintain.c: evict.c, coarse.c: room; merge.c: pieces that become one
+ *   background  jobs.c, maintain.c: evict.c: room; merge.c: pieces that become one
  *   bypass      bypass.c: all of these but what was promised step aside
  *   erasing     erase.c: what is covered is void at once, and overwritten in the background
  *   turn.c      every 25 ms: peers.c, ghosts.c, epoch.c, reset.c, outbox.c: other processes
@@ -89,7 +89,6 @@ struct sc_plugin_choice {                /* how rows are chosen; set by open, co
     uint32_t probe_heads;                /* KV heads whose keys are stored a second time */
     uint32_t hint_heads;                 /* KV heads that hints are scored by */
     bool reads_codes;                    /* rows are chosen by codes, or delivered as such */
-    bool takes_coarse;                   /* ranges that have codes alone are served */
     bool refines, refines_always;        /* layered: by planes; else only where that pays */
     bool can_select;                     /* buffers were made; else all rows come, always */
     struct sc_plugin_scratch *scratches; /* [scratch_slots, then scratch_longs] */
@@ -127,7 +126,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t selected_rows, selected_from_rows, sketch_read_bytes, identify_ns;
     _Atomic uint64_t speculated_bytes, unused_bytes;
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
-    _Atomic uint64_t partial_layers, coarsened_chunks, refined_layers, refined_rows;
+    _Atomic uint64_t partial_layers, refined_layers, refined_rows;
     _Atomic uint64_t merged_chunks, plane_rows;
     _Atomic uint64_t given_tokens, tail_tokens;
     _Atomic uint64_t gpu_bus_bytes, gpu_bus_ns;

@@ -250,7 +250,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
                                OWN(coarse_exact_rows), OWN(coarse_forced_rows),
                                OWN(partial_layers),    OWN(refined_layers),
                                OWN(refined_rows),      OWN(merged_chunks),
-                               OWN(coarsened_chunks),  STORE(read_bytes),
+                               OWN(bypassed_lookups),  STORE(read_bytes),
                                STORE(read_ops),        STORE(write_bytes),
                                STORE(write_ops),       STORE(io_errors),
                                STORE(no_space),        STORE(disk_bytes_used),
@@ -277,12 +277,10 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.over_budget_chunks = sc_counted(&conn->stats.over_budget_chunks);
     stats_writes(&store, &stats);
     stats_tiers(conn, &store, &stats);
-    stats.bypassed_lookups = sc_counted(&conn->stats.bypassed_lookups);
     stats.bypassed_chunks = sc_counted(&conn->stats.bypassed_chunks);
     stats.bypassing = sc_plugin_is_bypassed(conn);
     stats_erase(conn, &stats);
     stats.building = store.is_building;
-    stats.coarse_only_chunks = store.coarse_pieces;
     sc_plugin_fill_stats(conn, &stats);
     sc_plugin_args_write(ret_stats, &stats, sizeof(stats));
     return SPEC_OK;

@@ -80,8 +80,6 @@ struct sc_store_counts {
     _Atomic uint64_t orders;         /* editions in another order that were ever found or made */
     _Atomic uint64_t orders_waiting; /* made, and without a record yet */
     _Atomic uint64_t ordered_pieces; /* made since open */
-    _Atomic uint64_t coarse_marks;   /* extents that were ever marked (coarse_extent.c) */
-    _Atomic uint64_t coarse_pieces;  /* that live, and have no rows */
     _Atomic uint32_t loads;          /* that are begun and not complete */
 };
 
@@ -133,8 +131,6 @@ struct sc_store {
     /* Set by open: a piece is void from now on, the log lock held (cache/hosted.c). NULL: nobody
      * asks. */
     void (*piece_gone)(const struct sc_store *store, const struct sc_store_piece_entry *piece);
-    /* Likewise: an extent's rows are, its codes stay. */
-    void (*rows_gone)(const struct sc_store *store, const struct sc_store_extent_entry *extent);
 
     struct sc_store_counts counts;
 };

@@ -20,7 +20,6 @@ struct sc_store_range { /* rows of one piece, in logical order */
     uint64_t piece;
     uint32_t row_first;
     uint32_t row_count;
-    uint32_t is_coarse; /* not 0: only codes are available; sketches read no tags of the rows */
 };
 
 /* Whether a load of the range can be begun; false: its piece is void. Any thread. */
@@ -77,9 +76,8 @@ struct sc_store_picks {
     bool whole_slabs; /* planner `chunk`: every operation takes the whole slab of its rows */
     bool finer;       /* not of whole rows: what their codes lack, where the extent has that, and
                        * rows else (and those of the host tier). Rows are more than 8 KiB, or
-                       * `finer_always`, or they are gone (is_coarse). The codes' values are the
-                       * consumer's to know. What fails of that is left out, and only that:
-                       * reader_next does not give it, nor what is gone and has none; it is
+                       * `finer_always`. The codes' values are the consumer's to know. What fails
+                       * of that is left out, and only that: reader_next does not give it; it is
                        * counted, and no load of this process reads it again
                        * (sc_store_finer_failed) */
     bool finer_always;
@@ -255,9 +253,6 @@ bool sc_store_sketch_begin(struct sc_store_sketch *sketch, const struct sc_store
 void sc_store_sketch_demand(struct sc_store_sketch *sketch);
 /* SPEC_PENDING, SPEC_OK, SPEC_E_CORRUPT (a probe row fails its tag) or SPEC_E_IO. Any thread. */
 spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch);
-/* Of a load of codes whose state is SPEC_E_IO: the first of the ranges that could not be read
- * together. The owner. */
-uint64_t sc_store_sketch_failed_range(const struct sc_store_sketch *sketch);
 /* Waits until it is not pending: its state, or SPEC_E_TIMEOUT. Progresses even when readers hold
  * every frame (the caller has no rows of one that it is in the midst of). Not from a task. */
 spec_status sc_store_sketch_wait(struct sc_store_sketch *sketch, uint64_t deadline_ns);
@@ -277,8 +272,6 @@ struct sc_store_slab {
     const uint8_t *k_scales, *k_codes, *v_scales, *v_codes;
 };
 bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab *ret_slab);
-/* Of a range without a slab: it has good codes, but sc_store_codes.reads says no to them. */
-bool sc_store_slab_is_unread(const uint8_t *keys, uint64_t range);
 /* The keys, for a thread beside the sketch's owner: they stay as they are until leave, also when
  * the sketch is ended meanwhile. NULL: its state is not SPEC_OK, or it is of no rows. */
 const uint8_t *sc_store_sketch_keys_hold(struct sc_store_sketch *sketch);

@@ -203,10 +203,8 @@ static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
         SC_LOG(store->params.log, SPEC_LOG_WARN, "host_bytes auto: none: %s", error.text);
         status = SPEC_OK;
     }
-    if (store->host != NULL) {
+    if (store->host != NULL)
         store->piece_gone = sc_store_hosted_piece_gone;
-        store->rows_gone = sc_store_hosted_rows_gone;
-    }
     return status;
 }
 
@@ -465,7 +463,6 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
         .bad_blocks = sc_store_counted(&store->counts.bad_blocks),
         .code_bytes = sc_store_counted(&store->counts.code_bytes),
         .ordered_pieces = sc_store_counted(&store->counts.ordered_pieces),
-        .coarse_pieces = sc_store_counted(&store->counts.coarse_pieces),
         .sketches_refused = sc_store_counted(&store->pool.refused)};
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     bool is_coding = sc_store_live_runs(store);

@@ -58,14 +58,11 @@ struct sc_store_namespace {
     const char *descriptor; /* canonical JSON text, kept so that `why` can name a differing field */
 };
 
-/* What rows were computed on, and how they are held: `prov` of the extent's record
- * (docs/store-format.md). */
+/* What rows were computed on: `prov` of the extent's record (docs/store-format.md). */
 #define SC_STORE_COMPUTED_MAX 2u       /* 0 exact, 1 lossy, 2 pruned */
-#define SC_STORE_HELD_MAX     1u       /* 0 rows, 1 coarse only */
 #define SC_STORE_PPM_MAX      1000000u /* of exact_ppm, retain_ppm */
 struct sc_store_provenance {
     uint32_t computed_on;
-    uint32_t held;
     uint32_t bits_k, bits_v, exact_ppm, retain_ppm, metric, reserved;
 };
 
@@ -230,9 +227,6 @@ struct sc_store_params {
     /* During open (when it is not 0), and for a follower in sc_store_follow: the namespace's epoch
      * is this now; all pieces that were told are void, without an on_drop each. */
     void (*on_epoch)(uint64_t epoch, void *user);
-    /* During open, and for a follower in sc_store_follow: a piece that was told has no rows any
-     * more, and its codes alone. May be NULL. */
-    void (*on_coarse)(uint64_t piece, uint64_t mark, void *user);
     /* Averages of a piece that was told (may be NULL). The last of a piece counts. */
     void (*on_average)(const struct sc_store_average *average, void *user);
     /* What a writer of this namespace, or for a peer of this family, noted last of a kind (may be
@@ -264,7 +258,6 @@ struct sc_store_stats {
     uint64_t built_pieces, built_bytes; /* that got probe rows or codes since open; of those */
     uint64_t bad_blocks;                /* of codes, that failed verification */
     uint64_t code_bytes;                /* taken by codes, alignment included */
-    uint64_t coarse_pieces;             /* that live, and have no rows but codes */
     uint64_t ordered_pieces;            /* written anew in another order since open */
     bool is_building;                   /* what extents lack is being made */
     /* Of the host tier: levels, whole pages; counts of slabs that loads asked for. */
@@ -414,14 +407,12 @@ uint64_t sc_store_piece_mark(const struct sc_store *store, uint64_t piece);
 /* The piece's hash when it is live; false: it is not. Any thread. */
 bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
                          uint8_t ret_hash[SC_STORE_HASH_BYTES]);
-/* What the piece was computed on, and how it is held: coarse only once its rows are void. false:
- * unknown id. Any thread. */
+/* What the piece was computed on. false: unknown id. Any thread. */
 bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
                                struct sc_store_provenance *ret_provenance);
-/* Whether its extent has what its codes lack (store/rows/codes.h), as of now. Any thread. */
-bool sc_store_piece_is_finer(const struct sc_store *store, uint64_t piece);
-/* Whether some of that, of the piece's rows of a layer, could not be read, or failed its tag: it is
- * read no more by this process. May be true of one in 64 others of that extent. Any thread. */
+/* Whether some of what its codes lack (store/rows/codes.h), of the piece's rows of a layer, could
+ * not be read, or failed its tag: it is read no more by this process. May be true of one in 64
+ * others of that extent. Any thread. */
 bool sc_store_finer_failed(const struct sc_store *store, uint32_t layer, uint64_t piece);
 /* Where a live piece stands. */
 struct sc_store_piece_place {
@@ -511,7 +502,7 @@ void sc_store_build_rest(struct sc_store *store, bool rests);
 /* ---- Pieces that become one (merger.c) ------------------------------------------------------- */
 
 struct sc_store_merge {
-    const uint64_t *pieces; /* [piece_count] live ones, held as rows, whose rows follow each other
+    const uint64_t *pieces; /* [piece_count] live ones, whose rows follow each other
                              * in one chunk, but for those that the first skips; copied */
     uint64_t piece_count;
     struct sc_store_piece_plan plan; /* what they become */
@@ -533,39 +524,6 @@ spec_status sc_store_log_sync(struct sc_store *store, struct spec_error *reterr)
 /* What was written of it stays, whatever becomes of the machine: what its pieces take the place of
  * may go once they are committed. Blocks. */
 spec_status sc_store_extent_sync(struct sc_store_extent *extent, struct spec_error *reterr);
-
-/* ---- Rows that go while codes stay (coarse_extent.c) ----------------------------------------- */
-
-/* An extent gives its rows up in four steps of one caller at a time (writer, executor thread): its
- * codes are read back, layer by layer; it is marked; the caller sees to it that nobody reads its
- * rows, or takes the mark back; then the log says so, and lease_ns_max later the pages are free. */
-struct sc_store_coarse_extent {
-    uint64_t id;         /* 0: the piece is not live, or rows and codes are not both there */
-    uint64_t live_count; /* pieces */
-    uint64_t piece_first, piece_last; /* ids; with gaps */
-};
-struct sc_store_coarse_extent sc_store_coarse_find(struct sc_store *store, uint64_t piece);
-/* Whether every live piece of the extent has good codes in this layer, on the device. Blocks.
- * SPEC_E_CORRUPT: one has not, so the extent is not found again while that piece is live. Other
- * errors (NO_MEMORY, IO): it could not be told. */
-spec_status sc_store_coarse_check(struct sc_store *store, uint64_t extent, uint32_t layer);
-/* From here on sc_store_piece_is_coarse says so. `marked`: what else tells of it does too. */
-void sc_store_coarse_mark(struct sc_store *store, uint64_t extent);
-void sc_store_coarse_marked(struct sc_store *store);
-void sc_store_coarse_unmark(struct sc_store *store, uint64_t extent);
-/* Of a marked one. Syncs the codes, appends the record. An error leaves it marked: unmark. */
-spec_status sc_store_coarse_commit(struct sc_store *store, uint64_t extent,
-                                   struct spec_error *reterr);
-/* Whether a request that begins now, or (expiry_ns not 0) one whose lease ends then, gets the
- * piece's codes alone. A request pins before it asks, and an evicting task marks before it
- * looks for pins: so one of them sees the other. Any thread. */
-bool sc_store_piece_is_coarse(const struct sc_store *store, uint64_t piece, uint64_t expiry_ns);
-/* This process cannot read the piece's codes, nor those of later pieces of its extent: to it they
- * are as if there were none. Until close; nothing is written. Any thread. */
-void sc_store_piece_unread(struct sc_store *store, uint64_t piece);
-bool sc_store_piece_is_unread(const struct sc_store *store, uint64_t piece);
-/* How many extents were ever marked, or found so in the log. Any thread. */
-uint64_t sc_store_coarse_marks(const struct sc_store *store);
 
 /* A namespace's epoch counts its resets, from 0. */
 uint64_t sc_store_epoch(struct sc_store *store);
@@ -603,15 +561,8 @@ enum sc_store_mail_kind {
     SC_STORE_MAIL_EPOCH = 1, /* the namespace family's epoch is at least `epoch` */
     SC_STORE_MAIL_FAILED = 2 /* piece `piece` with `hash` failed verification */
 };
-/* What failed. */
-enum sc_store_mail_what {
-    SC_STORE_MAIL_ANY = 0, /* not told, or both */
-    SC_STORE_MAIL_ROWS = 1,
-    SC_STORE_MAIL_CODES = 2
-};
 struct sc_store_mail {
     uint32_t kind; /* enum sc_store_mail_kind */
-    uint32_t what; /* FAILED: enum sc_store_mail_what */
     uint64_t epoch, piece;
     uint8_t hash[SC_STORE_HASH_BYTES];
     uint8_t family[SC_STORE_HASH_BYTES];

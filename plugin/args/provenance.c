@@ -1,14 +1,13 @@
 /* Provenance (struct spec_provenance of the ABI): what KV is worth.
  *
  *   piece   computed_on: fixed when it was stored, the worst that its request knew
- *           held:        rows, or codes alone
  *   match   the worst of its pieces; request: the worst of its match and of what was delivered
  *
  *   ahead   what came ahead of its queries counts once its layer is stored and nothing refined it:
  *           the host has computed on it, though it should not
  *
  * Where several inexact parts meet, each member is the worst that any has: the largest kind,
- * computed_on, held and metric, the fewest bits that are not 0 (which stands for exact rows), the
+ * computed_on and metric, the fewest bits that are not 0 (which stands for exact rows), the
  * smallest share of exact rows, the smallest share of rows kept. So a match may be told worse than
  * any one of its pieces, never better.
  *
@@ -32,7 +31,7 @@ static uint32_t smaller_of(uint32_t a, bool a_counts, uint32_t b, bool b_counts)
 static bool is_lossy(const struct spec_provenance *of)
 {
     return of->computed_on == SPEC_PROVENANCE_LOSSY || of->kind == SPEC_PROVENANCE_LOSSY ||
-           of->held == SPEC_HELD_COARSE_ONLY || of->bits_k != 0 || of->bits_v != 0;
+           of->bits_k != 0 || of->bits_v != 0;
 }
 
 static bool is_pruned(const struct spec_provenance *of)
@@ -47,7 +46,6 @@ void sc_plugin_provenance_add(struct spec_provenance *worst, const struct spec_p
     *worst = (struct spec_provenance){
         .kind = member_larger(worst->kind, more->kind),
         .computed_on = member_larger(worst->computed_on, more->computed_on),
-        .held = member_larger(worst->held, more->held),
         .bits_k = smaller_of(worst->bits_k, worst->bits_k != 0, more->bits_k, more->bits_k != 0),
         .bits_v = smaller_of(worst->bits_v, worst->bits_v != 0, more->bits_v, more->bits_v != 0),
         .exact_ppm = smaller_of(worst->exact_ppm, lossy, more->exact_ppm, more_lossy),
@@ -57,21 +55,14 @@ void sc_plugin_provenance_add(struct spec_provenance *worst, const struct spec_p
     };
 }
 
-uint32_t sc_plugin_provenance_kind(const struct sc_store_provenance *of)
-{
-    uint32_t held = of->held == SPEC_HELD_ROWS ? SPEC_PROVENANCE_EXACT : SPEC_PROVENANCE_LOSSY;
-    return member_larger(of->computed_on, held);
-}
-
 void sc_plugin_provenance_add_piece(struct spec_provenance *worst, const struct sc_store *store,
                                     uint64_t piece)
 {
     struct sc_store_provenance of;
     if (!sc_store_piece_provenance(store, piece, &of))
         return;
-    struct spec_provenance more = {.kind = sc_plugin_provenance_kind(&of),
+    struct spec_provenance more = {.kind = of.computed_on,
                                    .computed_on = of.computed_on,
-                                   .held = of.held,
                                    .bits_k = of.bits_k,
                                    .bits_v = of.bits_v,
                                    .exact_ppm = of.exact_ppm,
@@ -80,11 +71,10 @@ void sc_plugin_provenance_add_piece(struct spec_provenance *worst, const struct 
     sc_plugin_provenance_add(worst, &more);
 }
 
-/* What is stored next to what was delivered: computed on the worst of it, and held as rows. */
+/* What is stored next to what was delivered: computed on the worst of it. */
 struct sc_store_provenance sc_plugin_provenance_stored(const struct spec_provenance *worst)
 {
     return (struct sc_store_provenance){.computed_on = worst->kind,
-                                        .held = SPEC_HELD_ROWS,
                                         .bits_k = worst->bits_k,
                                         .bits_v = worst->bits_v,
                                         .exact_ppm = worst->exact_ppm,

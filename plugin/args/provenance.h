@@ -13,8 +13,6 @@ struct sc_plugin_request;
 void sc_plugin_provenance_add(struct spec_provenance *worst, const struct spec_provenance *more);
 void sc_plugin_provenance_add_piece(struct spec_provenance *worst, const struct sc_store *store,
                                     uint64_t piece);
-/* SPEC_PROVENANCE_* of a piece: the flags of its runs in the index. */
-uint32_t sc_plugin_provenance_kind(const struct sc_store_provenance *of);
 /* What is computed now by the request is computed on this: its match, and what was delivered. */
 struct spec_provenance sc_plugin_provenance_so_far(const struct sc_plugin_request *request);
 /* The layer was delivered, or refined. worth: it came ahead as codes; NULL: it did not. */

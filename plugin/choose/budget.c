@@ -77,21 +77,12 @@ static void set_keep(const struct sc_plugin_request *request, uint64_t first, ui
     want->keep_from = from > want->first_position ? from - want->first_position : 0;
 }
 
-/* Rows that keep_before and keep_from name, and that are there. */
-static uint64_t kept_rows(const struct sc_plugin_request *request,
-                          const struct sc_plugin_want *want)
+/* Rows that keep_before and keep_from name. */
+static uint64_t kept_rows(const struct sc_plugin_want *want)
 {
     uint64_t last = want->keep_from < want->row_total ? want->row_total - want->keep_from : 0;
-    uint64_t both = want->keep_before + last, gone = 0;
-    if (both >= want->row_total)
-        return want->row_total - request->coarse_rows;
-    if (request->coarse_rows == 0)
-        return both;
-    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
-        for (uint64_t j = row; j < row + request->ranges[i].row_count; j++)
-            gone += request->ranges[i].is_coarse != 0 &&
-                    (j < want->keep_before || j >= want->keep_from);
-    return both - gone;
+    uint64_t both = want->keep_before + last;
+    return both < want->row_total ? both : want->row_total;
 }
 
 /* Whether queries are what rows are ranked by. */
@@ -100,7 +91,7 @@ static bool ranks_by_queries(const spec_connector *conn, const struct sc_plugin_
     return !sc_lab_is_blind(&conn->config, want->metric);
 }
 
-/* Layered: the rows that are asked for, gone or not. */
+/* Layered: the rows that are asked for. */
 static uint64_t layered_share(const spec_connector *conn, const struct spec_select *select,
                               uint64_t total)
 {
@@ -124,21 +115,18 @@ static void resolve_layered(const spec_connector *conn, const struct spec_select
         .is_layered = true,
         .refines = may_refine && conn->choice.refines,
     };
-    uint64_t exact_most = total - request->coarse_rows; /* the others have codes alone, or */
-    if (want.refines)
-        exact_most += request->planed_rows; /* what they lack */
     set_keep(request, kept ? select->keep_first : config->exact_first,
              kept ? select->keep_last : config->exact_last, &want);
     bool is_dense = layer < config->dense_layers;
-    if (want.row_count > exact_most || is_dense)
-        want.row_count = exact_most;
+    if (is_dense)
+        want.row_count = total;
     if (!is_dense && budget_bytes > 0 && budget_bytes / conn->dims.row_bytes < want.row_count) {
         want.row_count = budget_bytes / conn->dims.row_bytes;
         want.is_cut = true;
     }
-    want.selects = want.row_count < total || request->coarse_rows > 0;
-    want.is_scored = want.selects && ranks_by_queries(conn, &want) &&
-                     want.row_count > kept_rows(request, &want) && want.row_count < exact_most;
+    want.selects = want.row_count < total;
+    want.is_scored =
+        want.selects && ranks_by_queries(conn, &want) && want.row_count > kept_rows(&want);
     *ret_want = want;
 }
 

@@ -308,8 +308,7 @@ spec_status sc_plugin_choose_by_probes(struct sc_plugin_scratch *scratch,
 /* ---- Codes ---------------------------------------------------------------------------------- */
 
 /* The set by scores[row_total]: rows without codes first, then those that are always kept (their
- * scores are infinite), then the others, and none of those that have codes alone: their score is
- * below that of any other. */
+ * scores are infinite), then the others. */
 static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_item *item,
                       float *scores, uint64_t count, uint32_t *ret_rows)
 {
@@ -320,17 +319,11 @@ static void coded_set(const struct sc_plugin_scratch *scratch, struct sc_plugin_
         scores[row] = isnan(scores[row]) ? -FLT_MAX : isinf(scores[row]) ? FLT_MAX : scores[row];
     item->forced_rows = 0;
     for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count) {
-        bool is_coarse = request->ranges[i].is_coarse != 0;
-        const struct sc_kernels_planes *finer[2];
-        bool may_refine =
-            is_coarse && item->want.refines &&
-            !sc_store_finer_failed(scratch->conn->store, item->in.layer, request->ranges[i].piece);
-        if (sc_store_slab_of(codes, i, &slab) &&
-            (!is_coarse || (may_refine && sc_plugin_finer_of(scratch->conn, &slab, finer))))
+        if (sc_store_slab_of(codes, i, &slab))
             continue;
         for (uint64_t j = 0; j < request->ranges[i].row_count; j++)
-            scores[row + j] = is_coarse ? -INFINITY : INFINITY;
-        item->forced_rows += is_coarse ? 0 : request->ranges[i].row_count;
+            scores[row + j] = INFINITY;
+        item->forced_rows += request->ranges[i].row_count;
     }
     if (item->want.is_known_only) { /* without codes, or always kept */
         uint64_t known = 0;

@@ -399,8 +399,7 @@ void sc_plugin_guess_ask(spec_connector *conn, struct sc_plugin_request *request
                          const struct spec_queries *hint)
 {
     struct sc_plugin_guess *guess = guess_of(request, layer);
-    if (guess->conn == NULL || !sc_plugin_wants_some(conn, request, layer) ||
-        request->coarse_rows > 0) /* rankings do not know of rows that are not there */
+    if (guess->conn == NULL || !sc_plugin_wants_some(conn, request, layer))
         return;
     uint32_t state = atomic_load(&guess->state);
     if (state == WAITS || state == POSTED)
@@ -485,14 +484,12 @@ static void learn_trust(spec_connector *conn, struct sc_plugin_guess *guess,
     }
 }
 
-/* Rows without codes were not scored: that they have no sum says nothing of them. Of rows that
- * went, nothing is ever chosen; what they drew stays in the sum that others' shares are of. */
+/* Rows without codes were not scored: that they have no sum says nothing of them. */
 static bool is_kept(void *user, uint64_t range)
 {
     const struct sc_plugin_item *item = user;
     struct sc_store_slab slab;
-    return item->request->ranges[range].is_coarse == 0 &&
-           sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab);
+    return sc_store_slab_of(sc_store_sketch_keys(item->sketch), range, &slab);
 }
 
 /* The lab follows what was scored: once a choice, whoever waits for it. */

@@ -379,64 +379,6 @@ static bool has_all_codes(const struct sc_plugin_item *item)
     return true;
 }
 
-/* The range for want of which nothing can be delivered; range_count: none. failed: the sketch whose
- * codes could not be read, or NULL. */
-static uint64_t range_without(const spec_connector *conn, const struct sc_plugin_item *item,
-                              const struct sc_store_sketch *failed)
-{
-    const struct sc_plugin_request *request = item->request;
-    bool has_codes = item->sketch != NULL;
-    struct sc_store_slab slab;
-    /* Without codes one void range is why, whichever it is. */
-    for (uint64_t i = 0; i < request->range_count && !has_codes; i++)
-        if (!sc_store_range_is_there(conn->store, &request->ranges[i]))
-            return i;
-    if (failed != NULL)
-        return sc_store_sketch_failed_range(failed);
-    for (uint64_t i = 0; i < request->range_count; i++)
-        if (request->ranges[i].is_coarse != 0 && request->ranges[i].row_count > 0 &&
-            (!has_codes || !sc_store_slab_of(sc_store_sketch_keys(item->sketch), i, &slab)))
-            return i;
-    return request->range_count;
-}
-
-/* The range has good codes, but this process cannot read them. */
-static bool is_unread(const struct sc_plugin_item *item, uint64_t range)
-{
-    return item->sketch != NULL &&
-           sc_store_slab_is_unread(sc_store_sketch_keys(item->sketch), range);
-}
-
-/* Where rows are gone, codes are there; else the request is void from the first range without on.
- */
-static spec_status coarse_check(spec_connector *conn, struct sc_plugin_item *item,
-                                struct spec_error *reterr)
-{
-    struct sc_plugin_request *request = item->request;
-    const struct sc_plugin_sketch *sketch = &request->sketches[item->in.layer % SC_PLUGIN_SKETCHES];
-    bool is_begun = sketch->layer == item->in.layer;
-    spec_status status = is_begun ? sc_store_sketch_state(sketch->sketch) : SPEC_OK;
-    uint64_t range = range_without(conn, item, status == SPEC_E_IO ? sketch->sketch : NULL);
-    if (range == request->range_count)
-        return SPEC_OK;
-    if (!is_begun && sc_store_range_is_there(conn->store, &request->ranges[range]))
-        return sc_fail(reterr, SPEC_E_BUSY,
-                       "get_important: no memory is free for codes (select.sketch_bytes)");
-    if (is_unread(item, range)) {
-        sc_plugin_request_unread(conn, request, range, SPEC_E_BUSY);
-        return sc_fail(reterr, SPEC_E_BUSY,
-                       "request %#" PRIx64 ": rows were evicted, and this process has no room for "
-                       "their codes' tables, or no turns of their positions",
-                       item->in.request);
-    }
-    status = status == SPEC_OK ? SPEC_E_CORRUPT : status;
-    sc_plugin_request_fail(conn, request, range, status, SC_STORE_TIER);
-    return sc_fail(reterr, status,
-                   "request %#" PRIx64 ": rows were evicted, and their codes are damaged, or the "
-                   "match is void",
-                   item->in.request);
-}
-
 /* What a set is chosen by, where the sketch has codes. */
 static enum choice choice_of(const spec_connector *conn, const struct sc_plugin_want *want)
 {
@@ -450,23 +392,18 @@ static spec_status choose_by_codes(spec_connector *conn, struct sc_plugin_item *
 {
     const struct sc_plugin_want *want = &item->want;
     spec_status status = sketch_await(conn, item, sc_plugin_item_over_ns(item), reterr);
-    if (status == SPEC_OK && item->request->coarse_rows > 0)
-        status = coarse_check(conn, item, reterr);
     if (status != SPEC_OK || item->sketch == NULL || (!want->is_layered && !has_all_codes(item)))
         return status;
     return choose_set(conn, item, choice_of(conn, want), false, reterr);
 }
 
-/* Every row that is not gone, as if there were no codes. */
+/* Every row, as if there were no codes. */
 static void choose_all(struct sc_plugin_item *item)
 {
-    const struct sc_plugin_request *request = item->request;
     item->ranking = NULL;
-    item->row_count = 0;
-    for (uint64_t i = 0, row = 0; i < request->range_count; row += request->ranges[i++].row_count)
-        for (uint64_t j = 0; j < request->ranges[i].row_count && request->ranges[i].is_coarse == 0;
-             j++)
-            request->set[item->row_count++] = (uint32_t)(row + j);
+    item->row_count = item->want.row_total;
+    for (uint64_t row = 0; row < item->row_count; row++)
+        item->request->set[row] = (uint32_t)row;
 }
 
 bool sc_plugin_set_choose(spec_connector *conn, struct sc_plugin_item *item)

@@ -300,10 +300,6 @@ void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *
  * tier: SPEC_TIER_*, where it did; rows that host memory had wrong stay on the disk. */
 void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
                             spec_status why, uint32_t tier);
-/* The same of a range that is good, but cannot be read by this process: nothing is dropped, nobody
- * is told, later matches of this process end before it. */
-void sc_plugin_request_unread(spec_connector *conn, struct sc_plugin_request *request,
-                              uint64_t range, spec_status why);
 /* How the item's rows get into its destination, by the functions of item->memory.target. */
 struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                                               const struct sc_plugin_item *item);

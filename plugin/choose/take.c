@@ -35,21 +35,21 @@ void sc_plugin_range_fail(spec_connector *conn, const struct sc_plugin_request *
                           uint64_t range, spec_status why, uint32_t tier)
 {
     uint64_t piece = request->ranges[range].piece, first = segment_of(request, range);
-    bool is_codes = request->ranges[range].is_coarse != 0;
-    bool is_over = !is_codes && sc_store_piece_is_coarse(conn->store, piece, 0);
     sc_count(&conn->stats.corrupt_ranges, 1);
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " at token %" PRIu64 " failed (%s)%s", piece,
            request->segments[first].first, sc_status_name(why),
            sc_plugin_is_memory(tier) ? " in host memory" : ", dropped");
-    if (is_over || sc_plugin_is_memory(tier))
+    if (sc_plugin_is_memory(tier))
         return;
-    sc_plugin_failed_tell(conn, piece, is_codes);
+    sc_plugin_failed_tell(conn, piece);
     sc_plugin_piece_fail(conn, request->segments[first].node, piece);
 }
 
-/* The match is void from the range's piece on. false: a reset is why. */
-static bool request_void(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
-                         spec_status why)
+/* The match is void from the failed piece on; later lookups do not find it, unless host memory had
+ * its rows wrong, and has them no more: the next load reads those of the disk. After a reset
+ * nothing is wrong with it: what the store had was void at once. */
+void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
+                            spec_status why, uint32_t tier)
 {
     uint64_t first = segment_of(request, range);
     bool is_outrun = !sc_plugin_epoch_is_current(conn, request);
@@ -57,32 +57,8 @@ static bool request_void(spec_connector *conn, struct sc_plugin_request *request
     request->failed_position = request->segments[first].first > request->from_token
                                    ? request->segments[first].first
                                    : request->from_token;
-    return !is_outrun;
-}
-
-/* The match is void from the failed piece on; later lookups do not find it, unless it is one that
- * has codes by now, and rows were asked for on a promise that is over; or host memory had its rows
- * wrong, and has them no more: the next load reads those of the disk. After a reset nothing is
- * wrong with it: what the store had was void at once. */
-void sc_plugin_request_fail(spec_connector *conn, struct sc_plugin_request *request, uint64_t range,
-                            spec_status why, uint32_t tier)
-{
-    if (request_void(conn, request, range, why))
+    if (!is_outrun)
         sc_plugin_range_fail(conn, request, range, why, tier);
-}
-
-void sc_plugin_request_unread(spec_connector *conn, struct sc_plugin_request *request,
-                              uint64_t range, spec_status why)
-{
-    uint64_t piece = request->ranges[range].piece;
-    if (!request_void(conn, request, range, why))
-        return;
-    if (!sc_store_piece_is_unread(conn->store, piece))
-        SC_LOG(&conn->log, SPEC_LOG_WARN,
-               "piece %" PRIu64 " at token %" PRIu64
-               " has codes alone, which this process cannot read; others may",
-               piece, request->segments[segment_of(request, range)].first);
-    sc_store_piece_unread(conn->store, piece);
 }
 
 /* Moves a smoothed rate towards that of bytes that took so long. */
@@ -373,17 +349,14 @@ static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
     return status;
 }
 
-/* Of a layered load: rows of the set that nothing brought, and that are not gone, ascending. */
+/* Of a layered load: rows of the set that nothing brought, ascending. */
 static uint64_t unrefined_rows(const struct sc_plugin_item *item, const uint64_t *set,
                                uint32_t *ret_rows)
 {
-    const struct sc_plugin_request *request = item->request;
     uint64_t set_count = sc_plugin_rows_of(set, sc_plugin_words_of(item), ret_rows), count = 0;
-    for (uint64_t i = 0, range = 0, first = 0; i < set_count; i++) {
+    for (uint64_t i = 0; i < set_count; i++) {
         uint32_t row = ret_rows[i];
-        range_of(request, row, &range, &first);
-        if (request->ranges[range].is_coarse == 0 && !sc_plugin_bit_get(item->placed, row) &&
-            !sc_plugin_bit_get(item->refined, row))
+        if (!sc_plugin_bit_get(item->placed, row) && !sc_plugin_bit_get(item->refined, row))
             ret_rows[count++] = row;
     }
     return count;

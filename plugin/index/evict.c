@@ -8,14 +8,14 @@
  *   radix       root -- [0..64) -- [64..90) -- [90..128)    the last is a leaf: it goes first
  *                          \------ [64..128)                 pinned: passed over
  *
- * First what no lookup here can find (other namespaces, earlier epochs), then rows whose codes stay
- * (store.coarse_only; coarse.c), then leaves; a piece goes with its last run. Hints of requests
- * come before the order of use: by priority, and what is of use for some time yet after all that is
- * not. Nothing goes for a pass, or for the demand of passes like it, that would go later than the
- * pass itself; a pass that would go first of all is not admitted (decision 0055). What was asked
- * for beyond the share goes too: for a pass as long as that until it would fit, and if it finds no
- * room though enough is free in sum, or the index is full, once nothing is on its way out of
- * quarantine. What a device that failed lately refuses lacks no room and asks for none.
+ * First what no lookup here can find (other namespaces, earlier epochs), then leaves; a piece goes
+ * with its last run. Hints of requests come before the order of use: by priority, and what is of
+ * use for some time yet after all that is not. Nothing goes for a pass, or for the demand of passes
+ * like it, that would go later than the pass itself; a pass that would go first of all is not
+ * admitted (decision 0055). What was asked for beyond the share goes too: for a pass as long as
+ * that until it would fit, and if it finds no room though enough is free in sum, or the index is
+ * full, once nothing is on its way out of quarantine. What a device that failed lately refuses
+ * lacks no room and asks for none.
  *
  * Holds: a step evicts something, turns to the demand of another class, or is the last one. Runs
  * leave the index before their pieces' records, and nothing is committed in between.
@@ -169,30 +169,14 @@ void sc_plugin_evict_check(spec_connector *conn, uint64_t place, uint64_t rows)
         sc_plugin_kick(conn, SC_JOB_EVICT);
 }
 
-/* How the next leaf is chosen. */
-struct choice {
-    struct sc_radix_among among;
-    bool spares;  /* not one that could give its rows up first, or was not asked: for bytes */
-    bool by_use;  /* whatever rows it has, what was used longest ago: for runs */
-    bool goes_on; /* set: many were put in the order of use, another step looks at the rest */
-};
-
 /* The index's lock is held. */
-static bool leaf_evict(spec_connector *conn, struct choice *choice, struct sc_radix_evicted *ret)
+static bool leaf_evict(spec_connector *conn, struct sc_radix_among among,
+                       struct sc_radix_evicted *ret)
 {
     struct sc_radix_segment leaf;
     for (uint32_t i = 0; i < LEAVES; i++) {
-        choice->goes_on = false;
-        if (!sc_plugin_index_leaf(conn, choice->among, &leaf))
+        if (!sc_plugin_index_leaf(conn, among, &leaf))
             return false;
-        bool is_asked = sc_plugin_coarse_is_asked(conn, leaf.node);
-        if (choice->spares && (!is_asked || sc_plugin_coarse_can(conn, leaf.value.piece)))
-            return false;
-        if (choice->by_use && !is_asked) { /* it goes first, for its rows: runs it has no more of */
-            sc_radix_set_behind(conn->radix, leaf.node);
-            choice->goes_on = true;
-            continue;
-        }
         if (sc_radix_evict_leaf(conn->radix, leaf.node, ret)) /* else a reader has just pinned it */
             return true;
     }
@@ -200,19 +184,15 @@ static bool leaf_evict(spec_connector *conn, struct choice *choice, struct sc_ra
 }
 
 /* Leaves until so many bytes and runs have gone, up to LEAVES, for bytes only those among these;
- * returns how many. ret_goes_on: there are more to be looked at. The commit's lock is held. */
+ * returns how many. The commit's lock is held. */
 static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs,
-                             struct sc_radix_among among, bool *ret_goes_on)
+                             struct sc_radix_among among)
 {
     uint64_t pieces[LEAVES], piece_count = 0, leaf_count = 0, given = 0;
     struct sc_radix_evicted evicted;
-    struct choice choice = {0};
     pthread_mutex_lock(&conn->index.lock);
     while (leaf_count < LEAVES && (leaf_count < runs || given < bytes)) {
-        choice.by_use = leaf_count < runs;
-        choice.among = choice.by_use ? sc_radix_below(UINT64_MAX) : among;
-        choice.spares = leaf_count > 0 && !choice.by_use;
-        if (!leaf_evict(conn, &choice, &evicted))
+        if (!leaf_evict(conn, leaf_count < runs ? sc_radix_below(UINT64_MAX) : among, &evicted))
             break;
         uint64_t piece = evicted.segment.value.piece;
         leaf_count++;
@@ -224,7 +204,6 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
         given += sc_store_piece_bytes(conn->store, piece);
     }
     pthread_mutex_unlock(&conn->index.lock);
-    *ret_goes_on = choice.goes_on;
     sc_store_pieces_drop(conn->store, pieces, piece_count);
     sc_count(&conn->stats.evicted_chunks, piece_count);
     return leaf_count;
@@ -341,13 +320,11 @@ bool sc_plugin_evict_some(spec_connector *conn)
     uint64_t leaf_count = 0, others = bytes > 0 ? bytes : before.log_pieces_over > 0;
     bool goes = (bytes > 0 || runs > 0) && !before.is_paused;
     bool gave = goes && others > 0 && sc_store_evict_unreachable(conn->store, others) > 0;
-    if (goes && !gave && bytes > 0)
-        gave = sc_plugin_coarse_some(conn, among);
     if (goes && !gave) {
         pthread_mutex_lock(&conn->commit_lock);
-        leaf_count = evict_leaves(conn, bytes, runs, among, &gave);
+        leaf_count = evict_leaves(conn, bytes, runs, among);
         pthread_mutex_unlock(&conn->commit_lock);
-        bool none_is_old = !gave && leaf_count == 0 && before.piece_new != UINT64_MAX;
+        bool none_is_old = leaf_count == 0 && before.piece_new != UINT64_MAX;
         atomic_store(&evict->none_place_end, among.place_end);
         atomic_store(&evict->none_piece_new, none_is_old ? before.piece_new : 0);
     }

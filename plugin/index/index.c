@@ -24,13 +24,6 @@
 #define INDEX_BYTES_LEAST (UINT64_C(1) << 20)  /* the least, of each rank that is followed */
 #define DROPS_AT_ONCE     256u
 
-/* Where leaves give their rows up before they go (coarse.c), those that have none left go behind
- * all others: an order that lru has. */
-static enum sc_policy policy_of(const spec_connector *conn)
-{
-    return conn->config.coarse_only ? SC_POLICY_LRU : (enum sc_policy)conn->config.evict_policy;
-}
-
 spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_radix,
                                  struct spec_error *reterr)
 {
@@ -44,7 +37,7 @@ spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_rad
                                      .poison = &conn->poison,
                                      .chunk_tokens = conn->config.chunk_tokens,
                                      .bytes_max = share < INDEX_BYTES_MAX ? share : INDEX_BYTES_MAX,
-                                     .policy = policy_of(conn)};
+                                     .policy = (enum sc_policy)conn->config.evict_policy};
     return sc_radix_open(&params, ret_radix, reterr);
 }
 
@@ -239,7 +232,7 @@ bool sc_plugin_piece_index(spec_connector *conn, struct sc_radix *radix, bool *l
         .run_first = piece->first_position + piece->skip,
         .marks = {marks, piece->mark_count},
         .end_hash = &piece_hash,
-        .value = {piece->id, piece->skip, sc_plugin_provenance_kind(&piece->provenance)},
+        .value = {piece->id, piece->skip, piece->provenance.computed_on},
         .replaces = &replaces,
         .replacing = is_own ? sc_plugin_on_replacing : NULL,
         .merges = true,
@@ -325,10 +318,8 @@ bool sc_plugin_index_leaf(spec_connector *conn, struct sc_radix_among among,
                           struct sc_radix_segment *ret_leaf)
 {
     sc_radix_clock_set(conn->radix, sc_exec_now_ns(conn->exec) / 1000000000u);
-    if (policy_of(conn) != SC_POLICY_LRU)
+    if (conn->config.evict_policy != SC_POLICY_LRU)
         return sc_radix_victim_old(conn->radix, among, ret_leaf);
-    if (conn->config.coarse_only) /* what gave its rows up stands behind what has just come */
-        return sc_radix_victim_below(conn->radix, among, ret_leaf);
     return sc_radix_victim_first(conn->radix, among, ret_leaf); /* all others: used later */
 }
 

@@ -13,7 +13,7 @@
  * piece's id hangs between, all computed on the same and held as rows. Rows are on the device for
  * good before the log tells of them, so a crash at any moment leaves the old pieces, or the new
  * one, or both, of which the next open keeps the new.
- * Does not: merge what coarse.c took the rows of; keep averages (the merged piece's begin anew).
+ * Does not: keep averages (the merged piece's begin anew).
  * Threads: the job's (executor, one at a time); tail, on_merged any. */
 #include "plugin/connector.h"
 
@@ -95,7 +95,7 @@ static bool candidate_find(spec_connector *conn, struct sc_radix_chunk *chunk, u
     struct sc_radix_ref run = sc_plugin_ref_of(sc_store_piece_mark(conn->store, last));
     ret->last = 0;
     if (!sc_store_piece_provenance(conn->store, last, &ret->provenance) ||
-        ret->provenance.held != SPEC_HELD_ROWS || !sc_radix_chunk_of(conn->radix, run, chunk))
+        !sc_radix_chunk_of(conn->radix, run, chunk))
         return false;
     uint64_t end = chunk->segment_count;
     const struct sc_radix_segment *tail = &chunk->segments[end - 1];

@@ -3,12 +3,11 @@
  * Threads: any. */
 #include "plugin/connector.h"
 
-void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece, bool is_codes)
+void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece)
 {
     struct sc_store_mail mail = {.kind = SC_STORE_MAIL_FAILED, .piece = piece};
     if (conn->ranks.role != SPEC_ROLE_READER || !sc_store_piece_hash(conn->store, piece, mail.hash))
         return;
-    mail.what = is_codes ? SC_STORE_MAIL_CODES : SC_STORE_MAIL_ROWS;
     sc_hash_to_bytes(conn->family, mail.family);
     pthread_mutex_lock(&conn->outbox.lock);
     if (conn->outbox.count < SC_PLUGIN_OUTBOX)

@@ -146,7 +146,7 @@ static void state_fail(spec_connector *conn, struct sc_plugin_request *request, 
            sc_plugin_is_memory(tier) ? " in host memory" : ", dropped");
     if (sc_plugin_is_memory(tier))
         return;
-    sc_plugin_failed_tell(conn, segment->value.piece, false);
+    sc_plugin_failed_tell(conn, segment->value.piece);
     sc_plugin_piece_fail(conn, segment->node, segment->value.piece);
 }
 

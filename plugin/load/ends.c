@@ -125,8 +125,7 @@ struct tail {
     uint32_t failed_tier;
 };
 
-/* The block that ends with this range, which begins behind row_end. Ranges of which codes alone are
- * left end it, and all that is loaded. */
+/* The block that ends with this range, which begins behind row_end. */
 static struct block block_below(const struct tail *tail, uint64_t end, uint64_t row_end)
 {
     const struct sc_store_range *ranges = tail->request->ranges;
@@ -135,7 +134,7 @@ static struct block block_below(const struct tail *tail, uint64_t end, uint64_t 
     uint64_t least = front < row_end ? (row_end - front) / BLOCK_SHARE : 0;
     least = least < tail->rows_least ? least : tail->rows_least;
     least = least > tail->conn->config.chunk_tokens ? least : tail->conn->config.chunk_tokens;
-    while (block.range > 0 && row_end - block.row < least && ranges[block.range - 1].is_coarse == 0)
+    while (block.range > 0 && row_end - block.row < least)
         block.row -= ranges[--block.range].row_count;
     return block;
 }

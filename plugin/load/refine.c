@@ -96,47 +96,21 @@ static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item, bo
     return item->row_count;
 }
 
-/* The k best of the delivery's ranking that are not gone: this reads rows alone. */
-static uint64_t set_ranked(spec_connector *conn, struct sc_plugin_item *item, uint64_t k)
-{
-    const struct sc_plugin_request *request = item->request;
-    const float *scores = item->delivery->scores;
-    struct sc_plugin_scratch *scratch = NULL;
-    if (request->coarse_rows > 0) {
-        scratch = sc_plugin_scratch_take_for(conn, item);
-        if (scratch == NULL) { /* the deadline came before the ranking */
-            item->want.is_cut = true;
-            return 0;
-        }
-        for (uint64_t i = 0, row = 0; i < request->range_count; i++)
-            for (uint64_t end = row + request->ranges[i].row_count; row < end; row++)
-                scratch->scores[row] =
-                    request->ranges[i].is_coarse != 0 ? -INFINITY : fmaxf(scores[row], -FLT_MAX);
-        scores = scratch->scores;
-    }
-    sc_kernels_topk(conn->kernels, scores, item->want.row_total, k, request->set);
-    if (scratch != NULL)
-        sc_plugin_scratch_put(scratch);
-    return k;
-}
-
 /* The rows that shall be exact, or refined, into the request's set; how many. */
 static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
 {
-    const struct sc_plugin_request *request = item->request;
-    uint64_t k = item->want.row_count, there = item->want.row_total - request->coarse_rows;
-    uint64_t planed = item->want.refines ? request->planed_rows : 0;
+    uint64_t k = item->want.row_count, total = item->want.row_total;
     if (k == 0)
         return 0;
-    bool is_open = item->delivery->is_ahead && (k < there || planed > 0);
+    bool is_open = item->delivery->is_ahead && k < total;
     if (is_open || sc_plugin_rescores(&item->in)) /* else all need no ranking, or they have one */
         return set_choose(conn, item,
-                          k < there + planed || item->want.is_scored ||
-                              sc_plugin_rescores(&item->in));
-    /* Another item of the call may have chosen since this one was to: no codes are at hand now. */
+                          k < total || item->want.is_scored || sc_plugin_rescores(&item->in));
+    /* Another item of the call may have chosen since this one was to: no codes are at hand now.
+     * The k best of the delivery's ranking are read as rows. */
     item->want.refines = false;
-    k = k < there ? k : there;
-    return k > 0 ? set_ranked(conn, item, k) : 0;
+    sc_kernels_topk(conn->kernels, item->delivery->scores, total, k, item->request->set);
+    return k;
 }
 
 /* What is chosen now comes refined where it can; the codes with which it belongs are at hand. */
@@ -257,7 +231,7 @@ spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item 
     uint64_t more = item->in.exact_rows - before;
     uint64_t more_refined = item->in.refined_rows - refined_before;
     sc_plugin_tiers_tell(item, more + more_refined);
-    if (item->in.exact_rows == item->want.row_total - item->request->coarse_rows)
+    if (item->in.exact_rows == item->want.row_total)
         item->delivery->is_ahead = false; /* nothing is left to choose */
     if (is_late || item->want.is_cut)
         item->in.result_flags |= SPEC_IMPORTANT_PARTIAL;

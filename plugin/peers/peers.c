@@ -109,14 +109,6 @@ static void peer_on_drop(uint64_t piece, uint64_t mark, void *user)
     pthread_mutex_unlock(&peer->lock);
 }
 
-static void peer_on_coarse(uint64_t piece, uint64_t mark, void *user)
-{
-    struct sc_plugin_peer *peer = user;
-    pthread_mutex_lock(&peer->lock);
-    sc_plugin_coarse_worsen(peer->radix, piece, mark);
-    pthread_mutex_unlock(&peer->lock);
-}
-
 static void peer_on_epoch(uint64_t epoch, void *user)
 {
     struct sc_plugin_peer *peer = user;
@@ -152,7 +144,6 @@ static spec_status peer_open(spec_connector *conn, struct sc_plugin_peer *peer, 
     params.on_piece_soon = NULL;
     params.on_drop = peer_on_drop;
     params.on_epoch = peer_on_epoch;
-    params.on_coarse = peer_on_coarse;
     params.on_average = NULL;
     params.on_note = peer_on_note;
     params.on_written = NULL;
@@ -204,10 +195,6 @@ uint64_t sc_plugin_peers_match(spec_connector *conn, const struct sc_radix_query
         struct sc_radix_query shorter = *query;
         struct sc_radix_match match;
         shorter.token_count = end;
-        /* Which of its inexact runs have no rows is not looked at: a shorter match is none the
-         * worse. */
-        if (!conn->choice.takes_coarse && sc_store_coarse_marks(conn->ranks.peers[i].store) > 0)
-            shorter.flags_end = SPEC_PROVENANCE_LOSSY;
         sc_radix_match(conn->ranks.peers[i].radix, &shorter, NULL, 0, &match);
         end = match.token_count;
     }
@@ -250,22 +237,6 @@ bool sc_plugin_peers_branch(spec_connector *conn, const struct sc_radix_query *q
     return is_same;
 }
 
-/* The first run that is not exact, if the query meets one. */
-static void coarse_add(const struct sc_plugin_peer *peer, const struct sc_radix_query *query,
-                       struct spec_provenance *worst)
-{
-    struct sc_radix_query shorter = *query;
-    struct sc_radix_match match;
-    shorter.flags_end = SPEC_PROVENANCE_LOSSY;
-    sc_radix_match(peer->radix, &shorter, NULL, 0, &match);
-    if (match.token_count >= query->token_count)
-        return;
-    shorter.flags_end = 0;
-    shorter.token_count = match.token_count + 1;
-    sc_radix_match(peer->radix, &shorter, NULL, 0, &match);
-    sc_plugin_provenance_add_piece(worst, peer->store, match.last_piece);
-}
-
 void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_query *query,
                                 uint64_t end, struct spec_provenance *worst)
 {
@@ -275,10 +246,8 @@ void sc_plugin_peers_provenance(spec_connector *conn, const struct sc_radix_quer
         struct sc_radix_match match;
         shorter.token_count = end;
         sc_radix_match(peer->radix, &shorter, NULL, 0, &match);
-        if (match.last_flags != SPEC_PROVENANCE_EXACT) /* down a path it never improves, */
+        if (match.last_flags != SPEC_PROVENANCE_EXACT) /* down a path it never improves */
             sc_plugin_provenance_add_piece(worst, peer->store, match.last_piece);
-        if (sc_store_coarse_marks(peer->store) > 0) /* but where rows went */
-            coarse_add(peer, &shorter, worst);
     }
 }
 

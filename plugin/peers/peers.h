@@ -42,9 +42,8 @@ struct sc_plugin_outbox {      /* what other processes are told, and tell */
 };
 
 /* outbox.c */
-/* Reader: the piece's rows (is_codes: codes) failed here; its writer shall know. Before it is
- * dropped. */
-void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece, bool is_codes);
+/* Reader: the piece failed here; its writer shall know. Before it is dropped. */
+void sc_plugin_failed_tell(spec_connector *conn, uint64_t piece);
 /* Reader: every rank's writer shall know of the epoch. Blocks on the file system. */
 void sc_plugin_epoch_tell(spec_connector *conn, uint64_t epoch);
 /* Posts what waits. Blocks on the file system. */

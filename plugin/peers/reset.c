@@ -150,9 +150,6 @@ static void on_mail(const struct sc_store_mail *mail, void *user)
         !sc_store_piece_hash(conn->store, mail->piece, bytes) ||
         memcmp(bytes, mail->hash, sizeof(bytes)) != 0)
         return; /* gone already, or another piece than the sender meant */
-    if (mail->what == SC_STORE_MAIL_ROWS &&
-        sc_store_piece_is_coarse(conn->store, mail->piece, UINT64_MAX))
-        return; /* given up for space: others stand there by now, and codes are good */
     SC_LOG(&conn->log, SPEC_LOG_WARN, "piece %" PRIu64 " failed in a reader, dropped", mail->piece);
     sc_count(&conn->stats.corrupt_ranges, 1);
     sc_plugin_piece_fail(conn, sc_plugin_ref_of(sc_store_piece_mark(conn->store, mail->piece)),

@@ -82,9 +82,7 @@ static spec_status find_other(spec_connector *conn, const struct sc_plugin_lease
                                    .token_count = lease->place.length,
                                    .marks = {room->marks, ret_attached->mark_count}};
     struct sc_radix_match *match = &ret_attached->match;
-    sc_plugin_lock(conn, &conn->index.lock); /* no rows are given up meanwhile (coarse.c) */
     sc_radix_match_pin(conn->radix, &query, room->segments, room->segment_capacity, match);
-    pthread_mutex_unlock(&conn->index.lock);
     if (match->token_count == lease->place.length)
         return SPEC_OK;
     sc_radix_unpin(conn->radix, match->last);
@@ -172,19 +170,6 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
         sc_plugin_request_unpin(conn, request);
         sc_plugin_request_unhold(request);
         return sc_fail(reterr, SPEC_E_STALE, "attach: the lease's tokens were erased");
-    }
-    /* Of a promise that was made before rows went, they are there until it ends. */
-    uint64_t count = attached.match.segment_count;
-    sc_plugin_coarse_find(conn, request, count, UINT64_MAX, lease->expiry_ns);
-    uint64_t coarse = sc_plugin_coarse_first(conn, request, count, request->from_token,
-                                             !conn->choice.takes_coarse);
-    if (coarse != UINT64_MAX) {
-        sc_radix_unpin(conn->radix, attached.match.last);
-        request->pinned = (struct sc_radix_ref){0};
-        sc_plugin_request_unhold(request);
-        return sc_fail(reterr, SPEC_E_STALE,
-                       "attach: from token %" PRIu64 " on, rows are not stored any more%s", coarse,
-                       conn->choice.takes_coarse ? ", and their codes cannot be read here" : "");
     }
     struct sc_radix_query query = sc_plugin_query_of(request);
     if (conn->states.count > 0 && request->matched_tokens > request->from_token &&

@@ -154,27 +154,19 @@ static uint64_t cut_at_branch(spec_connector *conn, const struct spec_lookup_par
     return sc_plugin_states_cut(conn, request, query, *end, multiple);
 }
 
-/* How far the segments are good. Stored: capacity, rows where they are needed, the other ranks.
- * Promised: the host's limits beside that, but it holds the rows before from_token itself. */
+/* How far the segments are good. Stored: capacity, the other ranks. Promised: the host's limits
+ * beside that, but it holds the rows before from_token itself. */
 static void cut_match(spec_connector *conn, const struct spec_lookup_params *params,
                       struct sc_plugin_request *request, const struct sc_radix_query *query,
-                      const struct sc_radix_match *match, uint64_t marks_before)
+                      const struct sc_radix_match *match)
 {
-    uint64_t held_count = match->segment_count;
-    bool is_exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     uint64_t end = match->token_count;
-    if (held_count > request->segment_capacity) {
-        held_count = request->segment_capacity;
-        end = request->segments[held_count - 1].first + request->segments[held_count - 1].count;
+    if (match->segment_count > request->segment_capacity) {
+        const struct sc_radix_segment *last = &request->segments[request->segment_capacity - 1];
+        end = last->first + last->count;
     }
-    sc_plugin_coarse_find(conn, request, held_count, marks_before, 0);
-    bool needs_rows = is_exact || !conn->choice.takes_coarse;
-    uint64_t stored = sc_plugin_coarse_first(conn, request, held_count, 0, needs_rows);
-    uint64_t had =
-        sc_plugin_coarse_first(conn, request, held_count, request->from_token, needs_rows);
     end = sc_plugin_peers_match(conn, query, end);
-    request->stored_tokens = position_least(end, stored);
-    end = position_least(end, had);
+    request->stored_tokens = end;
     end =
         position_least(end, params->max_tokens != 0 ? params->max_tokens : params->token_count - 1);
     if (params->multiple_of > 1)
@@ -205,7 +197,7 @@ static void make_ranges(const spec_connector *conn, struct sc_plugin_request *re
 {
     struct spec_provenance none = {0};
     uint64_t piece_last = sc_plugin_states_worth(conn, request, &none);
-    request->range_count = request->coarse_rows = request->planed_rows = 0;
+    request->range_count = 0;
     for (uint64_t i = 0; request->matched_tokens > request->from_token; i++) {
         const struct sc_radix_segment *segment = &request->segments[i];
         if (segment->first >= request->matched_tokens)
@@ -215,18 +207,11 @@ static void make_ranges(const spec_connector *conn, struct sc_plugin_request *re
         uint64_t first =
             segment->first > request->from_token ? segment->first : request->from_token;
         piece_last = segment->value.piece > piece_last ? segment->value.piece : piece_last;
-        bool is_coarse = (segment->value.flags & SC_PLUGIN_FLAG_COARSE) != 0;
-        uint64_t coarse_rows = last > first && is_coarse ? last - first : 0;
-        request->coarse_rows += coarse_rows;
-        if (coarse_rows > 0 && conn->choice.refines &&
-            sc_store_piece_is_finer(conn->store, segment->value.piece))
-            request->planed_rows += coarse_rows;
         if (last > first)
             request->ranges[request->range_count++] = (struct sc_store_range){
                 .piece = segment->value.piece,
                 .row_first = (uint32_t)(segment->value.row_first + (first - segment->first)),
-                .row_count = (uint32_t)(last - first),
-                .is_coarse = is_coarse};
+                .row_count = (uint32_t)(last - first)};
         if (end >= request->matched_tokens)
             break;
     }
@@ -254,7 +239,6 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
                           struct sc_plugin_promise *ret_promise)
 {
     uint64_t promise_end = promises_none ? 0 : sc_plugin_promise_end(conn); /* 0: nothing can be */
-    uint64_t marks = sc_store_coarse_marks(conn->store);
     bool exact = (params->flags & SPEC_LOOKUP_REQUIRE_EXACT) != 0;
     struct sc_radix_match match = {0};
     request->pinned = (struct sc_radix_ref){0};
@@ -274,7 +258,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     if (match.token_count == 0)
         return;
     request->pinned = match.last;
-    cut_match(conn, params, request, &query, &match, marks);
+    cut_match(conn, params, request, &query, &match);
     if (atomic_load(&conn->epoch) != request->epoch ||
         sc_plugin_erase_covers(conn, request)) { /* a reset, or an erasure, came between: the */
         request->matched_tokens = request->from_token; /* request is stale, and promises nothing */

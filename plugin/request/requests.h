@@ -15,15 +15,14 @@
 
 #include <string.h>
 
-#define SC_PLUGIN_AHEAD       2u /* a request loads layer l and reads layer l + 1 ahead */
-#define SC_PLUGIN_REST        2u /* the reader of rows that were not read ahead */
-#define SC_PLUGIN_READERS     3u
-#define SC_PLUGIN_SKETCHES    3u   /* of layers l, l + 1, l + 2 */
-#define SC_PLUGIN_MARKS       256u /* distinct positions of extra keys in one request */
-#define SC_PLUGIN_PEEKS       16u  /* lookups without a request that run at the same moment */
-#define SC_PLUGIN_OUTGROWN    16u /* runs of tokens that became too short: each doubles, at least */
-#define SC_PLUGIN_NO_LAYER    UINT32_MAX
-#define SC_PLUGIN_FLAG_COARSE 0x80000000u /* of a request's segment: only codes are available */
+#define SC_PLUGIN_AHEAD    2u /* a request loads layer l and reads layer l + 1 ahead */
+#define SC_PLUGIN_REST     2u /* the reader of rows that were not read ahead */
+#define SC_PLUGIN_READERS  3u
+#define SC_PLUGIN_SKETCHES 3u   /* of layers l, l + 1, l + 2 */
+#define SC_PLUGIN_MARKS    256u /* distinct positions of extra keys in one request */
+#define SC_PLUGIN_PEEKS    16u  /* lookups without a request that run at the same moment */
+#define SC_PLUGIN_OUTGROWN 16u  /* runs of tokens that became too short: each doubles, at least */
+#define SC_PLUGIN_NO_LAYER UINT32_MAX
 
 /* CALLED: a call of the host has the request. LEFT: likewise, and it was released meanwhile. */
 enum sc_plugin_request_phase {
@@ -198,8 +197,6 @@ struct sc_plugin_request {
     uint64_t stored_tokens; /* of the index, from 0, whatever was asked for */
     bool is_short;          /* the match: delivered whole, unless an item has a budget of its own */
     uint64_t range_count;
-    uint64_t coarse_rows; /* of the ranges' rows, those that have codes alone, */
-    uint64_t planed_rows; /* and of these, those that can be refined */
     struct sc_radix_ref pinned;
     struct sc_plugin_state_match branch;
     struct spec_provenance provenance; /* the worst over the match */

@@ -86,10 +86,9 @@ EXACTLY = Select(given=SELECT_EXACT, exact_ppm=10**6)  # every row, whatever is 
 
 
 class Provenance(ctypes.Structure):
-    _fields_ = [("kind", c_uint32), ("computed_on", c_uint32), ("held", c_uint32),
-                ("bits_k", c_uint32), ("bits_v", c_uint32), ("exact_ppm", c_uint32),
-                ("retain_ppm", c_uint32), ("metric", c_uint32), ("refined_ppm", c_uint32),
-                ("reserved", c_uint32 * 3)]
+    _fields_ = [("kind", c_uint32), ("computed_on", c_uint32), ("bits_k", c_uint32),
+                ("bits_v", c_uint32), ("exact_ppm", c_uint32), ("retain_ppm", c_uint32),
+                ("metric", c_uint32), ("refined_ppm", c_uint32), ("reserved", c_uint32 * 4)]
 
 
 class Model(Structure):
@@ -185,7 +184,7 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     dense_layers selected_rows selected_from_rows sketch_read_bytes identify_ns speculated_bytes
     unused_bytes sketch_bytes_used sketches_refused built_chunks built_bytes coarse_layers
     coarse_rows coarse_exact_rows coarse_forced_rows partial_layers bad_blocks code_bytes building
-    coarsened_chunks coarse_only_chunks refined_layers refined_rows collisions
+    refined_layers refined_rows collisions
     merged_chunks host_bytes_used host_bytes_max host_hits host_misses host_evictions
     unadmitted_chunks over_budget_chunks budget_left code_write_bytes merge_write_bytes
     log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes stages_open lookups_cut

@@ -294,38 +294,6 @@ void sc_store_hosted_piece_gone(const struct sc_store *store,
         sc_store_host_forget_layers(store->host, &key);
 }
 
-void sc_store_hosted_rows_gone(const struct sc_store *store,
-                               const struct sc_store_extent_entry *extent)
-{
-    static const uint32_t KINDS[] = {SC_STORE_HOST_ROWS, SC_STORE_HOST_TAGS, SC_STORE_HOST_PROBES,
-                                     SC_STORE_HOST_K, SC_STORE_HOST_V};
-    struct sc_store_host_key key;
-    if (chunks_key(extent, &key))
-        sc_store_host_forget_layers(store->host, &key);
-    for (uint64_t id = extent->piece_first; id <= extent->piece_last; id++) {
-        const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, id);
-        if (piece == NULL || sc_store_table_extent(&store->table, piece->extent) != extent)
-            continue;
-        key = key_of(store, piece, 0);
-        for (uint32_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
-            key.kind = KINDS[i];
-            sc_store_host_forget_layers(store->host, &key);
-        }
-    }
-}
-
-/* Whether what the key names may be found, now that it is published. */
-static bool key_stands(const struct sc_store *store, const struct sc_store_hosted_fill *fill)
-{
-    const struct sc_store_piece_entry *piece = sc_store_table_live(&store->table, fill->piece);
-    if (piece == NULL)
-        return false;
-    const struct sc_store_extent_entry *extent =
-        sc_store_table_extent(&store->table, piece->extent);
-    bool is_of_rows = fill->key.copy == extent->copy || fill->key.kind == SC_STORE_HOST_SLOTS;
-    return !is_of_rows || atomic_load(&extent->coarse_ns) == 0;
-}
-
 /* ---- Filling -------------------------------------------------------------------------------- */
 
 /* What having a slab of so many bytes again takes. Who was kept for long enough makes room. */
@@ -451,9 +419,8 @@ void sc_store_hosted_end(const struct sc_store *store, struct sc_store_hosted_fi
 {
     if (fill->slab != NULL && is_whole) {
         sc_store_host_publish(store->host, fill->slab);
-        /* Whoever voids a piece, or its rows, says so after it: one of the two finds what the other
-         * did. */
-        if (!key_stands(store, fill))
+        /* Whoever voids a piece says so after it: one of the two finds what the other did. */
+        if (sc_store_table_live(&store->table, fill->piece) == NULL)
             sc_store_host_forget(store->host, &fill->key);
     } else if (fill->slab != NULL) {
         sc_store_host_abandon(store->host, fill->slab);

@@ -10,10 +10,9 @@
  *           whichever pieces, from a multiple of chunk_tokens on
  *
  * Holds: a slab has all rows of its piece that can be read, as they were read and verified; whoever
- * hands them out verifies them again. Of a piece that is void nothing is found, and no rows of one
- * that has codes alone. A chunk has whatever bytes its slots have: rows that were wanted when it
- * was read were verified then, others are when they are wanted. It is found as long as a row of the
- * extent may be.
+ * hands them out verifies them again. Of a piece that is void nothing is found. A chunk has
+ * whatever bytes its slots have: rows that were wanted when it was read were verified then, others
+ * are when they are wanted. It is found as long as a row of the extent may be.
  * Does not: choose what is evicted (host.c), read.
  * Threads: any; a filler: its load's consumer.
  * Tests: tests/unit/store/test_hosted.c, test_hosted_slots.c, test_tiers_twin.c, test_keep.c */
@@ -68,10 +67,6 @@ void sc_store_hosted_forget_tags(const struct sc_store *store, uint32_t layer,
 /* The piece is void: none of its slabs is found any more. */
 void sc_store_hosted_piece_gone(const struct sc_store *store,
                                 const struct sc_store_piece_entry *piece);
-/* The extent has codes alone from now on: the same of its rows, in whatever order, their tags, and
- * probe rows that stand before them. */
-void sc_store_hosted_rows_gone(const struct sc_store *store,
-                               const struct sc_store_extent_entry *extent);
 
 /* A slab that is filled. */
 struct sc_store_hosted_fill {

@@ -98,8 +98,8 @@ static void share_of_pieces(struct sc_store *store)
     uint64_t one = sc_store_shape_place(&store->shape, probe, 1).stride * layers;
     uint64_t pages = (one + PAGE - 1) / PAGE;
     uint64_t one_bytes = usual.extent + usual.piece + chunk / 2 * usual.token + usual.drop;
-    if (store->params.codes.shape.bits_k != 0) { /* in a place of their own; then rows may go */
-        one_bytes += sc_store_record_bytes_parts(1) + SC_STORE_COARSE_BYTES;
+    if (store->params.codes.shape.bits_k != 0) { /* in a place of their own */
+        one_bytes += sc_store_record_bytes_parts(1);
         pages++;
     }
     uint64_t chunk_bytes = usual.piece + chunk * usual.token + usual.drop;

@@ -60,7 +60,6 @@ static void mail_encode(const struct sc_store_mail *mail, uint64_t seed,
     memcpy(bytes + 16, &mail->piece, 8);
     memcpy(bytes + 24, mail->hash, SC_STORE_HASH_BYTES);
     memcpy(bytes + 40, mail->family, SC_STORE_HASH_BYTES);
-    memcpy(bytes + 56, &mail->what, 4);
     uint64_t checksum = sc_store_checksum(bytes, MAIL_CHECKSUM_AT, seed);
     memcpy(bytes + MAIL_CHECKSUM_AT, &checksum, 8);
 }
@@ -81,7 +80,6 @@ static bool mail_decode(const uint8_t bytes[MAIL_RECORD_BYTES], uint64_t seed,
     memcpy(&ret_mail->piece, bytes + 16, 8);
     memcpy(ret_mail->hash, bytes + 24, SC_STORE_HASH_BYTES);
     memcpy(ret_mail->family, bytes + 40, SC_STORE_HASH_BYTES);
-    memcpy(&ret_mail->what, bytes + 56, 4);
     return ret_mail->kind == SC_STORE_MAIL_EPOCH || ret_mail->kind == SC_STORE_MAIL_FAILED;
 }
 

@@ -135,14 +135,14 @@ static bool decode_provenance(const uint8_t *bytes, const uint8_t *end,
         values[i] = (uint32_t)value;
     }
     *ret_provenance = (struct sc_store_provenance){.computed_on = values[0],
-                                                   .held = values[1],
                                                    .bits_k = values[2],
                                                    .bits_v = values[3],
                                                    .exact_ppm = values[4],
                                                    .retain_ppm = values[5],
                                                    .metric = values[6]};
-    return values[0] <= SC_STORE_COMPUTED_MAX && values[1] <= SC_STORE_HELD_MAX &&
-           values[4] <= SC_STORE_PPM_MAX && values[5] <= SC_STORE_PPM_MAX;
+    /* values[1]: another than 0 was reserved for extents without rows. */
+    return values[0] <= SC_STORE_COMPUTED_MAX && values[1] == 0 && values[4] <= SC_STORE_PPM_MAX &&
+           values[5] <= SC_STORE_PPM_MAX;
 }
 
 /* One that says neither that there is none nor which it is says nothing. */
@@ -348,20 +348,6 @@ static bool decode_head(const uint8_t *payload, uint64_t bytes, struct sc_store_
     return true;
 }
 
-static bool decode_coarse(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
-{
-    struct sc_store_field fields[] = {
-        SC_STORE_COMMON_FIELDS, SC_STORE_FIELD_UINT("at", 0, UINT64_MAX - 1),
-        SC_STORE_FIELD_UINT("bitsk", 1, 8), SC_STORE_FIELD_UINT("bitsv", 1, 8)};
-    if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 3))
-        return false;
-    record->coarse =
-        (struct sc_store_record_coarse){.at_ns = fields[SC_STORE_COMMON + 0].value,
-                                        .bits_k = (uint32_t)fields[SC_STORE_COMMON + 1].value,
-                                        .bits_v = (uint32_t)fields[SC_STORE_COMMON + 2].value};
-    return true;
-}
-
 static bool decode_average(const uint8_t *payload, uint64_t bytes, struct sc_store_record *record)
 {
     struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
@@ -404,6 +390,7 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
     case SC_STORE_RECORD_PIECE:
         return sc_store_record_decode_piece(payload, bytes, record);
     case SC_STORE_RECORD_DROP:
+    case SC_STORE_RECORD_ROWS_GONE:
         return decode_drop(payload, bytes, record);
     case SC_STORE_RECORD_EPOCH:
         return decode_epoch(payload, bytes, record);
@@ -413,8 +400,6 @@ bool sc_store_record_decode(const uint8_t *payload, uint64_t bytes, struct sc_st
         return decode_average(payload, bytes, record);
     case SC_STORE_RECORD_ANNEX:
         return decode_annex(payload, bytes, record);
-    case SC_STORE_RECORD_COARSE:
-        return decode_coarse(payload, bytes, record);
     case SC_STORE_RECORD_ORDER:
         return decode_order(payload, bytes, record);
     default:

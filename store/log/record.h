@@ -50,7 +50,7 @@ enum sc_store_record_type {
     SC_STORE_RECORD_HEAD = 6,
     SC_STORE_RECORD_AVERAGE = 7,
     SC_STORE_RECORD_ANNEX = 8,
-    SC_STORE_RECORD_COARSE = 9,
+    SC_STORE_RECORD_ROWS_GONE = 9, /* of earlier versions, id: of an extent without rows */
     SC_STORE_RECORD_ORDER = 10,
     SC_STORE_RECORD_TYPE_MAX = SC_STORE_RECORD_ORDER
 };
@@ -96,13 +96,8 @@ struct sc_store_record_head {
     uint64_t space_next; /* likewise of namespaces; 0: all that it had are in the log */
 };
 
-struct sc_store_record_drop { /* id: of the piece */
+struct sc_store_record_drop { /* id: of the piece, or of an extent without rows */
     uint64_t at_ns;           /* wall clock */
-};
-
-struct sc_store_record_coarse { /* id: of the extent whose rows are void, and codes are not */
-    uint64_t at_ns;             /* wall clock */
-    uint32_t bits_k, bits_v;    /* of the codes */
 };
 
 /* id: of an extent, of whose edition to come these are the slots of some layers. */
@@ -127,7 +122,6 @@ struct sc_store_record {
     uint64_t version, type, id;
     struct sc_store_record_head head;
     struct sc_store_record_drop drop;
-    struct sc_store_record_coarse coarse;
     struct sc_store_record_epoch epoch;
     struct sc_store_record_average average;
     struct sc_store_record_order order;
@@ -198,8 +192,6 @@ void sc_store_record_put_extent(struct sc_store_writer *writer, uint64_t id,
                                 const struct sc_store_record_extent *extent);
 void sc_store_record_put_piece(struct sc_store_writer *writer, const struct sc_store_piece *piece);
 void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, uint64_t at_ns);
-void sc_store_record_put_coarse(struct sc_store_writer *writer, uint64_t extent,
-                                const struct sc_store_record_coarse *coarse);
 /* slots: of all layers (store/rows/order.h), of which layer_count from layer_first on are put. */
 void sc_store_record_put_order(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,
                                uint32_t layer_first, const uint16_t *slots, uint64_t row_count,
@@ -250,11 +242,10 @@ bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint
 
 /* Upper bounds of whole frames, for reserving log space: a key of k characters is k + 1 bytes, an
  * integer 9, a bin header 5. */
-#define SC_STORE_DROP_BYTES   (SC_STORE_FRAME_BYTES + 48u)
-#define SC_STORE_EPOCH_BYTES  (SC_STORE_FRAME_BYTES + 64u)
-#define SC_STORE_COARSE_BYTES (SC_STORE_FRAME_BYTES + 80u)
-#define SC_STORE_HEAD_BYTES   (SC_STORE_FRAME_BYTES + 112u)
-#define SC_STORE_MARK_BYTES   40u
+#define SC_STORE_DROP_BYTES  (SC_STORE_FRAME_BYTES + 48u)
+#define SC_STORE_EPOCH_BYTES (SC_STORE_FRAME_BYTES + 64u)
+#define SC_STORE_HEAD_BYTES  (SC_STORE_FRAME_BYTES + 112u)
+#define SC_STORE_MARK_BYTES  40u
 
 static inline uint64_t sc_store_record_bytes_space(uint64_t descriptor_bytes)
 {

@@ -53,8 +53,9 @@ void sc_store_record_put_space(struct sc_store_writer *writer, uint64_t id,
 
 static void pack_provenance(msgpack_packer *packer, const struct sc_store_provenance *prov)
 {
-    const uint32_t values[7] = {prov->computed_on, prov->held,       prov->bits_k, prov->bits_v,
-                                prov->exact_ppm,   prov->retain_ppm, prov->metric};
+    const uint32_t values[7] = {prov->computed_on, 0 /* as read: record.c */, prov->bits_k,
+                                prov->bits_v,      prov->exact_ppm,           prov->retain_ppm,
+                                prov->metric};
     pack_key(packer, "prov");
     msgpack_pack_array(packer, 7);
     for (uint32_t i = 0; i < 7; i++)
@@ -188,15 +189,6 @@ void sc_store_record_put_drop(struct sc_store_writer *writer, uint64_t piece, ui
 {
     msgpack_packer packer = pack_begin(writer, 1, SC_STORE_RECORD_DROP, piece);
     pack_uint(&packer, "at", at_ns);
-}
-
-void sc_store_record_put_coarse(struct sc_store_writer *writer, uint64_t extent,
-                                const struct sc_store_record_coarse *coarse)
-{
-    msgpack_packer packer = pack_begin(writer, 3, SC_STORE_RECORD_COARSE, extent);
-    pack_uint(&packer, "at", coarse->at_ns);
-    pack_uint(&packer, "bitsk", coarse->bits_k);
-    pack_uint(&packer, "bitsv", coarse->bits_v);
 }
 
 void sc_store_record_put_order(struct sc_store_writer *writer, uint64_t extent, uint64_t copy,

@@ -45,14 +45,12 @@ struct sc_store_piece_entry {
 _Static_assert(sizeof(struct sc_store_piece_entry) == 48, "a million pieces are 48 MB");
 _Static_assert(SC_STORE_ROWS_MAX <= UINT16_MAX, "rows of an entry");
 
-/* What became of an extent's rows, while its codes stay. */
+/* What became of an extent's rows where they were stored first, while another edition stays. */
 enum sc_store_rows_state {
     SC_STORE_ROWS_HELD,
     SC_STORE_ROWS_VOID, /* void in the log; pages are held until their time */
     SC_STORE_ROWS_FREED /* its pages, but those of annexes, are others' */
 };
-
-#define SC_STORE_COARSE_SOON UINT64_MAX /* coarse_ns: the record is about to be written */
 
 struct sc_store_extent_entry {
     struct sc_store_part *parts; /* segment: an index of the open store */
@@ -77,32 +75,21 @@ struct sc_store_extent_entry {
     /* Ids of its pieces: set by commit or replay, then constant; in row order, maybe with gaps. */
     uint64_t piece_first, piece_last; /* 0, 0: none */
     /* Space lock. */
-    uint32_t held_pages;          /* of the space map, from the trim on */
-    uint32_t void_pages;          /* of them, those that only QUARANTINED pieces hold */
-    bool trimmed;                 /* rows that no piece covers were given back */
-    bool leaves_ids;              /* as its record says; constant */
-    _Atomic uint8_t rows_state;   /* enum sc_store_rows_state; read by any thread */
-    uint8_t bits_k, bits_v;       /* of codes that stayed, where they are not in `codes`; constant
-                                   * once coarse_ns is a time */
-    uint32_t rows_next;           /* the next extent whose rows wait; 0: none */
-    _Atomic uint32_t coarse_kept; /* it keeps its rows while this piece is live; 0: none */
-    uint64_t rows_due_ns;         /* executor's clock */
-    /* This process cannot read the codes of pieces from here on; 0: of none that it tried. Any
-     * thread, relaxed; it says nothing of what other processes can. */
-    _Atomic uint64_t unread_from;
+    uint32_t held_pages;        /* of the space map, from the trim on */
+    uint32_t void_pages;        /* of them, those that only QUARANTINED pieces hold */
+    bool trimmed;               /* rows that no piece covers were given back */
+    bool leaves_ids;            /* as its record says; constant */
+    _Atomic uint8_t rows_state; /* enum sc_store_rows_state; read by any thread */
+    uint32_t rows_next;         /* the next extent whose rows wait; 0: none */
+    uint64_t rows_due_ns;       /* executor's clock */
     /* Layers of pieces of which this process reads no finer rows any more: rows/codes.c. Any
      * thread, relaxed. */
     _Atomic uint64_t finer_failed;
-    /* Since when rows are void and codes are not (wall clock); 0: they are held. Changed by one
-     * thread at a time, read by any. */
-    _Atomic uint64_t coarse_ns;
     uint64_t copied; /* of the last checkpoint that copied its record */
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;
     struct sc_store_annex *_Atomic held_codes;
-    struct sc_store_annex *_Atomic held_order; /* goes with the rows */
-    bool is_void;                              /* rows in any edition are: codes stay */
-    bool is_listed;                            /* among those that rows_next links */
+    struct sc_store_annex *_Atomic held_order;
     /* build.c's: an edition that is found and has no record; the next such, 0: none. */
     uint32_t order_next;
     uint64_t order_moment;

@@ -2,9 +2,8 @@
  *
  * Holds, Threads: per call, store/store.h.
  * Does not: change anything but that number (quarantine.c drops).
- * Tests: tests/unit/store/test_store.c, test_quarantine.c, test_coarse.c */
+ * Tests: tests/unit/store/test_store.c, test_quarantine.c */
 #include "store/internal.h"
-#include "store/place/coarse_mark.h"
 
 #include <string.h>
 
@@ -25,22 +24,8 @@ bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
         atomic_load_explicit(&entry->state, memory_order_acquire) < SC_STORE_PIECE_LIVE ||
         entry->extent == 0)
         return false;
-    const struct sc_store_extent_entry *extent =
-        sc_store_table_extent(&store->table, entry->extent);
-    *ret_provenance = extent->provenance;
-    if (atomic_load_explicit(&extent->coarse_ns, memory_order_acquire) != 0)
-        sc_store_coarse_worth(extent, ret_provenance);
+    *ret_provenance = sc_store_table_extent(&store->table, entry->extent)->provenance;
     return true;
-}
-
-bool sc_store_piece_is_finer(const struct sc_store *store, uint64_t piece)
-{
-    const struct sc_store_piece_entry *entry = sc_store_table_live(&store->table, piece);
-    if (entry == NULL)
-        return false;
-    const struct sc_store_annex *annex = atomic_load_explicit(
-        &sc_store_table_extent(&store->table, entry->extent)->codes, memory_order_acquire);
-    return annex != NULL && sc_store_finer_row_bytes(&annex->code_shape) > 0;
 }
 
 uint32_t sc_store_piece_rows(const struct sc_store *store, uint64_t piece)

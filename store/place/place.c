@@ -18,8 +18,8 @@ uint64_t sc_store_parts_bytes(const struct sc_store_part *parts, uint32_t part_c
     return pages * PAGE;
 }
 
-/* Space lock held. Rows that take the last room have codes no more, and without codes they can
- * neither be chosen from nor go in part. What codes of other rows wait for counts in layers of
+/* Space lock held. Rows that take the last room have codes no more, and without codes they cannot
+ * be chosen from. What codes of other rows wait for counts in layers of
  * these. */
 static bool parts_take(struct sc_store *store, uint64_t stride, uint64_t codes_stride,
                        struct sc_store_part *parts, uint32_t *ret_part_count)

@@ -4,8 +4,7 @@
  *   b, then c dropped         [ L ......... R )             a run of free rows
  *   pages of a layer    [    |    |####|####|    |    ]     # wholly inside it: free
  *   buckets, a ring     [due 5 s: b, c, q][due 6 s: x] ...  linked through the pieces' entries
- *   coarse only         every page that is held, but its annexes' (coarse_extent.c): listed
- *   another edition     the extent's own pages, in which its rows stood first: likewise
+ *   another edition     the extent's own pages, in which its rows stood first: listed
  *
  * A page of a layer is free when it holds only rows of freed pieces (or of no piece). Tags and
  * padding stay until the extent's last piece goes. So what is free is a function of the extent and
@@ -18,7 +17,6 @@
  * Tests: tests/unit/store/test_quarantine.c, tests/fault/test_store_faults.c */
 #include "store/place/quarantine.h"
 #include "store/internal.h"
-#include "store/place/coarse_mark.h"
 #include "store/rows/where.h"
 
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
@@ -142,7 +140,7 @@ static uint64_t annex_free(const struct sc_store_annex *annex, struct sc_store_s
     return count;
 }
 
-/* What goes with rows, and what stays. */
+/* Editions. */
 static uint64_t order_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
     return annex_free(atomic_load(&extent->held_order), map);
@@ -269,8 +267,6 @@ bool sc_store_annex_hold(struct sc_store *store, uint64_t id, struct sc_store_an
     pthread_mutex_lock(&store->disk.lock);
     bool holds =
         extent->trimmed && extent->held_pages > extent->void_pages && atomic_load(held) == NULL;
-    if (annex->slots != NULL) /* it would go with the rows */
-        holds = holds && !extent->is_void;
     if (holds) {
         atomic_store(held, annex);
         extent->held_pages += (uint32_t)pages;
@@ -314,15 +310,8 @@ static void rows_free(struct sc_store *store, uint64_t id)
 {
     struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
     uint64_t pages = 0;
-    extent->is_listed = false;
-    if (atomic_load(&extent->rows_state) == SC_STORE_ROWS_VOID)
-        pages += parts_free(store, id, extent, &store->disk.space);
-    if (extent->is_void) {
-        pages += order_free(extent, &store->disk.space);
-        atomic_store(&extent->held_order, NULL);
-    }
-    if (!has_rows(extent))
-        atomic_store(&extent->rows_state, SC_STORE_ROWS_FREED);
+    if (atomic_exchange(&extent->rows_state, SC_STORE_ROWS_FREED) == SC_STORE_ROWS_VOID)
+        pages = parts_free(store, id, extent, &store->disk.space);
     SC_ASSERT(store->params.poison, pages <= extent->void_pages);
     extent->void_pages -= (uint32_t)pages;
     store->quarantine.bytes -= pages * PAGE;
@@ -337,11 +326,8 @@ uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece)
     const struct sc_store_extent_entry *extent =
         sc_store_table_extent(&store->table, entry->extent);
     struct span span = span_find(store, extent, piece, true);
-    if (!has_rows(extent)) {
-        uint64_t pages = annexes_free(extent, NULL);
-        pages -= extent->is_void ? order_free(extent, NULL) : 0;
-        return pages * PAGE / atomic_load(&extent->live_count);
-    }
+    if (!has_rows(extent))
+        return annexes_free(extent, NULL) * PAGE / atomic_load(&extent->live_count);
     return piece_pages(store, extent, &span, NULL) * PAGE;
 }
 
@@ -451,22 +437,14 @@ uint64_t sc_store_quarantine_add(struct sc_store *store, const uint64_t *pieces,
     return pages * PAGE;
 }
 
-/* Space lock held. What is void from now on: rows as they were stored, where there is another
- * edition; all rows, of an extent that is left with its codes. Returns its pages. */
+/* Space lock held. Rows as they were stored are void from now on. Returns their pages. */
 static uint64_t rows_void(struct sc_store_extent_entry *extent)
 {
-    uint64_t annexes = annexes_free(extent, NULL), pages = 0;
-    uint64_t coarse_ns = atomic_load(&extent->coarse_ns);
-    bool is_void = coarse_ns != 0 && coarse_ns != SC_STORE_COARSE_SOON && !extent->is_void;
-    if (has_rows(extent) && extent->held_pages - extent->void_pages > annexes) {
-        pages = extent->held_pages - extent->void_pages - annexes;
-        atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
-    }
-    if (is_void && !has_rows(extent)) {
-        pages += order_free(extent, NULL);
-        extent->is_void = true;
-    }
-    return pages;
+    uint64_t annexes = annexes_free(extent, NULL);
+    if (!has_rows(extent) || extent->held_pages - extent->void_pages <= annexes)
+        return 0;
+    atomic_store(&extent->rows_state, SC_STORE_ROWS_VOID);
+    return extent->held_pages - extent->void_pages - annexes;
 }
 
 uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t dropped_wall_ns)
@@ -481,14 +459,9 @@ uint64_t sc_store_rows_quarantine(struct sc_store *store, uint64_t id, uint64_t 
     if (pages > 0) {
         extent->void_pages += (uint32_t)pages;
         store->quarantine.bytes += pages * PAGE;
-        extent->rows_due_ns =
-            due_of(store, dropped_wall_ns, now_ns); /* of what waits already, too */
-        bool is_listed = extent->is_listed;
-        extent->is_listed = true;
-        extent->rows_next = is_listed ? extent->rows_next : 0;
-        if (is_listed) {
-            /* it goes where it stands: what stands behind it waits as long */
-        } else if (extent->rows_due_ns <= now_ns) {
+        extent->rows_due_ns = due_of(store, dropped_wall_ns, now_ns);
+        extent->rows_next = 0;
+        if (extent->rows_due_ns <= now_ns) {
             rows_free(store, id);
         } else if (store->quarantine.rows_first == 0) {
             store->quarantine.rows_first = store->quarantine.rows_last = (uint32_t)id;
@@ -577,7 +550,6 @@ static bool piece_void(struct sc_store *store, struct sc_store_piece_entry *piec
     atomic_store(&piece->state, writes ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_FREED);
     atomic_fetch_sub_explicit(&store->counts.piece_count, 1, memory_order_relaxed);
     SC_ASSERT(store->params.poison, extent->live_count > 0);
-    sc_store_coarse_piece_gone(store, extent);
     if (--extent->live_count == 0)
         atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
     if (store->piece_gone != NULL)

@@ -41,10 +41,6 @@ void sc_store_tier_unread(struct sc_store *store, const struct sc_io_op *op);
 /* Bytes that were read and wait for their consumer (hold), and that wait no more (release). */
 void sc_store_tier_hold(struct sc_store *store, uint64_t bytes);
 void sc_store_tier_release(struct sc_store *store, uint64_t bytes);
-/* Reads whole pages and waits for them. In the background. */
-spec_status sc_store_tier_read_now(struct sc_store *store, uint8_t *buffer,
-                                   struct sc_store_where where, uint64_t bytes,
-                                   struct spec_error *reterr);
 
 /* Queues windows of what is stored, in one call to the back end; those whose segment file is still
  * being made wait for it. Returns those whose file could not be made: the caller ends them.

@@ -61,15 +61,6 @@ void sc_store_tier_release(struct sc_store *store, uint64_t bytes)
     sc_io_release(store->io, bytes);
 }
 
-spec_status sc_store_tier_read_now(struct sc_store *store, uint8_t *buffer,
-                                   struct sc_store_where where, uint64_t bytes,
-                                   struct spec_error *reterr)
-{
-    sc_store_count(&store->counts.read_bytes, bytes);
-    return sc_io_file_pread(store->io, file_of(store, where.segment), buffer, bytes, where.offset,
-                            reterr);
-}
-
 spec_status sc_store_tier_sync(struct sc_store *store, const struct sc_store_part *parts,
                                uint32_t part_count, struct spec_error *reterr)
 {

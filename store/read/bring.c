@@ -62,7 +62,6 @@ void sc_store_bring_begin(struct sc_store_bring *bring, const struct sc_store_st
     bring->bytes_wished = bytes_beside(&bring->plan);
     bring->count = bring->block_count = 0;
     bring->is_laid = bring->is_planned = bring->has_block = false;
-    bring->failed_bits = 0;
 }
 
 bool sc_store_bring_wish(struct sc_store_bring *bring, const struct sc_store_range *whole,
@@ -85,21 +84,12 @@ void sc_store_bring_add(struct sc_store_bring *bring, const struct sc_store_host
     bring->count++;
 }
 
-spec_status sc_store_bring_end(struct sc_store_bring *bring, uint32_t i, bool coarse)
+spec_status sc_store_bring_end(struct sc_store_bring *bring, uint32_t i)
 {
-    const struct sc_store_range *range = &bring->ranges[i];
     bool is_there = bring->fills[i].slab == NULL;
     sc_store_hosted_end(bring->store, &bring->fills[i], false);
-    if (!is_there && !sc_store_range_is_there(bring->store, range))
-        return SPEC_E_CORRUPT;
-    if (!bring->plan.is_codes || !bring->is_laid || !coarse)
-        return SPEC_OK;
-    if (bring->failed_bits >> i & 1)
-        return SPEC_E_IO;
-    struct sc_store_coded *coded = &((struct sc_store_coded *)(void *)bring->memory.run)[i];
-    bool is_read = atomic_load(&coded->left) == 0;
-    bool fails = range->is_coarse != 0 && is_read && !coded->is_good && !coded->is_unread;
-    return fails ? SPEC_E_CORRUPT : SPEC_OK;
+    return is_there || sc_store_range_is_there(bring->store, &bring->ranges[i]) ? SPEC_OK
+                                                                                : SPEC_E_CORRUPT;
 }
 
 /* ---- Reads ---------------------------------------------------------------------------------- */
@@ -140,10 +130,8 @@ static void blocks_take(struct sc_store_bring *bring)
         const struct sc_io_op *worst = &at->reads[0];
         for (uint32_t i = 1; i < block->part_count && worst->status == SPEC_OK; i++)
             worst = &at->reads[i];
-        spec_status status = sc_store_sketch_memory_came(
-            bring->store, block, at->frame, worst->status, worst->sys_errno, &bring->memory);
-        for (uint64_t i = 0; i < block->range_count && status == SPEC_E_IO; i++)
-            bring->failed_bits |= UINT64_C(1) << (block->range_first + i);
+        (void)sc_store_sketch_memory_came(bring->store, block, at->frame, worst->status,
+                                          worst->sys_errno, &bring->memory);
     }
     bring->block_count = 0;
 }

@@ -33,9 +33,8 @@ struct sc_store_bring {
     struct sc_store_sketch_plan plan;
     struct sc_store_sketch_memory memory;
     bool is_laid, is_planned;
-    bool has_block;       /* plan.block is not in flight yet */
-    uint64_t frames_at;   /* behind the memory's start */
-    uint64_t failed_bits; /* of ranges of codes that could not be read */
+    bool has_block;     /* plan.block is not in flight yet */
+    uint64_t frames_at; /* behind the memory's start */
     uint32_t block_count;
     struct sc_store_bring_block {
         struct sc_store_sketch_block block;
@@ -69,8 +68,7 @@ void sc_store_bring_add(struct sc_store_bring *bring, const struct sc_store_host
 /* Verifies what came, and reads on. true: the task is posted when that has come. */
 bool sc_store_bring_next(struct sc_store_bring *bring);
 /* Of piece i, once next was false or the stage was cancelled: its slab is published, or abandoned.
- * OK: it is there, or loads go without it; IO, CORRUPT: as a load of the match says. `coarse`: the
- * match has rows that have codes alone. */
-spec_status sc_store_bring_end(struct sc_store_bring *bring, uint32_t i, bool coarse);
+ * OK: it is there, or loads go without it; CORRUPT: as a load of the match says. */
+spec_status sc_store_bring_end(struct sc_store_bring *bring, uint32_t i);
 
 #endif

@@ -100,8 +100,7 @@ static bool finer_open(struct sc_store_pick_plan *plan, const struct sc_store_pi
     struct sc_store_pick_place *place = &plan->place;
     const struct sc_store_annex *annex =
         atomic_load_explicit(&place->extent->codes, memory_order_acquire);
-    bool is_wanted = range->is_coarse != 0 || plan->picks.finer_always ||
-                     store->shape.row_bytes > FINER_ROW_BYTES;
+    bool is_wanted = plan->picks.finer_always || store->shape.row_bytes > FINER_ROW_BYTES;
     uint64_t bytes = annex != NULL ? sc_store_finer_row_bytes(&annex->code_shape) : 0;
     if (!plan->picks.finer || !is_wanted || bytes == 0 ||
         sc_store_finer_failed(store, plan->layer, range->piece))
@@ -142,8 +141,6 @@ static bool place_open(struct sc_store_pick_plan *plan)
     plan->is_open = finer_open(plan, piece);
     if (plan->is_open)
         return true;
-    if (range->is_coarse != 0)
-        return false; /* it has no rows */
     sc_store_slab_where(&store->shape, extent, plan->layer, piece, &place->where);
     if (place->where.slots != NULL)
         place->slab_first = place->slab_end = 0;
@@ -394,8 +391,6 @@ static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op
     const struct sc_store_shape *shape = &plan->store->shape;
     uint64_t stride = shape->layout == SC_STORE_SPLIT ? shape->k_row_bytes : shape->row_bytes;
     uint64_t first = sc_store_pick_row(&plan->picks, plan->pick) - plan->range_first, last = first;
-    if (range->is_coarse != 0)
-        return false;
     if (plan->place.where.slots != NULL && /* its chunk is asked for next, and is the one to miss */
         !sc_store_hosted_has(plan->store, plan->layer, range, plan->picks.wanted))
         return false;

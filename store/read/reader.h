@@ -163,8 +163,8 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
 /* Takes the next run of picked rows of the front slot. */
 spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                  struct sc_store_rows *ret_rows);
-/* The pick that failed, or all that are left of a read that did, are passed over: finer rows, or
- * what is gone and has none. false: they are rows, without which the load is over. */
+/* The pick that failed, or all that are left of a read that did, are passed over: finer rows.
+ * false: they are rows, without which the load is over. */
 bool sc_reader_finer_leave(struct sc_store_reader *reader, spec_status status);
 /* The caller is through with what it got last. */
 void sc_reader_rows_leave(struct sc_store_reader *reader);

@@ -519,14 +519,12 @@ bool sc_reader_finer_leave(struct sc_store_reader *reader, spec_status status)
     const struct sc_reader_unit *unit = sc_reader_unit_of(reader, reader->front, reader->slot_unit);
     const struct sc_store_range *ranges = reader->plan.ranges;
     uint64_t pick = unit->pick_first + reader->slot_row, end = pick + 1;
-    if (unit->finer == NULL && (!picks->finer || ranges[reader->range].is_coarse == 0))
+    if (unit->finer == NULL)
         return false;
     if (unit->status != SPEC_OK)
         end = unit->pick_first + unit->pick_count;
     reader->slot_row = end - unit->pick_first;
     reader->rows_gone += sc_reader_picks_wanted(reader, pick, end - pick, NULL);
-    if (unit->finer == NULL)
-        return true; /* it has no rows, nor what its codes lack */
     sc_store_count(
         status == SPEC_E_CORRUPT ? &store->counts.corrupt_rows : &store->counts.io_errors, 1);
     uint64_t range_first = unit->range_first;

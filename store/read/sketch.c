@@ -59,7 +59,6 @@ struct sc_store_sketch {
     bool is_taking;                              /* the task is posted, or runs */
     struct sc_task take;
 
-    uint64_t failed_range; /* set before the state says IO; the owner's from then on */
     _Atomic int32_t state; /* spec_status */
 };
 
@@ -167,12 +166,10 @@ static bool sketch_landed(struct sc_flight_slot *at)
     sc_store_pool_leave(pool, memory.run);
     if (!sc_flight_is_wanted(at))
         return false;
-    if (status == SPEC_OK) {
+    if (status == SPEC_OK)
         sketch->rows_done += slot->block.row_count;
-    } else {
-        sketch->failed_range = slot->block.range_first;
+    else
         load_fail(sketch, status);
-    }
     return false;
 }
 
@@ -239,7 +236,7 @@ static bool take_next(struct sc_store_sketch *sketch, struct sc_store_sketch_tak
 static uint64_t take_bytes(const struct sc_store *store, const struct sc_store_sketch_take *take)
 {
     const struct sc_store_annex *codes = take->coded != NULL ? take->coded->codes : NULL;
-    uint64_t bytes = take->is_coarse ? 0 : sc_store_sketch_tags_bytes(store, take->row_count);
+    uint64_t bytes = sc_store_sketch_tags_bytes(store, take->row_count);
     struct sc_store_blocks blocks;
     if (codes == NULL)
         return bytes + take->row_count * (take->wanted_bytes + (take->wanted_bytes > 0 ? 8 : 0));
@@ -498,11 +495,6 @@ void sc_store_sketch_demand(struct sc_store_sketch *sketch)
 }
 
 /* ---- Waiting and looking -------------------------------------------------------------------- */
-
-uint64_t sc_store_sketch_failed_range(const struct sc_store_sketch *sketch)
-{
-    return sketch->failed_range;
-}
 
 spec_status sc_store_sketch_state(const struct sc_store_sketch *sketch)
 {

@@ -85,7 +85,7 @@ struct sc_store_sketch_plan {
     struct sc_store_probes probes;
     struct sc_store_edition edition; /* where the tags are */
     uint64_t row, left, step; /* of the run: its next row, rows that are left, a block's rows */
-    uint64_t tagged; /* of codes: rows from there on whose tags a block has, or that have none */
+    uint64_t tagged;          /* of codes: rows from there on whose tags a block has */
 
     struct sc_store_sketch_block block; /* the one that next made */
 };
@@ -115,8 +115,7 @@ struct sc_store_coded {        /* of a range, in memory */
     const struct sc_store_annex *codes; /* as they were when the load began; NULL: it has none */
     uint32_t row;                       /* of the coded rows, that the range begins with */
     _Atomic uint32_t left;              /* blocks of it, and of its tags, that have not come */
-    bool is_good, has_v, is_coarse;
-    bool is_unread; /* they are good, but not to this process */
+    bool is_good, has_v;
     bool is_hosted; /* they came from host memory */
 };
 
@@ -173,7 +172,6 @@ struct sc_store_sketch_take {
     uint64_t row_first, row_count; /* in the order of the ranges */
     uint64_t row;                  /* of the slab's, that it begins with */
     uint64_t wanted_bytes, probe_row_bytes;
-    bool is_coarse;
 };
 
 /* false: no slab may have the range. Load of codes: run NULL, codes are as they are now. */

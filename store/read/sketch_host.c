@@ -69,10 +69,8 @@ bool sc_store_sketch_take_set(const struct sc_store_sketch_plan *plan, uint64_t 
 {
     const struct sc_store *store = plan->store;
     const struct sc_store_range *wanted = &plan->ranges[range];
-    struct sc_store_sketch_take take = {.row_first = row_first,
-                                        .row_count = wanted->row_count,
-                                        .wanted_bytes = plan->wanted_bytes,
-                                        .is_coarse = wanted->is_coarse != 0};
+    struct sc_store_sketch_take take = {
+        .row_first = row_first, .row_count = wanted->row_count, .wanted_bytes = plan->wanted_bytes};
     take.piece = sc_store_coded_piece(store, wanted->piece, &take.extent);
     const struct sc_store_probes probes = sc_store_probes_of(take.extent);
     const struct sc_store_annex *codes = NULL;
@@ -98,7 +96,6 @@ bool sc_store_sketch_take_set(const struct sc_store_sketch_plan *plan, uint64_t 
     *ret_take = take;
     return wanted->row_count > 0 && wanted->row_first >= take.piece->skip &&
            (kind != SC_STORE_HOST_CODES || codes != NULL) &&
-           (kind != SC_STORE_HOST_TAGS || !take.is_coarse) &&
            take.probe_row_bytes >= plan->wanted_bytes;
 }
 
@@ -124,13 +121,12 @@ bool sc_store_sketch_wish(const struct sc_store_sketch_plan *plan, uint64_t rang
     uint64_t rows = rows_of(take.piece);
     uint64_t a = plan->is_codes ? blocks.k_bytes : take.probe_row_bytes > 0 ? rows * 8 : 0;
     uint64_t b = rows * take.probe_row_bytes + (plan->k_alone ? 0 : blocks.v_bytes);
-    bool has_both = a > 0 && !take.is_coarse; /* what rows are chosen by, and tags of rows */
     *ret_wish = (struct sc_store_hosted_wish){.key = take.key,
                                               .piece = plan->ranges[range].piece,
                                               .row_count = (uint32_t)rows,
                                               .bytes = lay_of(store, rows, a, b).bytes,
                                               .ops = 1u + (plan->is_codes && b > 0 ? 1 : 0) +
-                                                     (has_both ? 1 : 0)};
+                                                     (a > 0 ? 1 : 0)}; /* tags of rows beside it */
     return true;
 }
 
@@ -141,8 +137,6 @@ static bool tags_take(const struct sc_store *store, const struct sc_store_sketch
     struct head head;
     memcpy(&head, slab, sizeof(head));
     const uint8_t *tags = slab + LINE;
-    if (take->is_coarse)
-        return true;
     if (head.tag_rows != lay->rows || tags_sum(&take->key, tags, lay->tag_bytes) != head.sum)
         return false;
     memcpy(memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, take->row_first),
@@ -170,7 +164,6 @@ static bool codes_take(const struct sc_store *store, const struct sc_store_sketc
     enum sc_store_block_state state =
         sc_store_sketch_coded_state(store, coded, &blocks, take->key.layer, memory->run);
     coded->is_good = state == SC_STORE_BLOCK_CODED;
-    coded->is_unread = state == SC_STORE_BLOCK_UNREAD;
     coded->is_hosted = state != SC_STORE_BLOCK_BAD;
     return coded->is_hosted;
 }
@@ -227,7 +220,7 @@ bool sc_store_sketch_take(const struct sc_store *store, const struct sc_store_sk
 /* What a slab is made of: rows [row, row + row_count) of it. */
 struct parts {
     uint64_t piece, row, row_count;
-    const uint8_t *tags, *a, *b; /* NULL: there are none */
+    const uint8_t *tags, *a, *b; /* a, b NULL: there are none */
     uint32_t ops;                /* that reading them took */
 };
 
@@ -264,9 +257,8 @@ static void slab_make(const struct sc_store *store, const struct sc_store_sketch
         return;
     struct sc_store_hosted_fill *fill = begun != NULL ? begun : &own;
     struct head head = {.has_b = parts->b != NULL};
-    if (parts->tags != NULL)
-        memcpy(fill->bytes + LINE + share_of(lay, lay->tag_bytes, row), parts->tags,
-               share_of(lay, lay->tag_bytes, count));
+    memcpy(fill->bytes + LINE + share_of(lay, lay->tag_bytes, row), parts->tags,
+           share_of(lay, lay->tag_bytes, count));
     if (parts->a != NULL)
         memcpy(fill->bytes + lay->a_at + share_of(lay, lay->a_bytes, row), parts->a,
                share_of(lay, lay->a_bytes, count));
@@ -276,10 +268,8 @@ static void slab_make(const struct sc_store *store, const struct sc_store_sketch
     fill->rows_given += count;
     if (fill->rows_given < lay->rows)
         return;
-    if (parts->tags != NULL) {
-        head.tag_rows = (uint32_t)lay->rows;
-        head.sum = tags_sum(key, fill->bytes + LINE, lay->tag_bytes);
-    }
+    head.tag_rows = (uint32_t)lay->rows;
+    head.sum = tags_sum(key, fill->bytes + LINE, lay->tag_bytes);
     memcpy(fill->bytes, &head, sizeof(head));
     sc_store_hosted_end(store, fill, true);
 }
@@ -300,10 +290,10 @@ void sc_store_sketch_give_codes(const struct sc_store *store, const struct sc_st
         memory->run + memory->tags_at + sc_store_sketch_tags_bytes(store, coded->row_first);
     const struct parts parts = {.piece = coded->piece,
                                 .row_count = lay.rows,
-                                .tags = coded->is_coarse ? NULL : tags,
+                                .tags = tags,
                                 .a = memory->run + coded->k_at,
                                 .b = coded->has_v ? memory->run + coded->v_at : NULL,
-                                .ops = 1u + (coded->has_v ? 1 : 0) + (coded->is_coarse ? 0 : 1)};
+                                .ops = 2u + (coded->has_v ? 1 : 0)};
     slab_make(store, memory, &key, &lay, &parts);
 }
 
@@ -313,23 +303,21 @@ static void piece_give(const struct sc_store *store, const struct sc_store_sketc
                        const struct sc_store_piece_entry *piece, uint64_t at, struct parts parts)
 {
     uint64_t rows = rows_of(piece), bytes = block->probe_row_bytes;
-    bool has_tags = block->tags.end > block->tags.start;
-    parts.ops = 1;
-    if (has_tags)
-        parts.tags = frame + block->tags.at + sc_store_sketch_tags_bytes(store, at);
-    if (block->wanted_bytes == 0 && has_tags) {
+    parts.tags = frame + block->tags.at + sc_store_sketch_tags_bytes(store, at);
+    if (block->wanted_bytes == 0) {
         const struct sc_store_host_key key =
             key_of(piece, sc_store_table_extent(&store->table, piece->extent)->copy, block->layer,
                    SC_STORE_HOST_TAGS);
         const struct lay lay = lay_of(store, rows, 0, 0);
+        parts.ops = 1;
         slab_make(store, memory, &key, &lay, &parts);
-    } else if (block->wanted_bytes > 0) {
+    } else {
         const struct sc_store_host_key key =
             key_of(piece, block->copy, block->layer, SC_STORE_HOST_PROBES);
         const struct lay lay = lay_of(store, rows, rows * 8, rows * bytes);
         parts.a = frame + block->probe_tags.at + at * 8;
         parts.b = frame + block->probes.at + at * bytes;
-        parts.ops = has_tags ? 2 : 1; /* tags of rows may lie far from keys */
+        parts.ops = 2; /* tags of rows may lie far from keys */
         slab_make(store, memory, &key, &lay, &parts);
     }
 }

@@ -57,7 +57,6 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sk
         struct sc_store_coded coded = {.piece = range->piece,
                                        .row_first = rows,
                                        .row_count = range->row_count,
-                                       .is_coarse = range->is_coarse != 0,
                                        .codes = sc_store_sketch_codes_of(store, range, &blocks)};
         bool is_hosted = plan->hosted != NULL && sc_store_sketch_bit(plan->hosted, i);
         rows += range->row_count;
@@ -66,7 +65,7 @@ static uint64_t coded_lay(const struct sc_store *store, const struct sc_store_sk
             uint64_t reads = sc_store_sketch_reads(store, &blocks, plan->k_alone);
             coded.row = range->row_first - sc_store_coded_piece(store, coded.piece, &extent)->skip;
             coded.has_v = !plan->k_alone;
-            atomic_init(&coded.left, (uint32_t)reads + (coded.is_coarse ? 0 : 1)); /* its tags */
+            atomic_init(&coded.left, (uint32_t)reads + 1); /* its tags */
             if (reads > 1 || is_hosted) {
                 coded.k_at = at;
                 coded.v_at = at + sc_store_up(blocks.k_bytes, LINE);
@@ -147,11 +146,6 @@ bool sc_store_slab_of(const uint8_t *keys, uint64_t range, struct sc_store_slab 
     ret_slab->v_scales = ret_slab->v_table + sc_store_code_table_bytes(shape, false);
     ret_slab->v_codes = ret_slab->v_scales + shape->scale_bytes + coded->row * shape->v_row_bytes;
     return true;
-}
-
-bool sc_store_slab_is_unread(const uint8_t *keys, uint64_t range)
-{
-    return sc_store_coded_of(keys, range)->is_unread;
 }
 
 /* ---- Copying out ---------------------------------------------------------------------------- */
@@ -241,7 +235,6 @@ static void coded_end(struct sc_store *store, struct sc_store_coded *coded,
     enum sc_store_block_state state =
         sc_store_sketch_coded_state(store, coded, blocks, layer, memory->run);
     coded->is_good = state == SC_STORE_BLOCK_CODED;
-    coded->is_unread = state == SC_STORE_BLOCK_UNREAD;
     if (state != SC_STORE_BLOCK_BAD) {
         sc_store_sketch_give_codes(store, coded, blocks, layer, memory);
         return;

@@ -59,7 +59,7 @@ static bool run_open(struct sc_store_sketch_plan *plan)
             continue;
         if (range_is_passed(plan, i) ||
             sc_store_range_find(store, plan->layer, &ranges[i], &row) != extent ||
-            row != plan->row + left || ranges[i].is_coarse != ranges[plan->range].is_coarse)
+            row != plan->row + left)
             break;
         left += ranges[i].row_count;
     }
@@ -68,7 +68,7 @@ static bool run_open(struct sc_store_sketch_plan *plan)
     plan->probes = sc_store_probes_of(extent);
     plan->edition = sc_store_edition_of(extent);
     plan->step = rows_even(plan, &plan->probes, left);
-    plan->tagged = ranges[plan->range].is_coarse != 0 ? left : 0;
+    plan->tagged = 0;
     return plan->step > 0;
 }
 
@@ -336,8 +336,6 @@ static spec_status block_next(struct sc_store_sketch_plan *plan)
         block->probes = section_of(layer, probes->offset, probes->row_bytes, row, count);
         block->probe_tags = section_of(layer, probes->tag_offset, 8, row, count);
     }
-    if (plan->ranges[plan->range].is_coarse != 0)
-        block->tag_count = 0;
     block->tags = section_of(tags, edition->tag_offset, sc_store_sketch_tags_bytes(plan->store, 1),
                              row, block->tag_count);
     /* A gap in codes would stay in the load's memory. */
@@ -353,7 +351,7 @@ spec_status sc_store_sketch_plan_next(struct sc_store_sketch_plan *plan, uint64_
     spec_status status;
     *ret_skipped = 0;
     while ((status = block_next(plan)) == SPEC_PENDING && plan->block.part_count == 0)
-        *ret_skipped += plan->block.row_count; /* coarse rows without codes */
+        *ret_skipped += plan->block.row_count; /* rows without codes */
     return status;
 }
 

@@ -42,9 +42,8 @@ struct sc_store_stager {
     struct sc_store_stage what;
     uint32_t running; /* windows that are not through; 0: nothing is staged */
     bool is_cancelled, closing;
-    bool is_loose;   /* something was found that may not be kept: nothing may go any more */
-    bool has_coarse; /* ranges that have codes alone */
-    uint32_t pass;   /* where the next window begins: [choice of layer 0, 1 ..][rows of 0, 1 ..] */
+    bool is_loose; /* something was found that may not be kept: nothing may go any more */
+    uint32_t pass; /* where the next window begins: [choice of layer 0, 1 ..][rows of 0, 1 ..] */
     uint64_t range;
     struct sc_store_staged staged;
 };
@@ -93,26 +92,13 @@ static void stage_ends(struct sc_store_stager *stager, spec_status status, uint6
     stager->pass = pass_end(stager);
 }
 
-/* Its rows are about to go, or went: they are not kept (store/cache/hosted.h). */
-static bool is_going(const struct sc_store *store, const struct sc_store_range *range)
-{
-    return range->is_coarse != 0 || sc_store_piece_is_coarse(store, range->piece, 0);
-}
-
-/* Whether the pass has something to bring of the range, whatever its piece has. */
-static bool pass_has(const struct sc_store_stager *stager, const struct sc_store_range *range)
-{
-    bool stays = is_choice(stager) && stager->what.wants.is_codes;
-    return range->row_count > 0 && (stays || !is_going(stager->store, range));
-}
-
-/* The next range that has something to bring; false: there is none, as the pass' ranges, and then
- * the passes, are through. */
+/* The next range that has rows; false: there is none, as the pass' ranges, and then the passes, are
+ * through. */
 static bool range_seek(struct sc_store_stager *stager)
 {
     const struct sc_store_stage *what = &stager->what;
     while (stager->pass < pass_end(stager)) {
-        while (stager->range < what->range_count && !pass_has(stager, &what->ranges[stager->range]))
+        while (stager->range < what->range_count && what->ranges[stager->range].row_count == 0)
             stager->range++;
         if (stager->range < what->range_count)
             return true;
@@ -244,7 +230,6 @@ static uint32_t choice_plan(struct sc_store_stager *stager, struct window *windo
             stage_ends(stager, SPEC_E_CORRUPT, stager->range); /* as a load says of it */
             break;
         }
-        whole.is_coarse = is_going(store, range);
         if (!sc_store_bring_wish(bring, &whole, &wish))
             continue;
         if (!sc_store_bring_fits(bring, &wish))
@@ -325,13 +310,10 @@ static void rows_take(struct sc_store_stager *stager, struct window *window, boo
 /* The same of what rows are chosen by: it is published already, or nobody has it. */
 static void choice_take(struct sc_store_stager *stager, struct window *window, bool is_cancelled)
 {
-    pthread_mutex_lock(&stager->lock);
-    bool has_coarse = stager->has_coarse;
-    pthread_mutex_unlock(&stager->lock);
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < window->piece_count; i++) {
         bool is_there = window->bring.fills[i].slab == NULL;
-        spec_status status = sc_store_bring_end(&window->bring, i, has_coarse);
+        spec_status status = sc_store_bring_end(&window->bring, i);
         bytes += is_there ? window->pieces[i].bytes : 0;
         if (status == SPEC_OK || is_cancelled)
             continue;
@@ -452,9 +434,7 @@ spec_status sc_store_stage_begin(struct sc_store *store, const struct sc_store_s
     stager->is_cancelled = stager->closing;
     stager->pass = what->wants.choice_from;
     stager->range = 0;
-    stager->is_loose = stager->has_coarse = false;
-    for (uint64_t i = 0; i < what->range_count; i++)
-        stager->has_coarse = stager->has_coarse || what->ranges[i].is_coarse != 0;
+    stager->is_loose = false;
     stager->staged = (struct sc_store_staged){.status = SPEC_OK};
     pthread_mutex_unlock(&stager->lock);
     if (!good)
@@ -497,11 +477,9 @@ bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stag
     struct sc_store_hosted_wish wish;
     if (entry == NULL)
         return false;
-    bool is_coarse = sc_store_piece_is_coarse(store, piece, 0);
     const struct sc_store_range whole = {.piece = piece,
                                          .row_first = entry->skip,
-                                         .row_count = (uint32_t)(entry->row_count - entry->skip),
-                                         .is_coarse = is_coarse};
+                                         .row_count = (uint32_t)(entry->row_count - entry->skip)};
     struct sc_store_sketch_plan plan = sc_store_bring_plan(store, wants, 0);
     plan.ranges = &whole;
     if (wants->choice_from < layers && sc_store_sketch_wish(&plan, 0, &wish) &&
@@ -509,10 +487,10 @@ bool sc_store_stage_has(const struct sc_store *store, const struct sc_store_stag
         return false;
     uint32_t rows_end = wants->rows_end;
     rows_end = reads_codes_alone(store, wants, rows_end, &whole) ? rows_end : layers;
-    if (wants->windows != NULL && !is_coarse)
+    if (wants->windows != NULL)
         return has_seen_layers(store, wants, entry, &whole);
-    return is_coarse || (sc_store_hosted_wish(store, 0, &whole, &wish) &&
-                         has_layers(store, &wish.key, 0, rows_end));
+    return sc_store_hosted_wish(store, 0, &whole, &wish) &&
+           has_layers(store, &wish.key, 0, rows_end);
 }
 
 void sc_store_stage_cancel(struct sc_store *store)

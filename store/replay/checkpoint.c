@@ -251,10 +251,10 @@ static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *p
 
 /* Of an extent whose record is copied, whatever became of it since: without this one its place
  * would be in the way of what took it. */
-static bool is_coarse(const struct copy *copy, uint64_t id)
+static bool is_copied(const struct copy *copy, uint64_t id)
 {
     const struct sc_store_extent_entry *extent = sc_store_table_extent(&copy->store->table, id);
-    return extent != NULL && atomic_load(&extent->coarse_ns) != 0 && extent->copied == copy->number;
+    return extent != NULL && extent->copied == copy->number;
 }
 
 static bool is_erased(const struct copy *copy, uint64_t id)
@@ -429,8 +429,8 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         keeps = (keeps || sc_store_annex_is_held(copy->store, record.id)) &&
                 !is_erased(copy, record.id);
         break;
-    case SC_STORE_RECORD_COARSE:
-        keeps = keeps || is_coarse(copy, record.id);
+    case SC_STORE_RECORD_ROWS_GONE:
+        keeps = keeps || is_copied(copy, record.id);
         break;
     case SC_STORE_RECORD_AVERAGE:
         copy->extent_id = 0;

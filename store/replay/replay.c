@@ -466,8 +466,8 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
         return sc_store_replay_order(store, reterr);
     else if (record->type == SC_STORE_RECORD_ANNEX)
         return replay_annex(store, reterr);
-    else if (record->type == SC_STORE_RECORD_COARSE)
-        sc_store_replay_coarse(store);
+    else if (record->type == SC_STORE_RECORD_ROWS_GONE)
+        sc_store_replay_rows_gone(store);
     else if (record->type == SC_STORE_RECORD_AVERAGE)
         return replay_average(store, SC_STORE_FRAME_BYTES + payload->bytes, reterr);
     else

@@ -1,7 +1,7 @@
 /* Replay's files: who applies which record, and what they share.
  *
  *   replay.c         open, head, namespace, epoch, average; which record it is; a writer's open
- *   replay_extent.c  extent, annex, coarse
+ *   replay_extent.c  extent, annex, gone
  *   replay_piece.c   piece, drop
  *   replay_left.c    ids that are left free
  *
@@ -128,7 +128,7 @@ void sc_store_replay_order_end(struct sc_store *store);
 spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *reterr);
 /* Of an extent that stands before and holds something; else it is no use, and no lie. Its pages may
  * be others' by now, whatever became of its codes. */
-void sc_store_replay_coarse(struct sc_store *store);
+void sc_store_replay_rows_gone(struct sc_store *store);
 spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
                                          struct spec_error *reterr);
 void sc_store_replay_drop_record(struct sc_store *store);

@@ -1,10 +1,9 @@
-/* Replay of extents: where they lie, what was built for them later, and rows that are void while
- * codes are not.
+/* Replay of extents: where they lie, and what was built for them later.
  *
  *   extent   takes its places; its pieces follow its record directly
  *   annex    takes its own, and is found from its extent
  *   order    slots of an edition to come, kept until its annex' record
- *   coarse   the extent's rows into quarantine, its pieces' codes stay
+ *   gone     an earlier version kept codes of the extent, and no rows: its pieces are void
  *
  * When another record than a piece comes, an extent without a piece gives its places back, as
  * commit would have.
@@ -13,7 +12,6 @@
  * Does not: read segments.
  * Threads, Tests: store/replay/replay.c */
 #include "store/log/wire.h"
-#include "store/place/coarse_mark.h"
 #include "store/replay/replay.h"
 #include "store/rows/order.h"
 #include "store/rows/where.h"
@@ -355,49 +353,29 @@ spec_status sc_store_replay_annex(struct sc_store *store, struct spec_error *ret
     return SPEC_OK;
 }
 
-/* ---- Rows that are void while codes are not ------------------------------------------------- */
+/* ---- Extents without rows ------------------------------------------------------------------- */
 
-/* Neither rows nor codes: it is void, without a record that says so. */
-static void piece_lose(struct sc_store *store, uint64_t id)
-{
-    sc_store_replay_drop(store, id);
-    if (!sc_store_replay_is_writer(store))
-        return;
-    store->share.reserved -= SC_STORE_DROP_BYTES;
-    (void)sc_store_quarantine_add(store, &id, 1, store->replay->record.coarse.at_ns);
-}
-
-void sc_store_replay_coarse(struct sc_store *store)
+/* An earlier version kept its codes. Its pieces are void since then, without records that say so.
+ */
+void sc_store_replay_rows_gone(struct sc_store *store)
 {
     const struct sc_store_replay *replay = store->replay;
     uint64_t id = replay->record.id + replay->extent_base;
-    struct sc_store_extent_entry *extent = NULL;
-    if (replay->record.id > 0 && replay->record.id < replay->extent_next)
-        extent = sc_store_table_extent(&store->table, id);
-    if (extent == NULL || extent->row_count == 0 ||
-        (sc_store_replay_is_writer(store) && extent->held_pages == extent->void_pages) ||
-        atomic_load(&extent->coarse_ns) != 0)
+    if (replay->record.id == 0 || replay->record.id >= replay->extent_next)
         return;
-    bool has_codes = extent->part_count == 0 || atomic_load(&extent->codes) != NULL;
-    bool is_told =
-        sc_store_replay_space_is_told(store, extent->space) && store->params.on_coarse != NULL;
-    sc_store_replay_table_lock(store);
-    sc_store_coarse_set(store, extent, &replay->record.coarse);
-    sc_store_replay_table_unlock(store);
-    (void)sc_store_rows_quarantine(store, id, replay->record.coarse.at_ns);
-    if (!has_codes)
-        sc_store_replay_lie(store, "rows are void, and codes are not there");
+    const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
+    if (extent == NULL)
+        return;
     for (uint64_t i = extent->piece_first; i <= extent->piece_last; i++) {
         const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, i);
         uint32_t state = piece != NULL ? atomic_load(&piece->state) : SC_STORE_PIECE_NONE;
         bool is_held = state == SC_STORE_PIECE_LIVE || state == SC_STORE_PIECE_DOOMED;
         if (!is_held || piece->extent != id)
             continue;
-        if (!has_codes)
-            piece_lose(store, i);
-        else if (is_told && state == SC_STORE_PIECE_LIVE)
-            store->params.on_coarse(i, atomic_load_explicit(&piece->mark, memory_order_relaxed),
-                                    store->params.user);
+        sc_store_replay_drop(store, i);
+        if (!sc_store_replay_is_writer(store))
+            continue;
+        store->share.reserved -= SC_STORE_DROP_BYTES;
+        (void)sc_store_quarantine_add(store, &i, 1, replay->record.drop.at_ns);
     }
-    sc_store_coarse_marked(store);
 }

@@ -7,7 +7,6 @@
  * of, in all that voids a piece.
  * Does not: read segments.
  * Threads, Tests: store/replay/replay.c */
-#include "store/place/coarse_mark.h"
 #include "store/replay/replay.h"
 
 #include <string.h>
@@ -263,7 +262,6 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
     if (is_held) {
         struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, entry->extent);
         space = extent->space;
-        sc_store_coarse_piece_gone(store, extent);
         if (--extent->live_count == 0)
             atomic_fetch_sub_explicit(&store->counts.extent_count, 1, memory_order_relaxed);
         if (store->piece_gone != NULL)

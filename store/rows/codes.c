@@ -206,7 +206,7 @@ enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
     bool is_read = codes->reads == NULL || sc_store_code_table_bytes(shape, is_k) == 0 ||
                    codes->reads(codes->user, part, shape, block + SC_STORE_BLOCK_HEAD_BYTES,
                                 blocks->position, blocks->row_count);
-    return is_read ? SC_STORE_BLOCK_CODED : SC_STORE_BLOCK_UNREAD;
+    return is_read ? SC_STORE_BLOCK_CODED : SC_STORE_BLOCK_OTHER;
 }
 
 /* The place of a piece's layer in its extent's finer_failed. */

@@ -81,9 +81,8 @@ bool sc_store_finer_verify(const struct sc_store_code_shape *shape, uint64_t bas
 
 enum sc_store_block_state {
     SC_STORE_BLOCK_CODED,
-    SC_STORE_BLOCK_UNREAD, /* good codes, which this process cannot read: another can */
-    SC_STORE_BLOCK_OTHER,  /* raw, or of other bits or rows: it has no codes to read */
-    SC_STORE_BLOCK_BAD     /* it fails its checksum */
+    SC_STORE_BLOCK_OTHER, /* raw, of other bits or rows, or none that this process can read */
+    SC_STORE_BLOCK_BAD    /* it fails its checksum */
 };
 enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                                                const struct sc_store_blocks *blocks,

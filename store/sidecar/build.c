@@ -72,7 +72,7 @@ static bool extent_lacks(const struct sc_store_build *build,
 {
     const struct sc_store *store = build->store;
     if (extent == NULL || extent->live_count == 0 ||
-        extent->space != atomic_load(&store->log.space_id) || atomic_load(&extent->coarse_ns) != 0)
+        extent->space != atomic_load(&store->log.space_id))
         return false;
     if (build->kind == SC_STORE_SIDECAR_CODES)
         return store->params.codes.shape.bits_k != 0 && !atomic_load(&extent->is_coding) &&

@@ -69,18 +69,15 @@ spec_status sc_store_order_commit(struct sc_store *store, uint64_t extent_id,
     if (status != SPEC_OK)
         return status;
     pthread_mutex_lock(&store->log.lock);
-    uint64_t coarse_ns = atomic_load(&extent->coarse_ns);
-    if (extent->live_count == 0 || (coarse_ns != 0 && coarse_ns != SC_STORE_COARSE_SOON))
-        status = sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void, or its rows");
-    else if (coarse_ns == SC_STORE_COARSE_SOON) /* the mark may be taken back */
-        status = sc_fail(reterr, SPEC_E_BUSY, "its rows may be about to go");
+    if (extent->live_count == 0)
+        status = sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     else
         status = order_append(store, annex, extent_id, extent->row_count, reterr);
     pthread_mutex_unlock(&store->log.lock);
     sc_store_log_unreserve(store, bytes);
     if (status == SPEC_OK) /* from now: a follower may have looked in between */
         sc_store_rows_leave(store, extent_id);
-    else if (status != SPEC_E_DROPPED && status != SPEC_E_BUSY)
+    else if (status != SPEC_E_DROPPED)
         sc_store_pause(store, status, "writing the log");
     return status;
 }

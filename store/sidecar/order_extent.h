@@ -8,9 +8,8 @@
 #include "store/internal.h"
 
 /* The records of an edition that is found and that nobody reads beside the one before it, which
- * goes then. DROPPED: the extent has gone, or its rows. BUSY: these are marked, which may be taken
- * back. NO_SPACE: the log has no room now. What else fails pauses the store; the edition is read,
- * and is gone after a reopen. */
+ * goes then. DROPPED: the extent has gone. NO_SPACE: the log has no room now. What else fails
+ * pauses the store; the edition is read, and is gone after a reopen. */
 spec_status sc_store_order_commit(struct sc_store *store, uint64_t extent_id,
                                   struct spec_error *reterr);
 

@@ -380,9 +380,8 @@ static void order_set(struct sc_store_annex *annex, const struct sc_store_extent
 static spec_status order_publish(struct sc_store *store, struct sc_store_extent_entry *extent,
                                  struct sc_store_annex *annex, struct spec_error *reterr)
 {
-    uint64_t coarse_ns = atomic_load(&extent->coarse_ns);
-    if (extent->live_count == 0 || (coarse_ns != 0 && coarse_ns != SC_STORE_COARSE_SOON))
-        return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void, or its rows");
+    if (extent->live_count == 0)
+        return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
     sc_store_count(&store->counts.orders, 1);
     atomic_store_explicit(&extent->order, annex, memory_order_release);
     return SPEC_OK;

@@ -71,7 +71,7 @@ static bool part_add(struct sc_store_merger *merger, const struct sc_store_piece
         sc_store_table_extent(&merger->store->table, piece->extent);
     uint64_t first = (uint64_t)piece->extent_row + piece->skip;
     uint64_t end = (uint64_t)piece->extent_row + piece->row_count;
-    if (extent == NULL || atomic_load(&extent->coarse_ns) != 0 ||
+    if (extent == NULL ||
         piece->first_position + piece->skip != merger->what.plan.first_position + merger->row ||
         end - first > merger->what.plan.row_count - merger->row)
         return false;

@@ -151,7 +151,7 @@ static inline void twin_load(struct twin *twin, struct sc_store_reader *reader, 
         twins[r] = &world->pieces[i];
         uint32_t first = (uint32_t)random_below(&twin->random, twins[r]->row_count);
         uint32_t row_count = (uint32_t)random_below(&twin->random, twins[r]->row_count - first + 1);
-        ranges[r] = (struct sc_store_range){twins[r]->id, first, row_count, 0};
+        ranges[r] = (struct sc_store_range){twins[r]->id, first, row_count};
         rows += row_count;
     }
     uint32_t layer = (uint32_t)random_below(&twin->random, world->setup->layers);

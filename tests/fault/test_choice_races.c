@@ -1,5 +1,5 @@
 /* Threads that look up, stage, load, store and release where a configuration delivers codes, beside
- * the writer, the evictor, the builder of codes and extents that give their rows up.
+ * the writer, the evictor and the builder of codes.
  *
  *   thread   lookup -> staged or not, waited for or not -> layers loaded, also while the stage of
  *            the same request runs -> what is missing is stored -> release
@@ -49,7 +49,7 @@ struct races {
     bool is_free;
     uint8_t rows[2][LAYERS][2][MATCHED][ROW_BYTES]; /* [1]: as stored, else what codes stand for */
     float span[LAYERS][2][(MATCHED + 63) / 64][CHANNELS]; /* of a chunk's values; free widths */
-    _Atomic uint64_t loads, refined, stale, gone, staged, stored, coarse;
+    _Atomic uint64_t loads, refined, stale, gone, staged, stored;
 };
 
 struct worker {
@@ -217,7 +217,7 @@ static void *work(void *user)
     struct worker *worker = user;
     for (; worker->actor.step < ROUNDS; worker->actor.step++) {
         run_round(worker);
-        COUNT(worker, coarse, actor_caps(&worker->actor).coarse_pieces > 0);
+        (void)actor_caps(&worker->actor);
     }
     return NULL;
 }
@@ -287,8 +287,8 @@ static void run(uint64_t seed, void *user)
     races->seed = seed;
     (void)snprintf(extra, sizeof(extra),
                    "\"disk_bytes\": \"%s\", \"segment_bytes\": \"1MiB\", \"max_requests\": 20, "
-                   "\"lease_ns_max\": 0, \"store\": {\"coarse_only\": \"yes\"%s}, %s",
-                   "5MiB", seed % 3 == 0 ? ", \"layout\": \"split\"" : "",
+                   "\"lease_ns_max\": 0, \"store\": {\"layout\": \"%s\"}, %s",
+                   "5MiB", seed % 3 == 0 ? "split" : "paired",
                    WAYS[seed % (sizeof(WAYS) / sizeof(WAYS[0]))]);
     races->world = (struct world){.matched = MATCHED, .group = 2, .agree = 3};
     rig_init(&races->world.rig, false, extra);
@@ -316,7 +316,6 @@ static void run(uint64_t seed, void *user)
     sum->gone += races->gone;
     sum->staged += races->staged;
     sum->stored += races->stored;
-    sum->coarse += races->coarse;
     for (uint64_t p = 1; p < PROMPTS; p++)
         rig_prompt_free(&races->prompts[p]);
     world_done(&races->world);
@@ -329,8 +328,8 @@ static void eight_threads_beside_all_that_changes_codes(void **state)
     struct races sum = {0};
     bool is_all = actor_seeds_run(SEEDS, run, &sum);
     print_message("loads %" PRIu64 ", rows refined %" PRIu64 ", stale %" PRIu64 ", gone %" PRIu64
-                  ", staged %" PRIu64 ", stored %" PRIu64 ", coarse %" PRIu64 "\n",
-                  sum.loads, sum.refined, sum.stale, sum.gone, sum.staged, sum.stored, sum.coarse);
+                  ", staged %" PRIu64 ", stored %" PRIu64 "\n",
+                  sum.loads, sum.refined, sum.stale, sum.gone, sum.staged, sum.stored);
     assert_true(sum.loads > 0 && sum.stored > 0);
     assert_true(!is_all || (sum.staged > 0 && sum.refined > 0));
 }

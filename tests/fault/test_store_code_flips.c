@@ -1,7 +1,6 @@
 /* Every bit of what codes are made of flipped, one after the other: heads, scales, codes,
- * checksums, padding between them, and the records that tell of them (8, 9). What a load is given
- * is what the encoder said of these rows, or nothing; rows are right, or missed. The store: key 1
- * with rows and codes, key 2 with codes alone, whose rows' pages are another's by now.
+ * checksums, padding between them, and the records that tell of them (8). What a load is given is
+ * what the encoder said of these rows, or nothing; rows are right.
  *
  * Threads: the seeded loop. */
 #include "tests/sample.h"
@@ -25,14 +24,11 @@ static void bit_flip(struct world *world, const char *path, uint64_t bit)
     disk_flip(world, path, bit / 8, (uint8_t)(1u << bit % 8));
 }
 
-/* Codes of both keys, as a load takes them: a range's rows are asked for unless it is coarse. */
+/* Codes of both keys, as a load takes them. */
 static void codes_look(struct world *world, struct sc_store_sketch *sketch, struct counts *counts)
 {
     for (uint64_t key = 1; key <= 2; key++) {
         struct match match = match_of(world, key);
-        for (uint64_t r = 0; r < match.count; r++)
-            match.ranges[r].is_coarse =
-                sc_store_piece_is_coarse(world->store, match.ranges[r].piece, 0);
         for (uint32_t layer = 0; layer < small.layers; layer++) {
             if (!quantised_begin(sketch, &match, layer, SC_LANE_DEMAND))
                 continue; /* a piece is void: the load is a miss */
@@ -70,21 +66,6 @@ static struct sc_store_extent_entry *extent_of(struct world *world, uint64_t key
     return NULL;
 }
 
-/* Key 2 gives up its rows, and others write there. */
-static void rows_lose(struct world *world)
-{
-    static uint8_t others[64u << 10];
-    const struct sc_store_extent_entry *extent = extent_of(world, 2);
-    uint64_t piece = extent->piece_first;
-    uint64_t id = sc_store_table_piece(&world->store->table, piece)->extent;
-    demote_extent(world, id);
-    memset(others, 0xa5, sizeof(others));
-    assert_int_equal(extent->part_count, 1);
-    assert_true(extent->stride * small.layers <= sizeof(others));
-    assert_true(sc_io_sim_disk_poke(world->disk, SEGMENT_PATH, extent->parts[0].offset, others,
-                                    extent->stride * small.layers));
-}
-
 static struct world *world_coded(void)
 {
     struct world *world = world_make(&small, 6);
@@ -94,7 +75,6 @@ static struct world *world_coded(void)
     assert_int_equal(world_store(world, 1, 60, 6), SPEC_OK);
     assert_int_equal(world_store(world, 2, 61, 6), SPEC_OK);
     build_quantised(world);
-    rows_lose(world);
     return world;
 }
 
@@ -124,8 +104,7 @@ static void every_flipped_bit_of_codes_gives_what_was_coded_or_nothing(void **st
         }
     }
     rows_look(world, &counts);
-    assert_int_equal(counts.rows_ok, small.layers);     /* key 1's */
-    assert_int_equal(counts.rows_missed, small.layers); /* key 2's are others' */
+    assert_int_equal(counts.rows_ok, 2 * small.layers);
     uint64_t lost = counts.flips * whole.coded - counts.coded;
     print_message("%" PRIu64 " flips: %" PRIu64 " lost a range\n", counts.flips, lost);
     assert_true(lost * 10 > counts.flips * 8); /* the others are padding, or of raw blocks */
@@ -168,15 +147,13 @@ static void every_flipped_bit_of_their_records_gives_what_was_coded_or_nothing(v
         count = sc_store_frame_bytes(log + at);
         assert_true(sc_store_record_peek(log + at + SC_STORE_FRAME_BYTES,
                                          count - SC_STORE_FRAME_BYTES, &record));
-        if (record.type != SC_STORE_RECORD_ANNEX && record.type != SC_STORE_RECORD_COARSE)
+        if (record.type != SC_STORE_RECORD_ANNEX)
             continue;
         records++;
         record_flip(world, log, bytes, at, at + count, &counts);
     }
-    assert_int_equal(records, 3);
-    assert_int_equal(counts.rows_ok + counts.rows_missed, counts.flips * 2 * small.layers);
-    assert_true(counts.rows_ok >= counts.flips * small.layers); /* key 1 has its rows in any case */
-    assert_int_equal(counts.rows_ok, counts.flips * small.layers);
+    assert_int_equal(records, 2);
+    assert_int_equal(counts.rows_ok, counts.flips * 2 * small.layers);
     world_open_ok(world);
     struct sc_store_sketch *sketch = sketch_make(world);
     struct counts after = {0};

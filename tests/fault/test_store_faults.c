@@ -313,7 +313,7 @@ static void *producer_main(void *argument)
                                             .first_position = pass->plans[p].first_position,
                                             .row_count = pass->plans[p].row_count};
                 const struct world_piece *twins = &piece;
-                struct sc_store_range range = {piece.id, 0, piece.row_count, 0};
+                struct sc_store_range range = {piece.id, 0, piece.row_count};
                 for (uint32_t layer = 0; layer < producer->world->setup->layers; layer++)
                     if (world_load(producer->world, reader, layer, &range, &twins, 1).rows !=
                         piece.row_count)

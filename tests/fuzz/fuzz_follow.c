@@ -130,7 +130,7 @@ static void twin_load(struct twin *twin)
     struct sc_store_rows rows;
     FUZZ_CHECK(sc_store_readers_open(twin->store, 1, &reader, NULL) == SPEC_OK);
     for (uint32_t i = 0; i < twin->count && i < 8; i++) {
-        struct sc_store_range range = {twin->told[i], 0, twin->rows[i], 0};
+        struct sc_store_range range = {twin->told[i], 0, twin->rows[i]};
         sc_store_reader_begin(reader, i % 2, &range, 1, SC_LANE_DEMAND);
         FUZZ_CHECK(sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &rows, NULL) ==
                    SPEC_E_CORRUPT);
@@ -141,7 +141,7 @@ static void twin_load(struct twin *twin)
     FUZZ_CHECK(sc_store_sketch_open(twin->store, SC_STORE_ROWS_MAX, SC_STORE_ROWS_MAX, &sketch,
                                     NULL) == SPEC_OK);
     for (uint32_t i = 0; i < twin->count && i < 8; i++) {
-        struct sc_store_range range = {twin->told[i], 0, twin->rows[i], 0};
+        struct sc_store_range range = {twin->told[i], 0, twin->rows[i]};
         if (sc_store_sketch_begin(sketch, &(struct sc_store_sketch_want){.layer = i % 2,
                                                                          .lane = SC_LANE_DEMAND,
                                                                          .ranges = &range,

@@ -35,7 +35,7 @@ static bool on_piece(const struct sc_store_piece *piece, uint64_t *ret_mark, voi
     for (uint32_t i = 0; i < piece->mark_count; i++)
         FUZZ_CHECK(piece->marks[i].token >= piece->chunk_first);
     if (told_count < TOLD_MAX)
-        told[told_count] = (struct sc_store_range){piece->id, 0, piece->row_count, 0};
+        told[told_count] = (struct sc_store_range){piece->id, 0, piece->row_count};
     told_count++;
     return sum != 0x5EED; /* now and then a piece is refused */
 }
@@ -113,21 +113,19 @@ static void codes_look(struct sc_store_sketch *sketch)
 }
 
 /* Nor have they what codes lack, whatever the log says of its size. */
-static void finer_look(struct sc_store *store, struct sc_store_reader *reader)
+static void finer_look(struct sc_store_reader *reader)
 {
     static const uint64_t tags[SC_STORE_ROWS_MAX]; /* of rows, where there is nothing finer */
     for (uint32_t i = 0; i < told_count && i < 16; i++) {
         struct sc_store_rows got;
-        struct sc_store_range range = told[i];
-        range.is_coarse = i / 2 % 2;
-        const struct sc_store_picks picks = {.count = range.row_count,
+        const struct sc_store_range *range = &told[i];
+        const struct sc_store_picks picks = {.count = range->row_count,
                                              .finer = true,
                                              .finer_always = true,
                                              .whole_slabs = i % 3 == 0};
-        (void)sc_store_piece_is_finer(store, range.piece);
-        sc_store_reader_begin_picks(reader, i % 2, &range, 1, &picks, SC_LANE_DEMAND);
+        sc_store_reader_begin_picks(reader, i % 2, range, 1, &picks, SC_LANE_DEMAND);
         sc_store_reader_tags(reader, tags);
-        /* Rows fail the load; what is finer, or gone, is passed over. */
+        /* Rows fail the load; what is finer is passed over. */
         spec_status status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, NULL);
         FUZZ_CHECK(status == SPEC_E_CORRUPT || status == SPEC_OK);
         FUZZ_CHECK(got.row_count == 0);
@@ -182,7 +180,7 @@ static bool look(void)
                        (wanted > 0 ? SPEC_E_CORRUPT : SPEC_OK));
     }
     codes_look(sketch);
-    finer_look(store, reader);
+    finer_look(reader);
     sc_store_readers_close(reader, 1);
     sc_store_sketch_close(sketch);
     build(store);
@@ -296,8 +294,8 @@ static void churn_load(struct sc_store *store)
     struct sc_store_reader *reader;
     FUZZ_CHECK(sc_store_readers_open(store, 1, &reader, NULL) == SPEC_OK);
     for (uint32_t layer = 0; layer < 2 && churn.first_id > 0; layer++) {
-        const struct sc_store_range ranges[2] = {{churn.first_id, 0, 64, 0},
-                                                 {churn.first_id + 1, 0, CHURN_ROWS - 64, 0}};
+        const struct sc_store_range ranges[2] = {{churn.first_id, 0, 64},
+                                                 {churn.first_id + 1, 0, CHURN_ROWS - 64}};
         struct sc_store_rows rows;
         uint64_t got = 0;
         sc_store_reader_begin(reader, layer, ranges, 2, SC_LANE_DEMAND);
@@ -312,20 +310,6 @@ static void churn_load(struct sc_store *store)
     sc_store_readers_close(reader, 1);
 }
 
-static void churn_coarse(struct sc_store *store, uint64_t piece)
-{
-    struct sc_store_coarse_extent found = sc_store_coarse_find(store, piece);
-    if (found.id == 0)
-        return;
-    sc_store_coarse_mark(store, found.id);
-    bool holds = sc_store_coarse_check(store, found.id, 0) == SPEC_OK &&
-                 sc_store_coarse_check(store, found.id, 1) == SPEC_OK;
-    if (!holds || sc_store_coarse_commit(store, found.id, NULL) != SPEC_OK)
-        sc_store_coarse_unmark(store, found.id);
-    else
-        sc_store_coarse_marked(store);
-}
-
 /* All pieces go, and with them all pages. */
 static void churn_empty(struct sc_store *store)
 {
@@ -337,7 +321,7 @@ static void churn_empty(struct sc_store *store)
             sc_store_piece_drop(store, id);
     (void)sc_store_quarantine_release(store, UINT64_MAX);
     sc_store_stats(store, &stats);
-    FUZZ_CHECK(stats.piece_count == 0 && stats.extent_count == 0 && stats.coarse_pieces == 0);
+    FUZZ_CHECK(stats.piece_count == 0 && stats.extent_count == 0);
     FUZZ_CHECK(stats.extent_bytes == 0 && stats.quarantine_bytes == 0 && stats.code_bytes == 0);
     for (uint64_t i = 0; i < store->disk.segment_count; i++)
         FUZZ_CHECK(store->disk.space.segments[i].free_pages ==
@@ -355,11 +339,8 @@ static void churn_run(const uint8_t *bytes, uint64_t count)
         FUZZ_CHECK(sc_store_open(&world.params, &store, NULL) == SPEC_OK);
         churn_store(store);
         churn_load(store);
-        churn_coarse(store, churn.first_id);
-        for (uint32_t i = 0; i < told_count && i < TOLD_MAX; i += 3) {
-            churn_coarse(store, told[i].piece);
+        for (uint32_t i = 0; i < told_count && i < TOLD_MAX; i += 3)
             sc_store_piece_drop(store, told[i].piece);
-        }
         churn_store(store);
         churn_load(store);
         FUZZ_CHECK(sc_store_checkpoint(store, NULL) == SPEC_OK);

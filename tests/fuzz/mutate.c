@@ -4,10 +4,12 @@
 #include "tests/fuzz/mutate.h"
 
 #include "store/log/fields.h"
+#include "store/log/wire.h"
 #include "store/rows/codes.h"
 #include "store/rows/order.h"
 #include "store/rows/where.h"
 
+#include <msgpack.h>
 #include <string.h>
 
 #define UNITS_MAX   400u
@@ -304,6 +306,22 @@ static void make_annex(struct make *make, uint32_t of, bool is_codes)
     make->extents[of].has_codes = make->extents[of].has_codes || is_codes;
 }
 
+/* As earlier versions wrote it of an extent of which codes stayed. */
+static void put_rows_gone(struct sc_store_writer *writer, uint64_t extent, uint64_t at_ns)
+{
+    msgpack_packer packer;
+    static const char *const KEYS[] = {"v", "t", "id", "at", "bitsk", "bitsv"};
+    const uint64_t values[] = {
+        SC_STORE_RECORD_VERSION, SC_STORE_RECORD_ROWS_GONE, extent, at_ns, 4, 2};
+    msgpack_packer_init(&packer, writer, sc_store_writer_put);
+    msgpack_pack_map(&packer, 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        msgpack_pack_str(&packer, strlen(KEYS[i]));
+        msgpack_pack_str_body(&packer, KEYS[i], strlen(KEYS[i]));
+        msgpack_pack_uint64(&packer, values[i]);
+    }
+}
+
 /* Of what is there: a drop, an average, an epoch, rows that go. */
 static void make_later(struct make *make, uint32_t what)
 {
@@ -311,8 +329,6 @@ static void make_later(struct make *make, uint32_t what)
     uint32_t piece = (uint32_t)below(&make->random, make->piece_count);
     uint32_t extent = (uint32_t)below(&make->random, make->extent_count);
     static uint16_t codes[2 * CHUNK];
-    const struct sc_store_record_coarse coarse = {
-        .at_ns = below(&make->random, 2) * UINT64_C(1) << 60, .bits_k = 4, .bits_v = 2};
     if (what == 0)
         sc_store_record_put_drop(&writer, make->pieces[piece].id, next(&make->random) >> 40);
     else if (what == 1 && below(&make->random, 3) == 0) { /* of guesses */
@@ -325,7 +341,7 @@ static void make_later(struct make *make, uint32_t what)
     else if (what == 2)
         sc_store_record_put_epoch(&writer, 1 + below(&make->random, 2), ++make->epoch, 9);
     else
-        sc_store_record_put_coarse(&writer, make->extents[extent].id, &coarse);
+        put_rows_gone(&writer, make->extents[extent].id, below(&make->random, 2) << 60);
     payload_put(make, &writer);
 }
 

@@ -5,7 +5,7 @@
  *   input   [head][payload] [head][payload] ...     a head: 2 bytes, the payload's size, or 3 with
  *                                                    what to do with it in front (fuzz_follow.c)
  *   make    head record, namespaces, extents with pieces, with ids left free behind them and with
- *           ids that were, annexes, editions, averages, drops, epochs, coarse
+ *           ids that were, annexes, editions, averages, drops, epochs, rows gone
  *   bend    an integer (nested ones too), a byte, the length of a string, keys; or whole records:
  *           left out, doubled, exchanged, brought from elsewhere in the log
  *

@@ -32,8 +32,6 @@ struct ctl_space {
     uint64_t code_pieces, code_rows; /* that live and have codes */
     uint64_t code_bytes;             /* taken by codes of extents that live, whole pages */
     uint64_t ordered_rows;           /* that live and stand in another order */
-    uint64_t coarse_pieces;          /* that live and have codes alone */
-    uint64_t coarse_rows;            /* of those */
 };
 
 struct ctl_extent {
@@ -45,7 +43,6 @@ struct ctl_extent {
     uint32_t part_count;
     struct sc_store_part *parts; /* segment: the file's number */
     uint64_t live_rows;
-    uint64_t coarse_ns;       /* its rows are void since then; 0: they are not */
     struct ctl_extent *annex; /* probe rows that lie elsewhere: its probe members, stride, parts */
     struct ctl_extent *codes; /* its code_shape, stride, parts */
     struct sc_store_code_shape code_shape;
@@ -96,9 +93,8 @@ struct ctl_store {
 
 /* What the namespaces and pieces of a rank hold, added up. */
 struct ctl_sum {
-    uint64_t coarse_pieces, coarse_rows, code_pieces, code_rows, code_bytes, ordered_rows,
-        probe_rows, annex_rows, probe_bytes, live_pieces, live_rows, live_bytes, live_extents,
-        dropped_pieces, void_pieces;
+    uint64_t code_pieces, code_rows, code_bytes, ordered_rows, probe_rows, annex_rows, probe_bytes,
+        live_pieces, live_rows, live_bytes, live_extents, dropped_pieces, void_pieces;
 };
 
 struct ctl_options {

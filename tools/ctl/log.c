@@ -609,12 +609,16 @@ static void drop_piece(struct ctl_rank *rank, const struct sc_store_record *reco
     piece->dropped_ns = record->drop.at_ns;
 }
 
-/* Of an extent that is not there: ignored, as a replay does. */
-static void drop_rows(struct ctl_rank *rank, const struct sc_store_record *record)
+/* An earlier version left the extent without rows: its pieces are dropped, as a replay does it. */
+static void drop_extent(struct ctl_rank *rank, const struct sc_store_record *record)
 {
-    struct ctl_extent *extent = extent_find(rank, record->id);
-    if (extent != NULL)
-        extent->coarse_ns = record->coarse.at_ns > 0 ? record->coarse.at_ns : 1;
+    for (uint64_t i = 0; i < rank->piece_count; i++) {
+        struct ctl_piece *piece = &rank->pieces[i];
+        if (piece->state != CTL_LIVE || rank->extents[piece->extent].id != record->id)
+            continue;
+        piece->state = CTL_DROPPED;
+        piece->dropped_ns = record->drop.at_ns;
+    }
 }
 
 /* All pieces of the namespace so far are void. */
@@ -656,8 +660,8 @@ static void load_record(const struct sc_store_record *record, void *user)
     case SC_STORE_RECORD_ANNEX:
         add_annex(rank, record);
         break;
-    case SC_STORE_RECORD_COARSE:
-        drop_rows(rank, record);
+    case SC_STORE_RECORD_ROWS_GONE:
+        drop_extent(rank, record);
         break;
     case SC_STORE_RECORD_ORDER:
         add_order(rank, record);
@@ -689,15 +693,13 @@ bool ctl_rank_load(const struct ctl_store *store, struct ctl_rank *rank)
         extent->live_rows += piece->row_count;
         rank->spaces[extent->space].pieces++;
         rank->spaces[extent->space].rows += piece->row_count;
-        if (extent->slots != NULL && extent->coarse_ns == 0)
+        if (extent->slots != NULL)
             rank->spaces[extent->space].ordered_rows += piece->row_count;
-        rank->spaces[extent->space].coarse_pieces += extent->coarse_ns != 0;
-        rank->spaces[extent->space].coarse_rows += extent->coarse_ns != 0 ? piece->row_count : 0;
         const struct ctl_extent *probes = extent->annex != NULL ? extent->annex : extent;
         struct ctl_space *space = &rank->spaces[extent->space];
         space->code_pieces += extent->codes != NULL;
         space->code_rows += extent->codes != NULL ? piece->row_count : 0;
-        if (probes->probe_row_bytes == 0 || extent->coarse_ns != 0)
+        if (probes->probe_row_bytes == 0)
             continue;
         space->probe_rows += piece->row_count;
         space->annex_rows += extent->annex != NULL ? piece->row_count : 0;

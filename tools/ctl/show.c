@@ -41,7 +41,7 @@ static struct json_object *store_head(const struct ctl_store *store)
 
 static uint64_t space_bytes(const struct ctl_space *space)
 {
-    return (space->rows - space->coarse_rows) * space->layer_count * ctl_row_bytes(space);
+    return space->rows * space->layer_count * ctl_row_bytes(space);
 }
 
 static struct json_object *space_json(const struct ctl_rank *rank, const struct ctl_space *space)
@@ -56,7 +56,6 @@ static struct json_object *space_json(const struct ctl_rank *rank, const struct 
     add(object, "row_bytes", u64(ctl_row_bytes(space)));
     add(object, "pieces", u64(space->pieces));
     add(object, "tokens", u64(space->rows));
-    add(object, "coarse_only_tokens", u64(space->coarse_rows));
     add(object, "bytes", u64(space_bytes(space)));
     struct json_object *model = json_tokener_parse(space->descriptor);
     add(object, "model", model != NULL ? model : json_object_new_string(space->descriptor));
@@ -91,10 +90,9 @@ static void ls_line(const struct ctl_rank *rank, const struct ctl_space *space)
     ctl_hex_text(space->family, family);
     (void)snprintf(of, sizeof(of), "%" PRIu32 "/%" PRIu32, rank->rank, rank->rank_count);
     printf("%-7s %.12s %.12s %6" PRIu64 " %7" PRIu32 " %9" PRIu64 " %9" PRIu64 " %10" PRIu64
-           " %11" PRIu64 " %11s  ",
+           " %11s  ",
            of, digest, family, space->epoch, space->layer_count, ctl_row_bytes(space),
-           space->pieces, space->rows, space->coarse_rows,
-           ctl_bytes_text(space_bytes(space), bytes));
+           space->pieces, space->rows, ctl_bytes_text(space_bytes(space), bytes));
     ls_model(space);
 }
 
@@ -106,9 +104,8 @@ int ctl_ls(const struct ctl_options *options)
     struct json_object *list = json_object_new_array();
     int code = CTL_OK;
     if (!options->json)
-        printf("%-7s %-12s %-12s %6s %7s %9s %9s %10s %11s %11s  %s\n", "rank", "namespace",
-               "family", "epoch", "layers", "row bytes", "pieces", "tokens", "coarse only", "bytes",
-               "model");
+        printf("%-7s %-12s %-12s %6s %7s %9s %9s %10s %11s  %s\n", "rank", "namespace", "family",
+               "epoch", "layers", "row bytes", "pieces", "tokens", "bytes", "model");
     for (uint64_t i = 0; i < store.rank_count; i++) {
         struct ctl_rank *rank = &store.ranks[i];
         if (!ctl_rank_load(&store, rank))
@@ -144,8 +141,6 @@ struct ctl_sum ctl_sum_of(const struct ctl_rank *rank)
         sum.probe_rows += rank->spaces[i].probe_rows;
         sum.annex_rows += rank->spaces[i].annex_rows;
         sum.probe_bytes += rank->spaces[i].probe_bytes;
-        sum.coarse_pieces += rank->spaces[i].coarse_pieces;
-        sum.coarse_rows += rank->spaces[i].coarse_rows;
         sum.code_pieces += rank->spaces[i].code_pieces;
         sum.code_rows += rank->spaces[i].code_rows;
         sum.code_bytes += rank->spaces[i].code_bytes;
@@ -204,9 +199,6 @@ static void bits_line(const struct ctl_rank *rank, const struct ctl_sum *sum)
     printf("\n");
     if (sum->ordered_rows > 0)
         printf("  order     %" PRIu64 " tokens stand by what they are worth\n", sum->ordered_rows);
-    if (sum->coarse_pieces > 0)
-        printf("            of %" PRIu64 " tokens, %" PRIu64 " pieces, codes are all there is\n",
-               sum->coarse_rows, sum->coarse_pieces);
 }
 
 static struct json_object *rank_json(const struct ctl_rank *rank, const struct ctl_sum *sum)
@@ -236,8 +228,6 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
     add(object, "code_bytes", u64(sum->code_bytes));
     add(object, "code_bits", bits_json(rank));
     add(object, "reordered_tokens", u64(sum->ordered_rows));
-    add(object, "coarse_only_pieces", u64(sum->coarse_pieces));
-    add(object, "coarse_only_tokens", u64(sum->coarse_rows));
     add(object, "average_records", u64(rank->average_count));
     add(object, "dropped_pieces", u64(sum->dropped_pieces));
     add(object, "void_pieces", u64(sum->void_pieces));
@@ -461,8 +451,8 @@ static void dump_annex(struct json_object *line, const struct sc_store_record *r
 static void dump_record(const struct sc_store_record *record, void *user)
 {
     const struct dump *dump = user;
-    static const char *const names[] = {"?",   "namespace", "extent", "piece",  "drop", "epoch",
-                                        "log", "average",   "annex",  "coarse", "order"};
+    static const char *const names[] = {"?",   "namespace", "extent", "piece",     "drop", "epoch",
+                                        "log", "average",   "annex",  "rows gone", "order"};
     struct json_object *line = json_object_new_object();
     add(line, "rank", u64(dump->rank->rank));
     add(line, "record", u64(dump->rank->record_count + 1));
@@ -480,11 +470,6 @@ static void dump_record(const struct sc_store_record *record, void *user)
         break;
     case SC_STORE_RECORD_DROP:
         add(line, "at_ns", u64(record->drop.at_ns));
-        break;
-    case SC_STORE_RECORD_COARSE:
-        add(line, "at_ns", u64(record->coarse.at_ns));
-        add(line, "bits_k", u64(record->coarse.bits_k));
-        add(line, "bits_v", u64(record->coarse.bits_v));
         break;
     case SC_STORE_RECORD_EPOCH:
         add(line, "epoch", u64(record->epoch.epoch));

@@ -259,10 +259,9 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
     const struct ctl_space *space = &verify->rank->spaces[extent->space];
     for (uint32_t layer = 0; layer < space->layer_count; layer++) {
         const struct sc_store_part *last = &extent->parts[extent->part_count - 1];
-        bool is_coarse = extent->coarse_ns != 0; /* its rows' pages are others', or soon will be */
-        bool has = extent->fits && layer < last->layer_first + last->layer_count && !is_coarse;
+        bool has = extent->fits && layer < last->layer_first + last->layer_count;
         const uint8_t *bytes = has ? layer_read(verify, extent, layer) : NULL;
-        for (uint64_t i = first; i < end && !is_coarse; i++) {
+        for (uint64_t i = first; i < end; i++) {
             const struct ctl_piece *piece = &verify->rank->pieces[i];
             if (piece->state != CTL_LIVE)
                 continue;
@@ -270,7 +269,7 @@ static void extent_verify(struct verify *verify, const struct ctl_extent *extent
             if (bytes == NULL || !piece_good(space, extent, piece, layer, bytes))
                 note_bad(verify, space, piece, layer, "rows");
         }
-        const struct ctl_extent *annex = is_coarse ? NULL : extent->annex;
+        const struct ctl_extent *annex = extent->annex;
         bytes = annex != NULL ? layer_read(verify, annex, layer) : NULL;
         for (uint64_t i = first; i < end && annex != NULL; i++) {
             const struct ctl_piece *piece = &verify->rank->pieces[i];
@@ -304,12 +303,11 @@ static void rank_verify(struct verify *verify, struct ctl_rank *rank)
         close(verify->fd);
 }
 
-/* Whether the rows may have gone since they were looked at: their codes stayed, or they stand in
- * another order. Codes stay what they were. */
+/* Whether the rows may have gone since they were looked at: they stand in another order. Codes stay
+ * what they were. */
 static bool rows_went(const struct ctl_extent *extent, const struct bad *bad)
 {
-    bool is_ordered = extent->slots != NULL && !bad->is_ordered;
-    return (extent->coarse_ns != 0 || is_ordered) && strcmp(bad->what, "codes") != 0;
+    return extent->slots != NULL && !bad->is_ordered && strcmp(bad->what, "codes") != 0;
 }
 
 /* Takes out of the bad list, from `first` on, what the log has dropped since, and rows that went
@@ -406,9 +404,9 @@ int ctl_verify(const struct ctl_options *options)
         for (uint64_t j = 0; j < store.ranks[i].extent_count; j++) {
             const struct ctl_extent *extent = &store.ranks[i].extents[j];
             if (extent->live_rows > 0)
-                verify.whole_bytes += ((extent->coarse_ns == 0 ? extent->stride : 0) +
-                                       (extent->codes != NULL ? extent->codes->stride : 0)) *
-                                      store.ranks[i].spaces[extent->space].layer_count;
+                verify.whole_bytes +=
+                    (extent->stride + (extent->codes != NULL ? extent->codes->stride : 0)) *
+                    store.ranks[i].spaces[extent->space].layer_count;
         }
     for (uint64_t i = 0; i < store.rank_count && code == CTL_OK; i++) {
         uint64_t first = verify.bad_count;

@@ -113,9 +113,8 @@ struct prompt {
 
     /* What was found. */
     uint64_t matched;
-    uint64_t coarse_at; /* first token that is stored as codes alone; >= matched: none is */
-    bool parts;         /* a stored token differs at `matched` */
-    bool keys;          /* what agrees longest carries extra keys, which tokens cannot tell */
+    bool parts; /* a stored token differs at `matched` */
+    bool keys;  /* what agrees longest carries extra keys, which tokens cannot tell */
     uint32_t stored_token;
 };
 
@@ -173,9 +172,6 @@ static void follow_record(const struct sc_store_record *record, void *user)
            prompt->tokens[at] == piece->tokens[at - piece->chunk_first])
         at++;
     bool parts = at < end && at < prompt->token_count;
-    uint64_t first = piece->first_position + piece->skip;
-    if (rank->extents[known->extent].coarse_ns != 0 && at > first && first < prompt->coarse_at)
-        prompt->coarse_at = first;
     if (at > prompt->matched) {
         prompt->matched = at;
         prompt->parts = false;
@@ -210,9 +206,6 @@ static void prompt_report(const struct ctl_options *options, const struct prompt
                                    json_object_new_uint64(prompt->tokens[prompt->matched]));
         json_object_object_add(object, "stored_token",
                                prompt->parts ? json_object_new_uint64(prompt->stored_token) : NULL);
-        json_object_object_add(
-            object, "coarse_only_from",
-            prompt->coarse_at < prompt->matched ? json_object_new_uint64(prompt->coarse_at) : NULL);
         json_object_object_add(object, "extra_keys", json_object_new_boolean(prompt->keys));
         printf("%s\n", json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY));
         json_object_put(object);
@@ -224,11 +217,6 @@ static void prompt_report(const struct ctl_options *options, const struct prompt
                prompt->matched, prompt->tokens[prompt->matched], prompt->stored_token);
     else if (!whole)
         printf("nothing is stored behind token %" PRIu64 "\n", prompt->matched);
-    if (prompt->coarse_at < prompt->matched)
-        printf("of token %" PRIu64
-               " and others rows were evicted, and codes were not: who needs rows "
-               "finds %" PRIu64 " tokens\n",
-               prompt->coarse_at, prompt->coarse_at);
     if (prompt->keys)
         printf("what agrees was stored with extra keys (images, embeddings): it is reused with the "
                "same keys only\n");
@@ -237,8 +225,7 @@ static void prompt_report(const struct ctl_options *options, const struct prompt
 static int why_prompt(const struct ctl_options *options, const struct ctl_store *store,
                       struct ctl_rank *rank)
 {
-    struct prompt prompt = {
-        .rank = rank, .space = space_wanted(rank, options->space), .coarse_at = UINT64_MAX};
+    struct prompt prompt = {.rank = rank, .space = space_wanted(rank, options->space)};
     int code =
         prompt.space != NULL && tokens_read(options->token_file, &prompt) ? CTL_OK : CTL_FAILED;
     uint64_t before = UINT64_MAX; /* a merged piece may stand behind what hangs on it */

@@ -52,6 +52,11 @@ void fixture_check(struct fixture *fx)
         fail_msg("%s", error.text);
 }
 
+void fixture_pass_over(struct fixture *fx, struct sc_radix_ref ref)
+{
+    sc_radix_node_pass_over(fx->index, sc_radix_node_of(fx->index, ref));
+}
+
 struct sc_radix_ref root_of(struct fixture *fx, const struct sc_sha256 *root)
 {
     uint64_t steps = 0;

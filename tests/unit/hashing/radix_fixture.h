@@ -28,6 +28,9 @@ void fixture_open_as(struct fixture *fx, uint32_t chunk_tokens, uint64_t bytes_m
 void fixture_close(struct fixture *fx);
 void fixture_check(struct fixture *fx);
 
+/* The run is passed over, as one is that is in use when its turn to go comes. */
+void fixture_pass_over(struct fixture *fx, struct sc_radix_ref ref);
+
 /* A prompt: what a query and an insertion need. */
 struct prompt {
     struct sc_sha256 root;

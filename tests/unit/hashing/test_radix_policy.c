@@ -101,7 +101,7 @@ static void world_step(struct world *w)
         break;
     case 3:
         if (w->held[hand].generation != 0)
-            sc_radix_pass_over(w->fx.index, w->held[hand]);
+            fixture_pass_over(&w->fx, w->held[hand]);
         break;
     default:
         victim_check(w,

@@ -515,7 +515,7 @@ static void op_pass_over(struct world *w, const struct text *text)
     uint64_t have = compare(w, text, path, segments, &match, false);
     if (have == 0)
         return;
-    sc_radix_pass_over(w->fx.index, match.last);
+    fixture_pass_over(&w->fx, match.last);
     w->twins[run_last(w, match.last, path[have - 1], have - 1)].stamp = ++w->clock;
     events[PASSED_OVER]++;
 }

@@ -98,9 +98,8 @@ static void a_match_ends_before_what_is_refused(void **state)
     fixture_close(&world.fx);
 }
 
-/* An eviction that leaves something behind: another worth for a piece, split or not; who hangs on a
- * run, and who holds it; a leaf that lives on. */
-static void what_stays_behind_changes_its_flags(void **state)
+/* Who hangs on a run, and who holds it; a leaf that lives on. */
+static void who_stands_above_and_who_holds_is_told(void **state)
 {
     (void)state;
     struct world world;
@@ -134,11 +133,6 @@ static void what_stays_behind_changes_its_flags(void **state)
     assert_true(sc_radix_above(index, segments[1].node, &above, &is_alone));
     assert_false(is_alone);
     assert_int_equal(above.value.piece, 11);
-    assert_int_equal(sc_radix_flags_set(index, segments[1].node, 1), 0);
-    assert_int_equal(match_below(&world, 1).token_count, CHUNK);
-    assert_int_equal(match_below(&world, 2).token_count, LENGTH);
-    assert_int_equal(sc_radix_flags_set(index, segments[1].node, 0), 1);
-    assert_int_equal(match_below(&world, 1).token_count, LENGTH);
     assert_false(sc_radix_is_pinned(index, segments[0].node));
     struct sc_radix_match held = pin_of(&world.fx, &other);
     assert_true(sc_radix_is_pinned(index, segments[0].node));  /* below it */
@@ -146,158 +140,12 @@ static void what_stays_behind_changes_its_flags(void **state)
     sc_radix_unpin(index, held.last);
     assert_true(sc_radix_victim(index, &leaf));
     assert_int_equal(leaf.value.piece, 13);
-    sc_radix_pass_over(index, leaf.node);
+    fixture_pass_over(&world.fx, leaf.node);
     assert_true(sc_radix_victim(index, &leaf));
     assert_int_equal(leaf.value.piece, 20);
     const struct sc_radix_ref none = {0};
     assert_false(sc_radix_above(index, none, &above, &is_alone));
     assert_false(sc_radix_is_pinned(index, none));
-    assert_int_equal(sc_radix_flags_set(index, none, 1), 0);
-    sc_radix_pass_over(index, none);
-    fixture_check(&world.fx);
-    fixture_close(&world.fx);
-}
-
-/* `count` prompts of one chunk each, of pieces from 100 on, the first used longest ago. */
-static void chunks_put(struct world *world, uint32_t count, uint32_t (*tokens)[CHUNK],
-                       struct sc_radix_ref *ret_refs)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        for (uint32_t t = 0; t < CHUNK; t++)
-            tokens[i][t] = 1000 * (i + 1) + t;
-        struct sc_radix_inserted inserted;
-        struct sc_radix_insertion insertion = {.root = root_a,
-                                               .tokens = tokens[i],
-                                               .token_count = CHUNK,
-                                               .run_first = 0,
-                                               .value = {100 + i, 0, 0}};
-        assert_int_equal(sc_radix_insert(world->fx.index, &insertion, &inserted, NULL), SPEC_OK);
-        ret_refs[i] = inserted.last;
-    }
-}
-
-/* Runs that were set behind go after all others, in the order of their use; a use ends it, and the
- * run above what goes inherits it. */
-static void what_is_set_behind_goes_last(void **state)
-{
-    (void)state;
-    struct world world;
-    world_open(&world);
-    struct sc_radix *index = world.fx.index;
-    struct sc_radix_segment leaf;
-    struct sc_radix_ref refs[4];
-    uint32_t tokens[4][CHUNK];
-    chunks_put(&world, 4, tokens, refs);
-    sc_radix_set_behind(index, refs[1]);
-    sc_radix_set_behind(index, refs[0]);
-    sc_radix_set_behind(index, refs[0]); /* once more changes nothing */
-    assert_true(sc_radix_is_behind(index, refs[0]));
-    assert_false(sc_radix_is_behind(index, refs[2]));
-    static const uint64_t ORDER[] = {102, 103, 100, 101};
-    struct prompt used = {root_a, tokens[0], CHUNK, NULL, 0};
-    for (uint32_t i = 0; i < 4; i++) {
-        struct sc_radix_evicted evicted;
-        if (i == 2) { /* the first of the last two is used: it goes behind no more, but last */
-            sc_radix_unpin(index, pin_of(&world.fx, &used).last);
-            assert_false(sc_radix_is_behind(index, refs[0]));
-            assert_true(sc_radix_victim(index, &leaf));
-            assert_int_equal(leaf.value.piece, 100); /* alone among those that were not set so */
-            sc_radix_set_behind(index, refs[0]);
-        }
-        assert_true(sc_radix_victim(index, &leaf));
-        assert_int_equal(leaf.value.piece, i < 2 ? ORDER[i] : ORDER[5 - i]);
-        assert_true(sc_radix_evict_leaf(index, leaf.node, &evicted));
-    }
-    const struct sc_radix_ref none = {0};
-    sc_radix_set_behind(index, none);
-    assert_false(sc_radix_is_behind(index, none));
-    fixture_check(&world.fx);
-    fixture_close(&world.fx);
-}
-
-/* Whatever is in use and not set behind, however many, and set behind or not before: what is free
- * is found behind it. */
-static void what_is_in_use_hides_none_that_is_behind(void **state)
-{
-    (void)state;
-    enum { HELD_MAX = SC_RADIX_ASIDE + 6, ALL = HELD_MAX + 2 };
-    static const uint32_t HELD[] = {1, 2, SC_RADIX_ASIDE, HELD_MAX};
-    static uint32_t tokens[ALL][CHUNK];
-    for (uint32_t i = 0; i < 4 * 2; i++) {
-        struct world world;
-        struct sc_radix_ref refs[ALL], pins[HELD_MAX];
-        struct sc_radix_segment leaf;
-        uint32_t held = HELD[i / 2];
-        world_open(&world);
-        struct sc_radix *index = world.fx.index;
-        chunks_put(&world, held + 2, tokens, refs);
-        for (uint32_t r = i % 2 == 0 ? 0 : held; r < held + 2; r++)
-            sc_radix_set_behind(index, refs[r]);
-        assert_true(sc_radix_victim(index, &leaf));
-        for (uint32_t h = 0; h < held; h++) {
-            struct prompt used = {root_a, tokens[h], CHUNK, NULL, 0};
-            pins[h] = pin_of(&world.fx, &used).last;
-        }
-        for (uint32_t again = 0; again < 3; again++) {
-            assert_true(sc_radix_victim_below(index, sc_radix_below(100 + held + 2), &leaf));
-            assert_int_equal(leaf.value.piece, 100 + held);
-        }
-        for (uint32_t h = 0; h < held; h++)
-            sc_radix_unpin(index, pins[h]);
-        fixture_check(&world.fx);
-        fixture_close(&world.fx);
-    }
-}
-
-/* However much has just come, what was set behind and is older is found. */
-static void what_has_just_come_hides_none_that_is_behind(void **state)
-{
-    (void)state;
-    enum { OLD = 5, ALL = 3 * SC_RADIX_ASIDE };
-    static uint32_t tokens[ALL][CHUNK];
-    for (uint32_t count = OLD + 1; count <= ALL; count += 11) {
-        struct world world;
-        struct sc_radix_ref refs[ALL];
-        struct sc_radix_segment leaf;
-        struct sc_radix_evicted evicted;
-        world_open(&world);
-        struct sc_radix *index = world.fx.index;
-        chunks_put(&world, count, tokens, refs);
-        for (uint32_t i = 0; i < OLD; i++)
-            sc_radix_set_behind(index, refs[OLD - 1 - i]);
-        for (uint32_t i = 0; i < OLD; i++) {
-            assert_true(sc_radix_victim_below(index, sc_radix_below(100 + OLD), &leaf));
-            assert_int_equal(leaf.value.piece, 100 + i);
-            assert_true(sc_radix_evict_leaf(index, leaf.node, &evicted));
-        }
-        assert_false(sc_radix_victim_below(index, sc_radix_below(100 + OLD), &leaf));
-        assert_true(sc_radix_victim(index, &leaf));
-        assert_int_equal(leaf.value.piece, 100 + OLD);
-        fixture_check(&world.fx);
-        fixture_close(&world.fx);
-    }
-}
-
-/* A prefix that was used after all below it went is not the first to go for their sake. */
-static void what_was_used_since_does_not_inherit(void **state)
-{
-    (void)state;
-    struct world world;
-    struct sc_radix_segment leaf, segments[4];
-    struct sc_radix_evicted evicted;
-    world_open(&world);
-    struct sc_radix *index = world.fx.index;
-    assert_int_equal(put(&world, 2 * CHUNK, 10, 0), SPEC_OK);
-    assert_int_equal(sc_radix_victim(index, &leaf), true);
-    struct sc_radix_query query = query_of(&world.prompt);
-    struct sc_radix_match match;
-    sc_radix_match(index, &query, segments, 4, &match);
-    assert_int_equal(match.segment_count, 2);
-    sc_radix_set_behind(index, segments[1].node);
-    struct prompt front = {root_a, world.tokens, CHUNK, NULL, 0};
-    sc_radix_unpin(index, pin_of(&world.fx, &front).last);
-    assert_true(sc_radix_evict_leaf(index, segments[1].node, &evicted));
-    assert_false(sc_radix_is_behind(index, segments[0].node));
     fixture_check(&world.fx);
     fixture_close(&world.fx);
 }
@@ -497,11 +345,7 @@ int main(void)
         cmocka_unit_test(equals_and_worse_change_nothing),
         cmocka_unit_test(what_makes_way_can_be_kept),
         cmocka_unit_test(without_memory_the_worse_stays),
-        cmocka_unit_test(what_stays_behind_changes_its_flags),
-        cmocka_unit_test(what_is_set_behind_goes_last),
-        cmocka_unit_test(what_is_in_use_hides_none_that_is_behind),
-        cmocka_unit_test(what_has_just_come_hides_none_that_is_behind),
-        cmocka_unit_test(what_was_used_since_does_not_inherit),
+        cmocka_unit_test(who_stands_above_and_who_holds_is_told),
         cmocka_unit_test(a_reader_sees_the_one_or_the_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

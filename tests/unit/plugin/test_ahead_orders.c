@@ -507,10 +507,9 @@ static void world_choose(struct host *host, char *config, uint64_t bytes)
     (void)snprintf(config, bytes,
                    "\"preset\": \"%s\", \"select\": {\"min_tokens\": 0, \"min_share_ppm\": 0}, "
                    "\"chunk_tokens\": %u, \"host_bytes\": %s, \"maintain\": {\"bytes_per_s\": 0}, "
-                   "\"store\": {\"layout\": \"%s\"%s}, \"layered\": {%s}%s",
+                   "\"store\": {\"layout\": \"%s\"}, \"layered\": {%s}%s",
                    CASES[which].preset, draw(host, 2) == 0 && !CASES[which].is_layered ? 16 : 64,
                    draw(host, 3) == 0 ? "\"64MiB\"" : "0", CASES[which].layout,
-                   CASES[which].planes != NULL ? ", \"coarse_only\": \"yes\"" : "",
                    CASES[which].planes != NULL ? CASES[which].planes : "", CASES[which].more);
     host->is_layered = CASES[which].is_layered;
     host->has_planes = CASES[which].planes != NULL;

@@ -79,7 +79,7 @@ static bool sample_note(struct sc_lab_averages *averages, const struct sc_store_
 
 static void note(struct fixture *fx, uint64_t piece, uint32_t layer, const float *sums)
 {
-    struct sc_store_range range = {piece, 0, ROWS, 0};
+    struct sc_store_range range = {piece, 0, ROWS};
     (void)sample_note(fx->averages, &range, 1, layer, sums);
 }
 
@@ -91,7 +91,7 @@ static void codes_are_within_one_step_of_the_store_s(void **state)
     uint64_t piece = 1000;
     open_with(&fx, 1 << 20);
     for (double share = 1; share > 0x1p-33; share *= 0.9973, piece++) {
-        const struct sc_store_range noted = {piece, 0, ROWS, 0}, told = {1, 0, ROWS, 0};
+        const struct sc_store_range noted = {piece, 0, ROWS}, told = {1, 0, ROWS};
         const float sums[ROWS] = {(float)share, 1 - (float)share};
         float scores[ROWS];
         note(&fx, piece, 0, sums);
@@ -115,8 +115,7 @@ static void averages_follow_the_shares_of_requests(void **state)
     (void)state;
     struct fixture fx;
     open_with(&fx, 1 << 20);
-    const struct sc_store_range ranges[] = {{1, 0, 8, 0},
-                                            {7, 2, 3, 0}}; /* the second one in part */
+    const struct sc_store_range ranges[] = {{1, 0, 8}, {7, 2, 3}}; /* the second one in part */
     float sums[11], scores[11];
     for (uint32_t j = 0; j < 11; j++)
         sums[j] = j == 3 ? 60 : 4; /* 100 in all */
@@ -151,7 +150,7 @@ static void every_row_moves_by_its_own_share(void **state)
     double expected[MANY_ROWS] = {0};
     open_with_rows(&fx, 1 << 20, MANY_ROWS);
     for (uint32_t n = 0; n < 3; n++) {
-        const struct sc_store_range range = {63, 0, MANY_ROWS, 0};
+        const struct sc_store_range range = {63, 0, MANY_ROWS};
         double total = 0;
         for (uint32_t j = 0; j < MANY_ROWS; j++)
             total += (double)(sums[n][j] = ldexpf((float)((j * 7 + n * 5) % 11), -(int)j / 3));
@@ -162,7 +161,7 @@ static void every_row_moves_by_its_own_share(void **state)
             assert_true(fabs((double)scores[j] - expected[j]) <= 2e-3 * expected[j]);
         }
     }
-    const struct sc_store_range range = {63, 0, MANY_ROWS, 0};
+    const struct sc_store_range range = {63, 0, MANY_ROWS};
     for (uint32_t j = 0; j < MANY_ROWS; j++)
         sums[0][j] = 1e-42f;
     (void)sample_note(fx.averages, &range, 1, 0, sums[0]);
@@ -177,7 +176,7 @@ static void dead_pieces_and_rows_that_a_piece_lacks_are_left_out(void **state)
     struct fixture fx;
     open_with(&fx, 1 << 20);
     fx.dead_piece = 9;
-    const struct sc_store_range ranges[] = {{9, 0, 8, 0}, {7, 2, 4, 0}, {1, 0, 1, 0}};
+    const struct sc_store_range ranges[] = {{9, 0, 8}, {7, 2, 4}, {1, 0, 1}};
     const float sums[13] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     float scores[13];
     (void)sample_note(fx.averages, ranges, 3, 0, sums);
@@ -203,11 +202,11 @@ static void the_cap_drops_what_was_not_used_for_longest(void **state)
     }
     uint64_t known = 0;
     for (uint64_t piece = 10; piece < 60; piece++) {
-        struct sc_store_range range = {piece, 0, ROWS, 0};
+        struct sc_store_range range = {piece, 0, ROWS};
         known += sc_lab_averages_scores(fx.averages, &range, 1, 0, true, scores) > 0;
     }
     assert_in_range(known, 1, 20);
-    struct sc_store_range kept = {1, 0, ROWS, 0}, last = {59, 0, ROWS, 0};
+    struct sc_store_range kept = {1, 0, ROWS}, last = {59, 0, ROWS};
     assert_int_equal(sc_lab_averages_scores(fx.averages, &kept, 1, 0, true, scores), ROWS);
     assert_int_equal(sc_lab_averages_scores(fx.averages, &last, 1, 0, true, scores), ROWS);
     sc_lab_averages_close(fx.averages);
@@ -221,7 +220,7 @@ static void a_piece_is_written_a_fourth_more_requests_later_each_time(void **sta
     struct fixture fx;
     open_with(&fx, 1 << 20);
     const float sums[ROWS] = {1, 2, 3, 4, 5, 6, 7, 8};
-    const struct sc_store_range range = {3, 0, ROWS, 0};
+    const struct sc_store_range range = {3, 0, ROWS};
     uint32_t writes[40], write_count = 0;
     for (uint32_t n = 1; n <= 30; n++) {
         for (uint32_t layer = 0; layer + 1 < LAYERS; layer++)
@@ -305,7 +304,7 @@ static void what_was_written_comes_back(void **state)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             for (uint32_t j = 0; j < ROWS; j++)
                 sums[j] = (float)((piece * 31 + layer * 7 + j * j) % 23);
-            struct sc_store_range range = {piece, 0, rows_of(&fx, piece), 0};
+            struct sc_store_range range = {piece, 0, rows_of(&fx, piece)};
             (void)sample_note(fx.averages, &range, 1, layer, sums);
         }
     while (sc_lab_averages_flush(fx.averages, true, put, &fx))
@@ -321,7 +320,7 @@ static void what_was_written_comes_back(void **state)
     }
     for (uint64_t piece = 1; piece < 41; piece++)
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            struct sc_store_range range = {piece, 0, rows_of(&fx, piece), 0};
+            struct sc_store_range range = {piece, 0, rows_of(&fx, piece)};
             uint64_t known = sc_lab_averages_scores(fx.averages, &range, 1, layer, true, scores);
             assert_int_equal(sc_lab_averages_scores(other.averages, &range, 1, layer, true, again),
                              known);
@@ -342,7 +341,7 @@ static void *notes_run(void *user)
     const float sums[ROWS] = {1, 2, 3, 4, 5, 6, 7, 8};
     float scores[ROWS];
     for (uint32_t n = 0; n < 2000; n++) {
-        struct sc_store_range range = {1 + n % 60, 0, 4, 0};
+        struct sc_store_range range = {1 + n % 60, 0, 4};
         (void)sample_note(fx->averages, &range, 1, n % LAYERS, sums);
         (void)sc_lab_averages_scores(fx->averages, &range, 1, n % LAYERS, true, scores);
     }
@@ -365,7 +364,7 @@ static void threads_share_the_table(void **state)
 static void *asks_run(void *user)
 {
     struct fixture *fx = user;
-    const struct sc_store_range range = {63, 0, MANY_ROWS, 0};
+    const struct sc_store_range range = {63, 0, MANY_ROWS};
     float scores[MANY_ROWS];
     uint64_t missed = 0;
     for (uint32_t n = 0; n < 50000; n++)

@@ -14,7 +14,7 @@
 #define ROWS  1000u
 #define WORDS ((ROWS + 63) / 64)
 
-static const struct sc_store_range RANGES[] = {{1, 0, ROWS, 0}};
+static const struct sc_store_range RANGES[] = {{1, 0, ROWS}};
 
 static struct sc_lab_ask ask_of(const uint32_t *tokens, uint64_t from, uint64_t end, uint32_t layer)
 {

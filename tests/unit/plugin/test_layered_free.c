@@ -698,35 +698,6 @@ static void blocks_of_more_than_an_operation_come_in_parts(void **state)
     world_done(&world);
 }
 
-/* Rows that gave up their exact bytes are what their codes say, and stay so. */
-static void codes_alone_are_what_their_table_says(void **state)
-{
-    (void)state;
-    char text[512];
-    struct world world;
-    world_begin_text(&world, &BASE, "free", ", \"coarse_only\": \"yes\"", text);
-    sc_plugin_evict_ask(world.rig.conn, NULL, 1);
-    rig_background(&world.rig);
-    for (uint32_t opened = 0; opened < 2; opened++) {
-        struct sc_store_stats stats = rig_store_stats(&world.rig);
-        assert_int_equal(stats.coarse_pieces, 5);
-        for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            static struct told told[SLABS_MAX];
-            struct shot shot;
-            spec_request request = look(&world, 0);
-            shot_make(&shot, &world, request, layer, 0, 50000);
-            assert_int_equal(fire(&world, &shot), SPEC_OK);
-            assert_int_equal(shot.item.exact_rows, 0);
-            assert_int_equal(shot.item.provenance.held, SPEC_HELD_COARSE_ONLY);
-            assert_int_equal(tables_read(&world, request, layer, told), 5);
-            assert_all(&world, &BASE, told, &shot, 0, NULL);
-            shot_release(&shot, &world, request);
-        }
-        reopen_as(&world, text);
-    }
-    world_done(&world);
-}
-
 /* ---- Planes --------------------------------------------------------------------------------- */
 
 static const struct shape PLANED = {3,   1,        16,    SPEC_DTYPE_F16, 64,      6, 4,
@@ -748,15 +719,6 @@ static struct spec_important one_layer(struct world *world, const struct shape *
     struct spec_important item = shot.item;
     shot_release(&shot, world, request);
     return item;
-}
-
-static void become_coarse(struct world *world)
-{
-    struct sc_store_stats stats;
-    sc_plugin_evict_ask(world->rig.conn, NULL, 1);
-    rig_background(&world->rig);
-    sc_store_stats(world->rig.conn->store, &stats);
-    assert_int_equal(stats.coarse_pieces, (world->matched - 1) / 64 + 1);
 }
 
 /* Between the blocks and the finer rows stand zeros, not what memory had. */
@@ -791,31 +753,6 @@ static void nothing_is_told_between_codes_and_what_they_lack(void **state)
     }
     assert_true(looked > 0);
     world_done(&world);
-}
-
-/* Rows that gave up their exact bytes are refined, all that are asked for. */
-static void rows_that_are_gone_are_refined(void **state)
-{
-    (void)state;
-    static const char *const LAYOUTS[] = {"paired", "split"}, *const EXACT[] = {"auto", "planes"};
-    for (uint32_t way = 0; way < 4; way++) {
-        struct shape shape = PLANED;
-        struct world world;
-        char text[512];
-        shape.layout = LAYOUTS[way % 2];
-        shape.planes = EXACT[way / 2];
-        world_begin_text(&world, &shape, "free", ", \"coarse_only\": \"yes\"", text);
-        become_coarse(&world);
-        for (uint32_t opened = 0; opened < 2; opened++, reopen_as(&world, text))
-            for (uint32_t layer = 0; layer < LAYERS; layer++) {
-                static const uint32_t PPM[LAYERS] = {50000, 0, 1000000, 300000};
-                struct spec_important item = one_layer(&world, &shape, layer, PPM[layer]);
-                assert_int_equal(item.exact_rows, 0);
-                assert_int_equal(item.refined_rows, (300ull * PPM[layer] + 999999) / 1000000);
-                assert_int_equal(item.provenance.held, SPEC_HELD_COARSE_ONLY);
-            }
-        world_done(&world);
-    }
 }
 
 /* Changes a bit of what the codes of some rows of a layer lack, of [from, end) of an extent; mask:
@@ -868,25 +805,21 @@ static uint64_t corrupt_rows(const struct world *world)
     return stats.corrupt_rows;
 }
 
-/* One row that fails its tag: the others are refined, and it alone comes exactly, or stays what its
- * codes say where it is gone. It is not tried again: its chunk's rows of that layer come exactly,
- * or where they are gone others are refined. */
+/* One row that fails its tag: the others are refined, and it alone comes exactly. It is not tried
+ * again: its chunk's rows of that layer come exactly. */
 static void one_bad_row_fails_alone(void **state)
 {
     (void)state;
     static struct told told[SLABS_MAX];
-    for (uint32_t way = 0; way < 8; way++) {
-        bool is_coarse = way % 2 == 1, is_ahead = way / 2 % 2 == 1;
+    for (uint32_t way = 0; way < 4; way++) {
+        bool is_ahead = way % 2 == 1;
         char text[512];
         struct world world;
         struct shot shot;
         uint64_t bad = 0;
         struct shape shape = PLANED;
-        shape.layout = way < 4 ? "paired" : "split";
-        world_begin_text(&world, &shape, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "",
-                         text);
-        if (is_coarse)
-            become_coarse(&world);
+        shape.layout = way < 2 ? "paired" : "split";
+        world_begin_text(&world, &shape, "free", "", text);
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 1, told), 5);
         spec_ticket ticket = fire_first(&world, &shot, request, 1, 100000, 0);
@@ -907,8 +840,8 @@ static void one_bad_row_fails_alone(void **state)
             assert_int_equal(fire(&world, &shot), SPEC_OK);
             assert_int_equal(corrupt_rows(&world), 1);
             assert_true(shot.item.refined_rows >= 29);
-            assert_int_equal(shot.item.exact_rows, is_coarse ? 0 : 1);
-            assert_true(is_exact(&shot, bad) != is_coarse && !is_refined(&shot, bad));
+            assert_int_equal(shot.item.exact_rows, 1);
+            assert_true(is_exact(&shot, bad) && !is_refined(&shot, bad));
             assert_all(&world, &shape, told, &shot, 0, NULL);
             aim_by_queries(&shot, ticket, 100000, SPEC_ITEM_RESCORE);
         }
@@ -916,7 +849,7 @@ static void one_bad_row_fails_alone(void **state)
         for (uint32_t layer = 0; layer < LAYERS; layer++) { /* of another */
             struct spec_important item = one_layer(&world, &shape, layer, 100000);
             assert_true(layer == 1 || item.refined_rows == 30);
-            assert_true(layer != 1 || is_coarse || item.exact_rows > 0);
+            assert_true(layer != 1 || item.exact_rows > 0);
             assert_int_equal(item.exact_rows + item.refined_rows, 30);
         }
         assert_int_equal(corrupt_rows(&world), 1);
@@ -925,30 +858,24 @@ static void one_bad_row_fails_alone(void **state)
     }
 }
 
-/* What fails its tag refines nothing: rows come exactly instead, and where they are gone stay what
- * their codes say. The match is as good as before. */
+/* What fails its tag refines nothing: rows come exactly instead. The match is as good as before. */
 static void missing_bits_that_are_damaged_refine_nothing(void **state)
 {
     (void)state;
     static const uint64_t MASKS[] = {UINT64_MAX, 1, 0x8000000000000001, 0x00ff00ff00ff00ff};
-    for (uint32_t way = 0; way < 8; way++) {
+    for (uint32_t way = 0; way < 4; way++) {
         struct world world;
         char text[512];
-        bool is_coarse = way >= 4;
-        world_begin_text(&world, &PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "",
-                         text);
-        planes_damage(&world, 1, MASKS[way % 4]);
-        if (is_coarse)
-            become_coarse(&world);
+        world_begin_text(&world, &PLANED, "free", "", text);
+        planes_damage(&world, 1, MASKS[way]);
         for (uint32_t layer = 0; layer < LAYERS; layer++) {
             struct spec_important item = one_layer(&world, &PLANED, layer, 300000);
-            if (!is_coarse)
-                assert_int_equal(item.exact_rows + item.refined_rows, 90);
+            assert_int_equal(item.exact_rows + item.refined_rows, 90);
             if (layer != 1)
                 assert_int_equal(item.refined_rows, 90);
             else
-                assert_true(way % 4 == 0 ? item.refined_rows == 0
-                                         : item.refined_rows > 0 && item.refined_rows < 90);
+                assert_true(way == 0 ? item.refined_rows == 0
+                                     : item.refined_rows > 0 && item.refined_rows < 90);
             assert_int_equal(item.status, SPEC_OK);
         }
         assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
@@ -1069,66 +996,6 @@ static void planes_come_with_new_codes_alone(void **state)
     }
 }
 
-/* Of a match whose first pass has codes alone, and whose second has its rows, what was delivered is
- * made exact by rows alone: none that is gone is asked for, however good its score. */
-static void rows_that_are_gone_are_not_made_exact(void **state)
-{
-    (void)state;
-    char text[512];
-    text_make(&PLANED, "free", ", \"coarse_only\": \"yes\"", text);
-    for (uint32_t way = 0; way < 6; way++) {
-        struct world world;
-        struct shot shot;
-        struct sc_store_stats stats;
-        spec_ticket ticket = 0;
-        bool is_ahead = way % 3 == 1, is_again = way % 3 == 2;
-        world_begin(&world, &PLANED, text);
-        become_coarse(&world);
-        spec_request first = look(&world, 0);
-        for (uint32_t layer = 0; layer < LAYERS; layer++)
-            ticket = store_fresh(&world, first, layer);
-        assert_int_equal(rig_wait(&world.rig, ticket), SPEC_OK);
-        rig_release(&world.rig, first);
-        wait_for_codes(&world);
-        world.matched += FRESH_ROWS;
-        struct spec_lookup_result found = rig_lookup(&world.rig, &world.prompt);
-        const struct sc_plugin_request *request =
-            sc_plugin_request_find(world.rig.conn, found.request);
-        assert_int_equal(found.matched_tokens, world.matched);
-        assert_int_equal(request->coarse_rows, world.matched - FRESH_ROWS);
-        assert_int_equal(request->planed_rows, request->coarse_rows);
-        shot_make(&shot, &world, found.request, 1, 0, 100000);
-        shot.item.queries = is_ahead ? NULL : &shot.pass.q;
-        shot.item.new_keys = is_ahead ? NULL : &shot.pass.fresh.memory;
-        shot.item.flags = is_ahead ? SPEC_ITEM_AHEAD : 0;
-        shot.select.given |= SPEC_SELECT_KEEP;
-        shot.select.keep_first = 20;
-        ticket = rig_submit_whole(&world.rig, &shot.item, 1);
-        assert_true(shot.item.refined_rows >= 20);
-        for (uint32_t round = 0; round < 2; round++) {
-            aim(&shot, ticket, way < 3 ? 1000000 : 10000);
-            shot.item.flags = is_again ? SPEC_ITEM_RESCORE : 0;
-            shot.select.given = SPEC_SELECT_EXACT;
-            bool ranks = is_again || (is_ahead && round == 0);
-            shot.item.queries = ranks ? &shot.pass.q : NULL;
-            shot.item.new_keys = ranks ? &shot.pass.fresh.memory : NULL;
-            assert_int_equal(fire(&world, &shot), SPEC_OK);
-            assert_int_equal(shot.item.status, SPEC_OK);
-            if (way >= 3 && ranks) /* refined, those that are gone too */
-                assert_true(shot.item.refined_rows >= 20);
-            else
-                assert_in_range(shot.item.exact_rows, way < 3 ? FRESH_ROWS : 1, FRESH_ROWS);
-            for (uint64_t j = 0; j < world.matched - FRESH_ROWS; j++)
-                assert_false(is_exact(&shot, j));
-        }
-        shot_release(&shot, &world, found.request);
-        sc_store_stats(world.rig.conn->store, &stats);
-        assert_int_equal(stats.coarse_pieces, 5);
-        assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
-        world_done(&world);
-    }
-}
-
 /* Another layer's codes take the place of those of layer 0. */
 static void codes_leave(struct world *world, spec_request request)
 {
@@ -1167,19 +1034,16 @@ static void what_is_chosen_later_is_refined(void **state)
 {
     (void)state;
     static struct told told[SLABS_MAX];
-    for (uint32_t way = 0; way < 16; way++) {
+    for (uint32_t way = 0; way < 8; way++) {
         struct shape shape = PLANED;
         struct world world;
         struct shot shot;
-        bool is_coarse = way % 4 >= 2, has_left = way % 8 >= 4;
+        bool has_left = way % 4 >= 2;
         char text[512];
         shape.layout = way % 2 == 0 ? "paired" : "split";
-        shape.planes = way < 8 ? "planes" : "auto";
-        bool refines = way < 8 || is_coarse; /* `auto`: rows of 96 bytes come exactly */
-        world_begin_text(&world, &shape, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "",
-                         text);
-        if (is_coarse)
-            become_coarse(&world);
+        shape.planes = way < 4 ? "planes" : "auto";
+        bool refines = way < 4; /* `auto`: rows of 96 bytes come exactly */
+        world_begin_text(&world, &shape, "free", "", text);
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 0, told), 5);
         spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
@@ -1212,12 +1076,12 @@ static void what_is_chosen_later_is_refined(void **state)
         shot.item.flags = 0;
         assert_int_equal(refine(&world, &shot, ticket, 50000), SPEC_OK);
         assert_int_equal(shot.item.exact_rows + shot.item.refined_rows, there);
-        assert_true(is_coarse ? shot.item.exact_rows == 0 : shot.item.exact_rows >= 15);
+        assert_true(shot.item.exact_rows >= 15);
         assert_all(&world, &shape, told, &shot, 0, NULL);
         aim_by_queries(&shot, ticket, 1000000, SPEC_ITEM_RESCORE);
         assert_int_equal(fire(&world, &shot), SPEC_OK);
-        assert_int_equal(shot.item.exact_rows, is_coarse ? 0 : 300);
-        assert_int_equal(shot.item.refined_rows, is_coarse ? there : 0);
+        assert_int_equal(shot.item.exact_rows, 300);
+        assert_int_equal(shot.item.refined_rows, 0);
         assert_all(&world, &shape, told, &shot, 0, NULL);
         shot_release(&shot, &world, request);
         assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
@@ -1226,22 +1090,17 @@ static void what_is_chosen_later_is_refined(void **state)
 }
 
 /* Two items of one call go on with a delivery that came ahead: the first chooses, so that the
- * second has a ranking, of rows alone, when its turn comes. What has no rows is not asked for any,
- * and stays. */
+ * second has a ranking, of rows alone, when its turn comes. */
 static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
 {
     (void)state;
     static struct told told[SLABS_MAX];
-    for (uint32_t way = 0; way < 16; way++) {
-        bool is_coarse = way % 2 == 1, has_left = way / 2 % 2 == 1, is_most = way / 4 % 2 == 1;
-        bool is_submitted = way / 8 % 2 == 1;
+    for (uint32_t way = 0; way < 8; way++) {
+        bool has_left = way % 2 == 1, is_most = way / 2 % 2 == 1, is_submitted = way / 4 % 2 == 1;
         char text[512];
         struct world world;
         struct shot shot;
-        world_begin_text(&world, &PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "",
-                         text);
-        if (is_coarse)
-            become_coarse(&world);
+        world_begin_text(&world, &PLANED, "free", "", text);
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 0, told), 5);
         spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
@@ -1261,7 +1120,7 @@ static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
         assert_int_equal(items[1].status, SPEC_OK);
         shot.item = items[1];
         assert_true(shot.item.exact_rows + shot.item.refined_rows >= 30);
-        assert_int_equal(shot.item.exact_rows == 0, is_coarse);
+        assert_true(shot.item.exact_rows > 0);
         assert_all(&world, &PLANED, told, &shot, 0, NULL);
         assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
         shot_release(&shot, &world, request);
@@ -1301,15 +1160,12 @@ static void other_codes_refine_nothing(void **state)
     (void)state;
     static struct told told[SLABS_MAX];
     static _Alignas(64) uint8_t others[16][1024];
-    for (uint32_t way = 0; way < 4; way++) {
-        bool is_coarse = way % 2 == 1, has_left = way >= 2;
+    for (uint32_t way = 0; way < 2; way++) {
+        bool has_left = way == 1;
         char text[512];
         struct world world;
         struct shot shot;
-        world_begin_text(&world, &PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "",
-                         text);
-        if (is_coarse)
-            become_coarse(&world);
+        world_begin_text(&world, &PLANED, "free", "", text);
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 0, told), 5);
         spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
@@ -1319,7 +1175,7 @@ static void other_codes_refine_nothing(void **state)
         aim_by_queries(&shot, ticket, 100000, 0);
         assert_int_equal(fire(&world, &shot), SPEC_OK);
         assert_int_equal(shot.item.refined_rows, has_left ? 30 : 0);
-        assert_int_equal(shot.item.exact_rows, has_left || is_coarse ? 0 : 30);
+        assert_int_equal(shot.item.exact_rows, has_left ? 0 : 30);
         assert_all(&world, &PLANED, told, &shot, 0, NULL);
         annexes_swap(&world, others);
         shot_end(&shot, &world, request);
@@ -1331,19 +1187,16 @@ static void reads_that_fail_refine_what_they_can(void **state)
 {
     (void)state;
     static struct told told[SLABS_MAX];
-    uint64_t refined = 0, exact = 0, failed = 0;
-    for (uint32_t way = 0; way < 16; way++) {
-        bool is_coarse = way % 2 == 1, is_again = way / 2 % 2 == 1, has_left = way / 4 % 2 == 1;
-        bool fired = true;
-        enum sc_io_sim_fault fault = way < 8 ? SC_SIM_READ_EIO : SC_SIM_FLIP;
+    uint64_t refined = 0, exact = 0;
+    for (uint32_t way = 0; way < 8; way++) {
+        bool is_again = way % 2 == 1, has_left = way / 2 % 2 == 1, fired = true;
+        enum sc_io_sim_fault fault = way < 4 ? SC_SIM_READ_EIO : SC_SIM_FLIP;
         char text[512];
-        text_make(&PLANED, "free", is_coarse ? ", \"coarse_only\": \"yes\"" : "", text);
+        text_make(&PLANED, "free", "", text);
         for (uint64_t n = 0; fired; n++) {
             struct world world;
             struct shot shot;
             world_begin(&world, &PLANED, text);
-            if (is_coarse)
-                become_coarse(&world);
             spec_request request = look(&world, 0);
             assert_int_equal(tables_read(&world, request, 0, told), 5);
             spec_ticket ticket = is_again ? fire_first(&world, &shot, request, 0, 50000, 0)
@@ -1359,65 +1212,51 @@ static void reads_that_fail_refine_what_they_can(void **state)
             sc_io_sim_fault_nth(world.rig.disk, fault, UINT64_MAX);
             assert_all(&world, &PLANED, told, &shot, 0, NULL); /* also if it failed */
             assert_true(status == SPEC_OK || fired);
-            if (status == SPEC_OK && !is_coarse)
+            if (status == SPEC_OK)
                 assert_true(shot.item.exact_rows + shot.item.refined_rows >= 90);
-            assert_true(!is_coarse || shot.item.exact_rows == 0);
-            failed += status != SPEC_OK;
             refined += fired ? shot.item.refined_rows : 0;
             exact += fired ? shot.item.exact_rows : 0;
             shot_end(&shot, &world, request);
         }
     }
-    print_message("%lu rows refined, %lu exact, %lu calls failed\n", refined, exact, failed);
+    print_message("%lu rows refined, %lu exact\n", refined, exact);
     assert_true(refined > 0 && exact > 0);
 }
 
 /* Any one read of a load fails, or brings a wrong bit: what is delivered is what its bits say, as
- * many rows as were asked for where they are there, and the match is void only where what failed
- * was no row of planes. */
+ * many rows as were asked for. */
 static void reads_that_fail_leave_rows_right(void **state)
 {
     (void)state;
     static const char *const LAYOUTS[] = {"paired", "split"};
     uint64_t delivered = 0, refined = 0, exact = 0;
-    for (uint32_t way = 0; way < 16; way++) {
+    for (uint32_t way = 0; way < 8; way++) {
         struct shape shape = PLANED;
-        bool is_coarse = way % 4 >= 2, fired = true;
-        enum sc_io_sim_fault fault = way / 4 % 2 == 0 ? SC_SIM_READ_EIO : SC_SIM_FLIP;
+        bool fired = true;
+        enum sc_io_sim_fault fault = way / 2 % 2 == 0 ? SC_SIM_READ_EIO : SC_SIM_FLIP;
         char text[512];
         shape.layout = LAYOUTS[way % 2];
-        text_make(&shape, "free",
-                  is_coarse ? ", \"coarse_only\": \"yes\"}, \"read\": {\"planner\": \"chunk\"" : "",
-                  text);
+        text_make(&shape, "free", "", text);
         for (uint64_t n = 0; fired; n++) {
             static struct told told[SLABS_MAX];
             struct world world;
             struct shot shot;
             world_begin(&world, &shape, text);
-            if (is_coarse)
-                become_coarse(&world);
             spec_request request = look(&world, 0);
             assert_int_equal(tables_read(&world, request, 1, told), 5);
-            shot_make(&shot, &world, request, 1, 0, way >= 8 ? 20000 : 300000);
+            shot_make(&shot, &world, request, 1, 0, way >= 4 ? 20000 : 300000);
             sc_io_sim_fault_scope(world.rig.disk, "seg-");
             sc_io_sim_fault_nth(world.rig.disk, fault, n);
             spec_status status = fire(&world, &shot);
             fired = sc_io_sim_fault_fired(world.rig.disk, fault) > 0;
             sc_io_sim_fault_nth(world.rig.disk, fault, UINT64_MAX);
-            if (status == SPEC_OK) {
-                assert_all(&world, &shape, told, &shot, 0, NULL);
-                if (!is_coarse)
-                    assert_true(shot.item.exact_rows + shot.item.refined_rows >=
-                                (way >= 8 ? 6 : 90));
-                assert_true(!is_coarse || shot.item.exact_rows == 0);
-                assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
-                delivered += fired;
-                refined += fired ? shot.item.refined_rows : 0;
-                exact += fired ? shot.item.exact_rows : 0;
-            } else {
-                assert_true(fired && is_coarse); /* of codes alone it was the codes */
-                assert_true(status == SPEC_E_IO || status == SPEC_E_CORRUPT);
-            }
+            assert_int_equal(status, SPEC_OK);
+            assert_all(&world, &shape, told, &shot, 0, NULL);
+            assert_true(shot.item.exact_rows + shot.item.refined_rows >= (way >= 4 ? 6 : 90));
+            assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
+            delivered += fired;
+            refined += fired ? shot.item.refined_rows : 0;
+            exact += fired ? shot.item.exact_rows : 0;
             shot_end(&shot, &world, request);
         }
     }
@@ -1522,7 +1361,7 @@ static uint64_t draw(struct orders *orders, uint64_t below)
     return orders->state % below;
 }
 
-/* Four chunks, which may have codes alone, and FRESH_ROWS of another pass, which have rows. */
+/* Four chunks, and FRESH_ROWS of another pass. */
 static void orders_begin(struct orders *orders, char text[512])
 {
     static const char *const EXACT[] = {"planes", "planes", "auto", "rows"};
@@ -1531,15 +1370,11 @@ static void orders_begin(struct orders *orders, char text[512])
                                        "}, \"select\": {\"dense_layers\": 1"};
     struct world *world = &orders->world;
     spec_ticket ticket = 0;
-    char more[128];
     orders->shape = PLANED;
     orders->shape.matched = 256;
     orders->shape.layout = draw(orders, 2) == 0 ? "paired" : "split";
     orders->shape.planes = EXACT[draw(orders, 4)];
-    (void)snprintf(more, sizeof(more), ", \"coarse_only\": \"yes\"%s", MORE[draw(orders, 4)]);
-    world_begin_text(world, &orders->shape, "free", more, text);
-    if (draw(orders, 4) > 0)
-        become_coarse(world);
+    world_begin_text(world, &orders->shape, "free", MORE[draw(orders, 4)], text);
     spec_request request = look(world, 0);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
         ticket = store_fresh(world, request, layer);
@@ -1555,9 +1390,8 @@ static void order_check(struct orders *orders, const struct told *told, struct s
 {
     for (uint32_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
         assert_int_equal(refined[w] & ~shot->exact[w] & ~shot->refined[w], 0);
-    if (shot->item.provenance.held != SPEC_HELD_COARSE_ONLY) /* else nothing is better than that */
-        assert_int_equal(shot->item.provenance.refined_ppm,
-                         shot->item.refined_rows * 1000000 / (orders->world.matched - from));
+    assert_int_equal(shot->item.provenance.refined_ppm,
+                     shot->item.refined_rows * 1000000 / (orders->world.matched - from));
     assert_all(&orders->world, &orders->shape, told, shot, from, NULL);
     orders->delivered++;
     orders->refined += shot->item.refined_rows;
@@ -1634,8 +1468,7 @@ static void one_order(struct orders *orders, spec_request request, uint64_t from
     shot_free(&shot);
 }
 
-/* Of matches that have codes alone in part, in any order: guesses, deliveries ahead or not, in time
- * or not, refined and ranked anew. */
+/* In any order: guesses, deliveries ahead or not, in time or not, refined and ranked anew. */
 static void any_order_gives_what_its_bits_say(void **state)
 {
     (void)state;
@@ -1715,16 +1548,13 @@ int main(void)
         cmocka_unit_test(codes_of_the_host_tier_are_the_disks),
         cmocka_unit_test(codes_that_are_staged_are_the_disks),
         cmocka_unit_test(blocks_of_more_than_an_operation_come_in_parts),
-        cmocka_unit_test(codes_alone_are_what_their_table_says),
         cmocka_unit_test(nothing_is_told_between_codes_and_what_they_lack),
-        cmocka_unit_test(rows_that_are_gone_are_refined),
         cmocka_unit_test(missing_bits_that_are_damaged_refine_nothing),
         cmocka_unit_test(one_bad_row_fails_alone),
         cmocka_unit_test(a_refused_call_leaves_refined_bits_alone),
         cmocka_unit_test(refined_rows_become_exact),
         cmocka_unit_test(guesses_of_missing_bits_are_right),
         cmocka_unit_test(planes_come_with_new_codes_alone),
-        cmocka_unit_test(rows_that_are_gone_are_not_made_exact),
         cmocka_unit_test(what_is_chosen_later_is_refined),
         cmocka_unit_test(a_second_item_goes_on_by_the_ranking_of_the_first),
         cmocka_unit_test(other_codes_refine_nothing),

@@ -62,13 +62,12 @@ static void who_needs_exact_rows_is_told_of_those(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(2, 0, 0, 192);
-    open_filled(&rig, "", &prompt);
+    struct prompt front = {128, prompt.tokens, prompt.history};
+    open_filled(&rig, "", &front);
     struct spec_lookup_result held = rig_lookup(&rig, &prompt);
-    const struct sc_radix_segment *third =
-        &sc_plugin_request_find(rig.conn, held.request)->segments[2];
-    pthread_mutex_lock(&rig.conn->index.lock);
-    (void)sc_radix_flags_set(rig.conn->radix, third->node, SPEC_PROVENANCE_LOSSY);
-    pthread_mutex_unlock(&rig.conn->index.lock);
+    sc_plugin_request_find(rig.conn, held.request)->delivered =
+        (struct spec_provenance){.kind = SPEC_PROVENANCE_LOSSY, .bits_k = 4, .bits_v = 4};
+    assert_int_equal(rig_wait(&rig, rig_store(&rig, held.request, &prompt, 128, 64)), SPEC_OK);
     for (uint64_t from = 0; from <= 192; from += 48) {
         struct spec_lookup_result result = find(&rig, &prompt, from, SPEC_LOOKUP_REQUIRE_EXACT);
         assert_int_equal(result.stored_tokens, 128);

@@ -146,7 +146,7 @@ static void the_worst_of_each_in_any_order(void **state)
         LOSSY,
         {.kind = 2, .computed_on = 2, .retain_ppm = 100000},
         {.kind = 1, .computed_on = 1, .bits_k = 2, .bits_v = 8, .exact_ppm = 70000},
-        {.kind = 1, .held = 1, .bits_k = 5, .exact_ppm = 0},
+        {.kind = 1, .bits_k = 5, .exact_ppm = 0},
     };
     static const uint32_t ORDERS[][6] = {
         {0, 1, 2, 3, 4, 5}, {5, 4, 3, 2, 1, 0}, {3, 1, 5, 0, 4, 2}, {2, 2, 4, 5, 3, 1}};
@@ -156,7 +156,6 @@ static void the_worst_of_each_in_any_order(void **state)
             sc_plugin_provenance_add(&worst, &parts[ORDERS[o][i]]);
         const struct spec_provenance expected = {.kind = 2,
                                                  .computed_on = 2,
-                                                 .held = 1,
                                                  .bits_k = 2,
                                                  .bits_v = 2,
                                                  .exact_ppm = 0,

@@ -25,7 +25,7 @@ static const uint32_t PPM[SHARES] = {0, 30000, 120000, 300000, 700000, 1000000};
 /* What no call changes, once made. */
 struct truth {
     struct world world;
-    uint64_t keep_first, keep_last, coarse;  /* rows; coarse: of the front, without rows */
+    uint64_t keep_first, keep_last;          /* rows */
     bool has_codes, is_scored, is_tight;     /* tight: memory may lack for codes, or for refining */
     struct pass passes[LAYERS][2];           /* queries: right, and wrong */
     uint8_t rows[2][LAYERS][2][ROWS][ROW];   /* exact; of codes */
@@ -159,38 +159,32 @@ static void truth_open(struct truth *truth, uint32_t way, bool is_sim)
 {
     static _Thread_local char extra[640];
     struct world *world = &truth->world;
-    bool is_static = way % 8 == 1, is_random = way % 8 == 2, is_gone = (way / 8) % 4 == 3;
+    bool is_static = way % 8 == 1, is_random = way % 8 == 2;
     bool is_tight = way / 128 % 2 == 1;
     *truth = (struct truth){.keep_first = way / 32 % 2 * 20,
                             .keep_last = way / 32 % 2 * 3,
                             .has_codes = way % 8 != 3,
                             .is_scored = !is_static && !is_random && way % 8 != 3,
-                            .is_tight = is_tight,
-                            .coarse = is_gone && way % 8 != 3 ? FRONT : 0};
-    (void)snprintf(
-        extra, sizeof(extra),
-        "\"preset\": \"layered-even\", \"max_requests\": 13, \"lease_ns_max\": 0, "
-        "\"prefetch\": {\"predictor\": \"%s\"}, "
-        "\"select\": {\"identify\": \"%s\", \"metric\": \"%s\", \"dense_layers\": %u, "
-        "\"sketch_bytes\": \"%s\"}, "
-        "\"layered\": {\"codes\": \"%s\", \"keep_first\": %lu, \"keep_last\": %lu, "
-        "\"refine_bytes\": \"%s\"}, \"store\": {\"layout\": \"%s\", \"coarse_only\": \"%s\"}",
-        is_static      ? "none"
-        : way % 8 == 4 ? "layer"
-                       : "hint",
-        is_static ? "static" : "coarse", is_random ? "random" : "h2o", way / 64 % 2,
-        is_tight ? "256KiB" : "16MiB", truth->has_codes ? "yes" : "no", truth->keep_first,
-        truth->keep_last, is_tight ? "124KiB" : "4MiB", way % 2 == 0 ? "paired" : "split",
-        truth->coarse > 0 ? "yes" : "no");
+                            .is_tight = is_tight};
+    (void)snprintf(extra, sizeof(extra),
+                   "\"preset\": \"layered-even\", \"max_requests\": 13, \"lease_ns_max\": 0, "
+                   "\"prefetch\": {\"predictor\": \"%s\"}, "
+                   "\"select\": {\"identify\": \"%s\", \"metric\": \"%s\", \"dense_layers\": %u, "
+                   "\"sketch_bytes\": \"%s\"}, "
+                   "\"layered\": {\"codes\": \"%s\", \"keep_first\": %lu, \"keep_last\": %lu, "
+                   "\"refine_bytes\": \"%s\"}, \"store\": {\"layout\": \"%s\"}",
+                   is_static      ? "none"
+                   : way % 8 == 4 ? "layer"
+                                  : "hint",
+                   is_static ? "static" : "coarse", is_random ? "random" : "h2o", way / 64 % 2,
+                   is_tight ? "256KiB" : "16MiB", truth->has_codes ? "yes" : "no",
+                   truth->keep_first, truth->keep_last, is_tight ? "124KiB" : "4MiB",
+                   way % 2 == 0 ? "paired" : "split");
     *world = (struct world){.matched = ROWS, .group = 2, .agree = 3};
     world_make(world, is_sim, extra, LAYERS, 2, 16, 7);
     rig_open(&world->rig);
     store_part(world, 0, FRONT);
     wait_for_codes(world);
-    if (truth->coarse > 0) {
-        rig_background(&world->rig);
-        sc_plugin_evict_ask(world->rig.conn, NULL, 1);
-    }
     rig_background(&world->rig);
     store_part(world, FRONT, ROWS - FRONT);
     wait_for_codes(world);
@@ -247,18 +241,17 @@ static void expect_set(const struct host *host, const struct shots *shot, const 
     char text[300];
     bool is_dense = item->layer < truth->world.rig.conn->config.dense_layers;
     uint64_t most = item->budget_bytes > 0 && !is_dense ? item->budget_bytes / 2 / ROW : ROWS;
-    uint64_t most_kept = truth->keep_last + (truth->coarse == 0 ? truth->keep_first : 0);
+    uint64_t most_kept = truth->keep_last + truth->keep_first;
     most = count_of(set) < most ? count_of(set) : most;
-    bool is_known = is_ahead && truth->is_scored && item->queries == NULL && most > most_kept &&
-                    most < ROWS - truth->coarse;
+    bool is_known =
+        is_ahead && truth->is_scored && item->queries == NULL && most > most_kept && most < ROWS;
     if ((is_ahead && item->queries == &truth->passes[item->layer][1].q) ||
         shot->place->ranking == BY_EITHER)
         return;
     for (uint32_t w = 0; w < WORDS; w++)
         expected[w] = set[w] | (is_refined ? before[w] : 0);
     for (uint64_t j = 0; is_known && j < ROWS; j++) /* what needs no queries */
-        if (bit(expected, j) &&
-            (j < truth->coarse || (j >= truth->keep_first && j < ROWS - truth->keep_last)))
+        if (bit(expected, j) && j >= truth->keep_first && j < ROWS - truth->keep_last)
             expected[j / 64] &= ~(UINT64_C(1) << (j % 64));
     if (truth->is_tight || host->is_damaged[item->layer]) {
         EXPECT(host, is_ahead || count_of(shot->exact) >= count_of(set), "layer %u share %u: %lu",
@@ -288,8 +281,7 @@ static void expect_numbers(struct host *host, const struct shots *shot, const ui
     if (!is_whole)
         EXPECT(host,
                item->provenance.bits_k == 4 && item->provenance.bits_v == 2 &&
-                   (item->provenance.exact_ppm == exact * 1000000 / ROWS ||
-                    (host->truth->coarse > 0 && item->provenance.exact_ppm == 0)),
+                   item->provenance.exact_ppm == exact * 1000000 / ROWS,
                "bits %u %u, %u ppm of %lu", item->provenance.bits_k, item->provenance.bits_v,
                item->provenance.exact_ppm, exact);
     if (item->result_flags & SPEC_IMPORTANT_PARTIAL)
@@ -334,7 +326,6 @@ static void expect_item(struct host *host, struct shots *shot, bool may_be_over)
     uint64_t before[WORDS];
     char text[160];
     bool is_late = item->deadline_ns > 0 && item->status == SPEC_E_TIMEOUT && item->refine_of == 0;
-    bool is_busy = item->status == SPEC_E_BUSY && truth->is_tight && truth->coarse > 0;
     bool may_stale = item->refine_of != 0 && (truth->is_tight || place->is_gone);
     for (uint32_t i = 0; i < host->count; i++) /* one of the call delivers the layer anew */
         may_stale =
@@ -344,7 +335,7 @@ static void expect_item(struct host *host, struct shots *shot, bool may_be_over)
     host->stale += item->status == SPEC_E_STALE;
     host->partial += (item->result_flags & SPEC_IMPORTANT_PARTIAL) != 0;
     EXPECT(host,
-           item->status == SPEC_OK || is_late || (is_busy && item->refine_of == 0) ||
+           item->status == SPEC_OK || is_late ||
                (item->status == SPEC_E_STALE && (may_be_over || may_stale)),
            "layer %u: status %d, refine %lx, flags %x", item->layer, (int)item->status,
            item->refine_of, item->flags);
@@ -595,7 +586,7 @@ static void step(struct host *host)
         held_open(host, held);
     } else if (what < 11 && rig->is_sim) {
         rig_pass_ns(rig, 1 + draw(host, 3) * 1000000);
-    } else if (what == 11 && rig->is_sim && host->truth->coarse == 0 && draw(host, 4) == 0) {
+    } else if (what == 11 && rig->is_sim && draw(host, 4) == 0) {
         damage(host);
     } else {
         call(host);

@@ -190,11 +190,8 @@ static void prompts_that_are_large_for_the_disk(void **state)
     }
 }
 
-#define CODES_ONLY "\"preset\": \"layered-even\", \"store\": {\"coarse_only\": \"yes\"}, "
-
 /* Rows of 1 KiB, of which a segment holds a prompt and a quarter: what is left in each is used,
- * though in short extents. Codes beside them, and codes alone, are a demand like rows, and of a
- * request that goes on nothing is given up while others' is left. */
+ * though in short extents. Codes beside them are a demand like rows. */
 static void prompts_in_what_is_left_of_segments(void **state)
 {
     (void)state;
@@ -206,9 +203,8 @@ static void prompts_in_what_is_left_of_segments(void **state)
         {"\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 400, 400, SECOND / 400, 3, 21600},
         {"\"preset\": \"layered-even\", \"disk_bytes\": \"16MiB\", " LEASE "1000000000", 150, 1,
          SECOND / 100, 3, 5700},
-        {CODES_ONLY "\"disk_bytes\": \"16MiB\", " LEASE "1000000000", 150, 1, SECOND / 100, 3,
-         5700},
-        {CODES_ONLY "\"disk_bytes\": \"16MiB\", " LEASE "30000000000", 40, 1, SECOND / 12, 10, 680},
+        {"\"preset\": \"layered-even\", \"disk_bytes\": \"16MiB\", " LEASE "30000000000", 40, 1,
+         SECOND / 12, 10, 680},
     };
     for (uint32_t i = 0; i < sizeof(WAYS) / sizeof(WAYS[0]); i++) {
         struct soak soak = {.prompt_tokens = WAYS[i].prompt_tokens,

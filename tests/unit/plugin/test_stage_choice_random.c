@@ -1,7 +1,6 @@
 /* Random calls beside stages of what rows are chosen by, beside faults of the disk, of memory and
- * of the allocator, and extents that give their rows up: what is delivered is right, every ticket
- * ends, nobody is told PENDING for ever, host memory keeps to its limits. A failure prints its
- * seed; SC_SEED=N runs that one alone.
+ * of the allocator: what is delivered is right, every ticket ends, nobody is told PENDING for ever,
+ * host memory keeps to its limits. A failure prints its seed; SC_SEED=N runs that one alone.
  *
  * Threads: the fixture's. On the simulated disk nothing happens but in waits. */
 #include "plugin/choose/select.h"
@@ -50,7 +49,7 @@ struct walk {
     struct world world;
     struct open_request open[OPEN];
     struct stage_tickets tickets;
-    uint64_t loads, failed, staged, pending, coarse, rotten, merged;
+    uint64_t loads, failed, staged, pending, rotten, merged;
     bool has_sets;
     bool grows; /* rows are stored a few a pass: pieces are of any length, until they are merged */
 };
@@ -290,8 +289,7 @@ static void run_step(struct walk *w)
     else
         for (uint64_t i = draw(w, 8); i > 0; i--)
             (void)sc_exec_step_one(rig->conn->exec);
-    struct sc_store_stats stats = actor_caps(&w->actor);
-    w->coarse += stats.coarse_pieces > 0;
+    (void)actor_caps(&w->actor);
     actor_tickets_poll(&w->actor, &w->tickets, false);
 }
 
@@ -335,9 +333,8 @@ static void run(uint64_t seed, void *user)
     w->has_sets = seed % 3 == 2;
     (void)snprintf(extra, sizeof(extra),
                    "\"lease_ns_max\": 0, \"segment_bytes\": \"8MiB\", "
-                   "\"store\": {\"coarse_only\": \"%s\"%s}, %s",
-                   seed % 4 == 3 || w->has_sets ? "no" : "yes",
-                   seed % 9 < 3 ? ", \"layout\": \"split\"" : "",
+                   "\"store\": {\"layout\": \"%s\"}, %s",
+                   seed % 9 < 3 ? "split" : "paired",
                    w->has_sets ? SETS[seed % SET_COUNT] : WAYS[seed % WAY_COUNT]);
     w->world = (struct world){.matched = MATCHED, .group = 1 + seed % 3, .agree = 3};
     world_make(&w->world, true, extra, LAYERS, w->has_sets ? 1 : 2, w->has_sets ? 256 : 16,
@@ -361,7 +358,6 @@ static void run(uint64_t seed, void *user)
     sum->failed += w->failed;
     sum->staged += w->staged;
     sum->pending += w->pending;
-    sum->coarse += w->coarse;
     sum->rotten += w->rotten;
     sum->merged += w->merged;
     free(w);
@@ -373,10 +369,9 @@ static void any_order_of_calls_and_faults_is_right(void **state)
     struct walk sum = {0};
     bool is_all = actor_seeds_run(42, run, &sum);
     print_message("loads %" PRIu64 " (failed %" PRIu64 "), staged %" PRIu64 ", pending %" PRIu64
-                  ", with coarse pieces %" PRIu64 ", rotten %" PRIu64 ", merged %" PRIu64 "\n",
-                  sum.loads, sum.failed, sum.staged, sum.pending, sum.coarse, sum.rotten,
-                  sum.merged);
-    assert_true(!is_all || (sum.loads > 0 && sum.staged > 0 && sum.coarse > 0));
+                  ", rotten %" PRIu64 ", merged %" PRIu64 "\n",
+                  sum.loads, sum.failed, sum.staged, sum.pending, sum.rotten, sum.merged);
+    assert_true(!is_all || (sum.loads > 0 && sum.staged > 0));
 }
 
 int main(void)

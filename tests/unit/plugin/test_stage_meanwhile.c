@@ -232,44 +232,6 @@ static void who_ends_it_does_not_wait_for_all_of_it(void **state)
     rig_end(&rig, &prompt);
 }
 
-/* Rows that go while their codes stay are in no memory either, and nobody is told that they are. */
-static void rows_that_went_are_not_of_the_host(void **state)
-{
-    (void)state;
-    struct rig rig;
-    struct prompt prompt = rig_prompt(5, 0, 0, 256);
-    rig_init(&rig, true,
-             "\"host_bytes\": \"64MiB\", \"preset\": \"layered-even\", \"lease_ns_max\": 0, "
-             "\"store\": {\"coarse_only\": \"yes\"}");
-    rig_shape(&rig, LAYERS, 2, 32, SPEC_DTYPE_F16);
-    rig.stage = "256MiB";
-    rig_open(&rig);
-    assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
-    do
-        rig_pass_ns(&rig, 1 * MS);
-    while (rig_store_stats(&rig).is_building);
-    rig_background(&rig);
-    struct spec_lookup_result found = rig_lookup(&rig, &prompt);
-    assert_int_equal(found.matched_tokens, 256);
-    assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
-    assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_DISK], 0);
-    rig_release(&rig, found.request);
-    sc_plugin_evict_ask(rig.conn, NULL, 1);
-    rig_background(&rig);
-    assert_true(rig_store_stats(&rig).coarse_pieces > 0);
-    found = rig_lookup(&rig, &prompt);
-    assert_int_equal(found.matched_tokens, 256);
-    assert_int_equal(rig_wait(&rig, rig_stage(&rig, found.request, 0)), SPEC_OK);
-    assert_int_equal(peek(&rig, &prompt).state, SPEC_LOOKUP_HIT);
-    /* There are codes, of each chunk of 64 rows of 64 values twice (4 and 2 bits), and no rows. */
-    assert_int_equal(rig_store_stats(&rig).host_bytes_kept, 4 * LAYERS * CODES_BYTES);
-    assert_int_equal(rig_store_stats(&rig).host_bytes_used, 4 * LAYERS * CODES_BYTES);
-    assert_int_equal(peek(&rig, &prompt).tier_bytes[SPEC_TIER_HOST], 0);
-    assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], 0);
-    rig_release(&rig, found.request);
-    rig_end(&rig, &prompt);
-}
-
 /* Less memory than a slab, than a layer, than a match; with what is written, and without. */
 static void any_size_of_memory_is_right(void **state)
 {
@@ -508,7 +470,6 @@ int main(void)
         cmocka_unit_test(what_is_merged_stays_in_memory),
         cmocka_unit_test(a_reader_stages_beside_its_writer),
         cmocka_unit_test(a_lease_is_staged_in_time_or_not_at_all),
-        cmocka_unit_test(rows_that_went_are_not_of_the_host),
         cmocka_unit_test(who_ends_it_does_not_wait_for_all_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

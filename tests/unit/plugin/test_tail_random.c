@@ -156,7 +156,7 @@ static void desk_live(struct rig *rig, const struct prompt *prompt, struct dice 
         if (!may_fail)
             assert_int_equal(status, SPEC_OK);
         uint64_t loaded = tail_desk_check(&desk);
-        if (status == SPEC_OK && !may_partly && rig->conn->choice.takes_coarse == false)
+        if (status == SPEC_OK && !may_partly && rig->conn->config.base != SC_BASE_COARSE)
             assert_false(tail_desk_next(&desk, 1, NULL));
         assert_idle(&desk);
         if (turn == 1) {

@@ -260,10 +260,7 @@ static void a_merged_record_that_collides_is_not_believed(void **state)
     struct sc_plugin_request *request = sc_plugin_request_find(rig.conn, result.request);
     struct sc_radix_segment run;
     assert_true(sc_radix_get(rig.conn->radix, request->pinned, &run));
-    struct sc_store_piece piece = {.id = 1000,
-                                   .row_count = CHUNK,
-                                   .tokens = twins.of[1].tokens,
-                                   .provenance = {.held = SPEC_HELD_ROWS}};
+    struct sc_store_piece piece = {.id = 1000, .row_count = CHUNK, .tokens = twins.of[1].tokens};
     memcpy(piece.root, request->root.bytes, sizeof(piece.root));
     memcpy(piece.chunk_hash, piece.root, sizeof(piece.chunk_hash));
     sc_hash_to_bytes(run.hash, piece.hash);

@@ -117,22 +117,6 @@ uint64_t key_check(struct world *world, uint64_t key, bool has_all)
     return count;
 }
 
-struct sc_store_coarse_extent demotable_extent(struct world *world, uint64_t piece)
-{
-    struct sc_store_coarse_extent found = sc_store_coarse_find(world->store, piece);
-    for (uint32_t layer = 0; layer < world->setup->layers && found.id != 0; layer++)
-        if (sc_store_coarse_check(world->store, found.id, layer) != SPEC_OK)
-            found.id = 0;
-    return found;
-}
-
-void demote_extent(struct world *world, uint64_t extent)
-{
-    sc_store_coarse_mark(world->store, extent);
-    sc_store_coarse_marked(world->store);
-    assert_int_equal(sc_store_coarse_commit(world->store, extent, &world->error), SPEC_OK);
-}
-
 void pause_wait(struct world *world)
 {
     world_wait_ns(world, SC_STORE_RETRY_NS);

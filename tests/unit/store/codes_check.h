@@ -32,12 +32,6 @@ uint64_t raw_count(struct world *world, const struct match *match, uint32_t laye
 /* Codes of all pieces of a key, but of raw ones; returns how many ranges have them. */
 uint64_t key_check(struct world *world, uint64_t key, bool has_all);
 
-/* The piece's extent, if all its layers are quantised, so that its rows may be dropped; else its id
- * is 0. */
-struct sc_store_coarse_extent demotable_extent(struct world *world, uint64_t piece);
-/* Drops the rows of such an extent. */
-void demote_extent(struct world *world, uint64_t extent);
-
 /* After a write that failed the store takes nothing for a while. */
 void pause_wait(struct world *world);
 

@@ -19,9 +19,6 @@ static bool scores(void *user, const struct sc_store_range *ranges, uint64_t ran
 {
     uint64_t rows = 0;
     (void)user;
-    if (order_host.marks != NULL)
-        sc_store_coarse_mark(order_host.marks, order_host.marked);
-    order_host.marks = NULL;
     for (uint64_t i = 0; i < range_count; i++)
         rows += ranges[i].row_count;
     for (uint64_t i = 0; i < rows; i++)

@@ -12,8 +12,6 @@
 struct order_host {
     uint64_t known_from, moments, asked;
     bool is_loud;
-    struct sc_store *marks; /* NULL, or marks the extent once scores are asked for */
-    uint64_t marked;
 };
 extern struct order_host order_host; /* zero after orders_on */
 

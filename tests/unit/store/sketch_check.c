@@ -14,7 +14,7 @@ void match_add(struct match *match, const struct world_piece *twin, uint32_t fir
 {
     assert_true(match->count < 64);
     match->twins[match->count] = twin;
-    match->ranges[match->count++] = (struct sc_store_range){twin->id, first, rows, 0};
+    match->ranges[match->count++] = (struct sc_store_range){twin->id, first, rows};
     match->rows += rows;
 }
 

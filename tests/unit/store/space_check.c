@@ -70,20 +70,16 @@ static void check_extent(struct sc_store *store, uint64_t id, uint8_t *pages, ui
     const struct sc_store_annex *const annexes[3] = {atomic_load(&extent->held_annex),
                                                      atomic_load(&extent->held_codes),
                                                      atomic_load(&extent->held_order)};
-    bool is_gone = extent->is_void && !extent->is_listed;
-    assert_true(!is_gone || annexes[2] == NULL);
-    assert_true(rows_state == SC_STORE_ROWS_HELD || extent->is_void || annexes[2] != NULL ||
-                most == 0);
+    assert_true(rows_state == SC_STORE_ROWS_HELD || annexes[2] != NULL || most == 0);
     for (uint32_t a = 0; a < 3; a++) {
         const struct sc_store_annex *annex = annexes[a];
-        bool is_void = most == 1 || (a == 2 && extent->is_void);
         assert_true(annex == NULL || most > 0); /* it goes with the last piece */
         for (uint32_t i = 0; annex != NULL && i < annex->part_count; i++) {
             const struct sc_store_part *part = &annex->parts[i];
             uint64_t count = sc_store_part_pages(part, annex->stride);
             for (uint64_t page = part->offset / CHECK_PAGE; count > 0; count--, page++) {
                 held_pages++;
-                void_pages += is_void;
+                void_pages += most == 1;
                 pages[part->segment * pages_max + page]++;
             }
         }

@@ -215,9 +215,10 @@ static void build_leaves_holes_blank(void **state)
             sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
         uint64_t at = where.offset + annex->probe_offset, in = at % SC_IO_PAGE_BYTES;
         where.offset = at - in;
-        assert_int_equal(
-            sc_store_tier_read_now(world->store, bytes, where, 2 * SC_IO_PAGE_BYTES, &world->error),
-            SPEC_OK);
+        assert_int_equal(sc_io_file_pread(world->store->io,
+                                          world->store->disk.segments[where.segment].file, bytes,
+                                          2 * SC_IO_PAGE_BYTES, where.offset, &world->error),
+                         SPEC_OK);
         for (uint64_t i = 0; i < 54 * row && in + i < 2 * SC_IO_PAGE_BYTES; i++)
             assert_int_equal(bytes[in + i], 0); /* of a piece that was never committed */
     }

@@ -304,35 +304,6 @@ static void chunks_leave_with_the_last_piece(void **state)
     world_free(world);
 }
 
-/* The extent has codes alone from now on: so are its chunks gone, and one that is filled then. */
-static void chunks_leave_with_the_rows(void **state)
-{
-    (void)state;
-    struct world *world = world_make(&setups[0], 3);
-    orders_on(world, 16384);
-    world->config.host_bytes = large.host_bytes;
-    keep_codes(world, true);
-    world_open_ok(world);
-    assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
-    build_all(world, 0);
-    order_all(world);
-    load_key(world, 1, 1);
-    const struct sc_store_hosted_chunk chunk = chunk_of_row(world, 1, 0);
-    assert_true(sc_store_hosted_chunk_has(world->store, &chunk));
-    struct sc_store_coarse_extent found = sc_store_coarse_find(world->store, world->pieces[0].id);
-    assert_int_not_equal(found.id, 0);
-    demote_extent(world, found.id);
-    assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
-    struct sc_store_hosted_fill fill = {0};
-    static const uint8_t bytes[64 * 1024];
-    sc_store_hosted_chunk_begin(world->store, &fill, &chunk, world->pieces[0].id, 1);
-    assert_non_null(fill.slab);
-    sc_store_hosted_chunk_put(world->store, &fill, 64, bytes, NULL);
-    sc_store_hosted_end(world->store, &fill, true);
-    assert_false(sc_store_hosted_chunk_has(world->store, &chunk));
-    world_free(world);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,7 +315,6 @@ int main(void)
         cmocka_unit_test(what_lacks_its_end_is_given_back),
         cmocka_unit_test(chunks_are_counted_as_layers),
         cmocka_unit_test(chunks_leave_with_the_last_piece),
-        cmocka_unit_test(chunks_leave_with_the_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

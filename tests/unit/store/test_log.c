@@ -611,7 +611,7 @@ static void annex_gives_nothing(struct world *world)
 {
     struct sc_store_sketch *sketch = NULL;
     struct sc_store_slab slab;
-    const struct match match = {.ranges = {{world->pieces[0].id, 0, 64, 0}}, .count = 1};
+    const struct match match = {.ranges = {{world->pieces[0].id, 0, 64}}, .count = 1};
     assert_int_equal(sc_store_sketch_open(world->store, 64, 64, &sketch, NULL), SPEC_OK);
     for (uint32_t layer = 0; layer < 3; layer++) {
         assert_true(quantised_begin(sketch, &match, layer, SC_LANE_DEMAND));
@@ -924,8 +924,8 @@ static void log_provenances_that_do_not_exist_are_not_believed(void **state)
 {
     (void)state;
     static const struct sc_store_provenance BENT[] = {
-        {.computed_on = 3}, {.held = 2}, {.retain_ppm = 1000001}, {.exact_ppm = 1000001}};
-    for (uint32_t bend = 0; bend < 4; bend++) {
+        {.computed_on = 3}, {.retain_ppm = 1000001}, {.exact_ppm = 1000001}};
+    for (uint32_t bend = 0; bend < 3; bend++) {
         struct forge *forge = forge_make();
         forge->extent.provenance = BENT[bend];
         forge_extent(forge, 2);
@@ -1619,17 +1619,6 @@ static void log_records_are_msgpack_to_another_reader_too(void **state)
 }
 
 /* Records grow with their counts; what is reserved for them must be enough. */
-static void log_records_of_coarse_extents_fit_their_bound(void **state)
-{
-    (void)state;
-    uint8_t bytes[256];
-    struct sc_store_writer writer = {bytes, 0, sizeof(bytes), false};
-    struct sc_store_record_coarse coarse = {UINT64_MAX, UINT32_MAX, UINT32_MAX};
-    (void)sc_store_frame_begin(&writer);
-    sc_store_record_put_coarse(&writer, UINT64_MAX, &coarse);
-    assert_true(writer.used <= SC_STORE_COARSE_BYTES);
-}
-
 static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
 {
     (void)state;
@@ -1648,7 +1637,7 @@ static void log_records_of_extents_and_annexes_fit_their_bounds(void **state)
                                             .row_offset = UINT64_MAX,
                                             .probe_row_bytes = UINT64_MAX,
                                             .stride = UINT64_MAX,
-                                            .provenance = {big, big, big, big, big, big, big, big},
+                                            .provenance = {big, big, big, big, big, big, big},
                                             .leaves_ids = true,
                                             .part_count = SC_LIMIT_LAYERS,
                                             .parts = parts};
@@ -1783,7 +1772,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(log_records_are_msgpack_to_another_reader_too),
         cmocka_unit_test(log_records_of_extents_and_annexes_fit_their_bounds),
         cmocka_unit_test(log_records_fit_their_bounds),
-        cmocka_unit_test(log_records_of_coarse_extents_fit_their_bound),
         cmocka_unit_test(log_a_lost_segments_number_is_not_given_again),
     };
     if (argc > 1)

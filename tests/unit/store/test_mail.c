@@ -58,8 +58,7 @@ static void office_reopen(struct office *office)
 
 static struct sc_store_mail letter(uint32_t kind, uint64_t number)
 {
-    struct sc_store_mail mail = {
-        .kind = kind, .what = (uint32_t)(number % 3), .epoch = number, .piece = mix(number)};
+    struct sc_store_mail mail = {.kind = kind, .epoch = number, .piece = mix(number)};
     for (uint32_t i = 0; i < SC_STORE_HASH_BYTES; i++) {
         mail.hash[i] = (uint8_t)(number * 3 + i);
         mail.family[i] = (uint8_t)(number * 5 + 7 * i);

@@ -254,7 +254,7 @@ static void quarantine_rows_that_were_not_committed_come_back_at_once(void **sta
         assert_int_equal(stats_of(world).quarantine_bytes, 0);
         uint64_t id = pass->first_id;
         struct sc_store_reader *reader = world_reader(world);
-        struct sc_store_range range = {id, 60, 4, 0};
+        struct sc_store_range range = {id, 60, 4};
         struct world_piece piece = {.id = id, .key = 1, .first_position = 192, .row_count = 64};
         const struct world_piece *twin = &piece;
         for (uint32_t turn = 0; turn < 2; turn++) {
@@ -664,7 +664,7 @@ static void random_rows_right(struct world *world)
     for (uint32_t i = 0; i < world->piece_count; i++) {
         const struct world_piece *twin = &world->pieces[i];
         struct sc_store_range range = {PIECE_ID(twin->id), (uint32_t)(twin->id >> 48),
-                                       twin->row_count, 0};
+                                       twin->row_count};
         uint32_t layer = i % world->setup->layers;
         struct world_piece moved = *twin; /* world_load adds row_first to the position */
         moved.first_position -= range.row_first;

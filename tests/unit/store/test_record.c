@@ -183,12 +183,37 @@ static void plain_leaves_other_records_alone(void **state)
     assert_false(plain_agrees(payload, writer.used));
 }
 
+/* Its second number was for extents without rows. */
+static void an_extent_of_another_kind_is_not_believed(void **state)
+{
+    (void)state;
+    static const uint8_t KEY[] = {0xA4, 'p', 'r', 'o', 'v', 0x97};
+    uint8_t payload[512];
+    struct sc_store_part parts[SC_LIMIT_LAYERS] = {{.layer_count = 1}};
+    const struct sc_store_record_extent extent = {.space = 1,
+                                                  .row_count = 1,
+                                                  .row_offset = 64,
+                                                  .stride = 128,
+                                                  .part_count = 1,
+                                                  .parts = parts};
+    struct sc_store_writer writer = {.bytes = payload, .capacity = sizeof(payload)};
+    struct sc_store_record record = {.extent.parts = parts};
+    sc_store_record_put_extent(&writer, 1, &extent);
+    assert_true(sc_store_record_peek(payload, writer.used, &record));
+    assert_true(sc_store_record_decode(payload, writer.used, &record));
+    uint8_t *at = memmem(payload, writer.used, KEY, sizeof(KEY));
+    assert_non_null(at);
+    at[sizeof(KEY) + 1] = 1;
+    assert_false(sc_store_record_decode(payload, writer.used, &record));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_pieces_are_taken_and_say_the_same),
         cmocka_unit_test(plain_never_says_more_than_the_general_way),
         cmocka_unit_test(plain_leaves_other_records_alone),
+        cmocka_unit_test(an_extent_of_another_kind_is_not_believed),
     };
     return cmocka_run_group_tests_name("store record", tests, NULL, NULL);
 }

@@ -374,6 +374,102 @@ static void the_edition_before_goes_after_the_leases(void **state)
     world_free(world);
 }
 
+/* A host's call may free some on its way: a bounded number of pieces, whose rows or whole. */
+static void those_of_many_pieces_are_freed_a_few_extents_at_a_time(void **state)
+{
+    (void)state;
+    struct world *world = world_ordered(&setups[0], 8, 16384);
+    uint64_t left[4];
+    for (uint64_t key = 1; key <= 3; key++)
+        assert_int_equal(world_store(world, key, 0, 640), SPEC_OK);
+    order_all(world);
+    left[0] = stats_of(world).quarantine_bytes;
+    assert_true(left[0] > 0);
+    for (uint32_t i = 1; i < 4; i++) {
+        pthread_mutex_lock(&world->store->disk.lock);
+        assert_int_equal(sc_store_quarantine_release_some(world->store, UINT64_MAX, 10), 10);
+        pthread_mutex_unlock(&world->store->disk.lock);
+        left[i] = stats_of(world).quarantine_bytes;
+        assert_int_equal(left[0] - left[i], left[0] / 3 * i);
+    }
+    assert_int_equal(left[3], 0);
+    space_check(world->store);
+    world_free(world);
+}
+
+/* The clock is set back by hours, or forward, while rows of several extents wait: all of them are
+ * free a lease after their records, not one after the other, and none before; as if opened then. */
+static void those_before_wait_side_by_side_whatever_the_clock_says(void **state)
+{
+    (void)state;
+    const int64_t hours = INT64_C(3600000000000);
+    for (uint32_t way = 0; way < 3; way++) {
+        struct world *world = world_bare(&setups[0], 5);
+        uint64_t lease_ns = world->config.lease_ns_max;
+        sc_exec_wall_set(world->exec, 5 * hours);
+        for (uint64_t key = 1; key <= 4; key++) {
+            assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
+            order_all(world);
+            world_wait_ns(world, lease_ns / 8);
+        }
+        uint64_t waits = stats_of(world).quarantine_bytes;
+        assert_true(waits > 0);
+        sc_exec_wall_set(world->exec, way == 1 ? 3 * hours : -3 * hours);
+        if (way == 2)
+            world_reopen(world);
+        assert_int_equal(stats_of(world).quarantine_bytes, waits);
+        world_wait_ns(world, lease_ns / 4);
+        assert_int_equal(stats_of(world).quarantine_bytes, waits);
+        world_wait_ns(world, lease_ns);
+        (void)sc_store_quarantine_release(world->store, sc_exec_now_ns(world->exec));
+        assert_int_equal(stats_of(world).quarantine_bytes, 0);
+        space_check(world->store);
+        world_free(world);
+    }
+}
+
+/* Pieces that are dropped before, while rows wait, and after, with releases between: a page has one
+ * owner, and the last piece takes all. */
+static void drops_and_editions_give_pages_back_once(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint64_t seed = 0; seed < 60; seed++) {
+            struct world *world = world_ordered(&setups[i], seed, 16384);
+            uint64_t random = seed * 977 + 5, ids[6], left = 6;
+            assert_int_equal(world_store(world, 1 + seed, 0, 64 * 5 + 20), SPEC_OK);
+            for (uint32_t p = 0; p < 6; p++)
+                ids[p] = world->pieces[p].id;
+            for (uint32_t step = 0; step < 24 && left > 0; step++) {
+                random = random * UINT64_C(6364136223846793005) + 1442695040888963407u;
+                uint64_t act = (random >> 33) % 6, pick = (random >> 40) % left;
+                if (act < 2) {
+                    sc_store_piece_drop(world->store, ids[pick]);
+                    ids[pick] = ids[--left];
+                } else if (act == 2) {
+                    order_all(world);
+                } else if (act == 3) {
+                    pthread_mutex_lock(&world->store->disk.lock);
+                    (void)sc_store_quarantine_release_some(world->store, UINT64_MAX,
+                                                           (random >> 50) % 3);
+                    pthread_mutex_unlock(&world->store->disk.lock);
+                } else if (act == 4) {
+                    if ((random >> 50) % 2 == 0)
+                        assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+                    world_reopen(world);
+                } else {
+                    world_wait_ns(world, world->config.lease_ns_max / 2);
+                }
+                space_check(world->store);
+            }
+            while (left > 0)
+                sc_store_piece_drop(world->store, ids[--left]);
+            release_all(world);
+            assert_int_equal(stats_of(world).extent_bytes, 0);
+            world_free(world);
+        }
+}
+
 /* While somebody may read the one before, both stand, and the log knows the one before. */
 static void both_editions_stand_until_it_is_quiet(void **state)
 {
@@ -462,7 +558,7 @@ static void what_is_not_known_or_too_large_stays(void **state)
 /* ---- With what else extents get ---------------------------------------------------------------
  */
 
-/* Codes and probe rows that are made of ordered rows; rows that go while codes stay. */
+/* Codes and probe rows that are made of ordered rows. */
 static void codes_are_made_of_ordered_rows(void **state)
 {
     (void)state;
@@ -507,80 +603,6 @@ static void own_probe_rows_move(void **state)
         struct sc_store_sketch *sketch = sketch_make(world);
         match_load_ok(world, &match, sketch, setups[i].probe_row_bytes);
         sc_store_sketch_close(sketch);
-        world_free(world);
-    }
-}
-
-static void ordered_rows_go_while_codes_stay(void **state)
-{
-    (void)state;
-    for (uint32_t waits = 0; waits < 3; waits++) { /* 2: before the edition has its record */
-        struct world *world = world_make(&setups[0], 3);
-        orders_on(world, 16384);
-        keep_codes(world, true);
-        world_open_ok(world);
-        struct sc_store_coarse_extent found = {0};
-        order_host.is_loud = waits == 2;
-        for (uint64_t key = 1; found.id == 0; key++) { /* none is raw */
-            assert_int_equal(world_store(world, key, 0, 128), SPEC_OK);
-            build_all(world, 0);
-            order_all(world);
-            found = demotable_extent(world, world->pieces[world->piece_count - 1].id);
-        }
-        if (waits == 0)
-            (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-        demote_extent(world, found.id);
-        order_host.is_loud = false;
-        order_all(world); /* the edition has gone: no record */
-        assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
-        space_check(world->store);
-        uint64_t held = stats_of(world).extent_bytes;
-        for (uint32_t round = 0; round < 2; round++) {
-            assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
-            world_reopen(world);
-            space_check(world->store);
-            release_all(world);
-            assert_true(stats_of(world).extent_bytes < held);
-        }
-        assert_int_equal(stats_of(world).corrupt_records, 0);
-        world_free(world);
-    }
-}
-
-/* An extent that is marked, and then keeps its rows: its edition waits for what comes of that. */
-static void a_mark_that_is_taken_back_loses_no_edition(void **state)
-{
-    (void)state;
-    for (uint32_t found = 0; found < 2; found++) { /* 0: it is found while the mark stands */
-        struct world *world = world_make(&setups[0], 3);
-        orders_on(world, 16384);
-        keep_codes(world, true);
-        world_open_ok(world);
-        assert_int_equal(world_store(world, 1, 0, 128), SPEC_OK);
-        build_all(world, 0);
-        uint64_t one = stats_of(world).extent_bytes;
-        struct sc_store_coarse_extent extent =
-            sc_store_coarse_find(world->store, world->pieces[0].id);
-        assert_int_not_equal(extent.id, 0);
-        order_host.is_loud = true;
-        order_host.marks = found == 0 ? world->store : NULL;
-        order_host.marked = extent.id;
-        order_all(world);
-        if (found != 0)
-            sc_store_coarse_mark(world->store, extent.id);
-        order_host.is_loud = false;
-        sc_store_build_settle(world->store);
-        build_wait(world);
-        sc_store_coarse_unmark(world->store, extent.id);
-        sc_store_build_settle(world->store);
-        build_wait(world);
-        assert_int_equal(atomic_load(&world->store->counts.orders_waiting), 0);
-        all_is_ordered(world, 1);
-        assert_true(stats_of(world).quarantine_bytes > 0);
-        (void)sc_store_quarantine_release(world->store, UINT64_MAX);
-        assert_int_equal(stats_of(world).extent_bytes, one);
-        world_reopen(world);
-        all_is_ordered(world, 1);
         world_free(world);
     }
 }
@@ -722,13 +744,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(holes_are_passed_over),
         cmocka_unit_test(a_piece_that_goes_amid_a_chunk_is_told),
         cmocka_unit_test(the_edition_before_goes_after_the_leases),
+        cmocka_unit_test(those_of_many_pieces_are_freed_a_few_extents_at_a_time),
+        cmocka_unit_test(those_before_wait_side_by_side_whatever_the_clock_says),
+        cmocka_unit_test(drops_and_editions_give_pages_back_once),
         cmocka_unit_test(both_editions_stand_until_it_is_quiet),
         cmocka_unit_test(no_budget_keeps_both_editions),
         cmocka_unit_test(what_is_not_known_or_too_large_stays),
         cmocka_unit_test(codes_are_made_of_ordered_rows),
         cmocka_unit_test(own_probe_rows_move),
-        cmocka_unit_test(ordered_rows_go_while_codes_stay),
-        cmocka_unit_test(a_mark_that_is_taken_back_loses_no_edition),
         cmocka_unit_test(a_damaged_slot_fails_its_row),
         cmocka_unit_test(staging_tells_faults_as_what_they_are),
 #ifndef SC_SANITIZED_THREAD

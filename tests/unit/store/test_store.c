@@ -108,7 +108,7 @@ static void store_ranges_in_any_order_give_exactly_their_rows(void **state)
                     first = (uint32_t)random_below(&random, rest);
                     rest = (uint32_t)random_below(&random, rest - first + 1);
                 }
-                ranges[r] = (struct sc_store_range){twins[r]->id, first, rest, 0};
+                ranges[r] = (struct sc_store_range){twins[r]->id, first, rest};
                 rows += rest;
             }
             uint32_t layer = (uint32_t)random_below(&random, world->setup->layers);
@@ -130,14 +130,14 @@ static void store_a_range_of_no_live_piece_fails_after_the_good_rows(void **stat
     const struct world_piece *good = &world->pieces[0];
     const uint64_t bad_ids[] = {0, 3, 77, 1u << 20, UINT64_MAX};
     for (uint32_t i = 0; i < 5; i++) {
-        struct sc_store_range ranges[2] = {{good->id, 0, 64, 0}, {bad_ids[i], 0, 1, 0}};
+        struct sc_store_range ranges[2] = {{good->id, 0, 64}, {bad_ids[i], 0, 1}};
         const struct world_piece *twins[2] = {good, good};
         struct loaded loaded = world_load(world, reader, 1, ranges, twins, 2);
         assert_int_equal(loaded.status, SPEC_E_CORRUPT);
         assert_int_equal(loaded.failed_range, 1);
         assert_int_equal(loaded.rows, 64);
     }
-    struct sc_store_range longer = {good->id, 1, 64, 0}; /* one row more than there is */
+    struct sc_store_range longer = {good->id, 1, 64}; /* one row more than there is */
     struct loaded loaded = world_load(world, reader, 1, &longer, &good, 1);
     assert_int_equal(loaded.status, SPEC_E_CORRUPT);
     sc_store_readers_close(reader, 1);
@@ -540,7 +540,6 @@ static void store_provenance_is_kept_and_outlives_reopen_checkpoint_and_drop(voi
     (void)state;
     struct world *world = world_make(&setups[0], 3);
     struct sc_store_provenance said = {.computed_on = 2,
-                                       .held = 1,
                                        .bits_k = 4,
                                        .bits_v = 2,
                                        .exact_ppm = 50000,
@@ -606,7 +605,7 @@ static void store_many_readers_progress_in_any_order_of_consumption(void **state
             assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
         struct sc_store_range ranges[32];
         for (uint32_t r = 0; r < 32; r++)
-            ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64, 0};
+            ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64};
         assert_int_equal(sc_store_readers_open(world->store, 24, readers, NULL), SPEC_OK);
         for (uint32_t r = 0; r < 24; r++) {
             enum sc_exec_lane lane = r % 3 == 2 ? SC_LANE_SPECULATIVE : SC_LANE_DEMAND;
@@ -660,7 +659,7 @@ static void store_starved_readers_share_the_spare_frame(void **state)
     for (uint64_t key = 1; key <= 8; key++) /* 2 MiB a layer, each */
         assert_int_equal(world_store(world, key, 0, 256), SPEC_OK);
     for (uint32_t r = 0; r < 32; r++)
-        ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64, 0};
+        ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64};
     do { /* nobody consumes these */
         assert_true(hoard_count < 32);
         hoards[hoard_count] = world_reader(world);
@@ -699,7 +698,7 @@ static void store_cost_of_a_load_is_its_rows_tags_and_pages(void **state)
     assert_true(cost.read_bytes <= cost.wanted_bytes + cost.op_count * 2 * 4096);
     assert_int_equal(cost.op_count, 5); /* 64 KiB each, the first with the tags */
     assert_true(cost.wait_ns > 0);
-    struct sc_store_range range = {world->pieces[3].id, 10, 1, 0};
+    struct sc_store_range range = {world->pieces[3].id, 10, 1};
     const struct world_piece *twin = &world->pieces[3];
     assert_int_equal(world_load(world, reader, 1, &range, &twin, 1).rows, 1);
     sc_store_reader_cost(reader, &cost);
@@ -729,7 +728,7 @@ static void store_operations_go_out_in_batches_of_one_size(void **state)
     for (uint32_t i = 0; i < ROWS / 64; i++)
         assert_int_equal(world_store(world, 1 + i, 0, 64), SPEC_OK);
     for (uint32_t i = 0; i < ROWS / 64; i++)
-        ranges[i] = (struct sc_store_range){world->pieces[i].id, 0, 64, 0};
+        ranges[i] = (struct sc_store_range){world->pieces[i].id, 0, 64};
     struct sc_store_reader *reader = world_reader(world);
     sc_store_reader_begin(reader, 0, ranges, ROWS / 64, SC_LANE_DEMAND);
     sc_store_stats(world->store, &stats);
@@ -779,7 +778,7 @@ static void store_a_mebibyte_of_rows_and_its_tags_are_two_halves(void **state)
     }
     /* Beside a request that loads two layers it is one: devices are busy as it is. */
     struct sc_store_reader *others[2];
-    struct sc_store_range range = {world->pieces[0].id, 0, 64, 0};
+    struct sc_store_range range = {world->pieces[0].id, 0, 64};
     for (uint32_t i = 0; i < 2; i++) {
         others[i] = world_reader(world);
         sc_store_reader_begin(others[i], i, &range, 1, SC_LANE_SPECULATIVE);
@@ -832,7 +831,7 @@ static void store_cancelled_loads_leave_nothing_behind(void **state)
         struct sc_store_reader *reader = world_reader(world);
         struct sc_store_range ranges[4];
         for (uint32_t r = 0; r < 4; r++)
-            ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64, 0};
+            ranges[r] = (struct sc_store_range){world->pieces[r].id, 0, 64};
         for (uint32_t turn = 0; turn < 100; turn++) {
             uint32_t layer = (uint32_t)random_below(&random, setups[i].layers);
             sc_store_reader_begin(reader, layer, ranges, 4, SC_LANE_SPECULATIVE);
@@ -859,7 +858,7 @@ static void store_an_operation_that_never_completes_times_out(void **state)
     world_open_ok(world);
     assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
     struct sc_store_reader *reader = world_reader(world);
-    struct sc_store_range range = {world->pieces[0].id, 0, 64, 0};
+    struct sc_store_range range = {world->pieces[0].id, 0, 64};
     sc_io_sim_fault_nth(world->disk, SC_SIM_NEVER, 0);
     sc_store_reader_begin(reader, 0, &range, 1, SC_LANE_DEMAND);
     uint64_t deadline_ns = sc_exec_now_ns(world->exec) + 1000000;

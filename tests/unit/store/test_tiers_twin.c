@@ -1,7 +1,7 @@
 /* A store whose extents are put in another order, above host memory in two tiers of any size,
  * beside a twin that knows every row: loads of all kinds begin, are narrowed, go on for a while,
- * end early, beside each other, while rows are ordered, staged, dropped, left to their codes, rot
- * in memory and fail on the way. Every row that comes is the row that was stored; what may not fail
+ * end early, beside each other, while rows are ordered, staged, dropped, rot in memory and fail on
+ * the way. Every row that comes is the row that was stored; what may not fail
  * does not; what failed in memory is right when it is asked for again.
  *
  * Threads: one; the executor's loop. */
@@ -372,34 +372,6 @@ static void order_some_of(struct scene *scene)
     }
 }
 
-/* An extent's rows go. */
-static void coarse_some(struct scene *scene)
-{
-    struct world *world = scene->world;
-    if (world->params.codes.encode == NULL || any_active(scene) || world->piece_count == 0)
-        return;
-    build_all(world, 0);
-    uint64_t at = below(scene, world->piece_count);
-    if (scene->gone[at])
-        return;
-    struct sc_store_coarse_extent found = sc_store_coarse_find(world->store, world->pieces[at].id);
-    if (found.id == 0)
-        return;
-    for (uint32_t layer = 0; layer < world->setup->layers; layer++)
-        if (sc_store_coarse_check(world->store, found.id, layer) != SPEC_OK)
-            return;
-    sc_store_coarse_mark(world->store, found.id);
-    sc_store_coarse_marked(world->store);
-    if (sc_store_coarse_commit(world->store, found.id, &world->error) != SPEC_OK) {
-        sc_store_coarse_unmark(world->store, found.id);
-        return;
-    }
-    for (uint32_t i = 0; i < world->piece_count; i++)
-        if (!scene->gone[i] && sc_store_table_extent(&world->store->table, found.id) ==
-                                   extent_of(world, world->pieces[i].id))
-            piece_gone(scene, i);
-}
-
 static void loads_open(struct scene *scene)
 {
     for (uint32_t i = 0; i < LOADS; i++) {
@@ -492,10 +464,6 @@ static void happens(struct scene *scene, uint64_t what)
             time_goes(scene, 2000000000);
             (void)sc_store_quarantine_release(scene->world->store, UINT64_MAX);
         }
-        break;
-    case 11:
-        if (below(scene, 4) == 0 && !scene->faults)
-            coarse_some(scene);
         break;
     default:
         if (!any_active(scene)) {

@@ -1,9 +1,7 @@
 /* A host whose store lacked sketches: it stores rows under one configuration, opens the store with
  * another, and has maintain build what that one wants.
  *
- *   build_host PLUGIN.so CONFIG_BEFORE CONFIG_AFTER [LAYERS HEADS HEAD_SIZE TOKENS [MORE]]
- *
- * MORE prompts are stored behind, under the second configuration, as far as there is room.
+ *   build_host PLUGIN.so CONFIG_BEFORE CONFIG_AFTER [LAYERS HEADS HEAD_SIZE TOKENS]
  *
  * Holds: ends with 0 only when every chunk that it stored was built.
  * Threads: one. Tests: it is run by test_ctl.py. */
@@ -43,9 +41,9 @@ static spec_connector *open_with(const struct spec_api *api, const struct spec_m
     return conn;
 }
 
-/* Returns the chunks that were stored since open. seed 0 must find room. */
+/* Returns the chunks that were stored. */
 static uint64_t store(const struct spec_api *api, spec_connector *conn,
-                      const struct spec_model *model, uint64_t token_count, uint32_t seed)
+                      const struct spec_model *model, uint64_t token_count)
 {
     uint64_t row_bytes = (uint64_t)model->kv_head_count * model->head_size * 2;
     uint32_t *tokens = calloc(token_count, sizeof(*tokens));
@@ -53,7 +51,7 @@ static uint64_t store(const struct spec_api *api, spec_connector *conn,
     if (tokens == NULL || rows == NULL)
         exit(1);
     for (uint64_t i = 0; i < token_count; i++)
-        tokens[i] = (uint32_t)(1000 + seed * 100 + i * i % 97);
+        tokens[i] = (uint32_t)(1000 + i * i % 97);
     for (uint64_t i = 0; i < 2 * token_count * row_bytes; i++)
         rows[i] = (uint8_t)((i % 251 + i / 4096) & (i % 2 == 1 ? 0xbf : 0xff)); /* finite */
     struct spec_lookup_params prompt = {
@@ -79,8 +77,7 @@ static uint64_t store(const struct spec_api *api, spec_connector *conn,
     }
     spec_status status;
     check(api->wait(conn, &ticket, 1, UINT64_MAX, &status, &error), "wait");
-    if (seed == 0 || status != SPEC_E_NO_SPACE)
-        check(status, "store's ticket");
+    check(status, "store's ticket");
     check(api->release(conn, found.request, &error), "release");
     struct spec_stats stats = {.struct_size = sizeof(stats)};
     check(api->stats(conn, &stats, &error), "stats");
@@ -106,18 +103,6 @@ static uint64_t build(const struct spec_api *api, spec_connector *conn, uint64_t
     return now_ns() - begin_ns;
 }
 
-/* Until nothing is being built. */
-static void settle(const struct spec_api *api, spec_connector *conn)
-{
-    struct spec_stats stats = {.building = 1};
-    while (stats.building != 0) {
-        struct timespec pause = {.tv_nsec = 1000000};
-        nanosleep(&pause, NULL);
-        stats = (struct spec_stats){.struct_size = sizeof(stats)};
-        check(api->stats(conn, &stats, &error), "stats");
-    }
-}
-
 static uint32_t number(char **argv, int argc, int i, uint32_t otherwise)
 {
     return i < argc ? (uint32_t)strtoul(argv[i], NULL, 10) : otherwise;
@@ -127,7 +112,7 @@ int main(int argc, char **argv)
 {
     if (argc < 4) {
         fprintf(stderr, "usage: build_host PLUGIN.so BEFORE AFTER "
-                        "[LAYERS HEADS HEAD_SIZE TOKENS [MORE]]\n");
+                        "[LAYERS HEADS HEAD_SIZE TOKENS]\n");
         return 2;
     }
     struct spec_model model = {.struct_size = sizeof(model),
@@ -141,14 +126,10 @@ int main(int argc, char **argv)
     struct spec_stats stats = {0};
     check(spec_load(argv[1], &plugin, &error), "load");
     spec_connector *conn = open_with(plugin.api, &model, argv[2]);
-    uint64_t chunks = store(plugin.api, conn, &model, number(argv, argc, 7, 150), 0);
+    uint64_t chunks = store(plugin.api, conn, &model, number(argv, argc, 7, 150));
     plugin.api->close(conn);
     conn = open_with(plugin.api, &model, argv[3]);
     uint64_t took_ns = build(plugin.api, conn, chunks, &stats);
-    for (uint32_t i = 0; i < number(argv, argc, 8, 0); i++) {
-        (void)store(plugin.api, conn, &model, number(argv, argc, 7, 150), i + 1);
-        settle(plugin.api, conn);
-    }
     plugin.api->close(conn);
     spec_unload(&plugin);
     printf("%" PRIu64 " chunks, %" PRIu64 " bytes read, %" PRIu64 " bytes built, %" PRIu64 " us\n",

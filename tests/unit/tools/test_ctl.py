@@ -303,42 +303,6 @@ class Ctl(unittest.TestCase):
                 f.write(byte)
         self.assertEqual(self.json("verify")["bad"], [])
 
-    def test_rows_that_were_evicted_are_told_and_not_verified(self):
-        shutil.rmtree(self.path)
-        config = {"path": self.path, "disk_bytes": "8MiB", "segment_bytes": "1MiB",
-                  "fill": "load",
-                  "lease_ns_max": 0}
-        after = {**config, "preset": "layered", "store": {"coarse_only": "yes"}}
-        subprocess.run([BUILDER, PLUGIN, json.dumps(config), json.dumps(after), "2", "4", "64",
-                        "256", "20"], check=True, capture_output=True)
-        rank, space = self.json("stat")["ranks"][0], self.json("ls")["namespaces"][0]
-        tokens = rank["coarse_only_tokens"]
-        self.assertGreaterEqual(tokens, 256)  # the first prompt, at least
-        self.assertEqual(rank["coarse_only_pieces"], tokens // 64)
-        self.assertEqual(space["coarse_only_tokens"], tokens)
-        self.assertEqual(space["bytes"], (space["tokens"] - tokens) * 2 * 1024)
-        self.assertEqual(rank["live_bytes"], space["bytes"])
-        self.assertIn(f"of {tokens} tokens", run("stat", self.path)[1])
-        found = self.json("verify")
-        self.assertEqual((found["bad"], found["rows"]), ([], 2 * (space["tokens"] - tokens)))
-        dump = [json.loads(line) for line in run("dump", self.path)[1].splitlines()]
-        coarse = [r for r in dump if r["type"] == "coarse"]
-        self.assertTrue(coarse and all((r["bits_k"], r["bits_v"]) == (3, 2) for r in coarse))
-        gone = {r["id"] for r in coarse}
-        extents = {r["extent"] for r in dump if r["type"] == "piece"}
-        self.assertTrue(gone & extents)
-        shown = [json.loads(line)
-                 for line in run("dump", "--show-tokens", self.path)[1].splitlines()]
-        found = []
-        for piece in shown:
-            if piece["type"] == "piece" and piece["first_position"] == 0:
-                tokens = " ".join(map(str, piece["tokens"]))
-                code, out, _ = run("why", "--json", "--tokens", "-", self.path, stdin=tokens)
-                why = json.loads(out)
-                found.append((code, why["stored"], why["coarse_only_from"]))
-        self.assertIn((0, 64, 0), found)
-        self.assertIn((0, 64, None), found)
-
     def test_verify_checks_every_block_of_codes(self):
         codes = self.store_with_codes()
         found = self.json("verify")
