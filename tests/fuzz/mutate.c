@@ -235,6 +235,45 @@ static void make_late(struct make *make)
         make->lefts[i] = make->lefts[--make->left_count];
 }
 
+static void pack_uint(msgpack_packer *packer, const char *key, uint64_t value)
+{
+    msgpack_pack_str_with_body(packer, key, strlen(key));
+    msgpack_pack_uint64(packer, value);
+}
+
+/* An annex of a retired kind, as earlier versions wrote it: a copy of a third of the rows. */
+static void make_retired(struct make *make, uint32_t of)
+{
+    static const char bits[2 * SC_STORE_ROWS_MAX / 8];
+    struct sc_store_part parts[2];
+    struct sc_store_writer writer = payload_begin();
+    msgpack_packer packer;
+    uint64_t rows = make->extents[of].rows, count = (rows + 2) / 3, copy = next(&make->random);
+    uint64_t stride = sc_store_up(count * make->shape.row_bytes, SC_IO_PAGE_BYTES);
+    uint32_t part_count = make_parts(make, stride, parts);
+    msgpack_packer_init(&packer, &writer, sc_store_writer_put);
+    msgpack_pack_map(&packer, 9);
+    pack_uint(&packer, "v", SC_STORE_RECORD_VERSION);
+    pack_uint(&packer, "t", SC_STORE_RECORD_ANNEX);
+    pack_uint(&packer, "id", make->extents[of].id);
+    pack_uint(&packer, "kind", SC_STORE_ANNEX_RETIRED);
+    pack_uint(&packer, "copy", copy);
+    pack_uint(&packer, "hrows", count);
+    msgpack_pack_str_with_body(&packer, "hot", 3);
+    msgpack_pack_bin_with_body(&packer, bits, 2 * ((rows + 63) / 64) * 8);
+    pack_uint(&packer, "stride", stride);
+    msgpack_pack_str_with_body(&packer, "parts", 5);
+    msgpack_pack_array(&packer, part_count);
+    for (uint32_t i = 0; i < part_count; i++) {
+        msgpack_pack_array(&packer, 4);
+        msgpack_pack_uint32(&packer, parts[i].segment);
+        msgpack_pack_uint64(&packer, parts[i].offset);
+        msgpack_pack_uint32(&packer, parts[i].layer_first);
+        msgpack_pack_uint32(&packer, parts[i].layer_count);
+    }
+    payload_put(make, &writer);
+}
+
 /* An edition with rows backwards; now and then its slots are none, or not all are there. */
 static void make_order(struct make *make, uint32_t of)
 {
@@ -366,8 +405,10 @@ size_t fuzz_log_make(const struct fuzz_form *form, uint64_t seed, uint8_t *bytes
             make_late(&make);
         else if (what < 9)
             make_annex(&make, (uint32_t)below(&make.random, make.extent_count), what % 2 == 0);
-        else if (what < 10)
+        else if (what < 10 && below(&make.random, 2) == 0)
             make_order(&make, (uint32_t)below(&make.random, make.extent_count));
+        else if (what < 10)
+            make_retired(&make, (uint32_t)below(&make.random, make.extent_count));
         else if (what < 15 || below(&make.random, 4) == 0)
             make_later(&make, what < 12 ? 0 : what == 12 ? 1 : 3);
         else
