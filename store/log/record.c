@@ -140,7 +140,7 @@ static bool decode_provenance(const uint8_t *bytes, const uint8_t *end,
                                                    .exact_ppm = values[4],
                                                    .retain_ppm = values[5],
                                                    .metric = values[6]};
-    /* values[1]: another than 0 was reserved for extents without rows. */
+    /* values[1] is 0: another value was reserved for extents without rows. */
     return values[0] <= SC_STORE_COMPUTED_MAX && values[1] == 0 && values[4] <= SC_STORE_PPM_MAX &&
            values[5] <= SC_STORE_PPM_MAX;
 }

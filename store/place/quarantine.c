@@ -140,7 +140,7 @@ static uint64_t annex_free(const struct sc_store_annex *annex, struct sc_store_s
     return count;
 }
 
-/* Editions. */
+/* Pages of the edition in another order are freed, or counted (map NULL). */
 static uint64_t order_free(const struct sc_store_extent_entry *extent, struct sc_store_space *map)
 {
     return annex_free(atomic_load(&extent->held_order), map);

@@ -345,7 +345,7 @@ static void make_annex(struct make *make, uint32_t of, bool is_codes)
     make->extents[of].has_codes = make->extents[of].has_codes || is_codes;
 }
 
-/* As earlier versions wrote it of an extent of which codes stayed. */
+/* Earlier versions wrote it of an extent of which codes stayed. */
 static void put_rows_gone(struct sc_store_writer *writer, uint64_t extent, uint64_t at_ns)
 {
     msgpack_packer packer;

@@ -98,7 +98,7 @@ static void a_match_ends_before_what_is_refused(void **state)
     fixture_close(&world.fx);
 }
 
-/* Who hangs on a run, and who holds it; a leaf that lives on. */
+/* It is told who hangs on a run and who holds it, and a leaf that is passed over lives on. */
 static void who_stands_above_and_who_holds_is_told(void **state)
 {
     (void)state;

@@ -325,7 +325,7 @@ static struct sc_store_read_cost cost_of(const struct match *match, struct sc_st
     return cost;
 }
 
-/* What is read of the match's codes alone, as it is planned. */
+/* The plan tells what is read of the match's codes alone. */
 static struct sc_store_read_cost code_cost(struct world *world, const struct match *match,
                                            bool k_alone)
 {

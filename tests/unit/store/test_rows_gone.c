@@ -33,7 +33,7 @@ static void key_store(struct world *world, uint64_t key, uint32_t count)
     build_quantised(world);
 }
 
-/* The record, as it was written. */
+/* Writes the record as those versions did. */
 static void record_put(struct sc_store *store, uint64_t extent, uint64_t at_ns)
 {
     static const char *const KEYS[] = {"v", "t", "id", "at", "bitsk", "bitsv"};
@@ -58,8 +58,7 @@ static void rows_lose(struct world *world, uint64_t key, uint64_t at_ns)
 {
     uint64_t last = 0;
     for (uint32_t i = 0; i < world->piece_count; i++) {
-        uint64_t extent =
-            sc_store_table_piece(&world->store->table, world->pieces[i].id)->extent;
+        uint64_t extent = sc_store_table_piece(&world->store->table, world->pieces[i].id)->extent;
         if (world->pieces[i].key == key && extent != last)
             record_put(world->store, last = extent, at_ns);
     }
