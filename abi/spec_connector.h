@@ -309,8 +309,7 @@ struct spec_provenance {
     uint32_t exact_ppm;   /* lossy: share of exact rows */
     uint32_t retain_ppm;  /* pruned: share of kept rows */
     uint32_t metric;      /* pruned: SPEC_METRIC_* */
-    uint32_t refined_ppm; /* since 0.10; lossy, as delivered: share of refined rows */
-    uint32_t reserved[4]; /* 0; since 0.8 */
+    uint32_t reserved[5]; /* 0; since 0.8 */
 };
 #define SPEC_METRIC_H2O    0u
 #define SPEC_METRIC_LAST   1u
@@ -604,12 +603,6 @@ struct spec_important {
     uint64_t unused_bytes;            /* of bytes read ahead for this layer, the share of rows that
                                        * were not wanted (what pages add counts as the rows do) */
     const struct spec_select *select; /* in: for this item; NULL: as configured */
-    /* Since 0.10. Rows of a layered delivery that were asked for exactly and came refined
-     * (layered.exact): 8 bits of each value. None of them is counted, or has its
-     * bit, as exact. [ABI-198] */
-    uint64_t *refined_bits;     /* out: bit j = row j is refined; NULL: not wanted */
-    uint64_t refined_bit_words; /* in: uint64 words, >= ceil(R / 64) when refined_bits is given */
-    uint64_t refined_rows;
 };
 
 /* ---- store, tickets ------------------------------------------------------------------------- */
@@ -770,8 +763,6 @@ struct spec_stats {
      * token's rows, all layers, and of what the host's thread does with them. */
     uint64_t lookups_cut, tokens_cut;
     uint64_t compute_token_ps, compute_position_ps, load_token_ps, place_token_ps;
-    /* Since 0.10. Rows that were delivered refined (layered.planes). */
-    uint64_t plane_rows;
     /* Since 0.11. From both ends: tokens that next_chunk gave out to be computed, and tokens that
      * were loaded from the back. */
     uint64_t given_tokens, tail_tokens;
@@ -980,13 +971,11 @@ struct spec_api {
      * deadline_ns and budget_bytes end this call's reading as above (the best of the missing rows
      * go first), and exact_bits, exact_rows, PARTIAL and the provenance say what is there, however
      * often it is refined, also where the item's status is CORRUPT or IO: then the destination is
-     * what exact_bits say, and the match void as below [ABI-164]. Rows that had come refined, and
-     * did not become exact, stay refined; refined_bits and refined_rows say so, each time
-     * [ABI-198]. A delivery can be refined until its request ends, another one of its layer or to
-     * its k_base begins, or its place is needed for others (layered.refine_bytes); then, and for
-     * another request's, refine_of is STALE; a ticket that was never given out, and another layer
-     * or destination than it delivered, are INVALID; where select.base is not coarse it is
-     * UNSUPPORTED [ABI-165].
+     * what exact_bits say, and the match void as below [ABI-164]. A delivery can be refined until
+     * its request ends, another one of its layer or to its k_base begins, or its place is needed
+     * for others (layered.refine_bytes); then, and for another request's, refine_of is STALE; a
+     * ticket that was never given out, and another layer or destination than it delivered, are
+     * INVALID; where select.base is not coarse it is UNSUPPORTED [ABI-165].
      * Rescoring (refine_of with SPEC_ITEM_RESCORE, by either call): all rows are scored by the
      * item's queries and new_keys, with metric and keep, as if nothing had been delivered, and of
      * the k_e best by that those that are not exact yet are read and put over the values of codes;
@@ -1020,10 +1009,7 @@ struct spec_api {
      * so metric and keep are no error in any item that refines it, and not looked at after the
      * choice. SPEC_ITEM_AHEAD with refine_of or in get_important is INVALID; where select.base is
      * not coarse UNSUPPORTED; BUSY where layered.refine_bytes keeps less than its rows need
-     * [ABI-168]. Where rows come refined (layered.exact), so do those that such an item chooses, or
-     * one with SPEC_ITEM_RESCORE, if they are neither exact nor refined yet and codes can be had:
-     * what is there is again as one call had delivered it, and none that is refined is taken back.
-     * A share of all rows is exact; so is what a delivery is refined plainly by [ABI-198].
+     * [ABI-168].
      * Rows that fail verification are never delivered: the item's status is CORRUPT (or IO), the
      * destination's rows are undefined, and the match is void from failed_position on at every
      * layer; the engine releases the request and starts the pass again, and no later lookup

@@ -470,10 +470,7 @@ static void preset_apply(const struct parse *parse)
         default_write(parse, "select.probe_heads", "0"); /* nobody would read them */
 }
 
-#define PLANES_QUARTERS_K 31u /* less than all 8 bits: a finer row has something of both */
-#define PLANES_QUARTERS_V 28u
-
-/* Codes of even widths are of some widths only; planes go on where free ones end. */
+/* Codes of even widths are of some widths only. */
 static spec_status check_widths(const struct parse *parse)
 {
     const struct sc_config *config = parse->config;
@@ -485,21 +482,6 @@ static spec_status check_widths(const struct parse *parse)
                            "config: layered.bits_%c: found %" PRIu32 "%s, expected 2, 3, 4, 5, 6 "
                            "or 8 where layered.widths is even",
                            i == 0 ? 'k' : 'v', quarters[i] / 4, FRACTIONS[quarters[i] % 4]);
-    bool has_planes = config->planes != SC_PLANES_NONE;
-    if (has_planes && config->widths != SC_WIDTHS_FREE)
-        return sc_fail(parse->reterr, SPEC_E_CONFIG,
-                       "config: layered.planes: found \"k8v8\", expected \"none\" where "
-                       "layered.widths is even");
-    if (has_planes && config->quarters_k > PLANES_QUARTERS_K)
-        return sc_fail(parse->reterr, SPEC_E_CONFIG,
-                       "config: layered.bits_k: found 8, expected less where layered.planes is "
-                       "k8v8");
-    if (has_planes && (config->quarters_v % 4 != 0 || config->quarters_v > PLANES_QUARTERS_V))
-        return sc_fail(parse->reterr, SPEC_E_CONFIG,
-                       "config: layered.bits_v: found %" PRIu32
-                       "%s, expected a whole number up to 7 "
-                       "where layered.planes is k8v8",
-                       config->quarters_v / 4, FRACTIONS[config->quarters_v % 4]);
     return SPEC_OK;
 }
 

@@ -43,8 +43,6 @@ enum sc_config_identify {
 };
 enum sc_config_base { SC_BASE_NONE, SC_BASE_COARSE };
 enum sc_config_widths { SC_WIDTHS_EVEN, SC_WIDTHS_FREE };
-enum sc_config_planes { SC_PLANES_NONE, SC_PLANES_K8V8 };
-enum sc_config_exact { SC_EXACT_AUTO, SC_EXACT_ROWS, SC_EXACT_PLANES };
 enum sc_config_codes { SC_CODES_AUTO, SC_CODES_NO, SC_CODES_YES };
 enum sc_config_similarity { SC_SIMILARITY_JACCARD, SC_SIMILARITY_MASS };
 enum sc_config_predictor {
@@ -103,8 +101,6 @@ struct sc_config {
     uint32_t codes;                 /* "layered.codes": enum sc_config_codes */
     uint32_t quarters_k, quarters_v; /* "layered.bits_k", "layered.bits_v", in quarters: 4 .. 32 */
     uint32_t widths;                 /* "layered.widths": enum sc_config_widths */
-    uint32_t planes;                 /* "layered.planes": enum sc_config_planes */
-    uint32_t exact;                  /* "layered.exact": enum sc_config_exact */
     uint64_t exact_ppm;              /* "layered.exact_ppm" */
     uint64_t exact_first;            /* "layered.keep_first", "layered.keep_last": rows */
     uint64_t exact_last;

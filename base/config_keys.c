@@ -180,16 +180,6 @@ static const struct sc_config_row rows[] = {
       "where ranges and queries say that errors count, and keys are coded as they were before the "
       "rotary turn. Codes of either kind are read."},
      CHOICE(widths, "even", "free")},
-    {{"layered.planes", "choice", "none", "\"none\" or \"k8v8\"",
-      "What is stored beside the codes that are made from now on. k8v8: of each row the bits that "
-      "its codes lack of 8 a value, so that a row can be refined by a third of its bytes. "
-      "Needs layered.widths free, layered.bits_k below 8 and whole layered.bits_v up to 7."},
-     CHOICE(planes, "none", "k8v8")},
-    {{"layered.exact", "choice", "auto", "\"auto\", \"rows\" or \"planes\"",
-      "How the rows come that layered.exact_ppm asks for, where planes are stored. rows: bit for "
-      "bit. planes: refined to 8 bits a value. auto: refined where a row is more than "
-      "8 KiB."},
-     CHOICE(exact, "auto", "rows", "planes")},
     {{"layered.exact_ppm", "integer", "50000", "0 .. 1000000",
       "select.base coarse: share of the rows that are delivered exactly, in millionths, rounded up "
       "to whole rows. 1000000: all of them, and no codes are read."},
@@ -202,9 +192,8 @@ static const struct sc_config_row rows[] = {
      INTEGER(exact_last, 0, SC_LIMIT_REQUEST_TOKENS)},
     {{"layered.refine_bytes", "size", "64MiB", "0 .. 1TiB",
       "select.base coarse: memory for what is known of submitted deliveries, so that refine_of may "
-      "make more of their rows exact: 12 bytes a row and layer, or 20 of a split layout (and a "
-      "quarter of one more with layered.planes), an equal share for each request. The oldest are "
-      "forgotten first. 0: none can be refined."},
+      "make more of their rows exact: 12 bytes a row and layer, or 20 of a split layout, an equal "
+      "share for each request. The oldest are forgotten first. 0: none can be refined."},
      SIZE(refine_bytes, 0, TIB)},
     {{"reorder.scope", "choice", "span", "\"span\" or \"node\"",
       "Where reordering moves a row. span: within 1,024 rows, so that a part of a match is still "
@@ -442,6 +431,8 @@ static const struct sc_config_removed_key removed_keys[] = {
     {"gpu.mirror", "leave it out: codes go to a device through gpu.stage_bytes"},
     {"layered.hot_ppm", "leave it out: what is delivered did not depend on it"},
     {"store.coarse_only", "leave it out; for want of space whole prefixes are evicted"},
+    {"layered.planes", "give layered.bits_k and bits_v more bits where codes are too coarse"},
+    {"layered.exact", "leave it out: rows of layered.exact_ppm come bit for bit"},
     {NULL, NULL},
 };
 

@@ -16,9 +16,8 @@
  *                 allowed (plugin only)
  *   freeCHUNK:K+V@SHARE  the same with free widths, in chunks of so many tokens; its store is its
  *                 own, filled in the order of the file behind some text that it learns widths by
- *   planesCHUNK:K+V@SHARE  the same, the share of rows refined to 8 bits a value
- *   mass, layered, free or planes with /F-L behind it: the first F and the last L rows are always
- *                 among them
+ *   mass, layered or free with /F-L behind it: the first F and the last L rows are always among
+ *                 them
  *   preset:NAME   the connector's preset of that name, as it is (plugin only)
  *
  * --by plugin: rows come from the connector; each contender opens it anew over one store.
@@ -91,7 +90,7 @@ struct kept {
 
 static bool name_is_free(const char *name)
 {
-    return strncmp(name, "free", 4) == 0 || strncmp(name, "planes", 6) == 0;
+    return strncmp(name, "free", 4) == 0;
 }
 
 /* Codes of free widths, which learn, and a store of its own. */
@@ -116,25 +115,23 @@ static void set_layered(struct contender *contender, const char *name, double sh
 {
     double bits_k, bits_v;
     const char *text = strchr(name, ':') + 1;
-    bool is_free = name_is_free(name), has_planes = strncmp(name, "planes", 6) == 0;
+    bool is_free = name_is_free(name);
     unsigned chunk = 64;
     if (sscanf(text, "%lf+%lf@", &bits_k, &bits_v) != 2 || strchr(name, '@') == NULL ||
         !(share >= 0 && share <= 1) || !(bits_k >= 0 && bits_k < 10) ||
-        !(bits_v >= 0 && bits_v < 10) ||
-        (is_free && sscanf(name, has_planes ? "planes%u:" : "free%u:", &chunk) != 1))
-        bench_die("--contenders: %s: layered:K+V@SHARE, freeCHUNK:K+V@SHARE or "
-                  "planesCHUNK:K+V@SHARE is expected, up to 9 bits and 1",
+        !(bits_v >= 0 && bits_v < 10) || (is_free && sscanf(name, "free%u:", &chunk) != 1))
+        bench_die("--contenders: %s: layered:K+V@SHARE or freeCHUNK:K+V@SHARE is expected, up to "
+                  "9 bits and 1",
                   name);
     (void)snprintf(contender->suffix, sizeof(contender->suffix), "-%.*s",
                    (int)(strchr(name, '@') - name < 30 ? strchr(name, '@') - name : 30), name);
-    (void)snprintf(
-        contender->json, sizeof(contender->json),
-        "\"preset\": \"layered-even\", \"chunk_tokens\": %u, \"select\": {" ANY_LENGTH "}, "
-        "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"widths\": \"%s\", "
-        "\"planes\": \"%s\", \"exact\": \"%s\", \"exact_ppm\": %" PRIu64
-        ", \"keep_first\": %u, \"keep_last\": %u}",
-        chunk, bits_k, bits_v, is_free ? "free" : "even", has_planes ? "k8v8" : "none",
-        has_planes ? "planes" : "auto", (uint64_t)(share * 1e6 + .5), kept.first, kept.last);
+    (void)snprintf(contender->json, sizeof(contender->json),
+                   "\"preset\": \"layered-even\", \"chunk_tokens\": %u, \"select\": {" ANY_LENGTH
+                   "}, "
+                   "\"layered\": {\"bits_k\": %g, \"bits_v\": %g, \"widths\": \"%s\", "
+                   "\"exact_ppm\": %" PRIu64 ", \"keep_first\": %u, \"keep_last\": %u}",
+                   chunk, bits_k, bits_v, is_free ? "free" : "even", (uint64_t)(share * 1e6 + .5),
+                   kept.first, kept.last);
 }
 
 static void set_contender(struct contender *contender, const char *name)

@@ -309,7 +309,7 @@ static void table_make(void)
             g_to[first + i] = g_to[first + other];
             g_to[first + other] = WIDTHS[i % 8];
         }
-    if (!sc_kernels_planes_init(&g_planes, HEADS, SIZE, NULL, g_to, g_groups))
+    if (!sc_kernels_planes_init(&g_planes, HEADS, SIZE, g_to, g_groups))
         bench_die("no table");
 }
 

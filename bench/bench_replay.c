@@ -403,9 +403,8 @@ static void note(struct outcome *outcome, const struct spec_important *item)
     outcome->rows += item->row_count;
     outcome->prefetched_rows += item->prefetched_rows;
     outcome->union_rows += item->union_rows;
-    uint64_t chosen = item->exact_rows + item->refined_rows; /* layered */
-    bool is_coarse = chosen > 0 && item->exact_rows < item->row_count;
-    outcome->read_rows += is_coarse ? chosen : item->union_rows;
+    bool is_coarse = item->exact_rows > 0 && item->exact_rows < item->row_count; /* layered */
+    outcome->read_rows += is_coarse ? item->exact_rows : item->union_rows;
     outcome->fallbacks += (item->result_flags & SPEC_IMPORTANT_FALLBACK) != 0;
     outcome->denses += (item->result_flags & SPEC_IMPORTANT_DENSE) != 0;
 }
@@ -564,7 +563,7 @@ static void run_request(struct state *state, uint64_t number, uint16_t *rows[2],
     for (uint32_t i = 0; i < 12; i++)
         bell += next_unit(&seed) - 0.5;
     double at = ((double)state->prefixes - 1) / 2 + bell * (double)state->prefixes / 6;
-    at = at<0 ? 0 : at>(double) state->prefixes - 1 ? (double)state->prefixes - 1 : at;
+    at = at < 0 ? 0 : at > (double)state->prefixes - 1 ? (double)state->prefixes - 1 : at;
     uint64_t prefix = (uint64_t)llround(at);
     uint32_t variant = (uint32_t)(number % VARIANTS);
     *ret_outcome = (struct outcome){0};

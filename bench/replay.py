@@ -51,7 +51,7 @@ def name_of(preset):
 
 def family_of(preset):
     """Its name without the planner; what is read is the same of all in it."""
-    return name_of(preset).split("+")[0] + (", planes" if ", planes" in preset else "")
+    return name_of(preset).split("+")[0]
 
 
 def config(store, preset):
@@ -59,8 +59,6 @@ def config(store, preset):
            "disk_bytes": "20GB", "stage_bytes": "512MiB"}
     if ", hints" in preset:
         out["prefetch"] = {"predictor": "hint"}
-    if ", planes" in preset:
-        out["layered"] = {"planes": "k8v8"}
     return json.dumps(out)
 
 

@@ -136,7 +136,6 @@ const struct conf_clause CONF_ROW_CLAUSES[] = {
     {194, "items say from which tier their rows came"},
     {195, "stage brings first what selection reads"},
     {196, "codes of free widths, and keys turned back"},
-    {198, "rows that come refined are counted apart and never as exact"},
     {199, "rows delivered to a device are those that host memory would get"},
     {200, "work with device memory is ordered on the host's stream"},
     {201, "wrong device memory is refused, and nothing was enqueued"},

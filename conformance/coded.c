@@ -110,13 +110,11 @@ uint32_t scale_code(double x, struct scale scale, uint32_t bits)
     return (uint32_t)(code < 0 ? 0 : code > top ? top : code);
 }
 
-/* What the code stands for, as float32; or, refined, with what it lacks. */
+/* What the code stands for, as float32. */
 static double decoded(const struct coded *coded, uint64_t position, uint32_t layer, int value,
-                      uint32_t channel, bool is_refined)
+                      uint32_t channel)
 {
     uint32_t size = coded->scene.fx->shape.head_size;
-    if (is_refined)
-        return coded->widths->refined[layer][value][position][channel];
     if (coded->widths != NULL && widths_has(coded->widths, value))
         return coded->widths->numbers[layer][value][position][channel];
     struct scale scale = coded_scale(coded, position, layer, value, channel);
@@ -323,7 +321,7 @@ static void score(const struct coded *coded, const struct ask *ask, const struct
         is_scored[j] = j >= total || !is_lost(coded, ask->from + j, ask->layer);
         for (uint32_t c = 0; c < shape->heads * shape->head_size; c++)
             keys[j][c] = j < total
-                             ? decoded(coded, ask->from + j, ask->layer, 0, c, false)
+                             ? decoded(coded, ask->from + j, ask->layer, 0, c)
                              : truth_number(&scene->prompt, scene->matched + j - total, ask->layer,
                                             0, c / shape->head_size, c % shape->head_size);
     }
@@ -382,11 +380,6 @@ bool shot_bit(const struct shot *shot, uint64_t row)
     return (shot->bits[row / 64] >> (row % 64) & 1) != 0;
 }
 
-bool shot_refined(const struct shot *shot, uint64_t row)
-{
-    return (shot->refined[row / 64] >> (row % 64) & 1) != 0;
-}
-
 uint64_t shot_count_bits(const struct shot *shot)
 {
     uint64_t count = 0;
@@ -406,7 +399,7 @@ static void expected_head(const struct coded *coded, const struct shot *shot, ui
         uint8_t *at = dst + i * dtype_bytes(dtype);
         if (!shot_bit(shot, row))
             put_number(to_dtype(decoded(coded, position, shot->ask.layer, value,
-                                        head * shape->head_size + i, shot_refined(shot, row)),
+                                        head * shape->head_size + i),
                                 dtype),
                        dtype, at);
         else if (coded->is_nan && position == coded->lost && head == 0 && i == 0 &&
@@ -438,9 +431,7 @@ void shot_expect_area(const struct coded *coded, const struct shot *shot)
                 fail_msg("layer %u, %s: row %u, head %u, %s is not what its %s are",
                          shot->ask.layer, LAYOUT_NAMES[shot->layout], (unsigned)row, part / 2,
                          part % 2 == 0 ? "K" : "V",
-                         shot_bit(shot, row)       ? "stored bytes"
-                         : shot_refined(shot, row) ? "planes' values"
-                                                   : "codes' values");
+                         shot_bit(shot, row) ? "stored bytes" : "codes' values");
         }
     }
     if (memcmp(want.bytes, area->bytes, area->byte_count) != 0)
@@ -461,17 +452,6 @@ void shot_expect_worth(const struct coded *coded, const struct shot *shot)
     assert_int_equal(item->provenance.bits_k, coded->bits[0]);
     assert_int_equal(item->provenance.bits_v, coded->bits[1]);
     assert_int_equal(item->provenance.exact_ppm, item->exact_rows * PPM / total);
-    assert_int_equal(item->provenance.refined_ppm, item->refined_rows * PPM / total);
-}
-
-/* No row is both. */
-static void expect_refined(const struct coded *coded, const struct shot *shot)
-{
-    uint64_t refined = 0;
-    for (uint64_t row = 0; row < ROWS_MAX; refined += shot_refined(shot, row++))
-        assert_false(shot_bit(shot, row) && shot_refined(shot, row));
-    assert_int_equal(shot->answer.item.refined_rows, refined);
-    assert_true(refined == 0 || (coded->widths != NULL && coded->widths->has_planes));
 }
 
 void shot_expect_told(const struct coded *coded, const struct shot *shot)
@@ -479,29 +459,17 @@ void shot_expect_told(const struct coded *coded, const struct shot *shot)
     assert_int_equal(shot->answer.item.exact_rows, shot_count_bits(shot));
     if (shot->missed)
         return;
-    expect_refined(coded, shot);
     shot_expect_area(coded, shot);
     shot_expect_worth(coded, shot);
-}
-
-/* Chosen, and there as it can be had. */
-static bool is_given(const struct shot *shot, uint64_t row)
-{
-    return shot_bit(shot, row) || shot_refined(shot, row);
-}
-
-static uint64_t given_rows(const struct shot *shot)
-{
-    return shot->answer.item.exact_rows + shot->answer.item.refined_rows;
 }
 
 /* Exact are the first rows and no others, as where no averages are. */
 static bool is_lowest(const struct shot *shot)
 {
     uint64_t count = 0;
-    while (is_given(shot, count))
+    while (shot_bit(shot, count))
         count++;
-    return count == given_rows(shot);
+    return count == shot->answer.item.exact_rows;
 }
 
 /* The set; one that ended early is a part of it. */
@@ -509,7 +477,7 @@ static void expect_set(struct coded *coded, const struct shot *shot)
 {
     const struct spec_important *item = &shot->answer.item;
     struct verdict verdict = judge(coded, &shot->ask, &shot->answer);
-    uint64_t due = verdict.k > verdict.lost ? verdict.k : verdict.lost, given = given_rows(shot);
+    uint64_t due = verdict.k > verdict.lost ? verdict.k : verdict.lost;
     bool is_cut = shot->deadline_ns > 0 || shot->budget_bytes > 0;
     bool is_whole = item->exact_rows == verdict.total; /* as a connector without codes delivers */
     coded->scene.asked++;
@@ -518,17 +486,17 @@ static void expect_set(struct coded *coded, const struct shot *shot)
     if (coded->is_taught && is_lowest(shot) && !conf_options.require_hits)
         verdict.is_sure = false; /* averages may have been lost */
     if (!is_cut)
-        assert_int_equal(given, due);
-    assert_true(given <= due);
-    assert_int_equal(item->result_flags, given < due ? SPEC_IMPORTANT_PARTIAL
-                                         : is_cut    ? item->result_flags & SPEC_IMPORTANT_PARTIAL
-                                                     : 0);
+        assert_int_equal(item->exact_rows, due);
+    assert_true(item->exact_rows <= due);
+    assert_int_equal(item->result_flags, item->exact_rows < due ? SPEC_IMPORTANT_PARTIAL
+                                         : is_cut ? item->result_flags & SPEC_IMPORTANT_PARTIAL
+                                                  : 0);
     coded->scene.sure += verdict.is_sure;
     for (uint64_t j = 0; j < verdict.total && verdict.is_sure; j++)
-        if (is_given(shot, j) != verdict.in[j] && (is_given(shot, j) || !is_cut))
+        if (shot_bit(shot, j) != verdict.in[j] && (shot_bit(shot, j) || !is_cut))
             fail_msg("layer %u: row %u of %u is %s, expected %s (%u exact rows are due)",
                      shot->ask.layer, (unsigned)j, (unsigned)verdict.total,
-                     is_given(shot, j) ? "exact" : "coarse", verdict.in[j] ? "exact" : "coarse",
+                     shot_bit(shot, j) ? "exact" : "coarse", verdict.in[j] ? "exact" : "coarse",
                      (unsigned)due);
 }
 
@@ -555,7 +523,6 @@ void shot_expect(struct coded *coded, const struct shot *shot)
     assert_int_equal(item->row_count, total);
     assert_int_equal(item->next_position, coded->scene.matched);
     assert_int_equal(item->exact_rows, shot_count_bits(shot));
-    expect_refined(coded, shot);
     for (uint64_t j = 0; j < total; j++)
         assert_int_equal(shot->answer.positions[j], shot->ask.from + j);
     shot_expect_area(coded, shot);
@@ -590,9 +557,6 @@ void shot_make(struct coded *coded, struct shot *shot, const struct spec_lookup_
     memset(shot->bits, 0, sizeof(shot->bits));
     shot->answer.item.exact_bits = shot->bits;
     shot->answer.item.exact_bit_words = ROWS_MAX / 64;
-    memset(shot->refined, 0, sizeof(shot->refined));
-    shot->answer.item.refined_bits = shot->refined;
-    shot->answer.item.refined_bit_words = ROWS_MAX / 64;
     shot->answer.item.deadline_ns = shot->deadline_ns;
     shot->answer.item.budget_bytes = shot->budget_bytes;
 }

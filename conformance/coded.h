@@ -53,7 +53,6 @@ struct shot {
     bool may_be_late, is_hinted;
 
     uint64_t bits[ROWS_MAX / 64];
-    uint64_t refined[ROWS_MAX / 64]; /* refined_bits of it */
     struct answer answer;
     bool missed;
 };
@@ -123,8 +122,7 @@ spec_status refine(struct coded *coded, struct shot *shot, bool submits);
 
 /* ---- What it gave ---- */
 
-bool shot_bit(const struct shot *shot, uint64_t row);     /* it came exactly */
-bool shot_refined(const struct shot *shot, uint64_t row); /* it came refined by planes */
+bool shot_bit(const struct shot *shot, uint64_t row); /* it came exactly */
 uint64_t shot_count_bits(const struct shot *shot);
 /* The whole answer: its numbers, its set, and what the next two compare. */
 void shot_expect(struct coded *coded, const struct shot *shot);

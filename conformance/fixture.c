@@ -412,9 +412,7 @@ struct spec_important important(spec_request request, uint32_t layer,
     item.request = request;
     item.layer = layer;
     item.destination = destination;
-    item.select = NULL; /* inputs that stand behind the results */
-    item.refined_bits = NULL;
-    item.refined_bit_words = 0;
+    item.select = NULL; /* an input that stands behind the results */
     return item;
 }
 

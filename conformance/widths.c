@@ -17,16 +17,15 @@ bool widths_has(const struct widths *widths, int value)
 {
     uint32_t halves = widths->halves[value];
     bool is_even = halves % 2 == 0 && ((halves >= 4 && halves <= 12) || halves == 16);
-    return value == 0 || !is_even || widths->has_planes;
+    return value == 0 || !is_even;
 }
 
 void widths_configure(struct fixture *fx, const struct widths *widths)
 {
     char layered[160];
     (void)snprintf(layered, sizeof(layered),
-                   "\"widths\": \"free\", \"bits_k\": %.1f, \"bits_v\": %.1f%s",
-                   widths->halves[0] / 2.0, widths->halves[1] / 2.0,
-                   widths->has_planes ? ", \"planes\": \"k8v8\", \"exact\": \"planes\"" : "");
+                   "\"widths\": \"free\", \"bits_k\": %.1f, \"bits_v\": %.1f",
+                   widths->halves[0] / 2.0, widths->halves[1] / 2.0);
     coded_configure_layered(fx, layered, "");
 }
 
@@ -192,22 +191,13 @@ static bool block_find(struct slab *slab, const struct disk_kept *kept)
 
 static void slab_note(const struct slab *slab, struct widths *widths)
 {
-    static struct slab wide; /* the same slab with all bits that there are */
     int value = slab->value;
-    wide = *slab;
-    for (uint32_t c = 0; c < slab->channels; c++)
-        wide.bits[c] = 8;
     for (uint64_t i = 0; i < slab->count; i++) {
         float *numbers = widths->numbers[slab->layer][value][slab->first + i];
-        float *refined = widths->refined[slab->layer][value][slab->first + i];
-        for (uint32_t c = 0; c < slab->channels; c++) {
+        for (uint32_t c = 0; c < slab->channels; c++)
             numbers[c] = number_of(slab, i, c);
-            refined[c] = number_of(&wide, i, c);
-        }
-        if (is_turned(slab->coded, value)) {
+        if (is_turned(slab->coded, value))
             turn(slab->coded, slab->first + i, false, numbers);
-            turn(slab->coded, slab->first + i, false, refined);
-        }
         memcpy(widths->tables[slab->layer][value][slab->first + i], slab->bits, slab->channels);
     }
     for (uint32_t c = 0; c < slab->channels; c++) {

@@ -15,15 +15,12 @@
 
 struct widths {
     uint32_t halves[2];                       /* bits a channel on average, of K, of V; in halves */
-    bool has_planes;                          /* and what codes lack of 8 bits */
     float numbers[3][2][ROWS_MAX][CHANNELS];  /* [layer][K, V][position], what codes stand for */
-    float refined[3][2][ROWS_MAX][CHANNELS];  /* and with what they lack */
     uint32_t least[2], most[2];               /* bits that a channel has, of all that was read */
     uint8_t tables[3][2][ROWS_MAX][CHANNELS]; /* bits of each channel, of each row */
 };
 
-/* Whether the part has tables: K always, V where its bits are none that even codes have, or
- * there are planes. */
+/* Whether the part has tables: K always, V where its bits are none that even codes have. */
 bool widths_has(const struct widths *widths, int value);
 /* Configures free widths, with no store open or one that is closed for it. */
 void widths_configure(struct fixture *fx, const struct widths *widths);

@@ -87,8 +87,6 @@ static void planes_run_decode(const struct sc_kernels_decode *how,
 static void planes_skip(struct sc_kernels_planes_decode *what, uint64_t rows)
 {
     what->codes += rows * what->planes->row_bytes;
-    if (what->finer != NULL)
-        what->finer_codes += rows;
     if (what->rotary != NULL)
         what->turns += rows * what->rotary->turned;
 }
@@ -116,8 +114,6 @@ static void planes_part_decode(const struct sc_kernels_decode *how, uint32_t par
     bool whole = how->memory->head_stride_bytes == head_bytes;
     uint8_t *dst[SC_KERNELS_CODE_ROWS_MAX];
     struct sc_kernels_planes_decode what = {.planes = how->coded.planes,
-                                            .finer = how->coded.finer,
-                                            .finer_codes = how->coded.finer_codes,
                                             .scales = how->coded.scales,
                                             .codes = how->coded.codes,
                                             .head_count = whole ? how->head_count : 1,

@@ -102,9 +102,6 @@ struct sc_kernels_coded {
         *rotary;             /* of planes: they were turned back; NULL: they were not */
     const float *turns;      /* [rows][rotary->turned] from the first of the rows on */
     const float *turn_tiles; /* the same by planes.h's turn_tiles; NULL: not at hand */
-    /* Not NULL: of planes, whose rows' missing bits are there too. Scores do without them. */
-    const struct sc_kernels_planes *finer;
-    const uint8_t *const *finer_codes; /* [rows] a row's, from the first of the rows on */
 };
 
 /* Rows of a slab that are decoded into a memory, of their type or float32: a row a token, from

@@ -8,22 +8,19 @@
 #define GROUP SC_KERNELS_PLANES_GROUP
 
 /* Planes of some channels, at most a group of them. */
-static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *from,
-                       const uint8_t *to, uint64_t count)
+static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *to, uint64_t count)
 {
     uint32_t at = 0;
     memset(group->masks, 0, sizeof(group->masks));
     memset(group->places, 0x80, sizeof(group->places));
     memset(group->channels, 0, sizeof(group->channels));
-    group->first = SC_KERNELS_PLANES;
     group->end = 0;
     for (uint32_t p = 0; p < SC_KERNELS_PLANES; p++) {
         uint8_t place = 0;
         for (uint64_t c = 0; c < count; c++) {
-            uint32_t first = from == NULL ? 0 : from[c];
-            if (first > to[c] || to[c] > SC_KERNELS_PLANES)
+            if (to[c] > SC_KERNELS_PLANES)
                 return false;
-            if (p < first || p >= to[c])
+            if (p >= to[c])
                 continue;
             group->masks[p] |= UINT64_C(1) << c;
             group->channels[p][place] = (uint8_t)c;
@@ -34,8 +31,6 @@ static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *fro
         group->at[p] = (uint16_t)at;
         group->bytes[p] = place / 8;
         at += place / 8;
-        if (place > 0 && group->first == SC_KERNELS_PLANES)
-            group->first = p;
         if (place > 0)
             group->end = p + 1;
     }
@@ -43,7 +38,7 @@ static bool group_init(struct sc_kernels_planes_group *group, const uint8_t *fro
 }
 
 bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_count,
-                            uint64_t head_size, const uint8_t *from, const uint8_t *to,
+                            uint64_t head_size, const uint8_t *to,
                             struct sc_kernels_planes_group *groups)
 {
     uint64_t head_groups = sc_kernels_planes_head_groups(head_size), row_bytes = 0;
@@ -53,8 +48,7 @@ bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_
         for (uint64_t g = 0; g < head_groups; g++) {
             uint64_t first = g * GROUP, left = head_size - first, c = h * head_size + first;
             struct sc_kernels_planes_group *group = &groups[h * head_groups + g];
-            if (!group_init(group, from == NULL ? NULL : from + c, to + c,
-                            left < GROUP ? left : GROUP))
+            if (!group_init(group, to + c, left < GROUP ? left : GROUP))
                 return false;
             group->offset = (uint32_t)row_bytes;
             row_bytes += group->at[SC_KERNELS_PLANES - 1] + group->bytes[SC_KERNELS_PLANES - 1];

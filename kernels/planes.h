@@ -1,7 +1,7 @@
 /* Coarse codes of free widths: a channel has 0 to 8 bits, in planes of single bits.
  *
  *   group   64 channels of one KV head, the last of a head filled up with channels of no bits
- *   table   of each channel which planes are there, [from, to); plane 0 is the most significant bit
+ *   table   of each channel how many planes are there; plane 0 is the most significant bit
  *   row     [group 0: plane 0, plane 1 ..][group 1 ..] ...
  *   plane   a bit of each channel that has it, ascending, in a byte the lowest bit first
  *   scales  [min: f16 x C][span: f16 x C]             C = heads * head_size, nothing filled up
@@ -19,9 +19,7 @@
  * bias, slope 1 on what was coded. Means of ranges have .93 of the square error and are worse: sums
  * over many rows average noise out, and a factor not (docs/decisions/0031).
  *
- * So a narrower code is the beginning of a wider one. A base table has from = 0; a finer table of
- * the same channels goes on where it ends, and its row holds what is missing. Of no bits at all the
- * value is the middle.
+ * So a narrower code is the beginning of a wider one. Of no bits at all the value is the middle.
  *
  * Holds: every rung writes the same bits as ref/, scales, codes and values. What has codes decodes
  *   to finite values of the rows' type: span is beyond f16 before they are not, and of keys that
@@ -52,7 +50,7 @@ struct sc_kernels_planes_group {
     uint8_t channels[SC_KERNELS_PLANES][SC_KERNELS_PLANES_GROUP];
     uint16_t at[SC_KERNELS_PLANES];   /* where the plane begins: bytes behind the group's */
     uint8_t bytes[SC_KERNELS_PLANES]; /* of the plane */
-    uint32_t first, end;              /* planes outside of these are empty */
+    uint32_t end;                     /* planes from here on are empty */
     uint32_t offset;                  /* of the group in a row, bytes */
 };
 
@@ -60,7 +58,7 @@ struct sc_kernels_planes {
     uint64_t head_count, head_size, head_groups;
     uint64_t row_bytes;
     const struct sc_kernels_planes_group *groups; /* [head_count * head_groups] */
-    const uint8_t *to; /* [head_count * head_size] bits of a code, with those of planes before */
+    const uint8_t *to;                            /* [head_count * head_size] bits of a code */
 };
 
 static inline uint64_t sc_kernels_planes_head_groups(uint64_t head_size)
@@ -80,12 +78,12 @@ static inline uint64_t sc_kernels_planes_scale_bytes(const struct sc_kernels_pla
     return planes->head_count * planes->head_size * 4;
 }
 
-/* from, to [head_count * head_size] <= 8, from <= to;  from NULL: 0 everywhere
+/* to [head_count * head_size] <= 8
  * groups [head_count * sc_kernels_planes_head_groups(head_size)] written whole
  * *ret_planes keeps `to` and groups.
  * false: of some group a plane has bits that are no whole bytes, or the shape is not one. */
 bool sc_kernels_planes_init(struct sc_kernels_planes *ret_planes, uint64_t head_count,
-                            uint64_t head_size, const uint8_t *from, const uint8_t *to,
+                            uint64_t head_size, const uint8_t *to,
                             struct sc_kernels_planes_group *groups);
 
 /* Turns as scores want them where vectors are keys: of SC_KERNELS_PLANES_TILE rows side by side.
@@ -103,20 +101,17 @@ void sc_kernels_planes_turn_tiles(const float *turns, uint64_t row_count, uint64
 /* Codes of a slab, row_count from 1 to SC_KERNELS_CODE_ROWS_MAX. */
 struct sc_kernels_planes_encode {
     const struct sc_kernels_planes *planes;
-    const struct sc_kernels_planes *finer; /* NULL: none */
-    const uint8_t *const *rows;            /* [row_count] of the first channel of each */
+    const uint8_t *const *rows; /* [row_count] of the first channel of each */
     uint64_t row_count;
     uint32_t dtype;                         /* of the rows */
     const struct sc_kernels_rotary *rotary; /* NULL: as they are; else they are turned back */
     const float *turns;                     /* [row_count][rotary->turned] */
-    uint8_t *scales, *codes, *finer_codes;  /* written whole; rows follow each other */
+    uint8_t *scales, *codes;                /* written whole; rows follow each other */
 };
 
 struct sc_kernels_planes_decode {
     const struct sc_kernels_planes *planes;
-    const struct sc_kernels_planes *finer; /* NULL: none */
-    const uint8_t *scales, *codes;         /* codes at the first row; rows follow each other */
-    const uint8_t *const *finer_codes;     /* [row_count] a row's, where finer is not NULL */
+    const uint8_t *scales, *codes; /* codes at the first row; rows follow each other */
     uint64_t row_count, head_first, head_count;
     uint8_t *const *dst; /* [row_count] of head_first, heads side by side; NULL: skipped */
     uint32_t dst_dtype;

@@ -349,9 +349,6 @@ static spec_status open_parts(spec_connector *conn, const struct spec_open_param
     status = check_scored(conn, reterr);
     if (status == SPEC_OK)
         status = sc_plugin_coding_open(conn, model, reterr);
-    conn->choice.refines = status == SPEC_OK && conn->config.base == SC_BASE_COARSE &&
-                           conn->config.exact != SC_EXACT_ROWS && conn->coding->tables.has_finer;
-    conn->choice.refines_always = conn->config.exact == SC_EXACT_PLANES;
     if (status == SPEC_OK)
         conn->fork_guard = sc_fork_guard_open();
     if (status == SPEC_OK && conn->fork_guard == NULL)

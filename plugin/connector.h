@@ -59,7 +59,7 @@
 #include <pthread.h>
 
 /* Kinds of notes in the store's log; words of another meaning get another kind. Kind 1 is reserved:
- * stores of before 0.4 have notes of it, which are ignored. */
+ * stores of before 0.3 have notes of it, which are ignored. */
 enum {
     SC_PLUGIN_NOTE_FILL = 2,  /* fill/note.h */
     SC_PLUGIN_NOTE_WIDTHS = 3 /* coding/note.c */
@@ -89,7 +89,6 @@ struct sc_plugin_choice {                /* how rows are chosen; set by open, co
     uint32_t probe_heads;                /* KV heads whose keys are stored a second time */
     uint32_t hint_heads;                 /* KV heads that hints are scored by */
     bool reads_codes;                    /* rows are chosen by codes, or delivered as such */
-    bool refines, refines_always;        /* layered: by planes; else only where that pays */
     bool can_select;                     /* buffers were made; else all rows come, always */
     struct sc_plugin_scratch *scratches; /* [scratch_slots, then scratch_longs] */
     uint8_t *scratch_memory;
@@ -127,7 +126,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t speculated_bytes, unused_bytes;
     _Atomic uint64_t coarse_layers, coarse_rows, coarse_exact_rows, coarse_forced_rows;
     _Atomic uint64_t partial_layers, refined_layers, refined_rows;
-    _Atomic uint64_t merged_chunks, plane_rows;
+    _Atomic uint64_t merged_chunks;
     _Atomic uint64_t given_tokens, tail_tokens;
     _Atomic uint64_t gpu_bus_bytes, gpu_bus_ns;
     _Atomic uint64_t unadmitted_chunks, over_budget_chunks;

@@ -259,8 +259,8 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
                                STORE(verify_ns),       STORE(quarantine_bytes),
                                STORE(checkpoints),     STORE(sketches_refused),
                                STORE(bad_blocks),      STORE(code_bytes),
-                               STORE(built_bytes),     OWN(plane_rows),
-                               OWN(given_tokens),      OWN(tail_tokens)};
+                               STORE(built_bytes),     OWN(given_tokens),
+                               OWN(tail_tokens)};
     stats.poisoned = atomic_load_explicit(&conn->poison.broken, memory_order_relaxed);
     stats.role = conn->ranks.role;
     stats.epoch = atomic_load(&conn->epoch);

@@ -72,15 +72,8 @@ struct sc_store_picks {
                            * this order; ascending neighbours share operations. Kept by pointer.
                            * NULL: 0, 1 .. count - 1 (so all K of a split layout are read) */
     uint64_t count;
-    uint32_t wanted;  /* enum sc_store_part_wanted */
-    bool whole_slabs; /* planner `chunk`: every operation takes the whole slab of its rows */
-    bool finer;       /* not of whole rows: what their codes lack, where the extent has that, and
-                       * rows else (and those of the host tier). Rows are more than 8 KiB, or
-                       * `finer_always`. The codes' values are the consumer's to know. What fails
-                       * of that is left out, and only that: reader_next does not give it; it is
-                       * counted, and no load of this process reads it again
-                       * (sc_store_finer_failed) */
-    bool finer_always;
+    uint32_t wanted;    /* enum sc_store_part_wanted */
+    bool whole_slabs;   /* planner `chunk`: every operation takes the whole slab of its rows */
     uint64_t gap_bytes; /* planner `range`: gaps up to this are read through, as long as all of them
                          * stay within a sixth of the rows: pages are worth more than operations */
     /* The reader's own: the order in which the first turn_count are read; else they go out as they
@@ -125,9 +118,6 @@ struct sc_store_rows {
     uint64_t stride;     /* from row to row: row_bytes, but of K or V apart, or alone */
     uint64_t row_first;  /* index in the order of the ranges */
     uint64_t row_count;
-    /* Not NULL: finer rows (store/rows/codes.h), of the codes of which a slab has this shape, at
-     * this very place (struct sc_store_slab), and of no others. */
-    const struct sc_store_code_shape *finer;
     uint64_t failed_range; /* on SPEC_E_CORRUPT / SPEC_E_IO: index of the range that failed */
     uint32_t tier;         /* SPEC_TIER_*: where they came from, or what failed */
     /* Not NULL: `rows` and `v` lie in this slab of the host tier, which whoever holds it keeps. */

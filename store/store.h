@@ -118,16 +118,8 @@ struct sc_store_code_shape {
     uint64_t scale_bytes;              /* of K or of V of a slab */
     uint64_t k_row_bytes, v_row_bytes; /* codes of a row */
     uint32_t form;                     /* SC_STORE_FORM_* */
-    /* Of a row, what its codes lack (store/rows/codes.h); both 0: nothing is stored of that. */
-    uint32_t k_finer_bytes, v_finer_bytes;
-    uint32_t reserved; /* 0: shapes are compared as bytes */
+    uint32_t reserved;                 /* 0: shapes are compared as bytes */
 };
-/* A row's missing bits, K's and V's, in a row of their own, with its tag; 0: there are none. */
-static inline uint64_t sc_store_finer_row_bytes(const struct sc_store_code_shape *shape)
-{
-    uint64_t bytes = (uint64_t)shape->k_finer_bytes + shape->v_finer_bytes;
-    return bytes > 0 ? (bytes + 7) / 8 * 8 + 8 : 0;
-}
 /* Of a block's table: half a byte for what has 4 bytes of scales. */
 static inline uint64_t sc_store_code_table_bytes(const struct sc_store_code_shape *shape, bool is_k)
 {
@@ -142,7 +134,6 @@ struct sc_store_encode {
     const uint8_t *const *rows; /* [row_count] */
     uint64_t row_count;
     uint8_t *table, *scales, *codes; /* written whole; table: as many bytes as the shape says */
-    uint8_t *finer; /* likewise, rows of k_finer_bytes or v_finer_bytes, where the shape has them */
 };
 struct sc_store_codes {
     struct sc_store_code_shape shape;
@@ -410,10 +401,6 @@ bool sc_store_piece_hash(const struct sc_store *store, uint64_t piece,
 /* What the piece was computed on. false: unknown id. Any thread. */
 bool sc_store_piece_provenance(const struct sc_store *store, uint64_t piece,
                                struct sc_store_provenance *ret_provenance);
-/* Whether some of what its codes lack (store/rows/codes.h), of the piece's rows of a layer, could
- * not be read, or failed its tag: it is read no more by this process. May be true of one in 64
- * others of that extent. Any thread. */
-bool sc_store_finer_failed(const struct sc_store *store, uint32_t layer, uint64_t piece);
 /* Where a live piece stands. */
 struct sc_store_piece_place {
     uint64_t first_position;

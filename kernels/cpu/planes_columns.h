@@ -16,7 +16,7 @@
 #include "kernels/cpu/planes_rung.h"
 
 struct planes_columns {
-    _Alignas(32) uint8_t bytes[HEAD_MOST][PLANES_TILE]; /* of a head of one table */
+    _Alignas(32) uint8_t bytes[HEAD_MOST][PLANES_TILE]; /* of a head */
     _Alignas(32) uint8_t codes[HEAD_MOST][PLANES_TILE];
 };
 
@@ -87,27 +87,23 @@ INLINE void plane_add(const struct sc_kernels_planes_group *group,
     }
 }
 
-/* Of a group the codes of all rows; columns: of the group */
+/* Of a group the codes of all rows; columns: of the group. Plane 0 begins codes of the channels
+ * that it has. */
 INLINE void group_add(const struct sc_kernels_planes_group *group,
-                      const uint8_t (*columns)[PLANES_TILE], bool is_first,
-                      uint8_t (*ret_codes)[PLANES_TILE])
+                      const uint8_t (*columns)[PLANES_TILE], uint8_t (*ret_codes)[PLANES_TILE])
 {
-    if (is_first) { /* plane 0 begins codes of the channels that it has */
-        for (uint64_t rest = ~group->masks[0]; rest != 0; rest &= rest - 1)
-            _mm256_store_si256((void *)ret_codes[__builtin_ctzll(rest)], _mm256_setzero_si256());
-        plane_add(group, columns, 0, true, ret_codes);
-    } else {
-        plane_add(group, columns, 0, false, ret_codes);
-    }
+    for (uint64_t rest = ~group->masks[0]; rest != 0; rest &= rest - 1)
+        _mm256_store_si256((void *)ret_codes[__builtin_ctzll(rest)], _mm256_setzero_si256());
+    plane_add(group, columns, 0, true, ret_codes);
     SC_UNROLL
     for (uint32_t p = 1; p < SC_KERNELS_PLANES; p++)
         if (p < group->end)
             plane_add(group, columns, p, false, ret_codes);
 }
 
-/* Adds a table's planes of a head to the codes of a tile. */
+/* Makes the codes of a tile of the table's planes of a head. */
 static void columns_spread(const struct sc_kernels_planes *planes, const uint8_t *const *rows,
-                           uint64_t head, bool is_first, struct planes_columns *ret_columns)
+                           uint64_t head, struct planes_columns *ret_columns)
 {
     const struct sc_kernels_planes_group *groups = planes->groups + head * planes->head_groups;
     uint64_t first = head_at(planes, head), end = head_at(planes, head + 1);
@@ -116,7 +112,7 @@ static void columns_spread(const struct sc_kernels_planes *planes, const uint8_t
     for (uint64_t g = 0; g < planes->head_groups; g++)
         group_add(&groups[g],
                   (const uint8_t(*)[PLANES_TILE])ret_columns->bytes + (groups[g].offset - first),
-                  is_first, ret_columns->codes + g * SC_KERNELS_PLANES_GROUP);
+                  ret_columns->codes + g * SC_KERNELS_PLANES_GROUP);
 }
 
 /* 16 channels' codes of 8 rows below 16 and of those 16 behind them, back to rows. */

@@ -46,7 +46,7 @@ enum turns_are { TURNS_NONE, TURNS_HALF, TURNS_INTERLEAVED };
 struct planes_head {
     _Alignas(64) uint8_t codes[PLANES_TILE][HEAD_MOST];
     _Alignas(64) float steps[HEAD_MOST], bases[HEAD_MOST];
-    const uint8_t *rows[PLANES_TILE], *finer_rows[PLANES_TILE];
+    const uint8_t *rows[PLANES_TILE];
     const float *turns[PLANES_TILE]; /* of each; of what is not turned anything */
     uint8_t *dst[PLANES_TILE];       /* of the head */
     uint64_t count, size, turned;
@@ -93,17 +93,17 @@ static inline uint64_t head_at(const struct sc_kernels_planes *planes, uint64_t 
 
 /* ---- Decoding ------------------------------------------------------------------------------- */
 
-/* span / 256, and what a code of 0 stands for. last: the table whose planes are the last */
-INLINE void head_scales(const struct sc_kernels_planes *last, const uint8_t *scales, uint64_t head,
-                        struct planes_head *ret_head)
+/* span / 256, and what a code of 0 stands for. */
+INLINE void head_scales(const struct sc_kernels_planes *planes, const uint8_t *scales,
+                        uint64_t head, struct planes_head *ret_head)
 {
-    uint64_t size = last->head_size, first = head * size, channels = last->head_count * size;
+    uint64_t size = planes->head_size, first = head * size, channels = planes->head_count * size;
     for (uint64_t c = 0; c < size; c += LANES) {
         uint64_t at = vector_at(c, size, LANES);
         floats min = widened(scales, first + at, SC_KERNELS_F16);
         floats span = widened(scales, channels + first + at, SC_KERNELS_F16);
         floats step = V(mul_ps)(span, V(set1_ps)(0x1p-8f));
-        words up = V(sub_epi32)(V(set1_epi32)(127 + 7), bytes_words(last->to + first + at));
+        words up = V(sub_epi32)(V(set1_epi32)(127 + 7), bytes_words(planes->to + first + at));
         floats gain = V(set1_ps)(1), middle = floats_of(V(slli_epi32)(up, 23)); /* 2^(7 - to) */
         for (int32_t few = 1; few <= SC_KERNELS_PLANES_FEW; few++) {
             words are = V(set1_epi32)(127 + 7 - few);
@@ -117,33 +117,27 @@ INLINE void head_scales(const struct sc_kernels_planes *last, const uint8_t *sca
 
 /* rows: [PLANES_TILE], beginning with row 0's codes; behind head->count the last one's again */
 INLINE void head_spread(const struct sc_kernels_planes *planes, const uint8_t *const *rows,
-                        uint64_t head, bool is_first, struct planes_head *ret_head)
+                        uint64_t head, struct planes_head *ret_head)
 {
     const struct sc_kernels_planes_group *groups = planes->groups + head * planes->head_groups;
     for (uint64_t r = 0; r < ret_head->count; r += SPREAD_ROWS)
         for (uint64_t g = 0; g < planes->head_groups; g++)
-            group_spread(&groups[g], rows + r, is_first,
-                         ret_head->codes[r] + g * SC_KERNELS_PLANES_GROUP);
+            group_spread(&groups[g], rows + r, ret_head->codes[r] + g * SC_KERNELS_PLANES_GROUP);
 }
 
-/* Codes of a tile, of one table or two. */
-INLINE void tile_spread(const struct sc_kernels_planes *planes,
-                        const struct sc_kernels_planes *finer, uint64_t head,
+/* Codes of a tile. */
+INLINE void tile_spread(const struct sc_kernels_planes *planes, uint64_t head,
                         struct planes_head *ret_head)
 {
 #if LANES == 8
     struct planes_columns columns;
     if (ret_head->count > ROWS_FEW) {
-        columns_spread(planes, ret_head->rows, head, true, &columns);
-        if (finer != NULL)
-            columns_spread(finer, ret_head->finer_rows, head, false, &columns);
+        columns_spread(planes, ret_head->rows, head, &columns);
         rows_back(&columns, ret_head->size, ret_head->codes);
         return;
     }
 #endif
-    head_spread(planes, ret_head->rows, head, true, ret_head);
-    if (finer != NULL)
-        head_spread(finer, ret_head->finer_rows, head, false, ret_head);
+    head_spread(planes, ret_head->rows, head, ret_head);
 }
 
 /* Values of LANES channels of a row, as they were coded. */
@@ -249,16 +243,13 @@ INLINE void tile_take(const struct sc_kernels_planes_decode *what, uint64_t *row
         if (what->dst[*row] == NULL)
             continue;
         ret_head->rows[n] = what->codes + *row * what->planes->row_bytes;
-        ret_head->finer_rows[n] = what->finer != NULL ? what->finer_codes[*row] : NULL;
         ret_head->turns[n] =
             ret_head->turned > 0 ? what->turns + *row * ret_head->turned : ret_head->steps;
         ret_head->dst[n++] = what->dst[*row];
     }
     ret_head->count = n;
-    for (uint64_t i = n; n > 0 && i < PLANES_TILE; i++) {
+    for (uint64_t i = n; n > 0 && i < PLANES_TILE; i++)
         ret_head->rows[i] = ret_head->rows[n - 1];
-        ret_head->finer_rows[i] = ret_head->finer_rows[n - 1];
-    }
 }
 
 /* Asks for a tile's codes of the head behind this one. */
@@ -320,9 +311,9 @@ static void rung_planes_decode(const struct sc_kernels_planes_decode *what)
         if (turns == TURNS_INTERLEAVED)
             pairs_make(&head, pairs);
         for (uint64_t h = what->head_first; h < what->head_first + what->head_count; h++) {
-            head_scales(what->finer != NULL ? what->finer : planes, what->scales, h, &head);
+            head_scales(planes, what->scales, h, &head);
             tile_ahead(planes, head.rows, head.count, h);
-            tile_spread(planes, what->finer, h, &head);
+            tile_spread(planes, h, &head);
             if (streams)
                 BY_DTYPE(what->dst_dtype, head_decode, &head, turns, true);
             else
@@ -433,10 +424,10 @@ INLINE void group_put(const struct sc_kernels_planes *planes,
                       uint64_t stride, uint64_t row_count, uint8_t *dst)
 {
     struct bits_moves moves[SC_KERNELS_PLANES];
-    for (uint32_t p = group->first; p < group->end; p++)
+    for (uint32_t p = 0; p < group->end; p++)
         moves[p] = bits_moves_of(group->masks[p]);
     for (uint64_t i = 0; i < row_count; i++)
-        for (uint32_t p = group->first; p < group->end; p++) {
+        for (uint32_t p = 0; p < group->end; p++) {
             uint64_t bits = bits_together(plane_bits(codes + i * stride, p), &moves[p]);
             uint64_t at = group->offset + group->at[p];
             uint8_t *to = dst + i * planes->row_bytes + at;
@@ -467,7 +458,7 @@ static void codes_ahead(const struct sc_kernels_planes *planes, uint64_t head, u
 
 static bool rung_planes_encode(const struct sc_kernels_planes_encode *what)
 {
-    const struct sc_kernels_planes *planes = what->planes, *finer = what->finer;
+    const struct sc_kernels_planes *planes = what->planes;
     if (!is_own(what->dtype) || !has_vectors(what->rotary, planes->head_size))
         return sc_kernels_ref_planes_encode(what);
     struct planes_coded coded;
@@ -475,19 +466,13 @@ static bool rung_planes_encode(const struct sc_kernels_planes_encode *what)
     coded.stride = planes->head_groups * SC_KERNELS_PLANES_GROUP;
     for (coded.head = 0; coded.head < planes->head_count && has_codes; coded.head++) {
         codes_ahead(planes, coded.head, what->row_count, what->codes);
-        if (finer != NULL)
-            codes_ahead(finer, coded.head, what->row_count, what->finer_codes);
         has_codes = BY_DTYPE(what->dtype, head_encode, what, &coded);
         if (has_codes)
             planes_put(planes, &coded, what->row_count, what->codes);
-        if (has_codes && finer != NULL)
-            planes_put(finer, &coded, what->row_count, what->finer_codes);
     }
     if (!has_codes) {
         memset(what->scales, 0, sc_kernels_planes_scale_bytes(planes));
         memset(what->codes, 0, what->row_count * planes->row_bytes);
-        if (finer != NULL)
-            memset(what->finer_codes, 0, what->row_count * finer->row_bytes);
     }
     return has_codes;
 }

@@ -331,7 +331,7 @@ static void rung_planes_score(const struct sc_kernels_planes_score *what)
                                         what->score_stride, what->row_count - key};
             keys_take(what, key, &head);
             keys_ahead(what, key, head.count);
-            columns_spread(what->planes, head.rows, what->head, true, &columns);
+            columns_spread(what->planes, head.rows, what->head, &columns);
             if (what->turn_tiles != NULL)
                 tile.turns = what->turn_tiles + key * head.turned;
             else if (head.turned > 0)

@@ -273,7 +273,7 @@ static void rung_planes_score(const struct sc_kernels_planes_score *what)
             float *scores = what->scores + v * what->score_stride + key;
             keys_take(what, key, &head);
             keys_ahead(what, key, head.count);
-            tile_spread(what->planes, NULL, what->head, &head);
+            tile_spread(what->planes, what->head, &head);
             BY_TURNS(turns, turns_score, &head, &wanted, &folded, (uint32_t)count,
                      what->score_stride, scores);
         }

@@ -37,7 +37,7 @@ static uint64_t bits_weigh(const struct sc_kernels_planes *planes, uint64_t head
     const struct sc_kernels_planes_group *groups = planes->groups + head * planes->head_groups;
     uint64_t first = head_at(planes, head), bytes = head_at(planes, head + 1) - first;
     for (uint64_t g = 0; g < planes->head_groups; g++, steps += SC_KERNELS_PLANES_GROUP)
-        for (uint32_t p = groups[g].first; p < groups[g].end; p++) {
+        for (uint32_t p = 0; p < groups[g].end; p++) {
             float *weights = ret_weights + (groups[g].offset - first + groups[g].at[p]) * 8;
             float bit = (float)(0x80u >> p);
             for (uint32_t i = 0; i < groups[g].bytes[p] * 8u; i++)

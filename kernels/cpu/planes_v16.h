@@ -13,16 +13,15 @@
 #define SPREAD_ROWS 8u
 #define STREAM_ROWS PLANES_TILE
 
-/* Adds a group's planes to the codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
+/* A group's codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
 INLINE void group_spread(const struct sc_kernels_planes_group *group, const uint8_t *const *rows,
-                         bool is_first, uint8_t *ret_codes)
+                         uint8_t *ret_codes)
 {
     words codes[SPREAD_ROWS];
     SC_UNROLL
     for (uint32_t r = 0; r < SPREAD_ROWS; r++)
-        codes[r] = is_first ? _mm512_setzero_si512()
-                            : _mm512_loadu_si512(ret_codes + r * SC_KERNELS_PLANES_HEAD);
-    for (uint32_t p = group->first; p < group->end; p++) {
+        codes[r] = _mm512_setzero_si512();
+    for (uint32_t p = 0; p < group->end; p++) {
         const words bit = _mm512_set1_epi8((char)(0x80u >> p));
         uint64_t mask = group->masks[p], at = group->offset + group->at[p];
         SC_UNROLL

@@ -30,20 +30,17 @@ INLINE void places_load(const uint8_t *places, words *ret_bytes, words *ret_bits
     *ret_bits = _mm256_shuffle_epi8(powers, _mm256_and_si256(place, _mm256_set1_epi8(7)));
 }
 
-/* Adds a group's planes to the codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
+/* A group's codes of SPREAD_ROWS rows. ret_codes: of the first, a head apart */
 INLINE void group_spread(const struct sc_kernels_planes_group *group, const uint8_t *const *rows,
-                         bool is_first, uint8_t *ret_codes)
+                         uint8_t *ret_codes)
 {
     words codes[SPREAD_ROWS][2];
     SC_UNROLL
     for (uint32_t r = 0; r < SPREAD_ROWS; r++)
         SC_UNROLL
     for (uint32_t v = 0; v < 2; v++)
-        codes[r][v] = is_first
-                          ? _mm256_setzero_si256()
-                          : _mm256_loadu_si256(
-                                (const void *)(ret_codes + r * SC_KERNELS_PLANES_HEAD + v * 32));
-    for (uint32_t p = group->first; p < group->end; p++) {
+        codes[r][v] = _mm256_setzero_si256();
+    for (uint32_t p = 0; p < group->end; p++) {
         uint64_t at = group->offset + group->at[p];
         words bytes[2], bits[2], bit = _mm256_set1_epi8((char)(0x80u >> p));
         places_load(group->places[p], &bytes[0], &bits[0]);

@@ -60,8 +60,7 @@ bool sc_cuda_score_total_shape(const struct sc_cuda_score *what, struct sc_cuda_
 bool sc_cuda_score_has_tensor(const struct sc_cuda_score *what, bool has_tables,
                               uint32_t capability);
 
-/* Bytes of the table of a part; 0: a shape that no table holds. rotary: NULL: nothing turns. A
- * finer table is made with the rotary of the table that it goes on from. */
+/* Bytes of the table of a part; 0: a shape that no table holds. rotary: NULL: nothing turns. */
 uint64_t sc_cuda_planes_table_bytes(const struct sc_kernels_planes *planes,
                                     const struct sc_kernels_rotary *rotary);
 /* ret_table: so many bytes, at a multiple of 16, written whole. */

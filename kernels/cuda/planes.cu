@@ -41,18 +41,6 @@ SC_DEVICE void row_store(const sc_cuda_planes &what, const sc_cuda_part &part, u
     }
 }
 
-/* Where finer codes of rows first .. first + count - 1 are; rows that have none are not written. */
-SC_DEVICE void finer_make(const sc_cuda_planes_slab &slab, uint32_t first, uint32_t count,
-                          uint64_t *places)
-{
-    for (uint32_t i = threadIdx.x; i < count && slab.finer != nullptr;
-         i += SC_CUDA_DECODE_THREADS) { /* the thread that made this place */
-        uint2 word = sc_load8(slab.finer_codes + first + i);
-        if ((word.x | word.y) == 0)
-            places[i] = NO_PLACE;
-    }
-}
-
 /* cos and sin of rows first .. first + count - 1. */
 SC_DEVICE void turns_keep(const float *from, uint32_t turned, uint32_t count, float *turns)
 {
@@ -66,37 +54,17 @@ SC_DEVICE void turns_keep(const float *from, uint32_t turned, uint32_t count, fl
         turns[i] = __uint_as_float(sc_load4(from + i));
 }
 
-/* The rows that are under way. */
-struct Rows {
-    const uint8_t *codes[SHARE_ROWS]; /* of one that is not there: the last one's */
-    const uint8_t *finer[SHARE_ROWS]; /* nullptr: none, as of each that is not written */
-};
-
-SC_DEVICE Rows rows_of(const sc_cuda_planes_slab &slab, const Share &share, uint32_t begin,
-                       uint32_t first, uint32_t count, uint32_t row_bytes)
+/* The codes of the rows that are under way; of one that is not there: the last one's. */
+SC_DEVICE void codes_of(const sc_cuda_planes_slab &slab, const Share &share, uint32_t begin,
+                        uint32_t first, uint32_t count, uint32_t row_bytes,
+                        const uint8_t *row[SHARE_ROWS])
 {
-    Rows rows;
     const uint8_t *codes = slab.codes + (uint64_t)(begin + first) * row_bytes;
 #pragma unroll
     for (uint32_t k = 0; k < SHARE_ROWS; k++) {
         uint32_t i = first + k * share.step;
-        rows.codes[k] = codes;
+        row[k] = codes;
         codes += i + share.step < count ? (uint64_t)row_bytes * share.step : 0;
-        rows.finer[k] = nullptr;
-    }
-    return rows;
-}
-
-SC_DEVICE void rows_finer(const sc_cuda_planes_slab &slab, const Share &share, uint32_t begin,
-                          uint32_t first, uint32_t count, const uint64_t *places, Rows &rows)
-{
-#pragma unroll
-    for (uint32_t k = 0; k < SHARE_ROWS; k++) {
-        uint32_t i = first + k * share.step;
-        if (i >= count || places[i] == NO_PLACE)
-            continue;
-        uint2 word = sc_load8(slab.finer_codes + begin + i);
-        rows.finer[k] = reinterpret_cast<const uint8_t *>((uint64_t)word.y << 32 | word.x);
     }
 }
 
@@ -105,20 +73,13 @@ SC_KERNEL_BESIDE(sc_cuda_planes_decode, sc_cuda_planes, SC_CUDA_DECODE_THREADS, 
     SC_SHARED(uint64_t, places, PLACE_ROWS);
     SC_SHARED(float, turns, PLACE_ROWS *TURNED_MAX);
     const sc_cuda_planes_slab slab = what.slabs[blockIdx.x];
-    Table table = table_of(slab.table), finer = table;
+    Table table = table_of(slab.table);
     sc_cuda_part part = part_of(what.memory, slab.part);
     Share share = share_of(table.unit_count, SC_CUDA_TILE, slab.row_count, what.rows_each);
     if (share.row_end == 0)
         return;
     Unit unit = unit_of(table, share.unit);
-    uint32_t to[2] = {unit.to[0], unit.to[1]};
-    if (slab.finer != nullptr) {
-        finer = table_of(slab.finer);
-        Unit wider = unit_of(finer, share.unit);
-        to[0] = wider.to[0];
-        to[1] = wider.to[1];
-    }
-    Factors factors = factors_of(slab.scales, what.head_count, what.head_size, unit, to);
+    Factors factors = factors_of(slab.scales, what.head_count, what.head_size, unit);
     Runs runs = runs_of(what, part, unit);
 #pragma unroll 1
     for (uint32_t begin = share.row_begin; begin < share.row_end; begin += PLACE_ROWS) {
@@ -126,7 +87,6 @@ SC_KERNEL_BESIDE(sc_cuda_planes_decode, sc_cuda_planes, SC_CUDA_DECODE_THREADS, 
         if (begin > share.row_begin)
             __syncthreads(); /* places and turns of the rows before were read */
         places_make(what.memory, part, what.skipped, slab.token_first + begin, count, places);
-        finer_make(slab, begin, count, places);
         turns_keep(slab.turns + (uint64_t)begin * table.turned, table.turned, count, turns);
         bool is_ready = false;
 #pragma unroll 1
@@ -134,18 +94,15 @@ SC_KERNEL_BESIDE(sc_cuda_planes_decode, sc_cuda_planes, SC_CUDA_DECODE_THREADS, 
              first += SHARE_ROWS * share.step) {
             uint32_t code[SHARE_ROWS][4] = {};
             bool is_there = first < count && !share.is_none;
-            Rows rows = rows_of(slab, share, begin, first, count, table.row_bytes);
+            const uint8_t *row[SHARE_ROWS];
+            codes_of(slab, share, begin, first, count, table.row_bytes, row);
             if (is_there)
-                planes_add<true>(table, share.unit, rows.codes, code);
+                planes_add(table, share.unit, row, code);
             if (!is_ready)
                 __syncthreads();
             is_ready = true;
             if (!is_there)
                 continue;
-            if (slab.finer != nullptr) {
-                rows_finer(slab, share, begin, first, count, places, rows);
-                planes_add<false>(finer, share.unit, rows.finer, code);
-            }
 #pragma unroll 1
             for (uint32_t k = 0; k < SHARE_ROWS; k++, codes_shift(code)) {
                 uint32_t i = first + k * share.step;

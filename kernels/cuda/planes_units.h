@@ -17,7 +17,7 @@
 /* A table as it is in memory. */
 struct Table {
     const uint8_t *units, *planes; /* records of 16 bytes */
-    uint32_t unit_count, row_bytes, turned, first, end;
+    uint32_t unit_count, row_bytes, turned, end;
 };
 
 struct Unit {
@@ -32,8 +32,7 @@ SC_DEVICE Table table_of(const sc_cuda_planes_table *at)
     table.unit_count = word.x;
     table.row_bytes = word.y;
     table.turned = word.z;
-    table.first = word.w & 0xff;
-    table.end = word.w >> 8 & 0xff;
+    table.end = word.w;
     table.units = reinterpret_cast<const uint8_t *>(at) + sizeof(*at);
     table.planes = table.units + table.unit_count * 16ull;
     return table;
@@ -81,17 +80,16 @@ SC_DEVICE bool is_plain(uint32_t where, uint32_t select)
     return (where & 0xff) == 8 && select == 0x76543210u;
 }
 
-/* What a table's planes say of a unit. ALL: every row is one, so that all loads of a plane are
- * under way before the first is needed; else nullptr: none. */
-template <bool ALL>
+/* What a table's planes say of a unit. All loads of a plane are under way before the first is
+ * needed. */
 SC_DEVICE void planes_add(const Table &table, uint32_t unit, const uint8_t *const row[SHARE_ROWS],
                           uint32_t code[SHARE_ROWS][4])
 {
 #pragma unroll 1
-    for (uint32_t p = table.first; p < table.end; p++) {
+    for (uint32_t p = 0; p < table.end; p++) {
         uint4 word = sc_load16(table.planes + (p * (uint64_t)table.unit_count + unit) * 16);
         uint32_t bits[SHARE_ROWS][2], weight = 0x80u >> p;
-        if (ALL && is_plain(word.x, word.z) && is_plain(word.y, word.w)) {
+        if (is_plain(word.x, word.z) && is_plain(word.y, word.w)) {
 #pragma unroll
             for (uint32_t k = 0; k < SHARE_ROWS; k++) {
                 bits[k][0] = sc_load1(row[k] + (word.x >> 8));
@@ -106,11 +104,8 @@ SC_DEVICE void planes_add(const Table &table, uint32_t unit, const uint8_t *cons
         }
 #pragma unroll
         for (uint32_t k = 0; k < SHARE_ROWS; k++) {
-            bits[k][0] = bits[k][1] = 0;
-            if (ALL || row[k] != nullptr) {
-                bits[k][0] = run_load(row[k], word.x);
-                bits[k][1] = run_load(row[k], word.y);
-            }
+            bits[k][0] = run_load(row[k], word.x);
+            bits[k][1] = run_load(row[k], word.y);
         }
 #pragma unroll
         for (uint32_t k = 0; k < SHARE_ROWS; k++) {
@@ -139,12 +134,12 @@ SC_DEVICE float middle_of(uint32_t to)
 }
 
 SC_DEVICE Factors factors_of(const uint8_t *scales, uint32_t head_count, uint32_t head_size,
-                             const Unit &unit, const uint32_t to[2])
+                             const Unit &unit)
 {
     Factors made;
 #pragma unroll
     for (uint32_t i = 0; i < SC_CUDA_UNIT; i++) {
-        uint32_t run = i / SC_CUDA_RUN, c = i % SC_CUDA_RUN, bits = to[run] >> 4 * c & 15;
+        uint32_t run = i / SC_CUDA_RUN, c = i % SC_CUDA_RUN, bits = unit.to[run] >> 4 * c & 15;
         const uint8_t *at = scales + 2ull * (unit.head * head_size + unit.first[run] + c);
         made.factor[i] = made.base[i] = 0;
         if (c >= unit.count[run])

@@ -220,12 +220,12 @@ SC_DEVICE void free_load(const sc_cuda_score &what, const sc_cuda_score_slab &sl
         return;
     uint32_t number = head * each + share.unit;
     Unit unit = unit_of(table, number);
-    Factors factors = factors_of(slab.scales, what.code_heads, what.head_size, unit, unit.to);
+    Factors factors = factors_of(slab.scales, what.code_heads, what.head_size, unit);
     for (uint32_t first = share.row; first < rows.count; first += SHARE_ROWS * share.step) {
         uint32_t code[SHARE_ROWS][4] = {}, row[SHARE_ROWS];
         const uint8_t *from[SHARE_ROWS];
         codes_locate(rows, slab.codes, table.row_bytes, first, share.step, row, from);
-        planes_add<true>(table, number, from, code);
+        planes_add(table, number, from, code);
 #pragma unroll 1
         for (uint32_t k = 0; k < SHARE_ROWS && row[0] != NO_ROW; k++, rows_shift(row, code)) {
             float value[SC_CUDA_UNIT], *to = keys + row[0] * lay.key_stride;

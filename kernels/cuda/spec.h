@@ -103,9 +103,8 @@ enum sc_cuda_turn { SC_CUDA_STILL, SC_CUDA_HALF, SC_CUDA_INTERLEAVED };
 struct sc_cuda_planes_table {
     uint32_t unit_count;
     uint32_t row_bytes;
-    uint32_t turned;    /* channels of a head; 0: nothing turns */
-    uint8_t first, end; /* planes outside of these are empty */
-    uint16_t reserved;
+    uint32_t turned; /* channels of a head; 0: nothing turns */
+    uint32_t end;    /* planes from here on are empty */
 };
 
 struct sc_cuda_unit {
@@ -127,10 +126,7 @@ struct sc_cuda_unit_plane {
 /* Codes of one part of a slab, or of some rows of it: row i is token token_first + i. */
 struct sc_cuda_planes_slab {
     const struct sc_cuda_planes_table *table; /* 16-byte aligned */
-    const struct sc_cuda_planes_table *finer; /* NULL: none */
     const uint8_t *scales, *codes;            /* at any address */
-    /* [row_count] where finer is there: a row's missing bits; NULL: the row is not written. */
-    const uint8_t *const *finer_codes;
     const float *turns; /* [row_count][table->turned], cos and sin, as rotary.h has them */
     uint64_t token_first;
     uint32_t row_count;

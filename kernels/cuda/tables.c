@@ -127,7 +127,7 @@ void sc_cuda_planes_table_make(const struct sc_kernels_planes *planes,
                                struct sc_cuda_planes_table *ret_table)
 {
     uint32_t each = head_units((uint32_t)planes->head_size, rotary, NULL);
-    uint32_t count = (uint32_t)planes->head_count * each, first = SC_KERNELS_PLANES, end = 0;
+    uint32_t count = (uint32_t)planes->head_count * each, end = 0;
     struct sc_cuda_unit *units = (struct sc_cuda_unit *)(ret_table + 1);
     struct sc_cuda_unit_plane *bits = (struct sc_cuda_unit_plane *)(units + count);
     for (uint32_t u = 0; u < count; u++) {
@@ -143,15 +143,12 @@ void sc_cuda_planes_table_make(const struct sc_kernels_planes *planes,
                           &bits[p * count + u].where[run], &bits[p * count + u].select[run]);
             }
     }
-    for (uint64_t g = 0; g < planes->head_count * planes->head_groups; g++) {
-        first = least(first, planes->groups[g].first);
+    for (uint64_t g = 0; g < planes->head_count * planes->head_groups; g++)
         end = planes->groups[g].end > end ? planes->groups[g].end : end;
-    }
     *ret_table = (struct sc_cuda_planes_table){
         .unit_count = count,
         .row_bytes = (uint32_t)planes->row_bytes,
         .turned = rotary != NULL ? rotary->turned : 0,
-        .first = (uint8_t)first,
-        .end = (uint8_t)end,
+        .end = end,
     };
 }

@@ -21,7 +21,7 @@ static void bits_put(const struct sc_kernels_planes *planes, uint8_t *row, uint6
 {
     const struct sc_kernels_planes_group *group = group_of(planes, channel);
     uint64_t c = channel % planes->head_size % GROUP;
-    for (uint32_t p = group->first; p < group->end; p++) {
+    for (uint32_t p = 0; p < group->end; p++) {
         uint32_t place = group->places[p][c], bit = code >> (7 - p) & 1;
         if (group->masks[p] >> c & 1)
             row[group->offset + group->at[p] + place / 8] |= (uint8_t)(bit << place % 8);
@@ -35,7 +35,7 @@ static uint32_t bits_at(const struct sc_kernels_planes *planes, const uint8_t *r
     const struct sc_kernels_planes_group *group = group_of(planes, channel);
     uint64_t c = channel % planes->head_size % GROUP;
     uint32_t code = 0;
-    for (uint32_t p = group->first; p < group->end; p++) {
+    for (uint32_t p = 0; p < group->end; p++) {
         uint32_t place = group->places[p][c];
         if (group->masks[p] >> c & 1)
             code |= ((uint32_t)row[group->offset + group->at[p] + place / 8] >> place % 8 & 1)
@@ -84,13 +84,11 @@ static void all_clear(const struct sc_kernels_planes_encode *what)
 {
     memset(what->scales, 0, sc_kernels_planes_scale_bytes(what->planes));
     memset(what->codes, 0, what->row_count * what->planes->row_bytes);
-    if (what->finer != NULL)
-        memset(what->finer_codes, 0, what->row_count * what->finer->row_bytes);
 }
 
 bool sc_kernels_ref_planes_encode(const struct sc_kernels_planes_encode *what)
 {
-    const struct sc_kernels_planes *planes = what->planes, *finer = what->finer;
+    const struct sc_kernels_planes *planes = what->planes;
     uint64_t channels = planes->head_count * planes->head_size;
     bool has_codes = true;
     all_clear(what);
@@ -103,8 +101,6 @@ bool sc_kernels_ref_planes_encode(const struct sc_kernels_planes_encode *what)
             at = at > 0 ? at : 0;
             at = at < 255 ? at : 255;
             bits_put(planes, what->codes + i * planes->row_bytes, c, (uint32_t)at);
-            if (finer != NULL)
-                bits_put(finer, what->finer_codes + i * finer->row_bytes, c, (uint32_t)at);
         }
     }
     if (!has_codes)
@@ -116,18 +112,15 @@ bool sc_kernels_ref_planes_encode(const struct sc_kernels_planes_encode *what)
 
 /* A row's codes, in float32 of a channel: before the turn. */
 struct row {
-    const struct sc_kernels_planes *planes, *finer;
-    const uint8_t *scales, *codes, *finer_codes;
+    const struct sc_kernels_planes *planes;
+    const uint8_t *scales, *codes;
 };
 
 static float row_value(const struct row *row, uint64_t channel)
 {
     uint64_t channels = row->planes->head_count * row->planes->head_size;
-    const struct sc_kernels_planes *last = row->finer != NULL ? row->finer : row->planes;
-    uint32_t to = last->to[channel];
+    uint32_t to = row->planes->to[channel];
     uint32_t code = bits_at(row->planes, row->codes, channel);
-    if (row->finer != NULL)
-        code |= bits_at(row->finer, row->finer_codes, channel);
     float min = value_at(row->scales, channel, SC_KERNELS_F16);
     float step = value_at(row->scales, channels + channel, SC_KERNELS_F16) * 0x1p-8f;
     float gain = to <= SC_KERNELS_PLANES_FEW ? sc_kernels_planes_gains[to] : 1;
@@ -152,9 +145,7 @@ void sc_kernels_ref_planes_decode(const struct sc_kernels_planes_decode *what)
 {
     uint64_t size = what->planes->head_size, first = what->head_first * size;
     for (uint64_t i = 0; i < what->row_count; i++) {
-        struct row row = {
-            what->planes, what->finer, what->scales, what->codes + i * what->planes->row_bytes,
-            what->finer != NULL && what->dst[i] != NULL ? what->finer_codes[i] : NULL};
+        struct row row = {what->planes, what->scales, what->codes + i * what->planes->row_bytes};
         const float *turn = what->rotary != NULL ? what->turns + i * what->rotary->turned : NULL;
         for (uint64_t c = 0; what->dst[i] != NULL && c < what->head_count * size; c++) {
             float value = turned_value(&row, first + c, what->rotary, turn);
@@ -168,8 +159,7 @@ void sc_kernels_ref_planes_score(const struct sc_kernels_planes_score *what)
 {
     uint64_t size = what->planes->head_size, first = what->head * size;
     for (uint64_t i = 0; i < what->row_count; i++) {
-        struct row row = {what->planes, NULL, what->scales,
-                          what->codes + i * what->planes->row_bytes, NULL};
+        struct row row = {what->planes, what->scales, what->codes + i * what->planes->row_bytes};
         const float *turn = what->rotary != NULL ? what->turns + i * what->rotary->turned : NULL;
         for (uint64_t v = 0; v < what->query_count; v++) {
             float sum = 0;

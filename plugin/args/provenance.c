@@ -49,7 +49,6 @@ void sc_plugin_provenance_add(struct spec_provenance *worst, const struct spec_p
         .bits_k = smaller_of(worst->bits_k, worst->bits_k != 0, more->bits_k, more->bits_k != 0),
         .bits_v = smaller_of(worst->bits_v, worst->bits_v != 0, more->bits_v, more->bits_v != 0),
         .exact_ppm = smaller_of(worst->exact_ppm, lossy, more->exact_ppm, more_lossy),
-        .refined_ppm = smaller_of(worst->refined_ppm, lossy, more->refined_ppm, more_lossy),
         .retain_ppm = smaller_of(worst->retain_ppm, pruned, more->retain_ppm, more_pruned),
         .metric = member_larger(pruned ? worst->metric : 0, more_pruned ? more->metric : 0),
     };

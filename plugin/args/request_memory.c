@@ -61,8 +61,8 @@ static struct choice choice_of(const spec_connector *conn)
     bool by_slabs =
         guesses && config->identify != SC_IDENTIFY_KEYS && config->planner == SC_PLANNER_CHUNK;
     return (struct choice){.lists = 2 + 2 * (guesses ? SC_PLUGIN_AHEAD : 0),
-                           /* a set, a guess, and one a head; layered: set, guess, exact, refined */
-                           .maps = 3 + conn->shape.kv_head_count,
+                           /* a set, a guess, and one a head; layered: set, guess, exact */
+                           .maps = 2 + conn->shape.kv_head_count,
                            .slab_maps = by_slabs ? SC_PLUGIN_AHEAD : 0};
 }
 

@@ -91,29 +91,21 @@ static bool ranks_by_queries(const spec_connector *conn, const struct sc_plugin_
     return !sc_lab_is_blind(&conn->config, want->metric);
 }
 
-/* Layered: the rows that are asked for. */
-static uint64_t layered_share(const spec_connector *conn, const struct spec_select *select,
-                              uint64_t total)
-{
-    bool is_given = (select->given & SPEC_SELECT_EXACT) != 0;
-    return share_of(total, is_given ? select->exact_ppm : conn->config.exact_ppm);
-}
-
-/* Layered: how many rows are exact, or, if they may come so, refined. budget_bytes 0: no limit. */
+/* Layered: how many rows are exact. budget_bytes 0: no limit. */
 static void resolve_layered(const spec_connector *conn, const struct spec_select *select,
                             const struct sc_plugin_request *request, uint32_t layer,
-                            uint64_t budget_bytes, bool may_refine, struct sc_plugin_want *ret_want)
+                            uint64_t budget_bytes, struct sc_plugin_want *ret_want)
 {
     const struct sc_config *config = &conn->config;
     bool kept = (select->given & SPEC_SELECT_KEEP) != 0;
     uint64_t total = sc_plugin_row_total(request);
+    uint64_t ppm = (select->given & SPEC_SELECT_EXACT) ? select->exact_ppm : config->exact_ppm;
     struct sc_plugin_want want = {
         .row_total = total,
-        .row_count = layered_share(conn, select, total),
+        .row_count = share_of(total, ppm),
         .first_position = request->from_token,
         .metric = (select->given & SPEC_SELECT_METRIC) ? select->metric : config->metric,
         .is_layered = true,
-        .refines = may_refine && conn->choice.refines,
     };
     set_keep(request, kept ? select->keep_first : config->exact_first,
              kept ? select->keep_last : config->exact_last, &want);
@@ -136,7 +128,7 @@ static void want_resolve(const spec_connector *conn, const struct spec_select *s
 {
     const struct sc_config *config = &conn->config;
     if (config->base == SC_BASE_COARSE) {
-        resolve_layered(conn, select, request, layer, budget_bytes, true, ret_want);
+        resolve_layered(conn, select, request, layer, budget_bytes, ret_want);
         return;
     }
     bool given = (select->given & SPEC_SELECT_BUDGET) != 0;
@@ -213,11 +205,7 @@ spec_status sc_plugin_want_refine(const spec_connector *conn, struct sc_plugin_i
                        select.given, taken,
                        may_rank ? "budgets of rows are not layered's"
                                 : "the delivery's rows are ranked already");
-    /* What only goes on by a ranking makes rows exact, and so does a share of all. */
-    uint64_t total = sc_plugin_row_total(item->request);
-    bool may_refine = chooses && layered_share(conn, &select, total) < total &&
-                      item->in.layer >= conn->config.dense_layers;
-    resolve_layered(conn, &select, item->request, item->in.layer, 0, may_refine, want);
+    resolve_layered(conn, &select, item->request, item->in.layer, 0, want);
     want->selects = true; /* as far as one call's items of a request go one by one */
     want->is_scored = rescores ? ranks_by_queries(conn, want) : want->is_scored && chooses;
     return SPEC_OK;

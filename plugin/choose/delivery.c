@@ -1,8 +1,7 @@
 /* What was delivered and may be refined: a ring a request. Contract: delivery.h.
  *
  *   a request's ring:   [delivery | delivery | ...          ]   the oldest make room
- *   delivery            ticket, layer, destination; a layered one: [tags][scores][exact bits],
- *                       and where rows come refined [those bits] */
+ *   delivery            ticket, layer, destination; a layered one: [tags][scores][exact bits] */
 #include "plugin/choose/delivery.h"
 
 #include <string.h>
@@ -109,9 +108,8 @@ static uint64_t score_bytes_of(uint64_t rows)
 /* Of the ring, in whole grains. */
 static uint64_t bytes_of(const spec_connector *conn, uint64_t rows)
 {
-    uint64_t maps = conn->choice.refines ? 2 : 1;
     uint64_t bytes = GRAIN + tag_bytes_of(conn, rows) + score_bytes_of(rows) +
-                     maps * ((rows + 63) / 64) * sizeof(uint64_t);
+                     (rows + 63) / 64 * sizeof(uint64_t);
     return (bytes + GRAIN - 1) / GRAIN * GRAIN;
 }
 
@@ -169,7 +167,6 @@ void sc_plugin_delivery_begin(const spec_connector *conn, struct sc_plugin_item 
     delivery->tags = (uint64_t *)(void *)at;
     delivery->scores = (float *)(void *)(at + tag_bytes);
     delivery->bits = (uint64_t *)(void *)(at + tag_bytes + score_bytes);
-    delivery->refined = conn->choice.refines ? delivery->bits + (rows + 63) / 64 : NULL;
     item->delivery = delivery;
     item->ranking = item->want.selects ? delivery->scores : NULL;
 }
@@ -185,9 +182,6 @@ void sc_plugin_delivery_layered(const spec_connector *conn, const struct sc_plug
     delivery->bits_v = bits_v;
     memcpy(delivery->tags, sc_store_sketch_tags(item->sketch), tag_bytes_of(conn, rows));
     memcpy(delivery->bits, item->placed, sc_plugin_words_of(item) * sizeof(*delivery->bits));
-    if (delivery->refined != NULL)
-        memcpy(delivery->refined, item->refined,
-               sc_plugin_words_of(item) * sizeof(*delivery->refined));
 }
 
 void sc_plugin_delivery_end(const struct sc_plugin_item *item)

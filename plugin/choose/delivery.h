@@ -22,11 +22,10 @@ struct sc_plugin_delivery {
     bool is_ahead;   /* and its rows are ranked by what refines it first */
     uint32_t bits_k, bits_v;
     void *k_base, *v_base;
-    uint64_t where;    /* digest of the destination's description */
-    uint64_t *tags;    /* [rows * tags a row] */
-    float *scores;     /* [rows] */
-    uint64_t *bits;    /* of rows that are exact */
-    uint64_t *refined; /* of rows that are not, and came refined; NULL: none ever do */
+    uint64_t where; /* digest of the destination's description */
+    uint64_t *tags; /* [rows * tags a row] */
+    float *scores;  /* [rows] */
+    uint64_t *bits; /* of rows that are exact */
 };
 
 struct sc_plugin_found {

@@ -9,8 +9,7 @@
  * the codes are lent: the item's failure ends nothing (request.c). A row that is wanted exactly is
  * decoded only after the reads have ended, if it did not come: nobody writes a row while another
  * does. A row's bit is set after its exact bytes stand in the destination, and rows without codes
- * are all there when the item is SPEC_OK; what a deadline leaves out stays coarse. A row of the set
- * that came as what its codes lack (take.c) is refined, not exact.
+ * are all there when the item is SPEC_OK; what a deadline leaves out stays coarse.
  * Does not: choose (choose.c), read (reads.c, take.c), verify (the store did).
  * Threads: the request's host thread; a worker of the executor's helps it to decode.
  * Tests: tests/unit/plugin/test_layered.c, test_ends.c, conformance (abi_150_* .. abi_156_*) */
@@ -106,8 +105,8 @@ static void decode_missing(const spec_connector *conn, const struct sc_plugin_it
     const struct sc_plugin_request *request = item->request;
     uint64_t words = sc_plugin_words_of(item), missing = 0;
     for (uint64_t w = 0; w < words; w++) {
-        missing |= set[w] & ~(item->placed[w] | item->refined[w]);
-        set[w] = ~set[w] | item->placed[w] | item->refined[w];
+        missing |= set[w] & ~item->placed[w];
+        set[w] = ~set[w] | item->placed[w];
     }
     struct sc_plugin_placing to = sc_plugin_placing_of(conn, item);
     for (uint64_t i = 0, row = 0; missing != 0 && i < request->range_count; i++) {
@@ -177,8 +176,7 @@ static void coded_tell(spec_connector *conn, struct sc_plugin_item *item)
         bool has_codes = sc_store_slab_of(codes, i, &slab);
         uint64_t count = 0;
         for (uint64_t end = row + request->ranges[i].row_count; row < end; row++)
-            if (has_codes && !sc_plugin_bit_get(item->placed, row) &&
-                !sc_plugin_bit_get(item->refined, row))
+            if (has_codes && !sc_plugin_bit_get(item->placed, row))
                 count++;
         if (has_codes) /* they are decoded in host memory */
             sc_plugin_bus_took(conn, item, slab.tier, count, conn->dims.row_bytes);
@@ -189,17 +187,15 @@ static void delivery_count(spec_connector *conn, const struct sc_plugin_item *it
 {
     struct sc_plugin_stats *stats = &conn->stats;
     uint64_t exact = item->in.exact_rows, total = item->want.row_total;
-    uint64_t asked = exact + item->in.refined_rows;
-    uint64_t covered = item->covered_rows < asked ? item->covered_rows : asked;
+    uint64_t covered = item->covered_rows < exact ? item->covered_rows : exact;
     bool is_partial = (item->in.result_flags & SPEC_IMPORTANT_PARTIAL) != 0;
     sc_count(&stats->coarse_layers, 1);
     sc_count(&stats->coarse_rows, total);
     sc_count(&stats->coarse_exact_rows, exact);
-    sc_count(&stats->plane_rows, item->in.refined_rows);
     sc_count(&stats->coarse_forced_rows, item->forced_rows);
     sc_count(&stats->partial_layers, is_partial);
     sc_count(&stats->prefetched_rows, covered);
-    sc_count(&stats->demanded_rows, asked - covered);
+    sc_count(&stats->demanded_rows, exact - covered);
 }
 
 void sc_plugin_layered_worth(struct sc_plugin_item *item, uint32_t bits_k, uint32_t bits_v)
@@ -212,7 +208,6 @@ void sc_plugin_layered_worth(struct sc_plugin_item *item, uint32_t bits_k, uint3
         .bits_k = bits_k,
         .bits_v = bits_v,
         .exact_ppm = (uint32_t)(item->in.exact_rows * 1000000 / total),
-        .refined_ppm = (uint32_t)(item->in.refined_rows * 1000000 / total),
     };
     sc_plugin_provenance_add(provenance, &lossy);
     sc_plugin_provenance_add(&item->delivered, &lossy);
@@ -225,21 +220,16 @@ spec_status sc_plugin_layered_finish(spec_connector *conn, struct sc_plugin_item
     struct spec_important *in = &item->in;
     uint64_t words = sc_plugin_words_of(item), total = item->want.row_total;
     item->placed = request->bits + 2 * words; /* behind the set's and the guess's */
-    item->refined = item->placed + words;
-    memset(item->placed, 0, 2 * words * sizeof(*item->placed));
+    memset(item->placed, 0, words * sizeof(*item->placed));
     struct worst worst = worst_of(item);
     spec_status status = rows_deliver(conn, item, reterr);
     bool is_late = status == SPEC_E_TIMEOUT && has_forced(item);
     if (status != SPEC_OK && !is_late)
         return status;
-    for (uint64_t w = 0; w < words; w++) {
+    for (uint64_t w = 0; w < words; w++)
         in->exact_rows += (uint64_t)__builtin_popcountll(item->placed[w]);
-        in->refined_rows += (uint64_t)__builtin_popcountll(item->refined[w]);
-    }
     if (in->exact_bits != NULL)
         memcpy(in->exact_bits, item->placed, words * sizeof(*item->placed));
-    if (in->refined_bits != NULL)
-        memcpy(in->refined_bits, item->refined, words * sizeof(*item->refined));
     sc_plugin_tell_all(item);
     if (is_late || item->want.is_cut)
         in->result_flags |= SPEC_IMPORTANT_PARTIAL;

@@ -75,15 +75,6 @@ struct sc_store_picks sc_plugin_picks_of(const spec_connector *conn, const uint3
                                    .gap_bytes = gap_bytes};
 }
 
-struct sc_store_picks sc_plugin_picks_layered(const spec_connector *conn, const uint32_t *rows,
-                                              uint64_t count)
-{
-    struct sc_store_picks picks = sc_plugin_picks_of(conn, rows, count);
-    picks.finer = conn->choice.refines;
-    picks.finer_always = conn->choice.refines_always;
-    return picks;
-}
-
 void sc_plugin_picks_begin(spec_connector *conn, struct sc_plugin_request *request,
                            struct sc_plugin_reader *reader, uint32_t layer,
                            const struct sc_store_picks *picks, enum sc_exec_lane lane)
@@ -163,7 +154,7 @@ void sc_plugin_guess_begin(spec_connector *conn, struct sc_plugin_request *reque
                            uint64_t ranked, uint64_t count)
 {
     struct sc_plugin_reader *reader = &request->readers[layer % SC_PLUGIN_AHEAD];
-    struct sc_store_picks picks = sc_plugin_picks_layered(conn, reader->rows, count);
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, reader->rows, count);
     uint64_t all_bytes = sc_plugin_row_total(request) * conn->dims.row_bytes;
     uint64_t apart_bytes = all_bytes / (ranked / SC_PLUGIN_DECILES + 1);
     if (apart_bytes <= 2 * picks.gap_bytes) {
@@ -215,7 +206,7 @@ void sc_plugin_guess_begin_slabs(spec_connector *conn, struct sc_plugin_request 
                 rows[taken++] = (uint32_t)(first + row);
         }
     }
-    struct sc_store_picks picks = sc_plugin_picks_layered(conn, rows, taken);
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, rows, taken);
     if (taken > 0)
         sc_plugin_picks_begin(conn, request, reader, layer, &picks, SC_LANE_SPECULATIVE);
 }

@@ -34,9 +34,6 @@ bool sc_plugin_heads_start(spec_connector *conn, struct sc_plugin_request *reque
 /* Ascending rows, K and V, as the configuration plans their reads. */
 struct sc_store_picks sc_plugin_picks_of(const spec_connector *conn, const uint32_t *rows,
                                          uint64_t count);
-/* The same for a layered delivery: rows may come as what their codes lack, as configured. */
-struct sc_store_picks sc_plugin_picks_layered(const spec_connector *conn, const uint32_t *rows,
-                                              uint64_t count);
 /* picks->rows stay as they are until the reader is consumed or begun anew. */
 void sc_plugin_picks_begin(spec_connector *conn, struct sc_plugin_request *request,
                            struct sc_plugin_reader *reader, uint32_t layer,

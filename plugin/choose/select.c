@@ -161,9 +161,7 @@ static void set_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
         sc_plugin_reader_drop(rest);
         return;
     }
-    struct sc_store_picks picks = item->route == SC_ROUTE_LAYERED
-                                      ? sc_plugin_picks_layered(conn, rows, count)
-                                      : sc_plugin_picks_of(conn, rows, count);
+    struct sc_store_picks picks = sc_plugin_picks_of(conn, rows, count);
     sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
     sc_store_reader_tags(rest->reader, tags);
 }
@@ -190,7 +188,7 @@ static void all_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc
     struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
     uint64_t *wanted = request->bits, *covered = NULL, words = sc_plugin_words_of(item);
     uint64_t total = item->want.row_total, count = 0;
-    if (guess != NULL && item->sketch != NULL && !guess->picks.finer) {
+    if (guess != NULL && item->sketch != NULL) {
         covered = wanted + words;
         memset(wanted, 0xff, words * sizeof(*wanted));
         memset(covered, 0, words * sizeof(*covered));

@@ -47,7 +47,6 @@ struct sc_plugin_want {
     bool is_layered;                   /* row_count is of the exact rows, 0 allowed */
     bool is_known_only;                /* and only of those that need no queries */
     bool is_cut;                       /* budget_bytes allows fewer than were asked for */
-    bool refines;                      /* layered: rows may come refined, where they can */
 };
 
 /* Queries and new keys, checked. What lies on a device is where `queries` and `fresh` say only once
@@ -79,7 +78,6 @@ struct sc_plugin_item {
     uint64_t over_ns;               /* when those that came last are over the bus (bus.h) */
     struct sc_store_sketch *sketch; /* of the layer, there; NULL: none was needed or had */
     uint64_t *placed;               /* bits of rows that stand in the destination; NULL: not kept */
-    uint64_t *refined;              /* layered: bits of rows that stand there refined by planes */
     uint64_t forced_rows;           /* layered: of the set, because they have no codes */
     uint64_t deadline_ns;
     spec_status status;                  /* of choosing */
@@ -326,9 +324,8 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
  * or of a layered item to its own place. */
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr);
-/* The rows of the rest alone, each to its own place. by_planes: they were begun as what their codes
- * lack, by the item's sketch, and are request->bits: what is not refined then is read as rows. */
-spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item, bool by_planes,
+/* The rows of the rest alone, each to its own place. */
+spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr);
 /* Every row, each to its own place. */
 spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item,

@@ -14,7 +14,6 @@
 #include "plugin/choose/bus.h"
 #include "plugin/choose/reads.h"
 #include "plugin/choose/select.h"
-#include "plugin/coding/coding.h"
 
 /* What is written for one item does not stay in a core's own cache from here on. */
 #define STREAM_BYTES (2ull << 20)
@@ -123,65 +122,6 @@ static void place_picks(const struct sc_plugin_item *item, const struct sc_plugi
     }
 }
 
-/* The range of a row, from the one at *range on, which begins with row *first. */
-static void range_of(const struct sc_plugin_request *request, uint64_t row, uint64_t *range,
-                     uint64_t *first)
-{
-    if (row < *first)
-        *range = *first = 0;
-    while (row - *first >= request->ranges[*range].row_count)
-        *first += request->ranges[(*range)++].row_count;
-}
-
-/* A slab's K or V from its row `row` on, with what `count` rows lack. */
-static struct sc_kernels_coded refined_part(struct sc_kernels_coded coded, uint64_t row,
-                                            const struct sc_kernels_planes *finer,
-                                            const uint8_t *const *finer_codes)
-{
-    coded.codes += row * coded.planes->row_bytes;
-    coded.turns = sc_kernels_coded_turns(&coded, row);
-    coded.turn_tiles = NULL;
-    coded.finer = finer;
-    coded.finer_codes = finer_codes;
-    return coded;
-}
-
-/* What codes of rows lack, of a layered load: each row goes to its place, decoded with the codes
- * that the sketch has. Where these are of another annex, or none, the row is not placed. */
-static void place_finer(const spec_connector *conn, const struct sc_plugin_item *item,
-                        const struct sc_plugin_placing *to, const struct sc_plugin_reader *reader,
-                        const struct sc_store_rows *rows)
-{
-    const struct sc_plugin_request *request = item->request;
-    const uint8_t *codes = sc_store_sketch_keys(item->sketch);
-    const uint32_t *picked = reader->picks.rows;
-    const uint8_t *finer_codes[2][SC_KERNELS_CODE_ROWS_MAX];
-    const struct sc_kernels_planes *finer[2];
-    struct sc_store_slab slab;
-    for (uint64_t i = 0, n, range = 0, first = 0; i < rows->row_count; i += n) {
-        uint64_t pick = rows->row_first + i, row = picked != NULL ? picked[pick] : pick;
-        range_of(request, row, &range, &first);
-        uint64_t left = first + request->ranges[range].row_count - row; /* rows follow each other */
-        n = left < rows->row_count - i ? left : rows->row_count - i;
-        n = n < SC_KERNELS_CODE_ROWS_MAX ? n : SC_KERNELS_CODE_ROWS_MAX;
-        if (!sc_store_slab_of(codes, range, &slab) || slab.shape != rows->finer ||
-            !sc_plugin_finer_of(conn, &slab, finer))
-            continue;
-        for (uint64_t j = 0; j < n; j++) {
-            finer_codes[0][j] = rows->rows + (i + j) * rows->stride;
-            finer_codes[1][j] = finer_codes[0][j] + slab.shape->k_finer_bytes;
-            sc_plugin_bit_set(item->refined, row + j);
-        }
-        const struct sc_kernels_coded parts[2] = {
-            refined_part(sc_plugin_coded_k(conn, &slab, item->want.first_position + first,
-                                           request->ranges[range].row_count),
-                         row - first, finer[0], finer_codes[0]),
-            refined_part(sc_plugin_coded_v(conn, &slab), row - first, finer[1], finer_codes[1])};
-        item->memory.target->place_codes(to, parts, n, row, NULL);
-    }
-    (void)item->memory.target->fence(&item->memory, SC_FENCE_PLACED, NULL);
-}
-
 void sc_plugin_cost_add(spec_connector *conn, struct sc_plugin_item *item,
                         const struct sc_store_read_cost *cost)
 {
@@ -254,10 +194,8 @@ static uint32_t failed_tier(spec_connector *conn, const struct sc_plugin_item *i
 
 /* Of each of the rows that came. */
 static uint64_t bytes_of(const spec_connector *conn, const struct sc_plugin_reader *reader,
-                         bool is_whole, const struct sc_store_rows *rows)
+                         bool is_whole)
 {
-    if (rows->finer != NULL)
-        return rows->stride;
     bool has_both = is_whole || reader->picks.wanted == SC_STORE_WANT_ROWS;
     return has_both ? conn->dims.row_bytes : conn->dims.k_row_bytes;
 }
@@ -287,11 +225,8 @@ spec_status sc_plugin_reader_take(spec_connector *conn, struct sc_plugin_item *i
                                       &rows, reterr);
         if (status != SPEC_OK || rows.row_count == 0)
             break;
-        sc_plugin_bus_took(conn, item, rows.tier, rows.row_count,
-                           bytes_of(conn, reader, is_whole, &rows));
-        if (rows.finer != NULL)
-            place_finer(conn, item, &to, reader, &rows);
-        else if (!is_whole)
+        sc_plugin_bus_took(conn, item, rows.tier, rows.row_count, bytes_of(conn, reader, is_whole));
+        if (!is_whole)
             place_picks(item, &to, reader, &rows, set, set_count);
         else if (!moves)
             target->place_rows(&to, &rows, 0, rows.row_count, SC_STORE_WANT_ROWS, rows.row_first);
@@ -349,33 +284,6 @@ static spec_status take_rest(spec_connector *conn, struct sc_plugin_item *item,
     return status;
 }
 
-/* Of a layered load: rows of the set that nothing brought, ascending. */
-static uint64_t unrefined_rows(const struct sc_plugin_item *item, const uint64_t *set,
-                               uint32_t *ret_rows)
-{
-    uint64_t set_count = sc_plugin_rows_of(set, sc_plugin_words_of(item), ret_rows), count = 0;
-    for (uint64_t i = 0; i < set_count; i++) {
-        uint32_t row = ret_rows[i];
-        if (!sc_plugin_bit_get(item->placed, row) && !sc_plugin_bit_get(item->refined, row))
-            ret_rows[count++] = row;
-    }
-    return count;
-}
-
-/* The same rows, from the extent, once the rest's reader is free. */
-static spec_status take_missing(spec_connector *conn, struct sc_plugin_item *item,
-                                struct spec_error *reterr)
-{
-    struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t count = unrefined_rows(item, request->bits, rest->rows);
-    if (count == 0)
-        return SPEC_OK;
-    sc_plugin_rest_begin(conn, request, item->in.layer, count, sc_store_sketch_tags(item->sketch),
-                         SC_LANE_DEMAND);
-    return take_rest(conn, item, rest, NULL, reterr);
-}
-
 spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item,
                                struct spec_error *reterr)
 {
@@ -390,19 +298,15 @@ spec_status sc_plugin_set_take(spec_connector *conn, struct sc_plugin_item *item
         status = take_guess(conn, item, guess, set, reterr);
     if (status == SPEC_OK && rest->layer == item->in.layer)
         status = take_rest(conn, item, rest, set, reterr);
-    if (status == SPEC_OK && item->route == SC_ROUTE_LAYERED && conn->choice.refines)
-        status = take_missing(conn, item, reterr);
     if (status == SPEC_E_TIMEOUT)
         sc_plugin_reader_drop(rest);
     return status;
 }
 
-spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item, bool by_planes,
+spec_status sc_plugin_rest_take(spec_connector *conn, struct sc_plugin_item *item,
                                 struct spec_error *reterr)
 {
-    spec_status status =
-        take_rest(conn, item, &item->request->readers[SC_PLUGIN_REST], NULL, reterr);
-    return status == SPEC_OK && by_planes ? take_missing(conn, item, reterr) : status;
+    return take_rest(conn, item, &item->request->readers[SC_PLUGIN_REST], NULL, reterr);
 }
 
 spec_status sc_plugin_all_take(spec_connector *conn, struct sc_plugin_item *item,

@@ -82,8 +82,7 @@ static struct sc_store_code_shape shape_of(const spec_connector *conn)
     if (is_free) {
         shape.form = SC_STORE_FORM_K_FREE;
         shape.form |= conn->coding->turns.rotary.turned > 0 ? SC_STORE_FORM_K_TURNED : 0;
-        bool is_even = config->quarters_v % 4 == 0 && sc_kernels_code_has(shape.bits_v) &&
-                       config->planes == SC_PLANES_NONE;
+        bool is_even = config->quarters_v % 4 == 0 && sc_kernels_code_has(shape.bits_v);
         shape.form |= is_even ? 0 : SC_STORE_FORM_V_FREE;
     }
     shape.k_row_bytes = is_free ? channels * config->quarters_k / 32
@@ -91,25 +90,7 @@ static struct sc_store_code_shape shape_of(const spec_connector *conn)
     shape.v_row_bytes = (shape.form & SC_STORE_FORM_V_FREE) != 0
                             ? channels * config->quarters_v / 32
                             : sc_kernels_code_row_bytes(channels, shape.bits_v);
-    if (is_free && config->planes != SC_PLANES_NONE) {
-        shape.k_finer_bytes = (uint32_t)(channels * SC_PLUGIN_FINER / 8 - shape.k_row_bytes);
-        shape.v_finer_bytes = (uint32_t)(channels * SC_PLUGIN_FINER / 8 - shape.v_row_bytes);
-    }
     return shape;
-}
-
-/* The table of V beside planes; false: there is no room for it. */
-static bool even_v_make(spec_connector *conn)
-{
-    struct sc_plugin_coding *coding = conn->coding;
-    uint8_t both = (uint8_t)(coding->made.bits_v | coding->made.bits_v << 4);
-    uint8_t *packed = sc_alloc_zero(&conn->alloc, coding->tables.packed_bytes);
-    if (packed == NULL)
-        return false;
-    memset(packed, both, coding->tables.packed_bytes);
-    coding->even_v = sc_plugin_tables_add(&coding->tables, packed, coding->made.v_row_bytes);
-    sc_alloc_free(&conn->alloc, packed);
-    return coding->even_v != NULL;
 }
 
 spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model *model,
@@ -123,15 +104,14 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "coding");
     bool is_used = conn->choice.reads_codes || sc_config_keeps_codes(config);
     uint64_t parts = is_used && may_be_free(conn) ? 2 * (uint64_t)conn->dims.layer_count : 0;
-    bool has_finer = config->planes != SC_PLANES_NONE;
-    uint64_t others = OTHERS_BYTES / sc_plugin_tables_slot_bytes(conn->shape.kv_head_count,
-                                                                 conn->shape.head_size, has_finer);
+    uint64_t others = OTHERS_BYTES /
+                      sc_plugin_tables_slot_bytes(conn->shape.kv_head_count, conn->shape.head_size);
     others = others < parts * GENERATIONS ? others : parts * GENERATIONS;
     others = others > parts ? others : parts;
     uint64_t capacity = others + parts * SC_PLUGIN_TABLES_A_LAYER;
     spec_status status =
         sc_plugin_tables_open(&coding->tables, &conn->alloc, conn->shape.kv_head_count,
-                              conn->shape.head_size, capacity, has_finer, reterr);
+                              conn->shape.head_size, capacity, reterr);
     coding->tables.others_most = others; /* else we could code nothing ourselves */
     if (status == SPEC_OK && capacity > 0) {
         status = sc_plugin_turns_open(&coding->turns, &conn->alloc, model,
@@ -144,10 +124,8 @@ spec_status sc_plugin_coding_open(spec_connector *conn, const struct spec_model 
     }
     if (sc_config_keeps_codes(config) && config->chunk_tokens <= SC_KERNELS_CODE_ROWS_MAX)
         coding->made = shape_of(conn);
-    if (coding->made.v_finer_bytes > 0 && status == SPEC_OK && !even_v_make(conn))
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "a table of V's widths");
     bool is_free_k = (coding->made.form & SC_STORE_FORM_K_FREE) != 0;
-    bool is_free_v = (coding->made.form & SC_STORE_FORM_V_FREE) != 0 && coding->even_v == NULL;
+    bool is_free_v = (coding->made.form & SC_STORE_FORM_V_FREE) != 0;
     coding->learning =
         (struct sc_plugin_learning){.kernels = conn->kernels,
                                     .tables = &coding->tables,
@@ -223,11 +201,9 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
 {
     struct sc_plugin_coding *coding = conn->coding;
     uint32_t part = what->part == SC_STORE_PART_K ? 0 : 1;
-    bool is_even = part == 1 && coding->even_v != NULL;
-    if (!is_even)
-        sc_plugin_learn_due(&coding->learning, what->layer, part);
+    sc_plugin_learn_due(&coding->learning, what->layer, part);
     const struct sc_plugin_table *table =
-        is_even ? coding->even_v : sc_plugin_learnt_table(&coding->learning, what->layer, part);
+        sc_plugin_learnt_table(&coding->learning, what->layer, part);
     struct sc_kernels_planes_encode encode = {.rows = what->rows,
                                               .row_count = what->row_count,
                                               .dtype = sc_plugin_kernels_dtype(conn->shape.dtype),
@@ -246,14 +222,10 @@ static bool free_encode(const spec_connector *conn, const struct sc_store_encode
     if (table == NULL)
         return false;
     encode.planes = &table->planes;
-    if (coding->made.k_finer_bytes > 0) {
-        encode.finer = &table->finer;
-        encode.finer_codes = what->finer;
-    }
     memcpy(what->table, table->packed, coding->tables.packed_bytes);
     if (!conn->kernels->planes_encode(&encode))
         return false;
-    if (what->position >= SINKS && !is_even) /* their slab's spans say nothing of others' */
+    if (what->position >= SINKS) /* their slab's spans say nothing of others' */
         sc_plugin_learn_slab(&coding->learning, what->layer, part,
                              what->scales + coding->made.scale_bytes / 2);
     return true;
@@ -278,9 +250,6 @@ static bool slab_encode(void *user, const struct sc_store_encode *what)
     memset(what->table, 0, table_bytes);
     memset(what->scales, 0, shape->scale_bytes);
     memset(what->codes, 0, what->row_count * row_bytes);
-    if (shape->k_finer_bytes > 0)
-        memset(what->finer, 0,
-               what->row_count * (is_k ? shape->k_finer_bytes : shape->v_finer_bytes));
     return false;
 }
 
@@ -323,17 +292,4 @@ struct sc_kernels_coded sc_plugin_coded_v(const spec_connector *conn,
     if (slab->bits_v != 0 && (slab->shape->form & SC_STORE_FORM_V_FREE) != 0)
         coded.planes = &sc_plugin_tables_find(&conn->coding->tables, slab->v_table)->planes;
     return coded;
-}
-
-bool sc_plugin_finer_of(const spec_connector *conn, const struct sc_store_slab *slab,
-                        const struct sc_kernels_planes *ret_finer[2])
-{
-    struct sc_plugin_tables *tables = &conn->coding->tables;
-    const uint32_t both = SC_STORE_FORM_K_FREE | SC_STORE_FORM_V_FREE;
-    if (!tables->has_finer || slab->bits_v == 0 || (slab->shape->form & both) != both)
-        return false;
-    ret_finer[0] = &sc_plugin_tables_find(tables, slab->k_table)->finer;
-    ret_finer[1] = &sc_plugin_tables_find(tables, slab->v_table)->finer;
-    return ret_finer[0]->row_bytes == slab->shape->k_finer_bytes &&
-           ret_finer[1]->row_bytes == slab->shape->v_finer_bytes;
 }

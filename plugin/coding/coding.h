@@ -22,7 +22,6 @@ struct sc_plugin_coding {
     struct sc_store_code_shape made; /* of what is stored from now on; bits_k 0: nothing is coded */
     struct sc_plugin_turns turns;
     struct sc_plugin_tables tables;
-    const struct sc_plugin_table *even_v; /* beside planes V has a table, of even widths; or NULL */
     struct sc_plugin_learning learning;
     pthread_mutex_t write_lock; /* of the two below */
     uint16_t *words;            /* of a note; NULL: none is written */
@@ -42,8 +41,5 @@ struct sc_kernels_coded sc_plugin_coded_k(const spec_connector *conn,
                                           uint64_t row_count);
 struct sc_kernels_coded sc_plugin_coded_v(const spec_connector *conn,
                                           const struct sc_store_slab *slab);
-/* Whether rows of the slab can be refined; of both parts, what they lack. */
-bool sc_plugin_finer_of(const spec_connector *conn, const struct sc_store_slab *slab,
-                        const struct sc_kernels_planes *ret_finer[2]);
 
 #endif

@@ -26,24 +26,18 @@ static uint64_t groups_bytes(const struct sc_plugin_tables *tables)
            sizeof(struct sc_kernels_planes_group);
 }
 
-static uint64_t finer_bytes(const struct sc_plugin_tables *tables)
-{
-    return up(groups_bytes(tables)) + up(channels_of(tables));
-}
-
-/* [the table][groups][widths][packed], then missing bits: [groups][widths] */
+/* [the table][groups][widths][packed] */
 static uint64_t slot_bytes_of(const struct sc_plugin_tables *tables)
 {
     return up(sizeof(struct sc_plugin_table)) + up(groups_bytes(tables)) + up(channels_of(tables)) +
-           up(tables->packed_bytes) + (tables->has_finer ? finer_bytes(tables) : 0);
+           up(tables->packed_bytes);
 }
 
-uint64_t sc_plugin_tables_slot_bytes(uint64_t head_count, uint64_t head_size, bool has_finer)
+uint64_t sc_plugin_tables_slot_bytes(uint64_t head_count, uint64_t head_size)
 {
     return slot_bytes_of(&(struct sc_plugin_tables){.head_count = head_count,
                                                     .head_size = head_size,
-                                                    .packed_bytes = head_count * head_size / 2,
-                                                    .has_finer = has_finer});
+                                                    .packed_bytes = head_count * head_size / 2});
 }
 
 static struct sc_plugin_table *slot_at(const struct sc_plugin_tables *tables, uint64_t number)
@@ -74,18 +68,6 @@ const struct sc_plugin_table *sc_plugin_tables_find(struct sc_plugin_tables *tab
     return tables->capacity > 0 ? find_at(tables, packed, &place) : NULL;
 }
 
-/* Missing bits of channels that have `from`, into so much memory. */
-static bool finer_init(const struct sc_plugin_tables *tables, const uint8_t *from, uint8_t *memory,
-                       struct sc_kernels_planes *ret_finer)
-{
-    struct sc_kernels_planes_group *groups = (struct sc_kernels_planes_group *)(void *)memory;
-    uint8_t *to = memory + up(groups_bytes(tables));
-    for (uint64_t c = 0; c < channels_of(tables); c++)
-        to[c] = SC_PLUGIN_FINER;
-    return sc_kernels_planes_init(ret_finer, tables->head_count, tables->head_size, from, to,
-                                  groups);
-}
-
 /* Lock held. The next slot becomes the table; NULL: it is none. */
 static struct sc_plugin_table *slot_fill(const struct sc_plugin_tables *tables,
                                          const uint8_t *packed, uint64_t row_bytes)
@@ -94,17 +76,15 @@ static struct sc_plugin_table *slot_fill(const struct sc_plugin_tables *tables,
     uint8_t *at = (uint8_t *)table + up(sizeof(*table));
     struct sc_kernels_planes_group *groups = (struct sc_kernels_planes_group *)(void *)at;
     uint8_t *to = at + up(groups_bytes(tables)), *kept = to + up(channels_of(tables));
-    uint8_t *finer = kept + up(tables->packed_bytes);
     for (uint64_t c = 0; c < channels_of(tables); c++)
         to[c] = packed[c / 2] >> (c % 2 * 4) & 15;
-    if (!sc_kernels_planes_init(&table->planes, tables->head_count, tables->head_size, NULL, to,
+    if (!sc_kernels_planes_init(&table->planes, tables->head_count, tables->head_size, to,
                                 groups) ||
         table->planes.row_bytes != row_bytes)
         return NULL;
     memcpy(kept, packed, tables->packed_bytes);
     table->packed = kept;
-    bool is_whole = !tables->has_finer || finer_init(tables, to, finer, &table->finer);
-    return is_whole ? table : NULL;
+    return table;
 }
 
 static const struct sc_plugin_table *
@@ -143,12 +123,11 @@ const struct sc_plugin_table *sc_plugin_tables_add_other(struct sc_plugin_tables
 
 spec_status sc_plugin_tables_open(struct sc_plugin_tables *tables, struct sc_alloc *alloc,
                                   uint64_t head_count, uint64_t head_size, uint64_t capacity,
-                                  bool has_finer, struct spec_error *reterr)
+                                  struct spec_error *reterr)
 {
     *tables = (struct sc_plugin_tables){.head_count = head_count,
                                         .head_size = head_size,
                                         .packed_bytes = head_count * head_size / 2,
-                                        .has_finer = has_finer,
                                         .capacity = capacity > 0 ? capacity + 1 : 0,
                                         .others_most = capacity,
                                         .place_mask = 1};

@@ -14,17 +14,13 @@
 
 #include <pthread.h>
 
-#define SC_PLUGIN_FINER 8u /* bits of a channel, refined (layered.planes k8v8) */
-
 struct sc_plugin_table {
     struct sc_kernels_planes planes;
-    const uint8_t *packed;          /* half a byte a channel, the lower channel in the low half */
-    struct sc_kernels_planes finer; /* what is missing of 8 bits, where tables have that */
+    const uint8_t *packed; /* half a byte a channel, the lower channel in the low half */
 };
 
 struct sc_plugin_tables {
     uint64_t head_count, head_size, packed_bytes, slot_bytes;
-    bool has_finer;
     uint64_t capacity, place_mask;
     _Atomic uint32_t *places;           /* 0: free; else the table's number + 1 */
     uint8_t *slots;                     /* [capacity] */
@@ -35,12 +31,12 @@ struct sc_plugin_tables {
 };
 
 /* Bytes of memory that each of the capacity takes; of what is not used none are touched. */
-uint64_t sc_plugin_tables_slot_bytes(uint64_t head_count, uint64_t head_size, bool has_finer);
+uint64_t sc_plugin_tables_slot_bytes(uint64_t head_count, uint64_t head_size);
 /* capacity 0: none can be had; else beside them the table of no bits, which is there. Until
  * others_most is set less, others' may be as many. */
 spec_status sc_plugin_tables_open(struct sc_plugin_tables *tables, struct sc_alloc *alloc,
                                   uint64_t head_count, uint64_t head_size, uint64_t capacity,
-                                  bool has_finer, struct spec_error *reterr);
+                                  struct spec_error *reterr);
 void sc_plugin_tables_close(struct sc_plugin_tables *tables, struct sc_alloc *alloc);
 /* packed [channels / 2]. NULL: it was never added. */
 const struct sc_plugin_table *sc_plugin_tables_find(struct sc_plugin_tables *tables,

@@ -32,8 +32,8 @@ uint64_t sc_plugin_course_least(const struct sc_plugin_device *device)
     const struct sc_plugin_shape *shape = device->params.shape;
     uint64_t channels = (uint64_t)shape->kv_head_count * shape->head_size;
     uint64_t row = 2 * channels * sc_plugin_dtype_bytes(shape->dtype);
-    uint64_t codes = sc_kernels_code_scale_bytes(channels) + 2 * device->table_bytes;
-    uint64_t coded = 2 * channels + shape->head_size * sizeof(float); /* a row, of 8 bits, twice */
+    uint64_t codes = sc_kernels_code_scale_bytes(channels) + device->table_bytes;
+    uint64_t coded = channels + shape->head_size * sizeof(float); /* a row, of 8 bits */
     return reserve_bytes() + UP(row) + UP(codes) + WORTH_ROWS * UP(coded + ALIGN) + 8 * ALIGN;
 }
 
@@ -418,7 +418,7 @@ struct coded_rows {
     const uint64_t *skipped;
     uint32_t part;
     /* What it takes: all of it once, and each row. */
-    uint64_t scale_bytes, row_bytes, turn_bytes, finer_bytes;
+    uint64_t scale_bytes, row_bytes, turn_bytes;
 };
 
 static struct coded_rows coded_rows_of(const struct sc_plugin_placing *to,
@@ -434,7 +434,6 @@ static struct coded_rows coded_rows_of(const struct sc_plugin_placing *to,
     rows.scale_bytes = sc_kernels_planes_scale_bytes(coded->planes);
     rows.row_bytes = coded->planes->row_bytes;
     rows.turn_bytes = coded->rotary != NULL ? coded->rotary->turned * sizeof(float) : 0;
-    rows.finer_bytes = coded->finer != NULL ? coded->finer->row_bytes : 0;
     return rows;
 }
 
@@ -491,18 +490,6 @@ static bool slots_put(struct sc_plugin_course *course, const struct coded_rows *
     return is_any;
 }
 
-/* Lock held. The missing bits of each row, and where they are. */
-static const uint8_t *const *finer_put(struct sc_plugin_course *course,
-                                       const struct coded_rows *rows)
-{
-    uint64_t at = box_bytes(course, rows->count * sizeof(uint64_t));
-    uint64_t *to = (uint64_t *)(void *)(course->box->host + at);
-    for (uint64_t i = 0; i < rows->count; i++)
-        to[i] = course->box->at +
-                box_put(course, rows->coded->finer_codes[rows->first + i], rows->finer_bytes);
-    return (const uint8_t *const *)(uintptr_t)(course->box->at + at);
-}
-
 /* Lock held; there is room. */
 static void free_put(struct sc_plugin_course *course, const struct coded_rows *rows, uint64_t token)
 {
@@ -520,11 +507,7 @@ static void free_put(struct sc_plugin_course *course, const struct coded_rows *r
             (const float *)(uintptr_t)(base + box_put(course,
                                                       sc_kernels_coded_turns(coded, rows->first),
                                                       rows->count * rows->turn_bytes));
-    if (coded->finer != NULL) {
-        slab.finer = (const void *)(uintptr_t)table_at(course, coded->finer, coded->rotary);
-        slab.finer_codes = finer_put(course, rows);
-    }
-    if (slab.table == NULL || (coded->finer != NULL && slab.finer == NULL)) {
+    if (slab.table == NULL) {
         struct spec_error error = {.struct_size = sizeof(error)};
         course_fail(course, sc_fail(&error, SPEC_E_UNSUPPORTED, "widths that no table holds"),
                     &error);
@@ -555,9 +538,7 @@ static uint64_t rows_room(struct sc_plugin_course *course, const struct coded_ro
     uint64_t once = UP(rows->scale_bytes) + 8 * ALIGN;
     uint64_t each = sizeof(int64_t) + rows->row_bytes + rows->turn_bytes;
     if (rows->coded->planes != NULL)
-        once += 2 * course->device->table_bytes;
-    if (rows->finer_bytes > 0)
-        each += sizeof(uint64_t) + UP(rows->finer_bytes);
+        once += course->device->table_bytes;
     uint64_t worth = left < WORTH_ROWS ? left : WORTH_ROWS;
     room_make(course, once + worth * each);
     uint64_t count = (room_of(course) - once) / each;

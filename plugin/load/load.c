@@ -176,8 +176,7 @@ static spec_status check_tail_kind(const struct sc_plugin_item *item, uint64_t i
     const struct spec_important *in = &item->in;
     if (in->flags != SPEC_ITEM_TAIL || !item->is_submitted || in->queries != NULL ||
         in->new_keys != NULL || in->select != NULL || in->positions != NULL ||
-        in->exact_bits != NULL || in->refined_bits != NULL || in->budget_bytes != 0 ||
-        in->refine_of != 0)
+        in->exact_bits != NULL || in->budget_bytes != 0 || in->refine_of != 0)
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64 "]: SPEC_ITEM_TAIL is for "
                        "get_important_submit, and for a destination and a deadline alone",
@@ -234,8 +233,7 @@ static spec_status check_state(spec_connector *conn, struct sc_plugin_item *item
                        "]: a state is delivered once, without SPEC_ITEM_* and refine_of",
                        i);
     if ((in->positions != NULL && in->position_capacity < item->want.row_total) ||
-        (in->exact_bits != NULL && in->exact_bit_words < item->want.row_total) ||
-        (in->refined_bits != NULL && in->refined_bit_words < item->want.row_total))
+        (in->exact_bits != NULL && in->exact_bit_words < item->want.row_total))
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: items[%" PRIu64
                        "]: room for one position, and a word of bits, "
@@ -286,10 +284,6 @@ static spec_status check_item(spec_connector *conn, struct sc_plugin_visit *visi
         return sc_fail(reterr, SPEC_E_INVALID,
                        "get_important: exact_bit_words is %" PRIu64 ", expected %" PRIu64,
                        in->exact_bit_words, words);
-    if (in->refined_bits != NULL && in->refined_bit_words < words)
-        return sc_fail(reterr, SPEC_E_INVALID,
-                       "get_important: refined_bit_words is %" PRIu64 ", expected %" PRIu64,
-                       in->refined_bit_words, words);
     return in->refine_of != 0 ? check_refined(conn, ret_item, reterr)
                               : check_choice(conn, ret_item, reterr);
 }
@@ -380,12 +374,8 @@ static spec_status serve_item(spec_connector *conn, struct sc_plugin_item *item,
 static void clear_results(struct sc_plugin_item *item)
 {
     struct spec_important *in = &item->in;
-    uint64_t words = (item->want.row_total + 63) / 64;
     uint64_t first = offsetof(struct spec_important, status);
     memset((uint8_t *)in + first, 0, offsetof(struct spec_important, select) - first);
-    in->refined_rows = 0;
-    if (in->refined_bits != NULL)
-        memset(in->refined_bits, 0, words * sizeof(*in->refined_bits));
 }
 
 /* The item's layer is asked for, which ends its guess. What that reads is let go, unless the item

@@ -13,9 +13,6 @@
  *   rescore  [whatever is exact] -> the item's queries score and choose -> as above; what is exact
  *            stays so
  *
- * What an item ranks, it has codes for: where rows may come refined, those of its set do that are
- * neither exact nor refined yet. A plain item reads rows.
- *
  * Holds: a row's bit is set after its exact bytes stand in the destination; a delivery that a call
  * works at keeps its place; what another delivery wrote over is refined no more.
  * Does not: allocate after open; rank a second time unasked; keep queries, codes or rows.
@@ -82,12 +79,11 @@ static uint64_t rows_cut(spec_connector *conn, struct sc_plugin_item *item, uint
     return most;
 }
 
-/* By what the item gives, and the delivery's ranking is that from now on. Without codes, and where
- * all rows are wanted, there is none: a delivery ahead still waits for one, another keeps the one
- * that it had. */
-static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item, bool ranks)
+/* By what the item gives, and the delivery's ranking is that from now on. Without codes there is
+ * none: a delivery ahead still waits for one, another keeps the one that it had. */
+static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item)
 {
-    item->ranking = ranks ? item->delivery->scores : NULL;
+    item->ranking = item->delivery->scores;
     if (!sc_plugin_set_choose(conn, item)) { /* what stands there is what there is */
         item->want.is_cut = true;
         return 0;
@@ -96,7 +92,7 @@ static uint64_t set_choose(spec_connector *conn, struct sc_plugin_item *item, bo
     return item->row_count;
 }
 
-/* The rows that shall be exact, or refined, into the request's set; how many. */
+/* The rows that shall be exact, into the request's set; how many. */
 static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
 {
     uint64_t k = item->want.row_count, total = item->want.row_total;
@@ -104,38 +100,9 @@ static uint64_t set_of(spec_connector *conn, struct sc_plugin_item *item)
         return 0;
     bool is_open = item->delivery->is_ahead && k < total;
     if (is_open || sc_plugin_rescores(&item->in)) /* else all need no ranking, or they have one */
-        return set_choose(conn, item,
-                          k < total || item->want.is_scored || sc_plugin_rescores(&item->in));
-    /* Another item of the call may have chosen since this one was to: no codes are at hand now.
-     * The k best of the delivery's ranking are read as rows. */
-    item->want.refines = false;
+        return set_choose(conn, item);
     sc_kernels_topk(conn->kernels, item->delivery->scores, total, k, item->request->set);
     return k;
-}
-
-/* What is chosen now comes refined where it can; the codes with which it belongs are at hand. */
-static bool is_by_planes(const struct sc_plugin_item *item)
-{
-    return item->want.refines && item->sketch != NULL;
-}
-
-/* Begins reading item->set_count of rest->rows. By planes their bits are kept: those that nothing
- * refines are read as rows. */
-static void rows_begin(spec_connector *conn, struct sc_plugin_item *item, enum sc_exec_lane lane)
-{
-    struct sc_plugin_request *request = item->request;
-    struct sc_plugin_reader *rest = &request->readers[SC_PLUGIN_REST];
-    uint64_t count = item->set_count;
-    if (!is_by_planes(item)) {
-        sc_plugin_rest_begin(conn, request, item->in.layer, count, item->delivery->tags, lane);
-        return;
-    }
-    memset(request->bits, 0, sc_plugin_words_of(item) * sizeof(*request->bits));
-    for (uint64_t i = 0; i < count; i++)
-        sc_plugin_bit_set(request->bits, rest->rows[i]);
-    struct sc_store_picks picks = sc_plugin_picks_layered(conn, rest->rows, count);
-    sc_plugin_picks_begin(conn, request, rest, item->in.layer, &picks, lane);
-    sc_store_reader_tags(rest->reader, item->delivery->tags);
 }
 
 spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *item,
@@ -154,62 +121,38 @@ spec_status sc_plugin_refine_start(spec_connector *conn, struct sc_plugin_item *
     if (delivery->is_whole)
         return SPEC_OK;
     uint64_t k = set_of(conn, item);
-    bool by_planes = is_by_planes(item);
     for (uint64_t i = 0; i < k; i++)
-        if (!sc_plugin_bit_get(delivery->bits, request->set[i]) &&
-            !(by_planes && sc_plugin_bit_get(delivery->refined, request->set[i])))
+        if (!sc_plugin_bit_get(delivery->bits, request->set[i]))
             rows[count++] = request->set[i];
     item->set_count = rows_cut(conn, item, count, rows);
     if (item->set_count > 0)
-        rows_begin(conn, item, lane);
+        sc_plugin_rest_begin(conn, request, item->in.layer, item->set_count, delivery->tags, lane);
     return SPEC_OK;
-}
-
-static uint64_t bits_count(const struct sc_plugin_item *item, const uint64_t *bits)
-{
-    uint64_t count = 0, words = sc_plugin_words_of(item);
-    for (uint64_t w = 0; bits != NULL && w < words; w++)
-        count += (uint64_t)__builtin_popcountll(bits[w]);
-    return count;
 }
 
 static uint64_t exact_rows(const struct sc_plugin_item *item)
 {
-    return item->delivery->is_whole ? item->want.row_total : bits_count(item, item->delivery->bits);
-}
-
-static uint64_t refined_rows(const struct sc_plugin_item *item)
-{
-    return item->delivery->is_whole ? 0 : bits_count(item, item->delivery->refined);
-}
-
-/* Of what became exact it is not said any more that it is refined. Returns how many rows that is.
- */
-static uint64_t refined_leave(const struct sc_plugin_item *item)
-{
-    struct sc_plugin_delivery *delivery = item->delivery;
-    uint64_t words = sc_plugin_words_of(item), before = refined_rows(item);
-    for (uint64_t w = 0; delivery->refined != NULL && !delivery->is_whole && w < words; w++)
-        delivery->refined[w] &= ~delivery->bits[w];
-    return before - refined_rows(item);
+    uint64_t count = 0, words = sc_plugin_words_of(item);
+    if (item->delivery->is_whole)
+        return item->want.row_total;
+    for (uint64_t w = 0; w < words; w++)
+        count += (uint64_t)__builtin_popcountll(item->delivery->bits[w]);
+    return count;
 }
 
 void sc_plugin_refine_tell(struct sc_plugin_item *item)
 {
     struct spec_important *in = &item->in;
     const struct sc_plugin_delivery *delivery = item->delivery;
-    uint64_t total = item->want.row_total, bytes = sc_plugin_words_of(item) * sizeof(uint64_t);
+    uint64_t total = item->want.row_total;
     if (delivery->is_void)
         return;
     sc_plugin_tell_all(item);
     in->exact_rows = exact_rows(item);
-    in->refined_rows = refined_rows(item);
     if (in->exact_bits != NULL && delivery->is_whole)
         sc_plugin_bits_all(in->exact_bits, total);
     else if (in->exact_bits != NULL)
-        memcpy(in->exact_bits, delivery->bits, bytes);
-    if (in->refined_bits != NULL && in->refined_rows > 0)
-        memcpy(in->refined_bits, delivery->refined, bytes);
+        memcpy(in->exact_bits, delivery->bits, sc_plugin_words_of(item) * sizeof(*delivery->bits));
     if (in->exact_rows < total)
         sc_plugin_layered_worth(item, delivery->bits_k, delivery->bits_v);
 }
@@ -217,26 +160,20 @@ void sc_plugin_refine_tell(struct sc_plugin_item *item)
 spec_status sc_plugin_refine_finish(spec_connector *conn, struct sc_plugin_item *item,
                                     struct spec_error *reterr)
 {
-    uint64_t before = exact_rows(item), refined_before = refined_rows(item);
+    uint64_t before = exact_rows(item);
     spec_status status = SPEC_OK;
     item->placed = item->delivery->bits;
-    item->refined = item->delivery->refined;
-    item->request->lent = item->sketch;
     if (item->set_count > 0)
-        status = sc_plugin_rest_take(conn, item, is_by_planes(item), reterr);
-    item->request->lent = NULL;
-    refined_before -= refined_leave(item);
+        status = sc_plugin_rest_take(conn, item, reterr);
     bool is_late = status == SPEC_E_TIMEOUT;
     sc_plugin_refine_tell(item);
     uint64_t more = item->in.exact_rows - before;
-    uint64_t more_refined = item->in.refined_rows - refined_before;
-    sc_plugin_tiers_tell(item, more + more_refined);
+    sc_plugin_tiers_tell(item, more);
     if (item->in.exact_rows == item->want.row_total)
         item->delivery->is_ahead = false; /* nothing is left to choose */
     if (is_late || item->want.is_cut)
         item->in.result_flags |= SPEC_IMPORTANT_PARTIAL;
     sc_count(&conn->stats.refined_layers, 1);
     sc_count(&conn->stats.refined_rows, more);
-    sc_count(&conn->stats.plane_rows, more_refined);
     return is_late ? SPEC_OK : status;
 }

@@ -88,7 +88,7 @@ EXACTLY = Select(given=SELECT_EXACT, exact_ppm=10**6)  # every row, whatever is 
 class Provenance(ctypes.Structure):
     _fields_ = [("kind", c_uint32), ("computed_on", c_uint32), ("bits_k", c_uint32),
                 ("bits_v", c_uint32), ("exact_ppm", c_uint32), ("retain_ppm", c_uint32),
-                ("metric", c_uint32), ("refined_ppm", c_uint32), ("reserved", c_uint32 * 4)]
+                ("metric", c_uint32), ("reserved", c_uint32 * 5)]
 
 
 class Model(Structure):
@@ -148,9 +148,7 @@ class Important(Structure):
                 ("io_exposed_ns", c_uint64), ("probe_ns", c_uint64),
                 ("tier_rows", c_uint64 * TIERS), ("prefetched_rows", c_uint64),
                 ("exact_rows", c_uint64), ("provenance", Provenance), ("union_rows", c_uint64),
-                ("unused_bytes", c_uint64), ("select", POINTER(Select)),
-                ("refined_bits", c_void_p), ("refined_bit_words", c_uint64),
-                ("refined_rows", c_uint64)]
+                ("unused_bytes", c_uint64), ("select", POINTER(Select))]
 
 
 class StoreParams(Structure):
@@ -189,7 +187,7 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     unadmitted_chunks over_budget_chunks budget_left code_write_bytes merge_write_bytes
     log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes stages_open lookups_cut
     tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
-    plane_rows given_tokens tail_tokens reordered_chunks gpu_bytes_used
+    given_tokens tail_tokens reordered_chunks gpu_bytes_used
     gpu_bytes_max gpu_hits gpu_risen gpu_sunk gpu_bus_bytes gpu_bus_ns
     bypassed_lookups bypassed_chunks bypassing
     erased erase_failures erased_bytes erasing erase_left_bytes""".split()

@@ -248,6 +248,7 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
         SC_STORE_FIELD_OPTIONAL("scale", 0, UINT64_C(1) << 32),
         SC_STORE_FIELD_OPTIONAL("kcode", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("vcode", 1, SC_STORE_K_ROW_BYTES_MAX),
+        /* Of rows behind the blocks, as versions before 0.3 wrote them: nobody reads them. */
         SC_STORE_FIELD_OPTIONAL("kfine", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("vfine", 1, SC_STORE_K_ROW_BYTES_MAX),
         SC_STORE_FIELD_OPTIONAL("tags", 0, UINT64_C(1) << 40),
@@ -275,9 +276,7 @@ static bool decode_annex(const uint8_t *payload, uint64_t bytes, struct sc_store
                                                          .scale_bytes = own[10].value,
                                                          .k_row_bytes = own[11].value,
                                                          .v_row_bytes = own[12].value,
-                                                         .form = (uint32_t)own[9].value,
-                                                         .k_finer_bytes = (uint32_t)own[13].value,
-                                                         .v_finer_bytes = (uint32_t)own[14].value};
+                                                         .form = (uint32_t)own[9].value};
     if ((annex->code_shape.form & SC_STORE_FORM_K_TURNED) != 0 &&
         (annex->code_shape.form & SC_STORE_FORM_K_FREE) == 0)
         return false;
@@ -301,8 +300,7 @@ bool sc_store_record_annex_fits(const struct sc_store_record_extent *annex, uint
         return annex->stride >= row_count * (codes->k_row_bytes + codes->v_row_bytes) +
                                     2 * (16 + codes->scale_bytes) +
                                     sc_store_code_table_bytes(codes, true) +
-                                    sc_store_code_table_bytes(codes, false) +
-                                    row_count * sc_store_finer_row_bytes(codes);
+                                    sc_store_code_table_bytes(codes, false);
     return annex->probe_row_bytes <= k_row_bytes &&
            annex->probe_tag_offset >= annex->probe_offset + row_count * annex->probe_row_bytes &&
            annex->stride >= annex->probe_tag_offset + row_count * 8;

@@ -58,7 +58,7 @@ enum sc_store_record_type {
 enum sc_store_annex_kind {
     SC_STORE_ANNEX_PROBES = 1,
     SC_STORE_ANNEX_CODES = 3,
-    SC_STORE_ANNEX_RETIRED = 5, /* versions before 0.4 wrote it; nothing is read of it */
+    SC_STORE_ANNEX_RETIRED = 5, /* versions before 0.3 wrote it; nothing is read of it */
     SC_STORE_ANNEX_ORDER = 6    /* all of a layer, rows in another order (store/rows/order.h) */
 };
 

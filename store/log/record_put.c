@@ -107,10 +107,8 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
 {
     const struct sc_store_code_shape *codes = &annex->code_shape;
     bool has_codes = codes->bits_k != 0, has_probes = annex->probe_row_bytes > 0;
-    bool has_finer = sc_store_finer_row_bytes(codes) > 0;
     msgpack_packer packer = pack_begin(writer,
                                        annex->is_order ? (has_probes ? 10 : 7)
-                                       : has_finer     ? 12
                                        : has_codes     ? 10
                                                        : 7,
                                        SC_STORE_RECORD_ANNEX, extent_id);
@@ -131,10 +129,6 @@ void sc_store_record_put_annex(struct sc_store_writer *writer, uint64_t extent_i
         pack_uint(&packer, "scale", codes->scale_bytes);
         pack_uint(&packer, "kcode", codes->k_row_bytes);
         pack_uint(&packer, "vcode", codes->v_row_bytes);
-        if (has_finer) {
-            pack_uint(&packer, "kfine", codes->k_finer_bytes);
-            pack_uint(&packer, "vfine", codes->v_finer_bytes);
-        }
     } else if (has_probes) {
         pack_uint(&packer, "prow", annex->probe_row_bytes);
         pack_uint(&packer, "probe", annex->probe_offset);

@@ -82,9 +82,6 @@ struct sc_store_extent_entry {
     _Atomic uint8_t rows_state; /* enum sc_store_rows_state; read by any thread */
     uint32_t rows_next;         /* the next extent whose rows wait; 0: none */
     uint64_t rows_due_ns;       /* executor's clock */
-    /* Layers of pieces of which this process reads no finer rows any more: rows/codes.c. Any
-     * thread, relaxed. */
-    _Atomic uint64_t finer_failed;
     uint64_t copied; /* of the last checkpoint that copied its record */
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;

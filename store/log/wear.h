@@ -45,7 +45,7 @@ struct sc_store;
 
 /* When the log is open and was not read yet. A writer's open. */
 spec_status sc_store_wear_open(struct sc_store *store, struct spec_error *reterr);
-/* The file `wear`, in which versions before 0.4 kept the level. When open will not fail. */
+/* The file `wear`, in which versions before 0.3 kept the level. When open will not fail. */
 void sc_store_wear_file_remove(struct sc_store *store);
 
 /* Bytes were queued, and taken from the bucket before. */

@@ -5,7 +5,6 @@
 #include "store/read/picks.h"
 
 #include "store/read/plan.h"
-#include "store/rows/codes.h"
 
 #include <string.h>
 
@@ -90,34 +89,6 @@ static bool cursor_seek(struct sc_store_pick_plan *plan, uint64_t row)
     return plan->range < plan->range_count;
 }
 
-#define FINER_ROW_BYTES 8192u /* of a row of more, finer rows are read: fewer pages */
-
-/* Where the finer rows of the cursor's range lie, if they are what is read. */
-static bool finer_open(struct sc_store_pick_plan *plan, const struct sc_store_piece_entry *piece)
-{
-    const struct sc_store *store = plan->store;
-    const struct sc_store_range *range = &plan->ranges[plan->range];
-    struct sc_store_pick_place *place = &plan->place;
-    const struct sc_store_annex *annex =
-        atomic_load_explicit(&place->extent->codes, memory_order_acquire);
-    bool is_wanted = plan->picks.finer_always || store->shape.row_bytes > FINER_ROW_BYTES;
-    uint64_t bytes = annex != NULL ? sc_store_finer_row_bytes(&annex->code_shape) : 0;
-    if (!plan->picks.finer || !is_wanted || bytes == 0 ||
-        sc_store_finer_failed(store, plan->layer, range->piece))
-        return false;
-    uint64_t at = sc_store_codes_finer_at(store, &annex->code_shape,
-                                          piece->first_position - piece->extent_row,
-                                          place->extent->row_count);
-    if (at + place->extent->row_count * bytes > annex->stride || bytes > store->limits.op_bytes)
-        return false; /* nothing of ours: no frame has room for one */
-    struct sc_store_where layer =
-        sc_store_layer_where(annex->parts, annex->part_count, annex->stride, plan->layer);
-    place->finer = annex;
-    place->where = (struct sc_store_slab_where){
-        .segment = layer.segment, .half_count = 1, .base = {layer.offset + at}, .stride = bytes};
-    return true;
-}
-
 /* Finds out where the rows of the cursor's range lie; false: nowhere. */
 static bool place_open(struct sc_store_pick_plan *plan)
 {
@@ -138,9 +109,6 @@ static bool place_open(struct sc_store_pick_plan *plan)
         .slab_first = piece->extent_row,
         .slab_end = (uint64_t)piece->extent_row + piece->row_count,
     };
-    plan->is_open = finer_open(plan, piece);
-    if (plan->is_open)
-        return true;
     sc_store_slab_where(&store->shape, extent, plan->layer, piece, &place->where);
     if (place->where.slots != NULL)
         place->slab_first = place->slab_end = 0;
@@ -156,10 +124,8 @@ static bool place_open(struct sc_store_pick_plan *plan)
 static bool places_join(const struct sc_store_pick_plan *plan, const struct sc_store_pick_place *a,
                         const struct sc_store_pick_place *b)
 {
-    return a->extent == b->extent && a->shift == b->shift && a->finer == b->finer &&
-           a->where.slots == b->where.slots &&
-           (plan->store->shape.layout == SC_STORE_PAIRED || a->finer != NULL ||
-            a->slab_first == b->slab_first);
+    return a->extent == b->extent && a->shift == b->shift && a->where.slots == b->where.slots &&
+           (plan->store->shape.layout == SC_STORE_PAIRED || a->slab_first == b->slab_first);
 }
 
 static uint64_t file_at(const struct sc_store_pick_place *place, uint32_t half, uint64_t slot)
@@ -209,10 +175,8 @@ static void turns_sort(struct sc_store_pick_plan *plan, struct sc_store_slot_mem
 /* The order in which picks are read, as far as the scratch goes; turn_count 0: as they are. */
 static void turns_make(struct sc_store_pick_plan *plan, struct sc_store_slot_memory *memory)
 {
-    bool is_finer = plan->picks.finer &&
-                    (plan->picks.finer_always || plan->store->shape.row_bytes > FINER_ROW_BYTES);
     uint64_t most = SC_STORE_ROWS_MAX, first = 0;
-    if (is_finer || atomic_load_explicit(&plan->store->counts.orders, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&plan->store->counts.orders, memory_order_relaxed) == 0)
         return;
     most = plan->picks.count < most ? plan->picks.count : most;
     while (first < most) {
@@ -308,7 +272,6 @@ static void op_parts(const struct sc_store_pick_place *place, uint64_t first, ui
     op->slots = place->where.slots;
     op->shift = place->shift;
     op->segment = place->where.segment;
-    op->finer = place->finer;
     op->part_count = place->where.half_count;
     for (uint32_t i = 0; i < place->where.half_count; i++) {
         struct sc_store_pages pages =
@@ -415,7 +378,7 @@ static bool hosted_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op
 static bool hosted_chunk_next(struct sc_store_pick_plan *plan, struct sc_store_pick_op *op)
 {
     const struct sc_store_pick_place place = plan->place;
-    if (place.where.slots == NULL || place.finer != NULL || plan->store->host == NULL)
+    if (place.where.slots == NULL || plan->store->host == NULL)
         return false;
     const struct sc_store_hosted_chunk chunk = chunk_of(plan, &place);
     op->host = sc_store_hosted_chunk_get(plan->store, &chunk);
@@ -474,7 +437,7 @@ bool sc_store_pick_plan_next(struct sc_store_pick_plan *plan, struct sc_store_pi
     }
     if (hosted_next(plan, ret_op) || hosted_chunk_next(plan, ret_op))
         return true;
-    if (plan->picks.whole_slabs && plan->place.finer == NULL) {
+    if (plan->picks.whole_slabs) {
         slab_open(plan);
         slab_next(plan, ret_op);
         return true;

@@ -41,9 +41,8 @@ struct sc_store_slot_memory {
 struct sc_store_pick_place {
     const struct sc_store_extent_entry *extent;
     struct sc_store_slab_where where;
-    const struct sc_store_annex *finer; /* NULL: rows; else its finer rows, one half */
-    uint64_t shift;                     /* extent row - logical row, modulo 2^64 */
-    uint64_t slab_first, slab_end;      /* extent rows of the piece; where.slots: nothing */
+    uint64_t shift;                /* extent row - logical row, modulo 2^64 */
+    uint64_t slab_first, slab_end; /* extent rows of the piece; where.slots: nothing */
 };
 
 struct sc_store_pick_plan {
@@ -101,7 +100,6 @@ struct sc_store_pick_op {
     const uint16_t *slots; /* NULL, or in which slots its rows are: extent row r in slots[r] */
     uint64_t shift;        /* of slots: extent row - logical row, modulo 2^64 */
     struct sc_store_pick_slab slab;
-    const struct sc_store_annex *finer; /* of its rows, as in the place */
     struct sc_store_hosted host; /* or from the slab's, if it is not NULL: then nothing is read, and
                                   * the slab is the caller's to unpin */
 };

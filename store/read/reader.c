@@ -163,13 +163,12 @@ static void unit_add(struct sc_reader_slot *slot, uint64_t used, struct sc_fligh
         .at = {(uint32_t)(used + plan->at[0]), (uint32_t)(used + plan->at[1])},
         .status = plan->status,
         .slab = slab,
-        .finer = plan->finer,
         .slots = plan->slots,
         .shift = plan->shift};
     reader->unit_next = (reader->unit_next + 1) % SC_READER_UNITS;
     slot->unit_count++;
     uint64_t wanted = sc_reader_picks_wanted(reader, plan->pick_first, plan->pick_count, NULL);
-    reader->flight.cost.wanted_bytes += wanted * sc_reader_pick_bytes(reader, plan->finer);
+    reader->flight.cost.wanted_bytes += wanted * sc_reader_pick_bytes(reader);
     reader->flight.cost.row_count += plan->pick_count;
     reader->has_op = false;
 }
@@ -495,8 +494,7 @@ static uint64_t slot_narrow(struct sc_store_reader *reader, struct sc_reader_slo
             unit->slab.count = 0; /* it is not there to be kept */
         }
         if (is_first)
-            reader->flight.cost.wanted_bytes -=
-                (left - count) * sc_reader_pick_bytes(reader, unit->finer);
+            reader->flight.cost.wanted_bytes -= (left - count) * sc_reader_pick_bytes(reader);
     }
     return total;
 }
@@ -728,30 +726,25 @@ spec_status sc_store_reader_next(struct sc_store_reader *reader, uint64_t deadli
     struct sc_reader_slot *slot = NULL;
     *ret_rows = (struct sc_store_rows){0};
     sc_reader_rows_leave(reader);
-    for (;;) {
-        while (reader->front == NULL || !sc_reader_rows_left(reader)) { /* seldom: no lock */
-            enum front front = front_await(reader, deadline_ns, &none, &slot);
-            if (front == FRONT_NONE) { /* nobody takes a destination with holes for a whole one */
-                SC_ASSERT(reader->flight.store->params.poison,
-                          reader->rows_gone == reader->rows_due);
-                return SPEC_OK;
-            }
-            if (front == FRONT_LATE)
-                return sc_fail(reterr, SPEC_E_TIMEOUT, "rows did not come before the deadline");
-            spec_status status = front_open(reader, slot, ret_rows, reterr);
-            if (status != SPEC_OK)
-                return status;
+    while (reader->front == NULL || !sc_reader_rows_left(reader)) { /* seldom: no lock */
+        enum front front = front_await(reader, deadline_ns, &none, &slot);
+        if (front == FRONT_NONE) { /* nobody takes a destination with holes for a whole one */
+            SC_ASSERT(reader->flight.store->params.poison, reader->rows_gone == reader->rows_due);
+            return SPEC_OK;
         }
-        int32_t sys_errno = reader->front->flight.sys_errno;
-        SC_ASSERT(reader->flight.store->params.poison, sink == NULL || !reader->is_picks);
-        spec_status status = reader->is_picks
-                                 ? sc_reader_picks_take(reader, reader->front, ret_rows)
-                                 : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
-        if (status == SPEC_OK)
-            break;
-        if (!reader->is_picks || !sc_reader_finer_leave(reader, status))
-            return load_fail(reader, status, sys_errno, ret_rows, reterr);
+        if (front == FRONT_LATE)
+            return sc_fail(reterr, SPEC_E_TIMEOUT, "rows did not come before the deadline");
+        spec_status status = front_open(reader, slot, ret_rows, reterr);
+        if (status != SPEC_OK)
+            return status;
     }
+    int32_t sys_errno = reader->front->flight.sys_errno;
+    SC_ASSERT(reader->flight.store->params.poison, sink == NULL || !reader->is_picks);
+    spec_status status = reader->is_picks
+                             ? sc_reader_picks_take(reader, reader->front, ret_rows)
+                             : sc_reader_rows_take(reader, reader->front, sink, ret_rows);
+    if (status != SPEC_OK)
+        return load_fail(reader, status, sys_errno, ret_rows, reterr);
     ret_rows->tier = front_tier(reader);
     if (sink == NULL && ret_rows->rows != reader->rows) /* where they were read to */
         ret_rows->slab = reader->front->flight.host;

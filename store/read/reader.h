@@ -21,10 +21,9 @@ struct sc_reader_unit { /* picks that lie in one read */
     uint32_t range, range_first; /* of the first pick: store/read/picks.h */
     uint32_t at[2];              /* its row, or K and V, in the frame */
     spec_status status;
-    struct sc_store_pick_slab slab;     /* in the frame; count 0 once it was kept, or not: the
-                                         * consumer's, once it landed */
-    const struct sc_store_annex *finer; /* they are finer rows, of this annex; or NULL */
-    const uint16_t *slots;              /* not NULL: as in the op, which it is of */
+    struct sc_store_pick_slab slab; /* in the frame; count 0 once it was kept, or not: the
+                                     * consumer's, once it landed */
+    const uint16_t *slots;          /* not NULL: as in the op, which it is of */
     uint64_t shift;
 };
 
@@ -122,13 +121,10 @@ static inline struct sc_reader_slot *sc_reader_slot_of(struct sc_flight_slot *sl
     return (struct sc_reader_slot *)(void *)slot;
 }
 
-/* Bytes of a picked row that are wanted. finer: NULL, or the annex of its finer row. */
-static inline uint64_t sc_reader_pick_bytes(const struct sc_store_reader *reader,
-                                            const struct sc_store_annex *finer)
+/* Bytes of a picked row that are wanted. */
+static inline uint64_t sc_reader_pick_bytes(const struct sc_store_reader *reader)
 {
     const struct sc_store_shape *shape = &reader->flight.store->shape;
-    if (finer != NULL)
-        return sc_store_finer_row_bytes(&finer->code_shape);
     return reader->pick_plan.picks.wanted == SC_STORE_WANT_ROWS ? shape->row_bytes
                                                                 : shape->k_row_bytes;
 }
@@ -163,9 +159,6 @@ spec_status sc_reader_rows_take(struct sc_store_reader *reader, const struct sc_
 /* Takes the next run of picked rows of the front slot. */
 spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
                                  struct sc_store_rows *ret_rows);
-/* The pick that failed, or all that are left of a read that did, are passed over: finer rows.
- * false: they are rows, without which the load is over. */
-bool sc_reader_finer_leave(struct sc_store_reader *reader, spec_status status);
 /* The caller is through with what it got last. */
 void sc_reader_rows_leave(struct sc_store_reader *reader);
 /* Lock held, or the consumer's. How many of these picks are wanted; covered_bits: NULL, or tells

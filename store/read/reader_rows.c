@@ -444,19 +444,6 @@ static bool picks_verify(const struct sc_store_reader *reader, uint64_t row, uin
            count;
 }
 
-/* Likewise finer rows, by the tags that they have themselves. */
-static bool finer_are_good(const struct sc_store_reader *reader, const struct sc_store_annex *annex,
-                           uint64_t row, uint64_t range_first, uint64_t count, const uint8_t *rows)
-{
-    const struct sc_store *store = reader->flight.store;
-    const struct sc_store_range *range = &reader->plan.ranges[reader->range];
-    const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, range->piece);
-    uint64_t base = sc_store_tag_base(store->shape.digest, piece->hash, annex->copy,
-                                      reader->plan.layer, SC_STORE_PART_FINER);
-    uint64_t position = piece->first_position + range->row_first + (row - range_first);
-    return sc_store_finer_verify(&annex->code_shape, base, position, count, rows);
-}
-
 /* In which slot of its extent, or just as the how manieth, the unit's read has a logical row. */
 static uint64_t unit_slot(const struct sc_reader_unit *unit, uint64_t row)
 {
@@ -477,67 +464,6 @@ static uint64_t run_count(const struct sc_store_reader *reader, const struct sc_
            unit_slot(unit, row + count) == slot + count && pick_is_wanted(reader, pick + count))
         count++;
     return count;
-}
-
-/* Verifies a run of finer rows of one unit: of *count as many as are good before one that fails. */
-static spec_status finer_take(struct sc_store_reader *reader, const struct sc_reader_slot *slot,
-                              const struct sc_reader_unit *unit, uint64_t *count,
-                              struct sc_store_rows *ret_rows)
-{
-    const struct sc_store_picks *picks = &reader->pick_plan.picks;
-    const struct sc_store_annex *annex = unit->finer;
-    uint64_t stride = sc_store_finer_row_bytes(&annex->code_shape), done = 0, good;
-    uint64_t first = sc_store_pick_row(picks, unit->pick_first), range_first = unit->range_first;
-    uint64_t row = sc_store_pick_row(picks, unit->pick_first + reader->slot_row);
-    const uint8_t *at = slot->flight.frame + unit->at[0] + (row - first) * stride;
-    reader->range = unit->range;
-    for (uint64_t now; done < *count; done += good) {
-        range_seek(reader, row + done, &range_first);
-        uint64_t left = range_first + reader->plan.ranges[reader->range].row_count - (row + done);
-        now = left < *count - done ? left : *count - done;
-        const uint8_t *rows = at + done * stride;
-        good = now;
-        if (finer_are_good(reader, annex, row + done, range_first, now, rows))
-            continue;
-        for (good = 0; good < now && finer_are_good(reader, annex, row + done + good, range_first,
-                                                    1, rows + good * stride);)
-            good++;
-        *count = done + good;
-    }
-    if (*count == 0)
-        return SPEC_E_CORRUPT;
-    last_set(reader, at, NULL, *count * stride);
-    *ret_rows =
-        (struct sc_store_rows){.rows = at, .v = at, .stride = stride, .finer = &annex->code_shape};
-    return SPEC_OK;
-}
-
-bool sc_reader_finer_leave(struct sc_store_reader *reader, spec_status status)
-{
-    struct sc_store *store = reader->flight.store;
-    const struct sc_store_picks *picks = &reader->pick_plan.picks;
-    const struct sc_reader_unit *unit = sc_reader_unit_of(reader, reader->front, reader->slot_unit);
-    const struct sc_store_range *ranges = reader->plan.ranges;
-    uint64_t pick = unit->pick_first + reader->slot_row, end = pick + 1;
-    if (unit->finer == NULL)
-        return false;
-    if (unit->status != SPEC_OK)
-        end = unit->pick_first + unit->pick_count;
-    reader->slot_row = end - unit->pick_first;
-    reader->rows_gone += sc_reader_picks_wanted(reader, pick, end - pick, NULL);
-    sc_store_count(
-        status == SPEC_E_CORRUPT ? &store->counts.corrupt_rows : &store->counts.io_errors, 1);
-    uint64_t range_first = unit->range_first;
-    for (reader->range = unit->range; pick < end; pick++) {
-        range_seek(reader, sc_store_pick_row(picks, pick), &range_first);
-        if (sc_store_finer_fail(store, reader->plan.layer, ranges[reader->range].piece))
-            SC_LOG(store->params.log, 1,
-                   "piece %" PRIu64 " layer %" PRIu32
-                   ": what its codes lack %s, and is used no more",
-                   ranges[reader->range].piece, reader->plan.layer,
-                   status == SPEC_E_CORRUPT ? "fails verification" : "cannot be read");
-    }
-    return true;
 }
 
 /* Rows of the host tier lie in no cache, apart from each other: the next one comes while this one
@@ -735,18 +661,15 @@ spec_status sc_reader_picks_take(struct sc_store_reader *reader, const struct sc
     struct sc_reader_unit *unit = sc_reader_unit_of(reader, slot, reader->slot_unit);
     uint64_t pick = unit->pick_first + reader->slot_row;
     uint64_t count = run_count(reader, unit, pick, unit->pick_first + unit->pick_count,
-                               bite_of(reader, sc_reader_pick_bytes(reader, unit->finer)));
+                               bite_of(reader, sc_reader_pick_bytes(reader)));
     bool is_timed = reader->bite_count++ % TIMED_BITES == 0;
     uint64_t start_ns = is_timed ? sc_exec_now_ns(store->params.exec) : 0;
     uint64_t range_first = unit->range_first;
-    SC_ASSERT(store->params.poison, reader->pick_tags != NULL || unit->finer != NULL);
+    SC_ASSERT(store->params.poison, reader->pick_tags != NULL);
     reader->range = unit->range;
     range_seek(reader, sc_store_pick_row(&reader->pick_plan.picks, pick), &range_first);
-    spec_status status =
-        unit->finer == NULL && reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
-    if (status == SPEC_OK && unit->finer != NULL)
-        status = finer_take(reader, slot, unit, &count, ret_rows);
-    else if (status == SPEC_OK)
+    spec_status status = reader->pick_tags == NULL ? SPEC_E_CORRUPT : unit->status;
+    if (status == SPEC_OK)
         status = run_take(reader, slot, unit, count, ret_rows);
     if (is_timed)
         sc_store_count(&store->counts.verify_ns,

@@ -29,8 +29,10 @@ uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
                                     const struct sc_store_code_shape *shape, uint64_t position,
                                     uint64_t row_count)
 {
-    return sc_store_codes_finer_at(store, shape, position, row_count) +
-           sc_store_up(row_count * sc_store_finer_row_bytes(shape), 64);
+    uint64_t fixed = fixed_bytes(shape, true) + fixed_bytes(shape, false);
+    return sc_store_up(piece_slots(store, position, row_count) * fixed +
+                           row_count * (shape->k_row_bytes + shape->v_row_bytes),
+                       64);
 }
 
 uint64_t sc_store_codes_layer_new(const struct sc_store *store, uint64_t position,
@@ -40,16 +42,6 @@ uint64_t sc_store_codes_layer_new(const struct sc_store *store, uint64_t positio
     if (shape->bits_k == 0 || row_count == 0)
         return 0;
     return sc_store_codes_layer_bytes(store, shape, position, row_count);
-}
-
-uint64_t sc_store_codes_finer_at(const struct sc_store *store,
-                                 const struct sc_store_code_shape *shape, uint64_t position,
-                                 uint64_t row_count)
-{
-    uint64_t fixed = fixed_bytes(shape, true) + fixed_bytes(shape, false);
-    return sc_store_up(piece_slots(store, position, row_count) * fixed +
-                           row_count * (shape->k_row_bytes + shape->v_row_bytes),
-                       64);
 }
 
 void sc_store_codes_blocks(const struct sc_store *store, const struct sc_store_extent_entry *extent,
@@ -114,8 +106,7 @@ static void head_make(const struct sc_store_code_shape *shape, uint32_t part, ui
 }
 
 void sc_store_block_make(const struct sc_store *store, const struct sc_store_blocks *blocks,
-                         uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block,
-                         uint8_t *finer)
+                         uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block)
 {
     const struct sc_store_codes *codes = &store->params.codes;
     const struct sc_store_code_shape *shape = &codes->shape;
@@ -129,63 +120,10 @@ void sc_store_block_make(const struct sc_store *store, const struct sc_store_blo
                                          .row_count = blocks->row_count,
                                          .table = table,
                                          .scales = scales,
-                                         .codes = scales + shape->scale_bytes,
-                                         .finer = finer};
+                                         .codes = scales + shape->scale_bytes};
     head_make(shape, part, blocks->row_count, !codes->encode(codes->user, &what), block);
     uint64_t sum = checksum(store, blocks, layer, part, block);
     memcpy(block + (is_k ? blocks->k_bytes : blocks->v_bytes) - 8, &sum, 8);
-}
-
-void sc_store_finer_put(const struct sc_store *store, const struct sc_store_blocks *blocks,
-                        uint32_t part, const uint8_t *finer, uint8_t *rows)
-{
-    const struct sc_store_code_shape *shape = &store->params.codes.shape;
-    bool is_k = part == SC_STORE_PART_K;
-    uint64_t bytes = is_k ? shape->k_finer_bytes : shape->v_finer_bytes;
-    uint64_t at = is_k ? 0 : shape->k_finer_bytes, row_bytes = sc_store_finer_row_bytes(shape);
-    for (uint64_t i = 0; i < blocks->row_count; i++)
-        memcpy(rows + i * row_bytes + at, finer + i * bytes, bytes);
-}
-
-/* Of one finer row after the other: its tag stands behind it. */
-static struct sc_store_tag_rows finer_tagged(const struct sc_store_code_shape *shape, uint64_t base,
-                                             uint64_t position)
-{
-    return (struct sc_store_tag_rows){.base = base,
-                                      .position_first = position,
-                                      .row_bytes = sc_store_finer_row_bytes(shape) - 8,
-                                      .count = 1,
-                                      .tag_step = 1};
-}
-
-void sc_store_finer_tag(const struct sc_store *store, const struct sc_store_blocks *blocks,
-                        uint32_t layer, uint8_t *rows)
-{
-    const struct sc_store_code_shape *shape = &store->params.codes.shape;
-    uint64_t base = sc_store_tag_base(store->shape.digest, blocks->piece_hash, blocks->copy, layer,
-                                      SC_STORE_PART_FINER);
-    struct sc_store_tag_rows one = finer_tagged(shape, base, blocks->position);
-    for (uint64_t i = 0; i < blocks->row_count; i++, one.position_first++) {
-        uint8_t *row = rows + i * (one.row_bytes + 8);
-        uint64_t used = (uint64_t)shape->k_finer_bytes + shape->v_finer_bytes, tag;
-        memset(row + used, 0, one.row_bytes - used);
-        sc_store_tag_make(&one, row, &tag);
-        memcpy(row + one.row_bytes, &tag, 8);
-    }
-}
-
-bool sc_store_finer_verify(const struct sc_store_code_shape *shape, uint64_t base,
-                           uint64_t position, uint64_t count, const uint8_t *rows)
-{
-    struct sc_store_tag_rows one = finer_tagged(shape, base, position);
-    for (uint64_t i = 0; i < count; i++, one.position_first++) {
-        const uint8_t *row = rows + i * (one.row_bytes + 8);
-        uint64_t tag;
-        memcpy(&tag, row + one.row_bytes, 8);
-        if (sc_store_tag_verify(&one, row, &tag) != 1)
-            return false;
-    }
-    return true;
 }
 
 enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
@@ -207,32 +145,4 @@ enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                    codes->reads(codes->user, part, shape, block + SC_STORE_BLOCK_HEAD_BYTES,
                                 blocks->position, blocks->row_count);
     return is_read ? SC_STORE_BLOCK_CODED : SC_STORE_BLOCK_OTHER;
-}
-
-/* The place of a piece's layer in its extent's finer_failed. */
-static uint64_t finer_bit(const struct sc_store *store, const struct sc_store_extent_entry *extent,
-                          uint32_t layer, uint64_t piece)
-{
-    return UINT64_C(1) << (layer + (piece - extent->piece_first) * store->shape.layer_count) % 64;
-}
-
-bool sc_store_finer_failed(const struct sc_store *store, uint32_t layer, uint64_t piece)
-{
-    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
-    if (entry == NULL || entry->extent == 0)
-        return false;
-    const struct sc_store_extent_entry *extent =
-        sc_store_table_extent(&store->table, entry->extent);
-    uint64_t failed = atomic_load_explicit(&extent->finer_failed, memory_order_relaxed);
-    return (failed & finer_bit(store, extent, layer, piece)) != 0;
-}
-
-bool sc_store_finer_fail(struct sc_store *store, uint32_t layer, uint64_t piece)
-{
-    const struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, piece);
-    if (entry == NULL || entry->extent == 0)
-        return false;
-    struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, entry->extent);
-    uint64_t bit = finer_bit(store, extent, layer, piece);
-    return (atomic_fetch_or_explicit(&extent->finer_failed, bit, memory_order_relaxed) & bit) == 0;
 }

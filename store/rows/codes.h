@@ -1,16 +1,14 @@
 /* Blocks of codes: where they stand in a layer of an extent's codes, how one is made and checked.
  *
  *   layer   [K block of piece 0][K block of piece 1] .. [V block of piece 0][V block of piece 1] ..
- *           [zeros to 64][finer row 0][finer row 1] ..
  *   block   [head 8][table][scales][codes, a row behind the other][checksum 8]
  *   head    type u8 (3 K, 4 V), bits u8, form u8 (of its part: 0, 1 a table, 3 and turned back),
  *           raw u8 (0 or 1), rows u16, 0 u16
  *   table   where the form says so: widths of channels 2 i (low half) and 2 i + 1 in byte i
- *   finer   where the shape has them, a row of the extent: [K's missing bits][V's][zeros to 8][tag]
  *
  * A piece's number in its extent is the difference of two chunk numbers, so its place follows from
- * the piece alone. Rows that it skips have no codes. Missing bits belong to the codes of the same
- * annex: to decode them by another's would be a lie, and their tags are of its copy.
+ * the piece alone. Rows that it skips have no codes. What stands behind the blocks is not read: in
+ * annexes of versions before 0.3 there may be more than zeros.
  *
  * Holds: a block that is believed was made of this piece's rows, for this annex, at this layer,
  * with these bits.
@@ -25,8 +23,8 @@
 #define SC_STORE_BLOCK_HEAD_BYTES 8u
 #define SC_STORE_BLOCK_BYTES      16u /* of a block, beside scales and codes */
 
-/* Bytes of a layer: its blocks of all pieces, those that are gone too, rounded up to 64, and finer
- * rows, if there are any, likewise. position, row_count: of the extent. */
+/* Bytes of a layer: its blocks of all pieces, those that are gone too; rounded up to 64. position,
+ * row_count: of the extent. */
 uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
                                     const struct sc_store_code_shape *shape, uint64_t position,
                                     uint64_t row_count);
@@ -34,11 +32,6 @@ uint64_t sc_store_codes_layer_bytes(const struct sc_store *store,
 /* The same of an extent that is stored now; 0: it gets no codes. */
 uint64_t sc_store_codes_layer_new(const struct sc_store *store, uint64_t position,
                                   uint64_t row_count);
-
-/* Where finer rows begin, from the layer's start. */
-uint64_t sc_store_codes_finer_at(const struct sc_store *store,
-                                 const struct sc_store_code_shape *shape, uint64_t position,
-                                 uint64_t row_count);
 
 struct sc_store_blocks { /* of a piece */
     uint64_t k_at, v_at; /* from the layer's start */
@@ -64,20 +57,9 @@ static inline bool sc_store_codes_fit(const struct sc_store_annex *annex,
  * io.op_bytes may be less today; and more than the tags of any piece. */
 uint64_t sc_store_codes_frame_bytes(const struct sc_store *store);
 
-/* Makes K's or V's block (part) of the rows.
- *   finer  their missing bits, one row behind the other; not used where the shape has none */
+/* Makes K's or V's block (part) of the rows. */
 void sc_store_block_make(const struct sc_store *store, const struct sc_store_blocks *blocks,
-                         uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block,
-                         uint8_t *finer);
-/* Finer rows of the piece: what block_make left of a part goes into them, and, of both, their tags.
- *   rows  [row_count][sc_store_finer_row_bytes] */
-void sc_store_finer_put(const struct sc_store *store, const struct sc_store_blocks *blocks,
-                        uint32_t part, const uint8_t *finer, uint8_t *rows);
-void sc_store_finer_tag(const struct sc_store *store, const struct sc_store_blocks *blocks,
-                        uint32_t layer, uint8_t *rows);
-/* Whether `count` finer rows of these tags' base, of this position on, agree with their tags. */
-bool sc_store_finer_verify(const struct sc_store_code_shape *shape, uint64_t base,
-                           uint64_t position, uint64_t count, const uint8_t *rows);
+                         uint32_t layer, uint32_t part, const uint8_t *const *rows, uint8_t *block);
 
 enum sc_store_block_state {
     SC_STORE_BLOCK_CODED,
@@ -88,9 +70,5 @@ enum sc_store_block_state sc_store_block_check(const struct sc_store *store,
                                                const struct sc_store_blocks *blocks,
                                                const struct sc_store_code_shape *shape,
                                                uint32_t layer, uint32_t part, const uint8_t *block);
-
-/* Finer rows of the piece's layer fail: sc_store_finer_failed from here on. true: they had not
- * before. Any thread. */
-bool sc_store_finer_fail(struct sc_store *store, uint32_t layer, uint64_t piece);
 
 #endif

@@ -5,7 +5,7 @@
  *   tag  = XXH3-64(row bytes, seed)                           integers little-endian
  *
  * part: 0 a paired row (K then V), 1 a K row, 2 a V row, 3 a probe row, 4 and 5 a block of codes of
- * K and V (store/rows/codes.h; its first row counts), 6 what a row's codes lack. position is the
+ * K and V (store/rows/codes.h; its first row counts); 6 is of versions before 0.3. position is the
  * row's logical position in the prompt. copy is the number of the extent, or of the annex, in which
  * the bytes stand: another each time that anything is stored (store/log/copy.c).
  * docs/store-format.md is the specification; frozen vectors stand in the test.
@@ -26,8 +26,7 @@ enum sc_store_tag_part {
     SC_STORE_PART_V = 2,
     SC_STORE_PART_PROBE = 3,
     SC_STORE_PART_K_CODES = 4,
-    SC_STORE_PART_V_CODES = 5,
-    SC_STORE_PART_FINER = 6
+    SC_STORE_PART_V_CODES = 5
 };
 
 /* The part of a seed that all rows of a piece in one layer share. */

@@ -49,24 +49,14 @@ static const struct sc_store_format PROBES = {.layer_bytes = probes_layer_bytes,
 
 /* ---- Codes ----------------------------------------------------------------------------------- */
 
-static uint64_t finer_row_bytes(const struct sc_store *store)
-{
-    return sc_store_finer_row_bytes(&store->params.codes.shape);
-}
-
-/* The extent's first position. There is a span that is no gap. */
-static uint64_t position_of(const struct sc_store_sidecar *sidecar)
-{
-    const struct sc_store_piece_entry *piece = NULL;
-    for (uint64_t i = 0; piece == NULL; i++)
-        piece = sidecar->spans[i].piece;
-    return piece->first_position - piece->extent_row;
-}
-
 static uint64_t codes_layer_bytes(const struct sc_store_sidecar *sidecar)
 {
     const struct sc_store *store = store_of(sidecar);
-    return sc_store_codes_layer_bytes(store, &store->params.codes.shape, position_of(sidecar),
+    const struct sc_store_piece_entry *piece = NULL;
+    for (uint64_t i = 0; piece == NULL; i++) /* there is one */
+        piece = sidecar->spans[i].piece;
+    return sc_store_codes_layer_bytes(store, &store->params.codes.shape,
+                                      piece->first_position - piece->extent_row,
                                       sidecar->extent->row_count);
 }
 
@@ -82,19 +72,14 @@ static void codes_take(struct sc_store_sidecar *sidecar, const struct sc_store_s
     sc_store_codes_blocks(store, sidecar->extent, sidecar->annex->copy, &store->params.codes.shape,
                           span->piece, &blocks);
     SC_ASSERT(store->params.poison, blocks.row_count == count);
-    uint8_t *layer = sidecar->desk->layer, *finer = layer + sidecar->layer_bytes;
-    uint8_t *finer_rows = layer + sidecar->finer_at + sidecar->row * finer_row_bytes(store);
+    uint8_t *layer = sidecar->desk->layer;
     for (uint32_t part = SC_STORE_PART_K; part <= SC_STORE_PART_V; part++) {
         bool is_k = part == SC_STORE_PART_K;
         for (uint64_t i = 0; i < count; i++)
             rows[i] = (is_k ? back->halves[0] : v) + i * back->stride;
         sc_store_block_make(store, &blocks, sidecar->layer, part, rows,
-                            layer + (is_k ? blocks.k_at : blocks.v_at), finer);
-        if (finer_row_bytes(store) > 0)
-            sc_store_finer_put(store, &blocks, part, finer, finer_rows);
+                            layer + (is_k ? blocks.k_at : blocks.v_at));
     }
-    if (finer_row_bytes(store) > 0)
-        sc_store_finer_tag(store, &blocks, sidecar->layer, finer_rows);
 }
 
 static const struct sc_store_format CODES = {
@@ -215,10 +200,6 @@ spec_status sc_store_sidecar_begin(struct sc_store_sidecar *sidecar, sc_store_wr
     const struct sc_store_pass pass = {
         .pieces = sidecar->plans, .piece_count = sidecar->span_count, .user = user};
     sidecar->layer_bytes = sidecar->format->layer_bytes(sidecar);
-    if (sidecar->format == &CODES)
-        sidecar->finer_at =
-            sc_store_codes_finer_at(store_of(sidecar), &store_of(sidecar)->params.codes.shape,
-                                    position_of(sidecar), sidecar->extent->row_count);
     if (sidecar->slots != NULL)
         sidecar->place = order_place(sidecar);
     const struct sc_store_annex_form form = {.raw_bytes =
@@ -301,33 +282,22 @@ static void layer_pack(void *user, uint32_t part, uint64_t first, uint64_t count
     memcpy(dst, sidecar->desk->layer + first * bytes, count * bytes);
 }
 
-/* Missing bits of a piece's K or V, behind the layer while it is made. */
-static uint64_t finer_scratch_bytes(const struct sc_store *store)
-{
-    const struct sc_store_code_shape *shape = &store->params.codes.shape;
-    uint64_t k = shape->k_finer_bytes, v = shape->v_finer_bytes;
-    return store->params.config->chunk_tokens * (k > v ? k : v);
-}
-
 /* false: no memory. */
 static bool layer_open(struct sc_store_sidecar *sidecar)
 {
     struct sc_store_desk *desk = sidecar->desk;
     struct sc_alloc *alloc = desk->store->params.alloc;
     uint64_t end = sidecar->layer_bytes > 64 ? sidecar->layer_bytes - 64 : 0;
-    uint64_t bytes = sidecar->layer_bytes + finer_scratch_bytes(desk->store);
-    if (desk->layer_bytes < bytes) {
+    if (desk->layer_bytes < sidecar->layer_bytes) {
         sc_alloc_free(alloc, desk->layer);
-        desk->layer = sc_alloc(alloc, bytes);
-        desk->layer_bytes = desk->layer != NULL ? bytes : 0;
+        desk->layer = sc_alloc(alloc, sidecar->layer_bytes);
+        desk->layer_bytes = desk->layer != NULL ? sidecar->layer_bytes : 0;
     }
     if (desk->layer == NULL)
         return false;
     bool has_gaps = sidecar->piece_count < sidecar->span_count; /* else only the end may be blank */
     has_gaps = has_gaps || sidecar->slots != NULL;              /* or between sections */
     memset(desk->layer + (has_gaps ? 0 : end), 0, sidecar->layer_bytes - (has_gaps ? 0 : end));
-    if (sidecar->finer_at >= 64) /* nor are blocks and finer rows close by each other */
-        memset(desk->layer + sidecar->finer_at - 64, 0, 64);
     sidecar->row = sidecar->span = 0;
     sidecar->waits = 0;
     sidecar->is_open = true;

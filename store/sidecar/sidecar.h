@@ -58,7 +58,6 @@ struct sc_store_sidecar {
 
     struct sc_store_extent *annex; /* NULL: not begun */
     uint64_t layer_bytes;          /* of a layer */
-    uint64_t finer_at;             /* codes: where finer rows begin in it */
     uint32_t layer;                /* the next, or the one that is made */
     bool is_open;                  /* it has begun */
     bool is_bad;                   /* rows could not be read, or failed their tags */

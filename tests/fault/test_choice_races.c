@@ -5,7 +5,7 @@
  *            the same request runs -> what is missing is stored -> release
  *   between  resets, in every other run; what host memory has is forgotten
  *
- * Holds: every row that is delivered is the right one, exact, refined or as its codes (of free
+ * Holds: every row that is delivered is the right one, exact or as its codes (of free
  * widths: as near as they say, whatever the table that their block has); a ticket ends; host
  * memory keeps to its caps. A failure prints its seed; SC_SEED=N runs that seed alone; what threads
  * do follows from it, when they do it does not.
@@ -33,13 +33,11 @@ static const char *const WAYS[] = {
     "\"preset\": \"int8\", \"host_bytes\": \"192KiB\"",
     "\"preset\": \"layered-even\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}",
     "\"preset\": \"int8\", \"host_bytes\": \"64MiB\", \"select\": {\"dense_layers\": 2}",
-    "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\", "
-    "\"planes\": \"k8v8\", \"exact\": \"planes\"}",
+    "\"preset\": \"layered-even\", \"layered\": {\"widths\": \"free\"}",
     "\"preset\": \"layered-even\", \"host_bytes\": \"160KiB\", \"select\": {\"dense_layers\": 1}, "
-    "\"layered\": {\"widths\": \"free\", \"planes\": \"k8v8\", \"exact\": \"planes\", \"bits_k\": "
-    "5.5, \"bits_v\": 3}",
+    "\"layered\": {\"widths\": \"free\", \"bits_k\": 5.5, \"bits_v\": 3}",
     "\"preset\": \"layered-even\", \"host_bytes\": \"192KiB\", \"read\": {\"planner\": \"chunk\"}, "
-    "\"layered\": {\"widths\": \"free\", \"planes\": \"k8v8\"}",
+    "\"layered\": {\"widths\": \"free\"}",
 };
 
 struct races {
@@ -49,7 +47,7 @@ struct races {
     bool is_free;
     uint8_t rows[2][LAYERS][2][MATCHED][ROW_BYTES]; /* [1]: as stored, else what codes stand for */
     float span[LAYERS][2][(MATCHED + 63) / 64][CHANNELS]; /* of a chunk's values; free widths */
-    _Atomic uint64_t loads, refined, stale, gone, staged, stored;
+    _Atomic uint64_t loads, stale, gone, staged, stored;
 };
 
 struct worker {
@@ -77,17 +75,16 @@ static float half_value(const uint8_t *at)
                   ((at[1] & 0x7c) != 0 ? (at[1] >> 2 & 31) : 1) - 25);
 }
 
-/* A row of free widths: within the span of its chunk, and refined within 8 bits of K and 6 of V. */
+/* A row of free widths: within the span of its chunk. */
 static bool is_near(const struct races *races, const struct shot *shot, uint64_t row, uint32_t part,
                     const uint8_t *at)
 {
     uint32_t layer = shot->item.layer;
     const uint8_t *stored = races->rows[1][layer][part][row];
-    float share = !is_refined(shot, row) ? 1 : part == 0 ? .5f / 256 : .5f / 64;
     for (uint64_t c = 0; c < CHANNELS; c++) {
         float value = half_value(at + 2 * c), right = half_value(stored + 2 * c);
-        float most = races->span[layer][part][row / 64][c] * share + ldexpf(fabsf(right), -9) +
-                     ldexpf(races->span[layer][part][row / 64][c], -10);
+        float span = races->span[layer][part][row / 64][c];
+        float most = span + ldexpf(fabsf(right), -9) + ldexpf(span, -10);
         if (!(fabsf(value - right) <= most))
             return false;
     }
@@ -105,7 +102,7 @@ static void rows_check(const struct worker *worker, const struct shot *shot, uin
             bool is_right = memcmp(at + j * ROW_BYTES, right, ROW_BYTES) == 0;
             if (worker->races->is_free && !is_exact(shot, j))
                 is_right = is_near(worker->races, shot, j, part, at + j * ROW_BYTES);
-            if (!is_right || (is_exact(shot, j) && is_refined(shot, j)))
+            if (!is_right)
                 wrong(worker, "a row that is not what it should be", SPEC_OK);
         }
 }
@@ -127,7 +124,6 @@ static bool load(struct worker *worker, spec_request request, uint64_t matched, 
     else if (status != SPEC_E_STALE && status != SPEC_E_CORRUPT && status != SPEC_E_BUSY)
         wrong(worker, "a load that fails", status);
     COUNT(worker, loads, status == SPEC_OK);
-    COUNT(worker, refined, status == SPEC_OK ? shot->item.refined_rows : 0);
     COUNT(worker, stale, status == SPEC_E_STALE);
     COUNT(worker, gone, status == SPEC_E_CORRUPT);
     shot_free(shot);
@@ -257,8 +253,8 @@ static void spans_make(struct races *races)
     }
 }
 
-/* When nobody is beside: what is stored gets its codes, and its rows are refined by them, whatever
- * threads left. */
+/* When nobody is beside: what is stored gets its codes, and is delivered by them, whatever threads
+ * left. */
 static void afterwards(struct worker *worker)
 {
     struct races *races = worker->races;
@@ -311,7 +307,6 @@ static void run(uint64_t seed, void *user)
         afterwards(&workers[0]);
     assert_int_equal(atomic_load(&races->world.rig.conn->poison.broken), 0);
     sum->loads += races->loads;
-    sum->refined += races->refined;
     sum->stale += races->stale;
     sum->gone += races->gone;
     sum->staged += races->staged;
@@ -327,11 +322,11 @@ static void eight_threads_beside_all_that_changes_codes(void **state)
     (void)state;
     struct races sum = {0};
     bool is_all = actor_seeds_run(SEEDS, run, &sum);
-    print_message("loads %" PRIu64 ", rows refined %" PRIu64 ", stale %" PRIu64 ", gone %" PRIu64
-                  ", staged %" PRIu64 ", stored %" PRIu64 "\n",
-                  sum.loads, sum.refined, sum.stale, sum.gone, sum.staged, sum.stored);
+    print_message("loads %" PRIu64 ", stale %" PRIu64 ", gone %" PRIu64 ", staged %" PRIu64
+                  ", stored %" PRIu64 "\n",
+                  sum.loads, sum.stale, sum.gone, sum.staged, sum.stored);
     assert_true(sum.loads > 0 && sum.stored > 0);
-    assert_true(!is_all || (sum.staged > 0 && sum.refined > 0));
+    assert_true(!is_all || sum.staged > 0);
 }
 
 int main(void)

@@ -32,16 +32,14 @@
 #define LEASES  8u
 #define WORDS   ((LONG + 63) / 64)
 #define NEAR    0.0105F /* test_stress.c */
-#define NEARISH 0.2F    /* V of 5 bits, before what they lack comes */
+#define NEARISH 0.2F    /* V of 5 bits */
 #define COMMON                                                                                     \
     "\"segment_bytes\": \"32MiB\", \"disk_bytes\": \"4GiB\", \"chunk_tokens\": 16, "               \
     "\"max_requests\": 32, \"max_request_tokens\": 2048, \"lease_ns_max\": 600000000000, "
 #define KINDS 6u
 
-#define PLANES                                                                                     \
-    "\"layered\": {\"widths\": \"free\", \"bits_k\": 7.5, \"bits_v\": 5, \"planes\": \"k8v8\", "   \
-    "\"exact\": "                                                                                  \
-    "\"planes\", \"exact_ppm\": 250000}"
+#define FREE                                                                                       \
+    "\"layered\": {\"widths\": \"free\", \"bits_k\": 7.5, \"bits_v\": 5, \"exact_ppm\": 250000}"
 #define KINDS_EVEN 4u
 
 static const struct {
@@ -59,8 +57,8 @@ static const struct {
      true},
     {COMMON "\"preset\": \"as-like\", \"store\": {\"pruned\": \"yes\", \"layout\": \"split\"}",
      false},
-    {COMMON "\"preset\": \"layered-even\", " PLANES, true},
-    {COMMON "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}, " PLANES, true},
+    {COMMON "\"preset\": \"layered-even\", " FREE, true},
+    {COMMON "\"preset\": \"layered-even\", \"store\": {\"layout\": \"split\"}, " FREE, true},
 };
 
 struct lease {

@@ -112,26 +112,6 @@ static void codes_look(struct sc_store_sketch *sketch)
             FUZZ_CHECK(!sc_store_slab_of(sc_store_sketch_keys(sketch), 0, &slab));
 }
 
-/* Nor have they what codes lack, whatever the log says of its size. */
-static void finer_look(struct sc_store_reader *reader)
-{
-    static const uint64_t tags[SC_STORE_ROWS_MAX]; /* of rows, where there is nothing finer */
-    for (uint32_t i = 0; i < told_count && i < 16; i++) {
-        struct sc_store_rows got;
-        const struct sc_store_range *range = &told[i];
-        const struct sc_store_picks picks = {.count = range->row_count,
-                                             .finer = true,
-                                             .finer_always = true,
-                                             .whole_slabs = i % 3 == 0};
-        sc_store_reader_begin_picks(reader, i % 2, range, 1, &picks, SC_LANE_DEMAND);
-        sc_store_reader_tags(reader, tags);
-        /* Rows fail the load; what is finer is passed over. */
-        spec_status status = sc_store_reader_next(reader, SC_EXEC_FOREVER, NULL, &got, NULL);
-        FUZZ_CHECK(status == SPEC_E_CORRUPT || status == SPEC_OK);
-        FUZZ_CHECK(got.row_count == 0);
-    }
-}
-
 /* It ends, and finds nothing to build from. */
 static void build(struct sc_store *store)
 {
@@ -180,7 +160,6 @@ static bool look(void)
                        (wanted > 0 ? SPEC_E_CORRUPT : SPEC_OK));
     }
     codes_look(sketch);
-    finer_look(reader);
     sc_store_readers_close(reader, 1);
     sc_store_sketch_close(sketch);
     build(store);

@@ -306,20 +306,6 @@ static void make_order(struct make *make, uint32_t of)
     payload_put(make, &writer);
 }
 
-/* Of codes, now and then: what they lack, of as many bytes as there may be, or of more than an
- * operation has. */
-static void make_finer(struct make *make, uint64_t rows, struct sc_store_record_extent *annex)
-{
-    static const uint32_t BYTES[] = {8, 1, 23, 4096, 80000, SC_STORE_K_ROW_BYTES_MAX};
-    if (below(&make->random, 2) == 0)
-        return;
-    annex->code_shape.k_finer_bytes = BYTES[below(&make->random, 6)];
-    annex->code_shape.v_finer_bytes = BYTES[below(&make->random, 6)];
-    uint64_t bytes = rows * sc_store_finer_row_bytes(&annex->code_shape);
-    if (below(&make->random, 8) > 0)
-        annex->stride += sc_store_up(bytes, 64);
-}
-
 static void make_annex(struct make *make, uint32_t of, bool is_codes)
 {
     struct sc_store_part parts[2];
@@ -336,8 +322,6 @@ static void make_annex(struct make *make, uint32_t of, bool is_codes)
     if (is_codes)
         annex.code_shape = (struct sc_store_code_shape){
             .bits_k = 4, .bits_v = 2, .scale_bytes = 16, .k_row_bytes = 8, .v_row_bytes = 8};
-    if (is_codes)
-        make_finer(make, rows, &annex);
     annex.part_count = make_parts(make, annex.stride, parts);
     struct sc_store_writer writer = payload_begin();
     sc_store_record_put_annex(&writer, make->extents[of].id, &annex);

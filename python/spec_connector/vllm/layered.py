@@ -43,7 +43,7 @@ COUNTS = ("loads", "failed_loads", "layers", "rows", "exact_rows", "wanted_bytes
 
 
 def row_bits(address, words, count):
-    """Of exact_bits or refined_bits, a bool a row."""
+    """Of exact_bits, a bool a row."""
     octets = (ctypes.c_uint8 * (8 * words)).from_address(address)
     bits = torch.frombuffer(octets, dtype=torch.uint8).unsqueeze(1)
     return (bits >> torch.arange(8, dtype=torch.uint8) & 1).bool().flatten()[:count]
@@ -56,7 +56,7 @@ class Pending:
     request: int  # of the plugin
     place: object  # of rows.take(): where its rows come into in this step
     tickets: list  # by layer, of the submission that decoded it; 0: it cannot be completed
-    came: list  # by layer, which rows are exact, which refined; of the writer's way alone
+    came: list  # by layer, which rows are exact; of the writer's way alone
     is_fresh: bool = True  # begun in this step
     rows: tuple = None  # (first, end) of the batch's rows in this step, and the request's length
     computed: int = 0  # of the request, after this step
@@ -286,9 +286,8 @@ class Layered:
                 item.queries, item.new_keys = ctypes.pointer(asked), ctypes.pointer(keys)
             if not self.rows.is_in_place:
                 words = -(-one.count // 64)
-                keep.append(torch.zeros((2, words), dtype=torch.int64))
-                item.exact_bits, item.exact_bit_words = keep[-1][0].data_ptr(), words
-                item.refined_bits, item.refined_bit_words = keep[-1][1].data_ptr(), words
+                keep.append(torch.zeros(words, dtype=torch.int64))
+                item.exact_bits, item.exact_bit_words = keep[-1].data_ptr(), words
         self.get(items)
         for item, one in zip(items, ready):
             if self.judge(item, one, layer) and not self.rows.is_in_place:
@@ -308,16 +307,13 @@ class Layered:
             self.get((abi.Important * 1).from_buffer(items, i * ctypes.sizeof(abi.Important)))
 
     def put(self, item, one, layer):
-        """Rows of staging go into the cache; of a later chunk, those that it made exact, or
-        refined."""
+        """Rows of staging go into the cache; of a later chunk, those that it made exact."""
         exact = row_bits(item.exact_bits, item.exact_bit_words, one.count)
-        refined = row_bits(item.refined_bits, item.refined_bit_words, one.count)
         if one.is_fresh:
             self.rows.arrived(layer, [one.place])
         else:
-            before, was_refined = one.came[layer]
-            self.rows.put(layer, one.place, (exact & ~before) | (refined & ~was_refined))
-        one.came[layer] = exact, refined
+            self.rows.put(layer, one.place, exact & ~one.came[layer])
+        one.came[layer] = exact
 
     def judge(self, item, one, layer):
         """Whether its rows are there, and are to stay."""

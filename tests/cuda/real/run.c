@@ -329,10 +329,8 @@ static void reach_planes_slab(void *entry)
 {
     struct sc_cuda_planes_slab *slab = entry;
     (void)reach(&slab->table);
-    (void)reach(&slab->finer);
     (void)reach(&slab->scales);
     (void)reach(&slab->codes);
-    reach_table(&slab->finer_codes, slab->row_count, sizeof(uint8_t *), reach_entry);
     (void)reach(&slab->turns);
 }
 

@@ -193,13 +193,6 @@ static const struct expected expected[] = {
      {8, 20, 32},
      {"1.75", "2.5", "8.25"}},
     {"layered.widths", MEMBER(widths), 0, {"\"even\"", "\"free\""}, {0, 1}, {"\"any\"", "1"}},
-    {"layered.planes", MEMBER(planes), 0, {"\"none\"", "\"none\""}, {0, 0}, {"\"k8\"", "8"}},
-    {"layered.exact",
-     MEMBER(exact),
-     0,
-     {"\"auto\"", "\"rows\"", "\"planes\""},
-     {0, 1, 2},
-     {"\"all\"", "1"}},
     {"layered.exact_ppm", MEMBER(exact_ppm), 50000, {"0", "1000000"}, {0, 1000000}, {"1000001"}},
     {"layered.keep_first", MEMBER(exact_first), 0, {"0", "9"}, {0, 9}, {"16777217"}},
     {"layered.keep_last", MEMBER(exact_last), 0, {"0", "9"}, {0, 9}, {"16777217"}},
@@ -620,16 +613,6 @@ static void an_error_says_what_was_found_and_what_is_allowed(void **state)
          "layered[-even], int8, cake, attention-store, or NAME+range"},
         {"store", "3", "config: store: found 3, expected an object"},
         {"store", "\"x\"", "config: store: found \"x\", expected an object"},
-        {"layered", "{\"widths\": \"even\", \"planes\": \"k8v8\"}",
-         "config: layered.planes: found \"k8v8\", expected \"none\" where layered.widths is even"},
-        {"layered", "{\"widths\": \"free\", \"planes\": \"k8v8\", \"bits_k\": 8}",
-         "config: layered.bits_k: found 8, expected less where layered.planes is k8v8"},
-        {"layered", "{\"widths\": \"free\", \"planes\": \"k8v8\", \"bits_v\": 2.5}",
-         "config: layered.bits_v: found 2.5, expected a whole number up to 7 where "
-         "layered.planes is k8v8"},
-        {"layered", "{\"widths\": \"free\", \"planes\": \"k8v8\", \"bits_v\": 7.5}",
-         "config: layered.bits_v: found 7.5, expected a whole number up to 7 where layered.planes "
-         "is k8v8"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_refused(fx, with(fx, cases[i][0], cases[i][1]), SPEC_E_CONFIG, "config: ");

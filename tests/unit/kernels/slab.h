@@ -32,15 +32,15 @@ static inline uint64_t draw(uint64_t *state)
     return *state >> 33;
 }
 
-/* A slab, its tables, its turns and what is made of it. */
+/* A slab, its table, its turns and what is made of it. */
 struct slab {
     uint64_t size, rows;
     uint32_t dtype;
     uint8_t bytes[ROWS][CHANNELS * 4];
     const uint8_t *at[ROWS];
-    uint8_t to[CHANNELS], finer_to[CHANNELS];
-    struct sc_kernels_planes_group groups[GROUPS], finer_groups[GROUPS];
-    struct sc_kernels_planes planes, finer;
+    uint8_t to[CHANNELS];
+    struct sc_kernels_planes_group groups[GROUPS];
+    struct sc_kernels_planes planes;
     struct sc_kernels_rotary rotary;
     float turns[ROWS * SIZE_MOST];
     struct sc_kernels_planes_encode encode;
@@ -49,7 +49,7 @@ struct slab {
 /* Where its codes go: guards in front of each and behind, and what may be read. */
 struct made {
     uint8_t scales[64 + CHANNELS * 4 + 64];
-    uint8_t codes[64 + ROWS * CHANNELS + 64], finer[64 + ROWS * CHANNELS + 64];
+    uint8_t codes[64 + ROWS * CHANNELS + 64];
 };
 
 /* A finite pattern: mostly of usual size around a middle of the channel's own, sometimes any. */
@@ -87,7 +87,6 @@ struct shape {
     uint64_t size, rows;
     uint32_t dtype;
     uint32_t least, most; /* of widths */
-    uint32_t finer;       /* widths at least, of a finer table */
     uint32_t turned, pairs;
 };
 
@@ -115,15 +114,9 @@ static inline struct slab *slab_make(uint64_t seed, struct shape shape)
         sc_kernels_rotary_turn(1000 + i, frequencies, shape.turned, slab->turns + i * shape.turned);
     for (uint64_t h = 0; h < HEADS; h++)
         widths_draw(&seed, shape.size, shape.least, shape.most, slab->to + h * shape.size);
-    for (uint64_t c = 0; c < all; c++)
-        slab->finer_to[c] = slab->to[c] > shape.finer ? slab->to[c] : (uint8_t)shape.finer;
-    assert_true(
-        sc_kernels_planes_init(&slab->planes, HEADS, shape.size, NULL, slab->to, slab->groups));
-    assert_true(sc_kernels_planes_init(&slab->finer, HEADS, shape.size, slab->to, slab->finer_to,
-                                       slab->finer_groups));
+    assert_true(sc_kernels_planes_init(&slab->planes, HEADS, shape.size, slab->to, slab->groups));
     slab->encode =
         (struct sc_kernels_planes_encode){.planes = &slab->planes,
-                                          .finer = shape.finer > 0 ? &slab->finer : NULL,
                                           .rows = slab->at,
                                           .row_count = shape.rows,
                                           .dtype = shape.dtype,
@@ -138,23 +131,17 @@ static inline bool slab_encode(const struct slab *slab, uint32_t level, struct m
     memset(made, GUARD, sizeof(*made));
     what.scales = made->scales + 64;
     what.codes = made->codes + 64;
-    what.finer_codes = made->finer + 64;
     return sc_kernels_get(level)->planes_encode(&what);
 }
 
-/* dst [rows], with codes or with the finer ones as well */
-static inline void slab_decode(const struct slab *slab, const struct made *made, bool is_finer,
-                               uint32_t level, uint8_t **dst, uint32_t dst_dtype)
+/* dst [rows] */
+static inline void slab_decode(const struct slab *slab, const struct made *made, uint32_t level,
+                               uint8_t **dst, uint32_t dst_dtype)
 {
-    const uint8_t *finer[ROWS];
-    for (uint64_t i = 0; i < slab->rows; i++)
-        finer[i] = made->finer + 64 + i * slab->finer.row_bytes;
     sc_kernels_get(level)->planes_decode(
         &(struct sc_kernels_planes_decode){.planes = &slab->planes,
-                                           .finer = is_finer ? &slab->finer : NULL,
                                            .scales = made->scales + 64,
                                            .codes = made->codes + 64,
-                                           .finer_codes = finer,
                                            .row_count = slab->rows,
                                            .head_count = HEADS,
                                            .dst = dst,
@@ -170,9 +157,8 @@ static inline struct shape shape_of(uint32_t n)
     static const uint64_t FEW[] = {1, 7, 8, 9, 16, 33, 64, 200, ROWS};
     uint64_t size = SIZES[n % COUNT(SIZES)];
     const uint32_t *widths = WIDTHS[n / COUNT(SIZES) % COUNT(WIDTHS)];
-    struct shape shape = {size,     FEW[n * 5 / 3 % COUNT(FEW)], n % 3, widths[0], widths[1], 0, 0,
+    struct shape shape = {size,     FEW[n * 5 / 3 % COUNT(FEW)], n % 3, widths[0], widths[1], 0,
                           n / 2 % 2};
-    shape.finer = n % 5 == 0 ? 0 : n % 2 ? 8 : 6;
     shape.turned = (uint32_t)(n % 7 == 3 ? 0 : n % 7 == 4 ? size / 2 : size);
     if (n % 7 == 5 && size >= 32)
         shape.turned = 32;

@@ -108,7 +108,7 @@ static void rows_have_exactly_their_bytes(void **state)
                         bits += to[c];
                     }
                     assert_int_equal(bits, rows[r] * 8);
-                    assert_true(sc_kernels_planes_init(&planes, HEADS[h], size, NULL, to, groups));
+                    assert_true(sc_kernels_planes_init(&planes, HEADS[h], size, to, groups));
                     assert_int_equal(planes.row_bytes, rows[r]);
                     heavier_get_no_fewer(weights, channels, size, to);
                     allot(weights, HEADS[h], size, rows[r], again);

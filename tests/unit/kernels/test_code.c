@@ -388,7 +388,7 @@ static void a_part_of_free_widths_goes_to_the_places_of_its_memory(void **state)
     double frequencies[SIZE / 2];
     for (uint64_t c = 0; c < HEADS * SIZE; c++) /* a plane has whole bytes */
         to[c] = (uint8_t)(c % SIZE / 8 * 5 % 9);
-    assert_true(sc_kernels_planes_init(&planes, HEADS, SIZE, NULL, to, groups));
+    assert_true(sc_kernels_planes_init(&planes, HEADS, SIZE, to, groups));
     for (uint64_t i = 0; i < SIZE / 2; i++)
         frequencies[i] = pow(1e4, -2.0 * (double)i / SIZE);
     for (uint64_t i = 0; i < ROWS; i++)

@@ -1,13 +1,12 @@
 /* Codes of free widths, decoded by the emulated kernel, against ref/: tables of any widths, keys
- * turned by halves and by pairs, finer rows, every layout and type, over orders of threads. Codes,
- * scales and finer rows have nothing in front of them or behind that may be read. */
+ * turned by halves and by pairs, every layout and type, over orders of threads. Codes and
+ * scales have nothing in front of them or behind that may be read. */
 #include "tests/unit/kernels/cuda_run.h"
 
 /* A slab on the device: what the kernel is given. */
 struct device_slab {
-    struct exact scales, codes, turns, finer[ROWS];
-    const uint8_t *finer_codes[ROWS]; /* NULL: the row is not refined */
-    struct sc_cuda_planes_table *table, *finer_table;
+    struct exact scales, codes, turns;
+    struct sc_cuda_planes_table *table;
     struct sc_cuda_planes_slab slabs[2]; /* cut in two */
     uint32_t count;
 };
@@ -25,7 +24,7 @@ static struct sc_cuda_planes_table *table_make(const struct sc_kernels_planes *p
 }
 
 static struct device_slab *device_make(const struct slab *slab, const struct made *made,
-                                       uint32_t part, bool is_finer, uint64_t offset)
+                                       uint32_t part, uint64_t offset)
 {
     struct device_slab *device = calloc(1, sizeof(*device));
     assert_non_null(device);
@@ -36,28 +35,17 @@ static struct device_slab *device_make(const struct slab *slab, const struct mad
     device->codes = exact_copy(made->codes + 64, slab->rows * row_bytes, offset);
     device->turns = exact_copy(slab->turns, slab->rows * turned * sizeof(float), offset / 4 * 4);
     device->table = table_make(&slab->planes, rotary);
-    device->finer_table = table_make(&slab->finer, rotary);
-    for (uint64_t i = 0; i < slab->rows && is_finer; i++)
-        if (i % 4 != 1) {
-            device->finer[i] = exact_copy(made->finer + 64 + i * slab->finer.row_bytes,
-                                          slab->finer.row_bytes, i % 3);
-            device->finer_codes[i] = device->finer[i].at;
-        }
     uint32_t cut = slab->rows > 5 ? (uint32_t)slab->rows / 3 : (uint32_t)slab->rows;
     device->count = cut < slab->rows ? 2 : 1;
     device->slabs[0] =
         (struct sc_cuda_planes_slab){.table = device->table,
-                                     .finer = is_finer ? device->finer_table : NULL,
                                      .scales = device->scales.at,
                                      .codes = device->codes.at,
-                                     .finer_codes = is_finer ? device->finer_codes : NULL,
                                      .turns = (const float *)(const void *)device->turns.at,
                                      .row_count = cut,
                                      .part = part};
     device->slabs[1] = device->slabs[0];
     device->slabs[1].codes += cut * row_bytes;
-    if (is_finer)
-        device->slabs[1].finer_codes += cut;
     device->slabs[1].turns += cut * turned;
     device->slabs[1].token_first = cut;
     device->slabs[1].row_count = (uint32_t)slab->rows - cut;
@@ -69,44 +57,32 @@ static void device_free(struct device_slab *device)
     free(device->scales.block);
     free(device->codes.block);
     free(device->turns.block);
-    for (uint32_t i = 0; i < ROWS; i++)
-        free(device->finer[i].block);
     free(device->table);
-    free(device->finer_table);
     free(device);
 }
 
 struct decode_case {
     enum layout layout;
     uint32_t dst_dtype;
-    bool is_finer, skips;
+    bool skips;
     uint64_t shift, offset, orders;
 };
 
-/* By ref/: rows that are not refined are skipped. */
 static void ref_decode(const struct slab *slab, const struct device_slab *device,
                        const struct sc_kernels_memory *memory, const struct decode_case *how,
                        const uint64_t *skipped, uint32_t part)
 {
-    uint64_t left_out[ROWS / 64];
-    memcpy(left_out, skipped, sizeof(left_out));
-    for (uint64_t i = 0; i < slab->rows && how->is_finer; i++)
-        if (device->finer_codes[i] == NULL)
-            left_out[i / 64] |= UINT64_C(1) << i % 64;
-    struct sc_kernels_decode decode = {
-        .kernels = sc_kernels_get(SC_KERNELS_REF),
-        .memory = memory,
-        .head_count = HEADS,
-        .head_size = slab->size,
-        .coded = {.scales = device->scales.at,
-                  .codes = device->codes.at,
-                  .planes = &slab->planes,
-                  .rotary = slab->encode.rotary,
-                  .turns = slab->turns,
-                  .finer = how->is_finer ? &slab->finer : NULL,
-                  .finer_codes = how->is_finer ? device->finer_codes : NULL},
-        .dst_dtype = how->dst_dtype,
-        .skipped = left_out};
+    struct sc_kernels_decode decode = {.kernels = sc_kernels_get(SC_KERNELS_REF),
+                                       .memory = memory,
+                                       .head_count = HEADS,
+                                       .head_size = slab->size,
+                                       .coded = {.scales = device->scales.at,
+                                                 .codes = device->codes.at,
+                                                 .planes = &slab->planes,
+                                                 .rotary = slab->encode.rotary,
+                                                 .turns = slab->turns},
+                                       .dst_dtype = how->dst_dtype,
+                                       .skipped = skipped};
     sc_kernels_part_decode(&decode, part, 0, slab->rows);
 }
 
@@ -124,7 +100,7 @@ static void decode_compare(struct slab *const slab[2], const struct made *const 
     for (uint32_t i = 0; i < ROWS / 64 && how->skips; i++)
         skipped[i] = draw(&seed) & draw(&seed) << 17;
     for (uint32_t part = 0; part < 2; part++) {
-        device[part] = device_make(slab[part], made[part], part, how->is_finer, how->offset);
+        device[part] = device_make(slab[part], made[part], part, how->offset);
         memcpy(slabs + count, device[part]->slabs, sizeof(device[part]->slabs));
         count += device[part]->count;
         if (device[part]->table->unit_count > units)
@@ -159,10 +135,7 @@ static void shape_run(uint32_t n, struct shape shape, struct decode_case how)
     of_v.turned = 0;
     of_v.least = n % 3;
     of_v.most = 3 + n % 5;
-    of_v.finer = 8;
     struct slab *slab[2] = {slab_make(n, shape), slab_make(n + 1000, of_v)};
-    for (uint32_t i = 0; i < 2; i++)
-        slab[i]->encode.finer = &slab[i]->finer;
     assert_true(slab_encode(slab[0], SC_KERNELS_REF, &made_k));
     assert_true(slab_encode(slab[1], SC_KERNELS_REF, &made_v));
     decode_compare(slab, made, &how, n);
@@ -174,7 +147,6 @@ static struct decode_case case_of(uint32_t n)
 {
     struct decode_case how = {.layout = n % LAYOUTS, .orders = 1};
     how.dst_dtype = n % 4 == 1 ? (uint32_t)SC_KERNELS_F32 : n / 3 % 3;
-    how.is_finer = n % 5 > 2;
     how.skips = n % 3 == 0;
     how.shift = n % 6 == 5 ? 1 : 0;
     how.offset = n % 4 == 3 ? n % 16 : 0;
@@ -204,12 +176,11 @@ static void odd_turns_and_heads_decode_as_in_ref(void **state)
     static const uint32_t TURNED[][2] = {{80, 20},   {128, 100}, {128, 124}, {96, 90}, {72, 2},
                                          {256, 134}, {256, 250}, {16, 10},   {40, 30}, {200, 126}};
     for (uint32_t n = 0; n < 4 * COUNT(TURNED); n++) {
-        struct shape shape = {.rows = 1 + n * 3 % 11, .dtype = n % 3, .most = 6, .finer = 8};
+        struct shape shape = {.rows = 1 + n * 3 % 11, .dtype = n % 3, .most = 6};
         shape.size = TURNED[n % COUNT(TURNED)][0];
         struct decode_case how = case_of(n);
         shape.turned = TURNED[n % COUNT(TURNED)][1];
         shape.pairs = n / COUNT(TURNED) % 2;
-        how.is_finer = n % 2 == 0;
         shape_run(n, shape, how);
     }
 }
@@ -239,7 +210,7 @@ static void more_units_than_a_block_has_are_decoded(void **state)
         codes[i] = (uint8_t)draw(&seed);
     for (uint32_t i = 0; i < COUNT(turns); i++)
         turns[i] = (float)draw(&seed) / (1u << 30) - 1.0f;
-    assert_true(sc_kernels_planes_init(&planes, MANY, SIZE, NULL, to, groups));
+    assert_true(sc_kernels_planes_init(&planes, MANY, SIZE, to, groups));
     for (uint32_t n = 0; n < 2 * SC_KERNELS_DTYPES; n++) {
         uint32_t pairs = n % 2, dtype = n / 2;
         struct sc_kernels_rotary rotary = {pairs, SIZE};
@@ -284,26 +255,23 @@ static void a_table_names_each_bit_once(void **state)
     for (uint32_t n = 0; n < SHAPES; n++) {
         struct shape shape = shape_of(n);
         struct slab *slab = slab_make(n, shape);
-        const struct sc_kernels_planes *planes[] = {&slab->planes, &slab->finer};
-        for (uint32_t which = 0; which < 2; which++) {
-            struct sc_cuda_planes_table *table = table_make(planes[which], slab->encode.rotary);
-            const struct sc_cuda_unit *units = (const struct sc_cuda_unit *)(table + 1);
-            const struct sc_cuda_unit_plane *bits =
-                (const struct sc_cuda_unit_plane *)(units + table->unit_count);
-            uint64_t channels = 0, found = 0, expected = 0;
-            for (uint32_t u = 0; u < table->unit_count; u++)
-                for (uint32_t run = 0; run < 2; run++) {
-                    channels += units[u].count[run];
-                    for (uint32_t p = 0; p < SC_KERNELS_PLANES; p++)
-                        found += bits[p * table->unit_count + u].where[run] & 15;
-                }
-            for (uint64_t c = 0; c < HEADS * slab->size; c++)
-                expected += which == 0 ? slab->to[c] : slab->finer_to[c] - slab->to[c];
-            assert_int_equal(channels, HEADS * slab->size);
-            assert_int_equal(found, expected);
-            assert_int_equal(table->row_bytes * 8, expected);
-            free(table);
-        }
+        struct sc_cuda_planes_table *table = table_make(&slab->planes, slab->encode.rotary);
+        const struct sc_cuda_unit *units = (const struct sc_cuda_unit *)(table + 1);
+        const struct sc_cuda_unit_plane *bits =
+            (const struct sc_cuda_unit_plane *)(units + table->unit_count);
+        uint64_t channels = 0, found = 0, expected = 0;
+        for (uint32_t u = 0; u < table->unit_count; u++)
+            for (uint32_t run = 0; run < 2; run++) {
+                channels += units[u].count[run];
+                for (uint32_t p = 0; p < SC_KERNELS_PLANES; p++)
+                    found += bits[p * table->unit_count + u].where[run] & 15;
+            }
+        for (uint64_t c = 0; c < HEADS * slab->size; c++)
+            expected += slab->to[c];
+        assert_int_equal(channels, HEADS * slab->size);
+        assert_int_equal(found, expected);
+        assert_int_equal(table->row_bytes * 8, expected);
+        free(table);
         free(slab);
     }
 }

@@ -387,7 +387,7 @@ static void planes_make(struct coded *coded, uint64_t s, struct sc_kernels_plane
     struct sc_kernels_coded *made = &coded->slabs[s].coded;
     for (uint64_t c = 0; c < channels; c++) /* planes are of whole bytes */
         of->to[c] = (uint8_t)((c / 8 * 5 + s) % 9);
-    assert_true(sc_kernels_planes_init(&of->planes, 3, size, NULL, of->to, of->groups));
+    assert_true(sc_kernels_planes_init(&of->planes, 3, size, of->to, of->groups));
     what.planes = made->planes = &of->planes;
     what.rotary = made->rotary = s % 2 == 0 ? &of->rotary : NULL;
     what.turns = made->turns = s % 2 == 0 ? coded->turns + first * size : NULL;

@@ -1,6 +1,5 @@
 /* Codes of free widths: the reference against the formulas in double, every rung against the
- * reference bit by bit, slabs that have no codes, planes that go on where others end, turned keys;
- * scores against values in double. */
+ * reference bit by bit, slabs that have no codes, turned keys; scores against values in double. */
 #include "base/stream.h"
 #include "tests/unit/kernels/slab.h"
 
@@ -28,7 +27,7 @@ static double back_of(const struct slab *slab, uint64_t row, uint64_t channel)
 
 /* How far a decoded value may lie from its row's: half a step of its width, of one and two bits
  * from the border of its range to where the outermost value stands; and of a pair both. */
-static double most_off(const struct slab *slab, uint64_t channel, const uint8_t *to)
+static double most_off(const struct slab *slab, uint64_t channel)
 {
     double least = HUGE_VAL, most = -HUGE_VAL;
     for (uint64_t i = 0; i < slab->rows; i++) {
@@ -37,28 +36,27 @@ static double most_off(const struct slab *slab, uint64_t channel, const uint8_t 
     }
     double size = fmax(fabs(least), fabs(most)), span = most - least;
     static const double reach[] = {128, 64, 42, 16, 8, 4, 2, 1, .5}; /* of 256 */
-    return span * reach[to[channel]] / 256 + (size + span) * 0x1p-10 + 0x1p-22;
+    return span * reach[slab->to[channel]] / 256 + (size + span) * 0x1p-10 + 0x1p-22;
 }
 
-static void decoded_check(const struct slab *slab, const struct made *made, bool is_finer)
+static void decoded_check(const struct slab *slab, const struct made *made)
 {
     static float out[ROWS][CHANNELS];
-    const uint8_t *to = is_finer ? slab->finer_to : slab->to;
     uint8_t *dst[ROWS];
     for (uint64_t i = 0; i < slab->rows; i++)
         dst[i] = (uint8_t *)out[i];
-    slab_decode(slab, made, is_finer, SC_KERNELS_REF, dst, SC_KERNELS_F32);
+    slab_decode(slab, made, SC_KERNELS_REF, dst, SC_KERNELS_F32);
     for (uint64_t channel = 0; channel < HEADS * slab->size; channel++) {
         uint64_t c = channel % slab->size, pair;
         float sign;
-        double bound = most_off(slab, channel, to);
+        double bound = most_off(slab, channel);
         if (slab->encode.rotary != NULL && c < slab->rotary.turned)
-            bound += most_off(
-                slab, channel - c + sc_kernels_rotary_partner(&slab->rotary, c, &pair, &sign), to);
+            bound += most_off(slab, channel - c +
+                                        sc_kernels_rotary_partner(&slab->rotary, c, &pair, &sign));
         for (uint64_t i = 0; i < slab->rows; i++)
             if (!(fabs((double)out[i][channel] - value_of(slab, i, channel)) <= bound))
                 fail_msg("size %u, row %u, channel %u of %u bits: %g became %g, bound %g",
-                         (unsigned)slab->size, (unsigned)i, (unsigned)channel, to[channel],
+                         (unsigned)slab->size, (unsigned)i, (unsigned)channel, slab->to[channel],
                          value_of(slab, i, channel), (double)out[i][channel], bound);
     }
 }
@@ -69,43 +67,11 @@ static void a_decoded_value_is_as_near_as_its_width_allows(void **state)
     static struct made made;
     for (uint32_t n = 0; n < 3 * COUNT(SIZES); n++) {
         uint64_t size = SIZES[n % COUNT(SIZES)];
-        struct shape shape = {size, 1 + n * 29 % 90, n % 3, 0, 8, n % 2 ? 8 : 6, 0, n / 9 % 2};
+        struct shape shape = {size, 1 + n * 29 % 90, n % 3, 0, 8, 0, n / 9 % 2};
         shape.turned = n % 4 == 0 ? 0 : (uint32_t)(n % 4 == 1 ? size / 2 : size);
         struct slab *slab = slab_make(n, shape);
         assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
-        decoded_check(slab, &made, false);
-        decoded_check(slab, &made, true);
-        free(slab);
-    }
-}
-
-/* What stands between two widths is what the wider code has more: both rows say what one row of the
- * wider widths says. */
-static void a_row_and_its_finer_row_are_a_wider_row(void **state)
-{
-    (void)state;
-    static struct made made, wide_made;
-    static float found[ROWS][CHANNELS], expected[ROWS][CHANNELS];
-    for (uint32_t n = 0; n < 2 * COUNT(SIZES); n++) {
-        uint64_t size = SIZES[n % COUNT(SIZES)];
-        struct shape shape = {size, 33, n % 3, 0, 7, n % 2 ? 8 : 5, (uint32_t)size, n % 2};
-        struct slab *slab = slab_make(n, shape);
-        uint8_t *dst[ROWS], *wide_dst[ROWS];
-        for (uint64_t i = 0; i < slab->rows; i++) {
-            dst[i] = (uint8_t *)found[i];
-            wide_dst[i] = (uint8_t *)expected[i];
-        }
-        assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
-        slab_decode(slab, &made, true, SC_KERNELS_REF, dst, SC_KERNELS_F32);
-        memcpy(slab->to, slab->finer_to, sizeof(slab->to));
-        assert_true(
-            sc_kernels_planes_init(&slab->planes, HEADS, size, NULL, slab->to, slab->groups));
-        slab->encode.finer = NULL;
-        assert_true(slab_encode(slab, SC_KERNELS_REF, &wide_made));
-        assert_memory_equal(made.scales, wide_made.scales, sizeof(made.scales));
-        slab_decode(slab, &wide_made, false, SC_KERNELS_REF, wide_dst, SC_KERNELS_F32);
-        for (uint64_t i = 0; i < slab->rows; i++)
-            assert_memory_equal(found[i], expected[i], HEADS * size * sizeof(float));
+        decoded_check(slab, &made);
         free(slab);
     }
 }
@@ -121,14 +87,11 @@ static void every_rung_writes_the_same_codes(void **state)
             assert_true(slab_encode(slab, level, &theirs));
             assert_memory_equal(mine.scales, theirs.scales, sizeof(mine.scales));
             assert_memory_equal(mine.codes, theirs.codes, sizeof(mine.codes));
-            assert_memory_equal(mine.finer, theirs.finer, sizeof(mine.finer));
         }
         uint64_t end = slab->rows * slab->planes.row_bytes; /* what is not theirs is untouched */
-        uint64_t finer_end = slab->encode.finer ? slab->rows * slab->finer.row_bytes : 0;
         for (uint64_t i = 0; i < 64; i++) {
             assert_int_equal(mine.codes[i], GUARD);
             assert_int_equal(mine.codes[64 + end + i], GUARD);
-            assert_int_equal(mine.finer[64 + finer_end + i], GUARD);
             assert_int_equal(
                 mine.scales[64 + sc_kernels_planes_scale_bytes(&slab->planes) + i % 64], GUARD);
         }
@@ -150,7 +113,7 @@ static void a_slab_that_cannot_be_coded_has_no_codes(void **state)
     for (uint32_t n = 0; n < 3 * 2 * 6 * 2; n++)
         for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
             uint32_t bad = n / 6 % 6, turned = n / 3 % 2 ? 64 : 0;
-            struct shape shape = {n / 36 ? 80 : 128, 70, n % 3, 0, 8, 8, turned, n % 2};
+            struct shape shape = {n / 36 ? 80 : 128, 70, n % 3, 0, 8, turned, n % 2};
             uint64_t row = (n * 17 + level) % 70, channel = (n * 61 + level) % (2 * shape.size);
             struct slab *slab = slab_make(n, shape);
             const float values[] = {NAN, INFINITY, -INFINITY, 60000, 32768, 70000};
@@ -174,8 +137,6 @@ static void a_slab_that_cannot_be_coded_has_no_codes(void **state)
                 assert_int_equal(made.scales[64 + i], 0);
             for (uint64_t i = 0; !has_codes && i < 70 * slab->planes.row_bytes; i++)
                 assert_int_equal(made.codes[64 + i], 0);
-            for (uint64_t i = 0; !has_codes && i < 70 * slab->finer.row_bytes; i++)
-                assert_int_equal(made.finer[64 + i], 0);
             free(slab);
         }
 }
@@ -183,7 +144,7 @@ static void a_slab_that_cannot_be_coded_has_no_codes(void **state)
 struct target {
     uint64_t head_first, head_count;
     uint32_t dtype, level;
-    bool is_finer, streams;
+    bool streams;
 };
 
 /* Codes lie at the end of their memory but for what may be read. streams: rows at lines' borders */
@@ -192,36 +153,29 @@ static void decode_compare(const struct slab *slab, const struct made *made,
 {
     enum { STRIDE = CHANNELS * 4 + 64 };
     static _Alignas(64) uint8_t bytes[2][ROWS][STRIDE];
-    const uint8_t *finer[ROWS];
     uint8_t *dst[ROWS];
     uint64_t codes_bytes = slab->rows * slab->planes.row_bytes;
     uint8_t *codes = malloc(codes_bytes + SC_KERNELS_PLANES_AHEAD);
-    uint8_t *more = malloc(slab->rows * slab->finer.row_bytes + SC_KERNELS_PLANES_AHEAD);
-    assert_true(codes != NULL && more != NULL);
+    assert_non_null(codes);
     memcpy(codes, made->codes + 64, codes_bytes + SC_KERNELS_PLANES_AHEAD);
-    memcpy(more, made->finer + 64, slab->rows * slab->finer.row_bytes + SC_KERNELS_PLANES_AHEAD);
     memset(bytes, GUARD, sizeof(bytes));
     for (uint32_t which = 0; which < 2; which++) {
         for (uint64_t i = 0; i < slab->rows; i++) {
             uint64_t offset = how->streams ? 0 : i % 3 * 4;
-            finer[i] = more + i * slab->finer.row_bytes;
             dst[i] = i % 5 == 3 ? NULL : bytes[which][i] + offset;
         }
         sc_kernels_get(which == 0 ? SC_KERNELS_REF : how->level)
-            ->planes_decode(
-                &(struct sc_kernels_planes_decode){.planes = &slab->planes,
-                                                   .finer = how->is_finer ? &slab->finer : NULL,
-                                                   .scales = made->scales + 64,
-                                                   .codes = codes,
-                                                   .finer_codes = finer,
-                                                   .row_count = slab->rows,
-                                                   .head_first = how->head_first,
-                                                   .head_count = how->head_count,
-                                                   .dst = dst,
-                                                   .dst_dtype = how->dtype,
-                                                   .rotary = slab->encode.rotary,
-                                                   .turns = slab->turns,
-                                                   .streams = how->streams});
+            ->planes_decode(&(struct sc_kernels_planes_decode){.planes = &slab->planes,
+                                                               .scales = made->scales + 64,
+                                                               .codes = codes,
+                                                               .row_count = slab->rows,
+                                                               .head_first = how->head_first,
+                                                               .head_count = how->head_count,
+                                                               .dst = dst,
+                                                               .dst_dtype = how->dtype,
+                                                               .rotary = slab->encode.rotary,
+                                                               .turns = slab->turns,
+                                                               .streams = how->streams});
         sc_stream_end();
     }
     for (uint64_t i = 0; i < slab->rows; i++)
@@ -230,7 +184,6 @@ static void decode_compare(const struct slab *slab, const struct made *made,
                      (unsigned)slab->size, (unsigned)slab->rows, (unsigned)i, slab->rotary.turned,
                      slab->rotary.pairs, how->dtype);
     free(codes);
-    free(more);
 }
 
 static void every_rung_decodes_the_same_values(void **state)
@@ -242,9 +195,8 @@ static void every_rung_decodes_the_same_values(void **state)
         assert_true(slab_encode(slab, SC_KERNELS_REF, &made));
         for (uint32_t level = 1; level <= sc_kernels_level_best(); level++)
             for (uint32_t k = 0; k < 3; k++) {
-                struct target how = {k == 1, k == 0 ? 2 : 1, slab->dtype, level, false, k == 0};
+                struct target how = {k == 1, k == 0 ? 2 : 1, slab->dtype, level, k == 0};
                 how.dtype = k == 2 ? (uint32_t)SC_KERNELS_F32 : slab->dtype;
-                how.is_finer = slab->encode.finer != NULL && (n + k) % 2 == 0;
                 decode_compare(slab, &made, &how);
             }
         free(slab);
@@ -268,11 +220,11 @@ static void a_slab_of_known_bytes_has_known_codes(void **state)
         }
         values[i][5] = 0.5f;
     }
-    assert_true(sc_kernels_planes_init(&planes, 1, 16, NULL, to, &group));
+    assert_true(sc_kernels_planes_init(&planes, 1, 16, to, &group));
     assert_int_equal(planes.row_bytes, 4);
     for (uint32_t level = 0; level <= sc_kernels_level_best(); level++) {
-        struct sc_kernels_planes_encode what = {&planes, NULL, rows,   3,     SC_KERNELS_F32,
-                                                NULL,    NULL, scales, codes, NULL};
+        struct sc_kernels_planes_encode what = {&planes, rows, 3,      SC_KERNELS_F32,
+                                                NULL,    NULL, scales, codes};
         static const uint8_t CODES[3][4] = {{0, 0, 0, 0}, /* channel 5 is constant: code 0 */
                                             {0xdf, 0xff, 0x00, 0x00}, /* .100 1.. of all */
                                             {0xdf, 0xff, 0xfb, 0xfb}};
@@ -288,27 +240,25 @@ static void a_slab_of_known_bytes_has_known_codes(void **state)
 static void a_table_of_parts_of_bytes_is_refused(void **state)
 {
     (void)state;
-    uint8_t to[80] = {0}, from[80] = {0};
+    uint8_t to[80] = {0};
     struct sc_kernels_planes_group groups[2];
     struct sc_kernels_planes planes;
-    assert_true(sc_kernels_planes_init(&planes, 1, 80, NULL, to, groups));
+    assert_true(sc_kernels_planes_init(&planes, 1, 80, to, groups));
     assert_int_equal(planes.row_bytes, 0);
     memset(to, 3, 7);
-    assert_false(sc_kernels_planes_init(&planes, 1, 80, NULL, to, groups));
+    assert_false(sc_kernels_planes_init(&planes, 1, 80, to, groups));
     to[64] = 3; /* eight of a head, but not of a group */
-    assert_false(sc_kernels_planes_init(&planes, 1, 80, NULL, to, groups));
+    assert_false(sc_kernels_planes_init(&planes, 1, 80, to, groups));
     to[64] = 0;
     to[63] = 4;
-    assert_false(sc_kernels_planes_init(&planes, 1, 80, NULL, to, groups));
+    assert_false(sc_kernels_planes_init(&planes, 1, 80, to, groups));
     to[63] = 3;
-    assert_true(sc_kernels_planes_init(&planes, 1, 80, NULL, to, groups));
+    assert_true(sc_kernels_planes_init(&planes, 1, 80, to, groups));
     assert_int_equal(planes.row_bytes, 3);
-    from[1] = 4; /* ends before it begins */
-    assert_false(sc_kernels_planes_init(&planes, 1, 80, from, to, groups));
     memset(to, 9, 8); /* more bits than there are */
-    assert_false(sc_kernels_planes_init(&planes, 1, 8, NULL, to, groups));
-    assert_false(sc_kernels_planes_init(&planes, 1, 0, NULL, to, groups));
-    assert_false(sc_kernels_planes_init(&planes, 1, SC_KERNELS_PLANES_HEAD + 1, NULL, to, groups));
+    assert_false(sc_kernels_planes_init(&planes, 1, 8, to, groups));
+    assert_false(sc_kernels_planes_init(&planes, 1, 0, to, groups));
+    assert_false(sc_kernels_planes_init(&planes, 1, SC_KERNELS_PLANES_HEAD + 1, to, groups));
 }
 
 /* Scores between others that stay; of each head alone. */
@@ -323,7 +273,7 @@ static void scores_compare(const struct slab *slab, const struct made *made, uin
     double largest = 0;
     for (uint64_t i = 0; i < slab->rows; i++)
         dst[i] = (uint8_t *)values[i];
-    slab_decode(slab, made, false, SC_KERNELS_REF, dst, SC_KERNELS_F32);
+    slab_decode(slab, made, SC_KERNELS_REF, dst, SC_KERNELS_F32);
     memset(wanted, 0, sizeof(wanted));
     for (uint64_t v = 0; v < queries; v++)
         for (uint64_t t = 0; t < slab->size; t++)
@@ -430,7 +380,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_decoded_value_is_as_near_as_its_width_allows),
-        cmocka_unit_test(a_row_and_its_finer_row_are_a_wider_row),
         cmocka_unit_test(every_rung_writes_the_same_codes),
         cmocka_unit_test(a_slab_that_cannot_be_coded_has_no_codes),
         cmocka_unit_test(every_rung_decodes_the_same_values),

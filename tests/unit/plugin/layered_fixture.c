@@ -18,8 +18,6 @@ void shot_make(struct shot *shot, const struct world *world, spec_request reques
                                          .position_capacity = ROWS_MAX,
                                          .exact_bits = shot->exact,
                                          .exact_bit_words = (ROWS_MAX + 63) / 64,
-                                         .refined_bits = shot->refined,
-                                         .refined_bit_words = (ROWS_MAX + 63) / 64,
                                          .select = &shot->select};
 }
 
@@ -68,9 +66,7 @@ spec_ticket fire_ahead(struct world *world, struct shot *shot, spec_request requ
     shot->item.flags = SPEC_ITEM_AHEAD;
     shot->item.queries = NULL;
     shot->item.new_keys = NULL;
-    spec_ticket ticket = rig_submit_whole(&world->rig, &shot->item, 1);
-    assert_int_equal(shot->item.refined_rows, 0);
-    return ticket;
+    return rig_submit_whole(&world->rig, &shot->item, 1);
 }
 
 void reset_step(struct sc_task *task)
@@ -84,27 +80,12 @@ bool is_exact(const struct shot *shot, uint64_t row)
     return (shot->exact[row / 64] >> (row % 64) & 1) != 0;
 }
 
-bool is_refined(const struct shot *shot, uint64_t row)
-{
-    return (shot->refined[row / 64] >> (row % 64) & 1) != 0;
-}
-
-static uint64_t bit_count(const uint64_t *bits)
+uint64_t exact_count(const struct shot *shot)
 {
     uint64_t count = 0;
     for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
-        count += (uint64_t)__builtin_popcountll(bits[w]);
+        count += (uint64_t)__builtin_popcountll(shot->exact[w]);
     return count;
-}
-
-uint64_t exact_count(const struct shot *shot)
-{
-    return bit_count(shot->exact);
-}
-
-uint64_t refined_count(const struct shot *shot)
-{
-    return bit_count(shot->refined);
 }
 
 void stored_row(const struct world *world, uint64_t position, uint32_t layer, uint32_t part,
@@ -212,20 +193,15 @@ void assert_rows_near(const struct world *world, const struct shot *shot, uint64
     uint64_t bytes = rig_part_bytes(&world->rig), channels = bytes / 2;
     assert_int_equal(shot->item.row_count, world->matched - from);
     assert_int_equal(shot->item.exact_rows, exact_count(shot));
-    assert_int_equal(shot->item.refined_rows, refined_count(shot));
     for (uint32_t part = 0; part < 2; part++) {
         const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
         spans_make(world, shot->item.layer, part, stored, spans);
         for (uint64_t n = 0; n < (world->matched - from) * channels; n++) {
             uint64_t j = n / channels, c = n % channels;
             float right = stored[from + j][c], span = spans[(from + j) / 64][c];
-            const char *how = is_exact(shot, j)     ? "exact"
-                              : is_refined(shot, j) ? "refined"
-                                                    : "coarse";
-            float share = !is_refined(shot, j) ? 1 : part == 0 ? .5f / 256 : .5f / 64;
-            float most = span * share + ldexpf(fabsf(right), -9) + ldexpf(span, -10);
+            const char *how = is_exact(shot, j) ? "exact" : "coarse";
+            float most = span + ldexpf(fabsf(right), -9) + ldexpf(span, -10);
             float value = half_value(at + j * bytes + 2 * c);
-            assert_false(is_exact(shot, j) && is_refined(shot, j));
             if (!(fabsf(value - right) <= (is_exact(shot, j) ? 0 : most)))
                 fail_msg("layer %u row %lu part %u channel %lu (%s): %g, not %g", shot->item.layer,
                          j, part, c, how, (double)value, (double)right);
@@ -260,12 +236,11 @@ bool set_is_the_best_of(const struct world *world, const struct shot *shot, uint
         for (uint64_t j = 0; j < rows; j++)
             total[j] += exp(logits[j] - most) / sum;
     }
-    uint64_t count = shot->item.exact_rows + shot->item.refined_rows;
-    reference_top(total, NULL, rows, count, in, &gap);
+    reference_top(total, NULL, rows, shot->item.exact_rows, in, &gap);
     if (gap < 1e-5)
         return false;
     for (uint64_t j = 0; j < rows; j++)
-        assert_int_equal(is_exact(shot, j) || is_refined(shot, j), in[j]);
+        assert_int_equal(is_exact(shot, j), in[j]);
     return true;
 }
 

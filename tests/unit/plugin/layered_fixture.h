@@ -14,7 +14,7 @@ struct shot {
     struct area area;
     struct pass pass;
     uint32_t positions[ROWS_MAX];
-    uint64_t exact[(ROWS_MAX + 63) / 64], refined[(ROWS_MAX + 63) / 64];
+    uint64_t exact[(ROWS_MAX + 63) / 64];
 };
 
 void shot_make(struct shot *shot, const struct world *world, spec_request request, uint32_t layer,
@@ -45,9 +45,7 @@ struct resetter {
 void reset_step(struct sc_task *task);
 
 bool is_exact(const struct shot *shot, uint64_t row);
-bool is_refined(const struct shot *shot, uint64_t row); /* never exact, too */
 uint64_t exact_count(const struct shot *shot);
-uint64_t refined_count(const struct shot *shot);
 
 /* A row as the host stored it. */
 void stored_row(const struct world *world, uint64_t position, uint32_t layer, uint32_t part,
@@ -73,10 +71,10 @@ void assert_rows(const struct world *world, const struct shot *shot, uint64_t fr
                  uint32_t bits_v);
 
 /* The same of codes of free widths that are not turned, of float16 and chunks of 64, whatever the
- * tables: what is not exact is within its chunk's span, and refined within 8 bits of K, 6 of V. */
+ * tables: what is not exact is within its chunk's span. */
 void assert_rows_near(const struct world *world, const struct shot *shot, uint64_t from);
 
-/* The set, exact or refined, by the definition, in float64 over prefix keys: row j's at keys + j *
+/* The set by the definition, in float64 over prefix keys: row j's at keys + j *
  * stride, [heads * head_size]. false: too close to tell. */
 bool set_is_the_best_of(const struct world *world, const struct shot *shot, uint64_t from,
                         const float *keys, uint64_t stride);

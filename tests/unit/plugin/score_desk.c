@@ -39,7 +39,7 @@ static const struct sc_kernels_planes *planes_of(struct scene *scene, uint64_t t
         scene->widths[table][c] = (uint8_t)(2 + (c / 8 + table) % 4);
     scene->groups[table] = calloc(groups, sizeof(*scene->groups[table]));
     assert_non_null(scene->groups[table]);
-    assert_true(sc_kernels_planes_init(planes, how->heads, how->size, NULL, scene->widths[table],
+    assert_true(sc_kernels_planes_init(planes, how->heads, how->size, scene->widths[table],
                                        scene->groups[table]));
     return planes;
 }

@@ -29,36 +29,32 @@ enum { RIGHT, NEGATED, NANS, KINDS }; /* queries */
 #define SEEDS SAMPLE_OF(120u, 24u)
 #define RUNS  SAMPLE_OF(10u, 4u)
 
-#define PLANES(exact) "\"widths\": \"free\", \"planes\": \"k8v8\", \"exact\": \"" exact "\""
-
 static const struct {
     const char *preset, *layout, *more;
-    bool is_layered;
-    const char *planes; /* NULL: none, and codes are of even widths */
+    bool is_layered, is_free; /* of free widths */
 } CASES[] = {
-    {"spec-itf", "paired", "", false, NULL},
-    {"spec-itf+range", "split", "", false, NULL},
-    {"spec-itf", "paired", ", \"prefetch\": {\"predictor\": \"static\"}", false, NULL},
-    {"spec-itf+range", "paired", ", \"prefetch\": {\"predictor\": \"sink\"}", false, NULL},
-    {"hinted", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", false, NULL},
+    {"spec-itf", "paired", "", false, false},
+    {"spec-itf+range", "split", "", false, false},
+    {"spec-itf", "paired", ", \"prefetch\": {\"predictor\": \"static\"}", false, false},
+    {"spec-itf+range", "paired", ", \"prefetch\": {\"predictor\": \"sink\"}", false, false},
+    {"hinted", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", false, false},
     {"hinted", "split",
-     ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", false, NULL},
-    {"layered-even", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, NULL},
+     ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", false,
+     false},
+    {"layered-even", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, false},
     {"layered-even", "split",
      ", \"prefetch\": {\"predictor\": \"layer\", \"min_precision_ppm\": 0}, \"read\": "
      "{\"planner\": "
      "\"chunk\"}",
-     true, NULL},
-    {"layered-even", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true,
-     PLANES("planes")},
+     true, false},
+    {"layered-even", "paired", ", \"prefetch\": {\"min_precision_ppm\": 0}", true, true},
     {"layered-even", "split",
-     ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", true,
-     PLANES("planes")},
+     ", \"prefetch\": {\"min_precision_ppm\": 0}, \"read\": {\"planner\": \"chunk\"}", true, true},
     {"layered-even", "paired",
      ", \"prefetch\": {\"predictor\": \"layer\", \"min_precision_ppm\": 0}, \"read\": "
      "{\"planner\": \"range\"}",
-     true, PLANES("planes")},
-    {"layered-even", "split", "", true, PLANES("auto")},
+     true, true},
+    {"layered-even", "split", "", true, true},
 };
 #define CASE_COUNT (sizeof(CASES) / sizeof(CASES[0]))
 
@@ -69,7 +65,7 @@ struct shots { /* an item and what it points to */
     struct spec_select select;
     struct area area;
     uint32_t positions[HEADS * ROWS];
-    uint64_t exact[(ROWS + 63) / 64], refined[(ROWS + 63) / 64];
+    uint64_t exact[(ROWS + 63) / 64];
     uint32_t held, kind, share; /* kind: of queries; share: of PPM, or SHARES: all rows */
 };
 
@@ -97,13 +93,13 @@ struct host {
     struct world *world;
     uint64_t seed, state;
     bool churns;                /* others store, so that what nobody holds goes; and resets come */
-    bool has_planes;            /* of a layered one */
+    bool is_free;               /* of a layered one */
     bool is_layered, is_broken; /* broken: an operation failed, or brought something else */
     struct pass passes[LAYERS][KINDS]; /* of queries */
     struct held held[REQUESTS];
     struct submitted submits[SUBMITS];
     struct known known[3][LAYERS][KINDS][SHARES + 1];
-    uint64_t late, full, stale, refined;
+    uint64_t late, full, stale;
 };
 
 static uint64_t draw(struct host *host, uint64_t below)
@@ -162,8 +158,6 @@ static void item_make(struct host *host, uint32_t held, uint32_t layer, struct s
                                     .position_capacity = HEADS * ROWS,
                                     .exact_bits = shots->exact,
                                     .exact_bit_words = (ROWS + 63) / 64,
-                                    .refined_bits = shots->refined,
-                                    .refined_bit_words = (ROWS + 63) / 64,
                                     .deadline_ns = draw(host, 2) == 0 ? LATE_NS[draw(host, 6)] : 0,
                                     .select = &shots->select};
 }
@@ -217,17 +211,12 @@ static void layered_check(struct host *host, const struct spec_important *item,
     memcpy(shot.positions, shots->positions, ROWS * sizeof(shot.positions[0]));
     memset(shot.exact, 0, sizeof(shot.exact));
     memcpy(shot.exact, shots->exact, sizeof(shots->exact));
-    memset(shot.refined, 0, sizeof(shot.refined));
-    memcpy(shot.refined, shots->refined, sizeof(shots->refined));
     pthread_mutex_lock(&checking);
-    if (host->has_planes)
+    if (host->is_free)
         assert_rows_near(host->world, &shot, host->held[shots->held].from);
     else
         assert_rows(host->world, &shot, host->held[shots->held].from, 4, 2);
     pthread_mutex_unlock(&checking);
-    host->refined += item->refined_rows;
-    for (uint32_t w = 0; w < (ROWS + 63) / 64; w++) /* which rows come how is not the choice's */
-        shot.exact[w] |= shot.refined[w];
     if ((item->result_flags & (SPEC_IMPORTANT_PARTIAL | SPEC_IMPORTANT_DENSE)) != 0 ||
         host->is_broken || host->churns)
         return;
@@ -510,9 +499,9 @@ static void world_choose(struct host *host, char *config, uint64_t bytes)
                    "\"store\": {\"layout\": \"%s\"}, \"layered\": {%s}%s",
                    CASES[which].preset, draw(host, 2) == 0 && !CASES[which].is_layered ? 16 : 64,
                    draw(host, 3) == 0 ? "\"64MiB\"" : "0", CASES[which].layout,
-                   CASES[which].planes != NULL ? CASES[which].planes : "", CASES[which].more);
+                   CASES[which].is_free ? "\"widths\": \"free\"" : "", CASES[which].more);
     host->is_layered = CASES[which].is_layered;
-    host->has_planes = CASES[which].planes != NULL;
+    host->is_free = CASES[which].is_free;
     *world = (struct world){.matched = ROWS, .group = 1, .agree = 3 + (int64_t)draw(host, 2) * 5};
 }
 
@@ -579,7 +568,6 @@ static void host_count(const struct host *host, uint64_t *ret_met)
     ret_met[0] += host->full;
     ret_met[1] += host->late;
     ret_met[2] += host->stale;
-    ret_met[4] += host->refined;
 }
 
 static void run(uint64_t seed, uint64_t *ret_met)
@@ -621,18 +609,18 @@ static void run(uint64_t seed, uint64_t *ret_met)
 
 static void met_print(const uint64_t *met)
 {
-    print_message("%lu delivered, %lu late, %lu stale, %lu bytes of guesses, %lu rows refined\n",
-                  met[0], met[1], met[2], met[3], met[4]);
+    print_message("%lu delivered, %lu late, %lu stale, %lu bytes of guesses\n", met[0], met[1],
+                  met[2], met[3]);
 }
 
 static void what_is_read_ahead_never_matters(void **state)
 {
     (void)state;
-    uint64_t met[5] = {0};
+    uint64_t met[4] = {0};
     for (uint64_t seed = 1; seed <= SEEDS; seed++)
         run(seed, met);
     met_print(met);
-    assert_true(met[1] > 0 && met[2] > 0 && met[3] > 0 && met[4] > 0);
+    assert_true(met[1] > 0 && met[2] > 0 && met[3] > 0);
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -652,7 +640,7 @@ static void nor_beside_others(void **state)
     (void)state;
     static struct host hosts[THREADS];
     static struct world world;
-    uint64_t met[5] = {0};
+    uint64_t met[4] = {0};
     for (uint64_t seed = 1; seed <= RUNS; seed++) {
         char config[1024];
         hosts[0] = (struct host){.world = &world, .seed = seed, .state = seed};

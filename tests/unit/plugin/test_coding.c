@@ -40,7 +40,7 @@ static int teardown(void **state)
 static struct sc_plugin_tables tables_open(uint64_t capacity)
 {
     struct sc_plugin_tables tables;
-    assert_int_equal(sc_plugin_tables_open(&tables, &g_alloc, HEADS, SIZE, capacity, false, NULL),
+    assert_int_equal(sc_plugin_tables_open(&tables, &g_alloc, HEADS, SIZE, capacity, NULL),
                      SPEC_OK);
     return tables;
 }

@@ -20,11 +20,11 @@ static const char *const CALLS[] = {
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static const struct rig_rope HALF = {.kind = SPEC_ROPE_HALF, .theta = 10000};
-/* One stores rows alone; the others are layered, by even codes and by planes. */
-#define WHOLE  "\"preset\": \"as-like\""
-#define ON_0   ", \"gpu\": {\"device\": 0}"
-#define EVEN   "\"preset\": \"layered-even\""
-#define PLANES "\"preset\": \"layered\", \"layered\": {\"planes\": \"k8v8\", \"exact\": \"planes\"}"
+/* One stores rows alone; the others are layered, by even codes and by free ones. */
+#define WHOLE "\"preset\": \"as-like\""
+#define ON_0  ", \"gpu\": {\"device\": 0}"
+#define EVEN  "\"preset\": \"layered-even\""
+#define FREE  "\"preset\": \"layered\""
 
 static void scene_open(struct world *world, const char *extra)
 {
@@ -133,7 +133,7 @@ static void a_captured_stream_is_refused(void **state)
 {
     (void)state;
     struct scene scene;
-    scene_begin(&scene, PLANES, FAKE_LAZY);
+    scene_begin(&scene, FREE, FAKE_LAZY);
     for (int i = 0; i < 2; i++) { /* before the device is attached, and after */
         fake_capture(scene.host.stream, 1);
         assert_refused(&scene.world, &scene.shot, "captured");
@@ -148,7 +148,7 @@ static void captures_on_other_streams_stay_whole(void **state)
     (void)state;
     struct scene scene;
     sc_cu_stream other;
-    scene_begin(&scene, PLANES, FAKE_LAZY);
+    scene_begin(&scene, FREE, FAKE_LAZY);
     device_ok(scene.host.cu->cuStreamCreate(&other, SC_CU_STREAM_NON_BLOCKING));
     fake_capture(other, 1);
     assert_int_equal(fire_one(&scene.world, &scene.shot), SPEC_OK); /* attaches, too */
@@ -164,7 +164,7 @@ static void a_stream_that_is_captured_meanwhile_is_refused(void **state)
     (void)state;
     struct scene scene;
     spec_ticket ticket;
-    scene_begin(&scene, PLANES, FAKE_LAZY);
+    scene_begin(&scene, FREE, FAKE_LAZY);
     assert_int_equal(sc_plugin_submit(scene.world.rig.conn, &scene.shot.item, 1, &ticket, NULL),
                      SPEC_OK);
     fake_capture(scene.host.stream, 1);
@@ -234,7 +234,7 @@ static void memory_that_is_not_the_devices_is_refused(void **state)
     fake_policy(FAKE_LAZY, 1);
     device_host_open(&second, 1);
     device_ok(second.cu->cuCtxPopCurrent(NULL));
-    scene_begin(&scene, PLANES, FAKE_LAZY);
+    scene_begin(&scene, FREE, FAKE_LAZY);
     wrong_memory(&scene, &second);
     assert_goes_on(&scene);
     wrong_memory(&scene, &second);
@@ -352,7 +352,7 @@ static unsigned faults_run(const char *extra, const char *const *calls, size_t c
 static void each_call_may_fail(void **state)
 {
     (void)state;
-    unsigned met = faults_run(PLANES, CALLS, COUNT(CALLS), SC_CU_OUT_OF_MEMORY, FAKE_LAZY);
+    unsigned met = faults_run(FREE, CALLS, COUNT(CALLS), SC_CU_OUT_OF_MEMORY, FAKE_LAZY);
     print_message("%u faults, each a status\n", met);
     assert_true(met > 150);
 }
@@ -396,7 +396,7 @@ static bool load_until_crash(const char *extra, int n)
 static void a_context_may_die_at_each_step(void **state)
 {
     (void)state;
-    static const char *const all[] = {WHOLE, EVEN, PLANES};
+    static const char *const all[] = {WHOLE, EVEN, FREE};
     for (size_t w = 0; w < COUNT(all); w++) {
         int n = 1;
         while (load_until_crash(all[w], n))
@@ -493,7 +493,7 @@ static void attaching_without_memory_is_a_status(void **state)
 static void nothing_is_allocated_once_it_is_attached(void **state)
 {
     (void)state;
-    static const char *const all[] = {WHOLE, EVEN, PLANES};
+    static const char *const all[] = {WHOLE, EVEN, FREE};
     for (size_t w = 0; w < COUNT(all); w++) {
         struct scene scene;
         scene_begin(&scene, all[w], FAKE_LAZY);
@@ -515,7 +515,7 @@ static void close_takes_back_what_flies(void **state)
     for (uint32_t policy = FAKE_LAZY; policy <= FAKE_RANDOM; policy++)
         for (uint64_t seed = 1; seed < 6; seed++) {
             struct scene scene;
-            scene_begin(&scene, PLANES, (enum fake_policy)policy);
+            scene_begin(&scene, FREE, (enum fake_policy)policy);
             fake_policy((enum fake_policy)policy, seed);
             uint8_t *right = plain_load(&scene.world, scene.request, 1);
             assert_int_equal(fire_one(&scene.world, &scene.shot), SPEC_OK);
@@ -538,7 +538,7 @@ static void two_connectors_share_a_device(void **state)
         struct scene scene;
         struct world other;
         struct shot shot;
-        scene_begin(&scene, PLANES, (enum fake_policy)policy);
+        scene_begin(&scene, FREE, (enum fake_policy)policy);
         scene_open(&other, EVEN);
         spec_request request = look(&other, 0);
         shot_on(&shot, &other, request, 1);
@@ -562,7 +562,7 @@ static void a_request_may_be_released_while_it_is_loaded(void **state)
     for (uint32_t policy = FAKE_EAGER; policy <= FAKE_RANDOM; policy++) {
         struct scene scene;
         spec_ticket ticket;
-        scene_begin(&scene, PLANES, (enum fake_policy)policy);
+        scene_begin(&scene, FREE, (enum fake_policy)policy);
         assert_int_equal(sc_plugin_submit(scene.world.rig.conn, &scene.shot.item, 1, &ticket, NULL),
                          SPEC_OK);
         rig_release(&scene.world.rig, scene.request);
@@ -582,7 +582,7 @@ static void close_ends_what_was_submitted(void **state)
     (void)state;
     struct scene scene;
     spec_ticket ticket;
-    scene_begin(&scene, PLANES, FAKE_LAZY);
+    scene_begin(&scene, FREE, FAKE_LAZY);
     assert_goes_on(&scene);
     assert_int_equal(sc_plugin_submit(scene.world.rig.conn, &scene.shot.item, 1, &ticket, NULL),
                      SPEC_OK);

@@ -5,10 +5,10 @@
  *   look | hint | load here or there, asked from here or there, ahead, late | wait | refine |
  * release disks that fail, flip and dawdle; hosts' streams that stand still; a device that dies
  *
- * Holds: of an item that is OK each row is, by its bits, what was stored, or what its codes (or
- * its finer ones) were before anything went wrong, guards included; its set is that of the same
- * question asked alone, unless it says otherwise; in the end no sketch is held, and nothing is left
- * in the driver. A failure prints its seed; SC_SEED=N runs that seed alone.
+ * Holds: of an item that is OK each row is, by its bits, what was stored, or what its codes were
+ * before anything went wrong, guards included; its set is that of the same question asked alone,
+ * unless it says otherwise; in the end no sketch is held, and nothing is left in the driver. A
+ * failure prints its seed; SC_SEED=N runs that seed alone.
  * Threads: one. */
 #include "tests/unit/plugin/device_fixture.h"
 #include "tests/unit/plugin/stage_actor.h"
@@ -30,17 +30,14 @@ static const struct rig_rope HALF = {.kind = SPEC_ROPE_HALF, .theta = 10000};
 struct way {
     const char *extra, *select;
     uint32_t given;
-    bool has_finer;
 };
 
 static const struct way WAYS[] = {
-    {"\"preset\": \"layered-even\"", "", SPEC_SELECT_EXACT, false},
-    {"\"preset\": \"layered\"", "", SPEC_SELECT_EXACT, false},
-    {"\"preset\": \"layered\", \"layered\": {\"planes\": \"k8v8\", \"exact\": \"planes\"}", "",
-     SPEC_SELECT_EXACT, true},
-    {"\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"hint\"}", "", SPEC_SELECT_EXACT,
-     false},
-    {"\"preset\": \"impress-itf\"", "\"alpha_milli\": 1000, ", SPEC_SELECT_BUDGET, false},
+    {"\"preset\": \"layered-even\"", "", SPEC_SELECT_EXACT},
+    {"\"preset\": \"layered\"", "", SPEC_SELECT_EXACT},
+    {"\"preset\": \"layered-even\", \"prefetch\": {\"predictor\": \"hint\"}", "",
+     SPEC_SELECT_EXACT},
+    {"\"preset\": \"impress-itf\"", "\"alpha_milli\": 1000, ", SPEC_SELECT_BUDGET},
 };
 
 static const char *const MEMORY[] = {"128KiB", "192KiB", "448KiB", "1MiB", "3MiB"};
@@ -50,8 +47,7 @@ static const char *const ROOMS[] = {"\"stage_bytes\": \"1MiB\"", "\"score_bytes\
 
 /* What items alone deliver. */
 struct truth {
-    uint8_t *codes[LAYERS], *finer[LAYERS]; /* rows of areas; NULL: there are none */
-    uint64_t has_finer[LAYERS][(ROWS_MAX + 63) / 64];
+    uint8_t *codes[LAYERS]; /* rows of areas; NULL: there are none */
     struct shot sets[LAYERS][SHARES];
 };
 
@@ -113,28 +109,15 @@ static void truth_make(struct scene *scene)
                 truth->codes[layer] = set->area.bytes;
             }
         }
-        if (scene->way->has_finer) {
-            struct shot all;
-            shot_of(scene, &all, request, layer, 0);
-            all.select.exact_ppm = 950000;
-            assert_int_equal(fire(&scene->world, &all), SPEC_OK);
-            assert_true(refined_count(&all) > MATCHED / 2);
-            memcpy(truth->has_finer[layer], all.refined, sizeof(all.refined));
-            truth->finer[layer] = all.area.bytes;
-            all.area.bytes = NULL;
-            shot_free(&all);
-        }
         rig_release(&scene->world.rig, request);
     }
 }
 
 static void truth_free(struct scene *scene)
 {
-    for (uint32_t layer = 0; layer < LAYERS; layer++) {
+    for (uint32_t layer = 0; layer < LAYERS; layer++)
         for (uint32_t share = 0; share < SHARES; share++)
             shot_free(&scene->truth.sets[layer][share]);
-        free(scene->truth.finer[layer]);
-    }
 }
 
 static uint64_t v_first(const struct shot *shot)
@@ -157,11 +140,6 @@ static void rows_check(struct scene *scene, const struct item *item)
         const char *what = "exact";
         if (scene->way->given != SPEC_SELECT_EXACT || is_exact(shot, j)) {
             stored_row(&scene->world, shot->positions[j], item->layer, (uint32_t)part, row);
-        } else if (is_refined(shot, j)) {
-            what = "refined";
-            if (!sc_plugin_bit_get(scene->truth.has_finer[item->layer], j))
-                continue;
-            right = scene->truth.finer[item->layer] + first + shot->positions[j] * bytes;
         } else {
             what = "coded";
             right = scene->truth.codes[item->layer] + first + shot->positions[j] * bytes;
@@ -188,8 +166,7 @@ static void set_check(struct scene *scene, const struct item *item)
         return;
     if (a->row_count != b->row_count ||
         memcmp(item->shot.positions, set->positions, a->row_count * sizeof(uint32_t)) != 0 ||
-        memcmp(item->shot.exact, set->exact, sizeof(set->exact)) != 0 ||
-        memcmp(item->shot.refined, set->refined, sizeof(set->refined)) != 0)
+        memcmp(item->shot.exact, set->exact, sizeof(set->exact)) != 0)
         fail_msg("seed %lu: layer %u, share %u: another set, %s", scene->seed, item->layer,
                  item->share, item->is_there ? "there" : "here");
     scene->same++;

@@ -48,8 +48,6 @@ static const struct way WAYS[] = {
     {"\"preset\": \"layered\"", SPEC_SELECT_EXACT, false},
     {"\"preset\": \"layered\", \"layered\": {\"bits_k\": 2.75, \"bits_v\": 2.5}", SPEC_SELECT_EXACT,
      true},
-    {"\"preset\": \"layered\", \"layered\": {\"planes\": \"k8v8\", \"exact\": \"planes\"}",
-     SPEC_SELECT_EXACT, false},
     {"\"preset\": \"int8\"", SPEC_SELECT_EXACT, false},
 };
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -99,10 +97,8 @@ static void assert_same(const struct shot *plain, const struct shot *there)
     assert_memory_equal(plain->area.bytes, there->area.bytes, area_bytes(&plain->area));
     assert_memory_equal(plain->positions, there->positions, sizeof(plain->positions));
     assert_memory_equal(plain->exact, there->exact, sizeof(plain->exact));
-    assert_memory_equal(plain->refined, there->refined, sizeof(plain->refined));
     assert_int_equal(a->row_count, b->row_count);
     assert_int_equal(a->exact_rows, b->exact_rows);
-    assert_int_equal(a->refined_rows, b->refined_rows);
     assert_int_equal(a->result_flags, b->result_flags);
 }
 

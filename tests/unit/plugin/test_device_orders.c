@@ -1,7 +1,7 @@
 /* Rows and codes placed by hand, in orders drawn at random: the device's memory ends as plain
  * memory does that gets the same calls by the host's target.
  *
- *   course   rows | even codes | planes, turned, with finer ones   runs, ascending, some skipped
+ *   course   rows | even codes | planes, turned   runs, ascending, some skipped
  *            ... PLACED, and again from the first token on, over what stands there
  *   twin     the same calls, at once
  *
@@ -28,8 +28,6 @@
 struct source { /* of a call */
     uint8_t rows[RUN_MAX * 2 * CHANNELS * 2];
     uint8_t codes[2][RUN_MAX * CHANNELS + 64];
-    uint8_t finer[2][RUN_MAX][CHANNELS + 64];
-    const uint8_t *finer_at[2][RUN_MAX];
     float turns[RUN_MAX * ROTARY];
 };
 
@@ -45,9 +43,9 @@ struct course {
 };
 
 struct table {
-    uint8_t base[CHANNELS], full[CHANNELS];
-    struct sc_kernels_planes planes, finer;
-    struct sc_kernels_planes_group groups[2][HEADS];
+    uint8_t to[CHANNELS];
+    struct sc_kernels_planes planes;
+    struct sc_kernels_planes_group groups[HEADS];
 };
 
 struct scene {
@@ -84,14 +82,9 @@ static void halves_draw(struct scene *scene, uint8_t *bytes, uint64_t count)
 
 static void table_make(struct scene *scene, struct table *table)
 {
-    for (uint32_t c = 0; c < CHANNELS; c += 8) { /* planes are whole bytes */
-        memset(table->base + c, (int)draw(scene, 6), 8);
-        memset(table->full + c, 8, 8);
-    }
-    assert_true(
-        sc_kernels_planes_init(&table->planes, HEADS, SIZE, NULL, table->base, table->groups[0]));
-    assert_true(sc_kernels_planes_init(&table->finer, HEADS, SIZE, table->base, table->full,
-                                       table->groups[1]));
+    for (uint32_t c = 0; c < CHANNELS; c += 8) /* planes are whole bytes */
+        memset(table->to + c, (int)draw(scene, 6), 8);
+    assert_true(sc_kernels_planes_init(&table->planes, HEADS, SIZE, table->to, table->groups));
 }
 
 /* ---- Courses -------------------------------------------------------------------------------- */
@@ -219,21 +212,15 @@ static struct sc_kernels_coded even_part(struct scene *scene, const struct cours
 /* Of K and V by one table: keys are turned; values are not, or in another way. */
 static struct sc_kernels_coded planes_part(struct scene *scene, const struct course *course,
                                            const struct table *table, uint32_t scales,
-                                           uint32_t part, bool is_finer)
+                                           uint32_t part)
 {
     struct source *source = &scene->source;
     struct sc_kernels_coded coded = {.scales = course->scales[scales][part],
                                      .codes = source->codes[part],
                                      .planes = &table->planes};
-    for (uint32_t i = 0; i < RUN_MAX; i++)
-        source->finer_at[part][i] = source->finer[part][i];
     if (part == 0 || scene->values_turn) {
         coded.rotary = &scene->rotary[part];
         coded.turns = source->turns;
-    }
-    if (is_finer) {
-        coded.finer = &table->finer;
-        coded.finer_codes = source->finer_at[part];
     }
     return coded;
 }
@@ -245,18 +232,16 @@ static void codes_place(struct scene *scene, struct course *course, uint64_t cou
     struct sc_kernels_coded parts[2];
     double frequencies[ROTARY / 2];
     uint32_t scales = (uint32_t)draw(scene, SCALES), table = (uint32_t)draw(scene, 2);
-    bool is_even = draw(scene, 2) == 0, is_finer = draw(scene, 2) == 0;
+    bool is_even = draw(scene, 2) == 0;
     bytes_draw(scene, source->codes[0], sizeof(source->codes));
-    bytes_draw(scene, source->finer[0][0], sizeof(source->finer));
     bytes_draw(scene, (uint8_t *)skipped, sizeof(skipped));
     for (uint32_t i = 0; i < ROTARY / 2; i++)
         frequencies[i] = 1.0 / (1 + i);
     for (uint64_t i = 0; i < count; i++)
         sc_kernels_rotary_turn(draw(scene, 5000), frequencies, ROTARY, source->turns + i * ROTARY);
     for (uint32_t part = 0; part < 2; part++)
-        parts[part] =
-            is_even ? even_part(scene, course, scales, part)
-                    : planes_part(scene, course, &scene->tables[table], scales, part, is_finer);
+        parts[part] = is_even ? even_part(scene, course, scales, part)
+                              : planes_part(scene, course, &scene->tables[table], scales, part);
     const uint64_t *skips = draw(scene, 3) > 0 ? skipped : NULL;
     course->memory.target->place_codes(&course->to, parts, count, at, skips);
     course->twin_memory.target->place_codes(&course->twin_to, parts, count, at, skips);

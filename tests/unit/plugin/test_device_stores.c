@@ -126,7 +126,6 @@ static void codes_are_those_of_the_hosts_rows(void **state)
     static const char *const ways[] = {
         "\"preset\": \"layered-even\"" SMALL,
         "\"preset\": \"layered\", \"store\": {\"layout\": \"split\"}" SMALL,
-        "\"preset\": \"layered\", \"layered\": {\"planes\": \"k8v8\", \"exact\": \"planes\"}" SMALL,
     };
     for (uint32_t i = 0; i < COUNT(ways); i++) {
         struct device_host host;

@@ -29,8 +29,7 @@ struct shape {
     uint64_t matched;
     const char *layout;
     const struct rig_rope *rope;
-    uint32_t form;      /* that codes have to be of */
-    const char *planes; /* NULL: none; else layered.exact, and planes are stored */
+    uint32_t form; /* that codes have to be of */
 };
 
 /* ---- What is expected ----------------------------------------------------------------------- */
@@ -98,10 +97,9 @@ struct chunk {
     uint8_t bits_least, bits_most; /* of a channel */
     uint8_t rows[CHUNK_MAX][CHANNELS_MAX * 4];
     float floats[CHUNK_MAX][CHANNELS_MAX];
-    uint8_t values[CHUNK_MAX][CHANNELS_MAX * 4], refined[CHUNK_MAX][CHANNELS_MAX * 4];
+    uint8_t values[CHUNK_MAX][CHANNELS_MAX * 4];
     float turns[CHUNK_MAX][CHANNELS_MAX];
     uint8_t scales[CHANNELS_MAX * 4], codes[CHUNK_MAX * CHANNELS_MAX + 8];
-    uint8_t finer_codes[CHUNK_MAX * CHANNELS_MAX + 8];
 };
 
 static uint32_t kernels_dtype(uint32_t dtype)
@@ -132,10 +130,7 @@ static void even_decode(const struct world *world, struct chunk *chunk, uint32_t
 static void free_decode(const struct world *world, struct chunk *chunk, const uint8_t *table,
                         uint64_t row_bytes, bool is_turned, const uint8_t *const *rows)
 {
-    static struct sc_kernels_planes_group groups[CHANNELS_MAX / 8], finer_groups[CHANNELS_MAX / 8];
-    struct sc_kernels_planes finer;
-    uint8_t wide[CHANNELS_MAX], *refined[CHUNK_MAX];
-    const uint8_t *finer_codes[CHUNK_MAX];
+    static struct sc_kernels_planes_group groups[CHANNELS_MAX / 8];
     uint64_t d = world->rig.head_size, heads = world->rig.heads;
     const struct rig_rope *rope = &world->rig.rope;
     const struct sc_kernels_rotary rotary = {
@@ -151,24 +146,18 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
         to[c] = c % 2 == 0 ? table[c / 2] & 15 : table[c / 2] >> 4;
         chunk->bits_least = to[c] < chunk->bits_least ? to[c] : chunk->bits_least;
         chunk->bits_most = to[c] > chunk->bits_most ? to[c] : chunk->bits_most;
-        wide[c] = 8;
     }
-    assert_true(sc_kernels_planes_init(&planes, heads, d, NULL, to, groups));
-    assert_true(sc_kernels_planes_init(&finer, heads, d, to, wide, finer_groups));
+    assert_true(sc_kernels_planes_init(&planes, heads, d, to, groups));
     assert_int_equal(planes.row_bytes, row_bytes);
     for (uint64_t i = 0; i < d / 2 && is_turned; i++)
         frequencies[i] = frequency_of(rope, d, i);
     for (uint64_t i = 0; i < chunk->row_count; i++) {
         dst[i] = (uint8_t *)chunk->floats[i];
-        refined[i] = chunk->refined[i];
-        finer_codes[i] = chunk->finer_codes + i * finer.row_bytes;
         if (is_turned)
             sc_kernels_rotary_turn(chunk->first + i, frequencies, d, turns + i * d);
     }
     assert_true(sc_kernels_ref_planes_encode(
         &(struct sc_kernels_planes_encode){.planes = &planes,
-                                           .finer = &finer,
-                                           .finer_codes = chunk->finer_codes,
                                            .rows = rows,
                                            .row_count = chunk->row_count,
                                            .dtype = kernels_dtype(world->rig.dtype),
@@ -176,19 +165,16 @@ static void free_decode(const struct world *world, struct chunk *chunk, const ui
                                            .turns = is_turned ? turns : NULL,
                                            .scales = chunk->scales,
                                            .codes = chunk->codes}));
-    for (uint32_t way = 0; way < 2; way++)
-        sc_kernels_ref_planes_decode(&(struct sc_kernels_planes_decode){
-            .planes = &planes,
-            .finer = way == 1 ? &finer : NULL,
-            .scales = chunk->scales,
-            .codes = chunk->codes,
-            .finer_codes = finer_codes,
-            .row_count = chunk->row_count,
-            .head_count = heads,
-            .dst = way == 1 ? refined : dst,
-            .dst_dtype = way == 1 ? kernels_dtype(world->rig.dtype) : SC_KERNELS_F32,
-            .rotary = is_turned ? &rotary : NULL,
-            .turns = is_turned ? turns : NULL});
+    sc_kernels_ref_planes_decode(
+        &(struct sc_kernels_planes_decode){.planes = &planes,
+                                           .scales = chunk->scales,
+                                           .codes = chunk->codes,
+                                           .row_count = chunk->row_count,
+                                           .head_count = heads,
+                                           .dst = dst,
+                                           .dst_dtype = SC_KERNELS_F32,
+                                           .rotary = is_turned ? &rotary : NULL,
+                                           .turns = is_turned ? turns : NULL});
     for (uint64_t i = 0; i < chunk->row_count; i++)
         sc_kernels_dtypes[kernels_dtype(world->rig.dtype)].narrow(chunk->values[i],
                                                                   chunk->floats[i], heads * d);
@@ -210,7 +196,7 @@ struct memo_key {
 struct memo {
     struct memo *next;
     struct memo_key key;
-    uint8_t *bytes; /* of each row: as stored, values, refined, floats */
+    uint8_t *bytes; /* of each row: as stored, values, floats */
 };
 
 #define MEMO_BYTES_MAX (UINT64_C(64) << 20)
@@ -256,10 +242,9 @@ static void memo_copy(struct memo *memo, struct chunk *chunk, bool is_to_memo)
     uint64_t floats = (uint64_t)key->heads * key->head_size * sizeof(float);
     uint8_t *at = memo->bytes;
     for (uint64_t i = 0; i < key->row_count; i++) {
-        uint8_t *const rows[] = {chunk->rows[i], chunk->values[i], chunk->refined[i],
-                                 (uint8_t *)chunk->floats[i]};
-        for (uint32_t r = 0; r < 4; r++) {
-            uint64_t bytes = r == 3 ? floats : key->row_bytes;
+        uint8_t *const rows[] = {chunk->rows[i], chunk->values[i], (uint8_t *)chunk->floats[i]};
+        for (uint32_t r = 0; r < 3; r++) {
+            uint64_t bytes = r == 2 ? floats : key->row_bytes;
             memcpy(is_to_memo ? at : rows[r], is_to_memo ? rows[r] : at, bytes);
             at += bytes;
         }
@@ -269,7 +254,7 @@ static void memo_copy(struct memo *memo, struct chunk *chunk, bool is_to_memo)
 static bool memo_is_of(const struct memo *memo, const struct memo_key *key,
                        const struct chunk *chunk)
 {
-    uint64_t stride = 3 * key->row_bytes + (uint64_t)key->heads * key->head_size * sizeof(float);
+    uint64_t stride = 2 * key->row_bytes + (uint64_t)key->heads * key->head_size * sizeof(float);
     if (memcmp(&memo->key, key, sizeof(*key)) != 0)
         return false;
     for (uint64_t i = 0; i < key->row_count; i++)
@@ -280,7 +265,7 @@ static bool memo_is_of(const struct memo *memo, const struct memo_key *key,
 
 static void memo_add(const struct memo_key *key, struct chunk *chunk)
 {
-    uint64_t stride = 3 * key->row_bytes + (uint64_t)key->heads * key->head_size * sizeof(float);
+    uint64_t stride = 2 * key->row_bytes + (uint64_t)key->heads * key->head_size * sizeof(float);
     uint64_t bytes = key->row_count * stride;
     if (memo_bytes + bytes > MEMO_BYTES_MAX)
         memos_forget();
@@ -333,7 +318,6 @@ static void assert_all(const struct world *world, const struct shape *shape,
     uint64_t rows = world->matched - from, bytes = rig_part_bytes(&world->rig);
     assert_int_equal(shot->item.row_count, rows);
     assert_int_equal(shot->item.exact_rows, exact_count(shot));
-    assert_int_equal(shot->item.refined_rows, refined_count(shot));
     for (uint32_t part = 0; part < 2; part++) {
         const uint8_t *at = part == 0 ? shot->area.memory.k_base : shot->area.memory.v_base;
         chunk.row_count = 0;
@@ -344,17 +328,12 @@ static void assert_all(const struct world *world, const struct shape *shape,
                            &told[(first - from / shape->chunk * shape->chunk) / shape->chunk],
                            first, shot->item.layer, part, &chunk);
             uint64_t row = from + j - first;
-            const uint8_t *expected = is_exact(shot, j)     ? chunk.rows[row]
-                                      : is_refined(shot, j) ? chunk.refined[row]
-                                                            : chunk.values[row];
-            assert_false(is_exact(shot, j) && is_refined(shot, j));
+            const uint8_t *expected = is_exact(shot, j) ? chunk.rows[row] : chunk.values[row];
             if (memcmp(at + j * bytes, expected, bytes) != 0)
                 fail_msg("heads %u of %u, layer %u row %lu part %u (%s) is not what it "
                          "should be",
                          shape->heads, shape->head_size, shot->item.layer, j, part,
-                         is_exact(shot, j)     ? "exact"
-                         : is_refined(shot, j) ? "refined"
-                                               : "coarse");
+                         is_exact(shot, j) ? "exact" : "coarse");
             if (part == 0 && ret_keys != NULL)
                 memcpy(ret_keys[j], chunk.floats[row], sizeof(chunk.floats[row]));
         }
@@ -374,12 +353,10 @@ static void text_make(const struct shape *shape, const char *widths, const char 
                    "\"preset\": \"layered-even\", \"chunk_tokens\": %u, \"store\": {\"layout\": "
                    "\"%s\"%s}, \"layered\": {\"bits_k\": %u%s, \"bits_v\": %u%s, "
                    "\"widths\": "
-                   "\"%s\"%s%s%s}",
+                   "\"%s\"}",
                    shape->chunk, shape->layout, more, shape->quarters_k / 4,
                    FRACTIONS[shape->quarters_k % 4], shape->quarters_v / 4,
-                   FRACTIONS[shape->quarters_v % 4], widths,
-                   shape->planes != NULL ? ", \"planes\": \"k8v8\", \"exact\": \"" : "",
-                   shape->planes != NULL ? shape->planes : "", shape->planes != NULL ? "\"" : "");
+                   FRACTIONS[shape->quarters_v % 4], widths);
 }
 
 /* Not opened. */
@@ -441,11 +418,7 @@ static void layer_check(struct world *world, const struct shape *shape, uint32_t
     uint64_t slabs = (world->matched - 1) / shape->chunk - from / shape->chunk + 1;
     shot_make(&shot, world, request, layer, from, ppm);
     assert_int_equal(fire(world, &shot), SPEC_OK);
-    bool refines = shape->planes != NULL && strcmp(shape->planes, "planes") == 0;
-    uint64_t asked = (rows * ppm + 999999) / 1000000;
-    assert_int_equal(shot.item.exact_rows, refines ? 0 : asked);
-    assert_int_equal(shot.item.refined_rows, refines ? asked : 0);
-    assert_int_equal(shot.item.provenance.refined_ppm, refines ? asked * 1000000 / rows : 0);
+    assert_int_equal(shot.item.exact_rows, (rows * ppm + 999999) / 1000000);
     assert_int_equal(shot.item.result_flags, 0);
     for (uint32_t t = 0; t < SPEC_TIERS; t++)
         seen->tiers[t] += shot.item.tier_rows[t];
@@ -484,32 +457,22 @@ static struct seen all_check(struct world *world, const struct shape *shape)
 #define TURNED SC_STORE_FORM_K_TURNED
 #define V      SC_STORE_FORM_V_FREE
 
-static const struct shape BASE = {2, 2,   16,       SPEC_DTYPE_F16, 64,         12,
-                                  8, 300, "paired", &HALF,          K | TURNED, NULL};
+static const struct shape BASE = {2, 2,   16,       SPEC_DTYPE_F16, 64,        12,
+                                  8, 300, "paired", &HALF,          K | TURNED};
 
 static void rows_are_exact_or_what_their_table_says(void **state)
 {
     (void)state;
     static const struct shape SHAPES[] = {
-        {3, 1, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &HALF, K | TURNED, NULL},
-        {4, 2, 16, SPEC_DTYPE_BF16, 16, 11, 9, 333, "paired", &INTERLEAVED, K | TURNED | V, NULL},
-        {2, 4, 8, SPEC_DTYPE_F32, 128, 12, 10, 300, "split", &LLAMA3, K | TURNED | V, NULL},
-        {1, 3, 48, SPEC_DTYPE_F16, 64, 32, 28, 65, "split", &NONE, K | V, NULL},
-        {1, 1, 64, SPEC_DTYPE_BF16, 16, 10, 8, 140, "split", &HALF, K | TURNED, NULL},
-        {2, 2, 72, SPEC_DTYPE_F16, 64, 13, 11, 130, "paired", &LLAMA3, K | TURNED | V, NULL},
-        {2, 1, 128, SPEC_DTYPE_F32, 256, 8, 30, 260, "paired", &INTERLEAVED, K | TURNED | V, NULL},
-        {2, 1, 256, SPEC_DTYPE_F16, 64, 10, 10, 100, "split", &HALF, K | TURNED | V, NULL},
-        {2, 2, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &UNKNOWN, K, NULL},
-        {3, 1, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &HALF, K | TURNED | V, "planes"},
-        {3, 1, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &HALF, K | TURNED | V, "rows"},
-        {3, 1, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &HALF, K | TURNED | V, "auto"},
-        {4, 2, 16, SPEC_DTYPE_BF16, 16, 10, 4, 333, "paired", &INTERLEAVED, K | TURNED | V,
-         "planes"},
-        {2, 4, 8, SPEC_DTYPE_F32, 128, 12, 20, 300, "split", &LLAMA3, K | TURNED | V, "planes"},
-        {1, 3, 48, SPEC_DTYPE_F16, 64, 31, 12, 65, "split", &NONE, K | V, "planes"},
-        {2, 2, 72, SPEC_DTYPE_F16, 64, 15, 8, 130, "paired", &LLAMA3, K | TURNED | V, "planes"},
-        {2, 1, 128, SPEC_DTYPE_F32, 256, 8, 16, 260, "paired", &INTERLEAVED, K | TURNED | V,
-         "planes"},
+        {3, 1, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &HALF, K | TURNED},
+        {4, 2, 16, SPEC_DTYPE_BF16, 16, 11, 9, 333, "paired", &INTERLEAVED, K | TURNED | V},
+        {2, 4, 8, SPEC_DTYPE_F32, 128, 12, 10, 300, "split", &LLAMA3, K | TURNED | V},
+        {1, 3, 48, SPEC_DTYPE_F16, 64, 32, 28, 65, "split", &NONE, K | V},
+        {1, 1, 64, SPEC_DTYPE_BF16, 16, 10, 8, 140, "split", &HALF, K | TURNED},
+        {2, 2, 72, SPEC_DTYPE_F16, 64, 13, 11, 130, "paired", &LLAMA3, K | TURNED | V},
+        {2, 1, 128, SPEC_DTYPE_F32, 256, 8, 30, 260, "paired", &INTERLEAVED, K | TURNED | V},
+        {2, 1, 256, SPEC_DTYPE_F16, 64, 10, 10, 100, "split", &HALF, K | TURNED | V},
+        {2, 2, 16, SPEC_DTYPE_F16, 64, 12, 8, 300, "paired", &UNKNOWN, K},
     };
     struct seen all = {0};
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
@@ -535,12 +498,11 @@ static void what_cannot_be_of_free_widths_is_even(void **state)
 {
     (void)state;
     static const struct shape SHAPES[] = {
-        {3, 2, 20, SPEC_DTYPE_F16, 64, 16, 8, 100, "paired", &HALF, 0, NULL},
-        {4, 1, 12, SPEC_DTYPE_F16, 64, 14, 10, 100, "split", &HALF, 0, NULL},
-        {3, 1, 8, SPEC_DTYPE_F32, 64, 16, 12, 100, "paired", &NONE, 0, NULL},
-        {1, 1, 272, SPEC_DTYPE_BF16, 64, 16, 12, 70, "paired", &INTERLEAVED, 0, NULL},
-        {3, 1, 8, SPEC_DTYPE_F16, 64, 28, 30, 100, "paired", &NONE, 0,
-         NULL}, /* 7 is none of those */
+        {3, 2, 20, SPEC_DTYPE_F16, 64, 16, 8, 100, "paired", &HALF, 0},
+        {4, 1, 12, SPEC_DTYPE_F16, 64, 14, 10, 100, "split", &HALF, 0},
+        {3, 1, 8, SPEC_DTYPE_F32, 64, 16, 12, 100, "paired", &NONE, 0},
+        {1, 1, 272, SPEC_DTYPE_BF16, 64, 16, 12, 70, "paired", &INTERLEAVED, 0},
+        {3, 1, 8, SPEC_DTYPE_F16, 64, 28, 30, 100, "paired", &NONE, 0}, /* 7 is none of those */
     };
     for (size_t i = 0; i < sizeof(SHAPES) / sizeof(SHAPES[0]); i++) {
         struct world world;
@@ -686,8 +648,8 @@ static void codes_that_are_staged_are_the_disks(void **state)
 static void blocks_of_more_than_an_operation_come_in_parts(void **state)
 {
     (void)state;
-    struct shape shape = {2,   1,        256,   SPEC_DTYPE_F16, 256, 16, 15,
-                          300, "paired", &HALF, K | TURNED | V, NULL};
+    struct shape shape = {2,  1,   256,      SPEC_DTYPE_F16, 256,           16,
+                          15, 300, "paired", &HALF,          K | TURNED | V};
     char text[512];
     struct world world;
     world_begin_text(&world, &shape, "free", "", text);
@@ -698,97 +660,7 @@ static void blocks_of_more_than_an_operation_come_in_parts(void **state)
     world_done(&world);
 }
 
-/* ---- Planes --------------------------------------------------------------------------------- */
-
-static const struct shape PLANED = {3,   1,        16,    SPEC_DTYPE_F16, 64,      6, 4,
-                                    300, "paired", &HALF, K | TURNED | V, "planes"};
-
-/* One layer of a request of its own, each row as its bits say. */
-static struct spec_important one_layer(struct world *world, const struct shape *shape,
-                                       uint32_t layer, uint32_t ppm)
-{
-    static struct told told[SLABS_MAX];
-    struct shot shot;
-    spec_request request = look(world, 0);
-    uint64_t slabs = (world->matched - 1) / shape->chunk + 1;
-    shot_make(&shot, world, request, layer, 0, ppm);
-    assert_int_equal(fire(world, &shot), SPEC_OK);
-    if (shot.item.exact_rows < world->matched)
-        assert_int_equal(tables_read(world, request, layer, told), slabs);
-    assert_all(world, shape, told, &shot, 0, NULL);
-    struct spec_important item = shot.item;
-    shot_release(&shot, world, request);
-    return item;
-}
-
-/* Between the blocks and the finer rows stand zeros, not what memory had. */
-static void nothing_is_told_between_codes_and_what_they_lack(void **state)
-{
-    (void)state;
-    static const char PATH[] = "/sim/store/rank-0000-of-0001/seg-00000000";
-    char text[512];
-    struct world world;
-    uint64_t looked = 0;
-    world_begin_text(&world, &PLANED, "free", "", text);
-    const struct sc_store *store = world.rig.conn->store;
-    for (uint64_t id = 1; id < store->table.piece_next; id++) {
-        const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
-        const struct sc_store_extent_entry *extent =
-            sc_store_table_extent(&store->table, piece->extent);
-        const struct sc_store_annex *annex = atomic_load(&extent->codes);
-        struct sc_store_blocks blocks;
-        if (piece->extent_row + piece->row_count != extent->row_count || annex == NULL)
-            continue;
-        sc_store_codes_blocks(store, extent, annex->copy, &annex->code_shape, piece, &blocks);
-        uint64_t end = sc_store_codes_finer_at(store, &annex->code_shape, 0, extent->row_count);
-        for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            struct sc_store_where where =
-                sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
-            for (uint64_t at = blocks.v_at + blocks.v_bytes; at < end; at++, looked++) {
-                uint8_t byte;
-                assert_true(sc_io_sim_disk_peek(world.rig.disk, PATH, where.offset + at, &byte, 1));
-                assert_int_equal(byte, 0);
-            }
-        }
-    }
-    assert_true(looked > 0);
-    world_done(&world);
-}
-
-/* Changes a bit of what the codes of some rows of a layer lack, of [from, end) of an extent; mask:
- * a bit a row, modulo 64. */
-static void planes_damage_of(const struct world *world, uint32_t layer, uint64_t mask,
-                             uint64_t from, uint64_t end)
-{
-    static const char PATH[] = "/sim/store/rank-0000-of-0001/seg-00000000";
-    const struct sc_store *store = world->rig.conn->store;
-    uint64_t damaged = 0;
-    for (uint64_t id = 1; id < store->table.extent_next; id++) {
-        const struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-        const struct sc_store_annex *annex = atomic_load(&extent->codes);
-        if (extent->row_count == 0 || annex == NULL)
-            continue;
-        uint64_t bytes = sc_store_finer_row_bytes(&annex->code_shape);
-        uint64_t first = sc_store_codes_finer_at(store, &annex->code_shape, 0, extent->row_count);
-        struct sc_store_where at =
-            sc_store_layer_where(annex->parts, annex->part_count, annex->stride, layer);
-        assert_int_equal(at.segment, 0);
-        for (uint64_t row = 0; row < extent->row_count; row++) {
-            uint8_t byte;
-            uint64_t where = at.offset + first + row * bytes + row % (bytes - 8);
-            assert_true(sc_io_sim_disk_peek(world->rig.disk, PATH, where, &byte, 1));
-            byte ^= row >= from && row < end && (mask >> (row % 64) & 1) != 0 ? 4 : 0;
-            assert_true(sc_io_sim_disk_poke(world->rig.disk, PATH, where, &byte, 1));
-            damaged++;
-        }
-    }
-    assert_true(damaged >= world->matched);
-}
-
-static void planes_damage(const struct world *world, uint32_t layer, uint64_t mask)
-{
-    planes_damage_of(world, layer, mask, 0, UINT64_MAX);
-}
+/* ---- In part -------------------------------------------------------------------------------- */
 
 /* As aim, by the queries, also if a set was chosen before. */
 static void aim_by_queries(struct shot *shot, spec_ticket ticket, uint32_t ppm, uint32_t flags)
@@ -799,203 +671,6 @@ static void aim_by_queries(struct shot *shot, spec_ticket ticket, uint32_t ppm, 
     shot->item.new_keys = &shot->pass.fresh.memory;
 }
 
-static uint64_t corrupt_rows(const struct world *world)
-{
-    struct sc_store_stats stats = rig_store_stats(&world->rig);
-    return stats.corrupt_rows;
-}
-
-/* One row that fails its tag: the others are refined, and it alone comes exactly. It is not tried
- * again: its chunk's rows of that layer come exactly. */
-static void one_bad_row_fails_alone(void **state)
-{
-    (void)state;
-    static struct told told[SLABS_MAX];
-    for (uint32_t way = 0; way < 4; way++) {
-        bool is_ahead = way % 2 == 1;
-        char text[512];
-        struct world world;
-        struct shot shot;
-        uint64_t bad = 0;
-        struct shape shape = PLANED;
-        shape.layout = way < 2 ? "paired" : "split";
-        world_begin_text(&world, &shape, "free", "", text);
-        spec_request request = look(&world, 0);
-        assert_int_equal(tables_read(&world, request, 1, told), 5);
-        spec_ticket ticket = fire_first(&world, &shot, request, 1, 100000, 0);
-        assert_int_equal(shot.item.refined_rows, 30);
-        while (!is_refined(&shot, bad))
-            bad++;
-        shot_free(&shot);
-        planes_damage_of(&world, 1, UINT64_MAX, bad, bad + 1);
-        if (is_ahead) {
-            ticket = fire_ahead(&world, &shot, request, 1, 100000);
-            aim_by_queries(&shot, ticket, 100000, 0);
-        } else {
-            ticket = fire_first(&world, &shot, request, 1, 100000, 0);
-            aim_by_queries(&shot, ticket, 100000, SPEC_ITEM_RESCORE);
-        }
-        assert_int_equal(corrupt_rows(&world), is_ahead ? 0 : 1);
-        for (uint32_t round = 0; round < 3; round++) { /* of the request, and its delivery */
-            assert_int_equal(fire(&world, &shot), SPEC_OK);
-            assert_int_equal(corrupt_rows(&world), 1);
-            assert_true(shot.item.refined_rows >= 29);
-            assert_int_equal(shot.item.exact_rows, 1);
-            assert_true(is_exact(&shot, bad) && !is_refined(&shot, bad));
-            assert_all(&world, &shape, told, &shot, 0, NULL);
-            aim_by_queries(&shot, ticket, 100000, SPEC_ITEM_RESCORE);
-        }
-        shot_release(&shot, &world, request);
-        for (uint32_t layer = 0; layer < LAYERS; layer++) { /* of another */
-            struct spec_important item = one_layer(&world, &shape, layer, 100000);
-            assert_true(layer == 1 || item.refined_rows == 30);
-            assert_true(layer != 1 || item.exact_rows > 0);
-            assert_int_equal(item.exact_rows + item.refined_rows, 30);
-        }
-        assert_int_equal(corrupt_rows(&world), 1);
-        assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
-        world_done(&world);
-    }
-}
-
-/* What fails its tag refines nothing: rows come exactly instead. The match is as good as before. */
-static void missing_bits_that_are_damaged_refine_nothing(void **state)
-{
-    (void)state;
-    static const uint64_t MASKS[] = {UINT64_MAX, 1, 0x8000000000000001, 0x00ff00ff00ff00ff};
-    for (uint32_t way = 0; way < 4; way++) {
-        struct world world;
-        char text[512];
-        world_begin_text(&world, &PLANED, "free", "", text);
-        planes_damage(&world, 1, MASKS[way]);
-        for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            struct spec_important item = one_layer(&world, &PLANED, layer, 300000);
-            assert_int_equal(item.exact_rows + item.refined_rows, 90);
-            if (layer != 1)
-                assert_int_equal(item.refined_rows, 90);
-            else
-                assert_true(way == 0 ? item.refined_rows == 0
-                                     : item.refined_rows > 0 && item.refined_rows < 90);
-            assert_int_equal(item.status, SPEC_OK);
-        }
-        assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
-        world_done(&world);
-    }
-}
-
-/* A call that is refused has written nothing, also for its items that were right. */
-static void a_refused_call_leaves_refined_bits_alone(void **state)
-{
-    (void)state;
-    char text[512];
-    struct world world;
-    struct shot shots[2];
-    world_begin_text(&world, &PLANED, "free", "", text);
-    spec_request request = look(&world, 0);
-    for (uint32_t i = 0; i < 2; i++)
-        shot_make(&shots[i], &world, request, i, 0, 100000);
-    memset(shots[0].refined, 0xa5, sizeof(shots[0].refined));
-    struct spec_important items[2] = {shots[0].item, shots[1].item};
-    items[1].layer = LAYERS;
-    assert_int_equal(sc_plugin_get_important(world.rig.conn, items, 2, NULL), SPEC_E_INVALID);
-    for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
-        assert_int_equal(shots[0].refined[w], 0xa5a5a5a5a5a5a5a5);
-    shot_free(&shots[0]);
-    shot_free(&shots[1]);
-    world_leave(&world, request);
-}
-
-/* What is refined plainly comes exactly; the others stay refined, and are told of. */
-static void refined_rows_become_exact(void **state)
-{
-    (void)state;
-    static struct told told[SLABS_MAX];
-    char text[512];
-    struct world world;
-    world_begin_text(&world, &PLANED, "free", "", text);
-    for (uint32_t way = 0; way < 4; way++) {
-        static const uint32_t PPM[] = {100000, 1000000, 0, 20000}, EXACT[] = {30, 300, 0, 6};
-        struct shot shot;
-        spec_request request = look(&world, 0);
-        assert_int_equal(tables_read(&world, request, 2, told), 5);
-        spec_ticket ticket = fire_first(&world, &shot, request, 2, 100000, 0);
-        assert_int_equal(shot.item.refined_rows, 30);
-        assert_int_equal(shot.item.exact_rows, 0);
-        assert_all(&world, &PLANED, told, &shot, 0, NULL);
-        static uint64_t first[(ROWS_MAX + 63) / 64];
-        memcpy(first, shot.refined, sizeof(first));
-        assert_int_equal(refine(&world, &shot, ticket, PPM[way]), SPEC_OK);
-        assert_int_equal(shot.item.exact_rows, EXACT[way]);
-        assert_int_equal(shot.item.refined_rows, way < 2 ? 0 : 30 - EXACT[way]);
-        assert_int_equal(shot.item.provenance.refined_ppm, shot.item.refined_rows * 1000000 / 300);
-        for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
-            assert_int_equal((shot.exact[w] | shot.refined[w]) & first[w], first[w]);
-        assert_all(&world, &PLANED, told, &shot, 0, NULL);
-        shot_release(&shot, &world, request);
-    }
-    world_done(&world);
-}
-
-/* What a guess reads ahead is what codes lack, too; and is of no use where all rows are wanted bit
- * for bit. */
-static void guesses_of_missing_bits_are_right(void **state)
-{
-    (void)state;
-    static struct told told[SLABS_MAX];
-    char text[512];
-    struct world world;
-    uint64_t ahead = 0;
-    world_begin_text(&world, &PLANED, "free", "", text);
-    for (uint32_t round = 0; round < 8; round++) {
-        spec_request request = look(&world, 0);
-        for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            struct shot shot;
-            bool is_whole = round >= 4 && layer % 2 == 1;
-            shot_make(&shot, &world, request, layer, 0, is_whole ? 1000000 : 100000);
-            if (layer > 0)
-                assert_int_equal(
-                    sc_plugin_prefetch_next(world.rig.conn, request, layer - 1, &shot.pass.q, NULL),
-                    SPEC_OK);
-            rig_pass_ns(&world.rig, 1000000000);
-            assert_int_equal(fire(&world, &shot), SPEC_OK);
-            assert_int_equal(shot.item.exact_rows, is_whole ? 300 : 0);
-            assert_int_equal(shot.item.refined_rows, is_whole ? 0 : 30);
-            ahead += is_whole ? 0 : shot.item.prefetched_rows;
-            assert_int_equal(tables_read(&world, request, layer, told), 5);
-            assert_all(&world, &PLANED, told, &shot, 0, NULL);
-            shot_free(&shot);
-        }
-        rig_release(&world.rig, request);
-    }
-    assert_true(ahead > 30);
-    world_done(&world);
-}
-
-/* Codes without planes stay as they are; what is stored from now on has them. A process that makes
- * none, and knows of none, reads codes beside them. */
-static void planes_come_with_new_codes_alone(void **state)
-{
-    (void)state;
-    struct shape bare = PLANED;
-    char with[512], without[512];
-    struct world world;
-    bare.planes = NULL;
-    bare.form = K | TURNED;
-    text_make(&PLANED, "free", "", with);
-    text_make(&bare, "free", "", without);
-    for (uint32_t way = 0; way < 2; way++) {
-        const struct shape *made = way == 0 ? &bare : &PLANED;
-        world_begin(&world, made, way == 0 ? without : with);
-        reopen_as(&world, way == 0 ? with : without);
-        for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            struct spec_important item = one_layer(&world, made, layer, 100000);
-            assert_int_equal(item.refined_rows, 0);
-            assert_int_equal(item.exact_rows, 30);
-        }
-        world_done(&world);
-    }
-}
-
 /* Another layer's codes take the place of those of layer 0. */
 static void codes_leave(struct world *world, spec_request request)
 {
@@ -1003,90 +678,6 @@ static void codes_leave(struct world *world, spec_request request)
     shot_make(&other, world, request, SC_PLUGIN_SKETCHES, 0, 50000);
     assert_int_equal(fire(world, &other), SPEC_OK);
     shot_free(&other);
-}
-
-static uint64_t plane_rows(const struct world *world)
-{
-    return atomic_load(&world->rig.conn->stats.plane_rows);
-}
-
-/* Bits and bytes are those of one call, of a request of its own; so is what it says of them. */
-static void expect_one_call(struct world *world, const struct shot *shot, uint32_t ppm)
-{
-    struct shot once;
-    spec_request request = look(world, 0);
-    shot_make(&once, world, request, shot->item.layer, 0, ppm);
-    assert_int_equal(fire(world, &once), SPEC_OK);
-    assert_memory_equal(shot->exact, once.exact, sizeof(once.exact));
-    assert_memory_equal(shot->refined, once.refined, sizeof(once.refined));
-    assert_int_equal(shot->item.exact_rows, once.item.exact_rows);
-    assert_int_equal(shot->item.refined_rows, once.item.refined_rows);
-    assert_memory_equal(&shot->item.provenance, &once.item.provenance,
-                        sizeof(once.item.provenance));
-    assert_memory_equal(shot->area.memory.k_base, once.area.memory.k_base, once.area.part_bytes);
-    assert_memory_equal(shot->area.memory.v_base, once.area.memory.v_base, once.area.part_bytes);
-    shot_release(&once, world, request);
-}
-
-/* What came ahead and is chosen now, and what is ranked anew, is refined by what codes lack, as in
- * one call; whoever goes on by a ranking, or wants all rows, has them exactly. */
-static void what_is_chosen_later_is_refined(void **state)
-{
-    (void)state;
-    static struct told told[SLABS_MAX];
-    for (uint32_t way = 0; way < 8; way++) {
-        struct shape shape = PLANED;
-        struct world world;
-        struct shot shot;
-        bool has_left = way % 4 >= 2;
-        char text[512];
-        shape.layout = way % 2 == 0 ? "paired" : "split";
-        shape.planes = way < 4 ? "planes" : "auto";
-        bool refines = way < 4; /* `auto`: rows of 96 bytes come exactly */
-        world_begin_text(&world, &shape, "free", "", text);
-        spec_request request = look(&world, 0);
-        assert_int_equal(tables_read(&world, request, 0, told), 5);
-        spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
-        assert_all(&world, &shape, told, &shot, 0, NULL);
-        if (has_left)
-            codes_leave(&world, request);
-        uint64_t before = plane_rows(&world), tiered = 0;
-        aim_by_queries(&shot, ticket, 100000, 0);
-        assert_int_equal(fire(&world, &shot), SPEC_OK);
-        assert_int_equal(shot.item.refined_rows, refines ? 30 : 0);
-        assert_int_equal(shot.item.exact_rows, refines ? 0 : 30);
-        assert_int_equal(plane_rows(&world) - before, shot.item.refined_rows);
-        for (uint32_t t = 0; t < SPEC_TIERS; t++)
-            tiered += shot.item.tier_rows[t];
-        assert_int_equal(tiered, 30);
-        assert_all(&world, &shape, told, &shot, 0, NULL);
-        expect_one_call(&world, &shot, 100000);
-        negate(&shot); /* another chunk's */
-        static uint64_t first[(ROWS_MAX + 63) / 64];
-        memcpy(first, shot.refined, sizeof(first));
-        aim_by_queries(&shot, ticket, 100000, SPEC_ITEM_RESCORE);
-        assert_int_equal(fire(&world, &shot), SPEC_OK);
-        assert_true(shot.item.refined_rows + shot.item.exact_rows > 30);
-        assert_int_equal(shot.item.refined_rows == 0, !refines);
-        for (uint64_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
-            assert_int_equal(first[w] & ~shot.refined[w], 0);
-        assert_all(&world, &shape, told, &shot, 0, NULL);
-        uint64_t there = shot.item.refined_rows + shot.item.exact_rows;
-        assert_int_equal(refine(&world, &shot, ticket, 50000), SPEC_E_INVALID); /* flags */
-        shot.item.flags = 0;
-        assert_int_equal(refine(&world, &shot, ticket, 50000), SPEC_OK);
-        assert_int_equal(shot.item.exact_rows + shot.item.refined_rows, there);
-        assert_true(shot.item.exact_rows >= 15);
-        assert_all(&world, &shape, told, &shot, 0, NULL);
-        aim_by_queries(&shot, ticket, 1000000, SPEC_ITEM_RESCORE);
-        assert_int_equal(fire(&world, &shot), SPEC_OK);
-        assert_int_equal(shot.item.exact_rows, 300);
-        assert_int_equal(shot.item.refined_rows, 0);
-        assert_all(&world, &shape, told, &shot, 0, NULL);
-        shot_release(&shot, &world, request);
-        assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
-        world_done(&world);
-    }
 }
 
 /* Two items of one call go on with a delivery that came ahead: the first chooses, so that the
@@ -1100,7 +691,7 @@ static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
         char text[512];
         struct world world;
         struct shot shot;
-        world_begin_text(&world, &PLANED, "free", "", text);
+        world_begin_text(&world, &BASE, "free", "", text);
         spec_request request = look(&world, 0);
         assert_int_equal(tables_read(&world, request, 0, told), 5);
         spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
@@ -1110,7 +701,7 @@ static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
         more.exact_ppm = is_most ? 900000 : 200000;
         aim_by_queries(&shot, ticket, 100000, 0);
         struct spec_important items[2] = {shot.item, shot.item};
-        items[0].exact_bits = items[0].refined_bits = NULL;
+        items[0].exact_bits = NULL;
         items[1].select = &more;
         if (is_submitted)
             (void)rig_submit_whole(&world.rig, items, 2);
@@ -1119,9 +710,8 @@ static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
         assert_int_equal(items[0].status, SPEC_OK);
         assert_int_equal(items[1].status, SPEC_OK);
         shot.item = items[1];
-        assert_true(shot.item.exact_rows + shot.item.refined_rows >= 30);
-        assert_true(shot.item.exact_rows > 0);
-        assert_all(&world, &PLANED, told, &shot, 0, NULL);
+        assert_int_equal(shot.item.exact_rows, is_most ? 270 : 60);
+        assert_all(&world, &BASE, told, &shot, 0, NULL);
         assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
         shot_release(&shot, &world, request);
         request = look(&world, 0); /* nothing was dropped for it */
@@ -1129,183 +719,18 @@ static void a_second_item_goes_on_by_the_ranking_of_the_first(void **state)
     }
 }
 
-/* All extents have their codes from another annex from here on, of the very same bytes; called
- * twice it is as it was. */
-static void annexes_swap(struct world *world, uint8_t (*others)[1024])
-{
-    struct sc_store *store = world->rig.conn->store;
-    for (uint64_t id = 1; id < store->table.extent_next; id++) {
-        struct sc_store_extent_entry *extent = sc_store_table_extent(&store->table, id);
-        struct sc_store_annex *annex = atomic_load(&extent->codes), *old = NULL;
-        if (annex == NULL)
-            continue;
-        assert_true(id < 16);
-        uint8_t *at = others[id];
-        if ((uint8_t *)annex == at) {
-            memcpy(&old, at + 1024 - sizeof(old), sizeof(old));
-            atomic_store(&extent->codes, old);
-            continue;
-        }
-        uint64_t bytes = sizeof(*annex) + annex->part_count * sizeof(annex->parts[0]);
-        assert_true(bytes + sizeof(annex) <= 1024);
-        memcpy(at, annex, bytes);
-        memcpy(at + 1024 - sizeof(annex), &annex, sizeof(annex));
-        atomic_store(&extent->codes, (struct sc_store_annex *)(void *)at);
-    }
-}
-
-/* What codes lack is decoded with those of the same annex and no others, whatever came between. */
-static void other_codes_refine_nothing(void **state)
-{
-    (void)state;
-    static struct told told[SLABS_MAX];
-    static _Alignas(64) uint8_t others[16][1024];
-    for (uint32_t way = 0; way < 2; way++) {
-        bool has_left = way == 1;
-        char text[512];
-        struct world world;
-        struct shot shot;
-        world_begin_text(&world, &PLANED, "free", "", text);
-        spec_request request = look(&world, 0);
-        assert_int_equal(tables_read(&world, request, 0, told), 5);
-        spec_ticket ticket = fire_ahead(&world, &shot, request, 0, 100000);
-        if (has_left) /* they are read anew, and are those */
-            codes_leave(&world, request);
-        annexes_swap(&world, others);
-        aim_by_queries(&shot, ticket, 100000, 0);
-        assert_int_equal(fire(&world, &shot), SPEC_OK);
-        assert_int_equal(shot.item.refined_rows, has_left ? 30 : 0);
-        assert_int_equal(shot.item.exact_rows, has_left ? 0 : 30);
-        assert_all(&world, &PLANED, told, &shot, 0, NULL);
-        annexes_swap(&world, others);
-        shot_end(&shot, &world, request);
-    }
-}
-
-/* Any one read of what refines fails, or brings a wrong bit, where codes are read again. */
-static void reads_that_fail_refine_what_they_can(void **state)
-{
-    (void)state;
-    static struct told told[SLABS_MAX];
-    uint64_t refined = 0, exact = 0;
-    for (uint32_t way = 0; way < 8; way++) {
-        bool is_again = way % 2 == 1, has_left = way / 2 % 2 == 1, fired = true;
-        enum sc_io_sim_fault fault = way < 4 ? SC_SIM_READ_EIO : SC_SIM_FLIP;
-        char text[512];
-        text_make(&PLANED, "free", "", text);
-        for (uint64_t n = 0; fired; n++) {
-            struct world world;
-            struct shot shot;
-            world_begin(&world, &PLANED, text);
-            spec_request request = look(&world, 0);
-            assert_int_equal(tables_read(&world, request, 0, told), 5);
-            spec_ticket ticket = is_again ? fire_first(&world, &shot, request, 0, 50000, 0)
-                                          : fire_ahead(&world, &shot, request, 0, 100000);
-            if (has_left)
-                codes_leave(&world, request);
-            negate(&shot);
-            aim_by_queries(&shot, ticket, 300000, is_again ? SPEC_ITEM_RESCORE : 0);
-            sc_io_sim_fault_scope(world.rig.disk, "seg-");
-            sc_io_sim_fault_nth(world.rig.disk, fault, n);
-            spec_status status = fire(&world, &shot);
-            fired = sc_io_sim_fault_fired(world.rig.disk, fault) > 0;
-            sc_io_sim_fault_nth(world.rig.disk, fault, UINT64_MAX);
-            assert_all(&world, &PLANED, told, &shot, 0, NULL); /* also if it failed */
-            assert_true(status == SPEC_OK || fired);
-            if (status == SPEC_OK)
-                assert_true(shot.item.exact_rows + shot.item.refined_rows >= 90);
-            refined += fired ? shot.item.refined_rows : 0;
-            exact += fired ? shot.item.exact_rows : 0;
-            shot_end(&shot, &world, request);
-        }
-    }
-    print_message("%lu rows refined, %lu exact\n", refined, exact);
-    assert_true(refined > 0 && exact > 0);
-}
-
-/* Any one read of a load fails, or brings a wrong bit: what is delivered is what its bits say, as
- * many rows as were asked for. */
-static void reads_that_fail_leave_rows_right(void **state)
-{
-    (void)state;
-    static const char *const LAYOUTS[] = {"paired", "split"};
-    uint64_t delivered = 0, refined = 0, exact = 0;
-    for (uint32_t way = 0; way < 8; way++) {
-        struct shape shape = PLANED;
-        bool fired = true;
-        enum sc_io_sim_fault fault = way / 2 % 2 == 0 ? SC_SIM_READ_EIO : SC_SIM_FLIP;
-        char text[512];
-        shape.layout = LAYOUTS[way % 2];
-        text_make(&shape, "free", "", text);
-        for (uint64_t n = 0; fired; n++) {
-            static struct told told[SLABS_MAX];
-            struct world world;
-            struct shot shot;
-            world_begin(&world, &shape, text);
-            spec_request request = look(&world, 0);
-            assert_int_equal(tables_read(&world, request, 1, told), 5);
-            shot_make(&shot, &world, request, 1, 0, way >= 4 ? 20000 : 300000);
-            sc_io_sim_fault_scope(world.rig.disk, "seg-");
-            sc_io_sim_fault_nth(world.rig.disk, fault, n);
-            spec_status status = fire(&world, &shot);
-            fired = sc_io_sim_fault_fired(world.rig.disk, fault) > 0;
-            sc_io_sim_fault_nth(world.rig.disk, fault, UINT64_MAX);
-            assert_int_equal(status, SPEC_OK);
-            assert_all(&world, &shape, told, &shot, 0, NULL);
-            assert_true(shot.item.exact_rows + shot.item.refined_rows >= (way >= 4 ? 6 : 90));
-            assert_int_equal(atomic_load(&world.rig.conn->stats.corrupt_ranges), 0);
-            delivered += fired;
-            refined += fired ? shot.item.refined_rows : 0;
-            exact += fired ? shot.item.exact_rows : 0;
-            shot_end(&shot, &world, request);
-        }
-    }
-    print_message("%lu deliveries, %lu rows refined, %lu exact\n", delivered, refined, exact);
-    assert_true(delivered > 8 && refined > 0 && exact > 0);
-}
-
-/* Rows of 16 KiB: `auto` refines those that are there, also where an operation is not much more
- * than one; and under planner `chunk` reads no slabs for that. */
-static void large_rows_are_refined_where_it_saves(void **state)
-{
-    (void)state;
-    static const char *const PLANNERS[] = {"range", "chunk"};
-    for (uint32_t way = 0; way < 4; way++) {
-        struct shape shape = {8,  1,        256,   SPEC_DTYPE_F32, 16,    6, 4,
-                              70, "paired", &HALF, K | TURNED | V, "auto"};
-        char text[512], more[64];
-        struct world world;
-        shape.layout = way % 2 == 0 ? "paired" : "split";
-        (void)snprintf(more, sizeof(more), "}, \"read\": {\"planner\": \"%s\"", PLANNERS[way / 2]);
-        text_make(&shape, "free", more, text);
-        world_init(&world, &shape, text);
-        world.rig.op = "64KiB";
-        rig_open(&world.rig);
-        world_store(&world);
-        wait_for_codes(&world);
-        for (uint32_t layer = 0; layer < LAYERS; layer++) {
-            static const uint32_t PPM[LAYERS] = {0, 100000, 900000, 1000000};
-            struct spec_important item = one_layer(&world, &shape, layer, PPM[layer]);
-            uint64_t asked = 70ull * PPM[layer] / 1000000;
-            assert_int_equal(item.refined_rows, layer == 3 ? 0 : asked);
-            assert_int_equal(item.exact_rows, layer == 3 ? 70 : 0);
-        }
-        world_done(&world);
-    }
-}
-
 /* A value that no code stands for makes its slab raw, in one layer, K or V: its rows come exactly,
- * first of all, and beside them rows are refined. */
-static void a_raw_slab_is_exact_beside_planes(void **state)
+ * first of all. */
+static void a_raw_slab_is_exact(void **state)
 {
     (void)state;
     char text[512];
-    text_make(&PLANED, "free", "", text);
+    text_make(&BASE, "free", "", text);
     for (uint32_t part = 0; part < 2; part++) {
         struct world world;
         uint64_t bytes, where;
         spec_ticket ticket = 0;
-        world_init(&world, &PLANED, text);
+        world_init(&world, &BASE, text);
         rig_open(&world.rig);
         bytes = rig_part_bytes(&world.rig);
         where = 130 * bytes + 7 * 2;
@@ -1331,8 +756,7 @@ static void a_raw_slab_is_exact_beside_planes(void **state)
             shot_make(&shot, &world, request, 1, 0, ppm);
             assert_int_equal(fire(&world, &shot), SPEC_OK);
             assert_int_equal(tables_read(&world, request, 1, told), 4);
-            assert_int_equal(shot.item.exact_rows, 64);
-            assert_int_equal(shot.item.refined_rows, ppm == 400000 ? 56 : 0);
+            assert_int_equal(shot.item.exact_rows, ppm == 400000 ? 120 : 64);
             for (uint64_t j = 128; j < 192; j++)
                 assert_true(is_exact(&shot, j));
             uint8_t row[CHANNELS_MAX],
@@ -1340,7 +764,7 @@ static void a_raw_slab_is_exact_beside_planes(void **state)
             assert_int_equal(at[where], 0x7f);
             stored_row(&world, 130, 1, part, row);
             memcpy(at + where, row + 7 * 2, 2);
-            assert_all(&world, &PLANED, told, &shot, 0, NULL);
+            assert_all(&world, &BASE, told, &shot, 0, NULL);
             shot_release(&shot, &world, request);
         }
         world_done(&world);
@@ -1352,7 +776,7 @@ static void a_raw_slab_is_exact_beside_planes(void **state)
 struct orders {
     struct world world;
     struct shape shape;
-    uint64_t state, seed, delivered, late, refined, exact;
+    uint64_t state, seed, delivered, late, exact;
 };
 
 static uint64_t draw(struct orders *orders, uint64_t below)
@@ -1364,16 +788,14 @@ static uint64_t draw(struct orders *orders, uint64_t below)
 /* Four chunks, and FRESH_ROWS of another pass. */
 static void orders_begin(struct orders *orders, char text[512])
 {
-    static const char *const EXACT[] = {"planes", "planes", "auto", "rows"};
     static const char *const MORE[] = {"", "}, \"read\": {\"planner\": \"chunk\"",
                                        "}, \"host_bytes\": \"64MiB\", \"read\": {",
                                        "}, \"select\": {\"dense_layers\": 1"};
     struct world *world = &orders->world;
     spec_ticket ticket = 0;
-    orders->shape = PLANED;
+    orders->shape = BASE;
     orders->shape.matched = 256;
     orders->shape.layout = draw(orders, 2) == 0 ? "paired" : "split";
-    orders->shape.planes = EXACT[draw(orders, 4)];
     world_begin_text(world, &orders->shape, "free", MORE[draw(orders, 4)], text);
     spec_request request = look(world, 0);
     for (uint32_t layer = 0; layer < LAYERS; layer++)
@@ -1384,17 +806,14 @@ static void orders_begin(struct orders *orders, char text[512])
     world->matched += FRESH_ROWS;
 }
 
-/* What was refined and is not exact by now is refined still, and told of. */
-static void order_check(struct orders *orders, const struct told *told, struct shot *shot,
-                        uint64_t from, const uint64_t *refined)
+/* What was exact is exact still. */
+static void order_check(struct orders *orders, const struct told *told, const struct shot *shot,
+                        uint64_t from, const uint64_t *exact)
 {
     for (uint32_t w = 0; w < (ROWS_MAX + 63) / 64; w++)
-        assert_int_equal(refined[w] & ~shot->exact[w] & ~shot->refined[w], 0);
-    assert_int_equal(shot->item.provenance.refined_ppm,
-                     shot->item.refined_rows * 1000000 / (orders->world.matched - from));
+        assert_int_equal(exact[w] & ~shot->exact[w], 0);
     assert_all(&orders->world, &orders->shape, told, shot, from, NULL);
     orders->delivered++;
-    orders->refined += shot->item.refined_rows;
     orders->exact += shot->item.exact_rows;
 }
 
@@ -1418,7 +837,7 @@ static void one_order(struct orders *orders, spec_request request, uint64_t from
     static struct told told[SLABS_MAX];
     static struct shot shot;
     struct world *world = &orders->world;
-    uint64_t refined[(ROWS_MAX + 63) / 64] = {0};
+    uint64_t exact[(ROWS_MAX + 63) / 64] = {0};
     spec_ticket ticket = 0;
     shot_make(&shot, world, request, layer, from, PPM[draw(orders, 4)]);
     if (layer > 0 && draw(orders, 2) == 0)
@@ -1445,8 +864,8 @@ static void one_order(struct orders *orders, spec_request request, uint64_t from
     if (shot.item.status == SPEC_OK)
         (void)tables_read(world, request, layer, told);
     for (uint32_t round = 0; shot.item.status == SPEC_OK; round++) {
-        order_check(orders, told, &shot, from, refined);
-        memcpy(refined, shot.refined, sizeof(refined));
+        order_check(orders, told, &shot, from, exact);
+        memcpy(exact, shot.exact, sizeof(exact));
         if (round == 3)
             break;
         bool is_again = draw(orders, 2) == 0;
@@ -1474,7 +893,7 @@ static void any_order_gives_what_its_bits_say(void **state)
     (void)state;
     static const uint64_t FROM[] = {0, 11, 70};
     static struct orders orders;
-    for (uint64_t seed = 1; seed <= 10; seed++) {
+    for (uint64_t seed = 1; seed <= 20; seed++) {
         char text[512];
         orders.state = orders.seed = seed;
         orders_begin(&orders, text);
@@ -1495,9 +914,9 @@ static void any_order_gives_what_its_bits_say(void **state)
         assert_int_equal(atomic_load(&orders.world.rig.conn->stats.corrupt_ranges), 0);
         world_done(&orders.world);
     }
-    print_message("%lu deliveries, %lu late, %lu rows refined, %lu exact\n", orders.delivered,
-                  orders.late, orders.refined, orders.exact);
-    assert_true(orders.delivered > 0 && orders.late > 0 && orders.refined > 0 && orders.exact > 0);
+    print_message("%lu deliveries, %lu late, %lu rows exact\n", orders.delivered, orders.late,
+                  orders.exact);
+    assert_true(orders.delivered > 0 && orders.late > 0 && orders.exact > 0);
 }
 
 /* Two passes that end inside a chunk: each has a block of its own, and
@@ -1548,20 +967,8 @@ int main(void)
         cmocka_unit_test(codes_of_the_host_tier_are_the_disks),
         cmocka_unit_test(codes_that_are_staged_are_the_disks),
         cmocka_unit_test(blocks_of_more_than_an_operation_come_in_parts),
-        cmocka_unit_test(nothing_is_told_between_codes_and_what_they_lack),
-        cmocka_unit_test(missing_bits_that_are_damaged_refine_nothing),
-        cmocka_unit_test(one_bad_row_fails_alone),
-        cmocka_unit_test(a_refused_call_leaves_refined_bits_alone),
-        cmocka_unit_test(refined_rows_become_exact),
-        cmocka_unit_test(guesses_of_missing_bits_are_right),
-        cmocka_unit_test(planes_come_with_new_codes_alone),
-        cmocka_unit_test(what_is_chosen_later_is_refined),
         cmocka_unit_test(a_second_item_goes_on_by_the_ranking_of_the_first),
-        cmocka_unit_test(other_codes_refine_nothing),
-        cmocka_unit_test(reads_that_fail_refine_what_they_can),
-        cmocka_unit_test(reads_that_fail_leave_rows_right),
-        cmocka_unit_test(large_rows_are_refined_where_it_saves),
-        cmocka_unit_test(a_raw_slab_is_exact_beside_planes),
+        cmocka_unit_test(a_raw_slab_is_exact),
         cmocka_unit_test(any_order_gives_what_its_bits_say),
         cmocka_unit_test(a_chunk_of_two_passes_has_two_blocks),
     };

@@ -439,7 +439,7 @@ static void what_is_no_tail_is_invalid(void **state)
     struct spec_select select = {.struct_size = sizeof(select)};
     uint64_t bits[8] = {0};
     uint32_t positions[ROWS];
-    for (uint32_t wrong = 0; wrong < 14; wrong++) {
+    for (uint32_t wrong = 0; wrong < 13; wrong++) {
         struct spec_important *item = &desk.items[1];
         uint64_t count = LAYERS;
         memcpy(desk.items, good, sizeof(good));
@@ -449,16 +449,15 @@ static void what_is_no_tail_is_invalid(void **state)
         item->positions = wrong == 3 ? positions : NULL;
         item->position_capacity = ROWS;
         item->exact_bits = wrong == 4 ? bits : NULL;
-        item->refined_bits = wrong == 5 ? bits : NULL;
-        item->budget_bytes = wrong == 6;
-        item->refine_of = wrong == 7;
-        item->flags = wrong == 8    ? SPEC_ITEM_TAIL | SPEC_ITEM_AHEAD
-                      : wrong == 9  ? 0
-                      : wrong == 10 ? 8
-                                    : SPEC_ITEM_TAIL;
-        item->layer = wrong == 11 ? 2 : 1;
-        desk.items[0].flags = wrong == 12 ? 0 : SPEC_ITEM_TAIL;
-        count = wrong == 13 ? LAYERS - 1 : count;
+        item->budget_bytes = wrong == 5;
+        item->refine_of = wrong == 6;
+        item->flags = wrong == 7   ? SPEC_ITEM_TAIL | SPEC_ITEM_AHEAD
+                      : wrong == 8 ? 0
+                      : wrong == 9 ? 8
+                                   : SPEC_ITEM_TAIL;
+        item->layer = wrong == 10 ? 2 : 1;
+        desk.items[0].flags = wrong == 11 ? 0 : SPEC_ITEM_TAIL;
+        count = wrong == 12 ? LAYERS - 1 : count;
         assert_int_equal(sc_plugin_submit(scene.rig.conn, desk.items, count, &desk.ticket, NULL),
                          SPEC_E_INVALID);
     }

@@ -592,11 +592,33 @@ static void annex_honest(struct forge *forge, bool is_codes)
     forge->extent.probe_tag_offset = is_codes ? 0 : 1152;
 }
 
-/* from: bytes of the payload that become `to`; NULL: none. */
-static void forge_annex(struct forge *forge, uint64_t id, const char *from, const char *to)
+/* A field of versions before 0.3 behind the others of a payload. */
+static void older_put(struct sc_store_writer *writer, uint64_t payload, const char *key,
+                      uint64_t value)
 {
-    uint64_t begin = sc_store_frame_begin(&forge->writer);
+    uint8_t bytes[15] = {0xa5};
+    memcpy(bytes + 1, key, 5);
+    bytes[6] = 0xcf;
+    for (uint32_t i = 0; i < 8; i++)
+        bytes[7 + i] = (uint8_t)(value >> (56 - 8 * i));
+    assert_true(writer->used + sizeof(bytes) <= writer->capacity);
+    memcpy(writer->bytes + writer->used, bytes, sizeof(bytes));
+    writer->used += sizeof(bytes);
+    assert_in_range(writer->bytes[payload], 0x80, 0x8e); /* a map, and one entry more of it */
+    writer->bytes[payload]++;
+}
+
+/* from: bytes of the payload that become `to`; NULL: none. older: of kfine and vfine; 0: not there.
+ */
+static void forge_annex_older(struct forge *forge, uint64_t id, const char *from, const char *to,
+                              const uint64_t older[2])
+{
+    uint64_t begin = sc_store_frame_begin(&forge->writer), payload = forge->writer.used;
     sc_store_record_put_annex(&forge->writer, id, &forge->extent);
+    if (older[0] > 0)
+        older_put(&forge->writer, payload, "kfine", older[0]);
+    if (older[1] > 0)
+        older_put(&forge->writer, payload, "vfine", older[1]);
     if (from != NULL) {
         uint8_t *at =
             memmem(forge->writer.bytes + begin, forge->writer.used - begin, from, strlen(from));
@@ -604,6 +626,11 @@ static void forge_annex(struct forge *forge, uint64_t id, const char *from, cons
         memcpy(at, to, strlen(to));
     }
     forge_end(forge, begin);
+}
+
+static void forge_annex(struct forge *forge, uint64_t id, const char *from, const char *to)
+{
+    forge_annex_older(forge, id, from, to, (const uint64_t[2]){0, 0});
 }
 
 /* Neither codes nor probe rows of key 1 can be had: none were ever written. */
@@ -637,7 +664,8 @@ static void annex_check(struct forge *forge, uint64_t lies)
 struct bend { /* of an honest annex */
     bool is_codes, is_believed;
     uint64_t offset, stride, scale, probe_row, probe_tags; /* 0: as it should be */
-    uint32_t bits_k, layers, segment, form, k_finer, v_finer;
+    uint32_t bits_k, layers, segment, form;
+    uint64_t older[2]; /* kfine, vfine */
     const char *from, *to;
 };
 
@@ -657,8 +685,6 @@ static void annex_bend(struct forge *forge, const struct bend *bend)
     if (bend->bits_k > 0)
         annex->code_shape.bits_k = bend->bits_k;
     annex->code_shape.form = bend->form;
-    annex->code_shape.k_finer_bytes = bend->k_finer;
-    annex->code_shape.v_finer_bytes = bend->v_finer;
     if (bend->probe_row > 0)
         annex->probe_row_bytes = bend->probe_row;
     if (bend->probe_tags > 0)
@@ -702,19 +728,18 @@ static const struct bend LIES[] = {
     {.is_codes = true, .form = 4, .scale = 96, .stride = 8192},
     {.is_codes = true, .form = 7, .scale = 64, .stride = 64 * 64 + 2 * 88 - 8}, /* no room */
     {.is_codes = true, .form = 1, .scale = 64, .stride = 4288, .from = "group", .to = "groux"},
-    /* What codes lack: of both or of none, and with room for it, whatever its size. */
-    {.is_codes = true, .is_believed = true, .k_finer = 8, .v_finer = 8, .stride = 5760},
-    {.is_codes = true, .is_believed = true, .k_finer = 9, .v_finer = 7, .stride = 5760},
-    {.is_codes = true, .k_finer = 8, .v_finer = 8},
-    {.is_codes = true, .k_finer = 8, .v_finer = 8, .stride = 64 * 88 + 2 * 40 - 8},
-    {.is_codes = true, .k_finer = 9, .v_finer = 8, .stride = 5760},
-    {.is_codes = true, .k_finer = 8, .stride = 5760},
-    {.is_codes = true, .v_finer = 8, .stride = 5760},
-    {.is_codes = true, .k_finer = 16u << 20, .v_finer = 16u << 20, .stride = 5760},
-    {.is_codes = true, .k_finer = UINT32_MAX, .v_finer = 1, .stride = 5760},
-    {.is_codes = true, .k_finer = UINT32_MAX, .v_finer = UINT32_MAX, .stride = 5760},
-    {.is_codes = true, .k_finer = 8, .v_finer = 8, .stride = 5760, .from = "kfine", .to = "xfine"},
-    {.is_codes = true, .k_finer = 8, .v_finer = 8, .stride = 5760, .from = "vfine", .to = "xfine"},
+    /* Rows behind the blocks, of an older version: told of K and V or of neither; not looked at. */
+    {.is_codes = true, .is_believed = true, .older = {8, 8}, .stride = 5760},
+    {.is_codes = true, .is_believed = true, .older = {9, 7}, .stride = 5760},
+    {.is_codes = true, .is_believed = true, .older = {8, 8}},
+    {.is_codes = true, .older = {8, 8}, .stride = 64 * 64 + 2 * 40 - 8}, /* nor the blocks fit */
+    {.is_codes = true, .older = {8, 0}, .stride = 5760},
+    {.is_codes = true, .older = {0, 8}, .stride = 5760},
+    {.older = {8, 8}, .stride = 5760}, /* of probe rows */
+    {.is_codes = true, .older = {UINT64_MAX, 1}, .stride = 5760},
+    {.is_codes = true, .older = {UINT32_MAX, UINT32_MAX}, .stride = 5760},
+    {.is_codes = true, .older = {8, 8}, .stride = 5760, .from = "kfine", .to = "xfine"},
+    {.is_codes = true, .older = {8, 8}, .stride = 5760, .from = "vfine", .to = "xfine"},
     {.from = "kind\x01", .to = "kind\x03"},
     {.from = "ptags", .to = "ptagx"},
     {.probe_row = 50},
@@ -728,7 +753,7 @@ static void log_annexes_that_lie_harm_nothing(void **state)
     for (uint32_t i = 0; i < sizeof(LIES) / sizeof(LIES[0]); i++) {
         struct forge *forge = forge_make();
         annex_bend(forge, &LIES[i]);
-        forge_annex(forge, 1, LIES[i].from, LIES[i].to);
+        forge_annex_older(forge, 1, LIES[i].from, LIES[i].to, LIES[i].older);
         annex_check(forge, LIES[i].is_believed ? 0 : 1);
     }
 }
