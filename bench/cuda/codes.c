@@ -100,8 +100,8 @@ static void widths_make(struct codes *it)
         memset(it->to[part], 2, channels);
         if (part == 0)
             widths_draw(it->to[part], channels, &turn);
-        if (!sc_kernels_planes_init(&it->planes[part], shape->heads, shape->head_size,
-                                    it->to[part], it->groups[part]))
+        if (!sc_kernels_planes_init(&it->planes[part], shape->heads, shape->head_size, it->to[part],
+                                    it->groups[part]))
             bench_die("widths that are none");
     }
 }

@@ -82,7 +82,7 @@ struct sc_store_extent_entry {
     _Atomic uint8_t rows_state; /* enum sc_store_rows_state; read by any thread */
     uint32_t rows_next;         /* the next extent whose rows wait; 0: none */
     uint64_t rows_due_ns;       /* executor's clock */
-    uint64_t copied; /* of the last checkpoint that copied its record */
+    uint64_t copied;            /* of the last checkpoint that copied its record */
     /* Writer, changed under the space lock: an annex whose pages count among held_pages. */
     struct sc_store_annex *_Atomic held_annex;
     struct sc_store_annex *_Atomic held_codes;

@@ -90,9 +90,8 @@ struct sc_store_reader {
     struct sc_store_pick_op pick_op;
 
     /* The consumer's. */
-    uint64_t rows_due,
-        rows_gone;             /* of the load; of them, those that went out or were passed over */
-    uint64_t range, range_row; /* of the next row to verify */
+    uint64_t rows_due, rows_gone; /* of the load; of them, those that went out */
+    uint64_t range, range_row;    /* of the next row to verify */
     struct sc_reader_slot *front; /* ready, its tags taken: read without the lock; or NULL */
     uint64_t slot_row;            /* rows of it that were handed out, or its slots that were passed;
                                    * of picks: of its unit */

@@ -509,8 +509,8 @@ static struct planes planes_make(const struct shape *shape)
         made.codes[i] = (uint8_t)random_below(256);
     for (uint64_t i = 0; i < shape->tokens * shape->size; i++)
         made.turns[i] = (float)random_below(129) / 64 - 1;
-    assert_true(sc_kernels_planes_init(&made.planes, shape->heads, shape->size, made.to,
-                                       made.groups));
+    assert_true(
+        sc_kernels_planes_init(&made.planes, shape->heads, shape->size, made.to, made.groups));
     return made;
 }
 

@@ -263,9 +263,9 @@ static void any_bytes_are_a_table_or_are_none(void **state)
         uint8_t *packed = malloc(channels / 2), *to = malloc(channels);
         assert_true(packed != NULL && to != NULL);
         sc_alloc_init(&alloc);
-        assert_int_equal(sc_plugin_tables_open(&tables, &alloc, SHAPES[s].heads, SHAPES[s].size, 20,
-                                               false, NULL),
-                         SPEC_OK);
+        assert_int_equal(
+            sc_plugin_tables_open(&tables, &alloc, SHAPES[s].heads, SHAPES[s].size, 20, NULL),
+            SPEC_OK);
         for (uint32_t i = 0; i < 20000; i++) {
             uint64_t bytes = 0, kind = next(&random) % 4;
             for (uint64_t c = 0; c < channels; c += 8) /* eights of a width: whole bytes */
@@ -643,7 +643,7 @@ static void queries_of_nearly_nothing_teach_nothing(void **state)
     struct sc_alloc alloc;
     struct sc_plugin_tables tables;
     sc_alloc_init(&alloc);
-    assert_int_equal(sc_plugin_tables_open(&tables, &alloc, 1, 16, 20, false, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_tables_open(&tables, &alloc, 1, 16, 20, NULL), SPEC_OK);
     struct sc_plugin_learning learning = {.kernels = sc_kernels_get(sc_kernels_level_best()),
                                           .tables = &tables,
                                           .head_count = 1,
@@ -839,7 +839,7 @@ static void many_learn_code_and_read_at_once(void **state)
         .head_size = 16, .rope_kind = SPEC_ROPE_HALF, .rope_theta = 10000};
     bool is_known;
     sc_alloc_init(&alloc);
-    assert_int_equal(sc_plugin_tables_open(&many.tables, &alloc, 4, 16, 300, false, NULL), SPEC_OK);
+    assert_int_equal(sc_plugin_tables_open(&many.tables, &alloc, 4, 16, 300, NULL), SPEC_OK);
     many.tables.others_most = 300 - LAYERS * 2 * SC_PLUGIN_TABLES_A_LAYER;
     assert_int_equal(sc_plugin_turns_open(&many.turns, &alloc, &model, 3200, &is_known, NULL),
                      SPEC_OK);
