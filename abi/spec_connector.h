@@ -56,7 +56,7 @@
  *          0.11 next_chunk and SPEC_ITEM_TAIL act: a prompt is computed from its beginning while it
  *          is loaded from its end; fill "ends"; stats from given_tokens on.
  *          0.12 maintain REORDER acts; spec_stats.reordered_chunks. A tier above host
- *          memory (gpu_bytes): tier_rows and tier_bytes say GPU of what lies there.
+ *          memory (upper_bytes): tier_rows and tier_bytes say UPPER of what lies there.
  *          0.13 maintain BYPASS acts, a reader's as well; stats from bypassed_lookups on.
  *          0.14 models whose layers, or K and V, are not all alike: spec_layer_group but STATE, and
  *          head_size_v, act; spec_memory.v_head_stride_bytes.
@@ -70,6 +70,11 @@
  *          computed: a host that stores later tells what its steps took;
  *          maintain ERASE and ERASE_SALT act; spec_maintain_params.salt; stats from erased on;
  *          requests that compute the same tokens at the same time write them once.
+ *          0.18 removes what was of hot blocks, refinement planes and store.coarse_only:
+ *          SPEC_HELD_*, spec_provenance.held and refined_ppm, spec_important.refined_bits,
+ *          refined_bit_words and refined_rows, and of stats coarsened_chunks, coarse_only_chunks,
+ *          hot_rows, hot_bytes and plane_rows; the upper tier's names: SPEC_TIER_UPPER,
+ *          upper_bytes_used, upper_hits and those beside them (before: GPU, gpu_*).
  * The version stays 0.x, and may still change, until a real vLLM with a GPU has been driven through
  * it; the conformance suite has driven the CUDA path on an NVIDIA H200. 1.0 freezes it. A number's
  * meaning never changes. */
@@ -84,7 +89,7 @@ extern "C" {
 #endif
 
 #define SPEC_ABI_MAJOR 0u  /* changes when an old host must refuse us */
-#define SPEC_ABI_MINOR 17u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
+#define SPEC_ABI_MINOR 18u /* from 1.0 on: members are appended, nothing moves. 0.x: all may */
 
 #if defined(__GNUC__)
 #define SPEC_EXPORT __attribute__((visibility("default")))
@@ -475,7 +480,7 @@ struct spec_lookup_params {
 
 /* GPU: a tier above host memory, which has no row of it. A plugin may let host memory stand for a
  * device's; rows that it has there are told as HOST's when they are loaded into a device. */
-#define SPEC_TIER_GPU    0u
+#define SPEC_TIER_UPPER  0u
 #define SPEC_TIER_HOST   1u
 #define SPEC_TIER_DISK   2u
 #define SPEC_TIER_REMOTE 3u
@@ -771,11 +776,11 @@ struct spec_stats {
     /* Since 0.12. The tier above host memory: levels, pages that are taken and all that may be;
      * pieces that loads found there in a layer, that went up into it, and from it down to host
      * memory. Where it is host memory that stands for a device's: bytes that went over the bus for
-     * what did not lie there, and the time that takes at gpu.bus_bytes_per_s, which nobody waited
+     * what did not lie there, and the time that takes at upper_bus_bytes_per_s, which nobody waited
      * for. */
-    uint64_t gpu_bytes_used, gpu_bytes_max;
-    uint64_t gpu_hits, gpu_risen, gpu_sunk;
-    uint64_t gpu_bus_bytes, gpu_bus_ns;
+    uint64_t upper_bytes_used, upper_bytes_max;
+    uint64_t upper_hits, upper_risen, upper_sunk;
+    uint64_t upper_bus_bytes, upper_bus_ns;
     /* Since 0.13. Lookups that promised nothing, and chunks that were not stored, because of a
      * bypass (maintain); level: 1 while there is one. Such chunks are not among dropped_chunks. */
     uint64_t bypassed_lookups, bypassed_chunks, bypassing;

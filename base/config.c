@@ -485,9 +485,9 @@ static spec_status check_widths(const struct parse *parse)
     return SPEC_OK;
 }
 
-uint32_t sc_config_gpu_policy(const struct sc_config *config)
+uint32_t sc_config_upper_policy(const struct sc_config *config)
 {
-    return config->gpu_policy > 0 ? config->gpu_policy - 1 : config->host_policy;
+    return config->upper_policy > 0 ? config->upper_policy - 1 : config->host_policy;
 }
 
 bool sc_config_selects(const struct sc_config *config)

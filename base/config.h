@@ -72,8 +72,8 @@ struct sc_config {
     uint64_t host_bytes;            /* "host_bytes": SC_CONFIG_AUTO, or 0: there is no host tier */
     uint32_t host_written;          /* "host_written": "no" (0) | "yes" (1) */
     uint32_t host_policy;           /* "host_policy": enum sc_policy (base/policy.h) */
-    uint32_t gpu_policy;            /* "gpu_policy": 0: host_policy, else enum sc_policy + 1 */
-    uint64_t gpu_bytes;             /* "gpu_bytes": SC_CONFIG_AUTO, or 0: there is no such tier */
+    uint32_t upper_policy;          /* "upper_policy": 0: host_policy, else enum sc_policy + 1 */
+    uint64_t upper_bytes;           /* "upper_bytes": SC_CONFIG_AUTO, or 0: there is no such tier */
     uint32_t io_backend;            /* "io.backend": "auto" | "io_uring" | "pread" */
     uint32_t io_threads;            /* "io.threads": 2; 1 .. 64 */
     uint64_t io_in_flight_bytes;    /* "io.in_flight_bytes": 8 MiB; 1 MiB .. 1 GiB */
@@ -96,7 +96,7 @@ struct sc_config {
     uint64_t gpu_query_bytes;       /* "gpu.query_bytes" */
     uint64_t gpu_score_bytes;       /* "gpu.score_bytes" */
     uint64_t gpu_store_bytes;       /* "gpu.store_bytes" */
-    uint64_t gpu_bus_bytes_per_s;   /* "gpu.bus_bytes_per_s": 25 GB; 0: nothing is charged */
+    uint64_t upper_bus_bytes_per_s; /* "upper_bus_bytes_per_s": 25 GB; 0: nothing is charged */
     uint32_t base;                  /* "select.base": enum sc_config_base */
     uint32_t codes;                 /* "layered.codes": enum sc_config_codes */
     uint32_t quarters_k, quarters_v; /* "layered.bits_k", "layered.bits_v", in quarters: 4 .. 32 */
@@ -151,7 +151,7 @@ spec_status sc_config_parse(struct sc_alloc *alloc, const char *text, struct sc_
                             struct spec_error *reterr);
 
 /* What the tier above host memory gives up first: enum sc_policy. */
-uint32_t sc_config_gpu_policy(const struct sc_config *config);
+uint32_t sc_config_upper_policy(const struct sc_config *config);
 
 /* Whether fewer rows than all may be delivered when an item of a host does not say so itself. */
 bool sc_config_selects(const struct sc_config *config);

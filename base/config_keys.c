@@ -70,19 +70,19 @@ static const struct sc_config_row rows[] = {
       "longest ago; lfu: least often; score: least often times the share of its rows that were "
       "wanted, a moving average (IMPRESS)."},
      CHOICE(host_policy, "value", "lru", "lfu", "score")},
-    {{"gpu_bytes", "size", "0", "\"auto\", or 0 .. 1024TiB",
-      "Memory of a tier above the host's, beside host_bytes: rows of chunks that host_policy ranks "
-      "highest lie there and not in host memory, as in the papers' dual cache. It is host memory "
-      "in this version, which stands for a device's: see gpu.bus_bytes_per_s. auto: 10 of 32 parts "
-      "of host_bytes, as IMPRESS has it. 0: none."},
-     SIZE(gpu_bytes, 0, 1024 * TIB),
+    {{"upper_bytes", "size", "0", "\"auto\", or 0 .. 1024TiB",
+      "Memory of a simulated upper tier, beside host_bytes: rows of chunks that host_policy ranks "
+      "highest are there and not in the host tier, as in the papers' dual cache. Host memory "
+      "stands for a device's: see upper_bus_bytes_per_s. auto: 10 of 32 parts of host_bytes, as "
+      "IMPRESS has it. 0: none."},
+     SIZE(upper_bytes, 0, 1024 * TIB),
      .has_auto = true},
-    {{"gpu_policy", "choice", "same", "\"same\", \"value\", \"lru\", \"lfu\" or \"score\"",
-      "gpu_bytes: what that tier gives up first, to host memory, as host_policy has it. same: as "
+    {{"upper_policy", "choice", "same", "\"same\", \"value\", \"lru\", \"lfu\" or \"score\"",
+      "upper_bytes: what that tier gives up first, to host memory, as host_policy has it. same: as "
       "host_policy is. score, with lfu for the host: rows above are those that are wanted most, "
       "and "
       "host memory spares reads, which take a whole chunk however few of its rows are wanted."},
-     CHOICE(gpu_policy, "same", "value", "lru", "lfu", "score")},
+     CHOICE(upper_policy, "same", "value", "lru", "lfu", "score")},
     {{"io.backend", "choice", "auto", "\"auto\", \"io_uring\" or \"pread\"",
       "How files are read and written. auto: io_uring where the kernel allows it, else pread."},
      CHOICE(io_backend, "auto", "io_uring", "pread")},
@@ -303,13 +303,13 @@ static const struct sc_config_row rows[] = {
       "pass's "
       "rows over all layers; what finds none is given up."},
      SIZE(gpu_store_bytes, 1048576, TIB)},
-    {{"gpu.bus_bytes_per_s", "size", "25GB", "0 .. 1TiB",
-      "gpu_bytes: what the bus moves a second, over which rows would go to a device that do not "
+    {{"upper_bus_bytes_per_s", "size", "25GB", "0 .. 1TiB",
+      "upper_bytes: what the bus moves a second, over which rows would go to a device that do not "
       "lie "
       "in that tier. Time that this takes is counted, and waited for where the clock is "
       "simulated; nobody waits on a real one, nor is it counted where rows go to a device. 0: "
       "nothing is charged."},
-     SIZE(gpu_bus_bytes_per_s, 0, TIB)},
+     SIZE(upper_bus_bytes_per_s, 0, TIB)},
     {{"submit.threads", "integer", "1", "0 .. 64",
       "Threads that do the work of get_important_submit; each does one call at a time. 0: submit "
       "begins the reads, and get_important_wait does the rest, whatever its timeout."},
@@ -433,6 +433,9 @@ static const struct sc_config_removed_key removed_keys[] = {
     {"store.coarse_only", "leave it out; for want of space whole prefixes are evicted"},
     {"layered.planes", "give layered.bits_k and bits_v more bits where codes are too coarse"},
     {"layered.exact", "leave it out: rows of layered.exact_ppm come bit for bit"},
+    {"gpu_bytes", "it is named upper_bytes now, since host memory stands for that tier"},
+    {"gpu_policy", "it is named upper_policy now"},
+    {"gpu.bus_bytes_per_s", "it is named upper_bus_bytes_per_s now"},
     {NULL, NULL},
 };
 

@@ -48,7 +48,7 @@ static const char *const texts[SC_PRESETS] = {
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_IMPRESS] = JSON({
-        "fill": "load", "host_policy": "score", "gpu_bytes": "auto",
+        "fill": "load", "host_policy": "score", "upper_bytes": "auto",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "reorder": {"scope": "node", "interval_s": 600},
         "store": {"pruned": "yes"}
@@ -60,14 +60,14 @@ static const char *const texts[SC_PRESETS] = {
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_SPEC] = JSON({
-        "fill": "load", "host_policy": "score", "gpu_bytes": "auto",
+        "fill": "load", "host_policy": "score", "upper_bytes": "auto",
         "select": {"retain_ppm": 250000, "min_tokens": 0, "min_share_ppm": 0},
         "prefetch": {"predictor": "layer", "min_precision_ppm": 0},
         "reorder": {"scope": "node", "interval_s": 600},
         "store": {"pruned": "yes"}
     }),
     [SC_PRESET_ATTENTION_STORE] = JSON({
-        "fill": "load", "host_policy": "lru", "host_written": "yes", "gpu_bytes": "auto"
+        "fill": "load", "host_policy": "lru", "host_written": "yes", "upper_bytes": "auto"
     }),
     [SC_PRESET_CAKE] = JSON({"fill": "ends", "host_policy": "lru"}),
     [SC_PRESET_HINTED] = JSON({

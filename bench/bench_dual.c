@@ -150,9 +150,9 @@ static void open_connector(struct state *state, const char *policy, uint64_t rat
     (void)snprintf(
         config, sizeof(config),
         "{\"path\": \"/sim\", \"preset\": \"%s\", \"select\": {\"probe_heads\": 1, "
-        "\"alpha_milli\": 50000}, \"host_policy\": \"%s\", \"gpu_policy\": \"%.*s\", "
-        "\"host_bytes\": %" PRIu64 ", \"gpu_bytes\": %" PRIu64
-        ", \"gpu\": {\"bus_bytes_per_s\": %.0f}, "
+        "\"alpha_milli\": 50000}, \"host_policy\": \"%s\", \"upper_policy\": \"%.*s\", "
+        "\"host_bytes\": %" PRIu64 ", \"upper_bytes\": %" PRIu64
+        ", \"upper_bus_bytes_per_s\": %.0f, "
         "\"disk_bytes\": \"8GiB\", \"stage_bytes\": \"64MiB\", \"io\": {\"op_bytes\": \"64KiB\"}, "
         "\"max_requests\": 4, \"max_request_tokens\": %" PRIu64
         ", \"sim\": {\"bytes_per_s\": %.0f, \"op_ns\": 80000, \"ops_per_s\": 700000}}",
@@ -342,12 +342,12 @@ static void policy_run(struct state *state, const char *policy)
            ", \"disk_rows\": %" PRIu64 ", \"read_bytes\": %" PRIu64 ", \"mean_ms\": %.4f"
            ", \"p50_ms\": %.4f, \"p99_ms\": %.4f, \"risen\": %" PRIu64 ", \"sunk\": %" PRIu64
            ", \"bus_bytes\": %" PRIu64 ", \"bus_ms\": %.4f}}\n",
-           policy, count, counts.chunks, counts.rows_all, counts.rows[SPEC_TIER_GPU],
+           policy, count, counts.chunks, counts.rows_all, counts.rows[SPEC_TIER_UPPER],
            counts.rows[SPEC_TIER_HOST], counts.rows[SPEC_TIER_DISK], counts.read_bytes,
            (double)total / 1e6 / (double)count, (double)sorted[count / 2] / 1e6,
-           (double)sorted[count * 99 / 100] / 1e6, after.gpu_risen - before.gpu_risen,
-           after.gpu_sunk - before.gpu_sunk, after.gpu_bus_bytes - before.gpu_bus_bytes,
-           (double)(after.gpu_bus_ns - before.gpu_bus_ns) / 1e6 / (double)count);
+           (double)sorted[count * 99 / 100] / 1e6, after.upper_risen - before.upper_risen,
+           after.upper_sunk - before.upper_sunk, after.upper_bus_bytes - before.upper_bus_bytes,
+           (double)(after.upper_bus_ns - before.upper_bus_ns) / 1e6 / (double)count);
     (void)fflush(stdout);
     state->api->close(state->conn);
     free(took);

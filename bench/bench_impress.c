@@ -30,7 +30,7 @@
  *   r   the store is reordered, and stays so for those behind it
  * The warm requests run twice, and reordering comes between: what memory keeps before it is of no
  * use after it, so all that are compared fill it alike. Where there is a tier that stands for the
- * GPU's memory (gpu_bytes) the plugin charges the bus for the rows of a load. One that the plugin
+ * GPU's memory (upper_bytes) the plugin charges the bus for the rows of a load. One that the plugin
  * refuses is told and passed over. Requests draw prefixes by a normal distribution around the
  * middle one (6 deviations are all of them), the same requests for each.
  * --taught N: the warm requests ask the first N questions of the entry, those that are measured the
@@ -336,7 +336,7 @@ static void note(struct state *state, const struct request *request,
     outcome->ahead_rows += item->prefetched_rows;
     outcome->unused_bytes += item->unused_bytes;
     outcome->host_rows += item->tier_rows[SPEC_TIER_HOST];
-    outcome->gpu_rows += item->tier_rows[SPEC_TIER_GPU];
+    outcome->gpu_rows += item->tier_rows[SPEC_TIER_UPPER];
     outcome->denses += (item->result_flags & SPEC_IMPORTANT_DENSE) != 0;
     outcome->fallbacks += fell;
     outcome->fallback_rows += fell ? item->union_rows : 0;
@@ -443,12 +443,12 @@ static void run_request(struct state *state, uint64_t number, struct outcome *re
     struct request request = draw(state, number);
     struct spec_queries queries = queries_of(state, &request);
     *ret_outcome = (struct outcome){0};
-    uint64_t begin_ns = now_ns(state), bus_ns = stats_of(state).gpu_bus_ns;
+    uint64_t begin_ns = now_ns(state), bus_ns = stats_of(state).upper_bus_ns;
     spec_request handle = look_up(state, request.prefix, request.tokens);
     for (uint32_t layer = 0; layer < state->layers; layer++)
         run_layer(state, &request, handle, layer, &queries, ret_outcome);
     ret_outcome->ttft_ns = now_ns(state) - begin_ns;
-    ret_outcome->bus_ns += stats_of(state).gpu_bus_ns - bus_ns; /* with what rose behind loads */
+    ret_outcome->bus_ns += stats_of(state).upper_bus_ns - bus_ns; /* with what rose behind loads */
     bench_must(state->api->release(state->conn, handle, &error), &error, "release");
 }
 
@@ -522,7 +522,7 @@ static void run_config(struct state *state, const char *name, const char *config
     (void)snprintf(load_name, sizeof(load_name), "%s load", name);
     ttft = (struct bench_series){.name = name, .unit = "request", .work = 1};
     load = (struct bench_series){.name = load_name, .unit = "request", .work = 1};
-    state->has_bus = stats_of(state).gpu_bytes_max > 0;
+    state->has_bus = stats_of(state).upper_bytes_max > 0;
     for (uint64_t round = 0; round < 2; round++) {
         for (uint64_t i = 0; i < state->warm; i++)
             run_request(state, state->requests + 1 + i, &one);

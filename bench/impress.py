@@ -13,7 +13,7 @@ means over the same requests, drawn together. p99 is told of 2,000 requests or m
 Bound: what each has to spend, the longer of the device's max(bytes / rate, operations / rate of
 them) and the bus and the GPU's layers; bound(a, b) is how many times faster than a b could be.
 
-With caches: host memory and a tier above it that stands for the GPU's (gpu_bytes) share what the
+With caches: host memory and a tier above it that stands for the GPU's (upper_bytes) share what the
 cell gives as 32 and 10 GB do in the paper, for each preset; the plugin charges the bus then, for
 rows that do not lie above. The warm requests run twice; presets that reorder do so between, unless
 one before them has (`reordered`: chunks that came into order). A preset that the plugin refuses is
@@ -158,8 +158,8 @@ class Cell:
         cached = int(self.store_bytes() * share)
         config = {"path": "/sim/store", "preset": preset, "fill": "load",
                   "host_bytes": int(cached * (1 - GPU_OF_CACHE)),
-                  "gpu_bytes": int(cached * GPU_OF_CACHE), "disk_bytes": "256GiB",
-                  "gpu": {"bus_bytes_per_s": int(BUS / self.scale)},
+                  "upper_bytes": int(cached * GPU_OF_CACHE), "disk_bytes": "256GiB",
+                  "upper_bus_bytes_per_s": int(BUS / self.scale),
                   "maintain": {"bytes_per_s": 0}, "reorder": {"interval_s": 0},
                   "stage_bytes": self.stage_bytes(), "max_requests": 4,
                   "max_request_tokens": max(self.tokens) + 1, "chunk_tokens": self.chunk,

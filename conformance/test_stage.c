@@ -82,18 +82,18 @@ static void expect_tiers(const struct spec_lookup_result *found, const uint64_t 
                          uint64_t row_bytes)
 {
     const uint64_t *bytes = found->tier_bytes;
-    uint64_t memory = by[SPEC_TIER_GPU] + by[SPEC_TIER_HOST];
-    assert_int_equal(bytes[SPEC_TIER_GPU] + bytes[SPEC_TIER_HOST], memory * row_bytes);
+    uint64_t memory = by[SPEC_TIER_UPPER] + by[SPEC_TIER_HOST];
+    assert_int_equal(bytes[SPEC_TIER_UPPER] + bytes[SPEC_TIER_HOST], memory * row_bytes);
     if (!conf_options.one_set)
-        assert_int_equal(bytes[SPEC_TIER_GPU], by[SPEC_TIER_GPU] * row_bytes);
+        assert_int_equal(bytes[SPEC_TIER_UPPER], by[SPEC_TIER_UPPER] * row_bytes);
     else
-        assert_int_equal(by[SPEC_TIER_GPU], 0);
+        assert_int_equal(by[SPEC_TIER_UPPER], 0);
 }
 
 static void abi_208_what_lies_above_host_memory_is_told_as_such(void **state)
 {
     struct fixture *fx = *state;
-    fixture_reconfigure(fx, HOST ", \"gpu_bytes\": \"64MiB\"");
+    fixture_reconfigure(fx, HOST ", \"upper_bytes\": \"64MiB\"");
     struct prompt prompt = prompt_make(2080, WHOLE);
     bool stored = fixture_store(fx, &prompt);
     for (uint32_t round = 0; stored && round < 3; round++) {
@@ -106,8 +106,8 @@ static void abi_208_what_lies_above_host_memory_is_told_as_such(void **state)
         load_tiers(fx, &prompt, &found, by);
         expect_tiers(&found, by, bytes_of(&found) / rows);
         struct spec_stats stats = fixture_stats(fx);
-        if (conf_options.require_hits && stats.gpu_bytes_max > 0 && round > 0)
-            assert_int_equal(found.tier_bytes[SPEC_TIER_GPU], bytes_of(&found));
+        if (conf_options.require_hits && stats.upper_bytes_max > 0 && round > 0)
+            assert_int_equal(found.tier_bytes[SPEC_TIER_UPPER], bytes_of(&found));
         fixture_release(fx, found.request);
     }
     prompt_free(&prompt);
@@ -117,7 +117,7 @@ static void abi_208_what_lies_above_host_memory_is_told_as_such(void **state)
 static void abi_208_a_row_lies_in_one_tier(void **state)
 {
     struct fixture *fx = *state;
-    fixture_reconfigure(fx, HOST ", \"gpu_bytes\": \"256KiB\", \"host_policy\": \"lru\"");
+    fixture_reconfigure(fx, HOST ", \"upper_bytes\": \"256KiB\", \"host_policy\": \"lru\"");
     struct prompt prompts[3];
     bool stored = true;
     uint64_t all[SPEC_TIERS] = {0};
@@ -140,11 +140,11 @@ static void abi_208_a_row_lies_in_one_tier(void **state)
         assert_int_equal(told, rows);
         fixture_release(fx, found.request);
         struct spec_stats stats = fixture_stats(fx);
-        assert_in_range(stats.gpu_bytes_used, 0, stats.gpu_bytes_max);
+        assert_in_range(stats.upper_bytes_used, 0, stats.upper_bytes_max);
         assert_in_range(stats.host_bytes_used, 0, stats.host_bytes_max);
     }
-    if (conf_options.require_hits && fixture_stats(fx).gpu_bytes_max > 0)
-        assert_true(all[SPEC_TIER_HOST] > 0 && (all[SPEC_TIER_GPU] > 0 || conf_options.one_set));
+    if (conf_options.require_hits && fixture_stats(fx).upper_bytes_max > 0)
+        assert_true(all[SPEC_TIER_HOST] > 0 && (all[SPEC_TIER_UPPER] > 0 || conf_options.one_set));
     for (uint32_t p = 0; p < 3; p++)
         prompt_free(&prompts[p]);
 }

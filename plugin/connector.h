@@ -128,7 +128,7 @@ struct sc_plugin_stats {
     _Atomic uint64_t partial_layers, refined_layers, refined_rows;
     _Atomic uint64_t merged_chunks;
     _Atomic uint64_t given_tokens, tail_tokens;
-    _Atomic uint64_t gpu_bus_bytes, gpu_bus_ns;
+    _Atomic uint64_t upper_bus_bytes, upper_bus_ns;
     _Atomic uint64_t unadmitted_chunks, over_budget_chunks;
     _Atomic uint64_t bypassed_lookups, bypassed_chunks;
     _Atomic uint64_t staged_bytes;

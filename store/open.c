@@ -33,7 +33,7 @@
 #define OP_BYTES_LEAST (UINT64_C(64) << 10)
 #define HOST_PART      8u /* of the memory that the process may use */
 #define HOST_MOST      (UINT64_C(4) << 30)
-#define GPU_OF_32      10u /* parts of host_bytes for gpu_bytes auto: IMPRESS has 10 GB beside 32 */
+#define UPPER_OF_32    10u /* parts of host_bytes for upper_bytes auto: IMPRESS has 10 beside 32 */
 
 /* ---- Checks --------------------------------------------------------------------------------- */
 
@@ -185,16 +185,16 @@ static spec_status host_open(struct sc_store *store, struct spec_error *reterr)
 {
     const struct sc_config *config = store->params.config;
     bool is_share = config->host_bytes == SC_CONFIG_AUTO;
-    bool is_auto = is_share && (config->gpu_bytes == SC_CONFIG_AUTO || config->gpu_bytes == 0);
+    bool is_auto = is_share && (config->upper_bytes == SC_CONFIG_AUTO || config->upper_bytes == 0);
     uint64_t bytes = is_share ? host_share(store->params.rank_count) : config->host_bytes;
     const struct sc_store_host_params host = {
         .alloc = store->params.alloc,
         .poison = store->params.poison,
         .bytes = bytes,
-        .gpu_bytes =
-            config->gpu_bytes == SC_CONFIG_AUTO ? bytes / 32 * GPU_OF_32 : config->gpu_bytes,
+        .upper_bytes =
+            config->upper_bytes == SC_CONFIG_AUTO ? bytes / 32 * UPPER_OF_32 : config->upper_bytes,
         .policy = (enum sc_policy)config->host_policy,
-        .gpu_policy = sc_config_gpu_policy(config),
+        .upper_policy = sc_config_upper_policy(config),
         .slab_bytes = sc_store_hosted_bytes(&store->shape, config->chunk_tokens),
         .windows = store->params.windows};
     struct spec_error error = {.struct_size = sizeof(error)};
@@ -485,10 +485,10 @@ void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats)
     stats.host_hits = host.hits;
     stats.host_misses = host.misses;
     stats.host_evictions = host.evictions;
-    stats.gpu_bytes_max = host.gpu_bytes_max;
-    stats.gpu_bytes_used = host.gpu_bytes_used;
-    stats.gpu_hits = host.gpu_hits;
-    stats.gpu_risen = host.risen;
-    stats.gpu_sunk = host.sunk;
+    stats.upper_bytes_max = host.upper_bytes_max;
+    stats.upper_bytes_used = host.upper_bytes_used;
+    stats.upper_hits = host.upper_hits;
+    stats.upper_risen = host.risen;
+    stats.upper_sunk = host.sunk;
     *ret_stats = stats;
 }

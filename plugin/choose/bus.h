@@ -1,5 +1,5 @@
 /* The bus to a device, where host memory stands for one: what goes over it, and how long that takes
- * (gpu_bytes, gpu.bus_bytes_per_s; decision 0046).
+ * (upper_bytes, upper_bus_bytes_per_s; decision 0046).
  *
  *   rows that lie in the upper tier     nothing goes
  *   rows of host memory, of the disk    go when they are there, one behind the other: the load has

@@ -303,12 +303,12 @@ struct sc_plugin_placing sc_plugin_placing_of(const spec_connector *conn,
                                               const struct sc_plugin_item *item);
 static inline bool sc_plugin_is_memory(uint32_t tier)
 {
-    return tier == SPEC_TIER_GPU || tier == SPEC_TIER_HOST;
+    return tier == SPEC_TIER_UPPER || tier == SPEC_TIER_HOST;
 }
 /* Of its rows, those that were in memory. */
 static inline uint64_t sc_plugin_taken_hosted(const struct sc_plugin_item *item)
 {
-    return item->taken[SPEC_TIER_GPU] + item->taken[SPEC_TIER_HOST];
+    return item->taken[SPEC_TIER_UPPER] + item->taken[SPEC_TIER_HOST];
 }
 /* Tells the host from where `count` delivered rows came: as those that were taken did. */
 void sc_plugin_tiers_tell(struct sc_plugin_item *item, uint64_t count);

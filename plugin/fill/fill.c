@@ -458,7 +458,7 @@ static uint64_t hosted_rows(const spec_connector *conn, const struct sc_plugin_r
     uint64_t bytes[SPEC_TIERS] = {0}, hosted, all;
     if (sc_plugin_fill_is_alone(conn))
         sc_plugin_tier_bytes(conn, request, request->from_token, end, bytes);
-    hosted = bytes[SPEC_TIER_GPU] + bytes[SPEC_TIER_HOST];
+    hosted = bytes[SPEC_TIER_UPPER] + bytes[SPEC_TIER_HOST];
     all = hosted + bytes[SC_STORE_TIER]; /* of a window's layer, what it needs */
     return all > 0 ? (uint64_t)((double)(end - request->from_token) * (double)hosted / (double)all)
                    : 0;

@@ -42,7 +42,7 @@ static void rows_add(uint64_t rows, struct hosted of, uint64_t bytes[SPEC_TIERS]
     uint32_t risen = of.risen < hosted ? of.risen : hosted;
     uint64_t there = of.layers > 0 ? rows * hosted / of.layers : 0;
     uint64_t above = of.layers > 0 ? rows * risen / of.layers : 0;
-    bytes[SPEC_TIER_GPU] += above;
+    bytes[SPEC_TIER_UPPER] += above;
     bytes[SPEC_TIER_HOST] += there - above;
     bytes[SC_STORE_TIER] += rows - there;
 }
@@ -94,7 +94,7 @@ uint64_t sc_plugin_load_ns(const spec_connector *conn, const uint64_t bytes[SPEC
 {
     uint64_t disk = sc_counted(&conn->ahead.load_bytes_per_s);
     uint64_t host = sc_counted(&conn->ahead.host_bytes_per_s);
-    uint64_t memory = bytes[SPEC_TIER_GPU] + bytes[SPEC_TIER_HOST];
+    uint64_t memory = bytes[SPEC_TIER_UPPER] + bytes[SPEC_TIER_HOST];
     if (bytes[SC_STORE_TIER] > 0 && disk == 0)
         return 0;
     return took_ns(memory, host > 0 ? host : HOST_BYTES_PER_S) +

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import (CFUNCTYPE, POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_uint8,
                     c_uint16, c_uint32, c_uint64, c_void_p)
 
-MAJOR, MINOR = 0, 17
+MAJOR, MINOR = 0, 18
 
 OK, PENDING = 0, 1
 E_INVALID, E_UNSUPPORTED, E_NO_MEMORY, E_NO_SPACE, E_IO, E_CORRUPT, E_BUSY = range(-1, -8, -1)
@@ -187,8 +187,8 @@ STATS = """lookups lookup_hits lookup_tokens matched_tokens wanted_bytes read_by
     unadmitted_chunks over_budget_chunks budget_left code_write_bytes merge_write_bytes
     log_write_bytes checkpoint_write_bytes stored_row_bytes staged_bytes stages_open lookups_cut
     tokens_cut compute_token_ps compute_position_ps load_token_ps place_token_ps
-    given_tokens tail_tokens reordered_chunks gpu_bytes_used
-    gpu_bytes_max gpu_hits gpu_risen gpu_sunk gpu_bus_bytes gpu_bus_ns
+    given_tokens tail_tokens reordered_chunks upper_bytes_used
+    upper_bytes_max upper_hits upper_risen upper_sunk upper_bus_bytes upper_bus_ns
     bypassed_lookups bypassed_chunks bypassing
     erased erase_failures erased_bytes erasing erase_left_bytes""".split()
 

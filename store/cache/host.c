@@ -32,7 +32,7 @@
 #define PAST      8u
 #define WHOLE     1000000u /* millionths */
 
-#define GPU  SPEC_TIER_GPU
+#define GPU  SPEC_TIER_UPPER
 #define HOST SPEC_TIER_HOST
 _Static_assert(GPU == 0 && HOST == 1, "tiers stand in the order of their numbers");
 
@@ -934,9 +934,9 @@ void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats 
                                               .hits = host->hits[HOST],
                                               .misses = host->misses,
                                               .evictions = host->evictions,
-                                              .gpu_bytes_max = gpu->pages_max * PAGE,
-                                              .gpu_bytes_used = gpu->pages_used * PAGE,
-                                              .gpu_hits = host->hits[GPU],
+                                              .upper_bytes_max = gpu->pages_max * PAGE,
+                                              .upper_bytes_used = gpu->pages_used * PAGE,
+                                              .upper_hits = host->hits[GPU],
                                               .risen = host->risen,
                                               .sunk = host->sunk};
     pthread_mutex_unlock(&host->lock);
@@ -948,8 +948,8 @@ void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats 
  * upper tier, whose newcomers have to be worth more than the least (decision 0027). */
 static uint64_t page_heat_of(const struct sc_store_host_params *params, uint64_t pages)
 {
-    uint64_t upper = params->gpu_bytes / PAGE;
-    if (upper > 0 && params->gpu_policy == SC_POLICY_SCORE)
+    uint64_t upper = params->upper_bytes / PAGE;
+    if (upper > 0 && params->upper_policy == SC_POLICY_SCORE)
         pages = HALF_LIFE * upper;
     else if (params->policy == SC_POLICY_SCORE)
         pages *= HALF_LIFE;
@@ -977,7 +977,7 @@ static bool memory_take(struct sc_store_host *host, uint64_t count, uint64_t hea
 spec_status sc_store_host_open(const struct sc_store_host_params *params,
                                struct sc_store_host **ret_host, struct spec_error *reterr)
 {
-    uint64_t low = params->bytes / PAGE, upper = params->gpu_bytes / PAGE, pages = low + upper;
+    uint64_t low = params->bytes / PAGE, upper = params->upper_bytes / PAGE, pages = low + upper;
     uint64_t least = params->slab_bytes / SHARE, heads = 1;
     uint64_t count = (low + upper) * PAGE / (least > PAGE ? least : PAGE) + 1;
     *ret_host = NULL;
@@ -1001,13 +1001,13 @@ spec_status sc_store_host_open(const struct sc_store_host_params *params,
                                    .free = NONE,
                                    .kept = NONE,
                                    .kept_until_ns = UINT64_MAX};
-    host->tiers[GPU] = (struct tier){.policy = params->gpu_policy, .pages_max = upper};
+    host->tiers[GPU] = (struct tier){.policy = params->upper_policy, .pages_max = upper};
     host->tiers[HOST] = (struct tier){.policy = params->policy, .pages_max = low};
     pthread_mutex_init(&host->lock, NULL);
     if (!memory_take(host, count, heads)) {
         sc_store_host_close(host);
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "host tier of %" PRIu64 " bytes",
-                       params->bytes + params->gpu_bytes);
+                       params->bytes + params->upper_bytes);
     }
     sc_store_space_add(&host->map, 0, pages);
     for (uint64_t i = 0; i < heads; i++)

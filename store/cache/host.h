@@ -16,7 +16,7 @@
  * come, and is kept for it until it was used once, or until its time; but never more than KEPT of
  * the memory, so that others find room.
  *
- * Where there is an upper tier (gpu_bytes), or slabs are ranked by score, a slab of rows is used
+ * Where there is an upper tier (upper_bytes), or slabs are ranked by score, a slab of rows is used
  * when its rows are handed out (seen), which says how many of it were wanted. By its rank then:
  *
  *   above       it stays
@@ -28,7 +28,7 @@
  * How often what has gone was used is remembered for a while (past.h).
  *
  * Holds: what get gives is what was published under that key, and stays until unpin; a slab lies in
- * one tier; no more than bytes is ever taken of host memory, nor than gpu_bytes of what is above
+ * one tier; no more than bytes is ever taken of host memory, nor than upper_bytes of what is above
  * it; a slab that cannot be had without evicting a pinned one is not begun.
  * What was forgotten before a slab was published, or since, is not found.
  * Does not: verify (whoever gets a slab does, as if it had read it), read, know ranges or pieces.
@@ -66,10 +66,10 @@ struct sc_store_host;
 struct sc_store_host_params {
     struct sc_alloc *alloc;
     struct sc_poison *poison;
-    uint64_t bytes;      /* of memory, whole pages of it */
-    uint64_t gpu_bytes;  /* of the tier above it, likewise, and beside it */
-    uint64_t slab_bytes; /* of the most usual slab: from it follows how many slabs there may be */
-    enum sc_policy policy, gpu_policy;
+    uint64_t bytes;       /* of memory, whole pages of it */
+    uint64_t upper_bytes; /* of the tier above it, likewise, and beside it */
+    uint64_t slab_bytes;  /* of the most usual slab: from it follows how many slabs there may be */
+    enum sc_policy policy, upper_policy;
     const uint64_t *windows; /* of layers, as struct sc_store_params has it */
 };
 
@@ -81,7 +81,7 @@ void sc_store_host_close(struct sc_store_host *host); /* nothing is pinned or be
 /* The slab that was published under the key, pinned, and used once more; NULL: there is none. */
 struct sc_store_host_slab *sc_store_host_get(struct sc_store_host *host,
                                              const struct sc_store_host_key *key);
-/* The same; ret_tier: SPEC_TIER_GPU or SPEC_TIER_HOST, where it lies now. */
+/* The same; ret_tier: SPEC_TIER_UPPER or SPEC_TIER_HOST, where it lies now. */
 struct sc_store_host_slab *sc_store_host_find(struct sc_store_host *host,
                                               const struct sc_store_host_key *key,
                                               uint32_t *ret_tier);
@@ -172,7 +172,7 @@ struct sc_store_host_stats {
     uint64_t bytes_max, bytes_used; /* pages that are taken */
     uint64_t bytes_kept;
     uint64_t slabs, hits, misses, evictions; /* slabs: of both tiers; hits: in host memory */
-    uint64_t gpu_bytes_max, gpu_bytes_used, gpu_hits;
+    uint64_t upper_bytes_max, upper_bytes_used, upper_hits;
     uint64_t risen, sunk; /* slabs that went into the upper tier, and from there to host memory */
 };
 void sc_store_host_stats(struct sc_store_host *host, struct sc_store_host_stats *ret_stats);

@@ -142,7 +142,7 @@ uint32_t sc_store_piece_host_windowed(const struct sc_store *store, uint64_t pie
     return layers;
 }
 
-uint64_t sc_store_gpu_risen_halves(const struct sc_store *store)
+uint64_t sc_store_upper_risen_halves(const struct sc_store *store)
 {
     return sc_store_host_risen_halves(store->host);
 }

@@ -25,10 +25,10 @@
 #define PART    256u /* bytes of K or V of a row */
 
 static const char *const WAYS[] = {
-    "\"host_bytes\": \"128KiB\", \"gpu_bytes\": \"64KiB\"",
-    "\"host_bytes\": 0, \"gpu_bytes\": \"96KiB\", \"gpu_policy\": \"lru\"",
-    ("\"host_bytes\": \"96KiB\", \"gpu_bytes\": \"128KiB\", \"host_policy\": \"lfu\", "
-     "\"gpu_policy\": \"score\""),
+    "\"host_bytes\": \"128KiB\", \"upper_bytes\": \"64KiB\"",
+    "\"host_bytes\": 0, \"upper_bytes\": \"96KiB\", \"upper_policy\": \"lru\"",
+    ("\"host_bytes\": \"96KiB\", \"upper_bytes\": \"128KiB\", \"host_policy\": \"lfu\", "
+     "\"upper_policy\": \"score\""),
 };
 
 struct races {
@@ -186,8 +186,8 @@ static void run(uint64_t seed, void *user)
     threads_run(work, workers, sizeof(workers[0]), WORKERS);
     assert_int_equal(atomic_load(&races->rig.conn->poison.broken), 0);
     struct sc_store_stats stats = rig_store_stats(&races->rig);
-    assert_true(stats.host_evictions > 0 && stats.gpu_risen > 0);
-    assert_true(stats.host_bytes_max == 0 || stats.gpu_sunk > 0);
+    assert_true(stats.host_evictions > 0 && stats.upper_risen > 0);
+    assert_true(stats.host_bytes_max == 0 || stats.upper_sunk > 0);
     for (uint32_t tier = 0; tier < SPEC_TIERS; tier++)
         sum->by_tier[tier] += races->by_tier[tier];
     sum->ordered += stats.ordered_pieces;
@@ -207,9 +207,9 @@ static void eight_threads_beside_writer_evictor_and_maintain(void **state)
     print_message("rows above %" PRIu64 ", of host memory %" PRIu64 ", of the disk %" PRIu64
                   "; chosen loads %" PRIu64 ", stale %" PRIu64 ", stored %" PRIu64
                   ", ordered pieces %" PRIu64 "\n",
-                  sum.by_tier[SPEC_TIER_GPU], sum.by_tier[SPEC_TIER_HOST],
+                  sum.by_tier[SPEC_TIER_UPPER], sum.by_tier[SPEC_TIER_HOST],
                   sum.by_tier[SPEC_TIER_DISK], sum.chosen, sum.stale, sum.stored, sum.ordered);
-    assert_true(sum.by_tier[SPEC_TIER_GPU] > 0 && sum.by_tier[SPEC_TIER_DISK] > 0);
+    assert_true(sum.by_tier[SPEC_TIER_UPPER] > 0 && sum.by_tier[SPEC_TIER_DISK] > 0);
     assert_true(sum.chosen > 0 && sum.stored > 0 && sum.ordered > 0);
 }
 

@@ -31,7 +31,7 @@ static const char *const WAYS[] = {
      "\"store\": {\"layout\": \"split\"}"),
     "\"host_bytes\": \"1MiB\", \"chunk_tokens\": 16, \"host_policy\": \"lfu\"",
     "\"host_bytes\": \"512KiB\", \"chunk_tokens\": 16, \"host_written\": \"yes\"",
-    ("\"host_bytes\": \"256KiB\", \"chunk_tokens\": 16, \"gpu_bytes\": \"96KiB\", "
+    ("\"host_bytes\": \"256KiB\", \"chunk_tokens\": 16, \"upper_bytes\": \"96KiB\", "
      "\"host_policy\": \"score\""),
     ("\"preset\": \"attention-store\", \"host_bytes\": \"384KiB\", \"chunk_tokens\": 16"),
 };
@@ -80,7 +80,7 @@ static bool load(struct worker *worker, spec_request request, const struct promp
         return false;
     COUNT(worker, loads, 1);
     COUNT(worker, hosted_rows, item.tier_rows[SPEC_TIER_HOST]);
-    COUNT(worker, above_rows, item.tier_rows[SPEC_TIER_GPU]);
+    COUNT(worker, above_rows, item.tier_rows[SPEC_TIER_UPPER]);
     return true;
 }
 

@@ -27,8 +27,8 @@ static void check_accepted(const struct sc_config *config)
     FUZZ_CHECK(config->segment_bytes % (1u << 20) == 0);
     FUZZ_CHECK(config->stage_bytes >= 16u << 20);
     FUZZ_CHECK(config->evict_policy <= SC_POLICY_LFU && config->host_policy <= SC_POLICY_SCORE);
-    FUZZ_CHECK(config->gpu_policy <= SC_POLICY_SCORE + 1);
-    FUZZ_CHECK(config->gpu_bytes == SC_CONFIG_AUTO || config->gpu_bytes <= 1024ull << 40);
+    FUZZ_CHECK(config->upper_policy <= SC_POLICY_SCORE + 1);
+    FUZZ_CHECK(config->upper_bytes == SC_CONFIG_AUTO || config->upper_bytes <= 1024ull << 40);
     FUZZ_CHECK(config->io_backend <= SC_BACKEND_PREAD);
     FUZZ_CHECK(config->io_threads >= 1 && config->io_threads <= SC_LIMIT_THREADS);
     FUZZ_CHECK(config->io_op_bytes >= 65536 && config->io_op_bytes <= 8u << 20);

@@ -81,14 +81,14 @@ static const struct expected expected[] = {
      {"\"value\"", "\"lru\"", "\"lfu\"", "\"score\""},
      {SC_POLICY_VALUE, SC_POLICY_LRU, SC_POLICY_LFU, SC_POLICY_SCORE},
      {"\"fifo\"", "\"\"", "0"}},
-    {"gpu_bytes",
-     MEMBER(gpu_bytes),
+    {"upper_bytes",
+     MEMBER(upper_bytes),
      0,
      {"0", "\"4GiB\"", "\"auto\""},
      {0, 4 * GIB, SC_CONFIG_AUTO},
      {"\"2000TiB\"", "\"Auto\""}},
-    {"gpu_policy",
-     MEMBER(gpu_policy),
+    {"upper_policy",
+     MEMBER(upper_policy),
      0,
      {"\"same\"", "\"value\"", "\"lru\"", "\"lfu\"", "\"score\""},
      {0, SC_POLICY_VALUE + 1, SC_POLICY_LRU + 1, SC_POLICY_LFU + 1, SC_POLICY_SCORE + 1},
@@ -327,8 +327,8 @@ static const struct expected expected[] = {
      {"\"1MiB\"", "2097152"},
      {MIB, 2 * MIB},
      {"1048575", "0", "\"auto\""}},
-    {"gpu.bus_bytes_per_s",
-     MEMBER(gpu_bus_bytes_per_s),
+    {"upper_bus_bytes_per_s",
+     MEMBER(upper_bus_bytes_per_s),
      25000000000,
      {"0", "\"1GB\"", "\"1TiB\""},
      {0, 1000000000, TIB},
@@ -824,7 +824,7 @@ static void a_preset_is_defaults_and_given_keys_win(void **state)
             plain.preset == SC_PRESET_IMPRESS_ITF_RO || plain.host_policy == SC_POLICY_SCORE;
         plain.reorder_scope = is_ordered ? SC_REORDER_NODE : SC_REORDER_SPAN;
         plain.reorder_interval_s = is_ordered ? 600 : 0;
-        plain.gpu_bytes = is_dual ? SC_CONFIG_AUTO : 0;
+        plain.upper_bytes = is_dual ? SC_CONFIG_AUTO : 0;
         plain.store_pruned = presets[c].is_literature ? 1 : plain.store_pruned;
         plain.planner = i >= SC_PRESETS ? SC_PLANNER_RANGE : (uint32_t)presets[c].planner;
         snprintf(fx->text, TEXT_BYTES, "{\"path\":\"d\",\"preset\":\"%s%s\"}", presets[c].name,

@@ -38,7 +38,7 @@ struct sc_store_stats actor_caps(const struct stage_actor *actor)
     ACTOR_CHECK(actor, stats.disk_bytes_used <= stats.disk_bytes_max);
     ACTOR_CHECK(actor, stats.host_bytes_used <= stats.host_bytes_max);
     ACTOR_CHECK(actor, stats.host_bytes_max <= conn->config.host_bytes);
-    ACTOR_CHECK(actor, stats.gpu_bytes_used <= stats.gpu_bytes_max);
+    ACTOR_CHECK(actor, stats.upper_bytes_used <= stats.upper_bytes_max);
     ACTOR_CHECK(actor, stats.host_bytes_kept <= stats.host_bytes_max / 4 * 3 + SC_IO_PAGE_BYTES);
     return stats;
 }

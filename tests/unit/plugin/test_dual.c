@@ -13,10 +13,10 @@
 #define SLAB  "8KiB" /* of 64 rows of 64 bytes, their tags and the rest of its second page */
 
 static const char *const EXTRA[] = {
-    "\"host_bytes\": \"64MiB\", \"gpu_bytes\": \"64MiB\"",
-    ("\"host_bytes\": \"64MiB\", \"gpu_bytes\": \"auto\", \"host_policy\": \"lru\", "
+    "\"host_bytes\": \"64MiB\", \"upper_bytes\": \"64MiB\"",
+    ("\"host_bytes\": \"64MiB\", \"upper_bytes\": \"auto\", \"host_policy\": \"lru\", "
      "\"store\": {\"layout\": \"split\"}"),
-    ("\"host_bytes\": 0, \"gpu_bytes\": \"64MiB\", \"host_policy\": \"score\", "
+    ("\"host_bytes\": 0, \"upper_bytes\": \"64MiB\", \"host_policy\": \"score\", "
      "\"chunk_tokens\": 16"),
     "\"preset\": \"attention-store\", \"host_bytes\": \"64MiB\", \"host_written\": \"no\"",
 };
@@ -88,16 +88,16 @@ static void what_is_used_rises_and_says_so(void **state)
         assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
         assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_DISK], COUNT);
         struct spec_lookup_result found = look(&rig, &prompt);
-        assert_int_equal(found.tier_bytes[SPEC_TIER_GPU], COUNT * row_bytes);
+        assert_int_equal(found.tier_bytes[SPEC_TIER_UPPER], COUNT * row_bytes);
         assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], 0);
         assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], 2 * COUNT * row_bytes);
         uint64_t before = rig_store_stats(&rig).read_bytes;
-        assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_GPU], COUNT);
+        assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_UPPER], COUNT);
         assert_int_equal(rig_store_stats(&rig).read_bytes, before);
-        assert_true(rig_store_stats(&rig).gpu_hits > 0 && rig_store_stats(&rig).host_hits == 0);
+        assert_true(rig_store_stats(&rig).upper_hits > 0 && rig_store_stats(&rig).host_hits == 0);
         assert_int_equal(sc_plugin_reset(rig.conn, NULL), SPEC_OK);
         rig_background(&rig);
-        assert_int_equal(rig_store_stats(&rig).gpu_bytes_used, 0);
+        assert_int_equal(rig_store_stats(&rig).upper_bytes_used, 0);
         rig_end(&rig, &prompt);
     }
 }
@@ -116,13 +116,13 @@ static void rot_above_costs_nothing_of_the_disk(void **state)
         const struct sc_store_range range = {.piece = 1, .row_count = 16};
         struct sc_store_hosted hosted =
             sc_store_hosted_get(rig.conn->store, 1, &range, SC_STORE_WANT_ROWS);
-        assert_int_equal(hosted.tier, SPEC_TIER_GPU);
+        assert_int_equal(hosted.tier, SPEC_TIER_UPPER);
         hosted.bytes[hosted.row_at + 9] ^= 1;
         sc_store_host_unpin(rig.conn->store->host, hosted.slab);
         assert_true(rig_read(&rig, &prompt, &status) == UINT64_MAX);
         assert_int_equal(status, SPEC_E_CORRUPT);
         assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_DISK], 16);
-        assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_GPU], 16);
+        assert_int_equal(load(&rig, &prompt, 1, 0).rows[SPEC_TIER_UPPER], 16);
         rig_end(&rig, &prompt);
     }
 }
@@ -136,7 +136,7 @@ static void a_queue_is_brought_ahead_of_its_loads(void **state)
     struct prompt prompts[4];
     rig_begin_shape(&rig, true,
                     "\"preset\": \"attention-store\", \"host_bytes\": \"48KiB\", "
-                    "\"gpu_bytes\": \"32KiB\"",
+                    "\"upper_bytes\": \"32KiB\"",
                     1, 2, 8, SPEC_DTYPE_F16);
     for (uint64_t p = 0; p < 4; p++) {
         prompts[p] = rig_prompt(70 + p, 0, 0, COUNT);
@@ -155,7 +155,7 @@ static void a_queue_is_brought_ahead_of_its_loads(void **state)
         waiting = next.request;
     }
     rig_release(&rig, waiting);
-    assert_true(rig_store_stats(&rig).gpu_sunk > 0 && rig_store_stats(&rig).host_evictions > 0);
+    assert_true(rig_store_stats(&rig).upper_sunk > 0 && rig_store_stats(&rig).host_evictions > 0);
     rig_prompts_free_all(prompts, 4);
     rig_done(&rig);
 }
@@ -163,12 +163,12 @@ static void a_queue_is_brought_ahead_of_its_loads(void **state)
 /* ---- The bus --------------------------------------------------------------------------------- */
 
 /* A megabyte a second: a row of 64 bytes takes 64 us. */
-#define RATE   "\"gpu\": {\"bus_bytes_per_s\": 1000000}"
+#define RATE   "\"upper_bus_bytes_per_s\": 1000000"
 #define ROW_NS UINT64_C(64000)
 
 static uint64_t bus_ns(const struct rig *rig)
 {
-    return atomic_load(&rig->conn->stats.gpu_bus_ns);
+    return atomic_load(&rig->conn->stats.upper_bus_ns);
 }
 
 static void rows_that_do_not_lie_above_wait_for_the_bus(void **state)
@@ -176,7 +176,8 @@ static void rows_that_do_not_lie_above_wait_for_the_bus(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, CHUNK), other = rig_prompt(6, 0, 0, CHUNK);
-    open_small(&rig, "\"host_bytes\": \"64MiB\", \"gpu_bytes\": \"4KiB\", " RATE); /* not a slab */
+    open_small(&rig,
+               "\"host_bytes\": \"64MiB\", \"upper_bytes\": \"4KiB\", " RATE); /* not a slab */
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     assert_int_equal(rig_fill(&rig, &other), SPEC_OK);
     struct told told = load(&rig, &prompt, 0, 0);
@@ -186,7 +187,7 @@ static void rows_that_do_not_lie_above_wait_for_the_bus(void **state)
     assert_int_equal(told.rows[SPEC_TIER_HOST], CHUNK);
     assert_int_equal(told.took_ns, CHUNK * ROW_NS);
     assert_int_equal(bus_ns(&rig), 2 * CHUNK * ROW_NS);
-    assert_int_equal(atomic_load(&rig.conn->stats.gpu_bus_bytes), 2 * CHUNK * 64);
+    assert_int_equal(atomic_load(&rig.conn->stats.upper_bus_bytes), 2 * CHUNK * 64);
     rig_end(&rig, &prompt, &other);
 }
 
@@ -195,11 +196,11 @@ static void rows_that_lie_above_wait_for_nothing(void **state)
     (void)state;
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, CHUNK);
-    open_small(&rig, "\"host_bytes\": \"64MiB\", \"gpu_bytes\": \"" SLAB "\", " RATE);
+    open_small(&rig, "\"host_bytes\": \"64MiB\", \"upper_bytes\": \"" SLAB "\", " RATE);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     (void)load(&rig, &prompt, 0, 0);
     struct told told = load(&rig, &prompt, 0, 0);
-    assert_int_equal(told.rows[SPEC_TIER_GPU], CHUNK);
+    assert_int_equal(told.rows[SPEC_TIER_UPPER], CHUNK);
     assert_int_equal(told.took_ns, 0);
     assert_int_equal(bus_ns(&rig), CHUNK * ROW_NS); /* of the first load */
     rig_end(&rig, &prompt);
@@ -213,7 +214,7 @@ static void what_rises_goes_behind_the_load(void **state)
     struct rig rig;
     struct prompt a = rig_prompt(5, 0, 0, CHUNK), b = rig_prompt(6, 0, 0, CHUNK);
     open_small(&rig, "\"preset\": \"impress\", \"select\": {\"identify\": \"static\"}, "
-                     "\"host_bytes\": \"64MiB\", \"gpu_bytes\": \"" SLAB
+                     "\"host_bytes\": \"64MiB\", \"upper_bytes\": \"" SLAB
                      "\", \"host_policy\": \"lru\", " RATE);
     assert_int_equal(rig_fill(&rig, &a), SPEC_OK);
     assert_int_equal(rig_fill(&rig, &b), SPEC_OK);
@@ -222,7 +223,7 @@ static void what_rises_goes_behind_the_load(void **state)
     struct told told = load(&rig, &a, 0, 16);
     assert_int_equal(told.rows[SPEC_TIER_HOST], 16);
     assert_int_equal(told.took_ns, 16 * ROW_NS); /* a rises, b sinks */
-    assert_int_equal(rig_store_stats(&rig).gpu_sunk, 2);
+    assert_int_equal(rig_store_stats(&rig).upper_sunk, 2);
     told = load(&rig, &b, 0, 0);
     assert_int_equal(told.rows[SPEC_TIER_HOST], CHUNK);
     assert_int_equal(told.took_ns, (CHUNK - 16 + CHUNK) * ROW_NS);
@@ -236,8 +237,8 @@ static void nobody_waits_on_a_real_clock(void **state)
     struct rig rig;
     struct prompt prompt = rig_prompt(5, 0, 0, CHUNK);
     rig_begin_shape(&rig, false,
-                    "\"host_bytes\": \"64MiB\", \"gpu_bytes\": \"" SLAB "\", "
-                    "\"gpu\": {\"bus_bytes_per_s\": 1}",
+                    "\"host_bytes\": \"64MiB\", \"upper_bytes\": \"" SLAB "\", "
+                    "\"upper_bus_bytes_per_s\": 1",
                     1, 2, 8, SPEC_DTYPE_F16);
     assert_int_equal(rig_fill(&rig, &prompt), SPEC_OK);
     struct told told = load(&rig, &prompt, 0, 0);
@@ -249,9 +250,9 @@ static void nobody_waits_on_a_real_clock(void **state)
 static void nothing_is_charged_where_there_is_no_such_tier(void **state)
 {
     (void)state;
-    static const char *const NONE[] = {
-        "\"host_bytes\": \"64MiB\", " RATE, "\"host_bytes\": 0, \"gpu_bytes\": \"auto\", " RATE,
-        "\"gpu_bytes\": \"64MiB\", \"gpu\": {\"bus_bytes_per_s\": 0}"};
+    static const char *const NONE[] = {"\"host_bytes\": \"64MiB\", " RATE,
+                                       "\"host_bytes\": 0, \"upper_bytes\": \"auto\", " RATE,
+                                       "\"upper_bytes\": \"64MiB\", \"upper_bus_bytes_per_s\": 0"};
     for (uint32_t i = 0; i < 3; i++) {
         struct rig rig;
         struct prompt prompt = rig_prompt(5, 0, 0, CHUNK);
@@ -276,7 +277,7 @@ static uint64_t transfers(const char *policy)
     struct prompt prompts[2] = {rig_prompt(5, 0, 0, CHUNK), rig_prompt(6, 0, 0, CHUNK)};
     uint64_t rows = 0, bytes = 0;
     (void)snprintf(extra, sizeof(extra),
-                   "\"preset\": \"impress\", \"host_bytes\": \"64KiB\", \"gpu_bytes\": \"" SLAB
+                   "\"preset\": \"impress\", \"host_bytes\": \"64KiB\", \"upper_bytes\": \"" SLAB
                    "\", \"host_policy\": \"%s\", \"select\": {\"identify\": \"static\"}",
                    policy);
     open_small(&rig, extra);

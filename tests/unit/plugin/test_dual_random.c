@@ -342,7 +342,7 @@ static void run(uint64_t seed, uint64_t steps, struct scene *sum)
     (void)snprintf(extra, sizeof(extra),
                    "\"preset\": \"%s\", \"select\": {\"retain_ppm\": 250000, \"min_tokens\": 0, "
                    "\"min_share_ppm\": 0}, \"chunk_tokens\": %d, \"disk_bytes\": \"%s\", "
-                   "\"segment_bytes\": \"4MiB\", \"host_bytes\": \"%s\", \"gpu_bytes\": \"%s\", "
+                   "\"segment_bytes\": \"4MiB\", \"host_bytes\": \"%s\", \"upper_bytes\": \"%s\", "
                    "\"lease_ns_max\": 10000000000, \"maintain\": {\"bytes_per_s\": 0}, "
                    "\"reorder\": {\"interval_s\": 5, \"scope\": \"%s\"}",
                    PRESETS[seed % (sizeof(PRESETS) / sizeof(PRESETS[0]))],
@@ -401,9 +401,9 @@ static void what_is_delivered_is_what_was_computed(void **state)
     }
     print_message("rows above %" PRIu64 ", of host memory %" PRIu64 ", of the disk %" PRIu64
                   "; chosen loads %" PRIu64 ", failures %" PRIu64 ", ordered pieces %" PRIu64 "\n",
-                  sum.rows[SPEC_TIER_GPU], sum.rows[SPEC_TIER_HOST], sum.rows[SPEC_TIER_DISK],
+                  sum.rows[SPEC_TIER_UPPER], sum.rows[SPEC_TIER_HOST], sum.rows[SPEC_TIER_DISK],
                   sum.chosen, sum.failures, sum.ordered);
-    assert_true(sum.rows[SPEC_TIER_GPU] > 0 && sum.rows[SPEC_TIER_DISK] > 0);
+    assert_true(sum.rows[SPEC_TIER_UPPER] > 0 && sum.rows[SPEC_TIER_DISK] > 0);
     assert_true(sum.chosen > 0 && sum.ordered > 0);
 }
 

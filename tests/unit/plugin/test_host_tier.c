@@ -304,7 +304,7 @@ static void expect_told(struct rig *rig, const struct prompt *prompt, uint64_t h
     uint64_t loaded[SPEC_TIERS] = {0}, row_bytes = rig->conn->dims.row_bytes + sizeof(uint64_t);
     assert_int_equal(rig_try_lookup(rig, prompt, 0, RIG_MAX, &found), SPEC_OK);
     assert_int_equal(found.matched_tokens, prompt->count);
-    assert_int_equal(found.tier_bytes[SPEC_TIER_GPU], 0);
+    assert_int_equal(found.tier_bytes[SPEC_TIER_UPPER], 0);
     assert_int_equal(found.tier_bytes[SPEC_TIER_HOST], host * row_bytes);
     assert_int_equal(found.tier_bytes[SPEC_TIER_DISK], disk * row_bytes);
     for (uint32_t l = 0; l < rig->layers; l++) {

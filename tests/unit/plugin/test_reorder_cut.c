@@ -80,7 +80,7 @@ static void one_edition_is_whole_after_every_cut(void **state)
     rig_init(&rig, true,
              "\"preset\": \"impress\", \"select\": {\"retain_ppm\": 250000, \"min_tokens\": 0, "
              "\"min_share_ppm\": 0}, \"chunk_tokens\": 16, \"disk_bytes\": \"16MiB\", "
-             "\"segment_bytes\": \"4MiB\", \"host_bytes\": \"1MiB\", \"gpu_bytes\": \"1MiB\", "
+             "\"segment_bytes\": \"4MiB\", \"host_bytes\": \"1MiB\", \"upper_bytes\": \"1MiB\", "
              "\"lease_ns_max\": 1000000000, \"maintain\": {\"bytes_per_s\": 0}, "
              "\"reorder\": {\"interval_s\": 0}");
     sc_io_sim_disk_close(rig.disk);

@@ -122,7 +122,7 @@ static void rows_that_are_reordered_meanwhile_are_not_accused(void **state)
     rig_init(&rig, false,
              "\"preset\": \"impress\", \"select\": {\"retain_ppm\": 250000, \"min_tokens\": 0, "
              "\"min_share_ppm\": 0}, \"chunk_tokens\": 16, \"disk_bytes\": \"16MiB\", "
-             "\"segment_bytes\": \"4MiB\", \"host_bytes\": 0, \"gpu_bytes\": 0, "
+             "\"segment_bytes\": \"4MiB\", \"host_bytes\": 0, \"upper_bytes\": 0, "
              "\"lease_ns_max\": 100000000, \"maintain\": {\"bytes_per_s\": 0}");
     rig_shape(&rig, LAYERS, 2, 256, SPEC_DTYPE_F16);
     rig.query_group = 2;

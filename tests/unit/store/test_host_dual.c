@@ -11,14 +11,14 @@
 #define NOWHERE SPEC_TIER_DISK
 
 /* Of so many slabs of one page each. */
-static void fixture_init_by(struct fixture *fx, enum sc_policy gpu_policy, enum sc_policy policy,
+static void fixture_init_by(struct fixture *fx, enum sc_policy upper_policy, enum sc_policy policy,
                             uint64_t upper, uint64_t low)
 {
     const struct sc_store_host_params what = {.bytes = low * PAGE,
-                                              .gpu_bytes = upper * PAGE,
+                                              .upper_bytes = upper * PAGE,
                                               .slab_bytes = PAGE,
                                               .policy = policy,
-                                              .gpu_policy = gpu_policy};
+                                              .upper_policy = upper_policy};
     fixture_open(fx, &what, 0);
 }
 
@@ -56,7 +56,7 @@ static uint32_t where(struct sc_store_host *host, uint64_t chunk)
     uint32_t risen;
     if (sc_store_host_layers(host, &key, &risen) == 0)
         return NOWHERE;
-    return risen != 0 ? SPEC_TIER_GPU : SPEC_TIER_HOST;
+    return risen != 0 ? SPEC_TIER_UPPER : SPEC_TIER_HOST;
 }
 
 /* ---- What moves ------------------------------------------------------------------------------ */
@@ -67,23 +67,23 @@ static void chunks_rise_stay_sink_and_go_by_score(void **state)
     struct fixture fx;
     fixture_init(&fx, SC_POLICY_SCORE, 1, 1);
     assert_int_equal(load(fx.host, 0, 16), NOWHERE); /* score 1 x .25: above, where there is room */
-    assert_int_equal(where(fx.host, 0), SPEC_TIER_GPU);
+    assert_int_equal(where(fx.host, 0), SPEC_TIER_UPPER);
     assert_int_equal(load(fx.host, 1, 8),
                      NOWHERE); /* .125: below the least above, into host memory */
     assert_int_equal(where(fx.host, 1), SPEC_TIER_HOST);
     assert_int_equal(load(fx.host, 2, 4), NOWHERE); /* .06: it stays on the disk */
     assert_int_equal(where(fx.host, 2), NOWHERE);
     assert_int_equal(where(fx.host, 1), SPEC_TIER_HOST);
-    assert_int_equal(load(fx.host, 0, 16), SPEC_TIER_GPU); /* 2 x .25 */
-    assert_int_equal(load(fx.host, 1, 8), SPEC_TIER_HOST); /* 2 x .125: it stays */
+    assert_int_equal(load(fx.host, 0, 16), SPEC_TIER_UPPER); /* 2 x .25 */
+    assert_int_equal(load(fx.host, 1, 8), SPEC_TIER_HOST);   /* 2 x .125: it stays */
     assert_int_equal(where(fx.host, 1), SPEC_TIER_HOST);
     assert_int_equal(load(fx.host, 3, 64), NOWHERE); /* 1: it goes up; .5 goes down; .25 goes */
-    assert_int_equal(where(fx.host, 3), SPEC_TIER_GPU);
+    assert_int_equal(where(fx.host, 3), SPEC_TIER_UPPER);
     assert_int_equal(where(fx.host, 0), SPEC_TIER_HOST);
     assert_int_equal(where(fx.host, 1), NOWHERE);
     for (uint32_t i = 0; i < 3; i++) /* 3, 4, 5 x .25: from host memory up, and the other down */
         assert_int_equal(load(fx.host, 0, 16), SPEC_TIER_HOST);
-    assert_int_equal(where(fx.host, 0), SPEC_TIER_GPU);
+    assert_int_equal(where(fx.host, 0), SPEC_TIER_UPPER);
     assert_int_equal(where(fx.host, 3), SPEC_TIER_HOST);
     fixture_done(&fx);
 }
@@ -98,13 +98,13 @@ static void the_disk_alone_does_not_forget(void **state)
         (void)load(fx.host, 0, 32); /* 4 x .5 */
     for (uint32_t i = 0; i < 6; i++) {
         assert_int_equal(load(fx.host, 1, 28), NOWHERE); /* 1 .. 4 x .44, newer */
-        assert_int_equal(where(fx.host, 1), i < 3 ? NOWHERE : SPEC_TIER_GPU);
+        assert_int_equal(where(fx.host, 1), i < 3 ? NOWHERE : SPEC_TIER_UPPER);
         if (i == 3)
             break;
     }
     assert_int_equal(where(fx.host, 0), NOWHERE);
     assert_int_equal(load(fx.host, 0, 32), NOWHERE); /* 5 x .5 beside 4 x .44 */
-    assert_int_equal(where(fx.host, 0), SPEC_TIER_GPU);
+    assert_int_equal(where(fx.host, 0), SPEC_TIER_UPPER);
     fixture_done(&fx);
 }
 
@@ -126,17 +126,17 @@ static void what_is_pinned_keeps_its_bytes_and_its_place(void **state)
     uint8_t *bytes = sc_store_host_bytes(fx.host, held);
     memset(bytes, 0x5a, PAGE);
     sc_store_host_seen(fx.host, held, 64);
-    assert_int_equal(where(fx.host, 1), SPEC_TIER_GPU);
+    assert_int_equal(where(fx.host, 1), SPEC_TIER_UPPER);
     assert_int_equal(where(fx.host, 0), SPEC_TIER_HOST);
     assert_ptr_equal(sc_store_host_bytes(fx.host, held), bytes);
     sc_store_host_forget(fx.host, &below);
     assert_int_equal(bytes[PAGE - 1], 0x5a);
     struct sc_store_host_stats stats;
     sc_store_host_stats(fx.host, &stats);
-    assert_int_equal(stats.gpu_bytes_used, PAGE); /* pinned: its place is taken */
+    assert_int_equal(stats.upper_bytes_used, PAGE); /* pinned: its place is taken */
     sc_store_host_unpin(fx.host, held);
     sc_store_host_stats(fx.host, &stats);
-    assert_int_equal(stats.gpu_bytes_used, 0);
+    assert_int_equal(stats.upper_bytes_used, 0);
     fixture_done(&fx);
 }
 
@@ -157,17 +157,17 @@ static void rows_that_are_wanted_rise_alone(void **state)
     sc_store_host_publish(fx.host, slab);
     struct sc_store_host_stats stats;
     sc_store_host_stats(fx.host, &stats);
-    assert_true(stats.gpu_bytes_used == 0 && stats.bytes_used == 3 * PAGE);
+    assert_true(stats.upper_bytes_used == 0 && stats.bytes_used == 3 * PAGE);
     assert_int_equal(load(fx.host, 1, 1), SPEC_TIER_HOST); /* and then it does */
-    assert_int_equal(where(fx.host, 1), SPEC_TIER_GPU);
+    assert_int_equal(where(fx.host, 1), SPEC_TIER_UPPER);
     sc_store_host_stats(fx.host, &stats);
-    assert_true(stats.bytes_kept == 0 && stats.gpu_bytes_used == PAGE);
+    assert_true(stats.bytes_kept == 0 && stats.upper_bytes_used == PAGE);
     assert_int_equal(sc_store_host_risen_halves(fx.host), 2 * (ROWS - 1));
     key = (struct sc_store_host_key){.copy = 3, .kind = SC_STORE_HOST_V};
     sc_store_host_publish(fx.host,
                           sc_store_host_begin_used(fx.host, &key, ROWS, PAGE, 1, ROWS / 2));
     sc_store_host_stats(fx.host, &stats);
-    assert_int_equal(stats.gpu_bytes_used, 2 * PAGE);
+    assert_int_equal(stats.upper_bytes_used, 2 * PAGE);
     assert_int_equal(sc_store_host_risen_halves(fx.host), 2 * (ROWS - 1) + ROWS / 2);
     fixture_done(&fx);
 }
@@ -184,7 +184,7 @@ static uint64_t transfers(enum sc_policy policy)
     for (uint32_t i = 0; i < 50; i++) {
         bool is_a = i % 5 % 2 == 0; /* a b a b a */
         uint32_t was = load(fx.host, is_a ? 0 : 1, is_a ? ROWS / 2 : ROWS);
-        rows += i >= 25 && was != SPEC_TIER_GPU ? (is_a ? 1 : 2) : 0;
+        rows += i >= 25 && was != SPEC_TIER_UPPER ? (is_a ? 1 : 2) : 0;
     }
     fixture_done(&fx);
     return rows;
@@ -249,7 +249,7 @@ static uint32_t twin_load(struct twin *twin, uint32_t chunk, uint64_t rows)
 {
     struct sc_use *use = &twin->chunks[chunk].use;
     uint32_t was = twin->chunks[chunk].tier;
-    uint64_t half_life = twin->policies[SPEC_TIER_GPU] == SC_POLICY_SCORE    ? 16 * UPPER
+    uint64_t half_life = twin->policies[SPEC_TIER_UPPER] == SC_POLICY_SCORE  ? 16 * UPPER
                          : twin->policies[SPEC_TIER_HOST] == SC_POLICY_SCORE ? 16 * (UPPER + LOW)
                                                                              : UPPER + LOW;
     twin->now += SC_HEAT_ONE / half_life + 1;
@@ -257,10 +257,10 @@ static uint32_t twin_load(struct twin *twin, uint32_t chunk, uint64_t rows)
     use->stamp = ++twin->stamp;
     use->count++;
     use->importance = sc_importance_seen(use->importance, (uint32_t)(rows * 1000000 / ROWS));
-    if (was == SPEC_TIER_GPU)
+    if (was == SPEC_TIER_UPPER)
         return was;
     twin->chunks[chunk].tier = NOWHERE;
-    uint32_t out = offer(twin, chunk, SPEC_TIER_GPU, UPPER);
+    uint32_t out = offer(twin, chunk, SPEC_TIER_UPPER, UPPER);
     if (out != CHUNKS)
         (void)offer(twin, out, SPEC_TIER_HOST, LOW);
     return was;
@@ -292,7 +292,8 @@ static void a_twin_says_the_same_of_every_load(void **state)
             for (uint32_t i = 0; i < CHUNKS; i++)
                 assert_int_equal(where(fx.host, i), twin.chunks[i].tier);
         }
-        assert_true(seen[SPEC_TIER_GPU] > 400 && seen[SPEC_TIER_HOST] > 400 && seen[NOWHERE] > 400);
+        assert_true(seen[SPEC_TIER_UPPER] > 400 && seen[SPEC_TIER_HOST] > 400 &&
+                    seen[NOWHERE] > 400);
         fixture_done(&fx);
     }
 }
@@ -328,7 +329,7 @@ static void *work(void *arg)
         const uint8_t *bytes = sc_store_host_bytes(shared->host, slab);
         for (uint32_t i = 0; i < PAGE; i += 64)
             shared->wrong += bytes[i] != chunk;
-        shared->above += tier == SPEC_TIER_GPU;
+        shared->above += tier == SPEC_TIER_UPPER;
         if (seed >> 58 == 0)
             sc_store_host_forget(shared->host, &key);
         uint32_t risen, layers = sc_store_host_layers(shared->host, &key, &risen);
@@ -352,8 +353,8 @@ static void threads_find_what_was_published(void **state)
     struct sc_store_host_stats stats;
     sc_store_host_stats(fx.host, &stats);
     assert_int_equal(shared.wrong, 0);
-    assert_true(shared.above > 0 && stats.risen > 0 && stats.gpu_hits == shared.above);
-    assert_true(stats.gpu_bytes_used <= 6 * PAGE && stats.bytes_used <= 6 * PAGE);
+    assert_true(shared.above > 0 && stats.risen > 0 && stats.upper_hits == shared.above);
+    assert_true(stats.upper_bytes_used <= 6 * PAGE && stats.bytes_used <= 6 * PAGE);
     fixture_done(&fx);
 }
 

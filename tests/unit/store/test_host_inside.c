@@ -247,10 +247,10 @@ static void all_holds_after_every_step(void **state)
             .alloc = &w.alloc,
             .poison = &w.poison,
             .bytes = (seed % 5 == 0 ? 3 : PAGES) * PAGE + 17,
-            .gpu_bytes = upper,
+            .upper_bytes = upper,
             .slab_bytes = seed % 2 == 0 ? 4 * PAGE : 40 * PAGE, /* 40: few entries */
             .policy = policies[seed / 2 % 4],
-            .gpu_policy = policies[seed / (seed % 2 == 0 ? 2 : 5) % 4]};
+            .upper_policy = policies[seed / (seed % 2 == 0 ? 2 : 5) % 4]};
         assert_int_equal(sc_store_host_open(&params, &w.host, NULL), SPEC_OK);
         sc_alloc_seal(&w.alloc);
         for (uint32_t step = 0; step < STEPS; step++) {

@@ -10,7 +10,7 @@
 static const struct world_setup *const setups = build_setups;
 
 struct tiers {
-    uint64_t host_bytes, gpu_bytes;
+    uint64_t host_bytes, upper_bytes;
     uint32_t policy;
 };
 static const struct tiers large = {16u << 20, 0, SC_POLICY_LRU};
@@ -22,9 +22,9 @@ static struct world *world_tiers(const struct world_setup *setup, const struct t
     struct world *world = world_make(setup, 8);
     orders_on(world, span);
     world->config.host_bytes = tiers->host_bytes;
-    world->config.gpu_bytes = tiers->gpu_bytes;
+    world->config.upper_bytes = tiers->upper_bytes;
     world->config.host_policy = tiers->policy;
-    world->config.gpu_policy = tiers->policy;
+    world->config.upper_policy = tiers->policy;
     return world_opened(world);
 }
 
@@ -97,10 +97,10 @@ static void any_part_is_right_beside_memory(void **state)
         for (uint32_t round = 0; round < 60; round++)
             any_parts_ok(world, round, &random);
         struct sc_store_host_stats stats = host_stats(world);
-        hits += stats.hits + stats.gpu_hits;
+        hits += stats.hits + stats.upper_hits;
         evicted += stats.evictions;
         assert_in_range(stats.bytes_used, 0, kinds[i % 3].host_bytes);
-        assert_in_range(stats.gpu_bytes_used, 0, kinds[i % 3].gpu_bytes);
+        assert_in_range(stats.upper_bytes_used, 0, kinds[i % 3].upper_bytes);
         world_free(world); /* asserts that nothing is pinned */
     }
     assert_true(evicted > 0 && hits > 0);

@@ -160,7 +160,7 @@ static void load_begin(struct scene *scene, struct load *load)
 static void load_failed(struct scene *scene, struct load *load, spec_status status,
                         const struct sc_store_rows *got)
 {
-    bool is_memory = got->tier == SPEC_TIER_HOST || got->tier == SPEC_TIER_GPU;
+    bool is_memory = got->tier == SPEC_TIER_HOST || got->tier == SPEC_TIER_UPPER;
     if (!load->may_fail && !(is_memory && scene->has_rotted && status == SPEC_E_CORRUPT))
         fail_msg("%s: load of layer %" PRIu32 " (%s, %s) fails: %" PRId32 ", tier %" PRIu32 ", %s",
                  scene->world->setup->name, load->layer, load->is_picks ? "picks" : "whole",
@@ -417,7 +417,7 @@ static void tiers_hold(const struct scene *scene)
         return;
     sc_store_host_stats(world->store->host, &stats);
     assert_in_range(stats.bytes_used, 0, world->config.host_bytes);
-    assert_in_range(stats.gpu_bytes_used, 0, world->config.gpu_bytes);
+    assert_in_range(stats.upper_bytes_used, 0, world->config.upper_bytes);
 }
 
 /* What does not begin with a load. */
@@ -525,11 +525,11 @@ static void twin_run(const struct world_setup *setup, uint64_t seed, uint64_t st
     struct world *world = scene.world;
     orders_on(world, below(&scene, 2) == 0 ? 16384 : 100 + below(&scene, 200));
     world->config.host_bytes = sizes[below(&scene, 6)];
-    world->config.gpu_bytes = sizes[below(&scene, 6)];
+    world->config.upper_bytes = sizes[below(&scene, 6)];
     static const uint32_t policies[] = {SC_POLICY_LRU, SC_POLICY_LFU, SC_POLICY_VALUE,
                                         SC_POLICY_SCORE};
     world->config.host_policy = policies[below(&scene, 4)];
-    world->config.gpu_policy = policies[below(&scene, 4)];
+    world->config.upper_policy = policies[below(&scene, 4)];
     keep_codes(world, below(&scene, 3) == 0);
     world_open_ok(world);
     if (below(&scene, 2) == 0)
