@@ -168,7 +168,7 @@ struct sc_plugin_request {
     struct sc_store_range *ranges; /* as many as the match has segments */
     uint64_t list_rows;            /* of each list of rows below and in readers: the match's */
     uint32_t *set;                 /* [list_rows] the rows chosen last (select.c) */
-    uint64_t *bits;                /* [3 + kv_head_count][words of the match's rows] */
+    uint64_t *bits;                /* [2 + kv_head_count][words of the match's rows] */
 
     /* Set by open, constant after: the arrays. */
     struct sc_mark *marks;             /* [SC_PLUGIN_MARKS] */
